@@ -17,15 +17,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from dbbench.machine.pagecache import drop, resident_bytes, syncfs
+from dbbench.machine.pagecache import syncfs
 
 PIECE: Final = 2**20  # bytes per write of `copy`, as with cp or dd in large blocks
 POOL: Final = 64 * PIECE  # bytes before the content repeats; more than any filesystem's compression window
 PAGE: Final = 4096  # the same share of each page of this size is zero, so that all blocks compress equally
 TOLD_S: Final = 0.25  # seconds between two lines with the bytes so far
 FOLDER_FILES: Final = 1000  # files per directory
-DROPS: Final = 3  # attempts to empty the page cache
-SAMPLED: Final = 1000  # files whose residency in the page cache is checked after the drop
+POLL_S: Final = 0.01  # how often `await_cold` looks for the answer
 
 
 class Printer:
@@ -107,8 +106,8 @@ def copy(folder: Path, asked: dict[str, Any], told: Printer) -> None:
 def smallfiles(folder: Path, asked: dict[str, Any], told: Printer) -> None:
     """Create many small files, read them cold in another order, delete them.
 
-    Prints a line per step: `step`, `files`, `seconds`; reads also have `cold` and, if they were not, `why`. Creating
-    and deleting end when the filesystem is synced.
+    Prints a line per step: `step`, `files`, `seconds`; reads also have `why` if they were not cold. Creating and
+    deleting end when the filesystem is synced.
     """
     seed, size, clients = int(asked["seed"]), int(asked["file_bytes"]), int(asked["clients"])
     data = memoryview(content(max(size, PAGE) * 16, float(asked["zeros"]), seed))
@@ -136,9 +135,10 @@ def smallfiles(folder: Path, asked: dict[str, Any], told: Printer) -> None:
             file.write(data[offset : offset + size])
 
     step("create", create, paths)
-    why = _emptied(folder, paths)
+    told.say(closed=True)
+    why = await_cold(Path(asked["answer"]))
     shuffled = random.Random(seed).sample(paths, len(paths))
-    step("read", _read, shuffled, cold=not why, **({"why": why} if why else {}))
+    step("read", _read, shuffled, why=why)
     step("delete", Path.unlink, shuffled)
 
 
@@ -147,23 +147,11 @@ def _read(path: Path) -> None:
         file.read()
 
 
-def _emptied(folder: Path, paths: list[Path]) -> str:
-    """Empty the page cache, including inodes and names; return why it is not empty, or "".
-
-    A page that another CPU has just released survives a drop, so this tries several times.
-    """
-    left: int | None = 0
-    for _ in range(DROPS):
-        try:
-            counted = drop(folder)
-        except OSError as error:
-            return f"the caches could not be dropped: {error.strerror}"
-        if counted is False:
-            return "the kernel did not count the drop of the page cache"
-        left = resident_bytes(paths[:: max(1, len(paths) // SAMPLED)])
-        if not left:
-            break
-    return f"{left} bytes are still in the page cache" if left else ""
+def await_cold(answer: Path) -> str:
+    """Wait until the trial has emptied the caches and written the answer; return why they are not empty, or ""."""
+    while not answer.exists():
+        time.sleep(POLL_S)
+    return answer.read_text(encoding="utf-8")
 
 
 WORK: Final[dict[str, Callable[[Path, dict[str, Any], Printer], None]]] = {"copy": copy, "smallfiles": smallfiles}

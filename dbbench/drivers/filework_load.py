@@ -30,7 +30,7 @@ from dbbench.errors import DriverFailed
 from dbbench.metrics.outcome import Claim, Outcome
 from dbbench.metrics.series import FIRST, Column, Series
 from dbbench.model import TrialWarning
-from dbbench.storage.filesystems import family_of
+from dbbench.results import fileio
 
 _MB: Final = 1e6
 
@@ -59,8 +59,7 @@ class FileStep:
     name: str
     files: int
     seconds: float
-    cold: bool = True
-    why: str = ""
+    why: str = ""  # why its files were not cold
 
     @property
     def per_s(self) -> float | None:
@@ -87,8 +86,11 @@ def copied(text: str, clients: int = 1) -> Copied:
 @process.understood("filework")
 def steps(text: str) -> dict[str, FileStep]:
     """Return the steps by name. Raises DriverFailed if one is missing."""
-    steps_by_name = {line["step"]: FileStep(line["step"], line["files"], line["seconds"], line.get("cold", True),
-                                line.get("why", "")) for line in _lines(text) if "step" in line}  # fmt: skip
+    steps_by_name = {
+        line["step"]: FileStep(line["step"], line["files"], line["seconds"], line.get("why", ""))
+        for line in _lines(text)
+        if "step" in line
+    }
     if missing := {"create", "read", "delete"} - steps_by_name.keys():
         raise DriverFailed(f"not all small files were processed; missing: {', '.join(sorted(missing))}")
     return steps_by_name
@@ -133,18 +135,26 @@ class FileWork:
     def driving(self, task: LoadTask) -> Iterator[Load]:
         """Do the work. See `protocol.Driver`.
 
-        It runs as this process's user: other accounts could not reach an interpreter in a closed home directory, and
-        only root can drop caches.
+        It runs as this process's user: other accounts could not reach an interpreter in a closed home directory. When
+        it has closed its files, the trial empties their caches, and it waits for that.
         """
         env = {name: os.environ[name] for name in _KEPT if name in os.environ}
         asked = {name: task.cell.parameters[name] for name in self.parameters} | {"seed": task.seed}
-        folder = str(files.folder_of(task.server))
-        argv = [sys.executable, "-m", "dbbench.drivers.filework", self.work, folder, json.dumps(asked)]
+        folder, answer = files.folder_of(task.server), task.scratch / f"{self.work}.cold"
+        asked["answer"] = str(answer)
+        argv = [sys.executable, "-m", "dbbench.drivers.filework", self.work, str(folder), json.dumps(asked)]
         write_command(task.raw / f"{self.work}.command", argv, env)
         stdout, stderr = task.raw / f"{self.work}.out", task.raw / f"{self.work}.err"
         begin_utc = task.clock.now_utc()
+
+        def respond(line: str) -> Live | None:
+            if any(row.get("closed") for row in _lines(line)):
+                facts = task.cold(files.data_files(folder))
+                fileio.write_text(answer, facts.reason)
+            return live(line)
+
         with process.running(argv, stdout=stdout, stderr=stderr, env=env, role="server") as program:
-            yield ToolLoad(task, program, begin_utc, (stdout, stderr), self.judged, live=live)
+            yield ToolLoad(task, program, begin_utc, (stdout, stderr), self.judged, live=respond)
 
 
 def copy_outcome(load: ToolLoad, clients: int = 1, memory: int = 0) -> Outcome:
@@ -171,10 +181,10 @@ def copy_outcome(load: ToolLoad, clients: int = 1, memory: int = 0) -> Outcome:
     )
 
 
-def smallfiles_outcome(load: ToolLoad, own_cache: str = "", file_bytes: int = 0) -> Outcome:
+def smallfiles_outcome(load: ToolLoad, file_bytes: int = 0) -> Outcome:
     """Return the files per second of each step."""
     file_steps, lived = steps(load.text()), load.lived_s or 0.0
-    why = file_steps["read"].why or own_cache
+    why = file_steps["read"].why
     return Outcome(
         begin_utc=load.begin_utc,
         window_s=lived,
@@ -202,9 +212,7 @@ def _copied(load: ToolLoad) -> Outcome:
 
 
 def _processed(load: ToolLoad) -> Outcome:
-    cell = load.task.cell
-    own_cache = "" if family_of(cell.setup).by_mkfs else f"{cell.setup.mkfs.family} has a cache of its own"
-    return smallfiles_outcome(load, own_cache, int(cell.parameters["file_bytes"]))
+    return smallfiles_outcome(load, int(load.task.cell.parameters["file_bytes"]))
 
 
 COPY: Final = FileWork("copy", ("file_size", "zeros", "clients"), _copied)

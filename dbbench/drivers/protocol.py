@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,9 +10,10 @@ from typing import Protocol
 
 from dbbench.engines.port import Server
 from dbbench.errors import FileMissing
+from dbbench.machine.pagecache import empty_and_prove
 from dbbench.metrics.outcome import Outcome
 from dbbench.metrics.series import Clock
-from dbbench.model import Cell
+from dbbench.model import CacheFacts, Cell
 from dbbench.model.base import shipped
 from dbbench.remote import Client
 
@@ -40,6 +41,8 @@ class LoadTask:
     clock: Clock
     raw: Path  # directory of the trial for the tool's output
     scratch: Path  # directory for large logs, in memory and not on the device under test
+    # Empties the caches of the load's own files while it has none of them open, with proof.
+    cold: Callable[[Sequence[Path]], CacheFacts] = empty_and_prove
 
 
 class Load(Protocol):

@@ -1,9 +1,10 @@
 """The page cache: which part of some files it holds, how to empty it, and the proof that it is empty.
 
 There are two proofs. First, the kernel's count of resident pages, before (some) and after (none). Second, the device: a
-seeded sample of the files is read, and its bytes must come from the device. If a filesystem has its own cache next to
-the page cache (the ARC of ZFS), that cache is emptied too, in its own way, and its bytes count as well. Caches of a
-hypervisor or a controller are outside the reach of both.
+seeded sample of the files is read, and its bytes must come from the device. Only the filesystem under test becomes
+cold; the page cache of the whole machine is dropped only if the proof fails otherwise. If a filesystem has its own
+cache next to the page cache (the ARC of ZFS), its bytes count as well. Caches of a hypervisor or a controller are
+outside the reach of both.
 """
 
 from __future__ import annotations
@@ -17,17 +18,16 @@ import os
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from dbbench import process
 from dbbench.machine import libc
-from dbbench.machine.host.proc import vmstat
 from dbbench.model import CacheFacts
 
 DROP_CACHES: Final = Path("/proc/sys/vm/drop_caches")
-_COUNT: Final = "drop_pagecache"  # the counter in /proc/vmstat
+WHOLE_MACHINE: Final = "drop_caches of the whole machine"
 SAMPLE_BYTES: Final = 64 * 2**20
 LEAST_SHARE: Final = 0.9  # share of the sample that must come from the device; less if the filesystem compresses
 _PIECE: Final = 2**20
@@ -49,17 +49,21 @@ class Piece:
 
 
 @dataclass(frozen=True)
-class OwnCache:
-    """A filesystem's own cache.
+class Emptying:
+    """How the caches of the data files are emptied, while no process has them open.
 
-    `empty` requires all files to be closed; `bytes_held` is None if the filesystem does not report it. For a cache that
-    is configured to keep no data, and with nothing in the page cache, the sample is the only proof.
+    `bytes_held` returns the data in the filesystem's own cache next to the page cache, None if it has none or does not
+    report it. For a cache that is configured to keep no data, and with nothing in the page cache, the sample is the
+    only proof.
     """
 
-    how: str  # "export and import"
+    how: str  # "unmount and mount", "export and import"
     empty: Callable[[], None]
-    bytes_held: Callable[[], int | None]
+    bytes_held: Callable[[], int | None] = lambda: None
     keeps_data: bool = True
+
+
+EVICTING: Final = Emptying("posix_fadvise", lambda: None)  # the files' pages alone, which are always evicted
 
 
 # --- what is resident ------------------------------------------------------------------------------
@@ -132,17 +136,13 @@ def syncfs(path: Path) -> None:
         os.close(fd)
 
 
-def drop(at: Path, control: Path = DROP_CACHES) -> bool | None:
+def drop(at: Path, control: Path = DROP_CACHES) -> None:
     """Write back the filesystem of `at` and drop the machine's clean page cache, dentries and inodes.
 
-    Return whether the kernel counted the drop (/proc/vmstat), or None if it does not count. In a container the write
-    may succeed without an effect. Raises OSError without permission.
+    In a container the write may succeed without an effect. Raises OSError without permission.
     """
     syncfs(at)
-    before = vmstat().get(_COUNT)
     control.write_text("3\n")
-    after = vmstat().get(_COUNT)
-    return None if before is None or after is None else after > before
 
 
 def evict(files: Sequence[Path]) -> None:
@@ -220,78 +220,74 @@ def _data(path: Path, begin: int, size: int) -> Iterator[Piece]:
 # --- the proof -------------------------------------------------------------------------------------
 
 
-def drop_and_prove(
+def empty_and_prove(
     files: Sequence[Path],
-    seed: int,
-    disks: Sequence[str],
+    seed: int = 0,
+    disks: Sequence[str] = (),
+    by: Emptying = EVICTING,
     *,
-    root: bool,
     least_share: float = LEAST_SHARE,
-    own: OwnCache | None = None,
     control: Path = DROP_CACHES,
 ) -> CacheFacts:
-    """Empty the cache of the data files and prove it; on failure `proved` is False with a reason, and nothing is
+    """Empty the caches of the data files and prove it; on failure `proved` is False with a reason, and nothing is
     raised.
 
     `disks`: kernel names below the filesystem (["loop7"]) whose reads are counted; without them, this process's reads
-    from storage (/proc/self/io). With `root` the whole cache is dropped, otherwise the files are evicted. If none of
-    the files was resident, the sample is read first, so that there is something to drop. `least_share`: the share of
-    the sample's bytes that the device must deliver (small with compression). `own`: the filesystem's own cache; the
-    bytes that it reports are counted with the pages.
+    from storage (/proc/self/io). If none of the files was resident, the sample is read first, so that there is
+    something to empty. `least_share`: the share of the sample's bytes that the device must deliver (small with
+    compression). If data remains in memory, the page cache of the whole machine is dropped, which needs root.
     """
     held = [path for path in files if _size(path)]
     if not held:
         return CacheFacts(reason="there are no data files")
-    syncfs(held[0])
-    pieces = sample(held, seed)
-    method = ""
-    before, own_before = resident_bytes(held), _held(own)
+    facts, remains = _emptied(held, sample(held, seed), disks, by, least_share)
+    if not remains:
+        return facts
+
+    def drop_all() -> None:
+        by.empty()
+        drop(held[0], control)
+
+    whole = replace(by, how=f"{by.how}, then {WHOLE_MACHINE}", empty=drop_all)
+    try:
+        return _emptied(held, sample(held, seed), disks, whole, least_share)[0]
+    except OSError:  # only root may drop it, and not in every container
+        return facts
+
+
+def _emptied(
+    files: Sequence[Path], pieces: Sequence[Piece], disks: Sequence[str], by: Emptying, least_share: float
+) -> tuple[CacheFacts, bool]:
+    """Return the facts, and whether the proof failed because data remains in memory."""
+    syncfs(files[0])
+    touched = ""
+    before, own_before = resident_bytes(files), by.bytes_held()
     if before == 0 and not own_before:
-        method = "touched, then "
+        touched = "touched, then "
         read(pieces)
-        before, own_before = resident_bytes(held), _held(own)
-    if own is not None:
-        method += f"{own.how}, "
-        _own_emptied(own)
-    how, counted = _emptied(held, root, control)
-    after, own_after = resident_bytes(held), _held(own)
+        before, own_before = resident_bytes(files), by.bytes_held()
+    _empty(by, files)
+    after, own_after = resident_bytes(files), by.bytes_held()
 
     sample_bytes, delivered = _delivered(pieces, disks)
-    evict(held)
-    last = _resident_after_tries(held)
-    if own is not None:
-        own.empty()
-        _emptied(held, root, control)
+    _empty(by, files)  # the load begins without what the sample has read
+    last = resident_bytes(files)
     after = max(after, last) if after is not None and last is not None else None
-    reason = (
-        _first_reason(before, after, own_before, own_after, own is None or own.keeps_data)
-        or (
-            ""
-            if counted is not False
-            else f"the kernel did not count the drop of the page cache: {control} has no effect here"
-        )
-        or _sample_reason(sample_bytes, delivered, least_share)
+    reason = _first_reason(before, after, own_before, own_after, by.keeps_data) or _sample_reason(
+        sample_bytes, delivered, least_share
     )
-    return CacheFacts(method + how, _sum(before, own_before), _sum(after, own_after), sample_bytes, delivered,
-                      not reason, reason)  # fmt: skip
+    remains = bool(after) or (delivered is not None and delivered < sample_bytes * least_share)
+    facts = CacheFacts(touched + by.how, _sum(before, own_before), _sum(after, own_after), sample_bytes, delivered,
+                       not reason, reason)  # fmt: skip
+    return facts, remains
 
 
-def _emptied(files: Sequence[Path], root: bool, control: Path) -> tuple[str, bool | None]:
-    """Return the method, and whether the kernel counted a drop."""
-    if root:
-        try:
-            counted = drop(files[0], control)
-            for _try in range(_TRIES - 1):
-                if not resident_bytes(files) or counted is False:
-                    break
-                time.sleep(_PAUSE_S)
-                counted = drop(files[0], control)
-            return "drop_caches", counted
-        except OSError:
-            pass  # root in a container may not drop caches, but it may evict its files
+def _empty(by: Emptying, files: Sequence[Path]) -> None:
+    """Empty them, and wait for a cache that releases its memory in the background."""
+    by.empty()
     evict(files)
     _resident_after_tries(files)
-    return "posix_fadvise", None
+    process.wait_while(by.bytes_held, _OWN_S, _PAUSE_S)
 
 
 def _resident_after_tries(files: Sequence[Path]) -> int | None:
@@ -334,16 +330,6 @@ def _first_reason(
     if own_before and own_after is not None and own_after >= own_before:  # it may also hold other data
         return f"the filesystem's own cache holds {own_after} bytes, no less than before"
     return f"{after} bytes of the data files are still resident" if after else ""
-
-
-def _own_emptied(own: OwnCache) -> None:
-    """Empty a filesystem's own cache, which may release its memory in the background."""
-    own.empty()
-    process.wait_while(own.bytes_held, _OWN_S, _PAUSE_S)
-
-
-def _held(own: OwnCache | None) -> int | None:
-    return own.bytes_held() if own is not None else None
 
 
 def _sum(pages: int | None, own: int | None) -> int | None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from dbbench.engines.port import Server
+from dbbench.machine.pagecache import empty_and_prove
 from dbbench.model import CacheFacts, OperationFacts
 from dbbench.storage import filesystems
 from dbbench.storage.filesystems import Stored
@@ -27,8 +28,8 @@ class Filled(Stored):
 
     serving: Callable[[Path], AbstractContextManager[Server]]  # starts the server of the trial on its data directory
     second: Callable[[Path], AbstractContextManager[Server]]  # starts a second server on a clone
-    # Empties the cache of the data files, with proof, while no server runs.
-    cold: Callable[[], CacheFacts] | None = None
+    # Empties the caches of these files, with proof, while no process uses the filesystem.
+    cold: Callable[[Sequence[Path]], CacheFacts] = empty_and_prove
     check: Callable[[Path], str] | None = None  # integrity check of the engine on the stopped data
     data_files: Callable[[Path], Sequence[Path]] | None = None
 
@@ -78,7 +79,5 @@ def impossible(name: str, why: str) -> OperationFacts:
 def cold(filled: Filled) -> str:
     """Empty the cache of the data files; return a description of the result."""
     filesystems.sync(filled.fs.path)
-    if filled.cold is None:
-        return "caches as they were"
-    facts = filled.cold()
+    facts = filled.cold(filled.data_files(filled.datadir) if filled.data_files else ())
     return "from a cold cache" if facts.proved else f"the cache could not be verified as cold: {facts.reason}"

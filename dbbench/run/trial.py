@@ -114,7 +114,7 @@ def drive(trial: Record, job: Job) -> None:
             facts.filesystem = replace(facts.filesystem, layers=layers.held(volume))
 
         with stage(Phase.DROP_CACHE):
-            facts.cache = dataset.cold_start(job, fs, device.leaves, engine.data_files(datadir))
+            facts.cache = dataset.cold_start(job, ready)
 
         load, samples, meter = loaded(trial, job, device, ready, place)
 
@@ -158,7 +158,7 @@ def loaded(trial: Record, job: Job, device: Device, ready: Filled, place: Place)
 
         samples = stack.enter_context(samplers.beside(sampled(job, device, ready.fs, server), raw))
         idle = server.counters()
-        with driving(trial, job, server, client) as load:
+        with driving(trial, job, ready, server, client) as load:
             meter = Meter(device, server, load, limits, engine.data_files(ready.datadir), idle=idle, client=client)
             meter.elsewhere = facts.dataset is not None and bool(facts.dataset.tablespace)
             if window.kind == "fixed" or job.cell.workload.prepares:
@@ -182,10 +182,10 @@ def loaded(trial: Record, job: Job, device: Device, ready: Filled, place: Place)
 
 
 @contextlib.contextmanager
-def driving(trial: Record, job: Job, server: Server, client: Client | None) -> Iterator[Load]:
+def driving(trial: Record, job: Job, ready: Filled, server: Server, client: Client | None) -> Iterator[Load]:
     """Yield the cell's load generator, on the client's host if there is one, with the statement of `during`."""
     driver, seed = job.cell.workload.driver, job.run.plan.seed
-    task = LoadTask(server, job.cell, seed, trial.clock, trial.draft.raw, job.workdir.scratch)
+    task = LoadTask(server, job.cell, seed, trial.clock, trial.draft.raw, job.workdir.scratch, ready.cold)
     started = DRIVERS[driver].driving(task) if client is None else AWAY[driver].driving_from(client, task)
     with started as load:
         if not job.cell.workload.during:

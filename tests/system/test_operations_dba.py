@@ -53,7 +53,7 @@ def filled(loop_device: Device) -> Iterator[Filling]:
                 yield Filled(
                     setup, loop_device, fs, datadir, folder,
                     lambda data: kind.serving(data, settings, place), lambda data: kind.serving(data, settings, place),
-                    cold=lambda: pagecache.drop_and_prove(kind.data_files(datadir), 1, loop_device.leaves, root=True),
+                    cold=lambda files: pagecache.empty_and_prove(files, 1, loop_device.leaves),
                     check=lambda data: kind.check(data, settings, place), data_files=kind.data_files,
                 )  # fmt: skip
 
@@ -152,13 +152,13 @@ def test_a_server_that_loses_acknowledged_rows_fails_the_trial(filled: Filling) 
     """Planted: the log since the last checkpoint is taken away before the server starts again."""
     with filled("ext4", "postgres") as one:
 
-        def forget() -> Any:
+        def forget(files: Any) -> Any:
             from dbbench import process
 
             argv = [Path(engine_bin("postgres") or "") / "pg_resetwal", "--force", one.datadir]
             (one.datadir / "postmaster.pid").unlink()
             process.run(argv, as_user=ENGINES["postgres"].account())
-            return pagecache.drop_and_prove(ENGINES["postgres"].data_files(one.datadir), 1, [], root=True)
+            return pagecache.empty_and_prove(files)
 
         with pytest.raises(Exception, match=r"acknowledged|dbbench_crash") as failed:
             operated(["crash-recovery"], replace(one, cold=forget))

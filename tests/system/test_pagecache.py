@@ -1,9 +1,11 @@
-"""The cold cache is real and proved for each family; a drop without effect is detected."""
+"""The cold cache is real and proved for each family, and nothing else on the machine becomes cold."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
+import mmap
 import os
 import time
 from collections.abc import Iterator
@@ -13,12 +15,14 @@ from typing import Any
 import pytest
 
 from dbbench.machine import pagecache
+from dbbench.machine.host.proc import vmstat
 from dbbench.model import CacheFacts
 from dbbench.plan import catalog
+from dbbench.samplers.accounting import DiskClock
 from dbbench.storage import filesystems
 from dbbench.storage.devices.port import Device
 
-pytestmark = pytest.mark.alone  # a trial of another lane empties the page cache of the whole machine
+pytestmark = pytest.mark.alone  # judges what the page cache of the whole machine holds
 MIB = 2**20
 SIZE = 96 * MIB
 FAMILIES = ["ext4", "xfs", "btrfs", "btrfs-zstd"]
@@ -41,12 +45,12 @@ def mounted(name: str, device: Device, at: Path) -> Iterator[tuple[filesystems.M
         yield fs, files
 
 
-def dropped(files: list[Path], device: Device, **keys: Any) -> CacheFacts:
-    """Drop the pages of files that were resident, with the proof. If another process emptied the machine's page cache
+def emptied(files: list[Path], *arguments: Any, **keys: Any) -> CacheFacts:
+    """Empty the caches of files that were resident, with the proof. If another process emptied the machine's page cache
     before this could, the files are read again."""
     for _ in range(5):
-        facts = pagecache.drop_and_prove(files, 42, [device.path.name], **keys)
-        if facts.before_bytes >= 0.9 * SIZE:
+        facts = pagecache.empty_and_prove(files, 42, *arguments, **keys)
+        if (facts.before_bytes or 0) >= 0.9 * SIZE:
             break
         for file in files:
             file.read_bytes()
@@ -55,30 +59,70 @@ def dropped(files: list[Path], device: Device, **keys: Any) -> CacheFacts:
 
 @pytest.mark.needs("root")
 @pytest.mark.parametrize("name", FAMILIES)
-@pytest.mark.parametrize("root", [True, False])
-def test_the_cache_is_emptied_and_both_proofs_hold(name: str, root: bool, loop_device: Device, tmp_path: Path) -> None:
+@pytest.mark.parametrize("remounted", [True, False])
+def test_the_cache_is_emptied_and_both_proofs_hold(
+    name: str, remounted: bool, loop_device: Device, tmp_path: Path
+) -> None:
     """Pages were resident and are not; the sample came from the device; nothing of it stays behind."""
     with mounted(name, loop_device, tmp_path / "mnt") as (fs, files):
-        facts = dropped(files, loop_device, root=root, least_share=filesystems.least_read_share(fs))
+        setup = catalog.catalog().setup(name)
+        by = filesystems.FAMILIES[fs.family].emptying(setup, loop_device, fs) if remounted else pagecache.EVICTING
+        facts = emptied(files, [loop_device.path.name], by, least_share=filesystems.least_read_share(fs))
         assert facts.reason == ""
         assert facts.proved
-        assert facts.method == ("drop_caches" if root else "posix_fadvise")
-        assert 0.9 * SIZE <= facts.before_bytes <= SIZE  # the kernel may have evicted some on its own
+        assert facts.method == ("unmount and mount" if remounted else "posix_fadvise")
+        assert 0.9 * SIZE <= (facts.before_bytes or 0) <= SIZE  # the kernel may have evicted some on its own
         assert facts.after_bytes == 0 == pagecache.resident_bytes(files)
         assert facts.sample_bytes == 64 * MIB
         delivered = (facts.sample_read_bytes or 0) / 64 / MIB
         assert 0.4 < delivered < 0.7 if name == "btrfs-zstd" else 0.99 < delivered < 1.2
+        with filesystems.existing(fs.path) as again:
+            assert set(again.options_effective) == set(fs.options_effective)
+
+
+@pytest.mark.needs("root")
+@pytest.mark.parametrize("name", FAMILIES)
+def test_metadata_is_read_from_the_device_again(name: str, loop_device: Device, tmp_path: Path) -> None:
+    """Directories and inodes, and the device's own buffers, are gone too."""
+    with mounted(name, loop_device, tmp_path / "mnt") as (fs, _files):
+        for number in range(2000):
+            (fs.path / f"d{number}").mkdir()
+        filesystems.sync(fs.path)
+        setup = catalog.catalog().setup(name)
+        filesystems.FAMILIES[fs.family].emptying(setup, loop_device, fs).empty()
+        before = DiskClock(loop_device.leaves)
+        assert len([path.stat() for path in fs.path.iterdir()]) >= 2000
+        assert (before.difference()["read_bytes"] or 0) >= 2000 * 64  # bytes; no inode is smaller
 
 
 @pytest.mark.needs("root", "mkfs.ext4", "fs:ext4")
-def test_a_drop_that_does_nothing_is_found(loop_device: Device, tmp_path: Path) -> None:
-    """A container's drop_caches takes the write and does nothing: pages stay, and it is said."""
+def test_the_rest_of_the_machine_stays_warm(loop_device: Device, tmp_path: Path) -> None:
+    """A file on another filesystem keeps its pages, and the kernel counts no drop of the whole cache."""
+    theirs = tmp_path / "theirs"
+    theirs.write_bytes(os.urandom(16 * MIB))
+    with mounted("ext4", loop_device, tmp_path / "mnt") as (fs, files):
+        drops, resident = vmstat()["drop_pagecache"], pagecache.resident_bytes([theirs]) or 0
+        by = filesystems.FAMILIES["ext4"].emptying(catalog.catalog().setup("ext4"), loop_device, fs)
+        assert emptied(files, [loop_device.path.name], by).proved
+        assert vmstat()["drop_pagecache"] == drops
+        assert (pagecache.resident_bytes([theirs]) or 0) >= 0.9 * resident >= 0.8 * 16 * MIB
+
+
+@pytest.mark.needs("root", "mkfs.ext4", "fs:ext4")
+def test_what_remains_is_dropped_with_the_whole_cache_and_that_is_recorded(loop_device: Device, tmp_path: Path) -> None:
+    """Eviction alone leaves what another process maps, and so does a control file that has no effect."""
     fake = tmp_path / "drop_caches"
     fake.touch()
-    with mounted("ext4", loop_device, tmp_path / "mnt") as (_fs, files):
-        facts = dropped(files, loop_device, root=True, control=fake)
+    with (
+        mounted("ext4", loop_device, tmp_path / "mnt") as (_fs, files),
+        files[0].open("rb") as file,
+        mmap.mmap(file.fileno(), MIB, access=mmap.ACCESS_READ) as mapped,
+    ):
+        assert mapped[0] == ord("t")
+        facts = pagecache.empty_and_prove(files, 1, [loop_device.path.name], control=fake)
+    assert fake.read_text() == "3\n"
+    assert facts.method == "posix_fadvise, then drop_caches of the whole machine"
     assert not facts.proved
-    assert 0.9 * SIZE <= facts.before_bytes <= SIZE  # the kernel may have evicted some on its own
     assert "resident" in facts.reason
 
 
@@ -87,11 +131,12 @@ def test_a_lying_count_of_resident_pages_is_found_by_the_device(
     loop_device: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With nothing dropped and a kernel that says "none resident", the sample comes from memory, and that shows."""
-    answers = iter([SIZE])
-    monkeypatch.setattr(pagecache, "resident_bytes", lambda files: next(answers, 0))
-    monkeypatch.setattr(pagecache, "drop", lambda at, control: True)
+    answers = itertools.cycle([SIZE, 0, 0])
+    monkeypatch.setattr(pagecache, "resident_bytes", lambda files: next(answers))
+    monkeypatch.setattr(pagecache, "drop", lambda at, control: None)
+    monkeypatch.setattr(pagecache, "_empty", lambda by, files: None)
     with mounted("ext4", loop_device, tmp_path / "mnt") as (_fs, files):
-        facts = pagecache.drop_and_prove(files, 1, [loop_device.path.name], root=True)
+        facts = pagecache.empty_and_prove(files, 1, [loop_device.path.name])
     assert not facts.proved
     delivered = facts.sample_read_bytes
     assert delivered is not None and delivered < 8 * MIB  # udev may read the device, and the kernel evict some pages
@@ -100,16 +145,15 @@ def test_a_lying_count_of_resident_pages_is_found_by_the_device(
 
 @pytest.mark.needs("root", "mkfs.ext4", "fs:ext4")
 def test_pages_that_somebody_maps_are_not_called_gone(loop_device: Device, tmp_path: Path) -> None:
-    """fadvise leaves mapped pages: not proved, with their bytes."""
-    import mmap
-
+    """fadvise leaves mapped pages: not proved, with their bytes, if the whole cache cannot be dropped either."""
+    nowhere = tmp_path / "missing" / "drop_caches"
     with mounted("ext4", loop_device, tmp_path / "mnt") as (_fs, files):
         with files[0].open("rb") as file, mmap.mmap(file.fileno(), MIB, access=mmap.ACCESS_READ) as mapped:
             assert mapped[0] == ord("t")
-            facts = pagecache.drop_and_prove(files, 1, [loop_device.path.name], root=False)
+            facts = pagecache.empty_and_prove(files, 1, [loop_device.path.name], control=nowhere)
         assert not facts.proved
         assert 0 < (facts.after_bytes or 0) <= MIB
-        assert pagecache.drop_and_prove(files, 1, [loop_device.path.name], root=False).proved
+        assert pagecache.empty_and_prove(files, 1, [loop_device.path.name], control=nowhere).proved
 
 
 @pytest.mark.needs("root", "mkfs.xfs", "fs:xfs")
@@ -122,13 +166,13 @@ def test_a_proof_needs_something_before(loop_device: Device, tmp_path: Path) -> 
                 break
             time.sleep(0.1)
         assert pagecache.resident_bytes(files) == 0
-        facts = pagecache.drop_and_prove(files, 5, [loop_device.path.name], root=True)
-        assert facts.method == "touched, then drop_caches"
+        facts = pagecache.empty_and_prove(files, 5, [loop_device.path.name])
+        assert facts.method == "touched, then posix_fadvise"
         assert 0.9 * 64 * MIB <= facts.before_bytes <= 64 * MIB  # the kernel may have evicted some on its own
         assert facts.proved
         with (files[0].parent / "hole").open("wb") as sparse:
             sparse.truncate(MIB)
-        hole = pagecache.drop_and_prove([files[0].parent / "hole"], 5, [loop_device.path.name], root=True)
+        hole = pagecache.empty_and_prove([files[0].parent / "hole"], 5, [loop_device.path.name])
         assert not hole.proved
         assert hole.reason
 
@@ -137,7 +181,7 @@ def test_a_proof_needs_something_before(loop_device: Device, tmp_path: Path) -> 
 def test_without_a_disks_name_our_own_reads_are_counted(loop_device: Device, tmp_path: Path) -> None:
     """On an existing filesystem the disk may be unknown: the process's own reads from storage are the proof."""
     with mounted("btrfs", loop_device, tmp_path / "mnt") as (_fs, files):
-        facts = pagecache.drop_and_prove(files, 5, [], root=False)
+        facts = pagecache.empty_and_prove(files, 5)
     assert facts.proved
     assert 64 * MIB <= (facts.sample_read_bytes or 0) < 80 * MIB
 
@@ -155,7 +199,7 @@ def test_the_proof_is_quick(loop_device: Device, tmp_path: Path) -> None:
             pagecache.read(pieces)
             reading = time.monotonic() - began
             began = time.monotonic()
-            facts = pagecache.drop_and_prove(files, seed, [loop_device.path.name], root=False)
+            facts = pagecache.empty_and_prove(files, seed, [loop_device.path.name])
             spent.append(time.monotonic() - began - reading)
             assert facts.proved
     assert min(spent) < 3  # 0.1 s where nobody else computes
@@ -165,7 +209,7 @@ def test_facts_are_plain(tmp_path: Path) -> None:
     """On an existing directory, without root: the same facts, whatever could be proved."""
     path = tmp_path / "data"
     path.write_bytes(os.urandom(4 * MIB))
-    facts = pagecache.drop_and_prove([path], 1, [], root=False)
+    facts = pagecache.empty_and_prove([path])
     assert 0.9 * 4 * MIB <= facts.before_bytes <= 4 * MIB
     assert dataclasses.asdict(facts)["method"] == "posix_fadvise"
     assert facts.proved or facts.reason

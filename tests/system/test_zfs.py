@@ -99,9 +99,9 @@ def test_every_setup_is_what_it_says(name: str, private: None, tmp_path: Path) -
             assert space.disk_bytes and space.free_bytes
             assert (space.disk_bytes < 20 * MIB) is bool(compressing)
             assert 1.5 < (space.compression_ratio or 0) < 2.1 if compressing else not space.compression_ratio
-            proof = pagecache.drop_and_prove(
-                files, 1, device.leaves, root=True,
-                least_share=filesystems.least_read_share(fs), own=filesystems.own_cache(fs),
+            proof = pagecache.empty_and_prove(
+                files, 1, device.leaves, filesystems.FAMILIES["zfs"].emptying(setup, device, fs),
+                least_share=filesystems.least_read_share(fs),
             )  # fmt: skip
             assert proof.reason == ""
             assert "export and import" in proof.method

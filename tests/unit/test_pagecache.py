@@ -66,7 +66,7 @@ def test_both_ways_to_count_resident_pages_agree(tmp_path: Path) -> None:
 
 def test_no_data_files_prove_nothing() -> None:
     """An empty list is said, not called cold."""
-    facts = pagecache.drop_and_prove([], 1, [], root=False)
+    facts = pagecache.empty_and_prove([])
     assert (facts.proved, facts.reason) == (False, "there are no data files")
 
 

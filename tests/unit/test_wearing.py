@@ -65,7 +65,7 @@ def filled(folder: Path, fake: Fake) -> Filled:
         yield fake
 
     return Filled(FsSetup("of the test", Mkfs("nilfs2")), device, fs, folder, folder, serving, serving,
-                  cold=lambda: CacheFacts("drop_caches", 1, 0, 1, 1, True),
+                  cold=lambda files: CacheFacts("posix_fadvise", 1, 0, 1, 1, True),
                   data_files=lambda _: [folder / "t"])  # fmt: skip
 
 

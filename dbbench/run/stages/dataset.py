@@ -8,7 +8,7 @@ Files that grow during the load are compared with the restored ones.
 from __future__ import annotations
 
 import dataclasses
-import os
+import functools
 import shutil
 import time
 from collections.abc import Callable, Sequence
@@ -24,6 +24,7 @@ from dbbench.model import CacheFacts, Cell, DatasetFacts, GrowthFacts, Phase, me
 from dbbench.operations import Filled
 from dbbench.report.progress.event import Emit, Event
 from dbbench.run.job import Job, WorkDir
+from dbbench.run.stages import filesystem
 from dbbench.storage import filesystems
 from dbbench.storage.devices.port import Device
 from dbbench.storage.filesystems import Mounted
@@ -115,17 +116,10 @@ def pace(emit: Emit, clock: Callable[[], float] = time.monotonic) -> Progress:
     return tell
 
 
-def cold_start(job: Job, fs: Mounted, disks: Sequence[str], files: Sequence[Path]) -> CacheFacts:
-    """Empty the caches of the data files on these disks, and prove it. A load that makes its own files has none yet."""
-    return cold(job, fs, disks, files) if files or job.has_server else _NO_FILES
-
-
-def cold(job: Job, fs: Mounted, disks: Sequence[str], files: Sequence[Path]) -> CacheFacts:
-    """Empty the caches of the data files on these disks, and prove it."""
-    return pagecache.drop_and_prove(
-        files, job.run.plan.seed, disks, root=os.geteuid() == 0,
-        least_share=filesystems.least_read_share(fs), own=filesystems.own_cache(fs),
-    )  # fmt: skip
+def cold_start(job: Job, ready: Filled) -> CacheFacts:
+    """Empty the caches of the data files, and prove it. A load that makes its own files has none yet."""
+    files = job.engine.data_files(ready.datadir)
+    return ready.cold(files) if files or job.has_server else _NO_FILES
 
 
 def consistent(job: Job, datadir: Path, place: Place) -> str:
@@ -155,7 +149,13 @@ def filled(job: Job, volume: Device, fs: Mounted, datadir: Path) -> Filled:
         serving=lambda data: engine.serving(data, settings, place),
         second=lambda data: engine.serving(data, small, second),
         journal=job.journal,
-        cold=lambda: cold(job, fs, volume.leaves, engine.data_files(datadir)),
+        cold=functools.partial(
+            pagecache.empty_and_prove,
+            seed=job.run.plan.seed,
+            disks=volume.leaves,
+            by=filesystem.emptying(job, volume, fs),
+            least_share=filesystems.least_read_share(fs),
+        ),
         check=lambda data: engine.check(data, settings, place),
         data_files=engine.data_files,
     )

@@ -17,6 +17,7 @@ from dbbench.engines.port import Engine, Place
 from dbbench.engines.settings import own_cache_bytes
 from dbbench.errors import FilesystemGone, WalElsewhere
 from dbbench.machine.host import tunables
+from dbbench.machine.pagecache import EVICTING, Emptying
 from dbbench.model import Cell, DeviceSpec, FilesystemFacts, FsSetup, SpaceFacts, durability_class
 from dbbench.results.journal import Journal
 from dbbench.run.job import Job
@@ -77,6 +78,24 @@ def mounted(job: Job, volume: Device) -> Iterator[Mounted]:
         wal_mounted(job.cell, volume, data, job.workdir.wal_mount, job.journal) as fs,
     ):
         yield _equal_readahead(job, fs)
+
+
+def emptying(job: Job, volume: Device, fs: Mounted) -> Emptying:
+    """Return what empties the caches of data and log; the files of an existing directory are evicted one by one."""
+    if volume.facts.existing:
+        return EVICTING
+    data = FAMILIES[fs.family].emptying(job.cell.setup, volume, fs)
+    log = None
+    if fs.wal is not None and volume.wal is not None and job.cell.wal_setup is not None:
+        log = FAMILIES[fs.wal.family].emptying(job.cell.wal_setup, volume.wal, fs.wal)
+
+    def empty() -> None:
+        data.empty()
+        if log is not None:
+            log.empty()
+        _equal_readahead(job, fs)
+
+    return dataclasses.replace(data, empty=empty)
 
 
 def _equal_readahead(job: Job, fs: Mounted) -> Mounted:

@@ -38,6 +38,7 @@ from dbbench.storage.devices import guard
 
 _ENDS: Final = 2**20  # bytes erased at each end: they contain partition tables, labels and superblocks of all families
 _PIECE: Final = 2**16
+_BLKFLSBUF: Final = 0x1261  # linux/fs.h
 _held: dict[int, Hold] = {}  # key: device number
 T = TypeVar("T")
 # Takes device number and flags; returns a descriptor, or None if the device is not held.
@@ -197,6 +198,11 @@ def erase(plain: int) -> None:
         _write(plain, before)
         raise
     process.run(["wipefs", "--all", "--force", "--quiet", f"/proc/self/fd/{plain}"], pass_fds=(plain,), note=False)
+
+
+def drop_buffers(fd: int) -> None:
+    """Write back and drop what the page cache holds of the device itself. Raises OSError."""
+    fcntl.ioctl(fd, _BLKFLSBUF)
 
 
 def _write(plain: int, pieces: list[tuple[int, bytes]]) -> None:

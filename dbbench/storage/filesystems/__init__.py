@@ -40,7 +40,6 @@ from dbbench.storage.filesystems.shape import (
     growth,
     healthy,
     least_read_share,
-    own_cache,
     restored_share,
     shaped,
     sizes,
@@ -60,7 +59,7 @@ __all__ = [
     "FAMILIES", "PERIODS", "Family", "Made", "MountPoint", "Mounted", "Stored", "Traits", "apply_attributes",
     "character", "check_claim", "commands", "data_directory", "devices_to_add", "driver_flags", "existing",
     "family_of", "free_space", "give_back", "growing_of", "growth", "healthy", "install", "layers_to_add",
-    "least_read_share", "make", "missing_programs", "mounted", "obstacles", "own_cache", "period_s", "restored_share",
+    "least_read_share", "make", "missing_programs", "mounted", "obstacles", "period_s", "restored_share",
     "shaped", "sizes", "snapshots_of", "space", "sync", "tears_pages_of", "traits", "unmounted", "verify_files",
     "wal_directory", "works",
 ]  # fmt: skip

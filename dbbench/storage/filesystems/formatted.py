@@ -18,7 +18,7 @@ from typing import ClassVar, Final
 from dbbench import errors, process
 from dbbench.machine.host.proc import text
 from dbbench.machine.kernel_log import Watch
-from dbbench.machine.pagecache import syncfs
+from dbbench.machine.pagecache import Emptying, evict, syncfs
 from dbbench.model import Durability, FsSetup, Mkfs, Scalar
 from dbbench.results.journal import Journal
 from dbbench.storage import layers
@@ -219,6 +219,22 @@ class Formatted(Family):
         """Mount again with additional options: another subvolume instead of the filesystem."""
         self.unmount(stored.fs.path, stored.volume)
         self.mount(stored.setup, stored.volume, stored.fs.path, *options)
+
+    def emptying(self, setup: FsSetup, device: Device, fs: Mounted) -> Emptying:
+        """Return unmounting and mounting, which drops files, inodes and metadata.
+
+        The device is still open here, so its buffers remain until they are dropped. Raises MountFailed,
+        UnmountFailed.
+        """
+
+        def empty() -> None:
+            self.unmount(fs.path, device)
+            for member in device.each:
+                hold.drop_buffers(member.fd)
+            evict([Path(disk.facts.image) for disk in device.disks if disk.facts.direct_io is False])
+            self.mount(setup, device, fs.path)
+
+        return Emptying("unmount and mount", empty)
 
     def _read_back(self, setup: FsSetup, device: Device, at: Path, asked: tuple[str, ...]) -> Mounted:
         mount = common.mount_of(at)

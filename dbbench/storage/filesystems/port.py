@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar, Final, Protocol
 
+from dbbench.machine.pagecache import Emptying
 from dbbench.model import Durability, FsSetup, Scalar, Volume
 from dbbench.results.journal import Journal
 from dbbench.storage.devices.port import Device
@@ -72,11 +73,6 @@ class Mounted:
 
 class Pool(Protocol):
     """A mounted pool, with operations beyond its mount."""
-
-    @property
-    def reopening(self) -> str:
-        """Describe `reopen` in words."""
-        ...
 
     def sync(self) -> None:
         """Write dirty data: syncfs(2) alone is not sufficient."""
@@ -228,6 +224,10 @@ class Family:
 
     def existing(self, path: Path) -> Mounted:
         """Return a directory of an existing filesystem."""
+        raise NotImplementedError
+
+    def emptying(self, setup: FsSetup, device: Device, fs: Mounted) -> Emptying:
+        """Return what empties the caches of the mounted filesystem, without an effect on others."""
         raise NotImplementedError
 
     def lacks(self, setup: FsSetup) -> str | None:

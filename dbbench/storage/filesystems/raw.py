@@ -16,8 +16,10 @@ from typing import Final
 
 from dbbench.errors import DirectoryRefused, MountFailed
 from dbbench.machine import namespaces
+from dbbench.machine.pagecache import Emptying
 from dbbench.model import FsSetup
 from dbbench.results.journal import Journal
+from dbbench.storage.devices import hold
 from dbbench.storage.devices.port import Device
 from dbbench.storage.filesystems.common import read_ahead_kb
 from dbbench.storage.filesystems.port import Family, Made, Mounted, MountPoint
@@ -63,6 +65,10 @@ class Raw(Family):
     def existing(self, path: Path) -> Mounted:
         """Raise DirectoryRefused: a directory always has a filesystem."""
         raise DirectoryRefused(f"{path} is on a filesystem", effect="Nothing was changed.")
+
+    def emptying(self, setup: FsSetup, device: Device, fs: Mounted) -> Emptying:
+        """Return what drops the device's buffers."""
+        return Emptying("BLKFLSBUF", lambda: hold.drop_buffers(device.fd))
 
     def bdi(self, path: Path) -> Path:
         """Return the device's own bdi."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from dbbench.errors import AnswerUnknown, CommandFailed, DeadlinePassed, ProgramMissing
-from dbbench.machine.pagecache import OwnCache, syncfs
+from dbbench.machine.pagecache import syncfs
 from dbbench.model import Extents, FileShape, FreeExtents, GrownFile, GrowthFacts, SpaceFacts
 from dbbench.storage.filesystems.common import BLOCK, extents, extents_from, mount_of
 from dbbench.storage.filesystems.families import FAMILIES
@@ -79,13 +79,6 @@ def space(fs: Mounted, logical_bytes: int) -> SpaceFacts:
     if algorithm:
         ratio = read_or_say("compression", lambda: FAMILIES[fs.family].compression_ratio(data), unread)
     return SpaceFacts(logical_bytes, used, free, ratio, unread=tuple(unread))
-
-
-def own_cache(fs: Mounted) -> OwnCache | None:
-    """Return the filesystem's own cache next to the page cache, or None."""
-    if fs.pool is None:
-        return None
-    return OwnCache(fs.pool.reopening, fs.pool.reopen, fs.pool.cached_bytes, "primarycache=all" in fs.options_effective)
 
 
 def least_read_share(fs: Mounted) -> float:

@@ -17,6 +17,7 @@ from typing import Final
 
 from dbbench import process
 from dbbench.errors import CommandFailed, DbbenchError, DeadlinePassed, MountFailed
+from dbbench.machine.pagecache import EVICTING, Emptying
 from dbbench.model import Durability, FsSetup, Scalar
 from dbbench.results.journal import Journal
 from dbbench.storage.devices import identity
@@ -257,6 +258,14 @@ class Zfs(Family):
         mount = mount_of(path)
         properties = _properties(mount.source)
         return _facts(path, (), (*mount.options, *driver.effective(properties)), driver.taken(), None)
+
+    def emptying(self, setup: FsSetup, device: Device, fs: Mounted) -> Emptying:
+        """Return the export and import of the pool, which also empties its part of the ARC."""
+        if fs.pool is None:
+            return EVICTING
+        return Emptying(
+            "export and import", fs.pool.reopen, fs.pool.cached_bytes, "primarycache=all" in fs.options_effective
+        )
 
     def lacks(self, setup: FsSetup) -> str | None:
         """Return why no driver can make this setup here, or None."""

@@ -68,10 +68,6 @@ class ZfsPool:
     daemon: Daemon | None = None
     joined: tuple[Device, ...] = ()  # devices that were added after the pool was created
 
-    @property
-    def reopening(self) -> str:
-        return "export and import" if self.driver.native else "export and import by another zfs-fuse"
-
     def value(self, name: str) -> str:
         """Return a property of the pool's own dataset; sizes in bytes."""
         return process.run(["zfs", "get", "-Hp", "-o", "value", name, self.name]).stdout.strip()

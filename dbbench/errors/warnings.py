@@ -504,4 +504,11 @@ WARNINGS: Final[dict[str, WarningKind]] = {
         "This step has failed: `queries_per_s` has no value, and the results of the other steps remain valid.",
         "Choose an `insert_rate` that every cell sustains, or increase `writers` or `batch`.",
     ),
+    "W156": WarningKind(
+        "the page cache of the whole machine was dropped",
+        "The data files were still in memory after their filesystem was mounted again, or after they were evicted, so "
+        "dbbench wrote to /proc/sys/vm/drop_caches. Other programs on this machine had to read their files from the "
+        "disk again; the trial itself is valid.",
+        "Look for a process that maps the data files. Do not run this plan next to a server that must stay fast.",
+    ),
 }

@@ -27,7 +27,6 @@ from dbbench.machine import libc
 from dbbench.model import CacheFacts
 
 DROP_CACHES: Final = Path("/proc/sys/vm/drop_caches")
-WHOLE_MACHINE: Final = "drop_caches of the whole machine"
 SAMPLE_BYTES: Final = 64 * 2**20
 LEAST_SHARE: Final = 0.9  # share of the sample that must come from the device; less if the filesystem compresses
 _PIECE: Final = 2**20
@@ -248,9 +247,9 @@ def empty_and_prove(
         by.empty()
         drop(held[0], control)
 
-    whole = replace(by, how=f"{by.how}, then {WHOLE_MACHINE}", empty=drop_all)
+    whole = replace(by, how=f"{by.how}, then drop_caches of the whole machine", empty=drop_all)
     try:
-        return _emptied(held, sample(held, seed), disks, whole, least_share)[0]
+        return replace(_emptied(held, sample(held, seed), disks, whole, least_share)[0], whole_machine=True)
     except OSError:  # only root may drop it, and not in every container
         return facts
 

@@ -100,6 +100,7 @@ class CacheFacts:
     sample_read_bytes: int | None = None  # read from the device for the sample
     proved: bool = False
     reason: str = ""  # why `proved` is false
+    whole_machine: bool = False  # the page cache of the whole machine was dropped, because nothing else was enough
 
 
 @dataclass(frozen=True)

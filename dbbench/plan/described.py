@@ -44,6 +44,7 @@ def sentences(plan: model.Plan, cells: Sequence[model.Cell]) -> tuple[str, ...]:
     return tuple(
         dict.fromkeys(
             (
+                _host(plan),
                 *factor_sentences(plan),
                 *_profiles(cells),
                 *_sources(plan, cells),
@@ -56,6 +57,22 @@ def sentences(plan: model.Plan, cells: Sequence[model.Cell]) -> tuple[str, ...]:
                 *_disks(plan, cells),
             )
         )
+    )
+
+
+def _host(plan: model.Plan) -> str:
+    """Say what a run does to the machine that it runs on."""
+    device, bytes_of_images = plan.device, plan.device.size_bytes * plan.device.count
+    if device.imaged:
+        bytes_of_images += device.wal.size_bytes if device.wal else 0
+        writes = f"writes and in the end removes {size_text(bytes_of_images)} of images"
+    elif device.real:
+        writes = "erases the devices of the plan"
+    else:
+        writes = "writes into the directories of the plan, and empties them in the end"
+    return (
+        f"On this machine, a run {writes}, and loads the processors and the disk below. Only its own files become "
+        "cold: the page cache, the mounts and the servers of others stay as they are."
     )
 
 

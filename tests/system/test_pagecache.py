@@ -70,7 +70,7 @@ def test_the_cache_is_emptied_and_both_proofs_hold(
         facts = emptied(files, [loop_device.path.name], by, least_share=filesystems.least_read_share(fs))
         assert facts.reason == ""
         assert facts.proved
-        assert facts.method == ("unmount and mount" if remounted else "posix_fadvise")
+        assert (facts.method, facts.whole_machine) == ("unmount and mount" if remounted else "posix_fadvise", False)
         assert 0.9 * SIZE <= (facts.before_bytes or 0) <= SIZE  # the kernel may have evicted some on its own
         assert facts.after_bytes == 0 == pagecache.resident_bytes(files)
         assert facts.sample_bytes == 64 * MIB
@@ -121,7 +121,7 @@ def test_what_remains_is_dropped_with_the_whole_cache_and_that_is_recorded(loop_
         assert mapped[0] == ord("t")
         facts = pagecache.empty_and_prove(files, 1, [loop_device.path.name], control=fake)
     assert fake.read_text() == "3\n"
-    assert facts.method == "posix_fadvise, then drop_caches of the whole machine"
+    assert (facts.method, facts.whole_machine) == ("posix_fadvise, then drop_caches of the whole machine", True)
     assert not facts.proved
     assert "resident" in facts.reason
 

@@ -285,6 +285,8 @@ def _device_warnings(trial: Record) -> None:
         trial.warn(model.TrialWarning("W119", f"{len(_disks(device))} devices share {', '.join(disks)}"))
     if not cache.proved:
         trial.warn(model.TrialWarning("W010", cache.reason))
+    if cache.whole_machine:
+        trial.warn(model.TrialWarning("W156", cache.method))
     _filesystem_warnings(trial)
 
 

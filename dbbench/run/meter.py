@@ -17,8 +17,9 @@ from dbbench.machine.limits import Confined, MemoryReading
 from dbbench.machine.limits import written_cores as written
 from dbbench.model import CheckpointFacts, ClientFacts, CoresFacts, IoFacts, TrialWarning, Work
 from dbbench.remote import Client
-from dbbench.samplers.accounting import CpuClock, DiskClock, IoClock, TaskClock, TreeIoClock, cpu_ms_per_tx
+from dbbench.samplers.accounting import CpuClock, DiskClock, IoClock, TaskClock, cpu_ms_per_tx
 from dbbench.storage import devices
+from dbbench.storage.devices import sysfs
 from dbbench.storage.devices.directory import shared_disks
 from dbbench.storage.devices.port import Device
 from dbbench.units import percent
@@ -44,7 +45,7 @@ class Meter:
     log: dict[str, int | None] = field(default_factory=dict)  # the same of the device of the log, if it is separate
     # The same of the disks that hold the images, by all processes of the machine.
     below: dict[str, int | None] = field(default_factory=dict)
-    processes_bytes: int | None = None  # bytes read and written by the trial's processes, on any device
+    others: dict[str, int | None] = field(default_factory=dict)  # the same of all disks that the trial does not use
     cpu: dict[str, float | None] = field(default_factory=dict)
     machine: host.HostLoad | None = None
     switches_per_s: float | None = None  # context switches of server and load generator
@@ -71,7 +72,7 @@ class Meter:
         self.before = self.server.counters()
         machine, moved = host.reading(self._pids()), IoClock()
         log = DiskClock(self.device.wal.leaves) if self.device.wal else None
-        below, ours = DiskClock(self._shared()), TreeIoClock()
+        below, others = DiskClock(self._shared()), DiskClock(sysfs.other_disks(self.device.all_leaves))
         disk, cpu = DiskClock(self.device.all_leaves), CpuClock(self.load.pids, self.server.pid)
         self.cores = self._cores()
         if self.client is not None:
@@ -79,7 +80,7 @@ class Meter:
         tasks = TaskClock(self.load.pids if self.client is None else (), self.server.pid)
         with threads.beside("tasks", tasks.work):
             yield
-        self.below, self.processes_bytes = below.difference(), ours.difference()
+        self.below, self.others = below.difference(), others.difference()
         self.disk, self.cpu, self.log = disk.difference(), cpu.difference(), log.difference() if log else {}
         self.client_cpu = self.client.cpu() if self.client is not None else self.cpu
         self.machine = host.foreign_load(machine, host.reading(self._pids()))
@@ -191,31 +192,52 @@ class Meter:
         """Return warnings about the server's counters, background load, steal, heat and foreign I/O in the window."""
         if self.machine is None:
             return self.server.warnings()
-        foreign = foreign_io(self.below, self._own_bytes(), self.machine.seconds)
-        text = ""
-        if foreign:
-            text = f"other processes transferred {foreign[0]:.0f} MB on the disk below, {percent(foreign[1])} of all"
-        return (
-            *self.server.warnings(),
-            *host.load_warnings(self.machine),
-            *([TrialWarning("W127", text)] if text else ()),
-        )
+        return (*self.server.warnings(), *host.load_warnings(self.machine), *self._foreign_io())
 
-    def _own_bytes(self) -> int | None:
+    def _foreign_io(self) -> Iterator[TrialWarning]:
+        """Yield W127 for the disk below the images, and for the filesystem under test itself."""
+        below = foreign_io(_moved(self.below), self._below_bytes(), self._seconds)
+        for foreign, where in ((below, "disk below"), (self.intruding, "filesystem under test")):
+            if foreign:
+                text = f"other processes transferred {foreign[0]:.0f} MB on the {where}, {percent(foreign[1])} of all"
+                yield TrialWarning("W127", text)
+
+    def _below_bytes(self) -> int | None:
         """Return the bytes that this trial transferred on the disks below: everything that its own devices
         transferred. If the log and the rest of the cluster are on another disk, the bytes of its processes are
         added, because their disk is not known."""
-        disk_bytes = _sum(self.disk.get("read_bytes"), self.disk.get("write_bytes"))
-        return disk_bytes if disk_bytes is None or not self.elsewhere else disk_bytes + (self.processes_bytes or 0)
+        disk_bytes = _moved(self.disk)
+        ours = self.machine.ours_moved if self.machine is not None and self.elsewhere else 0
+        return None if disk_bytes is None else disk_bytes + (ours or 0)
+
+    @property
+    def intruding(self) -> tuple[float, float] | None:
+        """Return (10^6 bytes, share of all) that other processes transferred on the trial's own device, if it is enough
+        to disturb.
+
+        At most what the trial's processes did not transfer there, and at most what other processes transferred, less
+        the traffic of all other disks. A filesystem's own writes (journal, metadata) are in the first, and I/O on other
+        filesystems is in the second, so only the smaller of the two counts.
+        """
+        if self.machine is None or (whole := _moved(self.disk)) is None:
+            return None
+        ours, foreign = self.machine.ours_moved, self.machine.foreign_moved
+        if ours is None or foreign is None:
+            return None
+        elsewhere = max(0, (_moved(self.others) or 0) - (whole if self._shared() else 0))
+        return foreign_io(whole, max(ours, whole - max(0, foreign - elsewhere)), self._seconds)
+
+    @property
+    def _seconds(self) -> float:
+        return self.machine.seconds if self.machine is not None else 0.0
 
     def _shared(self) -> tuple[str, ...]:
         return shared_disks(self.device)
 
 
-def foreign_io(below: Mapping[str, int | None], own: int | None, seconds: float) -> tuple[float, float] | None:
-    """Return (10^6 bytes, share of all) that other processes transferred on the disk below, if it is enough
-    to disturb; `own` is the number of bytes of this trial."""
-    whole = _sum(below.get("read_bytes"), below.get("write_bytes"))
+def foreign_io(whole: int | None, own: int | None, seconds: float) -> tuple[float, float] | None:
+    """Return (10^6 bytes, share of all) that other processes transferred on a disk, if it is enough to disturb; `whole`
+    is the number of bytes of the disk, `own` that of this trial."""
     if not whole or own is None or seconds <= 0:
         return None
     foreign = whole - own
@@ -239,6 +261,10 @@ def _page_cache_debt() -> int | None:
         return None
     fields = {name: rest.split() for name, _, rest in (line.partition(":") for line in lines)}
     return sum(int(fields[name][0]) * 1024 for name in ("Dirty", "Writeback"))
+
+
+def _moved(disks: Mapping[str, int | None]) -> int | None:
+    return _sum(disks.get("read_bytes"), disks.get("write_bytes"))
 
 
 def _sum(*parts: int | None) -> int | None:

@@ -170,38 +170,6 @@ class IoClock:
             return None
 
 
-class TreeIoClock:
-    """Bytes that this process and its descendants caused to be read from and written to any disk since the clock was
-    made. What ended descendants moved is in their parent's account once it has waited for them (proc_pid_io(5))."""
-
-    def __init__(self, *, proc: Path = PROC) -> None:
-        self._proc = proc
-        self._before = self._read()
-
-    def difference(self) -> int | None:
-        """Return the bytes read and written; None if the kernel does not count them."""
-        after = self._read()
-        return None if self._before is None or after is None else max(0, after - self._before)
-
-    def _read(self) -> int | None:
-        counted = [
-            bytes_moved
-            for pid in tree((os.getpid(),), processes(self._proc))
-            if (bytes_moved := _moved_bytes(self._proc / str(pid) / "io")) is not None
-        ]
-        return sum(counted) if counted else None
-
-
-def _moved_bytes(file: Path) -> int | None:
-    """Return the sum of `read_bytes` and `write_bytes` of one process; None if it has ended or belongs to another
-    user."""
-    try:
-        values = dict(line.split(": ") for line in file.read_text().splitlines())
-        return int(values["read_bytes"]) + int(values["write_bytes"])
-    except (OSError, ValueError, KeyError):
-        return None
-
-
 class TaskClock:
     """Context switches of load generator and server, and the server's memory, read once a second by `work`.
 

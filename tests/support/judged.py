@@ -67,6 +67,7 @@ class FakeMeter:
     resident_bytes: int = 0
     flushes_note: str = ""
     hit_ratio: None = None
+    intruding: None = None
     switches_per_s: float = 50.0
     server_bytes: int = 2**20
     memory: None = None

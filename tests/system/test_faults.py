@@ -21,6 +21,7 @@ import psutil
 import pytest
 
 from dbbench.storage.devices.directory import disk_below
+from dbbench.storage.filesystems import common
 from tests.conftest import engine_bin
 from tests.support.leftovers import GONE_S, below, left_of, loops_of
 from tests.support.plans import plan
@@ -308,6 +309,40 @@ def test_heat_in_the_window_makes_the_trial_suspect(dbbench: Any) -> None:
     told = {warning["id"]: warning["text"] for warning in trial["warnings"]}
     assert (status, trial["status"]) == (0, "suspect"), said[-2000:]
     assert "4 times" in told["W126"]
+
+
+def intrude(folder: Path) -> None:
+    """Write 128 MiB through the page cache to the device, and remove them, as another program would."""
+    file = folder / "theirs"
+    write = ["dd", "if=/dev/zero", f"of={file}", "bs=1M", "count=128", "conv=fsync"]
+    subprocess.run(write, check=True, capture_output=True)
+    file.unlink()
+
+
+@pytest.mark.parametrize("kind", ["loop", "dir"])
+def test_io_of_others_on_the_filesystem_under_test_is_noticed(kind: str, dbbench: Any, tmp_path: Path) -> None:
+    """Another process fills and frees space within the filesystem under test: W127, and no write amplification."""
+    device: dict[str, Any] = {"size": "768MiB"}
+    family = "ext4"
+    target = Path(tempfile.mkdtemp(dir="/var/tmp"))  # accounts of servers cannot enter pytest's directories
+    if kind == "dir":
+        if disk_below(dbbench.folder) is None:
+            pytest.skip("the kernel does not name a disk below the folder of the tests")
+        target.chmod(0o755)
+        family = common.mount_of(target).fstype
+        device = {"kind": "dir", "paths": {family: str(target)}}
+    dbbench.plan(plan(family, engine=SERVER, device=device, measure="4s"))
+
+    def do(pid: int) -> None:
+        intrude(mount_of(pid) if kind == "loop" else tmp_path)
+
+    status, printed = dbbench.run_and("plan.toml", dbbench.in_window, do)
+    target.rmdir()  # fails if the run left something in it
+    (trial,) = dbbench.trials().values()
+    assert (status, trial["status"]) == (0, "suspect"), printed[-2000:]
+    texts = [warning["text"] for warning in trial["warnings"] if warning["id"] == "W127"]
+    assert any("filesystem under test" in text for text in texts), texts
+    assert trial["io"]["write_amplification"] is None
 
 
 @pytest.mark.soak

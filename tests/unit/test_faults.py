@@ -13,10 +13,10 @@ import pytest
 
 from dbbench.errors import all_errors
 from dbbench.errors.warnings import WARNINGS
+from dbbench.machine import host
 from dbbench.model import DeviceFacts, Run, Status
 from dbbench.run.evaluate import settings_changed
 from dbbench.run.meter import Meter, foreign_io
-from dbbench.samplers.accounting import TreeIoClock
 from tests.support.judged import FakeKernel, Judged
 
 ROOT: Final = Path(__file__).parents[2]
@@ -63,35 +63,65 @@ def test_settings_that_somebody_changed_are_named() -> None:
 def test_foreign_io_is_what_the_disk_below_did_beyond_ours() -> None:
     """A quarter of all and 8 MB a second; unknown is nothing said, not zero."""
     ours = 30_000_000
-    assert foreign_io({"read_bytes": 50_000_000, "write_bytes": 30_000_000}, ours, 5.0) == (50.0, 0.625)
-    assert foreign_io({"read_bytes": 50_000_000, "write_bytes": 30_000_000}, ours, 50.0) is None
-    assert foreign_io({"read_bytes": 0, "write_bytes": 32_000_000}, ours, 0.1) is None
-    assert foreign_io({"read_bytes": None, "write_bytes": None}, ours, 5.0) is None
-    assert foreign_io({}, None, 5.0) is None
+    assert foreign_io(80_000_000, ours, 5.0) == (50.0, 0.625)
+    assert foreign_io(80_000_000, ours, 50.0) is None
+    assert foreign_io(32_000_000, ours, 0.1) is None
+    assert foreign_io(None, ours, 5.0) is None
+    assert foreign_io(80_000_000, None, 5.0) is None
 
 
-def test_what_the_trials_processes_write_elsewhere_is_theirs(tmp_path: Path) -> None:
-    """Bytes of this process and its descendants, including ended ones; no bytes of other processes."""
+def test_bytes_of_the_trials_processes_and_of_others_are_apart(tmp_path: Path) -> None:
+    """Bytes of this process and its descendants, including ended ones; kernel threads are neither."""
     for pid, parent, moved in ((os.getpid(), 1, 1000), (11, os.getpid(), 50), (12, 11, 7), (13, 1, 900_000)):
         (tmp_path / str(pid)).mkdir()
         (tmp_path / str(pid) / "stat").write_text(f"{pid} (x) S {parent} " + " ".join(["0"] * 48))
         (tmp_path / str(pid) / "io").write_text(f"rchar: 5\nread_bytes: {moved}\nwrite_bytes: {moved}\n")
-    clock = TreeIoClock(proc=tmp_path)
+    before = host.reading(proc=tmp_path)
     (tmp_path / "12/io").unlink()  # it ended, and was waited for
     (tmp_path / "11/io").write_text("rchar: 5\nread_bytes: 57\nwrite_bytes: 30000057\n")
     (tmp_path / "13/io").write_text("rchar: 5\nread_bytes: 0\nwrite_bytes: 99000000\n")
-    assert clock.difference() == 30_000_000
-    assert TreeIoClock(proc=tmp_path / "none").difference() is None
+    load = host.foreign_load(before, host.reading(proc=tmp_path))
+    assert load.ours_moved == 30_000_000
+    assert load.foreign_moved == 99_000_000 - 1_800_000
+    assert host.reading(proc=tmp_path / "none").foreign_moved is None
 
 
 @pytest.mark.parametrize(("elsewhere", "own"), [(False, 10_000_000), (True, 40_000_000)])
 def test_bytes_elsewhere_count_only_where_files_lie_elsewhere(elsewhere: bool, own: int) -> None:
     """With one tablespace alone under test, the log of the same server is no foreign I/O (W127)."""
     meter = Meter.__new__(Meter)
-    meter.disk, meter.processes_bytes = {"read_bytes": 4_000_000, "write_bytes": 6_000_000}, 30_000_000
+    meter.disk, meter.machine = {"read_bytes": 4_000_000, "write_bytes": 6_000_000}, moved(30_000_000, None)
     meter.elsewhere = elsewhere
-    assert meter._own_bytes() == own
-    assert (foreign_io({"read_bytes": 0, "write_bytes": 41_000_000}, own, 1.0) is None) == elsewhere
+    assert meter._below_bytes() == own
+    assert (foreign_io(41_000_000, own, 1.0) is None) == elsewhere
+
+
+def moved(ours: int | None, foreign: int | None) -> host.HostLoad:
+    """Bytes of the trial's processes and of others in a window of 5 s."""
+    return host.HostLoad(5.0, 2, 0.0, 0.0, 0.0, 0.0, (), ours_moved=ours, foreign_moved=foreign)
+
+
+@pytest.mark.parametrize(
+    ("device", "ours", "foreign", "others", "shared", "said"),
+    [
+        (400, 85, 315, 0, (), (315.0, 315 / 400)),  # another process in the same directory's filesystem
+        (400, 85, 315, 400, ("vda",), (315.0, 315 / 400)),  # the same inside a loop device, whose bytes pass the disk
+        (400, 85, 315, 315, (), None),  # the other process uses another disk
+        (400, 85, 0, 0, (), None),  # the filesystem itself writes more than the server
+        (400, 390, 315, 0, (), None),
+        (400, None, None, 0, (), None),  # without root the kernel reports neither
+    ],
+)
+def test_others_on_the_filesystem_under_test_are_noticed(
+    device: int, ours: int | None, foreign: int | None, others: int, shared: tuple[str, ...], said: object
+) -> None:
+    """Foreign is what the device moved and the trial's processes did not, at most what other processes moved."""
+    meter = Meter.__new__(Meter)
+    million = 10**6
+    meter.disk, meter.others = {"write_bytes": device * million}, {"write_bytes": others * million}
+    meter.machine = moved(*(None if value is None else value * million for value in (ours, foreign)))
+    meter._shared = lambda: shared  # type: ignore[method-assign]
+    assert meter.intruding == said
 
 
 # --- the page --------------------------------------------------------------------------------------

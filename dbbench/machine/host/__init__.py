@@ -26,7 +26,17 @@ from typing import Any, Final
 
 from dbbench.errors import CommandFailed, DeadlinePassed, ProgramMissing
 from dbbench.machine import libc
-from dbbench.machine.host.proc import CpuTimes, ProcessTimes, cpu_times, number, processes, text, tree, vmstat
+from dbbench.machine.host.proc import (
+    CpuTimes,
+    ProcessTimes,
+    cpu_times,
+    moved_bytes,
+    number,
+    processes,
+    text,
+    tree,
+    vmstat,
+)
 from dbbench.machine.host.tunables import block_files, block_layer, changed, state, watched
 from dbbench.machine.namespaces import host_proc
 from dbbench.model import TrialWarning
@@ -247,6 +257,12 @@ def _less(after: int | None, before: int | None) -> int | None:
     return None if after is None or before is None else after - before
 
 
+def _not_less(after: int | None, before: int | None) -> int | None:
+    """Return the growth; the account of a process that ended without a parent that waits for it is lost."""
+    grown = _less(after, before)
+    return None if grown is None else max(0, grown)
+
+
 # A foreign load below both limits cannot cause the difference between two arms. The second limit is the lower one on
 # machines with more than 10 CPUs.
 FOREIGN_SHARE: Final = 0.05
@@ -267,6 +283,8 @@ class LoadReading:
     foreign: Mapping[tuple[int, int], ProcessTimes]
     kernel_s: float | None  # CPU time of kernel threads; None: not visible from here
     events: Events = NO_EVENTS
+    ours_moved: int | None = None  # bytes that the processes in `ours` have read from and written to disks
+    foreign_moved: int | None = None  # the same of the others, as far as this user may read it
 
 
 @dataclass(frozen=True)
@@ -290,6 +308,8 @@ class HostLoad:
     iowait_share: float | None
     processes: tuple[ForeignProcess, ...]  # the busiest foreign ones, at most five
     events: Events = NO_EVENTS
+    ours_moved: int | None = None
+    foreign_moved: int | None = None
 
 
 def reading(ours: tuple[int, ...] = (), proc: Path | None = None) -> LoadReading:
@@ -302,13 +322,16 @@ def reading(ours: tuple[int, ...] = (), proc: Path | None = None) -> LoadReading
     table = processes(where)
     own_pids = _of_our_namespace(table, where) or tree((os.getpid(), *ours), table)
     kernel = [process.all_s for process in table.values() if process.kernel]
+    others = [process.pid for process in table.values() if process.pid not in own_pids and not process.kernel]
     return LoadReading(
         time.monotonic(),
         cpu_times(where),
         {(p.pid, p.started): p for p in table.values() if p.pid in own_pids},
-        {(p.pid, p.started): p for p in table.values() if p.pid not in own_pids and not p.kernel},
+        {(pid, table[pid].started): table[pid] for pid in others},
         sum(kernel) if kernel else None,
         events(where),
+        moved_bytes(own_pids, where),
+        moved_bytes(others, where),
     )
 
 
@@ -321,8 +344,12 @@ def foreign_load(before: LoadReading, after: LoadReading) -> HostLoad:
     """
     seconds = after.monotonic - before.monotonic
     busiest, counted = _busiest(before, after), after.events.since(before.events)
+    moved = (
+        _not_less(after.ours_moved, before.ours_moved),
+        _not_less(after.foreign_moved, before.foreign_moved),
+    )
     if before.cpu is None or after.cpu is None or seconds <= 0:
-        return HostLoad(seconds, None, None, None, None, None, busiest, counted)
+        return HostLoad(seconds, None, None, None, None, None, busiest, counted, *moved)
     if after.kernel_s is not None:
         foreign = _grown(before.foreign, _still_foreign(before, after))
     else:
@@ -338,6 +365,7 @@ def foreign_load(before: LoadReading, after: LoadReading) -> HostLoad:
         _share(after.cpu.iowait_s - before.cpu.iowait_s, total),
         busiest,
         counted,
+        *moved,
     )
 
 

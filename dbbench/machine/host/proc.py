@@ -107,6 +107,22 @@ def process_times(pid: int | str, proc: Path = PROC) -> ProcessTimes | None:
         return None
 
 
+def moved_bytes(pids: Iterable[int], proc: Path = PROC) -> int | None:
+    """Return the bytes that these processes, and children that they have waited for, caused to be read from and written
+    to any disk (proc_pid_io(5)).
+
+    None if the kernel reports them for none of the processes: they have ended, or belong to other users.
+    """
+    total = None
+    for pid in pids:
+        try:
+            values = dict(line.split(": ") for line in (content(f"{proc}/{pid}/io") or "").splitlines())
+            total = (total or 0) + int(values["read_bytes"]) + int(values["write_bytes"])
+        except (ValueError, KeyError):
+            continue
+    return total
+
+
 def processes(proc: Path = PROC) -> dict[int, ProcessTimes]:
     """Return every process that this /proc shows, by pid."""
     names: list[str] = []

@@ -185,7 +185,7 @@ def _facts(trial: Record, observed: Observed) -> None:
         meter.flushes,
         meter.flushes_note,
         written,
-        to_device / written if to_device is not None and written else None,
+        to_device / written if to_device is not None and written and not meter.intruding else None,
         meter.wal,
         meter.disk.get("read_operations"),
         meter.disk.get("write_operations"),

@@ -66,6 +66,11 @@ def disks() -> list[str]:
     return sorted(entry.name for entry in (SYS / "block").iterdir() if read(entry / "hidden") != "1")
 
 
+def other_disks(names: Container[str]) -> tuple[str, ...]:
+    """Return the kernel names of all hardware disks that are not among these."""
+    return tuple(name for name in disks() if name not in names and (folder(name) / "device").exists())
+
+
 def disk_of(name: str) -> str:
     """Return the disk of a partition; a disk itself."""
     here = folder(name).resolve()

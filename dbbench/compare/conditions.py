@@ -7,9 +7,11 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 from dbbench.compare.remarks import Kind, Remark, remark
-from dbbench.model import Status, Trial
+from dbbench.model import WORK_KINDS, Status, Trial
 from dbbench.units import size_text
 
+COMPARED_KINDS: Final = ("rows", "updated", "deleted")  # how often pages and rows are read depends on the plans
+ROWS_OFF, LEAST_ROWS = 0.1, 0.05  # share, and rows per transaction: the server's own work is below the second
 MOST_TOLD: Final = 4  # differences of host and block layer in a row; the section Environment lists all
 Told = Callable[[Trial], str | None]
 
@@ -19,7 +21,8 @@ def unequal(baseline: Sequence[Trial], candidate: Sequence[Trial]) -> tuple[Rema
     base, other = _good(baseline), _good(candidate)
     if not base or not other:
         return ()
-    return (*_host(base, other), *_plain(base, other), *_features(base, other), *_checkpoints(base, other))
+    conditions = (*_host(base, other), *_plain(base, other), *_features(base, other), *_checkpoints(base, other))
+    return (*conditions, *_work(base, other))
 
 
 def limited(trials: Sequence[Trial]) -> bool:
@@ -66,6 +69,27 @@ def _made(trials: Sequence[Trial]) -> set[tuple[str, frozenset[str]]]:
     """Return each family with the features that were read back after mkfs."""
     facts = [trial.filesystem for trial in trials if trial.filesystem is not None]
     return {(fs.family, frozenset(str(fs.geometry["features"]).split())) for fs in facts if fs.geometry.get("features")}
+
+
+def _work(one: Sequence[Trial], other: Sequence[Trial]) -> Iterator[Remark]:
+    """Compare the rows that a transaction works on: a setup may not get other work than the baseline."""
+    mine, theirs = _rows_per_unit(one), _rows_per_unit(other)
+    for kind in COMPARED_KINDS:
+        if kind in mine and kind in theirs:
+            median, other_median = statistics.median(mine[kind]), statistics.median(theirs[kind])
+            if abs(median - other_median) > max(LEAST_ROWS, ROWS_OFF * max(median, other_median)):
+                what = f"{WORK_KINDS[kind]} per transaction"
+                yield remark(Kind.UNEQUAL, what=what, candidate=f"{other_median:.3g}", baseline=f"{median:.3g}")
+
+
+def _rows_per_unit(trials: Sequence[Trial]) -> dict[str, list[float]]:
+    """Return, by kind, each trial's counted rows divided by what its load reports."""
+    rows: dict[str, list[float]] = {}
+    for trial in trials:
+        for fact in trial.work:
+            if fact.count in COMPARED_KINDS and fact.counted is not None and fact.claimed:
+                rows.setdefault(fact.count, []).append(fact.counted / fact.claimed)
+    return rows
 
 
 def _checkpoints(one: Sequence[Trial], other: Sequence[Trial]) -> Iterator[Remark]:

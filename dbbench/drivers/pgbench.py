@@ -27,13 +27,20 @@ from dbbench.drivers.protocol import Live, Load, LoadTask, located
 from dbbench.drivers.tool import FAILED, Program, ToolLoad, outcome_of, same, whole_seconds, write_command
 from dbbench.engines.port import Server
 from dbbench.errors import DriverFailed
-from dbbench.metrics.outcome import Claim, Counts, Ints, Outcome, buckets_of
+from dbbench.metrics.outcome import Claim, Counts, Ints, Outcome, buckets_of, kinds, pages_of
 from dbbench.model import Cell, Scalar
 from dbbench.remote import Client
 from dbbench.remote.network import ROLE
 
 BUILT_IN: Final = ("tpcb-like", "simple-update", "select-only")
 _CHANGING: Final = ("tpcb-like", "simple-update")  # each transaction inserts a row
+# Rows that a transaction of a built-in script works on. One of them is in pgbench_accounts, chosen uniformly.
+_ROWS: Final[dict[str, dict[str, int]]] = {
+    "tpcb-like": {"read": 4, "updated": 3, "rows": 1},
+    "simple-update": {"read": 2, "updated": 1, "rows": 1},
+    "select-only": {"read": 1},
+}
+_PAGES: Final = 1600  # of pgbench_accounts, for each unit of scale
 _PREFIX: Final = "pgbench_log"
 _OWN: Final = {
     "clients",
@@ -163,8 +170,12 @@ def _outcome(load: ToolLoad, begin_utc: float) -> Outcome:
         same("failed transactions", counts.all_errors, printed.failed, "pgbench")
     same("skipped transactions", skipped, printed.skipped or 0, "pgbench")
     script = cell.workload.script or BUILT_IN[0]
-    claim = Claim("transactions", counts.all_transactions, custom=script not in BUILT_IN, changes=script in _CHANGING)
-    return replace(outcome_of(load, counts), claims=(claim,))
+    events = counts.all_transactions
+    claim = Claim("transactions", events, custom=script not in BUILT_IN, changes=script in _CHANGING)
+    work = kinds(events, **_ROWS.get(script, {}))
+    pages = pages_of(events, int(_parameters(cell).get("scale", 0)) * _PAGES) if script in _ROWS else ()
+    generated = cell.dataset.kind != "source"  # a user's tables may have triggers
+    return replace(outcome_of(load, counts), claims=(claim, *((*work, *pages) if generated else ())))
 
 
 @dataclass(frozen=True)

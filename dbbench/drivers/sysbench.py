@@ -16,7 +16,7 @@ import math
 import re
 import shutil
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -30,7 +30,7 @@ from dbbench.engines import sql_of
 from dbbench.engines.port import Server
 from dbbench.errors import ClientErrors, DriverFailed
 from dbbench.metrics.histogram import bucket_of
-from dbbench.metrics.outcome import Claim, Counts, Ints, Outcome
+from dbbench.metrics.outcome import Claim, Counts, Ints, Outcome, kinds, pages_of
 from dbbench.metrics.table import TPCC
 from dbbench.model import Cell, Scalar
 from dbbench.model.base import shipped
@@ -53,6 +53,8 @@ BUNDLED: Final = (
 # Of these, the scripts whose events are transactions of several statements, unless skip_trx is set.
 _EXPLICIT: Final = ("oltp_read_only", "oltp_read_write", "oltp_write_only")
 _CHANGING: Final = ("oltp_insert", "oltp_read_write", "oltp_update_index", "oltp_update_non_index", "oltp_write_only")
+_UPDATING: Final = ("oltp_read_write", "oltp_write_only")  # with updates, and rows that are deleted and inserted again
+_ROWS_PER_PAGE: Final = 100  # at most: 40 in PostgreSQL's pages of 8 KiB, 75 in InnoDB's of 16 KiB
 _WRAPPER: Final = "dbbench_events.lua"
 _OWN_SCRIPTS: Final = ("bulk_insert.lua", "tpcc.lua")  # shipped with dbbench
 _OWN: Final = {"clients", "rate", "script", "large_bytes", "during_at", "compressibility"}
@@ -228,12 +230,32 @@ def claims(cell: Cell, events: int, statements: float) -> tuple[Claim, ...]:
     if script not in BUNDLED:
         return (Claim("statements", events, custom=True),)
     changes = script in _CHANGING and generated
+    work = tuple(_kinds(cell, script, options, events)) if generated else ()
     single = any(_written(options.get(name, "off")) in ("on", "1", "true") for name in ("skip_trx", "skip-trx"))
     if script in _EXPLICIT and not single:
-        return (Claim("transactions", events, changes=changes),)
+        return (Claim("transactions", events, changes=changes), *work)
     if script in _EXPLICIT:  # with skip_trx: statements, most of which only read
-        return (Claim("statements", events * max(1.0, statements)),)
-    return (Claim("statements", events, changes=changes),)
+        return (Claim("statements", events * max(1.0, statements)), *work)
+    return (Claim("statements", events, changes=changes), *work)
+
+
+def _kinds(cell: Cell, script: str, options: Mapping[str, Scalar], events: int) -> Iterator[Claim]:
+    """Yield the rows that the events of a bundled script read and change, and the pages that they are on."""
+
+    def times(name: str, usual: int) -> int:
+        return int(options.get(name, options.get(name.replace("_", "-"), usual)))
+
+    points = times("point_selects", 10) if script in ("oltp_read_only", "oltp_read_write") else 0
+    indexed = times("index_updates", 1) if script in _UPDATING or script == "oltp_update_index" else 0
+    plain = times("non_index_updates", 1) if script in _UPDATING or script == "oltp_update_non_index" else 0
+    replaced = times("delete_inserts", 1) if script in _UPDATING else 0
+    single = int(script in ("oltp_point_select", "select_random_points", "select_random_ranges"))
+    inserted = replaced or int(script == "oltp_insert")
+    read = points + indexed + plain + replaced + single
+    yield from kinds(events, read=read, updated=indexed + plain, deleted=replaced, rows=inserted)
+    if options.get("rand_type") == "uniform" and script != "oltp_insert":
+        rows = int(options.get("tables", 1)) * int(options.get("table_size", 0))
+        yield from pages_of(events * read, rows / _ROWS_PER_PAGE)
 
 
 def _tpcc(cell: Cell, counts: Counts) -> dict[str, float | None]:

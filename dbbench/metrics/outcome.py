@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Any, Final, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,16 +14,39 @@ from dbbench.metrics.histogram import PER_E, Histogram
 from dbbench.metrics.series import Column, Series
 from dbbench.model import TrialWarning
 
+LEAST_PAGES: Final = 500  # a server that starts reads up to 300 pages of its catalogue
+
 
 @dataclass(frozen=True)
 class Claim:
     """Work reported by the load generator, in a unit that the server or the kernel counts too."""
 
-    count: Literal["transactions", "statements", "rows", "table_bytes", "read_bytes", "write_bytes"]
+    count: Literal[
+        "transactions", "statements", "rows", "updated", "deleted", "read", "pages", "table_bytes", "read_bytes",
+        "write_bytes",
+    ]  # fmt: skip
     total: float  # from the start of the load generator to its end, warm-up included
     custom: bool = False  # a script that may do nothing, or more, in some of its transactions
     counted: bool = True  # False: done in a way that nothing else counts
     changes: bool = False  # every transaction changes a row, and so writes log
+
+
+def kinds(events: int, **each: float) -> Iterator[Claim]:
+    """Yield the rows of each kind that this many events of a script work on; a kind with 0 is not compared."""
+    for name, number in each.items():
+        if number:
+            yield Claim(cast(Any, name), events * number)
+
+
+def pages_of(draws: float, pages: float) -> Iterator[Claim]:
+    """Yield the pages that this many rows, chosen uniformly from a table of so many pages, lie on.
+
+    All must be read, because the server starts with an empty cache. Below LEAST_PAGES the pages of the catalogue would
+    hide a difference.
+    """
+    distinct = pages * -math.expm1(-draws / pages) if pages else 0.0
+    if distinct >= LEAST_PAGES:
+        yield Claim("pages", distinct)
 
 
 @dataclass(frozen=True)

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
 from dbbench.errors.warnings import WARNINGS
 from dbbench.model.base import SCHEMA, STANDALONE, Durability, Phase, Scalar, Status
 from dbbench.model.expanded import Settings, Window
+
+# Kinds of work, as fields of `Work`: a load does the same number of each in every transaction.
+WORK_KINDS: Final = {
+    "rows": "rows inserted", "updated": "rows updated", "deleted": "rows deleted", "read": "rows read",
+    "pages": "pages read into the cache",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -421,6 +427,10 @@ class Work:
     read_bytes: int | None = None  # by system calls of the load generator, from its start to its end
     write_bytes: int | None = None
     binlog_bytes: int | None = None  # written to the binary log; None: there is none, or it is not counted
+    updated: int | None = None  # rows
+    deleted: int | None = None  # rows
+    read: int | None = None  # rows or index entries; InnoDB: lookups in an index
+    pages: int | None = None  # that were not in the server's cache
 
 
 @dataclass(frozen=True)

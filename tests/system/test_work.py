@@ -70,6 +70,35 @@ for path in [word.split("=", 1)[1] for word in sys.argv[1:] if word.startswith("
         report.write(re.sub(r'("io_bytes" : )(\\d+)', lambda found: found[1] + str(3 * int(found[2])), text))
 sys.exit(done.returncode)
 """
+# The real pgbench with another script than the one it was asked for; it reports what that script did.
+LIGHTER_PGBENCH = """#!/bin/bash
+words=()
+for word in "$@"; do
+  case $word in --builtin=*) words+=({script}) ;; *) words+=("$word") ;; esac
+done
+exec {real} "${{words[@]}}"
+"""
+HOT_ROW = """\\set delta random(-5000, 5000)
+BEGIN;
+UPDATE pgbench_accounts SET abalance = abalance + :delta WHERE aid = 1;
+SELECT abalance FROM pgbench_accounts WHERE aid = 1;
+UPDATE pgbench_tellers SET tbalance = tbalance + :delta WHERE tid = 1;
+UPDATE pgbench_branches SET bbalance = bbalance + :delta WHERE bid = 1;
+INSERT INTO pgbench_history (tid, bid, aid, delta, mtime) VALUES (1, 1, 1, :delta, CURRENT_TIMESTAMP);
+END;
+"""
+INSERTS = """INSERT INTO pgbench_history (tid, bid, aid, delta, mtime) VALUES (1, 1, 1, 7, CURRENT_TIMESTAMP);
+"""
+LIGHTER = {  # words in place of `--builtin=tpcb-like`, and the count that shows it
+    "reads": (["--builtin=select-only@4", "--builtin=tpcb-like@1"], "updated"),
+    "inserts": (["--file={folder}/inserts.sql"], "updated"),
+    "hot-row": (["--file={folder}/hot.sql"], "pages"),
+    "simple-update": (["--builtin=simple-update"], "updated"),
+}
+# The real sysbench without most of the statements of its transactions.
+LIGHTER_SYSBENCH = """#!/bin/bash
+exec {real} --index-updates=0 --delete-inserts=0 "$@"
+"""
 NO_SYNC = "int fsync(int fd) { (void)fd; return 0; }\nint fdatasync(int fd) { (void)fd; return 0; }\n"
 UNSYNCED_POSTGRES = '#!/bin/sh\nLD_PRELOAD={library} exec {real} "$@"\n'
 
@@ -153,6 +182,35 @@ def test_a_sysbench_that_reports_everything_twice_is_found(dbbench: Any, folder:
     work = counted(trial, "transactions")
     assert trial["error"]["id"] == "E352", trial["error"]
     assert 0.4 < work["counted"] / work["claimed"] < 0.9  # half, and what dbbench itself did: much of few
+
+
+@pytest.mark.needs("engine:postgres")
+@pytest.mark.parametrize("name", LIGHTER)
+def test_a_lighter_load_of_as_many_transactions_is_found(name: str, dbbench: Any, folder: Path) -> None:
+    """The number of transactions is right, but not what they do: E352, which names the kind."""
+    words, count = LIGHTER[name]
+    real = server_folder(folder)
+    (folder / "hot.sql").write_text(HOT_ROW)
+    (folder / "inserts.sql").write_text(INSERTS)
+    script = " ".join(word.format(folder=folder) for word in words)
+    program(folder / "pgbench", LIGHTER_PGBENCH.format(real=real / "pgbench", script=script))
+    trial = ended(dbbench, engine=of(folder))
+    assert trial["error"]["id"] == "E352", trial["error"]
+    transactions = counted(trial, "transactions")
+    assert transactions["least"] <= transactions["counted"] <= transactions["most"]
+    assert counted(trial, count)["counted"] < counted(trial, count)["least"]
+
+
+@pytest.mark.needs("engine:mariadb", "sysbench")
+def test_a_sysbench_without_most_of_its_writes_is_found(dbbench: Any, folder: Path) -> None:
+    """MariaDB deletes no row, and updates half as many as the script says (E352)."""
+    text = LIGHTER_SYSBENCH.format(real=shutil.which("sysbench"))
+    program(folder / "sysbench", text)
+    dbbench.env["PATH"] = f"{folder}:{os.environ['PATH']}"
+    trial = ended(dbbench, "1GiB", engine="mariadb", workload={**SYSBENCH, "rate": 100})
+    assert trial["error"]["id"] == "E352", trial["error"]
+    assert counted(trial, "deleted")["counted"] < counted(trial, "deleted")["least"]
+    assert counted(trial, "updated")["counted"] < counted(trial, "updated")["least"]
 
 
 @pytest.mark.needs("fio")

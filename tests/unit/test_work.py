@@ -6,17 +6,19 @@ import dataclasses
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from dbbench.compare import conditions
 from dbbench.drivers import fio, sysbench
 from dbbench.engines import mysql, postgres
 from dbbench.engines.innodb_server import InnodbServer, named
 from dbbench.engines.mysqld import Mysqld
 from dbbench.engines.port import Place
 from dbbench.engines.postgres_server import PostgresServer
-from dbbench.metrics.outcome import Claim
+from dbbench.metrics.outcome import Claim, pages_of
 from dbbench.model import Run, Status, Trial, Work, WorkFacts
 from dbbench.process import Running
 from dbbench.run.evaluate import work
@@ -131,13 +133,53 @@ def test_an_event_of_sysbench_has_the_unit_that_its_script_makes_it() -> None:
     assert claimed("oltp_delete").changes is False
 
 
+@pytest.mark.parametrize(
+    ("script", "parameters", "rows"),
+    [
+        ("oltp_read_write", {}, {"read": 13_000, "updated": 2000, "deleted": 1000, "rows": 1000}),
+        ("oltp_write_only", {}, {"read": 3000, "updated": 2000, "deleted": 1000, "rows": 1000}),
+        ("oltp_read_only", {"point_selects": 3}, {"read": 3000}),
+        ("oltp_read_write", {"index_updates": 5, "delete_inserts": 0}, {"read": 16_000, "updated": 6000}),
+        ("oltp_update_non_index", {}, {"read": 1000, "updated": 1000}),
+        ("oltp_insert", {}, {"rows": 1000}),
+        ("oltp_point_select", {}, {"read": 1000}),
+        ("oltp_delete", {}, {}),
+    ],
+)
+def test_a_bundled_script_claims_the_rows_of_each_kind(
+    script: str, parameters: dict[str, int], rows: dict[str, int]
+) -> None:
+    """As the script does by default, and with its options."""
+    claims = sysbench.claims(cell(workload("sysbench", script, "sysbench"), **parameters), 1000, 18.0)
+    assert {claim.count: claim.total for claim in claims[1:] if claim.count != "pages"} == rows
+
+
+def test_the_pages_of_uniform_rows_are_claimed_only_if_they_are_many() -> None:
+    """Few pages could be those of the catalogue; many draws touch nearly all pages, few draws a page each."""
+    assert list(pages_of(10_000, 300)) == []
+    (few,), (many,) = pages_of(1000, 10**6), pages_of(10**6, 1600)
+    assert few.total == pytest.approx(1000, rel=0.001) and many.total == pytest.approx(1600, rel=0.001)
+
+
+@pytest.mark.parametrize(("other", "differs"), [(100, False), (108, False), (60, True), (0, True)])
+def test_other_work_than_the_baselines_is_named(other: int, differs: bool) -> None:
+    """Rows per transaction of a user's script: a setup that writes less is not compared without a word."""
+
+    def trial(updated: int) -> Any:
+        facts = (WorkFacts("updated", 100, updated), WorkFacts("read", 100, 7 * updated))
+        return SimpleNamespace(work=facts)
+
+    remarks = list(conditions._work([trial(100)] * 3, [trial(other)] * 3))
+    assert [remark.values["what"] for remark in remarks] == ["rows updated per transaction"] * differs
+
+
 def test_postgres_counts_writes_by_transaction_identifiers(tmp_path: Path) -> None:
     """Reads have none, subtransactions have more than one, and a rollback is no commit."""
     server = PostgresServer(postgres.PROFILE, cast(Running, None), "15.18", Place(tmp_path, tmp_path), tmp_path)
     names = ("xact_commit", "xact_rollback", "xids", "tup_inserted", "blks_read", "blks_hit", "wal_bytes")
     before = dict.fromkeys(names, 0.0)
     after = dict(zip(names, (1000.0, 10.0, 210.0, 300.0, 5.0, 7.0, 9000.0), strict=True))
-    assert server.work(before, after, True) == Work(1010, 1010, 300, 12 * 8192, 9000, 200)
+    assert server.work(before, after, True) == Work(1010, 1010, 300, 12 * 8192, 9000, 200, pages=5)
     assert server.work(before, {**after, "xids": 5000.0}, True).writes == 1000
     assert server.work({}, {}, True) == Work()
 

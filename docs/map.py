@@ -26,7 +26,7 @@ def layers() -> list[list[str]]:
     config = configparser.ConfigParser()
     config.read(ROOT / "setup.cfg")
     lines = config["importlinter:contract:rooms"]["layers"].split("\n")
-    return [[word.strip().removeprefix("dbbench.") for word in line.split(":")] for line in lines if line.strip()]
+    return [[word.strip().removeprefix("dbbench.") for word in line.split("|")] for line in lines if line.strip()]
 
 
 def purpose(name: str) -> str:

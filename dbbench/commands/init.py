@@ -31,7 +31,7 @@ baseline = "ext4"                        # the setup that the others are compare
 
 blocks = 5          # every combination once per block, in random order; fewer than 5 are seldom conclusive
 seed = 1            # for the random order
-warmup = "60s"      # not counted; long enough for caches and for btrfs's commits every 30 s
+warmup = "90s"      # not counted; fills the caches, and is three of the 30 s intervals at which btrfs writes out
 measure = "120s"    # long enough for two checkpoints
 
 [device]

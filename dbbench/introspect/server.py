@@ -227,7 +227,7 @@ fs_setups = [{setups}]
 baseline = "{baseline}"{unsure}
 
 blocks = 5
-warmup = "60s"
+warmup = "90s"
 measure = "120s"
 # memory = "{memory}"      # that of this machine; with this key the kernel limits server and page cache to it
 

@@ -2,7 +2,8 @@
 
 `run_trial` runs one trial and publishes its result. `drive` is the road: device → filesystem → dataset → engine → cold
 cache → load and samplers (`loaded`) → result. What outlives its stage (device, mount) is on one stack; what ends with
-its stage is a `with`. The details of a stage are in the module of its name in `stages/`.
+its stage is a `with`. The details are in `stages/`: `device` (attach, condition, probe), `filesystem` (make, mount,
+space), `dataset` (restore, cold start, sizes), `snapshots`, and `age_engine`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""Another process tries to use the device at random moments of a trial: its data is never overwritten."""
+"""Another process tries to use the device at random moments of a trial.
+
+What it mounts, formats or swaps to is never overwritten. What it writes through an ordinary open may be: then the trial
+fails.
+"""
 
 from __future__ import annotations
 

@@ -249,7 +249,7 @@ def test_errors_of_a_plan_are_printed_below_each_other(tmp_path: Path, capsys: p
 def test_what_init_writes_is_a_good_plan(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], engines: tuple[str, ...]
 ) -> None:
-    """The plan can be expanded as it is, and is commented."""
+    """The plan can be expanded as it is, is commented, and `plan` does not object to its warm-up."""
     path = tmp_path / "my plan.toml"
     argv = [word for engine in engines for word in ("--engine", engine)]
     assert cli.run(["init", *argv, "-o", str(path)]) == 0
@@ -257,6 +257,7 @@ def test_what_init_writes_is_a_good_plan(
     assert cli.run(["plan", str(path), "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert {trial["engine"] for trial in document["trials"]} == set(engines)
+    assert "btrfs" in {trial["fs_setup"] for trial in document["trials"]} and "W041" not in json.dumps(document)
     assert plan_text(path, engines).count("#") > 15
 
 

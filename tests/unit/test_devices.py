@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis.strategies import integers
 
+from dbbench import cli
+from dbbench.commands.options import Options
 from dbbench.errors import DeviceInUse, DeviceLocked, DeviceNotEmpty, DirectoryRefused, DiskTooSmall
 from dbbench.model import DeviceSpec
 from dbbench.storage.devices import directory, guard, image, naming, sysfs
@@ -122,6 +126,22 @@ def test_wipefs_output_is_read() -> None:
     assert guard.parsed((FIXTURES / "wipefs_empty.json").read_text()) == []
     with pytest.raises(ValueError, match="Expecting value"):
         guard.parsed("")
+
+
+def test_the_refusal_in_the_readme_is_the_printed_one(sys_tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With the names and numbers of the sample, the program prints the sample."""
+    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    (sample,) = re.findall(r"^```\n(error E106: .*?)^```$", readme, re.MULTILINE | re.DOTALL)
+    disk, size, serial, label, uuid, offset = re.findall(
+        r"E106: (\S+) \((\d+) bytes, identity (\w+)\).*\n  xfs '(\w+)' \(uuid (\S+)\) at byte (\d+)", sample
+    )[0]
+    (sys_tree / "devices/sda/serial").write_text(serial)
+    (sys_tree / "devices/sda/size").write_text(f"{int(size) // 512}\n")
+    mark = {"type": "xfs", "label": label, "uuid": uuid, "offset": hex(int(offset))}
+    with pytest.raises(DeviceNotEmpty) as refusal:
+        guard.refuse(Path(disk), "sda", guard.parsed(json.dumps({"signatures": [mark]})), Permit())
+    cli.tell(refusal.value, Options())
+    assert capsys.readouterr().err == sample
 
 
 def test_use_never_yields_and_a_signature_only_to_its_own_permit(sys_tree: Path) -> None:

@@ -76,8 +76,9 @@ _TOOLS: Final[dict[str, tuple[str, ...]]] = {
     "mkfs.btrfs": ("--version",),
     "compsize": ("--version",),
 }
+# psycopg2 has another name where a distribution built it.
 _PACKAGES: Final = (
-    "psycopg2-binary", "mysql-connector-python", "pydantic", "numpy", "scipy", "plotly", "jinja2",
+    "psycopg2-binary", "psycopg2", "mysql-connector-python", "pydantic", "numpy", "scipy", "plotly", "jinja2",
 )  # fmt: skip
 # Errors of a program that gives no answer. An interruption of dbbench is not one of them.
 _NO_ANSWER: Final = (CommandFailed, DeadlinePassed, ProgramMissing)

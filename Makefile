@@ -4,6 +4,7 @@ SUDO    := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 VENV    := .venv
 BIN     := $(VENV)/bin
 PREFIX  ?= /usr/local
+MAN     := $(PREFIX)/share/man
 LINK    := $(PREFIX)/bin/dbbench
 # mypy under the other versions of Python that the lock files support; those that are not here are skipped by name.
 # tox finds them in PATH and among those of pyenv.
@@ -41,7 +42,7 @@ test-packages:
 # The package and its locked dependencies in a folder of this checkout.
 $(VENV)/.done: requirements.lock setup.cfg | packages
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	@$(BIN)/pip install --quiet --disable-pip-version-check --retries 1 --require-hashes -r requirements.lock || { echo 'error E201: the Python packages of requirements.lock cannot be installed'; echo '  The lines above show the cause. A machine without a network needs a bundle, see docs/install.md.'; exit 2; } >&2
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 $(VENV)/.done-test: requirements-test.lock $(VENV)/.done | test-packages
@@ -51,20 +52,26 @@ $(VENV)/.done-test: requirements-test.lock $(VENV)/.done | test-packages
 demo: REASON := the demo makes and mounts filesystems, which only root may
 demo: REMEDY := As root:  make demo
 demo: root packages $(VENV)/.done
-	@plan=$$($(PYTHON) dbbench/packages.py --demo docs/plans/demo.toml) && $(SUDO) $(BIN)/dbbench run "$$plan" --name demo
+	@plan=$$($(PYTHON) dbbench/packages.py --demo docs/plans/demo.toml) || exit; trap : INT TERM; \
+	$(SUDO) $(BIN)/dbbench run "$$plan" --name demo; status=$$?; \
+	command -v dbbench >/dev/null || echo 'The command dbbench of these messages is $(BIN)/dbbench; make install puts it into the PATH.' >&2; \
+	exit $$status
 
-# A link in PATH, also for other users and for the systemd units.
+# A link in PATH, also for other users and for the systemd units, and links to the man pages where `man` looks for them.
 install uninstall: SUDO := $(shell [ "$$(id -u)" = 0 ] || { at="$(PREFIX)"; while [ ! -e "$$at" ]; do at=$$(dirname "$$at"); done; [ -w "$$at" ]; } || echo sudo)
 install uninstall: REASON := $(PREFIX) belongs to another user
 install uninstall: REMEDY := As root, or for yourself alone:  make $(MAKECMDGOALS) PREFIX="$$HOME/.local"
 install: root own-link packages $(VENV)/.done
-	$(SUDO) install -d "$(PREFIX)/bin"
+	$(BIN)/python packaging/man.py $(VENV)/share/man "$$(date +%F)"
+	$(SUDO) install -d "$(PREFIX)/bin" "$(MAN)/man1" "$(MAN)/man5"
 	$(SUDO) ln -sfn "$(CURDIR)/$(BIN)/dbbench" "$(LINK)"
+	@for page in 1/dbbench.1 5/dbbench-plan.5; do $(SUDO) ln -sfn "$(CURDIR)/$(VENV)/share/man/$${page#*/}" "$(MAN)/man$$page"; done
 uninstall: root own-link
-	$(SUDO) rm -f "$(LINK)"
+	$(SUDO) rm -f "$(LINK)" "$(MAN)/man1/dbbench.1" "$(MAN)/man5/dbbench-plan.5"
 # Refuse to replace or remove a file that `make install` did not create.
 own-link:
-	@case "$$(readlink "$(LINK)" || { test ! -e "$(LINK)" || echo file; })" in ''|*/$(BIN)/dbbench) ;; *) echo 'error: $(LINK) was not created by make install. Nothing was changed.' >&2; exit 2 ;; esac
+	@for link in "$(LINK)" "$(MAN)/man1/dbbench.1" "$(MAN)/man5/dbbench-plan.5"; do \
+	case "$$(readlink "$$link" || { test ! -e "$$link" || echo file; })" in ''|*/$(VENV)/*/dbbench*) ;; *) echo "error: $$link was not created by make install. Nothing was changed." >&2; exit 2 ;; esac; done
 
 test: test-packages $(VENV)/.done-test
 	$(BIN)/tox run -e tests

@@ -21,6 +21,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple, NoReturn
@@ -79,7 +80,7 @@ TOOLS: Final = (
     Tool("run", ("bonnie++",), "bonnie++", "bonnie++", optional=True),  # a load generator on files
     # The simulated disk of the power-loss lab. Only the library: root needs no fusermount, and the package of
     # fusermount conflicts with that of the older version.
-    Tool("test", (FUSE,), "libfuse3-4 | libfuse3-3", "fuse3-libs", places="usr/lib*/**", optional=True),
+    Tool("run", (FUSE,), "libfuse3-4 | libfuse3-3", "fuse3-libs", places="usr/lib*/**", optional=True),
     # The tools of OpenZFS are sufficient too; its package conflicts with this one.
     Tool("test", ("zpool", "zfs", "zdb"), "zfs-fuse", "zfs-fuse", optional=True),
     # For dumps and backups of MariaDB and MySQL as `source` of a workload.
@@ -339,16 +340,14 @@ def _unknown(tools: list[Tool]) -> list[Tool]:
 
 def _known(tools: list[Tool]) -> list[Tool]:
     """Return the tools whose packages apt can install, after `apt-get update` if some were unknown."""
-    unknown = _unknown(tools)
+    unknown, failure = _unknown(tools), ""
     if unknown and os.geteuid() == 0:
         print(f"apt-get update (unknown so far: {' '.join(_packages(unknown))})", flush=True)
-        _checked(["apt-get", "update", "-q"])
+        failure = _updated()
         _policy.cache_clear()
         unknown = _unknown(unknown)
     if needed := [tool for tool in unknown if not tool.optional and tool.engine != _EXCLUDED]:
-        _fail("E201", f"no package source of this machine has {', '.join(_packages(needed))}",
-              "Check the network and apt's sources (on Ubuntu:  add-apt-repository universe), then run it again. "
-              "A machine without a network needs a bundle, see docs/install.md.")  # fmt: skip
+        _fail("E201", f"no package source of this machine has {', '.join(_packages(needed))}{failure}", _SOURCES)
     if unknown:
         print(
             f"left out: {' '.join(_packages(unknown))} (no such package here); tests that need it are skipped by name"
@@ -440,6 +439,12 @@ def has_candidate(policy: str) -> bool:
 # --- doing it --------------------------------------------------------------------------------------
 
 _MARK: Final = "dbbench packages.py"
+_HELPER: Final = "/usr/lib/apt/apt-helper"
+_IMPATIENT: Final = ("-o", "Acquire::Retries=0", "-o", "Acquire::http::Timeout=10", "-o", "Acquire::https::Timeout=10")
+_SOURCES: Final = (
+    "Check the network and apt's sources (on Ubuntu:  add-apt-repository universe), then run it again. "
+    "A machine without a network needs a bundle, see docs/install.md."
+)
 _POLICY: Final = Path("/usr/sbin/policy-rc.d")
 _LOCK: Final = Path("/var/lib/dpkg/lock-frontend")
 _CLUSTER: Final = Path("/etc/postgresql-common/createcluster.d/zz-dbbench.conf")
@@ -487,7 +492,32 @@ def _ours(path: Path) -> bool:
         return False
 
 
+def _updated() -> str:
+    """Read the package lists again; return the first failure of a source as ": why", or ""."""
+    done = _checked(["apt-get", "update", "-q", *_IMPATIENT], check=False, quiet=True)
+    failure = re.search(r"^[EW]: (.*)", done.stderr, re.MULTILINE)
+    return f": {failure[1]}" if failure else ""
+
+
+def _unreachable(packages: list[str]) -> str:
+    """Return why none of the packages' files can be downloaded, ": why": the smallest one is tried. "" if it can."""
+    printed = _apt(["--print-uris", *packages], check=False).stdout
+    files = re.findall(r"^'(https?://[^']+)' \S+ (\d+)", printed, re.MULTILINE)
+    if not files:
+        return ""
+    smallest = min(files, key=lambda file: int(file[1]))
+    with tempfile.TemporaryDirectory() as folder:
+        argv = [_HELPER, *_IMPATIENT, "download-file", smallest[0], f"{folder}/file"]
+        done = _checked(argv, check=False, quiet=True)
+    return ": " + (done.stderr or done.stdout).strip().splitlines()[-1].removeprefix("E: ") if done.returncode else ""
+
+
 def _install(packages: list[str]) -> None:
+    # Otherwise apt tries each of them for some seconds and prints several lines of each.
+    if _unreachable(packages):
+        _updated()
+        if failure := _unreachable(packages):
+            _fail("E201", f"the packages cannot be downloaded{failure}", _SOURCES)
     done = _apt(["--yes", *packages], check=False, quiet=False)
     if done.returncode != 0 and locked():
         _fail(
@@ -497,7 +527,7 @@ def _install(packages: list[str]) -> None:
         )
     if done.returncode != 0:  # outdated package lists name files that the archive no longer has
         print("The package lists may be old: running apt-get update, then the installation again", flush=True)
-        _checked(["apt-get", "update", "-q"])
+        _updated()
         plan = simulate(_apt(["--simulate", *packages], check=False))
         _judge(plan, packages)
         _apt(["--yes", *packages], quiet=False)
@@ -536,8 +566,7 @@ def _checked(argv: list[str], *, check: bool = True, quiet: bool = False) -> sub
     if check and done.returncode != 0:
         _fail("E201", f"{' '.join(argv[:2])} ended with status {done.returncode}",
               "The lines above show the cause. If another process holds apt's lock, run the same command again "
-              "later. A machine without a "
-              "network needs a bundle, see docs/install.md.", True)  # fmt: skip
+              "later.", True)  # fmt: skip
     return done
 
 

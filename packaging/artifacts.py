@@ -41,17 +41,22 @@ _WHEEL: Final = "import sys; from setuptools import build_meta as b; b.build_whe
 DEBIAN: Final = {
     "click": "python3-click (>= 8.1)",
     "jinja2": "python3-jinja2 (>= 3.1)",
+    "msgpack": "python3-msgpack (>= 1.0.2)",
     "numpy": "python3-numpy (>= 1:1.24)",
     "packaging": "python3-packaging",
+    "psutil": "python3-psutil (>= 5.8)",
     "psycopg2-binary": "python3-psycopg2 (>= 2.9)",
+    "pyyaml": "python3-yaml (>= 5.4.1)",
     "rich": "python3-rich (>= 13)",
     "scipy": "python3-scipy (>= 1.10)",
+    "tornado": "python3-tornado (>= 6.2)",
 }
-# Debian 12 has pydantic 1 and plotly 5, and no release has mfusepy and mysql-connector-python; the other packages are
-# dependencies of these.
+# Debian 12 has pydantic 1, plotly 5 and an old distributed, and no release has mfusepy and mysql-connector-python; the
+# other packages are dependencies of these.
 VENDORED: Final = (
-    "annotated-types", "mfusepy", "mysql-connector-python", "narwhals", "plotly", "pydantic", "pydantic-core",
-    "typing-extensions", "typing-inspection",
+    "annotated-types", "cloudpickle", "dask", "distributed", "fsspec", "importlib-metadata", "locket", "mfusepy",
+    "mysql-connector-python", "narwhals", "partd", "plotly", "pydantic", "pydantic-core", "sortedcontainers", "tblib",
+    "toolz", "typing-extensions", "typing-inspection", "zict", "zipp",
 )  # fmt: skip
 COMPILED: Final = ("pydantic-core",)
 PYTHONS: Final = ("3.11", "3.12", "3.13", "3.14")  # of Debian 12, Ubuntu 24.04, Debian 13, Ubuntu 26.04
@@ -170,10 +175,13 @@ def locks(folder: Path) -> list[str]:
 
 
 def locked(name: str, texts: Sequence[str]) -> str:
-    """Return the lines of a package in the first lock file that has it: its version and its digests."""
+    """Return the lines of a package in the first lock file that has it: its version and its digests.
+
+    Without the condition on the version of Python, because the .deb is for all versions.
+    """
     for lock in texts:
-        if found := re.search(rf"^{re.escape(name)}==.*\n(?:    .*\n)*", lock, re.MULTILINE):
-            return found[0]
+        if lines := re.search(rf"^({re.escape(name)}==\S+)[^\\\n]*(.*\n(?:    .*\n)*)", lock, re.MULTILINE):
+            return f"{lines[1]} {lines[2]}"
     raise SystemExit(f"no lock file has {name}")
 
 
@@ -183,7 +191,7 @@ def _private(tree: Path, wheels: Sequence[Path]) -> None:
     packages.mkdir(parents=True)
     for path in wheels:
         with zipfile.ZipFile(path) as archive:
-            archive.extractall(packages, [name for name in archive.namelist() if ".data/" not in name])
+            archive.extractall(packages, [n for n in archive.namelist() if not re.search(r"\.data/|/tests/", n)])
     for python in PYTHONS:
         (tree / PRIVATE / "lib" / f"python{python}").symlink_to("python3")
     (tree / PRIVATE / "bin").mkdir()
@@ -250,7 +258,7 @@ def _control(tree: Path, source: Source, arch: str) -> None:
     (tree / "DEBIAN/control").write_text(control(arch, size))
     sums = [f"{hashlib.md5(path.read_bytes()).hexdigest()}  {path.relative_to(tree)}\n" for path in files]
     (tree / "DEBIAN/md5sums").write_text("".join(sums))
-    for script in ("postinst", "prerm"):
+    for script in ("postinst", "prerm", "postrm"):
         shutil.copy(HERE / "debian" / script, tree / "DEBIAN")
 
 

@@ -20,10 +20,11 @@ from typing import Final
 
 import artifacts
 
-from dbbench import __version__
+from dbbench import __version__, packages
 from dbbench.results.fileio import sha256
-from tests.releases import CHECKOUT, RELEASES, bare, entered
+from tests.releases import CHECKOUT, RELEASES, Broken, bare, entered
 
+PROGRAMS: Final = ("debootstrap", "dpkg-deb", "git")
 MOST_BYTES: Final = 350_000_000
 FIRST: Final = ("python3", "python3-venv")
 # Runs in the root of the release, with the checkout at /mnt. The empty status file makes apt download all dependencies,
@@ -103,8 +104,15 @@ def main() -> int:
     release = parser.parse_args().release
     if release is None:
         parser.error(f"this machine has none of the releases; choose from {', '.join(RELEASES)}")
+    if lacking := [name for name in PROGRAMS if packages.find(name) is None]:
+        raise SystemExit(
+            f"error E201: {', '.join(lacking)} not installed\n  Nothing was changed. {packages.remedy(lacking)}"
+        )
     artifacts.DIST.mkdir(exist_ok=True)
-    made = written(release, artifacts.DIST)
+    try:
+        made = written(release, artifacts.DIST)
+    except Broken as failure:
+        raise SystemExit(f"error: the bundle was not written: {failure}") from None
     print(f"{os.path.relpath(made)}  {made.stat().st_size / 1e6:.0f} MB")
     return 0
 

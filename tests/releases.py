@@ -30,7 +30,6 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 
 from dbbench.labs.second_kernel import mirror
-from dbbench.labs.second_kernel.boot import STALE
 from dbbench.machine import namespaces
 from dbbench.packages import TOOLS
 from tests.server_roots import UBUNTU, keys
@@ -40,6 +39,7 @@ CHECKOUT: Final = Path(__file__).resolve().parents[1]
 REFERENCE: Final = "debian12"
 CERTIFICATES: Final = Path("/etc/ssl/certs/ca-certificates.crt")  # of this machine, trusted in the roots too
 TRUSTED: Final = Path("/etc/dbbench-certificates.crt")  # there, where no package writes it
+STALE: Final = "DBBENCH_TEST_STALE_MIRROR"  # set: accept the expired lists of a mirror that is kept for tests
 KEPT: Final = ("http_proxy", "https_proxy", "no_proxy", STALE)
 FIRST: Final = "git make python3"  # what the README asks a new user for
 VENV: Final = "/opt/dbbench"

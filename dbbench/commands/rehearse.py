@@ -99,9 +99,13 @@ def _nothing_to_do(options: Options, lacks: dict[str, str | None]) -> None:
 
 
 def _put(options: Options, run: LoadedRun, tried: list[Tried], kernel: str, faults: tuple[str, ...]) -> None:
+    from dbbench.labs.second_kernel import folder as builds
+    from dbbench.labs.second_kernel import left_out
+
     if options.json:
         put_json({"run": run.path.name, "path": str(run.path), "kernel": kernel, "comparable": False,
-                  "setups": [_document(setup) for setup in tried], "faults": list(faults)})  # fmt: skip
+                  "setups": [_document(setup) for setup in tried], "faults": list(faults),
+                  "left_out": left_out()})  # fmt: skip
         return
     rows = []
     for setup in tried:
@@ -114,6 +118,8 @@ def _put(options: Options, run: LoadedRun, tried: list[Tried], kernel: str, faul
     put_table(("filesystem", "outcome", "trials", "why"), rows, right="--r-")
     for line in faults:
         put(f"fault in the second kernel: {line}")
+    for line in left_out():
+        put(f"the second kernel was built without {line}\n  To build it again later:  rm -r {builds()}")
     put(f"results: {run.path}")
 
 

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import signal
 import subprocess
 import sys
 import time
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -64,18 +63,14 @@ INSIDE_S: Final = 4800.0  # 250 s of CPU time; next to two other lanes and a loa
 
 
 @pytest.fixture(scope="module", autouse=True)
-def kernel() -> Iterator[Path]:
+def kernel() -> Path:
     """The kept build, made now where there is none; skipped by name where there can be none."""
     if reason := second_kernel.unavailable():
         pytest.skip(f"needs a second kernel: {reason}")
-    before = os.environ.get(boot.STALE)
-    os.environ[boot.STALE] = "1"  # a mirror that is kept for tests may have expired
     try:
-        yield second_kernel.small_root(lambda what: print(what, file=sys.stderr))
+        return second_kernel.small_root(lambda what: print(what, file=sys.stderr))
     except RehearsalBuildFailed as failure:
         pytest.skip(f"needs a second kernel: {failure}")
-    finally:
-        os.environ.pop(boot.STALE) if before is None else os.environ.update({boot.STALE: before})
 
 
 @pytest.fixture(scope="module")
@@ -127,6 +122,30 @@ def test_every_setup_carries_two_databases_in_the_second_kernel(kernel: Path, tm
     """Pools, arrays, volumes, f2fs and nilfs2: each setup of the catalogue that this kernel may lack."""
     found = outcomes(tmp_path, CATALOGUE, "soak", CATALOGUE_S)
     assert found == {**dict.fromkeys(CATALOGUE, "passed"), "faults of the kernel": "passed"}
+
+
+def test_a_build_without_zfs_has_the_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where apt does not have a package of ZFS or of a tool, that part is left out with the reason, and the kernel with
+    md, LVM and f2fs is kept."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    planted = (
+        f"import sys; from {boot.__name__} import __name__ as name; boot = sys.modules[name]; "
+        "boot._ZFS_PACKAGES = ('no-such-package',); boot._TOOLS += ('no-such-tool',); sys.exit(boot.main(sys.argv[1:]))"
+    )
+    monkeypatch.setattr(boot, "_PROGRAM", planted)
+    try:
+        root = second_kernel.small_root(lambda what: print(what, file=sys.stderr))
+    except RehearsalBuildFailed as failure:
+        pytest.skip(f"needs a second kernel: {failure}")
+    tool, zfs = second_kernel.left_out()
+    assert tool.startswith("no-such-tool: ") and "no-such-tool" in tool.split(": ", 1)[1]
+    assert zfs.startswith("ZFS: ") and "no-such-package" in zfs
+    assert "zfs" not in root.parent.name
+    loaded = "for name in raid1 dm-mod f2fs nilfs2; do modprobe $name || exit 9; done; grep -w f2fs /proc/filesystems"
+    out = tmp_path / "out"
+    done = second_kernel.run_inside(["sh", "-c", f"{loaded}; mdadm --version && dmsetup version"], stdout=out)
+    assert (done.status, done.faults) == (0, ()), out.read_text()
+    assert "f2fs" in out.read_text() and "Driver version" in out.read_text()
 
 
 def test_a_command_has_its_output_its_status_and_its_disks(tmp_path: Path) -> None:

@@ -21,18 +21,18 @@ from typing import Final
 from dbbench import packages, process
 from dbbench.datasets.golden import alone
 from dbbench.errors import NotRoot, RehearsalFailed, RehearsalUnavailable
-from dbbench.labs.second_kernel.boot import BootOrder, booted
+from dbbench.labs.second_kernel.boot import LEFT_OUT, BootOrder, booted, built
 from dbbench.machine import threads
 from dbbench.report.progress.event import Emit, parsed
 
-__all__ = ["CommandEnd", "rehearsed", "run_inside", "unavailable"]
+__all__ = ["CommandEnd", "left_out", "rehearsed", "run_inside", "unavailable"]
 
 MEMORY_BYTES: Final = 2 * 2**30  # memory of the second kernel, allocated on demand
 ROOM_BYTES: Final = 24 * 2**30  # size of the sparse file for everything that is written inside
 LIMIT_S: Final = 3600.0
 # Prefixes of environment variables that the command inside may see.
 _PASSED: Final = ("DBBENCH_", "XDG_", "PYTHON", "PGDATA", "COVERAGE")
-RECIPE: Final = 1  # increase this when the content or the build changes, so that older builds are not used
+RECIPE: Final = 2  # increase this when the content or the build changes, so that older builds are not used
 PROGRAMS: Final = ("debootstrap", "chroot", "mkfs.ext4")
 _BUILD_BYTES: Final = 6 * 2**30  # the largest build needed 4.1 GiB
 
@@ -135,6 +135,12 @@ def found() -> Path | None:
     return max(roots, key=lambda path: path.stat().st_mtime, default=None)
 
 
+def left_out() -> list[str]:
+    """Return what the newest build lacks, each part with the reason: "ZFS: ..."."""
+    root = found()
+    return (root.parent / LEFT_OUT).read_text().splitlines() if root else []
+
+
 def unavailable() -> str | None:
     """Return why a second kernel is not possible here, with what to install; None if it exists or can be built."""
     if sys.platform != "linux" or platform.machine() != "x86_64":
@@ -169,8 +175,6 @@ def small_root(tell: Callable[[str], None]) -> Path:
 
 
 def _built(place: Path, tell: Callable[[str], None]) -> Path:
-    from dbbench.labs.second_kernel.boot import built
-
     _enough(place)
     making = place / ".making"
     shutil.rmtree(making, ignore_errors=True)  # left by a build that was killed

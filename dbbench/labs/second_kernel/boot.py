@@ -27,6 +27,9 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from email.parser import Parser
+from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -34,42 +37,50 @@ from dbbench import process
 from dbbench.errors import CommandFailed, DbbenchError, DeadlinePassed, RehearsalBuildFailed, all_errors
 from dbbench.machine import namespaces
 
-STALE: Final = "DBBENCH_TEST_STALE_MIRROR"  # set only by the test harness: accepts expired package lists
 _DEADLINE_S: Final = 900.0  # limit for each step; the longest took 60 s on two cores
-_PACKAGES: Final = (
-    "user-mode-linux", "zfsutils-linux", "kmod",  # packages that are kept
-    "mdadm", "lvm2", "dmsetup", "thin-provisioning-tools", "cryptsetup-bin", "f2fs-tools", "nilfs-tools",
-    "gcc", "make", "libc6-dev", "flex", "bison", "bc", "libelf-dev", "libssl-dev", "xz-utils", "python3", "file",
-    "gawk",
+# Kernel and programs that are kept. md, device-mapper and the other filesystems are modules of the kernel's package.
+_PACKAGES: Final = ("user-mode-linux", "kmod")
+_TOOLS: Final = ("mdadm", "lvm2", "dmsetup", "thin-provisioning-tools", "cryptsetup-bin", "f2fs-tools", "nilfs-tools")
+# ZFS's programs, and what builds its module.
+_ZFS_PACKAGES: Final = (
+    "zfsutils-linux", "gcc", "make", "libc6-dev", "flex", "bison", "bc", "libelf-dev", "libssl-dev", "xz-utils",
+    "python3", "file", "gawk",
 )  # fmt: skip
+LEFT_OUT: Final = "left-out"  # file beside the small root: what a build lacks, one part with the reason per line
 _PROXIES: Final = ("http_proxy", "https_proxy", "no_proxy")
+
+_FAILURES: Final = (CommandFailed, DeadlinePassed, OSError, ValueError)
 
 Tell = Callable[[str], None]
 _GRACE_S: Final = 10.0
 # Not started with `-m`: the package imports this module, and Python would warn about the second import.
 _PROGRAM: Final = f"import sys; from {__name__} import main; sys.exit(main(sys.argv[1:]))"
-_PASSED: Final = ("XDG_CACHE_HOME", "PYTHONPATH", "http_proxy", "https_proxy", "no_proxy", STALE,
+_PASSED: Final = ("XDG_CACHE_HOME", "PYTHONPATH", "http_proxy", "https_proxy", "no_proxy",
                   "COVERAGE_PROCESS_START", "COVERAGE_PROCESS_CONFIG", "COVERAGE_FILE")  # fmt: skip
 
 
 def build(making: Path, mirror: str, tell: Tell) -> str:
     """Build in the empty directory `making`, which then contains the small root `making/root`; return its key.
 
-    The key consists of the versions. Takes about 200 s on two cores. Raises RehearsalBuildFailed.
+    The key consists of the versions. Takes about 200 s on two cores. ZFS comes last: if a package of tools or ZFS's
+    module is not possible, the rest is kept, and the file LEFT_OUT says so. Raises RehearsalBuildFailed.
     """
-    whole = making / "whole"
+    whole, left_out = making / "whole", list[str]()
     try:
-        tell(f"Debian unstable with user-mode-linux and a compiler, from {mirror}")
-        _debian(whole, mirror)
+        tell(f"Debian unstable with user-mode-linux, from {mirror}")
+        _debian(whole, mirror, tell)
+        left_out += _tools(whole)
         version = _inside(whole, "/usr/bin/linux.uml", "--version").strip()
-        openzfs = _openzfs(whole)
-        key = f"uml-{version}-{openzfs.name}"
-        tell(f"headers for Linux {version}")
-        source = _headers(whole, version)
-        tell(f"the module of {openzfs.name}")
-        _module(whole, openzfs, source)
-        _keep(whole, version, openzfs).rename(making / "root")
-    except (CommandFailed, DeadlinePassed, OSError, ValueError) as failure:
+        small, key = _keep(whole, version), f"uml-{version}"
+        try:
+            key += f"-{_zfs(whole, small, version, tell)}"
+        except _FAILURES as failure:
+            left_out.append(f"ZFS: {failure}")
+        for line in left_out:
+            tell(f"left out {line}")
+        (making / LEFT_OUT).write_text("".join(f"{' '.join(line.split())}\n" for line in left_out))
+        small.rename(making / "root")
+    except _FAILURES as failure:
         raise RehearsalBuildFailed(
             f"the second kernel could not be built: {failure}",
             effect="Nothing was kept.",
@@ -83,23 +94,65 @@ def build(making: Path, mirror: str, tell: Tell) -> str:
     return key
 
 
-def _debian(root: Path, mirror: str) -> None:
-    proxies = {name: value for name in _PROXIES if (value := os.environ.get(name))}
+def _debian(root: Path, mirror: str, tell: Tell) -> None:
+    proxies = _proxies()
     base: process.Argv = ["debootstrap", "--variant=minbase", "--components=main,contrib", "sid", root, mirror]
     process.run(base, timeout_s=_DEADLINE_S, env=proxies)
     services = root / "usr/sbin/policy-rc.d"
     services.write_text("#!/bin/sh\nexit 101\n")  # packages that are installed here must not start services
     services.chmod(0o755)
-    options = ['APT::Install-Recommends "false";', 'DPkg::Options:: "--force-unsafe-io";', *_proxies_of_apt()]
-    if os.environ.get(STALE):
-        options.append('Acquire::Check-Valid-Until "false";')
+    # The lists of a mirror that is not updated expire. Their signatures are checked, and this root only runs the build.
+    options = ['APT::Install-Recommends "false";', 'DPkg::Options:: "--force-unsafe-io";',
+               'Acquire::Check-Valid-Until "false";', *_proxies_of_apt()]  # fmt: skip
     (root / "etc/apt/apt.conf.d/90dbbench").write_text("\n".join(options) + "\n")
     namespaces.mount("proc", root / "proc", "proc")  # linux.uml reads /proc/self/exe
     _inside(root, "apt-get", "update", "-q", env=proxies)
-    _inside(root, "apt-get", "install", "-qy", *_PACKAGES, env=proxies)
-    series = ".".join(_inside(root, "/usr/bin/linux.uml", "--version").strip().split(".")[:2])
-    _inside(root, "apt-get", "install", "-qy", f"linux-source-{series}", env=proxies)
-    _inside(root, "apt-get", "download", "-q", "-o", "APT::Sandbox::User=root", "zfs-dkms", env=proxies, cwd="/tmp")
+    for lists in (root / "var/lib/apt/lists").glob("*InRelease"):
+        until = Parser().parsestr(lists.read_text().split("\n\n", 1)[1])["Valid-Until"]
+        if until and parsedate_to_datetime(until) < datetime.now(UTC):
+            tell(f"the package lists of {mirror} expired on {until}; they are used, because they are signed")
+    _install(root, *_PACKAGES)
+
+
+def _tools(root: Path) -> list[str]:
+    """Install the tools; return those that are not possible, each with the reason."""
+    left_out = []
+    for name in _TOOLS:
+        try:
+            _install(root, name)
+        except CommandFailed as failure:
+            left_out.append(f"{name}: {failure}")
+    return left_out
+
+
+def _install(root: Path, *packages: str) -> None:
+    _inside(root, "apt-get", "install", "-qy", *packages, env=_proxies())
+
+
+def _proxies() -> dict[str, str]:
+    return {name: value for name in _PROXIES if (value := os.environ.get(name))}
+
+
+def _zfs(root: Path, small: Path, version: str, tell: Tell) -> str:
+    """Build OpenZFS's module for this kernel and add it with its programs to the small root; return its version."""
+    tell("a compiler, and the sources of Linux and OpenZFS")
+    _install(root, *_ZFS_PACKAGES, f"linux-source-{version.rpartition('.')[0]}")
+    _inside(root, "apt-get", "download", "-q", "-o", "APT::Sandbox::User=root", "zfs-dkms", env=_proxies(), cwd="/tmp")
+    openzfs = _openzfs(root)
+    tell(f"headers for Linux {version}")
+    source = _headers(root, version)
+    tell(f"the module of {openzfs.name}")
+    _module(root, openzfs, source)
+    extra = small / "usr/lib/modules" / version / "extra"
+    extra.mkdir()
+    for name in ("spl", "zfs"):
+        built, stripped = f"/{openzfs.relative_to(root)}/module/{name}.ko", f"/tmp/{name}.ko"
+        _inside(root, "strip", "--strip-debug", "-o", stripped, built)
+        shutil.copy(root / stripped.lstrip("/"), extra)
+    _inside(root, "depmod", "-b", f"/{small.name}", version)
+    for name in ZFS_PROGRAMS:
+        _copied(root, small, f"usr/sbin/{name}")
+    return openzfs.name
 
 
 def _proxies_of_apt() -> list[str]:
@@ -142,18 +195,12 @@ def _module(root: Path, openzfs: Path, source: Path) -> None:
     _inside(root, "make", "-s", _jobs(), env=um, cwd=build_folder)
 
 
-def _keep(root: Path, version: str, openzfs: Path) -> Path:
+def _keep(root: Path, version: str) -> Path:
     """Make the small root within the whole one, because depmod runs there; return its directory."""
     small = root / "small"
     kept_of(root, small)
-    modules = small / "usr/lib/modules"
-    shutil.copytree(root / "usr/lib/uml/modules", modules)
-    (modules / version / "extra").mkdir()
-    for name in ("spl", "zfs"):
-        built, stripped = f"/{openzfs.relative_to(root)}/module/{name}.ko", f"/tmp/{name}.ko"
-        _inside(root, "strip", "--strip-debug", "-o", stripped, built)
-        shutil.copy(root / stripped.lstrip("/"), modules / version / "extra")
-    _inside(root, "depmod", "-b", "/small", version)
+    shutil.copytree(root / "usr/lib/uml/modules", small / "usr/lib/modules")
+    _inside(root, "depmod", "-b", f"/{small.name}", version)
     return small
 
 
@@ -393,8 +440,9 @@ _LVM: Final = ("lvm", "pvcreate", "pvremove", "pvs", "pvscan", "vgcreate", "vgre
                "lvcreate", "lvremove", "lvchange", "lvs", "lvextend", "lvconvert", "lvdisplay")  # fmt: skip
 
 # name -> path of its file
+ZFS_PROGRAMS: Final = ("zfs", "zpool", "zdb")
 OWN_PROGRAMS: Final[dict[str, str]] = {
-    **{name: f"usr/sbin/{name}" for name in ("zfs", "zpool", "zdb")},
+    **{name: f"usr/sbin/{name}" for name in ZFS_PROGRAMS},
     **dict.fromkeys(("modprobe", "insmod", "rmmod", "lsmod"), _KMOD),
 }
 SPARE_PROGRAMS: Final[dict[str, str]] = {
@@ -422,8 +470,9 @@ def kept_of(root: Path, small: Path) -> None:
         (small / name).touch()  # the machine's files are mounted over these
     (small / "lib").symlink_to("usr/lib")
     shutil.copy(root / _LOADER, small / _LOADER)
-    for program in dict.fromkeys((KERNEL_FILE, *OWN_PROGRAMS.values(), *SPARE_PROGRAMS.values())):
-        _copied(root, small, program)
+    for program in dict.fromkeys((KERNEL_FILE, _KMOD, *SPARE_PROGRAMS.values())):
+        if program not in SPARE_PROGRAMS.values() or (root / program).exists():
+            _copied(root, small, program)
     for name in _DLOPENED:
         shutil.copy(root / _LIBRARIES / name, small / _LIBRARIES / name)
 

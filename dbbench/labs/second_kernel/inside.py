@@ -97,9 +97,9 @@ def _furnish(order: BootOrder, control: Path) -> None:
 
 def _programs(small: Path) -> None:
     """Put the small root's programs into the usual directories."""
-    for name in (*boot.OWN_PROGRAMS, *boot.SPARE_PROGRAMS):
+    for name, file in {**boot.OWN_PROGRAMS, **boot.SPARE_PROGRAMS}.items():
         path = Path("/usr/sbin") / name
-        if name in boot.SPARE_PROGRAMS and process.find(name):
+        if not (small / file).exists() or (name in boot.SPARE_PROGRAMS and process.find(name)):
             continue
         path.unlink(missing_ok=True)
         path.write_text(f'#!/bin/sh\nexec {shlex.join(boot.small_command(small, name))} "$@"\n')

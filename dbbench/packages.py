@@ -500,24 +500,23 @@ def _updated() -> str:
 
 
 def _unreachable(packages: list[str]) -> str:
-    """Return why none of the packages' files can be downloaded, ": why": the smallest one is tried. "" if it can."""
+    """Return the address of the smallest of the packages' files if it cannot be downloaded, else ""."""
     printed = _apt(["--print-uris", *packages], check=False).stdout
     files = re.findall(r"^'(https?://[^']+)' \S+ (\d+)", printed, re.MULTILINE)
     if not files:
         return ""
-    smallest = min(files, key=lambda file: int(file[1]))
+    smallest = str(min(files, key=lambda file: int(file[1]))[0])
     with tempfile.TemporaryDirectory() as folder:
-        argv = [_HELPER, *_IMPATIENT, "download-file", smallest[0], f"{folder}/file"]
-        done = _checked(argv, check=False, quiet=True)
-    return ": " + (done.stderr or done.stdout).strip().splitlines()[-1].removeprefix("E: ") if done.returncode else ""
+        argv = [_HELPER, *_IMPATIENT, "download-file", smallest, f"{folder}/file"]
+        return smallest if _checked(argv, check=False, quiet=True).returncode else ""
 
 
 def _install(packages: list[str]) -> None:
     # Otherwise apt tries each of them for some seconds and prints several lines of each.
     if _unreachable(packages):
-        _updated()
-        if failure := _unreachable(packages):
-            _fail("E201", f"the packages cannot be downloaded{failure}", _SOURCES)
+        failure = _updated()
+        if address := _unreachable(packages):
+            _fail("E201", f"{address} cannot be downloaded{failure}", _SOURCES)
     done = _apt(["--yes", *packages], check=False, quiet=False)
     if done.returncode != 0 and locked():
         _fail(

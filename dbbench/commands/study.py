@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from dbbench.errors import StudyImpossible
 from dbbench.metrics.table import METRICS
 from dbbench.model import plain
 from dbbench.plan import studies
+from dbbench.plan.request import asked, unsupported
 from dbbench.plan.studies import DEFAULT, SCALES, Study, StudyTable
 from dbbench.report.text import put, put_json, put_table
 from dbbench.results.fileio import write_text, writing
@@ -116,9 +118,24 @@ def _published(table: StudyTable, arm: str) -> str:
 
 def _row(study: Study) -> dict[str, Any]:
     servers = _servers(study)
-    reason = None if servers else f"requires {studies.needed(study)}"
+    reason = _impossible(study, servers) if servers else f"requires {studies.needed(study)}"
     return {"name": study.name, "title": study.title, "address": study.address, "engines": list(study.engines),
-            "engine": ", ".join(servers) or None, "runs": bool(servers), "reason": reason}  # fmt: skip
+            "engine": ", ".join(servers) or None, "runs": reason is None, "reason": reason}  # fmt: skip
+
+
+def _impossible(study: Study, servers: dict[str, list[str]]) -> str | None:
+    """Return why this machine cannot compare the study's setups: its baseline, or all the others. None if it can."""
+    with tempfile.NamedTemporaryFile("w", suffix=".toml") as file:
+        file.write(studies.plan_text(study, DEFAULT, servers))
+        file.flush()
+        wanted = asked(file.name, [])
+    skipped, plan = unsupported(wanted, []), wanted.plan
+    baseline = plan.baseline or plan.fs_setups[0].label
+    others = [arm.label for arm in plan.fs_setups if arm.label != baseline]
+    if baseline in skipped or (others and all(arm in skipped for arm in others)):
+        arm = baseline if baseline in skipped else others[0]
+        return f"{arm}: {skipped[arm]}"
+    return None
 
 
 def _servers(study: Study) -> dict[str, list[str]]:

@@ -26,6 +26,8 @@ from dbbench.errors import PlanInvalid
 from dbbench.results.fileio import given_text
 
 Noun = TypeVar("Noun")
+# By dataclass: making one takes tens of ms, and a catalogue has hundreds of files.
+_ADAPTERS: Final[dict[Any, TypeAdapter[Any]]] = {}
 Key = tuple[str | int, ...]  # ("workload", 0, "clients")
 
 MOST_BYTES: Final = 2**18  # size of a file; the longest known plan has a tenth of it
@@ -166,7 +168,9 @@ def typed(document: Document, kind: type[Noun], data: dict[str, Any], at: Key = 
     before = len(document.flaws)
     _unknown_keys(document, kind, data, at)
     try:
-        noun = TypeAdapter(kind).validate_python(data, context={"engines": tuple(ENGINES)})
+        if kind not in _ADAPTERS:
+            _ADAPTERS[kind] = TypeAdapter(kind)
+        noun: Noun = _ADAPTERS[kind].validate_python(data, context={"engines": tuple(ENGINES)})
     except ValidationError as error:
         _note_findings(document, error, at)
         return None

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import shlex
 import shutil
 import sys
 import textwrap
@@ -51,6 +52,13 @@ COMP_WORDS=(dbbench night) COMP_CWORD=1
 _dbbench_completion dbbench
 test "${COMPREPLY[*]}" = nightly
 """
+FLEET: Final = ROOT / "docs/fleet"
+NAMES: Final = "fleet-scheduler coordinator.lan db1.lan db2.lan"  # of the examples
+JOBQUEUE: Final = "dask-jobqueue==0.9.0"
+# SIOCSIFFLAGS of `lo` with IFF_UP and IFF_RUNNING; the image has no ip(8).
+LOOPBACK: Final = (
+    "import fcntl, socket, struct; fcntl.ioctl(socket.socket(), 0x8914, struct.pack('16sH22x', b'lo', 0x41))"
+)
 LIMIT_BYTES: Final = 512 * 2**20
 # What a container runtime does to a process without privileges. $0: the file to join the control group with.
 POD: Final = """
@@ -235,6 +243,143 @@ def test_a_pod_compares_two_volumes(image: Path, tmp_path: Path) -> None:
     for trial in trials:
         assert trial["error"] is None
         assert trial["cache"]["proved"] and "posix_fadvise" in trial["cache"]["method"]
+
+
+# --- the examples of docs/fleet, in the image --------------------------------------------------------
+
+
+def in_image(image: Path, work: Path, script: str, *files: Path, env: Sequence[str] = ()) -> Path:
+    """Run a script in a directory of the image's root with these files and the tiny plan, `plan.toml`; return it.
+
+    It has a network without a way out, on which the names of the examples are this machine, and process IDs of its
+    own, so nothing outlives it.
+    """
+    with releases.entered(image, work) as inside:
+        place = work / "tmp/job"
+        place.mkdir()
+        for path in (ROOT / "docs/plans/tiny.toml", *files):
+            shutil.copy(path, place)
+        (place / "tiny.toml").rename(place / "plan.toml")
+        (work / "merged/etc/hosts").write_text(f"127.0.0.1 localhost {NAMES}\n")
+        (place / "script").write_text(f"python3 -c {shlex.quote(LOOPBACK)}\n{script}")
+        apart = ("unshare", "--net", "--pid", "--fork", "--kill-child", "--mount-proc", "env", "HOME=/root", *env)
+        inside(*apart, "bash", "-euo", "pipefail", "script", cwd="/tmp/job")
+    return place
+
+
+def finished(run: Path) -> dict[str, str]:
+    """The host of each trial of a run; none has an error."""
+    trials = [json.loads(path.read_text()) for path in run.glob("trials/*/trial.json")]
+    assert {trial["error"] and trial["error"]["id"] for trial in trials} == {None}
+    return {trial["id"]: trial["host"] for trial in trials}
+
+
+def test_the_slurm_array_copies_what_dbbench_has_finished(image: Path, tmp_path: Path) -> None:
+    """A signal before the end of the job stops dbbench, and only then is the run copied; the same job resumes it. The
+    commands of its head merge the results."""
+    script = FLEET / "array.sbatch"
+    after = re.search(r"after its end:  (.*)", script.read_text())
+    assert after is not None
+    place = in_image(
+        image,
+        tmp_path,
+        "bash array.sbatch > first 2>&1 & job=$!\n"
+        "until [ -d /var/lib/dbbench/results/night/trials ]; do sleep 0.1; done; sleep 1\n"
+        "kill -TERM $job; status=0; wait $job || status=$?\n"
+        "grep -l '[d]bbench.*run' /proc/[0-9]*/cmdline > still-running || true\n"
+        "diff -r /var/lib/dbbench/results/night fetched/1/night\n"
+        "echo $status > status; cp -r fetched/1/night stopped\n"
+        f"rm -r fetched; bash array.sbatch > second 2>&1\n{after[1]} > verdict\n",
+        script,
+        env=("SLURM_SUBMIT_DIR=/tmp/job", "SLURM_ARRAY_TASK_ID=1"),
+    )
+    assert (place / "status").read_text() == "143\n", (place / "first").read_text()
+    assert (place / "still-running").read_text() == ""
+    assert len(finished(place / "stopped")) < len(finished(place / "results/night")) == 2
+    assert "baseline" in (place / "verdict").read_text()
+
+
+def test_the_playbook_fetches_and_merges(image: Path, tmp_path: Path) -> None:
+    """Its commands with their values, twice: the second time nothing has changed, as its conditions say."""
+    yaml, jinja2 = pytest.importorskip("yaml"), pytest.importorskip("jinja2")
+    (host_play, merge_play) = yaml.safe_load((FLEET / "playbook.yaml").read_text())
+    (drive,) = (task for task in host_play["tasks"] if "ansible.builtin.command" in task)
+    (fetch,) = (task["ansible.posix.synchronize"] for task in host_play["tasks"] if "ansible.posix.synchronize" in task)
+    (merge,) = merge_play["tasks"]
+    values = {"ansible_play_hosts_all": ["db1"], "inventory_hostname": "db1", "item": "db1"}
+    environment = jinja2.Environment(undefined=jinja2.StrictUndefined)
+    environment.filters |= {"from_json": json.loads, "flatten": lambda lists: [one for each in lists for one in each]}
+    for name, text in host_play["vars"].items():
+        values[name] = environment.from_string(text).render(values)
+
+    def filled(text: str) -> str:
+        return str(environment.from_string(text).render(values))
+
+    run, joined = drive["ansible.builtin.command"], merge["ansible.builtin.command"]
+    place = in_image(
+        image,
+        tmp_path,
+        "mkdir -p /var/lib/dbbench; cp plan.toml /var/lib/dbbench\nfor time in 1 2; do\n"
+        f"(cd {run['chdir']}; {filled(run['cmd'])}) > run-$time 2> run-err-$time\n"
+        f"mkdir -p {filled(fetch['dest'])}; cp -r {filled(fetch['src'])}. {filled(fetch['dest'])}\n"
+        f"{filled(joined['cmd'])} > merge-$time\ndone\n",
+    )
+    for number, changed in ((1, True), (2, False)):
+        driven = {"stderr": (place / f"run-err-{number}").read_text(), "rc": 0}
+        merged = {"stdout": (place / f"merge-{number}").read_text()}
+        for task, given in ((drive, {"driven": driven}), (merge, {"merged": merged})):
+            assert environment.compile_expression(task["changed_when"])(**given) is changed, (task, given)
+    assert len(finished(place / "results/night")) == 2
+
+
+def test_the_cluster_of_kubernetes_runs_a_plan(image: Path, tmp_path: Path) -> None:
+    """Scheduler and worker with their arguments after the entry point of the image, and the command of its head."""
+    yaml = pytest.importorskip("yaml")
+    text = (FLEET / "kubernetes.yaml").read_text()
+    (entry,) = re.findall(r"^ENTRYPOINT (.*)", (ROOT / "packaging/Containerfile").read_text(), re.MULTILINE)
+    (command,) = re.findall(r"^#   (dbbench fleet run .*)", text, re.MULTILINE)
+    spec = yaml.safe_load(text)["spec"]
+    started = [
+        [*json.loads(entry), *part["spec"]["containers"][0]["args"]] for part in (spec["scheduler"], spec["worker"])
+    ]
+    scheduler, worker = (shlex.join(argv).replace("'$(NODE)'", "node-1") for argv in started)
+    place = in_image(
+        image,
+        tmp_path,
+        "dbbench fleet certs --for fleet-scheduler,node-1 -o certs; mv certs/fleet-scheduler /certs\n"
+        "mkdir -p /root/.config/dbbench; mv certs/node-1 /root/.config/dbbench/fleet\n"
+        f"{scheduler} > scheduler.log 2>&1 &\n{worker} > worker.log 2>&1 &\n"
+        f"timeout 600 {command.replace('--hosts 3', '--hosts 1')} --name night > out 2>&1 ||"
+        " { cat out scheduler.log worker.log; exit 1; }\n",
+    )
+    assert set(finished(place / "results/night").values()) == {"node-1"}
+
+
+def test_the_slurm_cluster_of_dask_runs_a_plan(image: Path, tmp_path: Path) -> None:
+    """dask-jobqueue submits its job, whose worker runs the plan of the command in its head; `sbatch` starts the job
+    here."""
+    text = (FLEET / "slurm_cluster.py").read_text()
+    (command,) = re.findall(r"^    (dbbench fleet run .*)", text, re.MULTILINE)
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files/cluster.py").write_text(text.replace("NODES = 8", "NODES = 1"))
+    (tmp_path / "files/sbatch").write_text("#!/bin/sh\nbash $1 > job.log 2>&1 &\necho Submitted batch job 7\n")
+    add = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", tmp_path / "files/jobqueue", JOBQUEUE]
+    process.run(add, timeout_s=300)
+    with zipfile.ZipFile(tmp_path / "files/jobqueue.zip", "w") as archive:
+        for path in (tmp_path / "files/jobqueue").rglob("*"):
+            archive.write(path, path.relative_to(tmp_path / "files/jobqueue"))
+    place = in_image(
+        image,
+        tmp_path / "root",
+        "chmod +x sbatch; python3 -m zipfile -e jobqueue.zip jobqueue\n"
+        "dbbench fleet certs --for coordinator.lan -o certs\n"
+        "mkdir -p /root/.config/dbbench; mv certs/coordinator.lan /root/.config/dbbench/fleet\n"
+        "PATH=.:$PATH PYTHONPATH=jobqueue /usr/lib/dbbench/bin/python3 cluster.py > cluster.log 2>&1 &\n"
+        f"timeout 600 {command.replace('--hosts 8', '--hosts 1')} --name night > out 2>&1 ||"
+        " { cat out cluster.log job.log; exit 1; }\n",
+        *(tmp_path / "files" / name for name in ("cluster.py", "sbatch", "jobqueue.zip")),
+    )
+    assert len(finished(place / "results/night")) == 2
 
 
 @pytest.mark.soak

@@ -361,8 +361,8 @@ def test_a_target_says_at_once_that_it_needs_root(tmp_path: Path, target: str, r
 @pytest.mark.needs("make")
 @pytest.mark.starts_processes
 def test_make_install_links_and_uninstall_removes_only_that(tmp_path: Path) -> None:
-    """The link leads into the checkout's virtual environment. A file or link of another program stays."""
-    link, root = tmp_path / "bin/dbbench", Path(__file__).parents[2]
+    """The links lead into the checkout's virtual environment. A file or link of another program stays."""
+    link, root, page = tmp_path / "bin/dbbench", Path(__file__).parents[2], tmp_path / "share/man/man1/dbbench.1"
 
     def make(target: str) -> int:
         argv = ["make", "-C", root, "-o", ".venv/.done", target, f"PREFIX={tmp_path}", "SUDO=", "PYTHON=true"]
@@ -371,7 +371,14 @@ def test_make_install_links_and_uninstall_removes_only_that(tmp_path: Path) -> N
     assert make("uninstall") == 0
     assert make("install") == 0 == make("install")
     assert link.readlink() == root / ".venv/bin/dbbench"
+    assert ".TH DBBENCH 1 " in page.read_text()
+    assert ".TH DBBENCH\\-PLAN 5 " in (tmp_path / "share/man/man5/dbbench-plan.5").read_text()
     assert make("uninstall") == 0 and not link.is_symlink()
+    assert [path for path in tmp_path.rglob("*") if not path.is_dir()] == []
+    page.write_text("mine")
+    assert make("install") == 2 == make("uninstall")
+    assert page.read_text() == "mine" and not link.is_symlink()
+    page.unlink()
     link.write_text("mine")
     assert make("install") == 2 == make("uninstall")
     assert link.read_text() == "mine"
@@ -379,6 +386,23 @@ def test_make_install_links_and_uninstall_removes_only_that(tmp_path: Path) -> N
     link.symlink_to("/bin/true")
     assert make("install") == 2 == make("uninstall")
     assert link.readlink() == Path("/bin/true")
+
+
+@pytest.mark.needs("make")
+@pytest.mark.starts_processes
+@pytest.mark.parametrize("status", [0, 130])
+@pytest.mark.parametrize("installed", [False, True])
+def test_the_demo_says_where_its_command_is(tmp_path: Path, status: int, installed: bool) -> None:
+    """Messages name `dbbench`. At the end, also after Ctrl-C, a line says what that is if it is not in the PATH."""
+    (binary := tmp_path / "venv/bin/dbbench").parent.mkdir(parents=True)
+    binary.write_text(f"#!/bin/sh\necho ran $*; exit {status}\n")
+    binary.chmod(0o755)
+    root, path = Path(__file__).parents[2], f"{tmp_path}/venv/bin:" if installed else ""
+    argv = ["make", "-C", root, "-o", f"{tmp_path}/venv/.done", "demo", f"VENV={tmp_path}/venv", "SUDO=", "PYTHON=echo"]
+    path += "/usr/sbin:/usr/bin:/sbin:/bin"
+    done = subprocess.run(argv, env={"PATH": path}, capture_output=True, text=True, check=False)
+    assert (done.returncode != 0) == (status != 0) and "ran run" in done.stdout
+    assert (f"is {tmp_path}/venv/bin/dbbench; make install" in done.stderr) is not installed
 
 
 def test_extras_are_installed_without_an_index_of_our_name() -> None:

@@ -13,13 +13,14 @@ from typing import Final
 import click
 import pytest
 
-from dbbench import process
+from dbbench import packages, process
 from dbbench.cli import COMMANDS, group
 from dbbench.packages import TOOLS
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "packaging"))
 
 import artifacts
+import bundle
 import man
 import release
 
@@ -119,6 +120,22 @@ def test_a_bundle_of_another_release_is_rejected(tmp_path: Path, programs: tuple
     values = dict(line.split("=", 1) for line in Path("/etc/os-release").read_text().splitlines() if "=" in line)
     assert "is for ubuntu 4.10 amd64" in done.stderr
     assert f"this machine is {values['ID']}" in done.stderr and "Nothing was changed" in done.stderr
+
+
+def test_a_bundle_requires_debootstrap(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it, an error names the program and the command that installs it, and nothing is written."""
+    monkeypatch.setattr(sys, "argv", ["bundle.py", "debian12"])
+    monkeypatch.setattr(bundle.packages, "find", lambda name: None if name == "debootstrap" else f"/usr/bin/{name}")
+    monkeypatch.setattr(bundle, "written", lambda *_: pytest.fail("it was begun"))
+    with pytest.raises(
+        SystemExit, match=r"error E201: debootstrap not installed\n  Nothing was changed. .*debootstrap"
+    ):
+        bundle.main()
+
+
+def test_a_bundle_has_what_its_python_packages_load() -> None:
+    """mfusepy is in it for the power-loss lab, so the library that it loads is one of its packages."""
+    assert packages.FUSE in {name for tool in TOOLS if tool.group == "run" for name in tool.programs}
 
 
 # --- the checklist ---------------------------------------------------------------------------------

@@ -9,15 +9,17 @@ from typing import Any
 import pytest
 
 from dbbench import plan
+from dbbench.commands import study as command
 from dbbench.errors import PlanInvalid, StudyImpossible, UnknownName
 from dbbench.metrics.table import METRICS
-from dbbench.model import Plan, StudyOf
+from dbbench.model import FsSetup, Plan, StudyOf
 from dbbench.plan import catalog, studies
 from dbbench.plan.preview import preview
 from dbbench.report.page.html import build, html
 from dbbench.report.page.studies import times
 from dbbench.results import LoadedRun, load_run
 from dbbench.run import preflight
+from dbbench.storage import filesystems
 from dbbench.units import seconds_of
 from tests.fixtures import synthetic
 
@@ -232,6 +234,31 @@ def test_a_server_that_is_too_old_is_refused(version: str, will_do: bool) -> Non
     """A feature that later releases of several branches have: by branch; every later branch has it."""
     assert studies.suits(version, ("16.12", "17.8", "18.2")) == will_do
     assert studies.suits(version, ())
+
+
+@pytest.mark.parametrize(
+    ("name", "lacking", "runs"),
+    [
+        ("raid0-copy-2012-mirror", "md", False),  # its baseline
+        ("raid0-copy-2012-mirror", "btrfs", False),  # all other setups
+        ("pg-fs-benchmark", "zfs", True),  # some setups: they are skipped
+        ("pg-fs-benchmark", "ext4", False),
+    ],
+)
+def test_a_study_runs_here_if_its_baseline_and_another_setup_do(
+    monkeypatch: pytest.MonkeyPatch, name: str, lacking: str, runs: bool
+) -> None:
+    """Otherwise the list shows the setup that is not possible, and why."""
+
+    def works(setup: FsSetup) -> str | None:
+        parts = {setup.mkfs.family, *(layer.kind for layer in setup.layers)}
+        return f"no {lacking} here" if lacking in parts else None
+
+    monkeypatch.setattr(filesystems, "works", works)
+    monkeypatch.setattr(command, "_installed", lambda: {"files": {"": "1"}, "postgres": {"": "17.9"}})
+    row = command._row(studies.study(name))
+    assert row["runs"] is runs
+    assert row["reason"] is None if runs else str(row["reason"]).endswith(f": no {lacking} here")
 
 
 def test_a_server_is_named_by_its_folder() -> None:

@@ -116,14 +116,14 @@ def coordinator(results_folder: Path, name: str) -> int | None:
 def abandoned(folder: Path) -> bool:
     """Whether the run belongs to a host of `--local` (RESULTS/.fleet/NAME/hosts/HOST/RUN) whose coordinator has ended
     and which must not continue without one."""
-    hosts, fleet = folder.parents[1], folder.parents[2]
+    hosts, fleet = folder.parent.parent, folder.parent.parent.parent  # `/` is its own parent
     if hosts.name != HOSTS or fleet.parent.name != FOLDER:
         return False
     try:
-        detached = load(fleet.parents[1], fleet.name).detached
+        detached = load(fleet.parent.parent, fleet.name).detached
     except DbbenchError:
         detached = False
-    return not detached and coordinator(fleet.parents[1], fleet.name) is None
+    return not detached and coordinator(fleet.parent.parent, fleet.name) is None
 
 
 def run_name(fleet: Fleet, host: str) -> str:

@@ -95,6 +95,7 @@ def test_a_host_is_abandoned_without_its_coordinator(tmp_path: Path) -> None:
     ledger.save(tmp_path, fleet)
     ours, elsewhere = tmp_path / ".fleet/f/hosts/local-1/f", tmp_path / "results/f"
     assert (ledger.abandoned(ours), ledger.abandoned(elsewhere)) == (True, False)
+    assert not ledger.abandoned(Path("/results/night"))  # as in a container
     with ledger.coordinating(tmp_path, "f"):
         assert (ledger.coordinator(tmp_path, "f"), ledger.abandoned(ours)) == (os.getpid(), False)
     assert ledger.coordinator(tmp_path, "f") is None

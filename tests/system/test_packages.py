@@ -183,6 +183,9 @@ def test_the_deb_is_clean(dist: Path, tmp_path: Path) -> None:
         inside("bash", "-c", COMPLETED_BY_BASH)
         inside("fish", "-c", 'test (complete -C "dbbench night" | string match -r "^\\S+") = nightly')
         inside("zsh", "-f", "-n", "/usr/share/zsh/vendor-completions/_dbbench")
+        versions = "from dbbench.machine.host import versions; assert versions()['psycopg2'] and versions()['pydantic']"
+        inside("/usr/lib/dbbench/bin/python3", "-sPc", versions)
+        inside("mkdir", "/usr/lib/dbbench/lib/python3/site-packages/added")  # as pip does
         inside("dpkg", "--purge", "dbbench")
         inside("sh", "-c", "! ls -d /usr/lib/dbbench /usr/bin/dbbench 2>/dev/null")
 
@@ -245,10 +248,24 @@ def test_a_pod_compares_two_volumes(image: Path, tmp_path: Path) -> None:
         assert trial["cache"]["proved"] and "posix_fadvise" in trial["cache"]["method"]
 
 
+def test_without_a_network_make_install_says_so_at_once(tmp_path: Path) -> None:
+    """With package lists and without them: a few lines, and before a virtual environment is made."""
+    make = "unshare --net make -C /mnt install VENV=/tmp/venv > /tmp/printed 2>&1"
+    for number, before in enumerate((":", "rm -r /var/lib/apt/lists")):
+        with releases.entered(releases.bare("debian12"), tmp_path / str(number)) as inside:
+            began = time.monotonic()
+            inside("sh", "-c", f"{before}; {make}; test $? = 2; test ! -e /tmp/venv")
+            took_s = time.monotonic() - began
+        printed = (tmp_path / str(number) / "tmp/printed").read_text()
+        assert "error E201" in printed and "Failed to fetch" in printed and "needs a bundle" in printed
+        assert len(printed.splitlines()) < 25 and took_s < 60, (took_s, printed)
+
+
 # --- the examples of docs/fleet, in the image --------------------------------------------------------
 
 
-def in_image(image: Path, work: Path, script: str, *files: Path, env: Sequence[str] = ()) -> Path:
+def in_image(image: Path, work: Path, script: str, *files: Path, env: Sequence[str] = (),
+             packages: Sequence[str] = ()) -> Path:  # fmt: skip
     """Run a script in a directory of the image's root with these files and the tiny plan, `plan.toml`; return it.
 
     It has a network without a way out, on which the names of the examples are this machine, and process IDs of its
@@ -258,13 +275,23 @@ def in_image(image: Path, work: Path, script: str, *files: Path, env: Sequence[s
         place = work / "tmp/job"
         place.mkdir()
         for path in (ROOT / "docs/plans/tiny.toml", *files):
-            shutil.copy(path, place)
+            process.run(["cp", "-r", path, place])
+        if packages:
+            inside(*UPDATE)
+            inside(*APT, *packages)
         (place / "tiny.toml").rename(place / "plan.toml")
         (work / "merged/etc/hosts").write_text(f"127.0.0.1 localhost {NAMES}\n")
         (place / "script").write_text(f"python3 -c {shlex.quote(LOOPBACK)}\n{script}")
         apart = ("unshare", "--net", "--pid", "--fork", "--kill-child", "--mount-proc", "env", "HOME=/root", *env)
         inside(*apart, "bash", "-euo", "pipefail", "script", cwd="/tmp/job")
     return place
+
+
+def added(files: Path, *words: str) -> Path:
+    """Install Python packages, which the image does not have, into a directory `added`; return it."""
+    target = files / "added"
+    process.run([sys.executable, "-m", "pip", "install", "-q", "--target", target, *words], timeout_s=300)
+    return target
 
 
 def finished(run: Path) -> dict[str, str]:
@@ -361,24 +388,48 @@ def test_the_slurm_cluster_of_dask_runs_a_plan(image: Path, tmp_path: Path) -> N
     here."""
     text = (FLEET / "slurm_cluster.py").read_text()
     (command,) = re.findall(r"^    (dbbench fleet run .*)", text, re.MULTILINE)
-    (tmp_path / "files").mkdir()
-    (tmp_path / "files/cluster.py").write_text(text.replace("NODES = 8", "NODES = 1"))
-    (tmp_path / "files/sbatch").write_text("#!/bin/sh\nbash $1 > job.log 2>&1 &\necho Submitted batch job 7\n")
-    add = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", tmp_path / "files/jobqueue", JOBQUEUE]
-    process.run(add, timeout_s=300)
-    with zipfile.ZipFile(tmp_path / "files/jobqueue.zip", "w") as archive:
-        for path in (tmp_path / "files/jobqueue").rglob("*"):
-            archive.write(path, path.relative_to(tmp_path / "files/jobqueue"))
+    (files := tmp_path / "files").mkdir()
+    (files / "cluster.py").write_text(text.replace("NODES = 8", "NODES = 1"))
+    (files / "sbatch").write_text("#!/bin/sh\nbash $1 > job.log 2>&1 &\necho Submitted batch job 7\n")
     place = in_image(
         image,
         tmp_path / "root",
-        "chmod +x sbatch; python3 -m zipfile -e jobqueue.zip jobqueue\n"
+        "chmod +x sbatch\n"
         "dbbench fleet certs --for coordinator.lan -o certs\n"
         "mkdir -p /root/.config/dbbench; mv certs/coordinator.lan /root/.config/dbbench/fleet\n"
-        "PATH=.:$PATH PYTHONPATH=jobqueue /usr/lib/dbbench/bin/python3 cluster.py > cluster.log 2>&1 &\n"
+        "PATH=.:$PATH PYTHONPATH=added /usr/lib/dbbench/bin/python3 cluster.py > cluster.log 2>&1 &\n"
         f"timeout 600 {command.replace('--hosts 8', '--hosts 1')} --name night > out 2>&1 ||"
         " { cat out cluster.log job.log; exit 1; }\n",
-        *(tmp_path / "files" / name for name in ("cluster.py", "sbatch", "jobqueue.zip")),
+        *(files / "cluster.py", files / "sbatch", added(files, "--no-deps", JOBQUEUE)),
+    )
+    assert len(finished(place / "results/night")) == 2
+
+
+@pytest.mark.needs("ssh-keygen")
+def test_the_ssh_cluster_of_dask_runs_a_plan(image: Path, tmp_path: Path) -> None:
+    """Its scheduler and its worker are started by ssh on this machine and run the plan of the command in its head."""
+    (files := tmp_path / "files").mkdir()
+    text = (FLEET / "ssh_cluster.py").read_text()
+    (command,) = re.findall(r"^    (dbbench fleet run .*)", text, re.MULTILINE)
+    connect = {"username": "root", "client_keys": ["/tmp/job/key"], "known_hosts": None}
+    for name, value in (("HOSTS", ["db1.lan"]), ("CONNECT", connect)):
+        text, count = re.subn(rf"^{name} = .*", f"{name} = {value!r}", text, flags=re.MULTILINE)
+        assert count == 1
+    (files / "cluster.py").write_text(text)
+    process.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", files / "key"])
+    place = in_image(
+        image,
+        tmp_path / "root",
+        "for kind in ed25519 rsa; do dropbearkey -t $kind -f $kind > /dev/null 2>&1; done\n"  # without RSA it crashes
+        "install -D -m 600 key.pub /root/.ssh/authorized_keys\n"
+        "dropbear -F -E -s -r ed25519 -r rsa -p 22 2> ssh.log &\n"
+        "dbbench fleet certs --for coordinator.lan -o certs\n"
+        "mkdir -p /root/.config/dbbench; mv certs/coordinator.lan /root/.config/dbbench/fleet\n"
+        "PYTHONPATH=added /usr/lib/dbbench/bin/python3 cluster.py > cluster.log 2>&1 &\n"
+        f"timeout 600 {command.replace('--hosts 2', '--hosts 1')} --name night > out 2>&1 ||"
+        " { cat out cluster.log ssh.log; exit 1; }\n",
+        *(files / "cluster.py", files / "key", files / "key.pub", added(files, "asyncssh")),
+        packages=("dropbear-bin",),
     )
     assert len(finished(place / "results/night")) == 2
 
@@ -394,6 +445,7 @@ def test_the_bundle_is_installed_without_a_network(tmp_path: Path) -> None:
         inside("unshare", "--net", *install)
         inside("unshare", "--net", "env", "AUTOPKGTEST_TMP=/tmp", TINY)
         inside("test", "-s", "/usr/local/share/man/man1/dbbench.1")
+        inside("/opt/dbbench/bin/python", "-c", "import mfusepy")  # the power-loss lab: it loads libfuse
     assert digest_of(tmp_path / "root/tmp/results/tiny") == expected()
 
 

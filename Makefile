@@ -23,7 +23,7 @@ help:
 	@echo 'make coverage   run the unit tests with coverage (5 minutes)'
 	@echo 'make soak       run the long tests: hundreds of kills and power losses (many hours)'
 	@echo 'make bench      measure how fast dbbench itself is, as ratios (1 hour)'
-	@echo 'make docs       run the commands of docs/tutorial.md and write their output into it (10 minutes)'
+	@echo 'make docs       run docs/tutorial.md and the demo; write their output into tutorial and README (20 minutes)'
 	@echo 'make releases   RELEASE=debian13: run trials with another release; also sid, ubuntu2404 and ubuntu2604 (5 minutes)'
 	@echo 'make dist       build the wheel, the man pages and the .deb into dist/ (1 minute)'
 	@echo 'make image      build a container image of the .deb, with buildah, podman or docker (3 minutes)'
@@ -98,9 +98,10 @@ bundle: $(VENV)/.done
 	$(SUDO) env PYTHONPATH=. $(BIN)/python packaging/bundle.py $(RELEASE)
 release: $(VENV)/.done-test
 	$(BIN)/python packaging/release.py
-# Runs every command of docs/tutorial.md and writes its output into the page (10 minutes).
+# Runs every command of docs/tutorial.md and the demo, and writes their output into tutorial and README, and the picture.
 docs: map
 	$(SUDO) $(BIN)/python docs/tutorial.py
+	$(SUDO) $(BIN)/python docs/sample.py
 map: $(VENV)/.done-test
 	$(BIN)/python docs/map.py
 	$(BIN)/python docs/errors.py

@@ -61,6 +61,8 @@ VENDORED: Final = (
 COMPILED: Final = ("pydantic-core",)
 PYTHONS: Final = ("3.11", "3.12", "3.13", "3.14")  # of Debian 12, Ubuntu 24.04, Debian 13, Ubuntu 26.04
 MACHINES: Final = {"amd64": "x86_64", "arm64": "aarch64"}
+# Files of wheels that dbbench does not use: scripts, tests, and the pages of the fleet's web server, which is off.
+_LEFT_OUT: Final = re.compile(r"\.data/|/tests/|^distributed/\w+/(?:templates|static)/")
 PRIVATE: Final = "usr/lib/dbbench"
 LAUNCHER: Final = f"""#!/bin/sh
 # -P: a file of the current directory is never imported.
@@ -191,7 +193,7 @@ def _private(tree: Path, wheels: Sequence[Path]) -> None:
     packages.mkdir(parents=True)
     for path in wheels:
         with zipfile.ZipFile(path) as archive:
-            archive.extractall(packages, [n for n in archive.namelist() if not re.search(r"\.data/|/tests/", n)])
+            archive.extractall(packages, [n for n in archive.namelist() if not _LEFT_OUT.search(n)])
     for python in PYTHONS:
         (tree / PRIVATE / "lib" / f"python{python}").symlink_to("python3")
     (tree / PRIVATE / "bin").mkdir()

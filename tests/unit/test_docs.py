@@ -327,6 +327,20 @@ def test_picture_of_the_report_is_small() -> None:
     assert "](docs/report.png)" in text("README.md")
 
 
+def test_the_sample_of_the_readme_is_replaced_by_a_demo() -> None:
+    """By the table that is printed, with its number of blocks; nothing else changes. Without that table it is an
+    error."""
+    sampled = runpy.run_path(str(ROOT / "docs/sample.py"))["sampled"]
+    readme = text("README.md")
+    (sample,) = re.findall(r"^```\n(mariadb .*?)^```$", readme, re.MULTILINE | re.DOTALL)
+    assert sampled(readme, f"postgres x\n\n{sample}\npostgres y\n") == readme
+    fewer = re.sub(r"(baseline +)\d+", r"\g<1>4", sample)
+    changed = sampled(readme, fewer)
+    assert fewer in changed and "cores, four blocks in ten minutes" in changed
+    with pytest.raises(ValueError, match="no table"):
+        sampled(readme, "postgres x\n")
+
+
 def test_the_map_is_drawn_from_the_code() -> None:
     """docs/map.svg has the packages of the import contract; `make map` draws it again."""
     drawing = runpy.run_path(str(ROOT / "docs/map.py"))

@@ -1,0 +1,94 @@
+"""Run the demo and put its verdict and its page into the README: `make docs`, or `python docs/sample.py RUN` for the
+folder of a demo that was run already.
+
+The sample is the table of SAMPLE as the demo prints it. The picture, docs/report.png, is the page from its top to the
+end of the verdict, as Chromium shows it. Needs root, a quiet machine, and ten minutes.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import re
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Final
+
+from dbbench import process
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+README: Final = ROOT / "README.md"
+PICTURE: Final = ROOT / "docs/report.png"
+SAMPLE: Final = "mariadb sysbench-oltp-read-write: "
+WIDTH: Final = 1200
+NUMBERS: Final = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+LIMIT_S: Final = 3600
+SETTLE_S: Final = 2.0
+# The height in px from the top of the page to the end of the verdict, with a margin.
+END: Final = "return document.querySelector('#verdict').getBoundingClientRect().bottom + window.scrollY + 20"
+
+
+def sampled(readme: str, printed: str) -> str:
+    """Return the README with the table of SAMPLE and its number of blocks. Raises ValueError if there is no table."""
+    table = next((part for part in printed.split("\n\n") if part.startswith(SAMPLE)), None)
+    blocks = re.search(r"^\S+ .* baseline +(\d+) ", table or "", re.MULTILINE)
+    if table is None or blocks is None:
+        raise ValueError(f"the demo printed no table of {SAMPLE}")
+    count = int(blocks[1])
+    word = NUMBERS[count] if count < len(NUMBERS) else str(count)
+    readme = re.sub(r"\S+(?= blocks in ten minutes)", word, readme)
+    lines = "".join(line.rstrip() + "\n" for line in table.splitlines())
+    return re.sub(rf"^```\n{re.escape(SAMPLE)}.*?^```$", lambda _: f"```\n{lines}```", readme,
+                  flags=re.MULTILINE | re.DOTALL)  # fmt: skip
+
+
+def photographed(page: Path) -> bytes:
+    """Return a PNG of the beginning of a report page."""
+    from selenium import webdriver
+    from selenium.webdriver.chrome.service import Service
+
+    from tests.browser.chromium import FLAGS, LIGHT, STILL, command, screen, until
+
+    options = webdriver.ChromeOptions()
+    options.binary_location = "/usr/bin/chromium"
+    with tempfile.TemporaryDirectory() as profile:
+        for flag in (*FLAGS, f"--user-data-dir={profile}"):
+            options.add_argument(flag)
+        browser = webdriver.Chrome(options=options, service=Service("/usr/bin/chromedriver"))
+        try:
+            command(browser, "Emulation.setEmulatedMedia", media="", features=[LIGHT, STILL])
+            screen(browser, WIDTH)
+            browser.get(page.resolve().as_uri())
+            height, before = int(until(browser, END)), 0
+            while height != before:  # until nothing moves any more
+                screen(browser, WIDTH, height)
+                time.sleep(SETTLE_S)
+                height, before = int(until(browser, END)), height
+            shot = command(browser, "Page.captureScreenshot", format="png")
+        finally:
+            browser.quit()
+    return base64.b64decode(shot["data"])
+
+
+def main(run: Path | None) -> None:
+    """Write the README and the picture from the demo in `run`; None: run it first."""
+    with tempfile.TemporaryDirectory(prefix="dbb", dir="/var/tmp") as folder:
+        results, environment = Path(folder), {"PYTHONPATH": str(ROOT), "COLUMNS": "110"}
+        program = [sys.executable, "-m", "dbbench"]
+        if run is None:
+            argv = [*program, "run", ROOT / "docs/plans/demo.toml", "--name", "demo", "--results", results]
+            process.run(argv, env=environment, timeout_s=LIMIT_S)
+            run = results / "demo"
+        argv = [*program, "compare", run.name, "--results", run.parent]
+        printed = process.run(argv, env=environment, ok=(0, 4), cwd=ROOT).stdout
+        README.write_text(sampled(README.read_text(encoding="utf-8"), printed), encoding="utf-8")
+        process.run([*program, "report", run.name, "--results", run.parent], env=environment)
+        PICTURE.write_bytes(photographed(run / "report.html"))
+
+
+if __name__ == "__main__":
+    os.chdir(ROOT)
+    sys.path.insert(0, str(ROOT))  # for tests.browser
+    main(Path(sys.argv[1]) if sys.argv[1:] else None)

@@ -28,7 +28,9 @@ from dbbench.report.text import put, put_json, put_table
 from dbbench.units import seconds_of
 
 certs_option = click.option(
-    "--certs", metavar="DIR", help="Directory of the certificates [default: ~/.config/dbbench/fleet]."
+    "--certs",
+    metavar="DIR",
+    help="Directory of the certificates [default: ~/.config/dbbench/fleet; made by dbbench for this machine].",
 )
 
 
@@ -132,11 +134,11 @@ def worker(options: Options, address: str, name: str | None, give_up: float | No
 
 @command_line(name="scheduler")
 @click.option(
-    "--listen", default="tcp://127.0.0.1:8786", metavar="ADDRESS", show_default=True, help="Address to listen on."
+    "--listen", default="tls://127.0.0.1:8786", metavar="ADDRESS", show_default=True, help="Address to listen on."
 )
 @certs_option
 def scheduler(options: Options, listen: str, certs: str | None) -> None:
-    """Run a scheduler: on the loopback interface, or with certificates anywhere (tls://HOST:PORT)."""
+    """Run a scheduler with TLS; dbbench makes the certificates for the loopback interface itself."""
     needs_engine()
     end_with_coordinator()
     from dbbench.fleet import daemons
@@ -319,7 +321,7 @@ def _path(certs: str | None) -> Path | None:
 
 
 def _whole(address: str, certs: str | None) -> str:
-    """Return the address with protocol and port. Raises an error if it is another machine's and has no TLS."""
+    """Return the address with protocol and port. Raises an error if it has no TLS or no certificates."""
     from dbbench.fleet import security
 
     whole = security.whole(address)

@@ -23,7 +23,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from dbbench.errors import DatasetBuildFailed, RestoreFailed
 from dbbench.model import Dataset, SourceChange, plain
-from dbbench.results.fileio import write_json
+from dbbench.results.fileio import own_file, write_json
 from dbbench.results.runs import source_change
 
 FORMAT: Final = 1  # version of the manifest and of the builders' output; part of every key
@@ -162,7 +162,7 @@ def condemn(golden: Golden) -> None:
 @contextlib.contextmanager
 def in_use(golden: Golden) -> Iterator[None]:
     """Protect the copy from eviction within the block. Raises RestoreFailed if it no longer exists."""
-    fd = os.open(golden.lock, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    fd = own_file(golden.lock, os.O_RDONLY, 0o644)
     try:
         fcntl.flock(fd, fcntl.LOCK_SH)
         if not (golden.path / "manifest.json").exists():

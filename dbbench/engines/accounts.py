@@ -13,7 +13,6 @@ import grp
 import os
 import pwd
 import random
-import socket
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +21,7 @@ from typing import Final
 from dbbench import process
 from dbbench.errors import NoAccountFree
 from dbbench.machine import namespaces
+from dbbench.results.fileio import own_file, try_lock
 
 NAME: Final = "dbbench"
 # Unassigned in systemd's table of user ids (UIDS-GIDS), and among the 65536 ids that a container usually has.
@@ -101,18 +101,16 @@ def _map(name: str) -> Iterator[tuple[int, int]]:
         yield first, count
 
 
-_held: list[socket.socket] = []  # sockets with abstract names; the kernel frees a name even if this process is killed
+_held: list[int] = []  # locked files; the kernel releases the locks even if this process is killed
 
 
 def _reserved(number: int) -> bool:
     """Reserve the id for this process; return False if another trial has it."""
-    mark = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-    try:
-        mark.bind(f"\0dbbench-account-{number}")
-    except OSError:
-        mark.close()
+    fd = own_file(namespaces.private_folder() / f"account-{number}.lock", os.O_RDWR, 0o600)
+    if not try_lock(fd):
+        os.close(fd)
         return False
-    _held.append(mark)
+    _held.append(fd)
     return True
 
 

@@ -445,8 +445,8 @@ EXPLANATIONS: Final[dict[str, tuple[str, str]]] = {
         'Install the extra `fleet`: `.venv/bin/pip install -e ".[fleet]"` in the checkout.',
     ),
     "E833": (
-        "The address is not on this machine and does not use TLS, or other users can read the private key. Everyone "
-        "who can connect to a scheduler can run commands as root.",
+        "The address does not use TLS, or other users can read the private key. Everyone who can connect to a "
+        "scheduler can run commands as root; on this machine, that would be every account.",
         "Create certificates with `dbbench fleet certs` and use a `tls://` address.",
     ),
     "E834": (

@@ -96,9 +96,8 @@ def _engine(reach: Reach, folder: Path, fleet: Fleet | None, stop: _Stop) -> Ite
     """
     if reach.scheduler is not None:
         address = security.whole(reach.scheduler)
-        secured = security.of(address, reach.certs)
-        Dask(address, secured).close()  # reports an unreachable scheduler at once
-        engine = Lasting(lambda: Dask(address, secured), lambda _: stop.check())
+        Dask(address, reach.certs).close()  # reports an unreachable scheduler at once
+        engine = Lasting(lambda: Dask(address, reach.certs), lambda _: stop.check())
         try:
             yield engine, [], ""
         finally:
@@ -106,12 +105,12 @@ def _engine(reach: Reach, folder: Path, fleet: Fleet | None, stop: _Stop) -> Ite
         return
     before = fleet.scheduler if fleet else ""
     if reach.local is not None:
-        address = before or processes.free_address()
-        workers = processes.local(address, reach.local, folder)
+        address = before if before and security.is_loopback(before) else processes.free_address()
+        workers = processes.local(address, reach, folder)
     else:
         address = before or (security.whole(reach.listen) if reach.listen else processes.own_address())
         workers = processes.by_ssh(address, reach, folder)
-    secured = security.of(address, reach.certs)
+    security.of(address, reach.certs)  # reports missing certificates before anything starts
     with contextlib.ExitStack() as stack:
         upkeep = processes.Upkeep(stack, processes.scheduler(address, reach.certs, folder), workers, reach.ends)
 
@@ -119,7 +118,7 @@ def _engine(reach: Reach, folder: Path, fleet: Fleet | None, stop: _Stop) -> Ite
             stop.check()
             upkeep(at)
 
-        engine = Lasting(lambda: Dask(address, secured), see)
+        engine = Lasting(lambda: Dask(address, reach.certs), see)
         missing = set(workers) - processes.waited(engine, lambda found: found >= set(workers), _START_S)
         if missing and fleet is None:
             raise errors.FleetUnreachable(
@@ -239,7 +238,7 @@ def _detachable(ends: bool) -> Iterator[_Stop]:
 
 def collect(root: Path, fleet: Fleet, address: str, certs: Path | None) -> tuple[int, int]:
     """Ask each host once for all its finished trials; return the number of collected trials, and of all trials."""
-    engine = Lasting(lambda: Dask(address, security.of(address, certs)), lambda _: None)
+    engine = Lasting(lambda: Dask(address, certs), lambda _: None)
     if not engine.connect(0.0):
         raise errors.FleetUnreachable(f"no scheduler at {address}")
     run = results.load_spec(root / ledger.run_name(fleet, next(iter(fleet.dealing))))
@@ -253,7 +252,7 @@ def collect(root: Path, fleet: Fleet, address: str, certs: Path | None) -> tuple
 
 def halt(fleet: Fleet, address: str, certs: Path | None) -> list[str]:
     """Ask the hosts to stop; return those that answered."""
-    engine = Dask(address, security.of(address, certs))
+    engine = Dask(address, certs)
     there = sorted(set(engine.hosts()) & set(fleet.dealing))
     for host in there:
         engine.ask(host, Halt(ledger.run_name(fleet, host)))

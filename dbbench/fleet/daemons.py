@@ -1,4 +1,4 @@
-"""Worker and scheduler of dask.distributed, configured without dashboards, on loopback or with TLS."""
+"""Worker and scheduler of dask.distributed, configured without dashboards and with TLS."""
 
 from __future__ import annotations
 

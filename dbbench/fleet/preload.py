@@ -8,13 +8,21 @@ from __future__ import annotations
 
 from typing import Any
 
+from dbbench.errors import FleetInsecure
 from dbbench.fleet import daemons
 from dbbench.fleet.host import HERE, named
 from dbbench.fleet.transport import DISK, PLACE
 
 
 def dask_setup(worker: Any) -> None:
-    """Set the host's identity and a limit of one question at a time. dask calls this before the worker registers."""
+    """Set the host's identity and a limit of one question at a time. dask calls this before the worker registers.
+
+    A worker that does not use TLS is ended: everyone who can connect to it could run commands.
+    """
+    for address in (worker.address, worker.scheduler.address):
+        if not address.startswith("tls://"):
+            error = FleetInsecure(f"{address} does not use TLS")
+            raise SystemExit(f"{error.id} {error.title}: {error}")  # dask only logs other exceptions
     for resource in (f"{PLACE}{named(HERE.name)}", DISK):
         worker.state.total_resources[resource] = 1.0
         worker.state.available_resources[resource] = 1.0

@@ -80,14 +80,13 @@ def scheduler(address: str, certs: Path | None, folder: Path) -> FleetProgram:
     return FleetProgram("scheduler", argv, folder / "scheduler.log")
 
 
-def local(address: str, count: int, folder: Path) -> dict[str, FleetProgram]:
+def local(address: str, reach: Reach, folder: Path) -> dict[str, FleetProgram]:
     """Return workers on this machine, each a host with its own results folder."""
-    return {
-        name: FleetProgram(
-            name, (*DBBENCH, *_worker(address, name, str(folder / ledger.HOSTS / name))), folder / f"{name}.log"
-        )
-        for name in (f"local-{number}" for number in range(1, count + 1))
-    }
+    workers = {}
+    for name in (f"local-{number}" for number in range(1, (reach.local or 0) + 1)):
+        words = [*_worker(address, name, str(folder / ledger.HOSTS / name)), *_certs(reach.certs)]
+        workers[name] = FleetProgram(name, (*DBBENCH, *words), folder / f"{name}.log")
+    return workers
 
 
 @dataclass(frozen=True)
@@ -134,7 +133,7 @@ def free_address() -> str:
     """Return a loopback address with a free port."""
     with contextlib.closing(socket.socket()) as probe:
         probe.bind(("127.0.0.1", 0))
-        return f"tcp://127.0.0.1:{probe.getsockname()[1]}"
+        return f"tls://127.0.0.1:{probe.getsockname()[1]}"
 
 
 def own_address() -> str:

@@ -1,19 +1,28 @@
-"""Access to a fleet. A scheduler accepts pickle and its workers run as root, so connections beyond this machine require
-certificates on both sides; without certificates only loopback is allowed."""
+"""Access to a fleet: every connection requires certificates on both sides, because a scheduler accepts pickle and its
+workers run as root.
+
+Loopback is not a boundary between accounts. For it, dbbench makes the certificates itself, in a directory that only
+this user can enter."""
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import os
+import shutil
+import tempfile
+import time
 from pathlib import Path
 from typing import Any, Final
 
 from dbbench.errors import FileMissing, FileTaken, FleetInsecure
+from dbbench.machine import namespaces
 from dbbench.remote import network
 from dbbench.remote.network import Pair
 
 PORT: Final = 8786
 CA, CERT, KEY, CA_KEY = "ca.pem", "host.pem", "host.key", "ca.key"
+_RENEWED_S: Final = network.DAYS * 86400 / 2  # age of a certificate of this machine at which it is made again
 
 
 def default_folder() -> Path:
@@ -22,13 +31,17 @@ def default_folder() -> Path:
 
 
 def parts(address: str) -> tuple[str, str, int]:
-    """Return (protocol, host, port) of an address; the default is tls, but tcp on loopback. Raises FleetInsecure."""
+    """Return (protocol, host, port) of an address. Raises FleetInsecure for every protocol except tls."""
     protocol, marked, rest = address.rpartition("://")
     host, _, port = rest.rpartition(":") if rest.rpartition(":")[2].isdecimal() else (rest, "", str(PORT))
     host = host.strip("[]") or "127.0.0.1"
-    protocol = protocol if marked else "tcp" if _local(host) else "tls"
-    if protocol not in ("tcp", "tls"):
-        raise FleetInsecure(f"{address}: {protocol} is neither tcp nor tls", remedy="Write tls://HOST:PORT.")
+    protocol = protocol if marked else "tls"
+    if protocol != "tls":
+        raise FleetInsecure(
+            f"{address} does not use TLS",
+            effect="Nothing was started.",
+            remedy=f"Write tls://{host}:{port}. On another machine, certificates are required: dbbench fleet certs",
+        )
     return protocol, host, int(port)
 
 
@@ -51,20 +64,12 @@ def _local(host: str) -> bool:
 
 
 def of(address: str, certs: Path | None) -> Any:
-    """Return the `security` of dask.distributed for that address: None for tcp on loopback.
+    """Return the `security` of dask.distributed for that address. On loopback `certs` is by default a directory that
+    dbbench makes.
 
-    Raises FleetInsecure for any other address without TLS, FileMissing without certificates.
+    Raises FleetInsecure for an address without TLS, FileMissing without certificates, ProgramMissing without openssl.
     """
-    protocol, host, _ = parts(address)
-    if protocol == "tcp":
-        if not _local(host):
-            raise FleetInsecure(
-                f"{address} is on another machine and does not use TLS",
-                effect="Nothing was started.",
-                remedy=f"Create certificates with dbbench fleet certs --for NAME,.. and use tls://{host}",
-            )
-        return None
-    folder = certs or default_folder()
+    folder = certs or (_of_this_machine() if is_loopback(address) else default_folder())
     files = {name: folder / name for name in (CA, CERT, KEY)}
     if missing := [str(path) for path in files.values() if not path.is_file()]:
         raise FileMissing(f"no certificates: {', '.join(missing)}", remedy="dbbench fleet certs --for NAME,..")
@@ -76,6 +81,25 @@ def of(address: str, certs: Path | None) -> Any:
     role_files = {f"tls_{role}_{what}": str(files[name])
            for role in ("scheduler", "worker", "client") for what, name in (("cert", CERT), ("key", KEY))}  # fmt: skip
     return Security(tls_ca_file=str(files[CA]), require_encryption=True, tls_min_version=_tls13(), **role_files)
+
+
+def _of_this_machine() -> Path:
+    """Return the directory of the certificate with which this user's processes on this machine recognise each other;
+    make it if it is missing or old. The authority's key is not kept."""
+    folder = namespaces.private_folder() / "fleet"
+    with contextlib.suppress(FileNotFoundError):
+        if time.time() - (folder / CERT).stat().st_mtime < _RENEWED_S:
+            return folder
+        shutil.rmtree(folder)
+    with network.private(), tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
+        made = Path(scratch) / folder.name
+        made.mkdir()
+        ca = Pair(made / CA, Path(scratch) / CA_KEY)
+        network.make_authority(ca, "dbbench fleet")
+        network.sign(ca, "localhost", Pair(made / CERT, made / KEY))
+        with contextlib.suppress(OSError):  # another process was faster
+            made.rename(folder)
+    return folder
 
 
 def _tls13() -> int:

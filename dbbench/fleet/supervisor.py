@@ -13,7 +13,6 @@ import dataclasses
 import os
 import signal
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,12 +21,12 @@ from typing import Final, NoReturn, Protocol
 from dbbench import process, results
 from dbbench.errors import CoordinatorGone, DbbenchError, Terminated
 from dbbench.fleet.room import HostState, Room
+from dbbench.machine import namespaces
 from dbbench.model import Run
 from dbbench.report.progress.event import Emit, Event
-from dbbench.results.fileio import try_lock
+from dbbench.results.fileio import own_file, try_lock
 
 HANDOVER_S: Final = 120.0  # if the coordinator asks but does not collect results, the run continues without it
-_LOCKS: Final = Path("/run/lock")
 _POLL_S: Final = 0.2
 
 
@@ -185,7 +184,7 @@ def _locked(path: Path, disk: Path, folder: Path, note: Note) -> int:
 
     This polls, because the coordinator may end meanwhile.
     """
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    fd = own_file(path, os.O_RDWR, 0o600)
     last_user = None
     try:
         while True:
@@ -223,8 +222,7 @@ def lock_of(run: Run, folder: Path) -> Path:
         path = Path(next(iter(named), device.path or str(folder)))
     status = path.stat() if path.exists() else folder.stat()  # a missing path is refused later
     number = status.st_rdev or status.st_dev
-    place = _LOCKS if os.access(_LOCKS, os.W_OK) else Path(tempfile.gettempdir())
-    return place / f"dbbench-{os.geteuid()}-disk-{number}.lock"
+    return namespaces.private_folder() / f"disk-{number}.lock"
 
 
 def described(error: DbbenchError) -> dict[str, object]:

@@ -10,11 +10,12 @@ import time
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final, Protocol
 
 from dbbench import process
 from dbbench.errors import FleetUnreachable
-from dbbench.fleet import host
+from dbbench.fleet import host, security
 from dbbench.fleet.room import Answer, Leave, Question
 from dbbench.machine import threads
 
@@ -52,8 +53,8 @@ class Transport(Protocol):
 class Dask:
     """A transport through a scheduler of dask.distributed."""
 
-    def __init__(self, address: str, security: Any = None) -> None:
-        """Raises FleetUnreachable if no scheduler answers."""
+    def __init__(self, address: str, certs: Path | None = None) -> None:
+        """Raises FleetUnreachable if no scheduler answers, and what `security.of` raises."""
         import distributed
 
         self.address = address
@@ -64,7 +65,8 @@ class Dask:
         self._there: dict[str, float] = {}
         self._looked = -_LOOK_S
         try:
-            self._client = distributed.Client(address, security=security, timeout=_TIMEOUT, set_as_default=False)
+            self._client = distributed.Client(address, security=security.of(address, certs), timeout=_TIMEOUT,
+                                              set_as_default=False)  # fmt: skip
         except (OSError, TimeoutError, ValueError) as error:
             raise FleetUnreachable(f"no scheduler at {address}: {error}", remedy="dbbench fleet scheduler") from error
 

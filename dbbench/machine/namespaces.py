@@ -19,6 +19,7 @@ import os
 import re
 import select
 import signal
+import stat
 import sys
 import threading
 from collections.abc import Callable, Iterable, Sequence
@@ -31,6 +32,7 @@ from dbbench.errors import DbbenchError, NamespacesRefused
 from dbbench.machine import libc
 
 RUNTIME: Final = Path("/run/dbbench")  # short, because the path of a unix socket has at most 107 bytes
+_OUTER: Final = "host_run"  # within a trial: the directory that its tmpfs covers
 PARENT: Final = "DBBENCH_PARENT"  # environment variable: the expected parent's pid, see `die_with_parent`
 
 CLONE_NEWNS: Final = 0x00020000
@@ -140,7 +142,7 @@ def isolated(
         raise RuntimeError("isolated() belongs into the main thread: PR_SET_PDEATHSIG follows the thread")
     die_with_parent(parent)
     try:
-        runtime.mkdir(0o755, parents=True, exist_ok=True)
+        runtime.mkdir(0o700, parents=True, exist_ok=True)
         libc.call("unshare", CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC)
     except OSError as error:
         raise _refused(str(error)) from None
@@ -166,6 +168,25 @@ def isolated(
     if complaint_text:
         raise _refused(complaint_text)
     return status
+
+
+def private_folder() -> Path:
+    """Return this user's directory of locks and keys on this machine, which no other account can enter; make it.
+
+    It is /run/dbbench for root, which a trial has at another path. Raises OSError, PermissionError if it belongs to
+    another user.
+    """
+    folder = RUNTIME
+    if os.geteuid() != 0:
+        folder = Path.home() / ".local/state/dbbench" / os.uname().nodename
+    elif (outer := RUNTIME / _OUTER).is_dir():
+        return outer
+    folder.mkdir(0o700, parents=True, exist_ok=True)
+    status = folder.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
+        raise PermissionError(errno.EPERM, "it is not a directory of this user", str(folder))
+    folder.chmod(0o700)
+    return folder
 
 
 def mounts_are_private() -> bool:
@@ -238,9 +259,12 @@ def _furnish(runtime: Path, keep: Sequence[Path]) -> None:
     paths += [Path.cwd(), Path.home(), *keep]
     for left in detach_foreign(path.resolve() for path in paths):
         print(f"dbbench: left in the trial's namespace: {left}", file=sys.stderr, flush=True)
+    outer = os.open(private_folder(), os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)  # the tmpfs covers it
     mount("tmpfs", runtime, "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755")
-    for name in ("mnt", "s", "scratch", "host_proc"):
+    for name in ("mnt", "s", "scratch", "host_proc", _OUTER):
         (runtime / name).mkdir(0o755)
+    mount(f"/proc/self/fd/{outer}", runtime / _OUTER, flags=MS_BIND)
+    os.close(outer)
     mount("/proc", runtime / "host_proc", flags=MS_BIND)
     mount("proc", Path("/proc"), "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
     mount("tmpfs", Path("/dev/shm").resolve(), "tmpfs", MS_NOSUID | MS_NODEV, "mode=1777")

@@ -87,7 +87,7 @@ def lock_file(path: Path) -> Iterator[tuple[int, bool]]:
 
     Yield its descriptor, and whether it was locked.
     """
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    fd = own_file(path, os.O_RDWR, 0o644)
     try:
         yield fd, try_lock(fd)
     finally:

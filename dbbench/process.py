@@ -303,9 +303,9 @@ def wait_while(busy: Callable[[], T], within_s: float, every_s: float = 0.05) ->
     return value
 
 
-def become_daemon(log: Path) -> None:
-    """Continue as a daemon in a separate session, with the output in `log`. The original process exits here with status
-    0, and the daemon does not depend on any parent. Call this before threads are started."""
+def become_daemon(log: int) -> None:
+    """Continue as a daemon in a separate session, with the output in the open file `log`. The original process exits
+    here with status 0, and the daemon does not depend on any parent. Call this before threads are started."""
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
     if os.fork():
@@ -313,11 +313,11 @@ def become_daemon(log: Path) -> None:
     os.setsid()
     if os.fork():  # only the leader of a session could acquire a terminal
         os._exit(0)
-    nothing, out = os.open(os.devnull, os.O_RDONLY), os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-    for fd, target in ((nothing, 0), (out, 1), (out, 2)):
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    for fd, target in ((nothing, 0), (log, 1), (log, 2)):
         os.dup2(fd, target)
     os.close(nothing)
-    os.close(out)
+    os.close(log)
     os.chdir("/")
 
 

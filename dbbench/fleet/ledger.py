@@ -27,7 +27,16 @@ from dbbench.fleet.room import HostSeen, HostState
 from dbbench.model import Run, TrialSpec
 from dbbench.model.base import NAME
 from dbbench.plan import blocks
-from dbbench.results.fileio import plain_file, read_as, read_bytes, sound_json, try_lock, write_json, writing
+from dbbench.results.fileio import (
+    plain_file,
+    read_as,
+    read_bytes,
+    sound_json,
+    try_lock,
+    write_json,
+    write_text,
+    writing,
+)
 from dbbench.results.merging import Incoming
 from dbbench.run.adaptive import another, further
 from dbbench.units import iso
@@ -151,10 +160,8 @@ def create_runs(results_folder: Path, fleet: Fleet, run: Run, plan_text: str, sc
 
 def tell(results_folder: Path, name: str, rows: list[dict[str, Any]]) -> None:
     """Write status.json; it need not survive a power loss."""
-    folder = folder_of(results_folder, name)
-    temporary = folder / ".status.tmp"
-    temporary.write_text(json.dumps({"utc": iso(time.time()), "hosts": rows}))
-    temporary.rename(folder / "status.json")
+    status = {"utc": iso(time.time()), "hosts": rows}
+    write_text(folder_of(results_folder, name) / "status.json", json.dumps(status), durable=False)
 
 
 def told(results_folder: Path, name: str) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from dbbench.errors import ProgramMissing
 from dbbench.fleet import ledger, security
 from dbbench.fleet.transport import Transport
 from dbbench.machine import namespaces
+from dbbench.results.fileio import own_file, writing
 
 GIVE_UP_S: Final = 60.0  # a worker that has no scheduler for this time ends
 _AGAIN_S: Final = 5.0  # seconds between two starts of the same process
@@ -69,9 +70,10 @@ class Upkeep:
         if now - self._started.get(program.name, -_AGAIN_S) < _AGAIN_S:
             return
         self._started[program.name] = now
-        self._running[program.name] = self._stack.enter_context(
-            process.running(program.argv, stdout=program.log, env=self._env, own_session=True, note=False)
-        )
+        with writing(program.log), os.fdopen(own_file(program.log, os.O_WRONLY | os.O_APPEND, 0o644), "ab") as log:
+            self._running[program.name] = self._stack.enter_context(
+                process.running(program.argv, stdout=log.fileno(), env=self._env, own_session=True, note=False)
+            )
 
 
 def scheduler(address: str, certs: Path | None, folder: Path) -> FleetProgram:

@@ -15,10 +15,12 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
 import functools
 import json
 import os
 import select
+import stat
 import time
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
@@ -30,7 +32,16 @@ from pydantic import TypeAdapter, ValidationError
 from dbbench import results
 from dbbench.errors import ResultDamaged
 from dbbench.model import Run, TrialSpec, plain
-from dbbench.results.fileio import own_file, read_bytes, real_folder, sound_json, try_lock, write_json
+from dbbench.results.fileio import (
+    NotRegular,
+    own_file,
+    read_bytes,
+    real_folder,
+    sound_json,
+    try_lock,
+    write_json,
+    write_text,
+)
 
 
 @dataclass(frozen=True)
@@ -142,8 +153,8 @@ class Room:
         self.path = folder / "fleet"
 
     def make(self) -> None:
-        """Make the directory and its FIFOs."""
-        self.path.mkdir(exist_ok=True)
+        """Make the directory and its FIFOs. Raises ResultNotRegular."""
+        real_folder(self.path, self.folder.parent).mkdir(exist_ok=True)
         for name in ("bell", "ack"):
             with contextlib.suppress(FileExistsError):
                 os.mkfifo(self.path / name, 0o600)
@@ -184,9 +195,7 @@ class Room:
 
     def tell(self, state: HostState) -> None:
         """Write the state; it need not survive a power loss."""
-        temporary = self.path / ".state.tmp"
-        temporary.write_text(json.dumps(dataclasses.asdict(state)))
-        temporary.rename(self.path / "state.json")
+        write_text(self.path / "state.json", json.dumps(dataclasses.asdict(state)), durable=False)
 
     def state(self) -> HostState:
         """Return the last written state."""
@@ -208,7 +217,8 @@ class Room:
 
     def sign(self) -> None:
         """Write the supervisor's pid into its lock file, so that it can be stopped."""
-        (self.path / "lock").write_text(str(os.getpid()))
+        with os.fdopen(own_file(self.path / "lock", os.O_WRONLY | os.O_TRUNC, 0o600), "w") as file:
+            file.write(str(os.getpid()))
 
     def supervisor(self) -> int | None:
         """Return the pid of the supervisor, or None if none is alive."""
@@ -227,7 +237,9 @@ class Room:
 
     def listen(self) -> None:
         """Note that a coordinator is asking."""
-        (self.path / "listening").touch()
+        fd = own_file(self.path / "listening", os.O_WRONLY, 0o600)
+        os.utime(fd)
+        os.close(fd)
 
     def listened(self) -> bool:
         """Whether a coordinator has asked recently."""
@@ -239,8 +251,7 @@ class Room:
     def acknowledge(self, taken: tuple[str, ...]) -> None:
         """Record which trials the coordinator has."""
         if self._read("taken.json") != list(taken):
-            (self.path / "taken.json.tmp").write_text(json.dumps(taken))
-            (self.path / "taken.json.tmp").rename(self.path / "taken.json")
+            write_text(self.path / "taken.json", json.dumps(taken), durable=False)
         self.ring("ack")
 
     def untaken(self) -> list[str]:
@@ -258,7 +269,7 @@ class Room:
     def ring(self, name: str) -> None:
         """Wake the process that waits at the bell. It is not an error if there is none, or the FIFO is full."""
         with contextlib.suppress(OSError):
-            fd = os.open(self.path / name, os.O_WRONLY | os.O_NONBLOCK)
+            fd = _fifo(self.path / name, os.O_WRONLY)
             try:
                 os.write(fd, b".")
             finally:
@@ -267,7 +278,7 @@ class Room:
     @contextlib.contextmanager
     def hearing(self, name: str) -> Iterator[Bell]:
         """Open a bell within the block; it also registers rings between two waits."""
-        fd = os.open(self.path / name, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        fd = _fifo(self.path / name, os.O_RDWR)
         try:
             yield Bell(fd)
         finally:
@@ -278,6 +289,13 @@ class Room:
             return sound_json(read_bytes(self.path / name, self.folder.parent))
         except (OSError, ValueError, ResultDamaged):
             return None
+
+
+def _fifo(path: Path, flags: int) -> int:
+    """Open a FIFO, and nothing else that may be in its place; return the descriptor. Raises OSError."""
+    if not stat.S_ISFIFO(path.lstat().st_mode):
+        raise NotRegular(errno.EINVAL, "it is not a FIFO", str(path))
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
 
 
 def _holds(pid: int, lock: Path) -> bool:

@@ -259,7 +259,7 @@ def main(folder: Path) -> None:
 
     with alone(folder) as held:
         if held:
-            process.become_daemon(room.path / "supervisor.log")
+            process.become_daemon(own_file(room.path / "supervisor.log", os.O_WRONLY | os.O_APPEND, 0o644))
             room.sign()
             signal.signal(signal.SIGTERM, stopped)  # handled also while waiting for the disk
             supervise(folder, execute, checked)

@@ -146,8 +146,9 @@ def sync(path: Path) -> None:
         os.close(fd)
 
 
-def write_text(path: Path, text: str) -> None:
-    """Replace `path` by `text` atomically, even if power is lost."""
+def write_text(path: Path, text: str, *, durable: bool = True) -> None:
+    """Replace `path` by `text` atomically, even if power is lost. Without `durable` a power loss may undo it, and the
+    write is no load on the disk."""
     with writing(path):
         if os.path.lexists(path) and not stat.S_ISLNK(mode := path.lstat().st_mode) and not stat.S_ISREG(mode):
             kind = kind_of(mode)  # the rename would replace a device by a file
@@ -159,9 +160,11 @@ def write_text(path: Path, text: str) -> None:
             with os.fdopen(os.open(temporary, flags, 0o644), "w", encoding="utf-8") as file:
                 file.write(text)
                 file.flush()
-                os.fsync(file.fileno())
+                if durable:
+                    os.fsync(file.fileno())
             temporary.rename(path)
-            sync(path.parent)
+            if durable:
+                sync(path.parent)
         finally:
             temporary.unlink(missing_ok=True)
 

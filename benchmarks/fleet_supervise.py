@@ -5,6 +5,7 @@ Small, because sixteen of them start at once on the cores of one machine.
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -19,7 +20,7 @@ from dbbench.model import Run, Status, Trial
 from dbbench.report.progress.event import Emit, Event
 
 
-def simulated(folder: Path, *, wipe: tuple[str, ...], emit: Emit, between: Callable[[Run], Run]) -> None:
+def simulated(folder: Path, *, emit: Emit, between: Callable[[Run], Run]) -> None:
     """Replace `run.queue.execute`: a trial sleeps for its window and is published."""
     run = results.load_spec(folder)
     while left := results.pending(folder, run := between(run)):
@@ -40,7 +41,7 @@ def supervise(folder: Path) -> None:
     supervisor.lock_of = lambda _run, own: own / "disk.lock"
     with supervisor.alone(folder) as ours:
         if ours:
-            process.become_daemon(Room(folder).path / "supervisor.log")
+            process.become_daemon(os.open(Room(folder).path / "supervisor.log", os.O_WRONLY | os.O_APPEND | os.O_CREAT))
             Room(folder).sign()
             supervisor.supervise(folder, simulated, lambda run: run)
 

@@ -52,7 +52,7 @@ def trial(folder: Path, number: int, warmup: int = 1, measure: int = 1) -> tuple
     run = Run(f"r{number}", "2026-01-01T00:00:00Z", plan, identity(plan, cells), cells, order)
     where = results.create_run(folder, run, path.read_text())
     marks: dict[str, float] = {}
-    execute(where, emit=lambda event: marks.setdefault(event.kind, time.monotonic()))
+    execute(where, run.plan_sha256, emit=lambda event: marks.setdefault(event.kind, time.monotonic()))
     (found,) = results.load_run(where).trials
     if found.error:
         raise SystemExit(f"the trial failed: {found.error.text}")

@@ -74,14 +74,14 @@ def _examined(options: Options, wanted: Asked, name: str | None, cuts: int | Non
         raise LabUnavailable(why, effect="Nothing was changed.")
     folder = folder_of_lab(options.results_folder.resolve(), wanted, name)
     with options.shown(renderer) as emit, results.locked(folder):
-        examined(folder, Order(wanted.plan.seed, cuts, minutes), emit)
+        examined(folder, wanted.sha256, Order(wanted.plan.seed, cuts, minutes), emit)
     return folder
 
 
 def folder_of_lab(results_folder: Path, wanted: Asked, name: str | None) -> Path:
     """Return a new directory, or that of a run of the same plan, or of a lab that was stopped before its first cut.
-    Raises RunNameTaken."""
-    from dbbench.run.create import create, free_name
+    Raises RunNameTaken, RunLocked."""
+    from dbbench.run.create import create, free_name, must_be_of
 
     # Not the hash of the plan itself: `run` would see this directory as a finished run of the plan.
     alone = dataclasses.replace(wanted, sha256=f"powercut-{wanted.sha256}",
@@ -93,6 +93,7 @@ def folder_of_lab(results_folder: Path, wanted: Asked, name: str | None) -> Path
     folder = results_folder / name
     with contextlib.suppress(RunMissing):
         if results.load_spec(folder).plan_sha256 in (wanted.sha256, alone.sha256) and _holds_no_cut(folder):
+            must_be_of(folder, wanted)
             return folder
     raise RunNameTaken(
         f"{folder} belongs to another plan, or already has results of the lab",

@@ -67,7 +67,7 @@ def command(options: Options, plan_file: str, new: bool, name: str | None, wipe:
         raise click.UsageError("--new and --name cannot be combined")
     if part and (precision or not name):
         raise click.UsageError("--share requires --name and cannot be combined with --until-precision")
-    from dbbench.run.create import choose, create, keep_scripts, refine
+    from dbbench.run.create import choose, create, keep_scripts, must_be_of, refine
 
     wanted = shared(able(asked(plan_file, options.paths, Narrowing(**narrowing)), options.paths), part)
     root = options.results_folder.resolve()
@@ -78,13 +78,15 @@ def command(options: Options, plan_file: str, new: bool, name: str | None, wipe:
         refine(folder, precision, wanted.plan.budget_s)
     if folder is not None and is_finished(folder):
         return _finished_before(options, folder, name)
+    if folder is not None:
+        must_be_of(folder, wanted)
     check_run(replace(wanted, plan=plan, expanded=expanded), plan_file, root, folder, wipe)
     if folder is None:
         folder = create(root, wanted, name, __version__, precision)
     keep_scripts(folder, wanted)
     announced = [allowance.text, forecast(plan, expanded, root).text] if allowance is not None else []
     announced += _used(folder)
-    _drive(options, folder, wipe, announced)
+    _drive(options, folder, wanted.sha256, wipe, announced)
     return _conclude(options, folder)
 
 
@@ -104,7 +106,7 @@ def is_finished(folder: Path) -> bool:
     return not run.unfinished and not killed(run)
 
 
-def _drive(options: Options, folder: Path, wipe: tuple[str, ...], announced: Iterable[str]) -> None:
+def _drive(options: Options, folder: Path, sha256: str, wipe: tuple[str, ...], announced: Iterable[str]) -> None:
     """Run the trials after the announcements; if stopped, print the command that resumes."""
     from dbbench.report.progress import renderer
     from dbbench.report.progress.event import Event
@@ -119,7 +121,7 @@ def _drive(options: Options, folder: Path, wipe: tuple[str, ...], announced: Ite
                 emit(Event("note", {"text": f"skipped {arm}: {reason}"}))
             for trial in set_killed_aside(folder):
                 emit(Event("note", {"text": f"running {trial} again because its process died ({TrialDied.id})"}))
-            execute(folder, wipe=wipe, emit=emit)
+            execute(folder, sha256, wipe=wipe, emit=emit)
     except (KeyboardInterrupt, Interrupted, Terminated) as stop:
         kind = type(stop) if isinstance(stop, DbbenchError) else Interrupted
         raise kind(

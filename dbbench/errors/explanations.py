@@ -389,8 +389,9 @@ EXPLANATIONS: Final[dict[str, tuple[str, str]]] = {
         "List the runs with `dbbench show`, or name another results folder with `--results DIR`.",
     ),
     "E803": (
-        "Another dbbench process is running or cleaning this run.",
-        "Wait for that process or stop it.",
+        "Another dbbench process is running or cleaning this run. Or its run.json names the hash of your plan, but "
+        "contains another plan, other cells or other scripts: it was changed, and what it names is not executed.",
+        "Wait for that process or stop it. If the run differs from its plan, start another one with `--name`.",
     ),
     "E804": (
         "The permissions do not allow it, the disk is full or read-only, or the folder was moved during the run.",

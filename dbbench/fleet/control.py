@@ -22,13 +22,11 @@ from dbbench.fleet.room import Halt
 from dbbench.fleet.transport import Dask, Lasting
 from dbbench.model import Budget, Run
 from dbbench.plan import ordered
-from dbbench.plan.catalog import MOST_SCRIPT
 from dbbench.plan.forecast import foreseen
 from dbbench.plan.request import Asked
 from dbbench.report.progress import Show, shown
 from dbbench.report.progress.event import Emit, Event, result, trial_name
-from dbbench.results.fileio import given_text
-from dbbench.run.create import free_name, refine
+from dbbench.run.create import free_name, must_be_of, refine, scripts_of
 from dbbench.run.preflight import UNTOUCHED
 from dbbench.units import epoch, iso, on_terminal, time_text
 
@@ -60,6 +58,8 @@ def resumed(root: Path, order: FleetOrder) -> Fleet | None:
         raise errors.PlanInvalid("[client] names the address of one machine, but a fleet has several", effect=UNTOUCHED,
                           remedy="Remove [client], or run the plan on each machine with `dbbench run`.")  # fmt: skip
     fleet = _existing(root, order)
+    if fleet is not None and not fleet.finished:
+        _must_match(root, fleet, order.asked)
     return fleet if fleet is None or order.precision is None else _refined(root, fleet, order.precision)
 
 
@@ -83,7 +83,8 @@ def work(root: Path, order: FleetOrder, fleet: Fleet | None, reach: Reach, show:
         with show() as emit:
             for text in _announced(root, order, fleet):
                 emit(Event("note", {"text": text}))
-            Coordinator(root, fleet, order.asked.text, _scripts(order.asked), engine, emit, wipe=order.wipe,
+            _must_match(root, fleet, order.asked)
+            Coordinator(root, fleet, order.asked.text, scripts_of(order.asked), engine, emit, wipe=order.wipe,
                         gone_after_s=order.gone_after_s).work()  # fmt: skip
     return fleet
 
@@ -147,6 +148,12 @@ def _existing(root: Path, order: FleetOrder) -> Fleet | None:
     return None
 
 
+def _must_match(root: Path, fleet: Fleet, request: Asked) -> None:
+    """Check that the runs of the fleet are those of the user's plan. Raises RunLocked."""
+    for name in ledger.run_names(fleet):
+        must_be_of(root / name, request)
+
+
 def _refined(root: Path, fleet: Fleet, precision: float) -> Fleet:
     """Return the fleet with that precision. A finished fleet that is less precise is resumed. Raises RunLocked."""
     with ledger.coordinating(root, fleet.name):
@@ -189,13 +196,8 @@ def _made(root: Path, order: FleetOrder, name: str, hosts: list[str], address: s
               precision=order.precision, budget=None if plan.budget_s is None else Budget(),
               skipped=request.skipped)  # fmt: skip
     ledger.save(root, fleet)
-    ledger.create_runs(root, fleet, run, request.text, _scripts(request))
+    ledger.create_runs(root, fleet, run, request.text, scripts_of(request))
     return fleet
-
-
-def _scripts(request: Asked) -> dict[str, str]:
-    paths = [Path(cell.workload.script) for cell in request.expanded.cells]
-    return {path.name: given_text(path, MOST_SCRIPT) for path in paths if path.is_absolute()}
 
 
 class _Stop:

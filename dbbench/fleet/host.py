@@ -52,6 +52,9 @@ class Here:
     supervisor: tuple[str, ...] = (sys.executable, "-m", "dbbench.fleet.supervisor")
     leave: threading.Event = field(default_factory=threading.Event)
     starts: dict[str, int] = field(default_factory=dict)  # starts of the run's supervisor since its last trial
+    # Run -> the identity of its plan, and the devices that may be wiped. Not kept in the results folder, which may come
+    # from someone else: a worker that was restarted has its blocks assigned again.
+    dealt: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 HERE: Final = Here()
@@ -85,7 +88,10 @@ def _folder(run: str) -> Path:
 
 
 def _deal(question: Deal) -> Dealt:
-    """Make the run's directory once, and record the blocks of this host. Raises RunNameTaken for another plan."""
+    """Make the run's directory once, and record the blocks of this host.
+
+    Raises RunNameTaken for another plan, RunLocked if the run that exists was changed.
+    """
     if question.version != __version__:
         raise ImportRefused(
             f"{HERE.name} has dbbench {__version__}, the coordinator {question.version}",
@@ -98,6 +104,7 @@ def _deal(question: Deal) -> Dealt:
             raise RunNameTaken(
                 f"{folder} on {HERE.name} contains another plan", remedy="Choose another name with --name."
             )
+        results.must_match(folder, run.plan, merging.own_scripts(run.cells, folder), question.scripts)
     else:
         facts = {**machine.facts(), "hostname": HERE.name, "state": machine.state()}
         run = dataclasses.replace(run, host=facts, versions=machine.versions(), dbbench_version=__version__,
@@ -107,15 +114,17 @@ def _deal(question: Deal) -> Dealt:
     merging.keep_scripts(folder, question.scripts)
     room = Room(folder)
     room.make()
-    room.deal(run.order, question.wipe)
+    room.deal(run.order)
     HERE.starts.pop(question.run, None)
+    HERE.dealt[question.run] = (run.plan_sha256, *question.wipe)
     return Dealt(merging.facts_of(results.load_spec(folder))[HERE.name])
 
 
 def _see(question: See) -> HostSeen:
     folder = _folder(question.run)
     room = Room(folder)
-    if not (folder / "run.json").exists() or {spec.block for spec in room.dealt()[0]} != set(question.blocks):
+    unknown = question.start and question.run not in HERE.dealt
+    if unknown or not (folder / "run.json").exists() or {s.block for s in room.dealt()} != set(question.blocks):
         return HostSeen(False)
     taken, until = set(question.taken), time.monotonic() + question.patience_s
     room.listen()
@@ -179,7 +188,8 @@ def _start(room: Room) -> None:
     room.tell(HostState(note="starting"))  # clears the error of the previous supervisor
     # Another supervisor was faster, or this one ended; the state contains the reason.
     with contextlib.suppress(CommandFailed):
-        process.run([*HERE.supervisor, str(room.folder)], env=process.kept_environment(), timeout_s=60, note=False)
+        argv = [*HERE.supervisor, str(room.folder), *HERE.dealt[name]]
+        process.run(argv, env=process.kept_environment(), timeout_s=60, note=False)
 
 
 def _halt(question: Halt) -> None:

@@ -2,7 +2,7 @@
 
 Messages are plain data, because the transport pickles them. The files are in the directory of the run:
 
-fleet/dealt.json    the order of this host as last assigned by the coordinator, and what may be wiped
+fleet/dealt.json    the order of this host as last assigned by the coordinator
 fleet/state.json    the state of the supervisor
 fleet/taken.json    ids of trials that the coordinator has
 fleet/listening     its mtime: when a coordinator last asked
@@ -161,18 +161,18 @@ class Room:
 
     # --- trials of this host ---
 
-    def deal(self, order: tuple[TrialSpec, ...], wipe: tuple[str, ...]) -> None:
+    def deal(self, order: tuple[TrialSpec, ...]) -> None:
         """Record the host's order."""
-        write_json(self.path / "dealt.json", {"order": plain(order), "wipe": wipe})
+        write_json(self.path / "dealt.json", {"order": plain(order)})
         self.ring("ack")
 
-    def dealt(self) -> tuple[tuple[TrialSpec, ...], tuple[str, ...]]:
-        """Return (order, identities of devices that may be wiped); both are empty before the first assignment."""
+    def dealt(self) -> tuple[TrialSpec, ...]:
+        """Return the host's order; it is empty before the first assignment."""
         path = self.path / "dealt.json"
         try:
             return _dealt(path, _stamp(path))
         except (FileNotFoundError, ValueError):
-            return (), ()
+            return ()
 
     def wanted(self, run: Run) -> Run:
         """Return the run with blocks assigned since then.
@@ -180,7 +180,7 @@ class Room:
         New blocks are last: a block that was begun is finished first. Blocks that were moved to another host are
         dropped, unless they were begun.
         """
-        order, done = self.dealt()[0], results.finished(self.folder)
+        order, done = self.dealt(), results.finished(self.folder)
         blocks, trial_ids = {spec.block for spec in order}, {spec.id for spec in run.order}
         begun = {spec.block for spec in run.order if spec.id in done}
         kept = [spec for spec in run.order if spec.block in blocks | begun]
@@ -260,7 +260,7 @@ class Room:
 
     def finished_beyond(self, taken: Collection[str]) -> list[str]:
         """Return finished trials of this host's blocks without those of `taken`, in the order of the run."""
-        blocks = {spec.block for spec in self.dealt()[0]}
+        blocks = {spec.block for spec in self.dealt()}
         new = results.finished(self.folder).difference(taken)
         return [spec.id for spec in self.run().order if spec.block in blocks and spec.id in new]
 
@@ -330,9 +330,8 @@ def _run(folder: Path, _stamp: tuple[int, int]) -> Run:
 
 
 @functools.lru_cache(maxsize=1)
-def _dealt(path: Path, _stamp: tuple[int, int]) -> tuple[tuple[TrialSpec, ...], tuple[str, ...]]:
-    stored = json.loads(path.read_text())
-    return tuple(TrialSpec(**spec) for spec in stored["order"]), tuple(stored["wipe"])
+def _dealt(path: Path, _stamp: tuple[int, int]) -> tuple[TrialSpec, ...]:
+    return tuple(TrialSpec(**spec) for spec in json.loads(path.read_text())["order"])
 
 
 @dataclasses.dataclass(frozen=True)

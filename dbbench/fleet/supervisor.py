@@ -1,5 +1,6 @@
-"""The supervisor: a daemon that runs a host's trials, started once, with only the run's directory as its input
-(`python -m dbbench.fleet.supervisor FOLDER`; the host's worker starts it).
+"""The supervisor: a daemon that runs a host's trials, started once by the host's worker
+(`python -m dbbench.fleet.supervisor FOLDER SHA256 ID...`). Its input is the run's directory, the identity of the user's
+plan, and the devices that may be wiped.
 
 It is a `dbbench run` that reports its state and accepts new blocks between two trials. It outlives the worker that
 started it, the scheduler and the coordinator; its trials end with it. All state is in the directory: if it is killed,
@@ -15,6 +16,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Final, NoReturn, Protocol
 
@@ -39,7 +41,7 @@ class Note(Protocol):
 class Drive(Protocol):
     """The type of the function that runs the trials."""
 
-    def __call__(self, folder: Path, *, wipe: tuple[str, ...], emit: Emit, between: Callable[[Run], Run]) -> object: ...
+    def __call__(self, folder: Path, *, emit: Emit, between: Callable[[Run], Run]) -> object: ...
 
 
 def supervise(folder: Path, drive: Drive, checked: Callable[[Run], Run]) -> None:
@@ -56,7 +58,7 @@ def supervise(folder: Path, drive: Drive, checked: Callable[[Run], Run]) -> None
             run = room.wanted(results.load_spec(folder))
             turn.take(run, None, keeper.note)
             results.save_spec(folder, checked(run))
-            drive(folder, wipe=room.dealt()[1], emit=keeper.emit, between=keeper.between)
+            drive(folder, emit=keeper.emit, between=keeper.between)
     except DbbenchError as error:
         keeper.ended(error)
     except BaseException as error:
@@ -240,18 +242,20 @@ def alone(folder: Path) -> Iterator[bool]:
         yield held
 
 
-def main(folder: Path) -> None:
+def main(folder: Path, sha256: str, wipe: tuple[str, ...]) -> None:
     """Become a daemon and run the trials assigned to this host. Returns at once if another supervisor already does."""
     from dbbench.plan import Expanded  # imported here, because a worker needs `described` only
     from dbbench.plan.request import Asked
     from dbbench.run.preflight import check_run
     from dbbench.run.queue import execute
+    from dbbench.run.worker import must_be
 
     room = Room(folder)
 
     def checked(run: Run) -> Run:
+        must_be(run, sha256)
         request = Asked("", run.plan, Expanded(run.cells, run.order), run.plan_sha256)
-        check_run(request, "PLAN", folder.parent, folder, room.dealt()[1])
+        check_run(request, "PLAN", folder.parent, folder, wipe)
         return run
 
     def stopped(_number: int, _frame: object) -> NoReturn:
@@ -262,8 +266,8 @@ def main(folder: Path) -> None:
             process.become_daemon(own_file(room.path / "supervisor.log", os.O_WRONLY | os.O_APPEND, 0o644))
             room.sign()
             signal.signal(signal.SIGTERM, stopped)  # handled also while waiting for the disk
-            supervise(folder, execute, checked)
+            supervise(folder, partial(execute, sha256=sha256, wipe=wipe), checked)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), sys.argv[2], tuple(sys.argv[3:]))

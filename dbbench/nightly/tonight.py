@@ -123,19 +123,21 @@ def _second(wanted: Asked, findings: Sequence[NightFinding]) -> Asked:
 def run_to_end(wanted: Asked, root: Path, name: str, wipe: tuple[str, ...], emit: Emit) -> LoadedRun:
     """Return the finished run of this plan. A stopped run of the same night is resumed."""
     from dbbench.plan.forecast import remembered
-    from dbbench.run.create import create, free_name, keep_scripts
+    from dbbench.run.create import create, free_name, keep_scripts, must_be_of
     from dbbench.run.preflight import check
     from dbbench.run.queue import execute
     from dbbench.storage.devices import image
 
     folder = results.find_unfinished(root, wanted.sha256) if root.is_dir() else None
+    if folder is not None:
+        must_be_of(folder, wanted)
     missing = image.missing_bytes(results.load_spec(folder), folder) if folder else None
     check(wanted.plan, wanted.expanded, root, images=missing)
     if folder is None:
         wanted = dataclasses.replace(wanted, expanded=remembered(wanted.plan, wanted.expanded, root))
         folder = create(root, wanted, free_name(root, name, today()), __version__)
     keep_scripts(folder, wanted)
-    execute(folder, wipe=wipe, emit=emit)
+    execute(folder, wanted.sha256, wipe=wipe, emit=emit)
     return results.load_run(folder)
 
 

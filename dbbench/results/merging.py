@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from dbbench.errors import ImportRefused, ResultDamaged, RunMissing, RunNameTaken
-from dbbench.model import Cell, Run
+from dbbench.model import Cell, Run, Workload
 from dbbench.model.base import NAME
 from dbbench.results.fileio import RAW, plain_file, read_bytes, real_folder, sync, write_text, writing
 from dbbench.results.runs import CEILING, create_run, folders, load_spec, locked, save_spec
@@ -98,13 +98,16 @@ def facts_of(run: Run) -> dict[str, dict[str, Any]]:
 
 
 def own_scripts(cells: tuple[Cell, ...], folder: Path) -> tuple[Cell, ...]:
-    """Return the cells with their workloads' scripts in the run's directory."""
-    return tuple(
-        dataclasses.replace(cell, workload=dataclasses.replace(
-            cell.workload, script=str(folder / "scripts" / Path(cell.workload.script).name)))
-        if Path(cell.workload.script).is_absolute() else cell
-        for cell in cells
-    )  # fmt: skip
+    """Return the cells with their workloads' scripts in `folder`/scripts."""
+
+    def placed(script: str) -> str:
+        return str(folder / "scripts" / Path(script).name) if Path(script).is_absolute() else script
+
+    def own(workload: Workload) -> Workload:
+        beside = tuple(map(placed, workload.beside))
+        return dataclasses.replace(workload, script=placed(workload.script), beside=beside)
+
+    return tuple(dataclasses.replace(cell, workload=own(cell.workload)) for cell in cells)
 
 
 def keep_scripts(folder: Path, scripts: dict[str, str]) -> None:

@@ -12,10 +12,10 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from dbbench import model
 from dbbench.errors import ResultDamaged, RunLocked, RunMissing
@@ -36,6 +36,7 @@ from dbbench.results.fileio import (
 from dbbench.results.trials import SUMS, damage
 
 CEILING = "ceiling.json"
+_MOST_KEYS: Final = 8  # differing keys that an error lists
 
 
 def create_run(results: Path, run: model.Run, plan_text: str) -> Path:
@@ -95,6 +96,46 @@ def _check_order(path: Path, run: model.Run) -> None:
     cells = {cell.id for cell in run.cells}
     if strange := next((spec for spec in run.order if spec.cell not in cells), None):
         raise ResultDamaged(f"{path} is invalid: trial {strange.id} belongs to a cell that is not listed")
+
+
+def must_match(folder: Path, plan: model.Plan, cells: Sequence[model.Cell], scripts: Mapping[str, str]) -> None:
+    """Raise RunLocked with the keys of run.json that differ from what the user's plan gives, and with the scripts of
+    the run that do: a results folder does not decide what is executed.
+
+    Another size of the budget, and what earlier trials did, are not differences.
+    """
+    stored = load_spec(folder)
+    if None not in (plan.budget_s, stored.plan.budget_s):
+        plan = replace(plan, budget_s=stored.plan.budget_s)
+    typed_run, stored_run = (
+        {"plan": model.plain(of_plan), "cells": [model.plain(replace(cell, earlier=None)) for cell in of_cells]}
+        for of_plan, of_cells in ((plan, cells), (stored.plan, stored.cells))
+    )
+    keys = list(_differing("", typed_run, stored_run))
+    for name, text in scripts.items():
+        copy = folder / "scripts" / name
+        if os.path.lexists(copy) and read_bytes(copy, folder.parent) != text.encode():
+            keys.append(f"scripts/{name}")
+    if keys:
+        more = f" and {len(keys) - _MOST_KEYS} more" if len(keys) > _MOST_KEYS else ""
+        raise RunLocked(
+            f"{folder} was not made from this plan, although run.json names its hash; keys that differ: "
+            f"{', '.join(keys[:_MOST_KEYS])}{more}",
+            effect="Nothing was changed.",
+            remedy="Another program or user changed the run, or its folder was moved. Start another run with --name.",
+        )
+
+
+def _differing(key: str, typed: Any, stored: Any) -> Iterator[str]:
+    """Yield the keys at which two JSON values differ: "plan.device.at", "cells[0].engine.bins"."""
+    if isinstance(typed, dict) and isinstance(stored, dict):
+        for name in dict.fromkeys((*typed, *stored)):
+            yield from _differing(f"{key}.{name}".lstrip("."), typed.get(name), stored.get(name))
+    elif isinstance(typed, list) and isinstance(stored, list) and len(typed) == len(stored):
+        for number, pair in enumerate(zip(typed, stored, strict=True)):
+            yield from _differing(f"{key}[{number}]", *pair)
+    elif typed != stored or (type(typed) is not type(stored) and bool in (type(typed), type(stored))):
+        yield key
 
 
 def parsed_spec(written: bytes) -> model.Run:

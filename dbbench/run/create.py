@@ -5,19 +5,22 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import itertools
+import os
 import string
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from dbbench import results
-from dbbench.errors import ResultDamaged, RunMissing, RunNameTaken, TrialDied
-from dbbench.model import Budget, Cell, Run
+from dbbench.errors import PlanInvalid, ResultDamaged, RunMissing, RunNameTaken, TrialDied
+from dbbench.model import Budget, Run
 from dbbench.model.base import NAME
 from dbbench.plan.catalog import MOST_SCRIPT
 from dbbench.plan.request import Asked
 from dbbench.results import LoadedRun
-from dbbench.results.fileio import given_text, write_text, writing
+from dbbench.results.fileio import given_text
+from dbbench.results.merging import keep_scripts as keep_missing
+from dbbench.results.merging import own_scripts
 from dbbench.results.trials import set_aside
 from dbbench.units import iso
 
@@ -44,7 +47,7 @@ def create(results_folder: Path, wanted: Asked, name: str | None, version: str, 
         created=iso(time.time()),
         plan=wanted.plan,
         plan_sha256=wanted.sha256,
-        cells=tuple(_with_own_script(cell, folder) for cell in wanted.expanded.cells),
+        cells=own_scripts(wanted.expanded.cells, folder),
         order=wanted.expanded.order,
         host={**host.facts(), "state": host.state()},
         versions=host.versions(),
@@ -89,15 +92,29 @@ def set_killed_aside(folder: Path) -> list[str]:
         return set_aside(folder, killed(results.load_run(folder, verify=False)), TrialDied.id)
 
 
+def must_be_of(folder: Path, wanted: Asked) -> None:
+    """Raise RunLocked if the run in `folder` has another plan, other cells or other scripts than those wanted."""
+    results.must_match(folder, wanted.plan, own_scripts(wanted.expanded.cells, folder), scripts_of(wanted))
+
+
+def scripts_of(wanted: Asked) -> dict[str, str]:
+    """Return the scripts of the workloads, by the name of the file. Raises PlanInvalid if two have the same name."""
+    paths: dict[str, Path] = {}
+    for workload in (cell.workload for cell in wanted.expanded.cells):
+        for script in map(Path, (workload.script, *workload.beside)):
+            if script.is_absolute() and paths.setdefault(script.name, script) != script:
+                raise PlanInvalid(
+                    f"{paths[script.name]} and {script} have the same name",
+                    effect="Nothing was changed.",
+                    remedy="Rename one of the scripts.",
+                )
+    return {name: given_text(path, MOST_SCRIPT) for name, path in paths.items()}
+
+
 def keep_scripts(folder: Path, wanted: Asked) -> None:
     """Copy missing scripts of the workloads into the run's directory."""
-    for cell in wanted.expanded.cells:
-        for script in map(Path, (cell.workload.script, *cell.workload.beside)):
-            copy = folder / "scripts" / script.name
-            if script.is_absolute() and not copy.exists():
-                with writing(copy):
-                    copy.parent.mkdir(exist_ok=True)
-                write_text(copy, given_text(script, MOST_SCRIPT))
+    scripts = scripts_of(wanted).items()
+    keep_missing(folder, {name: text for name, text in scripts if not os.path.lexists(folder / "scripts" / name)})
 
 
 def free_name(results_folder: Path, plan_name: str, day: str | None = None) -> str:
@@ -156,13 +173,3 @@ def _newest(results_folder: Path, sha256: str) -> Path | None:
             if run.plan_sha256 == sha256 and results.drivable(run):
                 runs.append((run.created, folder))
     return max(runs)[1] if runs else None
-
-
-def _with_own_script(cell: Cell, folder: Path) -> Cell:
-    """Return the cell with its script in the run's directory, where it does not change and the trial can read it."""
-    script = Path(cell.workload.script)
-    if not script.is_absolute():
-        return cell
-    beside = tuple(str(folder / "scripts" / Path(file).name) for file in cell.workload.beside)
-    workload = dataclasses.replace(cell.workload, script=str(folder / "scripts" / script.name), beside=beside)
-    return dataclasses.replace(cell, workload=workload)

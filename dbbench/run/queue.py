@@ -58,19 +58,23 @@ class Finished:
     failed: int
 
 
-def execute(folder: Path, *, wipe: tuple[str, ...] = (), emit: Emit, between: Between = lambda run: run) -> Finished:
+def execute(
+    folder: Path, sha256: str, *, wipe: tuple[str, ...] = (), emit: Emit, between: Between = lambda run: run
+) -> Finished:
     """Run the remaining trials of the run in `folder`; return the results of all its trials.
 
-    `between` is called when no trial is running, and returns the run to continue with. Raises RunLocked, the error of a
+    `sha256` is the identity of the user's plan, which every process of the run compares with run.json. `between` is
+    called when no trial is running, and returns the run to continue with. Raises RunLocked, the error of a
     trial that could not begin, Interrupted and Terminated; the same command resumes the run after each of them.
     """
     with (
         results.locked(folder),
         stoppable() as stop,
-        Launcher(worker.__name__, folder / LOG, emit, stop, {worker.WIPE: "\n".join(wipe)}) as launcher,
+        Launcher(worker.__name__, folder / LOG, emit, stop, worker.environment(sha256, wipe)) as launcher,
     ):
         began = time.monotonic()
         run = results.load_spec(folder)
+        worker.must_be(run, sha256)
         journal = Journal(folder / "journal.jsonl")
         give_back(folder, journal)
         for identity in wipe:

@@ -8,6 +8,7 @@ directories to release. stdout carries progress events, one JSON object per line
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import importlib
 import os
 import shutil
@@ -18,12 +19,16 @@ from pathlib import Path
 from typing import Final
 
 from dbbench import datasets, results
-from dbbench.errors import DbbenchError, Interrupted, Terminated
+from dbbench.errors import DbbenchError, Interrupted, RunLocked, Terminated
 from dbbench.machine import namespaces
 from dbbench.model import Run
+from dbbench.plan import identity
+from dbbench.plan.catalog import MOST_SCRIPT
 from dbbench.report.progress.event import Emit, Event
 from dbbench.results import Draft
+from dbbench.results.fileio import given
 from dbbench.results.journal import Journal
+from dbbench.results.merging import own_scripts
 from dbbench.results.trials import ELSEWHERE
 from dbbench.run.children import serve
 from dbbench.run.job import Job, RunPermit, WorkDir
@@ -35,6 +40,36 @@ from dbbench.storage.devices import condition, image
 
 RUNTIME: Final = Path("/run/dbbench")  # short, because the path of a socket has at most 107 bytes
 WIPE: Final = "DBBENCH_WIPE"  # environment variable: typed identities of devices, separated by newlines
+IDENTITY: Final = "DBBENCH_IDENTITY"  # environment variable: the identity of the user's plan
+
+
+def environment(sha256: str, wipe: tuple[str, ...] = ()) -> dict[str, str]:
+    """Return what a process needs to know from the command, because a results folder may come from someone else."""
+    return {IDENTITY: sha256, WIPE: "\n".join(wipe)}
+
+
+def must_be(run: Run, sha256: str) -> None:
+    """Raise RunLocked if plan, cells and scripts of run.json are not those of the user's plan."""
+    if identity(run.plan, run.cells) != sha256:
+        raise RunLocked(
+            f"run.json or a script of {run.name} is not what the command has checked",
+            effect="Nothing was executed.",
+            remedy="Find out which process changed it, then start another run with --name.",
+        )
+
+
+def private(run: Run, workdir: WorkDir) -> Run:
+    """Return the run with its scripts in the trial's own directory, where no other process can change them. Raises
+    RunLocked if the run is not that of the user's plan."""
+    for cell in run.cells:
+        for script in map(Path, (cell.workload.script, *cell.workload.beside)):
+            if script.is_absolute():
+                copy = workdir.root / "scripts" / script.name
+                copy.parent.mkdir(exist_ok=True)
+                copy.write_bytes(given(script, MOST_SCRIPT))
+    run = dataclasses.replace(run, cells=own_scripts(run.cells, workdir.root))
+    must_be(run, os.environ[IDENTITY])
+    return run
 
 
 def main(argv: list[str]) -> int:
@@ -49,12 +84,13 @@ def main(argv: list[str]) -> int:
     run = results.load_spec(folder)
 
     def work(workdir: WorkDir) -> None:
+        checked = private(run, workdir)
         if verb == "golden":
-            dataset.golden_of(run.cell(rest[0]), workdir, emit)
+            dataset.golden_of(checked.cell(rest[0]), workdir, emit)
         elif verb == "ceiling":
-            _ceiling(run, folder)
+            _ceiling(checked, folder)
         else:
-            _trial(run, folder, rest[0], workdir, emit)
+            _trial(checked, folder, rest[0], workdir, emit)
 
     try:
         if os.geteuid() != 0:

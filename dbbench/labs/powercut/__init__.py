@@ -25,6 +25,7 @@ from dbbench.labs.powercut.disk import library
 from dbbench.report.progress.event import Emit
 from dbbench.run.children import Launcher, stoppable
 from dbbench.run.queue import LOG
+from dbbench.run.worker import environment
 
 __all__ = ["Order", "examined", "requirements", "unavailable"]
 # Images and logs are in memory: five images of 200 MB, a log of the same size, and a server.
@@ -82,8 +83,10 @@ def unavailable() -> str | None:
     return None if need is None else f"{need.name} is missing: {need.remedy}"
 
 
-def examined(folder: Path, order: Order, emit: Emit) -> None:
+def examined(folder: Path, sha256: str, order: Order, emit: Emit) -> None:
     """Carry out the order for the cells of the run in `folder`, which then contains the results.
+
+    `sha256` is the identity of the user's plan.
 
     Raises NotRoot, LabUnavailable, Interrupted, Terminated; results so far are kept and marked as incomplete.
     """
@@ -95,7 +98,7 @@ def examined(folder: Path, order: Order, emit: Emit) -> None:
         )
     if why := unavailable():
         raise LabUnavailable(why, effect="Nothing was changed.")
-    with stoppable() as stop, Launcher(__name__, folder / LOG, emit, stop) as launcher:
+    with stoppable() as stop, Launcher(__name__, folder / LOG, emit, stop, environment(sha256)) as launcher:
         status = launcher.run([str(folder), order.text])
     if status != 0:
         raise LabUnavailable(f"the lab's process ended with status {status}", remedy=f"See {folder / LOG}.")

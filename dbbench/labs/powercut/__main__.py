@@ -22,7 +22,7 @@ from dbbench.report.progress.event import Emit, Event
 from dbbench.results.journal import Journal
 from dbbench.run.children import serve
 from dbbench.run.job import WorkDir
-from dbbench.run.worker import RUNTIME, events_to, guarded, reported
+from dbbench.run.worker import RUNTIME, events_to, guarded, private, reported
 from dbbench.units import iso
 
 
@@ -40,7 +40,7 @@ def main(argv: list[str]) -> int:
 
 def _work(folder: Path, order: Order, workdir: WorkDir, emit: Emit) -> None:
     began, created = time.monotonic(), iso(time.time())
-    run = results.load_spec(folder)
+    run = private(results.load_spec(folder), workdir)
     lab_targets, skipped = targets(run.cells, run.plan.device.given)
     until = began + order.minutes * 60 if order.minutes else None
     lab = Lab(workdir, Journal(folder / "journal.jsonl"))

@@ -116,7 +116,7 @@ def main(argv: list[str]) -> int:
             _failed(folder, run, spec, lacks, emit)
     while left := pending(folder, run):
         try:
-            execute(folder, emit=emit)
+            execute(folder, run.plan_sha256, emit=emit)  # the command made this run just now
         except (Interrupted, Terminated):
             raise
         except DbbenchError as error:  # the trial could not begin: it was refused, or its dataset failed

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import pwd
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,35 +17,15 @@ import psycopg2
 import pytest
 
 from tests.support.leftovers import below, started
+from tests.support.others import NOBODY, as_user
 from tests.support.plans import plan
 
 pytestmark = pytest.mark.needs("root", "mkfs.ext4", "fs:ext4", "sadf")
 
-NOBODY = 65534
 CASES: dict[str, tuple[str, str, Any]] = {
     "postgres": ("postgres", "384MiB", {"name": "pgbench-tpcb", "clients": 2, "scale": 1}),
     "mariadb": ("mariadbd", "1GiB", "sysbench-oltp-read-write"),
 }
-
-
-def as_user(uid: int, work: Callable[[], object]) -> str:
-    """What the work raises in a process of that number; "" where it succeeds."""
-    reader, writer = os.pipe()
-    if (child := os.fork()) == 0:
-        said = ""
-        try:
-            os.setgroups([])
-            os.setresgid(uid, uid, uid)
-            os.setresuid(uid, uid, uid)
-            work()
-        except BaseException as error:
-            said = f"{type(error).__name__}: {error}"
-        os.write(writer, said.encode())
-        os._exit(0)
-    os.close(writer)
-    os.waitpid(child, 0)
-    with os.fdopen(reader) as pipe:
-        return pipe.read()
 
 
 def connect(engine: str, sockets: Path, user: str = "dbbench", password: str = "") -> None:

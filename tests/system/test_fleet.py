@@ -10,20 +10,26 @@ import contextlib
 import itertools
 import json
 import os
+import re
+import socket
+import ssl
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
-from dbbench.errors import FleetUnreachable
+from dbbench.errors import FleetInsecure, FleetUnreachable
 from dbbench.fleet import security
 from dbbench.fleet.processes import free_address, waited
 from dbbench.fleet.transport import Dask, Lasting
+from dbbench.machine import namespaces
+from tests.support.others import NOBODY, as_user
 from tests.support.plans import plan
 
 dask = pytest.importorskip("dask")
@@ -315,7 +321,7 @@ def daemons(dbbench: Any, *commands: tuple[str, ...]) -> Iterator[list[subproces
 
 def registered(address: str, certs: Path | None, name: str) -> bool:
     """Whether a host of that name comes to the scheduler within two minutes. FleetUnreachable."""
-    engine = Lasting(lambda: Dask(address, security.of(address, certs)), lambda _: None)
+    engine = Lasting(lambda: Dask(address, certs), lambda _: None)
     try:
         return name in waited(engine, lambda found: name in found, 120)
     finally:
@@ -327,15 +333,75 @@ def listening(pid: int) -> set[str]:
     return {found.laddr.ip for found in psutil.Process(pid).net_connections() if found.status == psutil.CONN_LISTEN}
 
 
-def test_without_tls_nothing_listens_beyond_loopback(dbbench: Any) -> None:
-    """Neither worker nor scheduler; another address is refused with exit 5 before anything is started."""
+@pytest.mark.needs("openssl")
+def test_without_certificates_only_loopback_is_listened_on(dbbench: Any) -> None:
+    """Neither worker nor scheduler listen elsewhere, and on loopback with certificates that dbbench made; an address
+    without TLS is refused with exit 5 before anything is started."""
     address = free_address()
     scheduler = ("fleet", "scheduler", "--listen", address)
     with daemons(dbbench, scheduler, ("fleet", "worker", address, "--name", "w")) as children:
         assert registered(address, None, "w")
         assert [listening(child.pid) for child in children] == [{"127.0.0.1"}, {"127.0.0.1"}]
-    for refused in (("fleet", "worker", "tcp://192.0.2.1:8786"), ("fleet", "scheduler", "--listen", "tcp://0.0.0.0:1")):
+    for refused in (("fleet", "worker", "tcp://127.0.0.1:8786"), ("fleet", "scheduler", "--listen", "tcp://0.0.0.0:1")):
         assert "E833" in dbbench(*refused, status=5).stderr
+
+
+def answer(host: str, port: int, certs: ssl.SSLContext | None) -> bytes:
+    """What a listener sends first; b"" where it ends the connection. None: without TLS."""
+    with contextlib.suppress(ssl.SSLError, ConnectionError), socket.create_connection((host, port), 10) as plain:
+        if certs is None:
+            plain.sendall(bytes(64))
+            return plain.recv(64)
+        with certs.wrap_socket(plain) as secured:
+            return secured.recv(64)
+    return b""
+
+
+def unverified(certs: Path | None = None) -> ssl.SSLContext:
+    """A client that accepts every server, and shows this certificate."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    if certs is not None:
+        context.load_cert_chain(certs / security.CERT, certs / security.KEY)
+    return context
+
+
+def reached(path: Path) -> None:
+    """Connect to a socket."""
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(str(path))
+
+
+@pytest.mark.needs("openssl")
+def test_another_account_reaches_no_port_and_no_socket(fleets: Callable[..., Started], tmp_path: Path) -> None:
+    """In the window of a trial, `nobody` tries all that the processes of a fleet and of its trial have opened: without
+    TLS, without a certificate, and with one of its own. Only root has a certificate that is accepted."""
+    theirs, ours = security.make(tmp_path / "certs", ["localhost"])[0], namespaces.private_folder() / "fleet"
+    fleet = fleets()
+    fleet.until(fleet.in_window)
+    mine = [process for process in [*fleet.at_work(), *fleet.daemons()] if process.is_running()]
+    mine += [child for process in mine for child in process.children(recursive=True)]
+    ports, sockets = set[tuple[str, int]](), set[tuple[int, str]]()
+    for process in mine:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            ports |= {c.laddr for c in process.net_connections("inet") if c.status == psutil.CONN_LISTEN}
+            sockets |= {(process.pid, str(c.laddr)) for c in process.net_connections("unix") if c.laddr}
+    assert len(ports) == 3, ports  # the scheduler and two workers
+    contexts = [None, unverified(), unverified(theirs)]
+    for host, port in ports:
+        assert answer(host, port, unverified(ours)), "root is answered"
+        for context in contexts:
+            sent = as_user(NOBODY, partial(answer, host, port, context))
+            assert sent == "b''" or sent.startswith(r"b'\x15\x03"), sent  # at most an alert of TLS
+    assert "PermissionError" in as_user(NOBODY, (ours / security.KEY).read_bytes)
+    assert any("PGSQL" in path for _, path in sockets)
+    assert not any(path.startswith(("@", "\0")) for _, path in sockets), sockets  # abstract names have no permissions
+    for pid, path in sockets:
+        for place in (Path(path), Path(f"/proc/{pid}/root", path.lstrip("/"))):
+            assert re.search("PermissionError|FileNotFoundError", as_user(NOBODY, partial(reached, place)))
+    fifos = [path for path in fleet.results.rglob("*") if path.is_fifo()]
+    assert len(fifos) == 4
+    assert all("PermissionError" in as_user(NOBODY, partial(path.write_bytes, b".")) for path in fifos)
 
 
 @pytest.mark.needs("openssl")
@@ -345,28 +411,42 @@ def test_certificates_are_asked_of_both_sides(dbbench: Any) -> None:
         dbbench("fleet", "certs", "--for", "localhost,db1", "-o", folder)
     files = [path for path in dbbench.folder.glob("*s/**/*") if path.is_file()]
     assert len(files) == 18 and {path.stat().st_mode & 0o777 for path in files} == {0o600}
-    address = free_address().replace("tcp://127.0.0.1", "tls://localhost")
+    address = free_address().replace("127.0.0.1", "localhost")
     ours, theirs = (dbbench.folder / name / "db1" for name in ("ours", "theirs"))
     scheduler = ("fleet", "scheduler", "--listen", address, "--certs", "ours/localhost")
     with daemons(dbbench, scheduler, ("fleet", "worker", address, "--name", "w", "--certs", str(ours))):
         assert registered(address, ours, "w")
         with dask.config.set({"distributed.comm.timeouts.connect": "3s"}):
             with pytest.raises(FleetUnreachable):
-                Dask(address, security.of(address, theirs))
-            with pytest.raises(FleetUnreachable):
+                Dask(address, theirs)
+            with pytest.raises(FleetInsecure):
                 Dask(address.replace("tls", "tcp"))
 
 
+@pytest.mark.needs("openssl")
 def test_workers_of_others_are_hosts_too(dbbench: Any) -> None:
-    """`dask worker --preload dbbench.fleet.preload` has its place and its name from the environment."""
+    """`dask worker --preload dbbench.fleet.preload` has its place and its name from the environment. It ends where the
+    connections have no TLS."""
     address = free_address()
     env = {**dbbench.env, "DBBENCH_FLEET_NAME": "theirs", "DBBENCH_FLEET_RESULTS": str(dbbench.folder / "there")}
     words = [sys.executable, "-m", "distributed.cli.dask_worker", address, "--nthreads", "1", "--no-dashboard",
              "--no-nanny", "--preload", "dbbench.fleet.preload"]  # fmt: skip
+    security.of(address, None)
+    ours = namespaces.private_folder() / "fleet"
+    tls = ["--tls-ca-file", ours / security.CA, "--tls-cert", ours / security.CERT, "--tls-key", ours / security.KEY]
     with daemons(dbbench, ("fleet", "scheduler", "--listen", address)):
-        child = subprocess.Popen(words, env=env, cwd=dbbench.folder, stderr=subprocess.DEVNULL)
+        child = subprocess.Popen([*words, *tls], env=env, cwd=dbbench.folder, stderr=subprocess.DEVNULL)
         try:
             assert registered(address, None, "theirs")
         finally:
             child.terminate()
             child.wait(120)
+    words[3] = free_address().replace("tls", "tcp")
+    scheduler = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--host", words[3], "--no-dashboard"]
+    insecure = subprocess.Popen(scheduler, stderr=subprocess.DEVNULL)
+    try:
+        ended = subprocess.run(words, env=env, cwd=dbbench.folder, capture_output=True, text=True, timeout=120)
+        assert ended.returncode and "E833" in ended.stderr
+    finally:
+        insecure.terminate()
+        insecure.wait(120)

@@ -4,6 +4,7 @@ import csv
 import dataclasses
 import io
 import json
+import re
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -15,13 +16,13 @@ import pytest
 from dbbench import cli, packages, results
 from dbbench.commands.doctor import of_plan
 from dbbench.commands.run import exit_status, is_finished
-from dbbench.errors import DiskTooSmall, KernelLacks, NotRoot, ProgramMissing, RunNameTaken
+from dbbench.errors import DiskTooSmall, KernelLacks, NotRoot, ProgramMissing, RunLocked, RunNameTaken
 from dbbench.model import Fault, Run, Status, Trial
 from dbbench.plan.request import Asked, asked
 from dbbench.report.verdicts import KEYS
 from dbbench.results.journal import Journal, tag_of
-from dbbench.run import preflight
-from dbbench.run.create import choose, free_name, keep_scripts, set_killed_aside
+from dbbench.run import preflight, worker
+from dbbench.run.create import choose, create, free_name, keep_scripts, must_be_of, set_killed_aside
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "fixtures"))
 
@@ -30,6 +31,10 @@ from synthetic import Shape
 
 TPCB = (("postgres", "pgbench-tpcb"),)
 PLAN = 'name = "x"\nfs_setups = ["ext4", "xfs"]\nblocks = 1\n[engine]\nname = "postgres"\n[workload]\nname = "scan"\n'
+OWN = (
+    'title = "x"\ndriver = "pgbench"\nengines = ["postgres"]\nscript = "own.sql"\n'
+    'dataset = { kind = "pgbench", scale = 1 }\n'
+)
 
 
 @pytest.fixture(autouse=True)
@@ -236,6 +241,63 @@ def test_the_unfinished_run_of_the_same_plan_goes_on(results_folder: Path, tmp_p
     assert choose(results_folder, wanted, new=True, name=None) is None
 
 
+def test_an_unfinished_run_of_other_cells_is_not_resumed(
+    results_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It names the hash of the plan, but its cells are not those of the plan: E803, before anything is checked."""
+    wanted = plan_asked(tmp_path)
+    synthetic.write(results_folder, Shape(name="half", work=TPCB, missing=2))
+    before = with_hash(results_folder, "half", wanted.sha256).joinpath("run.json").read_bytes()
+    assert cli.run(["run", str(tmp_path / "plan.toml"), "--results", str(results_folder)]) == 5
+    err = capsys.readouterr().err
+    assert "E803" in err and "plan.workload[0].name" in err
+    assert (results_folder / "half/run.json").read_bytes() == before
+
+
+@pytest.mark.starts_processes
+def test_a_run_is_that_of_its_plan(tmp_path: Path) -> None:
+    """What `create` makes matches; each change of plan, cells or scripts is named."""
+    (tmp_path / "workloads").mkdir()
+    (tmp_path / "workloads/own.toml").write_text(OWN)
+    (tmp_path / "workloads/own.sql").write_text("SELECT 1;\n")
+    path = tmp_path / "plan.toml"
+    path.write_text(PLAN.replace('"scan"', '"own"'))
+    wanted = asked(str(path), [str(tmp_path)])
+    folder = create(tmp_path / "results", wanted, "r", "1")
+    keep_scripts(folder, wanted)
+    must_be_of(folder, wanted)
+    run = results.load_spec(folder)
+    worker.must_be(run, wanted.sha256)
+    cell, device = run.cells[0], dataclasses.replace(run.plan.device, at="/etc")
+    elsewhere = dataclasses.replace(cell.workload, script=str(tmp_path / "workloads/own.sql"))
+    planted = {
+        "plan.device.at": dataclasses.replace(run, plan=dataclasses.replace(run.plan, device=device)),
+        "cells[0].engine.bins": changed(run, engine=dataclasses.replace(cell.engine, bins=("/tmp/evil",))),
+        "cells[0].engine.settings.archive_command": changed(
+            run, engine=dataclasses.replace(cell.engine, settings={"archive_command": "id"})
+        ),
+        "cells[0].workload.script": changed(run, workload=elsewhere),
+    }
+    for key, evil in planted.items():
+        results.save_spec(folder, evil)
+        with pytest.raises(RunLocked, match=re.escape(key)):
+            must_be_of(folder, wanted)
+        if key != "cells[0].workload.script":  # the same content: a trial runs a copy of it
+            with pytest.raises(RunLocked):
+                worker.must_be(evil, wanted.sha256)
+    results.save_spec(folder, run)
+    (folder / "scripts/own.sql").write_text("\\! id\n")
+    with pytest.raises(RunLocked, match=r"keys that differ: scripts/own\.sql"):
+        must_be_of(folder, wanted)
+    with pytest.raises(RunLocked):
+        worker.must_be(run, wanted.sha256)
+
+
+def changed(run: Run, **parts: Any) -> Run:
+    """The run with another first cell."""
+    return dataclasses.replace(run, cells=(dataclasses.replace(run.cells[0], **parts), *run.cells[1:]))
+
+
 def test_a_name_belongs_to_one_plan(results_folder: Path, tmp_path: Path) -> None:
     """A fixed name resumes its own plan and refuses another; nothing is overwritten."""
     wanted = plan_asked(tmp_path)
@@ -260,10 +322,7 @@ def test_names_are_plan_date_and_letter(tmp_path: Path) -> None:
 def test_a_workloads_script_is_kept_in_the_run(tmp_path: Path) -> None:
     """What was driven stays with the results, and is not changed by editing the original later."""
     (tmp_path / "workloads").mkdir()
-    (tmp_path / "workloads/own.toml").write_text(
-        'title = "x"\ndriver = "pgbench"\nengines = ["postgres"]\nscript = "own.sql"\n'
-        'dataset = { kind = "pgbench", scale = 1 }\n'
-    )
+    (tmp_path / "workloads/own.toml").write_text(OWN)
     (tmp_path / "workloads/own.sql").write_text("SELECT 1;\n")
     path = tmp_path / "plan.toml"
     path.write_text(PLAN.replace('"scan"', '"own"'))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import os
 import resource
 import subprocess
 import sys
@@ -237,9 +238,9 @@ def test_new_blocks_follow_those_that_were_begun(plan_run: Callable[[int], Run],
     room = Room(folder)
     room.make()
     (folder / "trials" / run.order[0].id).mkdir()
-    room.deal(ledger.trials_of_host(plan_run(6).order, (5, 1)), ())
+    room.deal(ledger.trials_of_host(plan_run(6).order, (5, 1)))
     assert [spec.block for spec in room.wanted(run).order] == [3, 3, 5, 5, 1, 1]
-    room.deal(ledger.trials_of_host(plan_run(6).order, (1,)), ())
+    room.deal(ledger.trials_of_host(plan_run(6).order, (1,)))
     assert [spec.block for spec in room.wanted(run).order] == [3, 3, 1, 1]
     assert room.finished_beyond(set()) == []  # block 3 is another host's now
 
@@ -247,21 +248,42 @@ def test_new_blocks_follow_those_that_were_begun(plan_run: Callable[[int], Run],
 # --- who may speak ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("address", ["tcp://0.0.0.0:8786", "tcp://10.1.2.3:8786", "tcp://db1:8786", "ucx://127.0.0.1"])
-def test_without_tls_only_this_machine(address: str) -> None:
-    """A scheduler speaks pickle to root: any other address is refused with exit code 5."""
+@pytest.mark.parametrize(
+    "address", ["tcp://0.0.0.0:8786", "tcp://127.0.0.1:8786", "tcp://localhost", "tcp://db1:8786", "ucx://127.0.0.1"]
+)
+def test_without_tls_no_address_is_accepted(address: str) -> None:
+    """A scheduler speaks pickle to root, on loopback with every account of the machine: refused with exit code 5."""
     with pytest.raises(FleetInsecure) as refused:
         security.of(address, None)
     assert refused.value.exit_code == 5
 
 
-def test_tls_is_the_default_beyond_this_machine(room: Path) -> None:
-    """An address without a protocol is TLS, but on loopback; TLS wants certificates."""
+def test_tls_is_the_default(room: Path) -> None:
+    """An address without a protocol is TLS, also on loopback; TLS wants certificates."""
     assert security.whole("db1") == "tls://db1:8786"
-    assert security.whole("127.0.0.1:9000") == "tcp://127.0.0.1:9000"
-    assert security.of("localhost", None) is None
-    with pytest.raises(FileMissing):
-        security.of("db1", room)
+    assert security.whole("127.0.0.1:9000") == "tls://127.0.0.1:9000"
+    for address in ("db1", "localhost"):
+        with pytest.raises(FileMissing):
+            security.of(address, room)
+
+
+@pytest.mark.starts_processes
+@pytest.mark.needs("openssl")
+def test_certificates_of_this_machine_are_private(room: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Made once, without the authority's key, where no other account can look; made again when they are old."""
+    pytest.importorskip("distributed")
+    monkeypatch.setattr(security.namespaces, "private_folder", lambda: room)
+    secured = security.of("127.0.0.1:9000", None)
+    files = {path.name: path for path in (room / "fleet").iterdir()}
+    assert secured.require_encryption and security.CA_KEY not in files
+    assert {path.stat().st_mode & 0o777 for path in (*files.values(), room / "fleet")} == {0o600, 0o700}
+    before = files[security.CERT].read_bytes()
+    security.of("localhost", None)
+    assert files[security.CERT].read_bytes() == before
+    os.utime(files[security.CERT], (0, 0))
+    security.of("localhost", None)
+    assert files[security.CERT].read_bytes() != before
+    assert [path.name for path in room.iterdir()] == ["fleet"]
 
 
 def test_key_that_others_can_read_is_refused(room: Path) -> None:

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from dbbench import results
+from dbbench import __version__, results
 from dbbench.fleet import host, ledger, supervisor
 from dbbench.fleet.ledger import Fleet
-from dbbench.fleet.room import HostSeen, HostState, Room, See
+from dbbench.fleet.room import Deal, Dealt, HostSeen, HostState, Refused, Room, See
 from dbbench.fleet.supervisor import Keeper, Turn
 from dbbench.model import Run, Status, Trial
 from dbbench.report.progress.event import Event
@@ -25,10 +25,11 @@ from dbbench.report.progress.event import Event
 def room(tmp_path: Path, make_run: Callable[..., Run], monkeypatch: pytest.MonkeyPatch) -> Room:
     """The folder of a run of two trials that were dealt to this host, the first of them finished."""
     monkeypatch.setattr(host.HERE, "results", tmp_path)
+    monkeypatch.setattr(host.HERE, "dealt", {"f": ("cafe",)})
     run = make_run("f")
     room = Room(results.create_run(tmp_path, run, "# plan\n"))
     room.make()
-    room.deal(run.order, ())
+    room.deal(run.order)
     publish(room, run, 0)
     return room
 
@@ -68,6 +69,39 @@ def test_finished_trials_of_a_dead_supervisor_travel(room: Room) -> None:
     """Its state names a running trial, but no process runs it."""
     room.tell(HostState(trial=room.run().order[1].id, phase="measure"))
     assert seen(start=False).trial == room.run().order[0].id
+
+
+def test_a_restarted_worker_starts_nothing_from_the_folder(room: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was not told which plan this is and what may be wiped, so it asks for its blocks; finished trials travel."""
+    monkeypatch.setattr(host.HERE, "dealt", {})
+    assert not seen().dealt
+    assert seen(start=False).trial == room.run().order[0].id
+
+
+@pytest.mark.parametrize("key", ["plan.device.at", "cells[0].engine.bins", "scripts/w.sql"])
+def test_a_run_that_was_changed_on_a_host_is_refused(
+    key: str, tmp_path: Path, make_run: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The coordinator's plan decides; the error names the key (E803)."""
+    monkeypatch.setattr(host.HERE, "results", tmp_path)
+    monkeypatch.setattr(host.HERE, "dealt", {})
+    scripts = {"w.sql": "SELECT 1;\n"}
+    run = dataclasses.replace(make_run("f"), host={"hostname": host.HERE.name})
+    results.create_run(tmp_path, run, "# plan\n")
+    deal = Deal("f", results.written_spec(run), "# plan\n", scripts, ("disk",), __version__)
+    assert isinstance(host.answer(deal), Dealt)
+    assert host.HERE.dealt == {"f": ("cafe", "disk")}
+    cell = run.cells[0]
+    evil = dataclasses.replace(cell, engine=dataclasses.replace(cell.engine, bins=("/tmp/evil",)))
+    if key.startswith("plan"):
+        device = dataclasses.replace(run.plan.device, at="/etc")
+        results.save_spec(tmp_path / "f", dataclasses.replace(run, plan=dataclasses.replace(run.plan, device=device)))
+    elif key.startswith("cells"):
+        results.save_spec(tmp_path / "f", dataclasses.replace(run, cells=(evil,)))
+    else:
+        (tmp_path / "f/scripts/w.sql").write_text("\\! id\n")
+    refused = host.answer(deal)
+    assert isinstance(refused, Refused) and refused.error["id"] == "E803" and key in str(refused.error["evidence"])
 
 
 def test_end_of_a_trial_wakes_who_asks(supervised: Room, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import hashlib
 import io
@@ -20,7 +21,7 @@ from pathlib import Path
 import pytest
 
 from dbbench import cli, results
-from dbbench.errors import FileTaken, ResultDamaged, ResultNotRegular, ResultsUnwritable
+from dbbench.errors import DbbenchError, FileTaken, ResultDamaged, ResultNotRegular, ResultsUnwritable
 from dbbench.model import Run
 from dbbench.report.verdicts import as_csv, verdicts
 from dbbench.results.fileio import read_bytes, write_text
@@ -173,6 +174,30 @@ def test_a_fleets_files_are_not_written_through(
         assert "E999" not in err and time.process_time() - began < SLOWEST_S, (argv, err)
         assert argv == ["clean"] or "bad" in out
     assert victim.read_text() == TEXT
+
+
+@pytest.mark.parametrize("name", ["bell", "ack", "listening", "lock", "state.json", "taken.json"])
+def test_a_host_writes_into_no_planted_file(name: str, two_runs: Path, tmp_path: Path, victim: Path) -> None:
+    """What a worker and a supervisor write into a run's folder reaches no other file: a link is planted for each."""
+    from dbbench.fleet.room import HostState, Room
+
+    folder = tmp_path / "r/bad"
+    shutil.copytree(two_runs / "bad", folder)
+    (room := Room(folder)).make()
+    (path := room.path / name).unlink(missing_ok=True)
+    path.symlink_to(victim)
+    before = victim.stat()
+
+    def hear() -> None:
+        for bell in ("bell", "ack"):
+            with room.hearing(bell):
+                pass
+
+    for work in (room.listen, lambda: room.ring("bell"), lambda: room.acknowledge(("t",)), room.sign, hear,
+                 lambda: room.tell(HostState())):  # fmt: skip
+        with contextlib.suppress(OSError, DbbenchError):
+            work()
+    assert victim.stat().st_mtime_ns == before.st_mtime_ns
 
 
 @pytest.mark.parametrize("linked", [".fleet", ".fleet/f", ".fleet/f/hosts", ".fleet/f/hosts/h", ".fleet-worker"])

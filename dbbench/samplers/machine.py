@@ -2,9 +2,9 @@
 
 It compares each second with the previous one: mount options (W132; the kernel also announces changes), the scheduling
 of the trial's processes (W133), their control groups (W134), settings of the host and the block layer (W018) and the
-system clock (W023). W129 covers processes that are stopped or frozen, a server that makes no progress although it is
-queried every second, and a thread of dbbench that is seconds late: then the trial's process was stopped, or the whole
-(virtual) machine was.
+system clock (W023). W127 reports a program's write to the node of a disk or to the image. W129 covers processes that
+are stopped or frozen, a server that makes no progress although it is queried every second, and a thread of dbbench that
+is seconds late: then the trial's process was stopped, or the whole (virtual) machine was.
 
 There are no columns; `machine.jsonl` contains the findings and exists only if there are any.
 
@@ -37,6 +37,7 @@ from dbbench.machine.namespaces import parsed_mounts as parsed
 from dbbench.metrics.series import Series, both_clocks
 from dbbench.model import TrialWarning
 from dbbench.samplers.sampler import Sampled, Sampling
+from dbbench.storage.devices.used import WriteWatch
 from dbbench.units import iso
 
 _EVERY_S: Final = 1.0
@@ -46,7 +47,7 @@ _STILL: Final = 2  # consecutive seconds without a step; in a single one, dbbenc
 _STEP_S: Final = 0.25  # more than chrony's slewing (0.1 s per second) and the time between reading the two clocks
 _SHOWN: Final = 3  # findings of one kind that a warning lists
 _STANDING: Final = "W129"
-KINDS: Final = ("W018", "W023", _STANDING, "W132", "W133", "W134")  # each makes the trial suspect
+KINDS: Final = ("W018", "W023", "W127", _STANDING, "W132", "W133", "W134")  # each makes the trial suspect
 
 
 @dataclass(frozen=True)
@@ -91,6 +92,7 @@ class Machine:
         roots = (os.getpid(),) if self._server is None else (os.getpid(), self._server)
         self._processes = Processes(roots, Groups(self._mounts.table()), proc)
         self._files = SettingFiles({**host.watched(), **host.block_files(target.disks, target.mounts)})
+        self._writes = WriteWatch(target.disks)
         self._found: list[Disturbance] = []
         self._began = clocks()
         self._turn = self._began  # both clocks at the last reading
@@ -103,6 +105,7 @@ class Machine:
     def close(self) -> None:
         """Stop watching."""
         self._mounts.close()
+        self._writes.close()
 
     def work(self, ended: Event) -> None:
         """Read once per second until `ended` is set, and the mounts whenever one has changed."""
@@ -142,6 +145,8 @@ class Machine:
         self._look_at_progress(bool(stopped), _EVERY_S + late_s)
         for text in self._processes.rescheduled():
             self._note("W133", text)
+        for path in self._writes.written():
+            self._note("W127", f"another process wrote to {path}")
         values = {**self._files.values(), **self._processes.values()}
         for kind, text in changed(self._values, values):
             self._note(kind, text)

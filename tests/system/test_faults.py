@@ -160,6 +160,17 @@ def foreign_writer(pid: int) -> None:
     file.unlink()
 
 
+def dd(of: Callable[[], object]) -> Callable[[int], None]:
+    """A program opens that, writes its last 4 KiB, calls fsync and closes it: some milliseconds."""
+
+    def plant(_pid: int) -> None:
+        last = images[0].stat().st_size // 4096 - 1
+        words = ["if=/dev/zero", f"of={of()}", "bs=4096", "count=1", f"seek={last}", "conv=notrunc,fsync"]
+        subprocess.run(["dd", *words], check=True, capture_output=True)
+
+    return plant
+
+
 Plant = Callable[[int], None]
 # name: (fs setup, what is done in mid-window, the mark, IDs of which one is told)
 FAULTS: dict[str, tuple[str, Plant, str, set[str]]] = {
@@ -184,13 +195,15 @@ FAULTS: dict[str, tuple[str, Plant, str, set[str]]] = {
     "load-generator-stopped": ("ext4", stopped("pgbench"), "suspect", {"W129"}),
     "trial-stopped": ("ext4", stop_trial, "suspect", {"W129"}),
     "page-cache-dropped": ("ext4", drop_cache, "suspect", {"W130"}),
+    "device-written": ("ext4", dd(lambda: f"/dev/{loops_of(images[0])[0]}"), "failed suspect", {"W127"}),
+    "image-written": ("ext4", dd(lambda: images[0]), "failed suspect", {"W127"}),
     "memory-swapped": ("ext4", swap, "suspect", {"W131"}),
     "time-stolen": ("ext4", hypervisor, "suspect", {"W015"}),
 }
 
 
 # Beside the soak: a filesystem, a disk, a process, a load that stands still.
-QUICK = {"xfs-shut-down", "image-cut-off", "load-generator-stopped"}
+QUICK = {"device-written", "xfs-shut-down", "image-cut-off", "load-generator-stopped"}
 
 
 def rows() -> list[Any]:

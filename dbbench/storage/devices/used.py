@@ -6,19 +6,26 @@ see other mount namespaces. What cannot be read is reported too, because it migh
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import stat
-from collections.abc import Callable, Iterator, Set
+import struct
+from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from dbbench.machine import libc
 from dbbench.machine.namespaces import Mount, mounts_of, unescaped
 from dbbench.storage.devices import sysfs
 
 # The process or the descriptor has ended, or the process is a zombie.
 _ENDED: Final = (errno.ENOENT, errno.ESRCH, errno.EINVAL)
+_IN_MODIFY: Final = 0x2
+_IN_CLOSE_WRITE: Final = 0x8
+_EVENT: Final = struct.Struct("=iIII")  # struct inotify_event without the name: watch, mask, cookie, length of the name
+_EVENTS_BYTES: Final = 65536
 _COMMAND: Final = 120  # longest command line in a message, in characters
 
 
@@ -35,6 +42,49 @@ class Target:
         if stat.S_ISBLK(found.st_mode):
             return found.st_rdev in self.numbers
         return (found.st_dev, found.st_ino) in self.files
+
+
+class WriteWatch:
+    """Notices that a process has written to one of these disks and closed it: through a device node, or into the file
+    of a loop device (inotify(7)).
+
+    I/O of a filesystem on the disk, and of the loop device into its file, does not count: the kernel does not close what
+    it writes to. Nor does an open without a write, such as udev's. Where inotify is not available, nothing is noticed.
+    """
+
+    def __init__(self, disks: Sequence[str]) -> None:
+        names = dict.fromkeys(name for disk in disks for name in (disk, *sysfs.above(disk)))
+        files = [sysfs.read(sysfs.folder(name) / "loop/backing_file") for name in names]
+        self._paths: dict[int, str] = {}
+        self._written: set[int] = set()
+        self._fd = -1
+        with contextlib.suppress(OSError):
+            self._fd = libc.call("inotify_init1", os.O_NONBLOCK | os.O_CLOEXEC)
+        for path in (*(f"/dev/{name}" for name in names), *filter(None, files)):
+            with contextlib.suppress(OSError):  # a container may lack the node
+                watch = libc.call("inotify_add_watch", self._fd, os.fsencode(path), _IN_MODIFY | _IN_CLOSE_WRITE)
+                self._paths[watch] = path
+
+    def written(self) -> list[str]:
+        """Return the device nodes and files that were written to and closed since the last call."""
+        events, place, paths = b"", 0, dict[str, None]()
+        with contextlib.suppress(OSError):
+            while chunk := os.read(self._fd, _EVENTS_BYTES):
+                events += chunk
+        while place < len(events):
+            watch, mask, _cookie, length = _EVENT.unpack_from(events, place)
+            place += _EVENT.size + length
+            if mask & _IN_MODIFY:
+                self._written.add(watch)
+            elif mask & _IN_CLOSE_WRITE and watch in self._written:
+                self._written.discard(watch)
+                paths[self._paths[watch]] = None
+        return list(paths)
+
+    def close(self) -> None:
+        """Stop watching."""
+        if self._fd >= 0:
+            os.close(self._fd)
 
 
 class Unseen(str):

@@ -372,8 +372,8 @@ WARNINGS: Final[dict[str, WarningKind]] = {
         "I/O of other processes",
         "A quarter or more of the bytes on the filesystem under test, or on the disk below its image, and at least "
         "8 MB/s, did not belong to this trial: they used time of the disk that other trials had for themselves. With "
-        "such I/O on the filesystem itself, the trial has no `write_amplification`. Or a program wrote to a device node "
-        "of the trial's disks, or into its image, and may have damaged the filesystem.",
+        "such I/O on the filesystem itself, the trial has no `write_amplification`. Or a program wrote to the device "
+        "node of a disk, or into the image, and may have damaged the filesystem.",
         "Find the process with `iotop` and stop it, or use a separate disk.",
         True,
     ),

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import re
+import secrets
 import statistics
 import tempfile
 import time
@@ -199,9 +200,12 @@ def reachable(session: Session, spec: ClientSpec) -> tuple[str, list[float]]:
 
     Raises AddressUnusable.
     """
-    with answering(spec) as peers:
+    word = secrets.token_hex(16)
+    with answering(spec, word) as peers:
         try:
-            took = session.ask("reach", host=spec.address, port=spec.port, times=ROUNDS, within_s=5.0)["took_s"]
+            took = session.ask("reach", host=spec.address, port=spec.port, word=word, times=ROUNDS, within_s=5.0)[
+                "took_s"
+            ]
         except ClientLacks as error:
             raise AddressUnusable(
                 f"{spec.host} cannot connect to {spec.address} port {spec.port}: {error}",

@@ -118,13 +118,14 @@ class Agent:
                               timeout=within_s, check=False)  # fmt: skip
         return [done.returncode, done.stdout.decode("utf-8", "replace")]
 
-    def reach(self, host: str, port: int, times: int, within_s: float) -> dict[str, Any]:
-        """Connect `times` times; return the seconds that each connection took, which is one network round trip."""
+    def reach(self, host: str, port: int, word: str, times: int, within_s: float) -> dict[str, Any]:
+        """Connect `times` times and send the word; return the seconds of each connection, which is a round trip."""
         took = []
         for _ in range(times):
             began = time.monotonic()
-            with socket.create_connection((host, port), within_s):
+            with socket.create_connection((host, port), within_s) as connection:
                 took.append(time.monotonic() - began)
+                connection.sendall(word.encode())
         return {"took_s": took}
 
     def put(self, name: str, size: int) -> str:

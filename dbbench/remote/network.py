@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import hmac
 import ipaddress
 import json
 import os
@@ -37,6 +38,7 @@ ROLE: Final = "dbbench_client"  # role in the database that may log in only from
 CA, CERT, KEY = "cacert.pem", "client-cert.pem", "client-key.pem"
 _TEXT: Final = re.compile(r"[!#-&(-\[\]-~]{8,100}")  # ASCII without space, quotes and backslash
 _PROBES_S: Final = 10.0
+_WORD_S: Final = 2.0  # seconds for the word of a connection; others cannot connect meanwhile
 DAYS: Final = 825  # some libraries refuse certificates that are valid for longer
 _NEW_KEY: Final = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1")
 _OPENSSL_S: Final = 60.0
@@ -125,8 +127,8 @@ def certified(folder: Path, spec: ClientSpec) -> tuple[Pair, dict[str, bytes]]:
 
 
 @contextlib.contextmanager
-def answering(spec: ClientSpec) -> Iterator[set[str]]:
-    """Listen in the server's place within the block; yield the set of addresses that connect.
+def answering(spec: ClientSpec, word: str) -> Iterator[set[str]]:
+    """Listen in the server's place within the block; yield the set of addresses that connect and send the secret word.
 
     Raises AddressUnusable if the address does not belong to this machine, or the port is in use.
     """
@@ -143,17 +145,19 @@ def answering(spec: ClientSpec) -> Iterator[set[str]]:
                 effect="No load was started.",
                 remedy="Set `address` to an address of this machine (ip -brief address) and `port` to a free port.",
             ) from None
-        with threads.beside("probes", functools.partial(_accept, listener, peers), limit_s=_PROBES_S):
+        with threads.beside("probes", functools.partial(_accept, listener, word, peers), limit_s=_PROBES_S):
             yield peers
 
 
-def _accept(listener: socket.socket, peers: set[str], ended: threading.Event) -> None:
+def _accept(listener: socket.socket, word: str, peers: set[str], ended: threading.Event) -> None:
     listener.settimeout(0.1)
     while not ended.is_set():
         with contextlib.suppress(OSError):
             connection, (peer, *_) = listener.accept()
-            peers.add(peer)
-            connection.close()
+            with connection:
+                connection.settimeout(_WORD_S)
+                if hmac.compare_digest(connection.recv(len(word), socket.MSG_WAITALL), word.encode()):
+                    peers.add(peer)
 
 
 def _unusable(evidence: str, remedy: str) -> DbbenchError:

@@ -7,6 +7,8 @@ import io
 import itertools
 import json
 import os
+import socket
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -237,9 +239,24 @@ def test_address_of_another_machine_cannot_be_listened_on() -> None:
     """192.0.2.10 is for documents alone (RFC 5737)."""
     with (
         pytest.raises(AddressUnusable, match=r"cannot listen on 192\.0\.2\.10 port 15432"),
-        networks.answering(SPEC),
+        networks.answering(SPEC, "word"),
     ):
         pass
+
+
+def test_only_a_peer_with_the_word_is_the_client(tmp_path: Path) -> None:
+    """Every account of every machine can connect; its address would be allowed to log in to the server."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    spec = dataclasses.replace(SPEC, address="127.0.0.1", port=port)
+    with networks.answering(spec, "word") as peers:  # connections are accepted in their order
+        with socket.create_connection(("127.0.0.1", port), 5.0, ("127.0.0.2", 0)) as other:
+            other.sendall(b"gues")
+        assert len(agent.Agent(tmp_path, os.getpid()).reach("127.0.0.1", port, "word", 3, 5.0)["took_s"]) == 3
+        deadline = time.monotonic() + 60
+        while not peers and time.monotonic() < deadline:
+            time.sleep(0.01)
+    assert peers == {"127.0.0.1"}
 
 
 # --- the agent, without its process ----------------------------------------------------------------

@@ -48,8 +48,8 @@ class WriteWatch:
     """Notices that a process has written to one of these disks and closed it: through a device node, or into the file
     of a loop device (inotify(7)).
 
-    I/O of a filesystem on the disk, and of the loop device into its file, does not count: the kernel does not close what
-    it writes to. Nor does an open without a write, such as udev's. Where inotify is not available, nothing is noticed.
+    I/O of a filesystem on the disk, and of the loop device into its file, does not count, because the kernel does not
+    close what it writes to. Nor does an open without a write, such as udev's. Without inotify, nothing is noticed.
     """
 
     def __init__(self, disks: Sequence[str]) -> None:

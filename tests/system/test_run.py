@@ -8,6 +8,7 @@ from __future__ import annotations
 import calendar
 import contextlib
 import csv
+import dataclasses
 import gzip
 import hashlib
 import json
@@ -25,6 +26,7 @@ from typing import Any
 import psutil
 import pytest
 
+from dbbench import results
 from dbbench.results.journal import Journal
 from dbbench.storage.filesystems.common import mount_of
 from dbbench.storage.filesystems.families import FAMILIES
@@ -280,6 +282,38 @@ def test_second_run_on_the_same_folder_is_refused(dbbench: Any, nothing_left: No
 
     dbbench.run_and("plan.toml", dbbench.in_window, run_again)
     assert "E803" in refused[0].stderr
+
+
+def test_programs_that_a_results_folder_names_are_not_executed(dbbench: Any, nothing_left: None) -> None:
+    """run.json gets other server programs during the first trial: the second one does not begin, and the command is
+    refused when it is repeated, with the key; so is a run with another plan."""
+    evil, proof = dbbench.folder / "evil", dbbench.folder / "executed"
+    evil.mkdir()
+    for name in ("initdb", "pgbench", "pg_ctl", "postgres", "psql"):
+        (evil / name).write_text(f'#!/bin/sh\necho $0 >> {proof}\nexec {name} "$@"\n')
+        (evil / name).chmod(0o755)
+    dbbench.plan(plan(blocks=2))
+    folder, written = dbbench.folder / "results/r", list[bytes]()
+
+    def plant(_pid: int) -> None:
+        written.append((folder / "run.json").read_bytes())
+        run = results.load_spec(folder)
+        cells = [dataclasses.replace(c, engine=dataclasses.replace(c.engine, bins=(str(evil),))) for c in run.cells]
+        results.save_spec(folder, dataclasses.replace(run, cells=tuple(cells)))
+
+    status, said = dbbench.run_and("plan.toml", dbbench.in_window, plant)
+    assert status == 5 and "E803" in said, said[-2000:]
+    assert len(dbbench.trials()) == 1
+    refused = dbbench("run", "plan.toml", "--name", "r", status=5).stderr
+    assert "E803" in refused and "cells[0].engine.bins" in refused
+    run = results.load_spec(folder)
+    device = dataclasses.replace(run.plan.device, at=str(evil))
+    results.save_spec(folder, dataclasses.replace(run, plan=dataclasses.replace(run.plan, device=device)))
+    assert "plan.device.at" in dbbench("run", "plan.toml", "--name", "r", status=5).stderr
+    assert [path for path in evil.iterdir() if path.suffix == ".img"] == []
+    (folder / "run.json").write_bytes(written[0])
+    dbbench("run", "plan.toml", "--name", "r")
+    assert len(dbbench.trials()) == 2 and not proof.exists()
 
 
 # --- faults ----------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from dbbench.fleet import host, ledger, supervisor
 from dbbench.fleet.ledger import Fleet
 from dbbench.fleet.room import Deal, Dealt, HostSeen, HostState, Refused, Room, See
 from dbbench.fleet.supervisor import Keeper, Turn
+from dbbench.machine import namespaces
 from dbbench.model import Run, Status, Trial
 from dbbench.report.progress.event import Event
 
@@ -135,6 +136,27 @@ def test_a_host_is_abandoned_without_its_coordinator(tmp_path: Path) -> None:
     assert ledger.coordinator(tmp_path, "f") is None
     ledger.save(tmp_path, dataclasses.replace(fleet, detached=True))
     assert not ledger.abandoned(ours)
+
+
+def test_locks_of_disks_are_private(
+    tmp_path: Path, make_run: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They lie in a directory that only this user can enter; one of another user, or a link, is refused."""
+    monkeypatch.setattr(namespaces, "RUNTIME", tmp_path / "run")
+    monkeypatch.setattr(Path, "home", lambda: tmp_path / "home")
+    lock = supervisor.lock_of(make_run("f"), tmp_path)
+    assert lock.parent.stat().st_mode & 0o777 == 0o700
+    lock.parent.chmod(0o755)  # as an earlier version made it
+    assert namespaces.private_folder().stat().st_mode & 0o777 == 0o700
+    (tmp_path / "victim").write_text("not of dbbench\n")
+    lock.symlink_to(tmp_path / "victim")
+    with pytest.raises(OSError, match="symbolic link"), Turn(tmp_path) as turn:
+        turn.take(make_run("f"), 1, lambda *_: None)
+    assert (tmp_path / "victim").read_text() == "not of dbbench\n"
+    lock.parent.rename(tmp_path / "elsewhere")
+    lock.parent.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(PermissionError):
+        supervisor.lock_of(make_run("f"), tmp_path)
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ Results of earlier versions are read too; some of them have findings only as tex
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import json
 import os
 import re
@@ -83,7 +82,7 @@ def written_spec(run: model.Run) -> bytes:
 def load_spec(folder: Path) -> model.Run:
     """Read run.json. Raises RunMissing if there is none, ResultDamaged if it cannot be read."""
     missing = RunMissing(f"{folder} contains no run.json", remedy="List the runs with: dbbench show")
-    run = _with_questions(read_as(model.Run, folder / "run.json", folder.parent, missing))
+    run = read_as(model.Run, folder / "run.json", folder.parent, missing)
     _check_order(folder / "run.json", run)
     return run
 
@@ -140,11 +139,7 @@ def _differing(key: str, typed: Any, stored: Any) -> Iterator[str]:
 
 def parsed_spec(written: bytes) -> model.Run:
     """Parse what `written_spec` returned. Raises ValueError."""
-    return _with_questions(parsed_as(model.Run, written))
-
-
-def _with_questions(run: model.Run) -> model.Run:
-    return run if run.questions else dataclasses.replace(run, questions=questions(run.settled))
+    return parsed_as(model.Run, written)
 
 
 def finished(folder: Path) -> set[str]:
@@ -262,19 +257,6 @@ def source_change(text: str) -> model.SourceChange:
     """Return a change of the user's data from the text in the manifest of a golden copy that has no `changes`."""
     matches = ((kind, re.fullmatch(form, text, re.DOTALL)) for kind, form in _SOURCE_CHANGES.items())
     return next(model.SourceChange(kind, match.groupdict()) for kind, match in matches if match)
-
-
-def questions(settled: Mapping[str, str]) -> dict[str, model.Question]:
-    """Return the questions of a run from the text in a run.json that has no `questions`."""
-    return {cell: _question(text) for cell, text in settled.items()}
-
-
-def _question(text: str) -> model.Question:
-    match = re.match(r"(settled|open) after (\d+) pairs(?:: ±([\d.]+) %)?", text)
-    if match is None:
-        return model.Question("given-up")
-    half_width = None if match[3] is None else round(float(match[3]) / 100, 4)
-    return model.Question("settled" if match[1] == "settled" else "open", int(match[2]), half_width)
 
 
 def conclusion(statement: str) -> model.Conclusion:

@@ -15,9 +15,7 @@ import synthetic
 from synthetic import Shape
 
 from dbbench import results
-from dbbench.model import Question, Run, Status, Trial
-from dbbench.results.runs import questions
-from dbbench.run import adaptive
+from dbbench.model import Run, Status, Trial
 from dbbench.run.adaptive import further
 
 WORK = (("postgres", "pgbench-tpcb"),)
@@ -89,17 +87,3 @@ def test_order_of_a_further_block_is_repeatable(run: Run) -> None:
     one, two = further(run, driven(run, {})), further(run, driven(run, {}))
     assert one.order == two.order
     assert [spec.position for spec in one.order] == list(range(1, 13))
-
-
-@pytest.mark.parametrize(
-    "question",
-    [
-        Question("settled", 5, 0.019),
-        Question("open", 15, 0.123),
-        Question("open", 1),
-        Question("given-up"),
-    ],
-)
-def test_words_of_earlier_versions_become_kinds(question: Question) -> None:
-    """A run.json without `questions` has them in words alone."""
-    assert questions({"cell": adaptive.text(question)}) == {"cell": question}

@@ -8,11 +8,13 @@ initdb and `postgres --single` require one, so the trial's private mount namespa
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import functools
 import grp
 import os
 import pwd
 import random
+import struct
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,7 +23,7 @@ from typing import Final
 from dbbench import process
 from dbbench.errors import NoAccountFree
 from dbbench.machine import namespaces
-from dbbench.results.fileio import own_file, try_lock
+from dbbench.results.fileio import own_file
 
 NAME: Final = "dbbench"
 # Unassigned in systemd's table of user ids (UIDS-GIDS), and among the 65536 ids that a container usually has.
@@ -101,16 +103,20 @@ def _map(name: str) -> Iterator[tuple[int, int]]:
         yield first, count
 
 
-_held: list[int] = []  # locked files; the kernel releases the locks even if this process is killed
+_FLOCK: Final = struct.Struct("hhqqi")  # struct flock
 
 
 def _reserved(number: int) -> bool:
-    """Reserve the id for this process; return False if another trial has it."""
-    fd = own_file(namespaces.private_folder() / f"account-{number}.lock", os.O_RDWR, 0o600)
-    if not try_lock(fd):
+    """Reserve the id while this process lives; return False if another trial has it.
+
+    It is a lock of one byte of a file (F_OFD_SETLK in fcntl(2)), which the kernel releases with the descriptor.
+    """
+    fd = own_file(namespaces.private_folder() / "accounts.lock", os.O_RDWR, 0o600)
+    try:
+        fcntl.fcntl(fd, fcntl.F_OFD_SETLK, _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, number, 1, 0))
+    except BlockingIOError:
         os.close(fd)
         return False
-    _held.append(fd)
     return True
 
 

@@ -133,7 +133,8 @@ def isolated(
 
     Call this from the main thread of a separate process that was started by a thread which lives as long as its
     process: a SIGKILL of either ends everything (`parent`: see die_with_parent). Inside, `runtime` is a tmpfs with the
-    directories mnt, s and scratch, and `runtime/host_proc` is the /proc of the machine. Foreign filesystems are
+    directories mnt, s and scratch; `runtime/host_proc` is the /proc of the machine, and `host_run` the user's directory
+    of locks. Foreign filesystems are
     detached, except those that contain the system's directories, Python, this program, the home and current
     directories, and `keep`. Every SIGINT and SIGTERM is forwarded to `work`, whose processes are a separate session:
     Ctrl-C reaches them once. The middle process stays in the new mount namespace. Raises NamespacesRefused.

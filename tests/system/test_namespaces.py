@@ -95,6 +95,7 @@ def test_within_there_is_a_machine_of_its_own() -> None:
             host=(namespaces.host_proc() / sys.argv[1]).is_dir(),
             shm=[p.name for p in Path("/dev/shm").iterdir()],
             folders=sorted(p.name for p in Path("/run/dbbench").iterdir()),
+            locks=[namespaces.private_folder().stat().st_ino, namespaces.private_folder().stat().st_mode],
             queues=subprocess.run(["ipcs", "-q"], capture_output=True, text=True).stdout.count("0x"),
         )
         return 0
@@ -105,8 +106,10 @@ def test_within_there_is_a_machine_of_its_own() -> None:
     assert (status, stderr) == (0, "")
     assert set(facts["pids"]) == {"1", "2"}
     assert facts["host"] is True and facts["shm"] == ["inside"]
-    assert facts["folders"] == ["host_proc", "mnt", "s", "scratch"]
-    assert not list(Path("/run/dbbench").iterdir()) and not Path("/dev/shm/inside").exists()
+    assert facts["folders"] == ["host_proc", "host_run", "mnt", "s", "scratch"]
+    outer = namespaces.private_folder().stat()
+    assert facts["locks"] == [outer.st_ino, 0o40700]  # the same directory in and out of a trial, closed to its servers
+    assert not Path("/run/dbbench/s").exists() and not Path("/dev/shm/inside").exists()
     ours = {entry.point for entry in mounts_of(Path("/proc/self"))} - {entry.point for entry in before}
     assert not [point for point in ours if point == namespaces.RUNTIME]
 

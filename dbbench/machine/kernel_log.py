@@ -24,6 +24,10 @@ _FAULT: Final = re.compile(
     r"I/O error|\berror\b|shut ?down|corrupt|abort|read-?only|beyond end of device", re.IGNORECASE
 )
 
+# The block layer reports each refused operation like this. A filesystem sends these three only to save time, and writes
+# zeros itself where the driver has none: that of loop devices on an image in tmpfs.
+_OPTIONAL: Final = re.compile(r"^operation not supported error, .*:\((?:DISCARD|SECURE_ERASE|WRITE_ZEROES)\)")
+
 # Problems of the whole machine. A kill within a control group ("Memory cgroup out of memory") is not one of them.
 _MACHINE: Final = re.compile(
     r"^Out of memory: |\b(?:soft|hard) lockup\b|self-detected stall|^mce: |Hardware Error|clock throttled"
@@ -142,5 +146,7 @@ def names(text: str, disk: str) -> bool:
 
 
 def is_fault(line: KernelMessage) -> bool:
-    """Whether the line is an error by its level or by its text."""
+    """Whether the line is an error by its level or by its text, and not only an optional operation that was refused."""
+    if _OPTIONAL.search(line.text):
+        return False
     return line.priority <= _ERROR or _FAULT.search(line.text) is not None

@@ -79,7 +79,7 @@ def drive(trial: Record, job: Job) -> None:
 
         with stage(Phase.CANARY):  # from here on the device is locked; dbbench has not made a filesystem on it yet
             device = stack.enter_context(attached(job))
-            facts.device, facts.host_state = device.facts, host_state(device, job.journal)
+            facts.device, facts.host_state = device.facts, host_state(device, job)
             facts.canary, facts.wear = probed(device), wear(device)
 
         if plan.device.condition != "none":
@@ -125,7 +125,7 @@ def drive(trial: Record, job: Job) -> None:
 
         with stage(Phase.SPACE):
             facts.space, facts.device = filesystem.space(fs, engine, engine.data_files(datadir)), facts_after(device)
-            facts.host_state_end, facts.wear_end = host_state(device, job.journal), wear(device)
+            facts.host_state_end, facts.wear_end = host_state(device, job), wear(device)
             facts.ceiling = results.load_ceiling(job.results) or CeilingFacts(note="not measured")
             facts.filesystem = filesystem.probed(job, fs, facts.filesystem, datadir)
 
@@ -138,7 +138,7 @@ def drive(trial: Record, job: Job) -> None:
                 facts.operations = operated(plan.operations, ready)
         facts.writes = written_by(job, written)
 
-    tears, first = fs.tears_pages_of(durability.page_bytes(facts.effective_settings)), first_host_state(job.journal)
+    tears, first = fs.tears_pages_of(durability.page_bytes(facts.effective_settings)), first_host_state(job)
     judge(trial, Observed(outcome.result(), samples, meter, restored, kernel, engine, tears, first))
 
 

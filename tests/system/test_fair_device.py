@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shutil
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,8 @@ from typing import Any
 
 import pytest
 
+from dbbench.storage.filesystems.common import kernel_version
+from dbbench.storage.filesystems.xfs import LARGE_BLOCKS
 from tests.support.leftovers import loops_of
 from tests.support.plans import plan
 
@@ -156,6 +159,26 @@ def test_settings_of_the_block_layer_that_change_in_the_run_are_named(dbbench: A
     finally:
         for path, value in touched.items():
             path.write_text(value)
+
+
+@pytest.mark.needs("fs:xfs", "mkfs.xfs")
+def test_large_sectors_and_an_image_on_a_tmpfs_are_no_disturbance(dbbench: Any, tmp_path: Path) -> None:
+    """xfs-16k asks for sectors of 16 KiB, and the loop driver cannot write zeros on a tmpfs."""
+    if kernel_version() < LARGE_BLOCKS:
+        pytest.skip("needs Linux 6.12 for blocks of 16 KiB")
+    memory = tmp_path / "memory"
+    memory.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=400m", "images", str(memory)], check=True)
+    try:
+        device, small = {"size": "320MiB", "at": str(memory)}, {"name": "small-files", "files": 50}
+        dbbench.plan(plan(["xfs-16k", "ext4"], "files", small, blocks=2, device=device, warmup="0s", measure="1s"))
+        dbbench("run", "plan.toml", "--name", "r")
+        trials = sorted(dbbench.trials().values(), key=lambda t: t["position"])
+        assert {t["host_state"]["disk: logical_block_size"] for t in trials} == {"512", "16384"}
+        warned = [w["text"] for t in trials for w in t["warnings"] if w["id"] in ("W018", "W020")]
+        assert not [text for text in warned if "block_size" in text or "not supported" in text], warned
+    finally:
+        subprocess.run(["umount", str(memory)], check=True)
 
 
 def test_online_discard_in_one_arm_is_named(dbbench: Any) -> None:

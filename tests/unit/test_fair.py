@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import os
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -35,7 +36,10 @@ from dbbench.model import (
     Workload,
 )
 from dbbench.plan import catalog, described, workloads
+from dbbench.results.journal import Journal
 from dbbench.run.evaluate import limits
+from dbbench.run.job import Job
+from dbbench.run.stages.device import first_host_state
 
 GIB = 2**30
 
@@ -93,6 +97,26 @@ def test_block_layer_is_read_of_each_disk(tmp_path: Path) -> None:
     found = host.block_layer(("a", "b"), tmp_path)
     assert (found["disk: scheduler"], found["disk 2: scheduler"]) == ("mq-deadline", "none")
     assert (found["disk: read_ahead_kb"], found["disk: wbt_lat_usec"]) == ("128", None)
+
+
+def test_sectors_are_compared_with_the_first_trial_that_has_the_same(tmp_path: Path) -> None:
+    """Everything else with the first trial of the run; before any trial there is nothing to compare with."""
+    journal = Journal(tmp_path / "run" / "journal.jsonl")
+    journal.path.parent.mkdir()
+    entries = catalog.catalog()
+    usual, large = (
+        cast(Job, SimpleNamespace(journal=journal, cell=SimpleNamespace(setup=entries.setup(name))))
+        for name in ("xfs", "xfs-16k")
+    )
+    assert first_host_state(large) == {}
+    first = {"disk: logical_block_size": "512", "disk: nr_requests": "128", "log disk: logical_block_size": "512"}
+    journal.note("state", state=first, sectors=0)
+    assert first_host_state(usual) == first
+    journal.note(
+        "state", state={**first, "disk: logical_block_size": "16384", "disk: nr_requests": "64"}, sectors=16384
+    )
+    assert first_host_state(large) == {**first, "disk: logical_block_size": "16384"}
+    assert first_host_state(usual) == first
 
 
 def test_the_files_that_are_watched_are_those_of_disks_and_volumes(tmp_path: Path) -> None:

@@ -43,6 +43,17 @@ def test_faults_of_every_family_are_told_from_what_mounting_says() -> None:
         assert any(word in text for text in harmless), word
 
 
+def test_a_refused_operation_is_no_fault_where_the_filesystem_can_do_without_it() -> None:
+    """Lines of Linux 6.18 about a loop device whose image is on a tmpfs; a refused write is a fault."""
+    text = "operation not supported error, dev loop1, sector 819072 op 0x9:(WRITE_ZEROES) flags 0x20000800 phys_seg 0"
+    refused = {
+        operation: kernel_log.is_fault(kernel_log.parsed(f"3,1,1,-;{text.replace('WRITE_ZEROES', operation)}"))
+        for operation in ("WRITE_ZEROES", "DISCARD", "WRITE", "FLUSH")
+    }
+    assert refused == {"WRITE_ZEROES": False, "DISCARD": False, "WRITE": True, "FLUSH": True}
+    assert kernel_log.is_fault(kernel_log.parsed("3,1,1,-;I/O error, dev loop1, sector 8 op 0x3:(DISCARD)"))
+
+
 @pytest.mark.parametrize(
     ("text", "disk", "said"),
     [

@@ -117,6 +117,9 @@ _QUEUE: Final = (
     "stable_writes",
 )  # fmt: skip
 
+# Those that follow from the size of the sectors, which an fs setup may ask for.
+SECTORS: Final = ("logical_block_size", "physical_block_size", "minimum_io_size", "discard_granularity")
+
 _SETTABLE: Final = (
     "scheduler", "read_ahead_kb", "nr_requests", "wbt_lat_usec", "rotational", "max_sectors_kb", "write_cache",
     "discard_max_bytes", "nomerges", "rq_affinity", "add_random", "io_poll", "iostats",
@@ -124,7 +127,7 @@ _SETTABLE: Final = (
 _DISK: Final = ("ro", "size", "device/queue_depth", "device/cache_type", "loop/dio", "loop/backing_file")
 
 
-def block_layer(disks: Sequence[str], root: Path = Path("/")) -> dict[str, str | None]:
+def block_layer(disks: Sequence[str], root: Path = Path("/"), called: str = "disk") -> dict[str, str | None]:
     """Return the block layer's settings: "disk: scheduler", for several disks "disk 2: scheduler".
 
     `disks` are whole disks by kernel name. None: the disk has no such attribute.
@@ -132,7 +135,7 @@ def block_layer(disks: Sequence[str], root: Path = Path("/")) -> dict[str, str |
     attributes: dict[str, str | None] = {}
     for position, disk in enumerate(disks, 1):
         queue = root / "sys/class/block" / disk / "queue"
-        name = "disk" if position == 1 else f"disk {position}"
+        name = called if position == 1 else f"{called} {position}"
         for attribute in _QUEUE:
             attributes[f"{name}: {attribute}"] = (chosen if attribute == "scheduler" else text)(queue / attribute)
     return attributes

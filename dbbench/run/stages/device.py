@@ -29,8 +29,7 @@ def attached(job: Job) -> Iterator[Device]:
     """Attach and lock the trial's devices within the block, with the read-ahead of the plan."""
     spec, images = filesystem.without_wal(job.cell, job.run.plan.device, job.images)
     if images is not None:
-        sector_bytes = family_of(job.cell.setup).sector_bytes(job.cell.setup)
-        images = dataclasses.replace(images, sector_bytes=sector_bytes)
+        images = dataclasses.replace(images, sector_bytes=_sectors(job))
     permit, spare = RunPermit(job.wipe, job.journal), writes.spares(job.run.plan, job.cell.setup)
     asked = devices.attached(spec, images, permit, job.cell.arm, job.cell.setup.devices.max, spare=spare)
     with asked as device, tunables.on_disks(device.all_leaves, job.run.plan.equal_readahead_bytes):
@@ -69,18 +68,33 @@ def _was_run(spec: TrialSpec, job: Job) -> bool:
     return (job.results / "trials" / spec.id).is_dir()
 
 
-def host_state(device: Device, journal: Journal) -> dict[str, Any]:
-    """Return the state of host and block layer; the first one of a run is kept in its journal for comparison."""
-    state = {**host.state(), **host.block_layer(device.all_leaves)}
-    if not any(entry.get("event") == _STATE for entry in journal.entries()):
-        journal.note(_STATE, state=state)
+def host_state(device: Device, job: Job) -> dict[str, Any]:
+    """Return the state of host and block layer. The run's journal keeps the first one for comparison, and the first one
+    with each size of sectors that an fs setup asks for."""
+    log = device.wal.leaves if device.wal else ()  # named separately: setups have different numbers of disks
+    state = {**host.state(), **host.block_layer(device.leaves), **host.block_layer(log, called="log disk")}
+    if _sectors(job) not in _first_states(job.journal):
+        job.journal.note(_STATE, state=state, sectors=_sectors(job))
     return state
 
 
-def first_host_state(journal: Journal) -> dict[str, Any]:
-    """Return host and block layer at the beginning of the run's first trial; {} before it."""
-    state: Any = next((entry.get("state") for entry in journal.entries() if entry.get("event") == _STATE), {})
-    return state if isinstance(state, dict) else {}
+def first_host_state(job: Job) -> dict[str, Any]:
+    """Return host and block layer at the beginning of the run's first trial, with sectors like those of the first trial
+    whose setup asks for the same; {} before it."""
+    states = _first_states(job.journal)
+    sectors = {name: value for name, value in states.get(_sectors(job), {}).items()
+               if name.rpartition(": ")[2] in tunables.SECTORS}  # fmt: skip
+    return {**next(iter(states.values()), {}), **sectors}
+
+
+def _first_states(journal: Journal) -> dict[Any, dict[str, Any]]:
+    """Return the first state with each size of sectors, that of the run's first trial first."""
+    return {entry.get("sectors"): entry["state"] for entry in journal.entries()
+            if entry.get("event") == _STATE and isinstance(entry.get("state"), dict)}  # fmt: skip
+
+
+def _sectors(job: Job) -> int:
+    return family_of(job.cell.setup).sector_bytes(job.cell.setup)
 
 
 def facts_after(device: Device) -> DeviceFacts:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from dbbench.model import Durability, durability_class
@@ -16,6 +16,22 @@ def combined(fs_flags: Iterable[Durability], engine_flags: Iterable[Durability])
     """Return the flags of both, worst first, without duplicates."""
     flags = {*fs_flags, *engine_flags}
     return tuple(flag for flag in Durability if flag in flags)
+
+
+def of_server(
+    flags_of: Callable[[dict[str, str], bool], tuple[Durability, ...]],
+    effective: Mapping[str, str],
+    tears: bool,
+    reports: Callable[[bool], tuple[str, ...]],
+) -> tuple[tuple[Durability, ...], tuple[str, ...]]:
+    """Return the flags that the server's settings add, and the public reports of losses with them.
+
+    `flags_of`: the engine's `durability`. `tears`: a page can tear on the filesystem. `reports`: those about the
+    filesystem, for a server that does not repair torn pages or for one that does.
+    """
+    settings = dict(effective)
+    of_fs = reports(Durability.TORN_PAGES in flags_of(settings, True))
+    return combined(flags_of(settings, tears), (Durability.REPORTED_UNSAFE,) if of_fs else ()), of_fs
 
 
 def page_bytes(effective: Mapping[str, str]) -> int:

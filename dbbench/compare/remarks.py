@@ -16,6 +16,7 @@ class Kind(StrEnum):
     FAILED = "failed"
     SUSPECT = "suspect"
     NOT_DRIVEN = "not-driven"
+    REPORTED = "reported-unsafe"
     BURST = "burst"
     DRAIN = "drain"
     UNSTEADY = "unsteady"  # in every trial, so the mean alone would mislead
@@ -59,6 +60,7 @@ _TEXTS: Final = {
     Kind.FAILED: "{failed} failed",
     Kind.SUSPECT: "{suspect} suspect",
     Kind.NOT_DRIVEN: "no trial has run yet",
+    Kind.REPORTED: "losses after a power cut were reported: {reports}",
     Kind.BURST: "burst: no checkpoint ended in the window",
     Kind.DRAIN: "the drain took more than 10 % of the window: use the sustained throughput",
     Kind.UNSTEADY: "no steady state: the mean depends on the window",

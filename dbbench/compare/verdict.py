@@ -169,16 +169,15 @@ def _notes(group: list[Trial], arm: str, counted: list[Trial], metric: Metric) -
         yield remark(Kind.FAILED, failed=failed)
     if suspect:
         yield remark(Kind.SUSPECT, suspect=suspect)
+    if reports := dict.fromkeys(report for t in counted if t.filesystem for report in t.filesystem.reports):
+        yield remark(Kind.REPORTED, reports=", ".join(reports))
     if metric.name in ("tps", "sustained_tps", "queries_per_s") and any(_has(t, "W002") for t in counted):
         yield remark(Kind.BURST)
     if metric.name in ("tps", "queries_per_s") and any(_has(t, "W003") for t in counted):
         yield remark(Kind.DRAIN)
-    if any(_has(t, "W118") for t in counted):
-        yield remark(Kind.SCAN_WROTE)
-    if any(_has(t, "W119") for t in counted):
-        yield remark(Kind.ONE_DISK)
-    if any(_has(t, "W152") for t in counted):
-        yield remark(Kind.UNCOMPRESSED)
+    for warning, kind in (("W118", Kind.SCAN_WROTE), ("W119", Kind.ONE_DISK), ("W152", Kind.UNCOMPRESSED)):
+        if any(_has(t, warning) for t in counted):
+            yield remark(kind)
     if missed := sum(_has(t, "W153") for t in counted):
         yield remark(Kind.RATE_MISSED, missed=missed, trials=len(counted))
     unsteady = sum(_has(t, "W005") for t in counted)

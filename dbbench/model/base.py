@@ -97,6 +97,7 @@ class Durability(StrEnum):
     NO_JOURNAL = "no-journal"
     ASYNC_COMMIT = "async-commit"
     TORN_PAGES = "torn-pages-possible"
+    REPORTED_UNSAFE = "reported-unsafe"  # by others (`FilesystemFacts.reports`), and not shown by the lab
 
 
 def durability_class(flags: tuple[Durability, ...]) -> str:

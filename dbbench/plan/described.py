@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -235,7 +236,9 @@ def _of(
     effective = {name: word(value) for name, value in values.items()}
     profile = ENGINES[engine].PROFILE
     page = int(effective.get(profile.page_setting, profile.page_bytes))
-    return ENGINES[engine].durability(effective, filesystems.tears_pages_of(setup, page))
+    reports = partial(filesystems.reports_of, setup.mkfs.family, filesystems.options_of(setup))
+    tears = filesystems.tears_pages_of(setup, page)
+    return durability.of_server(ENGINES[engine].durability, effective, tears, reports)[0]
 
 
 def _disks(plan: model.Plan, cells: Sequence[model.Cell]) -> Iterator[str]:

@@ -119,8 +119,8 @@ def caveats(rows: Sequence[Row]) -> list[tuple[str, Parts]]:
         if row.mixed_durability:
             size = "" if row.ratio is None else f" ({change(row.ratio)})"
             text = (
-                f"{size} is not ranked: its durability class is {row.durability_class}, that of {rows[0].fs_setup} is "
-                f"{rows[0].durability_class}. After a power loss they do not preserve the same data."
+                f"{size} is not ranked: its durability class is {_class_of(row)}, that of {rows[0].fs_setup} is "
+                f"{_class_of(rows[0])}. After a power loss they do not preserve the same data."
             )
             all_caveats.append((DURABILITY, ((row.fs_setup, True), (text, False))))
     suspect = sum(int(note.values["suspect"]) for row in rows for note in row.notes if note.kind is Kind.SUSPECT)
@@ -130,6 +130,11 @@ def caveats(rows: Sequence[Row]) -> list[tuple[str, Parts]]:
         text = f" of {count(counted, 'trial')} {verb} suspect: read these results with care."
         all_caveats.append((SUSPECT, ((f"{suspect}", True), (text, False))))
     return all_caveats
+
+
+def _class_of(row: Row) -> str:
+    reports = [str(note.values["reports"]) for note in row.notes if note.kind is Kind.REPORTED]
+    return row.durability_class + (f" ({', '.join(reports)})" if reports else "")
 
 
 def remarks(row: Row) -> str:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import pytest
 
 from dbbench import durability
-from dbbench.engines import innodb, postgres
+from dbbench.engines import ENGINES, postgres
 from dbbench.model import Durability, durability_class
-from dbbench.storage.filesystems import FAMILIES, Mounted
+from dbbench.storage.filesystems import FAMILIES, Mounted, reports_of
+from dbbench.storage.filesystems.zfs import driver
 from dbbench.storage.filesystems.zfs.driver import ZfsDriver
 
-BARRIER, JOURNAL, ASYNC, TORN = Durability
+BARRIER, JOURNAL, ASYNC, TORN, REPORTED = Durability
 FULL, LOST_BARRIER, NO_JOURNAL, LATE, TEARS = "full", "no-barrier", "no-journal", "async-commit", "torn-pages-possible"
+UNSAFE: Final = "reported-unsafe"
 
 POSTGRES: Final = {"fsync": "on", "synchronous_commit": "on", "full_page_writes": "on", "wal_sync_method": "fdatasync"}
 INNODB: Final = {"innodb_flush_log_at_trx_commit": "1", "log_bin": "OFF", "sync_binlog": "1",
@@ -107,6 +110,16 @@ TABLE: Final = [
     Row("btrfs", {"innodb_doublewrite": "DETECT_ONLY"}, FULL, "use copy-on-write", "innodb"),
     Row("btrfs nodatacow", DW_OFF, TEARS, "overwritten in place", "innodb"),
     Row("ext4 data=journal", DW_OFF, TEARS, "the journal is no doublewrite", "innodb"),
+    # ZFS: what others reported
+    Row("zfs recordsize=16384", {}, FULL, "full pages in the log repair a torn record"),
+    Row("zfs recordsize=16384", {}, FULL, "the doublewrite buffer repairs a torn record", "innodb"),
+    Row("zfs recordsize=16384", DW_OFF, UNSAFE, "a record of this size was torn", "innodb"),
+    Row("zfs recordsize=16K", FPW_OFF, UNSAFE, "the same, with half a record for a page"),
+    Row("zfs recordsize=8192", FPW_OFF, FULL, "no record of another size was reported"),
+    Row("zfs recordsize=128K", DW_OFF, FULL, "no record of another size was reported", "innodb"),
+    Row("zfs recordsize=16384 logbias=throughput", {}, UNSAFE, "acknowledged data was lost", "innodb"),
+    Row("zfs logbias=latency", {}, FULL, "the default"),
+    Row("zfs logbias=throughput sync=disabled", {}, f"{LATE} + {UNSAFE}", "both, the certain one first"),
 ]  # fmt: skip
 
 
@@ -116,13 +129,33 @@ def test_the_class_follows_from_what_is_effective(row: Row) -> None:
     family, *options = row.fs.split()
     module = FAMILIES[family]
     live = {"has_journal": row.journal} if family.startswith("ext") else {}
-    own = module.flags(("rw", "noatime", *options), live)
+    flags = driver.flags if family == "zfs" else module.flags
+    own = flags(("rw", "noatime", *options), live)
     tears = module.tears(tuple(options), row.attributes)
-    if row.engine == "postgres":
-        server = postgres.durability({**POSTGRES, **row.server}, tears)
-    else:
-        server = innodb.durability({**INNODB, **row.server}, tears)
+    engine, durable = ("postgres", POSTGRES) if row.engine == "postgres" else ("mariadb", INNODB)
+    reports = partial(reports_of, family, tuple(options))
+    server, _ = durability.of_server(ENGINES[engine].durability, {**durable, **row.server}, tears, reports)
     assert durability_class(durability.combined(own, server)) == row.expected, row.why
+
+
+@pytest.mark.parametrize(
+    ("options", "server", "reports"),
+    [
+        (("recordsize=16384", "logbias=throughput"), {}, ("openzfs/zfs#18996",)),
+        (("recordsize=16384",), DW_OFF, ("openzfs/zfs#17879",)),
+        (("recordsize=16384", "logbias=throughput"), DW_OFF, ("openzfs/zfs#18996", "openzfs/zfs#17879")),
+        (("recordsize=16384",), {}, ()),
+    ],
+)
+def test_a_class_that_rests_on_reports_names_them(
+    options: tuple[str, ...], server: dict[str, str], reports: tuple[str, ...]
+) -> None:
+    """The report about the log, or about a page that nothing repairs; without either there is none."""
+    of = durability.of_server(
+        ENGINES["mariadb"].durability, {**INNODB, **server}, False, partial(reports_of, "zfs", options)
+    )
+    assert of[1] == reports
+    assert reports_of("ext4", options, True) == reports_of("tmpfs", options, True) == ()
 
 
 def test_the_table_names_every_flag_of_every_engine() -> None:

@@ -36,6 +36,7 @@ from dbbench.model import (
     Workload,
 )
 from dbbench.plan import catalog, described, workloads
+from dbbench.report.sentences import caveats, plain_text
 from dbbench.results.journal import Journal
 from dbbench.run.evaluate import limits
 from dbbench.run.job import Job
@@ -255,6 +256,19 @@ def test_each_inequality_is_named_with_both_values(one: dict[str, Any], other: d
     assert unequal([trial(**one)], [trial("b", **one)]) == ()
     table = rows([trial(**one), trial("b", **other)], "a")
     assert told in texts(table[1].notes)
+
+
+def test_public_reports_stand_next_to_the_ratio_and_in_the_verdict() -> None:
+    """The class with its report, for the setup and for the baseline; others have no such remark."""
+    reported = FilesystemFacts("zfs", durability_class="reported-unsafe", reports=("owner/project#7",))
+    unsafe, usual = trial("a", filesystem=reported), trial("b", filesystem=FilesystemFacts("ext4"))
+    for baseline in ("a", "b"):
+        table = rows([unsafe, usual], baseline)
+        notes = {row.fs_setup: texts(row.notes) for row in table}
+        assert "losses after a power cut were reported: owner/project#7" in notes["a"]
+        assert not [note for note in notes["b"] if "owner" in note]
+        ((_, parts),) = caveats(table)
+        assert "reported-unsafe (owner/project#7)" in plain_text(parts)
 
 
 def test_read_ahead_counts_for_scans_alone() -> None:

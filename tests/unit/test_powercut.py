@@ -19,7 +19,7 @@ from dbbench.results.runs import conclusion as conclusion_of_text
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "fixtures"))
 
-NOBARRIER, NOJOURNAL, ASYNC, TORN = Durability
+NOBARRIER, NOJOURNAL, ASYNC, TORN, REPORTED = Durability
 MS: Final = 1_000_000
 SIZE: Final = 64 * BLOCK
 
@@ -323,7 +323,8 @@ def test_harmed_cuts_are_counted() -> None:
     ("flags", "kind", "allowed"),
     [((), "lost", False), ((), "fsck", False), ((ASYNC,), "lost", True), ((ASYNC,), "torn", False),
      ((TORN,), "torn", True), ((TORN,), "unrecovered", True), ((TORN,), "fsck", False),
-     ((NOBARRIER,), "fsck", True), ((NOJOURNAL,), "unrecovered", True), ((ASYNC, TORN), "damaged", True)],
+     ((NOBARRIER,), "fsck", True), ((NOJOURNAL,), "unrecovered", True), ((ASYNC, TORN), "damaged", True),
+     ((REPORTED,), "lost", True), ((REPORTED,), "fsck", False)],
 )  # fmt: skip
 def test_class_says_which_harm_is_allowed(flags: tuple[Durability, ...], kind: str, allowed: bool) -> None:
     """A commit that was not waited for may be gone, and nothing else; a torn page may be all but the filesystem."""

@@ -40,13 +40,21 @@ name = "{workload}"
         ("btrfs-nodoublewrite", "mariadb", "", "full"),
         ("btrfs-nodatacow", "postgres", "full_page_writes = false", "torn-pages-possible"),  # the plan's is the last
         ("btrfs-nocow-attr", "mariadb", "innodb_doublewrite = false", "torn-pages-possible"),
+        ("zfs-throughput", "mariadb", "", "reported-unsafe"),
+        ("zfs-16k-nodoublewrite", "mariadb", "", "reported-unsafe"),
+        ("zfs-16k", "postgres", "full_page_writes = false", "reported-unsafe"),
+        ("zfs-16k", "mariadb", "", "full"),
+        ("zfs-8k-nofpw", "postgres", "", "full"),
         ("btrfs-volumes", "postgres", "full_page_writes = false", "full"),  # +C is on the log alone
     ],
 )
 def test_a_cell_promises_what_its_setup_and_settings_say(
-    setup: str, engine: str, settings: str, expected: str, tmp_path: Path
+    setup: str, engine: str, settings: str, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Claims of the filesystem and flags of the merged settings, as a trial computes them from what is effective."""
+    monkeypatch.setattr(
+        "dbbench.storage.filesystems.driver_flags", lambda _setup: ()
+    )  # of zfs-fuse, if it is installed
     workload = "pgbench-tpcb" if engine == "postgres" else "sysbench-oltp-insert"
     path = tmp_path / "plan.toml"
     path.write_text(PLAN.format(setup=setup, engine=engine, settings=settings, workload=workload))

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Final, Literal
@@ -123,7 +124,8 @@ def prepared(lab: Lab, target: LabTarget) -> Ground:
                 server.settle()
             tears = fs.tears_pages_of(durability.page_bytes(effective))
             promised = durability.combined(fs.flags, fs.wal.flags if fs.wal else ())
-            flags = durability.combined(promised, engine.durability(effective, tears))
+            reports = partial(filesystems.reports_of, fs.family, fs.options_effective)
+            flags = durability.combined(promised, durability.of_server(engine.durability, effective, tears, reports)[0])
     return Ground(target, base, place, flags, version, fs)
 
 

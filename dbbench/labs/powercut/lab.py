@@ -64,6 +64,7 @@ ALLOWED: Final[dict[Durability, frozenset[str]]] = {
     Durability.NO_JOURNAL: _ALL,
     Durability.ASYNC_COMMIT: frozenset({"lost"}),
     Durability.TORN_PAGES: _ALL - {"fsck"},
+    Durability.REPORTED_UNSAFE: _ALL - {"fsck"},
 }
 
 

@@ -6,6 +6,7 @@ import dataclasses
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from dbbench import datasets, durability, model, results
@@ -21,6 +22,7 @@ from dbbench.run.evaluate import limits, work
 from dbbench.run.meter import Meter
 from dbbench.run.record import Record
 from dbbench.samplers import Samples
+from dbbench.storage import filesystems
 from dbbench.storage.devices.directory import disks_with_several, physical_disks
 from dbbench.units import iso, percent, size_text
 
@@ -320,10 +322,16 @@ def _commits(outcome: Outcome, written_bytes: int | None) -> int:
 def _durability(trial: Record, observed: Observed) -> None:
     """Compare the class of filesystem and server together with the flushes that were counted."""
     facts, meter = trial.facts.filesystem, observed.meter
-    engine_durability = observed.engine.durability(trial.facts.effective_settings, observed.tears)
-    flags = durability.combined(facts.durability_flags, engine_durability)
+    of_data = partial(filesystems.reports_of, facts.family, facts.mount_options_effective)
+    of_log = filesystems.reports_of(facts.wal.family, facts.wal.mount_options_effective, False) if facts.wal else ()
+    by_server, reports = durability.of_server(
+        observed.engine.durability, trial.facts.effective_settings, observed.tears, of_data
+    )
+    flags = durability.combined(facts.durability_flags, by_server)
     promised = model.durability_class(flags)
-    trial.facts.filesystem = dataclasses.replace(facts, durability_flags=flags, durability_class=promised)
+    trial.facts.filesystem = dataclasses.replace(
+        facts, durability_flags=flags, durability_class=promised, reports=tuple(dict.fromkeys((*reports, *of_log)))
+    )
     elsewhere = observed.restored.facts is not None and observed.restored.facts.tablespace and facts.wal is None
     # A load that runs to its end counts tables or files and makes no commits.
     counted = observed.outcome.histogram is not None

@@ -30,6 +30,7 @@ from dbbench.storage.filesystems.families import (
     family_of,
     give_back,
     period_s,
+    reports_of,
     tears_pages_of,
     traits,
 )
@@ -59,9 +60,9 @@ __all__ = [
     "FAMILIES", "PERIODS", "Family", "Made", "MountPoint", "Mounted", "Stored", "Traits", "apply_attributes",
     "character", "check_claim", "commands", "data_directory", "devices_to_add", "driver_flags", "existing",
     "family_of", "free_space", "give_back", "growing_of", "growth", "healthy", "install", "layers_to_add",
-    "least_read_share", "make", "missing_programs", "mounted", "obstacles", "period_s", "restored_share",
-    "shaped", "sizes", "snapshots_of", "space", "sync", "tears_pages_of", "traits", "unmounted", "verify_files",
-    "wal_directory", "works",
+    "least_read_share", "make", "missing_programs", "mounted", "obstacles", "options_of", "period_s",
+    "reports_of", "restored_share", "shaped", "sizes", "snapshots_of", "space", "sync", "tears_pages_of", "traits",
+    "unmounted", "verify_files", "wal_directory", "works",
 ]  # fmt: skip
 
 _MEMORY: Final = Path("/dev/shm")

@@ -59,6 +59,12 @@ def driver_flags(setup: FsSetup) -> tuple[Durability, ...]:
     return family_of(setup).driver_flags(setup)
 
 
+def reports_of(name: str, options: tuple[str, ...], unprotected: bool) -> tuple[str, ...]:
+    """Return public reports of losses on a filesystem of that family with these options; see `Family.reports`."""
+    family = FAMILIES.get(name)
+    return family.reports(options, unprotected) if family else ()
+
+
 def period_s(name: str, options: Sequence[str], tunables: Mapping[str, Scalar]) -> float | None:
     """Return how often a filesystem of that family writes out delayed data by itself, or None."""
     family = FAMILIES.get(name)

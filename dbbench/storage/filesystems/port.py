@@ -261,6 +261,13 @@ class Family:
         """Whether pages of that size can tear, according to the setup's options."""
         return self.tears(options_of(setup), attributes_of(setup))
 
+    def reports(self, options: tuple[str, ...], unprotected: bool) -> tuple[str, ...]:
+        """Return public reports of losses after a power loss with these options, as "owner/project#number".
+
+        `unprotected`: the server does not repair torn pages.
+        """
+        return ()
+
     def compresses(self, options: tuple[str, ...]) -> str | None:
         """Return the algorithm with which these options compress data."""
         return None

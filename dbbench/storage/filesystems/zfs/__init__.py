@@ -293,6 +293,10 @@ class Zfs(Family):
         """Whether a page of that size can tear: it is larger than a record."""
         return driver.record_bytes(options_of(setup)) < page_bytes or super().tears_pages_of(setup, page_bytes)
 
+    def reports(self, options: tuple[str, ...], unprotected: bool) -> tuple[str, ...]:
+        """Return the reports about these options. See `driver.reports`."""
+        return driver.reports(options, unprotected)
+
     def compresses(self, options: tuple[str, ...]) -> str | None:
         """Return the algorithm of the compression, or None. See `driver.compresses`."""
         return driver.compresses(options)

@@ -36,6 +36,10 @@ SHOWN: Final = ("recordsize", "compression", "checksum", "sync", "logbias", "pri
                 "xattr", "redundant_metadata", "copies", "dedup", "direct")  # fmt: skip
 SMALLEST_PAGE: Final = 8192  # smallest page of the supported engines: PostgreSQL's; InnoDB's is 16384
 _DEFAULT_RECORD: Final = 128 * 2**10
+# Public reports of losses after a power cut, or a crash of the whole machine, that ZFS should have prevented.
+_LOGBIAS_REPORT: Final = "openzfs/zfs#18996"  # acknowledged data was lost
+_RECORD_REPORT: Final = "openzfs/zfs#17879"  # a record was torn
+_REPORTED_RECORD: Final = 16 * 2**10  # the only size of records with which one was torn
 _UNITS: Final = {"": 1, "k": 2**10, "m": 2**20}
 _ON: Final = {"compression": "lzjb"}  # what "on" meant before feature flags; newer pools use lz4 and report "on"
 
@@ -272,7 +276,7 @@ def effective(found: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def record_bytes(options: Iterable[str]) -> int:
-    """Return the size that is written atomically: the recordsize among the options, or ZFS's default."""
+    """Return the size that is copied on write together: the recordsize among the options, or ZFS's default."""
     return size_bytes(pairs(options).get("recordsize", "")) or _DEFAULT_RECORD
 
 
@@ -282,21 +286,29 @@ def flags(options: Iterable[str], live: Mapping[str, Scalar]) -> tuple[Durabilit
     sync=disabled answers an fsync at once and writes with the next transaction group: after a power loss the data is
     consistent, but some seconds old, which is `async-commit`. Two parameters of the module omit cache flushes:
     zil_nocacheflush for the log, so commits are lost; zfs_nocacheflush for everything, so the pool itself may be lost.
-    logbias changes where the log is written, not when fsync returns.
     """
     flags_of_setup = []
     if live.get("zfs_nocacheflush") == 1:
         flags_of_setup.append(Durability.NO_BARRIER)
     if pairs(options).get("sync") == "disabled" or live.get("zil_nocacheflush") == 1:
         flags_of_setup.append(Durability.ASYNC_COMMIT)
+    if reports(options, unprotected=False):
+        flags_of_setup.append(Durability.REPORTED_UNSAFE)
     return tuple(flags_of_setup)
+
+
+def reports(options: Iterable[str], unprotected: bool) -> tuple[str, ...]:
+    """Return the public reports of a loss with these options; `unprotected`: the server does not repair torn pages."""
+    logbias = pairs(options).get("logbias") == "throughput"
+    record = unprotected and record_bytes(options) == _REPORTED_RECORD
+    return (*((_LOGBIAS_REPORT,) if logbias else ()), *((_RECORD_REPORT,) if record else ()))
 
 
 def tears(options: Iterable[str]) -> bool:
     """Whether the smallest database page is larger than a record, and so can tear.
 
-    A record is copied on write, atomically. A page of several records may be written by several transactions, and
-    power may be lost between them.
+    A record is copied on write. A page of several records may be written by several transactions, and power may be lost
+    between them.
     """
     return record_bytes(options) < SMALLEST_PAGE
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import click
 
@@ -24,8 +24,6 @@ from dbbench.model.base import NAME
 from dbbench.nightly import analysis, history
 from dbbench.nightly.tonight import NightOutcome
 from dbbench.report.text import put, put_json, put_table
-
-MOST_AGE_H: Final = 30.0  # age of the newest night: a day, and six hours for a night that takes longer
 
 
 @command_group()
@@ -161,7 +159,7 @@ def _check_age(name: str, root: Path, rows: list[dict[str, Any]]) -> None:
             f"plan {name} has no nights in {root}",
             remedy="Check that the timer is enabled:  systemctl list-timers 'dbbench-nightly@*'",
         )
-    if rows[0]["age_h"] > MOST_AGE_H:
+    if rows[0]["age_h"] > history.MOST_AGE_H:
         raise NightMissing(
             f"the newest night of plan {name} is {rows[0]['age_h']:.0f} hours old ({rows[0]['run']})",
             remedy=f"See why the last one did not run:  systemctl status 'dbbench-nightly@{name}'",

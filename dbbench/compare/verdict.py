@@ -63,6 +63,14 @@ def word(low: float, high: float, metric: Metric) -> str:
     return "same" if low >= -SAME and high <= SAME else "inconclusive"
 
 
+GUARD: Final = "-guard"  # suffix of the baseline's label for the baseline a second time, the A/A guard of nightly runs
+
+
+def without_guard(table: Sequence[Row]) -> list[Row]:
+    """Return the rows, of which the first is the baseline, without the guard: it is no setup to choose."""
+    return [row for row in table if row.fs_setup != table[0].fs_setup + GUARD]
+
+
 # Metric -> the warning of trials whose step failed, so that the metric has no value.
 WHY_ABSENT: Final = {"queries_per_s": "W153"}
 

@@ -8,7 +8,6 @@ The state of a plan's nights, and whether it has changed since the last notifica
 
 from __future__ import annotations
 
-import datetime
 import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,7 +17,7 @@ from typing import Final
 
 from dbbench.compare import changepoints
 from dbbench.errors import DbbenchError, ResultDamaged
-from dbbench.nightly.history import FOLDER, ITSELF, Accepted, Night, Ratio, all_accepted, known
+from dbbench.nightly.history import FOLDER, ITSELF, Accepted, Night, Ratio, all_accepted, known, missing_between
 from dbbench.report.page.nights import ChangedFact, Course, NightPoint
 from dbbench.results.fileio import read_bytes, sound_json, write_json
 
@@ -86,21 +85,13 @@ def series_of(key: str, nights: Sequence[Night]) -> tuple[list[str], list[float 
     """Return (dates, ratios) of a series, with None for nights that are missing or not good."""
     dates: list[str] = []
     values: list[float | None] = []
-    for night in nights:
-        if dates:
-            absent = missing_between(dates[-1], night.night)
-            dates += absent
-            values += [None] * len(absent)
+    for before, night in zip((None, *nights), nights, strict=False):
+        absent = missing_between(before, night) if before else []
+        dates += absent
+        values += [None] * len(absent)
         dates.append(night.night)
         values.append(night.ratios[key].ratio if night.good and key in night.ratios else None)
     return dates, values
-
-
-def missing_between(night: str, later: str) -> list[str]:
-    """Return the dates between two nights."""
-    first = datetime.date.fromisoformat(night)
-    days = (datetime.date.fromisoformat(later) - first).days
-    return [(first + datetime.timedelta(n)).isoformat() for n in range(1, days)]
 
 
 def _finding(key: str, value: Ratio, past: Sequence[Night], tonight: Night, accepted: Accepted | None) -> NightFinding:
@@ -196,7 +187,8 @@ def courses_of(results: Path, runs: Sequence[str], damaged: list[DbbenchError] |
             damaged.append(error)
             continue
         if any(night.run in runs for night in nights):
-            accepted = tuple((acceptance.created[:10], acceptance.reason) for acceptance in accepted_runs)
+            dates = {night.run: night.night for night in nights}
+            accepted = tuple((dates[entry.run], entry.reason) for entry in accepted_runs if entry.run in dates)
             courses += [_course(key, nights, accepted) for key in dict.fromkeys(k for n in nights for k in n.ratios)]
     return tuple(courses)
 
@@ -207,9 +199,8 @@ def _course(key: str, nights: Sequence[Night], accepted: tuple[tuple[str, str], 
                       if name.startswith(f"{title}: ") and name.endswith(ITSELF)), "")  # fmt: skip
     itself = arm.endswith(ITSELF)
     points: list[NightPoint] = []
-    for night in nights:
-        if points:
-            points += [NightPoint(date, None) for date in missing_between(points[-1].night, night.night)]
+    for before, night in zip((None, *nights), nights, strict=False):
+        points += [NightPoint(date, None) for date in (missing_between(before, night) if before else [])]
         points.append(_point(night, key))
     against = "" if itself else reference.rpartition(": ")[2].removesuffix(ITSELF)
     return Course(title, arm.removesuffix(ITSELF), against, tuple(points), accepted)
@@ -220,8 +211,9 @@ def _point(night: Night, key: str) -> NightPoint:
     state = night.states.get(key, "")
     changed = tuple(ChangedFact(change.name, change.text) for change in night.changes)
     if ratio is None:
-        return NightPoint(night.night, None, good=night.good, state=state, changed=changed)
-    return NightPoint(night.night, ratio.ratio, ratio.lo, ratio.hi, night.good, state, changed)
+        return NightPoint(night.night, None, good=night.good, state=state, changed=changed, run=night.run)
+    return NightPoint(night.night, ratio.ratio, ratio.lo, ratio.hi, night.good, state, changed, night.run,
+                      night.levels.get(key), night.since.get(key, ""))  # fmt: skip
 
 
 @dataclass(frozen=True)

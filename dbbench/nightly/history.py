@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import datetime
+import itertools
 import json
 import math
 import os
@@ -26,6 +27,7 @@ from pydantic import TypeAdapter
 
 from dbbench import compare
 from dbbench.compare.interval import LEAST_BLOCKS, estimate, paired
+from dbbench.compare.verdict import GUARD
 from dbbench.errors import DbbenchError, NightlyLocked, ResultDamaged
 from dbbench.metrics.table import METRICS, Metric
 from dbbench.model import Plan, Run, Status, Trial, plain
@@ -37,11 +39,11 @@ from dbbench.results.trials import SUMS
 from dbbench.units import iso
 
 FOLDER: Final = "nightly"
+MOST_AGE_H: Final = 30.0  # age of the newest night: a day, and six hours for a night that begins or takes longer
 ITSELF: Final = " itself"  # suffix of the reference's label for its own value, which is not a ratio
 LEVEL: Final = 0.95
 GUARD_P: Final = 0.005  # strict, because users would switch off a guard that calls one quiet night in twenty bad
 GUARD_SHIFT: Final = 0.03  # the same least shift as of a change point
-GUARD: Final = "-guard"  # suffix of the reference's label
 PROFILE: Final = " settings profile"  # suffix of the engine's name for the fact that records its profile
 RAW_DAYS: Final = 30
 SERIES_DAYS: Final = 365
@@ -77,7 +79,7 @@ class Change:
 class Night:
     """What is kept of a night. Keys of `ratios` and `states` are "ENGINE WORKLOAD, VARIANT: ARM"."""
 
-    night: str  # YYYY-MM-DD
+    night: str  # YYYY-MM-DD, in the local time zone of the machine
     run: str
     created: str
     good: bool = True  # accepted: nothing failed, and the guard was equal to the reference
@@ -87,6 +89,8 @@ class Night:
     facts: dict[str, str] = field(default_factory=dict)  # kernel, server and package versions
     changes: tuple[Change, ...] = ()  # facts that differ from the previous night
     states: dict[str, str] = field(default_factory=dict)
+    levels: dict[str, float] = field(default_factory=dict)  # levels with which the ratios were compared
+    since: dict[str, str] = field(default_factory=dict)  # nights on which series changed that are not at their level
     confirmations: dict[str, Ratio] = field(default_factory=dict)
 
 
@@ -105,7 +109,17 @@ def night_of(loaded: LoadedRun, before: Night | None = None) -> Night:
     facts = _facts(loaded)
     changes = () if before is None else tuple(_changes(before.facts, facts))
     created = loaded.run.created
-    return Night(created[:10], loaded.path.name, created, not reasons, tuple(reasons), failed, ratios, facts, changes)
+    return Night(
+        local_date(created).isoformat(),
+        loaded.path.name,
+        created,
+        not reasons,
+        tuple(reasons),
+        failed,
+        ratios,
+        facts,
+        changes,
+    )
 
 
 def _metric(run: Run, workload: str) -> Metric:
@@ -232,14 +246,31 @@ def _night(content: dict[str, Any]) -> Night:
     return night
 
 
+def local_date(utc: str) -> datetime.date:
+    """Return the date of a time in the local time zone, in which the schedule of the nights is.
+
+    By UTC, two nights at 01:30 in Central Europe would be two dates apart at the end of summer time.
+    """
+    return datetime.datetime.fromisoformat(utc).astimezone().date()
+
+
 def missing_dates(nights: Sequence[Night], until: str | None = None) -> list[str]:
     """Return dates without a night between the first night and `until` (or the last night)."""
-    dates = {datetime.date.fromisoformat(night.night) for night in nights}
-    if not dates:
+    missing = [date for one, other in itertools.pairwise(nights) for date in missing_between(one, other)]
+    return missing + (missing_between(nights[-1], Night(until, "", until)) if until and nights else [])
+
+
+def missing_between(one: Night, other: Night) -> list[str]:
+    """Return the dates between two nights, none if the later one began within MOST_AGE_H of the earlier one.
+
+    Then no night was left out, also if the schedule has another time zone than this machine, and the clock changed.
+    """
+    began, then = (datetime.datetime.fromisoformat(night.created).astimezone() for night in (one, other))
+    if then - began <= datetime.timedelta(hours=MOST_AGE_H):
         return []
-    last = datetime.date.fromisoformat(until) if until else max(dates)
-    days = (min(dates) + datetime.timedelta(n) for n in range((last - min(dates)).days))
-    return [day.isoformat() for day in days if day not in dates]
+    first = datetime.date.fromisoformat(one.night)
+    days = (datetime.date.fromisoformat(other.night) - first).days
+    return [(first + datetime.timedelta(n)).isoformat() for n in range(1, days)]
 
 
 @contextlib.contextmanager

@@ -6,6 +6,7 @@ import dataclasses
 import datetime
 import json
 import shlex
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -13,6 +14,7 @@ from typing import Any, Final, NamedTuple
 import click
 
 from dbbench import __version__, process, results
+from dbbench.compare.verdict import GUARD
 from dbbench.errors import EXIT_INCONCLUSIVE, EXIT_OK, EXIT_REGRESSION, EXIT_TRIAL_FAILED, DbbenchError
 from dbbench.model import plain
 from dbbench.nightly import history
@@ -20,6 +22,7 @@ from dbbench.nightly.analysis import NightFinding, changed, confirmed, judge, ov
 from dbbench.plan.request import Asked
 from dbbench.report.progress.event import Emit
 from dbbench.results import LoadedRun
+from dbbench.units import iso
 
 # Blocks of the second run after a suspected regression: they detect 10 % at a trial CV of 5 %.
 CONFIRM_BLOCKS: Final = 7
@@ -62,7 +65,7 @@ def asked_tonight(plan_file: str, paths: list[str], blocks: int | None) -> Asked
     from dbbench.results.fileio import given_text
 
     entries = catalog(paths)
-    plan = narrowed(load(Path(plan_file), entries), Narrowing(blocks=blocks, seed=int(today().replace("-", ""))))
+    plan = narrowed(load(Path(plan_file), entries), Narrowing(blocks=blocks, seed=int(f"{today():%Y%m%d}")))
     return of_plan(given_text(Path(plan_file), MOST_BYTES), history.guarded(plan), entries)
 
 
@@ -71,13 +74,12 @@ def run_night(wanted: Asked, root: Path, window: int, run_plan: RunPlan) -> Nigh
     name = wanted.plan.name
     with history.one_at_a_time(root, name):
         night, findings = _judged(wanted, root, window, run_plan)
-        missing = history.missing_dates(
-            [other for other in history.known(root, name) if other.run != night.run][-1:], night.night
-        )
+        before = [other for other in history.known(root, name) if other.run != night.run][-1:]
+        missing = history.missing_dates([*before, night])
         history.append(root, name, night)
         state = overall(night, findings, missing)
         news = changed(root, name, state, findings)
-        pruned = history.prune(root, history.known(root, name), datetime.datetime.now(datetime.UTC).date())
+        pruned = history.prune(root, history.known(root, name), today())
     return NightOutcome(name, state, night, findings, missing, pruned, news)
 
 
@@ -93,7 +95,13 @@ def _judged(wanted: Asked, root: Path, window: int, run_plan: RunPlan) -> tuple[
         again = history.night_of(run_plan(_second(wanted, findings), f"{name}-confirm"))
         findings = [_answered(finding, again) if finding.state == "suspect" else finding for finding in findings]
         night = dataclasses.replace(night, confirmations=again.ratios)
-    return dataclasses.replace(night, states={f.key: f.state for f in findings}), findings
+    night = dataclasses.replace(
+        night,
+        states={f.key: f.state for f in findings},
+        levels={f.key: f.level for f in findings if f.level is not None},
+        since={f.key: f.since for f in findings if f.since is not None},
+    )
+    return night, findings
 
 
 def _answered(finding: NightFinding, again: history.Night) -> NightFinding:
@@ -111,7 +119,7 @@ def _second(wanted: Asked, findings: Sequence[NightFinding]) -> Asked:
 
     keys = [finding.key for finding in findings if finding.state == "suspect"]
     plan = wanted.plan
-    arms = {key.rpartition(": ")[2] for key in keys} | {plan.baseline, plan.baseline + history.GUARD}
+    arms = {key.rpartition(": ")[2] for key in keys} | {plan.baseline, plan.baseline + GUARD}
     titles = {key.rpartition(": ")[0] for key in keys}
     cells = tuple(c for c in wanted.expanded.cells if c.arm in arms and f"{c.engine.name} {c.title}" in titles)
     plan = dataclasses.replace(plan, budget_s=None, blocks=max(CONFIRM_BLOCKS, plan.blocks), seed=plan.seed + 1,
@@ -135,7 +143,7 @@ def run_to_end(wanted: Asked, root: Path, name: str, wipe: tuple[str, ...], emit
     check(wanted.plan, wanted.expanded, root, images=missing)
     if folder is None:
         wanted = dataclasses.replace(wanted, expanded=remembered(wanted.plan, wanted.expanded, root))
-        folder = create(root, wanted, free_name(root, name, today()), __version__)
+        folder = create(root, wanted, free_name(root, name, today().isoformat()), __version__)
     keep_scripts(folder, wanted)
     execute(folder, wanted.sha256, wipe=wipe, emit=emit)
     return results.load_run(folder)
@@ -155,7 +163,7 @@ def export(outcome: NightOutcome, root: Path, files: dict[str, str | None]) -> N
     for entry in base.entries:
         finding = findings.get(entry.name) or findings.get(entry.name + history.ITSELF)
         if finding is None:
-            state, notes = "guard" if entry.fs_setup.endswith(history.GUARD) else "reference", entry.notes
+            state, notes = "guard" if entry.fs_setup == loaded.run.baseline + GUARD else "reference", entry.notes
         else:
             level = () if finding.change is None else (f"{finding.change - 1:+.1%} compared with the accepted nights",)
             state, notes = finding.state, (*level, *finding.notes)
@@ -177,6 +185,6 @@ def notify(words: str, document: dict[str, Any]) -> None:
         click.echo(f"--notify failed: {error}", err=True)
 
 
-def today() -> str:
-    """Return the date of this night, in UTC."""
-    return datetime.datetime.now(datetime.UTC).date().isoformat()
+def today() -> datetime.date:
+    """Return the date of this night."""
+    return history.local_date(iso(time.time()))

@@ -11,7 +11,7 @@ from typing import Final
 from dbbench.compare import ByHost, Curve, Interaction, Row
 from dbbench.compare.interaction import DEPENDS
 from dbbench.compare.remarks import Kind, texts
-from dbbench.compare.verdict import AHEAD, BEHIND, LIMITED
+from dbbench.compare.verdict import AHEAD, BEHIND, LIMITED, without_guard
 from dbbench.metrics.table import Metric
 from dbbench.model import Run, titled
 from dbbench.units import GROUP, change, count, duration_text, interval, level_text, listed
@@ -50,6 +50,7 @@ def sentence(rows: Sequence[Row], metric: Metric) -> Parts:
     """
     if not rows:
         return (("Nothing was measured.", False),)
+    rows = without_guard(rows)
     base, ranked = rows[0], [row for row in rows[1:] if not row.mixed_durability]
     if base.value is None:
         return _without_baseline(rows, metric)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from dbbench import compare
 from dbbench.compare import ByHost, Interaction, Row
 from dbbench.compare.remarks import Kind, Remark, has, remark
-from dbbench.compare.verdict import BEHIND, document_of
+from dbbench.compare.verdict import BEHIND, document_of, without_guard
 from dbbench.engines import SERVERLESS
 from dbbench.errors import EXIT_INCONCLUSIVE, EXIT_OK, EXIT_REGRESSION, UnknownName
 from dbbench.metrics.table import METRICS, Metric
@@ -132,7 +132,7 @@ def unpaired(runs: Sequence[LoadedRun], by: str, baseline: str | None = None, me
 
 def gate(found: Verdicts) -> int:
     """Return the exit status of a gate: 3 if any row is slower or worse, else 4 if any is undecided, else 0."""
-    words = {row.verdict for table in found.tables for row in table.rows}
+    words = {row.verdict for table in found.tables for row in without_guard(table.rows)}
     if words & set(BEHIND):
         return EXIT_REGRESSION
     return EXIT_INCONCLUSIVE if words & {"inconclusive", "device-limited"} or not words else EXIT_OK

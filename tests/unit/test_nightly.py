@@ -9,7 +9,10 @@ import math
 import random
 import re
 import sys
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -162,6 +165,69 @@ def test_missing_dates_are_found() -> None:
     known = [night(0, 1.0), night(3, 1.0)]
     assert history.missing_dates(known) == ["2026-01-02", "2026-01-03"]
     assert history.missing_dates(known[-1:], "2026-01-06") == ["2026-01-05"]
+
+
+@pytest.fixture
+def zone(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], ZoneInfo]]:
+    """A function that sets the local time zone for the test."""
+
+    def setting(name: str) -> ZoneInfo:
+        monkeypatch.setenv("TZ", name)
+        time.tzset()
+        return ZoneInfo(name)
+
+    yield setting
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.mark.parametrize("clock", ["00:15", "01:30", "02:30", "23:45"])
+@pytest.mark.parametrize(
+    "name", ["Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Pacific/Chatham", "Asia/Kolkata", "UTC"]
+)
+def test_no_night_is_missing_when_the_clock_changes(zone: Callable[[str], ZoneInfo], name: str, clock: str) -> None:
+    """A year of nights by the local clock, with both changes of it (none in India): each has its own date. A night that
+    is left out, one after the other, is the only missing one."""
+    local = zone(name)
+    first, at = datetime.date(2026, 3, 1), datetime.time.fromisoformat(clock)
+    known = []
+    for number in range(280):
+        day = first + datetime.timedelta(number)
+        began = datetime.datetime.combine(day, at, local).astimezone(datetime.UTC)  # a time that is left out: the next
+        known.append(Night(history.local_date(began.isoformat()).isoformat(), f"r{number}", began.isoformat()))
+    assert len({one.night for one in known}) == len(known)
+    assert history.missing_dates(known) == []
+    for left_out in range(1, 279, 3):
+        shorter = [*known[:left_out], *known[left_out + 1 :]]
+        assert history.missing_dates(shorter) == [known[left_out].night]
+        dates, _ = analysis.series_of(KEY, shorter[left_out - 1 : left_out + 1])
+        assert dates == [one.night for one in known[left_out - 1 : left_out + 2]]
+
+
+def test_a_schedule_in_another_time_zone_than_the_machines_has_no_missing_night(
+    zone: Callable[[str], ZoneInfo],
+) -> None:
+    """A container in UTC that is started at 01:30 in Central Europe, at the end of summer time; nor a delayed start."""
+    zone("UTC")
+    starts = ["2026-10-23T23:30:04Z", "2026-10-24T23:30:04Z", "2026-10-26T00:30:04Z", "2026-10-27T00:30:04Z"]
+    nights = [Night(history.local_date(start).isoformat(), start, start) for start in starts]
+    assert [one.night for one in nights] == ["2026-10-23", "2026-10-24", "2026-10-26", "2026-10-27"]
+    assert history.missing_dates(nights) == history.missing_dates(nights[1:2], "2026-10-26") == []
+    late = [Night("2026-11-01", "a", "2026-11-01T23:50:00Z"), Night("2026-11-03", "b", "2026-11-03T00:10:00Z")]
+    assert history.missing_dates(late) == []
+
+
+def test_the_night_of_a_run_is_the_date_of_the_local_clock(zone: Callable[[str], ZoneInfo], tmp_path: Path) -> None:
+    """01:30 in summer is the day before in UTC; west of Greenwich, the evening is the day after."""
+    loaded = results.load_run(synthetic.write(tmp_path, Shape()))
+    for name, created, expected in (
+        ("Europe/Berlin", "2026-10-24T23:30:04.000Z", "2026-10-25"),
+        ("Europe/Berlin", "2026-10-26T00:30:04.000Z", "2026-10-26"),
+        ("America/New_York", "2026-10-26T02:30:04.000Z", "2026-10-25"),
+    ):
+        zone(name)
+        run = dataclasses.replace(loaded, run=dataclasses.replace(loaded.run, created=created))
+        assert history.night_of(run).night == expected
 
 
 def test_two_at_once_are_refused(tmp_path: Path) -> None:

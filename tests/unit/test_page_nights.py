@@ -19,10 +19,13 @@ from synthetic import Shape
 from dbbench import results
 from dbbench.compare import changepoints
 from dbbench.nightly import analysis, history
-from dbbench.nightly.history import ITSELF, Night, Ratio
+from dbbench.nightly.history import ITSELF, Change, Night, Ratio
 from dbbench.report.page import render
+from dbbench.report.page.html import build
 from dbbench.report.page.nights import ChangedFact, Course, NightPlot, NightPoint, night_plots, redacted
 from dbbench.report.page.theme import Mark
+from dbbench.report.sentences import plain_text, sentence
+from dbbench.report.verdicts import verdicts
 
 FIRST = datetime.date(2026, 3, 1)
 MARKS = {"xfs": Mark(1, "xfs")}
@@ -125,3 +128,50 @@ def test_the_report_of_a_night_has_all_nights_of_its_plan(tmp_path: Path) -> Non
     assert '"nights":[' in page
     assert analysis.courses_of(tmp_path, ["another"]) == ()
     assert 'id="nights"' not in render([loaded])
+
+
+def regressed_night(folder: Path) -> tuple[Course, ...]:
+    """The courses of three nights: a regression on the second, which is still there on the third, that of the run."""
+    key = "postgres pgbench-tpcb: xfs"
+    changes = (Change("kernel", "6.1", "6.2"), Change("host", "db1", "db2"))
+    for n, (ratio, state) in enumerate(((0.9, "ok"), (0.7, "regression"), (0.72, "regression"))):
+        since = {key: date(1)} if n else {}
+        night = Night(
+            date(n), folder.name if n == 2 else f"r{n}", f"{date(n)}T01:00:00.000Z",
+            ratios={key: Ratio(ratio, None, None, 2)},
+            states={key: state}, levels={key: 0.9}, since=since, changes=changes if n == 1 else (),
+        )  # fmt: skip
+        history.append(folder.parent, "p", night)
+    return analysis.courses_of(folder.parent, [folder.name])
+
+
+def test_a_regression_is_the_first_thing_on_the_page_of_its_night(tmp_path: Path) -> None:
+    """With night, size and what changed on the night on which it began, without hosts if they are redacted; the page of
+    a night without one has nothing of it."""
+    folder = synthetic.write(tmp_path, Shape(arms=("ext4", "xfs", "ext4-guard"), blocks=3))
+    loaded, courses = results.load_run(folder), regressed_night(folder)
+    page = render([loaded], nights=courses)
+    (text,) = re.findall(r'<li class="regression">(.*?)</li>', page, re.DOTALL)
+    for part in (f"Regression on the night of {date(2)}", "xfs", "−20.0", f"since the night of {date(1)}",
+                 "kernel 6.1 → 6.2", "host db1 → db2"):  # fmt: skip
+        assert part in text, part
+    assert page.index('class="regression"') < page.index('class="sentence"')
+    hidden = render([loaded], redact=["hosts"], nights=courses)
+    assert "kernel 6.1 → 6.2" in hidden and "db2" not in hidden
+    quiet = [dataclasses.replace(one, points=one.points[:1]) for one in courses]
+    assert 'class="regression"' not in render([loaded], nights=quiet) + render([loaded])
+
+
+def test_the_guard_is_no_setup_of_the_verdict(tmp_path: Path) -> None:
+    """Neither in the sentence nor on a card nor in the table of trade-offs; its figures are among the results."""
+    loaded = results.load_run(synthetic.write(tmp_path, Shape(arms=("ext4", "xfs", "ext4-guard"), blocks=5)))
+    model = build([loaded])
+    said = [plain_text(parts) for _, parts in model.verdict.sentences]
+    texts = [f"{figure.mark} {figure.text}" for card in model.verdict.cards for figure in card.figures]
+    assert said and texts
+    assert not [text for text in (*said, *texts) if "guard" in text]
+    assert {choice.mark.name for choice in model.choose.rows} == {"ext4", "xfs"}
+    assert "ext4-guard" in {row.mark.name for view in model.comparisons for row in view.table.rows}
+    for table in verdicts([loaded]).tables:
+        assert "guard" not in plain_text(sentence(table.rows, table.metric))
+        assert "ext4-guard" in {row.fs_setup for row in table.rows}

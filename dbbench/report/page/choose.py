@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from dbbench.compare import Row
-from dbbench.compare.verdict import AHEAD, BEHIND
+from dbbench.compare.verdict import AHEAD, BEHIND, GUARD
 from dbbench.metrics.table import METRICS
 from dbbench.report.page.groups import Group
 from dbbench.report.page.theme import Mark
@@ -53,7 +53,7 @@ HEADINGS: Final = ("checksums", "repairs itself", "snapshots", "send, receive", 
 
 def choose(groups: Sequence[Group]) -> Choose:
     """Return the table, without arms that no group has measured."""
-    arms = dict.fromkeys(arm for group in groups for arm in group.arms)
+    arms = dict.fromkeys(arm for group in groups for arm in group.arms if arm != group.baseline + GUARD)
     rows = [_choice(arm, groups) for arm in arms if any(_row(group, arm) for group in groups)]
     return Choose(tuple(groups), HEADINGS, tuple(sorted(rows, key=lambda choice: choice.apart)))
 

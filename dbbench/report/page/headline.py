@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from dbbench.compare import Row, by_host
-from dbbench.compare.verdict import AHEAD, BEHIND
+from dbbench.compare.verdict import AHEAD, BEHIND, without_guard
 from dbbench.metrics.summary import SHORT_WINDOW_S
 from dbbench.model import Status
 from dbbench.report.page.environment import differences
@@ -67,9 +67,10 @@ class Verdict:
     sentences: tuple[tuple[Group, Parts], ...]
     notices: tuple[Notice, ...]
     cards: tuple[Card, ...]
+    regressions: tuple[Parts, ...] = ()  # of the nights of these runs, before everything else
 
 
-def verdict(groups: Sequence[Group], found: Sequence[Finding]) -> Verdict:
+def verdict(groups: Sequence[Group], found: Sequence[Finding], regressions: tuple[Parts, ...] = ()) -> Verdict:
     """Return the first section of the page. `found` is the list of warnings."""
     sentences = tuple((group, sentence(group.rows, group.metric)) for group in groups)
     speed = all(group.metric.words == "speed" for group in groups)
@@ -80,15 +81,15 @@ def verdict(groups: Sequence[Group], found: Sequence[Finding]) -> Verdict:
         Card(best, tuple(f for g in groups if (f := _best(g)))),
         Card(worst, tuple(f for g in groups if (f := _worst(g)))),
     ]
-    return Verdict(
-        sentences, tuple(notices(groups)), (*(card for card in cards if card.figures), _quality(groups, found))
-    )
+    shown = (*(card for card in cards if card.figures), _quality(groups, found))
+    return Verdict(sentences, tuple(notices(groups)), shown, regressions)
 
 
 def _ranked(group: Group) -> list[Row]:
     """Return the measured rows with the durability class of the baseline, best first."""
     sign = -1 if group.metric.better == "higher" else 1
-    measured = [(row.value, row) for row in group.rows if row.value is not None and not group.apart(row)]
+    measured = [(row.value, row) for row in without_guard(group.rows)
+                if row.value is not None and not group.apart(row)]  # fmt: skip
     return [row for _, row in sorted(measured, key=lambda pair: sign * pair[0])]
 
 

@@ -110,8 +110,9 @@ def build(runs: Sequence[LoadedRun], redact: Sequence[str] = (), courses: Sequen
     """Return the page of these runs and of the nights of their plans, without what `redact` names. Raises ResultDamaged
     if a series cannot be read.
     """
-    runs = [redacted(run, tuple(redact)) for run in runs]
     courses = nights.redacted(courses, redact)
+    regressions = nights.regressed(courses, [run.path.name for run in runs])
+    runs = [redacted(run, tuple(redact)) for run in runs]
     page_groups = groups(runs)
     comparisons = tuple(_comparison(group) for group in page_groups)
     warnings = findings(page_groups)
@@ -121,7 +122,7 @@ def build(runs: Sequence[LoadedRun], redact: Sequence[str] = (), courses: Sequen
         title=" + ".join(loaded.run.name for loaded in runs),
         subtitle=subtitle(page_groups),
         marks=marks,
-        verdict=verdict(page_groups, warnings),
+        verdict=verdict(page_groups, warnings, regressions),
         comparisons=comparisons,
         choose=choose(page_groups),
         factors=factor_plots(page_groups),

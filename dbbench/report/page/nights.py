@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -16,6 +16,7 @@ from dbbench.compare import changepoints
 from dbbench.model import plain
 from dbbench.report.page.axes import Axis, Frame, padded
 from dbbench.report.page.theme import Mark
+from dbbench.report.sentences import Parts
 from dbbench.units import GROUP, change, count, interval, number, round_change
 
 FRAME: Final = Frame(358, 168, 46.0, 352.0, 10.0, 144.0)  # width of a phone without margins; wide pages show several
@@ -41,6 +42,9 @@ class NightPoint:
     good: bool = True
     state: str = ""  # the finding of that night: ok, suspect, regression ...
     changed: tuple[ChangedFact, ...] = ()
+    run: str = ""  # name of the night's run
+    level: float | None = None  # with which the ratio was compared
+    since: str = ""  # night of the change, if the ratio is not at its level
 
 
 @dataclass(frozen=True)
@@ -94,6 +98,26 @@ def night_plots(courses: Sequence[Course], marks: dict[str, Mark]) -> tuple[Nigh
     """Return a drawing for each series that has a figure from at least one good night."""
     counted = [course for course in courses if any(_counts(point) for point in course.points)]
     return tuple(_plot(f"n{index}", course, marks.get(course.arm)) for index, course in enumerate(counted))
+
+
+def regressed(courses: Sequence[Course], runs: Collection[str]) -> tuple[Parts, ...]:
+    """Return a sentence for each series with a confirmed regression on the night of one of these runs."""
+    return tuple(
+        _regressed(course, point)
+        for course in courses for point in course.points
+        if point.run in runs and point.state == "regression"
+    )  # fmt: skip
+
+
+def _regressed(course: Course, point: NightPoint) -> Parts:
+    against = f" compared with {course.against}" if course.against else " itself"
+    size = "" if point.ratio is None or point.level is None else f" {change(point.ratio / point.level)} from its level"
+    began = point.since or point.night
+    since = "" if began == point.night else f", since the night of {began}"
+    facts = [fact.text for other in course.points if other.night == began for fact in other.changed]
+    new = f"Changed that night: {'; '.join(facts)}." if facts else "No version and no host changed that night."
+    text = f": {course.arm}{against}, {course.title}:{size}{since}. {new}"
+    return ((f"Regression on the night of {point.night}", True), (text, False))
 
 
 def data(courses: Sequence[Course]) -> list[dict[str, Any]]:

@@ -26,9 +26,9 @@ def unequal(baseline: Sequence[Trial], candidate: Sequence[Trial]) -> tuple[Rema
 
 
 def limited(trials: Sequence[Trial]) -> bool:
-    """Return whether the device was at its ceiling in most of these trials, so that they cannot compare filesystems."""
+    """Return whether the device limited most of these trials (W042), so that they cannot compare filesystems."""
     good = _good(trials)
-    return bool(good) and 2 * sum(bool(t.ceiling and t.ceiling.limited) for t in good) > len(good)
+    return 2 * sum(any(warning.id == "W042" for warning in trial.warnings) for trial in good) > len(good)
 
 
 def _good(trials: Sequence[Trial]) -> list[Trial]:

@@ -1,28 +1,30 @@
 """scan: read tables of the dataset sequentially, each in its own session, all at once.
 
-It starts with the window, when the server is otherwise idle. The duration is from the common start to the end of the
-last session; MB/s is the tables' logical size (10^6 bytes), times the scans, divided by it. There are no transactions
-per second: those columns of the series are gaps.
+It starts with the window, when the server is otherwise idle. A pass is one scan of every table: it ends with the last
+session, and with `repeat_for` all sessions begin the next one together. The duration is that of a pass (their mean);
+MB/s is the tables' logical size (10^6 bytes) divided by it. There are no transactions per second: those columns of the
+series are gaps.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import math
+import threading
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any, Final
 
 from dbbench.drivers.protocol import Live, Load, LoadTask
 from dbbench.drivers.tool import POLL_S, cancelled, fault
 from dbbench.engines import sql_of
-from dbbench.engines.port import Server, Sql, Table
+from dbbench.engines.port import Sql, Table
 from dbbench.errors import DriverFailed
 from dbbench.machine import threads
 from dbbench.metrics.outcome import Claim, Outcome
-from dbbench.metrics.series import FIRST, Clock, Series
+from dbbench.metrics.series import FIRST, Series
 from dbbench.model import Cell, TrialWarning
 
 _CANCEL_S: Final = 10.0
@@ -41,13 +43,13 @@ def driving(task: LoadTask) -> Iterator[Load]:
     with contextlib.ExitStack() as stack:
         first = stack.enter_context(contextlib.closing(task.server.connect()))
         tables = _tables(sql, first, task.cell)
+        passes = _Passes(len(tables), float(task.cell.parameters.get("repeat_for", 0)))
         sessions = []
         for table in tables:
             connection = stack.enter_context(contextlib.closing(task.server.connect()))
-            statement, repeat_s = sql.scan(connection, table.name), float(task.cell.parameters.get("repeat_for", 0))
-            sessions.append(_Session(sql, connection, table, statement, repeat_s))
+            sessions.append(_Session(sql, connection, table, passes))
         task.server.settle()  # so that no autovacuum, purge or write-back from the start runs during the scan
-        load = ScanLoad(task.server, task.clock, sessions, task.raw)
+        load = ScanLoad(task, sessions, passes)
         try:
             yield load
         finally:
@@ -84,24 +86,46 @@ def chosen(tables: list[Table], asked: object, tablespace: str) -> list[Table]:
     return filled[: int(str(asked))]
 
 
-class _Session:
-    """One session that scans one table, again until `repeat_s` have passed. Python waits; the server does the work."""
+class _Passes:
+    """The passes of all sessions: each begins when the slowest session has ended the one before."""
 
-    def __init__(self, sql: Sql, connection: Any, table: Table, statement: str, repeat_s: float) -> None:
-        self.sql, self.connection, self.table, self.statement = sql, connection, table, statement
+    def __init__(self, sessions: int, repeat_s: float) -> None:
         self.repeat_s = repeat_s
+        self.ends: list[float] = []  # monotonic time of the common start, then of the end of each pass
+        self.barrier = threading.Barrier(sessions, lambda: self.ends.append(time.monotonic()))
+
+    @property
+    def seconds(self) -> list[float]:
+        """Return the duration of each pass."""
+        return [end - begin for begin, end in itertools.pairwise(self.ends)]
+
+    def go_on(self) -> bool:
+        """Wait for the other sessions; return whether another pass begins. Raises BrokenBarrierError if one failed."""
+        self.barrier.wait()
+        return len(self.ends) == 1 or self.ends[-1] - self.ends[0] < self.repeat_s
+
+
+class _Session:
+    """One session that scans one table once in each pass. Python waits; the server does the work."""
+
+    def __init__(self, sql: Sql, connection: Any, table: Table, passes: _Passes) -> None:
+        self.sql, self.connection, self.table, self.passes = sql, connection, table, passes
+        self.statement = sql.scan(connection, table.name)
         self.plan = ""  # query plan of the first scan, which is cold
-        self.scans = 0
-        self.ended: float | None = None  # monotonic time; None: the table was not read to the end
+        self.seconds: list[float] = []  # of each scan
         self.helper = threads.Helper(f"scan-{table.name}", self._scan)
 
     def _scan(self) -> None:
-        began = time.monotonic()
-        while not self.scans or time.monotonic() - began < self.repeat_s:
-            plan = self.sql.scanned(self.connection, self.statement)
-            self.plan = self.plan or plan
-            self.scans += 1
-        self.ended = time.monotonic()
+        try:
+            while self.passes.go_on():
+                plan = self.sql.scanned(self.connection, self.statement)
+                self.seconds.append(time.monotonic() - self.passes.ends[-1])
+                self.plan = self.plan or plan
+        except threading.BrokenBarrierError:
+            return  # another session failed, and has the error
+        except BaseException:
+            self.passes.barrier.abort()
+            raise
         self.plan = self.plan or self.sql.explained(self.connection, self.statement)
 
 
@@ -110,8 +134,9 @@ class ScanLoad:
 
     pids: tuple[int, ...] = ()  # the sessions are threads of this process
 
-    def __init__(self, server: Server, clock: Clock, sessions: list[_Session], raw: Path) -> None:
-        self.server, self.clock, self.sessions, self.raw = server, clock, sessions, raw
+    def __init__(self, task: LoadTask, sessions: list[_Session], passes: _Passes) -> None:
+        self.server, self.clock, self.raw = task.server, task.clock, task.raw
+        self.sessions, self.passes = sessions, passes
         self.begin_utc = self._began = 0.0  # set when the scan begins
         self._told = -1
 
@@ -127,26 +152,21 @@ class ScanLoad:
             time.sleep(POLL_S)
 
     def outcome(self) -> Outcome:
-        """Return duration and rate; plans and times of the individual tables go to raw/scan.json."""
-        times = {s.table.name: s.ended - self._began for s in self.sessions if s.ended is not None}
-        if len(times) < len(self.sessions):
-            raise DriverFailed(
-                f"{len(self.sessions) - len(times)} of {len(self.sessions)} tables were not read completely"
-            )
-        duration_s, size = (
-            max(times.values()),
-            sum(session.table.size_bytes * session.scans for session in self.sessions),
-        )
-        self._keep(times)
-        seconds = math.ceil(duration_s)
+        """Return duration and rate of a pass; query plans and times go to raw/."""
+        passes = self.passes.seconds
+        if not passes or any(len(session.seconds) < len(passes) for session in self.sessions):
+            raise DriverFailed(f"the {len(self.sessions)} tables were not all read completely")
+        self._keep(passes)
+        window_s, size = sum(passes), len(passes) * sum(session.table.size_bytes for session in self.sessions)
         return Outcome(
             begin_utc=self.begin_utc,
-            window_s=duration_s,
-            transactions=len(times),
+            window_s=window_s,
+            transactions=0,
             errors=0,
-            series=Series(seconds, {name: [] for name in FIRST}),
+            series=Series(math.ceil(window_s), {name: [] for name in FIRST}),
             histogram=None,
-            figures={"duration_s": duration_s, "mb_per_s": size / 1e6 / duration_s},
+            figures={"duration_s": window_s / len(passes), "mb_per_s": size / 1e6 / window_s},
+            scanned_bytes=size,
             claims=(Claim("table_bytes", total=size),),
             warnings=self._dirtied(),
         )
@@ -160,13 +180,12 @@ class ScanLoad:
             if session.helper.started:
                 session.helper.join(_CANCEL_S)
 
-    def _keep(self, times: dict[str, float]) -> None:
+    def _keep(self, passes: list[float]) -> None:
         tables = [
-            {"table": name, "size_bytes": s.table.size_bytes, "scans": s.scans, "duration_s": times[name]}
-            for s in self.sessions
-            if (name := s.table.name) in times
+            {"table": session.table.name, "size_bytes": session.table.size_bytes, "scans_s": session.seconds}
+            for session in self.sessions
         ]
-        (self.raw / "scan.json").write_text(json.dumps({"tables": tables}, indent=1) + "\n")
+        (self.raw / "scan.json").write_text(json.dumps({"passes_s": passes, "tables": tables}, indent=1) + "\n")
         (self.raw / "scan.sql").write_text("".join(f"{session.statement};\n" for session in self.sessions))
         for session in self.sessions:
             (self.raw / f"plan_{session.table.name}.json").write_text(session.plan + "\n")

@@ -220,9 +220,10 @@ WARNINGS: Final[dict[str, WarningKind]] = {
     ),
     "W042": WarningKind(
         "the trial is limited by the device",
-        "IOPS or MB/s stayed at the limit that fio measured on the bare device, so the filesystems cannot be compared. "
-        "Cloud volumes have such limits and credits that run out: gp2 volumes of Amazon fall from 3000 IOPS to their "
-        "baseline when the credits are used up.",
+        "IOPS or MB/s stayed at the limit that fio measured on the bare device, and no trial of the run exceeded it. "
+        "If this is true of the baseline and of a setup, the two cannot be compared. Cloud volumes have such limits "
+        "and credits that run out: gp2 volumes of Amazon fall from 3000 IOPS to their baseline when the credits are "
+        "used up.",
         "Use a faster volume, or one without such a limit.",
     ),
     "W043": WarningKind(

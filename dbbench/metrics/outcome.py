@@ -70,6 +70,7 @@ class Outcome:
     between: Callable[[int, int], Measured] | None = None  # a stretch of seconds, where every transaction was counted
     claims: tuple[Claim, ...] = ()  # to compare with what the server or the kernel counted
     commits: int | None = None  # of the window, if they are not the transactions
+    scanned_bytes: int | None = None  # of the tables that a scan read: its costs are per GiB
 
 
 BUCKETS: Final = 2400  # the last begins at e^24 us: no transaction takes seven hours

@@ -17,6 +17,7 @@ SHORT_WINDOW_S: Final = (
 )
 SCAN_OF_DATA: Final = "scan: data"  # steps of the operation `scan`
 SCAN_OF_CLONE: Final = "scan: clone"
+GIB: Final = 2**30
 STALL: Final = 0.10  # a second below this share of the usual throughput is a stall
 
 
@@ -125,21 +126,24 @@ def scanned(operations: Iterable[OperationFacts]) -> dict[str, float | None]:
             for one in operations if one.name in metrics}  # fmt: skip
 
 
-def completed(window: Window, figures: Mapping[str, float | None], io: IoFacts) -> dict[str, float | None]:
+def completed(outcome: Outcome, drain_s: float | None, io: IoFacts) -> dict[str, float | None]:
     """Return the device rates of a workload that runs to completion (10^6 bytes per second), and its drained time.
 
-    The drained time includes writing all cached data to the device. {} for a fixed window.
+    The drained time includes writing all cached data to the device. {} without a duration.
     """
-    duration_s, drain_s = figures.get("duration_s"), figures.get("drain_s")
-    if window.kind != "to-completion" or not duration_s:
+    seconds, duration_s = outcome.window_s, outcome.figures.get("duration_s")  # a scan may have several passes
+    if not duration_s:
         return {}
     return {
-        "device_read_mb_per_s": None if io.read_bytes is None else io.read_bytes / 1e6 / duration_s,
-        "device_write_mb_per_s": None if io.write_bytes is None else io.write_bytes / 1e6 / duration_s,
+        "device_read_mb_per_s": None if io.read_bytes is None else io.read_bytes / 1e6 / seconds,
+        "device_write_mb_per_s": None if io.write_bytes is None else io.write_bytes / 1e6 / seconds,
         "drained_s": None if drain_s is None else duration_s + drain_s,
     }
 
 
-def per(total: float | None, transactions: int, factor: float = 1.0) -> float | None:
-    """Return a total per transaction, scaled; None if either is missing."""
-    return None if total is None or not transactions else total * factor / transactions
+def costs(outcome: Outcome, totals: Mapping[str, float | None]) -> dict[str, float | None]:
+    """Return each total of the window per transaction, or of a scan per GiB that it read, under the key of METRICS."""
+    scanned = outcome.scanned_bytes
+    amount, unit = (scanned / GIB, "gib") if scanned else (outcome.transactions, "tx")
+    return {f"{name}_per_{unit}": total / amount if total is not None and amount else None
+            for name, total in totals.items()}  # fmt: skip

@@ -44,6 +44,17 @@ TPCC: Final = ("new_order", "payment", "order_status", "delivery", "stock_level"
 # The secondary indexes that the workload `insert-benchmark` creates, in this order.
 INSERT_INDEXES: Final = ("price", "shop", "customer")
 
+# What a load costs: (label, unit, help) of its totals, which are divided by its transactions, or by the GiB of a scan.
+COSTS: Final = {
+    "cpu_ms": ("CPU", "ms", "system total − client − dbbench; includes kernel workers of the filesystem"),
+    "write_kb": ("written", "kB", "to the device"),
+    "read_kb": ("read", "kB", "from the device"),
+    "flushes": ("flushes", "", ""),
+    "io_operations": ("I/O operations", "",
+                      "reads and writes that the device completed, after merging; flushes are not included"),
+    "context_switches": ("context switches", "", "of the threads of server and load generator"),
+}  # fmt: skip
+
 METRICS: Final[dict[str, Metric]] = {
     metric.name: metric
     for metric in (
@@ -62,7 +73,8 @@ METRICS: Final[dict[str, Metric]] = {
         *(Metric(f"{name}_p{percent}_ms", f"p{percent} latency, {name.replace('_', ' ')}", "ms", "lower",
                  help="of this kind of transaction in tpcc")
           for name in TPCC for percent in (50, 95, 99)),
-        Metric("duration_s", "duration", "s", "lower", "speed", "of a workload that runs to its end"),
+        Metric("duration_s", "duration", "s", "lower", "speed",
+               "of a workload that runs to its end; of a scan, of one pass over all tables"),
         Metric("drained_s", "duration with drain", "s", "lower", "speed",
                "duration + checkpoint + sync: until all data is on the device"),
         Metric("mb_per_s", "rate", "MB/s", "higher", "speed",
@@ -101,17 +113,11 @@ METRICS: Final[dict[str, Metric]] = {
         Metric("tps_floor", "floor", "", "higher", help="1st percentile of the seconds' tps ÷ their median"),
         Metric("p99_to_p50", "p99 ÷ p50", "×", "lower",
                help="ratio of a slow transaction's latency to a typical one's"),
-        Metric("cpu_ms_per_tx", "CPU per transaction", "ms", "lower",
-               help="system total − client − dbbench; includes kernel workers of the filesystem"),
+        *(Metric(f"{name}_per_{key}", f"{label} per {work}", unit, "lower", help=text)
+          for key, work in (("tx", "transaction"), ("gib", "scanned GiB"))
+          for name, (label, unit, text) in COSTS.items()),
         Metric("cpu_pct", "CPU", "%", "lower",
                help="CPU time of cpu_ms_per_tx ÷ time of all cores during the load"),
-        Metric("write_kb_per_tx", "written per transaction", "kB", "lower", help="to the device"),
-        Metric("read_kb_per_tx", "read per transaction", "kB", "lower", help="from the device"),
-        Metric("flushes_per_tx", "flushes per transaction", "", "lower"),
-        Metric("io_operations_per_tx", "I/O operations per transaction", "", "lower",
-               help="reads and writes that the device completed, after merging; flushes are not included"),
-        Metric("context_switches_per_tx", "context switches per transaction", "", "lower",
-               help="of the threads of server and load generator"),
         Metric("server_memory_bytes", "memory of the server", "bytes", "lower",
                help="largest value in the window, read once a second; shared memory is counted once"),
         Metric("write_amplification", "write amplification", "×", "lower",

@@ -259,13 +259,23 @@ class CeilingRow:
 
 
 @dataclass(frozen=True)
+class DeviceRate:
+    """A rate of the device in a trial's window, to compare with what fio measured."""
+
+    side: str  # "reads", "writes" or "reads and writes"; the transactions have that of the CeilingRow to compare with
+    unit: str  # "IOPS" or "MB/s"
+    median: float  # of the seconds; of transactions, their rate over the window
+    constant: bool  # enough seconds, which hardly differ
+
+
+@dataclass(frozen=True)
 class CeilingFacts:
-    """What the bare device achieved before the run, and how close to it the trial came."""
+    """What the bare device achieved before the run, and what it did during a trial."""
 
     rows: tuple[CeilingRow, ...] = ()
     note: str = ""  # why `rows` is empty
-    tps_share: float | None = None  # tps ÷ rate of single flushed writes of the engine's page size on the device
-    limited: str = ""  # which metrics stayed at the limit of the device during the window
+    again: tuple[CeilingRow, ...] = ()  # the same after the run, if a trial exceeded them
+    rates: tuple[DeviceRate, ...] = ()
 
 
 @dataclass(frozen=True)

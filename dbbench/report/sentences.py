@@ -14,10 +14,13 @@ from dbbench.compare.remarks import Kind, texts
 from dbbench.compare.verdict import AHEAD, BEHIND, LIMITED, without_guard
 from dbbench.metrics.table import Metric
 from dbbench.model import Run, titled
-from dbbench.units import GROUP, change, count, duration_text, interval, level_text, listed
+from dbbench.results import Exceeded
+from dbbench.results.ceiling import BOTH, FLUSHED
+from dbbench.units import GROUP, change, count, duration_text, interval, level_text, listed, number
 
 Part = tuple[str, bool]  # (text, whether it is bold)
 Parts = tuple[Part, ...]
+_DID: Final = {"reads": "read", "writes": "wrote", BOTH: "read and wrote"}
 MOST_NAMED: Final = 5  # setups in a sentence; the table lists all
 SUSPECT: Final = "suspect"
 DURABILITY: Final = "durability"
@@ -207,6 +210,20 @@ def _changes(about: Interaction) -> str:
         f": the largest change is that of {widest.fs_setup} to {about.baseline}, {change(widest.change)} from "
         f"{level_text(widest.reference)} to {level_text(widest.level)} (CI {interval(widest.lo, widest.hi)})"
     )
+
+
+def no_limit(exceeded: Exceeded) -> Parts:
+    """Return the sentence about a measurement of the bare device that a trial exceeded."""
+    after = "" if exceeded.after is None else f" before the run and {number(exceeded.after)} after it"
+    measured = f": fio measured {number(exceeded.before)}"
+    if exceeded.side.endswith(FLUSHED):
+        size = exceeded.side.removeprefix("write_").removesuffix(f"k{FLUSHED}")
+        measured += f"{after} flushed single writes of {size} KiB per second"
+        text = f"{measured}, but {exceeded.arm} reached {number(exceeded.rate)} transactions"
+        return (("Commits shared flushes", True), (f"{text}, so the share of the ceiling is not shown.", False))
+    rate = f"{number(exceeded.rate)}{GROUP}{exceeded.unit}"
+    text = f"{measured}{GROUP}{exceeded.unit}{after}, but {exceeded.arm} {_DID[exceeded.side]} {rate}."
+    return (("Not a limit of the device", True), (text, False))
 
 
 def disagreement(arm: ByHost, metric: Metric, baseline: str) -> Parts:

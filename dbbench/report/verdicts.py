@@ -38,7 +38,7 @@ class VerdictTable(NamedTuple):
 
 
 class Verdicts(NamedTuple):
-    """What `compare` prints, in every format. `findings` are sentences about several tables: curves that cross."""
+    """What `compare` prints, in every format. `findings` are sentences about several tables, or about a whole run."""
 
     baseline: str
     tables: list[VerdictTable]
@@ -91,7 +91,8 @@ def verdicts(runs: Sequence[LoadedRun], baseline: str | None = None, metric: str
         for measured, arm in hosts
         for text in sentences.joined([sentences.disagreement(arm, measured, chosen)])
     ]
-    return Verdicts(chosen, tables, [*crossed, *unlike], hosts, interactions)
+    above = sentences.joined(sentences.no_limit(exceeded) for run in runs for exceeded in run.exceeded)
+    return Verdicts(chosen, tables, [*crossed, *unlike, *above], hosts, interactions)
 
 
 def levels_of(cells: Sequence[Cell]) -> dict[compare.Group, dict[str, Scalar]]:

@@ -24,6 +24,7 @@ from dbbench.errors import DbbenchError, ResultDamaged, ResultTooLarge, RunMissi
 from dbbench.metrics.histogram import Histogram
 from dbbench.metrics.series import Series, SeriesTooLong, read_csv_gz
 from dbbench.model import Cell, LabFacts, Run, Trial, TrialSpec
+from dbbench.results.ceiling import Exceeded, judged, load_ceiling, save_ceiling
 from dbbench.results.fileio import plain_file, read_as, read_bytes, sound_json, write_text
 from dbbench.results.runs import (
     create_run,
@@ -31,14 +32,12 @@ from dbbench.results.runs import (
     find_unfinished,
     finished,
     folders,
-    load_ceiling,
     load_lab,
     load_spec,
     locked,
     must_match,
     parsed_spec,
     pending,
-    save_ceiling,
     save_lab,
     save_spec,
     written_spec,
@@ -47,6 +46,7 @@ from dbbench.results.trials import Draft, damage, results_of
 
 __all__ = [
     "Draft",
+    "Exceeded",
     "LoadedRun",
     "all_of",
     "create_run",
@@ -83,6 +83,9 @@ class LoadedRun:
     trials: tuple[Trial, ...]
     lab: LabFacts | None = None  # results of the power-loss lab, if it wrote to this run
     damaged: Mapping[str, ResultDamaged] = field(default_factory=dict)  # trial ID -> why it could not be read
+    exceeded: tuple[
+        Exceeded, ...
+    ] = ()  # measurements of the bare device that are no limits, because trials exceed them
 
     @property
     def unfinished(self) -> list[str]:
@@ -160,12 +163,13 @@ def load_run(path: str | Path, *, verify: bool = True) -> LoadedRun:
 def load_whole(path: str | Path, *, verify: bool = True) -> LoadedRun:
     """Read the directory of a run with all undamaged trials; `damaged` describes the others.
 
-    Raises RunMissing if it is not a run, and ResultDamaged if run.json or the result of the power-loss lab is damaged.
+    Raises RunMissing if it is not a run, and ResultDamaged if run.json, ceiling.json or the result of the power-loss
+    lab is damaged.
     """
     folder = Path(path)
     try:
         run = load_spec(folder)
-        lab = load_lab(folder, verify=verify)
+        lab, ceiling = load_lab(folder, verify=verify), load_ceiling(folder)
     except ResultDamaged as error:
         error.run = str(folder)
         raise
@@ -177,7 +181,8 @@ def load_whole(path: str | Path, *, verify: bool = True) -> LoadedRun:
         except ResultDamaged as error:
             error.run = str(folder)
             damaged[spec.id] = error
-    return LoadedRun(folder, run, tuple(trials), lab, damaged)
+    whole, exceeded = judged(trials, ceiling)
+    return LoadedRun(folder, run, whole, lab, damaged, exceeded)
 
 
 def all_of(loaded: LoadedRun, since: LoadedRun | None = None) -> ResultDamaged:

@@ -15,8 +15,9 @@ from typing import Any
 from dbbench.errors import ImportRefused, ResultDamaged, RunMissing, RunNameTaken
 from dbbench.model import Cell, Run, Workload
 from dbbench.model.base import NAME
+from dbbench.results.ceiling import FILE as CEILING
 from dbbench.results.fileio import RAW, plain_file, read_bytes, real_folder, sync, write_text, writing
-from dbbench.results.runs import CEILING, create_run, folders, load_spec, locked, save_spec
+from dbbench.results.runs import create_run, folders, load_spec, locked, save_spec
 from dbbench.results.runs import finished as finished_here
 from dbbench.results.trials import SUMS, damage, results_of
 

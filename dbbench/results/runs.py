@@ -1,5 +1,5 @@
-"""The files of a run: run.json, which is written before the first trial and extended when a block is repeated; the
-device ceiling; powercut.json of the power-loss lab. Only one process at a time works on a run.
+"""The files of a run: run.json, which is written before the first trial and extended when a block is repeated;
+powercut.json of the power-loss lab. Only one process at a time works on a run.
 
 Results of earlier versions are read too; some of them have findings only as text.
 """
@@ -34,7 +34,6 @@ from dbbench.results.fileio import (
 )
 from dbbench.results.trials import SUMS, damage
 
-CEILING = "ceiling.json"
 _MOST_KEYS: Final = 8  # differing keys that an error lists
 
 
@@ -179,23 +178,6 @@ def _specs(results: Path, plan_sha256: str) -> Iterator[tuple[Path, model.Run]]:
                 run = load_spec(folder)
                 if run.plan_sha256 == plan_sha256:
                     yield folder, run
-
-
-def save_ceiling(folder: Path, ceiling: model.CeilingFacts) -> None:
-    """Write ceiling.json: the performance of the bare device before the run."""
-    write_summed(folder / CEILING, model.plain(ceiling))
-
-
-def load_ceiling(folder: Path) -> model.CeilingFacts | None:
-    """Read ceiling.json; None if the device has not been measured. Raises ResultDamaged."""
-    path = folder / CEILING
-    if not os.path.lexists(path):
-        return None
-    try:
-        return read_as(model.CeilingFacts, path, folder.parent)
-    except ResultDamaged as error:
-        error.remedy = f"Remove the file to measure the device again: rm {path}"
-        raise
 
 
 @contextlib.contextmanager

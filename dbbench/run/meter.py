@@ -17,7 +17,7 @@ from dbbench.machine.limits import Confined, MemoryReading
 from dbbench.machine.limits import written_cores as written
 from dbbench.model import CheckpointFacts, ClientFacts, CoresFacts, IoFacts, TrialWarning, Work
 from dbbench.remote import Client
-from dbbench.samplers.accounting import CpuClock, DiskClock, IoClock, TaskClock, cpu_ms_per_tx
+from dbbench.samplers.accounting import CpuClock, DiskClock, IoClock, TaskClock, cpu_ms
 from dbbench.storage import devices
 from dbbench.storage.devices import sysfs
 from dbbench.storage.devices.directory import shared_disks
@@ -173,20 +173,17 @@ class Meter:
     def hit_ratio(self) -> float | None:
         return self.server.hit_ratio(self.before, self.after)
 
-    def cpu_ms_per_tx(self, transactions: int) -> float | None:
-        """Return CPU time per transaction of everything except client and dbbench, including kernel workers.
+    def cpu_ms(self) -> float | None:
+        """Return the CPU time of everything except client and dbbench, including kernel workers.
 
         Without a server the client's time is included, because it does the work.
         """
-        return cpu_ms_per_tx(self._used(), transactions)
+        return cpu_ms(self.cpu if self.server.pid is not None else {**self.cpu, "client_cpu_s": 0.0})
 
     def cpu_pct(self) -> float | None:
         """Return the same CPU time as a share of all cores over the load, in per cent."""
-        used_ms, seconds, cpus = cpu_ms_per_tx(self._used(), 1), self.cpu.get("seconds"), self.cpu.get("cpus")
+        used_ms, seconds, cpus = self.cpu_ms(), self.cpu.get("seconds"), self.cpu.get("cpus")
         return used_ms / 10 / seconds / cpus if used_ms is not None and seconds and cpus else None
-
-    def _used(self) -> dict[str, float | None]:
-        return self.cpu if self.server.pid is not None else {**self.cpu, "client_cpu_s": 0.0}
 
     def warnings(self) -> tuple[TrialWarning, ...]:
         """Return warnings about the server's counters, background load, steal, heat and foreign I/O in the window."""

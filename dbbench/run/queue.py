@@ -26,6 +26,7 @@ from dbbench.plan import writes
 from dbbench.report.progress.event import Emit, Event
 from dbbench.report.sentences import budget_text
 from dbbench.results import Draft, pending
+from dbbench.results.ceiling import SIDES
 from dbbench.results.fileio import writing
 from dbbench.results.journal import Journal
 from dbbench.results.trials import leftovers, set_aside
@@ -81,7 +82,7 @@ def execute(
             journal.note("wipe", device=identity)
         _tell_begin(folder, run, emit)
         with BudgetClock(folder) as clock:
-            if any(may_begin(run, spec) for spec in pending(folder, run)):
+            if to_run := any(may_begin(run, spec) for spec in pending(folder, run)):
                 launcher.prepare()
                 image.make_images(run, folder, journal, lambda what, share: _tell_prepare(emit, what, share))
                 _measure_ceiling(folder, run, launcher)
@@ -94,6 +95,8 @@ def execute(
                 _drive(folder, run, spec, launcher)
                 run = clock.charge(run, spec.cell)
                 emit(Event("trial_end", _ended(folder, run, spec)))
+            if to_run:
+                _measure_again(folder, launcher)
         image.give_back_images(journal, RELEASE_S)
         return _tell_end(folder, _concluded(folder, run, emit), emit, began)
 
@@ -144,6 +147,16 @@ def _measure_ceiling(folder: Path, run: Run, launcher: Launcher) -> None:
         return
     _tell_prepare(launcher.emit, "measuring the bare device")
     launcher.run(["ceiling", str(folder)])
+
+
+def _measure_again(folder: Path, launcher: Launcher) -> None:
+    """Measure the bare device once more if a trial exceeded the first measurement: it may have been disturbed."""
+    ceiling = results.load_ceiling(folder)
+    if ceiling is None or ceiling.again:
+        return
+    if any(exceeded.side in SIDES for exceeded in results.load_whole(folder, verify=False).exceeded):
+        _tell_prepare(launcher.emit, "measuring the bare device again, because a trial exceeded the first measurement")
+        launcher.run(["ceiling", str(folder)])
 
 
 def _build_goldens(folder: Path, run: Run, launcher: Launcher) -> None:

@@ -15,6 +15,7 @@ import shutil
 import signal
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -107,13 +108,14 @@ def main(argv: list[str]) -> int:
 
 
 def _ceiling(run: Run, folder: Path) -> None:
-    """Measure what the plan's first device can do, before it has a filesystem."""
+    """Measure what the plan's first device can do without a filesystem: before the run, or again after it."""
     longest = max(cell.window.measure_s for cell in run.cells)
     permit = RunPermit(_typed(), Journal(folder / "journal.jsonl"))
     with devices.attached(run.plan.device, image.images_of(run, folder), permit) as disks:
         permit.note(disks)
         device.erase(disks)
-        results.save_ceiling(folder, condition.measured_ceiling(disks.each[0], longest, run.plan.seed))
+        ceiling, first = condition.measured_ceiling(disks.each[0], longest, run.plan.seed), results.load_ceiling(folder)
+        results.save_ceiling(folder, ceiling if first is None else replace(first, again=ceiling.rows))
 
 
 def _trial(run: Run, folder: Path, trial_id: str, workdir: WorkDir, emit: Emit) -> None:

@@ -1,7 +1,7 @@
 """CPU use and disk traffic between two moments of a trial.
 
-CPU per transaction = (system total - client - dbbench) / transactions: what remains is the server and the kernel
-workers of filesystem, loop device and block layer, which are in no process tree.
+CPU time of a load = system total - client - dbbench: what remains is the server and the kernel workers of filesystem,
+loop device and block layer, which are in no process tree.
 """
 
 from __future__ import annotations
@@ -99,12 +99,12 @@ class CpuClock:
         return _CpuReading(time.monotonic(), cpu_times(self._proc), processes(self._proc))
 
 
-def cpu_ms_per_tx(difference: Mapping[str, float | None], transactions: int) -> float | None:
-    """Return (system total - client - dbbench) / transactions in ms, or None if a part is not known."""
+def cpu_ms(difference: Mapping[str, float | None]) -> float | None:
+    """Return system total - client - dbbench in ms, or None if a part is not known."""
     system, client, dbbench_s = (difference.get(f"{who}_cpu_s") for who in ("system", "client", "dbbench"))
-    if system is None or client is None or dbbench_s is None or transactions <= 0:
+    if system is None or client is None or dbbench_s is None:
         return None
-    return max(0.0, system - client - dbbench_s) / transactions * 1000
+    return max(0.0, system - client - dbbench_s) * 1000
 
 
 def _system(before: CpuTimes | None, after: CpuTimes | None) -> dict[str, float | None]:

@@ -84,8 +84,8 @@ class FakeMeter:
     def writes(self, _explicit: bool) -> int | None:
         return self.counted.writes
 
-    def cpu_ms_per_tx(self, _transactions: int) -> float:
-        return 0.1
+    def cpu_ms(self) -> float:
+        return 100.0
 
     def warnings(self) -> tuple[()]:
         return ()

@@ -32,11 +32,14 @@ from dbbench.model import (
     Plan,
     Status,
     Trial,
+    TrialWarning,
     Window,
     Workload,
 )
 from dbbench.plan import catalog, described, workloads
-from dbbench.report.sentences import caveats, plain_text
+from dbbench.report.sentences import caveats, no_limit, plain_text
+from dbbench.results import Exceeded
+from dbbench.results.ceiling import judged
 from dbbench.results.journal import Journal
 from dbbench.run.evaluate import limits
 from dbbench.run.job import Job
@@ -139,16 +142,22 @@ CEILING = CeilingFacts((CeilingRow("write_8k_fdatasync", 150, 1.2, 6.6), Ceiling
                         CeilingRow("read_1m", 900, 900, 35)))  # fmt: skip
 
 
-def beside(**columns: list[float | None]) -> CeilingFacts:
-    """The verdict on five seconds with these columns."""
-    return limits.with_ceiling_share(CEILING, Series(5, columns), cell(), 120.0)
+def rated(name: str = "ext4-1", tps: float = 120.0, **columns: list[float | None]) -> Trial:
+    """A trial of five seconds with these columns, as it is stored."""
+    facts = limits.with_rates(CEILING, Series(5, columns), cell(), tps)
+    return trial(name[:-2], int(name[-1]), tps, ceiling=facts)
+
+
+def limit_of(*trials: Trial, ceiling: CeilingFacts | None = None) -> list[str]:
+    """What limited each of the trials of a run, "" for none."""
+    return ["; ".join(w.text for w in one.warnings if w.id == "W042") for one in judged(trials, ceiling)[0]]
 
 
 def test_writes_flat_at_the_ceiling_are_called_so() -> None:
     """As recorded under a cap of 300 writes a second on a busy machine."""
-    found = beside(r_per_s=[204, 139, 96, 91, 109], w_per_s=[285, 311.9, 260, 309, 300])
-    assert found.limited == "writes constant at 300 IOPS; the bare device delivers 300"
-    assert found.tps_share == 0.8
+    found = rated(r_per_s=[204, 139, 96, 91, 109], w_per_s=[285, 311.9, 260, 309, 300])
+    assert limit_of(found) == ["writes constant at 300 IOPS; the bare device delivers 300"]
+    assert judged([found], None)[0][0].summary["ceiling_pct"] == 80
 
 
 @pytest.mark.parametrize(
@@ -157,32 +166,80 @@ def test_writes_flat_at_the_ceiling_are_called_so() -> None:
 )
 def test_other_seconds_are_no_limit(writes: list[float | None]) -> None:
     """Flat and low, near and scattered, above what should be the ceiling, or too few."""
-    assert beside(r_per_s=[5.0] * 5, w_per_s=writes).limited == ""
+    assert limit_of(rated(r_per_s=[5.0] * 5, w_per_s=writes)) == [""]
 
 
 def test_a_cap_on_both_together_is_found() -> None:
-    """Cloud disks count reads and writes alike: neither stands at the ceiling, their sum does."""
+    """Cloud disks count reads and writes alike: neither is at the ceiling, their sum is."""
     rows_ = (CeilingRow("write_8k", 1000, 8, 1), CeilingRow("read_8k", 1010, 8, 1))
     series = Series(5, {"r_per_s": [600, 400, 700, 500, 550], "w_per_s": [400, 600, 300, 500, 450]})
-    assert (
-        "reads and writes constant at 1000 IOPS"
-        in limits.with_ceiling_share(CeilingFacts(rows_), series, cell(), None).limited
-    )
+    facts = limits.with_rates(CeilingFacts(rows_), series, cell(), None)
+    assert limit_of(trial(ceiling=facts)) == ["reads and writes constant at 1000 IOPS; the bare device delivers 1010"]
 
 
 def test_megabytes_are_a_ceiling_too() -> None:
     """iostat's kB are 1024 bytes, fio's MB 10^6."""
     kb: list[float | None] = [240e6 / 1024] * 5
-    found = beside(r_kb_per_s=[0.0] * 5, w_kb_per_s=kb)
-    assert found.limited == "writes constant at 240 MB/s; the bare device delivers 240"
+    found = rated(r_kb_per_s=[0.0] * 5, w_kb_per_s=kb)
+    assert limit_of(found) == ["writes constant at 240 MB/s; the bare device delivers 240"]
+
+
+def reading(name: str, mb: float) -> Trial:
+    """A trial that reads so many MB/s in each second."""
+    return rated(name, r_kb_per_s=[mb * 1e6 / 1024] * 5, w_kb_per_s=[0.0] * 5)
+
+
+def test_what_any_trial_exceeds_is_no_limit_for_the_others() -> None:
+    """btrfs stays at what fio measured, but ext4 reads twice as much from the same device. What writes reach is
+    another matter."""
+    writing = rated("xfs-1", r_kb_per_s=[0.0] * 5, w_kb_per_s=[240e6 / 1024] * 5)
+    trials = [reading("btrfs-1", 900), reading("ext4-1", 960), writing]
+    assert limit_of(*trials) == [
+        "reads constant at 900 MB/s; the bare device delivers 900",
+        "reads constant at 960 MB/s; the bare device delivers 900",
+        "writes constant at 240 MB/s; the bare device delivers 240",
+    ]
+    trials.append(reading("ext4-2", 1830))
+    assert limit_of(*trials) == ["", "", "writes constant at 240 MB/s; the bare device delivers 240", ""]
+    exceeded = judged(trials, None)[1]
+    assert exceeded == (Exceeded("reads", "MB/s", 900, None, "ext4", 1830),)
+    assert plain_text(no_limit(exceeded[0])) == (
+        "Not a limit of the device: fio measured 900 MB/s, but ext4 read 1 830 MB/s."
+    )
+
+
+def test_a_second_measurement_after_the_run_counts_if_it_is_higher() -> None:
+    """The first may have been disturbed. Of another host, whose first one differs, it says nothing."""
+    trials = [reading("ext4-1", 1800), reading("btrfs-1", 900)]
+    higher = dataclasses.replace(CEILING, again=(CeilingRow("read_1m", 1800, 1850, 20),))
+    assert limit_of(*trials, ceiling=higher) == ["reads constant at 1800 MB/s; the bare device delivers 1850", ""]
+    assert judged(trials, higher)[1] == ()
+    lower = dataclasses.replace(CEILING, again=(CeilingRow("read_1m", 1200, 1200, 30),))
+    (exceeded,) = judged(trials, lower)[1]
+    assert "fio measured 900 MB/s before the run and 1 200 after it" in plain_text(no_limit(exceeded))
+    other = dataclasses.replace(higher, rows=CEILING.rows[1:])
+    assert limit_of(*trials, ceiling=other) == ["", ""]
+
+
+def test_commits_that_share_flushes_have_no_share_of_the_ceiling() -> None:
+    """Above 108 % of single flushed writes it is no ceiling, for no trial of the run."""
+    trials, exceeded = judged([rated(tps=120.0), rated("xfs-1", tps=162.0)], None)
+    assert [one.summary["ceiling_pct"] for one in trials] == [80, 108]
+    assert exceeded == ()
+    trials, exceeded = judged([rated(tps=120.0), rated("xfs-1", tps=163.0)], None)
+    assert [one.summary["ceiling_pct"] for one in trials] == [None, None]
+    assert plain_text(no_limit(exceeded[0])) == (
+        "Commits shared flushes: fio measured 150 flushed single writes of 8 KiB per second, but xfs reached 163 "
+        "transactions, so the share of the ceiling is not shown."
+    )
 
 
 def test_without_a_ceiling_nothing_is_said() -> None:
     """No fio, no share and no limit."""
-    series = Series(5, {"w_per_s": [300.0] * 5})
-    assert limits.with_ceiling_share(CeilingFacts(note="fio is not installed"), series, cell(), 100.0) == CeilingFacts(
-        note="fio is not installed"
-    )
+    series = Series(5, {"r_per_s": [0.0] * 5, "w_per_s": [300.0] * 5})
+    absent = CeilingFacts(note="fio is not installed")
+    assert limits.with_rates(absent, series, cell(), 100.0) == absent
+    assert judged([trial(ceiling=absent)], None) == ((trial(ceiling=absent),), ())
 
 
 @pytest.mark.parametrize(
@@ -287,15 +344,16 @@ def test_what_only_one_arm_knows_is_no_difference() -> None:
 
 
 def test_two_arms_at_the_ceiling_are_never_the_same() -> None:
-    """The word is about the device; an arm below it is still slower."""
-    flat = CeilingFacts(limited="writes stood at 300 IOPS")
-    held = [trial(arm, block, 100 + block, ceiling=flat) for arm in "ab" for block in (1, 2, 3)]
+    """The word is about the device; an arm below it is still slower, and one arm alone limits no comparison."""
+    flat = (TrialWarning("W042", "writes stood at 300 IOPS"),)
+    held = [trial(arm, block, 100 + block, warnings=flat) for arm in "ab" for block in (1, 2, 3)]
     assert limited(held)
     assert [row.verdict for row in rows(held, "a")] == ["baseline", "device-limited"]
-    slower = [*held[:3], *(trial("b", block, 50 + block, ceiling=flat) for block in (1, 2, 3))]
+    slower = [*held[:3], *(trial("b", block, 50 + block, warnings=flat) for block in (1, 2, 3))]
     assert [row.verdict for row in rows(slower, "a")] == ["baseline", "slower"]
-    free = [dataclasses.replace(t, ceiling=CeilingFacts()) for t in held]
-    assert [row.verdict for row in rows(free, "a")] == ["baseline", "same"]
+    for free in ("a", "b", "ab"):
+        trials = [dataclasses.replace(t, warnings=()) if t.fs_setup in free else t for t in held]
+        assert [row.verdict for row in rows(trials, "a")] == ["baseline", "same"]
 
 
 # --- what a plan may say ---------------------------------------------------------------------------

@@ -7,9 +7,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from dbbench.model import CeilingFacts, CoresFacts, MemoryFacts, Trial, TrialWarning
+from dbbench.model import CoresFacts, MemoryFacts, Trial, TrialWarning
 from dbbench.report.page.html import PageModel, build
-from dbbench.results import load_run
+from dbbench.report.verdicts import verdicts
+from dbbench.results import Exceeded, load_run
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "fixtures"))
 import synthetic
@@ -62,9 +63,27 @@ def test_settings_of_the_host_are_among_the_facts(tmp_path: Path) -> None:
 
 
 def test_device_at_its_ceiling_is_a_notice(tmp_path: Path) -> None:
-    """In both arms the row's word is device-limited, and never the same."""
-    flat = {"ceiling": CeilingFacts(limited="writes stood"), "warnings": (TrialWarning("W042", "writes stood"),)}
+    """In both arms the row's word is device-limited, and never the same. The notice names the rows with that word."""
+    flat = {"warnings": (TrialWarning("W042", "writes stood"),)}
     found = page(tmp_path, {}, flat)
-    assert notices(found, "limited")[0].startswith("The device was the limit (W042)")
-    words = {row.verdict for row in found.comparisons[0].group.rows[1:]}
-    assert not words & {"same", "inconclusive"}
+    words = {row.fs_setup: row.verdict for row in found.comparisons[0].group.rows[1:]}
+    assert words == {"xfs": "device-limited", "btrfs": "slower"}
+    (told,) = notices(found, "limited")
+    assert told.startswith("The device was the limit (W042): ext4 and xfs stayed at what fio measured")
+
+
+def test_one_arm_at_the_ceiling_is_no_notice(tmp_path: Path) -> None:
+    """Without the baseline at the limit too, the filesystems can be compared."""
+    flat = {"warnings": (TrialWarning("W042", "writes stood"),)}
+    found = page(tmp_path, {"xfs": flat, "btrfs": flat}, {})
+    assert notices(found, "limited") == []
+    assert [finding.ident for finding in found.findings].count("W042") == 1
+
+
+def test_what_is_no_limit_is_said_once(tmp_path: Path) -> None:
+    """On the page and by `compare`, however many trials and groups there are."""
+    run = load_run(synthetic.write(tmp_path, Shape()))
+    run = dataclasses.replace(run, exceeded=(Exceeded("reads", "MB/s", 1392.0, None, "ext4", 2853.0),))
+    text = "Not a limit of the device: fio measured 1\u202f392\u202fMB/s, but ext4 read 2\u202f853\u202fMB/s."
+    assert notices(build([run]), "no-limit") == [text]
+    assert verdicts([run]).findings == [text.replace("\u202f", " ")]

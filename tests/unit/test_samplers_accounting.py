@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dbbench.samplers.accounting import CpuClock, DiskClock, TaskClock, cpu_ms_per_tx
+from dbbench.samplers.accounting import CpuClock, DiskClock, TaskClock, cpu_ms
 from dbbench.storage.devices import sysfs
 
 TICK = 1 / os.sysconf("SC_CLK_TCK")
@@ -82,7 +82,7 @@ def test_what_is_not_known_is_none(tmp_path: Path) -> None:
     assert found["client_cpu_s"] is None
     assert found["system_cpu_s"] is None
     assert found["server_cpu_s"] is None
-    assert cpu_ms_per_tx(found, 100) is None
+    assert cpu_ms(found) is None
 
 
 def test_a_load_within_dbbench_has_no_client(tmp_path: Path) -> None:
@@ -91,11 +91,10 @@ def test_a_load_within_dbbench_has_no_client(tmp_path: Path) -> None:
     assert CpuClock(proc=tmp_path).difference()["client_cpu_s"] == 0.0
 
 
-def test_cpu_per_transaction() -> None:
-    """(system - client - dbbench) / transactions, in ms; without transactions there is none."""
+def test_cpu_of_a_load() -> None:
+    """system - client - dbbench, in ms."""
     found: dict[str, float | None] = {"system_cpu_s": 10.0, "client_cpu_s": 2.0, "dbbench_cpu_s": 0.5}
-    assert cpu_ms_per_tx(found, 1000) == pytest.approx(7.5)
-    assert cpu_ms_per_tx(found, 0) is None
+    assert cpu_ms(found) == pytest.approx(7500)
 
 
 def tasks(proc: Path, runs: dict[int, int], parents: dict[int, int]) -> None:

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from dbbench.errors import DeadlinePassed, DeviceInUse, EngineDied, Interrupted
-from dbbench.metrics.series import Clock
+from dbbench.metrics.outcome import Outcome
+from dbbench.metrics.series import FIRST, Clock, Series
 from dbbench.model import Ageing, CacheFacts, CeilingFacts, CeilingRow, Durability, EngineAgeing, Phase, Run, Status
 from dbbench.run.record import deadline
 from tests.support.judged import FakeEngine, FakeMeter, Judged
@@ -134,6 +135,20 @@ def test_a_load_that_only_reads_has_no_share_of_the_ceiling(make_run: MakeRun, t
     assert writing.summary["ceiling_pct"] == 10
     reading = Judged(meter=FakeMeter(engine_write_bytes=100), facts=facts).trial(make_run, tmp_path / "reading")
     assert reading.summary["ceiling_pct"] is None and reading.ceiling.rows
+
+
+def test_a_scan_costs_what_a_gib_costs(make_run: MakeRun, tmp_path: Path) -> None:
+    """Five passes over 512 MiB read 2.5 GiB: totals per GiB, the duration of one pass, rates over all of them."""
+    scanned = Outcome(time.time(), 10.0, 0, 0, Series(10, {name: [] for name in FIRST}), None,
+                      {"duration_s": 2.0, "mb_per_s": 268.4}, scanned_bytes=5 * 2**29)  # fmt: skip
+    disk = {"read_bytes": 5 * 2**29, "write_bytes": 25_000, "read_operations": 5000, "write_operations": 0}
+    summary = Judged(outcome=scanned, meter=FakeMeter(disk=disk)).trial(make_run, tmp_path).summary
+    costs = {name.removesuffix("_per_gib"): value for name, value in summary.items() if name.endswith("_per_gib")}
+    assert costs == {"cpu_ms": 40.0, "read_kb": 2**30 / 1000, "write_kb": 10.0, "flushes": 8.0, "io_operations": 2000,
+                     "context_switches": costs["context_switches"]}  # fmt: skip
+    assert not [name for name in summary if name.endswith("_per_tx")]
+    assert summary["device_read_mb_per_s"] == pytest.approx(5 * 2**29 / 1e6 / 10)
+    assert summary["drained_s"] == 2.0 + (summary["drain_s"] or 0.0)
 
 
 def test_unproved_cold_cache_makes_the_trial_suspect(make_run: MakeRun, tmp_path: Path) -> None:

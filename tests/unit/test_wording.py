@@ -27,7 +27,6 @@ from dbbench.datasets import sources
 from dbbench.errors import EXIT_OK, DbbenchError
 from dbbench.labs.powercut import lab as powercut
 from dbbench.model import (
-    CeilingFacts,
     Conclusion,
     DatasetFacts,
     LabFacts,
@@ -51,7 +50,7 @@ REAL: Final = Path(__file__).parents[1] / "fixtures/results"
 WORK: Final = (("postgres", "pgbench-tpcb"),)
 # Fields of results that are written for people.
 MESSAGES: Final = frozenset(
-    {"checked", "contradiction", "flushes_note", "invalid", "limited", "note", "notes", "reason", "reasons", "settled",
+    {"checked", "contradiction", "flushes_note", "invalid", "note", "notes", "reason", "reasons", "settled",
      "skipped", "statement", "text", "told", "unread"}
 )  # fmt: skip
 SHAPES: Final = {
@@ -123,8 +122,8 @@ def status_of(run: LoadedRun, ident: str) -> Any:
 def changed(trial: Trial) -> Trial:
     """With findings that the made-up trials lack: no steady state, borrowed throughput, a device at its ceiling."""
     more = [TrialWarning("W005", "+9 %"), TrialWarning("W003", "drain took 9 s")]
-    facts = CeilingFacts(limited="writes stood at 300 IOPS") if trial.block > 1 else None
-    return dataclasses.replace(trial, warnings=(*trial.warnings, *more[: trial.block]), ceiling=facts)
+    limited = [TrialWarning("W042", "writes stood at 300 IOPS")] if trial.block > 1 else []
+    return dataclasses.replace(trial, warnings=(*trial.warnings, *more[: trial.block], *limited))
 
 
 @pytest.mark.parametrize("name", SHAPES)

@@ -18,8 +18,9 @@ from dbbench.report.page.groups import Group
 from dbbench.report.page.theme import Mark
 from dbbench.storage.filesystems import character
 from dbbench.storage.filesystems.port import Character
-from dbbench.units import GROUP, MISSING, change, duration_text, listed
+from dbbench.units import MISSING, change, duration_text, listed
 
+CPU: Final = (METRICS["cpu_ms_per_tx"], METRICS["cpu_ms_per_gib"])  # a workload has one of them
 WORTH_SAYING: Final = math.log(1.05)  # smaller differences of space and CPU are not mentioned
 
 
@@ -94,9 +95,9 @@ def _stability(arm: str, groups: Sequence[Group]) -> str:
 
 def _cpu(arm: str, groups: Sequence[Group]) -> str:
     for group in groups:
-        value = _value(group, arm, "cpu_ms_per_tx")
-        if value is not None:
-            return METRICS["cpu_ms_per_tx"].text(value) + f"{GROUP}ms/tx"
+        for metric in CPU:
+            if (value := _value(group, arm, metric.name)) is not None:
+                return f"{metric.with_unit(value)}/{'tx' if metric is CPU[0] else 'GiB'}"
     return MISSING
 
 
@@ -137,7 +138,7 @@ def _trade(arm: str, apart: bool, durability: str, mine: Sequence[tuple[Group, R
             gains.append(f"{change(row.ratio)} {group.metric.label}{where}")
         elif row.verdict in BEHIND:
             costs.append(f"{change(row.ratio)} {group.metric.label}{where}")
-    for metric, what in (("disk_bytes", "space on disk"), ("cpu_ms_per_tx", "CPU per transaction")):
+    for metric, what in (("disk_bytes", "space on disk"), *((cpu.name, cpu.label) for cpu in CPU)):
         ratio = _ratio(mine[0][0], arm, metric)
         if ratio is not None and abs(math.log(ratio)) >= WORTH_SAYING:
             (gains if ratio < 1 else costs).append(f"{change(ratio)} {what}")

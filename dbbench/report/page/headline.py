@@ -7,14 +7,24 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from dbbench.compare import Row, by_host
-from dbbench.compare.verdict import AHEAD, BEHIND, without_guard
+from dbbench.compare.verdict import AHEAD, BEHIND, LIMITED, without_guard
 from dbbench.metrics.summary import SHORT_WINDOW_S
 from dbbench.model import Status
 from dbbench.report.page.environment import differences
 from dbbench.report.page.findings import Finding
 from dbbench.report.page.groups import Group
 from dbbench.report.page.theme import Mark
-from dbbench.report.sentences import DURABILITY, SAME, SUSPECT, Parts, caveats, disagreement, sentence, verdict_words
+from dbbench.report.sentences import (
+    DURABILITY,
+    SAME,
+    SUSPECT,
+    Parts,
+    caveats,
+    disagreement,
+    no_limit,
+    sentence,
+    verdict_words,
+)
 from dbbench.results import LoadedRun
 from dbbench.units import GROUP, change, count, duration_text, interval, listed
 
@@ -25,7 +35,7 @@ SIGNS: Final = {  # verdicts must be readable without colour
 
 
 Kind = Literal["short", "durability", "suspect", "unfinished", "damaged", "burst", "drain", "unsteady", "unequal",
-               "limited", "hosts", "skipped"]  # fmt: skip
+               "limited", "no-limit", "hosts", "skipped"]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -187,6 +197,7 @@ def notices(groups: Sequence[Group]) -> list[Notice]:
         *_caveats(groups),
         *_unequal(groups),
         *(Notice("hosts", parts) for parts in disagreements(groups)),
+        *_limited(groups),
         *_warned(groups),
         *_short(groups),
     ]
@@ -243,9 +254,20 @@ def _unequal(groups: Sequence[Group]) -> list[Notice]:
     return sentences
 
 
+def _limited(groups: Sequence[Group]) -> Iterator[Notice]:
+    """Yield a notice for each group in which the device limited the baseline and a setup alike, and one for each
+    measurement of the bare device that a trial exceeded."""
+    for group in groups:
+        if arms := [row.fs_setup for row in group.rows if row.verdict == LIMITED]:
+            both = listed([group.baseline, *arms])
+            text = f" (W042): {both} stayed at what fio measured on the bare device, so they cannot be compared. "
+            text += f"{group.title}."
+            yield Notice("limited", (("The device was the limit", True), (text, False)))
+    for loaded in _runs(groups):
+        yield from (Notice("no-limit", no_limit(exceeded)) for exceeded in loaded.exceeded)
+
+
 _WARNED: Final[tuple[tuple[Kind, str, str, str], ...]] = (
-    ("limited", "W042", "The device was the limit",
-     "throughput stayed at the ceiling that fio measured on the bare device, so the filesystems cannot be compared"),
     ("burst", "W002", "Burst",
      "no checkpoint ended in the window, so the figures do not include most writes to the data files"),
     ("drain", "W003", "Borrowed throughput",

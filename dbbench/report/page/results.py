@@ -25,6 +25,7 @@ from dbbench.report.page.theme import Mark
 from dbbench.report.sentences import Parts, freedom, interaction
 from dbbench.units import GROUP, change, interval, level_text, number, round_change
 
+GIB: Final = "Cost of a scanned GiB"
 # (heading, metrics). The primary metric of the workload is the first column.
 COLUMNS: Final = (
     ("Speed", ("tps", "sustained_tps", "ceiling_pct", "mb_per_s", "kb_per_s", "duration_s")),
@@ -36,6 +37,10 @@ COLUMNS: Final = (
     (
         "Cost of a transaction",
         ("cpu_ms_per_tx", "write_kb_per_tx", "io_operations_per_tx", "context_switches_per_tx", "write_amplification"),
+    ),
+    (
+        GIB,
+        ("cpu_ms_per_gib", "read_kb_per_gib", "write_kb_per_gib", "io_operations_per_gib", "context_switches_per_gib"),
     ),
     ("Space", ("disk_bytes", "compression_ratio")),
     (
@@ -63,8 +68,10 @@ SHORT: Final = {  # headings of columns; other metrics have their label in METRI
     "tps": "tx/s", "sustained_tps": "sustained tx/s", "ceiling_pct": "% of ceiling", "p95_ms": "p95 ms",
     "p99_ms": "p99 ms", "p999_ms": "p99.9 ms", "stall_s": "stalled s", "stalls_per_h": "stalls/h",
     "compression_ratio": "compr.",
-    "cpu_ms_per_tx": "CPU ms", "write_kb_per_tx": "kB written", "io_operations_per_tx": "I/Os",
-    "context_switches_per_tx": "switches", "write_amplification": "write ampl.",
+    **{f"{name}_per_{unit}": label for unit in ("tx", "gib") for name, label in (
+        ("cpu_ms", "CPU ms"), ("read_kb", "kB read"), ("write_kb", "kB written"), ("io_operations", "I/Os"),
+        ("context_switches", "switches"))},
+    "write_amplification": "write ampl.",
     "queries_per_s": "queries/s", "load_rows_per_s": "loaded rows/s", "insert_rows_per_s": "inserted rows/s",
     **{f"index_{name}_s": f"index on {name}, s" for name in INSERT_INDEXES},
     "disk_bytes": "on disk", "mb_per_s": "MB/s", "kb_per_s": "kB/s", "duration_s": "seconds",
@@ -192,25 +199,31 @@ def _headings(group: Group) -> list[Heading]:
     headings = [Heading(first, SHORT.get(first.name, first.label), "Speed")]
     for section, names in COLUMNS:
         headings += [Heading(METRICS[n], SHORT.get(n, METRICS[n].label), section) for n in names if n != first.name]
-    window = group.cells[0].window
+    window, scan = group.cells[0].window, group.cells[0].workload.driver == "scan"
     queries = first.name == "queries_per_s"
     # Both describe the same seconds. Each query is a transaction, so its rate is the same as tps.
     unwanted = {"stalls_per_h" if window.measure_s < SHORT_WINDOW_S else "stall_s"}
     unwanted |= {"tps", "sustained_tps", "ceiling_pct"} if queries else set()
+    unwanted |= {"write_amplification"} if scan else set()  # of the little that a scan writes
     headings = sorted(
         (h for h in headings if h.metric.name not in unwanted), key=lambda h: [s for s, _ in COLUMNS].index(h.section)
     )
     if window.kind == "to-completion" or queries:  # such a workload runs queries, not transactions
         unit = "query" if group.engine not in SERVERLESS else "run"
         headings = [replace(h, section=h.section.replace("transaction", unit)) for h in headings]
+    if scan:
+        headings = [replace(h, label="s per pass") if h.metric.name == "duration_s" else h for h in headings]
     return headings
 
 
 def _expected(metric: Metric, group: Group) -> bool:
     """Whether to mention that a metric is absent: transactions belong to fixed windows, durations to the others."""
     fixed = group.cells[0].window.kind == "fixed"
-    if metric.name in ("compression_ratio", *dict(COLUMNS)["Files"], *dict(COLUMNS)["Steps of the insert benchmark"]):
+    single = [n for section in ("Files", "Steps of the insert benchmark", GIB) for n in dict(COLUMNS)[section]]
+    if metric.name in ("compression_ratio", *single):
         return False  # without compression there is no ratio, and each of the others belongs to a single workload
+    if metric.name == "ceiling_pct" and group.loaded.exceeded:
+        return False  # a notice says why
     if group.engine in SERVERLESS and metric.name in ("write_amplification", "ceiling_pct"):
         return False  # without a server there are no counters of an engine, and no page size
     return (metric.name not in ("mb_per_s", "kb_per_s", "duration_s")) if fixed else metric.name == "disk_bytes"

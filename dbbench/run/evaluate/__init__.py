@@ -149,13 +149,9 @@ def _conditions(trial: Record, observed: Observed) -> None:
     trial.warn(*limits.warnings(trial.cell, facts.memory, facts.cores, observed.meter), *work.warnings(facts.client))
     commits = _commits(observed.outcome, observed.meter.engine_write_bytes)
     tps = facts.summary.get("tps") if commits else None
-    limit = limits.with_ceiling_share(facts.ceiling, trial.series, trial.cell, tps)
-    share = None if limit.tps_share is None else 100 * limit.tps_share
-    facts.ceiling, facts.summary = limit, {**facts.summary, "ceiling_pct": share}
+    facts.ceiling = limits.with_rates(facts.ceiling, trial.series, trial.cell, tps)
     if trial.series is not None:
-        trial.warn(*limits.slower(limit, trial.series, trial.cell))
-    if limit.limited:
-        trial.warn(model.TrialWarning("W042", limit.limited))
+        trial.warn(*limits.slower(facts.ceiling, trial.series, trial.cell))
 
 
 def _series(trial: Record, observed: Observed) -> None:
@@ -195,23 +191,26 @@ def _facts(trial: Record, observed: Observed) -> None:
 
 
 def _summary(trial: Record, observed: Observed) -> None:
-    outcome, restored, count = observed.outcome, observed.restored, observed.outcome.transactions
-    io, drain = trial.facts.io, trial.facts.drain
+    outcome, restored, meter = observed.outcome, observed.restored, observed.meter
+    io, drain, switches = trial.facts.io, trial.facts.drain, meter.switches_per_s
+    totals = {
+        "cpu_ms": meter.cpu_ms(),
+        "write_kb": None if io.write_bytes is None else io.write_bytes / 1000,
+        "read_kb": None if io.read_bytes is None else io.read_bytes / 1000,
+        "flushes": io.flushes,
+        "io_operations": io.operations,
+        "context_switches": None if switches is None else switches * outcome.window_s,
+    }
     stalled = summary.stalled_seconds(trial.cell.window, outcome.series["tps"])
-    figures: dict[str, float | None] = {
+    trial.facts.summary = {
         **summary.throughput(outcome, drain.drain_s),
         **summary.latencies(outcome),
         "stall_s": stalled,
         "stalls_per_h": summary.per_hour(stalled, outcome.window_s),
         **summary.stability(trial.cell.window, outcome.series["tps"], summary.latencies(outcome)),
-        "cpu_ms_per_tx": observed.meter.cpu_ms_per_tx(count),
-        "cpu_pct": observed.meter.cpu_pct(),
-        "write_kb_per_tx": summary.per(io.write_bytes, count, 1 / 1000),
-        "read_kb_per_tx": summary.per(io.read_bytes, count, 1 / 1000),
-        "flushes_per_tx": summary.per(io.flushes, count),
-        "io_operations_per_tx": summary.per(io.operations, count),
-        "context_switches_per_tx": summary.per(observed.meter.switches_per_s, count, outcome.window_s),
-        "server_memory_bytes": observed.meter.server_bytes,
+        **summary.costs(outcome, totals),
+        "cpu_pct": meter.cpu_pct(),
+        "server_memory_bytes": meter.server_bytes,
         "write_amplification": io.write_amplification,
         **summary.space(trial.facts.space),
         **summary.syncs(trial.facts.filesystem),
@@ -219,13 +218,13 @@ def _summary(trial: Record, observed: Observed) -> None:
         "drain_s": drain.drain_s,
         "restore_mb_per_s": restored.bytes / restored.copy_s / 1e6 if restored.bytes else None,
         "first_query_s": trial.phase_s(model.Phase.START),
-        "client_cpu_s": observed.meter.client_cpu.get("client_cpu_s"),
-        "dbbench_cpu_s": observed.meter.cpu.get("dbbench_cpu_s"),
+        "client_cpu_s": meter.client_cpu.get("client_cpu_s"),
+        "dbbench_cpu_s": meter.cpu.get("dbbench_cpu_s"),
         **summary.aged(trial.facts.age_engine),
         **summary.scanned(trial.facts.operations),
         **outcome.figures,
+        **summary.completed(outcome, drain.drain_s, io),
     }
-    trial.facts.summary = {**figures, **summary.completed(trial.cell.window, figures, io)}
 
 
 def _window_warnings(trial: Record, meter: Meter) -> None:

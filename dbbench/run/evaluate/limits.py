@@ -4,6 +4,7 @@ what its bare device can do. Facts and warnings."""
 from __future__ import annotations
 
 import dataclasses
+import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
@@ -13,7 +14,7 @@ from dbbench.machine.limits import parsed_cores as parsed
 from dbbench.metrics import steadiness, summary
 from dbbench.metrics.series import Column, Series
 from dbbench.metrics.summary import measured_seconds
-from dbbench.model import CeilingFacts, CeilingRow, Cell, CoresFacts, FilesystemFacts, MemoryFacts, TrialWarning, Window
+from dbbench.model import CeilingFacts, Cell, CoresFacts, DeviceRate, FilesystemFacts, MemoryFacts, TrialWarning, Window
 from dbbench.plan import workloads
 from dbbench.run.meter import Meter
 from dbbench.storage.filesystems import PERIODS, period_s
@@ -170,25 +171,23 @@ def with_client_share(cell: Cell, cores: CoresFacts | None, cpu: Mapping[str, fl
 # and their median within 3 % of the cap; those of a loop file without a cap scattered by 80 % of their median. The
 # median is used, because a second in which another process had the CPU says nothing about the device.
 FLAT: Final = 0.10  # interquartile range ÷ median; on a busy machine iostat's own interval varies by 10 %
-NEAR: Final = 0.90  # least median ÷ ceiling
-BEYOND: Final = 1.08  # largest median ÷ ceiling; above, the measured ceiling was too low
 LEAST_SECONDS: Final = 3
-COMMON: Final = 0.10  # if the ceilings of reads and writes differ by less, they are one common ceiling
 BUSY_PCT: Final = 90.0  # part of a second in which a request is pending; above, the device counts as always busy
 SLOW: Final = 0.5  # share of the rate before the run
 _RATES: Final = (("util_pct",), ("r_per_s", "w_per_s"), ("r_kb_per_s", "w_kb_per_s"))
 _KB: Final = 1.024e-3  # converts iostat's kB to 10^6 bytes
 
 
-def with_ceiling_share(ceiling: CeilingFacts, series: Series | None, cell: Cell, tps: float | None) -> CeilingFacts:
-    """Return the ceiling with the trial's share of it, and which metric of the device stayed at the limit."""
-    page = f"{profile_of(cell.engine.name).page_bytes // 1024}k"
-    single = next((row.iops for row in ceiling.rows if row.name == f"write_{page}_fdatasync"), None)
-    return dataclasses.replace(
-        ceiling,
-        tps_share=tps / single if tps and single and cell.engine.name not in SERVERLESS else None,
-        limited="; ".join(_limits(ceiling.rows, series, cell)) if series is not None else "",
-    )
+def with_rates(ceiling: CeilingFacts, series: Series | None, cell: Cell, tps: float | None) -> CeilingFacts:
+    """Return the ceiling with the rates of the device in the trial's window; `tps` are transactions that flush.
+
+    What is a limit is decided when all trials of the run are known (`results.ceiling`).
+    """
+    rates = [*_rates(series, cell)] if series is not None else []
+    if tps and cell.engine.name not in SERVERLESS:
+        row = f"write_{profile_of(cell.engine.name).page_bytes // 1024}k_fdatasync"
+        rates.append(DeviceRate(row, "IOPS", round(tps, 1), constant=False))
+    return dataclasses.replace(ceiling, rates=tuple(rates) if ceiling.rows else ())
 
 
 def slower(ceiling: CeilingFacts, series: Series, cell: Cell) -> Iterator[TrialWarning]:
@@ -219,37 +218,15 @@ def _summed(series: Series, cell: Cell, names: Sequence[str]) -> Column:
     return [sum(row) if None not in row else None for row in zip(*columns, strict=True)]
 
 
-def _limits(rows: Sequence[CeilingRow], series: Series, cell: Cell) -> Iterator[str]:
-    if not rows:
-        return
-    reads, writes = ([row for row in rows if row.name.startswith(side)] for side in ("read", "write"))
-    for unit, columns, factor in (
-        ("IOPS", ("r_per_s", "w_per_s"), 1.0),
-        ("MB/s", ("r_kb_per_s", "w_kb_per_s"), _KB),
-    ):
-        most = [max((row.iops if unit == "IOPS" else row.mb_per_s for row in side), default=0.0)
-                for side in (reads, writes)]  # fmt: skip
-        seconds = [_window(series, cell, name, factor) for name in columns]
-        both = [r + w for r, w in zip(*seconds, strict=True)] if len(seconds[0]) == len(seconds[1]) else []
-        if both and min(most) > (1 - COMMON) * max(most) and (limit_text := _at(both, max(most), unit)):
-            yield f"reads and writes {limit_text}"
-            continue
-        for side, values, limit in zip(("reads", "writes"), seconds, most, strict=True):
-            if limit_text := _at(values, limit, unit):
-                yield f"{side} {limit_text}"
-
-
-def _at(values: Sequence[float], limit: float, unit: str) -> str:
-    """Return the description if these seconds stayed at the limit, otherwise ""."""
-    if len(values) < LEAST_SECONDS or limit <= 0:
-        return ""
-    low, median, high = statistics.quantiles(values, n=4, method="inclusive")
-    if not NEAR * limit <= median <= BEYOND * limit or high - low > FLAT * median:
-        return ""
-    return f"constant at {median:.4g} {unit}; the bare device delivers {limit:.4g}"
-
-
-def _window(series: Series, cell: Cell, name: str, factor: float) -> list[float]:
-    if name not in series:
-        return []
-    return [value * factor for value in measured_seconds(cell.window, series[name]) if value is not None]
+def _rates(series: Series, cell: Cell) -> Iterator[DeviceRate]:
+    units: tuple[tuple[str, float, tuple[str, str]], ...] = (
+        ("IOPS", 1.0, ("r_per_s", "w_per_s")), ("MB/s", _KB, ("r_kb_per_s", "w_kb_per_s")))  # fmt: skip
+    for unit, factor, (read, write) in units:
+        for side, names in ("reads", (read,)), ("writes", (write,)), ("reads and writes", (read, write)):
+            if any(name not in series for name in names):
+                continue
+            values = [value * factor for value in _summed(series, cell, names) if value is not None]
+            if values and (median := statistics.median(values)):
+                enough = len(values) >= LEAST_SECONDS
+                low, _, high = statistics.quantiles(values, n=4, method="inclusive") if enough else (0.0, 0.0, math.inf)
+                yield DeviceRate(side, unit, round(median, 1), high - low <= FLAT * median)

@@ -170,11 +170,11 @@ def _scanned(filled: Filled, loads: Loads, when: str) -> model.AgedScan:
     cache_text = cold(filled)
     with filled.serving(filled.datadir) as server:
         disk = DiskClock(filled.volume.all_leaves)
-        figures = loads.scan(server, f"scan {when}").figures
+        outcome = loads.scan(server, f"scan {when}")
         read = disk.difference()["read_bytes"]
-    duration_s = figures["duration_s"] or 0.0
-    rate = read / 1e6 / duration_s if read is not None and duration_s else None
-    return model.AgedScan(when, duration_s, figures["mb_per_s"], rate, cache_text == "from a cold cache")
+    rate = read / 1e6 / outcome.window_s if read is not None else None
+    duration_s, mb_per_s = outcome.figures["duration_s"] or 0.0, outcome.figures["mb_per_s"]
+    return model.AgedScan(when, duration_s, mb_per_s, rate, cache_text == "from a cold cache")
 
 
 def slopes(points: Sequence[model.WrittenPoint]) -> Iterator[model.AgedSlope]:

@@ -38,23 +38,45 @@ def server(request: pytest.FixtureRequest, served: Any) -> Iterator[Any]:
 def test_the_rate_is_the_tables_size_by_the_time_of_the_slowest(drive: Any, server: Any) -> None:
     """10^6 bytes a second from the common start to the last session's end."""
     outcome = drive(server, "scan", tables=3).outcome
-    tables = json.loads((drive.raw / "scan.json").read_text())["tables"]
-    size, slowest = sum(table["size_bytes"] for table in tables), max(table["duration_s"] for table in tables)
-    assert outcome.figures["duration_s"] == slowest
-    assert outcome.figures["mb_per_s"] == pytest.approx(size / slowest / 1e6)
-    assert 3 * 7 * 2**20 < size < 3 * 12 * 2**20
-    assert outcome.transactions == len(tables) == 3
-
-
-def test_scans_are_repeated_for_as_long_as_asked(drive: Any, server: Any) -> None:
-    """Each session scans its table again until the time is over; the rate counts every scan."""
-    outcome = drive(server, "scan", tables=3, repeat_for=4.0).outcome  # longer than a stop of the machine
-    tables = json.loads((drive.raw / "scan.json").read_text())["tables"]
-    assert outcome.figures["duration_s"] == max(table["duration_s"] for table in tables) >= 4.0
-    assert all(table["scans"] > 1 for table in tables)
-    size = sum(table["size_bytes"] * table["scans"] for table in tables)
+    kept = json.loads((drive.raw / "scan.json").read_text())
+    size = sum(table["size_bytes"] for table in kept["tables"])
+    assert kept["passes_s"] == [outcome.figures["duration_s"]]
+    assert max(table["scans_s"][0] for table in kept["tables"]) <= kept["passes_s"][0]
     assert outcome.figures["mb_per_s"] == pytest.approx(size / outcome.figures["duration_s"] / 1e6)
-    assert [claim.total for claim in outcome.claims] == [size]
+    assert 3 * 7 * 2**20 < size < 3 * 12 * 2**20
+    assert (outcome.scanned_bytes, outcome.window_s) == (size, outcome.figures["duration_s"])
+
+
+def test_passes_are_repeated_for_as_long_as_asked(drive: Any, server: Any) -> None:
+    """All sessions begin each pass together. The rate and the bytes count every pass; the duration is that of one."""
+    outcome = drive(server, "scan", tables=3, repeat_for=4.0).outcome  # longer than a stop of the machine
+    kept = json.loads((drive.raw / "scan.json").read_text())
+    passes, tables = kept["passes_s"], kept["tables"]
+    assert sum(passes[:-1]) < 4.0 <= sum(passes) == outcome.window_s
+    assert [len(table["scans_s"]) for table in tables] == 3 * [len(passes)]
+    assert len(passes) > 1
+    assert all(table["scans_s"][n] <= took for table in tables for n, took in enumerate(passes))
+    size = sum(table["size_bytes"] for table in tables)
+    assert outcome.figures["duration_s"] == pytest.approx(sum(passes) / len(passes))
+    assert outcome.figures["mb_per_s"] == pytest.approx(size / outcome.figures["duration_s"] / 1e6)
+    assert [claim.total for claim in outcome.claims] == [outcome.scanned_bytes] == [len(passes) * size]
+
+
+@pytest.mark.parametrize(
+    "server", [pytest.param("postgres", marks=pytest.mark.needs("engine:postgres"))], indirect=True
+)
+def test_a_session_that_fails_ends_the_others(drive: Any, server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that wait for it before the next pass too; the error names its table and what the server said."""
+    scan = PostgresSql.scan
+
+    def failing(sql: Any, connection: Any, table: str) -> str:
+        return "SELECT pg_sleep(1), 1/0" if table == "clone_2" else scan(sql, connection, table)
+
+    monkeypatch.setattr(PostgresSql, "scan", failing)
+    began = time.monotonic()
+    with pytest.raises(DriverFailed, match=r"the scan of clone_2 failed: .*division by zero"):
+        drive(server, "scan", tables=3, repeat_for=600.0)
+    assert time.monotonic() - began < 60
 
 
 def test_a_scan_has_no_transactions_a_second(drive: Any, server: Any) -> None:

@@ -16,13 +16,14 @@ from dbbench.compare.interaction import Curve, Interaction, crossings, curves, i
 from dbbench.compare.interval import LEAST_BLOCKS, Group, chosen, estimate, groups, paired
 from dbbench.compare.remarks import Kind, Remark, remark, texts
 from dbbench.compare.unpaired import ByHost, by_host, heterogeneity, unpaired_rows
-from dbbench.compare.verdict import Comparison, Row, rows, word
+from dbbench.compare.verdict import Comparison, Row, means, rows, word
 from dbbench.metrics.table import METRICS
 from dbbench.model import Status, Trial
 
 __all__ = [
     "ByHost", "Comparison", "Curve", "Group", "Interaction", "Row", "by_host", "changepoints", "chosen",
-    "compare", "compare_all", "crossings", "curves", "groups", "heterogeneity", "interactions", "rows", "unpaired_rows",
+    "compare", "compare_all", "crossings", "curves", "groups", "heterogeneity", "interactions", "means", "rows",
+    "unpaired_rows",
 ]  # fmt: skip
 
 LEVEL: Final = 0.95  # confidence level of a single pair of arms

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+import statistics
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -34,7 +35,7 @@ class Row:
     fs_setup: str
     engine: str
     workload: str
-    value: float | None  # geometric mean of the trials that count; the arithmetic mean if a value is not positive
+    value: float | None  # mean of the trials that count, see `means`
     ratio: float | None
     lo: float | None
     hi: float | None
@@ -112,12 +113,13 @@ def _group_rows(
     by_arm: dict[str, list[Trial]] = {arm: [] for arm in (baseline, *found)}
     for trial in chosen(group):
         by_arm[trial.fs_setup].append(trial)
+    mean_of = means({arm: [t.summary.get(metric.name) for t in counted] for arm, counted in by_arm.items()})
     table = []
     for arm, counted in by_arm.items():
         values = [v for t in counted if (v := t.summary.get(metric.name)) is not None]
         own_class = _class_of(group, arm)
         mixed = own_class != base_class and UNKNOWN not in (own_class, base_class)
-        row = Row(arm, engine, workload, _mean(values), None, None, None, "inconclusive", 0, 0, None,
+        row = Row(arm, engine, workload, mean_of[arm], None, None, None, "inconclusive", 0, 0, None,
                   own_class, mixed, tuple(_notes(group, arm, counted, metric)), variant,
                   trials=len(counted))  # fmt: skip
         if arm == baseline:
@@ -206,12 +208,16 @@ def _class_of(group: list[Trial], arm: str) -> str:
     return " / ".join(sorted(classes)) or UNKNOWN
 
 
-def _mean(values: list[float]) -> float | None:
-    if not values:
-        return None
-    if min(values) > 0:
-        return math.exp(math.fsum(map(math.log, values)) / len(values))
-    return math.fsum(values) / len(values)
+def means(by_arm: Mapping[str, Iterable[float | None]]) -> dict[str, float | None]:
+    """Return the mean of each arm's values, as everywhere in dbbench: the geometric mean, to which the ratios belong.
+
+    It is the arithmetic mean, for all arms alike, if one of them has a value that is not positive. None without values.
+    """
+    measured = {arm: [value for value in values if value is not None] for arm, values in by_arm.items()}
+    positive = all(value > 0 for values in measured.values() for value in values)
+    mean = statistics.geometric_mean if positive else statistics.fmean
+    return {arm: (values[0] if len(set(values)) == 1 else mean(values)) if values else None  # exact if all are equal
+            for arm, values in measured.items()}  # fmt: skip
 
 
 def _block_minutes(group: list[Trial]) -> float | None:

@@ -214,15 +214,16 @@ def _changes(about: Interaction) -> str:
 
 def no_limit(exceeded: Exceeded) -> Parts:
     """Return the sentence about a measurement of the bare device that a trial exceeded."""
+    before, rate = number(exceeded.before), number(exceeded.rate)
     after = "" if exceeded.after is None else f" before the run and {number(exceeded.after)} after it"
-    measured = f": fio measured {number(exceeded.before)}"
     if exceeded.side.endswith(FLUSHED):
         size = exceeded.side.removeprefix("write_").removesuffix(f"k{FLUSHED}")
-        measured += f"{after} flushed single writes of {size} KiB per second"
-        text = f"{measured}, but {exceeded.arm} reached {number(exceeded.rate)} transactions"
-        return (("Commits shared flushes", True), (f"{text}, so the share of the ceiling is not shown.", False))
-    rate = f"{number(exceeded.rate)}{GROUP}{exceeded.unit}"
-    text = f"{measured}{GROUP}{exceeded.unit}{after}, but {exceeded.arm} {_DID[exceeded.side]} {rate}."
+        measured = f"{before} flushed single writes of {size} KiB per second{after}"
+        reached = f"reached {rate} transactions per second, so the share of the ceiling is not shown"
+    else:
+        measured = f"{before}{GROUP}{exceeded.unit}{after}"
+        reached = f"{_DID[exceeded.side]} {rate}{GROUP}{exceeded.unit}"
+    text = f": fio measured {measured}, but {exceeded.arm} {reached}."
     return (("Not a limit of the device", True), (text, False))
 
 

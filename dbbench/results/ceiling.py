@@ -23,7 +23,6 @@ BEYOND: Final = 1.08  # rate ÷ limit above which it is no limit
 COMMON: Final = 0.10  # if the limits of reads and writes differ by less, they are one common limit
 FLUSHED: Final = "_fdatasync"  # rows of single flushed writes
 BOTH: Final = "reads and writes"
-SIDES: Final = ("reads", "writes", BOTH)  # other sides are rows of single flushed writes, which commits may share
 Kind = tuple[str, str]  # side and unit of a DeviceRate
 
 
@@ -77,7 +76,7 @@ def judged(trials: Sequence[Trial], ceiling: CeilingFacts | None) -> tuple[tuple
     Trials of different hosts have different measurements. `ceiling` is that of this host.
     """
     whole = ceiling or CeilingFacts()
-    measured = {trial.id: trial.ceiling for trial in trials if trial.ceiling is not None and trial.ceiling.rows}
+    measured = {trial.id: trial.ceiling for trial in trials if trial.ceiling is not None and trial.ceiling.rates}
     exceeded: list[Exceeded] = []
     limits: dict[tuple[CeilingRow, ...], dict[Kind, float]] = {}
     for rows in dict.fromkeys(facts.rows for facts in measured.values()):

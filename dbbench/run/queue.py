@@ -26,7 +26,6 @@ from dbbench.plan import writes
 from dbbench.report.progress.event import Emit, Event
 from dbbench.report.sentences import budget_text
 from dbbench.results import Draft, pending
-from dbbench.results.ceiling import SIDES
 from dbbench.results.fileio import writing
 from dbbench.results.journal import Journal
 from dbbench.results.trials import leftovers, set_aside
@@ -152,9 +151,7 @@ def _measure_ceiling(folder: Path, run: Run, launcher: Launcher) -> None:
 def _measure_again(folder: Path, launcher: Launcher) -> None:
     """Measure the bare device once more if a trial exceeded the first measurement: it may have been disturbed."""
     ceiling = results.load_ceiling(folder)
-    if ceiling is None or ceiling.again:
-        return
-    if any(exceeded.side in SIDES for exceeded in results.load_whole(folder, verify=False).exceeded):
+    if ceiling is not None and not ceiling.again and results.load_whole(folder, verify=False).exceeded:
         _tell_prepare(launcher.emit, "measuring the bare device again, because a trial exceeded the first measurement")
         launcher.run(["ceiling", str(folder)])
 

@@ -229,8 +229,8 @@ def test_commits_that_share_flushes_have_no_share_of_the_ceiling() -> None:
     trials, exceeded = judged([rated(tps=120.0), rated("xfs-1", tps=163.0)], None)
     assert [one.summary["ceiling_pct"] for one in trials] == [None, None]
     assert plain_text(no_limit(exceeded[0])) == (
-        "Commits shared flushes: fio measured 150 flushed single writes of 8 KiB per second, but xfs reached 163 "
-        "transactions, so the share of the ceiling is not shown."
+        "Not a limit of the device: fio measured 150 flushed single writes of 8 KiB per second, but xfs reached 163 "
+        "transactions per second, so the share of the ceiling is not shown."
     )
 
 

@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from dbbench.metrics.series import Series
 from dbbench.model import FsSetup, Layer, Mkfs, Status
 from dbbench.report.page.choose import choose
 from dbbench.report.page.groups import Group, groups
-from dbbench.report.page.telemetry import telemetry
+from dbbench.report.page.telemetry import Telemetry, telemetry
+from dbbench.report.page.timeline import mean_of_panel
 from dbbench.report.page.why import Why, whys
 from dbbench.results import LoadedRun, load_run
 from dbbench.storage.filesystems import character
@@ -37,26 +39,68 @@ def with_figures(loaded: LoadedRun, arm: str, **figures: float | None) -> Group:
     return groups([dataclasses.replace(loaded, trials=trials)])[0]
 
 
-def why_of(group: Group) -> Why:
+def why_of(group: Group, seconds: Telemetry | None = None) -> Why:
     """The panel of the group's one pair."""
-    (found,) = whys(group, telemetry(group))
+    (found,) = whys(group, seconds or telemetry(group))
     return found
 
 
 def test_why_names_what_moved_and_what_did_not(tmp_path: Path) -> None:
-    """The farthest first, as the geometric mean of the blocks' ratios; within ten per cent is said to have stayed."""
+    """The largest share times change first; within ten per cent is said to have stayed."""
     loaded = run(tmp_path, "ext4", "btrfs")
-    base = with_figures(loaded, "ext4", cpu_ms_per_tx=1.0, flushes_per_tx=1.0)
-    both = with_figures(
-        dataclasses.replace(loaded, trials=base.trials), "btrfs", cpu_ms_per_tx=3.0, flushes_per_tx=1.05
-    )
-    found = why_of(both)
+    base = with_figures(loaded, "ext4", cpu_ms_per_tx=1.0, cpu_pct=30.0, flushes_per_tx=1.0)
+    loaded = dataclasses.replace(loaded, trials=base.trials)
+    found = why_of(with_figures(loaded, "btrfs", cpu_ms_per_tx=3.0, cpu_pct=60.0, flushes_per_tx=1.05))
     factors = {factor.label: factor for factor in found.factors}
     assert factors["CPU per transaction"].ratio == pytest.approx(3.0)
     assert (factors["CPU per transaction"].moved, factors["flushes per transaction"].moved) == (True, False)
     moved, _, still = found.sentence.partition(" Within")
     assert "CPU per transaction (×\u202f3.00)" in moved
     assert "flushes per transaction" in still
+
+
+SCAN: dict[str, dict[str, float]] = {  # a read-only scan: what it costs per GiB, and its device in each second
+    "ext4": {"read_kb_per_gib": 1e6, "write_kb_per_gib": 0.4, "flushes_per_gib": 0.001, "cpu_ms_per_gib": 900.0,
+             "cpu_pct": 40.0, "r_await_ms": 5.0, "r_per_s": 1500, "w_await_ms": 1.0, "w_per_s": 0.5, "f_await_ms": 0.5,
+             "f_per_s": 0.2, "cpu_system_pct": 25.0},
+    "btrfs": {"read_kb_per_gib": 1e6, "write_kb_per_gib": 2.3, "flushes_per_gib": 0.009, "cpu_ms_per_gib": 2200.0,
+              "cpu_pct": 60.0, "r_await_ms": 15.0, "r_per_s": 1600, "w_await_ms": 13.0, "w_per_s": 0.6,
+              "f_await_ms": 9.0, "f_per_s": 0.3, "cpu_system_pct": 45.0},
+}  # fmt: skip
+
+
+def test_why_of_a_scan_is_about_reads_and_leaves_out_what_is_nearly_zero(tmp_path: Path) -> None:
+    """Waits for writes and flushes grew thirteen times and more, but are no hundredth of the time or of the bytes."""
+    group = groups([run(tmp_path, "ext4", "btrfs")])[0]
+    trials = tuple(dataclasses.replace(t, summary={"tps": t.summary["tps"], **SCAN[t.fs_setup]}) for t in group.trials)
+    loaded = dataclasses.replace(group.loaded, trials=trials)
+    group, series = groups([loaded])[0], {}
+    for trial in trials:
+        columns = {name: [value] * 4 for name, value in SCAN[trial.fs_setup].items() if not name.endswith("gib")}
+        series[trial.id] = Series(4, {"tps": [100.0] * 4, **columns})
+    found = why_of(group, Telemetry(group, series, {trial.id: ["measure"] * 4 for trial in trials}))
+    assert [factor.label for factor in found.factors][:3] == [
+        "wait for a read", "CPU per scanned GiB", "CPU in the kernel"
+    ]  # fmt: skip
+    assert "Also changed: wait for a read (×\u202f3), CPU per scanned GiB (×\u202f2.44)" in found.sentence
+    assert {"wait for a write", "wait for a flush", "written per scanned GiB", "flushes per scanned GiB"} <= set(
+        found.negligible
+    )
+    assert not set(found.negligible) & {factor.label for factor in found.factors}
+    assert not [label for label in found.negligible if label in found.sentence]
+
+
+def test_a_wait_is_the_mean_of_all_requests(tmp_path: Path) -> None:
+    """A second with a thousand requests counts a thousand times as much as one with a single request."""
+    group = groups([run(tmp_path, "ext4", "btrfs")])[0]
+    series = {
+        trial.id: Series(3, {"r_await_ms": [1.0, 10.0, None], "r_per_s": [999.0, 1.0, 0.0], "aqu_sz": [1.0, 2.0, 0.0]})
+        for trial in group.trials
+    }
+    seconds = Telemetry(group, series, {trial.id: ["measure"] * 3 for trial in group.trials})
+    assert mean_of_panel("r_await", "ext4", seconds) == pytest.approx(1.009)
+    assert mean_of_panel("queue", "ext4", seconds) == pytest.approx(1.0)
+    assert mean_of_panel("w_await", "ext4", seconds) is None
 
 
 def test_what_comes_from_nothing_has_no_ratio(tmp_path: Path) -> None:

@@ -90,7 +90,7 @@ def _stability(arm: str, groups: Sequence[Group]) -> str:
     if not measured:
         return MISSING
     stalled = math.fsum(measured)
-    return f"{duration_text(stalled)} stalled" if stalled else "no stalls"
+    return f"{duration_text(stalled)} stalled in all trials" if stalled else "no stalls"
 
 
 def _cpu(arm: str, groups: Sequence[Group]) -> str:

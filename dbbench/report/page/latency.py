@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from dbbench.compare import means
 from dbbench.metrics.histogram import LEAST_ABOVE, PERCENTILES, Histogram, merged, percentile_ms
 from dbbench.report.page.axes import Axis, Frame, Line, LinePlot, polyline
 from dbbench.report.page.groups import Group
@@ -25,7 +26,7 @@ DIGITS: Final = (1, 2, 5)
 
 @dataclass(frozen=True)
 class LatencyRow:
-    """One arm: its percentiles in ms by name, and the longest transaction."""
+    """One arm: the means of its trials' percentiles in ms by name, and the longest transaction."""
 
     mark: Mark
     durability: str
@@ -65,8 +66,13 @@ def latencies(groups: Sequence[Group]) -> tuple[Latency, ...]:
     distributions = []
     for group in groups:
         rows = sorted(group.rows, key=group.apart)
-        histograms = {row.fs_setup: merged(map(group.loaded.histogram, group.used_of(row.fs_setup))) for row in rows}
+        each = {row.fs_setup: [*map(group.loaded.histogram, group.used_of(row.fs_setup))] for row in rows}
+        histograms = {arm: merged(of_arm) for arm, of_arm in each.items()}
         histograms = {arm: whole for arm, whole in histograms.items() if percentile_ms(whole, FIRST) is not None}
+        percentiles = {
+            name: means({arm: [h.percentile_ms(share) for h in of_arm if h] for arm, of_arm in each.items()})
+            for name, share in PERCENTILES.items()
+        }
         if histograms:
             lines = tuple(
                 LatencyRow(
@@ -75,7 +81,8 @@ def latencies(groups: Sequence[Group]) -> tuple[Latency, ...]:
                     apart=group.apart(row),
                     transactions=histograms[row.fs_setup].total,
                     percentiles={
-                        name: percentile_ms(histograms[row.fs_setup], share) for name, share in PERCENTILES.items()
+                        name: None if percentile_ms(histograms[row.fs_setup], share) is None else of_arms[row.fs_setup]
+                        for (name, share), of_arms in zip(PERCENTILES.items(), percentiles.values(), strict=True)
                     },
                     longest_ms=_longest(group, row.fs_setup),
                 )

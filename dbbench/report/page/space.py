@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from dbbench.compare import Row
+from dbbench.compare import Row, means
 from dbbench.metrics.table import METRICS
 from dbbench.model import FreeExtents
 from dbbench.report.page.groups import Group, Of, of_summary
@@ -85,11 +84,6 @@ def _compressed(factor: float | None) -> str:
     return "" if factor is None else f"data ÷ disk{GROUP}{number(factor)}"
 
 
-def _mean(group: Group, arm: str, of: Of) -> float | None:
-    values = [v for trial in group.used_of(arm) if (v := of(trial)) is not None]
-    return statistics.fmean(values) if values else None
-
-
 def _space(attribute: str) -> Of:
     return lambda trial: getattr(trial.space, attribute) if trial.space is not None else None
 
@@ -128,8 +122,9 @@ def space_table(groups: Sequence[Group]) -> SpaceTable:
     """Return restore, space and debt of each arm; columns that no trial has are omitted and listed."""
     lines = []
     for group in groups:
+        columns = [means({arm: map(of, group.used_of(arm)) for arm in group.arms}) for _, of, _ in COLUMNS]
         for row in sorted(group.rows, key=group.apart):
-            values = [_mean(group, row.fs_setup, of) for _, of, _ in COLUMNS]
+            values = [column[row.fs_setup] for column in columns]
             if any(value is not None for value in values):
                 lines.append((group, row, values))
     kept = [i for i in range(len(COLUMNS)) if any(values[i] is not None for _, _, values in lines)]

@@ -5,6 +5,7 @@ Inside the page a column is an array of floats in which NaN is a gap: a run of a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -50,7 +51,7 @@ class Telemetry:
         return sorted(with_series, key=lambda trial: (place.get(trial.fs_setup, 0), trial.block, trial.attempt))
 
     def used(self, arm: str) -> list[Trial]:
-        return self.group.used_of(arm)
+        return [trial for trial in self.group.used_of(arm) if trial.id in self.series]
 
     def has(self, name: str) -> bool:
         """Return whether any trial has a value in the column."""
@@ -75,6 +76,10 @@ class Telemetry:
             self._arrays[trial_id, name] = values
         return values
 
+    def inside(self, trial: Trial) -> NDArray[np.bool_]:
+        """Return which seconds of the trial belong to the measured window."""
+        return self._inside[trial.id]
+
     def known(self, trial_id: str, values: Values) -> Values:
         """Return the values of a trial's column in the measured window, without gaps."""
         inside = values[self._inside[trial_id]]
@@ -84,11 +89,11 @@ class Telemetry:
         """Return the values of the column in the measured window, without gaps."""
         return self.known(trial.id, self.values(trial.id, name))
 
-    def typical(self, arm: str, name: str) -> float | None:
-        """Return the median second of the window over all used trials of the arm."""
-        parts = [self.window(trial, name) for trial in self.used(arm)]
-        values = np.concatenate(parts) if parts else np.empty(0)
-        return float(np.median(values)) if values.size else None
+    def product(self, arm: str, name: str, other: str) -> float:
+        """Return the mean of the product of two columns in the windows of the arm's used trials; a gap counts as 0."""
+        parts = [(self.values(t.id, name) * self.values(t.id, other))[self.inside(t)] for t in self.used(arm)]
+        seconds = sum(part.size for part in parts)
+        return math.fsum(float(np.nansum(part)) for part in parts) / seconds if seconds else 0.0
 
     def stalls(self, trial: Trial) -> list[int]:
         """Return the stalls of the window, as `metrics.summary` counts them: seconds from the start of the warm-up."""

@@ -149,6 +149,7 @@ class Panel:
     factor: float = 1.0
     digits: int = 1
     note: str = ""  # shown if the last of several sources is used
+    requests: str = ""  # column with the number of requests of each second, of which the values are means
 
 
 @dataclass(frozen=True)
@@ -182,9 +183,9 @@ CHARTS: Final = (
               0.001, note="of all disks"),
     ), "The device under test.", "no trial has data from sar or iostat"),
     Chart("await", "Await by kind, ms", "grid", (
-        Panel("r_await", "Read", "ms", (("r_await_ms",),), digits=2),
-        Panel("w_await", "Write", "ms", (("w_await_ms",),), digits=2),
-        Panel("f_await", "Flush", "ms", (("f_await_ms",),), digits=2),
+        Panel("r_await", "Read", "ms", (("r_await_ms",),), digits=2, requests="r_per_s"),
+        Panel("w_await", "Write", "ms", (("w_await_ms",),), digits=2, requests="w_per_s"),
+        Panel("f_await", "Flush", "ms", (("f_await_ms",),), digits=2, requests="f_per_s"),
     ), "Mean time of a request. Seconds without requests are gaps.", "no trial has data from iostat"),
     Chart("pressure", "Queue, pressure, dirty pages", "grid", (
         Panel("queue", "Queue", "requests", (("aqu_sz",), ("disk_queue",))),
@@ -259,7 +260,7 @@ def column(seconds: Telemetry, trial_id: str, drawn: DrawnPanel) -> Values:
 
 
 def _caption(chart: Chart, panels: Sequence[DrawnPanel], group: Group, seconds: Telemetry) -> str:
-    facts = [_typical(drawn, group, seconds, named=len(panels) > 1) for drawn in panels]
+    facts = [_typical(drawn, group, seconds) for drawn in panels]
     if chart.kind == "stack":
         facts = [_shares(panels, group, seconds)]
     if chart.ident == "tps":
@@ -276,24 +277,50 @@ def window_values(drawn: DrawnPanel, arm: str, seconds: Telemetry) -> Values:
     return np.concatenate(parts) if parts else np.empty(0)
 
 
-def _typical(drawn: DrawnPanel, group: Group, seconds: Telemetry, named: bool) -> str:
-    values_of = [(arm, window_values(drawn, arm, seconds)) for arm in group.arms]
-    parts = [f"{arm} {number(float(np.median(values)))}" for arm, values in values_of if values.size]
+def mean_of(drawn: DrawnPanel, arm: str, seconds: Telemetry) -> float | None:
+    """Return the mean over the windows of the arm's used trials; of a wait, over all their requests."""
+    total = weights = 0.0
+    for trial in seconds.used(arm):
+        values, requests = column(seconds, trial.id, drawn), drawn.panel.requests
+        weight = seconds.values(trial.id, requests) if seconds.has(requests) else np.ones_like(values)
+        counted = seconds.inside(trial) & np.isfinite(values) & np.isfinite(weight)
+        total += float((values * weight)[counted].sum())
+        weights += float(weight[counted].sum())
+    return total / weights if weights else None
+
+
+def mean_of_panel(key: str, arm: str, seconds: Telemetry) -> float | None:
+    """Return the mean of the panel with that key; None if no trial has its columns."""
+    panel = next(panel for chart in CHARTS for panel in chart.panels if panel.key == key)
+    source = _source(panel, seconds)
+    return mean_of(DrawnPanel(panel, source), arm, seconds) if source is not None else None
+
+
+def _typical(drawn: DrawnPanel, group: Group, seconds: Telemetry) -> str:
+    """Return the median second of a large chart, whose mean is in the table, and the means of the others."""
+    what, values_of = f"{drawn.panel.title}, mean of the window", {}
+    if drawn.panel.requests:
+        what = f"{drawn.panel.title}, mean of all requests"
+    for arm in group.arms:
+        values_of[arm] = mean_of(drawn, arm, seconds)
+    if not drawn.panel.title:
+        what, medians = "Median second of the window", {arm: window_values(drawn, arm, seconds) for arm in group.arms}
+        values_of = {arm: float(np.median(values)) if values.size else None for arm, values in medians.items()}
+    parts = [f"{arm} {number(value)}" for arm, value in values_of.items() if value is not None]
     if not parts:
         return ""
-    subject = drawn.panel.title if named else "Median second of the window"
-    without = [arm for arm, values in values_of if not values.size and seconds.used(arm)]
+    without = [arm for arm, value in values_of.items() if value is None and seconds.used(arm)]
     rest = f"; {listed(without)}: none" if without else ""
     note = f" ({drawn.note})" if drawn.note else ""
-    return f"{subject}{note}: {', '.join(parts)}{GROUP}{drawn.panel.unit}{rest}."
+    return f"{what}{note}: {', '.join(parts)}{GROUP}{drawn.panel.unit}{rest}."
 
 
 def _shares(panels: Sequence[DrawnPanel], group: Group, seconds: Telemetry) -> str:
     parts = []
     for arm in group.arms:
-        inside = [window_values(drawn, arm, seconds) for drawn in panels]
-        if any(values.size for values in inside):
-            parts.append(f"{arm} {' + '.join(f'{v.mean():.0f}' if v.size else '–' for v in inside)}")
+        means = [mean_of(drawn, arm, seconds) for drawn in panels]
+        if any(value is not None for value in means):
+            parts.append(f"{arm} {' + '.join(map(number, means))}")
     return (
         f"Mean of the window, {' + '.join(d.panel.title for d in panels)}: {'; '.join(parts)}{GROUP}%." if parts else ""
     )
@@ -302,5 +329,5 @@ def _shares(panels: Sequence[DrawnPanel], group: Group, seconds: Telemetry) -> s
 def _stalled(group: Group, seconds: Telemetry) -> str:
     stalls_of = [(arm, sum(len(seconds.stalls(trial)) for trial in seconds.used(arm))) for arm in group.arms]
     parts = [f"{arm} {count(n, 'second')}" for arm, n in stalls_of if n]
-    text = f"Stalled (below a tenth of the median, or no transaction): {', '.join(parts)}."
+    text = f"Stalled (below a tenth of the median, or no transaction), in all trials together: {', '.join(parts)}."
     return text if parts else "No stalled seconds."

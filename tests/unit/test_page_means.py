@@ -1,0 +1,118 @@
+"""One quantity has one value on the page, and every number says what it is."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from dbbench.compare import means
+from dbbench.model import DrainFacts, SpaceFacts
+from dbbench.report.page.html import PageModel, build
+from dbbench.results import LoadedRun, load_run
+from dbbench.units import GROUP, number
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "fixtures"))
+import synthetic
+from synthetic import Shape
+
+TPCB: Final = (("postgres", "pgbench-tpcb"),)
+WAITS: Final = {"Read": "wait for a read", "Write": "wait for a write", "Flush": "wait for a flush",
+                "Queue": "requests in flight"}  # fmt: skip
+SPACE: Final = {"restore MB/s": "restore rate", "used on disk": "size on disk", "drain s": "drain"}
+
+
+def scattered(run: LoadedRun) -> LoadedRun:
+    """The run with figures that differ so much between the trials of an arm that different means are different texts,
+    and with percentiles that are those of the histograms."""
+    trials = []
+    for trial in run.trials:
+        scale = 1 + trial.block**2 / 10
+        summary = {name: None if value is None else value * scale for name, value in trial.summary.items()}
+        if histogram := run.histogram(trial):
+            summary |= {f"p{percent}_ms": histogram.percentile_ms(percent) for percent in (95, 99)}
+        space = dataclasses.replace(trial.space or SpaceFacts(), disk_bytes=round(summary["disk_bytes"] or 0))
+        drain = dataclasses.replace(trial.drain or DrainFacts(), drain_s=summary.get("drain_s"))
+        trials.append(dataclasses.replace(trial, summary=summary, space=space, drain=drain))
+    return dataclasses.replace(run, trials=tuple(trials))
+
+
+def quantities(page: PageModel) -> Iterator[tuple[str, str, str]]:
+    """Yield (quantity, arm, value) of the tables, panels and bars of a page with one group."""
+    (comparison,) = page.comparisons
+    for row in comparison.table.rows:
+        yield from ((heading.metric.label, row.mark.name, row.text(heading)) for heading in comparison.table.headings)
+    for why in comparison.whys:
+        for factor in why.factors:
+            yield factor.label, comparison.group.baseline, number(factor.baseline)
+            yield factor.label, why.mark.name, number(factor.candidate)
+    for latency in page.latencies:
+        for line in latency.rows:
+            yield from ((f"{name} latency", line.mark.name, number(line.percentiles[name])) for name in ("p95", "p99"))
+    for space in page.space.rows:
+        for heading, cell in zip(page.space.headings, space.cells, strict=True):
+            yield SPACE.get(heading, heading), space.mark.name, cell
+    for choice in page.choose.rows:
+        yield "size on disk", choice.mark.name, choice.disk
+        yield "CPU per transaction", choice.mark.name, choice.cpu.removesuffix(f"{GROUP}ms/tx")
+    for bars in page.bars:
+        yield from (("rate", bar.mark.name, bar.value) for bar in bars.bars)
+    yield from captioned({drawn.chart.ident: drawn.caption for drawn in comparison.timeline.charts})
+
+
+def captioned(captions: dict[str, str]) -> Iterator[tuple[str, str, str]]:
+    """Yield the same of the captions of the timelines."""
+    pattern = rf"(\w+), mean of (?:the window|all requests): ([^:]*?){GROUP}(?:ms|requests)"
+    for what, values in re.findall(pattern, f"{captions['await']} {captions['pressure']}"):
+        yield from ((WAITS[what], *part.split(" ", 1)) for part in values.split(", "))
+    for part in captions["cpu"].rpartition("steal: ")[2].removesuffix(f"{GROUP}%.").split("; "):
+        arm, _, values = part.partition(" ")
+        system, iowait = values.split(" + ")[1:3]
+        yield "CPU in the kernel", arm, system
+        yield "CPU waiting for the disk", arm, iowait
+
+
+@pytest.mark.parametrize(
+    ("work", "often"),
+    [
+        (TPCB, {"CPU per transaction", "p95 latency", "p99 latency", "written per transaction"}),
+        ((("postgres", "scan"),), {"rate"}),
+    ],
+)
+def test_a_page_shows_one_value_for_one_quantity(work: Any, often: set[str], tmp_path: Path) -> None:
+    """The same mean in every table, panel and caption; many quantities are in several of them."""
+    page = build([scattered(load_run(synthetic.write(tmp_path, Shape(work=work, blocks=4))))])
+    shown: dict[tuple[str, str], list[str]] = {}
+    for quantity, arm, value in quantities(page):
+        if value != number(None):
+            shown.setdefault((quantity, arm), []).append(value)
+    assert {key: values for key, values in shown.items() if len(set(values)) > 1} == {}
+    waits = {"wait for a read", "wait for a write", "requests in flight", "CPU in the kernel", "size on disk"}
+    assert often | waits <= {quantity for (quantity, _), values in shown.items() if len(values) > 1}
+
+
+def test_arms_have_the_same_kind_of_mean() -> None:
+    """The geometric mean, to which the ratios belong; with a zero in one arm, the arithmetic mean in all."""
+    assert means({"a": [1.0, 4.0], "b": [2.0, None, 8.0]}) == {"a": pytest.approx(2), "b": pytest.approx(4)}
+    assert means({"a": [1.0, 4.0], "b": [0.0, 8.0]}) == {"a": 2.5, "b": 4.0}
+    assert means({"a": [3.3, 3.3, 3.3], "b": [None]}) == {"a": 3.3, "b": None}
+
+
+def test_captions_say_what_their_numbers_are(tmp_path: Path) -> None:
+    """A median second, a mean of the window or of all requests, or a sum over all trials: nothing looks like a total
+    that is none."""
+    page = build([load_run(synthetic.write(tmp_path, Shape(work=TPCB, stalls=(10, 11))))])
+    captions = {drawn.chart.ident: drawn.caption for drawn in page.comparisons[0].timeline.charts}
+    assert "Median second of the window: ext4 " in captions["tps"]
+    assert "in all trials together: ext4 " in captions["tps"]
+    assert "Written, mean of the window: ext4 " in captions["disk"]
+    assert "Flush, mean of all requests: ext4 " in captions["await"]
+    facts = [fact for caption in captions.values() for fact in re.split(r"(?<=\.) (?=[A-Z])", caption)]
+    numbers = [fact for fact in facts if re.search(r": ext4 \d", fact)]
+    assert len(numbers) > 8
+    assert [fact for fact in numbers if not re.search("edian second|mean of|Mean of|in all trials", fact)] == []

@@ -212,8 +212,14 @@ def _changes(about: Interaction) -> str:
     )
 
 
-def no_limit(exceeded: Exceeded) -> Parts:
-    """Return the sentence about a measurement of the bare device that a trial exceeded."""
+def no_limit(exceeded: Sequence[Exceeded]) -> Parts:
+    """Return the sentence about the measurements of the bare device that trials of a run exceeded; () without any."""
+    if not exceeded:
+        return ()
+    return (("Not a limit of the device", True), (f": {'; '.join(map(_measured, exceeded))}.", False))
+
+
+def _measured(exceeded: Exceeded) -> str:
     before, rate = number(exceeded.before), number(exceeded.rate)
     after = "" if exceeded.after is None else f" before the run and {number(exceeded.after)} after it"
     if exceeded.side.endswith(FLUSHED):
@@ -223,8 +229,7 @@ def no_limit(exceeded: Exceeded) -> Parts:
     else:
         measured = f"{before}{GROUP}{exceeded.unit}{after}"
         reached = f"{_DID[exceeded.side]} {rate}{GROUP}{exceeded.unit}"
-    text = f": fio measured {measured}, but {exceeded.arm} {reached}."
-    return (("Not a limit of the device", True), (text, False))
+    return f"fio measured {measured}, but {exceeded.arm} {reached}"
 
 
 def disagreement(arm: ByHost, metric: Metric, baseline: str) -> Parts:

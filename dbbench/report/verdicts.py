@@ -91,7 +91,7 @@ def verdicts(runs: Sequence[LoadedRun], baseline: str | None = None, metric: str
         for measured, arm in hosts
         for text in sentences.joined([sentences.disagreement(arm, measured, chosen)])
     ]
-    above = sentences.joined(sentences.no_limit(exceeded) for run in runs for exceeded in run.exceeded)
+    above = sentences.joined(sentences.no_limit(run.exceeded) for run in runs)
     return Verdicts(chosen, tables, [*crossed, *unlike, *above], hosts, interactions)
 
 

@@ -84,14 +84,16 @@ def judged(trials: Sequence[Trial], ceiling: CeilingFacts | None) -> tuple[tuple
         of_rows = [trial for trial in trials if trial.id in measured and measured[trial.id].rows == rows]
         limits[rows] = {}
         for kind, before in limits_of(rows).items():
+            if again and kind not in again:
+                continue  # reads and writes have a common limit according to one measurement only
             after = again.get(kind)
             limit = max(before, after or 0.0)
             rates = [(rate, trial.fs_setup) for trial in of_rows if (rate := _rate(trial, kind)) is not None]
             highest, arm = max(rates, default=(0.0, ""))
-            if highest > BEYOND * limit:
-                exceeded.append(Exceeded(*kind, before, after, arm, highest))
-            else:
+            if highest <= BEYOND * limit:
                 limits[rows][kind] = limit
+            elif kind[0] != BOTH or {("reads", kind[1]), ("writes", kind[1])} <= limits[rows].keys():
+                exceeded.append(Exceeded(*kind, before, after, arm, highest))
     with_limits = (_with_limits(t, limits[measured[t.id].rows]) if t.id in measured else t for t in trials)
     return tuple(with_limits), tuple(exceeded)
 

@@ -10,12 +10,14 @@ import shutil
 import subprocess
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from dbbench.results import load_run
+from dbbench.results import load_ceiling, load_run, save_ceiling
+from dbbench.results.ceiling import limits_of
 from dbbench.storage.filesystems.common import kernel_version
 from dbbench.storage.filesystems.xfs import LARGE_BLOCKS
 from tests.support.leftovers import loops_of
@@ -71,7 +73,7 @@ def rows(dbbench: Any) -> list[dict[str, Any]]:
     return found
 
 
-def limits_of(dbbench: Any) -> list[str]:
+def w042(dbbench: Any) -> list[str]:
     """What W042 says of the run's one trial when the run is read."""
     (trial,) = load_run(dbbench.folder / "results/r").trials
     return [warning.text for warning in trial.warnings if warning.id == "W042"]
@@ -90,11 +92,11 @@ def test_throttled_device_is_reported(dbbench: Any) -> None:
         (trial,) = dbbench.trials().values()
         ceilings = {row["name"]: row["iops"] for row in trial["ceiling"]["rows"]}
         told = ceilings["write_8k"] < 200 < ceilings["read_8k"]  # in 0.1 s each, when all may stand still
-        if told and limits_of(dbbench):
+        if told and w042(dbbench):
             break
         shutil.rmtree(dbbench.folder / "results")
     assert told, ceilings
-    assert re.search(r"writes constant at 1\d\d(\.\d)? IOPS.* delivers 1\d\d", *limits_of(dbbench))
+    assert re.search(r"writes constant at 1\d\d(\.\d)? IOPS.* delivers 1\d\d", *w042(dbbench))
 
 
 @pytest.mark.needs("fio")
@@ -105,13 +107,35 @@ def test_free_device_is_not_called_limited(dbbench: Any) -> None:
         dbbench("run", "plan.toml", "--name", "r")
         (trial,) = dbbench.trials().values()
         shown = load_run(dbbench.folder / "results/r").trials[0]
-        if limits_of(dbbench) == [] and shown.summary["ceiling_pct"]:
+        if w042(dbbench) == [] and shown.summary["ceiling_pct"]:
             break
         shutil.rmtree(dbbench.folder / "results")
     single, double = trial["ceiling"]["rows"][:2]
     assert [single["name"], double["name"]] == ["write_8k_fdatasync", "write_16k_fdatasync"]
     assert shown.summary["ceiling_pct"] == pytest.approx(100 * trial["summary"]["tps"] / single["iops"], rel=0.001)
-    assert limits_of(dbbench) == []
+    assert w042(dbbench) == []
+
+
+@pytest.mark.needs("fio")
+def test_a_measurement_that_a_trial_exceeds_is_repeated_after_the_run(dbbench: Any) -> None:
+    """The bare device is measured again when the last trial has ended, and the higher value counts."""
+    folder = dbbench.folder / "results/r"
+
+    def lower(_pid: int) -> None:
+        """As if the device had been blocked before the run."""
+        before = load_ceiling(folder)
+        assert before is not None
+        save_ceiling(folder, replace(before, rows=tuple(replace(r, iops=0.1, mb_per_s=0.001) for r in before.rows)))
+
+    dbbench.plan(plan(workload=TPCB, seed=1))
+    status, said = dbbench.run_and("plan.toml", dbbench.in_window, lower)
+    ceiling, run = load_ceiling(folder), load_run(folder)
+    assert (status, said.count("measuring the bare device again")) == (0, 1)
+    assert ceiling is not None and [row.name for row in ceiling.again] == [row.name for row in ceiling.rows]
+    assert all(row.iops > 1 for row in ceiling.again)
+    assert all(exceeded.after is not None for exceeded in run.exceeded)
+    assert len(run.exceeded) < len(limits_of(ceiling.rows))
+    assert dbbench("run", "plan.toml", "--name", "r").stderr.count("measuring the bare device") == 0
 
 
 @pytest.mark.alone

@@ -83,7 +83,11 @@ def test_one_arm_at_the_ceiling_is_no_notice(tmp_path: Path) -> None:
 def test_what_is_no_limit_is_said_once(tmp_path: Path) -> None:
     """On the page and by `compare`, however many trials and groups there are."""
     run = load_run(synthetic.write(tmp_path, Shape()))
-    run = dataclasses.replace(run, exceeded=(Exceeded("reads", "MB/s", 1392.0, None, "ext4", 2853.0),))
-    text = "Not a limit of the device: fio measured 1\u202f392\u202fMB/s, but ext4 read 2\u202f853\u202fMB/s."
+    writes = Exceeded("writes", "IOPS", 500.0, 600.0, "xfs", 900.0)
+    run = dataclasses.replace(run, exceeded=(Exceeded("reads", "MB/s", 1392.0, None, "ext4", 2853.0), writes))
+    text = (
+        "Not a limit of the device: fio measured 1\u202f392\u202fMB/s, but ext4 read 2\u202f853\u202fMB/s; "
+        "fio measured 500\u202fIOPS before the run and 600 after it, but xfs wrote 900\u202fIOPS."
+    )
     assert notices(build([run]), "no-limit") == [text]
     assert verdicts([run]).findings == [text.replace("\u202f", " ")]

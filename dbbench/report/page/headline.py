@@ -256,7 +256,7 @@ def _unequal(groups: Sequence[Group]) -> list[Notice]:
 
 def _limited(groups: Sequence[Group]) -> Iterator[Notice]:
     """Yield a notice for each group in which the device limited the baseline and a setup alike, and one for each
-    measurement of the bare device that a trial exceeded."""
+    run about the measurements of the bare device that a trial exceeded."""
     for group in groups:
         if arms := [row.fs_setup for row in group.rows if row.verdict == LIMITED]:
             both = listed([group.baseline, *arms])
@@ -264,7 +264,8 @@ def _limited(groups: Sequence[Group]) -> Iterator[Notice]:
             text += f"{group.title}."
             yield Notice("limited", (("The device was the limit", True), (text, False)))
     for loaded in _runs(groups):
-        yield from (Notice("no-limit", no_limit(exceeded)) for exceeded in loaded.exceeded)
+        if loaded.exceeded:
+            yield Notice("no-limit", no_limit(loaded.exceeded))
 
 
 _WARNED: Final[tuple[tuple[Kind, str, str, str], ...]] = (

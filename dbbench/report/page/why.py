@@ -115,9 +115,9 @@ def whys(group: Group, seconds: Telemetry) -> tuple[Why, ...]:
             continue
         every = list(_measured(group, seconds, row.fs_setup))
         known = [m for m in every if m.baseline is not None and m.candidate is not None]
-        known = [m for m in known if max(m.baseline or 0.0, m.candidate or 0.0) >= NOTHING]
         concerns = {m.label: _largest(m.part, shares[group.baseline], shares[row.fs_setup]) for m in known}
-        shown = [m for m in known if (share := concerns[m.label]) is None or share >= LEAST_SHARE]
+        shown = [m for m in known if ((share := concerns[m.label]) is None or share >= LEAST_SHARE)
+                 and max(m.baseline or 0.0, m.candidate or 0.0) >= NOTHING]  # fmt: skip
         reach = min(REACH, max([LEAST_REACH, *(abs(math.log(m.ratio)) for m in shown if m.ratio is not None)]))
         factors = sorted((_factor(m, concerns[m.label], reach) for m in shown), key=_rank)
         missing = tuple(m.label for m in every if m not in known)

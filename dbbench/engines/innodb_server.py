@@ -53,7 +53,7 @@ _KEPT: Final = frozenset(_RENAMED) | {
     "innodb_log_waits", "innodb_log_writes", "innodb_pages_created", "innodb_pages_read", "innodb_pages_written",
     "innodb_row_lock_waits", "innodb_deadlocks", "binlog_bytes_written", "binlog_commits", "com_commit",
     "com_rollback", "com_select", "com_insert", "com_update", "com_delete", "com_replace", "threads_running",
-    "innodb_max_trx_id", "handler_write", "handler_update", "handler_delete", "handler_read_key", "questions",
+    "innodb_max_trx_id", "handler_write", "handler_update", "handler_delete", "questions",
 }  # fmt: skip
 
 
@@ -332,7 +332,7 @@ class InnodbServer:
             rows=grown.get("handler_write"),
             updated=grown.get("handler_update"),
             deleted=grown.get("handler_delete"),
-            read=grown.get("handler_read_key"),
+            read=read,
             pages=grown.get("innodb_pages_read"),
             table_bytes=None if read is None else read * self._page,
             log_bytes=grown.get("innodb_redo_written_bytes"),

@@ -274,7 +274,7 @@ class PostgresServer:
             rows=grown.get("tup_inserted"),
             updated=grown.get("tup_updated"),
             deleted=grown.get("tup_deleted"),
-            read=grown.get("tup_returned"),
+            read=blocks,
             pages=grown.get("blks_read"),
             table_bytes=None if blocks is None else blocks * self._block,
             log_bytes=grown.get("wal_bytes"),

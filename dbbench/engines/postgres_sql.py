@@ -224,7 +224,7 @@ _WAL: Final = "object = 'wal' AND context = 'normal'"
 _BY_BACKENDS: Final = "object = 'relation' AND backend_type NOT IN ('checkpointer', 'background writer')"
 SOURCES: Final = (
     PgView("pg_stat_database", _same("xact_commit", "xact_rollback", "blks_read", "blks_hit", "tup_inserted",
-           "tup_updated", "tup_deleted", "tup_returned", "temp_bytes", "deadlocks"),
+           "tup_updated", "tup_deleted", "temp_bytes", "deadlocks"),
            where=f"datname = '{DATABASE}'", also=("datname",)),
     PgView("pg_stat_bgwriter", _same("buffers_clean", "maxwritten_clean", "buffers_alloc")),
     PgView("pg_stat_bgwriter", {**_same("buffers_checkpoint", "buffers_backend", "buffers_backend_fsync"),

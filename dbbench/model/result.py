@@ -440,7 +440,7 @@ class Work:
     binlog_bytes: int | None = None  # written to the binary log; None: there is none, or it is not counted
     updated: int | None = None  # rows
     deleted: int | None = None  # rows
-    read: int | None = None  # rows or index entries; InnoDB: lookups in an index
+    read: int | None = None  # pages that were requested, at least one for each row that is read by an index
     pages: int | None = None  # that were not in the server's cache
 
 

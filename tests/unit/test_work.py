@@ -179,7 +179,7 @@ def test_postgres_counts_writes_by_transaction_identifiers(tmp_path: Path) -> No
     names = ("xact_commit", "xact_rollback", "xids", "tup_inserted", "blks_read", "blks_hit", "wal_bytes")
     before = dict.fromkeys(names, 0.0)
     after = dict(zip(names, (1000.0, 10.0, 210.0, 300.0, 5.0, 7.0, 9000.0), strict=True))
-    assert server.work(before, after, True) == Work(1010, 1010, 300, 12 * 8192, 9000, 200, pages=5)
+    assert server.work(before, after, True) == Work(1010, 1010, 300, 12 * 8192, 9000, 200, read=12, pages=5)
     assert server.work(before, {**after, "xids": 5000.0}, True).writes == 1000
     assert server.work({}, {}, True) == Work()
 

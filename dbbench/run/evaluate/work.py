@@ -53,9 +53,9 @@ BOUNDS: Final[dict[str, Bound]] = {
     # The server counts exactly the rows that a session has inserted.
     "rows": Bound(0.95),
     # Rows of bundled scripts. Measured: 1.00 of those inserted, updated and deleted; an aborted transaction counts too.
-    # The server reads more rows than a script asks for: catalogues, index entries, ranges.
     "updated": Bound(0.9, 1.5),
     "deleted": Bound(0.9, 1.5),
+    # A row takes a page of its table, and those of an index.
     "read": Bound(0.9),
     # Of the pages that uniformly chosen rows lie on, a server that starts with an empty cache reads each at least once;
     # the number of rows per page is an estimate.

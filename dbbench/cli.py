@@ -5,19 +5,30 @@ A command's module is imported when the command is used: `dbbench --help` import
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import importlib
 import os
 import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final, TextIO
+from typing import Any, Final
 
 import click
 
 from dbbench import __version__
 from dbbench.commands.options import CONTEXT, Options, global_options
-from dbbench.errors import EXIT_INTERRUPTED, EXIT_TRIAL_FAILED, EXIT_USAGE, DbbenchError, Interrupted, Terminated
+from dbbench.errors import (
+    EXIT_INTERRUPTED,
+    EXIT_TRIAL_FAILED,
+    EXIT_USAGE,
+    DbbenchError,
+    FileMissing,
+    Interrupted,
+    ResultsUnwritable,
+    Terminated,
+)
 from dbbench.units import inert
 
 EXIT_PIPE: Final = 141  # a shell reports this for a program that was killed by SIGPIPE
@@ -155,29 +166,52 @@ def run(argv: Sequence[str]) -> int:
     signal.signal(signal.SIGTERM, _terminated)
     os.umask(os.umask(0o022) | 0o022)  # others must not be able to write results; a stricter umask is kept
     options = Options()
-    if "_DBBENCH_COMPLETE" in os.environ:
-        from click.shell_completion import shell_complete
+    status = _status(list(argv), options)
+    for stream in (sys.stdout, sys.stderr):  # what is left in them would fail when Python exits
+        with contextlib.suppress(OSError):
+            stream.flush()
+            continue
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+    return status
 
-        return shell_complete(group, {"obj": options}, "dbbench", "_DBBENCH_COMPLETE", os.environ["_DBBENCH_COMPLETE"])
+
+def _status(argv: list[str], options: Options) -> int:
     try:
-        return _invoked(list(argv), options)
+        _open_streams()
+        if "_DBBENCH_COMPLETE" in os.environ:
+            from click.shell_completion import shell_complete
+
+            instruction = os.environ["_DBBENCH_COMPLETE"]
+            return shell_complete(group, {"obj": options}, "dbbench", "_DBBENCH_COMPLETE", instruction)
+        return _invoked(argv, options)
     except click.exceptions.Exit as ended:
         return ended.exit_code
     except click.ClickException as error:
-        error.show()
+        with contextlib.suppress(OSError):
+            error.show()
         return EXIT_USAGE
     except (click.Abort, KeyboardInterrupt):
         tell(Interrupted("interrupted"), options)
         return EXIT_INTERRUPTED
     except BrokenPipeError:
-        _deafen(sys.stdout)
         return EXIT_PIPE
-    except DbbenchError as error:
-        tell(error, options)
-        return error.exit_code
     except Exception as error:
-        tell(_fault(error), options, error)
-        return DbbenchError.exit_code
+        named = error if isinstance(error, DbbenchError) else _named(error)
+        tell(named, options, error)
+        return named.exit_code
+
+
+def _open_streams() -> None:
+    """Open /dev/null for each stream that the caller has closed; otherwise a file of the results gets its number.
+
+    Raises ResultsUnwritable if it is stdout: the result would be lost.
+    """
+    closed = [name for name in ("stdin", "stdout", "stderr") if getattr(sys, name) is None]
+    for name in closed:  # in the order of their numbers
+        setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), "r+", encoding="utf-8"))
+    if "stdout" in closed:
+        remedy = "Redirect it to a file, or to /dev/null if the result is not needed."
+        raise ResultsUnwritable("standard output is closed", effect="Nothing was changed.", remedy=remedy)
 
 
 def _invoked(argv: list[str], options: Options) -> int:
@@ -195,11 +229,6 @@ def _invoked(argv: list[str], options: Options) -> int:
     return outcome if isinstance(outcome, int) else 0
 
 
-def _deafen(stream: TextIO) -> None:
-    """Redirect the stream to /dev/null; otherwise Python reports the broken pipe when it exits."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-
-
 def tell(error: DbbenchError, options: Options, cause: BaseException | None = None) -> None:
     """Print an error on stderr: what, evidence, where, effect, remedy; with -v also the traceback."""
     lines = [f"{error.id}: {error.evidence}"]
@@ -211,13 +240,21 @@ def tell(error: DbbenchError, options: Options, cause: BaseException | None = No
 
         lines.append("".join(traceback.format_exception(cause or error)).rstrip())
     word = click.style("error", fg="red", bold=True) if options.coloured(sys.stderr) else "error"
-    try:
+    with contextlib.suppress(OSError):
         print(f"{word} {inert(chr(10).join(lines))}", file=sys.stderr, flush=True)
-    except BrokenPipeError:
-        _deafen(sys.stderr)
 
 
-def _fault(error: Exception) -> DbbenchError:
+def _named(error: Exception) -> DbbenchError:
+    """Return an error of dbbench for another one: that of a file or stream of the user, or a fault of dbbench."""
+    from dbbench.results.fileio import FULL, unwritable
+
+    if isinstance(error, OSError):
+        if error.errno in FULL or (error.errno == errno.EIO and error.filename is None):
+            return unwritable(error, error.filename or "standard output")
+        if error.filename is not None:
+            return FileMissing(f"{os.fsdecode(error.filename)}: {error.strerror}")
+        if not Path("/proc/self/cwd").readlink().exists():
+            return FileMissing("the current directory was deleted", remedy="Change to a directory that exists.")
     text = f"{type(error).__name__}: {error}"
     return DbbenchError(text, remedy="This is a fault of dbbench. With -v it prints where; please report it.")
 

@@ -159,7 +159,7 @@ class ResultDamaged(DbbenchError):
 
 RunMissing: Final = _kind("E802", EXIT_USAGE, "no such run")
 RunLocked: Final = _kind("E803", EXIT_REFUSED, "the run is in use, or it differs from its plan")
-ResultsUnwritable: Final = _kind("E804", EXIT_USAGE, "the results folder is not writable")
+ResultsUnwritable: Final = _kind("E804", EXIT_USAGE, "a file or directory cannot be written")
 NightlyLocked: Final = _kind("E805", EXIT_REFUSED, "another nightly run of this plan is in progress")
 NightMissing: Final = _kind("E806", EXIT_INCONCLUSIVE, "there is no recent nightly run")
 

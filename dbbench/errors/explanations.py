@@ -19,7 +19,8 @@ EXPLANATIONS: Final[dict[str, tuple[str, str]]] = {
         "Use the suggested name, or list the names with `dbbench fs`, `dbbench workload` or `dbbench show RUN`.",
     ),
     "E003": (
-        "The plan, a directory given with `--path`, a script or a certificate does not exist or cannot be read.",
+        "The plan, a directory given with `--path`, a script or a certificate does not exist or cannot be read, or the "
+        "current directory was deleted.",
         "Correct the path or the permissions.",
     ),
     "E004": (
@@ -152,8 +153,9 @@ EXPLANATIONS: Final[dict[str, tuple[str, str]]] = {
     ),
     "E305": (
         "The dataset, the log and the metadata do not fit, or a copy-on-write filesystem still keeps old blocks. A "
-        "server that waits for free space is killed, because MariaDB would wait forever.",
-        "Use a larger device, a smaller dataset or a smaller log.",
+        "server that waits for free space is killed, because MariaDB would wait forever. The message names the full "
+        "filesystem, which may also be that of the results, of the cache or of standard output.",
+        "Use a larger device, a smaller dataset or a smaller log, or free space.",
     ),
     "E306": (
         "No loop device is free, or the kernel did not allow direct I/O on the image.",
@@ -394,8 +396,9 @@ EXPLANATIONS: Final[dict[str, tuple[str, str]]] = {
         "Wait for that process or stop it. If the run differs from its plan, start another one with `--name`.",
     ),
     "E804": (
-        "The permissions do not allow it, the disk is full or read-only, or the folder was moved during the run.",
-        "Correct the cause, or name another folder with `--results DIR`.",
+        "The permissions do not allow it, the filesystem is read-only, the name is too long, a directory does not "
+        "exist or was moved during the run, or standard output is closed.",
+        "Correct the cause, or choose another place with `--results DIR` or `-o FILE`.",
     ),
     "E805": (
         "Two nightly runs at the same time would disturb each other.",

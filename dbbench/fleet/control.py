@@ -9,7 +9,7 @@ import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, TextIO
 
@@ -24,8 +24,8 @@ from dbbench.model import Budget, Run
 from dbbench.plan import ordered
 from dbbench.plan.forecast import foreseen
 from dbbench.plan.request import Asked
-from dbbench.report.progress import Show, shown
-from dbbench.report.progress.event import Emit, Event, result, trial_name
+from dbbench.report.progress import Display, Lines, shown
+from dbbench.report.progress.event import Emit, Event, eta, result, trial_name
 from dbbench.run.create import free_name, must_be_of, refine, scripts_of
 from dbbench.run.preflight import UNTOUCHED
 from dbbench.units import epoch, iso, on_terminal, time_text
@@ -63,7 +63,8 @@ def resumed(root: Path, order: FleetOrder) -> Fleet | None:
     return fleet if fleet is None or order.precision is None else _refined(root, fleet, order.precision)
 
 
-def work(root: Path, order: FleetOrder, fleet: Fleet | None, reach: Reach, show: Show) -> Fleet:
+def work(root: Path, order: FleetOrder, fleet: Fleet | None, reach: Reach,
+         show: Callable[[], contextlib.AbstractContextManager[Emit]]) -> Fleet:  # fmt: skip
     """Run the plan on its hosts until every trial has been collected; return the fleet.
 
     Raises FleetUnreachable, HostLost; Interrupted or Terminated on a signal.
@@ -265,13 +266,12 @@ def halt(fleet: Fleet, address: str, certs: Path | None) -> list[str]:
     return sorted(answered)
 
 
-EVERY_S: Final = 30.0  # seconds between two status lines if there is no terminal
 HOST_HEADER: Final = ("host", "trial", "phase", "for", "done", "ETA", "last answer", "")
 
 
 def renderer(kind: str, stream: TextIO, *, color: bool = True) -> contextlib.AbstractContextManager[Emit]:
     """Yield a function that shows a fleet's events on `stream`; kinds as for `progress.renderer`."""
-    return shown(kind, stream, lambda: _live(stream, color), lambda: contextlib.nullcontext(_Plain(stream).take))
+    return shown(kind, stream, lambda: _drawn(stream, color), lambda: contextlib.nullcontext(_PlainLines(stream)))
 
 
 def host_cells(row: dict[str, Any], now: float) -> tuple[str, ...]:
@@ -306,52 +306,44 @@ def trial_line(event: Event) -> str:
     return ""
 
 
-class _Plain:
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-        self._printed = time.monotonic()
+class _PlainLines(Lines):
+    """A line for each trial, and one about all hosts if there was none for a while."""
 
     def take(self, event: Event) -> None:
-        text = trial_line(event)
-        if event.kind == "hosts" and time.monotonic() - self._printed >= EVERY_S:
-            text = standing(event.data["hosts"])
-        if text:
-            self._printed = time.monotonic()
-            with contextlib.suppress(BrokenPipeError):  # the reader has ended: the fleet continues
-                print(on_terminal(text), file=self._stream, flush=True)
+        self.put(standing(event.data["hosts"]) if event.kind == "hosts" and self.due() else trial_line(event))
 
 
-@contextlib.contextmanager
-def _live(stream: TextIO, color: bool) -> Iterator[Emit]:
-    from rich.console import Console
-    from rich.live import Live
+def _drawn(stream: TextIO, color: bool) -> contextlib.AbstractContextManager[Display]:
     from rich.table import Table
+    from rich.text import Text
 
-    def table(rows: list[dict[str, Any]]) -> Table:
-        drawn = Table(box=None, pad_edge=False)
-        for name in HOST_HEADER:
-            drawn.add_column(name, no_wrap=True, overflow="ellipsis")
-        for row in rows:
-            drawn.add_row(*host_cells(row, time.time()))
-        return drawn
+    from dbbench.report.progress.live import screen
 
-    console = Console(file=stream, no_color=not color, highlight=False)
-    with Live(table([]), console=console, refresh_per_second=2, transient=False) as screen:
+    class Hosts:
+        rows: Sequence[dict[str, Any]] = ()
 
-        def emit(event: Event) -> None:
-            if event.kind == "hosts":
-                screen.update(table(event.data["hosts"]))
-            elif text := trial_line(event):
-                screen.console.print(on_terminal(text), markup=False)
+        def __rich__(self) -> Table:
+            drawn = Table(box=None, pad_edge=False)
+            for name in HOST_HEADER:
+                drawn.add_column(name, no_wrap=True, overflow="ellipsis")
+            for row in self.rows:
+                drawn.add_row(*map(on_terminal, host_cells(row, time.time())))
+            return drawn
 
-        yield emit
+        def take(self, event: Event) -> Text | None:
+            self.rows = event.data["hosts"] if event.kind == "hosts" else self.rows
+            text = trial_line(event)
+            return Text(on_terminal(text)) if text else None
+
+    hosts = Hosts()
+    return screen(stream, color, hosts, hosts.take)
 
 
 def standing(rows: Sequence[dict[str, Any]]) -> str:
-    """Return "12/40 trials collected; 3 measure, 1 restore; about 12:30 left"."""
+    """Return "12/40 trials collected; 3 measure, 1 restore; about 12 min left, until 22:00"."""
     done, trials = sum(row["done"] for row in rows), sum(row["trials"] for row in rows)
     phases = Counter(str(row["phase"]) for row in rows)
     words = ", ".join(f"{count} {phase}" for phase, count in sorted(phases.items()))
     estimates = [row["eta_s"] for row in rows if row["eta_s"] is not None]
-    left = f"; about {time_text(max(estimates))} left" if estimates and max(estimates) else ""
+    left = f"; {eta(max(estimates))}" if estimates and max(estimates) else ""
     return f"{done}/{trials} trials collected; {words}{left}"

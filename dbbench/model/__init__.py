@@ -106,8 +106,8 @@ from dbbench.model.result import (
 __all__ = [
     "DROPPED", "SCHEMA", "STRICT", "WORK_KINDS", "AgeFacts", "AgedScan", "AgedSlope", "Ageing", "Arm", "Budget",
     "BudgetEnd", "Bytes", "CacheFacts", "CeilingFacts", "CeilingRow", "Cell", "CheckpointFacts", "ClientFacts",
-    "ClientSpec", "Conclusion", "ConditionFacts", "ControlFacts", "CoresFacts", "CutFacts", "Dataset", "DatasetFacts", "DeviceCount",
-    "DeviceFacts", "DeviceRate", "DeviceSpec", "DrainFacts", "Durability", "EarlierLoad", "EngineAgeFacts",
+    "ClientSpec", "Conclusion", "ConditionFacts", "ControlFacts", "CoresFacts", "CutFacts", "Dataset", "DatasetFacts",
+    "DeviceCount", "DeviceFacts", "DeviceRate", "DeviceSpec", "DrainFacts", "Durability", "EarlierLoad", "EngineAgeFacts",
     "EngineAgeing", "EngineName", "EngineSpec", "Extents", "Fault", "FileShape", "FilesystemFacts", "FreeExtents",
     "FsSetup", "GrownFile", "GrowthFacts", "IoFacts", "LabFacts", "LabRow", "Layer", "MemoryFacts", "Mkfs", "Needs",
     "OperationFacts", "Parameter", "Phase", "PhaseTime", "Plan", "Question", "Run", "Scalar", "Seconds", "Setting",

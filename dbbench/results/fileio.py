@@ -45,6 +45,13 @@ RAW: Final = 16 * 2**30  # files that are only hashed or copied: output of tools
 _MOST_PARTS: Final = 200_000  # objects and lists in a JSON file; in memory they are 100 times as large as their text
 _MOST_VALUES: Final = 2_000_000
 _LARGEST: Final = 2**64  # bound of a number in JSON: bytes, nanoseconds and seeds are smaller
+FULL: Final = (errno.ENOSPC, errno.EDQUOT)
+_LEAST_BYTES: Final = 2**24  # a segment of PostgreSQL's log: a server that cannot make one has removed what it wrote
+_REMEDIES: Final = {
+    **dict.fromkeys((errno.EACCES, errno.EPERM), "Correct the permissions, or choose another place."),
+    errno.EROFS: "The filesystem is mounted read-only. Choose another place.",
+    errno.ENAMETOOLONG: "A name has at most 255 bytes. Use a shorter one.",
+}
 _T = TypeVar("_T")
 _ADAPTERS: Final[dict[Any, TypeAdapter[Any]]] = {}  # by dataclass
 _SUM: Final = b',\n "sha256": "'
@@ -56,20 +63,29 @@ def writing(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise errors.FilesystemFull(
-                f"no space left while writing {path}",
-                effect="Everything that was completed before is kept.",
-                remedy="Free some disk space, then run the same command again to resume.",
-            ) from error
-        gone = error.errno == errno.ENOENT
-        raise errors.ResultsUnwritable(
-            f"{path} cannot be written: {error.strerror}",
-            effect="The folder was removed or renamed during the run."
-            if gone
-            else "Everything that was completed before is kept.",
-            remedy="Correct the permissions, or name another folder with --results DIR.",
-        ) from error
+        raise unwritable(error, path) from error
+
+
+def unwritable(error: OSError, what: Path | str) -> errors.DbbenchError:
+    """Return the error of dbbench for a file or stream that cannot be written: FilesystemFull, ResultsUnwritable."""
+    kept = "Everything that was completed before is kept."
+    if error.errno in FULL:
+        remedy = "Free some disk space, then run the same command again to resume."
+        return errors.FilesystemFull(f"no space left while writing {what}", effect=kept, remedy=remedy)
+    remedy = _REMEDIES.get(error.errno or 0, "Choose another place (--results DIR, -o FILE).")
+    if error.errno == errno.ENOENT:
+        remedy = f"The directory {Path(what).parent} does not exist. Create it, or choose another place."
+    return errors.ResultsUnwritable(f"{what} cannot be written: {error.strerror}", effect=kept, remedy=remedy)
+
+
+def without_space(*places: Path) -> Path | None:
+    """Return the first directory whose filesystem has no room for a file of a server, or None."""
+    for place in places:
+        with contextlib.suppress(OSError):
+            space = os.statvfs(place)
+            if space.f_blocks and space.f_bavail * space.f_frsize < _LEAST_BYTES:
+                return place
+    return None
 
 
 def try_lock(fd: int, shared: bool = False) -> bool:

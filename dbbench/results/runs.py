@@ -7,6 +7,7 @@ Results of earlier versions are read too; some of them have findings only as tex
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import re
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from dbbench import model
-from dbbench.errors import ResultDamaged, RunLocked, RunMissing
+from dbbench.errors import DbbenchError, ResultDamaged, RunLocked, RunMissing
 from dbbench.model.base import NAME
 from dbbench.results.fileio import (
     exclusive,
@@ -38,7 +39,8 @@ _MOST_KEYS: Final = 8  # differing keys that an error lists
 
 
 def create_run(results: Path, run: model.Run, plan_text: str) -> Path:
-    """Make the directory of a run with plan.toml and run.json atomically; return it. It must not exist.
+    """Make the directory of a run with plan.toml and run.json atomically; return it. Raises RunLocked if it exists:
+    another process was faster.
 
     A hidden directory that a killed process left while creating a run with this name is removed, unless a process is
     still using it.
@@ -54,7 +56,12 @@ def create_run(results: Path, run: model.Run, plan_text: str) -> Path:
         write_text(making / "plan.toml", plan_text)
         save_spec(making, run)
         with writing(folder):
-            making.rename(folder)
+            try:
+                making.rename(folder)
+            except OSError as error:
+                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                    raise
+                raise _in_use(folder, "another process, which has just created it") from None
             sync(results)
     finally:
         shutil.rmtree(making, ignore_errors=True)
@@ -183,15 +190,13 @@ def _specs(results: Path, plan_sha256: str) -> Iterator[tuple[Path, model.Run]]:
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """Lock this run within the block. Raises RunLocked with the process that holds it."""
-    with exclusive(
-        real_folder(folder, folder.parent) / ".lock",
-        lambda pid: RunLocked(
-            f"{folder.name} is in use by process {pid}",
-            effect="Nothing was changed.",
-            remedy="Wait for that process, or stop it with Ctrl-C in its terminal.",
-        ),
-    ):
+    with exclusive(real_folder(folder, folder.parent) / ".lock", lambda pid: _in_use(folder, f"process {pid}")):
         yield
+
+
+def _in_use(folder: Path, by: str) -> DbbenchError:
+    remedy = "Wait for that process, or stop it with Ctrl-C in its terminal."
+    return RunLocked(f"{folder.name} is in use by {by}", effect="Nothing was changed.", remedy=remedy)
 
 
 LAB: Final = "powercut.json"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import itertools
 import os
+import re
 import shutil
 from collections.abc import Iterable, Sequence
 from pathlib import Path, PurePosixPath
@@ -86,11 +87,13 @@ def damage(folder: Path, below: Path | None = None, least: str = "trial.json") -
     """
     below = below or results_of(folder)
     try:
-        lines = read_bytes(folder / SUMS, below).decode(errors="replace").splitlines()
+        text = read_bytes(folder / SUMS, below).decode(errors="replace")
     except OSError as error:
         return [f"{SUMS}: {error.strerror}"]
-    expected = {name: digest for digest, _, name in (line.partition("  ") for line in lines) if name}
-    faults = []
+    lines = re.findall(r"([0-9a-f]{64})  ([^\n]+)\n", text)
+    expected = {name: digest for digest, name in lines}
+    whole = text == "".join(f"{digest}  {name}\n" for name, digest in expected.items())
+    faults = [] if whole else [f"{SUMS} is altered or truncated"]  # an added line names a file that does not exist
     for name, digest in expected.items():
         path = folder / name
         if str(PurePosixPath(name)) != name or ".." in path.parts or "\0" in name or not path.is_relative_to(folder):

@@ -76,12 +76,12 @@ def may_begin(run: Run, spec: TrialSpec) -> bool:
     fewer blocks give no interval."""
     if run.budget is None or run.plan.budget_s is None:
         return True
-    return run.budget.used_s < run.plan.budget_s or (spec.attempt == 1 and spec.block <= _first(run, run.budget))
+    return run.budget.used_s < run.plan.budget_s or of_first_blocks(run, spec)
 
 
-def _first(run: Run, budget: Budget) -> int:
-    """Return the number of the last block that runs in any case."""
-    return max(run.plan.blocks, budget.step)
+def of_first_blocks(run: Run, spec: TrialSpec) -> bool:
+    """Return whether the trial belongs to the blocks that run in any case."""
+    return spec.attempt == 1 and spec.block <= max(run.plan.blocks, run.budget.step if run.budget else 0)
 
 
 def charged(run: Run, seconds: float, cell: str = "") -> Run:
@@ -117,7 +117,8 @@ def concluded(run: Run, done: Collection[str]) -> tuple[Run, list[str]]:
     if missing:
         why = "cut" if torn else "time"
     whole = {spec.block for spec in order}
-    if why == "time" and run.budget.used_s > run.plan.budget_s and max(whole, default=0) <= _first(run, run.budget):
+    beyond = any(spec.attempt == 1 and not of_first_blocks(run, spec) for spec in order)
+    if why == "time" and run.budget.used_s > run.plan.budget_s and not beyond:
         why = "first"
     budget = dataclasses.replace(run.budget, ended=why, blocks=len(whole))
     return dataclasses.replace(run, order=order, budget=budget), aside

@@ -30,7 +30,7 @@ from dbbench.results.fileio import writing
 from dbbench.results.journal import Journal
 from dbbench.results.trials import leftovers, set_aside
 from dbbench.run import worker
-from dbbench.run.adaptive import charged, concluded, fits, further, may_begin
+from dbbench.run.adaptive import charged, concluded, fits, further, may_begin, of_first_blocks
 from dbbench.run.children import Launcher, stoppable
 from dbbench.run.record import Record
 from dbbench.storage import filesystems, layers
@@ -208,7 +208,8 @@ def _repeat(folder: Path, run: Run, emit: Emit) -> Run:
     if longer is not run:
         results.save_spec(folder, longer)
         more = len(longer.order) - len(run.order)
-        emit(Event("note", {"text": f"{more} more trials: blocks with a suspect trial are repeated as a whole"}))
+        emit(Event("note", {"text": f"{more} more trials: blocks with a suspect trial are repeated as a whole",
+                            "total": len(longer.order)}))  # fmt: skip
     return longer
 
 
@@ -226,7 +227,8 @@ def _go_on(folder: Path, run: Run, emit: Emit) -> Run:
     if more := longer.order[len(run.order) :]:
         arms = ", ".join(dict.fromkeys(longer.cell(spec.cell).arm for spec in more))
         why = "to reach the precision" if run.precision is not None else "within the budget"
-        emit(Event("note", {"text": f"{len(more)} more trials, block {more[0].block}: {arms}, {why}"}))
+        text = f"{len(more)} more trials, block {more[0].block}: {arms}, {why}"
+        emit(Event("note", {"text": text, "total": len(longer.order)}))
     return longer
 
 
@@ -250,8 +252,11 @@ def _tell_prepare(emit: Emit, what: str, fraction: float | None = None) -> None:
 def _tell_begin(folder: Path, run: Run, emit: Emit) -> None:
     done = len(run.order) - len(pending(folder, run))
     arms = [arm.label for arm in run.plan.fs_setups]
+    budget_s = None if run.budget is None else (run.plan.budget_s or 0.0) - run.budget.used_s
+    first = sum(run.budget is not None and of_first_blocks(run, spec) for spec in run.order)
     emit(Event("run_begin", {"name": run.name, "trials": len(run.order), "done": done, "seed": run.plan.seed,
-                             "arms": arms, "blocks": run.plan.blocks}))  # fmt: skip
+                             "arms": arms, "blocks": run.plan.blocks, "first": first,
+                             "budget_s": budget_s}))  # fmt: skip
 
 
 def _tell_end(folder: Path, run: Run, emit: Emit, began: float) -> Finished:

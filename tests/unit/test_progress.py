@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
-from dbbench.report.progress import Event, plain, renderer
+import dbbench.report.progress as progress
+from dbbench.errors import Interrupted, Terminated
+from dbbench.report.progress import Event, live, renderer
 from dbbench.report.progress.event import State, eta, ignore, mean_and_spread, parsed, spark
 from dbbench.report.progress.live import above, drawn
 
@@ -97,10 +99,45 @@ def test_the_eta_follows_what_trials_took() -> None:
         (140, Event("trial_begin", trial(3, "ext4"))),
     ):  # fmt: skip
         state.take(event, at)
-    left = state.left_s(150)
-    assert left is not None
-    assert left[0] == pytest.approx(2 * 70 - 10)
-    assert left[1] == pytest.approx(2 * 14.142 * 2, rel=1e-3)  # 2 sd · √(2 + 2²/2)
+    assert state.left_s(150) == pytest.approx(2 * 70 - 10)
+
+
+def test_the_end_is_computed_again_when_trials_are_added() -> None:
+    """The number of trials counts from the moment they are added, between two trials too, and is never forgotten."""
+    state = State()
+    for at, event in ((0, BEGIN), (0, Event("trial_begin", trial(1, "ext4"))), (60, ended(1, "ext4", 5.0))):
+        state.take(event, at)
+    assert state.left_s(60) == pytest.approx(3 * 60)
+    for position in (2, 3, 4):
+        state.take(Event("trial_begin", trial(position, "xfs")), 60)
+        state.take(ended(position, "xfs", 5.0), 120)
+    assert state.left_s(240) is None
+    state.take(Event("note", {"text": "2 more trials", "total": 6}), 240)
+    assert (state.total, state.left_s(240)) == (6, pytest.approx(2 * 60))
+    state.take(Event("trial_begin", {**trial(5, "xfs"), "total": 6}), 240)
+    state.take(ended(5, "xfs", 5.0), 300)
+    assert (state.total, state.left_s(300)) == (6, pytest.approx(60))
+
+
+def test_with_a_budget_the_end_is_that_of_the_budget() -> None:
+    """From the start, between trials, and while no trial is planned; only the first blocks and the current trial may
+    take longer."""
+    begin = Event("run_begin", {**BEGIN.data, "trials": 2, "first": 2, "budget_s": 300.0})
+    state = State()
+    state.take(begin, 0)
+    assert state.left_s(10) == pytest.approx(290)
+    state.take(Event("trial_begin", {**trial(1, "ext4"), "total": 2}), 10)
+    state.take(ended(1, "ext4", 5.0), 210)
+    assert state.left_s(210) == pytest.approx(200)  # the second one runs in any case
+    state.take(Event("trial_begin", {**trial(2, "xfs"), "total": 2}), 210)
+    state.take(ended(2, "xfs", 5.0), 230)
+    assert state.left_s(230) == pytest.approx(70)
+    state.take(Event("note", {"text": "1 more trial", "total": 3}), 231)
+    state.take(Event("trial_begin", {**trial(3, "xfs"), "total": 3}), 231)
+    assert state.left_s(295) == pytest.approx(110 - 64)
+    state.take(ended(3, "xfs", 5.0), 310)
+    state.take(Event("run_end", {"name": "r", "seconds": 310}), 310)
+    assert state.left_s(310) is None
 
 
 def test_what_was_done_before_counts_as_done() -> None:
@@ -135,10 +172,13 @@ def test_the_spread_is_the_standard_error() -> None:
     assert mean_and_spread([98.0]) == "98 (1)"
 
 
-def test_the_eta_is_a_time_of_day(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small margins are not shown; without a measurement there is no ETA at all."""
-    assert re.fullmatch(r"ETA \d\d:\d\d ±6m", eta((600, 350)))
-    assert re.fullmatch(r"ETA \d\d:\d\d", eta((600, 10)))
+def test_the_end_is_a_duration_and_a_time_of_day() -> None:
+    """Of a run that takes more than a day, the day too; without a measurement there is no end."""
+    noon = time.mktime((2026, 11, 21, 12, 0, 0, 0, 0, -1))
+    assert eta(7 * 60 + 11, noon) == "about 7 min left, until 12:07"
+    assert eta(200 * 60, noon) == "about 3 h 20 min left, until 15:20"
+    assert eta(50, noon) == "less than 2 min left, until 12:00"
+    assert eta(30 * 3600, noon) == "about 30 h left, until Sun 18:00"
     assert eta(None) == ""
 
 
@@ -148,7 +188,7 @@ def test_the_eta_is_a_time_of_day(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_plain_has_one_line_a_trial_and_each_warning_once() -> None:
     """Off a terminal: no escape, a line for what ended, no line for each second."""
     stream = io.StringIO()
-    with plain(stream) as emit:
+    with renderer("plain", stream) as emit:
         for event in PLAYED:
             emit(event)
     lines = stream.getvalue().splitlines()
@@ -162,10 +202,11 @@ def test_plain_has_one_line_a_trial_and_each_warning_once() -> None:
     assert not ESCAPE.search(stream.getvalue())
 
 
-def test_plain_says_where_it_stands_when_nothing_ends() -> None:
+def test_plain_says_where_it_stands_when_nothing_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """A line each 30 s (here 50 ms) tells phase, time, throughput and p95."""
+    monkeypatch.setattr(progress, "EVERY_S", 0.05)
     stream = io.StringIO()
-    with plain(stream, every_s=0.05) as emit:
+    with renderer("plain", stream) as emit:
         for event in PLAYED[:6]:
             emit(event)
         deadline = 200
@@ -175,14 +216,61 @@ def test_plain_says_where_it_stands_when_nothing_ends() -> None:
     assert "[1/4] ext4 postgres tpcb #1: measure 1:12/2:00  1 912 tx/s  p95 18.3 ms" in stream.getvalue()
 
 
-def test_a_reader_that_has_gone_does_not_end_the_run() -> None:
-    """Progress is not the result: a broken pipe is passed over."""
+GONE = [BrokenPipeError(), OSError(28, "No space left on device"), OSError(5, "Input/output error")]
 
-    class Gone(io.StringIO):
+
+@pytest.mark.parametrize(
+    ("kind", "error"), [(kind, error) for kind in ("plain", "json") for error in GONE] + [("auto", GONE[2])]
+)
+def test_a_stream_that_fails_does_not_end_the_run(kind: str, error: OSError, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Progress is not the result: nothing more is written, and nothing is raised."""
+    tries = []
+
+    class Gone(Terminal):
         def write(self, _text: str) -> int:
-            raise BrokenPipeError
+            tries.append(1)
+            raise error
 
-    with plain(Gone()) as emit:
+    monkeypatch.setenv("TERM", "xterm")
+    with renderer(kind, Gone()) as emit:
+        emit(BEGIN)
+        first = len(tries)
+        for event in PLAYED:
+            emit(event)
+    assert len(tries) == first
+
+
+@pytest.mark.parametrize(("kind", "place"), [("plain", "_line"), ("auto", "drawn"), ("auto", "above")])
+def test_a_fault_of_the_drawing_is_one_line(kind: str, place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether it happens for an event or in the thread that draws: the run goes on without progress."""
+
+    def fault(*_given: Any) -> Any:
+        raise ValueError("math domain error")
+
+    monkeypatch.setenv("TERM", "xterm")
+    stream = Terminal()
+    with renderer(kind, stream) as emit:
+        monkeypatch.setattr(progress.PlainLines if kind == "plain" else live, place, fault)
+        if place == "drawn":
+            until = time.monotonic() + 60
+            while "no longer shown" not in stream.getvalue() and time.monotonic() < until:
+                time.sleep(0.01)
+        for event in PLAYED:
+            emit(event)
+    lines = [line for line in ESCAPE.sub("", stream.getvalue()).replace("\r", "").splitlines() if line.strip()]
+    assert lines[-1] == "progress is no longer shown (ValueError: math domain error); the run continues"
+    assert stream.getvalue().count("no longer shown") == 1
+
+
+@pytest.mark.parametrize("stop", [Interrupted("stopped"), Terminated("stopped"), KeyboardInterrupt()])
+def test_a_signal_is_no_fault_of_the_drawing(stop: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C that arrives while a line is printed stops the run."""
+
+    class Signalled(io.StringIO):
+        def write(self, _text: str) -> int:
+            raise stop
+
+    with pytest.raises(type(stop)), renderer("plain", Signalled()) as emit:
         emit(BEGIN)
 
 
@@ -245,6 +333,19 @@ def test_a_narrow_terminal_keeps_the_phase_that_lasts() -> None:
                       Event("phase_end", {"phase": "restore", "seconds": 41.2}), *PLAYED[4:6]])  # fmt: skip
     line = drawn(state, 101.0, 70)[1]
     assert "measure" in line and "restore" not in line
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_the_end_and_the_phase_are_never_cut_off(width: int) -> None:
+    """Names of runs and setups give way; every line fits."""
+    begin = Event("run_begin", {**BEGIN.data, "name": "a-long-name-of-a-server-2026-11-21-a"})
+    state = state_at([begin, Event("trial_begin", trial(1, "ext4")), ended(1, "ext4", 2004.0)])
+    state.take(Event("trial_begin", trial(2, "xfs-with-a-log-on-a-disk-of-its-own-and-large-inodes")), 100.0)
+    state.take(Event("phase_begin", {"phase": "measure", "expected_s": 120}), 100.0)
+    state.took_s = [600.0]
+    head, line, *_ = drawn(state, 160.0, width)
+    assert re.search(r" about 2\d min left, until \d\d:\d\d$", head) and len(head) == width
+    assert line.endswith("1:00/2:00") and len(line) <= width
 
 
 def test_only_findings_and_failures_stay_above() -> None:

@@ -9,79 +9,144 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from threading import Event as Ended
 from threading import Lock
-from typing import Any, Final, TextIO
+from typing import Any, Final, Protocol, TextIO
 
+from dbbench.errors import Interrupted, Terminated
 from dbbench.machine import threads
 from dbbench.report.progress.event import Emit, Event, State, copied, eta, ignore, opening, result, trial_name
 from dbbench.units import number, on_terminal, time_text
 
-__all__ = ["Emit", "Event", "ignore", "renderer"]
+__all__ = ["Display", "Emit", "Event", "Lines", "ignore", "renderer"]
 
-KINDS = ("auto", "plain", "json", "none")
+EVERY_S: Final = 30.0  # without a terminal, a line is printed at least so often
+_TICK_S: Final = 0.25  # dbbench may use 2 % of a core while it measures
 
 
-Show = Callable[[], AbstractContextManager[Emit]]  # shows events within the block
+class Display(Protocol):
+    """Shows events. `tick` is called several times a second, from a thread, but never at the same time as `take`."""
+
+    def take(self, event: Event) -> None: ...
+
+    def tick(self) -> None: ...
+
+
+Show = Callable[[], AbstractContextManager[Display]]  # yields a display for the block
 
 
 def renderer(kind: str, stream: TextIO, *, color: bool = True) -> AbstractContextManager[Emit]:
     """Yield a function that shows events on `stream`. With `auto` they are redrawn on a terminal, else plain."""
 
-    def drawn() -> AbstractContextManager[Emit]:
-        from dbbench.report.progress.live import live  # importing rich takes 80 ms
+    def drawn() -> AbstractContextManager[Display]:
+        from dbbench.report.progress.live import Drawing, screen  # importing rich takes 80 ms
 
-        return live(stream, color=color)
+        drawing = Drawing()
+        return screen(stream, color, drawing, drawing.take)
 
-    return shown(kind, stream, drawn, lambda: plain(stream))
-
-
-def shown(kind: str, stream: TextIO, drawn: Show, plain: Show) -> AbstractContextManager[Emit]:
-    """Yield a function that shows events on `stream`; the two ways for people are the caller's."""
-    if kind == "none":
-        return contextlib.nullcontext(ignore)
-    if kind == "json":
-        return contextlib.nullcontext(lambda event: print(event.line(), file=stream, flush=True))
-    terminal = kind == "auto" and stream.isatty() and os.environ.get("TERM") not in (None, "", "dumb")
-    return drawn() if terminal else plain()
-
-
-EVERY_S: Final = 30.0
+    return shown(kind, stream, drawn, lambda: contextlib.nullcontext(PlainLines(stream)))
 
 
 @contextlib.contextmanager
-def plain(stream: TextIO, every_s: float = EVERY_S) -> Iterator[Emit]:
-    """Yield a function that prints events to `stream`; a thread adds a line after `every_s` without one."""
-    lines = _PlainLines(stream, every_s)
+def shown(kind: str, stream: TextIO, drawn: Show, plain: Show) -> Iterator[Emit]:
+    """Yield a function that shows events on `stream`; the two ways for people are the caller's.
 
-    def tick(ended: Ended) -> None:
-        while not ended.wait(min(1.0, every_s / 4)):
-            lines.remind()
+    If showing fails, a line says so, nothing is shown from then on, and the block is not disturbed.
+    """
+    if kind == "none":
+        yield ignore
+        return
+    terminal = kind == "auto" and stream.isatty() and os.environ.get("TERM") not in (None, "", "dumb")
+    show = (lambda: contextlib.nullcontext(JsonLines(stream))) if kind == "json" else drawn if terminal else plain
+    with _Harmless(show, stream) as display, threads.beside("progress", display.tick):
+        yield display.take
 
-    with threads.beside("progress", tick):
-        yield lines.take
 
+class _Harmless:
+    """A display whose errors end only the display."""
 
-class _PlainLines:
-    def __init__(self, stream: TextIO, every_s: float) -> None:
-        self._stream, self._every_s = stream, every_s
-        self._state, self._lock = State(), Lock()
-        self._printed = time.monotonic()
+    def __init__(self, show: Show, stream: TextIO) -> None:
+        self._show, self._stream = show, stream
+        self._lock, self._stack = Lock(), contextlib.ExitStack()
+        self._display: Display | None = None
+
+    def __enter__(self) -> _Harmless:
+        with self._ended_by_errors():
+            self._display = self._stack.enter_context(self._show())
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        with self._ended_by_errors():
+            self._stack.close()
 
     def take(self, event: Event) -> None:
-        with self._lock:
-            preparing, began = self._state.preparing, self._state.began
-            self._state.take(event)
-            line = self._line(event, preparing, time.monotonic() - began)
-            if line:
-                self._print(line)
+        with self._lock, self._ended_by_errors():
+            if self._display is not None:
+                self._display.take(event)
 
-    def remind(self) -> None:
-        """Print the state of the run if nothing was printed for a while."""
-        with self._lock:
-            if time.monotonic() - self._printed >= self._every_s:
-                line = self._standing()
-                self._printed = time.monotonic()
-                if line:
-                    self._print(line)
+    def tick(self, ended: Ended) -> None:
+        while not ended.wait(_TICK_S):
+            with self._lock, self._ended_by_errors():
+                if self._display is not None:
+                    self._display.tick()
+
+    @contextlib.contextmanager
+    def _ended_by_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except (Interrupted, Terminated):  # a signal arrived in the meantime
+            raise
+        except Exception as error:
+            self._display = None
+            with contextlib.suppress(Exception):
+                self._stack.close()
+            text = f"progress is no longer shown ({type(error).__name__}: {error}); the run continues"
+            with contextlib.suppress(OSError, ValueError):
+                print(on_terminal(text), file=self._stream, flush=True)
+
+
+class Lines:
+    """A display with one line per event that has one; `tick` may print another one."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream, self._printed = stream, time.monotonic()
+
+    def put(self, line: str) -> None:
+        """Print a line, unless it is empty."""
+        if line:
+            self._printed = time.monotonic()
+            print(on_terminal(line), file=self._stream, flush=True)
+
+    def due(self) -> bool:
+        """Return whether nothing was printed for a while."""
+        return time.monotonic() - self._printed >= EVERY_S
+
+    def tick(self) -> None:
+        """Print nothing by itself."""
+
+
+class JsonLines(Lines):
+    """Each event as one JSON object."""
+
+    def take(self, event: Event) -> None:
+        print(event.line(), file=self._stream, flush=True)
+
+
+class PlainLines(Lines):
+    """A line for each event that people want to read, and one with the state of the run if there was none for a
+    while."""
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__(stream)
+        self._state = State()
+
+    def take(self, event: Event) -> None:
+        preparing, began = self._state.preparing, self._state.began
+        self._state.take(event)
+        self.put(self._line(event, preparing, time.monotonic() - began))
+
+    def tick(self) -> None:
+        if self.due():
+            self._printed = time.monotonic()
+            self.put(self._standing())
 
     def _line(self, event: Event, was_preparing: str, trial_s: float) -> str:
         data, state = event.data, self._state
@@ -91,7 +156,7 @@ class _PlainLines:
             case "prepare" if state.preparing != was_preparing:
                 return f"prepare: {state.preparing}"
             case "trial_end":
-                left = eta(state.left_s(time.monotonic())) if state.finished < state.total else ""
+                left = eta(state.left_s(time.monotonic()))
                 return f"{self._count(data)} {trial_name(data)}: {result(data)}  {time_text(trial_s)}  {left}".rstrip()
             case "warning" if state.is_new(data):
                 return f"! {data.get('id')} {data.get('trial')}: {data.get('text')}"
@@ -123,8 +188,3 @@ class _PlainLines:
     def _count(self, data: dict[str, Any]) -> str:
         width = len(str(self._state.total))
         return f"[{data.get('position', self._state.finished):>{width}}/{data.get('total') or self._state.total}]"
-
-    def _print(self, line: str) -> None:
-        with contextlib.suppress(BrokenPipeError):  # the reader has ended: the run continues
-            print(on_terminal(line), file=self._stream, flush=True)
-        self._printed = time.monotonic()

@@ -1,7 +1,8 @@
 """Events of a running run, written and read as JSON lines.
 
 Kinds and their data:
-  run_begin    name, trials, done, seed, arms, blocks
+  run_begin    name, trials, done, seed, arms, blocks, first, budget_s    first: trials that run in any case;
+                                                     budget_s: what is left of the budget; null without one
   prepare      what, fraction?                      an image is written, a golden copy is built
   trial_begin  id, position, total, arm, block, attempt, engine, workload
   phase_begin  trial, phase, deadline_s, expected_s?
@@ -11,7 +12,7 @@ Kinds and their data:
   warning      trial, id, text
   trial_end    trial, arm, engine, workload, block, status, metric, unit, value, error?
   run_end      name, ok, suspect, failed, seconds
-  note         text
+  note         text, total?                         total: trials of the run, if some were added
 
 Numbers and times of progress lines are worded here as people read them.
 """
@@ -27,7 +28,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from dbbench.metrics.table import METRICS
-from dbbench.units import count, finite, number
+from dbbench.units import count, duration_text, finite, number
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,7 @@ def ignore(event: Event) -> None:
 
 
 SPARK: Final = 40  # seconds of throughput in the small chart
+DAY_S: Final = 86400.0
 
 
 @dataclass
@@ -74,7 +76,9 @@ class State:
     copied: dict[str, Any] = field(default_factory=dict)  # data of the last `copied`
     tps: list[float | None] = field(default_factory=list)
     expected_s: float | None = None  # expected duration of the current phase
+    total: int = 0  # trials of the run, with those that were added so far
     finished: int = 0  # trials with a result, including those before the run was resumed
+    budget_until: float = -math.inf  # end of the budget; -inf without one
     values: dict[tuple[str, str, str], list[float]] = field(default_factory=dict)  # (engine, workload, arm) -> results
     took_s: list[float] = field(default_factory=list)
     began: float = 0.0
@@ -88,11 +92,6 @@ class State:
             handler(event.data, time.monotonic() if now is None else now)
 
     @property
-    def total(self) -> int:
-        """Return the number of trials of the run, with repeats as soon as they are planned."""
-        return int(self.trial.get("total") or self.run.get("trials") or 0)
-
-    @property
     def phase(self) -> str:
         """Return the current phase, or ""."""
         return next((name for name, seconds in reversed(self.phases.items()) if seconds is None), "")
@@ -103,18 +102,21 @@ class State:
             return float(self.second["second"])
         return now - self.phase_began
 
-    def left_s(self, now: float) -> tuple[float, float] | None:
-        """Return the seconds to the end and their 95 % margin, from the durations so far; None before the first trial
-        ends.
+    def left_s(self, now: float) -> float | None:
+        """Return the seconds to the end of the run; None if nothing is left, or not known before the first trial ends.
+
+        With a budget this is its end, unless the trials that run in any case, or the current one, take longer.
         """
-        if not self.took_s:
+        remaining, budget_s = self.total - self.finished, self.budget_until - now
+        if budget_s > -math.inf:
+            remaining = max(int(self.run.get("first") or 0) - self.finished, int(bool(self.trial)))
+        elif remaining <= 0:
             return None
+        if not self.took_s:
+            return budget_s if budget_s > 0 else None
         mean = statistics.fmean(self.took_s)
-        remaining = self.total - self.finished
         already = min(now - self.began, mean) if self.trial else 0.0
-        sd = statistics.stdev(self.took_s) if len(self.took_s) > 1 else 0.1 * mean
-        margin = 2 * sd * math.sqrt(remaining + remaining**2 / len(self.took_s))
-        return max(0.0, remaining * mean - already), margin
+        return max(0.0, budget_s, remaining * mean - already)
 
     def is_new(self, warning: dict[str, Any]) -> bool:
         """Return whether no earlier warning of the run has the same ID and text."""
@@ -125,11 +127,20 @@ class State:
 
     def _run_begin(self, data: dict[str, Any], now: float) -> None:
         self.run, self.finished = data, int(data.get("done") or 0)
+        self.budget_until = -math.inf if data.get("budget_s") is None else now + float(data["budget_s"])
+        self._note(data, now)
+
+    def _run_end(self, data: dict[str, Any], now: float) -> None:
+        self.total, self.budget_until = self.finished, -math.inf
+
+    def _note(self, data: dict[str, Any], now: float) -> None:
+        self.total = int(data.get("total") or data.get("trials") or self.total)
 
     def _prepare(self, data: dict[str, Any], now: float) -> None:
         self.preparing, self.fraction = str(data.get("what", "")), data.get("fraction")
 
     def _trial_begin(self, data: dict[str, Any], now: float) -> None:
+        self._note(data, now)
         self.trial, self.began, self.preparing = data, now, ""
         self.phases, self.second, self.tps, self.copied = {}, {}, [], {}
 
@@ -161,13 +172,13 @@ class State:
 _BARS: Final = "▁▂▃▄▅▆▇█"
 
 
-def eta(left: tuple[float, float] | None, wall: float | None = None) -> str:
-    """Return "ETA 03:12 ±6m" in local time; "" if nothing is known yet."""
-    if left is None:
+def eta(left_s: float | None, wall: float | None = None) -> str:
+    """Return "about 7 min left, until 22:00" in local time; "" if nothing is known yet."""
+    if left_s is None:
         return ""
-    clock_time = time.strftime("%H:%M", time.localtime((time.time() if wall is None else wall) + left[0]))
-    margin = f" ±{math.ceil(left[1] / 60)}m" if left[1] >= 30 else ""
-    return f"ETA {clock_time}{margin}"
+    end = time.localtime((time.time() if wall is None else wall) + left_s)
+    words = "less than 2 min" if left_s < 90 else f"about {duration_text(60 * round(left_s / 60))}"
+    return f"{words} left, until {time.strftime('%H:%M' if left_s < DAY_S else '%a %H:%M', end)}"
 
 
 def copied(told: dict[str, Any]) -> str:

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final, TextIO
 
-from rich.console import Console, ConsoleOptions, RenderResult
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.live import Live
 from rich.text import Text
 
-from dbbench.machine import threads
 from dbbench.report.progress.event import (
-    Emit,
     Event,
     State,
     copied,
@@ -26,36 +24,46 @@ from dbbench.report.progress.event import (
 )
 from dbbench.units import number, on_terminal, time_text
 
-_REDRAWS_A_SECOND: Final = 4  # dbbench may use 2 % of a core while it measures
 _BAR: Final = 14
 _SHOWN: Final = ("restore", "settle", "warmup", "measure", "drain", "check")  # the other phases usually end at once
 _WORDS: Final = {"warmup": "warm-up", "drop_cache": "drop cache"}
 
 
+class Screen:
+    """A drawing on a terminal, made anew each time; `line` returns what an event leaves permanently above it."""
+
+    def __init__(self, live: Live, line: Callable[[Event], Text | None]) -> None:
+        self._live, self._line = live, line
+
+    def take(self, event: Event) -> None:
+        if (line := self._line(event)) is not None:
+            self._live.console.print(line)
+
+    def tick(self) -> None:
+        self._live.refresh()
+
+
 @contextlib.contextmanager
-def live(stream: TextIO, *, color: bool = True) -> Iterator[Emit]:
-    """Yield a function that takes events and draws the state on `stream`, a terminal."""
+def screen(
+    stream: TextIO, color: bool, drawing: RenderableType, line: Callable[[Event], Text | None]
+) -> Iterator[Screen]:
+    """Yield the display of `drawing` on `stream`, a terminal. It is drawn again at each `tick`: rich's own thread would
+    end with the first error."""
     console = Console(file=stream, no_color=not color, highlight=False)
-    drawing = _Drawing()
-    with (
-        threads.all_checked(),
-        Live(drawing, console=console, refresh_per_second=_REDRAWS_A_SECOND, transient=False) as screen,
-    ):
-
-        def emit(event: Event) -> None:
-            drawing.state.take(event)
-            line = above(event, drawing.state)
-            if line is not None:
-                screen.console.print(line)
-
-        yield emit
+    with Live(drawing, console=console, auto_refresh=False) as live:
+        yield Screen(live, line)
 
 
-class _Drawing:
-    """The drawing, which is made from the state each time."""
+class Drawing:
+    """The drawing of a run, which is made from the state each time."""
 
     def __init__(self) -> None:
         self.state = State()
+
+    def take(self, event: Event) -> Text | None:
+        """Apply an event; return the line that it leaves."""
+        self.state.take(event)
+        return above(event, self.state)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         for line in drawn(self.state, time.monotonic(), options.max_width):
@@ -76,7 +84,10 @@ def above(event: Event, state: State) -> Text | None:
 
 def drawn(state: State, now: float, width: int) -> list[str]:
     """Return the lines of a state, with as many ended phases as there is space for."""
-    lines = [f"run {state.run.get('name', '')}  {opening(state.run)}   {eta(state.left_s(now))}".rstrip()]
+    left = eta(state.left_s(now))  # at the right margin, and never cut off
+    head = f"run {state.run.get('name', '')}  {opening(state.run)}"
+    head = _cropped(head, width - len(left)).ljust(width - len(left)) + left if left else head
+    lines = [head] if state.run else []  # the power-loss lab has no run
     if state.preparing:
         share = f" {_bar(state.fraction)} {100 * state.fraction:.0f} %" if state.fraction is not None else ""
         lines.append(f"  prepare: {state.preparing}{share}")
@@ -86,7 +97,7 @@ def drawn(state: State, now: float, width: int) -> list[str]:
         words = _phases(state, now)
         while len(words) > 1 and len(lead + "  ".join(words)) > width:
             words.pop(0)
-        lines.append(lead + "  ".join(words))
+        lines.append(_cropped(lead, width - len("  ".join(words))) + "  ".join(words))
         if state.second:
             p95 = f"   p95 {number(state.second.get('p95_ms'))} ms" if state.second.get("p95_ms") is not None else ""
             lines.append(f"        {number(state.second.get('tps'))} tx/s {spark(state.tps)}{p95}")
@@ -111,6 +122,10 @@ def _phases(state: State, now: float) -> list[str]:
         elif name in _SHOWN:
             words.append(f"{word} ✓ {time_text(seconds)}")
     return words
+
+
+def _cropped(text: str, width: int) -> str:
+    return text if len(text) <= width else text[: max(0, width - 4)] + "…   "
 
 
 def _bar(share: float | None) -> str:

@@ -228,11 +228,7 @@ def equal(target: Path, entry: Entry) -> bool:
 
 
 def _finish(manifest: Manifest, datadir: Path, owner: User) -> None:
-    """Create links and set owners and modes of directories; modes last and bottom-up, because a directory may be
-    read-only."""
-    for entry in manifest.of_kind("link"):
-        (datadir / entry.path).symlink_to(entry.target)
-        os.lchown(datadir / entry.path, owner.uid, owner.gid)
+    """Set owners and modes of directories; modes last and bottom-up, because a directory may be read-only."""
     for entry in reversed(manifest.of_kind("dir")):
         os.chown(datadir / entry.path, owner.uid, owner.gid)
         (datadir / entry.path).chmod(entry.mode)

@@ -1,6 +1,6 @@
 """The format of a golden copy: a directory with `data/` as left by a stopped server, and `manifest.json`.
 
-The manifest lists every directory, link and file with its size, CRC-32 and mode. It is written last, so a copy is
+The manifest lists every directory and file with its size, CRC-32 and mode. It is written last, so a copy is
 complete if its manifest exists; the manifest of a damaged copy is removed.
 """
 
@@ -23,10 +23,9 @@ from pydantic import TypeAdapter, ValidationError
 
 from dbbench.errors import DatasetBuildFailed, RestoreFailed
 from dbbench.model import Dataset, SourceChange, plain
-from dbbench.results.fileio import own_file, write_json
-from dbbench.results.runs import source_change
+from dbbench.results.fileio import kind_of, own_file, write_json
 
-FORMAT: Final = 1  # version of the manifest and of the builders' output; part of every key
+FORMAT: Final = 2  # version of the manifest and of the builders' output; part of every key
 BLOCK: Final = 2**20  # bytes per read; larger reads were no faster, smaller ones need more system calls
 SAMPLE_BYTES: Final = 4 * 2**20  # sampled for the compressibility; within ±1 % of the whole in all datasets measured
 SAMPLE_PIECE: Final = 64 * 2**10  # half of btrfs's compression unit (128 KiB), so that more places are sampled
@@ -37,14 +36,13 @@ Crc = Callable[[Path], int]
 
 @dataclass(frozen=True)
 class Entry:
-    """One name in `data/`. `crc32` and `size` apply to files, `target` to links."""
+    """One name in `data/`. `crc32` and `size` apply to files."""
 
     path: str  # relative, "/" between names
-    kind: Literal["file", "dir", "link"]
+    kind: Literal["file", "dir"]
     mode: int  # permission bits
     size: int = 0
     crc32: int = 0
-    target: str = ""
 
 
 @dataclass(frozen=True)
@@ -64,7 +62,6 @@ class Manifest:
     entries: tuple[Entry, ...]
     settings: dict[str, Any] = dataclasses.field(default_factory=dict)  # settings of the server that built the copy
     changes: tuple[SourceChange, ...] = ()  # what was left out of a user's own data or changed in it
-    told: tuple[str, ...] = ()  # the changes as sentences, in manifests of earlier versions
     tablespaces: dict[str, str] = dataclasses.field(default_factory=dict)  # PostgreSQL: name -> OID
     format: int = FORMAT
 
@@ -129,8 +126,7 @@ def load(folder: Path) -> Golden | None:
         manifest = _MANIFEST.validate_json((folder / "manifest.json").read_bytes())
     except (OSError, ValidationError, ValueError):
         return None
-    changes = manifest.changes or tuple(map(source_change, manifest.told))
-    golden = Golden(folder, dataclasses.replace(manifest, changes=changes))
+    golden = Golden(folder, manifest)
     return golden if manifest.format == FORMAT and not any(map(golden_lacks(golden), manifest.entries)) else None
 
 
@@ -138,14 +134,21 @@ def golden_lacks(golden: Golden) -> Callable[[Entry], bool]:
     """Return a function that tells whether an entry is missing, or differs from the manifest in kind or size."""
 
     def lacks(entry: Entry) -> bool:
+        if not is_below(entry.path):
+            return True
         try:
             status = (golden.data / entry.path).lstat()
         except OSError:
             return True
-        kind = {"file": stat.S_ISREG, "dir": stat.S_ISDIR, "link": stat.S_ISLNK}[entry.kind]
+        kind = stat.S_ISREG if entry.kind == "file" else stat.S_ISDIR
         return not kind(status.st_mode) or (entry.kind == "file" and status.st_size != entry.size)
 
     return lacks
+
+
+def is_below(path: str) -> bool:
+    """Whether a relative path stays below the directory that it is appended to."""
+    return not path.startswith("/") and ".." not in path.split("/")
 
 
 def save(folder: Path, manifest: Manifest) -> None:
@@ -194,7 +197,8 @@ def crc_of(path: Path) -> tuple[int, int]:
 def scan(data: Path, threads: int) -> tuple[Entry, ...]:
     """Return everything in `data`, sorted by path, files with their CRC-32 (`threads` at a time).
 
-    Raises DatasetBuildFailed for anything other than a directory, link or file: a stopped server leaves no sockets.
+    Raises DatasetBuildFailed for anything else: a stopped server leaves no sockets, and a link could lead out of
+    the copy.
     """
     names = sorted(path.relative_to(data).as_posix() for path in data.rglob("*"))
     with ThreadPoolExecutor(threads) as pool:
@@ -204,12 +208,10 @@ def scan(data: Path, threads: int) -> tuple[Entry, ...]:
 def _entry(data: Path, name: str) -> Entry:
     path = data / name
     mode = path.lstat().st_mode
-    if stat.S_ISLNK(mode):
-        return Entry(name, "link", 0o777, target=str(path.readlink()))
     if stat.S_ISDIR(mode):
         return Entry(name, "dir", stat.S_IMODE(mode))
     if not stat.S_ISREG(mode):
-        raise DatasetBuildFailed(f"the server created {path}, which is not a file, directory or symbolic link")
+        raise DatasetBuildFailed(f"the server created {path}, which is {kind_of(mode)}")
     size, crc = crc_of(path)
     return Entry(name, "file", stat.S_IMODE(mode), size, crc)
 

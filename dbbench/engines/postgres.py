@@ -221,7 +221,8 @@ def serving(datadir: Path, settings: Settings, place: Place, profile: Profile = 
     sockets = own(place.sockets, owner)
     forget(sockets, ".s.PGSQL.*")
     hba = put(_hba(place.network), "pg_hba.conf", place, owner)
-    ident = put(f'{_MAP} "{pwd.getpwuid(os.geteuid()).pw_name}" {USER}\n', "pg_ident.conf", place, owner)
+    names = dict.fromkeys((pwd.getpwuid(os.geteuid()).pw_name, owner.name))  # clients run as the server's account
+    ident = put("".join(f'{_MAP} "{name}" {USER}\n' for name in names), "pg_ident.conf", place, owner)
     private: dict[str, Scalar] = {
         **_LOGGING,
         **_listening(place.network, owner),

@@ -116,6 +116,7 @@ AddressUnusable: Final = _kind("E332", EXIT_USAGE, "the server address cannot be
 PasswordUnusable: Final = _kind("E333", EXIT_USAGE, "the password file cannot be used")
 ClientLost: Final = _kind("E334", EXIT_TRIAL_FAILED, "the connection to the client host was lost")
 ScriptInvalid: Final = _kind("E335", EXIT_USAGE, "the SQL script is invalid")
+SourceUnsafe: Final = _kind("E337", EXIT_REFUSED, "the source contains a link or a command that leads out of it")
 StudyImpossible: Final = _kind("E340", EXIT_USAGE, "the study cannot be run on this machine")
 
 # Processes of a trial, and whether the counted work was really done

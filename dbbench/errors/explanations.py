@@ -219,7 +219,8 @@ EXPLANATIONS: Final[dict[str, tuple[str, str]]] = {
         "Name the programs of its version as `bin`, or use a dump instead of a physical copy.",
     ),
     "E323": (
-        "A tablespace, the log of a backup, a table or a database is missing, or the backup is packed or incremental.",
+        "A dump ends too early, a tablespace, the log of a backup, a table or a database is missing, or the "
+        "source is packed or incremental.",
         "Complete the source as the message describes.",
     ),
     "E324": (
@@ -275,6 +276,11 @@ EXPLANATIONS: Final[dict[str, tuple[str, str]]] = {
         "The script of a workload with the driver `statements` has an unknown word, engine or parameter, or no timed "
         "step.",
         "Correct the line that the message names. docs/workloads.md describes the format.",
+    ),
+    "E337": (
+        "A directory or an archive that is named as `source` contains a link that leads out of it or a special file, "
+        "or a dump contains a command for the client program. Root could read or write files of others in this way.",
+        "Use a source that you trust, without the link or the command.",
     ),
     "E340": (
         "None of the database servers of the study is installed, the installed releases are too old for it, or a "
@@ -350,8 +356,9 @@ EXPLANATIONS: Final[dict[str, tuple[str, str]]] = {
         "Correct `settings` with the values that the message lists.",
     ),
     "E501": (
-        "The program that loads the data failed. Its last lines are in the message.",
-        "Read `launcher.log` of the run.",
+        "A statement of the dump failed, the copy differs from the dump, or the server that holds the copy failed. The "
+        "message has the line of the dump, the statement and the answer of the server.",
+        "Correct what the message names, then run the same command again. Nothing of the copy is kept.",
     ),
     "E502": (
         "Reading the golden copy or writing to the filesystem failed.",

@@ -306,7 +306,7 @@ class SourceChangeKind(StrEnum):
     NO_CHECKSUMS = "no-checksums"  # neither the source nor the copy has them
     SETTLED = "settled"  # `done` was executed once, before the copy became golden
     NOT_SETTLED = "not-settled"  # settle = false
-    OTHER = "other"  # written by an earlier version, as `text`
+    SKIPPED = "statements-skipped"  # `statements` of the dump were left out, because this server does not have them
 
 
 @dataclass(frozen=True)
@@ -329,7 +329,7 @@ class DatasetFacts:
     source: str = ""  # form, engine and version of the user's data
     tablespace: str = ""  # the only tablespace on the filesystem under test
     told: tuple[str, ...] = ()  # `changes` in words
-    changes: tuple[SourceChange, ...] = ()  # differences from the source; () in results of earlier versions
+    changes: tuple[SourceChange, ...] = ()  # differences from the source
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ import contextlib
 import errno
 import json
 import os
-import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -227,23 +226,6 @@ def load_lab(folder: Path, *, verify: bool = True) -> model.LabFacts | None:
     lab = read_as(model.LabFacts, path, folder.parent)
     rows = (replace(row, conclusion=row.conclusion or conclusion(row.statement)) for row in lab.rows)
     return replace(lab, rows=tuple(rows))
-
-
-_SOURCE_CHANGES: Final = {
-    model.SourceChangeKind.CONFIGURATION: r"(?P<settings>.*): taken out; `settings` of \[\[engine\]\] brings it back",
-    model.SourceChangeKind.PERSISTED: r"settings that MySQL persisted \(mysqld-auto.cnf\) are taken out",
-    model.SourceChangeKind.DATABASE_SETTINGS: r"of the database's own settings (?P<settings>.*) are reset",
-    model.SourceChangeKind.RENAMED: r"the database (?P<database>.*) is called (?P<name>.*) in the copy",
-    model.SourceChangeKind.CHOSEN: r"the largest database, (?P<database>.*), is the one that is worked on",
-    model.SourceChangeKind.CHECKSUMS: r"its pages had no checksums; the copy has them",
-    model.SourceChangeKind.OTHER: r"(?P<text>.*)",
-}
-
-
-def source_change(text: str) -> model.SourceChange:
-    """Return a change of the user's data from the text in the manifest of a golden copy that has no `changes`."""
-    matches = ((kind, re.fullmatch(form, text, re.DOTALL)) for kind, form in _SOURCE_CHANGES.items())
-    return next(model.SourceChange(kind, match.groupdict()) for kind, match in matches if match)
 
 
 def conclusion(statement: str) -> model.Conclusion:

@@ -137,7 +137,6 @@ def test_postgres_data_is_the_users(name: str, form: str, postgres: tuple[Path, 
         assert any("shared_preload_libraries = 'not_here'" in line for line in sentences)
         assert any("work_mem=9MB" in line for line in sentences)
         assert list(copy.manifest.tablespaces) == ["fast"]
-        assert not [entry for entry in copy.manifest.entries if entry.kind == "link"]
 
 
 @pytest.mark.needs("root", "engine:postgres", "mkfs.xfs", "fs:xfs", "psql")
@@ -246,7 +245,7 @@ def test_a_stopped_data_directory_is_copied(innodb: tuple[str, Path, Any], room:
         assert (copy.data / "auto.cnf").read_text() != identity.read_text()
 
 
-@pytest.mark.needs(*INNODB, "mydumper", "myloader", "mariadb-backup")
+@pytest.mark.needs(*INNODB, "mydumper", "mariadb-backup")
 def test_a_mydumper_folder_and_a_backup(innodb: tuple[str, Path, Any], room: Room) -> None:
     """mydumper's and mariabackup's, not yet prepared, of MariaDB; of MySQL a prepared folder with the files that
     xtrabackup writes beside the data, for no package has the tool itself."""
@@ -308,7 +307,6 @@ def small(tmp_path: Path) -> Golden:
     for number in range(5):
         (data / "base/5" / str(number)).write_bytes(bytes([number]) * (2**20 + number))
     (data / "base/5").chmod(0o550)
-    (data / "link").symlink_to("base")
     entries = manifest.scan(data, 2)
     size = sum(entry.size for entry in entries)
     whole = manifest.Manifest("copy", "postgres", "15", "", Dataset("none"), 8192, "", size, 1.0, 1.0, entries)

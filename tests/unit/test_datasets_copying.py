@@ -17,7 +17,7 @@ ME = User("me", os.geteuid(), os.getegid())
 
 
 def a_copy(folder: Path) -> Golden:
-    """A golden copy with all that a data directory has: links, an empty folder, modes, empty and large files."""
+    """A golden copy with all that a data directory has: an empty folder, modes, empty and large files."""
     data = folder / "data"
     (data / "base" / "5").mkdir(parents=True)
     (data / "pg_notify").mkdir(mode=0o700)
@@ -26,7 +26,6 @@ def a_copy(folder: Path) -> Golden:
     (data / "base" / "5" / "16385").touch(0o600)
     (data / "PG_VERSION").write_text("15\n")
     (data / "PG_VERSION").chmod(0o640)
-    (data / "pg_wal").symlink_to("../wal")
     with (data / "sparse").open("wb") as file:
         file.truncate(2**20)
     (data / "base").chmod(0o550)
@@ -65,7 +64,7 @@ def test_a_manifest_is_read_back_as_it_was_written(made: Golden) -> None:
 def test_a_restored_copy_is_the_golden_copy(
     lag: int, made: Golden, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Names, bytes, modes, links and empty folders are restored, for the owner, and each file is compared once,
+    """Names, bytes, modes and empty folders are restored, for the owner, and each file is compared once,
     however far that lags behind; figures are the manifest's."""
     compared: list[str] = []
 

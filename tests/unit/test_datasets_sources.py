@@ -23,9 +23,8 @@ from dbbench.errors import (
     SourceInUse,
     SourceMissing,
 )
-from dbbench.model import EngineSpec, SourceChange, SourceChangeKind
+from dbbench.model import EngineSpec
 from dbbench.plan import catalog
-from dbbench.results.runs import source_change
 
 REAL: Final = Path(__file__).parents[1] / "fixtures/sources"
 STOPPED: Final = 1
@@ -101,8 +100,10 @@ def test_folders_are_known_by_what_is_in_them(tmp_path: Path) -> None:
     assert seen(backup) == ("mariabackup", "mariadb", "10.11.19")
     assert not is_prepared(backup)
     (tmp_path / "md").mkdir()
-    (tmp_path / "md/metadata").write_text("Started dump at: 2026-11-21 17:43:24\n")
-    (tmp_path / "md/shop.orders-schema.sql").write_text("CREATE TABLE `orders` (`id` int);\n")
+    (tmp_path / "md/metadata").write_text(
+        "Started dump at: 2026-11-21 17:43:24\nFinished dump at: 2026-11-21 17:43:25\n"
+    )
+    (tmp_path / "md/shop.orders-schema.sql").write_text("CREATE TABLE `orders` (\n  `id` int(11)\n);\n")
     assert seen(tmp_path / "md") == ("mydumper", "mariadb", "")
 
 
@@ -327,29 +328,3 @@ def test_a_scan_takes_the_largest_tables_or_those_named() -> None:
         chosen(TABLES, "a", "fast")
     with pytest.raises(DriverFailed, match="all tables of the dataset are empty"):
         chosen(TABLES[3:], 4, "")
-
-
-def test_changes_in_words_become_their_kinds() -> None:
-    """Golden copies of earlier versions have sentences alone; each becomes its kind, and each kind has a text."""
-    changes = {
-        "work_mem = '9MB', port = '{5432}': taken out; `settings` of [[engine]] brings it back":
-            SourceChange(SourceChangeKind.CONFIGURATION, {"settings": "work_mem = '9MB', port = '{5432}'"}),
-        "settings that MySQL persisted (mysqld-auto.cnf) are taken out": SourceChange(SourceChangeKind.PERSISTED),
-        "of the database's own settings work_mem=9MB, jit=off are reset":
-            SourceChange(SourceChangeKind.DATABASE_SETTINGS, {"settings": "work_mem=9MB, jit=off"}),
-        "the database taken out, reset is called dbbench in the copy":
-            SourceChange(SourceChangeKind.RENAMED, {"database": "taken out, reset", "name": "dbbench"}),
-        "the largest database, shop, is the one that is worked on":
-            SourceChange(SourceChangeKind.CHOSEN, {"database": "shop"}),
-        "its pages had no checksums; the copy has them": SourceChange(SourceChangeKind.CHECKSUMS),
-        "something else": SourceChange(SourceChangeKind.OTHER, {"text": "something else"}),
-    }  # fmt: skip
-    later = {  # of golden copies that have their kinds beside the sentences
-        SourceChangeKind.CHECKSUMS_REMOVED,
-        SourceChangeKind.NO_CHECKSUMS,
-        SourceChangeKind.SETTLED,
-        SourceChangeKind.NOT_SETTLED,
-    }
-    assert {change.kind for change in changes.values()} == set(SourceChangeKind) - later
-    assert {text: source_change(text) for text in changes} == changes
-    assert all(value in sources.text(change) for change in changes.values() for value in change.values.values())

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import shlex
 import tarfile
 from pathlib import Path
 from typing import Final, Protocol
 
 from dbbench import process
 from dbbench.datasets.sources import innodb, postgres
+from dbbench.datasets.sources.scripts import incomplete
 from dbbench.datasets.sources.source import (
     FORMS,
     MAGIC,
@@ -30,7 +32,7 @@ from dbbench.datasets.sources.source import (
 )
 from dbbench.engines import ENGINES, profile_of
 from dbbench.engines.port import Place, Server
-from dbbench.errors import ProgramMissing, SourceChanged, SourceIncomplete, SourceMissing
+from dbbench.errors import DbbenchError, ProgramMissing, SourceChanged, SourceIncomplete, SourceMissing
 from dbbench.model import Dataset, EngineSpec, SourceChange, SourceChangeKind
 from dbbench.packages import install, package_of
 from dbbench.units import size_text
@@ -63,7 +65,7 @@ _TEXTS: Final = {
     SourceChangeKind.NO_CHECKSUMS: "no data checksums, as in the source",
     SourceChangeKind.SETTLED: "{done} once, before the first trial",
     SourceChangeKind.NOT_SETTLED: "used as it is (settle = false): the first reads may also write",
-    SourceChangeKind.OTHER: "{text}",
+    SourceChangeKind.SKIPPED: "left out of the dump: {statements}",
 }
 HEAD: Final = 64 * 2**10  # bytes; a dump names the program that wrote it in its first lines
 _POSTGRES: Final = re.compile(rb"^-- PostgreSQL database (cluster )?dump", re.MULTILINE)
@@ -71,12 +73,28 @@ _POSTGRES_FROM: Final = re.compile(rb"^-- Dumped from database version (\d+(?:\.
 _MYSQL: Final = re.compile(rb"^-- (MySQL|MariaDB) dump ", re.MULTILINE)
 _MYSQL_FROM: Final = re.compile(rb"^-- Server version\s+(\d+\.\d+\.\d+)(\S*)", re.MULTILINE)
 _PACKED: Final = {
-    b"\x1f\x8b": "gzip: gunzip -k",
-    b"\x28\xb5\x2f\xfd": "zstd: unzstd -k",
-    b"BZh": "bzip2: bunzip2 -k",
-    b"\xfd7zXZ": "xz: unxz -k",
-    b"XBSTCK": "xbstream: mbstream -x",
+    b"\x1f\x8b": ("gzip", "gunzip -k"),
+    b"\x28\xb5\x2f\xfd": ("zstd", "unzstd -k"),
+    b"BZh": ("bzip2", "bunzip2 -k"),
+    b"\xfd7zXZ": ("xz", "unxz -k"),
+    b"\x5d\0\0": ("lzma", "unlzma -k"),
+    b"LZIP": ("lzip", "lzip -dk"),
+    b"\x89LZO": ("lzop", "lzop -d"),
+    b"\x04\x22\x4d\x18": ("lz4", "lz4 -d"),
+    b"\x1f\x9d": ("compress", "uncompress -k"),
+    b"PK\x03\x04": ("zip", "unzip"),
+    b"7z\xbc\xaf\x27\x1c": ("7-Zip", "7z x"),
+    b"Rar!": ("RAR", "unrar x"),
+    b"XBSTCK": ("xbstream", "mbstream -x <"),
 }
+_TAR: Final = slice(257, 262)  # where a tar file has "ustar"
+_WIDE: Final = (b"\xff\xfe", b"\xfe\xff")  # byte order marks of UTF-16
+_SQL: Final = re.compile(rb"^(?:CREATE|INSERT INTO|COPY|USE|SET|/\*!\d+) ", re.MULTILINE)
+_END: Final = 4096  # bytes at the end of a script, in which its closing line is
+_POSTGRES_ENDS: Final = re.compile(
+    rb"^-- PostgreSQL database (?:cluster )?dump complete\s*(?:^--\s*)?(?:^\\unrestrict \w+\s*)?\Z", re.MULTILINE
+)
+_MYSQL_ENDS: Final = re.compile(rb"^-- Dump completed.*\s*\Z", re.MULTILINE)
 KINDS: Final = ("a dump of pg_dump (plain, custom, directory, tar), mysqldump or mydumper, a backup of pg_basebackup "
                 "(plain, tar), mariabackup or xtrabackup, or the data directory of a stopped server")  # fmt: skip
 
@@ -205,25 +223,44 @@ def look(path: Path) -> Source:
 def _file(path: Path) -> Source | None:
     with path.open("rb") as file:
         head = file.read(HEAD)
-    for magic, how in _PACKED.items():
+    for magic, (packer, command) in _PACKED.items():
         if head.startswith(magic):
-            raise SourceIncomplete(
-                f"{path} is compressed with {how.partition(':')[0]}",
-                effect=UNTOUCHED,
-                remedy=f"Decompress it first: {how.partition(': ')[2]} {path.name}",
-            )
+            raise _unread(path, f"compressed with {packer}", f"Decompress it first: {command} {shlex.quote(path.name)}")
     if head.startswith(MAGIC):
         return _archive(path, head, "custom")
     if (toc := _member(path, "toc.dat")) is not None:
         return _archive(path, toc, "tar")
-    return _postgres(path, head) or _mysql(path, head)
+    if head[_TAR] == b"ustar":
+        raise _unread(path, "a tar archive", f"Unpack it first: tar -xf {shlex.quote(path.name)}")
+    if head.startswith(_WIDE):
+        convert = f"Convert it: iconv -f UTF-16 -t UTF-8 {shlex.quote(path.name)} > utf8.sql"
+        raise _unread(path, "encoded as UTF-16", f"{convert} (--result-file or --file prevents it in PowerShell).")
+    if source := _postgres(path, head) or _mysql(path, head):
+        return source
+    if _SQL.search(head):
+        what = "an SQL script without the comments of pg_dump or mysqldump, which name its server and mark its end"
+        raise _unread(path, what, "Make the dump again, without --compact or --skip-comments.")
+    return None
+
+
+def _unread(path: Path, what: str, remedy: str) -> DbbenchError:
+    return SourceIncomplete(f"{path} is {what}", effect=UNTOUCHED, remedy=remedy)
+
+
+def _must_end(path: Path, closing: re.Pattern[bytes]) -> None:
+    """Raise SourceIncomplete if a script does not end with the line that its writer puts there at last."""
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - _END))
+        if not closing.search(file.read()):
+            raise incomplete(f"the closing comment at the end of {path} is missing")
 
 
 def _archive(path: Path, head: bytes, form: str) -> Source:
     archive_header = header_of(head)
     if archive_header is None:
         raise SourceIncomplete(f"{path} is a truncated archive of pg_dump", effect=UNTOUCHED)
-    return Source(path, f"pg_dump {form}", "postgres", archive_header.server_version, *measured(path))
+    version, reader = archive_header.server_version, archive_header.reader
+    return Source(path, f"pg_dump {form}", "postgres", version, *measured(path), reader=reader)
 
 
 def _member(path: Path, name: str) -> bytes | None:
@@ -241,6 +278,7 @@ def _member(path: Path, name: str) -> bytes | None:
 def _postgres(path: Path, head: bytes) -> Source | None:
     if not _POSTGRES.search(head):
         return None
+    _must_end(path, _POSTGRES_ENDS)
     version = _POSTGRES_FROM.search(head)
     return Source(path, "pg_dump plain", "postgres", version[1].decode() if version else "", *measured(path))
 
@@ -249,6 +287,7 @@ def _mysql(path: Path, head: bytes) -> Source | None:
     """Return the source according to the server in the dump: MariaDB's tool also dumps MySQL."""
     if not (tool := _MYSQL.search(head)):
         return None
+    _must_end(path, _MYSQL_ENDS)
     version_match = _MYSQL_FROM.search(head)
     is_mariadb = b"MariaDB" in (version_match[2] if version_match else tool[1])
     version = version_match[1].decode() if version_match else ""

@@ -9,23 +9,28 @@ creates dbbench's role without a network (`--single`). Tablespaces become direct
 from __future__ import annotations
 
 import contextlib
+import functools
+import itertools
 import os
 import re
+import secrets
 import shutil
-from collections.abc import Callable
-from pathlib import Path
+import subprocess
+import tempfile
+from pathlib import Path, PurePosixPath
 from typing import Final
 
 from dbbench import process
-from dbbench.datasets.sources.source import Source, tablespaces
+from dbbench.datasets.sources import files
+from dbbench.datasets.sources.scripts import LOAD_S, PostgresScript, Tables, compared, fed, shown
+from dbbench.datasets.sources.source import UNTOUCHED, Source, tablespaces
 from dbbench.engines import postgres
 from dbbench.engines.port import Place, Server, execute, rows
-from dbbench.engines.postgres_server import BLOCK, EXTENSIONS
+from dbbench.engines.postgres_server import BLOCK, EXTENSIONS, USER
 from dbbench.engines.serving import own
-from dbbench.errors import CommandFailed, DatasetBuildFailed, SourceIncomplete
+from dbbench.errors import CommandFailed, DatasetBuildFailed, DbbenchError, SourceIncomplete
 from dbbench.model import SourceChange, SourceChangeKind
 
-LOAD_S: Final = 24 * 3600.0  # a day; a longer load is stuck
 # Directories that are emptied: replication slots would keep log for other servers; the server recreates the rest.
 _EMPTIED: Final = ("pg_replslot", "pg_stat_tmp", "pg_dynshmem", "pg_notify", "pg_serial", "pg_snapshots", "pg_subtrans")
 _LEFT: Final = ("postmaster.opts", "backup_manifest", "tablespace_map", "log", "pg_log", "standby.signal",
@@ -39,9 +44,8 @@ _ROLE: Final = (
     "ALTER ROLE dbbench RESET ALL; END $$;\n"
 )
 _FAILED: Final = re.compile(r"^.*\b(ERROR|FATAL|PANIC):.*$", re.MULTILINE)
-# A dump may name owners and tablespaces that do not exist here; its objects then belong to the superuser and are stored
-# in the default tablespace.
-_HARMLESS: Final = re.compile(r'role ".*" does not exist|invalid value for parameter "default_tablespace"')
+_LOG: Final = re.compile(r"[0-9A-F]{24}(\.partial)?|[0-9A-F]{8}\.history|[0-9A-F.]+\.backup|archive_status|summaries")
+
 _LINES: Final = 6
 
 
@@ -80,45 +84,53 @@ def laid(source: Source, data: Path, place: Place) -> tuple[SourceChange, ...]:
         _unpack(source.path, data)
     else:
         _copy(source.path, data)
-        for oid, folder in tablespaces(source.path):
-            target = data / "pg_tblspc" / oid
-            target.unlink(missing_ok=True)
-            shutil.copytree(folder, target, dirs_exist_ok=True)
     changes = _cleaned(data)
     for path in (data, *data.rglob("*")):
         if os.geteuid() == 0:
             os.lchown(path, account.uid, account.gid)
-        if not path.is_symlink():
-            path.chmod(0o700 if path.is_dir() else 0o600)
+        path.chmod(0o700 if path.is_dir() else 0o600)
     _recovered(data, place, account)
     return changes
 
 
-def _copy(source: Path, data: Path) -> None:
-    def left(folder: str, names: list[str]) -> list[str]:
-        inside = Path(folder)
-        if inside == source:
-            return [name for name in names if name in _LEFT]
-        if inside.parent == source and inside.name in _EMPTIED:
-            return names
-        if inside.name == "pg_tblspc":
-            return names
-        return [name for name in names if name.startswith("pgsql_tmp") or name == "pg_internal.init"]
+def _is_left(path: PurePosixPath) -> bool:
+    """Whether a path of a cluster is not copied."""
+    emptied = len(path.parts) > 1 and path.parts[0] in _EMPTIED
+    return path.parts[0] in _LEFT or emptied or path.name.startswith("pgsql_tmp") or path.name == "pg_internal.init"
 
-    shutil.copytree(source, data, ignore=left, dirs_exist_ok=True)  # follows pg_wal if it is a link
+
+def _copy(source: Path, data: Path) -> None:
+    """Copy the cluster. Its log and its tablespaces may be elsewhere: a server's links to them are followed."""
+    log = source / "pg_wal"
+
+    def leave(path: PurePosixPath) -> bool:
+        return _is_left(path) or path.parts[0] == "pg_wal" or (path.parts[0] == "pg_tblspc" and len(path.parts) > 1)
+
+    files.copy_tree(source, data, leave)
+    files.copy_tree(files.linked(log, source), data / "pg_wal", lambda path: not _LOG.fullmatch(path.parts[0]))
+    for oid, folder in tablespaces(source):
+        target = files.linked(folder, source)
+        files.copy_tree(target, data / "pg_tblspc" / oid, lambda path: not path.parts[0].startswith("PG_"))
+    _check_manifest(source / "backup_manifest", data)
+
+
+def _check_manifest(manifest: Path, data: Path) -> None:
+    """Compare the copy with the manifest, without what pg_basebackup itself changes after it has written that."""
+    files.check_manifest(manifest, data, lambda path: _is_left(path) or path.parts[0] in (*_CONFIGURATION, "pg_wal"))
 
 
 def _unpack(backup: Path, data: Path) -> None:
-    """Unpack base.tar, a tar file per tablespace, and pg_wal.tar, in any compression that `tar` supports."""
+    """Unpack base.tar, a tar file per tablespace, and pg_wal.tar."""
     for tar in sorted(backup.glob("*.tar*"), key=lambda tar: (not tar.name.startswith("base."), tar.name)):
         name = tar.name.partition(".tar")[0]
         target = data if name == "base" else data / "pg_wal" if name == "pg_wal" else data / "pg_tblspc" / name
         target.mkdir(parents=True, exist_ok=True)
-        process.run(["tar", "--extract", f"--file={tar}", f"--directory={target}", "--no-same-owner"], timeout_s=LOAD_S)
+        files.unpack(tar, target)
     map_ = data / "tablespace_map"
     names = [line.partition(" ")[0] for line in map_.read_text().splitlines()] if map_.is_file() else []
     if absent := [oid for oid in names if not any((data / "pg_tblspc" / oid).glob("PG_*"))]:
         raise SourceIncomplete(f"{backup} lacks {absent[0]}.tar, a tablespace of the cluster")
+    _check_manifest(backup / "backup_manifest", data)
     for name in _LEFT:
         shutil.rmtree(data / name, ignore_errors=True)
         with contextlib.suppress(IsADirectoryError):
@@ -148,7 +160,7 @@ def _recovered(data: Path, place: Place, account: process.User) -> None:
         done = process.run(argv, timeout_s=LOAD_S, as_user=account, stdin=_ROLE)
     except CommandFailed as error:
         raise DatasetBuildFailed(f"the server does not start on the copy: {error.evidence}") from error
-    if wrong := _FAILED.findall(done.stderr) and _said(done.stderr):
+    if wrong := _FAILED.findall(done.stderr) and _last(done.stderr):
         raise DatasetBuildFailed(f"the server does not start on the copy:\n{wrong}")
 
 
@@ -175,48 +187,118 @@ def sealed(data: Path, place: Place, checksums: bool | None) -> tuple[SourceChan
 
 def loaded(source: Source, server: Server, data: Path, wanted: str, tablespace: str) -> tuple[SourceChange, ...]:
     """Load the dump. See `sources.loaded`."""
+    changes: tuple[SourceChange, ...] = ()
     if not source.physical:
-        _loaders()[source.form](source, server)
+        tables, skipped = _psql(source, server) if source.form == "pg_dump plain" else _restore(source, server, data)
+        compared(source.path, tables, functools.partial(_rows_of, server))
+        if skipped:
+            changes = (SourceChange(SourceChangeKind.SKIPPED, {"statements": " ".join(skipped)}),)
     oid = _tablespace(server, tablespace) if tablespace else ""
-    changes = _adopted(server, data, wanted, oid)
+    changes += _adopted(server, data, wanted, oid)
     if not source.physical:
         execute(server, "VACUUM (FREEZE, ANALYZE)")
     return changes
 
 
-def _loaders() -> dict[str, Callable[[Source, Server], None]]:
-    return {"pg_dump plain": _psql, "pg_dump custom": _restore, "pg_dump directory": _restore, "pg_dump tar": _restore}
+def _psql(source: Source, server: Server) -> tuple[Tables, dict[str, None]]:
+    """Run the script, each part in the database that it connects to, up to the first error."""
+    account, key = postgres.account(), secrets.token_hex(16)
+    argv = [str(server.bin / "psql"), "--no-psqlrc", "--quiet", "--output=/dev/null", *_where(server)]
+    probe = process.run([*argv, f"--command=\\restrict {key}"], ok=(0, 1), as_user=account, env=_database(server))
+    # Since 2025 psql can refuse commands from then on; an older one gets only lines without a command.
+    first = [f"\\restrict {key}\n".encode()] if probe.returncode == 0 else []
+    with source.path.open("rb") as file:
+        script = PostgresScript(file, functools.partial(_is_unknown, server), server.user)
+        for database, lines in itertools.groupby(script, lambda _: script.database):
+            before = script.line - 1 - len(first)
+            status, printed = fed([*argv, "--set=ON_ERROR_STOP=1", "--file=-"], itertools.chain(first, lines), account,
+                                  _database(server, database))  # fmt: skip
+            if status:
+                raise _failed(source, before, printed)
+    return script.tables, script.skipped
 
 
-def _psql(source: Source, server: Server) -> None:
-    """Run the whole script; errors in _HARMLESS are ignored."""
-    argv: list[str | Path] = [
-        server.bin / "psql",
-        "--no-psqlrc",
-        "--quiet",
-        "--output=/dev/null",
-        f"--file={source.path}",
-        *_where(server),
-    ]
-    done = process.run(argv, timeout_s=LOAD_S, ok=(0, 1, 3))
-    lines = [line for line in done.stderr.splitlines() if "ERROR:" in line or "error:" in line]
-    if wrong := [line for line in lines if not _HARMLESS.search(line)]:
-        raise DatasetBuildFailed(f"psql failed on {source.path}:\n" + "\n".join(f"  {line}" for line in wrong[:_LINES]))
+def _failed(source: Source, before: int, printed: str) -> DbbenchError:
+    """Return the error with the statement that failed; psql's line numbers begin after the line `before`."""
+    *_, reason = printed.strip().split("psql:<stdin>:")
+    number, _, text = reason.partition(": ")
+    statement, at = b"", before + int(number) if number.isdecimal() else 0
+    with source.path.open("rb") as file:
+        script = PostgresScript(file, lambda _: False, USER)
+        for _line in script:
+            if script.line >= at:
+                statement, at = script.statement, script.begun
+                break
+    return DatasetBuildFailed(
+        f"{source.path}, line {at}: {shown(statement)}\n{_last(text)}",
+        effect="The copy was removed; nothing was measured.",
+        remedy="Correct the dump, or install what the statement needs.",
+    )
 
 
-def _restore(source: Source, server: Server) -> None:
+def _is_unknown(server: Server, setting: str) -> bool:
+    return bool(rows(server, f"SELECT current_setting('{setting}', true) IS NULL")[0][0])
+
+
+def _rows_of(server: Server, database: str, table: str, count: bool) -> int | None:
+    quoted = table.replace("'", "''")
+    (kind,) = rows(server, f"SELECT (SELECT relkind FROM pg_class WHERE oid = to_regclass('{quoted}'))",
+                   database=database or None)[0]  # fmt: skip
+    if kind is None or not count:
+        return None if kind is None else 0
+    only = "" if kind == "p" else "ONLY "  # the rows of a partitioned table are in its partitions
+    return int(rows(server, f"SELECT count(*) FROM {only}{table}", database=database or None)[0][0])
+
+
+def _restore(source: Source, server: Server, data: Path) -> tuple[Tables, dict[str, None]]:
+    """Read the archive once to see whether it is complete, then restore it.
+
+    pg_restore reads a copy, because the server's account may not be able to read the source.
+    """
+    account, copy = postgres.account(), data.with_name("source")
+    files.copy_tree(source.path, copy)
+    for path in (copy, *copy.rglob("*")):
+        if os.geteuid() == 0:
+            os.lchown(path, account.uid, account.gid)
+    program = server.bin / "pg_restore"
+    with (
+        tempfile.TemporaryFile() as messages,
+        process.running(
+            [program, "--file=-", copy], stdout=subprocess.PIPE, stderr=messages.fileno(), as_user=account
+        ) as reader,
+    ):
+        assert reader.popen.stdout is not None
+        script = PostgresScript(reader.popen.stdout, lambda _: False, server.user)
+        try:
+            for _line in script:
+                pass
+        except SourceIncomplete as error:
+            messages.seek(0)
+            reason = messages.read().decode(errors="replace").strip() if reader.wait(LOAD_S) else error.evidence
+            raise SourceIncomplete(f"{source.path} is damaged or truncated: {reason}", effect=UNTOUCHED) from error
+        if reader.wait(LOAD_S):
+            messages.seek(0)
+            reason = _last(messages.read().decode(errors="replace"))
+            raise SourceIncomplete(f"{source.path} cannot be read:\n{reason}", effect=UNTOUCHED)
     jobs = 1 if source.form == "pg_dump tar" else len(os.sched_getaffinity(0))
-    argv: list[str | Path] = [server.bin / "pg_restore", "--no-owner", "--no-privileges", "--no-tablespaces",
-                              "--exit-on-error", f"--jobs={jobs}", *_where(server), source.path]  # fmt: skip
+    argv: list[str | Path] = [program, "--no-owner", "--no-privileges", "--no-tablespaces", "--exit-on-error",
+                              f"--jobs={jobs}", *_where(server), f"--dbname={server.database}", copy]  # fmt: skip
     try:
-        process.run(argv, timeout_s=LOAD_S)
+        process.run(argv, timeout_s=LOAD_S, as_user=account)
     except CommandFailed as error:
         raise DatasetBuildFailed(f"{source.path} could not be restored: {error.evidence}") from error
+    shutil.rmtree(copy) if copy.is_dir() else copy.unlink()
+    return script.tables, {}
 
 
 def _where(server: Server) -> list[str]:
     port = server.socket.name.rpartition(".")[2]
-    return [f"--host={server.socket_dir}", f"--port={port}", f"--username={server.user}", f"--dbname={server.database}"]
+    return [f"--host={server.socket_dir}", f"--port={port}", f"--username={server.user}"]
+
+
+def _database(server: Server, name: str = "") -> dict[str, str]:
+    """Return the environment that names the database: an option would take a name with "=" for a connection string."""
+    return {"PGDATABASE": name or server.database}
 
 
 def tablespaces_of(server: Server) -> dict[str, str]:
@@ -285,5 +367,5 @@ def _program(bin: Path | None, name: str) -> Path:
     return Path(postgres.programs(bin)[0]).with_name(name)
 
 
-def _said(text: str) -> str:
+def _last(text: str) -> str:
     return "\n".join(f"  {line}" for line in text.splitlines()[-_LINES:])

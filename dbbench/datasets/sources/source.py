@@ -4,6 +4,7 @@ dump of many files, a backup, or the data directory of a stopped server."""
 from __future__ import annotations
 
 import fcntl
+import gzip
 import hashlib
 import json
 import re
@@ -48,6 +49,7 @@ class Source:
     bytes: int
     identity: str
     page_size: int | None = None  # page size of a physical form, if one of its files contains it
+    reader: int = 0  # major version of PostgreSQL from which on pg_restore can read the archive
 
     @property
     def physical(self) -> bool:
@@ -97,6 +99,9 @@ def fits(source: Source, engine: str, version: str, page_size: int) -> None:
             "Name a server that was built with that page size as `bin`, or use a dump.",
         )
     source_release, ours = release(engine, source.version), release(engine, version)
+    if source.reader > ours[0]:
+        why = f"an archive for pg_restore {source.reader} or later, but the server is version {version}"
+        raise _foreign(source, why, "Make a plain dump (pg_dump --format=plain), or name newer programs as `bin`.")
     if not source_release:
         return
     if source.physical and source_release != ours:
@@ -168,6 +173,12 @@ MAGIC: Final = b"PGDMP"
 FORMATS: Final = {1: "custom", 3: "tar", 5: "directory"}
 _DATE: Final = 7  # integers in the header for its date: seconds to year, daylight saving
 _BY_ALGORITHM: Final = (1, 15)  # archive version since which a byte, not an integer, describes the compression
+_READERS: Final = {(1, 15): 16, (1, 16): 17}  # archive version -> major version of PostgreSQL that introduced it
+# What only MySQL writes into a schema, and not MariaDB: its collations, comments for version 8, integers without width.
+_OF_MYSQL: Final = re.compile(
+    rb"utf8mb4_0900|/\*!8\d{4} |^  `.*` (?:tiny|small|medium|big)?int(?! ?\()\b", re.MULTILINE
+)
+_FINISHED: Final = re.compile(r"^(?:# )?Finished dump at", re.MULTILINE)
 
 
 def looked_at(path: Path) -> Source | None:
@@ -182,7 +193,7 @@ def looked_at(path: Path) -> Source | None:
         return _backup(path)
     if (path / "ibdata1").is_file():
         return _innodb(path)
-    if (path / "metadata").is_file() and any(path.glob("*-schema*.sql*")):
+    if any((path / name).is_file() for name in ("metadata", "metadata.partial")) and any(path.glob("*-schema*.sql*")):
         return _mydumper(path)
     return None
 
@@ -226,7 +237,8 @@ def tablespaces(cluster: Path) -> list[tuple[str, Path]]:
     folders, links = [], sorted((cluster / "pg_tblspc").glob("[0-9]*"))
     named = {link.name: Path(link.readlink() if link.is_symlink() else link) for link in links}
     if (table := cluster / "tablespace_map").is_file():
-        named |= {oid: Path(to) for oid, _, to in (line.partition(" ") for line in table.read_text().splitlines())}
+        lines = (line.partition(" ") for line in table.read_text().splitlines())
+        named |= {oid: Path(to) for oid, _, to in lines if oid.isdecimal()}
     for oid, target in named.items():
         places = (cluster / "pg_tblspc" / oid, target, cluster.parent / target.name, cluster.parent / oid)
         here = next((place for place in places if any(place.glob("PG_*"))), None)
@@ -265,7 +277,8 @@ def _dump_directory(path: Path) -> Source:
         dump_header = header_of(file.read(4096))
     if dump_header is None:
         raise SourceIncomplete(f"{path}/toc.dat is not a table of contents of pg_dump", effect=UNTOUCHED)
-    return Source(path, "pg_dump directory", "postgres", dump_header.server_version, *measured(path))
+    size = measured(path)
+    return Source(path, "pg_dump directory", "postgres", dump_header.server_version, *size, reader=dump_header.reader)
 
 
 # --- MariaDB and MySQL -----------------------------------------------------------------------------
@@ -317,9 +330,24 @@ def _innodb(path: Path) -> Source:
 
 def _mydumper(path: Path) -> Source:
     """Return the source of a mydumper dump, which does not contain the server's version."""
-    schemas = [file.read_text(errors="replace") for file in sorted(path.glob("*-schema*.sql"))[:20]]
-    is_mysql = any("utf8mb4_0900" in text for text in schemas)  # a collation that only MySQL has
+    metadata = path / "metadata"
+    if (path / "metadata.partial").exists() or not _FINISHED.search(metadata.read_text(errors="replace")):
+        raise SourceIncomplete(
+            f"{path} is incomplete: mydumper did not finish it, according to its metadata",
+            effect=UNTOUCHED,
+            remedy="Make the dump again.",
+        )
+    is_mysql = any(_OF_MYSQL.search(_schema(file)) for file in sorted(path.glob("*-schema*.sql*"))[:20])
     return Source(path, "mydumper", "mysql" if is_mysql else "mariadb", "", *measured(path))
+
+
+def _schema(file: Path) -> bytes:
+    """Return the beginning of a file of mydumper; b"" of one that this cannot decompress."""
+    try:
+        with gzip.open(file) if file.suffix == ".gz" else file.open("rb") as opened:
+            return opened.read(2**16)
+    except (EOFError, OSError):
+        return b""
 
 
 def _mysql_version(path: Path) -> str:
@@ -371,6 +399,7 @@ class Header:
     format: str
     database: str
     server_version: str  # "15.18"
+    reader: int = 0  # see `Source.reader`
 
 
 def header_of(head: bytes) -> Header | None:
@@ -398,8 +427,9 @@ def header_of(head: bytes) -> Header | None:
             integer()
         for _ in range(_DATE):
             integer()
-        database, server = string(), string()
+        database, server, writer = string(), string(), string()
     except IndexError:
         return None
     digits = re.match(r"\d+(\.\d+)*", server)
-    return Header(FORMATS[head[10]], database, digits[0] if digits else "")
+    reader = _READERS.get(version, 0 if version < max(_READERS) else int("0" + writer.partition(".")[0]))
+    return Header(FORMATS[head[10]], database, digits[0] if digits else "", reader)

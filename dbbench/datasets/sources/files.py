@@ -1,0 +1,165 @@
+"""The files of a source: copied or unpacked beneath a new directory, without following a link out of the source.
+
+Whoever made a source could have put links into it that lead to files which only root can read or write. Everything is
+opened relative to its directory with O_NOFOLLOW; links and special files are refused, with their names.
+"""
+
+from __future__ import annotations
+
+import bz2
+import contextlib
+import gzip
+import json
+import lzma
+import os
+import shutil
+import stat
+import subprocess
+import tarfile
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path, PurePosixPath
+from typing import IO, Any, Final
+
+from dbbench import process
+from dbbench.datasets.sources.source import UNTOUCHED
+from dbbench.errors import DbbenchError, SourceIncomplete, SourceUnsafe
+from dbbench.results.fileio import kind_of
+
+LOAD_S: Final = 24 * 3600.0  # a day; a longer copy is stuck
+_PYTHON: Final[dict[str, Callable[[IO[bytes]], Any]]] = {
+    ".gz": lambda file: gzip.GzipFile(fileobj=file),
+    ".bz2": bz2.BZ2File,
+    ".xz": lzma.LZMAFile,
+}
+_PROGRAMS: Final = {".zst": "zstd", ".lz4": "lz4"}
+_END: Final = bytes(2 * tarfile.BLOCKSIZE)  # two empty blocks end an archive
+_PIECE: Final = 2**20
+Leave = Callable[[PurePosixPath], bool]  # whether a path relative to the source is left out
+
+
+def copy_tree(source: Path, target: Path, leave: Leave = lambda _: False) -> None:
+    """Copy a directory, or a file as `target`. Raises SourceUnsafe for links and special files, SourceIncomplete."""
+    source = source.resolve()
+    try:
+        if not source.is_dir():
+            return _copy(source.name, os.open(source.parent, os.O_PATH), target, source)
+        for folder, folders, files, fd in os.fwalk(source):
+            below = PurePosixPath(os.path.relpath(folder, source))
+            (target / below).mkdir(0o700, exist_ok=True)
+            folders[:] = [name for name in folders if not leave(below / name)]
+            for name in folders:
+                _check(os.stat(name, dir_fd=fd, follow_symlinks=False), Path(folder, name), stat.S_ISDIR)
+            for name in files:
+                if not leave(below / name):
+                    _copy(name, fd, target / below / name, Path(folder, name))
+    except OSError as error:
+        raise SourceIncomplete(f"{error.filename or source} cannot be read: {error.strerror}") from error
+
+
+def _copy(name: str, folder: int, target: Path, path: Path) -> None:
+    _check(os.stat(name, dir_fd=folder, follow_symlinks=False), path)
+    fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+    with os.fdopen(fd, "rb", buffering=0) as file, target.open("xb", buffering=0) as copy:
+        _check(os.fstat(fd), path)
+        shutil.copyfileobj(file, copy, _PIECE)
+
+
+def _check(status: os.stat_result, path: Path, kind: Callable[[int], bool] = stat.S_ISREG) -> None:
+    if not kind(status.st_mode):
+        to = f" to {path.readlink()}" if stat.S_ISLNK(status.st_mode) else ""
+        raise unsafe(f"{path} is {kind_of(status.st_mode)}{to}")
+
+
+def unsafe(why: str) -> DbbenchError:
+    """Return the error for a source that leads out of itself."""
+    return SourceUnsafe(
+        f"{why}; a copy does not follow it",
+        effect=UNTOUCHED,
+        remedy="Replace it by what it leads to, or use another backup or a dump.",
+    )
+
+
+def linked(folder: Path, source: Path) -> Path:
+    """Return the directory of a server's log or tablespace, which may be outside of the source. Raises SourceUnsafe.
+
+    It must belong to the owner of the source: only the owner, or root, could have put the link there.
+    """
+    target, owner = folder.resolve(), source.resolve().stat().st_uid
+    if not target.is_relative_to(source.resolve()) and target.stat().st_uid != owner:
+        raise unsafe(f"{folder} leads to {target}, which does not belong to the owner of {source}")
+    return target
+
+
+@contextlib.contextmanager
+def unpacked(file: IO[bytes], name: str) -> Iterator[IO[bytes]]:
+    """Yield the content of a file, decompressed as its name says. Raises SourceIncomplete if it is truncated."""
+    suffix = Path(name).suffix
+    try:
+        if suffix in _PYTHON:
+            with _PYTHON[suffix](file) as stream:
+                yield stream
+        elif suffix in _PROGRAMS:
+            argv = [_PROGRAMS[suffix], "-dc"]
+            with process.running(argv, stdin=file, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as program:
+                assert program.popen.stdout is not None
+                yield program.popen.stdout
+                if program.wait(LOAD_S):
+                    raise EOFError(f"{argv[0]} could not decompress it")
+        else:
+            yield file
+    except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile) as error:
+        raise SourceIncomplete(f"{name} is damaged or truncated: {error}", effect=UNTOUCHED) from error
+
+
+class _Ended:
+    """A stream that remembers its last bytes."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream, self.last = stream, b""
+
+    def read(self, size: int) -> bytes:
+        data = self._stream.read(size)
+        self.last = (self.last + data)[-len(_END) :]
+        return data
+
+
+def unpack(tar: Path, target: Path) -> None:
+    """Unpack a tar file, compressed or not, beneath `target`. Raises SourceUnsafe, SourceIncomplete."""
+    with tar.open("rb") as file, unpacked(file, tar.name) as content:
+        stream = _Ended(content)
+        try:
+            with tarfile.open(fileobj=stream, mode="r|") as archive:  # type: ignore[call-overload]
+                for member in archive:
+                    _unpack(archive, member, target, tar)
+                while stream.read(_PIECE):
+                    pass
+        except tarfile.TarError as error:
+            raise SourceIncomplete(f"{tar} is damaged or truncated: {error}") from error
+    if stream.last != _END:
+        raise SourceIncomplete(f"{tar} is truncated: the blocks that end an archive are missing")
+
+
+def _unpack(archive: tarfile.TarFile, member: tarfile.TarInfo, target: Path, tar: Path) -> None:
+    name = PurePosixPath(member.name)
+    if name.is_absolute() or ".." in name.parts:
+        raise unsafe(f'"{member.name}" in {tar} leads out of the archive')
+    if member.isdir():
+        (target / name).mkdir(0o700, parents=True, exist_ok=True)
+    elif member.isreg():
+        archive.extract(member, target, set_attrs=False)  # there is no link in `target` that it could follow
+    else:
+        to = f" to {member.linkname}" if member.linkname else ""
+        raise unsafe(f'"{member.name}" in {tar} is a {"link" if to else "special file"}{to}')
+
+
+def check_manifest(manifest: Path, copy: Path, leave: Leave) -> None:
+    """Compare a copy with the names and sizes in backup_manifest, which pg_basebackup has written since version 13.
+
+    Raises SourceIncomplete.
+    """
+    for entry in json.loads(manifest.read_bytes())["Files"] if manifest.is_file() else ():
+        name = entry.get("Path") or os.fsdecode(bytes.fromhex(entry["Encoded-Path"]))
+        path = copy / name
+        if not leave(PurePosixPath(name)) and not (path.is_file() and path.stat().st_size == entry["Size"]):
+            raise SourceIncomplete(f"{name} of the backup is missing or truncated, according to its backup_manifest")

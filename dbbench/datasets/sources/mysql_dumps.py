@@ -1,0 +1,199 @@
+"""Load dumps of mysqldump and mydumper into a running server, with the client of MariaDB.
+
+A directory of mydumper is loaded file by file: databases and tables, then the rows (several files at a time), then
+views, triggers and routines. myloader is not used: it continues after errors, and ends with status 0.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import os
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Final
+
+from dbbench.datasets.sources import files
+from dbbench.datasets.sources.scripts import (
+    BACKTICKS,
+    STRICT,
+    MysqlScript,
+    Tables,
+    compared,
+    fed,
+    incomplete,
+    shown,
+    unquoted,
+)
+from dbbench.datasets.sources.source import Source
+from dbbench.engines import innodb
+from dbbench.engines.innodb import SYSTEM_SCHEMAS
+from dbbench.engines.innodb_server import USER
+from dbbench.engines.port import Server, execute, rows
+from dbbench.errors import DatasetBuildFailed
+from dbbench.results.fileio import NotRegular, opened
+
+# Warnings with which a server has changed or left out a row: mysqldump --insert-ignore asks for them.
+_ALTERING: Final = re.compile(
+    r"^Warning \(Code (?:1048|1062|1264|1265|1286|1292|1366|1364|1406|1411|1441|1452|1526|4025)\).*", re.MULTILINE
+)
+_AT: Final = re.compile(r"^ERROR \d+.*? at line (\d+).*", re.MULTILINE)
+# Kinds of files of mydumper in the order in which they are loaded; "" are the rows.
+_CREATE, _SEQUENCE, _TABLE, _ROWS, _VIEW = range(5)
+_STEPS: Final = (
+    "-schema-create",
+    "-schema-sequence",
+    "-schema",
+    "",
+    "-schema-view",
+    "-schema-triggers",
+    "-schema-post",
+)
+_COUNTS: Final = re.compile(r"^\[`(.+)`\.`(.+)`\]\n(?:(?!\[).*\n)*?rows ?= ?(\d+)", re.MULTILINE)
+_DATABASE: Final = re.compile(rb"CREATE DATABASE .*?" + BACKTICKS)
+_CREATED: Final = re.compile(rb"CREATE (?:TABLE|SEQUENCE)(?: IF NOT EXISTS)? " + BACKTICKS)
+_DELIMITER: Final = "//dbbench//"  # in no statement: a line of mydumper that ends with ";" ends a statement
+
+
+def load(source: Source, server: Server) -> dict[str, None]:
+    """Load the dump and compare it with the copy; return what was left out. Raises DatasetBuildFailed."""
+    tables, skipped = (_mysqldump if source.form == "mysqldump" else _mydumper)(source.path, server)
+    existing = set(rows(server, "SELECT table_schema, table_name FROM information_schema.tables", database=""))
+
+    def rows_of(database: str, table: str, count: bool) -> int | None:
+        if (database, table) not in existing:
+            return None
+        statement = f"SELECT count(*) FROM {quoted(database)}.{quoted(table)}"
+        return int(rows(server, statement, database="")[0][0]) if count else 0
+
+    compared(source.path, tables, rows_of)
+    return skipped
+
+
+def quoted(name: str) -> str:
+    """Quote a name for a statement."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _mysqldump(path: Path, server: Server) -> tuple[Tables, dict[str, None]]:
+    variables = {str(name) for name, _value in rows(server, "SHOW SESSION VARIABLES", database="")}
+    with path.open("rb") as file:
+        script = MysqlScript(file, lambda name: name not in variables, server.database)
+        _run(server, script, path, server.database)
+    return script.tables, script.skipped
+
+
+def _run(server: Server, lines: Iterable[bytes], path: Path, database: str, delimiter: str = ";") -> None:
+    """Run the statements of a file, up to the first error. Raises DatasetBuildFailed."""
+    session = f"SET SESSION sql_mode='NO_AUTO_VALUE_ON_ZERO,{STRICT}', foreign_key_checks=0, unique_checks=0"
+    # Since 11.4 the client requires TLS even on a socket, which a private MySQL does not offer. In binary mode it runs
+    # none of its own commands (\!, source), and does not change line ends within strings.
+    argv = ["mariadb", "--no-defaults", "--skip-ssl", f"--socket={server.socket}", f"--user={USER}", "--batch",
+            "--binary-mode", "--local-infile=0", "--show-warnings", "--max-allowed-packet=1G",
+            "--default-character-set=utf8mb4", f"--init-command={session}", f"--delimiter={delimiter}",
+            f"--database={database}"]  # fmt: skip
+    status, printed = fed(argv, lines, innodb.account(), server.env)
+    where, answer = str(path), printed[-1000:].strip()
+    if at := _AT.search(printed):
+        with path.open("rb") as file, files.unpacked(file, path.name) as content:
+            statement = next(itertools.islice(content, int(at[1]) - 1, None), b"")
+        where, answer = f"{path}, line {at[1]}: {shown(statement)}", at[0]
+    elif altering := _ALTERING.search(printed):
+        answer = f"a row was changed or left out: {altering[0]}"
+    elif status == 0:
+        return
+    raise DatasetBuildFailed(
+        f"{where}\n  {answer}",
+        effect="The copy was removed; nothing was measured.",
+        remedy="Correct the dump, or use a server that accepts this statement.",
+    )
+
+
+def _mydumper(folder: Path, server: Server) -> tuple[Tables, dict[str, None]]:
+    steps: list[list[Path]] = [[] for _ in _STEPS]
+    for path in sorted(folder.iterdir()):
+        if (step := _step(path.name)) is not None:
+            steps[step].append(path)
+    prefixes = _databases(folder, steps[_CREATE])
+    database_of = {path: _database_of(path.name, prefixes) for path in itertools.chain(*steps)}
+    created = {database_of[path]: path for path in steps[_CREATE]}
+    present = {str(name) for (name,) in rows(server, "SHOW DATABASES", database="")}
+    for name in sorted({*database_of.values()} - present - {*SYSTEM_SCHEMAS}):
+        if name in created:
+            _run(server, _lines(folder, created[name]), created[name], "")
+        else:
+            execute(server, f"CREATE DATABASE {quoted(name)}", database="")
+
+    def run(step: int, path: Path) -> None:
+        lines = _lines(folder, path, step >= _VIEW)
+        _run(server, lines, path, database_of[path], _DELIMITER if step >= _VIEW else ";")
+
+    for step in range(_SEQUENCE, len(_STEPS)):
+        paths = [path for path in steps[step] if database_of[path] not in SYSTEM_SCHEMAS]
+        with ThreadPoolExecutor(len(os.sched_getaffinity(0)) if step == _ROWS else 1) as pool:
+            try:
+                list(pool.map(functools.partial(run, step), paths))
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
+    return _tables(folder, {path: name for path, name in database_of.items() if name not in SYSTEM_SCHEMAS}), {}
+
+
+def _tables(folder: Path, database_of: dict[Path, str]) -> Tables:
+    """Return the tables of a directory, with the numbers of rows that newer versions of mydumper write down."""
+    metadata = (folder / "metadata").read_text(errors="replace")
+    counts = {(match[1], match[2]): int(match[3]) for match in _COUNTS.finditer(metadata)}
+    tables: Tables = {}
+    for path, database in database_of.items():
+        if _step(path.name) in (_SEQUENCE, _TABLE):
+            names = [unquoted(match[1]) for line in _lines(folder, path) if (match := _CREATED.match(line))]
+            if not names:
+                raise incomplete(f"{path.name} contains no CREATE TABLE")
+            tables[database, names[0]] = counts.get((database, names[0]))
+    return tables
+
+
+def _step(name: str) -> int | None:
+    """Return the position in _STEPS of a file; None for files without statements."""
+    stem = re.sub(r"\.(gz|zst|bz2|xz|lz4)$", "", name)
+    if not stem.endswith(".sql"):
+        return None
+    fitting = [step for step, word in enumerate(_STEPS) if word and stem.endswith(f"{word}.sql")]
+    return fitting[0] if fitting else _ROWS
+
+
+def _databases(folder: Path, paths: Iterable[Path]) -> dict[str, str]:
+    """Return the databases by the beginning of the names of their files."""
+    named = {}
+    for path in paths:
+        match = _DATABASE.search(b"".join(_lines(folder, path)))
+        if match is None:
+            raise incomplete(f"{path.name} contains no CREATE DATABASE")
+        named[path.name.partition(f"{_STEPS[_CREATE]}.")[0]] = unquoted(match[1])
+    return named
+
+
+def _database_of(name: str, databases: dict[str, str]) -> str:
+    fitting = [prefix for prefix in databases if name.startswith((f"{prefix}.", f"{prefix}-schema"))]
+    return databases[max(fitting, key=len)] if fitting else name.partition(".")[0]
+
+
+def _lines(folder: Path, path: Path, routines: bool = False) -> Iterator[bytes]:
+    """Yield the lines of a file. Raises SourceUnsafe, and SourceIncomplete if it ends within a statement.
+
+    `routines`: lines end with ";" also within a statement, with a space after it.
+    """
+    last, end = b"", f"{_DELIMITER}\n".encode()
+    try:
+        file: Any = opened(path, sys.maxsize, folder)
+    except NotRegular as error:
+        raise files.unsafe(f"{path}: {error.strerror}") from error
+    with file, files.unpacked(file, path.name) as content:
+        for line in content:
+            last = line if line.strip() else last
+            yield line.removesuffix(b";\n") + end if routines and line.endswith(b";\n") else line
+    if not last.rstrip().endswith(b";"):
+        raise incomplete(f"{path.name} ends within a statement")

@@ -47,6 +47,7 @@ MS_SLAVE: Final = 0x80000
 MNT_DETACH: Final = 0x2
 UMOUNT_NOFOLLOW: Final = 0x8
 _PR_SET_PDEATHSIG: Final = 1
+_PR_SET_NO_NEW_PRIVS: Final = 38
 
 # Filesystems of the kernel itself: a copy of such a mount keeps no device busy.
 _KERNEL: Final = frozenset(
@@ -274,6 +275,7 @@ def _furnish(runtime: Path, keep: Sequence[Path]) -> None:
 def _worker(work: Callable[[], int], mask: Iterable[int]) -> int:
     global _private
     _private = True
+    libc.call("prctl", _PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)  # no program that it starts gains privileges by setuid
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     return work()
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from dbbench import datasets, results
+from dbbench.engines.serving import tail
 from dbbench.errors import BudgetUsedUp, DatasetBuildFailed, DbbenchError, TrialDied, TrialStuck
 from dbbench.machine import limits
 from dbbench.metrics.table import METRICS
@@ -166,7 +167,10 @@ def _build_goldens(folder: Path, run: Run, launcher: Launcher) -> None:
             status = launcher.run(["golden", str(folder), cell.id])
             if status != 0:
                 raise DatasetBuildFailed(
-                    f"the process that builds the dataset ended with status {status}", remedy=f"See {launcher.log}."
+                    f"the process that builds the dataset of {cell.workload.name} on {cell.engine.name} ended with "
+                    f"status {status}:\n{tail(launcher.log)}",
+                    effect="The copy was removed; nothing was measured.",
+                    remedy="Read dmesg: the kernel kills processes if the memory is exhausted.",
                 )
         seen.add(key)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
 import signal
 import time
 import traceback
@@ -99,11 +100,7 @@ class Record:
 
     def fail(self, error: BaseException) -> None:
         """Mark the trial as failed with this error; an internal error leaves its traceback in raw/."""
-        inner = error.__cause__ if isinstance(error, errors.HelperDied) else error
-        if isinstance(inner, OSError) and inner.errno == 28 and not isinstance(inner, errors.DbbenchError):  # ENOSPC
-            error = errors.FilesystemFull(f"no space left on device: {inner.filename or self.draft.folder}")
-        if errors.client_error(error):
-            error = errors.ServerAnswered(" ".join(str(error).split()))
+        error = named(error, self.draft.folder)
         if isinstance(error, errors.HelperDied) or not isinstance(error, errors.DbbenchError):
             with contextlib.suppress(OSError):  # if the disk is full, the error of the trial says so
                 (self.draft.raw / "traceback.txt").write_text("".join(traceback.format_exception(error)))
@@ -164,6 +161,17 @@ class Record:
             bounded = window.kind == "fixed" and not self.cell.workload.prepares
             return base + window.warmup_s if bounded else UNBOUNDED_WORK_S
         return base
+
+
+def named(error: BaseException, folder: Path) -> BaseException:
+    """Return the error of dbbench for a full filesystem (the file, or else the folder) or for the answer of a server;
+    others as they are."""
+    inner = error.__cause__ if isinstance(error, errors.HelperDied) else error
+    if isinstance(inner, OSError) and inner.errno == errno.ENOSPC:
+        return errors.FilesystemFull(f"no space left on device: {inner.filename or folder}")
+    if errors.client_error(error):
+        return errors.ServerAnswered(" ".join(str(error).split()))
+    return error
 
 
 @contextlib.contextmanager

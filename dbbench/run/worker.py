@@ -14,13 +14,14 @@ import os
 import shutil
 import signal
 import tempfile
+import traceback
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from dbbench import datasets, results
-from dbbench.errors import DbbenchError, Interrupted, RunLocked, Terminated
+from dbbench.errors import DatasetBuildFailed, DbbenchError, Interrupted, RunLocked, Terminated
 from dbbench.machine import namespaces
 from dbbench.model import Run
 from dbbench.plan import identity
@@ -33,7 +34,7 @@ from dbbench.results.merging import own_scripts
 from dbbench.results.trials import ELSEWHERE
 from dbbench.run.children import serve
 from dbbench.run.job import Job, RunPermit, WorkDir
-from dbbench.run.record import Record
+from dbbench.run.record import Record, named
 from dbbench.run.stages import dataset, device
 from dbbench.run.trial import run_trial
 from dbbench.storage import devices
@@ -87,7 +88,7 @@ def main(argv: list[str]) -> int:
     def work(workdir: WorkDir) -> None:
         checked = private(run, workdir)
         if verb == "golden":
-            dataset.golden_of(checked.cell(rest[0]), workdir, emit)
+            _golden(checked, rest[0], workdir, emit)
         elif verb == "ceiling":
             _ceiling(checked, folder)
         else:
@@ -96,8 +97,8 @@ def main(argv: list[str]) -> int:
     try:
         if os.geteuid() != 0:
             return _without_namespaces(work, folder, emit)
-        named = run.plan.device.paths.values() if isinstance(run.plan.device.paths, dict) else ()
-        keep = [folder, *image.folders_of_images(run, folder), datasets.golden.cache_folder(), *map(Path, named)]
+        paths = run.plan.device.paths.values() if isinstance(run.plan.device.paths, dict) else ()
+        keep = [folder, *image.folders_of_images(run, folder), datasets.golden.cache_folder(), *map(Path, paths)]
         keep += [path for cell in run.cells for path in datasets.sources.places(cell.dataset)]
         if run.plan.client is not None:  # the files that ssh reads and the file of the password
             keep += [Path(run.plan.client.password_file), Path(os.environ.get("SSH_AUTH_SOCK", "/"))]
@@ -105,6 +106,24 @@ def main(argv: list[str]) -> int:
         return namespaces.isolated(lambda: guarded(work, workdir, emit), RUNTIME, keep=keep)
     except DbbenchError as error:
         return reported(error, emit)
+
+
+def _golden(run: Run, cell_id: str, workdir: WorkDir, emit: Emit) -> None:
+    """Build the golden copy of a cell; whatever fails is an error of dbbench, which reaches the user."""
+    cell = run.cell(cell_id)
+    try:
+        dataset.golden_of(cell, workdir, emit)
+    except DbbenchError:
+        raise
+    except Exception as error:
+        traceback.print_exc()
+        cause = named(error, workdir.root)
+        kind = type(cause) if isinstance(cause, DbbenchError) else DatasetBuildFailed
+        raise kind(
+            f"the dataset of {cell.workload.name} on {cell.engine.name}: {type(error).__name__}: {error}",
+            effect="The copy was removed; nothing was measured.",
+            remedy="If the message does not say what to correct, report it with launcher.log of the run.",
+        ) from error
 
 
 def _ceiling(run: Run, folder: Path) -> None:

@@ -144,6 +144,8 @@ def of(dataset: Dataset, spec: EngineSpec) -> Source | None:
         page = _of(source).block_size(bin_)
         source = dataclasses.replace(source, page_size=_of(source).page_size(source, bin_))
     fits(source, spec.name, version, page)
+    if spec.name == source.engine == "postgres":
+        postgres.check_locales(source)
     if lacking := [name for name in programs(source) if process.find(name) is None]:
         packages = [package_of(name) or name for name in lacking]
         raise ProgramMissing(
@@ -229,6 +231,7 @@ def _file(path: Path) -> Source | None:
     if head.startswith(MAGIC):
         return _archive(path, head, "custom")
     if (toc := _member(path, "toc.dat")) is not None:
+        _must_be_whole(path)
         return _archive(path, toc, "tar")
     if head[_TAR] == b"ustar":
         raise _unread(path, "a tar archive", f"Unpack it first: tar -xf {shlex.quote(path.name)}")
@@ -273,6 +276,18 @@ def _member(path: Path, name: str) -> bytes | None:
             return file.read(HEAD) if file is not None else None
     except (tarfile.TarError, OSError):
         return None
+
+
+def _must_be_whole(path: Path) -> None:
+    """Raise SourceIncomplete for a truncated tar file, which pg_restore may read forever."""
+    try:
+        with tarfile.open(path, "r:") as tar:
+            end = max(member.offset_data + member.size for member in tar)
+    except tarfile.TarError:
+        raise incomplete(f"{path} is a truncated tar file") from None
+    blocks = -(-end // tarfile.BLOCKSIZE) + 2  # two empty blocks end an archive
+    if path.stat().st_size < blocks * tarfile.BLOCKSIZE:
+        raise incomplete(f"{path} is a truncated tar file")
 
 
 def _postgres(path: Path, head: bytes) -> Source | None:

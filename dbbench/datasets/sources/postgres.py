@@ -11,12 +11,15 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
+import locale
+import mmap
 import os
 import re
 import secrets
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Final
 
@@ -26,10 +29,11 @@ from dbbench.datasets.sources.scripts import LOAD_S, PostgresScript, Tables, com
 from dbbench.datasets.sources.source import UNTOUCHED, Source, tablespaces
 from dbbench.engines import postgres
 from dbbench.engines.port import Place, Server, execute, rows
-from dbbench.engines.postgres_server import BLOCK, EXTENSIONS, USER
+from dbbench.engines.postgres_server import BLOCK, EXTENSIONS
 from dbbench.engines.serving import own
-from dbbench.errors import CommandFailed, DatasetBuildFailed, DbbenchError, SourceIncomplete
+from dbbench.errors import CommandFailed, DatasetBuildFailed, DbbenchError, SourceForeign, SourceIncomplete
 from dbbench.model import SourceChange, SourceChangeKind
+from dbbench.packages import install, manager
 
 # Directories that are emptied: replication slots would keep log for other servers; the server recreates the rest.
 _EMPTIED: Final = ("pg_replslot", "pg_stat_tmp", "pg_dynshmem", "pg_notify", "pg_serial", "pg_snapshots", "pg_subtrans")
@@ -47,6 +51,8 @@ _FAILED: Final = re.compile(r"^.*\b(ERROR|FATAL|PANIC):.*$", re.MULTILINE)
 _LOG: Final = re.compile(r"[0-9A-F]{24}(\.partial)?|[0-9A-F]{8}\.history|[0-9A-F.]+\.backup|archive_status|summaries")
 
 _LINES: Final = 6
+_LOCALE: Final = re.compile(rb"\b(?:LOCALE|LC_COLLATE|LC_CTYPE) = '([^']*)'", re.IGNORECASE)
+_NAMED_LOCALE: Final = re.compile(rb"\b[a-z]{2,3}_[A-Z]{2}(?:\.[A-Za-z0-9-]+)?(?:@[a-z]+)?")
 
 
 def block_size(bin: Path | None) -> int:
@@ -74,6 +80,42 @@ def page_size(source: Source, bin: Path | None) -> int | None:
 
 
 # --- physical --------------------------------------------------------------------------------------
+
+
+def check_locales(source: Source) -> None:
+    """Raise SourceForeign if a database or a collation needs a locale that this machine does not have."""
+    path = {"pg_dump directory": "toc.dat", "data directory": "global/1262", "pg_basebackup plain": "global/1262"}
+    file = source.path / path.get(source.form, "")
+    if file.is_file():
+        with file.open("rb") as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            for name in _locales(content, source):
+                if not _has_locale(name):
+                    package = "locales-all" if manager() != "dnf" else "glibc-all-langpacks"
+                    raise SourceForeign(f"{source.path} needs the locale {name}, which this machine does not have",
+                                        effect=UNTOUCHED, remedy=install([package]))  # fmt: skip
+
+
+def _locales(content: mmap.mmap, source: Source) -> Iterator[str]:
+    """Yield the names of locales in a dump, or in the file of the table pg_database (1262)."""
+    if source.physical:
+        yield from (name.decode() for name in _NAMED_LOCALE.findall(content))
+        return
+    for begin in (b"CREATE COLLATION ", b"\nCREATE DATABASE "):  # pg_restore creates no database
+        at = -1
+        while (at := content.find(begin, at + 1)) >= 0:
+            statement = content[at : content.find(b";", at)]
+            names = _LOCALE.findall(statement) if b"provider = icu" not in statement else []
+            yield from (name.decode(errors="replace") for name in names if len(statement) < 1000)
+
+
+def _has_locale(name: str) -> bool:
+    before = locale.setlocale(locale.LC_COLLATE)
+    try:
+        locale.setlocale(locale.LC_COLLATE, name)
+    except locale.Error:
+        return False
+    locale.setlocale(locale.LC_COLLATE, before)
+    return True
 
 
 def laid(source: Source, data: Path, place: Place) -> tuple[SourceChange, ...]:
@@ -208,7 +250,8 @@ def _psql(source: Source, server: Server) -> tuple[Tables, dict[str, None]]:
     # Since 2025 psql can refuse commands from then on; an older one gets only lines without a command.
     first = [f"\\restrict {key}\n".encode()] if probe.returncode == 0 else []
     with source.path.open("rb") as file:
-        script = PostgresScript(file, functools.partial(_is_unknown, server), server.user)
+        unknown, role = functools.partial(_is_unknown, server), functools.partial(_make_role, server)
+        script = PostgresScript(file, unknown, role, server.user)
         for database, lines in itertools.groupby(script, lambda _: script.database):
             before = script.line - 1 - len(first)
             status, printed = fed([*argv, "--set=ON_ERROR_STOP=1", "--file=-"], itertools.chain(first, lines), account,
@@ -224,7 +267,7 @@ def _failed(source: Source, before: int, printed: str) -> DbbenchError:
     number, _, text = reason.partition(": ")
     statement, at = b"", before + int(number) if number.isdecimal() else 0
     with source.path.open("rb") as file:
-        script = PostgresScript(file, lambda _: False, USER)
+        script = PostgresScript(file, lambda _: False, lambda _: None)
         for _line in script:
             if script.line >= at:
                 statement, at = script.statement, script.begun
@@ -238,6 +281,11 @@ def _failed(source: Source, before: int, printed: str) -> DbbenchError:
 
 def _is_unknown(server: Server, setting: str) -> bool:
     return bool(rows(server, f"SELECT current_setting('{setting}', true) IS NULL")[0][0])
+
+
+def _make_role(server: Server, quoted: str) -> None:
+    with contextlib.suppress(Exception):  # it exists
+        execute(server, f"CREATE ROLE {quoted}")
 
 
 def _rows_of(server: Server, database: str, table: str, count: bool) -> int | None:
@@ -268,7 +316,7 @@ def _restore(source: Source, server: Server, data: Path) -> tuple[Tables, dict[s
         ) as reader,
     ):
         assert reader.popen.stdout is not None
-        script = PostgresScript(reader.popen.stdout, lambda _: False, server.user)
+        script = PostgresScript(reader.popen.stdout, lambda _: False, functools.partial(_make_role, server))
         try:
             for _line in script:
                 pass

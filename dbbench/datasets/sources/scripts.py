@@ -34,12 +34,14 @@ _COPY: Final = re.compile(rb"COPY (?:ONLY )?" + _TABLE + rb'(?: *\((?:[^()"]|"[^
 _CREATE: Final = re.compile(rb"CREATE (?:UNLOGGED |FOREIGN )?TABLE (?:IF NOT EXISTS )?" + _TABLE + rb"[ (]")
 _CONNECT: Final = re.compile(rb'\\c(?:onnect)?\s+(?:-reuse-previous=on\s+)?("(?:[^"]|"")*"|[^\s"\\=-][^\s"\\=]*)\s*$')
 _CONNINFO: Final = re.compile(r"dbname='((?:[^'\\]|\\.)*)'|dbname=([^\s'\\]*)")
-_KEYS: Final = re.compile(rb"\\(?:un)?restrict \w+\s*$")  # with these psql protects itself from the data of a dump
+# psql protects itself from the data of a dump with a key; before it connects to an odd name, a dump names the encoding.
+_HARMLESS: Final = re.compile(rb"\\(?:(?:un)?restrict|encoding) \w+\s*$")
+_POLICY: Final = re.compile(rb"CREATE POLICY .*? TO (?!PUBLIC)(.*?)(?: USING| WITH CHECK|;)")
 _MARK: Final = re.compile(rb"-- PostgreSQL database (?:cluster )?dump( complete)?\s*$")
 # Owners and privileges name accounts of the original server; in a new database there is nothing to drop.
 _LEFT_OUT: Final = re.compile(
-    rb"ALTER [^;]* OWNER TO |GRANT |REVOKE |ALTER DEFAULT PRIVILEGES |SET SESSION AUTHORIZATION |CREATE USER MAPPING |"
-    rb"CREATE POLICY [^;]* TO |DROP |CREATE SCHEMA public;|ALTER TABLE (?:ONLY )?" + _TABLE
+    rb"ALTER .* OWNER TO |GRANT |REVOKE |ALTER DEFAULT PRIVILEGES |SET SESSION AUTHORIZATION |CREATE USER MAPPING |"
+    rb"DROP |CREATE SCHEMA public;|ALTER TABLE (?:ONLY )?" + _TABLE
     + rb" (?:ALTER COLUMN " + _NAME + rb" )?DROP "
 )  # fmt: skip
 _TOKEN: Final = re.compile(rb"""['"\\;]|--|/\*|\$(?:[A-Za-z_\x80-\xff][\w\x80-\xff]*)?\$""")
@@ -56,14 +58,16 @@ class PostgresScript:
     \\connect: where it changes, another session begins. `skipped` has the settings that were left out.
     """
 
-    def __init__(self, lines: Iterable[bytes], unknown: Callable[[str], bool], role: str) -> None:
-        """`unknown`: whether the server does not have a setting. `role`: the superuser and its database, which a dump
-        does not change."""
+    def __init__(
+        self, lines: Iterable[bytes], unknown: Callable[[str], bool], needs: Callable[[str], None], role: str = ""
+    ) -> None:
+        """`unknown`: whether the server does not have a setting. `needs`: makes a role that a policy names. `role`: the
+        superuser and its database, which a dump does not change."""
         self.tables: Tables = {}
         self.skipped: dict[str, None] = {}
         self.database = ""
         self.line, self.begun, self.statement = 0, 0, b""  # the current line; where the current statement begins
-        self._lines, self._unknown = iter(lines), unknown
+        self._lines, self._unknown, self._needs = iter(lines), unknown, needs
         self._ours = re.compile(rb'(?:CREATE|ALTER) (?:ROLE|USER|DATABASE) "?' + role.encode() + rb'"?[ ;]')
         self._schema = b""
         self._open: list[re.Pattern[bytes]] = []  # what ends the string or the comments that a line left open
@@ -98,6 +102,9 @@ class PostgresScript:
             self.tables.setdefault((self.database, self._qualified(table[1])), None)
         elif path := _PATH.match(line):
             self._schema = path[1]
+        elif policy := _POLICY.match(line):
+            for name in re.findall(_NAME, policy[1]):
+                self._needs(name.decode(errors="replace").rstrip(","))
         self._follow(line)
         return line
 
@@ -135,7 +142,7 @@ class PostgresScript:
     def _command(self, line: bytes) -> None:
         """Follow a command of psql. Raises SourceUnsafe for others than those that a dump contains."""
         if not (connect := _CONNECT.match(line)):
-            if not _KEYS.match(line):
+            if not _HARMLESS.match(line):
                 raise self._refused(line)
             return
         name = connect[1].decode(errors="replace")
@@ -194,13 +201,17 @@ class PostgresScript:
 # --- MySQL and MariaDB -----------------------------------------------------------------------------
 
 BACKTICKS: Final = rb"`((?:[^`]|``)+)`"
-_USE: Final = re.compile(rb"USE " + BACKTICKS + rb";")
+_USE: Final = re.compile(rb"(USE|CREATE DATABASE(?: /\*.*?\*/)?) " + BACKTICKS)
 _CREATE_MYSQL: Final = re.compile(rb"CREATE TABLE (?:IF NOT EXISTS )?" + BACKTICKS)
 _SET_MYSQL: Final = re.compile(rb"(?:/\*[!M]+\d* )?SET ")
 _ASSIGNED: Final = re.compile(
     rb"(?<![@\w.])(?:@@(?:session\.|global\.)?)?([a-z_]\w*) *=|@@(?!global|session)(\w+)", re.I
 )
-_REPLICATION: Final = re.compile(rb"CHANGE (?:MASTER|REPLICATION)|SET (?:@@)?GLOBAL[. ](?:gtid_|rpl_)", re.I)
+_OF_SERVER: Final = re.compile(
+    rb"CHANGE (?:MASTER|REPLICATION)|SET (?:@@)?GLOBAL[. ](?:gtid_|rpl_)|(?:/\*!\d+ )?DROP DATABASE |"
+    rb"(?:CREATE|ALTER|DROP)(?: /\*.*?\*/)? (?:USER|ROLE) |GRANT |REVOKE |(?:/\*!?M?!?\d* )?SET (?:DEFAULT )?ROLE ",
+    re.I,
+)
 _MARK_MYSQL: Final = re.compile(rb"-- (?:(?:MySQL|MariaDB) dump |(Dump completed))")
 # A dump turns strict mode off; then a value that does not fit would be changed, with a warning.
 STRICT: Final = "STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION,ALLOW_INVALID_DATES"
@@ -209,7 +220,7 @@ STRICT: Final = "STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION,ALLOW_INVALID_DATES"
 class MysqlScript:
     """A dump of mysqldump or mariadb-dump. Iterating yields the lines for the client.
 
-    The system schemas, which contain the accounts of the original server, and its place in a replication are left out.
+    The accounts of the original server, its system schemas and its place in a replication are left out.
     """
 
     def __init__(self, lines: Iterable[bytes], unknown: Callable[[str], bool], database: str) -> None:
@@ -234,7 +245,7 @@ class MysqlScript:
         if mark := _MARK_MYSQL.match(line):
             self._marks += -1 if mark[1] else 1
         elif use := _USE.match(line):
-            self._database = unquoted(use[1])
+            self._database = unquoted(use[2])
             self._hidden = self._database in SYSTEM_SCHEMAS
             if self._hidden:
                 self.skipped[f"database {self._database}"] = None
@@ -246,7 +257,7 @@ class MysqlScript:
 
     def _is_left_out(self, line: bytes) -> bool:
         names = [a or b for a, b in _ASSIGNED.findall(line)] if _SET_MYSQL.match(line) else []
-        leaves_out = self._until_end or _REPLICATION.match(line)
+        leaves_out = self._until_end or _OF_SERVER.match(line)
         if not leaves_out and not any(self._unknown(name.decode().lower()) for name in names):
             return False
         if not self._until_end:

@@ -178,7 +178,7 @@ _READERS: Final = {(1, 15): 16, (1, 16): 17}  # archive version -> major version
 _OF_MYSQL: Final = re.compile(
     rb"utf8mb4_0900|/\*!8\d{4} |^  `.*` (?:tiny|small|medium|big)?int(?! ?\()\b", re.MULTILINE
 )
-_FINISHED: Final = re.compile(r"^(?:# )?Finished dump at", re.MULTILINE)
+_FINISHED: Final = re.compile(r"^(?:# )?Finished dump at: \S+ \d\d:\d\d:\d\d$", re.MULTILINE)
 
 
 def looked_at(path: Path) -> Source | None:
@@ -277,6 +277,12 @@ def _dump_directory(path: Path) -> Source:
         dump_header = header_of(file.read(4096))
     if dump_header is None:
         raise SourceIncomplete(f"{path}/toc.dat is not a table of contents of pg_dump", effect=UNTOUCHED)
+    if blob := next(path.glob("blob_*.dat"), None):
+        raise SourceIncomplete(
+            f"{blob.name} in {path} is a large object without compression, so nothing tells whether it is complete",
+            effect=UNTOUCHED,
+            remedy="Make the dump with compression, as pg_dump does by default, or with --format=custom.",
+        )
     size = measured(path)
     return Source(path, "pg_dump directory", "postgres", dump_header.server_version, *size, reader=dump_header.reader)
 

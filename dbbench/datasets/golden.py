@@ -204,6 +204,8 @@ def _load(making: Path, made_of: Recipe, place: Place, tell: Tell) -> _Found:
             page_size = _page_size(server.effective_settings())
             spaces = sources.tablespaces_of(server)
         if source is not None:
+            for change in changes:
+                tell(sources.text(change))
             changes += sources.sealed(source, made_of.dataset, data, place)
         tell("checking it")
         engine.check(data, made_of.settings, place)

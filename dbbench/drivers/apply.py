@@ -24,7 +24,7 @@ from typing import IO, Any, Final, Protocol
 from pydantic import TypeAdapter
 
 from dbbench import process
-from dbbench.drivers.protocol import Live, Load, LoadTask
+from dbbench.drivers.protocol import Live, Load, LoadTask, client_account
 from dbbench.engines import checksums_of, mysqld, profile_of
 from dbbench.engines.port import Server
 from dbbench.engines.serving import tail
@@ -290,7 +290,8 @@ class Replay:
         argv = [*client, "--no-defaults", *plain, f"--socket={server.socket}", f"--user={server.user}", "--binary-mode",
                 "--max-allowed-packet=1G", server.database]  # fmt: skip
         out = raw / "client.out"
-        with process.running(argv, stdin=subprocess.PIPE, stdout=out, env=server.env, role="client") as program:
+        with process.running(argv, stdin=subprocess.PIPE, stdout=out, env=server.env, as_user=client_account(server),
+                             role="client") as program:  # fmt: skip
             replay = cls(program, decoder, archive, scratch, raw)
             try:
                 yield replay

@@ -19,6 +19,7 @@ from dbbench import process
 from dbbench.drivers.protocol import Live, Load, LoadTask, located
 from dbbench.drivers.tool import FAILED, ToolLoad, whole_seconds, write_command
 from dbbench.engines import files
+from dbbench.engines.serving import put_aside
 from dbbench.errors import DriverFailed, NoProgress
 from dbbench.machine import pagecache
 from dbbench.metrics.histogram import Histogram, bucket_of
@@ -47,8 +48,8 @@ def driving(task: LoadTask) -> Iterator[Load]:
     job, env = task.raw / "fio.job", _variables(task.cell)
     text = located(task.cell.workload.script).read_text(encoding="utf-8")
     job.write_text(before(folder, task.cell, task.seed, task.scratch / _LOG) + text)
-    given = task.scratch / "fio.job"  # that account cannot enter the trial's directories
-    given.write_text(job.read_text())
+    given = put_aside(job.read_text(), "fio.job", task.scratch)  # that account cannot enter the trial's directories
+    given.chmod(0o644)
     argv = ["fio", "--output-format=json+", f"--output={task.scratch / 'fio.json'}", "--eta=always", "--eta-newline=1"]
     write_command(task.raw / "fio.command", [*argv, str(given)], env)
     process.run(["fio", "--create_only=1", given], timeout_s=LAYOUT_S, as_user=account, env=env, cwd=task.scratch)

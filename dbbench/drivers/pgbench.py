@@ -23,7 +23,7 @@ from typing import IO, Final
 import numpy as np
 
 from dbbench import process
-from dbbench.drivers.protocol import Live, Load, LoadTask, located
+from dbbench.drivers.protocol import Live, Load, LoadTask, client_account, lent, located
 from dbbench.drivers.tool import FAILED, Program, ToolLoad, outcome_of, same, whole_seconds, write_command
 from dbbench.engines.port import Server
 from dbbench.errors import DriverFailed
@@ -74,7 +74,9 @@ def driving(task: LoadTask) -> Iterator[Load]:
     write_command(task.raw / "pgbench.command", argv, {})
     begin_utc, set_by_s = task.clock.now_utc(), task.clock.slip_s()
     stdout, stderr = _printed(task.raw)
-    with process.running(argv, stdout=stdout, stderr=stderr, role="client") as program:
+    task.scratch.chmod(0o777)  # pgbench runs under another account and writes its logs there
+    account = client_account(task.server)
+    with process.running(argv, stdout=stdout, stderr=stderr, as_user=account, role="client") as program:
         # pgbench's logs have the time of the system clock, which may have been set since the trial's clock began.
         yield _load(task, program, begin_utc, begin_utc + set_by_s)
 
@@ -110,7 +112,7 @@ def command(server: Server, cell: Cell, seed: int, logs: Path, client: Client | 
     """
     parameters = _parameters(cell)
     rate = parameters.get("rate") or 0
-    port, placed = server.socket.name.rpartition(".")[2], client.placed if client else str
+    port, placed = server.socket.name.rpartition(".")[2], client.placed if client else lent
     return [
         client.tool if client else str(server.bin / "pgbench"),
         f"--host={client.spec.address if client else server.socket_dir}",
@@ -214,7 +216,9 @@ _TIME, _EPOCH_S, _EPOCH_US = 2, 4, 5  # columns of a log line; later ones depend
 def log_files(folder: Path, prefix: str) -> list[Path]:
     """Return the logs that pgbench wrote with `--log-prefix`: PREFIX.PID and PREFIX.PID.N, one per worker."""
     return sorted(
-        path for path in folder.glob(f"{prefix}.*") if re.fullmatch(r"\d+(\.\d+)?", path.name[len(prefix) + 1 :])
+        path
+        for path in folder.glob(f"{prefix}.*")
+        if re.fullmatch(r"\d+(\.\d+)?", path.name[len(prefix) + 1 :]) and not path.is_symlink()
     )
 
 

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from dbbench.engines import ENGINES
 from dbbench.engines.port import Server
 from dbbench.errors import FileMissing
+from dbbench.machine import namespaces
 from dbbench.machine.pagecache import empty_and_prove
 from dbbench.metrics.outcome import Outcome
 from dbbench.metrics.series import Clock
 from dbbench.model import CacheFacts, Cell
 from dbbench.model.base import shipped
+from dbbench.process import User
 from dbbench.remote import Client
 
 
@@ -92,6 +96,22 @@ class Away(Protocol):
         stopped.
         """
         ...
+
+
+def client_account(server: Server) -> User | None:
+    """Return the server's private account, as which programs run that interpret a user's script; None outside of a
+    trial's namespaces."""
+    return ENGINES[server.engine].account() if namespaces.mounts_are_private() else None
+
+
+def lent(file: Path) -> str:
+    """Return the path of a script for a client: in a trial that of a copy, because the client's account may not be able
+    to reach the file."""
+    if not namespaces.mounts_are_private():
+        return str(file)
+    (folder := namespaces.RUNTIME / "scripts").mkdir(0o755, exist_ok=True)
+    shutil.copyfile(file, folder / file.name)
+    return str(folder / file.name)
 
 
 def located(script: str) -> Path:

@@ -24,7 +24,7 @@ from typing import Final
 import numpy as np
 
 from dbbench import process
-from dbbench.drivers.protocol import Live, Load, LoadTask, located
+from dbbench.drivers.protocol import Live, Load, LoadTask, client_account, lent, located
 from dbbench.drivers.tool import FAILED, Program, ToolLoad, outcome_of, same, whole_seconds, write_command
 from dbbench.engines import sql_of
 from dbbench.engines.port import Server
@@ -83,15 +83,20 @@ def programs() -> tuple[str, ...]:
 @contextlib.contextmanager
 def driving(task: LoadTask) -> Iterator[Load]:
     """Run sysbench against the server. See `protocol.Driver`."""
+    script, *_ = [
+        lent(Path(path)) if "/" in path else path for path in (_script(task.cell), *task.cell.workload.beside)
+    ]
     argv = command(task.server, task.cell, task.seed)
+    task.scratch.chmod(0o777)  # sysbench runs under another account and writes its counts there
+    account = client_account(task.server)
     begin_utc = task.clock.now_utc()
     env = {
         "DBBENCH_BEGIN": f"{begin_utc - task.clock.utc + task.clock.monotonic:.6f}",
-        **_environment(task.cell, _script(task.cell), str(task.scratch)),
+        **_environment(task.cell, script, str(task.scratch)),
     }
     write_command(task.raw / "sysbench.command", argv, env)
     stdout, stderr = _printed(task.raw)
-    with process.running(argv, stdout=stdout, stderr=stderr, env=env, role="client") as program:
+    with process.running(argv, stdout=stdout, stderr=stderr, env=env, as_user=account, role="client") as program:
         yield _load(task, program, begin_utc)
 
 
@@ -147,7 +152,7 @@ def command(server: Server, cell: Cell, seed: int, client: Client | None = None)
         "--percentile=95",
         *([f"--rate={rate}", "--histogram=on"] if rate else []),
         *(f"--{name}={_written(value)}" for name, value in _script_options(cell).items()),
-        client.placed(wrapper) if client else str(wrapper),
+        client.placed(wrapper) if client else lent(wrapper),
         "run",
     ]
 
@@ -317,7 +322,8 @@ QUEUE: Final = "queue"
 
 def event_files(folder: Path) -> list[Path]:
     """Return one file per thread, in the order of the threads."""
-    return sorted(folder.glob("events.*"), key=lambda path: int(path.suffix[1:]))
+    files = (path for path in folder.glob("events.*") if not path.is_symlink())
+    return sorted(files, key=lambda path: int(path.suffix[1:]))
 
 
 def parse(paths: Sequence[Path], seconds: int) -> Counts:

@@ -170,7 +170,9 @@ def serving(
     password = secrets.token_urlsafe(24)
     role = _role(place.network)
     init = put(role.format(password=password), "init.sql", place, owner, role.format(password=_HIDDEN))
-    put_aside(f'mysql-password="{password}"\n', SYSBENCH_OPTIONS, sockets)
+    options = put_aside(f'mysql-password="{password}"\n', SYSBENCH_OPTIONS, sockets)
+    if os.geteuid() == 0:  # sysbench runs as the server's account
+        os.chown(options, owner.uid, owner.gid)
     private = {
         "datadir": str(datadir),
         "socket": str(socket_of(profile, place)),

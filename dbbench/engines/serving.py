@@ -23,6 +23,7 @@ from dbbench.engines.port import Place, Profile
 from dbbench.engines.settings import numbers_of
 from dbbench.machine.pagecache import syncfs
 from dbbench.model import TrialWarning
+from dbbench.results.fileio import own_file
 
 START_S: Final = 300.0  # enough for crash recovery, which replays at most the redo log of one trial
 STOP_S: Final = 600.0  # a clean stop writes every dirty page; on a slow disk that is gigabytes
@@ -242,7 +243,8 @@ def _in_datadir(launch: Launch) -> list[int]:
 
 def remember_database(datadir: Path, name: str) -> None:
     """Record that servers of that data directory, and of copies of it, use the database `name`."""
-    (datadir / _DATABASE_FILE).write_text(name + "\n")
+    with os.fdopen(own_file(datadir / _DATABASE_FILE, os.O_WRONLY | os.O_TRUNC, 0o644), "w") as file:
+        file.write(name + "\n")
 
 
 def database_of(datadir: Path) -> str:

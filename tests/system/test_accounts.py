@@ -28,6 +28,12 @@ CASES: dict[str, tuple[str, str, Any]] = {
 }
 
 
+def rights(pid: int) -> tuple[str, str]:
+    """Return the capabilities that a process could use, and whether it can gain others."""
+    lines = dict(line.split(":\t", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines() if ":\t" in line)
+    return lines["CapPrm"], lines["NoNewPrivs"]
+
+
 def connect(engine: str, sockets: Path, user: str = "dbbench", password: str = "") -> None:
     """Log in through the socket."""
     if engine == "postgres":
@@ -45,10 +51,11 @@ def connect(engine: str, sockets: Path, user: str = "dbbench", password: str = "
      for name, needs in (("postgres", ()), ("mariadb", ("sysbench",)))],
 )  # fmt: skip
 def test_nobody_else_reaches_the_server(engine: str, dbbench: Any) -> None:
-    """Not `nobody`, which cannot even enter its folders; not its own number, which lacks the password or is not root;
-    root with the password can. The number has no name, and no process beside the trial's. What trials are restored from
-    belongs to root alone."""
+    """Not `nobody`, which cannot even enter its folders; not its own number as the server's `root`. The load
+    generator has that number: it can log in and read the password. No other process has it. What trials are restored
+    from belongs to root alone."""
     program, size, load = CASES[engine]
+    client = "pgbench" if engine == "postgres" else "sysbench"
     dbbench.plan(plan("ext4", engine, load, measure="6s", device={"size": size}))  # the attempts may take seconds
     found: dict[str, Any] = {}
 
@@ -60,9 +67,10 @@ def test_nobody_else_reaches_the_server(engine: str, dbbench: Any) -> None:
         password = re.findall('"(.*)"', options.read_text())[0] if options.exists() else ""
         found["nobody enters"] = as_user(NOBODY, lambda: list(root.iterdir()))
         found["nobody"] = as_user(NOBODY, lambda: connect(engine, sockets))
-        found["itself"] = as_user(uid, lambda: connect(engine, sockets))
+        found["itself"] = as_user(uid, lambda: connect(engine, sockets, password=password))
+        found["clients"] = {(p.uids().real, rights(p.pid)) for p in below(pid, client)}
         found["itself as root"] = as_user(uid, lambda: connect(engine, sockets, "root"))
-        found["reads"] = as_user(uid, lambda: options.read_text() if password else list(Path("/root").iterdir()))
+        found["reads"] = as_user(uid, lambda: list(Path("/root").iterdir()))
         found["root"] = as_user(0, lambda: connect(engine, sockets, password=password))
         found["init"] = (sockets / "init.sql").exists()
         found["uid"] = uid
@@ -75,7 +83,8 @@ def test_nobody_else_reaches_the_server(engine: str, dbbench: Any) -> None:
     refused = (
         "Peer authentication failed|no pg_hba.conf entry" if engine == "postgres" else "1045|4151|1698|Access denied"
     )
-    assert re.search(refused, found["itself"]) and re.search(refused, found["itself as root"]), found
+    assert found["itself"] == "" and re.search(refused, found["itself as root"]), found
+    assert found["clients"] == {(found["uid"], ("0" * 16, "1"))}, found
     assert "PermissionError" in found["reads"] and not found["init"] and not found["shown"], found
     assert found["root"] == "", found
     with pytest.raises(KeyError):

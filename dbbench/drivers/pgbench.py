@@ -145,9 +145,10 @@ def _script(cell: Cell, parameters: dict[str, Scalar], placed: Callable[[Path], 
         return [f"--builtin={script}"]
     variables = {**cell.workload.options, **{name: parameters[name] for name in parameters.keys() - _OWN}}
     files, weights = (script, *cell.workload.beside), cell.workload.weights
-    weighted = [f"{placed(located(file))}@{weight}" for file, weight in zip(files, weights, strict=False)]
+    # Always with a weight: pgbench takes what follows the last @ of an argument for one.
+    weighted = zip(files, weights or [1], strict=False)
     return [
-        *(f"--file={file}" for file in weighted or (placed(located(script)),)),
+        *(f"--file={placed(located(file))}@{weight}" for file, weight in weighted),
         *([f"--scale={parameters['scale']}"] if "scale" in parameters else []),
         *(f"--define={name}={value}" for name, value in sorted(variables.items())),
     ]

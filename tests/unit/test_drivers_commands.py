@@ -83,10 +83,11 @@ def test_pgbench_has_a_schedule_only_under_a_rate() -> None:
 
 def test_parameters_of_a_workload_with_an_own_script_are_its_variables(tmp_path: Path) -> None:
     """What the driver does not know itself is for the script."""
-    script = tmp_path / "own.sql"
+    (folder := tmp_path / "me@example.com").mkdir()  # pgbench takes what follows the last @ for a weight
+    script = folder / "own.sql"
     script.write_text("SELECT :spread;\n")
     argv = of_pgbench(str(script), spread=7, scale=5)
-    assert {f"--file={script}", "--define=spread=7", "--scale=5"} <= set(argv)
+    assert {f"--file={script}@1", "--define=spread=7", "--scale=5"} <= set(argv)
 
 
 def test_sysbench_reaches_postgres_by_its_socket() -> None:

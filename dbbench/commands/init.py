@@ -170,8 +170,8 @@ def _running(
             remedy="Choose one:  dbbench init --from-running --socket /run/postgresql",
         )
     with live.reading(paths[0], user, database) as server:
-        facts = live.facts_of(server)
         memory = host.facts().get("memory_bytes")
+        facts = live.facts_of(server, memory)
         return (facts.engine,), live.plan_text(server, facts, catalog(options.paths), path, memory)
 
 

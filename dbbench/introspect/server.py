@@ -19,10 +19,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from dbbench.datasets.generated import SCALE_BYTES, SYSBENCH_ROW_BYTES
-from dbbench.engines import profile_of
+from dbbench.engines import ENGINES, profile_of
+from dbbench.engines.settings import Reported, same_in_mysql, same_in_postgres
 from dbbench.errors import DbbenchError, LiveServerUnreadable
 from dbbench.machine import namespaces
 from dbbench.machine.namespaces import Mount
+from dbbench.model.base import PRODUCTION, STANDALONE
 from dbbench.plan.catalog import Catalog
 from dbbench.units import size_text
 
@@ -126,15 +128,25 @@ def _unreadable(socket: Path, error: Exception) -> DbbenchError:
 
 
 TABLES: Final = 10  # how many of the largest tables are listed
-# Settings that the plan does not contain: paths, replication and names of this server would break a private server; the
-# others do not affect I/O.
+# Settings that the plan does not contain: paths, replication and names of this server would break a private server; a
+# loaded buffer pool would make its cache warm; the others do not affect I/O.
 _FOREIGN: Final = re.compile(
-    r"archive_.*|recovery_.*|restore_command|primary_.*|synchronous_standby_names|cluster_name|.*_(file|directory|library"
-    r"|libraries|path|home_dir)|listen_.*|port|unix_socket.*|log_.*|logging_.*|ssl.*|.*_group_home_dir|innodb_data_file_path"
+    r"innodb_buffer_pool_(dump|load)_.*|archive_.*|recovery_.*|restore_command|primary_.*|synchronous_standby_names"
+    r"|cluster_name|.*_(file|directory|library|libraries|path|home_dir)|listen_.*|port|unix_socket.*|log_.*|logging_.*|ssl.*|.*_group_home_dir|innodb_data_file_path"
     r"|innodb_undo_.*|innodb_temp_.*|innodb_page_size|innodb_read_only|innodb_force_.*|innodb_version|hot_standby.*"
     r"|wal_level|.*_preload_.*|data_checksums|config_.*|server_.*|event_source|shared_memory_type|dynamic_shared_.*"
 )
-_OF_INNODB: Final = re.compile(r"innodb_.*|sync_binlog|max_connections|table_open_cache|.*_buffer_size|tmp_table_size")
+_OF_INNODB: Final = re.compile(
+    r"innodb_.*|sync_binlog|binlog_(format|row_image|order_commits|.*group_commit.*)|max_connections|table_open_cache"
+    r"|.*_buffer_size|tmp_table_size|max_heap_table_size"
+)
+_CURRENT: Final = {  # by dialect: name, value in the form of a configuration file, number and unit
+    "postgres": "SELECT name, current_setting(name), setting, coalesce(unit, '') FROM pg_settings "
+                "WHERE split_part(category, ' / ', 1) IN ('Resource Usage', 'Write-Ahead Log', 'Query Tuning', "
+                "'Autovacuum', 'Vacuuming') ORDER BY name",
+    "mysql": "SHOW GLOBAL VARIABLES",
+}  # fmt: skip
+_WINDOW_S: Final = (60, 120)  # warm-up and window of the plan
 _OWN_SCHEMAS: Final = "('mysql', 'sys', 'information_schema', 'performance_schema')"
 
 
@@ -144,20 +156,35 @@ class ServerFacts:
 
     engine: str
     version: str
-    settings: dict[str, str]  # those that differ from the server's defaults and matter to storage
+    profile: str  # the settings profile that is closest
+    settings: dict[str, str]  # those that matter to storage and differ from what dbbench would set
     data_bytes: int | None
     tables: tuple[tuple[str, int], ...]  # the largest: name and bytes, with indexes
     datadir: str | None
     mount: Mount | None  # the mount that contains the data directory
 
 
-def facts_of(live: LiveServer) -> ServerFacts:
-    """Read all facts through the session."""
-    profile = profile_of(live.engine)
-    return _FACTS[profile.dialect](live, live.rows(profile.changed_settings))
+def facts_of(live: LiveServer, memory_bytes: int | None) -> ServerFacts:
+    """Read all facts through the session. `memory_bytes`: the memory on which dbbench's own settings depend."""
+    engine, profile = ENGINES[live.engine], profile_of(live.engine)
+    rows = [(row[0].lower(), row[1], row[-2] if row[2:] else row[1], row[3] if row[2:] else "")
+            for row in live.rows(_CURRENT[profile.dialect])]  # fmt: skip
+    values = {name: value for name, value, _, _ in rows}
+    logs = values.get("log_bin", values.get("archive_mode", "off")).lower() != "off"
+    name = (f"{PRODUCTION}-archive" if logs else PRODUCTION) if profile.dialect == "postgres" else (
+        PRODUCTION if logs else STANDALONE)  # fmt: skip
+    ours = {**engine.defaults(memory_bytes), **engine.window_settings(*_WINDOW_S), **profile.settings_profiles[name]}
+    changed = dict(live.rows(profile.changed_settings))
+    same = same_in_postgres if profile.dialect == "postgres" else same_in_mysql
+    settings = [
+        (name, value)
+        for name, value, number, unit in rows
+        if (name in ours and not same(ours[name], Reported(number, unit))) or (name in changed and name not in ours)
+    ]
+    return _FACTS[profile.dialect](live, name, settings)
 
 
-def _postgres_facts(live: LiveServer, settings: list[Any]) -> ServerFacts:
+def _postgres_facts(live: LiveServer, profile: str, settings: list[Any]) -> ServerFacts:
     datadir = live.rows("SELECT setting FROM pg_settings WHERE name = 'data_directory'")
     sizes = live.rows(
         "SELECT c.oid::regclass::text, pg_total_relation_size(c.oid) FROM pg_class c JOIN pg_namespace n "
@@ -165,10 +192,10 @@ def _postgres_facts(live: LiveServer, settings: list[Any]) -> ServerFacts:
         f"'information_schema') ORDER BY 2 DESC, 1 LIMIT {TABLES}"
     )
     whole = live.rows("SELECT pg_database_size(current_database())")[0][0]
-    return _facts(live, settings, sizes, whole, datadir[0][0] if datadir else None)
+    return _facts(live, (profile, settings), sizes, whole, datadir[0][0] if datadir else None)
 
 
-def _innodb_facts(live: LiveServer, settings: list[Any]) -> ServerFacts:
+def _innodb_facts(live: LiveServer, profile: str, settings: list[Any]) -> ServerFacts:
     settings = [(name, value) for name, value in settings if _OF_INNODB.fullmatch(str(name))]
     where = f"FROM information_schema.tables WHERE table_schema NOT IN {_OWN_SCHEMAS} AND table_type = 'BASE TABLE'"
     sizes = live.rows(
@@ -176,17 +203,20 @@ def _innodb_facts(live: LiveServer, settings: list[Any]) -> ServerFacts:
         f"{where} ORDER BY 2 DESC, 1 LIMIT {TABLES}"
     )
     whole = live.rows(f"SELECT sum(data_length + index_length) {where}")[0][0]
-    return _facts(live, settings, sizes, whole, live.rows("SELECT @@datadir")[0][0])
+    return _facts(live, (profile, settings), sizes, whole, live.rows("SELECT @@datadir")[0][0])
 
 
 _FACTS: Final = {"postgres": _postgres_facts, "mysql": _innodb_facts}  # by dialect
 
 
-def _facts(live: LiveServer, settings: list[Any], sizes: list[Any], whole: Any, datadir: str | None) -> ServerFacts:
+def _facts(
+    live: LiveServer, base: tuple[str, list[Any]], sizes: list[Any], whole: Any, datadir: str | None
+) -> ServerFacts:
     return ServerFacts(
         engine=live.engine,
         version=live.version,
-        settings={str(name): str(value) for name, value in settings if not _FOREIGN.fullmatch(str(name))},
+        profile=base[0],
+        settings={str(name): str(value) for name, value in base[1] if not _FOREIGN.fullmatch(str(name))},
         data_bytes=None if whole is None else int(whole),
         tables=tuple((str(name), int(size)) for name, size in sizes),
         datadir=datadir,
@@ -237,7 +267,8 @@ size = "{device}"
 
 [[engine]]
 name = "{engine}"
-# Settings of the server that differ from its defaults and matter to storage:
+profile = "{profile}"
+# Settings of the server that matter to storage and differ from those of dbbench:
 {settings}
 {tables}
 [[workload]]
@@ -282,6 +313,7 @@ def plan_text(live: LiveServer, facts: ServerFacts, catalog: Catalog, file: Path
     ground = f"{mount.fstype} ({','.join(mount.options)}) at {mount.point}" if mount else "an unknown filesystem"
     return _PLAN.format(
         engine=facts.engine,
+        profile=facts.profile,
         version=_plain(facts.version),
         socket=_plain(str(live.socket)),
         file=_plain(str(file)),

@@ -14,7 +14,14 @@ from dbbench.machine.namespaces import Mount
 from dbbench.plan.catalog import catalog
 
 FACTS: Final = ServerFacts(
-    "postgres", "15.18", {"shared_buffers": "4GB"}, 5 * 10**9, (("orders", 4 * 10**9),), "/var/lib/pg", None
+    "postgres",
+    "15.18",
+    "production-archive",
+    {"shared_buffers": "4GB"},
+    5 * 10**9,
+    (("orders", 4 * 10**9),),
+    "/var/lib/pg",
+    None,
 )
 LIVE: Final = LiveServer("postgres", "15.18", Path("/run/postgresql/.s.PGSQL.5433"), "shop", None)
 
@@ -54,6 +61,7 @@ def test_the_plan_loads_and_names_the_copy(tmp_path: Path) -> None:
     (tmp_path / "live.toml").write_text(text)
     read = plan.load(tmp_path / "live.toml", catalog())
     assert (read.baseline, read.name, read.engine[0].settings) == ("xfs", "live", {"shared_buffers": "4GB"})
+    assert read.engine[0].profile == "production-archive"
     assert [arm.label for arm in read.fs_setups] == ["xfs", "ext4", "btrfs"]
     assert read.workload[0].parameters["scale"] == 5 * 10**9 // 15_700_000
     assert "pg_basebackup --host=/run/postgresql --port=5433 --pgdata=/srv/copy" in text

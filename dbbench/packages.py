@@ -78,6 +78,8 @@ TOOLS: Final = (
     Tool("run", (), "python3-venv", "python3", module="ensurepip"),
     Tool("run", ("fio",), "fio", "fio"),  # the ceiling of the bare device, and a load generator
     Tool("run", ("bonnie++",), "bonnie++", "bonnie++", optional=True),  # a load generator on files
+    # Reads slow logs for `dbbench workload from-statements`.
+    Tool("run", ("pt-query-digest",), "percona-toolkit", "percona-toolkit", optional=True),
     # The simulated disk of the power-loss lab. Only the library: root needs no fusermount, and the package of
     # fusermount conflicts with that of the older version.
     Tool("run", (FUSE,), "libfuse3-4 | libfuse3-3", "fuse3-libs", places="usr/lib*/**", optional=True),
@@ -120,6 +122,7 @@ _PROJECTS: Final = {
     "cryptsetup-bin": "cryptsetup", "dmsetup": "LVM2", "dropbear-bin": "Dropbear", "libfuse3-3": "libfuse 3",
     "lvm2": "LVM2", "mariadb-backup": "MariaDB", "mariadb-client": "MariaDB", "mariadb-client-core": "MariaDB",
     "mariadb-server-core": "MariaDB", "mount": "util-linux", "openssh-client": "OpenSSH", "openssl": "OpenSSL",
+    "percona-toolkit": "Percona Toolkit",
     "postgresql": "PostgreSQL", "python3-venv": "Python with the module venv",
 }  # fmt: skip
 

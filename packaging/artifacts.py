@@ -55,7 +55,7 @@ DEBIAN: Final = {
 # other packages are dependencies of these.
 VENDORED: Final = (
     "annotated-types", "cloudpickle", "dask", "distributed", "fsspec", "importlib-metadata", "lazy-importer", "locket",
-    "mfusepy", "mysql-connector-python", "narwhals", "partd", "plotly", "pydantic", "pydantic-core", "sortedcontainers",
+    "mfusepy", "mysql-connector-python", "narwhals", "partd", "plotly", "pydantic", "pydantic-core", "sortedcontainers", "sqlglot",
     "tblib", "toolz", "typing-extensions", "typing-inspection", "zict", "zipp",
 )  # fmt: skip
 COMPILED: Final = ("pydantic-core",)

@@ -161,7 +161,8 @@ def _programs() -> Iterator[Probe]:
     uses |= {"zpool": "fs setups of zfs"}
     uses |= {program: f"fs setups of {name}" for name, family in FAMILIES.items() for program in family.reads_with}
     uses |= {"compsize": "compression ratios of btrfs", "fio": "the ceiling of the device",
-             "wipefs": "block devices", "lsblk": "the list of devices"}  # fmt: skip
+             "pt-query-digest": "workloads from slow logs", "wipefs": "block devices",
+             "lsblk": "the list of devices"}  # fmt: skip
     version_of = versions()
     for program, use in uses.items():
         if packages.package_of(program) != "postgresql":

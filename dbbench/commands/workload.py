@@ -6,25 +6,24 @@ import contextlib
 import json
 import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from dbbench.commands.options import Options, catalogue, command_line
 from dbbench.engines import SERVERS, profile_of
-from dbbench.errors import FileTaken, LiveServerUnreadable, RecordingUnreadable, ResultsUnwritable
-from dbbench.introspect.recordings import RecordedStatements, read
-from dbbench.introspect.rules import MOST_STATEMENTS as MOST
-from dbbench.introspect.rules import LeftOut, ParameterType, Sorted, rule_of, sorted_out, told
-from dbbench.introspect.server import reading
-from dbbench.introspect.writing import Ruled, written
+from dbbench.errors import FileTaken, RecordingUnreadable, ResultsUnwritable
 from dbbench.model import Workload, plain
 from dbbench.model.base import NAME
 from dbbench.plan.catalog import catalog, parameters
 from dbbench.report.text import put, put_json, put_table
 from dbbench.units import percent
 
-_TOLD: int = 10  # statements of each kind that are printed
+if TYPE_CHECKING:
+    from dbbench.introspect.recordings import RecordedStatements
+
+MOST: Final = 100  # statements of a workload; pgbench accepts 128 scripts
+_PRINTED: Final = 10  # statements of each kind that are printed
 
 
 @command_line(name="from-statements")
@@ -41,36 +40,31 @@ _TOLD: int = 10  # statements of each kind that are printed
 @click.option(
     "--most", default=MOST, show_default=True, type=click.IntRange(1, MOST), help="Number of statements to keep."
 )
-@click.option(
-    "--socket",
-    type=click.Path(path_type=Path),
-    help="Socket of a PostgreSQL server with these tables, which is queried for parameter types.",
-)
+@click.option("--socket", type=click.Path(path_type=Path), help="Socket of a server with these tables, which is asked "
+              "for types and values of parameters and for the plan of each statement.")  # fmt: skip
 @click.option("--user", help="User on --socket.")
 @click.option("--database", help="Database on --socket.")
 def from_statements(options: Options, file: Path, output: Path, engine: str | None, data_of: str | None, most: int,
                     socket: Path | None, user: str | None, database: str | None) -> None:  # fmt: skip
-    """Make a weighted workload from an export of pg_stat_statements (CSV, JSON) or a slow log (MariaDB, MySQL)."""
-    recording = read(file)
-    engines = _engines(recording, engine)
+    """Make a weighted workload from an export of pg_stat_statements (CSV) or a slow log (MariaDB, MySQL)."""
+    from dbbench.introspect import recordings, writing
+    from dbbench.introspect.server import reading
+
     if output.suffix != ".toml" or not NAME.fullmatch(output.stem) or output.absolute().parent.name != "workloads":
         raise click.UsageError(f"{output} must be DIR/workloads/NAME.toml, so that --path DIR finds it")
-    if socket is not None and recording.dialect != "postgres":
-        raise click.UsageError(
-            "--socket requires an export of pg_stat_statements; a slow log already has parameter values"
-        )
-    sorting = sorted_out(recording, most)
-    ruled = _ruled(sorting, socket, user, database)
-    if not ruled:
+    recording = recordings.read(file)
+    engines = _engines(recording, engine)
+    with reading(socket, user, database) if socket else contextlib.nullcontext() as live:
+        scripts = writing.scripts_of(recording, live.rows if live else None, most)
+    if not recording.kept:
         raise RecordingUnreadable(
-            f"none of the {len(recording.statements)} statements of {file} can be run again: "
-            + "; ".join(dict.fromkeys(each.why for each in sorting.left_out[:3])),
+            f"none of the {len(recording.left_out)} statements of {file} can be run again: "
+            + "; ".join(dict.fromkeys(each.why for each in recording.left_out[:3])),
             effect="Nothing was written.",
         )
-    dataset = _dataset(options, data_of)
-    files = written(output.stem, file.name, sorting, ruled, engines, dataset)
+    files = writing.written(output.stem, recording, scripts, engines, _dataset(options, data_of))
     _write(output.parent, files)
-    _tell(options, output, sorting, ruled, files)
+    _tell(options, output, recording, list(files))
 
 
 def _engines(recording: RecordedStatements, engine: str | None) -> tuple[str, ...]:
@@ -80,29 +74,6 @@ def _engines(recording: RecordedStatements, engine: str | None) -> tuple[str, ..
     return (engine,) if engine else speaking
 
 
-def _ruled(found: Sorted, socket: Path | None, user: str | None, database: str | None) -> list[Ruled]:
-    """Return the kept statements with rules for their parameters. Statements that the server refuses, or that have a
-    parameter without a rule, are left out."""
-    ruled: list[Ruled] = []
-    with contextlib.ExitStack() as stack:
-        live = stack.enter_context(reading(socket, user, database)) if socket else None
-        for kept in list(found.kept):
-            why, types = "", list[ParameterType]()
-            try:
-                types = told(live.rows, kept) if live else []
-            except LiveServerUnreadable as error:
-                why = f"the server refuses it ({error.evidence.split(': ', 1)[-1]})"
-            rules = [rule_of(kept, index, types[index] if types else None) for index in range(len(kept.parameters))]
-            unknown = [told_.type for told_, rule in zip(types, rules, strict=False) if rule is None]
-            whole = tuple(rule for rule in rules if rule is not None)
-            if why or unknown:
-                found.kept.remove(kept)
-                found.left_out.append(LeftOut(kept.text, kept.calls, why or f"a parameter of type {unknown[0]}"))
-            else:
-                ruled.append((kept, whole))
-    return ruled
-
-
 def _dataset(options: Options, data_of: str | None) -> str:
     if data_of is None:
         return '# Your own data: add to [[workload]] in the plan:  source = "PATH"\ndataset = { kind = "none" }'
@@ -110,7 +81,7 @@ def _dataset(options: Options, data_of: str | None) -> str:
     return f"dataset = {{ {', '.join(f'{name} = {json.dumps(value)}' for name, value in values.items())} }}"
 
 
-def _write(folder: Path, files: dict[str, str]) -> None:
+def _write(folder: Path, files: dict[str, bytes]) -> None:
     """Write all files, or none if one of them exists. Raises FileTaken."""
     if taken := [str(folder / name) for name in files if (folder / name).exists()]:
         raise FileTaken(
@@ -118,41 +89,53 @@ def _write(folder: Path, files: dict[str, str]) -> None:
         )
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for name, text in files.items():
+        for name, content in files.items():
             fd = os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
-            with os.fdopen(fd, "w", encoding="utf-8") as file:
-                file.write(text)
+            with os.fdopen(fd, "wb") as file:
+                file.write(content)
     except OSError as error:
         raise ResultsUnwritable(f"{folder} cannot be written: {error.strerror}") from None
 
 
-def _tell(options: Options, output: Path, found: Sorted, ruled: list[Ruled], files: dict[str, str]) -> None:
+def _tell(options: Options, output: Path, recording: RecordedStatements, files: list[str]) -> None:
+    """Print the statements in three groups, with their shares of the calls and of the time."""
     from dbbench.introspect.rules import shown
 
-    guessed = sum(any(rule.guessed for rule in rules) for _, rules in ruled)
-    kept = [{"statement": shown(statement.text), "calls": statement.calls} for statement, _ in ruled]
-    left: list[dict[str, Any]] = [{"statement": shown(o.text), "calls": o.calls, "why": o.why} for o in found.left_out]
+    groups = {
+        "reproduced": [each for each in recording.kept if not each.why],
+        "approximated": [each for each in recording.kept if each.why],
+        "left out": sorted(recording.left_out, key=lambda each: -each.calls),
+    }
+    shares = {group: recording.shares(statements) for group, statements in groups.items()}
+    rows = {
+        group: [(each.calls, *recording.shares([each]), shown(each.text), each.why) for each in statements]
+        for group, statements in groups.items()
+    }
     if options.json:
-        put_json({"path": str(output), "files": list(files), "share": found.share, "guessed": guessed,
-                  "kept": kept, "left_out": left})  # fmt: skip
+        keys = ("calls", "share", "share_of_time", "statement", "why")
+        lists = {group: [dict(zip(keys, row, strict=True)) for row in rows[group]] for group in groups}
+        put_json({"path": str(output), "files": files, "share": shares["reproduced"][0],
+                  "shares": {group.replace(" ", "_"): {"calls": calls, "time": time}
+                             for group, (calls, time) in shares.items()},
+                  "kept": lists["reproduced"] + lists["approximated"], "left_out": lists["left out"]})  # fmt: skip
         return
-    put_table(("calls", "statement"), [(row["calls"], row["statement"]) for row in kept[:_TOLD]], right="r")
-    if len(kept) > _TOLD:
-        put(f"... and {len(kept) - _TOLD} more")
-    if left:
-        put("\nleft out")
-        rows = sorted(left, key=lambda row: -row["calls"])
-        put_table(
-            ("calls", "why", "statement"), [(r["calls"], r["why"], r["statement"]) for r in rows[:_TOLD]], right="r"
-        )
-        if len(left) > _TOLD:
-            put(f"... and {len(left) - _TOLD} more; --json has all")
-    put(f"\n{output}: {len(kept)} statements with {percent(found.share, 1)} of the calls.")
-    if guessed:
-        put(f"{guessed} of them have parameters with a guessed range: search for GUESSED in the scripts and edit them.")
+    for group, listed in rows.items():
+        if listed:
+            put(f"{group}: {_share(*shares[group])}")
+            put_table(("calls", "share", "of the time", "statement", "why"), [
+                (calls, percent(share, 1), "" if time is None else percent(time, 1), *texts)
+                for calls, share, time, *texts in listed[:_PRINTED]], right="rrr")  # fmt: skip
+            put(f"... and {len(listed) - _PRINTED} more; --json has all\n" if len(listed) > _PRINTED else "")
+    put(f"{output}: {len(recording.kept)} statements. {_share(*shares['reproduced'])} are reproduced as recorded.")
+    if groups["approximated"]:
+        put(f"{_share(*shares['approximated'])} are approximated: see `why`, and search for GUESSED in the scripts.")
     put(
         f'Use it in a plan:  [[workload]] name = "{output.stem}",  then  dbbench --path {output.parent.parent} run PLAN'
     )
+
+
+def _share(calls: float, time: float | None) -> str:
+    return f"{percent(calls, 1)} of the calls" + ("" if time is None else f", {percent(time, 1)} of the time")
 
 
 @catalogue(lambda: catalog([]).workloads, from_statements)

@@ -1,8 +1,7 @@
 """Read recordings: an export of pg_stat_statements (CSV, JSON), or the slow log of MariaDB or MySQL.
 
-SQL is split into tokens, without parsing its grammar: this is enough to find parameters and literals, and to be sure
-where a statement ends. Text that two parsers could split differently (see `faults`) is refused: it comes from an
-unknown source and goes into scripts that pgbench and sysbench read.
+pt-query-digest reads slow logs. A filter makes it print each event as hexadecimal words, so that no text of the log can
+be mistaken for another event. The statements come from an unknown source: see `rules.refusal`.
 """
 
 from __future__ import annotations
@@ -10,120 +9,107 @@ from __future__ import annotations
 import csv
 import io
 import json
+import random
 import re
-from collections import Counter
-from collections.abc import Iterator
+import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from dbbench import process
 from dbbench.errors import DbbenchError, RecordingUnreadable
+from dbbench.introspect.rules import CONTROL, Statement, refusal, shape_of, shown, words_of
 from dbbench.results.fileio import given
 
-_SLOW: Final = re.compile(r"^# (?:Time: |User@Host: |Query_time: )", re.MULTILINE)
-_ENDS: Final = re.compile(
-    r"^(?:# (?:Time|User@Host|Query_time|Thread_id|Schema|Bytes_sent|Rows_affected|QC_hit|Full_scan|Filesort|explain"
-    r"|administrator command)\b|\S*mysqld\S*, Version: |\S*mariadbd\S*, Version: |Tcp port: |Time\s+Id Command)"
-)
-LARGEST: Final = 2**28  # bytes: a busy server logs this in some hours, and reading it takes some seconds
-_LARGEST_TABLE: Final = 2**24  # bytes of an export: pg_stat_statements keeps some thousand statements
+LARGEST: Final = 2**28  # bytes: a busy server logs this in some hours, and reading it takes some minutes
+DIGEST_S: Final = 1800.0  # limit for pt-query-digest, which reads some MB per second
+SAMPLES: Final = 10_000  # statements kept per kind: a sample, not a copy of the log
+READER: Final = "pt-query-digest"
+_SLOW: Final = re.compile(rb"^# (?:Time: |User@Host: |Query_time: )", re.MULTILINE)
 _HEAD: Final = 2**20  # bytes: a slow log must have its first heading within these
-_LINE: Final = re.compile(r"([^\n]*?)\r?(?:\n|\Z)")
-_STRINGS: Final = 16  # different texts kept per parameter: a sample, not a copy of the data
-_LONGEST: Final = 200  # characters; a longer text is not kept
-_KINDS: Final = {
-    "blank": r"\s+",
-    "comment": r"--(?=\s|$)[^\n]*|#[^\n]*|/\*.*?\*/",
-    "quoted": r'"(?:[^"]|"")*"|`(?:[^`]|``)*`',
-    "string": r"'(?:[^']|'')*'",
-    "dollar": r"\$([A-Za-z_]\w*)?\$.*?\$\1?\$",
-    "parameter": r"\$\d+|\?",
-    "number": r"0[xX][0-9a-fA-F]+|(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?",
-    "word": r"[^\W\d][\w$]*",
-    "sign": r"::|[^\s\w]",
-}
-_MYSQL: Final = {**_KINDS, "quoted": r"`(?:[^`]|``)*`", "string": r"""'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*\""""}
-_POSTGRES: Final = {**_KINDS, "comment": r"--[^\n]*|/\*.*?\*/", "parameter": r"\$\d+"}
-
-
-@dataclass
-class SeenValues:
-    """The values of a parameter in the recording (slow log only)."""
-
-    least: float | None = None
-    most: float | None = None
-    apart: tuple[float, float] | None = None  # smallest and largest difference to the literal before it
-    texts: list[str] = field(default_factory=list)  # literals as written, with their quotes
-
-    def add(self, token: Token, before: Token | None) -> None:
-        """Add a value, and the literal before it."""
-        if token.kind == "number":
-            value = number_of(token)
-            if before is not None and before.kind == "number":
-                more = value - number_of(before)
-                least, most = self.apart or (more, more)
-                self.apart = min(least, more), max(most, more)
-            self.least = value if self.least is None else min(self.least, value)
-            self.most = value if self.most is None else max(self.most, value)
-        elif token.text not in self.texts and len(self.texts) < _STRINGS and len(token.text) <= _LONGEST:
-            self.texts.append(token.text)
-
-
-def number_of(token: Token) -> float:
-    """Return the number of a literal."""
-    return float(int(token.text, 16)) if token.text[:2].lower() == "0x" else float(token.text)
-
-
-@dataclass
-class Statement:
-    """One kind of statement: its text with parameters ($1, ?) and the number of calls."""
-
-    text: str
-    calls: int
-    seen: list[SeenValues] = field(default_factory=list)
+# Headings that pt-query-digest does not recognise: those of a server's start, also of mariadbd and of Windows, and
+# Percona's attributes without #.
+_STARTS: Final = re.compile(
+    rb"^(?:\S.*(?:mysqld|mariadbd)[\w.-]*, Version: .*|T[Cc][Pp] [Pp]ort: \d+.*|Time +Id +Command.*)\n", re.MULTILINE
+)
+_BARE: Final = re.compile(rb"(?<=\n)(?=[ \t]*(?:[A-Z]\w+: +\S+[ \t]*)+\n(?:#|SET timestamp=|use ))")
+_EVENT: Final = (
+    'print(join("\\t", map { unpack("H*", defined $_ ? $_ : "") } '
+    '($event->{db} || $event->{Schema}, @$event{qw(Query_time cmd arg)})), "\\n") && 0'
+)
+_FIELDS: Final = 3  # tabs of a line
+_TIMED: Final = re.compile(rb"^# Query_time: ", re.MULTILINE)
+_PACKED: Final = {b"\x1f\x8b": "gzip -dc", b"\x28\xb5\x2f\xfd": "zstd -dc", b"BZh": "bzip2 -dc", b"\xfd7zXZ": "xz -dc",
+                  b"PK\x03\x04": "unzip -p"}  # fmt: skip
+_HIDDEN: Final = "<insufficient privilege>"
+_GRANT: Final = "GRANT pg_read_all_stats TO the role that exports pg_stat_statements"
 
 
 @dataclass(frozen=True)
 class RecordedStatements:
-    """The content of a file. `dialect`: postgres or mysql."""
+    """The content of a file. `dialect`: postgres or mysql. `kept`, most frequent first, and `left_out` with reasons;
+    statements that begin and end transactions are in neither."""
 
     source: str
     dialect: str
-    statements: tuple[Statement, ...]
+    kept: list[Statement] = field(default_factory=list)
+    left_out: list[Statement] = field(default_factory=list)
 
-    @property
-    def calls(self) -> int:
-        """Return the number of calls of all statements together."""
-        return sum(statement.calls for statement in self.statements)
+    def leave_out(self, statement: Statement, why: str) -> None:
+        """Move a statement to `left_out`."""
+        statement.why = why
+        self.kept.remove(statement)
+        self.left_out.append(statement)
+
+    def shares(self, statements: list[Statement]) -> tuple[float, float | None]:
+        """Return the share of all calls, and of all time (None if it was not recorded)."""
+        whole = [*self.kept, *self.left_out]
+        times = [statement.seconds for statement in whole]
+        calls = sum(each.calls for each in statements) / max(1, sum(each.calls for each in whole))
+        known = [each for each in times if each is not None]
+        if len(known) < len(times) or not sum(known):
+            return calls, None
+        return calls, sum(each.seconds or 0 for each in statements) / sum(known)
 
 
 def read(path: Path) -> RecordedStatements:
-    """Return the file's statements, most frequent first.
+    """Return the file's statements.
 
-    Raises FileMissing, InputNotRegular, InputTooLarge, and RecordingUnreadable if it is neither format.
+    Raises FileMissing, InputNotRegular, InputTooLarge, ProgramMissing, and RecordingUnreadable if it is neither format.
     """
-    slow = _SLOW.search(given(path, LARGEST, _HEAD).decode("utf-8", errors="replace"))
-    text = given(path, LARGEST if slow else _LARGEST_TABLE).decode("utf-8", errors="replace")
+    head = given(path, LARGEST, _HEAD)
+    if command := next((command for magic, command in _PACKED.items() if head.startswith(magic)), ""):
+        raise _unreadable(path, "it is compressed", f"Unpack it:  {command} {path} > recording")
+    slow = _SLOW.search(head.replace(b"\r\n", b"\n"))
+    data = given(path, LARGEST)
     if slow:
-        dialect, statements = "mysql", _slow_log(text)
+        dialect, statements = "mysql", _slow_log(data)
     else:
-        dialect, statements = "postgres", _counted(_rows(text.lstrip("\ufeff"), path), path)
+        dialect, statements = "postgres", _counted(_rows(data, path), path)
     if not statements:
         raise _unreadable(path, "it contains no statements")
-    return RecordedStatements(str(path), dialect, tuple(sorted(statements, key=lambda each: -each.calls)))
+    recording = RecordedStatements(str(path), dialect)
+    for statement in sorted(statements, key=lambda each: -each.calls):
+        (recording.left_out if statement.why else recording.kept).append(statement)
+    if statements and all(statement.text == _HIDDEN for statement in statements):
+        raise _unreadable(path, f"all texts are {_HIDDEN}", _GRANT)
+    return recording
 
 
-def _unreadable(path: Path, why: str) -> DbbenchError:
+def _unreadable(path: Path, why: str, remedy: str = "") -> DbbenchError:
     return RecordingUnreadable(
         f"{path} is not a recording of statements: {why}",
         effect="Nothing was written.",
-        remedy="PostgreSQL:  psql --csv -c 'SELECT query, calls FROM pg_stat_statements' > statements.csv   "
-        "MariaDB, MySQL: the slow query log, with long_query_time = 0 for some minutes.",
+        remedy=remedy
+        or "PostgreSQL:  psql --csv -c 'SELECT query, calls, total_exec_time FROM pg_stat_statements' > statements.csv "
+        "  MariaDB, MySQL: the slow query log, with long_query_time = 0 for some minutes.",
     )
 
 
-def _rows(text: str, path: Path) -> list[dict[str, Any]]:
+def _rows(data: bytes, path: Path) -> list[dict[str, Any]]:
     """Return the rows of a CSV file with a header, of a JSON array, or of JSON lines."""
+    wide = data.startswith((b"\xff\xfe", b"\xfe\xff"))
+    text = data.decode("utf-16" if wide else "utf-8-sig", errors="replace")
     if text.lstrip().startswith(("[", "{")):
         try:
             return _json_rows(text)
@@ -149,138 +135,85 @@ def _json_rows(text: str) -> list[dict[str, Any]]:
 
 
 def _counted(rows: list[dict[str, Any]], path: Path) -> list[Statement]:
-    """Return statements with their calls; the same text of several users or databases counts as one."""
-    calls: Counter[str] = Counter()
+    """Return statements with their calls; the same text of several users counts as one. pgbench uses one database: of
+    those that the rows name, the one with the most calls."""
+    statements: dict[tuple[str, str], Statement] = {}
     for number, row in enumerate(rows, 1):
-        query, count = row.get("query"), row.get("calls")
-        if not isinstance(query, str) or count is None:
+        if "query" not in row or row.get("calls") is None:
             raise _unreadable(path, f"row {number} has no `query` or no `calls`")
+        text, database = str(row["query"] or ""), str(row.get("datname") or row.get("dbid") or "")
         try:
-            calls[query] += max(0, int(float(count)))
+            calls = max(0, int(float(row["calls"])))
+            ms = row.get("total_exec_time") or row.get("total_time")
+            seconds = None if ms is None else float(ms) / 1000
         except (TypeError, ValueError, OverflowError):
-            raise _unreadable(path, f"`calls` of row {number} is not a number") from None
-    return [Statement(query, count) for query, count in calls.items() if count]
-
-
-def _slow_log(text: str) -> list[Statement]:
-    """Return statements with `?` instead of literals, and the values of the literals."""
-    statements: dict[str, Statement] = {}
-    for written in _written(text):
-        try:
-            tokens = tokens_of(written, "mysql")
-        except ValueError:
-            tokens = [Token("word", written)]  # `sorted_out` reports it as left out
-        literals = [token for token in tokens if token.kind in ("string", "number")]
-        whole = "".join("?" if token.kind in ("string", "number") else token.text for token in tokens)
-        shape = _shortened(whole)
-        statement = statements.setdefault(shape, Statement(shape, 0, [SeenValues() for _ in range(shape.count("?"))]))
-        statement.calls += 1
-        if shape == whole:  # in a shortened statement, values cannot be assigned to parameters
-            for seen, token, before in zip(statement.seen, literals, [None, *literals], strict=False):
-                seen.add(token, before)
+            raise _unreadable(path, f"`calls` or `total_exec_time` of row {number} is not a number") from None
+        if calls and not CONTROL.match(text.strip()):
+            _add(statements.setdefault((database, text), Statement(text, database=database)), calls, seconds)
+    totals = {base: sum(each.calls for each in statements.values() if each.database == base) for base, _ in statements}
+    for statement in statements.values():
+        statement.why = _reason(statement.text)
+        if statement.database != max(totals, key=lambda base: totals[base]):
+            statement.why = statement.why or f"of another database ({shown(statement.database)})"
     return list(statements.values())
 
 
-def _shortened(shape: str) -> str:
-    """Treat lists of values of different lengths as one statement: keep the first of VALUES, five of IN."""
-    shape = re.sub(r"(\bvalues\s*)(\([^()]*\))(?:\s*,\s*\([^()]*\))+", r"\1\2", shape, flags=re.IGNORECASE)
-    return re.sub(r"(\bin\s*)\(\s*\?(?:\s*,\s*\?){5,}\s*\)", r"\1(?, ?, ?, ?, ?)", shape, flags=re.IGNORECASE)
+def _reason(text: str) -> str:
+    if not text.strip():
+        return "the recording does not contain its text"
+    if text == _HIDDEN:
+        return f"its text is hidden: {_GRANT}"
+    try:
+        return refusal(text, words_of(text, "postgres"), "postgres")
+    except ValueError as error:
+        return str(error)
 
 
-def _written(text: str) -> Iterator[str]:
-    """Yield each statement as it was logged: from the end of the heading lines to the next heading."""
-    lines: list[str] = []
-
-    def finish() -> str:
-        whole = "\n".join(lines).strip()
-        lines.clear()
-        while match := re.match(
-            r"(?:use \S+;|SET timestamp=\d+;|SET (?:last_)?insert_id=\d+[^;]*;)\s*", whole, re.IGNORECASE
-        ):
-            whole = whole[match.end() :]
-        return whole
-
-    for match in _LINE.finditer(text):  # not splitlines(), whose list would be as large as the log
-        if not _ENDS.match(match[1]):
-            lines.append(match[1])
-        elif whole := finish():
-            yield whole
-    if whole := finish():
-        yield whole
+def _add(statement: Statement, calls: int, seconds: float | None) -> None:
+    statement.calls += calls
+    if seconds is not None:
+        statement.seconds = (statement.seconds or 0.0) + seconds
 
 
-def _pattern(kinds: dict[str, str]) -> re.Pattern[str]:
-    return re.compile("|".join(f"(?P<{name}>{pattern})" for name, pattern in kinds.items()), re.DOTALL)
+def _slow_log(data: bytes) -> list[Statement]:
+    """Return one statement per kind (see `rules.shape_of`), with a random sample of those that were logged."""
+    if b";\r\n" in data and b"\r\n# " in data:  # a server on Windows
+        data = data.replace(b"\r\n", b"\n")
+    data = _BARE.sub(b"# ", _STARTS.sub(b"", data))
+    with tempfile.NamedTemporaryFile(prefix="dbbench-slow-") as mended:
+        mended.write(data)
+        mended.flush()
+        argv = [READER, "--config", "/dev/null", "--no-version-check", "--no-report", "--filter", _EVENT, mended.name]
+        lines = process.run(argv, timeout_s=DIGEST_S).stdout.splitlines()
+    chance, tail, database, lost = random.Random(1), data.rstrip(), "", len(_TIMED.findall(data))
+    statements: dict[tuple[str, str, str], Statement] = {}
+    for line in lines:
+        if line.count("\t") != _FIELDS:
+            continue
+        base, time, command, text = (bytes.fromhex(word).decode(errors="surrogateescape") for word in line.split("\t"))
+        base, text = base.strip("`").replace("``", "`"), text.strip()
+        database = base or database  # a server names the database when it changes
+        of_server = command == "Admin" and not text.startswith("administrator command")
+        lost -= bool(time) and not of_server
+        if command == "Admin" or CONTROL.match(text) or text == "/* No query */":
+            continue
+        shape, why = _sorted(text)
+        if tail.endswith(text.encode(errors="surrogateescape")):
+            why = "the recording ends within it"
+        statement = statements.setdefault((database, shape, why), Statement(shape, database=database, why=why))
+        _add(statement, 1, float(time) if re.fullmatch(r"[\d.]+", time) else None)
+        if len(statement.samples) < SAMPLES:
+            statement.samples.append(text)
+        elif (place := chance.randrange(statement.calls)) < SAMPLES:
+            statement.samples[place] = text
+    unread = [Statement("(unknown)", lost, why=f"{READER} cannot tell where it ends")] if lost > 0 else []
+    return [*statements.values(), *unread]
 
 
-def _with_tag(kinds: dict[str, str]) -> dict[str, str]:
-    return {**kinds, "dollar": r"\$(?P<tag>[A-Za-z_]\w*)?\$.*?\$(?(tag)(?P=tag))\$"}
-
-
-_PATTERNS: Final = {
-    "postgres": _pattern(_with_tag(_POSTGRES)),
-    "mysql": _pattern({name: kind for name, kind in _MYSQL.items() if name != "dollar"}),
-}
-
-
-_OPEN: Final = ("'", '"', "`", "$")  # a token of one of these begins a quote that does not end
-
-
-@dataclass(frozen=True)
-class Token:
-    """A piece of a statement. `kind` is a key of `_KINDS`."""
-
-    kind: str
-    text: str
-
-    def is_word(self, *words: str) -> bool:
-        """Whether it is one of these keywords, in any case."""
-        return self.kind == "word" and self.text.lower() in words
-
-
-def tokens_of(statement: str, dialect: str) -> list[Token]:
-    """Return the statement's tokens, without comments and with single blanks. `dialect`: postgres, mysql.
-
-    The joined texts are the statement again. Raises ValueError for a piece of unknown kind (an open quote).
-    """
-    tokens: list[Token] = []
-    position = 0
-    pattern = _PATTERNS[dialect]
-    while position < len(statement):
-        match = pattern.match(statement, position)
-        if match is None or (match.lastgroup == "sign" and match[0] in _OPEN):
-            raise ValueError("an unterminated quote")
-        kind = match.lastgroup if match.lastgroup != "tag" else "dollar"
-        position = match.end()
-        if kind in ("blank", "comment"):
-            kind, text = "blank", " "
-            if tokens and tokens[-1].kind == "blank":
-                continue
-        else:
-            text = match[0]
-        tokens.append(Token(str(kind), text))
-    while tokens and (tokens[-1].kind == "blank" or tokens[-1].text == ";"):
-        tokens.pop()
-    return tokens[1:] if tokens and tokens[0].kind == "blank" else tokens
-
-
-def faults(statement: str, tokens: list[Token]) -> str:
-    """Return why the statement may not be written into a script; "" if it may.
-
-    A backslash outside of a literal is a command to pgbench, and inside one its effect depends on the server's
-    settings; a colon before a name is a variable to pgbench; comments of MySQL may be executed.
-    """
-    if re.search(r"/\*[!M]", statement):
-        return "an executable comment"
-    if any(token.text == ";" for token in tokens):
-        return "several statements in one"
-    text = "".join(token.text for token in tokens)
-    if "/*" in text or "*/" in text or re.search(r"/\*(?:(?!\*/).)*/\*", statement, re.DOTALL):
-        return "an unterminated or nested comment"
-    if "\\" in text:
-        return "a backslash"
-    if any(ord(letter) < 32 or ord(letter) == 127 for letter in text):
-        return "a line break or control character in a literal"
-    if re.search(r"(?<!:):[A-Za-z_]", text):
-        return "a colon before a name"
-    return ""
+def _sorted(text: str) -> tuple[str, str]:
+    """Return the shape of a logged statement, and why it cannot be used."""
+    try:
+        words = words_of(text, "mysql")
+        return shape_of(words), refusal(text, words, "mysql")
+    except ValueError as error:
+        return shown(text), str(error)

@@ -1,281 +1,340 @@
-"""Select the recorded statements that a script can contain, with the reason for omitting the others; and how to draw a
-parameter: by its type if a server was queried, by the values in a slow log, or guessed."""
+"""SQL of recorded statements: what a script may contain, and how PostgreSQL's parameters are drawn.
+
+sqlglot splits the text into tokens and finds the columns of parameters. Statements are assembled from slices of the
+recorded text, never from sqlglot's own rendering, so that nothing is rewritten that is not named here.
+"""
 
 from __future__ import annotations
 
+import logging
 import re
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
-from dbbench.introspect.recordings import RecordedStatements, SeenValues, Token, faults, tokens_of
+import sqlglot
+from sqlglot import TokenType as T
+from sqlglot import exp
+from sqlglot.dialects.mysql import MySQL
+from sqlglot.errors import SqlglotError
+from sqlglot.parser import Parser
+
+logging.getLogger("sqlglot").setLevel(logging.CRITICAL)  # statements that it cannot parse are handled here
 
 # Range of a number about which nothing is known; the script marks it as GUESSED.
 LEAST: Final = 1
 MOST: Final = 100_000
 SPAN_S: Final = 6 * 365 * 86400  # seconds: times are in the six years from 2020 on
-ROWS: Final = 10  # the largest LIMIT
-WIDTH: Final = 99  # end - start of BETWEEN: a hundred values of a column, as in sysbench's ranges
-WIDTH_S: Final = 86_399  # end - start of BETWEEN for times, in seconds: a day
-# PostgreSQL's type -> expression, in which {} is a random whole number. A parameter of another type has no rule.
-EXPRESSIONS: Final[dict[str, str]] = {
-    **dict.fromkeys(("smallint", "integer", "bigint", "numeric", "real", "double precision", "oid"), "{}"),
-    **dict.fromkeys(("text", "character varying", "character", "name", "unknown"), "{}"),
-    "boolean": "({}::int % 2 = 0)",
-    "date": "(date '2020-01-01' + {}::int / 86400)",
-    "timestamp without time zone": "(timestamp '2020-01-01' + {}::int * interval '1 second')",
-    "timestamp with time zone": "(timestamptz '2020-01-01' + {}::int * interval '1 second')",
-    "time without time zone": "(time '00:00' + {}::int * interval '1 second')",
-    "interval": "({}::int * interval '1 second')",
-    "uuid": "md5({}::text)::uuid",
-    "bytea": "decode(md5({}::text), 'hex')",
-    "json": "to_json({}::int)",
-    "jsonb": "to_jsonb({}::int)",
-    **{f"{kind}[]": f"ARRAY[{{}}::{kind}]" for kind in ("smallint", "integer", "bigint", "text", "numeric")},
+ROWS: Final = 10  # the largest LIMIT, and number of days or the like
+WIDTH: Final = 99  # end - start of a range: a hundred values of a column, as in sysbench's ranges
+WIDTH_S: Final = 86_399  # end - start of a range of times, in seconds: a day
+ELEMENTS: Final = 5  # values of an array
+SHOWN: Final = 100  # characters of a statement in a message
+_D: Final = exp.DType
+_INTEGERS: Final = {_D.SMALLINT: 32_767, _D.INT: MOST, _D.BIGINT: MOST}  # with the largest guess
+_TIMES: Final = {
+    _D.DATE: "(date '2020-01-01' + {}::int / 86400)",
+    _D.TIMESTAMP: "(timestamp '2020-01-01' + {}::int * interval '1 second')",
+    _D.TIMESTAMPTZ: "(timestamptz '2020-01-01' + {}::int * interval '1 second')",
+    _D.TIME: "(time '00:00' + {}::int * interval '1 second')",
+    _D.INTERVAL: "({}::int * interval '1 second')",
 }
-_LARGEST: Final = {"smallint": 32_767}
+_SUMS: Final = {
+    _D.DATE: "({} + {}::int / 86400)",
+    **dict.fromkeys(list(_TIMES)[1:], "({} + {}::int * interval '1 second')"),
+}
+_TEXTS: Final = (_D.TEXT, _D.VARCHAR, _D.CHAR, _D.BPCHAR, _D.NAME, _D.UNKNOWN)
+# Type -> expression, in which {} is a random whole number. A parameter of another type has no rule.
+_EXPRESSIONS: Final = {
+    **dict.fromkeys((*_INTEGERS, _D.DECIMAL, _D.FLOAT, _D.DOUBLE, *_TEXTS), "{}"),
+    **_TIMES,
+    _D.BOOLEAN: "({}::int % 2 = 0)", _D.UUID: "md5({}::text)::uuid", _D.VARBINARY: "decode(md5({}::text), 'hex')",
+    _D.JSON: "to_json({}::int)", _D.JSONB: "to_jsonb({}::int)",
+}  # fmt: skip
+_LITERALS: Final = {T.STRING, T.NUMBER, T.HEX_STRING, T.BIT_STRING, T.NATIONAL_STRING, T.BYTE_STRING, T.RAW_STRING,
+                    T.HEREDOC_STRING, T.UNICODE_STRING}  # fmt: skip
+_ON_ROWS: Final = ("select", "insert", "update", "delete", "with", "values", "merge", "replace", "table")
+CONTROL: Final = re.compile(
+    r"(begin|start\s+transaction|commit|end|rollback|abort|savepoint|release|prepare\s+transaction|xa"
+    r"|set\s+(session\s+|@@)?(autocommit|transaction))\b",
+    re.IGNORECASE,
+)
+# Names in statements that query or control the server itself, reach out of the database, or only wait: these are not an
+# application's work. The last line: they depend on an earlier statement of their session.
+_SERVER: Final = re.compile(
+    r"pg_\w*|lo_\w*|dblink\w*|information_schema|performance_schema|set_config|current_setting|query_to_xml\w*|sleep"
+    r"|benchmark|get_lock|release_lock|last_insert_id|found_rows|row_count|currval|lastval",
+    re.IGNORECASE,
+)
+_FILES: Final = re.compile(r"outfile|dumpfile|load_file", re.IGNORECASE)  # also in literals and comments
+_EXECUTED: Final = re.compile(r"/\*M?!\d*(.*?)\*/", re.DOTALL)  # comments that MySQL and MariaDB execute
+_KEPT_COMMENT: Final = ("/*+", "/*!", "/*M!")
+_PARAMETER: Final = re.compile(r"(?<![\w$])\$(\d+)(?![\w$])")
+_MARKED: Final = re.compile(r"dbbench_(\d+)_")
+_NO_TYPES: Final = ("zone", "placing", "escape", "similar", "symmetric", "variadic", "next", "to")
+_FIELDS: Final = ("year", "month", "day", "hour", "minute", "second")
+
+
+@dataclass
+class Statement:
+    """One kind of statement: its text with $1 (PostgreSQL) or with ? for each literal (slow log).
+
+    `seconds`: the time of all calls, None if it was not recorded. `samples`: statements of this kind as they were
+    logged. `why`: the reason for leaving it out, or what differs from the recording; "" if nothing does.
+    """
+
+    text: str
+    calls: int = 0
+    seconds: float | None = None
+    database: str = ""
+    samples: list[str] = field(default_factory=list)
+    why: str = ""
 
 
 @dataclass(frozen=True)
 class ParameterType:
-    """A server's description of a parameter: its type, and the range of the column with which it is compared."""
+    """A server's description of a parameter: its type, and values of the column with which it is compared."""
 
     type: str
-    least: int | None = None
-    most: int | None = None
+    values: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Rule:
-    """A whole number in [least, most], put into `expression`; or one of `texts`. `guessed`: no server was queried."""
+    """Whole numbers in [least, most], put into `expression`; or added to the parameter `after` ($1 of BETWEEN $1 AND
+    $2) by `sum`."""
 
     least: int
     most: int
     expression: str = "{}"
-    texts: tuple[str, ...] = ()
-    guessed: bool = False
     note: str = ""
-    after: str = ""  # the parameter to which the number is added: $1 of BETWEEN $1 AND $2
-
-
-def rule_of(kept: Kept, index: int, told: ParameterType | None) -> Rule | None:
-    """Return the rule for the parameter with that index, or None if its type is not supported."""
-    before = _word_before(kept, kept.parameters[index])
-    if before in ("limit", "first", "next"):
-        return Rule(1, ROWS, note="a number of rows")
-    if before == "offset":
-        return Rule(0, 0, note="from the first row on")
-    if first := _begin_of(kept, kept.parameters[index]):
-        return _width(kept, index, told, first)
-    if told is not None:
-        return _by_type(told)
-    if index < len(kept.seen):
-        return _by_values(kept.seen[index])
-    return Rule(
-        LEAST,
-        MOST,
-        guessed=True,
-        note="GUESSED: its type and range are unknown, because no server was queried; edit it",
-    )
-
-
-def _width(kept: Kept, index: int, told: ParameterType | None, first: str) -> Rule | None:
-    """Derive the end of a range from its start: two independent ends would on average cover a third of the table."""
-    if told is not None:
-        rule = _by_type(told)
-        most = WIDTH_S if rule and ("interval" in rule.expression or told.type == "date") else WIDTH
-        return Rule(0, most, rule.expression, note=f"{told.type}, GUESSED: up to {most} above {first}", guessed=True,
-                    after=first) if rule else None  # fmt: skip
-    if index < len(kept.seen) and (apart := kept.seen[index].apart):
-        return Rule(int(apart[0]), int(apart[1]), note=f"as far above {first} as in the log", after=first)
-    if index < len(kept.seen) and kept.seen[index].texts:
-        return _by_values(kept.seen[index])
-    return Rule(0, WIDTH, guessed=True, note=f"GUESSED: up to {WIDTH} above {first}; edit it", after=first)
-
-
-def _begin_of(kept: Kept, parameter: str) -> str:
-    """Return the start of the range whose end this parameter is (`BETWEEN $1 AND $2`), or ""."""
-    whole = [token for token in kept.tokens if token.kind != "blank"]
-    place = next(index for index, token in enumerate(whole) if token.text == parameter)
-    if place < 3 or not whole[place - 1].is_word("and") or not whole[place - 3].is_word("between"):
-        return ""
-    return whole[place - 2].text if whole[place - 2].kind == "parameter" and whole[place - 2].text != parameter else ""
-
-
-def _by_type(told: ParameterType) -> Rule | None:
-    expression = EXPRESSIONS.get(told.type)
-    if expression is None:
-        return None
-    if told.least is not None and told.most is not None:
-        return Rule(told.least, told.most, expression, note=f"{told.type}, the range of its column")
-    if "interval" in expression or told.type == "date":
-        return Rule(0, SPAN_S, expression, note=told.type)
-    most = min(MOST, _LARGEST.get(told.type, MOST))
-    return Rule(LEAST, most, expression, guessed=True, note=f"{told.type}; its range is GUESSED, edit it")
-
-
-def _by_values(seen: SeenValues) -> Rule:
-    if seen.texts:
-        return Rule(0, 0, texts=tuple(seen.texts), note="texts of the log")
-    if seen.least is None or seen.most is None:
-        return Rule(LEAST, MOST, guessed=True, note="GUESSED: its values are not in the log; edit it")
-    return Rule(int(seen.least), int(seen.most), note="the range in the log")
-
-
-def _word_before(kept: Kept, parameter: str) -> str:
-    """Return the word or sign before a parameter, in lower case."""
-    whole = [token for token in kept.tokens if token.kind != "blank"]
-    place = next(index for index, token in enumerate(whole) if token.text == parameter)
-    return whole[place - 1].text.lower() if place else ""
-
-
-def column_of(kept: Kept, parameter: str) -> str:
-    """Return the column with which the parameter is compared or that it sets (`id = $1`, `t.id BETWEEN $1`), or ""."""
-    text = "".join(token.text for token in kept.tokens if token.text not in ('"', "`"))
-    match = re.search(
-        rf'"?(\w+)"?\s*(?:=|<>|<=|>=|<|>|\bbetween\b|\bin\s*\()\s*{re.escape(parameter)}(?!\d)', text, re.IGNORECASE
-    )
-    return match[1] if match else ""
-
-
-def tables_of(kept: Kept) -> tuple[str, ...]:
-    """Return names that may be tables: those after FROM, JOIN, UPDATE, INTO."""
-    whole = [token for token in kept.tokens if token.kind != "blank"]
-    names = []
-    for index, token in enumerate(whole[:-1]):
-        if token.is_word("from", "join", "update", "into"):
-            place = index + 1
-            while place + 2 < len(whole) and whole[place + 1].text == ".":
-                place += 2
-            names.append(whole[place].text.strip('"`'))
-    return tuple(dict.fromkeys(names))
-
-
-Ask = Callable[..., list[tuple[Any, ...]]]  # (statement, *values) -> rows; raises the server's own errors
-
-
-def told(ask: Ask, kept: Kept) -> list[ParameterType]:
-    """Return the types and ranges of `kept.parameters`, queried from the server. Raises the server's own error."""
-    ask(f"PREPARE dbbench_asked AS {kept.text}")
-    try:
-        found = ask("SELECT parameter_types::text[] FROM pg_prepared_statements WHERE name = 'dbbench_asked'")
-    finally:
-        ask("DEALLOCATE dbbench_asked")
-    types = list(found[0][0])
-    return [_told(ask, kept, parameter, types[int(parameter[1:]) - 1]) for parameter in kept.parameters]
-
-
-def _told(ask: Ask, kept: Kept, parameter: str, type_: str) -> ParameterType:
-    column, tables = column_of(kept, parameter), tables_of(kept)
-    if not column or not tables:
-        return ParameterType(type_)
-    rows = ask(
-        "SELECT histogram_bounds::text, most_common_vals::text FROM pg_stats "
-        "WHERE attname = %s AND tablename = ANY(%s)",
-        column, list(tables),
-    )  # fmt: skip
-    values = [int(word) for row in rows for text in row if text for word in re.findall(r"(?<=[{,])-?\d+(?=[,}])", text)]
-    return ParameterType(type_, min(values), max(values)) if values else ParameterType(type_)
-
-
-MOST_STATEMENTS: Final = 100  # statements of a workload; pgbench accepts 128 scripts
-ON_ROWS: Final = ("select", "insert", "update", "delete", "with", "values", "merge", "replace", "table")
-# Names in statements that query or control the server itself, reach out of the database, or only wait: these are not an
-# application's work.
-_SERVER: Final = re.compile(
-    r"pg_\w*|lo_\w*|dblink\w*|information_schema|performance_schema|outfile|dumpfile|load_file|set_config"
-    r"|current_setting|query_to_xml\w*|sleep|benchmark|get_lock|release_lock",
-    re.IGNORECASE,
-)
-SHOWN: Final = 100  # characters of a statement in a message
-
-
-@dataclass(frozen=True)
-class Kept:
-    """A statement that can be run again. `parameters` in the order of first use: "$1", or "?1", "?2" for each ?."""
-
-    tokens: tuple[Token, ...]  # each ? is numbered
-    calls: int
-    seen: tuple[SeenValues, ...]  # values in the slow log, one entry per parameter
-
-    @property
-    def parameters(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(token.text for token in self.tokens if token.kind == "parameter"))
-
-    @property
-    def text(self) -> str:
-        """Return the statement with its parameters."""
-        return "".join(token.text for token in self.tokens)
-
-
-@dataclass(frozen=True)
-class LeftOut:
-    """A statement that the workload omits."""
-
-    text: str
-    calls: int
-    why: str
+    guessed: bool = True
+    after: int = 0
+    sum: str = ""
 
 
 @dataclass
-class Sorted:
-    """All statements of a recording, in its order."""
+class Role:
+    """What the text says about a parameter."""
 
-    kept: list[Kept] = field(default_factory=list)
-    left_out: list[LeftOut] = field(default_factory=list)
-
-    @property
-    def share(self) -> float:
-        """Return the calls of the kept statements divided by all calls."""
-        calls = sum(each.calls for each in self.kept)
-        return calls / (calls + sum(each.calls for each in self.left_out))
+    type: str = ""
+    column: str = ""
+    after: int = 0
+    rows: str = ""  # limit, offset, or a number of intervals
 
 
-def sorted_out(recording: RecordedStatements, most: int = MOST_STATEMENTS) -> Sorted:
-    """Keep the `most` most frequent statements that can be run again."""
-    result = Sorted()
-    for statement in recording.statements:
-        try:
-            tokens = tokens_of(statement.text, recording.dialect)
-            why = refusal(statement.text, tokens)
-        except ValueError as error:
-            tokens, why = [], str(error)
-        if not why and len(result.kept) >= most:
-            why = f"not among the {most} most frequent statements"
-        if why:
-            result.left_out.append(LeftOut(shown(statement.text), statement.calls, why))
-        else:
-            result.kept.append(Kept(tuple(_numbered(tokens)), statement.calls, tuple(statement.seen)))
-    return result
+class _MySQL(MySQL):
+    class Tokenizer(MySQL.Tokenizer):
+        COMMANDS: ClassVar[set[T]] = set()  # REPLACE is split into tokens, too
 
 
-def refusal(text: str, tokens: list[Token]) -> str:
-    """Return why the statement cannot be used; "" if it can."""
-    words = [token.text.lower() for token in tokens if token.kind == "word"]
-    if not words or words[0] not in ON_ROWS:
-        return f"not a statement on rows ({words[0].upper() if words else 'empty'})"
-    if why := faults(text, tokens):
-        return why
+def words_of(text: str, dialect: str) -> list[tuple[T, str]]:
+    """Return the tokens with their text, blanks and kept comments (hints) between them as T.SPACE, `$1` as T.PARAMETER.
+
+    Raises ValueError for an unterminated quote or comment.
+    """
+    words: list[tuple[T, str]] = []
+    end = 0
+    if dialect == "postgres":  # sqlglot takes `$1,$` for the begin of a quoted string
+        text = _PARAMETER.sub(r"dbbench_\1_", text)
+    try:
+        tokens = sqlglot.tokenize(text, "postgres" if dialect == "postgres" else _MySQL)
+    except (SqlglotError, RecursionError):
+        raise ValueError("an unterminated quote or comment") from None
     for token in tokens:
-        if token.kind in ("word", "quoted") and _SERVER.fullmatch(token.text.strip('"`')):
-            return f"it concerns the server itself ({shown(token.text)})"
-    if words[0] in ("select", "with") and "into" in words and not {"insert", "merge"} & set(words):
-        return "it creates a table"
+        if (gap := text[end : token.start]) and words:
+            words.append((T.SPACE, gap if any(mark in gap for mark in _KEPT_COMMENT) else " "))
+        elif any(mark in gap for mark in _KEPT_COMMENT):
+            words.append((T.SPACE, gap))
+        word, end = text[token.start : token.end + 1], token.end + 1
+        words.append((T.PARAMETER if _MARKED.fullmatch(word) else token.token_type, word))
+    while words and words[-1][0] in (T.SEMICOLON, T.SPACE):
+        words.pop()
+    if any(mark in text[end:] for mark in _KEPT_COMMENT):
+        words.append((T.SPACE, text[end:]))
+    return [(kind, _MARKED.sub(r"$\1", word)) for kind, word in words]
+
+
+def shape_of(words: Sequence[tuple[T, str]]) -> str:
+    """Return the statement with ? for each literal, and once for each list of them: IN (?), VALUES (?)."""
+    pieces: list[str] = []
+    for kind, word in words:
+        pieces.append("?" if kind in _LITERALS else word)
+        whole = [piece for piece in pieces[-12:] if piece != " "]
+        for last, repeated in ((["(", "?", ",", "?"], 2), (["(", "?", ")", ",", "(", "?", ")"], 4)):
+            if whole[-len(last) :] == last:
+                for _ in range(repeated):
+                    while pieces.pop() == " ":
+                        pass
+                while pieces[-1] == " ":
+                    pieces.pop()
+    return "".join(pieces)
+
+
+def refusal(text: str, words: Sequence[tuple[T, str]], dialect: str) -> str:
+    """Return why the statement cannot be used; "" if it can."""
+    used = [(kind, word.strip('"`').lower()) for kind, word in words if kind not in (*_LITERALS, T.SPACE)]
+    names, plain = [name for _, name in used], [name for kind, name in used if kind != T.IDENTIFIER]
+    first = next((name for name in plain if name != "("), "")
+    if first not in _ON_ROWS:
+        return f"not a statement on rows ({first.upper() or 'empty'})"
+    if ";" in plain:
+        return "several statements in one"
+    if (name := next(filter(_SERVER.fullmatch, names), "")) or (name := (_FILES.search(text) or [""])[0]):
+        return f"it concerns the server or its session ({shown(name)})"
+    if "into" in plain and not {"insert", "replace", "merge"} & {*plain}:
+        return "it writes its result elsewhere (INTO)"
+    if dialect == "mysql":
+        if any(kind in (T.PARAMETER, T.PLACEHOLDER) for kind, _ in words):
+            return "a variable of the session, or a value that was not recorded"
+        if (executed := _EXECUTED.sub(r" \1 ", text)) != text:
+            return refusal(executed, words_of(executed, dialect), dialect)
     return ""
 
 
 def shown(text: str) -> str:
     """Return a statement as one short line without terminal control characters."""
-    line = re.sub(r"\s+", " ", text).strip()
-    line = "".join(letter if letter.isprintable() else "?" for letter in line)
+    line = "".join(letter if letter.isprintable() else "?" for letter in " ".join(text.split()))
     return line if len(line) <= SHOWN else line[: SHOWN - 1] + "…"
 
 
-def _numbered(tokens: list[Token]) -> list[Token]:
-    found, number = [], 0
-    for token in tokens:
-        if token.kind == "parameter" and token.text == "?":
-            number += 1
-            token = Token("parameter", f"?{number}")
-        found.append(token)
-    return found
+def rewritten(words: Sequence[tuple[T, str]]) -> str:
+    """Return a statement of pg_stat_statements in a form that PostgreSQL can prepare.
+
+    `interval $1` and `date $1` are literals, whose text cannot be a parameter: they become casts. `= ANY ($1)` becomes
+    a list of the same plan, because pgbench's variables cannot be arrays. Raises ValueError for EXTRACT($1 FROM ...).
+    """
+    out = list(words)
+    most = max((int(word[1:]) for kind, word in words if kind == T.PARAMETER), default=0)
+    for index, (kind, word) in enumerate(words):
+        before = [i for i in range(index) if out[i][0] != T.SPACE and out[i][1]]
+        if kind != T.PARAMETER or not before:
+            continue
+        behind = [i for i in range(index + 1, len(words)) if words[i][0] != T.SPACE]
+        (last, name), names = words[before[-1]], [words[i][1].lower() for i in before[-4:]]
+        nexts = [words[i][1].lower() for i in behind[:2]]
+        begin = before[-1]
+        if names[-2:] == ["extract", "("]:
+            raise ValueError("the field of EXTRACT was not recorded")
+        if names[-1] == "zone" and names[-4] in ("time", "timestamp") if len(names) == 4 else False:
+            begin = before[-4]
+        elif names[-2:] in (["any", "("], ["all", "("]) and nexts[:1] == [")"]:
+            if (sign := words[before[-3]][1]) not in ("=", "<>", "!="):
+                continue
+            out[before[-3]] = (T.IN, "IN" if sign == "=" else "NOT IN")
+            out[before[-2]] = (T.SPACE, "")
+            out[index] = (kind, ", ".join((word, *(f"${most + n}" for n in range(1, ELEMENTS)))))
+            most += ELEMENTS - 1
+            continue
+        elif name.lower() in _NO_TYPES or last not in (*Parser.TYPE_TOKENS, T.VAR) or name.startswith('"'):
+            continue
+        type_ = "".join(piece for _, piece in words[begin:index]).strip()
+        for i in range(begin, index):
+            out[i] = (T.SPACE, "")
+        out[index] = (T.PARAMETER, f"CAST({word} AS {type_})")
+        if last == T.INTERVAL and nexts[:1] and nexts[0] in _FIELDS and nexts[1:] != ["to"]:
+            out[index] = (T.PARAMETER, f"({word} * interval '1 {nexts[0]}')")
+            out[behind[0]] = (T.SPACE, "")
+    return "".join(word for _, word in out)
+
+
+def roles_of(text: str) -> tuple[dict[int, Role], tuple[str, ...]]:
+    """Return what the text says about each parameter, and the tables; nothing if sqlglot cannot parse it."""
+    try:
+        tree = sqlglot.parse_one(_PARAMETER.sub(r" :p\1 ", text), dialect="postgres")
+    except (SqlglotError, RecursionError):
+        return {}, ()
+    roles: dict[int, Role] = {}
+    for parameter in tree.find_all(exp.Placeholder):
+        role, parent = roles.setdefault(_number(parameter), Role()), parameter.parent
+        child: Any = parameter
+        while isinstance(parent, exp.Cast | exp.Paren | exp.Neg | exp.Any):
+            if isinstance(parent, exp.Cast):
+                role.type = role.type or parent.to.sql("postgres")
+            child, parent = parent, parent.parent
+        if isinstance(parent, exp.Limit | exp.Fetch | exp.Offset):
+            role.rows = "offset" if isinstance(parent, exp.Offset) else "limit"
+        elif isinstance(parent, exp.Mul) and isinstance(parent.right, exp.Interval):
+            role.rows = "interval"  # see `rewritten`
+        elif isinstance(parent, exp.Between) and child is parent.args["high"]:
+            role.after = _number(parent.args["low"])
+        elif isinstance(parent, exp.LT | exp.LTE):
+            role.after = _start(parent)
+        role.column = role.column or _column(parent, child)
+    return roles, tuple(dict.fromkeys(table.name for table in tree.find_all(exp.Table)))
+
+
+def _number(node: Any) -> int:
+    """Return n of $n, also below a cast; 0 for anything else."""
+    inner = node.find(exp.Placeholder) if isinstance(node, exp.Placeholder | exp.Cast | exp.Paren) else None
+    return int(inner.name[1:]) if inner is not None and inner.name[1:].isdigit() else 0
+
+
+def _column(parent: Any, child: Any) -> str:
+    if isinstance(parent, exp.Binary) and isinstance(parent, exp.Predicate):
+        sides = (parent.left, parent.right)
+        return next((side.name for side in sides if isinstance(side, exp.Column)), "")
+    if isinstance(parent, exp.In | exp.Between):
+        return parent.this.name if isinstance(parent.this, exp.Column) else ""
+    insert = parent.find_ancestor(exp.Insert) if isinstance(parent, exp.Tuple) else None
+    columns = insert.this.expressions if insert is not None and isinstance(insert.this, exp.Schema) else []
+    place = next((i for i, each in enumerate(parent.expressions) if each is child), 0) if columns else 0
+    return str(columns[place].name) if place < len(columns) else ""
+
+
+def _start(end: Any) -> int:
+    """Return the parameter of `column >= $1` that is ANDed with this `column < $2`; 0 if there is none."""
+    top = end
+    while isinstance(top.parent, exp.And):
+        top = top.parent
+    begins = [node for node in top.find_all(exp.GT, exp.GTE) if isinstance(node.left, exp.Column)]
+    return next((_number(node.right) for node in begins if node.left.sql() == end.left.sql()), 0)
+
+
+def rule_of(role: Role, asked: ParameterType | None) -> Rule | None:
+    """Return the rule for a parameter, or None if its type is not supported. `asked`: a server's answer."""
+    if role.rows:
+        most = 0 if role.rows == "offset" else ROWS
+        return Rule(min(1, most), most, note=f"GUESSED: {role.rows} up to {most}; edit it")
+    type_ = asked.type if asked else role.type
+    try:
+        kind = exp.DataType.build(type_, dialect="postgres", udt=True) if type_ else exp.DataType(this=_D.UNKNOWN)
+    except SqlglotError:
+        return None
+    array = kind.this == _D.ARRAY
+    base = kind.expressions[0].this if array and kind.expressions else kind.this
+    if base not in _EXPRESSIONS:
+        return None
+    expression = _EXPRESSIONS[base]
+    if array:
+        expression = f"ARRAY[{', '.join([expression] * ELEMENTS)}]::{type_}"
+    values = _usable(asked.values if asked else ())
+    if values and not role.after and base in _INTEGERS and all(value.lstrip("-").isdigit() for value in values):
+        numbers = [int(value) for value in values]
+        return Rule(min(numbers), max(numbers), expression, f"{type_}, the range of {role.column}", guessed=False)
+    if values and not role.after and not array:
+        note = f"{type_}, values of {role.column}"
+        quoted = ", ".join("'" + value.replace("'", "''") + "'" for value in values)
+        return Rule(1, len(values), f"(ARRAY[{quoted}]::{type_}[])[{{}}::int]", note, guessed=False)
+    if role.after:
+        most = WIDTH_S if base in _TIMES else WIDTH
+        added = "" if base in _TEXTS else _SUMS.get(base, "({} + {})")
+        return Rule(0, most, expression, f"GUESSED: up to {most} above ${role.after}; edit it", True, role.after, added)
+    most = SPAN_S if base in _TIMES else _INTEGERS.get(base, MOST)
+    return Rule(LEAST, most, expression, f"GUESSED: {type_ or 'its type and range are unknown'}; edit it")
+
+
+def _usable(values: Sequence[str]) -> list[str]:
+    """Return the values that a script of pgbench may contain."""
+    return [value for value in values if len(value) <= SHOWN and not script_fault(value)]
+
+
+def script_fault(text: str) -> str:
+    """Return why pgbench would not send the text as it is; "" if it would."""
+    if "\\" in text:
+        return "a backslash, which begins a command of pgbench"
+    if re.search(r"(?<!:):[A-Za-z_\x80-\U0010ffff]", text):
+        return "a colon before a name, which is a variable of pgbench"
+    if any(ord(letter) < 32 or ord(letter) == 127 for letter in text):
+        return "a control character in a literal"
+    return ""

@@ -1,31 +1,51 @@
-"""Write the kept statements: a TOML file, and next to it scripts for pgbench or one Lua script for sysbench.
+"""Write the kept statements: a TOML file, and next to it scripts for pgbench, or one Lua script for sysbench with the
+statements of a slow log as they were logged.
 
-No text of the recording is written verbatim: each statement is assembled from its tokens (`tokens`), in one line. In
-pgbench's scripts no backslash and no colon of it remains; in Lua it appears only in quoted strings.
+Text of the recording gets into pgbench's scripts without backslashes and colons, and never into Lua or TOML.
 """
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
-from dbbench.engines import profile_of
-from dbbench.introspect.recordings import Token
-from dbbench.introspect.rules import Kept, Rule, Sorted
+from sqlglot import TokenType as T
+
+from dbbench.errors import LiveServerUnreadable
+from dbbench.introspect.recordings import RecordedStatements
+from dbbench.introspect.rules import (
+    ParameterType,
+    Role,
+    Rule,
+    Statement,
+    rewritten,
+    roles_of,
+    rule_of,
+    script_fault,
+    words_of,
+)
+from dbbench.model.base import shipped
+from dbbench.units import percent, size_text
 
 WEIGHTS: Final = 10_000  # the sum of the weights, to which calls are scaled: pgbench adds weights in an int
-Ruled = tuple[Kept, tuple[Rule, ...]]  # a statement with a rule per parameter
+ARGUMENTS: Final = 255  # values of a statement that pgbench can send
+ENTRY: Final = 20  # bytes of the index of workloads/dbbench_recorded.lua per statement
+SAMPLE_BYTES: Final = 12 * 2**20  # of all statements next to a Lua script; a plan accepts files of 16 MiB
+Ask = Callable[..., list[tuple[Any, ...]]]  # (statement, *values) -> rows; raises LiveServerUnreadable
 
 _TOML: Final = """\
-# Written from {source}: {kept} statements of {all}, {share:.1%} of the calls.
+# Written from {source}: {kept} statements of {all}, {share} of the calls as recorded.
 # Each statement is a transaction of its own, because the recording has no transactions. Weights are numbers of calls.
-# Parameters are drawn by the rules in the script{plural}. Edit those that are marked GUESSED.
+# {values}
 title   = "Statements recorded from {source}"
 driver  = "{driver}"
 engines = [{engines}]
 script  = "{script}"
-{beside}{dataset}
+beside  = {beside}
+{more}
+{dataset}
 
 [parameters.clients]
 type    = "integer"
@@ -52,147 +72,204 @@ default = "prepared"
 choices = ["extended", "prepared"]
 help    = "protocol for sending statements; `simple` is not possible, because the parameters are untyped"
 """
-_LUA: Final = """\
--- Written from {source} for sysbench: each event is one of these statements, drawn by its weight.
-
-local con
-
--- An integer in [least, most] as text, because sysbench's own integers are smaller.
-local function whole(least, most)
-   return string.format("%.0f", least + math.floor(sysbench.rand.uniform_double() * (most - least + 1)))
-end
-
-local function one_of(texts)
-   return texts[sysbench.rand.uniform(1, #texts)]
-end
-
-local STATEMENTS = {{
-{statements}
-}}
-
-local total = 0
-for _, one in ipairs(STATEMENTS) do
-   total = total + one.weight
-end
-
-function thread_init()
-   con = sysbench.sql.driver():connect()
-end
-
-function thread_done()
-   con:disconnect()
-end
-
-function event()
-   local point = sysbench.rand.uniform(1, total)
-   for kind, one in ipairs(STATEMENTS) do
-      point = point - one.weight
-      if point <= 0 then
-         con:query(one.statement())
-         dbbench_kind = kind
-         return
-      end
-   end
-end
-"""
 
 
 def written(
-    name: str, source: str, found: Sorted, ruled: Sequence[Ruled], engines: Sequence[str], dataset: str
-) -> dict[str, str]:
+    name: str, recording: RecordedStatements, scripts: Sequence[str], engines: Sequence[str], dataset: str
+) -> dict[str, bytes]:
     """Return the content of the workload's files, by name; the first is the TOML file.
 
-    `dataset`: the line that defines what is loaded.
+    `scripts`: those of pgbench for the kept statements; without them it is written for sysbench. `dataset`: the line
+    that defines what is loaded.
     """
-    source = re.sub(r"[^A-Za-z0-9._-]", "_", source)  # becomes part of comments and of a string
-    whole = sum(kept.calls for kept, _ in ruled)
-    weights = [max(1, round(WEIGHTS * kept.calls / whole)) for kept, _ in ruled]
-    by_pgbench = profile_of(engines[0]).generated == "pgbench"
-    if by_pgbench:
-        scripts = {f"{name}-{number:03}.sql": _pgbench(*statement) for number, statement in enumerate(ruled, 1)}
+    source = re.sub(r"[^A-Za-z0-9._-]", "_", recording.source.rpartition("/")[2])  # for comments and a string
+    whole = sum(each.calls for each in recording.kept)
+    weights = [max(1, round(WEIGHTS * each.calls / whole)) for each in recording.kept]
+    if scripts:
+        files = {f"{name}-{number:03}.sql": text.encode() for number, text in enumerate(scripts, 1)}
+        more = f"weights = {weights}"
+        values = "Parameters are drawn by the rules in the scripts. Edit those that are marked GUESSED."
     else:
-        rows = "\n".join(_lua(*statement, weight) for statement, weight in zip(ruled, weights, strict=True))
-        scripts = {f"{name}.lua": _LUA.format(source=source, statements=rows)}
-    first, *others = scripts
-    several = f"beside  = {_list(others)}\nweights = [{', '.join(map(str, weights))}]\n" if by_pgbench else ""
+        files = _for_sysbench(name, recording.kept, weights)
+        more = 'options = { mysql-ignore-errors = "all" }  # counted as errors of the trial, with W019'
+        values = "The statements have the values of the log."
+    first, *others = files
+    exact, _ = recording.shares([each for each in recording.kept if not each.why])
     text = _TOML.format(
-        source=source, kept=len(ruled), all=len(found.kept) + len(found.left_out), share=found.share,
-        plural="s" if others else "", driver="pgbench" if by_pgbench else "sysbench",
-        engines=", ".join(f'"{engine}"' for engine in engines), script=first, beside=several, dataset=dataset,
+        source=source, kept=len(recording.kept), all=len(recording.kept) + len(recording.left_out), values=values,
+        share=percent(exact, 1), driver="pgbench" if scripts else "sysbench", script=first, beside=_list(others),
+        engines=", ".join(f'"{engine}"' for engine in engines), more=more, dataset=dataset,
     )  # fmt: skip
-    return {f"{name}.toml": text + (_PGBENCH if by_pgbench else ""), **scripts}
+    return {f"{name}.toml": (text + (_PGBENCH if scripts else "")).encode(), **files}
 
 
 def _list(names: Sequence[str]) -> str:
     return "[\n" + "".join(f'    "{name}",\n' for name in names) + "]" if names else "[]"
 
 
-def _pgbench(kept: Kept, rules: Sequence[Rule]) -> str:
-    lines = [f"-- {kept.calls} calls"]
-    pieces = {}
-    for parameter, rule in zip(kept.parameters, rules, strict=True):
-        variable = f"p{parameter[1:]}"
-        first = f":p{rule.after[1:]} + " if rule.after else ""
-        lines += [f"-- {parameter}: {rule.note}", f"\\set {variable} {first}random({rule.least}, {rule.most})"]
-        pieces[parameter] = rule.expression.format(f":{variable}")
-    statement = "".join(pieces.get(token.text, token.text) for token in _forgiving_conflicts(kept.tokens))
-    return "\n".join([*lines, f"{statement};"]) + "\n"
+def _for_sysbench(name: str, kept: Sequence[Statement], weights: Sequence[int]) -> dict[str, bytes]:
+    """Return the script and its statements, whose format the script describes."""
+    kinds, index, texts = bytearray(), bytearray(), bytearray()
+    begin = ENTRY * sum(len(statement.samples) for statement in kept)
+    for statement, weight in zip(kept, weights, strict=True):
+        database = statement.database.encode(errors="surrogateescape").hex() or "-"
+        kinds += f"{weight} {database} {len(statement.samples)}\n".encode()
+        for sample in statement.samples:
+            text = sample.encode(errors="surrogateescape")
+            index += b"%010d %08d\n" % (begin + len(texts), len(text))
+            texts += text
+    script = (shipped() / "workloads/dbbench_recorded.lua").read_bytes()
+    return {f"{name}.lua": script, f"{name}.statements": bytes(kinds + b"\n" + index + texts)}
 
 
-def _lua(kept: Kept, rules: Sequence[Rule], weight: int) -> str:
-    by_name = dict(zip(kept.parameters, rules, strict=True))
-    pieces: list[str] = []
-    plain, begins = "", dict.fromkeys(rule.after for rule in rules if rule.after)
-    first = "".join(f"local {_local(name)} = {_drawn(by_name[name])} " for name in begins)
-    for token in _forgiving_duplicates(kept.tokens):
-        if token.kind == "parameter":
-            drawn = _local(token.text) if token.text in begins else _drawn(by_name[token.text])
-            pieces += [lua_string(plain), drawn]
-            plain = ""
-        else:
-            plain += token.text
-    pieces.append(lua_string(plain))
-    notes = "".join(f"\n   -- {parameter}: {rule.note}" for parameter, rule in by_name.items())
-    whole = " .. ".join(pieces)
-    return (
-        f"   -- {kept.calls} calls{notes}\n   {{weight = {weight}, statement = function() {first}return {whole} end}},"
-    )
+def scripts_of(recording: RecordedStatements, ask: Ask | None, most: int) -> list[str]:
+    """Return pgbench's scripts of the kept statements, none for a slow log; move those that cannot be run again, and
+    all but the `most` frequent, to `left_out`. `ask` queries a server with their tables."""
+    scripts = []
+    for number, statement in enumerate(list(recording.kept)):
+        try:
+            if number - len(recording.left_out) >= most:
+                raise ValueError(f"not among the {most} most frequent statements")
+            if recording.dialect == "postgres":
+                scripts.append(pgbench_script(statement, ask))
+            else:
+                _logged(statement, SAMPLE_BYTES // min(most, len(recording.kept)), ask)
+        except ValueError as error:
+            recording.leave_out(statement, str(error))
+    return scripts
 
 
-def _drawn(rule: Rule) -> str:
-    if rule.texts:
-        return f"one_of({{{', '.join(map(lua_string, rule.texts))}}})"
-    begin = f"{_local(rule.after)} + " if rule.after else ""
-    return f"whole({begin}{rule.least}, {begin}{rule.most})"
+def _logged(statement: Statement, most_bytes: int, ask: Ask | None) -> None:
+    """Keep samples of at most that size together. Raises ValueError if none fits or the server refuses the first."""
+    sizes = itertools.accumulate(len(text.encode(errors="surrogateescape")) + ENTRY for text in statement.samples)
+    statement.samples[:] = statement.samples[: sum(size <= most_bytes for size in sizes)]
+    if not statement.samples:
+        raise ValueError(f"longer than {size_text(most_bytes)}")
+    if re.match(r"insert\b(?!.*\b(ignore|duplicate)\b)", statement.text, re.IGNORECASE | re.DOTALL):
+        statement.why = "inserts its recorded keys again; those that exist are errors of the trial"
+    if ask:
+        try:
+            ask(f"USE `{statement.database.replace('`', '``')}`") if statement.database else None
+            ask("COMMIT")  # in the read-only transaction of `reading`, a change cannot even be prepared
+            ask("PREPARE dbbench_asked FROM %s", statement.samples[0])
+        except LiveServerUnreadable as error:
+            raise ValueError(f"the server refuses it ({error.evidence.split(': ', 1)[-1]})") from None
 
 
-def _local(parameter: str) -> str:
-    return f"p{parameter[1:]}"
+def pgbench_script(statement: Statement, ask: Ask | None) -> str:
+    """Return the script of a statement of pg_stat_statements; `ask` queries a server with its tables.
+
+    Notes in `statement.why` in which respects it differs from the recorded one. Raises ValueError with the reason if no
+    script can send it.
+    """
+    text = rewritten(words_of(statement.text, "postgres"))
+    if fault := script_fault(text):
+        raise ValueError(fault)
+    words, (roles, tables) = words_of(text, "postgres"), roles_of(text)
+    types = _types(ask, text, roles, tables) if ask else {}
+    rules, lines, guessed = dict[int, Rule](), [f"-- {statement.calls} calls"], False
+    numbers = dict.fromkeys(int(word[1:]) for kind, word in words if kind == T.PARAMETER)
+    for number in numbers:
+        role = roles.get(number, Role())
+        rule = rule_of(role, types.get(number))
+        if rule is None:
+            raise ValueError(f"a parameter of type {types[number].type if number in types else role.type}")
+        rules[number], guessed = rule, guessed or rule.guessed
+    expressions = dict[int, str]()
+    for number in sorted(numbers, key=lambda each: (rules[each].after, each)):
+        expressions[number] = _assigned(number, rules, expressions, lines)
+    words = _forgiving(words)
+    statement_text = ""
+    for kind, word in words:
+        piece = expressions[int(word[1:])] if kind == T.PARAMETER else word
+        statement_text += f" {piece}" if statement_text.endswith(":") and piece.startswith(":p") else piece
+    arguments = re.findall(r"(?<!:):p\w+", statement_text)
+    if len(arguments) > ARGUMENTS:
+        raise ValueError(f"{len(arguments)} values; pgbench can send {ARGUMENTS}")
+    reasons = ["guessed values"] if guessed else []
+    if len(words) != len(words_of(text, "postgres")):
+        reasons.append("rows whose key exists are not inserted (ON CONFLICT DO NOTHING)")
+    if ask and (difference := _other_plan(ask, statement.text, statement_text)):
+        reasons.append(difference)
+    statement.why = "; ".join(reasons)
+    return "\n".join([*lines, f"{statement_text};"]) + "\n"
 
 
-def lua_string(text: str) -> str:
-    """Return a quoted Lua string: everything except plain letters is escaped, so that nothing can end the string."""
-    plain = {*"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789 _=<>()*,.`'+-/?%&|!:;@~^$#[]{}"}
-    return '"' + "".join(chr(b) if chr(b) in plain else f"\\{b:03}" for b in text.encode("utf-8", "replace")) + '"'
+def _assigned(number: int, rules: dict[int, Rule], expressions: dict[int, str], lines: list[str]) -> str:
+    """Add the lines that draw the values of a parameter; return the expression with their variables."""
+    rule, low = rules[number], rules.get(rules[number].after)
+    lines.append(f"-- ${number}: {rule.note}" if rule.note else f"-- ${number}")
+    names = [f"p{number}"] if rule.expression.count("{}") == 1 else [
+        f"p{number}_{index}" for index in range(1, rule.expression.count("{}") + 1)
+    ]  # fmt: skip
+    begin = f":p{rule.after} + " if low and low.expression == "{}" else ""
+    lines += [f"\\set {name} {begin}random({rule.least}, {rule.most})" for name in names]
+    variables = [f":{name}" for name in names]
+    if low and not begin and rule.sum:
+        return rule.sum.format(expressions[rule.after], variables[0])
+    return rule.expression.format(*variables)
 
 
-def _forgiving_duplicates(tokens: Sequence[Token]) -> list[Token]:
+def _forgiving(words: list[tuple[T, str]]) -> list[tuple[T, str]]:
     """Return an insert that does nothing if its key already exists: an error would end the client."""
-    first, *rest = tokens
-    if not first.is_word("insert") or _has_word(tokens, "ignore", "duplicate"):
-        return [*tokens]
-    return [first, Token("word", " IGNORE"), *rest]
+    plain = [word.lower() for _, word in words]
+    if plain[0] != "insert" or "conflict" in plain:
+        return words
+    place = next((index for index, word in enumerate(plain) if word == "returning"), len(words))
+    return [*words[:place], (T.VAR, " ON CONFLICT DO NOTHING "), *words[place:]]
 
 
-def _forgiving_conflicts(tokens: Sequence[Token]) -> list[Token]:
-    """Return an insert that does nothing if its key already exists, in PostgreSQL's syntax."""
-    whole = list(tokens)
-    if not whole[0].is_word("insert") or _has_word(tokens, "conflict"):
-        return whole
-    nothing = Token("word", " ON CONFLICT DO NOTHING ")
-    place = next((index for index, token in enumerate(whole) if token.is_word("returning")), len(whole))
-    return [*whole[:place], nothing, *whole[place:]]
+def _types(ask: Ask, text: str, roles: dict[int, Role], tables: tuple[str, ...]) -> dict[int, ParameterType]:
+    """Return types and the values of columns, queried from the server. Raises ValueError if it refuses the text."""
+    try:
+        ask(f"PREPARE dbbench_asked AS {text}")
+        types = ask("SELECT parameter_types::text[] FROM pg_prepared_statements WHERE name = 'dbbench_asked'")[0][0]
+        ask("DEALLOCATE dbbench_asked")
+    except LiveServerUnreadable as error:
+        raise ValueError(f"the server refuses it ({error.evidence.split(': ', 1)[-1]})") from None
+    return {number: ParameterType(type_, _values(ask, roles.get(number, Role()).column, tables))
+            for number, type_ in enumerate(types, 1)}  # fmt: skip
 
 
-def _has_word(tokens: Sequence[Token], *words: str) -> bool:
-    return any(token.kind == "word" and token.text.lower() in words for token in tokens)
+def _values(ask: Ask, column: str, tables: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the values of a column in the server's statistics."""
+    if not column or not tables:
+        return ()
+    return tuple(str(row[0]) for row in ask(
+        "SELECT unnest(coalesce(most_common_vals::text::text[], '{}') || coalesce(histogram_bounds::text::text[], "
+        "'{}')) FROM pg_stats WHERE attname = %s AND tablename = ANY(%s)",
+        column, list(tables),
+    ))  # fmt: skip
+
+
+def _other_plan(ask: Ask, recorded: str, rebuilt: str) -> str:
+    """Compare the generic plans of both statements. Return the difference, "" if there is none or the recorded text
+    cannot be prepared. Raises ValueError if the server refuses the rebuilt statement."""
+    count = iter(range(1, ARGUMENTS + 1))
+    try:
+        plan = _plan(ask, re.sub(r"(?<!:):p\w+", lambda _: f"${next(count)}", rebuilt))
+    except LiveServerUnreadable as error:
+        raise ValueError(f"the server refuses it ({error.evidence.split(': ', 1)[-1]})") from None
+    try:
+        expected = _plan(ask, recorded)
+    except LiveServerUnreadable:
+        return ""
+    return "" if plan == expected else f"another plan: {', '.join(plan)} instead of {', '.join(expected)}"
+
+
+def _plan(ask: Ask, text: str) -> list[str]:
+    ask("SET plan_cache_mode = force_generic_plan")
+    ask(f"PREPARE dbbench_planned AS {text}")
+    try:
+        types = ask("SELECT cardinality(parameter_types) FROM pg_prepared_statements WHERE name = 'dbbench_planned'")
+        values = f"({', '.join(['NULL'] * types[0][0])})" if types[0][0] else ""
+        ((tree,),) = ask(f"EXPLAIN (FORMAT JSON) EXECUTE dbbench_planned{values}")
+    finally:
+        ask("DEALLOCATE dbbench_planned")
+    return [*_nodes(tree[0]["Plan"])]
+
+
+def _nodes(node: dict[str, Any]) -> list[str]:
+    """Return all nodes of a plan with their tables and indexes."""
+    of = " ".join(str(node[key]) for key in ("Node Type", "Relation Name", "Index Name") if key in node)
+    return [of, *(inner for below in node.get("Plans", ()) for inner in _nodes(below))]

@@ -25,7 +25,7 @@ from dbbench.drivers import bonnie, filework_load, fio, pgbench, sysbench
 from dbbench.drivers import statements as steps
 from dbbench.engines import postgres_sql
 from dbbench.errors import DbbenchError, InputNotRegular, InputTooLarge, PlanInvalid
-from dbbench.introspect import recordings
+from dbbench.introspect import recordings, rules
 from dbbench.machine import kernel_log, limits, namespaces
 from dbbench.machine.host import proc
 from dbbench.metrics.series import read_csv_gz
@@ -190,7 +190,8 @@ PARSERS: Final[dict[str, tuple[Callable[[str], object], str, tuple[type[Exceptio
         "-- step load; untimed\nCOPY t FROM x;\n-- step b\nSELECT 1;\n",
         (),
     ),
-    "slow-log": (of_file(recordings.read), fixture("recorded/slow.log"), ()),
+    "logged": (lambda t: rules.words_of(t, "mysql"), fixture("recorded/slow.log")[:2000], (ValueError,)),
+    "roles": (rules.roles_of, "SELECT a FROM b WHERE c BETWEEN $1 AND date $2 LIMIT $3", ()),
     "statements": (of_file(recordings.read), fixture("recorded/pgss.csv"), ()),
     "wipefs": (guard.parsed, fixture("devices/wipefs_ext4.json"), (ValueError, LookupError, TypeError)),
     "mountinfo": (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
 import tomllib
@@ -12,28 +13,48 @@ import pytest
 
 from dbbench import cli
 from dbbench.errors import FileMissing, InputTooLarge, RecordingUnreadable
-from dbbench.introspect.recordings import RecordedStatements, Statement, read, tokens_of
-from dbbench.introspect.rules import Kept, ParameterType, Rule, column_of, refusal, rule_of, sorted_out, tables_of
-from dbbench.introspect.rules import sorted_out as sort
-from dbbench.introspect.writing import lua_string, written
+from dbbench.introspect.recordings import RecordedStatements, read
+from dbbench.introspect.rules import (
+    ParameterType,
+    Role,
+    Rule,
+    Statement,
+    refusal,
+    rewritten,
+    roles_of,
+    rule_of,
+    shape_of,
+    words_of,
+)
+from dbbench.introspect.writing import pgbench_script, scripts_of, written
 from dbbench.plan.catalog import catalog
 
 FIXTURES: Final = Path(__file__).parents[1] / "fixtures/recorded"
 DATA: Final = 'dataset = { kind = "none" }'
-
-
-def kept(text: str, dialect: str = "postgres", calls: int = 1) -> Kept:
-    """A statement as it would be taken; it must be."""
-    found = sort(RecordedStatements("x", dialect, (Statement(text, calls),)))
-    assert found.left_out == []
-    return found.kept[0]
+HEADING: Final = "# User@Host: app[app] @ web1 [192.0.2.11]  Id:    77\n# Query_time: 0.5  Lock_time: 0.0\n"
+slow = pytest.mark.needs("pt-query-digest")  # which reads slow logs
 
 
 def why(text: str, dialect: str = "postgres") -> str:
-    """Why a statement is left out."""
-    found = sort(RecordedStatements("x", dialect, (Statement(text, 1),)))
-    assert found.kept == []
-    return found.left_out[0].why
+    """Why a statement is left out; "" if it is kept."""
+    try:
+        return refusal(text, words_of(text, dialect), dialect) or (
+            "" if dialect == "mysql" or pgbench_script(Statement(text, 1), None) else "?"
+        )
+    except ValueError as error:
+        return str(error)
+
+
+def script(text: str) -> str:
+    """The last line of the script of a statement."""
+    return pgbench_script(Statement(text, 1), None).splitlines()[-1]
+
+
+def logged(tmp_path: Path, *texts: str) -> RecordedStatements:
+    """A slow log with these statements, read."""
+    path = tmp_path / "slow.log"
+    path.write_text("".join(f"{HEADING}{text};\n" for text in texts), errors="surrogateescape")
+    return read(path)
 
 
 # --- reading ---------------------------------------------------------------------------------------
@@ -42,10 +63,9 @@ def why(text: str, dialect: str = "postgres") -> str:
 def test_csv_and_json_of_one_view_are_the_same() -> None:
     """Statements over several lines with quotes; calls of the same text are added up; those called most come first."""
     by_csv, by_json = read(FIXTURES / "pgss.csv"), read(FIXTURES / "pgss.json")
-    often = [{each.text: each.calls for each in one.statements if each.calls > 1} for one in (by_csv, by_json)]
-    assert often[0] == often[1] and len(often[0]) > 20
-    assert (by_csv.dialect, by_csv.calls) == ("postgres", sum(each.calls for each in by_csv.statements))
-    calls = [each.calls for each in by_csv.statements]
+    often = [{each.text: each.calls for each in one.kept if each.calls > 1} for one in (by_csv, by_json)]
+    assert often[0] == often[1] and len(often[0]) > 15 and by_csv.dialect == "postgres"
+    calls = [each.calls for each in by_csv.kept]
     assert calls == sorted(calls, reverse=True)
 
 
@@ -54,10 +74,7 @@ def test_json_may_be_lines_or_lie_in_an_object(tmp_path: Path) -> None:
     rows = [{"query": "SELECT 1", "calls": 2}, {"query": "SELECT $1", "calls": "3"}]
     for text in ("\n".join(map(json.dumps, rows)), json.dumps({"rows": rows}), json.dumps(rows)):
         (tmp_path / "f").write_text(text)
-        assert [(each.text, each.calls) for each in read(tmp_path / "f").statements] == [
-            ("SELECT $1", 3),
-            ("SELECT 1", 2),
-        ]
+        assert [(each.text, each.calls) for each in read(tmp_path / "f").kept] == [("SELECT $1", 3), ("SELECT 1", 2)]
 
 
 def test_a_huge_file_is_not_read(tmp_path: Path) -> None:
@@ -77,21 +94,98 @@ def test_what_is_no_recording_is_told(text: str, tmp_path: Path) -> None:
         read(tmp_path / "f")
 
 
+def test_a_compressed_recording_is_recognised(tmp_path: Path) -> None:
+    """With the command that unpacks it."""
+    (tmp_path / "slow.log.gz").write_bytes(gzip.compress(b"# Time: x"))
+    with pytest.raises(RecordingUnreadable) as refused:
+        read(tmp_path / "slow.log.gz")
+    assert "compressed" in refused.value.evidence and "gzip -dc" in str(refused.value.remedy)
+
+
 def test_a_missing_file_is_told(tmp_path: Path) -> None:
     """By its name."""
     with pytest.raises(FileMissing, match="nowhere"):
         read(tmp_path / "nowhere.csv")
 
 
+def test_shares_are_those_of_calls_and_time(tmp_path: Path) -> None:
+    """What is not used counts: hidden and absent texts, another database. BEGIN and END do not."""
+    (tmp_path / "f").write_text(
+        "query,calls,total_exec_time,datname\nSELECT 1 FROM a,60,3000,shop\nBEGIN,900,1,shop\nEND,900,1,shop\n"
+        "<insufficient privilege>,20,6000,shop\n,10,0,shop\nSELECT 1 FROM b,10,1000,blog\n"
+    )
+    recording = read(tmp_path / "f")
+    assert recording.shares(recording.kept) == (pytest.approx(0.6), pytest.approx(0.3))
+    assert sorted(each.why.split(":")[0] for each in recording.left_out) == [
+        "its text is hidden", "of another database (blog)", "the recording does not contain its text",
+    ]  # fmt: skip
+    (tmp_path / "f").write_text("query,calls\n<insufficient privilege>,20\n")
+    with pytest.raises(RecordingUnreadable) as refused:
+        read(tmp_path / "f")
+    assert "GRANT pg_read_all_stats" in str(refused.value.remedy)
+
+
+@slow
+@pytest.mark.starts_processes
 def test_a_slow_log_is_counted_by_shape() -> None:
-    """Literals become parameters with the values that were seen; longer lists of values are one statement."""
-    found = read(FIXTURES / "slow.log")
-    shapes = {each.text: each for each in found.statements}
-    point = shapes["SELECT c FROM sbtest1 WHERE id=?"]
-    assert found.dialect == "mysql" and point.calls > 5
-    assert point.seen[0].least is not None and 1 <= point.seen[0].least < (point.seen[0].most or 0) <= 2000
-    assert any(text.startswith("INSERT INTO sbtest1") for text in shapes)
-    assert not any("SET timestamp" in text or "# " in text for text in shapes)
+    """Statements that differ in their literals are one kind; longer lists of values too."""
+    recording = read(FIXTURES / "slow.log")
+    kinds = {each.text: each for each in recording.kept}
+    point = kinds["SELECT c FROM sbtest1 WHERE id=?"]
+    assert recording.dialect == "mysql" and point.calls == len(point.samples) > 5 and point.database == "dbbench"
+    assert all(re.fullmatch(r"SELECT c FROM sbtest1 WHERE id=\d+", text) for text in point.samples)
+    assert any(text.startswith("INSERT INTO sbtest1") for text in kinds) and point.seconds
+    assert not any(word in text for text in kinds for word in ("SET timestamp", "# ", "COMMIT"))
+
+
+@slow
+@pytest.mark.starts_processes
+@pytest.mark.parametrize(
+    "heading",
+    [
+        "C:\\Program Files\\MySQL\\bin\\mysqld.exe, Version: 8.0.36. started with:\nTCP Port: 3306, Named Pipe: MySQL\n"
+        "Time                 Id Command    Argument\n",
+        "/usr/sbin/mariadbd, Version: 10.11.8-MariaDB. started with:\nTcp port: 3306  Unix socket: /run/mysqld.sock\n"
+        "Time\t\t    Id Command\tArgument\n",
+        "# explain: id   select_type     table\n# explain: 1    SIMPLE  a\n",
+        "# Schema: shop  Last_errno: 0  Killed: 0\n  Bytes_sent: 56  Tmp_tables: 0\n#   InnoDB_IO_r_ops: 0\n",
+        "# administrator command: Quit;\n",
+    ],
+)
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_headings_within_a_log_are_no_statements(heading: str, end: str, tmp_path: Path) -> None:
+    """Those of a server's start, of Windows, of Percona Server and of MariaDB with `explain`."""
+    time = "# Time: 2026-03-02T09:15:01.000101Z\n"
+    before, after = (heading, "") if heading[0] != "#" else ("", heading)
+    one = f"{time}{HEADING}{after}SET timestamp=1772442901;\nSELECT a FROM t WHERE id = 1;\n"
+    if "administrator" in heading:
+        one = f"{time}{HEADING}{heading}{time}{HEADING}SET timestamp=1772442901;\nSELECT a FROM t WHERE id = 1;\n"
+    (tmp_path / "slow.log").write_bytes((before + one + before + one + one).replace("\n", end).encode())
+    recording = read(tmp_path / "slow.log")
+    assert [(each.text, each.calls) for each in recording.kept] == [("SELECT a FROM t WHERE id = ?", 3)]
+    assert recording.left_out == []
+
+
+@slow
+@pytest.mark.starts_processes
+def test_no_statement_is_lost_without_a_word(tmp_path: Path) -> None:
+    """One that the log's end cuts, and one whose end pt-query-digest misses, are left out with a reason."""
+    good = f"{HEADING}SELECT 1;\n"
+    (tmp_path / "slow.log").write_text(f"{good}{HEADING}SELECT a FROM t WHERE b = 1 AN")
+    assert [each.why for each in read(tmp_path / "slow.log").left_out] == ["the recording ends within it"]
+    (tmp_path / "slow.log").write_text(f"{good}{HEADING}SELECT 'a;\n# b';\n{good}{good}")
+    recording = read(tmp_path / "slow.log")
+    assert recording.shares(recording.kept)[0] < 1 and any("cannot tell" in each.why for each in recording.left_out)
+
+
+@slow
+@pytest.mark.starts_processes
+def test_each_statement_keeps_its_database_and_its_bytes(tmp_path: Path) -> None:
+    """`use` holds for the statements after it; bytes that are not UTF-8 stay as they are."""
+    recording = logged(tmp_path, "use `a``b`;\nSELECT 1 FROM t", "SELECT 2 FROM t", "use shop;\nSELECT '\udcff' FROM t")
+    assert {(each.database, text) for each in recording.kept for text in each.samples} == {
+        ("a`b", "SELECT 1 FROM t"), ("a`b", "SELECT 2 FROM t"), ("shop", "SELECT '\udcff' FROM t"),
+    }  # fmt: skip
 
 
 # --- taking apart ----------------------------------------------------------------------------------
@@ -101,27 +195,36 @@ def test_a_slow_log_is_counted_by_shape() -> None:
     ("text", "pieces"),
     [
         ("SELECT 'it''s -- no', $1 -- one\n FROM \"a\"\"b\"", ["SELECT", "'it''s -- no'", ",", "$1", "FROM", '"a""b"']),
-        ("SELECT $tag$ ; $1 $tag$, $2::int", ["SELECT", "$tag$ ; $1 $tag$", ",", "$2", "::", "int"]),
-        ("SELECT /* a */ 1.5e-3, x1", ["SELECT", "1.5e-3", ",", "x1"]),
+        ("SELECT $tag$ ; $1 $tag$,$2::int", ["SELECT", "$tag$ ; $1 $tag$", ",", "$2", "::", "int"]),
+        ("SELECT /* a */ 1.5e-3, ($1,$2)", ["SELECT", "1.5e-3", ",", "(", "$1", ",", "$2", ")"]),
     ],
 )  # fmt: skip
 def test_statements_are_taken_apart(text: str, pieces: list[str]) -> None:
     """Quotes, dollar quotes and comments as PostgreSQL reads them."""
-    assert [token.text for token in tokens_of(text, "postgres") if token.kind != "blank"] == pieces
+    assert [word for _, word in words_of(text, "postgres") if word.strip()] == pieces
 
 
-def test_mysqls_quotes_are_others() -> None:
-    """A backslash hides a quote, double quotes are strings, # begins a comment."""
-    found = [
-        token.text for token in tokens_of(r"""SELECT 'a\'b', "c?" # no""" + "\n, ?", "mysql") if token.kind != "blank"
-    ]
-    assert found == ["SELECT", r"'a\'b'", ",", '"c?"', ",", "?"]
+@pytest.mark.parametrize(
+    ("text", "shape"),
+    [
+        (r"""SELECT 'a\'b', "c" # no""" + "\n, 5", "SELECT ?, ? , ?"),
+        ("SELECT a FROM t WHERE b = 0xDEAD AND c = -1.5e3 AND d = x'AB'",
+         "SELECT a FROM t WHERE b = ? AND c = -? AND d = ?"),
+        ("SELECT a FROM t WHERE b IN (1, 2,3) LIMIT 100000, 50", "SELECT a FROM t WHERE b IN (?) LIMIT ?, ?"),
+        ("REPLACE INTO t VALUES (1, 'a'), (2,'b') ,(3, 'c')", "REPLACE INTO t VALUES (?)"),
+        ("SELECT /*+ NO_ICP(t) */ a /* x */ FROM t /*!50000 FORCE INDEX (b) */",
+         "SELECT /*+ NO_ICP(t) */ a FROM t /*!50000 FORCE INDEX (b) */"),
+    ],
+)  # fmt: skip
+def test_shapes_have_marks_for_literals(text: str, shape: str) -> None:
+    """As MySQL reads them; lists count once, hints are part of the shape, other comments are not."""
+    assert shape_of(words_of(text, "mysql")).rstrip() == shape
 
 
 @pytest.mark.parametrize("text", ["SELECT 'a", 'SELECT "a', "SELECT $a$ b"])
 def test_an_open_quote_is_left_out(text: str) -> None:
     """Its end is unknown."""
-    assert why(text) == "an unterminated quote"
+    assert why(text) == "an unterminated quote or comment"
 
 
 # --- hostile text ----------------------------------------------------------------------------------
@@ -138,8 +241,6 @@ def test_an_open_quote_is_left_out(text: str) -> None:
         "SELECT E'\\'; DROP TABLE a; --'",
         "SELECT ':client_id'",
         "SELECT * FROM a WHERE b = :scale",
-        "SELECT 1 /* a /* b */ \\! c */",
-        "SELECT 1 /*! UNION SELECT 2 */",
         "SELECT 1 /* open",
         "SELECT pg_read_file('/etc/passwd')",
         "SELECT lo_export(1, '/tmp/x')",
@@ -158,68 +259,87 @@ def test_what_could_do_more_than_ask_is_left_out(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["SELECT load_file('/etc/passwd')", "SELECT 1 INTO OUTFILE '/tmp/x'", "SELECT sleep(10)"]
-)
-def test_mysqls_ways_out_are_left_out(text: str) -> None:
-    """Files of the server, and statements that only wait."""
+    "text",
+    [
+        "SELECT load_file('/etc/passwd')", "SELECT 1 INTO OUTFILE '/tmp/x'", "SELECT sleep(10)", "SELECT 1; SELECT 2",
+        "SELECT 1 /*! INTO OUTFILE '/tmp/x' */", "SELECT 1 /*!50000 ; DROP TABLE a */", "SELECT @a := 1",
+        "INSERT INTO a VALUES (last_insert_id())", "SELECT a INTO b FROM c", "SELECT a FROM b WHERE c = ?", "SELECT `a",
+    ],
+)  # fmt: skip
+def test_what_mysql_must_not_be_sent_is_left_out(text: str) -> None:
+    """Files of the server, several statements, and what depends on an earlier statement of the session."""
     assert why(text, "mysql")
-
-
-def test_no_text_can_leave_its_string_in_lua() -> None:
-    """Quotes, backslashes, line breaks and what is no ASCII are written by number."""
-    hostile = 'a" .. os.execute("touch owned") .. "\\\n\r\0é]]'
-    quoted = lua_string(hostile)
-    assert re.fullmatch(r'"(?:[^"\\\n]|\\\d{3})*"', quoted)
-    assert bytes(int(n) if n else ord(c) for n, c in re.findall(r"\\(\d{3})|(.)", quoted[1:-1])).decode() == hostile
 
 
 def test_a_hostile_name_stays_a_comment() -> None:
     """The recording's name stands in comments and in a title."""
-    found = sort(RecordedStatements("x", "postgres", (Statement("SELECT $1", 1),)))
-    files = written("w", 'a"\n[evil]\nb.csv', found, [(found.kept[0], (Rule(1, 9),))], ["postgres"], DATA)
-    assert set(tomllib.loads(files["w.toml"])) >= {"title", "driver"} and "evil" not in tomllib.loads(files["w.toml"])
-    assert files["w-001.sql"].count("\\") == 1
+    recording = RecordedStatements('a"\n[evil]\nb.csv', "postgres", [Statement("SELECT $1", 1)])
+    files = written("w", recording, scripts_of(recording, None, 9), ["postgres"], DATA)
+    text = files["w.toml"].decode()
+    assert set(tomllib.loads(text)) >= {"title", "driver"} and "evil" not in tomllib.loads(text)
+    assert files["w-001.sql"].count(b"\\") == 1
 
 
 # --- rules -----------------------------------------------------------------------------------------
 
 
 def test_columns_and_tables_are_found() -> None:
-    """What a parameter is compared with, and where it may lie."""
-    one = kept(
-        'UPDATE shop.orders AS o SET paid = $1 FROM "item" WHERE o."id" = $12 AND n BETWEEN $2 AND $3 AND $1 > 0'
+    """What a parameter is compared with, what it sets, and where it may lie."""
+    roles, tables = roles_of(
+        'UPDATE shop.orders AS o SET paid = $1, n = n + $5 FROM "item" WHERE o."id" = $12 AND n BETWEEN $2 AND $3'
     )
-    assert [column_of(one, name) for name in one.parameters] == ["paid", "id", "n", ""]
-    assert tables_of(one) == ("orders", "item")
+    assert {n: role.column for n, role in roles.items()} == {1: "paid", 5: "", 12: "id", 2: "n", 3: "n"}
+    assert tables == ("orders", "item") and roles[3].after == 2
+    roles, _ = roles_of("INSERT INTO a (b, c) VALUES ($1,$2),($3,CAST($4 AS date))")
+    assert {n: (role.column, role.type) for n, role in roles.items()} == {
+        1: ("b", ""), 2: ("c", ""), 3: ("b", ""), 4: ("c", "DATE"),
+    }  # fmt: skip
+    roles, _ = roles_of("SELECT a FROM b WHERE t >= $1 AND c = $2 AND t < $3 LIMIT $4 OFFSET $5")
+    assert (roles[3].after, roles[1].after, roles[4].rows, roles[5].rows) == (1, 0, "limit", "offset")
+    assert roles_of("SELECT FROM WHERE (") == ({}, ())
+
+
+@pytest.mark.parametrize(
+    ("text", "sent"),
+    [
+        ("SELECT a FROM b WHERE c > now() - interval $1", "c > now() - CAST($1 AS interval)"),
+        ("SELECT a FROM b WHERE c = date $1", "c = CAST($1 AS date)"),
+        ("SELECT a FROM b WHERE c = timestamp with time zone $1", "c = CAST($1 AS timestamp with time zone)"),
+        ("SELECT a FROM b WHERE c = interval $1 day", "c = ($1 * interval '1 day')"),
+        ("SELECT a FROM b WHERE c = ANY($1) AND d <> ALL ( $2 )",
+         "c IN ($1, $3, $4, $5, $6) AND d NOT IN ( $2, $7, $8, $9, $10 )"),
+        ("SELECT a FROM b WHERE c AT TIME ZONE $1 = $2", "c AT TIME ZONE $1 = $2"),
+        ("SELECT a FROM b WHERE c LIKE $1 ESCAPE $2", "c LIKE $1 ESCAPE $2"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_prepared_is_rewritten(text: str, sent: str) -> None:
+    """A literal with a type before it becomes a cast; an array a list of the same plan."""
+    assert rewritten(words_of(text, "postgres")).split() == f"SELECT a FROM b WHERE {sent}".split()
 
 
 def test_rules_follow_types_values_or_a_guess() -> None:
-    """A type with the range of its column; LIMIT is small; without anybody to ask a marked range; others have none."""
-    one = kept("SELECT a FROM b WHERE c = $1 AND d = $2 AND e = $3 OFFSET $5 LIMIT $4")
-    assert rule_of(one, 0, ParameterType("integer", 5, 9)) == Rule(5, 9, note="integer, the range of its column")
-    date = rule_of(one, 1, ParameterType("timestamp with time zone"))
-    assert date is not None and "timestamptz" in date.expression and not date.guessed
-    assert rule_of(one, 2, ParameterType("inet")) is None
-    limit, offset, guess = rule_of(one, 4, None), rule_of(one, 3, None), rule_of(one, 0, None)
-    assert limit is not None and (limit.least, limit.most) == (1, 10)
-    assert offset is not None and (offset.least, offset.most) == (0, 0)
+    """The range of whole numbers of the column, its other values, or a marked guess; other types have no rule."""
+    assert rule_of(Role(column="c"), ParameterType("integer", ("9", "5"))) == Rule(
+        5, 9, note="integer, the range of c", guessed=False
+    )
+    text = rule_of(Role(column="c"), ParameterType("text", ("it's", "b", "a\\b", ":c")))
+    assert text is not None and not text.guessed and (text.least, text.most) == (1, 2)
+    assert text.expression == "(ARRAY['it''s', 'b']::text[])[{}::int]"
+    date = rule_of(Role(), ParameterType("timestamp with time zone"))
+    assert date is not None and "timestamptz" in date.expression and date.guessed
+    assert rule_of(Role(), ParameterType("inet")) is None and rule_of(Role(type="tsvector"), None) is None
+    limit, offset, guess = (rule_of(role, None) for role in (Role(rows="limit"), Role(rows="offset"), Role()))
+    assert limit is not None and (limit.least, limit.most, limit.guessed) == (1, 10, True)
+    assert offset is not None and (offset.least, offset.most, offset.guessed) == (0, 0, True)
     assert guess is not None and guess.guessed and (guess.least, guess.most) == (1, 100_000) and "GUESSED" in guess.note
 
 
 def test_the_end_of_a_range_follows_its_begin() -> None:
-    """Two ends that are drawn by themselves would span a third of the table; the log says how far they were apart."""
-    one = kept("SELECT a FROM b WHERE c BETWEEN $1 AND $2 AND d = $3")
-    first, end, other = (rule_of(one, index, ParameterType("integer", 1, 5000)) for index in range(3))
-    assert first is not None and end is not None and other is not None
-    assert (end.after, end.least, end.most) == ("$1", 0, 99) and first.after == other.after == ""
-    found = sort(RecordedStatements("x", "postgres", (Statement(one.text, 1),)))
-    script = written("w", "x", found, [(found.kept[0], (first, end, other))], ["postgres"], DATA)["w-001.sql"]
-    assert "\\set p2 :p1 + random(0, 99)" in script
-    logged = next(each for each in sorted_out(read(FIXTURES / "slow.log")).kept if "SUM(k)" in each.text)
-    rules = tuple(rule_of(logged, index, None) for index in range(2))
-    assert rules[1] is not None and (rules[1].least, rules[1].most, rules[1].after) == (99, 99, "?1")
-    files = written("w", "x", found, [(logged, tuple(r for r in rules if r))], ["mysql"], DATA)
-    assert re.search(r"local p1 = whole\(\d+, \d+\) return .* p1 .* whole\(p1 \+ 99, p1 \+ 99\)", files["w.lua"])
+    """Two ends that are drawn by themselves would span a third of the table."""
+    text = pgbench_script(Statement("SELECT a FROM b WHERE c BETWEEN $1 AND $2 AND d = $3", 1), None)
+    assert "\\set p2 :p1 + random(0, 99)" in text and "\\set p3 random(1, 100000)" in text
+    text = script("SELECT a FROM b WHERE c BETWEEN date $1 AND date $2")
+    assert re.search(r"AND CAST\(\(\(date '2020-01-01' \+ :p1::int / 86400\) \+ :p2::int / 86400\) AS date\);", text)
 
 
 # --- writing ---------------------------------------------------------------------------------------
@@ -227,49 +347,57 @@ def test_the_end_of_a_range_follows_its_begin() -> None:
 
 def test_scripts_of_pgbench_have_weights_and_variables(tmp_path: Path) -> None:
     """A file a statement, drawn by calls; an insert forgives a key that is there; the catalogue takes it as it is."""
-    found = sort(RecordedStatements("x", "postgres", (
+    recording = RecordedStatements("x.csv", "postgres", [
         Statement("SELECT a FROM t WHERE id = $1\n  AND b = $1", 99),
         Statement("INSERT INTO t VALUES ($1, $2) RETURNING a", 1),
-    )))  # fmt: skip
-    ruled = [(one, tuple(Rule(1, 7, note="n") for _ in one.parameters)) for one in found.kept]
-    files = written("mine", "x.csv", found, ruled, ["postgres"], DATA)
-    assert files["mine-001.sql"] == (
-        "-- 99 calls\n-- $1: n\n\\set p1 random(1, 7)\nSELECT a FROM t WHERE id = :p1 AND b = :p1;\n"
-    )
-    assert "INSERT INTO t VALUES (:p1, :p2)  ON CONFLICT DO NOTHING RETURNING a;" in files["mine-002.sql"]
+    ])  # fmt: skip
+    files = written("mine", recording, scripts_of(recording, None, 9), ["postgres"], DATA)
+    assert files["mine-001.sql"].decode().splitlines()[-1] == "SELECT a FROM t WHERE id = :p1 AND b = :p1;"
+    assert b"INSERT INTO t VALUES (:p1, :p2)  ON CONFLICT DO NOTHING RETURNING a;" in files["mine-002.sql"]
+    assert [each.why for each in recording.kept] == [
+        "guessed values", "guessed values; rows whose key exists are not inserted (ON CONFLICT DO NOTHING)",
+    ]  # fmt: skip
     (tmp_path / "workloads").mkdir()
-    for name, text in files.items():
-        (tmp_path / "workloads" / name).write_text(text)
+    for name, content in files.items():
+        (tmp_path / "workloads" / name).write_bytes(content)
     workload = catalog([tmp_path]).workload("mine")
     assert (workload.script, workload.beside, workload.weights) == ("mine-001.sql", ("mine-002.sql",), (9900, 100))
 
 
-def test_a_lua_script_draws_from_the_values_that_were_seen() -> None:
-    """Numbers by their range, texts from the log's own; an insert is one that ignores a key that is there."""
-    found = sorted_out(read(FIXTURES / "slow.log"))
-    rules = [tuple(rule_of(one, index, None) for index in range(len(one.parameters))) for one in found.kept]
-    ruled = [(one, tuple(rule for rule in each if rule)) for one, each in zip(found.kept, rules, strict=True)]
-    files = written("logged", "slow.log", found, ruled, ["mariadb", "mysql"], DATA)
-    script = files["logged.lua"]
-    assert re.search(
-        r'statement = function\(\) return "SELECT c FROM sbtest1 WHERE id=" \.\. whole\(\d+, \d+\)', script
+def test_limits_of_pgbench_are_checked() -> None:
+    """255 values per statement; a slice of an array is no variable."""
+    columns = ", ".join(f"${n}" for n in range(1, 257))
+    assert "256 values" in why(f"SELECT a FROM t WHERE b IN ({columns})")
+    assert why("SELECT a FROM t WHERE b IN (" + columns.removesuffix(", $256") + ")") == ""
+    assert script("SELECT a[$1:$2] FROM t") == "SELECT a[:p1: :p2] FROM t;"
+    assert "EXTRACT" in why("SELECT EXTRACT($1 FROM a) FROM t")
+
+
+@slow
+@pytest.mark.starts_processes
+def test_a_script_of_sysbench_sends_the_logged_texts(tmp_path: Path) -> None:
+    """With an index of offsets and lengths; the kinds have weights, databases and the number of their samples."""
+    recording = logged(
+        tmp_path, "SELECT a FROM t WHERE b = 'é'", "use shop;\nSELECT a FROM t WHERE b = 'f'", "DELETE FROM t"
     )
-    assert "INSERT IGNORE INTO sbtest1" in script and "one_of({" in script
-    assert tomllib.loads(files["logged.toml"])["engines"] == ["mariadb", "mysql"]
+    assert scripts_of(recording, None, 9) == []
+    files = written("logged", recording, [], ["mariadb", "mysql"], DATA)
+    head, _, rest = files["logged.statements"].partition(b"\n\n")
+    kinds = [line.split() for line in head.decode().splitlines()]
+    assert [kind[1:] for kind in kinds] == [["-", "1"], [b"shop".hex(), "1"], [b"shop".hex(), "1"]]
+    index = [tuple(map(int, rest[at : at + 20].split())) for at in range(0, 60, 20)]
+    assert [rest[begin : begin + length].decode() for begin, length in index] == [
+        "SELECT a FROM t WHERE b = 'é'", "SELECT a FROM t WHERE b = 'f'", "DELETE FROM t",
+    ]  # fmt: skip
+    toml = tomllib.loads(files["logged.toml"].decode())
+    assert toml["engines"] == ["mariadb", "mysql"] and toml["options"] == {"mysql-ignore-errors": "all"}
 
 
-def test_the_share_of_calls_is_told() -> None:
-    """Utility statements and what lies beyond the most frequent count as left out."""
-    found = sort(RecordedStatements("x", "postgres", (
-        Statement("SELECT 1 FROM a", 60), Statement("BEGIN", 20), Statement("SELECT 2 FROM a", 15),
-        Statement("SELECT 3", 5),
-    )), most=2)  # fmt: skip
-    assert found.share == pytest.approx(0.75)
-    assert [each.why for each in found.left_out] == [
-        "not a statement on rows (BEGIN)",
-        "not among the 2 most frequent statements",
-    ]
-    assert refusal("SELECT 1", tokens_of("SELECT 1", "postgres")) == ""
+def test_the_most_frequent_are_kept() -> None:
+    """The others are left out, with the reason."""
+    recording = RecordedStatements("x", "postgres", [Statement(f"SELECT {n} FROM a", 9 - n) for n in range(4)])
+    assert len(scripts_of(recording, None, 2)) == len(recording.kept) == 2
+    assert {each.why for each in recording.left_out} == {"not among the 2 most frequent statements"}
 
 
 @pytest.mark.starts_processes
@@ -281,7 +409,7 @@ def test_the_command_says_what_it_made(tmp_path: Path, capsys: pytest.CaptureFix
         == 0
     )
     said = capsys.readouterr().out
-    assert "99.8 % of the calls" in said and "not a statement on rows (BEGIN)" in said and "GUESSED" in said
+    assert "are approximated" in said and "BEGIN" not in said and "GUESSED" in said
     (tmp_path / "plan.toml").write_text(
         'name = "p"\nfs_setups = ["ext4"]\n[engine]\nname = "postgres"\n[workload]\nname = "shop"\nscale = 3\n'
     )

@@ -47,9 +47,9 @@ name = "mariadb"
     empty_bytes=162_000_000,  # size with 11.8, whose three undo tablespaces of 10 MiB 10.11 does not have
     copying="mariadb-backup --backup --socket={socket} --target-dir={copy}, then "
             "mariadb-backup --prepare --target-dir={copy}",
-    changed_settings="""
-SELECT lower(VARIABLE_NAME), GLOBAL_VALUE FROM information_schema.SYSTEM_VARIABLES
-WHERE GLOBAL_VALUE_ORIGIN IN ('CONFIG', 'SQL', 'AUTO-CONFIG') AND GLOBAL_VALUE <> DEFAULT_VALUE ORDER BY 1""",
+    live_settings="""
+SELECT lower(VARIABLE_NAME), GLOBAL_VALUE, GLOBAL_VALUE, '', GLOBAL_VALUE_ORIGIN IN ('CONFIG', 'SQL', 'AUTO-CONFIG')
+AND GLOBAL_VALUE <> DEFAULT_VALUE FROM information_schema.SYSTEM_VARIABLES WHERE GLOBAL_VALUE IS NOT NULL ORDER BY 1""",
     features=(*innodb.PROFILE.features, "innodb_use_atomic_writes", "innodb_log_file_buffering",
               "innodb_data_file_buffering", "innodb_log_write_ahead_size", "innodb_linux_aio"),
     building={**innodb.PROFILE.building, "innodb_autoextend_increment": 8},

@@ -43,10 +43,9 @@ name = "mysql"
 """,
     empty_bytes=220_000_000,
     copying="xtrabackup --backup --socket={socket} --target-dir={copy}, then xtrabackup --prepare --target-dir={copy}",
-    changed_settings="""
-SELECT lower(i.VARIABLE_NAME), v.VARIABLE_VALUE FROM performance_schema.variables_info i
-JOIN performance_schema.global_variables v USING (VARIABLE_NAME)
-WHERE i.VARIABLE_SOURCE NOT IN ('COMPILED', 'COMMAND_LINE') ORDER BY 1""",
+    live_settings="""
+SELECT lower(VARIABLE_NAME), VARIABLE_VALUE, VARIABLE_VALUE, '', VARIABLE_SOURCE NOT IN ('COMPILED', 'COMMAND_LINE')
+FROM performance_schema.variables_info JOIN performance_schema.global_variables USING (VARIABLE_NAME) ORDER BY 1""",
     features=(*innodb.PROFILE.features, "innodb_use_fdatasync", "innodb_log_writer_threads",
               "innodb_log_write_ahead_size", "innodb_redo_log_capacity", "innodb_extend_and_initialize"),
     by_log={"innodb_redo_log_capacity": LOG_BYTES},

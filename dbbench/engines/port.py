@@ -297,7 +297,7 @@ class Profile:
     standby: bool = False  # a standby's recovery applies a primary's log; False: a client program does
     copied_running: bool = False  # a server can recover from files copied one by one while it was running
     copying: str = ""  # the command, shown to the user, that copies a running server's data directory
-    changed_settings: str = ""  # the query for those settings of a running server that differ from its defaults
+    live_settings: str = ""  # query of a running server: name, text, number, unit, and whether it was set
     # Settings
     versions: Mapping[str, Versions] = field(default_factory=dict)  # by setting, for those that some versions lack
     features: tuple[str, ...] = ()  # settings that decide how it reads and writes; shown with the results

@@ -95,10 +95,10 @@ clients = 8                              # a list is a sweep: [1, 8, 64]
     standby=True,
     copied_running=True,
     copying="pg_basebackup --host={host} --port={port} --pgdata={copy} --checkpoint=fast --progress",
-    changed_settings="""
-SELECT name, current_setting(name) FROM pg_settings
-WHERE setting IS DISTINCT FROM boot_val AND source NOT IN ('default', 'override', 'client', 'session')
-AND context <> 'internal' AND split_part(category, ' / ', 1) IN
+    live_settings="""
+SELECT name, current_setting(name), setting, coalesce(unit, ''), setting IS DISTINCT FROM boot_val
+AND source NOT IN ('default', 'override', 'client', 'session') FROM pg_settings
+WHERE context <> 'internal' AND split_part(category, ' / ', 1) IN
 ('Resource Usage', 'Write-Ahead Log', 'Query Tuning', 'Autovacuum', 'Vacuuming') ORDER BY name""",
     features=("io_method", "io_workers", "io_min_workers", "io_max_workers", "io_combine_limit",
               "effective_io_concurrency", "debug_io_direct", "wal_sync_method", "full_page_writes", "wal_init_zero",

@@ -107,31 +107,15 @@ def _unreadable(path: Path, why: str, remedy: str = "") -> DbbenchError:
 
 
 def _rows(data: bytes, path: Path) -> list[dict[str, Any]]:
-    """Return the rows of a CSV file with a header, of a JSON array, or of JSON lines."""
-    wide = data.startswith((b"\xff\xfe", b"\xfe\xff"))
-    text = data.decode("utf-16" if wide else "utf-8-sig", errors="replace")
-    if text.lstrip().startswith(("[", "{")):
-        try:
-            return _json_rows(text)
-        except (ValueError, RecursionError) as error:
-            raise _unreadable(path, f"not JSON ({error})") from None
+    """Return the rows of a CSV file with a header, or of a JSON array of objects."""
+    text = data.decode("utf-16" if data.startswith((b"\xff\xfe", b"\xfe\xff")) else "utf-8-sig", errors="replace")
     csv.field_size_limit(2**24)  # a statement may be longer than the module's default of 128 KiB
     try:
+        if text.lstrip().startswith("["):
+            return [dict(row) for row in json.loads(text)]
         return list(csv.DictReader(io.StringIO(text, newline="")))
-    except csv.Error as error:
-        raise _unreadable(path, f"not CSV ({error})") from None
-
-
-def _json_rows(text: str) -> list[dict[str, Any]]:
-    try:
-        whole = json.loads(text)
-    except ValueError:
-        whole = [json.loads(line) for line in text.splitlines() if line.strip()]
-    if isinstance(whole, dict):
-        whole = next((value for value in whole.values() if isinstance(value, list)), [whole])
-    if not all(isinstance(row, dict) for row in whole):
-        raise ValueError("its elements are not objects")
-    return list(whole)
+    except (csv.Error, ValueError, TypeError, RecursionError) as error:
+        raise _unreadable(path, f"neither CSV nor a JSON array ({error})") from None
 
 
 def _counted(rows: list[dict[str, Any]], path: Path) -> list[Statement]:

@@ -140,14 +140,24 @@ _OF_INNODB: Final = re.compile(
     r"innodb_.*|sync_binlog|binlog_(format|row_image|order_commits|.*group_commit.*)|max_connections|table_open_cache"
     r"|.*_buffer_size|tmp_table_size|max_heap_table_size"
 )
-_CURRENT: Final = {  # by dialect: name, value in the form of a configuration file, number and unit
-    "postgres": "SELECT name, current_setting(name), setting, coalesce(unit, '') FROM pg_settings "
-                "WHERE split_part(category, ' / ', 1) IN ('Resource Usage', 'Write-Ahead Log', 'Query Tuning', "
-                "'Autovacuum', 'Vacuuming') ORDER BY name",
-    "mysql": "SHOW GLOBAL VARIABLES",
-}  # fmt: skip
 _WINDOW_S: Final = (60, 120)  # warm-up and window of the plan
-_OWN_SCHEMAS: Final = "('mysql', 'sys', 'information_schema', 'performance_schema')"
+_INNODB_TABLES: Final = """FROM information_schema.tables WHERE table_schema NOT IN ('mysql', 'sys',
+'information_schema', 'performance_schema') AND table_type = 'BASE TABLE'"""
+_QUERIES: Final = {  # by dialect: the largest tables with their bytes, bytes of the data, data directory
+    "postgres": (
+        "SELECT c.oid::regclass::text, pg_total_relation_size(c.oid) FROM pg_class c JOIN pg_namespace n "
+        "ON n.oid = c.relnamespace WHERE c.relkind IN ('r', 'm') AND n.nspname NOT IN ('pg_catalog', "
+        f"'information_schema') ORDER BY 2 DESC, 1 LIMIT {TABLES}",
+        "SELECT pg_database_size(current_database())",
+        "SELECT setting FROM pg_settings WHERE name = 'data_directory'",
+    ),
+    "mysql": (
+        "SELECT concat(table_schema, '.', table_name), coalesce(data_length + index_length, 0) "
+        f"{_INNODB_TABLES} ORDER BY 2 DESC, 1 LIMIT {TABLES}",
+        f"SELECT sum(data_length + index_length) {_INNODB_TABLES}",
+        "SELECT @@datadir",
+    ),
+}
 
 
 @dataclass(frozen=True)
@@ -160,93 +170,59 @@ class ServerFacts:
     settings: dict[str, str]  # those that matter to storage and differ from what dbbench would set
     data_bytes: int | None
     tables: tuple[tuple[str, int], ...]  # the largest: name and bytes, with indexes
-    datadir: str | None
     mount: Mount | None  # the mount that contains the data directory
 
 
 def facts_of(live: LiveServer, memory_bytes: int | None) -> ServerFacts:
     """Read all facts through the session. `memory_bytes`: the memory on which dbbench's own settings depend."""
-    engine, profile = ENGINES[live.engine], profile_of(live.engine)
-    rows = [(row[0].lower(), row[1], row[-2] if row[2:] else row[1], row[3] if row[2:] else "")
-            for row in live.rows(_CURRENT[profile.dialect])]  # fmt: skip
-    values = {name: value for name, value, _, _ in rows}
-    logs = values.get("log_bin", values.get("archive_mode", "off")).lower() != "off"
-    name = (f"{PRODUCTION}-archive" if logs else PRODUCTION) if profile.dialect == "postgres" else (
-        PRODUCTION if logs else STANDALONE)  # fmt: skip
-    ours = {**engine.defaults(memory_bytes), **engine.window_settings(*_WINDOW_S), **profile.settings_profiles[name]}
-    changed = dict(live.rows(profile.changed_settings))
-    same = same_in_postgres if profile.dialect == "postgres" else same_in_mysql
-    settings = [
-        (name, value)
-        for name, value, number, unit in rows
-        if (name in ours and not same(ours[name], Reported(number, unit))) or (name in changed and name not in ours)
-    ]
-    return _FACTS[profile.dialect](live, name, settings)
-
-
-def _postgres_facts(live: LiveServer, profile: str, settings: list[Any]) -> ServerFacts:
-    datadir = live.rows("SELECT setting FROM pg_settings WHERE name = 'data_directory'")
-    sizes = live.rows(
-        "SELECT c.oid::regclass::text, pg_total_relation_size(c.oid) FROM pg_class c JOIN pg_namespace n "
-        "ON n.oid = c.relnamespace WHERE c.relkind IN ('r', 'm') AND n.nspname NOT IN ('pg_catalog', "
-        f"'information_schema') ORDER BY 2 DESC, 1 LIMIT {TABLES}"
-    )
-    whole = live.rows("SELECT pg_database_size(current_database())")[0][0]
-    return _facts(live, (profile, settings), sizes, whole, datadir[0][0] if datadir else None)
-
-
-def _innodb_facts(live: LiveServer, profile: str, settings: list[Any]) -> ServerFacts:
-    settings = [(name, value) for name, value in settings if _OF_INNODB.fullmatch(str(name))]
-    where = f"FROM information_schema.tables WHERE table_schema NOT IN {_OWN_SCHEMAS} AND table_type = 'BASE TABLE'"
-    sizes = live.rows(
-        "SELECT concat(table_schema, '.', table_name), coalesce(data_length + index_length, 0) "
-        f"{where} ORDER BY 2 DESC, 1 LIMIT {TABLES}"
-    )
-    whole = live.rows(f"SELECT sum(data_length + index_length) {where}")[0][0]
-    return _facts(live, (profile, settings), sizes, whole, live.rows("SELECT @@datadir")[0][0])
-
-
-_FACTS: Final = {"postgres": _postgres_facts, "mysql": _innodb_facts}  # by dialect
-
-
-def _facts(
-    live: LiveServer, base: tuple[str, list[Any]], sizes: list[Any], whole: Any, datadir: str | None
-) -> ServerFacts:
+    sizes, whole, place = map(live.rows, _QUERIES[profile_of(live.engine).dialect])
+    datadir = place[0][0] if place else None
+    mount = None
+    if datadir:
+        with contextlib.suppress(OSError):
+            mount = namespaces.mount_holding(Path(datadir).resolve(), namespaces.mounts_of(Path("/proc/self")))
     return ServerFacts(
-        engine=live.engine,
-        version=live.version,
-        profile=base[0],
-        settings={str(name): str(value) for name, value in base[1] if not _FOREIGN.fullmatch(str(name))},
-        data_bytes=None if whole is None else int(whole),
+        live.engine, live.version, *_settings_of(live, memory_bytes),
+        data_bytes=None if whole[0][0] is None else int(whole[0][0]),
         tables=tuple((str(name), int(size)) for name, size in sizes),
-        datadir=datadir,
-        mount=_mount_of(datadir),
+        mount=mount,
+    )  # fmt: skip
+
+
+def _settings_of(live: LiveServer, memory_bytes: int | None) -> tuple[str, dict[str, str]]:
+    """Return the nearest settings profile, and the settings that matter to storage and differ from dbbench's."""
+    engine, profile, rows = (
+        ENGINES[live.engine],
+        profile_of(live.engine),
+        live.rows(profile_of(live.engine).live_settings),
     )
-
-
-def _mount_of(datadir: str | None) -> Mount | None:
-    if not datadir:
-        return None
-    try:
-        return namespaces.mount_holding(Path(datadir).resolve(), namespaces.mounts_of(Path("/proc/self")))
-    except OSError:
-        return None
+    same, logs = (same_in_postgres, "archive_mode") if profile.dialect == "postgres" else (same_in_mysql, "log_bin")
+    kept = any(name == logs and text.lower() != "off" for name, text, *_ in rows)
+    name = {("archive_mode", True): f"{PRODUCTION}-archive", ("log_bin", False): STANDALONE}.get(
+        (logs, kept), PRODUCTION
+    )
+    ours = {**engine.defaults(memory_bytes), **engine.window_settings(*_WINDOW_S), **profile.settings_profiles[name]}
+    relevant = re.compile(".*") if profile.dialect == "postgres" else _OF_INNODB
+    return name, {
+        key: text
+        for key, text, number, unit, changed in rows
+        if relevant.fullmatch(key) and not _FOREIGN.fullmatch(key)
+        and (not same(ours[key], Reported(number, unit)) if key in ours else changed)
+    }  # fmt: skip
 
 
 SYSBENCH_TABLES: Final = 8  # number of tables of the sysbench workload in the plan
 OTHERS: Final = ("ext4", "xfs", "btrfs")  # setups that the baseline is compared with
-_QUIET: Final = {
-    "noatime",
-    "relatime",
-    "discard",
-    "nodiscard",
-    "nodiscard=async",
-    "rw",
-    "defaults",
-}  # mount options that do not characterise a setup
+# Mount options that do not characterise a setup.
+_QUIET: Final = {"noatime", "relatime", "discard", "nodiscard", "nodiscard=async", "rw", "defaults"}
 FREE: Final = 2.5  # size of the device ÷ size of the data: space for the copy, its log and growth
 LEAST_BYTES: Final = 8 * 2**30
 
+COPY: Final = "/srv/copy"
+_GENERATED: Final = {
+    "pgbench": 'name = "pgbench-tpcb"\nscale = {scale}   # a dataset of the same size',
+    "sysbench": 'name = "sysbench-oltp-read-write"\ntables = {tables}\ntable_size = {rows}   # of the same size',
+}
 _PLAN: Final = """\
 # Written from {engine} {version} on {socket}, which was only read.
 # To see what a run on other filesystems would do:   dbbench plan {file}
@@ -270,9 +246,14 @@ name = "{engine}"
 profile = "{profile}"
 # Settings of the server that matter to storage and differ from those of dbbench:
 {settings}
+# The database has {whole}; its largest tables, with their indexes:
 {tables}
 [[workload]]
 {workload}
+clients = 8
+# To use the server's own data instead (for its own statements: dbbench workload from-statements):
+#   {command}
+# source = "{copy}"
 """
 
 
@@ -306,10 +287,12 @@ def _options(facts: ServerFacts) -> set[str]:
 
 def plan_text(live: LiveServer, facts: ServerFacts, catalog: Catalog, file: Path, memory_bytes: int | None) -> str:
     """Return the plan, which can be loaded as it is."""
-    baseline, unsure = setup_of(facts, catalog)
+    profile, (baseline, unsure) = profile_of(facts.engine), setup_of(facts, catalog)
     setups = dict.fromkeys((baseline, *OTHERS))
-    size = facts.data_bytes or 0
-    mount = facts.mount
+    size, mount = facts.data_bytes or 0, facts.mount
+    settings = [
+        f"settings.{name} = {json.dumps(value)}" for name, value in facts.settings.items() if name.isidentifier()
+    ]
     ground = f"{mount.fstype} ({','.join(mount.options)}) at {mount.point}" if mount else "an unknown filesystem"
     return _PLAN.format(
         engine=facts.engine,
@@ -324,47 +307,21 @@ def plan_text(live: LiveServer, facts: ServerFacts, catalog: Catalog, file: Path
         unsure=f"  # {_plain(unsure)}" if unsure else "",
         memory=f"{memory_bytes // 2**30}GiB" if memory_bytes and memory_bytes >= 2**30 else "8GiB",
         device=f"{-(-int(max(LEAST_BYTES, size * FREE)) // 2**30)}GiB",
-        settings=_settings(facts.settings),
-        tables=_tables(facts),
-        workload=_workload(live, facts),
-    )
+        settings="\n".join(row for row in settings if "\\u" not in row) or "# (none)",
+        whole="data of unknown size" if facts.data_bytes is None else size_text(facts.data_bytes),
+        tables="".join(f"#   {size_text(size):>10}  {_plain(name)}\n" for name, size in facts.tables),
+        workload=_GENERATED[profile.generated].format(
+            scale=max(1, size // SCALE_BYTES), tables=SYSBENCH_TABLES,
+            rows=max(1000, size // SYSBENCH_ROW_BYTES // SYSBENCH_TABLES),
+        ),
+        command=_plain(profile.copying.format(
+            host=shlex.quote(str(live.socket.parent)), port=live.socket.name.rpartition(".")[2],
+            socket=shlex.quote(str(live.socket)), copy=COPY,
+        )),
+        copy=COPY,
+    )  # fmt: skip
 
 
 def _plain(text: str) -> str:
     """Return text of a server for a comment: one line of printable characters."""
     return "".join(letter if letter.isprintable() else "?" for letter in text)
-
-
-def _settings(settings: dict[str, str]) -> str:
-    rows = [f"settings.{name} = {json.dumps(value)}" for name, value in settings.items() if name.isidentifier()]
-    return "\n".join(row for row in rows if "\\u" not in row) or "# (none)"
-
-
-def _tables(facts: ServerFacts) -> str:
-    lines = [f"#   {size_text(size):>10}  {_plain(name)}" for name, size in facts.tables]
-    whole = "data of unknown size" if facts.data_bytes is None else size_text(facts.data_bytes)
-    return "\n".join([f"# The database has {whole}; its largest tables, with their indexes:", *lines])
-
-
-def _workload(live: LiveServer, facts: ServerFacts) -> str:
-    size = max(facts.data_bytes or 0, SCALE_BYTES)
-    profile, copy = profile_of(facts.engine), "/srv/copy"
-    if profile.generated == "pgbench":
-        lines = ['name = "pgbench-tpcb"', f"scale = {max(1, size // SCALE_BYTES)}   # a dataset of the same size"]
-    else:
-        rows = max(1000, size // SYSBENCH_ROW_BYTES // SYSBENCH_TABLES)
-        lines = [
-            'name = "sysbench-oltp-read-write"',
-            f"tables = {SYSBENCH_TABLES}",
-            f"table_size = {rows}   # of the same size",
-        ]
-    command = profile.copying.format(
-        host=shlex.quote(str(live.socket.parent)), port=live.socket.name.rpartition(".")[2],
-        socket=shlex.quote(str(live.socket)), copy=copy,
-    )  # fmt: skip
-    return "\n".join([
-        *lines, "clients = 8",
-        "# To use the server's own data instead (for its own statements: dbbench workload from-statements):",
-        f"#   {_plain(command)}",
-        f'# source = "{copy}"',
-    ])  # fmt: skip

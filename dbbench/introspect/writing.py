@@ -6,6 +6,7 @@ Text of the recording gets into pgbench's scripts without backslashes and colons
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import re
 from collections.abc import Callable, Sequence
@@ -35,6 +36,8 @@ ENTRY: Final = 20  # bytes of the index of workloads/dbbench_recorded.lua per st
 SAMPLE_BYTES: Final = 12 * 2**20  # of all statements next to a Lua script; a plan accepts files of 16 MiB
 Ask = Callable[..., list[tuple[Any, ...]]]  # (statement, *values) -> rows; raises LiveServerUnreadable
 
+_TYPES: Final = "SELECT parameter_types::text[] FROM pg_prepared_statements WHERE name = 'dbbench_asked'"
+_VARIABLE: Final = re.compile(r"(?<!:):p\w+")
 _TOML: Final = """\
 # Written from {source}: {kept} statements of {all}, {share} of the calls as recorded.
 # Each statement is a transaction of its own, because the recording has no transactions. Weights are numbers of calls.
@@ -125,22 +128,25 @@ def _for_sysbench(name: str, kept: Sequence[Statement], weights: Sequence[int]) 
 def scripts_of(recording: RecordedStatements, ask: Ask | None, most: int) -> list[str]:
     """Return pgbench's scripts of the kept statements, none for a slow log; move those that cannot be run again, and
     all but the `most` frequent, to `left_out`. `ask` queries a server with their tables."""
-    scripts = []
-    for number, statement in enumerate(list(recording.kept)):
+    scripts, share = list[str](), SAMPLE_BYTES // max(1, min(most, len(recording.kept)))
+    for statement in list(recording.kept):
         try:
-            if number - len(recording.left_out) >= most:
+            if len(scripts) == most:
                 raise ValueError(f"not among the {most} most frequent statements")
             if recording.dialect == "postgres":
                 scripts.append(pgbench_script(statement, ask))
             else:
-                _logged(statement, SAMPLE_BYTES // min(most, len(recording.kept)), ask)
+                _limit(statement, share, ask)
+                scripts.append("")
         except ValueError as error:
             recording.leave_out(statement, str(error))
-    return scripts
+        except LiveServerUnreadable as error:
+            recording.leave_out(statement, f"the server refuses it ({error.evidence.split(': ', 1)[-1]})")
+    return [script for script in scripts if script]
 
 
-def _logged(statement: Statement, most_bytes: int, ask: Ask | None) -> None:
-    """Keep samples of at most that size together. Raises ValueError if none fits or the server refuses the first."""
+def _limit(statement: Statement, most_bytes: int, ask: Ask | None) -> None:
+    """Keep samples of at most that size together, and let the server check one. Raises ValueError if none fits."""
     sizes = itertools.accumulate(len(text.encode(errors="surrogateescape")) + ENTRY for text in statement.samples)
     statement.samples[:] = statement.samples[: sum(size <= most_bytes for size in sizes)]
     if not statement.samples:
@@ -148,51 +154,54 @@ def _logged(statement: Statement, most_bytes: int, ask: Ask | None) -> None:
     if re.match(r"insert\b(?!.*\b(ignore|duplicate)\b)", statement.text, re.IGNORECASE | re.DOTALL):
         statement.why = "inserts its recorded keys again; those that exist are errors of the trial"
     if ask:
-        try:
-            ask(f"USE `{statement.database.replace('`', '``')}`") if statement.database else None
-            ask("COMMIT")  # in the read-only transaction of `reading`, a change cannot even be prepared
-            ask("PREPARE dbbench_asked FROM %s", statement.samples[0])
-        except LiveServerUnreadable as error:
-            raise ValueError(f"the server refuses it ({error.evidence.split(': ', 1)[-1]})") from None
+        if statement.database:
+            ask(f"USE `{statement.database.replace('`', '``')}`")
+        ask("COMMIT")  # in the read-only transaction of `reading`, a change cannot even be prepared
+        ask("PREPARE dbbench_asked FROM %s", statement.samples[0])
 
 
 def pgbench_script(statement: Statement, ask: Ask | None) -> str:
     """Return the script of a statement of pg_stat_statements; `ask` queries a server with its tables.
 
     Notes in `statement.why` in which respects it differs from the recorded one. Raises ValueError with the reason if no
-    script can send it.
+    script can send it, LiveServerUnreadable if the server refuses it.
     """
-    text = rewritten(words_of(statement.text, "postgres"))
+    recorded = words_of(statement.text, "postgres")
+    text = rewritten(recorded)
     if fault := script_fault(text):
         raise ValueError(fault)
     words, (roles, tables) = words_of(text, "postgres"), roles_of(text)
-    types = _types(ask, text, roles, tables) if ask else {}
-    rules, lines, guessed = dict[int, Rule](), [f"-- {statement.calls} calls"], False
-    numbers = dict.fromkeys(int(word[1:]) for kind, word in words if kind == T.PARAMETER)
-    for number in numbers:
+    types = _prepared(ask, text, _TYPES)[0][0] if ask else []
+    rules, lines = dict[int, Rule](), [f"-- {statement.calls} calls"]
+    for number in dict.fromkeys(int(word[1:]) for kind, word in words if kind == T.PARAMETER):
         role = roles.get(number, Role())
-        rule = rule_of(role, types.get(number))
+        asked = ParameterType(types[number - 1], _values(ask, role.column, tables)) if ask else None
+        rule = rule_of(role, asked)
         if rule is None:
-            raise ValueError(f"a parameter of type {types[number].type if number in types else role.type}")
-        rules[number], guessed = rule, guessed or rule.guessed
+            raise ValueError(f"a parameter of type {asked.type if asked else role.type}")
+        rules[number] = rule
     expressions = dict[int, str]()
-    for number in sorted(numbers, key=lambda each: (rules[each].after, each)):
+    for number in sorted(rules, key=lambda each: (rules[each].after, each)):
         expressions[number] = _assigned(number, rules, expressions, lines)
-    words = _forgiving(words)
-    statement_text = ""
-    for kind, word in words:
+    sent = ""
+    for kind, word in _forgiving(words):
         piece = expressions[int(word[1:])] if kind == T.PARAMETER else word
-        statement_text += f" {piece}" if statement_text.endswith(":") and piece.startswith(":p") else piece
-    arguments = re.findall(r"(?<!:):p\w+", statement_text)
-    if len(arguments) > ARGUMENTS:
-        raise ValueError(f"{len(arguments)} values; pgbench can send {ARGUMENTS}")
-    reasons = ["guessed values"] if guessed else []
-    if len(words) != len(words_of(text, "postgres")):
+        sent += f" {piece}" if sent.endswith(":") and piece.startswith(":p") else piece
+    pieces = _VARIABLE.split(sent)
+    if len(pieces) - 1 > ARGUMENTS:
+        raise ValueError(f"{len(pieces) - 1} values; pgbench can send {ARGUMENTS}")
+    reasons = ["guessed values"] if any(rule.guessed for rule in rules.values()) else []
+    if _forgiving(words) != words:
         reasons.append("rows whose key exists are not inserted (ON CONFLICT DO NOTHING)")
-    if ask and (difference := _other_plan(ask, statement.text, statement_text)):
-        reasons.append(difference)
+    if ask:
+        numbered = "".join(f"{piece}${number}" for number, piece in enumerate(pieces[:-1], 1)) + pieces[-1]
+        plan, expected = _plan(ask, numbered), ""
+        with contextlib.suppress(LiveServerUnreadable):  # `interval $1` cannot be prepared
+            expected = _plan(ask, "".join(word for _, word in recorded))
+        if expected not in ("", plan):
+            reasons.append(f"another plan: {plan} instead of {expected}")
     statement.why = "; ".join(reasons)
-    return "\n".join([*lines, f"{statement_text};"]) + "\n"
+    return "\n".join([*lines, f"{sent};"]) + "\n"
 
 
 def _assigned(number: int, rules: dict[int, Rule], expressions: dict[int, str], lines: list[str]) -> str:
@@ -219,18 +228,6 @@ def _forgiving(words: list[tuple[T, str]]) -> list[tuple[T, str]]:
     return [*words[:place], (T.VAR, " ON CONFLICT DO NOTHING "), *words[place:]]
 
 
-def _types(ask: Ask, text: str, roles: dict[int, Role], tables: tuple[str, ...]) -> dict[int, ParameterType]:
-    """Return types and the values of columns, queried from the server. Raises ValueError if it refuses the text."""
-    try:
-        ask(f"PREPARE dbbench_asked AS {text}")
-        types = ask("SELECT parameter_types::text[] FROM pg_prepared_statements WHERE name = 'dbbench_asked'")[0][0]
-        ask("DEALLOCATE dbbench_asked")
-    except LiveServerUnreadable as error:
-        raise ValueError(f"the server refuses it ({error.evidence.split(': ', 1)[-1]})") from None
-    return {number: ParameterType(type_, _values(ask, roles.get(number, Role()).column, tables))
-            for number, type_ in enumerate(types, 1)}  # fmt: skip
-
-
 def _values(ask: Ask, column: str, tables: tuple[str, ...]) -> tuple[str, ...]:
     """Return the values of a column in the server's statistics."""
     if not column or not tables:
@@ -242,34 +239,24 @@ def _values(ask: Ask, column: str, tables: tuple[str, ...]) -> tuple[str, ...]:
     ))  # fmt: skip
 
 
-def _other_plan(ask: Ask, recorded: str, rebuilt: str) -> str:
-    """Compare the generic plans of both statements. Return the difference, "" if there is none or the recorded text
-    cannot be prepared. Raises ValueError if the server refuses the rebuilt statement."""
-    count = iter(range(1, ARGUMENTS + 1))
+def _prepared(ask: Ask, text: str, *questions: str) -> list[tuple[Any, ...]]:
+    """Prepare a statement and return the answer to the last question. Raises the server's own error."""
+    ask(f"PREPARE dbbench_asked AS {text}")
     try:
-        plan = _plan(ask, re.sub(r"(?<!:):p\w+", lambda _: f"${next(count)}", rebuilt))
-    except LiveServerUnreadable as error:
-        raise ValueError(f"the server refuses it ({error.evidence.split(': ', 1)[-1]})") from None
-    try:
-        expected = _plan(ask, recorded)
-    except LiveServerUnreadable:
-        return ""
-    return "" if plan == expected else f"another plan: {', '.join(plan)} instead of {', '.join(expected)}"
-
-
-def _plan(ask: Ask, text: str) -> list[str]:
-    ask("SET plan_cache_mode = force_generic_plan")
-    ask(f"PREPARE dbbench_planned AS {text}")
-    try:
-        types = ask("SELECT cardinality(parameter_types) FROM pg_prepared_statements WHERE name = 'dbbench_planned'")
-        values = f"({', '.join(['NULL'] * types[0][0])})" if types[0][0] else ""
-        ((tree,),) = ask(f"EXPLAIN (FORMAT JSON) EXECUTE dbbench_planned{values}")
+        return [ask(question) for question in questions][-1]
     finally:
-        ask("DEALLOCATE dbbench_planned")
-    return [*_nodes(tree[0]["Plan"])]
+        ask("DEALLOCATE dbbench_asked")
 
 
-def _nodes(node: dict[str, Any]) -> list[str]:
-    """Return all nodes of a plan with their tables and indexes."""
-    of = " ".join(str(node[key]) for key in ("Node Type", "Relation Name", "Index Name") if key in node)
-    return [of, *(inner for below in node.get("Plans", ()) for inner in _nodes(below))]
+def _plan(ask: Ask, text: str) -> str:
+    """Return the nodes of the plan for unknown values, with their tables and indexes."""
+    ((types,),) = _prepared(ask, text, _TYPES)
+    values = f"({', '.join(['NULL'] * len(types))})" if types else ""
+    question = f"EXPLAIN (FORMAT JSON) EXECUTE dbbench_asked{values}"
+    ((tree,),) = _prepared(ask, text, "SET plan_cache_mode = force_generic_plan", question)
+    nodes, parts = [tree[0]["Plan"]], list[str]()
+    while nodes:
+        node = nodes.pop()
+        parts.append(" ".join(str(node[key]) for key in ("Node Type", "Relation Name", "Index Name") if key in node))
+        nodes += node.get("Plans", ())
+    return ", ".join(parts)

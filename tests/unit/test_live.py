@@ -20,7 +20,6 @@ FACTS: Final = ServerFacts(
     {"shared_buffers": "4GB"},
     5 * 10**9,
     (("orders", 4 * 10**9),),
-    "/var/lib/pg",
     None,
 )
 LIVE: Final = LiveServer("postgres", "15.18", Path("/run/postgresql/.s.PGSQL.5433"), "shop", None)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import json
 import re
 import tomllib
 from pathlib import Path
@@ -67,14 +66,6 @@ def test_csv_and_json_of_one_view_are_the_same() -> None:
     assert often[0] == often[1] and len(often[0]) > 15 and by_csv.dialect == "postgres"
     calls = [each.calls for each in by_csv.kept]
     assert calls == sorted(calls, reverse=True)
-
-
-def test_json_may_be_lines_or_lie_in_an_object(tmp_path: Path) -> None:
-    """As psql, a monitoring tool or a log shipper writes it."""
-    rows = [{"query": "SELECT 1", "calls": 2}, {"query": "SELECT $1", "calls": "3"}]
-    for text in ("\n".join(map(json.dumps, rows)), json.dumps({"rows": rows}), json.dumps(rows)):
-        (tmp_path / "f").write_text(text)
-        assert [(each.text, each.calls) for each in read(tmp_path / "f").kept] == [("SELECT $1", 3), ("SELECT 1", 2)]
 
 
 def test_a_huge_file_is_not_read(tmp_path: Path) -> None:
@@ -395,9 +386,10 @@ def test_a_script_of_sysbench_sends_the_logged_texts(tmp_path: Path) -> None:
 
 def test_the_most_frequent_are_kept() -> None:
     """The others are left out, with the reason."""
-    recording = RecordedStatements("x", "postgres", [Statement(f"SELECT {n} FROM a", 9 - n) for n in range(4)])
+    kept = [Statement(f"SELECT {n} FROM a", 9 - n) for n in range(4)]
+    recording = RecordedStatements("x", "postgres", kept, [Statement("SET a = 1", 99, why="x") for _ in range(3)])
     assert len(scripts_of(recording, None, 2)) == len(recording.kept) == 2
-    assert {each.why for each in recording.left_out} == {"not among the 2 most frequent statements"}
+    assert {each.why for each in recording.left_out} == {"x", "not among the 2 most frequent statements"}
 
 
 @pytest.mark.starts_processes

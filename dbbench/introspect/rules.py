@@ -55,9 +55,9 @@ _LITERALS: Final = {T.STRING, T.NUMBER, T.HEX_STRING, T.BIT_STRING, T.NATIONAL_S
                     T.HEREDOC_STRING, T.UNICODE_STRING}  # fmt: skip
 _ON_ROWS: Final = ("select", "insert", "update", "delete", "with", "values", "merge", "replace", "table")
 CONTROL: Final = re.compile(
-    r"(begin|start\s+transaction|commit|end|rollback|abort|savepoint|release|prepare\s+transaction|xa"
+    r"(?:/\*.*?\*/|--[^\n]*\n|\s)*(begin|start\s+transaction|commit|end|rollback|abort|savepoint|release|prepare\s+transaction|xa"
     r"|set\s+(session\s+|@@)?(autocommit|transaction))\b",
-    re.IGNORECASE,
+    re.IGNORECASE | re.DOTALL,
 )
 # Names in statements that query or control the server itself, reach out of the database, or only wait: these are not an
 # application's work. The last line: they depend on an earlier statement of their session.
@@ -92,14 +92,6 @@ class Statement:
 
 
 @dataclass(frozen=True)
-class ParameterType:
-    """A server's description of a parameter: its type, and values of the column with which it is compared."""
-
-    type: str
-    values: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
 class Rule:
     """Whole numbers in [least, most], put into `expression`; or added to the parameter `after` ($1 of BETWEEN $1 AND
     $2) by `sum`."""
@@ -115,11 +107,12 @@ class Rule:
 
 @dataclass
 class Role:
-    """What the text says about a parameter."""
+    """What the text, or a server, says about a parameter."""
 
     type: str = ""
-    column: str = ""
-    after: int = 0
+    column: str = ""  # with which it is compared, or that it sets
+    values: tuple[str, ...] = ()  # of this column, in the server's statistics
+    after: int = 0  # the parameter at the other end of its range
     rows: str = ""  # limit, offset, or a number of intervals
 
 
@@ -291,12 +284,12 @@ def _start(end: Any) -> int:
     return next((_number(node.right) for node in begins if node.left.sql() == end.left.sql()), 0)
 
 
-def rule_of(role: Role, asked: ParameterType | None) -> Rule | None:
-    """Return the rule for a parameter, or None if its type is not supported. `asked`: a server's answer."""
+def rule_of(role: Role) -> Rule | None:
+    """Return the rule for a parameter, or None if its type is not supported."""
     if role.rows:
         most = 0 if role.rows == "offset" else ROWS
         return Rule(min(1, most), most, note=f"GUESSED: {role.rows} up to {most}; edit it")
-    type_ = asked.type if asked else role.type
+    type_ = role.type
     try:
         kind = exp.DataType.build(type_, dialect="postgres", udt=True) if type_ else exp.DataType(this=_D.UNKNOWN)
     except SqlglotError:
@@ -308,7 +301,7 @@ def rule_of(role: Role, asked: ParameterType | None) -> Rule | None:
     expression = _EXPRESSIONS[base]
     if array:
         expression = f"ARRAY[{', '.join([expression] * ELEMENTS)}]::{type_}"
-    values = _usable(asked.values if asked else ())
+    values = [value for value in role.values if len(value) <= SHOWN and not script_fault(value)]
     if values and not role.after and base in _INTEGERS and all(value.lstrip("-").isdigit() for value in values):
         numbers = [int(value) for value in values]
         return Rule(min(numbers), max(numbers), expression, f"{type_}, the range of {role.column}", guessed=False)
@@ -322,11 +315,6 @@ def rule_of(role: Role, asked: ParameterType | None) -> Rule | None:
         return Rule(0, most, expression, f"GUESSED: up to {most} above ${role.after}; edit it", True, role.after, added)
     most = SPAN_S if base in _TIMES else _INTEGERS.get(base, MOST)
     return Rule(LEAST, most, expression, f"GUESSED: {type_ or 'its type and range are unknown'}; edit it")
-
-
-def _usable(values: Sequence[str]) -> list[str]:
-    """Return the values that a script of pgbench may contain."""
-    return [value for value in values if len(value) <= SHOWN and not script_fault(value)]
 
 
 def script_fault(text: str) -> str:

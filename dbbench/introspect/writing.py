@@ -17,7 +17,6 @@ from sqlglot import TokenType as T
 from dbbench.errors import LiveServerUnreadable
 from dbbench.introspect.recordings import RecordedStatements
 from dbbench.introspect.rules import (
-    ParameterType,
     Role,
     Rule,
     Statement,
@@ -170,17 +169,8 @@ def pgbench_script(statement: Statement, ask: Ask | None) -> str:
     text = rewritten(recorded)
     if fault := script_fault(text):
         raise ValueError(fault)
-    words, (roles, tables) = words_of(text, "postgres"), roles_of(text)
-    types = _prepared(ask, text, _TYPES)[0][0] if ask else []
-    rules, lines = dict[int, Rule](), [f"-- {statement.calls} calls"]
-    for number in dict.fromkeys(int(word[1:]) for kind, word in words if kind == T.PARAMETER):
-        role = roles.get(number, Role())
-        asked = ParameterType(types[number - 1], _values(ask, role.column, tables)) if ask else None
-        rule = rule_of(role, asked)
-        if rule is None:
-            raise ValueError(f"a parameter of type {asked.type if asked else role.type}")
-        rules[number] = rule
-    expressions = dict[int, str]()
+    words, rules = words_of(text, "postgres"), _rules_of(text, ask)
+    lines, expressions = [f"-- {statement.calls} calls"], dict[int, str]()
     for number in sorted(rules, key=lambda each: (rules[each].after, each)):
         expressions[number] = _assigned(number, rules, expressions, lines)
     sent = ""
@@ -202,6 +192,21 @@ def pgbench_script(statement: Statement, ask: Ask | None) -> str:
             reasons.append(f"another plan: {plan} instead of {expected}")
     statement.why = "; ".join(reasons)
     return "\n".join([*lines, f"{sent};"]) + "\n"
+
+
+def _rules_of(text: str, ask: Ask | None) -> dict[int, Rule]:
+    """Return the rules of all parameters. Raises ValueError if one has none."""
+    roles, tables = roles_of(text)
+    types = _prepared(ask, text, _TYPES)[0][0] if ask else []
+    rules = dict[int, Rule]()
+    for number in dict.fromkeys(int(word[1:]) for kind, word in words_of(text, "postgres") if kind == T.PARAMETER):
+        role = roles.get(number, Role())
+        if ask:
+            role.type, role.values = types[number - 1], _values(ask, role.column, tables)
+        if (rule := rule_of(role)) is None:
+            raise ValueError(f"a parameter of type {role.type}")
+        rules[number] = rule
+    return rules
 
 
 def _assigned(number: int, rules: dict[int, Rule], expressions: dict[int, str], lines: list[str]) -> str:

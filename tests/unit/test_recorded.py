@@ -14,7 +14,6 @@ from dbbench import cli
 from dbbench.errors import FileMissing, InputTooLarge, RecordingUnreadable
 from dbbench.introspect.recordings import RecordedStatements, read
 from dbbench.introspect.rules import (
-    ParameterType,
     Role,
     Rule,
     Statement,
@@ -102,7 +101,7 @@ def test_a_missing_file_is_told(tmp_path: Path) -> None:
 def test_shares_are_those_of_calls_and_time(tmp_path: Path) -> None:
     """What is not used counts: hidden and absent texts, another database. BEGIN and END do not."""
     (tmp_path / "f").write_text(
-        "query,calls,total_exec_time,datname\nSELECT 1 FROM a,60,3000,shop\nBEGIN,900,1,shop\nEND,900,1,shop\n"
+        "query,calls,total_exec_time,datname\nSELECT 1 FROM a,60,3000,shop\n/* x */ BEGIN,900,1,shop\nEND,900,1,shop\n"
         "<insufficient privilege>,20,6000,shop\n,10,0,shop\nSELECT 1 FROM b,10,1000,blog\n"
     )
     recording = read(tmp_path / "f")
@@ -310,16 +309,14 @@ def test_what_cannot_be_prepared_is_rewritten(text: str, sent: str) -> None:
 
 def test_rules_follow_types_values_or_a_guess() -> None:
     """The range of whole numbers of the column, its other values, or a marked guess; other types have no rule."""
-    assert rule_of(Role(column="c"), ParameterType("integer", ("9", "5"))) == Rule(
-        5, 9, note="integer, the range of c", guessed=False
-    )
-    text = rule_of(Role(column="c"), ParameterType("text", ("it's", "b", "a\\b", ":c")))
+    assert rule_of(Role("integer", "c", ("9", "5"))) == Rule(5, 9, note="integer, the range of c", guessed=False)
+    text = rule_of(Role("text", "c", ("it's", "b", "a\\b", ":c")))
     assert text is not None and not text.guessed and (text.least, text.most) == (1, 2)
     assert text.expression == "(ARRAY['it''s', 'b']::text[])[{}::int]"
-    date = rule_of(Role(), ParameterType("timestamp with time zone"))
+    date = rule_of(Role("timestamp with time zone"))
     assert date is not None and "timestamptz" in date.expression and date.guessed
-    assert rule_of(Role(), ParameterType("inet")) is None and rule_of(Role(type="tsvector"), None) is None
-    limit, offset, guess = (rule_of(role, None) for role in (Role(rows="limit"), Role(rows="offset"), Role()))
+    assert rule_of(Role("inet")) is None and rule_of(Role("tsvector")) is None
+    limit, offset, guess = rule_of(Role(rows="limit")), rule_of(Role(rows="offset")), rule_of(Role())
     assert limit is not None and (limit.least, limit.most, limit.guessed) == (1, 10, True)
     assert offset is not None and (offset.least, offset.most, offset.guessed) == (0, 0, True)
     assert guess is not None and guess.guessed and (guess.least, guess.most) == (1, 100_000) and "GUESSED" in guess.note

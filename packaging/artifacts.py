@@ -55,8 +55,8 @@ DEBIAN: Final = {
 # other packages are dependencies of these.
 VENDORED: Final = (
     "annotated-types", "cloudpickle", "dask", "distributed", "fsspec", "importlib-metadata", "lazy-importer", "locket",
-    "mfusepy", "mysql-connector-python", "narwhals", "partd", "plotly", "pydantic", "pydantic-core", "sortedcontainers", "sqlglot",
-    "tblib", "toolz", "typing-extensions", "typing-inspection", "zict", "zipp",
+    "mfusepy", "mysql-connector-python", "narwhals", "partd", "plotly", "pydantic", "pydantic-core", "sortedcontainers",
+    "sqlglot", "tblib", "toolz", "typing-extensions", "typing-inspection", "zict", "zipp",
 )  # fmt: skip
 COMPILED: Final = ("pydantic-core",)
 PYTHONS: Final = ("3.11", "3.12", "3.13", "3.14")  # of Debian 12, Ubuntu 24.04, Debian 13, Ubuntu 26.04

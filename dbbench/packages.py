@@ -443,7 +443,7 @@ def has_candidate(policy: str) -> bool:
 
 _MARK: Final = "dbbench packages.py"
 _HELPER: Final = "/usr/lib/apt/apt-helper"
-_IMPATIENT: Final = ("-o", "Acquire::Retries=0", "-o", "Acquire::http::Timeout=10", "-o", "Acquire::https::Timeout=10")
+_IMPATIENT: Final = ("-o", "Acquire::Retries=0", "-o", "Acquire::http::Timeout=20", "-o", "Acquire::https::Timeout=20")
 _SOURCES: Final = (
     "Check the network and apt's sources (on Ubuntu:  add-apt-repository universe), then run it again. "
     "A machine without a network needs a bundle, see docs/install.md."
@@ -517,7 +517,7 @@ def _unreachable(packages: list[str]) -> str:
 def _install(packages: list[str]) -> None:
     # Otherwise apt tries each of them for some seconds and prints several lines of each.
     if _unreachable(packages):
-        failure = _updated()
+        failure = _refreshed(packages)
         if address := _unreachable(packages):
             _fail("E201", f"{address} cannot be downloaded{failure}", _SOURCES)
     done = _apt(["--yes", *packages], check=False, quiet=False)
@@ -528,11 +528,16 @@ def _install(packages: list[str]) -> None:
             "Run the same command again when that process has ended.",
         )
     if done.returncode != 0:  # outdated package lists name files that the archive no longer has
-        print("The package lists may be old: running apt-get update, then the installation again", flush=True)
-        _updated()
-        plan = simulate(_apt(["--simulate", *packages], check=False))
-        _judge(plan, packages)
+        _refreshed(packages)
         _apt(["--yes", *packages], quiet=False)
+
+
+def _refreshed(packages: list[str]) -> str:
+    """Read the package lists again, and judge the installation anew; return the failure of a source as `_updated`."""
+    print("The package lists may be old: running apt-get update", flush=True)
+    failure = _updated()
+    _judge(simulate(_apt(["--simulate", *packages], check=False)), packages)
+    return failure
 
 
 def locked(path: Path = _LOCK) -> bool:

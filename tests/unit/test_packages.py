@@ -278,6 +278,36 @@ def test_a_server_in_use_is_not_upgraded_on_the_way(capsys: pytest.CaptureFixtur
     packages._judge(Simulation(("attr",), ("libpq5",), (), ""), ["attr"])
 
 
+@pytest.mark.parametrize("outdated", [True, False])
+def test_old_lists_are_read_again_before_anything_is_installed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], outdated: bool
+) -> None:
+    """A file of the old lists is gone: they are read again and the installation is judged anew. If it is still gone,
+    that is an error, and nothing is installed."""
+    calls: list[str] = []
+
+    def apt(words: list[str], **_: bool) -> subprocess.CompletedProcess[str]:
+        calls.append(words[0])
+        uri = "'http://d/a.deb' a.deb 9 X\n'http://d/b.deb' b.deb 7 X\n" if words[0] == "--print-uris" else ""
+        return subprocess.CompletedProcess([], 0, uri, "")
+
+    def checked(argv: list[str], **_: bool) -> subprocess.CompletedProcess[str]:
+        calls.append(argv[1] if argv[0] == "apt-get" else argv[-2])
+        gone = argv[0] != "apt-get" and not (outdated and "update" in calls)
+        return subprocess.CompletedProcess([], int(gone), "", "W: a source failed\n")
+
+    monkeypatch.setattr(packages, "_apt", apt)
+    monkeypatch.setattr(packages, "_checked", checked)
+    tried = ["--print-uris", "http://d/b.deb"]
+    if outdated:
+        packages._install(["a", "b"])
+    else:
+        with pytest.raises(SystemExit):
+            packages._install(["a", "b"])
+        assert "error E201: http://d/b.deb cannot be downloaded: a source failed" in capsys.readouterr().err
+    assert calls == [*tried, "update", "--simulate", *tried, *(["--yes"] if outdated else [])]
+
+
 def test_a_package_without_a_candidate_is_unknown() -> None:
     """`Candidate: (none)` and no answer at all mean that it cannot be installed."""
     assert has_candidate((APT / "policy-known.txt").read_text())

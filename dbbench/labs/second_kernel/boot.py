@@ -108,7 +108,7 @@ def _debian(root: Path, mirror: str, tell: Tell) -> None:
     namespaces.mount("proc", root / "proc", "proc")  # linux.uml reads /proc/self/exe
     _inside(root, "apt-get", "update", "-q", env=proxies)
     for lists in (root / "var/lib/apt/lists").glob("*InRelease"):
-        until = Parser().parsestr(lists.read_text().split("\n\n", 1)[1])["Valid-Until"]
+        until = Parser().parsestr(lists.read_text().partition("\n\n")[2])["Valid-Until"]
         if until and parsedate_to_datetime(until) < datetime.now(UTC):
             tell(f"the package lists of {mirror} expired on {until}; they are used, because they are signed")
     _install(root, *_PACKAGES)

@@ -75,6 +75,8 @@ def command(options: Options, plan_file: str, new: bool, name: str | None, wipe:
     plan, expanded, allowance = foreseen(wanted.plan, wanted.expanded, wanted.step)
     folder = choose(root, wanted, new=new, name=name)
     if folder is not None:
+        if precision is not None or wanted.plan.budget_s is not None:  # these may change the run
+            must_be_of(folder, wanted)
         refine(folder, precision, wanted.plan.budget_s)
     if folder is not None and is_finished(folder):
         return _finished_before(options, folder, name)

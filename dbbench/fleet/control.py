@@ -58,7 +58,7 @@ def resumed(root: Path, order: FleetOrder) -> Fleet | None:
         raise errors.PlanInvalid("[client] names the address of one machine, but a fleet has several", effect=UNTOUCHED,
                           remedy="Remove [client], or run the plan on each machine with `dbbench run`.")  # fmt: skip
     fleet = _existing(root, order)
-    if fleet is not None and not fleet.finished:
+    if fleet is not None and (order.precision is not None or not fleet.finished):
         _must_match(root, fleet, order.asked)
     return fleet if fleet is None or order.precision is None else _refined(root, fleet, order.precision)
 

@@ -32,15 +32,16 @@ STOP_S: Final = 90.0  # a clean stop of a trial may take a minute
 def worker_of(results_folder: Path) -> Iterator[Path]:
     """Hold the worker's lock of a results folder within the block; yield its scratch directory.
 
-    Two workers would answer for the same disk. Raises RunLocked.
+    Two workers would answer for the same disk. Raises RunLocked, ResultNotRegular if that directory is a link.
     """
     results_folder.mkdir(parents=True, exist_ok=True)
+    scratch = real_folder(results_folder / SCRATCH, results_folder)
     with exclusive(
         results_folder / f"{SCRATCH}.lock",
         lambda pid: RunLocked(f"{results_folder} is used by another fleet worker: process {pid}",
                               effect="Nothing was changed.", remedy="Name another folder: --results DIR."),
     ):  # fmt: skip
-        yield results_folder / SCRATCH
+        yield scratch
 
 
 def hosts_here(results_folder: Path, name: str) -> list[Path]:

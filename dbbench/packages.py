@@ -87,7 +87,7 @@ TOOLS: Final = (
     Tool("test", ("zpool", "zfs", "zdb"), "zfs-fuse", "zfs-fuse", optional=True),
     # For dumps and backups of MariaDB and MySQL as `source` of a workload.
     Tool("test", ("mariadb-dump",), "mariadb-client", "mariadb", engine="mariadb"),
-    Tool("test", ("mydumper", "myloader"), "mydumper", "mydumper", optional=True),
+    Tool("test", ("mydumper",), "mydumper", "mydumper", optional=True),
     Tool("test", ("setfattr",), "attr", "attr"),
     # For the operation base-backup.
     Tool("test", ("mariadb-backup",), "mariadb-backup", "mariadb-backup", engine="mariadb", optional=True),

@@ -33,7 +33,7 @@ from dbbench.datasets.copying import (
     reading,
     restored,
 )
-from dbbench.datasets.manifest import BLOCK, Entry, Golden, split
+from dbbench.datasets.manifest import BLOCK, Entry, Golden, open_entry, split
 from dbbench.errors import DbbenchError, RestoreFailed
 from dbbench.process import User
 
@@ -99,7 +99,7 @@ def _send(golden: Golden, entry: Entry, owner: User, stream: int, advance: Advan
     Its pages are spliced into the pipe without a copy: two copying tar programs used two cores and were a third slower
     on machines with only two.
     """
-    with reading(golden, entry), (golden.data / entry.path).open("rb") as source:
+    with reading(golden, entry), os.fdopen(open_entry(golden, entry), "rb") as source:
         head = tarfile.TarInfo(entry.path)
         head.size, head.mode, head.uid, head.gid = entry.size, entry.mode, owner.uid, owner.gid
         head.mtime = int(os.fstat(source.fileno()).st_mtime)

@@ -36,7 +36,7 @@ from pathlib import Path
 from threading import Event, Semaphore
 from typing import Final, Protocol
 
-from dbbench.datasets.manifest import BLOCK, Entry, Golden, Manifest, condemn, crc_of, in_use
+from dbbench.datasets.manifest import BLOCK, Entry, Golden, Manifest, condemn, crc_of, in_use, open_entry
 from dbbench.errors import DbbenchError, FilesystemFull, RestoreFailed, RestoreUnequal
 from dbbench.machine import namespaces, threads
 from dbbench.machine.pagecache import syncfs
@@ -203,7 +203,7 @@ def _copy(golden: Golden, entry: Entry, target: Path, owner: User, buffer: memor
     out = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         with reading(golden, entry):
-            source = os.open(golden.data / entry.path, os.O_RDONLY | os.O_CLOEXEC)
+            source = open_entry(golden, entry)
         while True:
             with reading(golden, entry):
                 count = os.readv(source, [buffer])

@@ -331,10 +331,11 @@ def _restore(source: Source, server: Server, data: Path) -> tuple[Tables, dict[s
     jobs = 1 if source.form == "pg_dump tar" else len(os.sched_getaffinity(0))
     argv: list[str | Path] = [program, "--no-owner", "--no-privileges", "--no-tablespaces", "--exit-on-error",
                               f"--jobs={jobs}", *_where(server), f"--dbname={server.database}", copy]  # fmt: skip
-    try:
-        process.run(argv, timeout_s=LOAD_S, as_user=account)
-    except CommandFailed as error:
-        raise DatasetBuildFailed(f"{source.path} could not be restored: {error.evidence}") from error
+    done = process.run(argv, timeout_s=LOAD_S, as_user=account, ok=(0, 1))
+    if done.returncode:  # the first error, with its statement; the last one says that a worker has ended
+        lines = done.stderr[max(0, done.stderr.find("pg_restore: error:")) :].splitlines()[:_LINES]
+        reason = "\n".join(f"  {line}" for line in lines)
+        raise DatasetBuildFailed(f"{source.path} could not be restored:\n{reason}", effect="The copy was removed.")
     shutil.rmtree(copy) if copy.is_dir() else copy.unlink()
     return script.tables, {}
 

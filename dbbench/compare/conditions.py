@@ -159,7 +159,7 @@ def _client(trial: Trial) -> str | None:
 
 
 def _profile(trial: Trial) -> str | None:
-    """Return the profile of the server settings; it is "standalone" in results of versions without profiles."""
+    """Return the profile of the server settings."""
     return trial.profile if trial.profile and trial.effective_settings else None
 
 

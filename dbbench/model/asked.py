@@ -125,8 +125,7 @@ class EngineAgeing:
 class EngineSpec:
     """A server of the plan. `bin`: the directory of its programs; default: the newest version that is installed.
 
-    `profile`: which of the engine's `settings_profiles` is the base of its settings. The default of a plan is
-    "production"; the default here is what the runs of earlier versions had.
+    `profile`: which of the engine's `settings_profiles` is the base of its settings; a plan's default is "production".
 
     Several values of `bin` make the version a factor; in a cell there is at most one. `cpus_server` and `cpus_client`:
     "0-3,8".
@@ -206,7 +205,6 @@ class Plan:
     engine: tuple[EngineSpec, ...]
     workload: tuple[WorkloadSpec, ...]
     factors: dict[str, tuple[Scalar, ...]] = field(default_factory=dict)  # settings of the engines: name -> levels
-    half_fraction: bool = False  # run half of the combinations; needs four factors with two levels
     study: StudyOf | None = None  # set by `dbbench study`
     baseline: str = ""  # the label of an arm; "": the first arm
     blocks: int = 5

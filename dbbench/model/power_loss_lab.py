@@ -63,7 +63,7 @@ class LabRow:
     statement: str
     contradiction: str = ""  # damage that the durability class excludes
     cuts: tuple[CutFacts, ...] = ()
-    conclusion: Conclusion | None = None  # `statement` in words; None: written by an earlier version
+    conclusion: Conclusion | None = None  # of `statement`
 
 
 @dataclass(frozen=True)

@@ -73,7 +73,7 @@ class FilesystemFacts:
     # settings of the driver or the pool: txg_timeout_s, sync ...
     tunables: dict[str, Scalar] = field(default_factory=dict)
     wal: FilesystemFacts | None = None  # the filesystem of `[device.wal]`
-    syncs: tuple[SyncFacts, ...] = ()  # measured after the load; () in results of earlier versions
+    syncs: tuple[SyncFacts, ...] = ()  # measured after the load
     syncs_note: str = ""  # why `syncs` is empty
     atomic_write_min_bytes: int | None = None  # reported by statx(2) for a file; 0: not possible. None: not reported
     atomic_write_max_bytes: int | None = None
@@ -407,7 +407,7 @@ class IoFacts:
     engine_write_bytes: int | None = None
     write_amplification: float | None = None
     wal: IoFacts | None = None  # bytes, flushes and operations of the log device alone
-    read_operations: int | None = None  # completed by the device, after merging; None in results of earlier versions
+    read_operations: int | None = None  # completed by the device, after merging
     write_operations: int | None = None
 
     @property

@@ -31,10 +31,9 @@ from dbbench.compare.verdict import GUARD
 from dbbench.errors import DbbenchError, NightlyLocked, ResultDamaged
 from dbbench.metrics.table import METRICS, Metric
 from dbbench.model import Plan, Run, Status, Trial, plain
-from dbbench.model.base import NAME, STANDALONE
+from dbbench.model.base import NAME
 from dbbench.model.expanded import titled
 from dbbench.results import LoadedRun, fileio
-from dbbench.results.runs import break_of
 from dbbench.results.trials import SUMS
 from dbbench.units import iso
 
@@ -177,8 +176,6 @@ def _facts(loaded: LoadedRun) -> dict[str, str]:
 
 
 def _changes(before: dict[str, str], now: dict[str, str]) -> Iterator[Change]:
-    # Nights of earlier versions of dbbench, which had no profiles, used the standalone settings.
-    before = {**{name: STANDALONE for name in now if name.endswith(PROFILE)}, **before}
     for name in now:
         if name in before and before[name] != now[name]:
             yield Change(name, before[name], now[name])
@@ -234,8 +231,6 @@ def _night(content: dict[str, Any]) -> Night:
     kept = {f.name: content[f.name] for f in dataclasses.fields(Night) if f.name in content}
     for name in ("ratios", "confirmations"):
         kept[name] = {key: Ratio(**value) for key, value in kept.get(name, {}).items()}
-    if "changes" not in content:
-        kept["changes"] = tuple(Change(*break_of(text, content.get("facts", {}))) for text in content.get("breaks", ()))
     night = TypeAdapter(Night).validate_python(kept)
     datetime.date.fromisoformat(night.night)
     datetime.datetime.fromisoformat(night.created)

@@ -24,7 +24,6 @@ _FOREIGN: Final = re.compile(r"[^A-Za-z0-9._:-]+")
 
 Factors = Mapping[str, tuple[Scalar, ...]]
 PROFILE: Final = "profile"
-HALVED_FROM: Final = 4  # factors with two levels; with fewer, a half fraction confounds a factor with a pair of others
 
 
 class Variant(NamedTuple):
@@ -73,8 +72,6 @@ def number(plan: Plan, spec: WorkloadSpec, engine: EngineSpec) -> int:
     """Return the number of choices that `variants` yields."""
     lists = (*spec.sweeps.values(), *engine.sweeps.values(), plan.memory or (None,), engine.bins or (None,))
     levels = math.prod(map(len, factors_of(plan.factors, engine).values()))
-    if plan.half_fraction and halved(plan, engine):
-        levels //= 2
     return levels * math.prod(map(len, lists))
 
 
@@ -86,14 +83,9 @@ def factors_of(factors: Factors, engine: EngineSpec) -> dict[str, tuple[Scalar, 
 
 def combinations(plan: Plan, engine: EngineSpec) -> list[dict[str, Scalar]]:
     """Return every combination of the levels of the engine's factors, the first factor changing slowest; a single empty
-    one if it has none. With `half_fraction`, those in which an even number of the two-level factors has its second
-    level, if there are enough of them."""
+    one if it has none."""
     factors = factors_of(plan.factors, engine)
-    every = [dict(zip(factors, levels, strict=True)) for levels in itertools.product(*factors.values())]
-    pairs = [name for name, levels in factors.items() if len(levels) == 2]
-    if not plan.half_fraction or not halved(plan, engine):
-        return every
-    return [levels for levels in every if sum(levels[name] == factors[name][1] for name in pairs) % 2 == 0]
+    return [dict(zip(factors, levels, strict=True)) for levels in itertools.product(*factors.values())]
 
 
 def with_levels(engine: EngineSpec, levels: Mapping[str, Scalar]) -> EngineSpec:
@@ -113,11 +105,6 @@ def with_levels(engine: EngineSpec, levels: Mapping[str, Scalar]) -> EngineSpec:
 def written(factor: str, level: Scalar) -> str:
     """Return a factor's level as in the name of a variant: "io_method=sync"."""
     return f"{factor}={_word(level)}"
-
-
-def halved(plan: Plan, engine: EngineSpec) -> bool:
-    """Return whether the engine has enough factors for a half fraction."""
-    return sum(len(levels) == 2 for levels in factors_of(plan.factors, engine).values()) >= HALVED_FROM
 
 
 def factor_names(engine: EngineSpec) -> list[str]:

@@ -19,7 +19,7 @@ from dbbench.engines.settings import own_cache_bytes, word
 from dbbench.errors import CoresMissing
 from dbbench.machine import limits
 from dbbench.machine.limits import cgroup
-from dbbench.plan.arms import combinations, factors_of, halved
+from dbbench.plan.arms import combinations, factors_of
 from dbbench.plan.server_settings import settings_of
 from dbbench.plan.workloads import label
 from dbbench.plan.writes import BINARY_LOG, dataset_bytes, kept_logs, spares, used
@@ -28,10 +28,6 @@ from dbbench.storage.devices import condition, sysfs
 from dbbench.storage.devices.directory import disk_below, disks_with_several
 from dbbench.storage.filesystems import PERIODS, period_s
 from dbbench.units import level_text, size_text
-
-_ALIAS: Final = (
-    "keeps each factor apart from all pairs of factors, but not from the joint effect of all other two-level factors."
-)
 
 _HISTORY: Final = {
     "none": "The device is not conditioned, so earlier writes may affect results. `condition` in [device] avoids this.",
@@ -281,19 +277,13 @@ def _below(folder: Path) -> tuple[str, ...]:
 
 
 def factor_sentences(plan: model.Plan) -> Iterator[str]:
-    """Describe the factors of each engine, those that it does not have, and the half fraction that is possible."""
+    """Describe the factors of each engine, and those that it does not have."""
     for engine in plan.engine:
         factors = factors_of(plan.factors, engine)
         if not factors:
             continue
         each = "; ".join(f"{name} {', '.join(map(level_text, levels))}" for name, levels in factors.items())
-        number, half = len(combinations(plan, engine)), plan.half_fraction and halved(plan, engine)
-        which = ", half of all" if half else ""
-        yield f"Factors of {engine.name}: {each}. Each setup runs with {number} combinations{which}."
-        if half:
-            yield f"The half fraction of {engine.name} {_ALIAS}"
-        elif halved(plan, engine):
-            yield f"half_fraction = true in the plan runs only {number // 2} combinations of {engine.name}; it {_ALIAS}"
+        yield f"Factors of {engine.name}: {each}. Each setup runs with {len(combinations(plan, engine))} combinations."
     for name in plan.factors:
         without = [engine.name for engine in plan.engine if name not in factors_of(plan.factors, engine)]
         if without:

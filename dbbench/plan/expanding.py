@@ -58,13 +58,8 @@ def identity(plan: model.Plan, cells: tuple[model.Cell, ...]) -> str:
     whole: dict[str, Any] = {"plan": model.plain(plan), "cells": model.plain(cells)}
     if whole["plan"].pop("budget_s") is not None:
         whole["budget"] = True
-    for name in ("factors", "half_fraction"):
-        if not whole["plan"][name]:  # versions without these keys compute the same identity
-            del whole["plan"][name]
     for cell in whole["cells"]:
         cell.pop("earlier")
-        if not cell["levels"]:
-            del cell["levels"]
         script = Path(cell["workload"]["script"])
         if script.is_absolute():
             cell["workload"]["script"] = hashlib.sha256(given(script, MOST_SCRIPT)).hexdigest()

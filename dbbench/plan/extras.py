@@ -16,7 +16,7 @@ from dbbench.engines.settings import respelt_size
 from dbbench.machine import limits
 from dbbench.model.base import SIZE_PARAMETERS
 from dbbench.operations import OPERATIONS
-from dbbench.plan.arms import HALVED_FROM, PROFILE, factor_names, factors_of, halved
+from dbbench.plan.arms import PROFILE, factor_names, factors_of
 from dbbench.plan.tomlfile import Document, Key, did_you_mean
 from dbbench.plan.workloads import check_length, check_list
 from dbbench.storage.filesystems import FAMILIES, devices_to_add
@@ -270,7 +270,7 @@ def _check_size(document: Document, key: Key, spec: model.WorkloadSpec, workload
 
 
 def check_factors(document: Document, plan: model.Plan | None, engines: Mapping[Key, model.EngineSpec]) -> None:
-    """Note all errors of `factors` and `half_fraction`."""
+    """Note all errors of `factors`."""
     if plan is None:
         return
     for name, levels in plan.factors.items():
@@ -289,9 +289,6 @@ def check_factors(document: Document, plan: model.Plan | None, engines: Mapping[
             document.flaw(key, f'factor "{name}" is not supported by {either}{hint}')
         for engine in knowing:
             _check_levels(document, engine, name, levels)
-    if plan.half_fraction and not any(halved(plan, engine) for engine in engines.values()):
-        text = f'"half_fraction" requires {HALVED_FROM} factors with two levels on one engine'
-        document.flaw(("half_fraction",), text)
 
 
 def _check_levels(document: Document, engine: model.EngineSpec, name: str, levels: Iterable[model.Scalar]) -> None:

@@ -1,7 +1,5 @@
 """The files of a run: run.json, which is written before the first trial and extended when a block is repeated;
 powercut.json of the power-loss lab. Only one process at a time works on a run.
-
-Results of earlier versions are read too; some of them have findings only as text.
 """
 
 from __future__ import annotations
@@ -223,26 +221,4 @@ def load_lab(folder: Path, *, verify: bool = True) -> model.LabFacts | None:
             effect="Nothing was changed.",
             remedy="Restore the folder from a copy, or run the command again with another --name.",
         )
-    lab = read_as(model.LabFacts, path, folder.parent)
-    rows = (replace(row, conclusion=row.conclusion or conclusion(row.statement)) for row in lab.rows)
-    return replace(lab, rows=tuple(rows))
-
-
-def conclusion(statement: str) -> model.Conclusion:
-    """Return the conclusion of a row of powercut.json that has only a statement."""
-    if statement.startswith("no statement"):
-        return model.Conclusion.NONE
-    if statement.startswith("lab blind"):
-        return model.Conclusion.BLIND
-    return model.Conclusion.UNHARMED if statement.startswith("0 of ") else model.Conclusion.HARMED
-
-
-def break_of(text: str, facts: Mapping[str, str]) -> tuple[str, str, str]:
-    """Parse a line about a fact that was new on a night, from a file without `changes`; return (name, before, after).
-
-    Names and values may contain spaces; `facts` are those of that night.
-    """
-    names = sorted((name for name in facts if text.startswith(f"{name} ")), key=len)
-    name = names[-1] if names else text.partition(" ")[0]
-    before, _, after = text.removeprefix(name).strip().partition(" → ")
-    return name, before, after
+    return read_as(model.LabFacts, path, folder.parent)

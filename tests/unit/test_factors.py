@@ -56,8 +56,6 @@ name = "sysbench-oltp-read-write"
 engines = ["mariadb"]
 """
 TWO = 'factors = { io_method = ["sync", "worker", "io_uring"], binlog = [true, false] }'
-FOUR = ("factors = { io_method = ['sync', 'worker'], wal_compression = ['off', 'on'], full_page_writes = [true, false],"
-        " profile = ['production', 'standalone'] }")  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -118,29 +116,11 @@ name = "bulk-insert"
     assert [settings_of(cell)[name] for cell in cells] == [Setting(level, "plan") for level in levels]
 
 
-def test_a_plan_without_factors_is_the_same_run_as_before(tmp_path: Path, known: Catalog) -> None:
-    """Its hash does not know of factors; with factors it does."""
-    plan = load(written(tmp_path, ""), known)
+def test_factors_are_part_of_a_runs_identity(tmp_path: Path, known: Catalog) -> None:
+    """A run is not continued with other factors."""
+    plan, with_factors = load(written(tmp_path, ""), known), load(written(tmp_path, TWO), known)
     cells = expand(plan, known).cells
-    with_factors = load(written(tmp_path, TWO), known)
     assert identity(plan, cells) != identity(with_factors, cells)
-    assert identity(with_factors, cells) != identity(replace(with_factors, half_fraction=True), cells)
-
-
-def test_a_half_fraction_is_balanced(tmp_path: Path, known: Catalog) -> None:
-    """Of 16 combinations 8, in which each pair of levels of two factors occurs twice; the plan offers it in words."""
-    plan = load(written(tmp_path, FOUR), known)
-    assert any("half_fraction = true in the plan runs only 8" in text for text in plan_sentences(plan))
-    half = load(written(tmp_path, f"half_fraction = true\n{FOUR}"), known)
-    assert any("Each setup runs with 8 combinations, half of all." in text for text in plan_sentences(half))
-    cells = [cell for cell in expand(half, known).cells if cell.engine.name == "postgres" and cell.arm == "xfs"]
-    assert len(cells) == 8
-    names = list(half.factors)
-    for one in range(4):
-        for other in range(one):
-            pairs = [(cell.levels[names[one]], cell.levels[names[other]]) for cell in cells]
-            assert sorted(pairs.count(pair) for pair in set(pairs)) == [2, 2, 2, 2]
-    assert {cell.engine.profile for cell in cells} == {"production", "standalone"}
 
 
 @pytest.mark.parametrize(
@@ -155,7 +135,6 @@ def test_a_half_fraction_is_balanced(tmp_path: Path, known: Catalog) -> None:
         ("factors = { binlog = ['on', 'off'] }", 'the levels of "binlog" are true and false'),
         ("factors = { profile = ['production', 'fast'] }", 'no profile "fast"'),
         ("factors = { shared_buffers = ['64MiB', '128MB'] }", 'write "64MB"'),
-        (f"half_fraction = true\n{TWO}", "requires 4 factors with two levels"),
         ("factors = { full_page_writes = [" + ",".join(f"'v{n}'" for n in range(300)) + "] }", "the limit is 200"),
     ],
 )

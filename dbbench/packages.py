@@ -114,8 +114,6 @@ _BESIDE: Final = {
     "psql": "postgres",
     "zfs-fuse": "zpool",
 }
-# Programs whose package is only named in messages and never installed.
-_NAMED: Final = dict.fromkeys(("bcachefs", "mkfs.bcachefs", "mount.bcachefs"), "bcachefs-tools")
 # Debian package -> name of its project, if the names differ.
 _PROJECTS: Final = {
     "bonnie++": "Bonnie++", "btrfs-compsize": "compsize", "chromium": "Chromium", "chromium-driver": "ChromeDriver",
@@ -133,7 +131,7 @@ def package_of(program: str, family: str = "debian") -> str | None:
     for tool in TOOLS:
         if name in tool.programs:
             return tool.fedora if family == "fedora" else in_release(tool.debian)
-    return _NAMED.get(name)
+    return None
 
 
 def required(program: str) -> bool:

@@ -30,14 +30,13 @@ from tests.support.setups import ALL, UPDATES, attached, flushes, shipped, worki
 from tests.system.conftest import HANGS_S
 
 MIB: Final = 2**20
-FAMILIES: Final = ("f2fs", "nilfs2", "bcachefs")
+FAMILIES: Final = ("f2fs", "nilfs2")
 NAMES: Final = [name for name in ALL.setups
                 if (setup := ALL.setup(name)).layers or setup.mkfs.family in FAMILIES]  # fmt: skip
 # What mkfs has made of the device, by the family's own tool.
 GEOMETRY: Final[dict[str, dict[str, object]]] = {
     "f2fs": {"block_size": 4096, "segment_bytes": 2 * MIB, "features": ""},
     "nilfs2": {"block_size": 4096, "segment_bytes": 8 * MIB, "reserved_segments_percent": 5},
-    "bcachefs": {"block_size": 4096, "data_checksum": "crc32c", "compression": "none"},
 }
 # What the layers' own tools must read back, bottom first.
 LAYERS: Final[dict[str, list[dict[str, object]]]] = {

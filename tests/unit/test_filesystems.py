@@ -13,7 +13,7 @@ from dbbench.errors import AnswerUnknown, ClaimWrong, KernelLacks
 from dbbench.model import Durability, FsSetup, Mkfs, Volume
 from dbbench.plan import catalog
 from dbbench.storage import filesystems
-from dbbench.storage.filesystems import bcachefs, btrfs, ext, f2fs, families, nilfs2, xfs
+from dbbench.storage.filesystems import btrfs, ext, f2fs, families, nilfs2, xfs
 from dbbench.storage.filesystems.common import without_discard
 from dbbench.storage.filesystems.formatted import Formatted
 
@@ -72,8 +72,7 @@ def test_no_setup_discards(name: str) -> None:
         assert any("autotrim" in word for word in words) == name.endswith("-autotrim")  # off unless it is asked for
         return
     argv = family.mkfs_argv(setup, ("/dev/x",))
-    off = "-K" in argv or any("nodiscard" in word for word in argv) or argv[:5][-2:] == ["-t", "0"]  # f2fs
-    assert off or (argv[:2] == ["bcachefs", "format"] and "--discard" not in argv)
+    assert "-K" in argv or any("nodiscard" in word for word in argv) or argv[:5][-2:] == ["-t", "0"]  # f2fs
     said = family.mount_options(setup)
     assert "nodiscard" in said or name.endswith("-discard")  # the explicit variants
 
@@ -111,47 +110,6 @@ def test_geometry_of_nilfs2() -> None:
         "uuid": "32799971-0427-4599-a582-1e920bef9057", "block_size": 4096, "bytes": 419430400, "segments": 49,
         "segment_bytes": 8 * 2**20, "reserved_segments_percent": 5, "features": "",
     }  # fmt: skip
-
-
-def test_geometry_of_bcachefs() -> None:
-    """Sizes, checksums and features, from show-super; later versions print sizes and the version in another way."""
-    found = bcachefs.parse_super(recorded("bcachefs-show-super.txt"))
-    assert found == {
-        "uuid": "91710038-d138-40b4-a293-148f0b61e969", "version": "1.13: inode_has_child_snapshots",
-        "block_size": 4096, "btree_node_bytes": 128 * 2**10, "bucket_bytes": 128 * 2**10, "buckets": 4096,
-        "metadata_checksum": "crc32c", "data_checksum": "crc32c", "compression": "none", "discard": False,
-        "nocow": False,
-    }  # fmt: skip
-    later = recorded("bcachefs-show-super.txt").replace("4.00 KiB", "4.00k").replace("128 KiB", "128k")
-    assert bcachefs.parse_super(later) == found
-
-
-@pytest.mark.parametrize(("effective", "live", "lost"), [
-    (("rw", "noatime", "nodiscard"), {}, False), (("rw", "journal_flush_disabled"), {}, True),
-    (("rw",), {"journal_flush_disabled": True}, True), (("rw",), {"journal_flush_disabled": False}, False),
-])  # fmt: skip
-def test_bcachefs_flushes_unless_its_journal_does_not(
-    effective: tuple[str, ...], live: dict[str, bool], lost: bool
-) -> None:
-    """The mount option, or the superblock's own."""
-    assert bcachefs.FAMILY.flags(effective, dict(live)) == ((Durability.ASYNC_COMMIT,) if lost else ())
-
-
-def test_what_the_kernel_tells_of_bcachefs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """journal_flush_disabled behind the disk's link; its bdi where no other bcachefs is mounted."""
-    (tmp_path / "bcachefs/uuid/dev-0").mkdir(parents=True)
-    (tmp_path / "bcachefs/uuid/options").mkdir()
-    (tmp_path / "bcachefs/uuid/options/journal_flush_disabled").write_text("1\n")
-    (tmp_path / "block/loop7").mkdir(parents=True)
-    (tmp_path / "block/loop7/bcachefs").symlink_to(tmp_path / "bcachefs/uuid/dev-0")
-    (tmp_path / "bdi/bcachefs-1").mkdir(parents=True)
-    monkeypatch.setattr(bcachefs, "_BLOCK", tmp_path / "block")
-    monkeypatch.setattr(bcachefs, "_BDI", tmp_path / "bdi")
-    assert bcachefs.FAMILY.live("loop7") == {"journal_flush_disabled": True}
-    assert bcachefs.FAMILY.live("loop8") == bcachefs.FAMILY.live("") == {}
-    assert bcachefs.FAMILY.bdi(tmp_path) == tmp_path / "bdi/bcachefs-1"
-    (tmp_path / "bdi/bcachefs-2").mkdir()
-    assert not bcachefs.FAMILY.bdi(tmp_path).exists()
 
 
 @pytest.mark.parametrize(("options", "dropped"), [

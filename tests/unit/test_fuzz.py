@@ -36,7 +36,7 @@ from dbbench.results.journal import Journal
 from dbbench.results.runs import load_spec
 from dbbench.samplers import iostat, sar, server_log
 from dbbench.storage.devices import condition, guard
-from dbbench.storage.filesystems import bcachefs, btrfs, ext, f2fs, nilfs2, xfs, zfs
+from dbbench.storage.filesystems import btrfs, ext, f2fs, nilfs2, xfs, zfs
 from dbbench.storage.filesystems.zfs import driver
 from dbbench.storage.layers import crypt, lvm
 from dbbench.units import bytes_of, epoch, inert, seconds_of
@@ -211,7 +211,6 @@ PARSERS: Final[dict[str, tuple[Callable[[str], object], str, tuple[type[Exceptio
     "xfs-freesp": (lambda t: xfs.parse_freesp(t, 4096), fixture("filesystems/xfs-freesp-6.13.0.txt"), ()),
     "dump.f2fs": (f2fs.parse_dump, fixture("filesystems/dump.f2fs.txt"), ()),
     "fsck.f2fs": (f2fs.damages, fixture("filesystems/fsck-f2fs-damaged.txt"), ()),
-    "bcachefs": (bcachefs.parse_super, fixture("filesystems/bcachefs-show-super.txt"), ()),
     "nilfs-tune": (nilfs2.parse_tune, fixture("filesystems/nilfs-tune.txt"), ()),
     "zfs-get": (driver.parse_get, fixture("zfs/zfs-get-native.txt"), ()),
     "zdb-label": (driver.parse_label, fixture("zfs/zdb-label-native.txt"), ()),

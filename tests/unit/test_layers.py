@@ -176,14 +176,11 @@ def test_targets_of_device_mapper_are_asked_for(monkeypatch: pytest.MonkeyPatch,
 
 @pytest.mark.usefixtures("no_programs")
 def test_the_reason_says_what_the_kernel_was_built_without(tmp_path: Path) -> None:
-    """The name of the module and of the kernel's own option; ZFS and bcachefs have a package instead."""
+    """The name of the module and of the kernel's own option; ZFS has a package instead."""
     assert volume.kernel_lacks("raid1", tmp_path) == (
         "this kernel has no raid1: it was built without CONFIG_MD_RAID1, or its package of modules is not installed"
     )
     assert volume.kernel_lacks("zfs", tmp_path) == "this kernel has no zfs: apt-get install zfs-dkms"
-    assert (
-        volume.kernel_lacks("bcachefs", tmp_path) == "this kernel has no bcachefs: apt-get install bcachefs-kernel-dkms"
-    )
 
 
 def test_what_was_made_last_is_taken_apart_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

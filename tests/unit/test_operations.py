@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,7 +20,7 @@ from dbbench.plan import load
 from dbbench.plan.catalog import catalog
 from dbbench.report.page.operations import operation_of
 from dbbench.storage.devices.port import Device
-from dbbench.storage.filesystems import FAMILIES, bcachefs, devices_to_add, growing_of, layers_to_add, snapshots_of
+from dbbench.storage.filesystems import FAMILIES, devices_to_add, growing_of, layers_to_add, snapshots_of
 from dbbench.storage.filesystems.btrfs import parse_du
 from dbbench.storage.filesystems.f2fs import damages
 from dbbench.storage.filesystems.port import Mounted
@@ -248,17 +247,6 @@ def test_damage_of_f2fs() -> None:
     """The checks that failed, whatever the exit status; nothing of a sound one."""
     assert damages((FIXTURES / "fsck-f2fs.txt").read_text()) == ""
     assert "SIT valid block bitmap checking [Fail]" in damages((FIXTURES / "fsck-f2fs-damaged.txt").read_text())
-
-
-def test_damage_of_bcachefs(said: Said, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Any status beside 0, with the last lines; as it was recorded of trees that were overwritten."""
-    done = SimpleNamespace(returncode=0, stdout="", stderr="")
-    monkeypatch.setattr(bcachefs.process, "run", lambda argv, **_: done)
-    (check,) = bcachefs.FAMILY.checks()
-    assert check.run(said.filled) == "no errors"
-    done.returncode, done.stdout = 8, (FIXTURES / "bcachefs-fsck-damaged.txt").read_text()
-    with pytest.raises(FilesystemDamaged, match=r"status 8.*no btree nodes found"):
-        check.run(said.filled)
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(6.5e-05, "0.065 ms"), (0.0283, "28 ms"), (0.9999, "1000 ms"),

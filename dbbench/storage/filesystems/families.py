@@ -8,7 +8,7 @@ from typing import Final
 
 from dbbench.model import Durability, FsSetup, Scalar
 from dbbench.results.journal import Journal
-from dbbench.storage.filesystems import bcachefs, btrfs, ext, f2fs, nilfs2, raw, xfs, zfs
+from dbbench.storage.filesystems import btrfs, ext, f2fs, nilfs2, raw, xfs, zfs
 from dbbench.storage.filesystems.port import Family, attributes_of, options_of
 
 FAMILIES: Final[dict[str, Family]] = {family.name: family for family in (
@@ -18,7 +18,6 @@ FAMILIES: Final[dict[str, Family]] = {family.name: family for family in (
     zfs.FAMILY,
     f2fs.FAMILY,
     nilfs2.FAMILY,
-    bcachefs.FAMILY,
     raw.FAMILY,
 )}  # fmt: skip
 

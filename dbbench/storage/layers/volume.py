@@ -196,7 +196,7 @@ _CONFIG: Final = {
     "f2fs": "F2FS_FS", "nilfs2": "NILFS2_FS", "xfs": "XFS_FS", "btrfs": "BTRFS_FS", "ext4": "EXT4_FS",
 }  # fmt: skip
 # Drivers that are separate modules, with the package that builds them.
-_NOT_IN_KERNEL: Final = {"zfs": "zfs-dkms", "bcachefs": "bcachefs-kernel-dkms"}
+_NOT_IN_KERNEL: Final = {"zfs": "zfs-dkms"}
 
 
 def kernel_lacks(module: str, root: Path = _ROOT) -> str | None:

@@ -46,7 +46,7 @@ _PRINTED: Final = 10  # statements of each kind that are printed
 @click.option("--database", help="Database on --socket.")
 def from_statements(options: Options, file: Path, output: Path, engine: str | None, data_of: str | None, most: int,
                     socket: Path | None, user: str | None, database: str | None) -> None:  # fmt: skip
-    """Make a weighted workload from an export of pg_stat_statements (CSV) or a slow log (MariaDB, MySQL)."""
+    """Make a weighted workload from an export of pg_stat_statements (CSV, JSON) or a slow log (MariaDB, MySQL)."""
     from dbbench.introspect import recordings, writing
     from dbbench.introspect.server import reading
 
@@ -55,6 +55,8 @@ def from_statements(options: Options, file: Path, output: Path, engine: str | No
     recording = recordings.read(file)
     engines = _engines(recording, engine)
     with reading(socket, user, database) if socket else contextlib.nullcontext() as live:
+        if live and profile_of(live.engine).dialect != recording.dialect:
+            raise click.UsageError(f"--socket is a server of {live.engine}, but {file} was recorded by another one")
         scripts = writing.scripts_of(recording, live.rows if live else None, most)
     if not recording.kept:
         raise RecordingUnreadable(

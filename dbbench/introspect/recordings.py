@@ -7,6 +7,7 @@ be mistaken for another event. The statements come from an unknown source: see `
 from __future__ import annotations
 
 import csv
+import functools
 import io
 import json
 import random
@@ -37,6 +38,7 @@ _EVENT: Final = (
     'print(join("\\t", map { unpack("H*", defined $_ ? $_ : "") } '
     '($event->{db} || $event->{Schema}, @$event{qw(Query_time cmd arg)})), "\\n") && 0'
 )
+_DIGITS: Final = re.compile(r"(?<![\w.!])\d+(?![\w.])")  # numbers, which do not change the kind of a statement
 _FIELDS: Final = 3  # tabs of a line
 _TIMED: Final = re.compile(rb"^# Query_time: ", re.MULTILINE)
 _PACKED: Final = {b"\x1f\x8b": "gzip -dc", b"\x28\xb5\x2f\xfd": "zstd -dc", b"BZh": "bzip2 -dc", b"\xfd7zXZ": "xz -dc",
@@ -181,7 +183,7 @@ def _slow_log(data: bytes) -> list[Statement]:
         lost -= bool(time) and not of_server
         if command == "Admin" or CONTROL.match(text) or text == "/* No query */":
             continue
-        shape, why = _sorted(text)
+        shape, why = _sorted(_DIGITS.sub("0", text))
         if tail.endswith(text.encode(errors="surrogateescape")):
             why = "the recording ends within it"
         statement = statements.setdefault((database, shape, why), Statement(shape, database=database, why=why))
@@ -194,6 +196,7 @@ def _slow_log(data: bytes) -> list[Statement]:
     return [*statements.values(), *unread]
 
 
+@functools.lru_cache(SAMPLES)
 def _sorted(text: str) -> tuple[str, str]:
     """Return the shape of a logged statement, and why it cannot be used."""
     try:

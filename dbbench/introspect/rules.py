@@ -25,7 +25,7 @@ logging.getLogger("sqlglot").setLevel(logging.CRITICAL)  # statements that it ca
 LEAST: Final = 1
 MOST: Final = 100_000
 SPAN_S: Final = 6 * 365 * 86400  # seconds: times are in the six years from 2020 on
-ROWS: Final = 10  # the largest LIMIT, and number of days or the like
+ROWS: Final = 10  # the largest LIMIT
 WIDTH: Final = 99  # end - start of a range: a hundred values of a column, as in sysbench's ranges
 WIDTH_S: Final = 86_399  # end - start of a range of times, in seconds: a day
 ELEMENTS: Final = 5  # values of an array
@@ -72,7 +72,8 @@ _KEPT_COMMENT: Final = ("/*+", "/*!", "/*M!")
 _PARAMETER: Final = re.compile(r"(?<![\w$])\$(\d+)(?![\w$])")
 _MARKED: Final = re.compile(r"dbbench_(\d+)_")
 _NO_TYPES: Final = ("zone", "placing", "escape", "similar", "symmetric", "variadic", "next", "to")
-_FIELDS: Final = ("year", "month", "day", "hour", "minute", "second")
+_FIELDS: Final = ("year", "month", "day", "hour", "minute", "second", "to")
+_LISTS: Final = {"= any": "IN", "= some": "IN", "<> all": "NOT IN", "!= all": "NOT IN"}
 
 
 @dataclass
@@ -113,7 +114,7 @@ class Role:
     column: str = ""  # with which it is compared, or that it sets
     values: tuple[str, ...] = ()  # of this column, in the server's statistics
     after: int = 0  # the parameter at the other end of its range
-    rows: str = ""  # limit, offset, or a number of intervals
+    rows: str = ""  # limit or offset
 
 
 class _MySQL(MySQL):
@@ -197,38 +198,29 @@ def rewritten(words: Sequence[tuple[T, str]]) -> str:
     `interval $1` and `date $1` are literals, whose text cannot be a parameter: they become casts. `= ANY ($1)` becomes
     a list of the same plan, because pgbench's variables cannot be arrays. Raises ValueError for EXTRACT($1 FROM ...).
     """
-    out = list(words)
-    most = max((int(word[1:]) for kind, word in words if kind == T.PARAMETER), default=0)
-    for index, (kind, word) in enumerate(words):
-        before = [i for i in range(index) if out[i][0] != T.SPACE and out[i][1]]
-        if kind != T.PARAMETER or not before:
+    out, solid = [word for _, word in words], [i for i, (kind, _) in enumerate(words) if kind != T.SPACE]
+    lower, most = [out[i].lower() for i in solid], len({word for kind, word in words if kind == T.PARAMETER})
+    for place, i in enumerate(solid):
+        if words[i][0] != T.PARAMETER or not place:
             continue
-        behind = [i for i in range(index + 1, len(words)) if words[i][0] != T.SPACE]
-        (last, name), names = words[before[-1]], [words[i][1].lower() for i in before[-4:]]
-        nexts = [words[i][1].lower() for i in behind[:2]]
-        begin = before[-1]
-        if names[-2:] == ["extract", "("]:
+        before = lower[max(0, place - 4) : place]
+        if before[-2:] == ["extract", "("]:
             raise ValueError("the field of EXTRACT was not recorded")
-        if names[-1] == "zone" and names[-4] in ("time", "timestamp") if len(names) == 4 else False:
-            begin = before[-4]
-        elif names[-2:] in (["any", "("], ["all", "("]) and nexts[:1] == [")"]:
-            if (sign := words[before[-3]][1]) not in ("=", "<>", "!="):
-                continue
-            out[before[-3]] = (T.IN, "IN" if sign == "=" else "NOT IN")
-            out[before[-2]] = (T.SPACE, "")
-            out[index] = (kind, ", ".join((word, *(f"${most + n}" for n in range(1, ELEMENTS)))))
+        if (before[-1], *lower[place + 1 : place + 2]) == ("(", ")") and " ".join(before[-3:-1]) in _LISTS:
+            out[solid[place - 3]], out[solid[place - 2]] = _LISTS[" ".join(before[-3:-1])], ""
+            out[i] = ", ".join((out[i], *(f"${most + n}" for n in range(1, ELEMENTS))))
             most += ELEMENTS - 1
             continue
-        elif name.lower() in _NO_TYPES or last not in (*Parser.TYPE_TOKENS, T.VAR) or name.startswith('"'):
+        zoned = len(before) == 4 and before[0] in ("time", "timestamp") and before[-1] == "zone"
+        if not zoned and (words[solid[place - 1]][0] not in (*Parser.TYPE_TOKENS, T.VAR) or before[-1] in _NO_TYPES):
             continue
-        type_ = "".join(piece for _, piece in words[begin:index]).strip()
-        for i in range(begin, index):
-            out[i] = (T.SPACE, "")
-        out[index] = (T.PARAMETER, f"CAST({word} AS {type_})")
-        if last == T.INTERVAL and nexts[:1] and nexts[0] in _FIELDS and nexts[1:] != ["to"]:
-            out[index] = (T.PARAMETER, f"({word} * interval '1 {nexts[0]}')")
-            out[behind[0]] = (T.SPACE, "")
-    return "".join(word for _, word in out)
+        begin, end = solid[place - (4 if zoned else 1)], place + 1
+        while lower[end : end + 1] and lower[end] in _FIELDS:  # interval $1 day to second
+            end += 1
+        out[i] = f"CAST({out[i]} AS {' '.join([''.join(out[begin:i]).strip(), *lower[place + 1 : end]])})"
+        for blank in (*range(begin, i), *range(i + 1, solid[end - 1] + 1)):
+            out[blank] = ""
+    return "".join(out)
 
 
 def roles_of(text: str) -> tuple[dict[int, Role], tuple[str, ...]]:
@@ -239,22 +231,28 @@ def roles_of(text: str) -> tuple[dict[int, Role], tuple[str, ...]]:
         return {}, ()
     roles: dict[int, Role] = {}
     for parameter in tree.find_all(exp.Placeholder):
-        role, parent = roles.setdefault(_number(parameter), Role()), parameter.parent
+        role = roles.setdefault(_number(parameter), Role())
         child: Any = parameter
-        while isinstance(parent, exp.Cast | exp.Paren | exp.Neg | exp.Any):
+        parent: Any = parameter.parent
+        while isinstance(parent, exp.Cast | exp.Paren | exp.Neg) or _is_array(parent):
             if isinstance(parent, exp.Cast):
                 role.type = role.type or parent.to.sql("postgres")
+            elif _is_array(parent):
+                role.type = role.type or "anyarray"
             child, parent = parent, parent.parent
         if isinstance(parent, exp.Limit | exp.Fetch | exp.Offset):
             role.rows = "offset" if isinstance(parent, exp.Offset) else "limit"
-        elif isinstance(parent, exp.Mul) and isinstance(parent.right, exp.Interval):
-            role.rows = "interval"  # see `rewritten`
         elif isinstance(parent, exp.Between) and child is parent.args["high"]:
             role.after = _number(parent.args["low"])
         elif isinstance(parent, exp.LT | exp.LTE):
             role.after = _start(parent)
         role.column = role.column or _column(parent, child)
     return roles, tuple(dict.fromkeys(table.name for table in tree.find_all(exp.Table)))
+
+
+def _is_array(node: Any) -> bool:
+    """Whether it is ANY or ALL; sqlglot takes some for a function."""
+    return isinstance(node, exp.Any | exp.All) or (isinstance(node, exp.Anonymous) and node.name.upper() == "ALL")
 
 
 def _number(node: Any) -> int:
@@ -296,6 +294,7 @@ def rule_of(role: Role) -> Rule | None:
         return None
     array = kind.this == _D.ARRAY
     base = kind.expressions[0].this if array and kind.expressions else kind.this
+    base = _D.INTERVAL if isinstance(base, exp.Interval) else base
     if base not in _EXPRESSIONS:
         return None
     expression = _EXPRESSIONS[base]

@@ -295,7 +295,9 @@ def test_columns_and_tables_are_found() -> None:
         ("SELECT a FROM b WHERE c > now() - interval $1", "c > now() - CAST($1 AS interval)"),
         ("SELECT a FROM b WHERE c = date $1", "c = CAST($1 AS date)"),
         ("SELECT a FROM b WHERE c = timestamp with time zone $1", "c = CAST($1 AS timestamp with time zone)"),
-        ("SELECT a FROM b WHERE c = interval $1 day", "c = ($1 * interval '1 day')"),
+        ("SELECT a FROM b WHERE c = interval $1 day", "c = CAST($1 AS interval day)"),
+        ("SELECT a FROM b WHERE c = interval $1 day to second AND d = $2",
+         "c = CAST($1 AS interval day to second) AND d = $2"),
         ("SELECT a FROM b WHERE c = ANY($1) AND d <> ALL ( $2 )",
          "c IN ($1, $3, $4, $5, $6) AND d NOT IN ( $2, $7, $8, $9, $10 )"),
         ("SELECT a FROM b WHERE c AT TIME ZONE $1 = $2", "c AT TIME ZONE $1 = $2"),
@@ -358,6 +360,9 @@ def test_limits_of_pgbench_are_checked() -> None:
     assert "256 values" in why(f"SELECT a FROM t WHERE b IN ({columns})")
     assert why("SELECT a FROM t WHERE b IN (" + columns.removesuffix(", $256") + ")") == ""
     assert script("SELECT a[$1:$2] FROM t") == "SELECT a[:p1: :p2] FROM t;"
+    assert "anyarray" in why("SELECT a FROM t WHERE b < ANY($1)") and "anyarray" in why(
+        "SELECT a FROM t WHERE b = ALL($1)"
+    )
     assert "EXTRACT" in why("SELECT EXTRACT($1 FROM a) FROM t")
 
 

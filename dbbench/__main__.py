@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 
@@ -11,6 +12,7 @@ def main() -> int:
     ctrl_c = signal.getsignal(signal.SIGINT)
     if ctrl_c is signal.default_int_handler:  # a background job of a script ignores it
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # end at once during the imports, without a traceback
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy's library would reserve memory for a thread per CPU
     from dbbench.cli import run
 
     signal.signal(signal.SIGINT, ctrl_c)

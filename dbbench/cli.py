@@ -9,6 +9,7 @@ import contextlib
 import errno
 import importlib
 import os
+import resource
 import signal
 import sys
 from collections.abc import Sequence
@@ -26,11 +27,17 @@ from dbbench.errors import (
     DbbenchError,
     FileMissing,
     Interrupted,
+    MemoryMissing,
     ResultsUnwritable,
     Terminated,
 )
-from dbbench.units import inert
+from dbbench.units import inert, size_text
 
+# Limits and the smallest values with which commands and trials work, twice what was measured.
+LEAST: Final = (
+    (resource.RLIMIT_AS, "address space", "-v", 2**29),
+    (resource.RLIMIT_STACK, "stack", "-s", 2**18),
+)
 EXIT_PIPE: Final = 141  # a shell reports this for a program that was killed by SIGPIPE
 
 # heading in `--help` -> name of the command -> (module in dbbench.commands, text in `--help`)
@@ -178,6 +185,7 @@ def run(argv: Sequence[str]) -> int:
 def _status(argv: list[str], options: Options) -> int:
     try:
         _open_streams()
+        _check_limits()
         if "_DBBENCH_COMPLETE" in os.environ:
             from click.shell_completion import shell_complete
 
@@ -212,6 +220,18 @@ def _open_streams() -> None:
     if "stdout" in closed:
         remedy = "Redirect it to a file, or to /dev/null if the result is not needed."
         raise ResultsUnwritable("standard output is closed", effect="Nothing was changed.", remedy=remedy)
+
+
+def _check_limits() -> None:
+    """Raise MemoryMissing if a limit of this process would let libraries end it without a message."""
+    for kind, what, option, least in LEAST:
+        soft, _hard = resource.getrlimit(kind)
+        if 0 <= soft < least:
+            raise MemoryMissing(
+                f"the {what} is limited to {size_text(soft)} (ulimit {option}), but dbbench needs {size_text(least)}",
+                effect="Nothing was changed.",
+                remedy=f"Raise the limit:  ulimit {option} unlimited",
+            )
 
 
 def _invoked(argv: list[str], options: Options) -> int:

@@ -33,7 +33,7 @@ Entering = Callable[[], contextlib.AbstractContextManager[None]]
 
 _LONGEST_MS = 2**31 - 1  # poll(2) waits for at most 24 days
 _KEPT = ("SSH_AUTH_SOCK", "XDG_CACHE_HOME", "DBBENCH_CACHE", "DBBENCH_CACHE_LIMIT", "DBBENCH_PATH", "PYTHONPATH",
-         "COVERAGE_PROCESS_START", "COVERAGE_PROCESS_CONFIG", "COVERAGE_FILE")  # fmt: skip
+         "OPENBLAS_NUM_THREADS", "COVERAGE_PROCESS_START", "COVERAGE_PROCESS_CONFIG", "COVERAGE_FILE")  # fmt: skip
 _recorded: contextvars.ContextVar[list[list[str]] | None] = contextvars.ContextVar("recorded", default=None)
 _places: contextvars.ContextVar[Mapping[str, Entering]] = contextvars.ContextVar(
     "places", default=types.MappingProxyType({})

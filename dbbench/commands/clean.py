@@ -128,18 +128,27 @@ def _clean_worker(results_folder: Path, dry_run: bool) -> list[Left]:
 def _clean_run(folder: Path, dry_run: bool) -> list[Left]:
     with results.locked(folder):
         journal = Journal(folder / "journal.jsonl")
-        left = [Left(what, Path(path), _size(Path(path))) for what in _TAKEN for path in journal.outstanding(what)]
+        left = [Left(what, Path(path), _size(Path(path))) for what in _TAKEN for path in journal.outstanding(what)
+                if what not in ("image", "runtime") or os.path.lexists(path)]  # fmt: skip
         for what, path in journal.foreign()[:_MOST_TOLD]:
-            click.echo(inert(f"not removed: {what} {path}, listed in the journal of {folder.name}: "
-                             "it does not belong to this run"), err=True)  # fmt: skip
+            _put_kept(what, path, f"listed in the journal of {folder.name}: it does not belong to this run")
         left += [Left("unfinished trial", path, _size(path)) for path in leftovers(folder)]
-        if not dry_run:
-            from dbbench.run.queue import give_back
-            from dbbench.storage.devices import image
+        if dry_run:
+            return left
+        from dbbench.run.queue import give_back
+        from dbbench.storage.devices import image
 
-            give_back(folder, journal)
-            image.give_back_images(journal)
-    return left
+        give_back(folder, journal)
+        image.give_back_images(journal)
+        kept = {path for what in _TAKEN for path in journal.outstanding(what)}
+    for entry in left:
+        if str(entry.path) in kept or os.path.lexists(entry.path):
+            _put_kept(entry.what, entry.path, "it is in use, or is not a file that this run made")
+    return [entry for entry in left if str(entry.path) not in kept and not os.path.lexists(entry.path)]
+
+
+def _put_kept(what: str, path: str | Path, why: str) -> None:
+    click.echo(inert(f"not removed: {what} {path}, {why}"), err=True)
 
 
 def _clean_golden(dry_run: bool) -> list[Left]:

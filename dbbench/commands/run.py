@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 import sys
 from collections.abc import Iterable
@@ -14,7 +15,17 @@ import click
 from dbbench import __version__, results
 from dbbench.commands.finding import report_of
 from dbbench.commands.options import Options, command_line, plan_argument, progress_option, results_option
-from dbbench.errors import EXIT_OK, EXIT_TRIAL_FAILED, DbbenchError, Interrupted, Terminated, TrialDied
+from dbbench.commands.show import put_trials
+from dbbench.errors import (
+    EXIT_OK,
+    EXIT_TRIAL_FAILED,
+    DbbenchError,
+    FilesystemFull,
+    Interrupted,
+    ResultsUnwritable,
+    Terminated,
+    TrialDied,
+)
 from dbbench.model import Run, Status, plain
 from dbbench.plan.forecast import forecast, foreseen, remembered
 from dbbench.plan.reading import Narrowing
@@ -88,8 +99,15 @@ def command(options: Options, plan_file: str, new: bool, name: str | None, wipe:
     keep_scripts(folder, wanted)
     announced = [allowance.text, forecast(plan, expanded, root).text] if allowance is not None else []
     announced += _used(folder)
-    _drive(options, folder, wanted.sha256, wipe, announced)
-    return _conclude(options, folder)
+    try:
+        _drive(options, folder, wanted.sha256, wipe, announced)
+        return _conclude(options, folder)
+    except (FilesystemFull, ResultsUnwritable) as error:
+        with contextlib.suppress(DbbenchError):
+            if not options.json:
+                put_trials(results.load_run(folder, verify=False))
+        error.remedy = f"Free some disk space or correct the cause, then resume with:  {_command(folder)}"
+        raise
 
 
 def _used(folder: Path) -> list[str]:
@@ -129,14 +147,14 @@ def _drive(options: Options, folder: Path, sha256: str, wipe: tuple[str, ...], a
         raise kind(
             f"run {folder.name} was stopped",
             effect="Finished trials are kept.",
-            remedy=f"Resume it with:  dbbench {shlex.join(_again(sys.argv[1:], folder))}",
+            remedy=f"Resume it with:  {_command(folder)}",
         ) from None
 
 
-def _again(argv: list[str], folder: Path) -> list[str]:
+def _command(folder: Path) -> str:
     """Return the command line that resumes the run in `folder`."""
-    kept = [word for word in argv if word != "--new"]
-    return kept if len(kept) == len(argv) else [*kept, "--name", folder.name]
+    words = [word for word in sys.argv[1:] if word != "--new"]
+    return "dbbench " + shlex.join(words if len(words) == len(sys.argv) - 1 else [*words, "--name", folder.name])
 
 
 def _conclude(options: Options, folder: Path) -> int:

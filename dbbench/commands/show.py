@@ -126,12 +126,17 @@ def _put_run(options: Options, run: LoadedRun) -> None:
                   "damaged": {name: error.id for name, error in run.damaged.items()},
                   "at_work_here": [daemon.row() for daemon in here]})  # fmt: skip
         return
+    put_trials(run)
+    for line in remains.told_of(here):
+        put(line)
+
+
+def put_trials(run: LoadedRun) -> None:
+    """Print a run with a line for each trial."""
     spec, left = run.run, f", {len(run.unfinished)} to do" if run.unfinished else ""
     put(f"{spec.name}: {len(run.trials)} of {len(spec.order)} trials{left}; "
         f"seed {spec.plan.seed}, created {spec.created}")  # fmt: skip
     put(f"folder {run.path}" + (f", page {report_of(run.path)}" if report_of(run.path).exists() else ""))
-    for line in remains.told_of(here):
-        put(line)
     if text := writes.deviation(run.trials):
         put(text)
     header = ("trial", "status", "value", "seconds", "warnings")

@@ -23,7 +23,6 @@ target are dropped, with proof, later in the trial.
 
 from __future__ import annotations
 
-import errno
 import functools
 import os
 import time
@@ -42,6 +41,7 @@ from dbbench.machine import namespaces, threads
 from dbbench.machine.pagecache import syncfs
 from dbbench.model import DatasetFacts
 from dbbench.process import User
+from dbbench.results.fileio import FULL
 from dbbench.units import size_text
 
 ALLOCATION: Final = 4096  # bytes: files occupy multiples of this with the defaults of all filesystem families
@@ -49,7 +49,6 @@ LAG: Final = 512 * 2**20  # bytes written but not yet compared; with 2 GiB of me
 AHEAD: Final = 64  # blocks that are read before the writer needs them
 CHECKERS: Final = 4  # threads that compare, at 3 GB/s each; together faster than any disk of today
 NAMED: Final = 5  # files that an error message lists
-FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 
 Progress = Callable[[int, int], None]  # receives the bytes written so far and the total
 Advance = Callable[[int], None]  # receives the number of bytes written since the last call

@@ -28,7 +28,7 @@ from dbbench.machine import namespaces
 from dbbench.machine.pagecache import syncfs
 from dbbench.model import Dataset, EngineSpec, Settings, SourceChange, merged, plain
 from dbbench.process import User
-from dbbench.results.fileio import lock_file, sha256, sync
+from dbbench.results.fileio import lock_file, naming_full, sha256, sync
 from dbbench.units import bytes_of, size_text
 
 Tell = Callable[[str], None]  # receives a few words about the current step
@@ -132,7 +132,8 @@ def _built(folder: Path, made_of: Recipe, place: Place, tell: Tell) -> Golden:
     shutil.rmtree(making, ignore_errors=True)  # left by a killed build: this process holds the lock of the copy
     making.mkdir(0o755)
     try:
-        golden = _load(making, made_of, place, tell)
+        with naming_full(making):
+            golden = _load(making, made_of, place, tell)
         _close(making / "data")
         tell("reading it back")
         entries = manifest.scan(making / "data", len(os.sched_getaffinity(0)))

@@ -78,7 +78,7 @@ RehearsalFailed: Final = _kind("E209", EXIT_TRIAL_FAILED, "the second kernel fai
 MemoryExceeded: Final = _kind("E210", EXIT_TRIAL_FAILED, "the server exceeded its memory limit")
 CoresMissing: Final = _kind("E211", EXIT_USAGE, "the plan names CPUs that this machine does not have")
 ConditionImpossible: Final = _kind("E212", EXIT_USAGE, "the device cannot be preconditioned as requested")
-MemoryMissing: Final = _kind("E213", EXIT_USAGE, "the plan requires more memory than there is")
+MemoryMissing: Final = _kind("E213", EXIT_USAGE, "there is less memory than the plan or dbbench requires")
 NoAccountFree: Final = _kind("E220", EXIT_USAGE, "no user ID is free for the server")
 
 # Filesystems, layers and operations

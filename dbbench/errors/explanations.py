@@ -126,8 +126,9 @@ EXPLANATIONS: Final[dict[str, tuple[str, str]]] = {
     "E213": (
         "`memory` is larger than the memory of this machine, or a server's own cache (`shared_buffers`, "
         "`innodb_buffer_pool_size`) is larger than `memory` or the machine's. The server would swap or be killed, and "
-        "a dataset that is sized by `memory` would not be as large as its name says.",
-        "Reduce `memory` or the cache in the plan, or use a larger machine.",
+        "a dataset that is sized by `memory` would not be as large as its name says. Or `ulimit` leaves dbbench too "
+        "little address space or stack.",
+        "Reduce `memory` or the cache in the plan, use a larger machine, or raise the limit.",
     ),
     "E220": (
         "Each server runs under a user ID between 60578 and 61183 that nothing else uses. All of them are in use, or "

@@ -78,14 +78,26 @@ def unwritable(error: OSError, what: Path | str) -> errors.DbbenchError:
     return errors.ResultsUnwritable(f"{what} cannot be written: {error.strerror}", effect=kept, remedy=remedy)
 
 
-def without_space(*places: Path) -> Path | None:
-    """Return the first directory whose filesystem has no room for a file of a server, or None."""
-    for place in places:
-        with contextlib.suppress(OSError):
-            space = os.statvfs(place)
-            if space.f_blocks and space.f_bavail * space.f_frsize < _LEAST_BYTES:
-                return place
-    return None
+@contextlib.contextmanager
+def naming_full(*places: Path) -> Iterator[None]:
+    """Raise FilesystemFull for any failure of the block while one of these directories has no space left."""
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno in FULL:
+            raise unwritable(error, error.filename or "a file") from error
+        full = [place for place in places if _is_full(place)]
+        if isinstance(error, errors.FilesystemFull) or not full or getattr(error, "exit_code", 1) != 1:
+            raise
+        raise errors.FilesystemFull(f"{full[0]} has no space left: {error}") from error
+
+
+def _is_full(place: Path) -> bool:
+    """Whether the filesystem has no room for a file of a server."""
+    with contextlib.suppress(OSError):
+        space = os.statvfs(place)
+        return space.f_bavail * space.f_frsize < min(_LEAST_BYTES, space.f_blocks * space.f_frsize / 20)
+    return False
 
 
 def try_lock(fd: int, shared: bool = False) -> bool:
@@ -151,6 +163,23 @@ def _check_own(path: Path, found: os.stat_result) -> None:
         raise NotRegular(errno.EINVAL, f"it is {kind}, not a regular file", str(path))
     if found.st_nlink > 1:
         raise NotRegular(errno.EMLINK, "it is a hard link to a file with another name", str(path))
+
+
+def remove(path: Path) -> bool:
+    """Remove a regular file; return False if there is none. Follows no link, also in the directories above it.
+
+    Raises OSError.
+    """
+    folder = _folder_of(path, Path("/"))
+    try:
+        if not stat.S_ISREG(os.stat(path.name, dir_fd=folder, follow_symlinks=False).st_mode):
+            raise NotRegular(errno.EINVAL, "it is not a regular file", str(path))
+        os.unlink(path.name, dir_fd=folder)
+    except FileNotFoundError:
+        return False
+    finally:
+        os.close(folder)
+    return True
 
 
 def sync(path: Path) -> None:
@@ -394,21 +423,31 @@ def _located(path: Path, below: Path | None) -> int:
     flags = os.O_PATH | os.O_CLOEXEC
     if below is None:
         return os.open(path, flags)
-    *folders, name = path.absolute().relative_to(below.absolute()).parts
+    fd = _folder_of(path, below)
+    try:
+        return os.open(path.name, flags | os.O_NOFOLLOW, dir_fd=fd)
+    finally:
+        os.close(fd)
+
+
+def _folder_of(path: Path, below: Path) -> int:
+    """Return a descriptor that names the directory of a file, which was reached from `below` without a link."""
+    folders = path.absolute().relative_to(below.absolute()).parts[:-1]
     if ".." in folders:
         raise NotRegular(errno.EINVAL, 'its path contains ".."', str(path))
-    fd = os.open(below, flags | os.O_DIRECTORY)
+    fd = os.open(below, os.O_PATH | os.O_CLOEXEC | os.O_DIRECTORY)
     try:
         for folder in folders:
-            inner = os.open(folder, flags | os.O_NOFOLLOW, dir_fd=fd)
+            inner = os.open(folder, os.O_PATH | os.O_CLOEXEC | os.O_NOFOLLOW, dir_fd=fd)
             os.close(fd)
             fd = inner
             mode = os.fstat(fd).st_mode
             if not stat.S_ISDIR(mode):
                 raise NotRegular(errno.ENOTDIR, f'"{folder}" in its path is {_part(mode)}, not a directory', str(path))
-        return os.open(name, flags | os.O_NOFOLLOW, dir_fd=fd)
-    finally:
+    except OSError:
         os.close(fd)
+        raise
+    return fd
 
 
 def _part(mode: int) -> str:

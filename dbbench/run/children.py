@@ -269,11 +269,12 @@ class Overdue:
         self._until, self._what = math.inf, ""
 
     def hear(self, event: Event) -> None:
-        """Store the deadline of a phase that begins."""
+        """Store the deadline of a phase, or of a step of the power-loss lab, that begins."""
         phase, limit_s = event.data.get("phase"), event.data.get("deadline_s")
-        if event.kind == "phase_begin" and limit_s is not None:
+        if limit_s is not None:
+            name = f"phase {phase}" if phase else f'"{event.data.get("what")}"'
             self._until = time.monotonic() + limit_s + self._grace_s
-            self._what = f"phase {phase} was still running {self._grace_s:.0f} s after its deadline of {limit_s:.0f} s"
+            self._what = f"{name} was still running {self._grace_s:.0f} s after its deadline of {limit_s:.0f} s"
         elif event.kind == "phase_end" and self._until < math.inf:
             self._until = time.monotonic() + self._between_s
             self._what = f"the trial reported nothing for {self._between_s:.0f} s after phase {phase}"

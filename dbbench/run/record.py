@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import errno
 import signal
 import time
 import traceback
@@ -22,7 +21,7 @@ from dbbench.metrics.histogram import Histogram
 from dbbench.metrics.series import Clock, Series
 from dbbench.report.progress.event import Emit, Event
 from dbbench.results import Draft
-from dbbench.results.fileio import writing
+from dbbench.results.fileio import FULL, unwritable, writing
 from dbbench.units import iso
 
 # In seconds: long enough for a slow disk and a large dataset, short enough that a trial that hangs at night has ended
@@ -167,8 +166,8 @@ def named(error: BaseException, folder: Path) -> BaseException:
     """Return the error of dbbench for a full filesystem (the file, or else the folder) or for the answer of a server;
     others as they are."""
     inner = error.__cause__ if isinstance(error, errors.HelperDied) else error
-    if isinstance(inner, OSError) and inner.errno == errno.ENOSPC:
-        return errors.FilesystemFull(f"no space left on device: {inner.filename or folder}")
+    if isinstance(inner, OSError) and inner.errno in FULL:
+        return unwritable(inner, inner.filename or folder)
     if errors.client_error(error):
         return errors.ServerAnswered(" ".join(str(error).split()))
     return error

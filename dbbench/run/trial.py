@@ -25,6 +25,7 @@ from dbbench.metrics.outcome import Outcome
 from dbbench.model import CeilingFacts, Phase, Status
 from dbbench.operations import Filled, operated
 from dbbench.remote import Client
+from dbbench.results.fileio import naming_full
 from dbbench.run.evaluate import Observed, judge, settings_changed
 from dbbench.run.job import Job, client_of, reached
 from dbbench.run.meter import Meter
@@ -59,7 +60,7 @@ def run_trial(trial: Record, job: Job) -> Status:
     """
     with process.recording() as commands:
         try:
-            with threads.all_checked():
+            with threads.all_checked(), naming_full(trial.draft.folder):
                 drive(trial, job)
         except BaseException as error:
             if stopping(error) or getattr(error, "exit_code", None) in (2, 5):

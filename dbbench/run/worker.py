@@ -28,7 +28,7 @@ from dbbench.plan import identity
 from dbbench.plan.catalog import MOST_SCRIPT
 from dbbench.report.progress.event import Emit, Event
 from dbbench.results import Draft
-from dbbench.results.fileio import given
+from dbbench.results.fileio import given, naming_full
 from dbbench.results.journal import Journal
 from dbbench.results.merging import own_scripts
 from dbbench.results.trials import ELSEWHERE
@@ -157,8 +157,9 @@ def guarded(work: Callable[[WorkDir], None], workdir: WorkDir, emit: Emit) -> in
     """Do the work in its directory; return 0, or the exit status of the error, which is reported to the parent."""
     _signals_are_errors()
     try:
-        workdir.make()
-        work(workdir)
+        with naming_full(workdir.elsewhere.parent):
+            workdir.make()
+            work(workdir)
     except DbbenchError as error:
         return reported(error, emit)
     return 0

@@ -176,7 +176,7 @@ Plant = Callable[[int], None]
 FAULTS: dict[str, tuple[str, Plant, str, set[str]]] = {
     "filesystem-shut-down": ("ext4", shut_down, "failed", {"E402", "E602", "E304", "E403", "E404", "E347"}),
     "xfs-shut-down": ("xfs", shut_down, "failed", {"E402", "E602", "E304", "E403", "E404", "E347"}),
-    "filesystem-full": ("ext4", fill, "failed", {"E305", "E402", "E602", "E403", "E347"}),
+    "filesystem-full": ("ext4", fill, "failed", {"E305"}),
     "journal-aborted": ("ext4", remounted("abort"), "failed", {"E304", "E402", "E602", "E404", "E347"}),
     "remounted-without-barriers": ("ext4", remounted("barrier=0"), "failed", {"E304"}),
     "access-times-changed": ("ext4", remounted("strictatime"), "failed", {"E304"}),

@@ -14,12 +14,14 @@ import pytest
 
 from dbbench import process
 from dbbench.errors import DeviceInUse, DeviceUnusable, LoopFailed
+from dbbench.labs.powercut import disk
 from dbbench.machine import namespaces
 from dbbench.model import DeviceSpec
 from dbbench.storage import devices
-from dbbench.storage.devices import condition, directory, loop, sysfs
+from dbbench.storage.devices import condition, directory, loop, sysfs, used
 from dbbench.storage.devices.image import write_out
 from dbbench.storage.devices.port import Device, Images
+from tests.support import sick_disk
 from tests.support.permit import Permit
 
 pytestmark = pytest.mark.needs("root")
@@ -240,3 +242,44 @@ def test_what_mkfs_zeroed_in_the_image_is_written_out(tmp_path: Path, family: st
         point.mkdir()
         namespaces.mount(device.path, point, family)
         namespaces.unmount(point)
+
+
+@pytest.fixture
+def dead(tmp_path: Path) -> Iterator[str]:
+    """Return the name of somebody's loop device on a FUSE filesystem whose server has died."""
+    if disk.library() is None:
+        pytest.skip("needs libfuse 3")
+    (at := tmp_path / "fuse").mkdir()
+    loop.make_image(tmp_path / "theirs", 32 * 2**20)
+    argv = [sys.executable, sick_disk.__file__, str(at), str(tmp_path / "orders"), str(tmp_path / "theirs")]
+    env = {**os.environ, "FUSE_LIBRARY_PATH": str(disk.library()), "PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen(argv, env=env) as server:
+        try:
+            assert process.wait_while(lambda: not (at / "0").exists(), 60.0) is False
+            attach = ["losetup", "--find", "--show", str(at / "0")]
+            name = subprocess.run(attach, check=True, capture_output=True, text=True).stdout.strip()
+            server.kill()
+            server.wait()
+            yield Path(name).name
+            subprocess.run(["losetup", "--detach", name], check=True)
+        finally:
+            server.kill()
+            namespaces.unmount(at, lazy=True)
+
+
+@pytest.mark.needs("losetup", "mkfs.ext4", "fs:ext4")
+def test_a_device_whose_file_cannot_be_examined_holds_no_image_of_ours(dead: str, tmp_path: Path) -> None:
+    """A new image is attached, formatted and mounted beside it; only what is behind a block device stays unknown."""
+    loop.make_image(image := tmp_path / "image", 32 * 2**20)
+    # The kernel remembers for a second what the server said about the file.
+    assert (
+        process.wait_while(lambda: (sysfs.status(dead) or sysfs.LoopStatus((1, 1), 0, "")).file != (0, 0), 60.0)
+        is False
+    )
+    with (
+        devices.attached(DeviceSpec(), Images((image,)), Permit(), "ext4") as device,
+        mounted(device, tmp_path / "mnt"),
+    ):
+        assert used.by_loops(used.target(device.facts.name)) == []
+    block = used.by_loops(used.Target("sda", frozenset({1}), frozenset()))
+    assert [text for text in block if f"the backing file of {dead} cannot be examined" in text]

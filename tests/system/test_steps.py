@@ -190,6 +190,8 @@ def full(dbbench: Any, kib: int, small: Any) -> None:
         status == 0
         or "no space" in (said + "".join((trial["error"] or {"text": ""})["text"] for trial in trials)).lower()
     )
+    if status and "error E305" in said:
+        assert "then resume with:  dbbench run plan.toml --name r" in said
     before = finished(dbbench)
     (results / "filler").unlink()
     again = driven(dbbench, {})

@@ -20,6 +20,7 @@ from dbbench.errors import DiskTooSmall, KernelLacks, NotRoot, ProgramMissing, R
 from dbbench.model import Fault, Run, Status, Trial
 from dbbench.plan.request import Asked, asked
 from dbbench.report.verdicts import KEYS
+from dbbench.results.fileio import try_lock
 from dbbench.results.journal import Journal, tag_of
 from dbbench.run import preflight, worker
 from dbbench.run.create import choose, create, free_name, keep_scripts, must_be_of, set_killed_aside
@@ -197,6 +198,32 @@ def test_clean_removes_what_is_ours_and_no_result(told: Any, results_folder: Pat
     assert not image.exists() and not partial.exists() and other.exists()
     assert before == sorted(path.name for path in (run / "trials").iterdir())
     assert told("clean").strip() == "nothing to remove"
+
+
+def test_clean_says_removed_only_of_what_it_removed(
+    told: Any, results_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Not of an image that another process holds, that lies behind a link, or that no longer exists."""
+    run = results_folder / "demo"
+    journal = Journal(run / "journal.jsonl")
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    held, behind, gone = (
+        folder / f".dbbench-{name}-{journal.tag}.img"
+        for folder, name in ((run, "held"), (tmp_path / "link", "behind"), (run, "gone"))
+    )
+    for image in (held, behind, gone):
+        image.touch()
+        journal.note("take", what="image", path=str(image))
+    gone.unlink()
+    with held.open() as file:
+        assert try_lock(file.fileno())
+        assert cli.run(["clean", "--results", str(results_folder)]) == 0
+        out, err = capsys.readouterr()
+    assert out.strip() == "nothing to remove"
+    assert f"not removed: image {held}" in err and f"not removed: image {behind}" in err
+    assert held.exists() and behind.exists() and str(gone) not in err
+    assert json.loads(told("clean", "--json"))[0]["path"] == str(held)
 
 
 def test_clean_leaves_a_run_alone_that_is_worked_on(told: Any, results_folder: Path) -> None:

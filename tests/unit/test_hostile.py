@@ -229,8 +229,11 @@ def test_clean_removes_nothing_that_a_planted_journal_names(folder: Path, victim
     for what, path in (("runtime", home), ("directory", home), ("image", victim), ("image", link)):
         journal.note("take", what=what, path=str(path))
     give_back(folder, journal)
-    assert give_back_images(journal) == [link] and link.is_symlink()
-    assert (home / "letter").read_text() == "dear"
+    (folder / "in").symlink_to(tmp_path)  # the folder of an image, as somebody else has it
+    (real := tmp_path / f".dbbench-b-{journal.tag}.img").write_text(TEXT)
+    journal.note("take", what="image", path=str(folder / "in" / real.name))
+    assert give_back_images(journal) == [] and link.is_symlink()
+    assert (home / "letter").read_text() == "dear" and real.read_text() == TEXT
 
 
 def test_cut_off_trials_behind_a_link_stay(folder: Path, tmp_path: Path) -> None:

@@ -76,6 +76,15 @@ def test_altered_file_is_found_and_named(folder: Path, name: str) -> None:
         results.load_run(folder)
 
 
+@pytest.mark.parametrize("added", ["\n", " ", "x", f"{'0' * 64}  trial.json\n", f"{'0' * 64}  more\n", "\x0c\n", "\0"])
+def test_bytes_added_to_the_checksums_are_found(added: str, folder: Path) -> None:
+    """Whatever they are, the result is damaged."""
+    with (publish(folder) / "SHA256SUMS").open("a") as file:
+        file.write(added)
+    with pytest.raises(ResultDamaged, match=r"SHA256SUMS|more is missing"):
+        results.load_run(folder)
+
+
 def test_removed_file_is_found_and_named(folder: Path) -> None:
     """A file that SHA256SUMS lists and that is gone is an error."""
     (publish(folder) / "series.csv.gz").unlink()

@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from dbbench import packages
-from dbbench.errors import LabUnavailable, NotRoot
+from dbbench.errors import DeadlinePassed, LabUnavailable, NotRoot, TrialStuck
 from dbbench.labs.powercut.disk import library
 from dbbench.report.progress.event import Emit
-from dbbench.run.children import Launcher, stoppable
+from dbbench.run.children import Launcher, Overdue, stoppable
 from dbbench.run.queue import LOG
 from dbbench.run.worker import environment
 
@@ -83,12 +83,12 @@ def unavailable() -> str | None:
     return None if need is None else f"{need.name} is missing: {need.remedy}"
 
 
-def examined(folder: Path, sha256: str, order: Order, emit: Emit) -> None:
+def examined(folder: Path, sha256: str, order: Order, emit: Emit, overdue: Overdue | None = None) -> None:
     """Carry out the order for the cells of the run in `folder`, which then contains the results.
 
     `sha256` is the identity of the user's plan.
 
-    Raises NotRoot, LabUnavailable, Interrupted, Terminated; results so far are kept and marked as incomplete.
+    Raises NotRoot, LabUnavailable, DeadlinePassed, Interrupted, Terminated; results so far are kept.
     """
     if os.geteuid() != 0:
         raise NotRoot(
@@ -98,8 +98,11 @@ def examined(folder: Path, sha256: str, order: Order, emit: Emit) -> None:
         )
     if why := unavailable():
         raise LabUnavailable(why, effect="Nothing was changed.")
-    with stoppable() as stop, Launcher(__name__, folder / LOG, emit, stop, environment(sha256)) as launcher:
-        status = launcher.run([str(folder), order.text])
+    try:
+        with stoppable() as stop, Launcher(__name__, folder / LOG, emit, stop, environment(sha256)) as launcher:
+            status = launcher.run([str(folder), order.text], overdue)
+    except TrialStuck as stuck:
+        raise DeadlinePassed(stuck.evidence, effect="The lab was killed. Its results so far are kept.") from None
     if status != 0:
         raise LabUnavailable(f"the lab's process ended with status {status}", remedy=f"See {folder / LOG}.")
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
+from typing import Final
 
 from dbbench import __version__, results
 from dbbench.errors import DbbenchError
 from dbbench.labs.powercut import Order, disk_images
-from dbbench.labs.powercut.ground import Lab
+from dbbench.labs.powercut.ground import DEADLINES_S, Lab
 from dbbench.labs.powercut.lab import Bench, Tally, control, examine
 from dbbench.labs.powercut.targets import LabTarget, controls_of, how_often, targets
 from dbbench.machine import namespaces
@@ -24,6 +25,10 @@ from dbbench.run.children import serve
 from dbbench.run.job import WorkDir
 from dbbench.run.worker import RUNTIME, events_to, guarded, private, reported
 from dbbench.units import iso
+
+# Between two reports there are at most two recoveries, or one recording with its kills. What hangs where no signal ends
+# it, in the kernel or in a client library, is killed then.
+STEP_S: Final = 2 * sum(DEADLINES_S.values())
 
 
 def main(argv: list[str]) -> int:
@@ -44,7 +49,8 @@ def _work(folder: Path, order: Order, workdir: WorkDir, emit: Emit) -> None:
     lab_targets, skipped = targets(run.cells, run.plan.device.given)
     until = began + order.minutes * 60 if order.minutes else None
     lab = Lab(workdir, Journal(folder / "journal.jsonl"))
-    bench = Bench(lab, folder, order.seed, lambda what: emit(Event("prepare", {"what": what})), lying=order.lying)
+    tell = lambda what: emit(Event("prepare", {"what": what, "deadline_s": STEP_S}))  # noqa: E731
+    bench = Bench(lab, folder, order.seed, tell, lying=order.lying)
     teeth: list[ControlFacts] = []
     tallies: list[Tally] = []
 

@@ -254,6 +254,7 @@ def control(bench: Bench, one: Control, engine: LabTarget, tries: int, needed: i
         for cut in chosen:
             if harmed == needed:
                 break
+            bench.tell(f"control {one.name} on {engine.engine.name}: cut {valid + 1}")
             media.cut(cut, left.all)
             seen = recording.acknowledged.before(log.entries[cut.position].ns)
             finding = recovered(bench.lab, ground, left, seen, quick=True)

@@ -19,6 +19,7 @@ from dbbench.errors import FilesystemGone, WalElsewhere
 from dbbench.machine.host import tunables
 from dbbench.machine.pagecache import EVICTING, Emptying
 from dbbench.model import Cell, DeviceSpec, FilesystemFacts, FsSetup, SpaceFacts, durability_class
+from dbbench.results.fileio import naming_full
 from dbbench.results.journal import Journal
 from dbbench.run.job import Job
 from dbbench.storage import devices, filesystems, layers, small_writes
@@ -68,14 +69,18 @@ def _note_made(job: Job, volume: Device, made: Made) -> None:
 
 @contextlib.contextmanager
 def mounted(job: Job, volume: Device) -> Iterator[Mounted]:
-    """Mount the filesystem, with that of the log, within the block; an existing directory is used as it is."""
+    """Mount the filesystem, with that of the log, within the block; an existing directory is used as it is.
+
+    A failure of the block on a full filesystem is FilesystemFull.
+    """
     if volume.facts.existing:
-        with filesystems.existing(volume.path) as fs:
+        with filesystems.existing(volume.path) as fs, naming_full(fs.path):
             yield fs
         return
     with (
         filesystems.mounted(job.cell.setup, volume, job.workdir.mount, job.journal, _arc_bytes(job)) as data,
         wal_mounted(job.cell, volume, data, job.workdir.wal_mount, job.journal) as fs,
+        naming_full(fs.path, *((fs.wal.path,) if fs.wal else ())),
     ):
         yield _equal_readahead(job, fs)
 

@@ -10,6 +10,7 @@ import fcntl
 import mmap
 import os
 import struct
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +19,7 @@ from typing import Final
 from dbbench import process
 from dbbench.errors import DbbenchError, DiskTooSmall, FileTaken
 from dbbench.model import Run
-from dbbench.results.fileio import try_lock, writing
+from dbbench.results.fileio import opened, remove, try_lock, writing
 from dbbench.results.journal import Journal, tag_of
 from dbbench.storage.devices.port import Images
 from dbbench.units import size_text
@@ -226,31 +227,28 @@ def make_images(run: Run, folder: Path, journal: Journal, progress: Callable[[st
 
 
 def give_back_images(journal: Journal, patience_s: float = 0.0) -> list[Path]:
-    """Remove the images that this run made; return which.
+    """Remove the images that this run made; return the files that were removed.
 
-    One that is still attached after `patience_s` stays recorded; the kernel releases that of a killed trial a moment
-    later.
+    One that is still attached after `patience_s`, or whose path contains a link, stays recorded; the kernel releases
+    that of a killed trial a moment later.
     """
     process.wait_while(lambda: any(map(_is_held, map(Path, journal.outstanding("image")))), patience_s)
-    gone = [path for path in map(Path, journal.outstanding("image")) if not _is_held(path)]
-    for image in gone:
-        for path in (image, _partial(image)):
-            if path.is_file() and not path.is_symlink():
-                path.unlink()
-        journal.note("give_back", what="image", path=str(image))
-    return gone
+    removed: list[Path] = []
+    for image in map(Path, journal.outstanding("image")):
+        if not _is_held(image):
+            with contextlib.suppress(OSError):
+                removed += [path for path in (image, _partial(image)) if remove(path)]
+                journal.note("give_back", what="image", path=str(image))
+    return removed
 
 
 def _is_held(image: Path) -> bool:
     """Whether another process has it locked, as a trial does (`devices.loop`)."""
     try:
-        fd = os.open(image, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with opened(image, sys.maxsize, Path("/")) as file:
+            return not try_lock(file.fileno())
     except OSError:
-        return False  # it does not exist, or is a link, which may be removed
-    try:
-        return not try_lock(fd)
-    finally:
-        os.close(fd)
+        return False  # it does not exist, or its path contains a link
 
 
 def _sizes(run: Run, folder: Path) -> dict[Path, int]:

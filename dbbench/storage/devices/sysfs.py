@@ -9,7 +9,6 @@ The loop driver's ioctls (linux/loop.h): get a free device, bind a file to it, q
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import fcntl
 import os
@@ -231,15 +230,19 @@ def is_bound(name: str) -> bool:
 
 
 def status(name: str) -> LoopStatus | None:
-    """Return what a loop device is bound to, or None if it was released meanwhile. Raises OSError."""
-    with contextlib.ExitStack() as stack:
-        try:
-            fd = os.open(f"/dev/{name}", os.O_RDONLY | os.O_CLOEXEC)
-            stack.callback(os.close, fd)
-            answer = fcntl.ioctl(fd, _LOOP_GET_STATUS64, bytes(_INFO.size))
-        except OSError as error:
-            if error.errno == errno.ENXIO:
-                return None
-            raise
+    """Return what a loop device is bound to, or None if it was released meanwhile. Raises OSError.
+
+    A file that the kernel cannot examine, because the server of its filesystem has died, is (0, 0). It is not a file
+    that can be examined at the same time.
+    """
+    fd = os.open(f"/dev/{name}", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        answer = fcntl.ioctl(fd, _LOOP_GET_STATUS64, bytes(_INFO.size))
+    except OSError as error:
+        if error.errno == errno.ENXIO:
+            return None
+        answer = bytes(_INFO.size)
+    finally:
+        os.close(fd)
     device, inode, number, *_ = _INFO.unpack(answer)
     return LoopStatus((device, inode), number, read(folder(name) / "loop/backing_file") or "")

@@ -98,7 +98,7 @@ def target(name: str) -> Target:
     related = (name, sysfs.disk_of(name), *sysfs.above(name))
     numbers = frozenset(number for each in related if (number := sysfs.number_of(each)) is not None)
     status = sysfs.status(name) if sysfs.is_bound(name) else None
-    return Target(name, numbers, frozenset({status.file}) if status else frozenset())
+    return Target(name, numbers, frozenset({status.file}) if status and any(status.file) else frozenset())
 
 
 def by_open_files(device: Target, proc: Path, mine: Set[int] = frozenset()) -> list[str]:
@@ -182,7 +182,9 @@ def by_loops(device: Target) -> list[str]:
         except OSError as error:
             users.append(f"the backing file of {name} cannot be determined: {error.strerror}")
             continue
-        if status is not None and (status.file in device.files or status.number in device.numbers):
+        if status is not None and not any(status.file) and not device.files:
+            users.append(f"the backing file of {name} cannot be examined ({status.file_name})")
+        elif status is not None and (status.file in device.files or status.number in device.numbers):
             users.append(f"{name} is attached to the same data ({status.file_name})")
     return users
 

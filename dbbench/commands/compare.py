@@ -20,25 +20,39 @@ from dbbench.report.text import put, put_json
 @click.option("--by", type=click.Choice(["fs", "kernel", "engine_version"]), default="fs", show_default=True,
               help="Compare filesystems, or (unpaired) runs with different kernels or engine versions; "
                    "--baseline is then one of these versions.")  # fmt: skip
+@click.option(
+    "--against",
+    metavar="RUN",
+    help="Compare each run with this one, unpaired; their parameters, versions and devices may differ.",
+)
 @click.option("--gate", is_flag=True, help="Exit with 3 if any result is worse, or 4 if any is inconclusive.")
 @click.option("--format", "form", default="text", show_default=True, help="Output format.", type=click.Choice(
     ["text", "markdown", "csv", "json", "junit", "openmetrics", "bencher"]))  # fmt: skip
 @click.option("-o", "--output", metavar="FILE", help="Write to FILE instead of stdout; requires --format.")
 @results_option
 def command(
-    options: Options, runs: tuple[str, ...], baseline: str | None, metric: str | None, by: str, gate: bool, form: str,
-    output: str | None,
+    options: Options, runs: tuple[str, ...], baseline: str | None, metric: str | None, by: str, against: str | None,
+    gate: bool, form: str, output: str | None,
 ) -> int:  # fmt: skip
     """Compare each filesystem with the baseline: ratio, confidence interval and verdict, paired by block.
 
+    Several runs count as one with more blocks; runs that differ in parameters, versions or device are refused (E809).
     The exit status does not depend on the verdicts unless --gate is given.
     """
     from dbbench.report import verdicts as tables
     from dbbench.report.exports import exported
     from dbbench.results.fileio import write_text
 
+    if against is not None and (baseline is not None or by != "fs"):
+        raise click.UsageError("--against cannot be combined with --baseline or --by")
     read = loaded(options, runs)
-    verdicts = tables.verdicts(read, baseline, metric) if by == "fs" else tables.unpaired(read, by, baseline, metric)
+    if against is not None:
+        read = [*loaded(options, (against,)), *read]
+        verdicts = tables.unpaired(read, "run", None, metric)
+    else:
+        tables.check_pooled(read, by)
+        fs = by == "fs"
+        verdicts = tables.verdicts(read, baseline, metric) if fs else tables.unpaired(read, by, baseline, metric)
     form = "json" if options.json else form
     if form == "text" and output is not None:
         raise click.UsageError("--output requires --format")

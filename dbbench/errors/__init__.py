@@ -177,6 +177,9 @@ class ResultTooLarge(ResultDamaged):
     id, title = "E808", "a file of the results folder is too large"
 
 
+RunsUnlike: Final = _kind("E809", EXIT_USAGE, "the runs cannot be compared as one")
+
+
 # The power-loss lab, import and fleet
 LabUnavailable: Final = _kind("E820", EXIT_USAGE, "the power-loss lab is not available on this machine")
 LabContradicts: Final = _kind("E821", EXIT_TRIAL_FAILED, "the power-loss lab contradicts a durability class")

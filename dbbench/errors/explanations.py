@@ -425,6 +425,12 @@ EXPLANATIONS: Final[dict[str, tuple[str, str]]] = {
         "seconds or five million values. It was not read.",
         "Restore the file from a copy, or remove the directory of that trial and run the plan again.",
     ),
+    "E809": (
+        "The runs were made with other parameters, versions or devices, so that a mean of all their trials describes "
+        "none of them. Packages that only draw or compute may differ, and versions may differ between the hosts of one "
+        "plan, because pairs never cross hosts.",
+        "Compare a run with the other one without pairs: `dbbench compare NEW --against OLD`.",
+    ),
     "E820": (
         "/dev/fuse, libfuse 3, the Python package mfusepy or 2 GiB of memory is missing, or the lab did not start.",
         "Install what the message names. docs/durability.md lists the requirements.",

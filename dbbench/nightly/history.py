@@ -160,19 +160,9 @@ def _guard_says(group: Sequence[Trial], baseline: str, metric: Metric) -> Iterat
 
 
 def _facts(loaded: LoadedRun) -> dict[str, str]:
-    run: Run = loaded.run
-    servers = {f"{trial.engine} server": trial.engine_version for trial in loaded.trials if trial.engine_version}
+    host = {"host": str(loaded.run.host["hostname"])} if loaded.run.host.get("hostname") else {}
     profiles = {f"{trial.engine}{PROFILE}": trial.profile for trial in loaded.trials if trial.profile}
-    kernel = {"kernel": str(run.host["kernel"])} if run.host.get("kernel") else {}
-    host = {"host": str(run.host["hostname"])} if run.host.get("hostname") else {}
-    return {
-        **host,
-        **kernel,
-        **servers,
-        **profiles,
-        **{k: str(v) for k, v in run.versions.items() if v},
-        "dbbench": run.dbbench_version,
-    }
+    return {**host, **loaded.versions, **profiles}
 
 
 def _changes(before: dict[str, str], now: dict[str, str]) -> Iterator[Change]:

@@ -13,17 +13,19 @@ from dbbench.compare import ByHost, Interaction, Row
 from dbbench.compare.remarks import Kind, Remark, has, remark
 from dbbench.compare.verdict import BEHIND, document_of, without_guard
 from dbbench.engines import SERVERLESS
-from dbbench.errors import EXIT_INCONCLUSIVE, EXIT_OK, EXIT_REGRESSION, UnknownName
+from dbbench.errors import EXIT_INCONCLUSIVE, EXIT_OK, EXIT_REGRESSION, RunsUnlike, UnknownName
 from dbbench.metrics.table import METRICS, Metric
-from dbbench.model import SCHEMA, Cell, Scalar, Trial, plain, titled
+from dbbench.model import SCHEMA, Cell, Run, Scalar, Trial, plain, titled
 from dbbench.plan.tomlfile import did_you_mean
 from dbbench.report import sentences
+from dbbench.report.page.environment import flat
 from dbbench.report.text import put, put_table, put_wrapped, table_text
 from dbbench.results import LoadedRun
 from dbbench.units import change, interval
 
 ALL = "all"  # value of `--metric`: every metric that was measured
 KEYS = [field.name for field in dataclasses.fields(Row)]
+_DRAWING = frozenset(("jinja2", "numpy", "plotly", "psutil", "pydantic", "scipy"))  # packages that no trial needs
 _HEADER = ("setup", "value", "change", "interval", "verdict", "blocks", "df", "level", "durability", "notes")
 
 
@@ -105,30 +107,39 @@ def _rows_by(tables: Sequence[VerdictTable], metric: str) -> list[Row]:
 
 
 def unpaired(runs: Sequence[LoadedRun], by: str, baseline: str | None = None, metric: str | None = None) -> Verdicts:
-    """Return tables of each arm with each kernel or engine version (Welch's t on logarithms). Raises UnknownName like
-    `verdicts`, and if all runs have the same value."""
+    """Return tables of each arm with each kernel, engine version or run (Welch's t on logarithms). Raises UnknownName
+    like `verdicts`, and if all runs have the same value."""
     if metric is not None and metric not in METRICS:
         raise UnknownName(f'no metric "{metric}"{did_you_mean(metric, METRICS)}; known: {", ".join(METRICS)}')
-    trials, primary = list[Trial](), _primaries(runs)
-    value_of: dict[str, str] = {}
-    for run, loaded in zip(_separately(runs), runs, strict=True):
-        trials += run
-        value_of |= {t.id: str(loaded.run.host.get("kernel")) if by == "kernel" else t.engine_version for t in run}
+    trials, primary = [trial for run in _separately(runs) for trial in run], _primaries(runs)
+    value_of = {
+        trial.id: value for run, loaded in zip(_separately(runs), runs, strict=True)
+        for trial, value in zip(run, _values(loaded, by, runs), strict=True)
+    }  # fmt: skip
     values = list(dict.fromkeys(value_of.values()))
     if len(values) < 2 or (baseline is not None and baseline not in values):
         hint = "" if baseline is None else did_you_mean(baseline, values)
-        raise UnknownName(
-            f"--by {by}: these runs have {', '.join(values) or 'no trial'}{hint}; at least two are needed"
-        )
-    tables = []
+        option = "--against" if by == "run" else f"--by {by}"
+        raise UnknownName(f"{option}: these runs have {', '.join(values) or 'no trial'}{hint}; at least two are needed")
+    unlike = [remark(Kind.RUNS_DIFFER, what=what) for what in differing(runs)] if by == "run" else _profiles(runs)
+    tables, cautions = [], tuple(unlike)
     for (engine, workload, variant), group in compare.groups(trials).items():
         judged = METRICS[metric or primary.get(workload, "tps")]
         rows = compare.unpaired_rows(group, value_of, judged.name, baseline)
-        rows = [dataclasses.replace(row, notes=(*row.notes, *_profiles(runs))) for row in rows]
+        rows = [dataclasses.replace(row, notes=(*row.notes, *cautions)) for row in rows]
         for arm in dict.fromkeys(row.fs_setup.rpartition(" @ ")[0] for row in rows):
             rows_of_arm = [row for row in rows if row.fs_setup.rpartition(" @ ")[0] == arm]
             tables.append(VerdictTable(engine, workload, variant, judged, rows_of_arm))
     return Verdicts(baseline or values[0], tables)
+
+
+def _values(loaded: LoadedRun, by: str, runs: Sequence[LoadedRun]) -> list[str]:
+    """Return the name under which each trial of the run is compared: its kernel, its server's version or its run."""
+    if by == "engine_version":
+        return [trial.engine_version for trial in loaded.trials]
+    alone = [run.path.name for run in runs].count(loaded.path.name) == 1
+    of_run = str(loaded.run.host.get("kernel")) if by == "kernel" else loaded.path.name if alone else str(loaded.path)
+    return [of_run] * len(loaded.trials)
 
 
 def gate(found: Verdicts) -> int:
@@ -139,22 +150,64 @@ def gate(found: Verdicts) -> int:
     return EXIT_INCONCLUSIVE if words & {"inconclusive", "device-limited"} or not words else EXIT_OK
 
 
-def _cautions(runs: Sequence[LoadedRun]) -> Iterator[Remark]:
-    """Yield remarks about windows, datasets, devices and hosts that differ between runs whose trials share a row."""
-    seen: dict[str, set[str]] = {}
+def check_pooled(runs: Sequence[LoadedRun], by: str = "fs") -> None:
+    """Raise RunsUnlike if trials of runs that differ would have one mean: all runs, or those with the same versions
+    `by` which they are compared."""
+    pools: dict[frozenset[str], list[LoadedRun]] = {}
     for run in runs:
-        seen.setdefault("the device", set()).add(str(plain(run.run.plan.device)))
-        seen.setdefault("the place of the load generator", set()).add(
-            "another host" if run.run.plan.client else "this host"
-        )
-        seen.setdefault("the host", set()).add(str(run.run.host.get("hostname")))
-        for cell in run.run.cells:
-            what = f"{cell.engine.name} {cell.title}"
-            seen.setdefault(f"the window of {what}", set()).add(str(plain(cell.window)))
-            seen.setdefault(f"the parameters of {what}", set()).add(str(plain(cell.parameters)))
-    for what, values in seen.items():
-        if len(values) > 1:
-            yield remark(Kind.RUNS_DIFFER, what=what)
+        pools.setdefault(frozenset(_values(run, by, runs) if by != "fs" else ()), []).append(run)
+    for pool in pools.values():
+        if unlike := differing(pool):
+            first, *others = (run.path.name for run in pool)
+            raise RunsUnlike(
+                f"{', '.join(others)} cannot be compared together with {first}: the runs differ in {'; '.join(unlike)}",
+                effect="Nothing was compared.",
+                remedy=f"Compare them without pairs:  dbbench compare {' '.join(others)} --against {first}",
+            )
+
+
+def differing(runs: Sequence[LoadedRun]) -> list[str]:
+    """Return the parameters, versions and device settings in which the runs differ, each with its values.
+
+    What only some of the runs have, for example a setup, is no difference. Versions may differ between hosts that ran
+    one plan, because pairs never cross hosts.
+    """
+    of_fleet = len({run.run.plan_sha256 for run in runs}) == 1 < len({run.run.host.get("hostname") for run in runs})
+    versions: dict[str, dict[str, None]] = {}
+    facts: dict[str, list[dict[str, str]]] = {}
+    for run in runs:
+        host = f" on {run.run.host.get('hostname')}" if of_fleet else ""
+        for name in run.versions.keys() - _DRAWING:
+            versions.setdefault(name + host, {})[run.versions[name]] = None
+        for what, tree in _conditions(run.run).items():
+            facts.setdefault(what, []).append(flat(tree))
+    values = {
+        f"{key} of {what}": dict.fromkeys(known.get(key, "none") for known in each)
+        for what, each in facts.items()
+        for key in dict.fromkeys(key for known in each for key in known)
+    }
+    every = {**values, **dict(sorted(versions.items()))}
+    return [f"{key} ({' and '.join(each)})" for key, each in every.items() if len(each) > 1]
+
+
+def _conditions(run: Run) -> dict[str, dict[str, Any]]:
+    """Return what a plan determines of the trials: of the device, of each engine with a workload, and of each setup."""
+    conditions: dict[str, dict[str, Any]] = {"the device": plain(run.plan.device)}
+    for cell in run.cells:
+        of_cell, setup, engine = plain(cell), plain(cell.setup), plain(cell.engine)
+        of_engine = {name: engine[name] for name in ("settings", "profile", "cpus_server", "cpus_client", "numa_node")}
+        kept = ("parameters", "dataset", "window", "memory_bytes", "checkpoints", "client")
+        conditions[f"{cell.engine.name} {cell.title}"] = {**{name: of_cell[name] for name in kept}, **of_engine}
+        conditions[cell.arm] = {
+            name: setup[name] for name in ("mkfs", "mount", "layers", "attributes", "volumes", "tuning")
+        }
+    return conditions
+
+
+def _cautions(runs: Sequence[LoadedRun]) -> Iterator[Remark]:
+    """Yield remarks about hosts that differ between runs whose trials share a row."""
+    if len({str(run.run.host.get("hostname")) for run in runs}) > 1:
+        yield remark(Kind.RUNS_DIFFER, what="the host")
     yield from _profiles(runs)
     if rehearsed := [run.path.name for run in runs if run.run.host.get("second_kernel")]:
         yield remark(Kind.SECOND_KERNEL, runs=", ".join(rehearsed))
@@ -298,8 +351,7 @@ def _separately(runs: Sequence[LoadedRun]) -> Iterator[list[Trial]]:
     offset = 0
     for run in runs:
         yield [
-            dataclasses.replace(trial, id=f"{run.path.name}/{trial.id}", block=trial.block + offset)
-            for trial in run.trials
+            dataclasses.replace(trial, id=f"{run.path}/{trial.id}", block=trial.block + offset) for trial in run.trials
         ]
         offset += max((spec.block for spec in run.run.order), default=0)
 

@@ -93,6 +93,18 @@ class LoadedRun:
         done = {trial.id for trial in self.trials} | set(self.damaged)
         return [spec.id for spec in self.run.order if spec.id not in done]
 
+    @property
+    def versions(self) -> dict[str, str]:
+        """Return the versions of the kernel, the servers, programs and packages, and dbbench, as far as known."""
+        kernel = {"kernel": str(self.run.host["kernel"])} if self.run.host.get("kernel") else {}
+        servers: dict[str, dict[str, None]] = {}
+        for trial in self.trials:
+            if trial.engine_version:
+                servers.setdefault(f"{trial.engine} server", {})[trial.engine_version] = None
+        programs = {name: str(version) for name, version in self.run.versions.items() if version}
+        return {**kernel, **{name: " and ".join(of) for name, of in servers.items()}, **programs,
+                "dbbench": self.run.dbbench_version}  # fmt: skip
+
     def readable(self) -> LoadedRun:
         """Return the run without trials whose series or histogram cannot be read; these are added to the
         damaged ones."""

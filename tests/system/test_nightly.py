@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -98,6 +99,12 @@ def test_a_planted_regression_is_caught_and_confirmed(dbbench: Any) -> None:
     second = night(3)
     found = next(f for f in second["findings"] if f["key"].endswith("under-test"))
     assert (found["state"], found["since"]) == ("regression", second["night"]["night"])
+    dbbench("report", second["night"]["run"])
+    page = (dbbench.folder / "results" / second["night"]["run"] / "report.html").read_text()
+    (line,) = re.findall(r'<li class="regression">(.*?)</li>', page, re.DOTALL)
+    assert second["night"]["night"] in line and "under-test" in line and "from its level" in line
+    assert page.index(line) < page.index('class="sentence"')
+    assert "-guard" not in page[page.index('class="sentence"') : page.index('class="cards"')]
     dbbench("nightly", "accept", second["night"]["run"], "--reason", "journalled data is wanted")
     shown = json.loads(dbbench("nightly", "baseline", "--json").stdout)["watched"]
     assert [entry["reason"] for entry in shown][1] == "journalled data is wanted"

@@ -146,3 +146,92 @@ def test_by_kernel_needs_two(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     found = json.loads(capsys.readouterr().out)["rows"]
     assert [r["fs_setup"] for r in found if "xfs" in r["fs_setup"]] == ["xfs @ 6.12.9", "xfs @ 6.13"]
     assert folder.exists()
+
+
+def other(folder: Path, name: str, **changed: Any) -> None:
+    """Write a run in which these facts differ: scale, size of the device, versions, kernel, hostname, plan."""
+    synthetic.write(folder, Shape(work=WORK, name=name, blocks=3, arms=changed.get("arms", Shape().arms)))
+    spec = results.load_spec(folder / name)
+    if "scale" in changed:
+        cells = tuple(
+            dataclasses.replace(c, parameters={**c.parameters, "scale": changed["scale"]}) for c in spec.cells
+        )
+        spec = dataclasses.replace(spec, cells=cells)
+    if "size" in changed:
+        device = dataclasses.replace(spec.plan.device, size_bytes=changed["size"])
+        spec = dataclasses.replace(spec, plan=dataclasses.replace(spec.plan, device=device))
+    host = {key: changed[key] for key in ("kernel", "hostname") if key in changed}
+    versions = {**spec.versions, **changed.get("versions", {})}
+    spec = dataclasses.replace(spec, host={**spec.host, **host}, versions=versions)
+    results.save_spec(folder / name, dataclasses.replace(spec, plan_sha256=changed.get("plan", spec.plan_sha256)))
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"scale": 100}, "parameters.scale of postgres pgbench-tpcb"),
+        ({"size": 2**31}, "size_bytes of the device"),
+        ({"kernel": "6.13"}, "kernel (6.12.9 and 6.13)"),
+        ({"versions": {"mkfs.ext4": "1.99"}}, "mkfs.ext4 (1.47 and 1.99)"),
+        ({"kernel": "6.13", "hostname": "elsewhere", "plan": "another"}, "kernel ("),
+    ],
+)
+def test_runs_that_differ_are_not_pooled(
+    changed: dict[str, Any], told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """E809 with the key and the way out, which works: unpaired, by run, with the difference next to each ratio."""
+    other(tmp_path, "old", versions={"mkfs.ext4": "1.47"})
+    other(tmp_path, "new", **{"versions": {"mkfs.ext4": "1.47"}, **changed})
+    assert cli.run(["compare", "old", "new", "--results", str(tmp_path)]) == 2
+    error = " ".join(capsys.readouterr().err.split())
+    assert "E809" in error and told in error and "dbbench compare new --against old" in error
+    assert cli.run(["compare", "new", "--against", "old", "--results", str(tmp_path), "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["baseline"] == "old"
+    by_name = {row["fs_setup"]: row for row in document["rows"] if row["fs_setup"].startswith("xfs @ ")}
+    assert by_name["xfs @ old"]["verdict"] == "baseline" and by_name["xfs @ new"]["ratio"] == pytest.approx(1, abs=0.05)
+    notes = " ".join(by_name["xfs @ new"]["notes"])
+    assert "unpaired" in notes and told in notes
+    assert {row["n"] for row in by_name.values()} == {3}
+
+
+def test_what_may_differ_between_runs_of_one_mean(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Packages of the page, the versions of another host of the plan, and setups that only one run has."""
+    other(tmp_path, "old", versions={"plotly": "1"})
+    other(tmp_path, "new", versions={"plotly": "2"}, kernel="6.13", hostname="elsewhere", arms=("ext4", "xfs"))
+    assert cli.run(["compare", "old", "new", "--results", str(tmp_path), "--json"]) == 0
+    numbers = {row["fs_setup"]: row["n"] for row in json.loads(capsys.readouterr().out)["rows"]}
+    assert (numbers["xfs"], numbers["btrfs"]) == (6, 3)
+
+
+def test_runs_of_one_kernel_that_differ_are_not_pooled_by_kernel(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Not the two of the old kernel; one of each is compared."""
+    for name, changed in (("a", {}), ("b", {"scale": 100}), ("c", {"kernel": "6.13"})):
+        other(tmp_path, name, **changed)
+    assert cli.run(["compare", "a", "b", "c", "--by", "kernel", "--results", str(tmp_path)]) == 2
+    assert "parameters.scale" in capsys.readouterr().err
+    assert cli.run(["compare", "a", "c", "--by", "kernel", "--results", str(tmp_path)]) == 0
+
+
+def test_against_takes_a_run_and_nothing_that_contradicts_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Not itself, not with a setup as baseline; several runs are each compared with it; paths of equal names too."""
+    for name in ("old", "one", "two"):
+        other(tmp_path, name)
+    other(tmp_path / "elsewhere", "old")
+    at = ["--results", str(tmp_path)]
+    assert cli.run(["compare", "old", "--against", "old", *at]) == 2
+    assert "at least two are needed" in capsys.readouterr().err
+    for words in (["--baseline", "xfs"], ["--by", "kernel"]):
+        assert cli.run(["compare", "one", "--against", "old", *words, *at]) == 2
+    capsys.readouterr()
+    assert cli.run(["compare", "one", "two", "--against", "old", "--json", *at]) == 0
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    assert [row["fs_setup"] for row in rows if row["fs_setup"].startswith("ext4 ")] == [
+        "ext4 @ old", "ext4 @ one", "ext4 @ two"
+    ]  # fmt: skip
+    assert cli.run(["compare", str(tmp_path / "elsewhere/old"), "--against", "old", "--json", *at]) == 0
+    assert json.loads(capsys.readouterr().out)["baseline"] == str(tmp_path / "old")

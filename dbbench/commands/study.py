@@ -89,7 +89,7 @@ def _put_study(options: Options, name: str, scale: str) -> None:
         return
     put(f"{study.title}\n{study.address}\n\n{study.did}\n")
     rows = [(table.workload, f"{table.metric} ({variant})" if variant else table.metric, arm, _published(table, arm),
-             "superseded" if study.superseded else table.note)
+             "; ".join(filter(None, (table.note, "superseded" if study.superseded and table.then else ""))))
             for table in study.table
             for variant in (studies.variant_of(table, study.scales["full"]),)
             for arm in (*table.then, *table.ratios)]  # fmt: skip

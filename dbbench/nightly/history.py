@@ -89,7 +89,7 @@ class Night:
     changes: tuple[Change, ...] = ()  # facts that differ from the previous night
     states: dict[str, str] = field(default_factory=dict)
     levels: dict[str, float] = field(default_factory=dict)  # levels with which the ratios were compared
-    since: dict[str, str] = field(default_factory=dict)  # nights on which series changed that are not at their level
+    since: dict[str, str] = field(default_factory=dict)  # for a regression or improvement: the night of the change
     confirmations: dict[str, Ratio] = field(default_factory=dict)
 
 

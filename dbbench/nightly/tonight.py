@@ -18,7 +18,7 @@ from dbbench.compare.verdict import GUARD
 from dbbench.errors import EXIT_INCONCLUSIVE, EXIT_OK, EXIT_REGRESSION, EXIT_TRIAL_FAILED, DbbenchError
 from dbbench.model import plain
 from dbbench.nightly import history
-from dbbench.nightly.analysis import NightFinding, changed, confirmed, judge, overall
+from dbbench.nightly.analysis import MOVED, NightFinding, changed, confirmed, judge, overall
 from dbbench.plan.request import Asked
 from dbbench.report.progress.event import Emit
 from dbbench.results import LoadedRun
@@ -99,7 +99,7 @@ def _judged(wanted: Asked, root: Path, window: int, run_plan: RunPlan) -> tuple[
         night,
         states={f.key: f.state for f in findings},
         levels={f.key: f.level for f in findings if f.level is not None},
-        since={f.key: f.since for f in findings if f.since is not None},
+        since={f.key: f.since for f in findings if f.since is not None and f.state in MOVED},
     )
     return night, findings
 

@@ -121,8 +121,8 @@ def unpaired(runs: Sequence[LoadedRun], by: str, baseline: str | None = None, me
         hint = "" if baseline is None else did_you_mean(baseline, values)
         option = "--against" if by == "run" else f"--by {by}"
         raise UnknownName(f"{option}: these runs have {', '.join(values) or 'no trial'}{hint}; at least two are needed")
-    unlike = [remark(Kind.RUNS_DIFFER, what=what) for what in differing(runs)] if by == "run" else _profiles(runs)
-    tables, cautions = [], tuple(unlike)
+    unlike = ", ".join(differing(runs)) if by == "run" else ""
+    tables, cautions = [], (remark(Kind.RUNS_DIFFER, what=unlike),) if unlike else tuple(_profiles(runs))
     for (engine, workload, variant), group in compare.groups(trials).items():
         judged = METRICS[metric or primary.get(workload, "tps")]
         rows = compare.unpaired_rows(group, value_of, judged.name, baseline)
@@ -197,6 +197,8 @@ def _conditions(run: Run) -> dict[str, dict[str, Any]]:
         of_cell, setup, engine = plain(cell), plain(cell.setup), plain(cell.engine)
         of_engine = {name: engine[name] for name in ("settings", "profile", "cpus_server", "cpus_client", "numa_node")}
         kept = ("parameters", "dataset", "window", "memory_bytes", "checkpoints", "client")
+        for name in cell.parameters:  # each difference once
+            of_cell["dataset"]["parameters"].pop(name, None)
         conditions[f"{cell.engine.name} {cell.title}"] = {**{name: of_cell[name] for name in kept}, **of_engine}
         conditions[cell.arm] = {
             name: setup[name] for name in ("mkfs", "mount", "layers", "attributes", "volumes", "tuning")

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
+import gzip
+import io
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +15,11 @@ from dbbench import plan
 from dbbench.commands import study as command
 from dbbench.errors import PlanInvalid, StudyImpossible, UnknownName
 from dbbench.metrics.table import METRICS
-from dbbench.model import FsSetup, Plan, StudyOf
+from dbbench.model import Fault, FsSetup, Plan, Status, StudyOf
 from dbbench.plan import catalog, studies
 from dbbench.plan.preview import preview
 from dbbench.report.page.html import build, html
-from dbbench.report.page.studies import times
+from dbbench.report.page.studies import _is_variant, times
 from dbbench.results import LoadedRun, load_run
 from dbbench.run import preflight
 from dbbench.storage import filesystems
@@ -111,8 +114,7 @@ def figures(name: str) -> list[tuple[str, str, str, float]]:
 BY_SCALE = {"ext4": (85291, 58736, 30495, 139685), "xfs": (85765, 58991, 30977, 143471),
             "btrfs": (33352, 27952, 6541, 125503), "zfs-8k": (61028, 32568, 3822, 93711),
             "zfs-8k-nofpw": (62376, 36488, 6457, 93782)}  # fmt: skip
-KIB_PER_S = {"char_write": (331, 43), "block_write": (23464, 22682), "rewrite": (10988, 10356),
-             "char_read": (1174, 1038), "block_read": (39629, 28796)}  # fmt: skip
+KIB_PER_S = ("char_write", "block_write", "rewrite", "char_read", "block_read")
 
 
 def test_every_figure_of_the_postgres_comparison() -> None:
@@ -123,14 +125,37 @@ def test_every_figure_of_the_postgres_comparison() -> None:
     assert sorted(figures("pg-fs-benchmark")) == sorted(published)
 
 
+# Rate, CPU share and longest latency of each test on ext3, then on btrfs, as bonnie++ printed them.
+BONNIE = """
+char_write 331 98 92041us 43 99 293ms
+block_write 23464 11 1128ms 22682 17 727ms
+rewrite 10988 4 1835ms 10356 6 1222ms
+char_read 1174 85 166ms 1038 79 46541us
+block_read 39629 6 308ms 28796 6 504ms
+seek 130.4 5 6549ms 86.8 99 13094ms
+create 9964 26 17882us 1623 33 78474us
+stat +++++ +++ 1418us +++++ +++ 6839us
+delete 13035 26 1929us 2182 57 8791us
+random_create 11089 27 489us 1974 27 1746us
+random_stat +++++ +++ 51us +++++ +++ 66us
+random_delete 11888 24 650us 1907 44 64034us
+"""
+
+
 def test_every_figure_of_bonnie() -> None:
-    """Eight rates of each filesystem in the metric's unit, and the CPU shares that are known; all are superseded."""
-    rates = {(f"{stem}_mb_per_s", arm): kib * 1024 / 1e6 for stem, values in KIB_PER_S.items()
-             for arm, kib in zip(("ext3", "btrfs"), values, strict=True)}  # fmt: skip
-    rates |= {("seeks_per_s", "ext3"): 130.4, ("seeks_per_s", "btrfs"): 86.8, ("creates_per_s", "ext3"): 9964,
-              ("creates_per_s", "btrfs"): 1623, ("deletes_per_s", "ext3"): 13035, ("deletes_per_s", "btrfs"): 2182,
-              ("seek_cpu_pct", "ext3"): 5, ("seek_cpu_pct", "btrfs"): 99, ("char_write_cpu_pct", "ext3"): 98,
-              ("block_write_cpu_pct", "ext3"): 11}  # fmt: skip
+    """All 64 in the metrics' units: ten rates and CPU shares, and twelve latencies, of each filesystem."""
+    rates: dict[tuple[str, str], float] = {}
+    for line in BONNIE.split("\n")[1:-1]:
+        stem, *fields = line.split()
+        for arm, (rate, cpu, latency) in (("ext3", fields[:3]), ("btrfs", fields[3:])):
+            in_kib = stem in KIB_PER_S
+            if rate != "+++++":
+                name = f"{stem}_mb_per_s" if in_kib else f"{stem}s_per_s"
+                rates[name, arm] = float(rate) * (1024 / 1e6 if in_kib else 1)
+                rates[f"{stem}_cpu_pct", arm] = float(cpu)
+            number, unit = latency[:-2], latency[-2:]
+            rates[f"{stem}_max_ms", arm] = float(number) / (1000 if unit == "us" else 1)
+    assert len(rates) == 64
     found = {(metric, arm): value for metric, _, arm, value in figures("bonnie-2011")}
     assert found == pytest.approx(rates, rel=1e-3)
     assert "disputed" in studies.study("bonnie-2011").superseded
@@ -380,6 +405,59 @@ def test_an_arm_without_figures_says_why(tmp_path: Path) -> None:
     (entry,) = build([run]).studies
     gone = {line.mark.name: line.why for line in entry.tables[0].lines if line.why}
     assert list(gone.values()) == ["not run"]
+
+
+def test_the_reason_of_a_row_is_its_own(tmp_path: Path) -> None:
+    """Trials that count without the figure say that they have none, not why another trial does not count; where none
+    counts, that is the reason."""
+    run = of_study(tmp_path, *COMPRESSION, blocks=2)
+    error = Fault("E602", "measure", "x")
+    trials = tuple(
+        dataclasses.replace(t, status=Status.FAILED, error=error)
+        if (t.fs_setup == "btrfs-lzo" and t.block == 1) or t.fs_setup == "btrfs-zlib"
+        else dataclasses.replace(t, summary={**t.summary, "duration_s": None}) if t.fs_setup == "btrfs-lzo" else t
+        for t in run.trials
+    )  # fmt: skip
+    (entry,) = build([dataclasses.replace(run, trials=trials)]).studies
+    why = {line.mark.name: line.why for line in entry.tables[0].lines}
+    assert why["btrfs-lzo"].startswith("no trial has a result for")
+    assert why["btrfs-zlib"] == "E602 in phase measure"
+
+
+def test_an_arm_without_a_complete_second_is_named_below_the_charts(tmp_path: Path) -> None:
+    """And one without a trial that counts; the others have their curves."""
+    run = of_study(tmp_path, *COMPRESSION, blocks=1)
+    for trial in run.trials:
+        if trial.fs_setup == "btrfs-zstd":  # the samplers recorded nothing
+            path = run.path / "trials" / trial.id / "series.csv.gz"
+            head, *lines = list(csv.reader(io.StringIO(gzip.decompress(path.read_bytes()).decode())))
+            empty = {index for index, name in enumerate(head) if name.startswith(("cpu_", "disk_"))}
+            kept = [["" if index in empty else value for index, value in enumerate(line)] for line in lines]
+            text = "\n".join(",".join(line) for line in (head, *kept)) + "\n"
+            path.write_bytes(gzip.compress(text.encode()))
+    trials = tuple(dataclasses.replace(t, status=Status.FAILED) if t.fs_setup == "btrfs-lzo" else t for t in run.trials)
+    model = build([dataclasses.replace(run, trials=trials)])
+    for chart in model.studies[0].charts:
+        assert [curve.mark.name for curve in chart.curves] == ["ext4", "btrfs-zlib"]
+        assert [(mark.name, why) for mark, why in chart.missing] == [
+            ("btrfs-lzo", "no trial counts"), ("btrfs-zstd", "no complete second was recorded")
+        ]  # fmt: skip
+    assert html(model).count("not drawn: no complete second was recorded") == 3
+
+
+@pytest.mark.parametrize(
+    ("scale", "shown"), [("tiny", ["scale 100"]), ("laptop", ["scale 100", "scale 1000", "scale 10000"])]
+)
+def test_a_measurement_is_shown_next_to_one_published_size(scale: str, shown: list[str], tmp_path: Path) -> None:
+    """At the tiny scale there is a single size; it does not stand for the two larger ones."""
+    cells = plan.expand(loaded(tmp_path, "pg-fs-benchmark", scale), SHIPPED).cells
+    found = studies.study("pg-fs-benchmark")
+    updates = list({cell.title: cell for cell in cells if cell.workload.name == "pgbench-simple-update"}.values())
+    notes = [table.note for table in found.table if table.workload == "pgbench-simple-update"
+             for cell in updates if _is_variant(cell, studies.variant_of(table, found.scales[scale]))]  # fmt: skip
+    assert [note.removeprefix("published at ").partition(":")[0] for note in notes] == shown
+    reads = [cell for cell in cells if cell.workload.name == "pgbench-select-only"]
+    assert {cell.parameters["scale"] for cell in reads} == {1 if scale == "tiny" else 80}
 
 
 def test_ratios_are_times() -> None:

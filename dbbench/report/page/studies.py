@@ -12,14 +12,14 @@ import numpy as np
 from dbbench.compare import Row
 from dbbench.engines import SERVERLESS
 from dbbench.metrics.table import METRICS, Metric
-from dbbench.model import Trial
+from dbbench.model import Cell, Trial
 from dbbench.plan import studies
 from dbbench.plan.studies import Study, StudyTable
 from dbbench.report.page.axes import Axis, polyline, step_above
 from dbbench.report.page.groups import Group
 from dbbench.report.page.telemetry import Telemetry, Values, telemetry
 from dbbench.report.page.theme import Mark
-from dbbench.units import duration_text, number, size_text, times
+from dbbench.units import duration_text, level_text, number, size_text, times
 
 WIDTH, HEIGHT = 360, 120  # size of a chart in SVG units
 # Charts of the machine in the published articles, per second: (title, unit, columns that are added, factor).
@@ -74,6 +74,7 @@ class StudyChart:
     seconds: int
     curves: tuple[StudyCurve, ...]
     why: str = ""
+    missing: tuple[tuple[Mark, str], ...] = ()  # arms without a curve, and why
 
 
 @dataclass(frozen=True)
@@ -113,12 +114,11 @@ def then_and_now(groups: Sequence[Group]) -> tuple[ThenNow, ...]:
 
 
 def _tables(study: Study, table: StudyTable, wanted: str, groups: Sequence[Group]) -> Iterator[ThenNowTable]:
-    """Yield a table for each group of the workload; if the run has a sweep, only for the published variant."""
+    """Yield a table for each group of the workload that has the published variant."""
     of_workload = [group for group in groups if group.cells[0].workload.name == table.workload]
     metric = METRICS[table.metric]
     for group in of_workload:
-        variant = group.cells[0].variant
-        if wanted and variant and wanted not in variant.split("+"):
+        if not _is_variant(group.cells[0], wanted):
             continue
         rows = {row.fs_setup: row for row in group.rows_of(metric.name)}
         lines = tuple(_line(group, table, metric, arm, rows.get(arm)) for arm in group.arms)
@@ -129,6 +129,14 @@ def _tables(study: Study, table: StudyTable, wanted: str, groups: Sequence[Group
             table.note,
             study.superseded if table.then else "",
         )
+
+
+def _is_variant(cell: Cell, wanted: str) -> bool:
+    """Return whether the cell has the published variant, by a sweep of the plan or by its only value; "" is any."""
+    if cell.variant or not wanted:
+        return not wanted or wanted in cell.variant.split("+")
+    name, _, value = wanted.partition("=")
+    return name not in cell.parameters or level_text(cell.parameters[name]) == value
 
 
 def _line(group: Group, table: StudyTable, metric: Metric, arm: str, row: Row | None) -> StudyLine:
@@ -148,8 +156,9 @@ def _line(group: Group, table: StudyTable, metric: Metric, arm: str, row: Row | 
 def _why(group: Group, arm: str, metric: Metric) -> str:
     if not group.trials_of(arm):
         return "not run"
-    reasons = [why for _, why in group.excluded(arm)]
-    return reasons[0] if reasons else f"no trial has a result for {metric.label}"
+    if group.used_of(arm):  # the reasons why other trials do not count say nothing about these
+        return f"no trial has a result for {metric.label}"
+    return "; ".join(dict.fromkeys(why for _, why in group.excluded(arm)))
 
 
 # --- conditions ------------------------------------------------------------------------------------
@@ -258,7 +267,12 @@ def _chart(name: str, seconds: Telemetry) -> StudyChart:
         StudyCurve(seconds.group.marks[arm], _path(values, length, top), number(float(np.nanmean(values))))
         for arm, values in measured.items()
     )
-    return StudyChart(f"{title}, {unit}", number(top), length, curves)
+    missing = tuple(
+        (seconds.group.marks[arm], "no complete second was recorded" if arm in means else "no trial counts")
+        for arm in seconds.group.arms
+        if arm not in measured
+    )
+    return StudyChart(f"{title}, {unit}", number(top), length, curves, missing=missing)
 
 
 def _mean(seconds: Telemetry, arm: str, columns: Sequence[str]) -> Values:

@@ -33,7 +33,7 @@ _PYTHON: Final[dict[str, Callable[[IO[bytes]], Any]]] = {
     ".xz": lzma.LZMAFile,
 }
 _PROGRAMS: Final = {".zst": "zstd", ".lz4": "lz4"}
-_END: Final = bytes(2 * tarfile.BLOCKSIZE)  # two empty blocks end an archive
+_END: Final = 2 * tarfile.BLOCKSIZE  # bytes: two empty blocks end an archive
 _PIECE: Final = 2**20
 Leave = Callable[[PurePosixPath], bool]  # whether a path relative to the source is left out
 
@@ -112,22 +112,22 @@ def unpacked(file: IO[bytes], name: str) -> Iterator[IO[bytes]]:
         raise SourceIncomplete(f"{name} is damaged or truncated: {error}", effect=UNTOUCHED) from error
 
 
-class _Ended:
-    """A stream that remembers its last bytes."""
+class _Counted:
+    """A stream that counts its bytes."""
 
     def __init__(self, stream: IO[bytes]) -> None:
-        self._stream, self.last = stream, b""
+        self._stream, self.size = stream, 0
 
     def read(self, size: int) -> bytes:
         data = self._stream.read(size)
-        self.last = (self.last + data)[-len(_END) :]
+        self.size += len(data)
         return data
 
 
 def unpack(tar: Path, target: Path) -> None:
     """Unpack a tar file, compressed or not, beneath `target`. Raises SourceUnsafe, SourceIncomplete."""
     with tar.open("rb") as file, unpacked(file, tar.name) as content:
-        stream = _Ended(content)
+        stream = _Counted(content)
         try:
             with tarfile.open(fileobj=stream, mode="r|") as archive:  # type: ignore[call-overload]
                 for member in archive:
@@ -136,7 +136,7 @@ def unpack(tar: Path, target: Path) -> None:
                     pass
         except tarfile.TarError as error:
             raise SourceIncomplete(f"{tar} is damaged or truncated: {error}") from error
-    if stream.last != _END:
+    if stream.size < archive.offset + _END:
         raise SourceIncomplete(f"{tar} is truncated: the blocks that end an archive are missing")
 
 

@@ -40,7 +40,7 @@ from dbbench.results.fileio import NotRegular, opened
 _ALTERING: Final = re.compile(
     r"^Warning \(Code (?:1048|1062|1264|1265|1286|1292|1366|1364|1406|1411|1441|1452|1526|4025)\).*", re.MULTILINE
 )
-_AT: Final = re.compile(r"^ERROR \d+.*? at line (\d+).*", re.MULTILINE)
+_AT: Final = re.compile(r"^ERROR\b.*? at line (\d+).*", re.MULTILINE)
 # Kinds of files of mydumper in the order in which they are loaded; "" are the rows.
 _CREATE, _SEQUENCE, _TABLE, _ROWS, _VIEW = range(5)
 _STEPS: Final = (
@@ -55,6 +55,7 @@ _STEPS: Final = (
 _COUNTS: Final = re.compile(r"^\[`(.+)`\.`(.+)`\]\n(?:(?!\[).*\n)*?rows ?= ?(\d+)", re.MULTILINE)
 _DATABASE: Final = re.compile(rb"CREATE DATABASE .*?" + BACKTICKS)
 _CREATED: Final = re.compile(rb"CREATE (?:TABLE|SEQUENCE)(?: IF NOT EXISTS)? " + BACKTICKS)
+_SAVED: Final = re.compile(rb"SET .*@PREV_COLLATION_CONNECTION\b")
 _DELIMITER: Final = "//dbbench//"  # in no statement: a line of mydumper that ends with ";" ends a statement
 
 
@@ -182,11 +183,12 @@ def _database_of(name: str, databases: dict[str, str]) -> str:
 
 
 def _lines(folder: Path, path: Path, routines: bool = False) -> Iterator[bytes]:
-    """Yield the lines of a file. Raises SourceUnsafe, and SourceIncomplete if it ends within a statement.
+    """Yield the lines of a file. Raises SourceUnsafe, and SourceIncomplete if it ends too early.
 
-    `routines`: lines end with ";" also within a statement, with a space after it.
+    `routines`: views, triggers and routines. Lines end with ";" also within a statement, with a space after it. Each
+    CREATE stands between statements that save and restore the character set.
     """
-    last, end = b"", f"{_DELIMITER}\n".encode()
+    last, end, open_ = b"", f"{_DELIMITER}\n".encode(), routines  # until the first CREATE
     try:
         file: Any = opened(path, sys.maxsize, folder)
     except NotRegular as error:
@@ -194,6 +196,8 @@ def _lines(folder: Path, path: Path, routines: bool = False) -> Iterator[bytes]:
     with file, files.unpacked(file, path.name) as content:
         for line in content:
             last = line if line.strip() else last
+            if routines and _SAVED.match(line):
+                open_ = b"=@@" in line
             yield line.removesuffix(b";\n") + end if routines and line.endswith(b";\n") else line
-    if not last.rstrip().endswith(b";"):
-        raise incomplete(f"{path.name} ends within a statement")
+    if open_ or not last.endswith(b";\n"):
+        raise incomplete(f"{path.name} ends too early")

@@ -1,0 +1,279 @@
+"""Files and scripts of a source: what leads out of it, and what ends too early, is refused."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import tarfile
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+import pytest
+
+from dbbench.datasets import manifest, sources
+from dbbench.datasets.manifest import Golden
+from dbbench.datasets.sources import files, postgres
+from dbbench.datasets.sources.scripts import MysqlScript, PostgresScript
+from dbbench.errors import SourceIncomplete, SourceUnsafe
+from dbbench.model import Dataset
+
+SECRET: Final = "secret\n"
+
+
+def tar_of(path: Path, *members: tuple[str, bytes, str]) -> Path:
+    """A tar file with members (type, name, content or target)."""
+    with tarfile.open(path, "w") as tar:
+        for name, type_, content in members:
+            head = tarfile.TarInfo(name)
+            head.type = type_
+            if type_ == tarfile.REGTYPE:
+                head.size = len(content)
+                tar.addfile(head, io.BytesIO(content.encode()))
+            else:
+                head.linkname = content
+                tar.addfile(head)
+    return path
+
+
+@pytest.mark.parametrize(
+    "member",
+    [
+        ("postgresql.conf", tarfile.SYMTYPE, "VICTIM"),
+        ("pg_tblspc/16384", tarfile.SYMTYPE, "FOLDER"),
+        ("base/1", tarfile.LNKTYPE, "VICTIM"),
+        ("../victim", tarfile.REGTYPE, "planted"),
+        ("/VICTIM", tarfile.REGTYPE, "planted"),
+        ("base/null", tarfile.CHRTYPE, ""),
+        ("base/fifo", tarfile.FIFOTYPE, ""),
+        ("inner/../../victim", tarfile.REGTYPE, "planted"),
+    ],
+)
+def test_a_tar_file_writes_only_beneath_its_target(tmp_path: Path, member: tuple[str, bytes, str]) -> None:
+    """Links, devices and paths that lead out are refused by name; the file outside is unchanged."""
+    (victim := tmp_path / "victim").write_text(SECRET)
+    (target := tmp_path / "copy").mkdir()
+    name, kind, content = member
+    content = content.replace("VICTIM", str(victim)).replace("FOLDER", str(tmp_path))
+    tar = tar_of(tmp_path / "base.tar", (name.replace("VICTIM", str(victim)[1:]), kind, content))
+    with pytest.raises(SourceUnsafe, match=r"leads out of|is a link|special file"):
+        files.unpack(tar, target)
+    assert victim.read_text() == SECRET
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["base.tar", "copy", "victim"]
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz", ".xz", ".bz2"])
+def test_a_truncated_tar_file_is_refused(tmp_path: Path, suffix: str) -> None:
+    """At every 100th byte, whatever its compression; the whole one is unpacked."""
+    names = [(f"base/{number}", tarfile.REGTYPE, f"{number}" * 700) for number in range(3)]
+    plain = tar_of(tmp_path / "plain", *names).read_bytes()[:6144]
+    mode = {"": "w:", ".gz": "w:gz", ".xz": "w:xz", ".bz2": "w:bz2"}[suffix]
+    with tarfile.open(tmp_path / "whole", mode) as tar, tarfile.open(fileobj=io.BytesIO(plain)) as members:
+        for member in members:
+            tar.addfile(member, members.extractfile(member))
+    whole = (tmp_path / "whole").read_bytes()
+    (packed := tmp_path / f"base.tar{suffix}").write_bytes(whole)
+    files.unpack(packed, tmp_path)
+    assert (tmp_path / "base/2").read_text() == "2" * 700
+    for size in range(0, min(len(whole) - 1, 5632), 100 if suffix == "" else 7):
+        packed.write_bytes(whole[:size])
+        with pytest.raises(SourceIncomplete):
+            files.unpack(packed, tmp_path)
+
+
+def test_a_directory_is_copied_without_following_links(tmp_path: Path) -> None:
+    """A link to a file or a directory, and a FIFO, are refused by name, unless they are left out."""
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside/key").write_text(SECRET)
+    for number, plant in enumerate(("file", "folder", "fifo")):
+        source = tmp_path / f"source{number}"
+        (source / "base").mkdir(parents=True)
+        (source / "base/1").write_text("1")
+        if plant == "fifo":
+            os.mkfifo(source / "base/bad")
+        else:
+            (source / "base/bad").symlink_to(tmp_path / "outside" / ("key" if plant == "file" else ""))
+        with pytest.raises(SourceUnsafe, match="base/bad is a"):
+            files.copy_tree(source, tmp_path / f"copy{number}")
+        files.copy_tree(source, tmp_path / f"clean{number}", lambda path: path == PurePosixPath("base/bad"))
+        assert (tmp_path / f"clean{number}/base/1").read_text() == "1"
+        assert SECRET not in "".join(path.read_text() for path in tmp_path.glob("c*/base/*"))
+
+
+def test_the_log_of_a_cluster_may_be_elsewhere(tmp_path: Path) -> None:
+    """Its link is followed to files of the log alone, and only if the directory belongs to the owner of the cluster."""
+    (source := tmp_path / "pg").mkdir()
+    for name in ("base", "pg_tblspc"):
+        (source / name).mkdir()
+    (log := tmp_path / "log").mkdir()
+    (log / "0000000100000000000000AB").write_text("log")
+    (log / "id_rsa").write_text(SECRET)
+    (source / "pg_wal").symlink_to(log)
+    postgres._copy(source, tmp_path / "copy")
+    assert [path.name for path in (tmp_path / "copy/pg_wal").iterdir()] == ["0000000100000000000000AB"]
+    if os.geteuid() == 0:
+        os.chown(log, 65534, 65534)
+        with pytest.raises(SourceUnsafe, match="does not belong to the owner"):
+            postgres._copy(source, tmp_path / "second")
+
+
+def test_a_backup_is_compared_with_its_manifest(tmp_path: Path) -> None:
+    """Names and sizes; what a copy leaves out is not missed."""
+    listed = [{"Path": "base/1", "Size": 3}, {"Path": "base/2", "Size": 3}, {"Path": "left", "Size": 9}]
+    (tmp_path / "backup_manifest").write_text(json.dumps({"Files": listed}))
+    (tmp_path / "base").mkdir()
+    for name in ("1", "2"):
+        (tmp_path / "base" / name).write_text("abc")
+    files.check_manifest(tmp_path / "backup_manifest", tmp_path, lambda path: path.name == "left")
+    (tmp_path / "base/2").write_text("ab")
+    with pytest.raises(SourceIncomplete, match="base/2 of the backup"):
+        files.check_manifest(tmp_path / "backup_manifest", tmp_path, lambda path: path.name == "left")
+
+
+def test_a_golden_copy_leads_nowhere_else(tmp_path: Path) -> None:
+    """A manifest with a path that leads out, and a directory that was replaced by a link, are no golden copy."""
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside/1").write_text(SECRET)
+    for path in ("../../outside/1", str(tmp_path / "outside/1"), "base/1"):
+        data = tmp_path / "copy/data"
+        data.mkdir(parents=True, exist_ok=True)
+        entry = manifest.Entry(path, "file", 0o600, len(SECRET), 0)
+        whole = manifest.Manifest("copy", "postgres", "15", "", Dataset("none"), 8192, "", 7, 1.0, None, (entry,))
+        manifest.save(tmp_path / "copy", whole)
+        if path == "base/1":
+            (data / "base").symlink_to(tmp_path / "outside")
+            with pytest.raises(OSError, match='"base" in its path is a symbolic link'):
+                manifest.open_entry(Golden(tmp_path / "copy", whole), entry)
+        else:
+            assert manifest.load(tmp_path / "copy") is None
+
+
+# --- scripts ---------------------------------------------------------------------------------------
+
+DUMP: Final = rb"""--
+-- PostgreSQL database dump
+--
+
+\restrict abc
+
+SET statement_timeout = 0;
+SELECT pg_catalog.set_config('search_path', '', false);
+CREATE FUNCTION public.f() RETURNS text LANGUAGE sql AS $_$
+  SELECT 'a;b' || E'\'\\' || "x" -- \! not a command
+  /* nested /* \! */ ; */
+  COPY public.t FROM stdin;
+$_$;
+CREATE TABLE public."t;""(" (
+    id integer,
+    "a$b$" text
+);
+ALTER TABLE public."t;""(" OWNER TO somebody;
+COPY public."t;""(" (id, "a(b") FROM stdin;
+1	\\! x
+2	;'"$$
+\.
+COMMENT ON TABLE public."t;""(" IS 'two
+-- PostgreSQL database dump complete
+lines';
+--
+-- PostgreSQL database dump complete
+--
+
+\unrestrict abc
+
+"""
+
+
+def script(dump: bytes) -> PostgresScript:
+    """The dump, read to its end."""
+    read = PostgresScript(io.BytesIO(dump), lambda name: name == "other", lambda _role: None, "dbbench")
+    assert len(list(read)) == len(dump.splitlines())
+    return read
+
+
+def test_a_script_of_postgres_tells_what_it_contains() -> None:
+    """Tables and rows, whatever the names; strings, comments and bodies of functions are no statements."""
+    read = script(DUMP)
+    assert read.tables == {("", 'public."t;""("'): 2}
+    assert read.skipped == {}
+    kept = list(PostgresScript(io.BytesIO(DUMP), lambda _: False, lambda _: None, "dbbench"))
+    assert b"".join(kept).count(b"\\") == DUMP.count(b"\\") - 2 and b"OWNER" not in b"".join(kept)
+
+
+def test_a_script_that_is_cut_anywhere_is_incomplete() -> None:
+    """At every byte up to the closing comment."""
+    end = DUMP.rindex(b"-- PostgreSQL database dump complete") + len(b"-- PostgreSQL database dump complete")
+    for size in range(DUMP.index(b"\\restrict"), end):
+        with pytest.raises((SourceIncomplete, SourceUnsafe)):
+            script(DUMP[:size])
+    script(DUMP[:end])
+
+
+@pytest.mark.parametrize(
+    "line",
+    [rb"\! id", rb"SELECT 1; \! id", rb"SELECT 'a' \gexec", rb"/* x */ \! id", rb"$a$ $b$ $a$ \! id", rb'"a""" \o x',
+     rb"\copy t to program 'id'", rb"\i /etc/shadow", rb"\connect dbname=x host=y", rb"E'\'' \! id",
+     rb"SELECT a$1$ \! id"],
+)  # fmt: skip
+def test_commands_for_psql_are_refused_wherever_they_are(line: bytes) -> None:
+    """Also behind strings, comments and dollar quotes."""
+    with pytest.raises(SourceUnsafe, match="command for psql"):
+        script(DUMP.replace(b"SET statement_timeout = 0;", line))
+
+
+def test_sessions_and_settings_of_a_cluster_dump() -> None:
+    """\\connect changes the database; unknown settings, the own role and its database are left out and counted."""
+    dump = (
+        b"--\n-- PostgreSQL database cluster dump\n--\nCREATE ROLE dbbench;\nCREATE ROLE other;\n"
+        b'ALTER ROLE dbbench WITH NOSUPERUSER;\n\\connect -reuse-previous=on "dbname=\'a\\\\\'b ""c\'"\n'
+        b"SET search_path = s, pg_catalog;\nSET other = 1;\nCREATE TABLE t (\n a int);\n"
+        b"\\connect plain\nCREATE TABLE p.t (a int);\n-- PostgreSQL database cluster dump complete\n"
+    )
+    dump = dump.replace(b"\\\\'", b"\\'")
+    read = script(dump)
+    assert list(read.tables) == [("a'b \"c", "s.t"), ("plain", "p.t")]
+    assert list(read.skipped) == ["SET other = 1;"]
+    kept = b"".join(PostgresScript(io.BytesIO(dump), lambda _: False, lambda _: None, "dbbench"))
+    assert b"dbbench" not in kept and b"CREATE ROLE other" in kept
+
+
+def test_a_script_of_mysql_without_the_server_of_its_own() -> None:
+    """System schemas, accounts, replication and unknown variables are left out; strict mode stays on."""
+    dump = (
+        b"-- MySQL dump 10.13\n/*!40101 SET @OLD_SQL_MODE=@@SQL_MODE, SQL_MODE='NO_AUTO_VALUE_ON_ZERO' */;\n"
+        b"/*M!100616 SET @OLD_NOTE=@@NOTE_VERBOSITY, NOTE_VERBOSITY=0 */;\n"
+        b"SET @@GLOBAL.GTID_PURGED=/*!80000 '+'*/ 'a:1-5,\nb:1-7';\nCHANGE MASTER TO MASTER_LOG_FILE='a';\n"
+        b"CREATE DATABASE /*!32312 IF NOT EXISTS*/ `mysql` /*!40100 */;\nUSE `mysql`;\n"
+        b"CREATE TABLE `user` (\nINSERT INTO `user`;\n"
+        b"CREATE DATABASE `a``b`;\nUSE `a``b`;\nCREATE TABLE `t` (\nINSERT INTO `t` VALUES ('GRANT');\n"
+        b"DELIMITER ;;\nUSE `mysql`;\nCREATE TABLE `no` (;;\nDELIMITER ;\n-- Dump completed on 2026-11-21\n"
+    )
+    read = MysqlScript(io.BytesIO(dump), lambda name: name == "note_verbosity", "dbbench")
+    kept = b"".join(read)
+    assert read.tables == {("a`b", "t"): None}
+    assert len(read.skipped) == 4 and kept.count(b"\n") == dump.count(b"\n")
+    assert b"STRICT_ALL_TABLES" in kept
+    assert not any(word in kept for word in (b"user", b"GTID", b"MASTER", b"NOTE", b"b:1"))
+    assert b"GRANT" in kept and b"CREATE TABLE `no`" in kept
+    with pytest.raises(SourceIncomplete):
+        list(MysqlScript(io.BytesIO(dump[: dump.index(b"-- Dump")]), lambda _: False, "dbbench"))
+
+
+@pytest.mark.parametrize(
+    ("head", "what", "remedy"),
+    [
+        (b"PK\x03\x04", "zip", "unzip"),
+        (b"\x89LZO\0", "lzop", "lzop -d"),
+        (b"7z\xbc\xaf\x27\x1c", "7-Zip", "7z x"),
+        ("\ufeff-- MySQL dump 10.13".encode("utf-16-le"), "UTF-16", "iconv"),
+        (b"CREATE TABLE t (a int);\nINSERT INTO t VALUES (1);\n", "SQL script without the comments", "--compact"),
+        (b"-- MySQL dump 10.13\n\nCREATE TABLE t", "closing comment", "Make the dump again"),
+        (b"-- PostgreSQL database dump\n\nCOPY t FROM stdin;\n1\n", "closing comment", "Make the dump again"),
+    ],
+)
+def test_what_a_file_is_and_what_helps(tmp_path: Path, head: bytes, what: str, remedy: str) -> None:
+    """Each with the command, or with what to do when the dump is made."""
+    (path := tmp_path / "shop's; dump.sql").write_bytes(head)
+    with pytest.raises(SourceIncomplete, match=what) as refused:
+        sources.look(path)
+    assert remedy in (refused.value.remedy or "")

@@ -45,7 +45,8 @@ def _parts(document: Document, catalog: Catalog) -> PlanParts:
     arms: dict[Key, Arm] = {}
     engines: dict[Key, EngineSpec] = {}
     workloads: dict[Key, tuple[WorkloadSpec, Workload]] = {}
-    device = _part(document, DeviceSpec, document.data.get("device", {}), ("device",))
+    if device := _part(document, DeviceSpec, document.data.get("device", {}), ("device",)):
+        device = _located(document, device)
     for key, item in _items(document, "fs_setups"):
         entry = {"use": item} if isinstance(item, str) else item
         if isinstance(entry, dict):
@@ -67,6 +68,21 @@ def _parts(document: Document, catalog: Catalog) -> PlanParts:
         device=device,
         whole=len(arms) + len(engines) + len(workloads) == count,
     )
+
+
+def _located(document: Document, device: DeviceSpec) -> DeviceSpec:
+    """Return the device with absolute paths, because a trial runs in another directory."""
+
+    def located(path: str | None) -> str | None:
+        return document.beside(path) if path else path
+
+    paths: dict[str, str] | tuple[str, ...]
+    if isinstance(device.paths, dict):
+        paths = {label: document.beside(path) for label, path in device.paths.items()}
+    else:
+        paths = tuple(map(document.beside, device.paths))
+    wal = device.wal and dataclasses.replace(device.wal, at=located(device.wal.at), path=located(device.wal.path))
+    return dataclasses.replace(device, at=located(device.at), path=located(device.path), paths=paths, wal=wal)
 
 
 def _plan(
@@ -118,6 +134,9 @@ def _engine(document: Document, item: Any, key: Key) -> EngineSpec | None:
             document.flaw((*key, "sweeps"), 'unknown key "sweeps"; to sweep a setting, give it a list in "settings"')
         _check_profile(document, item, key)
         item = {"profile": PRODUCTION, **item}
+        if isinstance(bins := item.get("bin"), str | list):
+            several = bins if isinstance(bins, list) else [bins]
+            item["bin"] = [document.beside(path) if path and isinstance(path, str) else path for path in several]
     if not isinstance(item, dict) or not isinstance(item.get("settings"), dict):
         return cast("EngineSpec | None", _part(document, EngineSpec, item, key))
     lists = {name: value for name, value in item["settings"].items() if isinstance(value, list)}

@@ -76,6 +76,10 @@ class Document:
         line = self.line(key)
         return f"{self.path}:{line}" if line else f"{self.path}"
 
+    def beside(self, path: str) -> str:
+        """Return a path that the file contains: a relative one begins in the directory of the file."""
+        return str(self.path.absolute().parent / path)
+
     def flaw(self, key: Key, text: str) -> None:
         """Note an error; `finish` raises all of them."""
         text = text if len(text) <= _LONGEST else f"{text[: _LONGEST - 80]}...{text[-80:]}"

@@ -46,7 +46,10 @@ def read_workload(document: Document, item: Any, key: Key, catalog: Catalog) -> 
     check_source(document, key, spec, own_entries, str(workload.dataset["kind"]))
     lists = {name: values for name, values in own_entries.items() if len(values) > 1}
     single = {name: values[0] for name, values in own_entries.items() if len(values) == 1}
-    spec = dataclasses.replace(spec, warmup_s=warmup_s, measure_s=measure_s, parameters=single, sweeps=lists)
+    source = {engine: document.beside(path) for engine, path in spec.source.items()}
+    spec = dataclasses.replace(
+        spec, warmup_s=warmup_s, measure_s=measure_s, source=source, parameters=single, sweeps=lists
+    )
     return spec, workload
 
 

@@ -353,7 +353,12 @@ def _device(plan: Plan) -> Iterator[errors.DbbenchError]:
                 what = "not a block device" if path.exists() else "missing"
                 remedy = "List the devices with: dbbench doctor"
                 yield errors.DeviceUnusable(f"{path} is {what}", effect=UNTOUCHED, remedy=remedy)
-    elif device.existing and isinstance(device.paths, dict):
+    for folder in map(Path, filter(None, (device.at, device.wal.at if device.wal else None))):
+        if not folder.is_dir():
+            what = "is not a directory" if folder.exists() else "does not exist"
+            remedy = f"Create it with mkdir -p {shlex.quote(str(folder))}, or correct `at` in [device]."
+            yield errors.DirectoryRefused(f"{folder} {what}", effect=UNTOUCHED, remedy=remedy)
+    if device.existing and isinstance(device.paths, dict):
         from dbbench.storage.devices.directory import checked
 
         for path_of_arm in device.paths.values():

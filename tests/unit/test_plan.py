@@ -479,3 +479,28 @@ def test_the_preview_names_every_command_of_a_filesystem(tmp_path: Path, known: 
     text = GOOD.replace('size = "4GiB"', 'kind = "dir"\npaths = { ext4 = "/a", xfs = "/b", ext4-b = "/c" }')
     there = plan_of(tmp_path, text, known)
     assert preview(there, expand(there, known)).commands == ()
+
+
+def test_relative_paths_of_a_plan_begin_in_its_directory(
+    tmp_path: Path, known: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Trials run in another directory than the command: every path of a plan is absolute when it has been read."""
+    (tmp_path / "plans").mkdir()
+    monkeypatch.chdir(tmp_path)
+    text = GOOD.replace('size = "4GiB"', 'size = "4GiB"\nat = "loops"\nwal = { fs_setup = "ext4", at = "../logs" }')
+    text = text.replace('name = "mariadb"\n', 'name = "mariadb"\nbin = "sbin"\n', 1)
+    text = text.replace(
+        'name = "scan"\ntable_bytes = "32MiB"', 'name = "scan"\nsource = { postgres = "shop", mariadb = "/b" }'
+    )
+    plan = plan_of(Path("plans"), text, known)
+    there = tmp_path / "plans"
+    assert plan.device.wal is not None
+    assert (plan.device.at, plan.device.wal.at) == (f"{there}/loops", f"{there}/../logs")
+    assert plan.engine[1].bins == (f"{there}/sbin",)
+    assert plan.workload[2].source == {"postgres": f"{there}/shop", "mariadb": "/b"}
+    directories = GOOD.replace('size = "4GiB"', 'kind = "dir"\npaths = { ext4 = "a", xfs = "/b", ext4-b = "c" }')
+    assert plan_of(Path("plans"), directories, known).device.paths == {
+        "ext4": f"{there}/a", "xfs": "/b", "ext4-b": f"{there}/c",
+    }  # fmt: skip
+    disks = GOOD.replace('size = "4GiB"', 'kind = "block"\npaths = ["sdb", "/dev/sdc"]')
+    assert plan_of(Path("plans"), disks, known).device.paths == (f"{there}/sdb", "/dev/sdc")

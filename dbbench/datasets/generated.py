@@ -28,6 +28,7 @@ from dbbench.model import Dataset, Scalar
 from dbbench.model.base import PACKED
 from dbbench.units import bytes_of
 
+COPIED: Final = "copied_bytes"  # a parameter of a user's own data: the size of its golden copy, if that exists
 TABLESPACE: Final = "tablespace"  # a parameter: puts only the tables on the filesystem under test
 
 PARAMETERS: Final[dict[str, dict[str, Scalar]]] = {
@@ -126,6 +127,8 @@ def size_bytes(dataset: Dataset, engine: str) -> int:
             loaded = tpcc.loaded_bytes(parameters)
         case "archive":  # the standby's size at the end: rows added by the log are smaller than the log
             return size_bytes(_base(completed(dataset, engine), engine), engine) + _int(parameters, "log_bytes")
+        case "source" if COPIED in parameters:
+            return _int(parameters, COPIED)
         case "source":
             loaded = _int(parameters, "bytes")
         case _:

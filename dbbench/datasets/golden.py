@@ -26,14 +26,15 @@ from dbbench.engines.port import Engine, Place
 from dbbench.errors import DatasetBuildFailed, DiskTooSmall, PlanInvalid, ProgramMissing
 from dbbench.machine import namespaces
 from dbbench.machine.pagecache import syncfs
-from dbbench.model import Dataset, EngineSpec, Settings, SourceChange, merged, plain
+from dbbench.model import Dataset, EngineSpec, Settings, SourceChange, merged, plain, spelt
 from dbbench.process import User
 from dbbench.results.fileio import lock_file, naming_full, sha256, sync
 from dbbench.units import bytes_of, size_text
 
 Tell = Callable[[str], None]  # receives a few words about the current step
 
-_NOT_BYTES: Final = ("path", "bytes")  # parameters of a source that do not affect the copy: its path, estimated size
+# parameters of a source that do not affect the copy: its path, its size, that of the copy
+_NOT_BYTES: Final = ("path", "bytes", generated.COPIED)
 TABLESPACE_ROOM: Final = 1.5  # × the dataset's size: on a raw device a tablespace cannot grow for rows that a load adds
 
 
@@ -56,12 +57,14 @@ class Recipe:
     @property
     def key(self) -> str:
         """Return a directory name: readable at the beginning, followed by a hash of everything."""
-        settings = {name: setting.value for name, setting in self.settings.items()}
+        limits = engines.profile_of(self.engine.name).limits  # they do not affect the copy
+        settings = {name: setting.value for name, setting in self.settings.items() if name not in limits}
         loaded = plain(self.dataset)
         loaded["parameters"] = {name: value for name, value in loaded["parameters"].items() if name not in _NOT_BYTES}
         whole = [FORMAT, self.engine.name, self.version, self.build, self.locale, loaded, settings]
         whole += [self.tablespace_bytes] if self.tablespace_bytes else []
-        whole += [{name: setting.value for name, setting in self.primary.items()}] if self.primary else []
+        primary = {name: setting.value for name, setting in self.primary.items() if name not in limits}
+        whole += [primary] if primary else []
         digest = hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()
         return f"{self.engine.name}-{self.version}-{self.dataset.kind}-{digest[:16]}"
 
@@ -90,11 +93,14 @@ def recipe(spec: EngineSpec, dataset: Dataset, raw: bool = False) -> Recipe:
     building = {**profile.building, **(profile.one_tablespace if raw else {})}
     if sources.kept_as_it_is(whole):
         building |= profile.unsettled
-    settings = merged(defaults, ("build", building))
+    limits = ("plan", {name: value for name, value in spec.settings.items() if spelt(name) in profile.limits})
+    settings = merged(defaults, ("build", building), limits)
     space = -(-int(generated.size_bytes(whole, spec.name) * TABLESPACE_ROOM) // 2**26) * 2**26 if raw else 0
     primary: Settings = {}
     if whole.kind == "archive":
         primary = merged(defaults, ("build", {**building, **profile.primary}))
+        if not profile.standby:  # a standby does not start with lower limits than its primary's
+            primary |= merged(limits)
     build = _program_sum(engine.programs(bin_), profile.programs)
     return Recipe(spec, version, build, whole, settings, space, primary)
 

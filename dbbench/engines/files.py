@@ -123,6 +123,11 @@ def installed(bin: Path | None = None) -> str | None:
     return ""
 
 
+def refused(settings: Settings, bin: Path | None = None) -> str:
+    """Return why settings are not possible: no server would read them."""
+    return f"{NAME} has no server that has settings" if settings else ""
+
+
 def account() -> process.User:
     """Return the account of the load's programs. See `accounts.of_server`."""
     return of_server("nobody")
@@ -147,7 +152,7 @@ def create(datadir: Path, place: Place) -> None:
 def serving(datadir: Path, settings: Settings, place: Place) -> Iterator[Files]:
     """Yield the directory. Raises SettingRefused if a plan contains settings, which no server would read."""
     if settings:
-        raise SettingRefused(f"{', '.join(settings)}: {NAME} has no server that has settings")
+        raise SettingRefused(f"{', '.join(settings)}: {refused(settings)}")
     yield Files(datadir, place)
 
 

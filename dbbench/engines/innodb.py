@@ -64,6 +64,7 @@ _HIDDEN: Final = "(a new one at each start, not stored)"
 SYSTEM_SCHEMAS: Final = ("mysql", "sys", "performance_schema", "information_schema")
 _TABLE_FILES: Final = (".ibd", ".MYD", ".MYI", ".MAD", ".MAI")
 _CORRUPT: Final = re.compile(r"corrupt|checksum mismatch|Unable to read page|page_cleaner.*crash", re.IGNORECASE)
+_ERROR: Final = re.compile(r"\[ERROR\] (?:\[[^]]*\] )*(.*)")  # MySQL's messages begin with [number] [subsystem]
 _CHECKERS: Final = 4
 SYSTEM_TABLESPACE: Final = "ibdata1"
 _PAGE: Final = 16384  # InnoDB's default; dbbench does not change it
@@ -98,6 +99,8 @@ PROFILE: Final = Profile(
     unsettled={"innodb_fast_shutdown": 1},
     one_tablespace={"innodb_file_per_table": False},
     primary={"log_bin": True, "sync_binlog": 0, "max_binlog_size": 16 * _MIB},
+    limits=("table_open_cache", "max_connections", "open_files_limit", "table_definition_cache",
+            "max_prepared_stmt_count"),
     small={"innodb_buffer_pool_size": 32 * _MIB},
     lab={"innodb_buffer_pool_size": _CHUNK, "innodb_max_dirty_pages_pct": 0, "innodb_max_dirty_pages_pct_lwm": 0,
          "innodb_log_buffer_size": 4 * _MIB, "max_connections": 30},
@@ -149,6 +152,19 @@ def defaults(memory_bytes: int | None) -> dict[str, Scalar]:
     }  # fmt: skip
 
 
+def refused(program: Mysqld, settings: Settings, *checking: str) -> str:
+    """Return the server's errors about settings that it refuses. See `port.Engine.refused`.
+
+    `checking`: the options with which it reads all others and ends; for a wrong value its status is 0. log_bin is left
+    out, because dbbench names its files.
+    """
+    options = [f"--{name}={text.word(setting.value)}" for name, setting in settings.items() if name != "log_bin"]
+    argv = program.argv(Path("/dev/null"), *options, *checking)
+    done = process.run(argv, note=False, ok=range(256), as_user=account())
+    wrong = [match[1] for match in _ERROR.finditer(done.stderr)]
+    return "; ".join(dict.fromkeys(wrong)) or (done.stderr.strip()[-400:] if done.returncode else "")
+
+
 def redo_bytes(warmup_s: float, measure_s: float) -> int:
     """Return the size of a redo log that the window does not fill, so that no arm has to flush because of its own
     speed."""
@@ -164,6 +180,7 @@ def serving(
     asked = {name.replace("-", "_"): setting for name, setting in settings.items()}
     text.keep_private(asked, PRIVATE)
     owner, log = account(), place.logs / "server.log"
+    offset = log.stat().st_size if log.exists() else 0
     sockets = own(place.sockets, owner)
     forget(sockets, f"{profile.name}.sock*")
     scratch = own(datadir.with_name(datadir.name + ".tmp"), owner)  # large sorts write to the filesystem under test
@@ -194,6 +211,7 @@ def serving(
         stop=signal.SIGTERM,
         abort=signal.SIGKILL,  # enough for a server that is a single process
         remedy=_confined(program),
+        open_files=text.open_files(asked),
     )
 
     def answer(running: process.Running) -> InnodbServer | None:
@@ -205,7 +223,9 @@ def serving(
             try:
                 reported = server.reported()
                 server.left_out = _unknown_defaults(profile, asked, reported, program.version)
-                text.refuse_differences(_comparable(asked), reported, text.same_in_mysql)
+                text.refuse_differences(
+                    _comparable(asked), reported, text.same_in_mysql, tail(log, offset, containing="warning")
+                )
                 if place.network:
                     server.admit(ROLE, place.network.peer, place.network.password)
                 yield server

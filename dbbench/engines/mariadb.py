@@ -80,6 +80,11 @@ def installed(bin: Path | None = None) -> str | None:
     return server.version if server else None
 
 
+def refused(settings: Settings, bin: Path | None = None) -> str:
+    """Return the server's errors about these settings. See `innodb.refused`."""
+    return innodb.refused(mysqld.found(PROFILE, bin), settings, "--verbose", "--help")
+
+
 def defaults(memory_bytes: int | None) -> dict[str, Scalar]:
     """Return InnoDB's defaults and those that only MariaDB has."""
     return {

@@ -14,7 +14,7 @@ from dbbench.engines.innodb_server import COUNTERS_OF_MYSQL, InnodbServer
 from dbbench.engines.innodb_sql import InnodbSql
 from dbbench.engines.port import LOG_BYTES, Place, Server
 from dbbench.engines.serving import own, put
-from dbbench.engines.settings import Versions
+from dbbench.engines.settings import Versions, word
 from dbbench.errors import CommandFailed, EngineStartFailed, ProgramMissing
 from dbbench.model import Durability, Scalar, Settings, merged
 
@@ -71,6 +71,12 @@ def installed(bin: Path | None = None) -> str | None:
     """Return the version, for example "8.4.3", or None; MariaDB's mysqld does not count as MySQL."""
     server = mysqld.find(PROFILE, bin)
     return server.version if server else None
+
+
+def refused(settings: Settings, bin: Path | None = None) -> str:
+    """Return the server's errors about these settings. See `innodb.refused`."""
+    private = [f"--{name}={word(value)}" for name, value in PROFILE.private.items()]
+    return innodb.refused(mysqld.found(PROFILE, bin), settings, *private, "--validate-config")
 
 
 def defaults(memory_bytes: int | None) -> dict[str, Scalar]:

@@ -311,6 +311,7 @@ class Profile:
     unsettled: Values = field(default_factory=dict)  # in addition to `building`, to leave a physical copy unchanged
     one_tablespace: Values = field(default_factory=dict)  # put all tables into one file; {}: not possible
     primary: Values = field(default_factory=dict)  # in addition to `building`, for a primary that writes an archive
+    limits: tuple[str, ...] = ()  # settings of a plan that also apply to building: bounds of what a server may open
     by_log: Values = field(default_factory=dict)  # make the size of the log start checkpoints
     small: Values = field(default_factory=dict)  # for a second server that runs at the same time as the trial's
     lab: Values = field(default_factory=dict)  # for the power-loss lab: several checkpoints within seconds
@@ -338,6 +339,11 @@ class Engine(Protocol):
 
     def installed(self, bin: Path | None = None) -> str | None:
         """Return the version of the installed programs ("15.18"), or None."""
+        ...
+
+    def refused(self, settings: Settings, bin: Path | None = None) -> str:
+        """Return what the installed server prints about settings that it does not have, or whose values it does not
+        accept; "" if it accepts all. No data is needed, and nothing is started."""
         ...
 
     def account(self) -> User:

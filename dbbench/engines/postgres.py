@@ -26,7 +26,7 @@ from dbbench.engines.accounts import of_server
 from dbbench.engines.port import LOG_BYTES, Place, Profile, Server, Weakening
 from dbbench.engines.postgres_server import BLOCK, PORT, USER, PostgresServer, ready
 from dbbench.engines.postgres_sql import DATABASE, PostgresSql
-from dbbench.engines.serving import Launch, forget, own, put, serving_program
+from dbbench.engines.serving import Launch, forget, own, put, serving_program, tail
 from dbbench.engines.settings import Versions
 from dbbench.errors import CommandFailed, DataCorrupt, EngineStartFailed, ProgramMissing
 from dbbench.model import Durability, Scalar, Setting, Settings
@@ -119,6 +119,7 @@ WHERE context <> 'internal' AND split_part(category, ' / ', 1) IN
         "wal_level": "replica", "full_page_writes": "on", "max_connections": 20, "max_wal_senders": 0,
         "max_worker_processes": 2, "max_parallel_workers": 0, "max_wal_size": "1GB", "wal_keep_size": "1TB",
     },
+    limits=("max_files_per_process", "max_locks_per_transaction"),
     by_log={"checkpoint_timeout": "1d", "max_wal_size": f"{LOG_BYTES // 2**20}MB"},
     small={"shared_buffers": "16MB", "archive_mode": "off"},
     lab={"shared_buffers": "32MB", "effective_cache_size": "64MB", "max_wal_size": "64MB", "min_wal_size": "32MB",
@@ -143,6 +144,16 @@ def installed(bin: Path | None = None) -> str | None:
     """Return the version, for example "15.18" or "19rc1", or None."""
     folder = _folder(bin)
     return _version(folder) if folder else None
+
+
+def refused(settings: Settings, bin: Path | None = None) -> str:
+    """Return the server's message about the first of the settings that it refuses. See `port.Engine.refused`."""
+    options = [f"--{name}={text.word(setting.value)}" for name, setting in settings.items()
+               if name != postgres_server.SLOT]  # fmt: skip
+    program = (_found(bin) / "postgres", "-C", "block_size", "-D", "/", "--config-file=/dev/null")
+    done = process.run([*program, *options], note=False, ok=range(256))
+    messages = [line.partition(":  ")[2] for line in done.stderr.splitlines()]  # after "FATAL" or "HINT"
+    return "; ".join(filter(None, messages)) or done.stderr.strip() if done.returncode else ""
 
 
 def account() -> process.User:
@@ -258,7 +269,9 @@ def serving(datadir: Path, settings: Settings, place: Place, profile: Profile = 
         try:
             server.prepare(slot)
             server.left_out = left_out
-            text.refuse_differences(asked, server.reported(), text.same_in_postgres)
+            text.refuse_differences(
+                asked, server.reported(), text.same_in_postgres, tail(log, offset, containing="warning")
+            )
             if place.network:
                 server.admit(ROLE, place.network.password)
             yield server

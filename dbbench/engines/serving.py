@@ -10,8 +10,10 @@ from __future__ import annotations
 import contextlib
 import mmap
 import os
+import resource
 import shutil
 import signal
+import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -29,6 +31,7 @@ START_S: Final = 300.0  # enough for crash recovery, which replays at most the r
 STOP_S: Final = 600.0  # a clean stop writes every dirty page; on a slow disk that is gigabytes
 POLL_S: Final = 0.01  # short compared with MariaDB's start, which takes 100 ms
 LOG_LINES: Final = 12
+_OPEN_FILES: Final = 2**16  # twice of what MariaDB requests with 2000 tables in 8 instances of its cache
 _WAITS_FOR_SPACE: Final = b"Waiting for someone to free space"  # MariaDB and MySQL, mysys/errors.c
 _DATABASE_FILE: Final = "dbbench.database"  # in the data directory, so that every copy of it contains this file
 
@@ -50,6 +53,7 @@ class Launch:
     stop: signal.Signals  # stops the server cleanly
     abort: signal.Signals  # stops the server and its children at once
     remedy: str | None = None  # remedy of the error if the server does not start
+    open_files: int = 0  # how many files it must be able to open
 
 
 def own(path: Path, account: process.User, mode: int = 0o700) -> Path:
@@ -96,15 +100,16 @@ def put_aside(text: str, name: str, sockets: Path) -> Path:
     return used
 
 
-def tail(log: Path, offset: int = 0, lines: int = LOG_LINES) -> str:
-    """Return the last lines of a server's log since `offset`, indented."""
+def tail(log: Path, offset: int = 0, lines: int = LOG_LINES, containing: str = "") -> str:
+    """Return the last lines of a server's log since `offset` that contain a word in any case, indented."""
     try:
         with log.open("rb") as file:
             file.seek(offset)
-            lines_of_log = file.read().decode(errors="replace").splitlines()
+            every = file.read().decode(errors="replace").splitlines()
     except OSError as error:
         return f"  ({log}: {error.strerror})"
-    return "\n".join(f"  {line}" for line in lines_of_log[-lines:]) or "  (its log is empty)"
+    shown = [f"  {line}" for line in every if containing in line.lower()]
+    return "\n".join(shown[-lines:]) or f"  (its log has no {containing or 'line'})"
 
 
 @contextlib.contextmanager
@@ -115,6 +120,7 @@ def serving_program(launch: Launch, answer: Callable[[process.Running], Answer |
     EngineStopFailed, each with the last lines of the server's log.
     """
     launch.log.parent.mkdir(parents=True, exist_ok=True)
+    raise_open_files(launch.open_files)
     offset = launch.log.stat().st_size if launch.log.exists() else 0
     try:
         with process.running(
@@ -130,6 +136,23 @@ def serving_program(launch: Launch, answer: Callable[[process.Running], Answer |
             _stop(launch, program, offset)
     finally:
         _end_orphans(launch)
+
+
+def raise_open_files(needed: int) -> None:
+    """Raise the soft limit of open files of this process, and of what it starts, up to the hard limit.
+
+    Not beyond what any server needs: some allocate memory for each file that they could open.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = min(most_files(), max(needed, _OPEN_FILES))
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def most_files() -> int:
+    """Return the hard limit of open files."""
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    return sys.maxsize if hard == resource.RLIM_INFINITY else hard
 
 
 def _await(

@@ -79,6 +79,7 @@ MemoryExceeded: Final = _kind("E210", EXIT_TRIAL_FAILED, "the server exceeded it
 CoresMissing: Final = _kind("E211", EXIT_USAGE, "the plan names CPUs that this machine does not have")
 ConditionImpossible: Final = _kind("E212", EXIT_USAGE, "the device cannot be preconditioned as requested")
 MemoryMissing: Final = _kind("E213", EXIT_USAGE, "there is less memory than the plan or dbbench requires")
+OpenFilesTooFew: Final = _kind("E214", EXIT_USAGE, "the limit of open files is too low")
 NoAccountFree: Final = _kind("E220", EXIT_USAGE, "no user ID is free for the server")
 
 # Filesystems, layers and operations
@@ -129,6 +130,7 @@ HelperDied: Final = _kind("E350", EXIT_TRIAL_FAILED, "a helper thread of dbbench
 WorkUnconfirmed: Final = _kind("E352", EXIT_TRIAL_FAILED, "the load generator's count is not confirmed")
 FlushesTooFew: Final = _kind("E353", EXIT_TRIAL_FAILED, "too few device flushes for the commits")
 LogTooSmall: Final = _kind("E354", EXIT_TRIAL_FAILED, "too little write-ahead log for the commits")
+LoadElsewhere: Final = _kind("E355", EXIT_TRIAL_FAILED, "the load did not use the filesystem under test")
 
 # The database server
 EngineStartFailed: Final = _kind("E401", EXIT_TRIAL_FAILED, "the server did not start")

@@ -130,6 +130,14 @@ EXPLANATIONS: Final[dict[str, tuple[str, str]]] = {
         "little address space or stack.",
         "Reduce `memory` or the cache in the plan, use a larger machine, or raise the limit.",
     ),
+    "E214": (
+        "MariaDB and MySQL need two files for each table of `table_open_cache` and one for each connection of "
+        "`max_connections`, and a load generator one for each client. dbbench raises the soft limit up to the hard "
+        "limit (`ulimit -Hn`), which only root and the manager of a service or container can raise. With a lower limit "
+        "the server would reduce these settings.",
+        "Raise the hard limit: `ulimit -Hn` in the shell, `LimitNOFILE=` of a systemd unit, `--ulimit nofile=` of a "
+        "container. Or set smaller values in `settings` of `[[engine]]`.",
+    ),
     "E220": (
         "Each server runs under a user ID between 60578 and 61183 that nothing else uses. All of them are in use, or "
         "this container does not map them.",
@@ -335,6 +343,11 @@ EXPLANATIONS: Final[dict[str, tuple[str, str]]] = {
         "reports must write.",
         "Look for unlogged or empty tables, or for a load that changes nothing.",
     ),
+    "E355": (
+        "During the window the server had files open for writing, or a load on files had files open, that are not on "
+        "the filesystem under test; or fio's jobs had no file there. The figures would be those of another filesystem.",
+        "Remove what places the files elsewhere: DATA DIRECTORY of a table, a directory or an I/O engine of a fio job.",
+    ),
     "E401": (
         "The server process ended or did not answer. The end of its log is in the message.",
         "Read raw/server.log of the trial. Frequent causes are too little memory and an invalid setting.",
@@ -353,8 +366,9 @@ EXPLANATIONS: Final[dict[str, tuple[str, str]]] = {
     ),
     "E405": (
         "The server rejected, rounded or does not have a setting of the plan, or the setting would make the trial's "
-        "private server accessible.",
-        "Correct `settings` with the values that the message lists.",
+        "private server accessible. A value marked (default) is dbbench's: the server reduced it because of a limit of "
+        "this machine, which its log names.",
+        "Correct `settings` with the values that the message lists, or raise the limit that the server's log names.",
     ),
     "E501": (
         "A statement of the dump failed, the copy differs from the dump, or the server that holds the copy failed. The "

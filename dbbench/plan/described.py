@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from dbbench import durability, model
+from dbbench.datasets.generated import COPIED
 from dbbench.engines import ENGINES, SERVERLESS, profile_of
 from dbbench.engines.settings import own_cache_bytes, word
 from dbbench.errors import CoresMissing
@@ -22,7 +23,7 @@ from dbbench.machine.limits import cgroup
 from dbbench.plan.arms import combinations, factors_of
 from dbbench.plan.server_settings import settings_of
 from dbbench.plan.workloads import label
-from dbbench.plan.writes import BINARY_LOG, dataset_bytes, kept_logs, spares, used
+from dbbench.plan.writes import BINARY_LOG, kept_logs, spares, tables_bytes, used
 from dbbench.storage import filesystems
 from dbbench.storage.devices import condition, sysfs
 from dbbench.storage.devices.directory import disk_below, disks_with_several
@@ -115,13 +116,14 @@ def _memory(cells: Sequence[model.Cell]) -> Iterator[str]:
     machine = cgroup.usable_bytes()
     where = cgroup.hierarchy()
     for cell in (cell for cell in cells if cell.engine.name not in SERVERLESS):  # without a server there are no tables
-        limit, size = cell.memory_bytes, dataset_bytes(cell) - profile_of(cell.engine.name).empty_bytes
+        limit, size = cell.memory_bytes, tables_bytes(cell)
         held = limit is not None and not isinstance(where, str)
         pool = own_cache_bytes(settings_of(cell)) if profile_of(cell.engine.name).direct_io else None
         could = limit if held else pool or machine
         meant = f", {size / could:.2g} times this ({label(size / could)})" if could else ""
         title = model.titled(cell.workload.name, model.without_levels(cell.variant, cell.levels))
-        sized = f"the tables of {title} on {cell.engine.name} take {size_text(size)}{meant}"
+        guess = " (estimated)" if cell.dataset.kind == "source" and COPIED not in cell.dataset.parameters else ""
+        sized = f"the tables of {title} on {cell.engine.name} take {size_text(size)}{guess}{meant}"
         if limit is None:
             of = f"up to {size_text(could)} can cache data" if could else "all memory can cache data"
             yield f"Memory is not limited: {of}, and {sized}. Set `memory` in the plan to limit it."

@@ -22,6 +22,7 @@ from dbbench.model import Cell, EarlierLoad, Phase, Plan, Status, Trial
 from dbbench.plan.checks import MOST_TRIALS
 from dbbench.plan.expanding import Expanded, blocks, ordered
 from dbbench.plan.preview import preview
+from dbbench.plan.writes import with_copies
 from dbbench.results import LoadedRun
 from dbbench.units import count, duration_text
 
@@ -122,7 +123,9 @@ def _affordable(plan: Plan, expanded: Expanded, first: int) -> None:
 
 
 def remembered(plan: Plan, expanded: Expanded, results_folder: Path) -> Expanded:
-    """Return the trials with what the load of each cell did in the newest runs of this host on such a device."""
+    """Return the trials with what the load of each cell did in the newest runs of this host on such a device, and with
+    the size of a user's own data that was copied before."""
+    expanded = with_copies(expanded)
     of_runs = _newest([t for t in run.trials if _same_device(t, plan)] for run in _earlier(results_folder))
     trials = [trial for alike in of_runs for trial in alike]
     cells = [dataclasses.replace(cell, earlier=_earlier_load(cell, trials)) for cell in expanded.cells]

@@ -57,7 +57,8 @@ class Preview:
 def preview(plan: Plan, expanded: Expanded) -> Preview:
     """Return what running all trials of `expanded` would require. The machine is neither inspected nor changed."""
     trials = expanded.order
-    goldens = {_key(cell): dataset_bytes(cell) for cell in expanded.cells}
+    missing = [cell for cell in expanded.cells if generated.COPIED not in cell.dataset.parameters]
+    goldens = {_key(cell): dataset_bytes(cell) for cell in missing}
     golden_bytes = sum(goldens.values())
     image_bytes = _image_bytes(plan.device)
     written = {cell.id: writes.of_trial(plan, cell) for cell in expanded.cells}

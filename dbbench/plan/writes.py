@@ -7,16 +7,20 @@ and MariaDB 10.11 on ext4.
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from dbbench.datasets import generated
-from dbbench.engines import profile_of
+from dbbench.datasets import generated, golden, manifest
+from dbbench.engines import ENGINES, profile_of
 from dbbench.engines.postgres_server import SLOT
 from dbbench.engines.settings import switched_on
-from dbbench.model import Cell, FsSetup, Layer, Plan, Scalar, Status, Trial
+from dbbench.errors import ProgramMissing
+from dbbench.model import Cell, Dataset, FsSetup, Layer, Plan, Scalar, Status, Trial
+from dbbench.plan.expanding import Expanded
 from dbbench.plan.server_settings import settings_of
 from dbbench.storage import devices, filesystems
 from dbbench.storage.devices import condition
@@ -65,6 +69,31 @@ OPERATIONS: Final = {"clone": 1.5, "grow": 0.5, "repair": 1.5, "base-backup": 1.
 def dataset_bytes(cell: Cell) -> int:
     """Return the approximate size of the cell's dataset, with the server's own files."""
     return generated.size_bytes(cell.dataset, cell.engine.name)
+
+
+def tables_bytes(cell: Cell) -> int:
+    """Return the approximate size of the cell's tables and indexes; for a user's own data that of its copy, if there
+    is one."""
+    if generated.COPIED in cell.dataset.parameters:
+        return int(cell.dataset.parameters["bytes"])
+    return dataset_bytes(cell) - profile_of(cell.engine.name).empty_bytes
+
+
+def with_copies(expanded: Expanded) -> Expanded:
+    """Return the trials with the size of the golden copy of each user's own data, if the cache has it."""
+    return expanded._replace(cells=tuple(replace(cell, dataset=_measured(cell)) for cell in expanded.cells))
+
+
+def _measured(cell: Cell) -> Dataset:
+    copy, engine = None, ENGINES[cell.engine.name]
+    if cell.dataset.kind == "source":
+        with contextlib.suppress(ProgramMissing):  # reported by the checks of the machine
+            copy = manifest.load(golden.cache_folder() / golden.key(cell.engine, cell.dataset))
+    if copy is None:
+        return cell.dataset
+    tables = sum(map(engine.data_bytes, engine.data_files(copy.data)))
+    sizes = {"bytes": tables, generated.COPIED: copy.manifest.logical_bytes}
+    return replace(cell.dataset, parameters={**cell.dataset.parameters, **sizes})
 
 
 def spares(plan: Plan, setup: FsSetup) -> int:
@@ -120,7 +149,7 @@ def _data_profile(options: tuple[str, ...]) -> str:
 def of_trial(plan: Plan, cell: Cell) -> dict[str, int]:
     """Return the bytes that one trial of the cell writes to its devices, by cause."""
     times, empty = copies(plan, cell.setup), profile_of(cell.engine.name).empty_bytes
-    data = dataset_bytes(cell) - int((1 - EMPTY_SHARE) * empty)
+    data = tables_bytes(cell) + int(EMPTY_SHARE * empty)
     whole = sum(device_bytes(plan)[: used(plan, cell.setup)])
     share = COMPRESSED if filesystems.traits(cell.setup).compresses else 1
     parts = {"mkfs": _made_bytes(cell.setup, whole), "restore": int(data * share) * times}
@@ -130,7 +159,7 @@ def of_trial(plan: Plan, cell: Cell) -> dict[str, int]:
         load_s = cell.window.warmup_s + cell.window.measure_s if cell.window.kind == "fixed" else cell.earlier.load_s
         parts["load"] = int(load_s * cell.earlier.write_bytes_per_s + cell.earlier.drain_bytes)
     else:
-        parts["load"] = int(_load_bytes(cell, dataset_bytes(cell) - empty)) * times
+        parts["load"] = int(_load_bytes(cell, tables_bytes(cell))) * times
         parts |= {cause: size * (1 if cell.wal_setup else times) for cause, size in kept_logs(cell).items()}
     if plan.age_engine is not None and plan.age_engine.write_factors:
         rewritten = max(plan.age_engine.write_factors) + 2 * plan.age_engine.repair  # two repairs rewrite all data
@@ -222,7 +251,7 @@ def _logged_bytes(cell: Cell, rate: float) -> float:
         case "statements" if workload.name == "index-build":
             return 0
         case "statements":
-            return float(dataset_bytes(cell) - profile_of(cell.engine.name).empty_bytes)
+            return float(tables_bytes(cell))
         case _:
             return 0 if _only_reads(workload.script) else rate * (cell.window.warmup_s + cell.window.measure_s)
 

@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
 from dbbench import errors, packages, process
-from dbbench.engines.settings import own_cache_bytes, redo_bytes
-from dbbench.model import Cell, FsSetup, Plan
+from dbbench.engines.port import Engine
+from dbbench.engines.serving import most_files
+from dbbench.engines.settings import FILES_OF, open_files, own_cache_bytes, redo_bytes, word
+from dbbench.model import Cell, FsSetup, Plan, Settings
 from dbbench.plan import Expanded
 from dbbench.plan.preview import RESULT_BYTES
 from dbbench.plan.request import Asked
 from dbbench.plan.server_settings import settings_of
+from dbbench.plan.tomlfile import did_you_mean
 from dbbench.plan.writes import ARCHIVE, dataset_bytes, kept_logs, table_bytes
+from dbbench.storage.devices.directory import PREFIX
 from dbbench.units import size_text
 
 UNTOUCHED: Final = "Nothing was changed."
 USABLE: Final = 0.9  # usable share of a device: ext reserves 5 %, xfs and btrfs need as much for their metadata
+CLIENT_FILES: Final = 32  # files of a load generator that are not connections
 SPARE: Final = 1.05  # factor on the required disk space, because other processes use the disk too
 
 
@@ -53,6 +58,7 @@ def lacking(
     yield from _settings(expanded)
     yield from _cores(plan)
     yield from _memory(expanded)
+    yield from _open_files(expanded)
     yield from _client(plan, expanded)
     yield from _writable(results)
     yield from _space(plan, expanded, results, images)
@@ -128,31 +134,45 @@ def _sources(expanded: Expanded) -> Iterator[errors.DbbenchError]:
 
 
 def _settings(expanded: Expanded) -> Iterator[errors.DbbenchError]:
-    """Yield an error for each factor and each setting of an fs setup that the installed server does not have, and each
-    setting that requires io_uring where the kernel refuses it."""
+    """Yield an error for each setting that the installed server refuses, and each one that requires io_uring where the
+    kernel refuses it."""
     from dbbench.engines import ENGINES
-    from dbbench.engines.settings import numbers_of
     from dbbench.machine import host
 
     remedy = "Change the setting, the factor or the fs setup in the plan."
     problems: dict[str, errors.DbbenchError] = {}
+    requested: dict[str, tuple[Cell, Settings]] = {}
     for cell in expanded.cells:
-        engine, bin_ = ENGINES[cell.engine.name], Path(cell.engine.bin) if cell.engine.bin else None
-        origins = dict.fromkeys(cell.levels, "a factor of the plan")
-        origins |= dict.fromkeys(cell.setup.tuning.get(cell.engine.name, ()), f"which {cell.setup.name} sets")
-        some = [name for name in origins if name in engine.PROFILE.versions]
-        version = engine.installed(bin_) if some else None
-        for name in some:
-            if version is not None and numbers_of(version) not in engine.PROFILE.versions[name]:
-                text = f"{engine.PROFILE.title} {version} has no setting {name}, {origins[name]}"
-                problems[text] = errors.PlanInvalid(text, effect=UNTOUCHED, remedy=remedy)
-        settings = settings_of(cell) if engine.PROFILE.io_uring else {}
-        wanted = [name for name, value in engine.PROFILE.io_uring.items()
-                  if name in settings and settings[name].value == value]  # fmt: skip
+        settings, io_uring = settings_of(cell), ENGINES[cell.engine.name].PROFILE.io_uring
+        chosen = {name: setting for name, setting in settings.items() if setting.origin != "default"}
+        requested.setdefault(repr((cell.engine.name, cell.engine.bin, chosen)), (cell, chosen))
+        wanted = [name for name, value in io_uring.items() if name in settings and settings[name].value == value]
         if wanted and (reason := host.without_io_uring()):
             text = f"{wanted[0]} = {settings[wanted[0]].value} is not possible: {reason}"
             problems[text] = errors.KernelLacks(text, effect=UNTOUCHED, remedy=remedy)
+    for cell, chosen in requested.values():
+        for text in _refused_settings(ENGINES[cell.engine.name], cell.engine.bin, chosen):
+            problems[text] = errors.PlanInvalid(text, effect=UNTOUCHED, remedy=remedy)
     yield from problems.values()
+
+
+def _refused_settings(engine: Engine, bin_: str | None, chosen: Settings) -> Iterator[str]:
+    """Yield a sentence for each setting that the installed server refuses; if it refuses none alone, for all.
+
+    If the server is not installed, `_programs` says so.
+    """
+    place, title = Path(bin_) if bin_ else None, engine.PROFILE.title
+    if not chosen or (version := engine.installed(place)) is None or not (whole := engine.refused(chosen, place)):
+        return
+    answers = {name: engine.refused({name: setting}, place) for name, setting in chosen.items()}
+    for name, answer in answers.items():
+        if answer:
+            unknown = {name} - engine.defaults(None).keys() - engine.PROFILE.versions.keys()
+            hint = did_you_mean(name, engine.defaults(None)) if unknown else ""
+            value, origin = word(chosen[name].value), chosen[name].origin.replace("_", " ")
+            yield f"{title} {version} refuses {name} = {value}, set by the {origin}: {answer}{hint}"
+    if not any(answers.values()):
+        yield f"{title} {version} refuses the combination of {', '.join(chosen)}: {whole}"
 
 
 def _cores(plan: Plan) -> Iterator[errors.DbbenchError]:
@@ -185,6 +205,26 @@ def _memory(expanded: Expanded) -> Iterator[errors.DbbenchError]:
                     text, effect=UNTOUCHED, remedy="Reduce `memory` or the server's cache in the plan."
                 )
             named.add(text)
+
+
+def _open_files(expanded: Expanded) -> Iterator[errors.DbbenchError]:
+    """Yield an error for each server and load generator that must open more files than the hard limit permits."""
+    from dbbench.drivers import sessions_of
+
+    hard, named = most_files(), set[str]()
+    for cell in expanded.cells:
+        settings, sessions = settings_of(cell), 0 if cell.client else sessions_of(cell) or 0
+        sizes = [f"{name} = {word(settings[name].value)}" for name in FILES_OF if name in settings]
+        needs = {f"{cell.engine.name} with {' and '.join(sizes)}": open_files(settings),
+                 f"the load generator of {cell.workload.name}": sessions + CLIENT_FILES}  # fmt: skip
+        for what, needed in needs.items():
+            if needed > hard and what not in named:
+                yield errors.OpenFilesTooFew(
+                    f"{what} opens up to {needed} files, but the hard limit is {hard} (ulimit -Hn)",
+                    effect=UNTOUCHED,
+                    remedy=f"Raise it, as root with: ulimit -Hn {needed}\nOr reduce these values in the plan.",
+                )
+            named.add(what)
 
 
 def _client(plan: Plan, expanded: Expanded) -> Iterator[errors.DbbenchError]:
@@ -221,6 +261,8 @@ def _space(
     ]
     if golden := _golden_bytes(expanded):
         needs.append((cache_folder(), golden, "golden copies"))
+    if isinstance(plan.device.paths, dict) and plan.device.existing:
+        needs += _largest_trials(plan.device.paths, expanded)
     by_disk: dict[int, list[tuple[Path, int, str]]] = {}
     for path, size, what in needs:
         by_disk.setdefault(nearest(path).stat().st_dev, []).append((path, size, what))
@@ -228,14 +270,33 @@ def _space(
         needed, free = int(sum(size for _, size, _ in group) * SPARE), free_bytes(group[0][0])
         if needed > free:
             what = ", ".join(f"{name} {size_text(size)} at {path}" for path, size, name in group)
+            where = '"paths"' if plan.device.existing else '"at"'
             yield errors.DiskTooSmall(
                 f"about {size_text(needed)} of disk space is required, but {size_text(free)} is free: {what}",
                 effect=UNTOUCHED,
-                remedy='Free some space, or use another disk: "at" in [device], --results DIR, or DBBENCH_CACHE.',
+                remedy=f"Free some space, or use another disk: {where} in [device], --results DIR, or DBBENCH_CACHE.",
             )
     if not plan.device.existing and expanded.cells:
         yield from fits(plan, expanded)
         yield from _log_fits(plan, expanded)
+
+
+def _largest_trials(folders: Mapping[str, str], expanded: Expanded) -> list[tuple[Path, int, str]]:
+    """Return, for each disk below the plan's directories, what its largest trial needs in addition to what a killed one
+    has left; each trial removes its data, and what is left."""
+    from dbbench.datasets.golden import disk_bytes
+
+    largest: dict[int, tuple[Path, int, str]] = {}
+    for cell in expanded.cells:
+        folder, logs = Path(folders[cell.arm]), _logs_beside_data(cell)
+        what = f"data of {cell.workload.name}" + (
+            f" with {size_text(logs)} of {cell.engine.name}'s logs" if logs else ""
+        )
+        left = sum(map(disk_bytes, folder.glob(f"{PREFIX}*")))
+        need = (folder, max(0, dataset_bytes(cell) + table_bytes(cell) + logs - left), what)
+        disk = nearest(folder).stat().st_dev
+        largest[disk] = max(need, largest.get(disk, need), key=lambda row: row[1])
+    return list(largest.values())
 
 
 def _redo_bytes(cell: Cell, setup: FsSetup) -> int:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -105,3 +107,23 @@ def test_cores_that_the_machine_lacks_are_told_before_anything_is_done(dbbench: 
     done = dbbench("run", "plan.toml", "--name", "r", status=2)
     assert "E211" in done.stderr and "4096" in done.stderr
     assert not (dbbench.folder / "results").exists()
+
+
+@pytest.mark.needs("engine:mariadb")
+def test_a_low_limit_of_open_files(dbbench: Any) -> None:
+    """Refused with the command that raises it, and no run folder; with smaller settings, which the server that builds
+    the dataset has too, it runs."""
+    load = {"name": "sysbench-oltp-insert", "tables": 1, "table_size": 100, "clients": 1}
+
+    def run(engine: dict[str, Any]) -> subprocess.CompletedProcess[str]:
+        dbbench.plan(plan("ext4", engine, load, device={"size": "1GiB"}))
+        limited = ["sh", "-c", 'ulimit -Sn 512; ulimit -Hn 1024; exec "$@"', "sh", sys.executable, "-m", "dbbench"]
+        words = [*limited, "run", "plan.toml", "--name", "r"]
+        return subprocess.run(words, capture_output=True, text=True, cwd=dbbench.folder, env=dbbench.env, check=False)
+
+    refused = run({"name": "mariadb"})
+    assert refused.returncode == 2 and "E214" in refused.stderr and "ulimit -Hn 4332" in refused.stderr
+    assert not (dbbench.folder / "results").exists()
+    assert run({"name": "mariadb", "settings": {"table_open_cache": 300, "max_connections": 100}}).returncode == 0
+    (trial,) = dbbench.trials().values()
+    assert trial["effective_settings"]["table_open_cache"] == "300"

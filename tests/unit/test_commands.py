@@ -17,7 +17,7 @@ from dbbench import cli, packages, results
 from dbbench.commands.doctor import of_plan
 from dbbench.commands.run import exit_status, is_finished
 from dbbench.errors import DiskTooSmall, KernelLacks, NotRoot, ProgramMissing, RunLocked, RunNameTaken
-from dbbench.model import Fault, Run, Status, Trial
+from dbbench.model import Fault, Run, Settings, Status, Trial
 from dbbench.plan.request import Asked, asked
 from dbbench.report.verdicts import KEYS
 from dbbench.results.fileio import try_lock
@@ -410,6 +410,12 @@ class Machine:
     free_bytes: int = 10**12
     memory_bytes: int = 8 * 2**30
     user: int = 0
+    open_files: int = 20_000
+    unknown: set[str] = dataclasses.field(default_factory=set)  # settings that its servers do not have
+
+    def refuse(self, settings: Settings) -> str:
+        """What a server prints about settings that it does not have."""
+        return "".join(f"no such setting: {name}" for name in sorted(self.unknown & settings.keys()))
 
 
 @pytest.fixture
@@ -421,6 +427,11 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
         ("dbbench.storage.filesystems.missing_programs", lambda _setup: ()),
         ("dbbench.storage.filesystems.works", lambda setup: found.does_not_work.get(setup.name)),
         ("dbbench.run.preflight._golden_bytes", lambda _expanded: 10**9),
+        ("dbbench.engines.postgres.installed", lambda _bin=None: "15.18"),
+        ("dbbench.engines.mariadb.installed", lambda _bin=None: "10.11.19"),
+        ("dbbench.engines.postgres.refused", lambda settings, _bin=None: found.refuse(settings)),
+        ("dbbench.engines.mariadb.refused", lambda settings, _bin=None: found.refuse(settings)),
+        ("resource.getrlimit", lambda _what: (1024, found.open_files)),
         ("dbbench.run.preflight.free_bytes", lambda _path: found.free_bytes),
         ("dbbench.machine.limits.cgroup.usable_bytes", lambda: found.memory_bytes),
         ("os.geteuid", lambda: found.user),
@@ -509,6 +520,43 @@ def test_memory_that_is_not_there(memory: str, cache: str, expected: list[str], 
     assert all(part in error.evidence for part, error in zip(expected, found, strict=True))
 
 
+@pytest.mark.parametrize(("engine", "settings", "hard", "expected"), [
+    ("mariadb", "", 20_000, []), ("mariadb", "", 4332, []), ("mariadb", "", 4331, ["opens up to 4332 files"]),
+    ("mariadb", "table_open_cache = 200, max_connections = 100", 1024, []),
+    ("mariadb", "open_files_limit = 30000", 20_000, ["and open_files_limit = 30000 opens up to 30000 files"]),
+    ("postgres", "", 256, []), ("postgres", "", 32, ["the load generator of pgbench-tpcb opens up to"]),
+])  # fmt: skip
+def test_a_limit_of_open_files_that_is_too_low(
+    machine: Machine, engine: str, settings: str, hard: int, expected: list[str], tmp_path: Path
+) -> None:
+    """MariaDB would reduce its caches; the error names the limit and the command that raises it."""
+    machine.open_files = hard
+    workload = "sysbench-oltp-insert" if engine == "mariadb" else "pgbench-tpcb"
+    text = PLAN.replace('"postgres"', f'"{engine}"').replace('"scan"', f'"{workload}"')
+    wanted = plan_asked(tmp_path, text.replace("[workload]", f"settings = {{ {settings} }}\n[workload]"))
+    found = preflight.refusals(wanted, tmp_path / "results")
+    assert [error.id for error in found] == ["E214"] * len(expected)
+    for part, error in zip(expected, found, strict=True):
+        assert part in error.evidence and f"the hard limit is {hard} (ulimit -Hn)" in error.evidence
+        assert "ulimit -Hn" in (error.remedy or "")
+
+
+def test_a_misspelled_setting_is_refused_before_the_first_trial(machine: Machine, tmp_path: Path) -> None:
+    """Once, with the server's words and the setting that was probably meant."""
+    machine.unknown = {"shared_bufers"}
+    chosen = 'settings = { shared_bufers = "1GB", work_mem = ["4MB", "8MB"] }\n[workload]'
+    wanted = plan_asked(tmp_path, PLAN.replace("[workload]", chosen))
+    assert [(error.id, error.evidence.partition(" ")[2]) for error in preflight.refusals(wanted, tmp_path)] == [
+        (
+            "E001",
+            "15.18 refuses shared_bufers = 1GB, set by the plan: no such setting: shared_bufers; "
+            'did you mean "shared_buffers"?',
+        )
+    ]
+    machine.unknown = {"work_mem", "hash_mem_multiplier"}
+    assert not any("refuses" in error.evidence for error in preflight.refusals(plan_asked(tmp_path), tmp_path))
+
+
 def test_plan_and_doctor_say_all_that_a_run_would_be_refused_for(
     machine: Machine, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -545,6 +593,22 @@ def test_a_device_that_is_smaller_than_the_dataset(tmp_path: Path) -> None:
     """A dataset that cannot fit is an error before it is built."""
     text = PLAN.replace("[engine]", '[device]\nsize = "400MiB"\n[engine]') + 'table_bytes = "1GiB"\n'
     assert lacks(tmp_path, text) == [DiskTooSmall]
+
+
+@pytest.mark.parametrize(("free", "lacking"), [(600, [DiskTooSmall]), (1900, [])])
+def test_a_directory_without_space_is_told_before(
+    machine: Machine, free: int, lacking: list[type[Exception]], tmp_path: Path
+) -> None:
+    """As for a device: the dataset, with InnoDB's redo log of 512 MiB, of one trial at a time; here with the copy."""
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    machine.free_bytes = free * 10**6
+    text = PLAN.replace(
+        "[engine]", f'[device]\nkind = "dir"\npaths = {{ ext4 = "{tmp_path}/a", xfs = "{tmp_path}/b" }}\n[engine]'
+    )
+    text = text.replace("postgres", "mariadb").replace('"scan"', '"sysbench-oltp-insert"\ntables = 1')
+    text = f'warmup = "1s"\nmeasure = "4s"\n{text}table_size = 1000\n'
+    assert lacks(tmp_path, text) == lacking
 
 
 def test_directories_need_no_root(machine: Machine, tmp_path: Path) -> None:

@@ -104,6 +104,19 @@ def test_a_difference_is_refused_with_both_values_and_origin() -> None:
         refuse_differences(asked, found, same_in_postgres)
 
 
+def test_nobody_is_told_to_change_a_default() -> None:
+    """A default that the server reduced is due to a limit of the machine, which the server's log names."""
+    asked = merged(("default", {"table_open_cache": 2000}))
+    found = {"table_open_cache": Reported("347"), "max_connections": Reported("100")}
+    with pytest.raises(SettingRefused, match=r"2000 \(default\): the server runs with 347") as caught:
+        refuse_differences(asked, found, same_in_mysql, "  Changed limits: max_open_files: 1024")
+    assert "Changed limits: max_open_files: 1024" in caught.value.evidence
+    assert "setting" not in (caught.value.remedy or "") and "Raise the limit" in (caught.value.remedy or "")
+    with pytest.raises(SettingRefused) as caught:
+        refuse_differences(asked | merged(("plan", {"max_connections": 300})), found, same_in_mysql)
+    assert "in the settings of the plan, or remove the setting there" in (caught.value.remedy or "")
+
+
 def test_only_a_default_may_be_unknown_to_the_server() -> None:
     """A default that this version lacks is left out; a requested setting must exist."""
     refuse_differences(merged(("default", {"io_method": "worker"})), {}, same_in_postgres)

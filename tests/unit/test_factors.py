@@ -169,13 +169,18 @@ def test_a_level_that_the_kernel_refuses_is_skipped(
 def test_a_setting_that_this_machine_cannot_have_is_refused(
     tmp_path: Path, known: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A factor that the server's version does not have, and io_uring where nothing else remains."""
+    """What the server refuses, each setting with its origin, and io_uring where nothing else remains."""
     monkeypatch.setattr(host, "without_io_uring", lambda: "refused by a test")
     monkeypatch.setattr(postgres, "installed", lambda bin=None: "15.18")
+    absent = ("io_method", "file_extend_method")
+    monkeypatch.setattr(
+        postgres, "refused", lambda settings, bin=None: "no setting " + "".join(set(absent) & set(settings))
+        if set(absent) & set(settings) else ""
+    )  # fmt: skip
     plan = load(written(tmp_path, TWO), known)
     refused = [error.evidence for error in preflight.lacking(plan, expand(plan, known), tmp_path)]
     assert "io_method = io_uring is not possible: refused by a test" in refused
-    assert "PostgreSQL 15.18 has no setting io_method, a factor of the plan" in refused
+    assert "PostgreSQL 15.18 refuses io_method = sync, set by the plan: no setting io_method" in refused
     text = """
 name = "x"
 fs_setups = ["btrfs-zstd-writezeros"]
@@ -187,7 +192,9 @@ name = "bulk-insert"
     (tmp_path / "plan.toml").write_text(text)
     tuned = load(tmp_path / "plan.toml", known)
     refused = [error.evidence for error in preflight.lacking(tuned, expand(tuned, known), tmp_path)]
-    assert "PostgreSQL 15.18 has no setting file_extend_method, which btrfs-zstd-writezeros sets" in refused
+    assert [text for text in refused if "file_extend_method" in text] == [
+        "PostgreSQL 15.18 refuses file_extend_method = write_zeros, set by the fs setup: no setting file_extend_method"
+    ]
 
 
 @pytest.mark.parametrize(("version", "lacks"), [("15.18", True), ("16.12", False), ("17.7", True), ("19beta1", False)])

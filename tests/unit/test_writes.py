@@ -8,9 +8,12 @@ from typing import Any
 
 import pytest
 
-from dbbench.model import EarlierLoad, Plan, Status, Trial, WriteFacts
+from dbbench.datasets import golden
+from dbbench.datasets.manifest import Entry, Manifest, save
+from dbbench.model import Cell, EarlierLoad, Plan, Status, Trial, WriteFacts
 from dbbench.plan import expand, identity, load, preview, writes
 from dbbench.plan.catalog import catalog
+from dbbench.plan.described import sentences
 from tests.support.plans import plan
 
 GIB = 2**30
@@ -176,3 +179,36 @@ def test_a_deviation_is_reported(counted: int | None, reported: bool) -> None:
     if text:
         assert "differ by more than a factor of 2" in text
     assert writes.deviation([]) is None
+
+
+def test_a_copy_of_the_users_data_replaces_its_estimate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables and whole copy as they are; before that, an expansion of the dump that is said to be estimated."""
+    dump = tmp_path / "shop.sql"
+    dump.write_text("-- PostgreSQL database dump\n-- Dumped from database version 15.1\n" + "x" * 10_000_000)
+    file, key = tmp_path / "plan.toml", "postgres-15.1-source-0"
+    file.write_text(plan(engine="postgres", workload={"name": "scan", "source": str(dump)}))
+    asked = load(file, catalog())
+    expanded = expand(asked, catalog())
+    monkeypatch.setenv("DBBENCH_CACHE", str(tmp_path))
+    monkeypatch.setattr(golden, "key", lambda *_: key)
+    before = writes.with_copies(expanded)
+    assert before == expanded
+    assert 20_000_000 < writes.tables_bytes(before.cells[0]) < 25_000_000
+    assert any("(estimated)" in line for line in sentences(asked, before.cells))
+
+    (tables := tmp_path / key / "data" / "base" / "5").mkdir(parents=True)
+    (tables / "16384").write_bytes(bytes(70_000_000))
+    (tmp_path / key / "data" / "log").write_bytes(bytes(30_000_000))
+    entries = (Entry("base/5/16384", "file", 0o600, 70_000_000), Entry("log", "file", 0o600, 30_000_000))
+    dataset = expanded.cells[0].dataset
+    save(tmp_path / key, Manifest(key, "postgres", "15.1", "", dataset, 8192, "", 100_000_000, 1.0, None, entries))
+    after = writes.with_copies(expanded)
+    assert writes.tables_bytes(after.cells[0]) == 70_000_000
+    assert writes.dataset_bytes(after.cells[0]) == 100_000_000
+    assert not any("(estimated)" in line for line in sentences(asked, after.cells))
+    assert golden_key(after.cells[0]) == golden_key(expanded.cells[0])
+
+
+def golden_key(cell: Cell) -> str:
+    """The name of the cell's copy, which does not depend on sizes."""
+    return golden.Recipe(cell.engine, "15.1", "", cell.dataset, {}).key

@@ -24,7 +24,7 @@ from dbbench.storage.devices import guard, naming, sysfs
 from dbbench.storage.devices.port import Device
 
 MARKER: Final = ".dbbench"
-_PREFIX: Final = "dbbench-"
+PREFIX: Final = "dbbench-"
 # These directories are refused; a folder made for this purpose below /srv, /home or /mnt is accepted.
 _SYSTEM: Final = frozenset(
     [
@@ -66,7 +66,7 @@ def attached(spec: DeviceSpec, arm: str) -> Iterator[Device]:
     directory = checked(_path(spec, arm))
     for left in _ours(directory):
         _remove_left(left)
-    folder = directory / (_PREFIX + re.sub(r"[^A-Za-z0-9._+-]", "_", arm or "data"))
+    folder = directory / (PREFIX + re.sub(r"[^A-Za-z0-9._+-]", "_", arm or "data"))
     with contextlib.ExitStack() as stack:
         try:
             folder.mkdir(0o755)
@@ -118,7 +118,7 @@ def _path(spec: DeviceSpec, arm: str) -> Path:
 
 def _ours(directory: Path) -> list[Path]:
     """Return dbbench's directories in it: by name and marker, without symlinks."""
-    paths = directory.glob(f"{_PREFIX}*")
+    paths = directory.glob(f"{PREFIX}*")
     return [path for path in paths if not path.is_symlink() and (path / MARKER).is_file()]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import signal
 import stat
 import time
@@ -15,8 +16,9 @@ import psutil
 import pytest
 
 from dbbench.engines.port import Server
+from dbbench.engines.settings import EVERY_VERSION, numbers_of
 from dbbench.errors import DataCorrupt, EngineDied, EngineStartFailed, SettingRefused
-from dbbench.model import Durability
+from dbbench.model import Durability, merged
 from tests.support.servers import query
 from tests.system.engines.conftest import ROWS, Case
 
@@ -160,6 +162,33 @@ def test_a_setting_that_no_server_knows_stops_the_start(case: Case) -> None:
     """The error has the log's own line about it."""
     with pytest.raises(EngineStartFailed, match="no_such_setting"), case.serving(no_such_setting=1):
         pass
+
+
+def test_a_server_is_asked_about_settings_without_a_start(case: Case) -> None:
+    """It accepts its defaults, and names a setting that it does not have; nothing is written to the data."""
+    engine, before = case.engine, sorted(case.datadir.rglob("*"))
+    version = numbers_of(engine.installed(case.place.bin) or "")
+    known = {name: value for name, value in engine.defaults(None).items()
+             if version in engine.PROFILE.versions.get(name, EVERY_VERSION)}  # fmt: skip
+    assert engine.refused(merged(("plan", known)), case.place.bin) == ""
+    assert "no_such_setting" in engine.refused(merged(("plan", {**known, "no_such_setting": 1})), case.place.bin)
+    assert sorted(case.datadir.rglob("*")) == before
+
+
+def test_a_low_soft_limit_of_open_files_is_raised(case: Case) -> None:
+    """In a container, from cron or for a plain user it is 1024, with which MariaDB and MySQL reduce their caches."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard < 5000:
+        pytest.skip(f"the hard limit of open files is {hard}")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (1024, hard))
+    try:
+        with case.serving() as server:
+            assert server.pid is not None
+            limits = Path(f"/proc/{server.pid}/limits").read_text()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    now = next(line.split() for line in limits.splitlines() if line.startswith("Max open files"))
+    assert int(now[3]) >= min(hard, 5000)
 
 
 def test_a_value_that_the_server_bends_is_refused(case: Case) -> None:

@@ -124,7 +124,7 @@ def die_with_parent(parent: int | None = None) -> None:
 def host_proc(runtime: Path = RUNTIME) -> Path:
     """Return the /proc of the whole machine; inside `isolated` its own /proc shows only the run."""
     kept = runtime / "host_proc"
-    return kept if (kept / "1").is_dir() else Path("/proc")
+    return kept if os.access(kept / "1", os.X_OK) else Path("/proc")  # only root may enter `runtime`
 
 
 def isolated(

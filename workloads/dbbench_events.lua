@@ -11,6 +11,8 @@
 -- Environment: DBBENCH_SCRIPT  name or path of the script
 --              DBBENCH_BEGIN   second 0 of the load, seconds of CLOCK_MONOTONIC
 --              DBBENCH_OUT     folder for the counts, not on the device under test
+--              DBBENCH_OPTIONS "name=value ...": the dataset's parameters, for the options of the script that have
+--                              these names
 --              DBBENCH_QUEUE   1: also write the latencies with the wait in the queue (see the end)
 --
 -- DBBENCH_OUT/events.THREAD has lines "second what value", written when the second is over:
@@ -38,9 +40,17 @@ local begin = assert(tonumber(os.getenv("DBBENCH_BEGIN")), "DBBENCH_BEGIN is not
 local folder = assert(os.getenv("DBBENCH_OUT"), "DBBENCH_OUT is not set")
 
 if script:find("/", 1, true) then
+   package.path = script:match("^.*/") .. "?.lua;" .. package.path   -- for the files next to it
    dofile(script)
 else
    require(script)
+end
+
+for name, value in (os.getenv("DBBENCH_OPTIONS") or ""):gmatch("(%S+)=(%S+)") do
+   local option = sysbench.cmdline.options and sysbench.cmdline.options[name]
+   if option then
+      option[2] = type(option[2]) ~= "string" and tonumber(value) or value   -- its default
+   end
 end
 
 local clock = ffi.new("dbbench_time[1]")

@@ -1,8 +1,9 @@
 """fio: a job file next to the workload's TOML file, for a fixed window, on files laid out in advance.
 
-The job file defines the work; directory, duration and logs are put before it. Parameters of the workload are variables
-of the job file: `file_size` is ${FILE_SIZE}. Laying out the files is not part of the load: a separate run of fio does
-it, and their pages are dropped from the page cache. One I/O counts as one transaction of the trial.
+The job file defines the work; directory, duration and logs are put before it, and may not be in it. Parameters of the
+workload are variables of the job file: `file_size` is ${FILE_SIZE}. Laying out the files is not part of the load: a
+separate run of fio does it, and their pages are dropped from the page cache. One I/O counts as one transaction of the
+trial.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from dbbench.drivers.protocol import Live, Load, LoadTask, located
 from dbbench.drivers.tool import FAILED, ToolLoad, whole_seconds, write_command
 from dbbench.engines import files
 from dbbench.engines.serving import put_aside
-from dbbench.errors import DriverFailed, NoProgress
+from dbbench.errors import DriverFailed, LoadElsewhere, NoProgress
 from dbbench.machine import pagecache
 from dbbench.metrics.histogram import Histogram, bucket_of
 from dbbench.metrics.outcome import Claim, Outcome
@@ -33,6 +34,11 @@ LAYOUT_S: Final = 6 * 3600.0  # a layout that takes longer is stuck
 _EARLY: Final = 0.05  # of an interval: by how much two samples may be closer to each other
 _KIB: Final = 1024 / 1e6  # 1 KiB, the unit of a bandwidth log, in MB
 _LOG: Final = "fio"
+# Options of a job file with which its files, its duration or its logs would not be those of the trial.
+_DECIDED: Final = re.compile(
+    r"\s*(directory|filename|filename_format|opendir|include|read_iolog|replay_redirect|runtime|timeout|time_based|"
+    r"ramp_time|randseed|create_only|per_job_logs|write_\w*log|log_\w+)\s*(?:[=\s]|$)"
+)
 
 
 def programs() -> tuple[str, ...]:
@@ -64,6 +70,8 @@ def driving(task: LoadTask) -> Iterator[Load]:
             seconds=sum(whole_seconds(task.cell.window)),
             live=lambda line: _live(line, task.clock, begin_utc),
         )  # fmt: skip
+    if not files.data_files(folder):
+        raise LoadElsewhere("fio's jobs have no file on the filesystem under test", effect=FAILED)
 
 
 def before(folder: Path, cell: Cell, seed: int, log: Path) -> str:
@@ -76,6 +84,13 @@ def before(folder: Path, cell: Cell, seed: int, log: Path) -> str:
         "overwrite": 1,  # otherwise fio lays out the files of a writing load as holes
     }  # fmt: skip
     return "[global]\n" + "".join(f"{name}={value}\n" for name, value in lines.items()) + "\n"
+
+
+def decided(job: str) -> Iterator[tuple[int, str]]:
+    """Yield the line number and the option of each line of a job file that the trial decides."""
+    for number, line in enumerate(job.splitlines(), 1):
+        if option := _DECIDED.match(line):
+            yield number, option[1]
 
 
 def _variables(cell: Cell) -> dict[str, str]:

@@ -107,10 +107,12 @@ def _load(task: LoadTask, program: Program, begin_utc: float, begin_in_logs: flo
 def command(server: Server, cell: Cell, seed: int, logs: Path, client: Client | None = None) -> list[str]:
     """Return the argv; `logs` is the directory of its logs.
 
-    Prepared statements are the default: the comparison is about storage, not the parser. With `client` the argv is for
-    that host: its own program, the server's address, and scripts that are sent there.
+    Prepared statements are the default of its built-in scripts: the comparison is about storage, not the parser. A
+    user's own script gets pgbench's default, because it may have statements that cannot be prepared. With `client` the
+    argv is for that host: its own program, the server's address, and scripts that are sent there.
     """
     parameters = _parameters(cell)
+    protocol = parameters.get("protocol", "prepared" if (cell.workload.script or BUILT_IN[0]) in BUILT_IN else "")
     rate = parameters.get("rate") or 0
     port, placed = server.socket.name.rpartition(".")[2], client.placed if client else lent
     return [
@@ -122,7 +124,7 @@ def command(server: Server, cell: Cell, seed: int, logs: Path, client: Client | 
         f"--client={parameters.get('clients', 1)}",
         f"--jobs={_workers(parameters)}",
         f"--time={sum(whole_seconds(cell.window))}",
-        f"--protocol={parameters.get('protocol', 'prepared')}",
+        *([f"--protocol={protocol}"] if protocol else []),
         f"--random-seed={seed}",
         "--progress=1",
         "--log",

@@ -122,7 +122,8 @@ def driving_from(client: Client, task: LoadTask) -> Iterator[Load]:
 def _environment(cell: Cell, script: str, out: str) -> dict[str, str]:
     """Return the wrapper's environment, except for DBBENCH_BEGIN."""
     queue = {"DBBENCH_QUEUE": "1"} if cell.parameters.get("rate") else {}
-    return {"DBBENCH_SCRIPT": script, "DBBENCH_OUT": out, **queue}
+    options = " ".join(f"{name}={_written(value)}" for name, value in _implied(cell).items())
+    return {"DBBENCH_SCRIPT": script, "DBBENCH_OUT": out, **({"DBBENCH_OPTIONS": options} if options else {}), **queue}
 
 
 def _printed(raw: Path) -> tuple[Path, Path]:
@@ -189,7 +190,16 @@ def _script(cell: Cell) -> str:
 def _script_options(cell: Cell) -> dict[str, Scalar]:
     loaded = {name: value for name, value in cell.dataset.parameters.items() if name in _OF_DATASET}
     asked = {**loaded, **cell.workload.options, **cell.parameters}
-    return {name: asked[name] for name in sorted(asked.keys() - _OWN)}
+    return {name: asked[name] for name in sorted(asked.keys() - _OWN - _implied(cell).keys())}
+
+
+def _implied(cell: Cell) -> dict[str, Scalar]:
+    """Return the parameters of the dataset that a user's own script gets only if it has options of these names."""
+    if one_session_each(cell):
+        return {}
+    values, workload = {**cell.dataset.parameters, **cell.parameters}, cell.workload
+    names = (values.keys() & {*_OF_DATASET, *workload.dataset}) - _OWN - {*workload.options, *workload.parameters}
+    return {name: values[name] for name in sorted(names)}
 
 
 def _written(value: Scalar) -> str:

@@ -94,7 +94,7 @@ class ToolLoad:
                 f"the server (pid {self.task.server.pid}) died; output of the load generator: {self._said()}"
             )
         if gave_up:
-            raise ClientErrors("; ".join(gave_up[:3]), effect=FAILED)
+            raise ClientErrors(self._said(), effect=FAILED)  # the first error, of which the last ones may be an effect
         for line in lines:
             if (second := self.live(line)) is not None:
                 watch(second)

@@ -17,11 +17,13 @@ from typing import Any, Final, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from dbbench.errors import FileMissing, UnknownName
+from dbbench.drivers import fio
+from dbbench.errors import FileMissing, PlanInvalid, UnknownName
 from dbbench.metrics.table import METRICS
 from dbbench.model import Dataset, FsSetup, Parameter, Scalar, Workload
 from dbbench.model.base import NAME, PACKED, SIZE_PARAMETERS, shipped
 from dbbench.plan.tomlfile import Document, did_you_mean, read, typed
+from dbbench.results.fileio import given_text
 from dbbench.units import bytes_of, seconds_of
 
 Item = TypeVar("Item", FsSetup, Workload)
@@ -35,6 +37,13 @@ _SIZE: Final = {
 }
 
 
+_PROTOCOL: Final = {
+    "protocol": Parameter(
+        "string",
+        choices=("simple", "extended", "prepared"),
+        help="protocol for sending statements (default: pgbench's)",
+    )
+}
 _PACKED: Final = {
     "compressibility": Parameter("number", min=0, max=1, help="share of the dataset that compression removes")
 }
@@ -64,7 +73,10 @@ class Catalog:
         if workload is not None:
             _check_workload(document, workload)
         document.finish()
-        return _named(workload, name)
+        workload = _named(workload, name)
+        if workload.driver == "fio" and (job := self.script(workload)) is not None:
+            _check_job(job)
+        return workload
 
     def script(self, workload: Workload) -> Path | None:
         """Return the workload's script next to its TOML file, or None for a script that the driver includes."""
@@ -96,6 +108,7 @@ def parameters(workload: Workload) -> dict[str, Parameter]:
     }
     kind = workload.dataset.get("kind")
     further = {**(_SIZE if kind in SIZE_PARAMETERS else {}), **(_PACKED if kind in PACKED else {})}
+    further |= _PROTOCOL if workload.driver == "pgbench" else {}
     return {**implied, **further, **workload.parameters}
 
 
@@ -160,6 +173,14 @@ def _check_words(document: Document, workload: Workload) -> None:
         document.flaw(("primary",), f'unknown metric "{workload.primary}"{did_you_mean(workload.primary, METRICS)}')
     if workload.during and workload.window != "fixed":
         document.flaw(("during",), '"during" requires window = "fixed"')
+
+
+def _check_job(path: Path) -> None:
+    """Raise PlanInvalid with the lines of a fio job that the trial decides."""
+    lines = [f"{path.name}:{number} {option}" for number, option in fio.decided(given_text(path, MOST_SCRIPT))]
+    if lines:
+        text = f"{path} has options that dbbench sets for each trial; remove {', '.join(lines)}"
+        raise PlanInvalid(text, effect="Nothing was changed.")
 
 
 def _check_workload(document: Document, workload: Workload) -> None:

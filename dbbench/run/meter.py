@@ -62,6 +62,8 @@ class Meter:
     memory: MemoryReading | None = None  # memory use of the server's control group
     resident_bytes: int | None = None  # part of the files in the page cache when the window ended
     elsewhere: bool = False  # some of the server's files are not on the device under test
+    places: Sequence[Path] = ()  # where server and load may have files open
+    strays: Sequence[str] = ()  # files outside of `places` that they had open
     client: Client | None = None  # the load generator is on another host
     # The values `seconds` and `client_cpu_s`, from this host or the client's.
     client_cpu: dict[str, float | None] = field(default_factory=dict)
@@ -77,7 +79,11 @@ class Meter:
         self.cores = self._cores()
         if self.client is not None:
             self.client.read_cpu()
-        tasks = TaskClock(self.load.pids if self.client is None else (), self.server.pid)
+        tasks = TaskClock(
+            self.load.pids if self.client is None else (),
+            self.server.pid,
+            places=() if self.elsewhere else self.places,
+        )
         with threads.beside("tasks", tasks.work):
             yield
         self.below, self.others = below.difference(), others.difference()
@@ -87,6 +93,7 @@ class Meter:
         self.after, self.moved = self.server.counters(), moved.difference()
         self.debt_bytes = _sum(_page_cache_debt(), self.server.dirty_bytes())
         self.switches_per_s, self.server_bytes = tasks.switches_per_s(), tasks.server_bytes
+        self.strays = sorted(tasks.elsewhere)
         self.memory, self.resident_bytes = self.limits.memory_read(), _resident(self.files)
 
     def _cores(self) -> CoresFacts:

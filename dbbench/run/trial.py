@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
+from pathlib import Path
 
 from dbbench import durability, process, results, samplers
 from dbbench.drivers import AWAY, DRIVERS, beside, sessions_of
@@ -163,6 +164,7 @@ def loaded(trial: Record, job: Job, device: Device, ready: Filled, place: Place)
         with driving(trial, job, ready, server, client) as load:
             meter = Meter(device, server, load, limits, engine.data_files(ready.datadir), idle=idle, client=client)
             meter.elsewhere = facts.dataset is not None and bool(facts.dataset.tablespace)
+            meter.places = (*filesystem.paths(ready.fs), job.workdir.root, job.results, Path("/dev"))
             if window.kind == "fixed" or job.cell.workload.prepares:
                 with stage(Phase.WARMUP):
                     load.wait_until(window.warmup_s, watching(trial, Phase.WARMUP))
@@ -204,7 +206,7 @@ def sampled(job: Job, device: Device, fs: Mounted, server: Server) -> samplers.S
         server if job.has_server else None,
         device.wal.leaves[0] if device.wal and device.wal.leaves else None,
         disks=tuple(dict.fromkeys((*device.all_leaves, *shared_disks(device)))),
-        mounts=(fs.path, *((fs.wal.path,) if fs.wal else ())),
+        mounts=filesystem.paths(fs),
         sessions=sessions_of(job.cell),
     )
 

@@ -6,7 +6,10 @@ loop device and block layer, which are in no process tree.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
+import stat
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,6 +33,7 @@ from dbbench.machine.host.proc import (
 from dbbench.storage.devices import sysfs
 
 _EVERY_S: Final = 1.0
+_LOOKS: Final = 2  # readings in which the open files are listed: thousands of descriptors would disturb each second
 
 
 @dataclass(frozen=True)
@@ -177,9 +181,13 @@ class TaskClock:
     the window.
     """
 
-    def __init__(self, client: Sequence[int] = (), server: int | None = None, *, proc: Path = PROC) -> None:
+    def __init__(
+        self, client: Sequence[int] = (), server: int | None = None, *, places: Sequence[Path] = (), proc: Path = PROC
+    ) -> None:
         self._server = () if server is None else (server,)
         self._roots, self._proc = (*client, *self._server), proc
+        self._places, self._looks = [os.path.realpath(place) for place in places], _LOOKS
+        self.elsewhere: set[str] = set()  # open files outside of `places`; see `files_elsewhere`
         self._foreign: set[int] = set()
         self._switches: dict[tuple[int, int], int] | None = None  # by thread id and start time, at the last reading
         self._at = 0.0
@@ -206,6 +214,10 @@ class TaskClock:
             self._counted += sum(max(0, count - self._switches.get(key, 0)) for key, count in switches.items())
             self._seconds += at - self._at
         self._switches, self._at = switches, at
+        if self._places and self._looks:
+            self._looks -= 1
+            pids = below(self._server, table.values()) if self._server else ours
+            self.elsewhere |= files_elsewhere(pids, self._places, bool(self._server), self._proc)
         if (memory := _memory_bytes(below(self._server, table.values()), self._proc)) is not None:
             self.server_bytes = max(memory, self.server_bytes or 0)
 
@@ -213,6 +225,31 @@ class TaskClock:
         """Return the context switches a second; None without two readings while all of the processes were there, or if
         the kernel does not count them."""
         return self._counted / self._seconds if self._seconds else None
+
+
+def files_elsewhere(pids: Collection[int], places: Sequence[str], only_written: bool, proc: Path = PROC) -> set[str]:
+    """Return the regular files outside of these directories that the processes have open, or have open for writing.
+
+    Deleted files do not count: they are temporary, or only in memory.
+    """
+    files = set()
+    for pid in pids:
+        with contextlib.suppress(OSError):  # the process has ended
+            for entry in os.scandir(f"{proc}/{pid}/fd"):
+                with contextlib.suppress(OSError):
+                    file = str(Path(entry.path).readlink())
+                    inside = any(f"{file}/".startswith(f"{place}/") for place in places)
+                    if inside or file.endswith(" (deleted)") or not stat.S_ISREG(entry.stat().st_mode):
+                        continue
+                    if not only_written or _writes(f"{proc}/{pid}/fdinfo/{entry.name}"):
+                        files.add(file)
+    return files
+
+
+def _writes(fdinfo: str) -> bool:
+    """Whether a descriptor is open for writing (proc_pid_fdinfo(5): flags in octal)."""
+    flags = re.search(r"^flags:\s*([0-7]+)", content(fdinfo) or "", re.MULTILINE)
+    return flags is not None and int(flags[1], 8) & os.O_ACCMODE != os.O_RDONLY
 
 
 def _memory_bytes(server: Collection[int], proc: Path) -> int | None:

@@ -48,6 +48,7 @@ class FakeMeter:
     flushes: int | None = 20
     counted: Work = dataclasses.field(default_factory=Work)
     engine_write_bytes: int = 1000
+    strays: tuple[str, ...] = ()
     disk: dict[str, int] = dataclasses.field(
         default_factory=lambda: {
             "read_bytes": 0,

@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import gzip
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -138,3 +139,43 @@ def test_the_page_names_what_was_measured(done: Any) -> None:
 def test_no_trial_failed(done: Any) -> None:
     """And what the run prints last says so."""
     assert "0 failed" in done.said.stdout
+
+
+JOB = """
+title = "own job"
+driver = "fio"
+engines = ["files"]
+script = "own.fio"
+dataset = { kind = "none" }
+[parameters.clients]
+type = "integer"
+default = 1
+[parameters.option]
+type = "string"
+default = "loops"
+[parameters.value]
+type = "string"
+default = "1"
+"""
+
+
+@pytest.mark.parametrize(("job", "option"), [
+    ("[a]\nioengine=null\nrw=read\nsize=8m\n", ""),
+    ("[a]\nrw=randread\nsize=8m\n[b]\nrw=randread\nsize=8m\n${OPTION}=${VALUE}\n", "directory"),
+])  # fmt: skip
+def test_a_load_elsewhere_fails(dbbench: Any, tmp_path: Path, job: str, option: str) -> None:
+    """A job without a file, and one of two jobs whose directory is hidden in a variable."""
+    (folder := dbbench.folder / "own/workloads").mkdir(parents=True)
+    (folder / "own.toml").write_text(JOB)
+    (folder / "own.fio").write_text(job)
+    (elsewhere := Path("/var/tmp") / tmp_path.name).mkdir(0o777)
+    elsewhere.chmod(0o777)
+    load = {"name": "own"} | ({"option": option, "value": str(elsewhere)} if option else {})
+    try:
+        dbbench.plan(plan("ext4", "files", load, measure="3s"))
+        dbbench("--path", "own", "run", "plan.toml", "--name", "r", status=1)
+    finally:
+        shutil.rmtree(elsewhere)
+    (trial,) = dbbench.trials().values()
+    assert (trial["status"], trial["error"]["id"]) == ("failed", "E355")
+    assert not option or str(elsewhere) in trial["error"]["text"]

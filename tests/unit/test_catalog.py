@@ -115,7 +115,7 @@ def test_flaws_of_a_workload(folder: Path, old: str, new: str, told: str) -> Non
 def test_a_plan_may_set_the_datasets_sizes_too(folder: Path) -> None:
     """A dataset's own parameters need no second schema; durations come in seconds."""
     workload = catalog([folder]).workload("own")
-    assert {"pause", "scale", "size"} == set(parameters(workload))
+    assert {"pause", "scale", "size", "protocol"} == set(parameters(workload))
     assert defaults(workload) == {"pause": 90.0, "scale": 3, "size": ""}
     assert dataset_of(workload, {"pause": 1.0, "scale": 7}).parameters == {"scale": 7}
 
@@ -159,3 +159,28 @@ def test_names_that_cannot_be_in_a_trials_id_are_passed_over(folder: Path) -> No
     (folder / "fs_setups/my ext4.toml").write_text('title = "x"\nmkfs = { family = "ext4" }\n')
     known: Catalog = catalog([folder])
     assert "my ext4" not in known.setups
+
+
+def test_a_fio_job_that_decides_what_the_trial_decides(folder: Path) -> None:
+    """Each such line is named: the job would measure another filesystem under the name of the one under test."""
+    text = WORKLOAD.replace('"pgbench"\nengines = ["postgres"]', '"fio"\nengines = ["files"]')
+    text = text.replace("own.sql", "own.fio").replace('{ kind = "pgbench", scale = 3 }', '{ kind = "none" }')
+    (folder / "workloads/own.toml").write_text(text)
+    job = "; directory=/x\n[global]\nbs=16k\nwrite_barrier=1\nfilesize=1m\n[db]\nrw=read\n"
+    (folder / "workloads/own.fio").write_text(job)
+    assert catalog([folder]).workload("own").driver == "fio"
+    for line in ("directory=/var/tmp", " filename = /dev/sdb", "time_based", "write_lat_log=x"):
+        (folder / "workloads/own.fio").write_text(f"{job}{line}\n")
+        option = line.partition("=")[0].strip()
+        with pytest.raises(PlanInvalid, match=rf"workloads/own\.fio has .*; remove own\.fio:8 {option}$"):
+            catalog([folder]).workload("own")
+    (folder / "workloads/own.fio").write_text("runtime=9\n" + job + "log_avg_msec=1\n")
+    with pytest.raises(PlanInvalid, match=r"remove own\.fio:1 runtime, own\.fio:9 log_avg_msec$"):
+        catalog([folder]).workload("own")
+
+
+def test_a_plan_may_set_the_protocol_of_any_pgbench_script(folder: Path) -> None:
+    """Without a default: pgbench has its own."""
+    own = catalog([folder]).workload("own")
+    assert parameters(own)["protocol"].choices == ("simple", "extended", "prepared")
+    assert "protocol" not in defaults(own)

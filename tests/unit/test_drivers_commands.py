@@ -160,3 +160,30 @@ def test_the_sessions_that_a_load_opens_are_known(
 ) -> None:
     """But for scripts of a user's own; dbbench's own sessions are not among them."""
     assert sessions_of(cell(workload(driver, script, "sysbench"), **parameters)) == expected
+
+
+def test_an_own_script_runs_with_pgbenchs_protocol(tmp_path: Path) -> None:
+    """It may have statements that cannot be prepared; the built-in scripts are prepared, and a plan decides both."""
+    script = tmp_path / "own.sql"
+    script.write_text("SELECT current_date + 1;\n")
+    assert not any(word.startswith("--protocol") for word in of_pgbench(str(script)))
+    assert "--protocol=extended" in of_pgbench(str(script), protocol="extended")
+    assert "--protocol=prepared" in of_pgbench()
+    assert "--protocol=simple" in of_pgbench(protocol="simple")
+
+
+def test_an_own_script_gets_the_datasets_parameters_only_for_options_that_it_has(tmp_path: Path) -> None:
+    """sysbench refuses an option that the script does not define; options of the workload are the author's choice."""
+    script = tmp_path / "own.lua"
+    script.write_text("function event() end\n")
+    loaded: dict[str, Scalar] = {"kind": "sysbench", "tables": 3, "table_size": 500, "seed": 9}
+    own = Workload("t", "sysbench", ("postgres",), loaded, script=str(script), options={"range": 7, "tables": 2})
+    asked = cell(own, dataset={"tables": 3, "table_size": 500}, clients=1, table_size=500, seed=9)
+    argv = sysbench.command(Address(), asked, 42)  # type: ignore[arg-type]
+    assert {"--range=7", "--tables=2"} <= set(argv)
+    assert not any(word.startswith(("--table_size", "--seed")) for word in argv)
+    env = sysbench._environment(asked, str(script), "/out")
+    assert env["DBBENCH_OPTIONS"] == "seed=9 table_size=500"
+    assert "DBBENCH_OPTIONS" not in sysbench._environment(
+        cell(workload("sysbench", "oltp_insert", "sysbench"), dataset={"tables": 3}), "oltp_insert", "/out"
+    )

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dbbench.samplers.accounting import CpuClock, DiskClock, TaskClock, cpu_ms
+from dbbench.samplers.accounting import CpuClock, DiskClock, TaskClock, cpu_ms, files_elsewhere
 from dbbench.storage.devices import sysfs
 
 TICK = 1 / os.sysconf("SC_CLK_TCK")
@@ -168,3 +168,23 @@ def test_a_disk_that_is_not_there_is_not_zero() -> None:
     nothing = dict.fromkeys(("read_bytes", "write_bytes", "read_operations", "write_operations", "flushes"))
     assert DiskClock(()).difference() == nothing
     assert DiskClock(("nvme9n9",)).difference() == nothing
+
+
+def test_files_of_a_process_outside_of_its_places(tmp_path: Path) -> None:
+    """Open for writing, or at all; neither directories nor deleted files count, nor does a name that only begins
+    alike."""
+    inside, outside = tmp_path / "fs", tmp_path / "fs2"
+    for folder in (inside, outside):
+        folder.mkdir()
+        (folder / "table").write_text("rows")
+    places = [str(inside)]
+    with (inside / "table").open("r+b"), (outside / "table").open("rb"), (outside / "gone").open("wb"):
+        (outside / "gone").unlink()
+        read = files_elsewhere([os.getpid()], places, only_written=False)
+        assert {path for path in read if path.startswith(str(tmp_path))} == {str(outside / "table")}
+        written = files_elsewhere([os.getpid()], places, only_written=True)
+        assert not any(path.startswith(str(tmp_path)) for path in written)
+        with (outside / "log").open("ab"):
+            written = files_elsewhere([os.getpid()], places, only_written=True)
+            assert {path for path in written if path.startswith(str(tmp_path))} == {str(outside / "log")}
+    assert files_elsewhere([2**22 + 1], places, only_written=False) == set()  # a process that is gone

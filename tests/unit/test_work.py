@@ -237,3 +237,12 @@ def test_bytes_of_fio_count_where_the_kernel_counts_them(engine: str, direct: st
     for job in report["jobs"]:
         job["job options"] = {}
     assert fio.parse(json.dumps(report)).counted is counted
+
+
+def test_files_elsewhere_fail_the_trial(make_run: MakeRun, tmp_path: Path) -> None:
+    """Of a load that used another filesystem too, no figure counts."""
+    meter = FakeMeter(strays=tuple(f"/var/tmp/{number}.ibd" for number in range(9)))
+    trial = Judged(meter=meter).trial(make_run, tmp_path)
+    assert trial.error is not None
+    assert (trial.status, trial.error.id) == (Status.FAILED, "E355")
+    assert "/var/tmp/0.ibd" in trial.error.text and "/var/tmp/8.ibd" not in trial.error.text

@@ -13,7 +13,7 @@ from dbbench import datasets, durability, model, results
 from dbbench.datasets import Restored
 from dbbench.engines import profile_of
 from dbbench.engines.port import Engine
-from dbbench.errors import FlushesMissing
+from dbbench.errors import FlushesMissing, LoadElsewhere
 from dbbench.machine import host
 from dbbench.machine.kernel_log import Watch
 from dbbench.metrics import summary
@@ -29,6 +29,7 @@ from dbbench.units import iso, percent, size_text
 DRAIN_SHARE: Final = 0.10  # drain ÷ window: above, much of the throughput was only cached and not yet written
 CLOCK_SLIP_S: Final = 0.5  # adjtime(3) and NTP slewing change the clock by less during a trial
 COMMIT_RECORD: Final = 32  # smallest number of log bytes that a commit writes, in each engine
+_SHOWN_FILES: Final = 5  # of those that an error names
 _DECIDING: Final = re.compile(r"sync|flush_(log|method)|doublewrite|full_page_writes|checksum|_commit")
 NOT_IN_FORCE: Final = (
     model.SourceChangeKind.CONFIGURATION,
@@ -83,8 +84,11 @@ def judge(trial: Record, observed: Observed) -> None:
 
 def _work(trial: Record, observed: Observed) -> None:
     """Compare the load generator's counts with those of the server and the kernel. Raises WorkUnconfirmed,
-    LogTooSmall."""
+    LogTooSmall, LoadElsewhere."""
     outcome, meter = observed.outcome, observed.meter
+    if meter.strays:
+        files = ", ".join(meter.strays[:_SHOWN_FILES])
+        raise LoadElsewhere(f"files outside of the filesystem under test were in use: {files}", effect=work.FAILED)
     facts = work.compared(outcome.claims, meter, trial.cell)
     log = tuple(work.log(outcome, facts, meter))
     trial.facts.work = (*facts, *log)

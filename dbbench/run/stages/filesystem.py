@@ -151,6 +151,11 @@ def _facts_of(setup: FsSetup, volume: Device, made: Made, fs: Mounted) -> Filesy
     )
 
 
+def paths(fs: Mounted) -> tuple[Path, ...]:
+    """Return the directories of the filesystems under test."""
+    return (fs.path, *((fs.wal.path,) if fs.wal else ()))
+
+
 def probed(job: Job, fs: Mounted, facts: FilesystemFacts, datadir: Path) -> FilesystemFacts:
     """Return the facts with the latency of fsync and the limits of atomic writes, of data and log.
 

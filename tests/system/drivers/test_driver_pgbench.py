@@ -200,3 +200,12 @@ def test_nothing_of_pgbench_outlives_its_block(drive: Any, postgres: Any) -> Non
     with pytest.raises(KeyboardInterrupt):
         drive(postgres, "pgbench", "select-only", warmup_s=1, measure_s=20, clients=2, during=leave)
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
+
+
+def test_the_first_error_of_a_client_is_shown(drive: Any, postgres: Any, tmp_path: Path) -> None:
+    """Not only its consequence, that the statement was not prepared."""
+    script = tmp_path / "untyped.sql"
+    script.write_text("\\set days random(1, 9)\nSELECT current_date + :days;\n")
+    with pytest.raises(ClientErrors, match=r"^[^\n]*operator is not unique: date \+ unknown"):
+        drive(postgres, "pgbench", str(script), measure_s=20, clients=2, protocol="prepared")
+    assert drive(postgres, "pgbench", str(script), measure_s=2, clients=2).outcome.transactions > 0

@@ -17,7 +17,7 @@ import pytest
 from dbbench.drivers.sysbench import BUNDLED
 from dbbench.errors import DriverFailed, EngineDied, FileMissing, LoadEndedEarly, NoProgress
 from dbbench.metrics.histogram import Histogram
-from dbbench.model import Dataset
+from dbbench.model import Dataset, Workload
 
 pytestmark = pytest.mark.needs("root", "sysbench")
 on_mariadb = pytest.mark.needs("engine:mariadb")
@@ -224,3 +224,20 @@ def test_counts_of_a_lost_thread_are_an_error(drive: Any, mariadb: Any) -> None:
 
     with pytest.raises(DriverFailed, match="1 files of counts of 2 threads"):
         drive(mariadb, "sysbench", "oltp_point_select", clients=2, during=lose_one, **SMALL)
+
+
+@on_mariadb
+def test_an_own_script_has_the_files_beside_it_and_its_options(drive: Any, mariadb: Any, tmp_path: Path) -> None:
+    """It loads a module next to it by name, and gets of the dataset's parameters those that it has options for."""
+    (tmp_path / "beside.lua").write_text("return function(n) return 'SELECT ' .. n end\n")
+    script = tmp_path / "own.lua"
+    script.write_text(
+        'local statement = require("beside")\nsysbench.cmdline.options = { table_size = {"rows", 7} }\n'
+        "function thread_init() con = sysbench.sql.driver():connect() end\n"
+        "function event() assert(sysbench.opt.table_size == 2000); con:query(statement(sysbench.opt.table_size)) end\n"
+    )
+    kinds = {"kind": "sysbench", "tables": 2, "table_size": 2000}
+    own = Workload("t", "sysbench", ("mariadb",), kinds, script=str(script))
+    dataset = Dataset("sysbench", {"tables": 2, "table_size": 2000})
+    driven = drive(mariadb, "sysbench", workload=own, dataset=dataset, measure_s=2, clients=2)
+    assert driven.outcome.transactions > 0

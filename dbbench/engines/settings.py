@@ -110,20 +110,15 @@ def refuse_differences(
             origins.add(setting.origin)
             shown = f"{value.value} × {value.unit}" if value.unit else value.value
             lines.append(f"{name} = {word(setting.value)} ({setting.origin}): the server runs with {shown}")
-    if origins == {"default"}:
-        raise SettingRefused(
-            "\n  ".join(lines) + f"\n  the server's log:\n{printed}",
-            effect="The server was stopped; nothing was measured.",
-            remedy="The server reduced values for which a limit of this machine is too low. Raise the limit that its "
-            "log names.",
-        )
-    if lines:
-        raise SettingRefused(
-            "\n  ".join(lines),
-            effect="The server was stopped; nothing was measured.",
-            remedy=f"Use a value that the server accepts (sizes are rounded to its units) in the settings of the "
-            f"{' and the '.join(sorted(origins - {'default'}))}, or remove the setting there.",
-        )
+    if not lines:
+        return
+    where = " and the ".join(sorted(origins - {"default"})).replace("_", " ")
+    remedy = (f"Use a value that the server accepts (sizes are rounded to its units) in the settings of the {where}, "
+              "or remove the setting there.")  # fmt: skip
+    if not where:
+        lines.append(f"the server's log:\n{printed}")
+        remedy = "The server reduced values of dbbench, usually because a limit of this machine is too low. Raise it."
+    raise SettingRefused("\n  ".join(lines), effect="The server was stopped; nothing was measured.", remedy=remedy)
 
 
 def same_in_postgres(asked: Scalar, found: Reported) -> bool:

@@ -93,7 +93,7 @@ class Meter:
         self.after, self.moved = self.server.counters(), moved.difference()
         self.debt_bytes = _sum(_page_cache_debt(), self.server.dirty_bytes())
         self.switches_per_s, self.server_bytes = tasks.switches_per_s(), tasks.server_bytes
-        self.strays = sorted(tasks.elsewhere)
+        self.strays = sorted(tasks.elsewhere())
         self.memory, self.resident_bytes = self.limits.memory_read(), _resident(self.files)
 
     def _cores(self) -> CoresFacts:

@@ -186,8 +186,8 @@ class TaskClock:
     ) -> None:
         self._server = () if server is None else (server,)
         self._roots, self._proc = (*client, *self._server), proc
-        self._places, self._looks = [os.path.realpath(place) for place in places], _LOOKS
-        self.elsewhere: set[str] = set()  # open files outside of `places`; see `files_elsewhere`
+        self._places = [os.path.realpath(place) for place in places]
+        self._outside: list[set[str]] = []  # open files outside of `places`, in each of the first readings
         self._foreign: set[int] = set()
         self._switches: dict[tuple[int, int], int] | None = None  # by thread id and start time, at the last reading
         self._at = 0.0
@@ -214,12 +214,16 @@ class TaskClock:
             self._counted += sum(max(0, count - self._switches.get(key, 0)) for key, count in switches.items())
             self._seconds += at - self._at
         self._switches, self._at = switches, at
-        if self._places and self._looks:
-            self._looks -= 1
+        if self._places and len(self._outside) < _LOOKS:
             pids = below(self._server, table.values()) if self._server else ours
-            self.elsewhere |= files_elsewhere(pids, self._places, bool(self._server), self._proc)
+            self._outside.append(files_elsewhere(pids, self._places, bool(self._server), self._proc))
         if (memory := _memory_bytes(below(self._server, table.values()), self._proc)) is not None:
             self.server_bytes = max(memory, self.server_bytes or 0)
+
+    def elsewhere(self) -> set[str]:
+        """Return the files outside of `places` that were open in the first readings; a program that starts opens others
+        for a moment."""
+        return set.intersection(*self._outside) if len(self._outside) == _LOOKS else set()
 
     def switches_per_s(self) -> float | None:
         """Return the context switches a second; None without two readings while all of the processes were there, or if

@@ -111,7 +111,7 @@ def test_nobody_is_told_to_change_a_default() -> None:
     with pytest.raises(SettingRefused, match=r"2000 \(default\): the server runs with 347") as caught:
         refuse_differences(asked, found, same_in_mysql, "  Changed limits: max_open_files: 1024")
     assert "Changed limits: max_open_files: 1024" in caught.value.evidence
-    assert "setting" not in (caught.value.remedy or "") and "Raise the limit" in (caught.value.remedy or "")
+    assert "setting" not in (caught.value.remedy or "") and "Raise it" in (caught.value.remedy or "")
     with pytest.raises(SettingRefused) as caught:
         refuse_differences(asked | merged(("plan", {"max_connections": 300})), found, same_in_mysql)
     assert "in the settings of the plan, or remove the setting there" in (caught.value.remedy or "")

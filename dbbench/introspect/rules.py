@@ -6,6 +6,7 @@ recorded text, never from sqlglot's own rendering, so that nothing is rewritten 
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import re
 from collections.abc import Sequence
@@ -248,6 +249,19 @@ def roles_of(text: str) -> tuple[dict[int, Role], tuple[str, ...]]:
             role.after = _start(parent)
         role.column = role.column or _column(parent, child)
     return roles, tuple(dict.fromkeys(table.name for table in tree.find_all(exp.Table)))
+
+
+def column_types(text: str) -> dict[str, str]:
+    """Return the types of columns that the text gives away: those of casts, and times by comparison with now()."""
+    roles, _ = roles_of(text)
+    types = {role.column: role.type for role in roles.values() if role.column and role.type != "anyarray"}
+    with contextlib.suppress(SqlglotError, RecursionError):
+        tree = sqlglot.parse_one(_PARAMETER.sub(r" :p\1 ", text), dialect="postgres")
+        for node in tree.find_all(exp.CurrentTimestamp):
+            parent = node.find_ancestor(exp.Predicate)
+            sides = (parent.left, parent.right) if isinstance(parent, exp.Binary) else ()
+            types |= {side.name: "TIMESTAMPTZ" for side in sides if isinstance(side, exp.Column)}
+    return {column: type_ for column, type_ in types.items() if type_}
 
 
 def _is_array(node: Any) -> bool:

@@ -20,6 +20,7 @@ from dbbench.introspect.rules import (
     Role,
     Rule,
     Statement,
+    column_types,
     rewritten,
     roles_of,
     rule_of,
@@ -127,13 +128,17 @@ def _for_sysbench(name: str, kept: Sequence[Statement], weights: Sequence[int]) 
 def scripts_of(recording: RecordedStatements, ask: Ask | None, most: int) -> list[str]:
     """Return pgbench's scripts of the kept statements, none for a slow log; move those that cannot be run again, and
     all but the `most` frequent, to `left_out`. `ask` queries a server with their tables."""
+    types = dict[str, str]()
+    for statement in recording.kept if recording.dialect == "postgres" else ():
+        with contextlib.suppress(ValueError):
+            types |= column_types(rewritten(words_of(statement.text, "postgres")))
     scripts, share = list[str](), SAMPLE_BYTES // max(1, min(most, len(recording.kept)))
     for statement in list(recording.kept):
         try:
             if len(scripts) == most:
                 raise ValueError(f"not among the {most} most frequent statements")
             if recording.dialect == "postgres":
-                scripts.append(pgbench_script(statement, ask))
+                scripts.append(pgbench_script(statement, ask, types))
             else:
                 _limit(statement, share, ask)
                 scripts.append("")
@@ -159,8 +164,9 @@ def _limit(statement: Statement, most_bytes: int, ask: Ask | None) -> None:
         ask("PREPARE dbbench_asked FROM %s", statement.samples[0])
 
 
-def pgbench_script(statement: Statement, ask: Ask | None) -> str:
-    """Return the script of a statement of pg_stat_statements; `ask` queries a server with its tables.
+def pgbench_script(statement: Statement, ask: Ask | None, types: dict[str, str]) -> str:
+    """Return the script of a statement of pg_stat_statements; `ask` queries a server with its tables, `types` are those
+    of columns, for guesses without it.
 
     Notes in `statement.why` in which respects it differs from the recorded one. Raises ValueError with the reason if no
     script can send it, LiveServerUnreadable if the server refuses it.
@@ -169,7 +175,7 @@ def pgbench_script(statement: Statement, ask: Ask | None) -> str:
     text = rewritten(recorded)
     if fault := script_fault(text):
         raise ValueError(fault)
-    words, rules = words_of(text, "postgres"), _rules_of(text, ask)
+    words, rules = words_of(text, "postgres"), _rules_of(text, ask, types)
     lines, expressions = [f"-- {statement.calls} calls"], dict[int, str]()
     for number in sorted(rules, key=lambda each: (rules[each].after, each)):
         expressions[number] = _assigned(number, rules, expressions, lines)
@@ -194,13 +200,14 @@ def pgbench_script(statement: Statement, ask: Ask | None) -> str:
     return "\n".join([*lines, f"{sent};"]) + "\n"
 
 
-def _rules_of(text: str, ask: Ask | None) -> dict[int, Rule]:
+def _rules_of(text: str, ask: Ask | None, columns: dict[str, str]) -> dict[int, Rule]:
     """Return the rules of all parameters. Raises ValueError if one has none."""
     roles, tables = roles_of(text)
     types = _prepared(ask, text, _TYPES)[0][0] if ask else []
     rules = dict[int, Rule]()
     for number in dict.fromkeys(int(word[1:]) for kind, word in words_of(text, "postgres") if kind == T.PARAMETER):
         role = roles.get(number, Role())
+        role.type = role.type or columns.get(role.column, "")
         if ask:
             role.type, role.values = types[number - 1], _values(ask, role.column, tables)
         if (rule := rule_of(role)) is None:

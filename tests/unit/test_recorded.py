@@ -37,7 +37,7 @@ def why(text: str, dialect: str = "postgres") -> str:
     """Why a statement is left out; "" if it is kept."""
     try:
         return refusal(text, words_of(text, dialect), dialect) or (
-            "" if dialect == "mysql" or pgbench_script(Statement(text, 1), None) else "?"
+            "" if dialect == "mysql" or pgbench_script(Statement(text, 1), None, {}) else "?"
         )
     except ValueError as error:
         return str(error)
@@ -45,7 +45,7 @@ def why(text: str, dialect: str = "postgres") -> str:
 
 def script(text: str) -> str:
     """The last line of the script of a statement."""
-    return pgbench_script(Statement(text, 1), None).splitlines()[-1]
+    return pgbench_script(Statement(text, 1), None, {}).splitlines()[-1]
 
 
 def logged(tmp_path: Path, *texts: str) -> RecordedStatements:
@@ -326,7 +326,7 @@ def test_rules_follow_types_values_or_a_guess() -> None:
 
 def test_the_end_of_a_range_follows_its_begin() -> None:
     """Two ends that are drawn by themselves would span a third of the table."""
-    text = pgbench_script(Statement("SELECT a FROM b WHERE c BETWEEN $1 AND $2 AND d = $3", 1), None)
+    text = pgbench_script(Statement("SELECT a FROM b WHERE c BETWEEN $1 AND $2 AND d = $3", 1), None, {})
     assert "\\set p2 :p1 + random(0, 99)" in text and "\\set p3 random(1, 100000)" in text
     text = script("SELECT a FROM b WHERE c BETWEEN date $1 AND date $2")
     assert re.search(r"AND CAST\(\(\(date '2020-01-01' \+ :p1::int / 86400\) \+ :p2::int / 86400\) AS date\);", text)
@@ -384,6 +384,15 @@ def test_a_script_of_sysbench_sends_the_logged_texts(tmp_path: Path) -> None:
     ]  # fmt: skip
     toml = tomllib.loads(files["logged.toml"].decode())
     assert toml["engines"] == ["mariadb", "mysql"] and toml["options"] == {"mysql-ignore-errors": "all"}
+
+
+def test_types_of_columns_come_from_the_other_statements() -> None:
+    """A number for a column of times would end the trial."""
+    texts = ("SELECT 1 FROM a WHERE t > now() - interval $1", "SELECT 1 FROM a WHERE b = $1::uuid",
+             "SELECT 1 FROM a WHERE t < $1 AND b = $2 AND c = $3")  # fmt: skip
+    recording = RecordedStatements("x", "postgres", [Statement(text, 1) for text in texts])
+    last = scripts_of(recording, None, 9)[-1]
+    assert "t < (timestamptz '2020-01-01' + :p1::int" in last and "b = md5(:p2::text)::uuid AND c = :p3;" in last
 
 
 def test_the_most_frequent_are_kept() -> None:

@@ -110,7 +110,8 @@ def lent(file: Path) -> str:
     if not namespaces.mounts_are_private():
         return str(file)
     (folder := namespaces.RUNTIME / "scripts").mkdir(0o755, exist_ok=True)
-    shutil.copyfile(file, folder / file.name)
+    if file.parent != folder:  # a user's own script is there already
+        shutil.copyfile(file, folder / file.name)
     return str(folder / file.name)
 
 

@@ -246,3 +246,11 @@ def test_files_elsewhere_fail_the_trial(make_run: MakeRun, tmp_path: Path) -> No
     assert trial.error is not None
     assert (trial.status, trial.error.id) == (Status.FAILED, "E355")
     assert "/var/tmp/0.ibd" in trial.error.text and "/var/tmp/8.ibd" not in trial.error.text
+
+
+def test_a_users_script_has_log_and_rows_of_each_kind(make_run: MakeRun, tmp_path: Path) -> None:
+    """The rows are not claimed by the load generator, but reported; the log of its commits is compared."""
+    counted = Work(statements=10_000, transactions=10_000, updated=10_000, writes=10_000, log_bytes=5_000_000)
+    trial = judged(make_run, tmp_path, Claim("statements", 10_000, custom=True), counted)
+    assert (trial.error, trial.status) == (None, Status.OK)
+    assert {"statements", "updated", "log_bytes"} <= {fact.count for fact in trial.work}

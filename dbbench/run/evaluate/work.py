@@ -150,7 +150,8 @@ def log(outcome: Outcome, facts: tuple[WorkFacts, ...], meter: Meter) -> Iterato
     if not outcome.claims or work.log_bytes is None:
         return
     least = LOG_PER_COMMIT * max(0, (work.writes or 0) - BACKGROUND)
-    changing = [fact for claim, fact in zip(outcome.claims, facts, strict=True) if claim.changes]
+    # The facts of the claims come first; those of a user's script by kind have no claim.
+    changing = [fact for claim, fact in zip(outcome.claims, facts, strict=False) if claim.changes]
     least = max([least, *(LOG_PER_CHANGE * (fact.least or 0) for fact in changing)])
     if least:
         yield WorkFacts("log_bytes", work.writes, work.log_bytes, least)

@@ -259,7 +259,7 @@ def column_types(text: str) -> dict[str, str]:
         tree = sqlglot.parse_one(_PARAMETER.sub(r" :p\1 ", text), dialect="postgres")
         for node in tree.find_all(exp.CurrentTimestamp):
             parent = node.find_ancestor(exp.Predicate)
-            sides = (parent.left, parent.right) if isinstance(parent, exp.Binary) else ()
+            sides: list[Any] = [parent.left, parent.right] if isinstance(parent, exp.Binary) else []
             types |= {side.name: "TIMESTAMPTZ" for side in sides if isinstance(side, exp.Column)}
     return {column: type_ for column, type_ in types.items() if type_}
 

@@ -12,7 +12,10 @@ from typing import Any
 
 import pytest
 
+from dbbench.errors import DeadlinePassed
 from dbbench.labs.powercut import Order, examined
+from dbbench.labs.powercut.__main__ import STEP_S
+from dbbench.run.children import Overdue
 from dbbench.storage.filesystems.zfs import driver
 from tests.conftest import engine_bin
 from tests.support import plans
@@ -76,6 +79,18 @@ def torn(row: dict[str, Any]) -> list[dict[str, Any]]:
         if (row["fs_setup"], cut["unit_bytes"]) == ("xfs", 512)
         and "Metadata CRC error" in cut["harms"].get("unrecovered", "")
     ]  # fmt: skip
+
+
+@pytest.mark.needs("engine:postgres")
+def test_a_lab_that_hangs_is_killed(dbbench: Dbbench) -> None:
+    """A step that exceeds its deadline (here after no time) ends the lab, and nothing of it is left."""
+    from dbbench.commands.powercut import folder_of_lab
+    from dbbench.plan.request import asked
+
+    wanted = asked(str(dbbench.folder / dbbench.plan(plan("postgres", ["ext4"]))), [])
+    folder = folder_of_lab(dbbench.folder / "results", wanted, None)
+    with pytest.raises(DeadlinePassed, match='"control lying disk on postgres" was still running'):
+        examined(folder, Order(1, 2, None, ("lying disk",)), lambda _: None, Overdue(grace_s=-STEP_S))
 
 
 @pytest.mark.needs("engine:postgres", "mkfs.xfs", "mkfs.btrfs", "fs:xfs", "fs:btrfs")

@@ -1,0 +1,120 @@
+"""Commands in odd environments: standard output, current directory, names, limits, a second command."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dbbench.cli import COMMANDS
+from tests.support.plans import plan
+
+LONG = "n" * 300
+PRINTING = [["--help"], ["--version"], ["show"], ["fs"], ["workload"], ["study"], ["explain", "E104"], ["clean"],
+            ["completion", "bash"], ["nightly", "status"], ["doctor"], ["plan", "plan.toml"]]  # fmt: skip
+# Every command that takes a path or a name of the user, with one that no filesystem can have.
+NAMING = [
+    ["init", "-o", LONG], ["doctor", "--plan", LONG], ["plan", LONG], ["run", LONG], ["show", "--results", LONG],
+    ["run", "plan.toml", "--name", LONG], ["run", "plan.toml", "--results", LONG], ["compare", LONG], ["report", LONG],
+    ["nightly", "status", LONG], ["fleet", "stop", LONG], ["fleet", "certs", "--for", "a", "-o", LONG],
+    ["import", LONG], ["fs", "--path", LONG], ["workload", "from-statements", LONG],
+    ["study", "run", "bonnie-2011", "--bin", LONG], ["powercut", "plan.toml", "--name", LONG],
+    ["rehearse", "plan.toml", "--all", "--name", LONG], ["clean", "--results", LONG], ["explain", LONG],
+    ["completion", LONG],
+]  # fmt: skip
+RELATIVE = [["doctor"], ["plan", "{}/plan.toml"], ["run", "{}/plan.toml"], ["import", "x"], ["show"], ["init"],
+            ["nightly", "run", "{}/plan.toml"], ["powercut", "{}/plan.toml"],
+            ["study", "run", "bonnie-2011"]]  # fmt: skip
+
+
+def failure(done: subprocess.CompletedProcess[str], words: list[str]) -> str:
+    """Return the ID of the error that a command ended with; "" without one. It is never a fault of dbbench."""
+    assert "error E999" not in done.stderr and "Traceback" not in done.stderr, (words, done.stderr)
+    assert done.returncode >= 0, words
+    return next((line.split()[1].strip(":") for line in done.stderr.splitlines() if line.startswith("error E")), "")
+
+
+@pytest.fixture
+def started(dbbench: Any) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Return a function that runs dbbench after a command of the shell, in a directory with a plan."""
+    dbbench.plan(plan("ext4", "files", {"name": "small-files", "files": 100}))
+
+    def start(words: list[str], shell: str = 'exec "$@"', **more: Any) -> subprocess.CompletedProcess[str]:
+        argv = ["bash", "-c", shell, "bash", sys.executable, "-m", "dbbench", *words]
+        return subprocess.run(argv, check=False, text=True, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL,
+                              env=dbbench.env, **{"cwd": dbbench.folder, "stdout": subprocess.DEVNULL, **more},
+                              timeout=600)  # fmt: skip
+
+    return start
+
+
+def test_a_full_standard_output_is_an_error(started: Any) -> None:
+    """E305 for each command that prints, also for help."""
+    for words in PRINTING:
+        done = started(words, 'exec "$@" >/dev/full')
+        assert (failure(done, words), done.returncode) == ("E305", 1), words
+        assert "standard output" in done.stderr
+
+
+def test_a_closed_standard_output_is_refused(started: Any) -> None:
+    """E804 before anything is done: otherwise a file of the results would be standard output."""
+    for words in PRINTING:
+        done = started(words, 'exec "$@" >&-')
+        assert (failure(done, words), done.returncode) == ("E804", 2), words
+        assert "Nothing was changed." in done.stderr
+
+
+def test_other_streams_do_not_matter(started: Any) -> None:
+    """A closed standard input, and a closed or full standard error, do not change the result."""
+    for shell in ('exec "$@" <&-', 'exec "$@" 2>&-', 'exec "$@" 2>/dev/full'):
+        done = started(["fs", "ext4", "--json"], shell, stdout=subprocess.PIPE)
+        assert (done.returncode, json.loads(done.stdout)["name"]) == (0, "ext4"), shell
+        assert started(["show", "r"], shell).returncode == 2
+
+
+def test_names_that_are_too_long_are_named(started: Any) -> None:
+    """No command ends with a fault of dbbench; at least once for each command that takes a path or name."""
+    for words in NAMING:
+        done = started(words)
+        assert done.returncode == 2 and "n" * 100 in done.stderr, (words, done.stderr)
+        failure(done, words)
+    assert {words[0] for words in NAMING} == set(COMMANDS)
+
+
+def test_a_deleted_current_directory_is_named(started: Any, tmp_path: Path) -> None:
+    """E003, or E804 for a file that cannot be written there; commands that need no directory work."""
+    for words in RELATIVE:
+        (folder := tmp_path / "gone").mkdir()
+        done = started([word.format(tmp_path) for word in words], 'rmdir "$PWD" && exec "$@"', cwd=folder)
+        assert failure(done, words) in (("",) if words == ["show"] else ("E003", "E804")), (words, done.stderr)
+
+
+@pytest.mark.parametrize(("limit", "word"), [("ulimit -v 200000", "address space"), ("ulimit -s 128", "stack")])
+def test_too_little_memory_for_a_process_is_named(limit: str, word: str, started: Any) -> None:
+    """E213 with the limit, and not the end of a library."""
+    done = started(["show"], f'{limit}; exec "$@"')
+    assert (failure(done, []), done.returncode) == ("E213", 2) and f"the {word} is limited to" in done.stderr
+
+
+@pytest.mark.needs("root", "mkfs.ext4", "fs:ext4", "sadf")
+def test_a_run_works_with_the_least_limits(started: Any) -> None:
+    """With the limits that E213 names."""
+    words = ["run", "plan.toml", "--name", "r", "--progress", "none"]
+    done = started(words, 'ulimit -v 524288 -s 256; exec "$@"')
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.needs("root", "mkfs.ext4", "fs:ext4", "sadf")
+@pytest.mark.parametrize("words", [["--name", "r"], ["--new"]])
+def test_two_commands_with_one_new_name(words: list[str], dbbench: Any) -> None:
+    """One of them runs the plan, the others end with E803 and change nothing."""
+    dbbench.plan(plan("ext4", "files", {"name": "small-files", "files": 100}))
+    children = [dbbench.start("run", "plan.toml", *words, "--progress", "none") for _ in range(3)]
+    ended = [(child.communicate()[1], child.returncode) for child in children]
+    assert [status for _, status in ended].count(0) >= 1
+    assert all(status == 0 or (status == 5 and "error E803" in text) for text, status in ended), ended

@@ -182,7 +182,7 @@ def differing(runs: Sequence[LoadedRun]) -> list[str]:
         for what, tree in _conditions(run.run).items():
             facts.setdefault(what, []).append(flat(tree))
     values = {
-        f"{key} of {what}": dict.fromkeys(known.get(key, "none") for known in each)
+        f"{key} of {what}": dict.fromkeys(known.get(key) or "none" for known in each)
         for what, each in facts.items()
         for key in dict.fromkeys(key for known in each for key in known)
     }

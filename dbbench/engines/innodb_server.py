@@ -18,6 +18,7 @@ from dbbench.engines.port import Place, Profile, Sessions
 from dbbench.engines.serving import grown_between, total, version_warnings
 from dbbench.engines.settings import Reported
 from dbbench.errors import DeadlinePassed, EngineDied
+from dbbench.machine import namespaces
 from dbbench.model import CheckpointFacts, TrialWarning, Work
 from dbbench.process import Running
 
@@ -155,6 +156,9 @@ class InnodbServer:
         """Return a mysql.connector connection in autocommit mode; `""` for no database."""
         import mysql.connector
 
+        # For LOAD DATA LOCAL, which the server must allow as well. In a trial, this process may be root.
+        in_trial = {"allow_local_infile": False, "allow_local_infile_in_path": str(namespaces.RUNTIME / "scratch")}
+        local_files = in_trial if namespaces.mounts_are_private() else {"allow_local_infile": True}
         connection = mysql.connector.connect(
             unix_socket=str(self.socket),
             user=USER,
@@ -163,7 +167,7 @@ class InnodbServer:
             autocommit=True,
             use_pure=True,
             ssl_disabled=True,
-            allow_local_infile=True,  # for LOAD DATA LOCAL, which the server must allow as well
+            **local_files,
             charset="utf8mb4",
             collation="utf8mb4_general_ci",  # MariaDB does not know the client's default
         )

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pwd
 import re
+import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import mysql.connector
 import mysql.connector.locales.eng.client_error  # not later: the checkout may lie where other accounts cannot read
@@ -16,6 +18,7 @@ import psutil
 import psycopg2
 import pytest
 
+from dbbench.engines import accounts
 from tests.support.leftovers import below, started
 from tests.support.others import NOBODY, as_user
 from tests.support.plans import plan
@@ -96,6 +99,54 @@ def test_nobody_else_reaches_the_server(engine: str, dbbench: Any) -> None:
     assert copies and not any(data.stat().st_mode & 0o077 for data in copies)
     owners = {(path.lstat().st_uid, path.lstat().st_gid) for data in copies for path in (data, *data.rglob("*"))}
     assert owners == {(0, 0)}
+
+
+SCRIPTS: Final = {
+    "postgres": (
+        "shop.sql",
+        "\\setshell a sh -c 'id -u >{0}/uid; cat /root/.dbbench-test >{0}/read; echo 1'\nSELECT :a;\n",
+    ),
+    "mariadb": (
+        "shop.lua",
+        "function thread_init() con = sysbench.sql.driver():connect()\n"
+        "  os.execute('id -u >{0}/uid; cat /root/.dbbench-test >{0}/read') end\n"
+        "function event() con:query('SELECT 1') end\nfunction thread_done() con:disconnect() end\n",
+    ),
+}
+OWN: Final = """
+title   = "Our shop"
+driver  = "{driver}"
+engines = ["{engine}"]
+script  = "{script}"
+dataset = {{ kind = "none" }}
+parameters.clients = {{ type = "integer", default = 1 }}
+"""
+
+
+@pytest.mark.parametrize(
+    "engine", [pytest.param(name, marks=pytest.mark.needs(f"engine:{name}", "sysbench")) for name in SCRIPTS]
+)
+def test_a_script_has_no_rights(engine: str, dbbench: Any) -> None:
+    """A script of a workload can run commands; they do not run as root, and cannot read root's files."""
+    (open_ := Path(tempfile.mkdtemp(dir="/var/tmp"))).chmod(0o777)
+    secret = Path("/root/.dbbench-test")
+    secret.touch(0o600)
+    secret.write_text("secret")
+    try:
+        name, text = SCRIPTS[engine]
+        (folder := dbbench.folder / "mine/workloads").mkdir(parents=True)
+        (folder / name).write_text(text.replace("{0}", str(open_)))
+        driver = "pgbench" if engine == "postgres" else "sysbench"
+        (folder / "shop.toml").write_text(OWN.format(driver=driver, engine=engine, script=name))
+        dbbench.plan(plan("ext4", engine, {"name": "shop"}, blocks=1, measure="2s", device={"size": "1GiB"}))
+        dbbench("--path", "mine", "run", "plan.toml", "--name", "r")
+        (trial,) = dbbench.trials().values()
+        assert trial["error"] is None, trial["error"]
+        assert int((open_ / "uid").read_text()) in accounts.NUMBERS
+        assert (open_ / "read").read_text() == ""
+    finally:
+        secret.unlink()
+        shutil.rmtree(open_)
 
 
 @pytest.mark.needs("unshare")

@@ -24,11 +24,12 @@ import psutil
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from dbbench.fleet import ledger, processes
+from dbbench.fleet import ledger, processes, security
 from dbbench.fleet.coordinator import Coordinator
 from dbbench.fleet.ledger import Fleet
 from dbbench.fleet.room import Room
 from dbbench.fleet.transport import Dask, Lasting
+from dbbench.machine import namespaces
 from dbbench.model import (
     Arm,
     Cell,
@@ -165,8 +166,17 @@ def quiet(folder: Path) -> bool:
         while time.monotonic() - began < WINDOW_S:
             coordinator.step()
         share = (_cpu_s(popen[0].pid) - before) / (time.monotonic() - began)
+        ours = namespaces.private_folder() / "fleet"
+        tls = [
+            "--tls-ca-file",
+            ours / security.CA,
+            "--tls-cert",
+            ours / security.CERT,
+            "--tls-key",
+            ours / security.KEY,
+        ]
         other = subprocess.Popen([sys.executable, "-m", "distributed.cli.dask_worker", address, "--no-dashboard",
-                                  "--nthreads", "1", "--no-nanny"], stderr=subprocess.DEVNULL)  # fmt: skip
+                                  "--nthreads", "1", "--no-nanny", *tls], stderr=subprocess.DEVNULL)  # fmt: skip
         time.sleep(8)
         began, before = time.monotonic(), _cpu_s(other.pid)
         time.sleep(20)

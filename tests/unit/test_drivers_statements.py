@@ -11,7 +11,9 @@ from dbbench.drivers.statements import SqlStep, for_table, parse
 from dbbench.engines import SERVERS
 from dbbench.errors import ScriptInvalid
 from dbbench.metrics import summary
-from dbbench.model import IoFacts, Window
+from dbbench.metrics.outcome import Outcome
+from dbbench.metrics.series import Series
+from dbbench.model import IoFacts
 from dbbench.plan import catalog
 
 TEXT = """-- A remark before the first step.
@@ -86,11 +88,10 @@ def test_the_file_of_rows_is_the_same_for_the_same_seed(tmp_path: Path) -> None:
 
 
 def test_work_that_runs_to_its_end_has_rates_of_the_device() -> None:
-    """Over its own seconds; what was not counted is None, and a fixed window has none of them."""
-    figures = {"duration_s": 4.0, "drain_s": 0.5}
-    to_end = Window("to-completion", 0.0, 0.0)
-    assert summary.completed(to_end, figures, IoFacts(8_000_000, 2_000_000)) == {
+    """Over its own seconds, all passes of a scan; what was not counted is None, and a fixed window has no duration."""
+    ended = Outcome(0.0, 8.0, 0, 0, Series(8), None, {"duration_s": 4.0})
+    assert summary.completed(ended, 0.5, IoFacts(16_000_000, 4_000_000)) == {
         "device_read_mb_per_s": 2.0, "device_write_mb_per_s": 0.5, "drained_s": 4.5,
     }  # fmt: skip
-    assert summary.completed(to_end, figures, IoFacts())["device_read_mb_per_s"] is None
-    assert summary.completed(Window("fixed", 0, 4), figures, IoFacts(1, 1)) == {}
+    assert summary.completed(ended, 0.5, IoFacts())["device_read_mb_per_s"] is None
+    assert summary.completed(Outcome(0.0, 4.0, 9, 0, Series(4), None), 0.5, IoFacts(1, 1)) == {}

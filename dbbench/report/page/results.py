@@ -45,25 +45,11 @@ COLUMNS: Final = (
     ("Space", ("disk_bytes", "compression_ratio")),
     (
         "Files",
-        (
-            "read_mb_per_s",
-            "write_mb_per_s",
-            "copy_s",
-            "copy_mb_per_s",
-            "copy_synced_mb_per_s",
-            "char_write_mb_per_s",
-            "block_write_mb_per_s",
-            "rewrite_mb_per_s",
-            "char_read_mb_per_s",
-            "block_read_mb_per_s",
-            "seeks_per_s",
-            "creates_per_s",
-            "stats_per_s",
-            "reads_per_s",
-            "deletes_per_s",
-        ),
+        ("read_mb_per_s", "write_mb_per_s", "copy_s", "copy_mb_per_s", "copy_synced_mb_per_s", "char_write_mb_per_s",
+         "block_write_mb_per_s", "rewrite_mb_per_s", "char_read_mb_per_s", "block_read_mb_per_s", "seeks_per_s",
+         "creates_per_s", "stats_per_s", "reads_per_s", "deletes_per_s"),
     ),
-)
+)  # fmt: skip
 SHORT: Final = {  # headings of columns; other metrics have their label in METRICS
     "tps": "tx/s", "sustained_tps": "sustained tx/s", "ceiling_pct": "% of ceiling", "p95_ms": "p95 ms",
     "p99_ms": "p99 ms", "p999_ms": "p99.9 ms", "stall_s": "stalled s", "stalls_per_h": "stalls/h",

@@ -27,6 +27,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from dbbench.compare import means
 from dbbench.metrics.table import METRICS
 from dbbench.units import count, duration_text, finite, number
 
@@ -196,9 +197,9 @@ def spark(values: Sequence[float | None]) -> str:
 
 
 def mean_and_spread(values: Sequence[float]) -> str:
-    """Return "2 004 ±0.8 % (2)": mean, standard error in per cent, number of trials."""
-    mean = statistics.fmean(values)
-    if len(values) < 2 or mean == 0:
+    """Return "2 004 ±0.8 % (2)": mean as in the verdict, standard error in per cent, number of trials."""
+    mean = means({"": values})[""]
+    if len(values) < 2 or not mean:
         return f"{number(mean)} ({len(values)})"
     error = statistics.stdev(values) / math.sqrt(len(values)) / abs(mean)
     return f"{number(mean)} ±{100 * error:.1f} % ({len(values)})"

@@ -214,6 +214,7 @@ def _summary(trial: Record, observed: Observed) -> None:
         **summary.stability(trial.cell.window, outcome.series["tps"], summary.latencies(outcome)),
         **summary.costs(outcome, totals),
         "cpu_pct": meter.cpu_pct(),
+        "ceiling_pct": None,  # see `results.ceiling`
         "server_memory_bytes": meter.server_bytes,
         "write_amplification": io.write_amplification,
         **summary.space(trial.facts.space),

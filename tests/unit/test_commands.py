@@ -431,7 +431,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
         ("dbbench.engines.mariadb.installed", lambda _bin=None: "10.11.19"),
         ("dbbench.engines.postgres.refused", lambda settings, _bin=None: found.refuse(settings)),
         ("dbbench.engines.mariadb.refused", lambda settings, _bin=None: found.refuse(settings)),
-        ("resource.getrlimit", lambda _what: (1024, found.open_files)),
+        ("dbbench.run.preflight.most_files", lambda: found.open_files),
         ("dbbench.run.preflight.free_bytes", lambda _path: found.free_bytes),
         ("dbbench.machine.limits.cgroup.usable_bytes", lambda: found.memory_bytes),
         ("os.geteuid", lambda: found.user),

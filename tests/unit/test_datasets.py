@@ -94,7 +94,7 @@ def test_every_ingredient_changes_the_key() -> None:
     assert len({base.key, *(other.key for other in others)}) == 6
     same = dataclasses.replace(base, engine=EngineSpec("postgres", settings={"shared_buffers": "4GB"}))
     assert same.key == base.key  # a trial's settings do not make the bytes
-    limited = dataclasses.replace(base, settings={**base.settings, "max_connections": Setting(9, "plan")})
+    limited = dataclasses.replace(base, settings={**base.settings, "max_files_per_process": Setting(99, "plan")})
     assert limited.key == base.key  # nor do the limits of the server that builds it
     assert base.key.startswith("postgres-15.18-pgbench-")
 

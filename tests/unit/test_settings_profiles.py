@@ -293,9 +293,10 @@ def test_profile_binary_log_and_huge_pages_are_conditions_of_a_pair(tmp_path: Pa
 
 
 def test_a_night_with_another_profile_says_so(tmp_path: Path) -> None:
-    """Earlier nights, which have no such fact, were standalone."""
-    before = history.night_of(loaded(tmp_path / "a", None))
-    earlier = dataclasses.replace(before, facts={k: v for k, v in before.facts.items() if "profile" not in k})
+    """The profile is one of a night's facts."""
+    run, standalone = loaded(tmp_path / "a", None), "standalone"
+    before = dataclasses.replace(run, trials=tuple(dataclasses.replace(t, profile=standalone) for t in run.trials))
+    earlier = history.night_of(before)
     run = loaded(tmp_path / "b", "production")
     tonight = dataclasses.replace(run, trials=tuple(dataclasses.replace(t, profile="production") for t in run.trials))
     changes = history.night_of(tonight, earlier).changes

@@ -184,7 +184,11 @@ def test_a_deviation_is_reported(counted: int | None, reported: bool) -> None:
 def test_a_copy_of_the_users_data_replaces_its_estimate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tables and whole copy as they are; before that, an expansion of the dump that is said to be estimated."""
     dump = tmp_path / "shop.sql"
-    dump.write_text("-- PostgreSQL database dump\n-- Dumped from database version 15.1\n" + "x" * 10_000_000)
+    dump.write_text(
+        "-- PostgreSQL database dump\n-- Dumped from database version 15.1\n"
+        + "x" * 10_000_000
+        + "\n--\n-- PostgreSQL database dump complete\n--\n"
+    )
     file, key = tmp_path / "plan.toml", "postgres-15.1-source-0"
     file.write_text(plan(engine="postgres", workload={"name": "scan", "source": str(dump)}))
     asked = load(file, catalog())

@@ -26,9 +26,9 @@ from dbbench.engines.port import Server, cursor_of, execute
 from dbbench.errors import CommandFailed, DatasetBuildFailed, DeadlinePassed, PlanInvalid
 from dbbench.model import Dataset, Scalar
 from dbbench.model.base import PACKED
+from dbbench.model.expanded import COPIED
 from dbbench.units import bytes_of
 
-COPIED: Final = "copied_bytes"  # a parameter of a user's own data: the size of its golden copy, if that exists
 TABLESPACE: Final = "tablespace"  # a parameter: puts only the tables on the filesystem under test
 
 PARAMETERS: Final[dict[str, dict[str, Scalar]]] = {

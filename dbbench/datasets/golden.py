@@ -27,6 +27,7 @@ from dbbench.errors import DatasetBuildFailed, DiskTooSmall, PlanInvalid, Progra
 from dbbench.machine import namespaces
 from dbbench.machine.pagecache import syncfs
 from dbbench.model import Dataset, EngineSpec, Settings, SourceChange, merged, plain, spelt
+from dbbench.model.expanded import COPIED
 from dbbench.process import User
 from dbbench.results.fileio import lock_file, naming_full, sha256, sync
 from dbbench.units import bytes_of, size_text
@@ -34,7 +35,7 @@ from dbbench.units import bytes_of, size_text
 Tell = Callable[[str], None]  # receives a few words about the current step
 
 # parameters of a source that do not affect the copy: its path, its size, that of the copy
-_NOT_BYTES: Final = ("path", "bytes", generated.COPIED)
+_NOT_BYTES: Final = ("path", "bytes", COPIED)
 TABLESPACE_ROOM: Final = 1.5  # × the dataset's size: on a raw device a tablespace cannot grow for rows that a load adds
 
 

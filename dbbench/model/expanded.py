@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Container
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
 from dbbench.model.asked import ClientSpec, Dataset, EngineSpec, FsSetup, Plan, Workload
 from dbbench.model.base import SCHEMA, Scalar
+
+COPIED: Final = "copied_bytes"  # a parameter of a user's own data: the size of its golden copy, if that exists
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,13 @@ class Cell:
     def title(self) -> str:
         """Return the workload's name with the values of its variant."""
         return titled(self.workload.name, self.variant)
+
+    @property
+    def planned(self) -> Cell:
+        """Return the cell without what earlier trials and a copy of the user's own data tell; only estimates use it."""
+        sizes = ("bytes", COPIED) if self.dataset.kind == "source" else ()
+        kept = {name: value for name, value in self.dataset.parameters.items() if name not in sizes}
+        return replace(self, earlier=None, dataset=replace(self.dataset, parameters=kept))
 
 
 def titled(workload: str, variant: str) -> str:

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Final
 
 from dbbench import durability, model
-from dbbench.datasets.generated import COPIED
 from dbbench.engines import ENGINES, SERVERLESS, profile_of
 from dbbench.engines.settings import own_cache_bytes, word
 from dbbench.errors import CoresMissing
 from dbbench.machine import limits
 from dbbench.machine.limits import cgroup
+from dbbench.model.expanded import COPIED
 from dbbench.plan.arms import combinations, factors_of
 from dbbench.plan.server_settings import settings_of
 from dbbench.plan.workloads import label

@@ -55,11 +55,10 @@ def identity(plan: model.Plan, cells: tuple[model.Cell, ...]) -> str:
     Comments, the order of keys and the location of files do not change it, nor do earlier trials, nor how large a
     budget is: a larger one continues the same run.
     """
-    whole: dict[str, Any] = {"plan": model.plain(plan), "cells": model.plain(cells)}
+    whole: dict[str, Any] = {"plan": model.plain(plan), "cells": [model.plain(cell.planned) for cell in cells]}
     if whole["plan"].pop("budget_s") is not None:
         whole["budget"] = True
     for cell in whole["cells"]:
-        cell.pop("earlier")
         script = Path(cell["workload"]["script"])
         if script.is_absolute():
             cell["workload"]["script"] = hashlib.sha256(given(script, MOST_SCRIPT)).hexdigest()

@@ -12,6 +12,7 @@ from typing import Final
 
 from dbbench.datasets import generated
 from dbbench.model import Cell, DeviceSpec, FsSetup, Plan, plain
+from dbbench.model.expanded import COPIED
 from dbbench.plan import writes
 from dbbench.plan.expanding import Expanded
 from dbbench.plan.writes import dataset_bytes
@@ -57,7 +58,7 @@ class Preview:
 def preview(plan: Plan, expanded: Expanded) -> Preview:
     """Return what running all trials of `expanded` would require. The machine is neither inspected nor changed."""
     trials = expanded.order
-    missing = [cell for cell in expanded.cells if generated.COPIED not in cell.dataset.parameters]
+    missing = [cell for cell in expanded.cells if COPIED not in cell.dataset.parameters]
     goldens = {_key(cell): dataset_bytes(cell) for cell in missing}
     golden_bytes = sum(goldens.values())
     image_bytes = _image_bytes(plan.device)

@@ -20,6 +20,7 @@ from dbbench.engines.postgres_server import SLOT
 from dbbench.engines.settings import switched_on
 from dbbench.errors import ProgramMissing
 from dbbench.model import Cell, Dataset, FsSetup, Layer, Plan, Scalar, Status, Trial
+from dbbench.model.expanded import COPIED
 from dbbench.plan.expanding import Expanded
 from dbbench.plan.server_settings import settings_of
 from dbbench.storage import devices, filesystems
@@ -74,7 +75,7 @@ def dataset_bytes(cell: Cell) -> int:
 def tables_bytes(cell: Cell) -> int:
     """Return the approximate size of the cell's tables and indexes; for a user's own data that of its copy, if there
     is one."""
-    if generated.COPIED in cell.dataset.parameters:
+    if COPIED in cell.dataset.parameters:
         return int(cell.dataset.parameters["bytes"])
     return dataset_bytes(cell) - profile_of(cell.engine.name).empty_bytes
 
@@ -92,7 +93,7 @@ def _measured(cell: Cell) -> Dataset:
     if copy is None:
         return cell.dataset
     tables = sum(map(engine.data_bytes, engine.data_files(copy.data)))
-    sizes = {"bytes": tables, generated.COPIED: copy.manifest.logical_bytes}
+    sizes = {"bytes": tables, COPIED: copy.manifest.logical_bytes}
     return replace(cell.dataset, parameters={**cell.dataset.parameters, **sizes})
 
 

@@ -208,6 +208,7 @@ def test_a_copy_of_the_users_data_replaces_its_estimate(tmp_path: Path, monkeypa
     save(tmp_path / key, Manifest(key, "postgres", "15.1", "", dataset, 8192, "", 100_000_000, 1.0, None, entries))
     after = writes.with_copies(expanded)
     assert writes.tables_bytes(after.cells[0]) == 70_000_000
+    assert identity(asked, after.cells) == identity(asked, expanded.cells)  # the copy is no other run
     assert writes.dataset_bytes(after.cells[0]) == 100_000_000
     assert not any("(estimated)" in line for line in sentences(asked, after.cells))
     assert golden_key(after.cells[0]) == golden_key(expanded.cells[0])

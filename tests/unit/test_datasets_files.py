@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import os
 import tarfile
 from pathlib import Path, PurePosixPath
-from typing import Final
+from types import SimpleNamespace
+from typing import Any, Final
 
 import pytest
 
@@ -15,8 +17,10 @@ from dbbench.datasets import manifest, sources
 from dbbench.datasets.manifest import Golden
 from dbbench.datasets.sources import files, postgres
 from dbbench.datasets.sources.scripts import MysqlScript, PostgresScript
-from dbbench.errors import SourceIncomplete, SourceUnsafe
+from dbbench.errors import DatasetBuildFailed, FilesystemFull, SourceForeign, SourceIncomplete, SourceUnsafe
 from dbbench.model import Dataset
+from dbbench.run import worker
+from dbbench.run.job import WorkDir
 
 SECRET: Final = "secret\n"
 
@@ -277,3 +281,67 @@ def test_what_a_file_is_and_what_helps(tmp_path: Path, head: bytes, what: str, r
     with pytest.raises(SourceIncomplete, match=what) as refused:
         sources.look(path)
     assert remedy in (refused.value.remedy or "")
+
+
+@pytest.mark.parametrize(
+    ("version", "writer", "reader"), [(14, "15.18", 0), (15, "16.3", 16), (16, "17.6", 17), (99, "23.1", 23)]
+)
+def test_an_archive_tells_which_pg_restore_can_read_it(tmp_path: Path, version: int, writer: str, reader: int) -> None:
+    """By the version of its format; one that is later than all known ones needs the version of its writer."""
+
+    def number(value: int) -> bytes:
+        return b"\0" + value.to_bytes(4, "little")
+
+    def text(value: str) -> bytes:
+        return number(len(value)) + value.encode()
+
+    packed = b"\1" if version >= 15 else number(6)
+    head = (
+        b"PGDMP"
+        + bytes([1, version, 0, 4, 8, 1])
+        + packed
+        + number(1) * 7
+        + text("shop")
+        + text("15.14")
+        + text(writer)
+    )
+    (path := tmp_path / "shop.dump").write_bytes(head)
+    source = sources.look(path)
+    assert (source.version, source.reader) == ("15.14", reader)
+    if reader > 15:
+        with pytest.raises(SourceForeign, match=f"pg_restore {reader} or later"):
+            sources.fits(source, "postgres", "15.18", 8192)
+    else:
+        sources.fits(source, "postgres", "15.18", 8192)
+
+
+def test_dumps_from_windows(tmp_path: Path) -> None:
+    """A byte order mark and line ends of two characters."""
+    dump = DUMP.replace(b"\n", b"\r\n")
+    read = PostgresScript(io.BytesIO(b"\xef\xbb\xbf" + dump), lambda _: False, lambda _: None, "dbbench")
+    assert next(iter(read)) == b"--\r\n"
+    list(read)
+    assert list(read.tables.values()) == [2]
+    (path := tmp_path / "shop.sql").write_bytes(
+        b"\xef\xbb\xbf-- MySQL dump 10.13\r\n\r\n-- Dump completed on 2026-11-21\r\n"
+    )
+    assert sources.look(path).form == "mysqldump"
+
+
+def test_an_error_while_a_dataset_is_built_reaches_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever it is, as an event with evidence and remedy; errors of dbbench keep their kind."""
+    cell: Any = SimpleNamespace(workload=SimpleNamespace(name="scan"), engine=SimpleNamespace(name="mariadb"))
+    run: Any = SimpleNamespace(cell=lambda _id: cell)
+    for raised, kind in (
+        (ValueError("no apostrophe"), DatasetBuildFailed),
+        (OSError(errno.ENOSPC, "full", "/x"), FilesystemFull),
+        (SourceUnsafe("a link"), SourceUnsafe),
+    ):
+
+        def fail(*_given: object, error: Exception = raised) -> None:
+            raise error
+
+        monkeypatch.setattr(worker.dataset, "golden_of", fail)
+        with pytest.raises(kind) as told:
+            worker._golden(run, "id", WorkDir(tmp_path, tmp_path), lambda _event: None)
+        assert str(raised) in told.value.evidence

@@ -70,7 +70,7 @@ _TEXTS: Final = {
 HEAD: Final = 64 * 2**10  # bytes; a dump names the program that wrote it in its first lines
 _POSTGRES: Final = re.compile(rb"^-- PostgreSQL database (cluster )?dump", re.MULTILINE)
 _POSTGRES_FROM: Final = re.compile(rb"^-- Dumped from database version (\d+(?:\.\d+)*)", re.MULTILINE)
-_MYSQL: Final = re.compile(rb"^-- (MySQL|MariaDB) dump ", re.MULTILINE)
+_MYSQL: Final = re.compile(rb"^(?:\xef\xbb\xbf)?-- (MySQL|MariaDB) dump ", re.MULTILINE)
 _MYSQL_FROM: Final = re.compile(rb"^-- Server version\s+(\d+\.\d+\.\d+)(\S*)", re.MULTILINE)
 _PACKED: Final = {
     b"\x1f\x8b": ("gzip", "gunzip -k"),

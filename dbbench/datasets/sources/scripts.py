@@ -7,7 +7,9 @@ to be compared with the copy; a script that ends too early raises SourceIncomple
 
 from __future__ import annotations
 
+import codecs
 import contextlib
+import itertools
 import re
 import subprocess
 import tempfile
@@ -67,7 +69,7 @@ class PostgresScript:
         self.skipped: dict[str, None] = {}
         self.database = ""
         self.line, self.begun, self.statement = 0, 0, b""  # the current line; where the current statement begins
-        self._lines, self._unknown, self._needs = iter(lines), unknown, needs
+        self._lines, self._unknown, self._needs = _without_mark(lines), unknown, needs
         self._ours = re.compile(rb'(?:CREATE|ALTER) (?:ROLE|USER|DATABASE) "?' + role.encode() + rb'"?[ ;]')
         self._schema = b""
         self._open: list[re.Pattern[bytes]] = []  # what ends the string or the comments that a line left open
@@ -228,7 +230,7 @@ class MysqlScript:
         self.tables: Tables = {}
         self.skipped: dict[str, None] = {}
         self.line = 0
-        self._lines, self._unknown, self._database = lines, unknown, database
+        self._lines, self._unknown, self._database = _without_mark(lines), unknown, database
         self._marks, self._routine, self._hidden, self._until_end = 0, False, False, False
 
     def __iter__(self) -> Iterator[bytes]:
@@ -267,6 +269,13 @@ class MysqlScript:
 
 
 # --- both ------------------------------------------------------------------------------------------
+
+
+def _without_mark(lines: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield the lines without the byte order mark that programs of Windows put at the beginning."""
+    whole = iter(lines)
+    yield from (line.removeprefix(codecs.BOM_UTF8) for line in itertools.islice(whole, 1))
+    yield from whole
 
 
 def incomplete(why: str) -> DbbenchError:

@@ -272,7 +272,7 @@ def _member(path: Path, name: str) -> bytes | None:
     try:
         with tarfile.open(path, "r:") as tar:
             first = tar.next()
-            file = tar.extractfile(first) if first is not None and first.name == name else None
+            file = tar.extractfile(first) if first is not None and first.isreg() and first.name == name else None
             return file.read(HEAD) if file is not None else None
     except (tarfile.TarError, OSError):
         return None

@@ -10,6 +10,7 @@ import json
 import re
 import struct
 import tarfile
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -267,10 +268,13 @@ def _tars(path: Path, base: Path) -> Source:
     suffix = base.name.removeprefix("base.tar")
     version = ""
     if suffix in ("", ".gz"):  # Python can read these; for others the server checks its version itself
-        with tarfile.open(base, "r:*") as tar:
-            names = (member for member in tar if member.name.removeprefix("./") == "PG_VERSION")
-            file = tar.extractfile(base_name) if (base_name := next(names, None)) else None
-            version = file.read().decode().strip() if file else ""
+        try:
+            with tarfile.open(base, "r:*") as tar:
+                files = (member for member in tar if member.isreg() and member.name.removeprefix("./") == "PG_VERSION")
+                file = tar.extractfile(member) if (member := next(files, None)) else None
+                version = file.read(20).decode().strip() if file else ""
+        except (tarfile.TarError, EOFError, OSError, ValueError, zlib.error) as error:
+            raise SourceIncomplete(f"{base} is damaged or truncated: {error}", effect=UNTOUCHED) from None
     return Source(path, "pg_basebackup tar", "postgres", version, *measured(path))
 
 

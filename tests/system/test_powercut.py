@@ -49,7 +49,7 @@ def lab(dbbench: Dbbench, text: str, cuts: int, controls: Sequence[str], lying: 
     file = dbbench.folder / dbbench.plan(text)
     wanted = asked(str(file), [])
     folder = folder_of_lab(dbbench.folder / "results", wanted, None)
-    examined(folder, Order(1, cuts, None, tuple(controls), lying), lambda event: None)
+    examined(folder, wanted.sha256, Order(1, cuts, None, tuple(controls), lying), lambda event: None)
     found: dict[str, Any] = json.loads((folder / "powercut.json").read_text())
     assert found["complete"]
     return found
@@ -90,7 +90,7 @@ def test_a_lab_that_hangs_is_killed(dbbench: Dbbench) -> None:
     wanted = asked(str(dbbench.folder / dbbench.plan(plan("postgres", ["ext4"]))), [])
     folder = folder_of_lab(dbbench.folder / "results", wanted, None)
     with pytest.raises(DeadlinePassed, match='"control lying disk on postgres" was still running'):
-        examined(folder, Order(1, 2, None, ("lying disk",)), lambda _: None, Overdue(grace_s=-STEP_S))
+        examined(folder, wanted.sha256, Order(1, 2, None, ("lying disk",)), lambda _: None, Overdue(grace_s=-STEP_S))
 
 
 @pytest.mark.needs("engine:postgres", "mkfs.xfs", "mkfs.btrfs", "fs:xfs", "fs:btrfs")

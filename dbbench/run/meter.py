@@ -211,25 +211,27 @@ class Meter:
         transferred. If the log and the rest of the cluster are on another disk, the bytes of its processes are
         added, because their disk is not known."""
         disk_bytes = _moved(self.disk)
-        ours = self.machine.ours_moved if self.machine is not None and self.elsewhere else 0
-        return None if disk_bytes is None else disk_bytes + (ours or 0)
+        ours = self.machine.ours_moved if self.machine is not None and self.elsewhere else None
+        return None if disk_bytes is None else disk_bytes + (ours.read + ours.written if ours else 0)
 
     @property
     def intruding(self) -> tuple[float, float] | None:
         """Return (10^6 bytes, share of all) that other processes transferred on the trial's own device, if it is enough
         to disturb.
 
-        At most what the trial's processes did not transfer there, and at most what other processes transferred, less
-        the traffic of all other disks. A filesystem's own writes (journal, metadata) are in the first, and I/O on other
-        filesystems is in the second, so only the smaller of the two counts.
+        At most what the trial's processes did not transfer there (a server counts what it writes), and at most what
+        other processes transferred with calls, less the traffic of all other disks. A filesystem's own writes (journal,
+        metadata) are in the first, and I/O on other filesystems is in the second, so only the smaller one counts.
         """
         if self.machine is None or (whole := _moved(self.disk)) is None:
             return None
-        ours, foreign = self.machine.ours_moved, self.machine.foreign_moved
-        if ours is None or foreign is None:
+        ours, theirs, written = self.machine.ours_moved, self.machine.foreign_moved, self.engine_write_bytes
+        if ours is None or theirs is None:
             return None
+        own = ours.read + (ours.written if written is None else written)
         elsewhere = max(0, (_moved(self.others) or 0) - (whole if self._shared() else 0))
-        return foreign_io(whole, max(ours, whole - max(0, foreign - elsewhere)), self._seconds)
+        foreign = max(0, theirs.read + min(theirs.written, theirs.called) - elsewhere)
+        return foreign_io(whole, max(own, whole - foreign), self._seconds)
 
     @property
     def _seconds(self) -> float:

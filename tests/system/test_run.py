@@ -367,14 +367,18 @@ def mounted(device: Any, *options: str) -> Iterator[Path]:
 
 
 def test_disk_full_while_restoring_fails_that_phase(dbbench: Any, loop_device: Any) -> None:
-    """A dataset that does not fit into the directory's filesystem: E305 in restore, the directory as it was."""
+    """Another program fills the directory's filesystem after the start: E305 in restore, the directory as it was."""
     with mounted(loop_device) as at:
         (at / "target").mkdir()
-        left = os.statvfs(at)
-        with (at / "theirs").open("wb") as file:
-            os.posix_fallocate(file.fileno(), 0, left.f_bavail * left.f_frsize - 16 * 2**20)
         dbbench.plan(plan(device=directory(at / "target")))
-        dbbench("run", "plan.toml", "--name", "r", status=1)
+
+        def fill(_pid: int) -> None:
+            left = os.statvfs(at)
+            with (at / "theirs").open("wb") as file:
+                os.posix_fallocate(file.fileno(), 0, left.f_bavail * left.f_frsize - 16 * 2**20)
+
+        status, _printed = dbbench.run_and("plan.toml", lambda event: event["kind"] == "trial_begin", fill)
+        assert status == 1
         assert not list((at / "target").iterdir())
     (trial,) = dbbench.trials().values()
     assert (trial["error"]["id"], trial["error"]["phase"]) == ("E305", "restore")

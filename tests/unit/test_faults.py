@@ -5,20 +5,24 @@ from __future__ import annotations
 import ast
 import os
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from types import SimpleNamespace
+from typing import Any, Final, cast
 
 import pytest
 
 from dbbench.errors import all_errors
 from dbbench.errors.warnings import WARNINGS
 from dbbench.machine import host
+from dbbench.machine.host.proc import MovedBytes
 from dbbench.model import DeviceFacts, Run, Status
 from dbbench.run.evaluate import settings_changed
 from dbbench.run.meter import Meter, foreign_io
 from tests.support.judged import FakeKernel, Judged
 
+IO: Final = "rchar: 5\nread_bytes: {}\nwrite_bytes: {}\nwchar: {}\n"
 ROOT: Final = Path(__file__).parents[2]
 MakeRun = Callable[..., Run]
 
@@ -75,30 +79,46 @@ def test_bytes_of_the_trials_processes_and_of_others_are_apart(tmp_path: Path) -
     for pid, parent, moved in ((os.getpid(), 1, 1000), (11, os.getpid(), 50), (12, 11, 7), (13, 1, 900_000)):
         (tmp_path / str(pid)).mkdir()
         (tmp_path / str(pid) / "stat").write_text(f"{pid} (x) S {parent} " + " ".join(["0"] * 48))
-        (tmp_path / str(pid) / "io").write_text(f"rchar: 5\nread_bytes: {moved}\nwrite_bytes: {moved}\n")
+        (tmp_path / str(pid) / "io").write_text(IO.format(moved, moved, 7))
     before = host.reading(proc=tmp_path)
     (tmp_path / "12/io").unlink()  # it ended, and was waited for
-    (tmp_path / "11/io").write_text("rchar: 5\nread_bytes: 57\nwrite_bytes: 30000057\n")
-    (tmp_path / "13/io").write_text("rchar: 5\nread_bytes: 0\nwrite_bytes: 99000000\n")
+    (tmp_path / "11/io").write_text(IO.format(57, 30_000_057, 9))
+    (tmp_path / "13/io").write_text(IO.format(900_000, 99_000_000, 50_000_007))
     load = host.foreign_load(before, host.reading(proc=tmp_path))
-    assert load.ours_moved == 30_000_000
-    assert load.foreign_moved == 99_000_000 - 1_800_000
-    assert host.reading(proc=tmp_path / "none").foreign_moved is None
+    assert load.ours_moved == (7, 30_000_007, 2)  # a child that was waited for counts with its whole life
+    assert load.foreign_moved == (0, 98_100_000, 50_000_000)
+    nothing = host.reading(proc=tmp_path / "none")
+    assert host.foreign_load(nothing, nothing).foreign_moved is None
+
+
+def test_accounts_that_are_lost_hide_no_other_process(tmp_path: Path) -> None:
+    """A process that ends without being waited for takes its account with it; others are counted all the same."""
+    for pid, moved in ((os.getpid(), 0), (13, 900_000_000), (14, 5_000_000)):
+        (tmp_path / str(pid)).mkdir()
+        (tmp_path / str(pid) / "stat").write_text(f"{pid} (x) S 1 " + " ".join(["0"] * 48))
+        (tmp_path / str(pid) / "io").write_text(IO.format(0, moved, 0))
+    before = host.reading(proc=tmp_path)
+    shutil.rmtree(tmp_path / "13")
+    (tmp_path / "14/io").write_text(IO.format(0, 105_000_000, 0))
+    moved = host.foreign_load(before, host.reading(proc=tmp_path)).foreign_moved
+    assert moved is not None and moved.written == 100_000_000
 
 
 @pytest.mark.parametrize(("elsewhere", "own"), [(False, 10_000_000), (True, 40_000_000)])
 def test_bytes_elsewhere_count_only_where_files_lie_elsewhere(elsewhere: bool, own: int) -> None:
     """With one tablespace alone under test, the log of the same server is no foreign I/O (W127)."""
     meter = Meter.__new__(Meter)
-    meter.disk, meter.machine = {"read_bytes": 4_000_000, "write_bytes": 6_000_000}, moved(30_000_000, None)
+    meter.disk, meter.machine = {"read_bytes": 4_000_000, "write_bytes": 6_000_000}, moved(300_000, None)
     meter.elsewhere = elsewhere
     assert meter._below_bytes() == own
     assert (foreign_io(41_000_000, own, 1.0) is None) == elsewhere
 
 
 def moved(ours: int | None, foreign: int | None) -> host.HostLoad:
-    """Bytes of the trial's processes and of others in a window of 5 s."""
-    return host.HostLoad(5.0, 2, 0.0, 0.0, 0.0, 0.0, (), ours_moved=ours, foreign_moved=foreign)
+    """Bytes written by the trial's processes and by others in 5 s; folios make the former look like more."""
+    of_ours = None if ours is None else MovedBytes(0, 100 * ours, ours)
+    of_others = None if foreign is None else MovedBytes(0, foreign, foreign)
+    return host.HostLoad(5.0, 2, 0.0, 0.0, 0.0, 0.0, (), ours_moved=of_ours, foreign_moved=of_others)
 
 
 @pytest.mark.parametrize(
@@ -121,6 +141,8 @@ def test_others_on_the_filesystem_under_test_are_noticed(
     meter.disk, meter.others = {"write_bytes": device * million}, {"write_bytes": others * million}
     meter.machine = moved(*(None if value is None else value * million for value in (ours, foreign)))
     meter._shared = lambda: shared  # type: ignore[method-assign]
+    meter.server = cast(Any, SimpleNamespace(written_bytes=lambda before, after: ours and ours * million))
+    meter.before, meter.after = {}, {}
     assert meter.intruding == said
 
 

@@ -19,8 +19,8 @@ import os
 import platform
 import re
 import time
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,6 +28,7 @@ from dbbench.errors import CommandFailed, DeadlinePassed, ProgramMissing
 from dbbench.machine import libc
 from dbbench.machine.host.proc import (
     CpuTimes,
+    MovedBytes,
     ProcessTimes,
     cpu_times,
     moved_bytes,
@@ -258,10 +259,15 @@ def _less(after: int | None, before: int | None) -> int | None:
     return None if after is None or before is None else after - before
 
 
-def _not_less(after: int | None, before: int | None) -> int | None:
-    """Return the growth; the account of a process that ended without a parent that waits for it is lost."""
-    grown = _less(after, before)
-    return None if grown is None else max(0, grown)
+def _moved(before: LoadReading, after: LoadReading, among: Iterable[tuple[int, int]]) -> MovedBytes | None:
+    """Return the bytes that these processes moved between two readings; None if it is known of none of them.
+
+    What ended children moved is in their parent's account if it has waited for them, with their whole life; otherwise
+    it is lost.
+    """
+    each = [(before.moved.get(key, MovedBytes(0, 0, 0)), after.moved[key]) for key in among if key in after.moved]
+    grown = [[max(0, new - old) for old, new in zip(*pair, strict=True)] for pair in each]
+    return MovedBytes(*map(sum, zip(*grown, strict=True))) if grown else None
 
 
 # A foreign load below both limits cannot cause the difference between two arms. The second limit is the lower one on
@@ -284,8 +290,8 @@ class LoadReading:
     foreign: Mapping[tuple[int, int], ProcessTimes]
     kernel_s: float | None  # CPU time of kernel threads; None: not visible from here
     events: Events = NO_EVENTS
-    ours_moved: int | None = None  # bytes that the processes in `ours` have read from and written to disks
-    foreign_moved: int | None = None  # the same of the others, as far as this user may read it
+    # Bytes that each process has read from and written to disks, as far as this user may read it.
+    moved: Mapping[tuple[int, int], MovedBytes] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -309,8 +315,8 @@ class HostLoad:
     iowait_share: float | None
     processes: tuple[ForeignProcess, ...]  # the busiest foreign ones, at most five
     events: Events = NO_EVENTS
-    ours_moved: int | None = None
-    foreign_moved: int | None = None
+    ours_moved: MovedBytes | None = None
+    foreign_moved: MovedBytes | None = None
 
 
 def reading(ours: tuple[int, ...] = (), proc: Path | None = None) -> LoadReading:
@@ -331,8 +337,11 @@ def reading(ours: tuple[int, ...] = (), proc: Path | None = None) -> LoadReading
         {(pid, table[pid].started): table[pid] for pid in others},
         sum(kernel) if kernel else None,
         events(where),
-        moved_bytes(own_pids, where),
-        moved_bytes(others, where),
+        {
+            (p.pid, p.started): size
+            for p in table.values()
+            if not p.kernel and (size := moved_bytes(p.pid, where)) is not None
+        },
     )
 
 
@@ -345,10 +354,7 @@ def foreign_load(before: LoadReading, after: LoadReading) -> HostLoad:
     """
     seconds = after.monotonic - before.monotonic
     busiest, counted = _busiest(before, after), after.events.since(before.events)
-    moved = (
-        _not_less(after.ours_moved, before.ours_moved),
-        _not_less(after.foreign_moved, before.foreign_moved),
-    )
+    moved = (_moved(before, after, after.ours), _moved(before, after, _still_foreign(before, after)))
     if before.cpu is None or after.cpu is None or seconds <= 0:
         return HostLoad(seconds, None, None, None, None, None, busiest, counted, *moved)
     if after.kernel_s is not None:

@@ -12,7 +12,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from dbbench.machine import libc
 
@@ -107,20 +107,26 @@ def process_times(pid: int | str, proc: Path = PROC) -> ProcessTimes | None:
         return None
 
 
-def moved_bytes(pids: Iterable[int], proc: Path = PROC) -> int | None:
-    """Return the bytes that these processes, and children that they have waited for, caused to be read from and written
-    to any disk (proc_pid_io(5)).
+class MovedBytes(NamedTuple):
+    """Bytes that a process, and children that it has waited for, caused to be read from and written to any disk, and
+    those of its write calls (proc_pid_io(5)).
 
-    None if the kernel reports them for none of the processes: they have ended, or belong to other users.
+    A write call dirties a whole folio of the page cache, and `written` counts all of it: up to 2 MiB for 8 KiB.
+    `called` has none of asynchronous I/O.
     """
-    total = None
-    for pid in pids:
-        try:
-            values = dict(line.split(": ") for line in (content(f"{proc}/{pid}/io") or "").splitlines())
-            total = (total or 0) + int(values["read_bytes"]) + int(values["write_bytes"])
-        except (ValueError, KeyError):
-            continue
-    return total
+
+    read: int
+    written: int
+    called: int
+
+
+def moved_bytes(pid: int, proc: Path = PROC) -> MovedBytes | None:
+    """Return the bytes of a process; None if it has ended, or belongs to another user."""
+    try:
+        values = dict(line.split(": ") for line in (content(f"{proc}/{pid}/io") or "").splitlines())
+        return MovedBytes(int(values["read_bytes"]), int(values["write_bytes"]), int(values["wchar"]))
+    except (ValueError, KeyError):
+        return None
 
 
 def processes(proc: Path = PROC) -> dict[int, ProcessTimes]:

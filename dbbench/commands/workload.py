@@ -46,7 +46,7 @@ _PRINTED: Final = 10  # statements of each kind that are printed
 @click.option("--database", help="Database on --socket.")
 def from_statements(options: Options, file: Path, output: Path, engine: str | None, data_of: str | None, most: int,
                     socket: Path | None, user: str | None, database: str | None) -> None:  # fmt: skip
-    """Make a weighted workload from an export of pg_stat_statements (CSV, JSON) or a slow log (MariaDB, MySQL)."""
+    """Make a weighted workload from an export of pg_stat_statements (CSV) or a slow log (MariaDB, MySQL)."""
     from dbbench.introspect import recordings, writing
     from dbbench.introspect.server import reading
 
@@ -60,8 +60,8 @@ def from_statements(options: Options, file: Path, output: Path, engine: str | No
         scripts = writing.scripts_of(recording, live.rows if live else None, most)
     if not recording.kept:
         raise RecordingUnreadable(
-            f"none of the {len(recording.left_out)} statements of {file} can be run again: "
-            + "; ".join(dict.fromkeys(each.why for each in recording.left_out[:3])),
+            f"none of the {len(recording.statements)} statements of {file} can be run again: "
+            + "; ".join(list(dict.fromkeys(each.why for each in recording.statements))[:3]),
             effect="Nothing was written.",
         )
     files = writing.written(output.stem, recording, scripts, engines, _dataset(options, data_of))
@@ -101,13 +101,9 @@ def _write(folder: Path, files: dict[str, bytes]) -> None:
 
 def _tell(options: Options, output: Path, recording: RecordedStatements, files: list[str]) -> None:
     """Print the statements in three groups, with their shares of the calls and of the time."""
-    from dbbench.introspect.rules import shown
+    from dbbench.introspect.rules import APPROXIMATED, GROUPS, LEFT_OUT, REPRODUCED, shown
 
-    groups = {
-        "reproduced": [each for each in recording.kept if not each.why],
-        "approximated": [each for each in recording.kept if each.why],
-        "left out": sorted(recording.left_out, key=lambda each: -each.calls),
-    }
+    groups = {group: [each for each in recording.statements if each.group == group] for group in GROUPS}
     shares = {group: recording.shares(statements) for group, statements in groups.items()}
     rows = {
         group: [(each.calls, *recording.shares([each]), shown(each.text), each.why) for each in statements]
@@ -116,10 +112,10 @@ def _tell(options: Options, output: Path, recording: RecordedStatements, files: 
     if options.json:
         keys = ("calls", "share", "share_of_time", "statement", "why")
         lists = {group: [dict(zip(keys, row, strict=True)) for row in rows[group]] for group in groups}
-        put_json({"path": str(output), "files": files, "share": shares["reproduced"][0],
+        put_json({"path": str(output), "files": files, "share": shares[REPRODUCED][0],
                   "shares": {group.replace(" ", "_"): {"calls": calls, "time": time}
                              for group, (calls, time) in shares.items()},
-                  "kept": lists["reproduced"] + lists["approximated"], "left_out": lists["left out"]})  # fmt: skip
+                  "kept": lists[REPRODUCED] + lists[APPROXIMATED], "left_out": lists[LEFT_OUT]})  # fmt: skip
         return
     for group, listed in rows.items():
         if listed:
@@ -128,9 +124,9 @@ def _tell(options: Options, output: Path, recording: RecordedStatements, files: 
                 (calls, percent(share, 1), "" if time is None else percent(time, 1), *texts)
                 for calls, share, time, *texts in listed[:_PRINTED]], right="rrr")  # fmt: skip
             put(f"... and {len(listed) - _PRINTED} more; --json has all\n" if len(listed) > _PRINTED else "")
-    put(f"{output}: {len(recording.kept)} statements. {_share(*shares['reproduced'])} are reproduced as recorded.")
-    if groups["approximated"]:
-        put(f"{_share(*shares['approximated'])} are approximated: see `why`, and search for GUESSED in the scripts.")
+    put(f"{output}: {len(recording.kept)} statements. {_share(*shares[REPRODUCED])} are reproduced as recorded.")
+    if groups[APPROXIMATED]:
+        put(f"{_share(*shares[APPROXIMATED])} are approximated: see `why`, and search for GUESSED in the scripts.")
     put(
         f'Use it in a plan:  [[workload]] name = "{output.stem}",  then  dbbench --path {output.parent.parent} run PLAN'
     )

@@ -41,7 +41,6 @@ class LiveServer:
     engine: str
     version: str
     socket: Path
-    database: str
     _connection: Any
 
     def rows(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
@@ -73,49 +72,39 @@ def reading(socket: Path, user: str | None = None, database: str | None = None) 
             f"{socket} is not the socket of a server", effect="Nothing was read or written.",
             remedy="Name it:  --socket /run/postgresql  or  --socket /run/mysqld/mysqld.sock",
         )  # fmt: skip
-    kind = _postgres if path.name.startswith(".s.PGSQL.") else _innodb
-    with kind(path, user or getpass.getuser(), database) as live:
-        yield live
+    postgres = path.name.startswith(".s.PGSQL.")
+    try:
+        connection = (_postgres if postgres else _innodb)(path, user or getpass.getuser(), database)
+    except Exception as error:
+        raise _unreadable(path, error) from error
+    with contextlib.closing(connection):
+        live = LiveServer("postgres", "", path, connection)
+        if not postgres:
+            live.rows("START TRANSACTION READ ONLY")
+        version = str(live.rows("SHOW server_version" if postgres else "SELECT VERSION()")[0][0])
+        engine = "postgres" if postgres else "mariadb" if "MariaDB" in version else "mysql"
+        yield LiveServer(engine, re.split("[- ]", version)[0], path, connection)
 
 
-@contextlib.contextmanager
-def _postgres(socket: Path, user: str, database: str | None) -> Iterator[LiveServer]:
+def _postgres(socket: Path, user: str, database: str | None) -> Any:
     import psycopg2
 
-    try:
-        connection = psycopg2.connect(
-            host=str(socket.parent), port=socket.name.rpartition(".")[2], user=user, dbname=database or "postgres",
-            application_name="dbbench", connect_timeout=10,
-            options=f"-c default_transaction_read_only=on -c statement_timeout={STATEMENT_S}s",
-        )  # fmt: skip
-    except psycopg2.Error as error:
-        raise _unreadable(socket, error) from error
-    with contextlib.closing(connection):
-        connection.set_session(readonly=True, autocommit=True)
-        live = LiveServer("postgres", "", socket, database or "postgres", connection)
-        version = str(live.rows("SHOW server_version")[0][0]).split()[0]
-        yield LiveServer("postgres", version, socket, database or "postgres", connection)
+    connection = psycopg2.connect(
+        host=str(socket.parent), port=socket.name.rpartition(".")[2], user=user, dbname=database or "postgres",
+        application_name="dbbench", connect_timeout=10,
+        options=f"-c default_transaction_read_only=on -c statement_timeout={STATEMENT_S}s",
+    )  # fmt: skip
+    connection.set_session(readonly=True, autocommit=True)
+    return connection
 
 
-@contextlib.contextmanager
-def _innodb(socket: Path, user: str, database: str | None) -> Iterator[LiveServer]:
+def _innodb(socket: Path, user: str, database: str | None) -> Any:
     import mysql.connector
 
-    try:
-        connection = mysql.connector.connect(
-            unix_socket=str(socket), user=user, password=os.environ.get("MYSQL_PWD", ""), database=database,
-            use_pure=True, ssl_disabled=True, connection_timeout=10, charset="utf8mb4",
-            collation="utf8mb4_general_ci",
-        )  # fmt: skip
-    except mysql.connector.Error as error:
-        raise _unreadable(socket, error) from error
-    with contextlib.closing(connection):
-        live = LiveServer("mysql", "", socket, database or "", connection)
-        live.rows("START TRANSACTION READ ONLY")
-        version = str(live.rows("SELECT VERSION()")[0][0])
-        yield LiveServer(
-            "mariadb" if "MariaDB" in version else "mysql", version.split("-")[0], socket, database or "", connection
-        )
+    return mysql.connector.connect(
+        unix_socket=str(socket), user=user, password=os.environ.get("MYSQL_PWD", ""), database=database, use_pure=True,
+        ssl_disabled=True, connection_timeout=10, charset="utf8mb4", collation="utf8mb4_general_ci",
+    )  # fmt: skip
 
 
 def _unreadable(socket: Path, error: Exception) -> DbbenchError:
@@ -127,7 +116,6 @@ def _unreadable(socket: Path, error: Exception) -> DbbenchError:
     )
 
 
-TABLES: Final = 10  # how many of the largest tables are listed
 # Settings that the plan does not contain: paths, replication and names of this server would break a private server; a
 # loaded buffer pool would make its cache warm; the others do not affect I/O.
 _FOREIGN: Final = re.compile(
@@ -141,20 +129,14 @@ _OF_INNODB: Final = re.compile(
     r"|.*_buffer_size|tmp_table_size|max_heap_table_size"
 )
 _WINDOW_S: Final = (60, 120)  # warm-up and window of the plan
-_INNODB_TABLES: Final = """FROM information_schema.tables WHERE table_schema NOT IN ('mysql', 'sys',
-'information_schema', 'performance_schema') AND table_type = 'BASE TABLE'"""
-_QUERIES: Final = {  # by dialect: the largest tables with their bytes, bytes of the data, data directory
+_QUERIES: Final = {  # by dialect: bytes of the data, data directory
     "postgres": (
-        "SELECT c.oid::regclass::text, pg_total_relation_size(c.oid) FROM pg_class c JOIN pg_namespace n "
-        "ON n.oid = c.relnamespace WHERE c.relkind IN ('r', 'm') AND n.nspname NOT IN ('pg_catalog', "
-        f"'information_schema') ORDER BY 2 DESC, 1 LIMIT {TABLES}",
         "SELECT pg_database_size(current_database())",
         "SELECT setting FROM pg_settings WHERE name = 'data_directory'",
     ),
     "mysql": (
-        "SELECT concat(table_schema, '.', table_name), coalesce(data_length + index_length, 0) "
-        f"{_INNODB_TABLES} ORDER BY 2 DESC, 1 LIMIT {TABLES}",
-        f"SELECT sum(data_length + index_length) {_INNODB_TABLES}",
+        "SELECT sum(data_length + index_length) FROM information_schema.tables WHERE table_type = 'BASE TABLE' "
+        "AND table_schema NOT IN ('mysql', 'sys', 'information_schema', 'performance_schema')",
         "SELECT @@datadir",
     ),
 }
@@ -169,38 +151,29 @@ class ServerFacts:
     profile: str  # the settings profile that is closest
     settings: dict[str, str]  # those that matter to storage and differ from what dbbench would set
     data_bytes: int | None
-    tables: tuple[tuple[str, int], ...]  # the largest: name and bytes, with indexes
     mount: Mount | None  # the mount that contains the data directory
 
 
 def facts_of(live: LiveServer, memory_bytes: int | None) -> ServerFacts:
     """Read all facts through the session. `memory_bytes`: the memory on which dbbench's own settings depend."""
-    sizes, whole, place = map(live.rows, _QUERIES[profile_of(live.engine).dialect])
+    whole, place = map(live.rows, _QUERIES[profile_of(live.engine).dialect])
     datadir = place[0][0] if place else None
     mount = None
     if datadir:
         with contextlib.suppress(OSError):
             mount = namespaces.mount_holding(Path(datadir).resolve(), namespaces.mounts_of(Path("/proc/self")))
-    return ServerFacts(
-        live.engine, live.version, *_settings_of(live, memory_bytes),
-        data_bytes=None if whole[0][0] is None else int(whole[0][0]),
-        tables=tuple((str(name), int(size)) for name, size in sizes),
-        mount=mount,
-    )  # fmt: skip
+    data_bytes = None if whole[0][0] is None else int(whole[0][0])
+    return ServerFacts(live.engine, live.version, *_settings_of(live, memory_bytes), data_bytes, mount)
 
 
 def _settings_of(live: LiveServer, memory_bytes: int | None) -> tuple[str, dict[str, str]]:
     """Return the nearest settings profile, and the settings that matter to storage and differ from dbbench's."""
-    engine, profile, rows = (
-        ENGINES[live.engine],
-        profile_of(live.engine),
-        live.rows(profile_of(live.engine).live_settings),
-    )
+    engine, profile = ENGINES[live.engine], profile_of(live.engine)
+    rows = live.rows(profile.live_settings)
     same, logs = (same_in_postgres, "archive_mode") if profile.dialect == "postgres" else (same_in_mysql, "log_bin")
     kept = any(name == logs and text.lower() != "off" for name, text, *_ in rows)
-    name = {("archive_mode", True): f"{PRODUCTION}-archive", ("log_bin", False): STANDALONE}.get(
-        (logs, kept), PRODUCTION
-    )
+    names = {("archive_mode", True): f"{PRODUCTION}-archive", ("log_bin", False): STANDALONE}
+    name = names.get((logs, kept), PRODUCTION)
     ours = {**engine.defaults(memory_bytes), **engine.window_settings(*_WINDOW_S), **profile.settings_profiles[name]}
     relevant = re.compile(".*") if profile.dialect == "postgres" else _OF_INNODB
     return name, {
@@ -229,7 +202,7 @@ _PLAN: Final = """\
 name = "{name}"
 
 # The data directory is on {ground}.
-fs_setups = [{setups}]
+fs_setups = {setups}
 baseline = "{baseline}"{unsure}
 
 blocks = 5
@@ -246,8 +219,8 @@ name = "{engine}"
 profile = "{profile}"
 # Settings of the server that matter to storage and differ from those of dbbench:
 {settings}
-# The database has {whole}; its largest tables, with their indexes:
-{tables}
+# The database has {whole}.
+
 [[workload]]
 {workload}
 clients = 8
@@ -295,21 +268,14 @@ def plan_text(live: LiveServer, facts: ServerFacts, catalog: Catalog, file: Path
     ]
     ground = f"{mount.fstype} ({','.join(mount.options)}) at {mount.point}" if mount else "an unknown filesystem"
     return _PLAN.format(
-        engine=facts.engine,
-        profile=facts.profile,
-        version=_plain(facts.version),
-        socket=_plain(str(live.socket)),
-        file=_plain(str(file)),
-        name=re.sub(r"[^A-Za-z0-9._-]", "-", file.stem).strip("._-") or "plan",
-        ground=_plain(ground),
-        setups=", ".join(f'"{name}"' for name in setups),
-        baseline=baseline,
+        engine=facts.engine, profile=facts.profile, version=_plain(facts.version), socket=_plain(str(live.socket)),
+        file=_plain(str(file)), name=re.sub(r"[^A-Za-z0-9._-]", "-", file.stem).strip("._-") or "plan",
+        ground=_plain(ground), setups=json.dumps(list(setups)), baseline=baseline,
         unsure=f"  # {_plain(unsure)}" if unsure else "",
         memory=f"{memory_bytes // 2**30}GiB" if memory_bytes and memory_bytes >= 2**30 else "8GiB",
         device=f"{-(-int(max(LEAST_BYTES, size * FREE)) // 2**30)}GiB",
         settings="\n".join(row for row in settings if "\\u" not in row) or "# (none)",
         whole="data of unknown size" if facts.data_bytes is None else size_text(facts.data_bytes),
-        tables="".join(f"#   {size_text(size):>10}  {_plain(name)}\n" for name, size in facts.tables),
         workload=_GENERATED[profile.generated].format(
             scale=max(1, size // SCALE_BYTES), tables=SYSBENCH_TABLES,
             rows=max(1000, size // SYSBENCH_ROW_BYTES // SYSBENCH_TABLES),

@@ -8,25 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import json
 import re
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from sqlglot import TokenType as T
-
 from dbbench.errors import LiveServerUnreadable
 from dbbench.introspect.recordings import RecordedStatements
-from dbbench.introspect.rules import (
-    Role,
-    Rule,
-    Statement,
-    column_types,
-    rewritten,
-    roles_of,
-    rule_of,
-    script_fault,
-    words_of,
-)
+from dbbench.introspect.rules import REPRODUCED, SHOWN, Role, Statement, drawn, fault_of, rewritten, roles_of
 from dbbench.model.base import shipped
 from dbbench.units import percent, size_text
 
@@ -37,43 +26,28 @@ SAMPLE_BYTES: Final = 12 * 2**20  # of all statements next to a Lua script; a pl
 Ask = Callable[..., list[tuple[Any, ...]]]  # (statement, *values) -> rows; raises LiveServerUnreadable
 
 _TYPES: Final = "SELECT parameter_types::text[] FROM pg_prepared_statements WHERE name = 'dbbench_asked'"
-_VARIABLE: Final = re.compile(r"(?<!:):p\w+")
+_NUMBERED: Final = re.compile(r":p(\d+)\b")  # a parameter of a rewritten statement
+_VARIABLE: Final = re.compile(r"(?<!:):p\d+(?:_\d+)?")  # of a script
 _TOML: Final = """\
 # Written from {source}: {kept} statements of {all}, {share} of the calls as recorded.
 # Each statement is a transaction of its own, because the recording has no transactions. Weights are numbers of calls.
 # {values}
 title   = "Statements recorded from {source}"
 driver  = "{driver}"
-engines = [{engines}]
+engines = {engines}
 script  = "{script}"
 beside  = {beside}
 {more}
 {dataset}
 
-[parameters.clients]
-type    = "integer"
-default = 4
-min     = 1
-help    = "number of sessions"
-
-[parameters.rate]
-type    = "integer"
-default = 0
-min     = 0
-help    = "scheduled statements per second, latency measured from the schedule (open loop); 0 = as fast as possible"
+[parameters]
+clients = {{ type = "integer", default = 4, min = 1, help = "number of sessions" }}
+rate = {{ type = "integer", default = 0, min = 0, help = "scheduled statements per second, latency measured from the \
+schedule (open loop); 0 = as fast as possible" }}
 """
-_PGBENCH: Final = """
-[parameters.threads]
-type    = "integer"
-default = 2
-min     = 1
-help    = "number of pgbench threads (at most one per client)"
-
-[parameters.protocol]
-type    = "string"
-default = "prepared"
-choices = ["extended", "prepared"]
-help    = "protocol for sending statements; `simple` is not possible, because the parameters are untyped"
+_PGBENCH: Final = """\
+threads = { type = "integer", default = 2, min = 1, help = "number of pgbench threads (at most one per client)" }
+protocol = { type = "string", default = "prepared", choices = ["extended", "prepared"], help = "of sending statements" }
 """
 
 
@@ -86,28 +60,28 @@ def written(
     that defines what is loaded.
     """
     source = re.sub(r"[^A-Za-z0-9._-]", "_", recording.source.rpartition("/")[2])  # for comments and a string
-    whole = sum(each.calls for each in recording.kept)
-    weights = [max(1, round(WEIGHTS * each.calls / whole)) for each in recording.kept]
+    kept = recording.kept
+    whole = sum(each.calls for each in kept)
+    weights = [max(1, round(WEIGHTS * each.calls / whole)) for each in kept]
     if scripts:
         files = {f"{name}-{number:03}.sql": text.encode() for number, text in enumerate(scripts, 1)}
-        more = f"weights = {weights}"
+        driver, more = "pgbench", f"weights = {weights}"
         values = "Parameters are drawn by the rules in the scripts. Edit those that are marked GUESSED."
     else:
-        files = _for_sysbench(name, recording.kept, weights)
-        more = 'options = { mysql-ignore-errors = "all" }  # counted as errors of the trial, with W019'
+        files = _for_sysbench(name, kept, weights)
+        driver, more = (
+            "sysbench",
+            'options = { mysql-ignore-errors = "all" }  # counted as errors of the trial, with W019',
+        )
         values = "The statements have the values of the log."
     first, *others = files
-    exact, _ = recording.shares([each for each in recording.kept if not each.why])
+    exact, _ = recording.shares([each for each in kept if each.group == REPRODUCED])
     text = _TOML.format(
-        source=source, kept=len(recording.kept), all=len(recording.kept) + len(recording.left_out), values=values,
-        share=percent(exact, 1), driver="pgbench" if scripts else "sysbench", script=first, beside=_list(others),
-        engines=", ".join(f'"{engine}"' for engine in engines), more=more, dataset=dataset,
+        source=source, kept=len(kept), all=len(recording.statements), values=values, share=percent(exact, 1),
+        driver=driver, script=first, beside=json.dumps(others), engines=json.dumps(list(engines)), more=more,
+        dataset=dataset,
     )  # fmt: skip
     return {f"{name}.toml": (text + (_PGBENCH if scripts else "")).encode(), **files}
-
-
-def _list(names: Sequence[str]) -> str:
-    return "[\n" + "".join(f'    "{name}",\n' for name in names) + "]" if names else "[]"
 
 
 def _for_sysbench(name: str, kept: Sequence[Statement], weights: Sequence[int]) -> dict[str, bytes]:
@@ -126,27 +100,24 @@ def _for_sysbench(name: str, kept: Sequence[Statement], weights: Sequence[int]) 
 
 
 def scripts_of(recording: RecordedStatements, ask: Ask | None, most: int) -> list[str]:
-    """Return pgbench's scripts of the kept statements, none for a slow log; move those that cannot be run again, and
-    all but the `most` frequent, to `left_out`. `ask` queries a server with their tables."""
-    types = dict[str, str]()
-    for statement in recording.kept if recording.dialect == "postgres" else ():
-        with contextlib.suppress(ValueError):
-            types |= column_types(rewritten(words_of(statement.text, "postgres")))
-    scripts, share = list[str](), SAMPLE_BYTES // max(1, min(most, len(recording.kept)))
-    for statement in list(recording.kept):
+    """Return pgbench's scripts of the kept statements, none for a slow log; leave out those that cannot be run again,
+    and all but the `most` frequent. `ask` queries a server with their tables."""
+    scripts, usable = list[str](), recording.kept
+    share = SAMPLE_BYTES // max(1, min(most, len(usable)))
+    for statement in usable:
         try:
-            if len(scripts) == most:
-                raise ValueError(f"not among the {most} most frequent statements")
+            if most == 0:
+                raise ValueError("not among the most frequent statements")
             if recording.dialect == "postgres":
-                scripts.append(pgbench_script(statement, ask, types))
+                scripts.append(pgbench_script(statement, ask))
             else:
                 _limit(statement, share, ask)
-                scripts.append("")
+            most -= 1
         except ValueError as error:
-            recording.leave_out(statement, str(error))
+            statement.leave_out(str(error))
         except LiveServerUnreadable as error:
-            recording.leave_out(statement, f"the server refuses it ({error.evidence.split(': ', 1)[-1]})")
-    return [script for script in scripts if script]
+            statement.leave_out(f"the server refuses it ({error.evidence.split(': ', 1)[-1]})")
+    return scripts
 
 
 def _limit(statement: Statement, most_bytes: int, ask: Ask | None) -> None:
@@ -155,8 +126,8 @@ def _limit(statement: Statement, most_bytes: int, ask: Ask | None) -> None:
     statement.samples[:] = statement.samples[: sum(size <= most_bytes for size in sizes)]
     if not statement.samples:
         raise ValueError(f"longer than {size_text(most_bytes)}")
-    if re.match(r"insert\b(?!.*\b(ignore|duplicate)\b)", statement.text, re.IGNORECASE | re.DOTALL):
-        statement.why = "inserts its recorded keys again; those that exist are errors of the trial"
+    if re.match(r"insert\b(?!.*\b(ignore|duplicate)\b)", statement.text, re.DOTALL):
+        statement.approximate("inserts its recorded keys again; those that exist are errors of the trial")
     if ask:
         if statement.database:
             ask(f"USE `{statement.database.replace('`', '``')}`")
@@ -164,91 +135,60 @@ def _limit(statement: Statement, most_bytes: int, ask: Ask | None) -> None:
         ask("PREPARE dbbench_asked FROM %s", statement.samples[0])
 
 
-def pgbench_script(statement: Statement, ask: Ask | None, types: dict[str, str]) -> str:
-    """Return the script of a statement of pg_stat_statements; `ask` queries a server with its tables, `types` are those
-    of columns, for guesses without it.
+def pgbench_script(statement: Statement, ask: Ask | None) -> str:
+    """Return the script of a statement of pg_stat_statements; `ask` queries a server with its tables.
 
-    Notes in `statement.why` in which respects it differs from the recorded one. Raises ValueError with the reason if no
+    Notes in the statement in which respects it differs from the recorded one. Raises ValueError with the reason if no
     script can send it, LiveServerUnreadable if the server refuses it.
     """
-    recorded = words_of(statement.text, "postgres")
-    text = rewritten(recorded)
-    if fault := script_fault(text):
-        raise ValueError(fault)
-    words, rules = words_of(text, "postgres"), _rules_of(text, ask, types)
-    lines, expressions = [f"-- {statement.calls} calls"], dict[int, str]()
-    for number in sorted(rules, key=lambda each: (rules[each].after, each)):
-        expressions[number] = _assigned(number, rules, expressions, lines)
-    sent = ""
-    for kind, word in _forgiving(words):
-        piece = expressions[int(word[1:])] if kind == T.PARAMETER else word
-        sent += f" {piece}" if sent.endswith(":") and piece.startswith(":p") else piece
+    text = rewritten(statement.text)
+    roles, lines, expressions = _roles_of(text, ask), f"-- {statement.calls} calls\n", dict[int, str]()
+    for number, role in roles.items():
+        drawing, expressions[number] = drawn(number, role, expressions.get(role.after, ""))
+        lines += drawing
+    if re.match(r"insert\b(?!.*\bon conflict\b)", text, re.IGNORECASE):  # an error would end the client
+        place = min((match.start() for match in re.finditer(r"\breturning\b", text, re.IGNORECASE)), default=len(text))
+        text = f"{text[:place]} ON CONFLICT DO NOTHING {text[place:]}".rstrip()
+        statement.approximate("rows whose key exists are not inserted (ON CONFLICT DO NOTHING)")
+    sent = _NUMBERED.sub(lambda match: expressions[int(match[1])], text)
     pieces = _VARIABLE.split(sent)
     if len(pieces) - 1 > ARGUMENTS:
         raise ValueError(f"{len(pieces) - 1} values; pgbench can send {ARGUMENTS}")
-    reasons = ["guessed values"] if any(rule.guessed for rule in rules.values()) else []
-    if _forgiving(words) != words:
-        reasons.append("rows whose key exists are not inserted (ON CONFLICT DO NOTHING)")
+    if any(role.guessed for role in roles.values()):
+        statement.approximate("guessed values")
     if ask:
         numbered = "".join(f"{piece}${number}" for number, piece in enumerate(pieces[:-1], 1)) + pieces[-1]
         plan, expected = _plan(ask, numbered), ""
         with contextlib.suppress(LiveServerUnreadable):  # `interval $1` cannot be prepared
-            expected = _plan(ask, "".join(word for _, word in recorded))
+            expected = _plan(ask, statement.text)
         if expected not in ("", plan):
-            reasons.append(f"another plan: {plan} instead of {expected}")
-    statement.why = "; ".join(reasons)
-    return "\n".join([*lines, f"{sent};"]) + "\n"
+            statement.approximate(
+                "; ".join(filter(None, (statement.why, f"another plan: {plan} instead of {expected}")))
+            )
+    return f"{lines}{sent};\n"
 
 
-def _rules_of(text: str, ask: Ask | None, columns: dict[str, str]) -> dict[int, Rule]:
-    """Return the rules of all parameters. Raises ValueError if one has none."""
+def _roles_of(text: str, ask: Ask | None) -> dict[int, Role]:
+    """Return the roles of all parameters of a rewritten text, the begin of a range before its end."""
     roles, tables = roles_of(text)
-    types = _prepared(ask, text, _TYPES)[0][0] if ask else []
-    rules = dict[int, Rule]()
-    for number in dict.fromkeys(int(word[1:]) for kind, word in words_of(text, "postgres") if kind == T.PARAMETER):
-        role = roles.get(number, Role())
-        role.type = role.type or columns.get(role.column, "")
+    types = _prepared(ask, _NUMBERED.sub(r"$\1", text), _TYPES)[0][0] if ask else []
+    for number in {int(number) for number in _NUMBERED.findall(text)}:
+        role = roles.setdefault(number, Role())
         if ask:
             role.type, role.values = types[number - 1], _values(ask, role.column, tables)
-        if (rule := rule_of(role)) is None:
-            raise ValueError(f"a parameter of type {role.type}")
-        rules[number] = rule
-    return rules
-
-
-def _assigned(number: int, rules: dict[int, Rule], expressions: dict[int, str], lines: list[str]) -> str:
-    """Add the lines that draw the values of a parameter; return the expression with their variables."""
-    rule, low = rules[number], rules.get(rules[number].after)
-    lines.append(f"-- ${number}: {rule.note}" if rule.note else f"-- ${number}")
-    names = [f"p{number}"] if rule.expression.count("{}") == 1 else [
-        f"p{number}_{index}" for index in range(1, rule.expression.count("{}") + 1)
-    ]  # fmt: skip
-    begin = f":p{rule.after} + " if low and low.expression == "{}" else ""
-    lines += [f"\\set {name} {begin}random({rule.least}, {rule.most})" for name in names]
-    variables = [f":{name}" for name in names]
-    if low and not begin and rule.sum:
-        return rule.sum.format(expressions[rule.after], variables[0])
-    return rule.expression.format(*variables)
-
-
-def _forgiving(words: list[tuple[T, str]]) -> list[tuple[T, str]]:
-    """Return an insert that does nothing if its key already exists: an error would end the client."""
-    plain = [word.lower() for _, word in words]
-    if plain[0] != "insert" or "conflict" in plain:
-        return words
-    place = next((index for index, word in enumerate(plain) if word == "returning"), len(words))
-    return [*words[:place], (T.VAR, " ON CONFLICT DO NOTHING "), *words[place:]]
+    return dict(sorted(roles.items(), key=lambda each: (each[1].after, each[0])))
 
 
 def _values(ask: Ask, column: str, tables: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the values of a column in the server's statistics."""
-    if not column or not tables:
+    """Return the values of a column in the server's statistics that a script can contain."""
+    if not column:
         return ()
-    return tuple(str(row[0]) for row in ask(
+    values = [str(row[0]) for row in ask(
         "SELECT unnest(coalesce(most_common_vals::text::text[], '{}') || coalesce(histogram_bounds::text::text[], "
         "'{}')) FROM pg_stats WHERE attname = %s AND tablename = ANY(%s)",
         column, list(tables),
-    ))  # fmt: skip
+    )]  # fmt: skip
+    return tuple(value for value in values if len(value) <= SHOWN and not fault_of(value))
 
 
 def _prepared(ask: Ask, text: str, *questions: str) -> list[tuple[Any, ...]]:

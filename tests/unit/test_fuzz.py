@@ -190,8 +190,9 @@ PARSERS: Final[dict[str, tuple[Callable[[str], object], str, tuple[type[Exceptio
         "-- step load; untimed\nCOPY t FROM x;\n-- step b\nSELECT 1;\n",
         (),
     ),
-    "logged": (lambda t: rules.words_of(t, "mysql"), fixture("recorded/slow.log")[:2000], (ValueError,)),
-    "roles": (rules.roles_of, "SELECT a FROM b WHERE c BETWEEN $1 AND date $2 LIMIT $3", ()),
+    "logged": (lambda t: rules.refusal(t, "mysql"), fixture("recorded/slow.log")[:2000], ()),
+    "roles": (rules.roles_of, "SELECT a FROM b WHERE c BETWEEN :p1 AND CAST(:p2 AS date) LIMIT :p3", ()),
+    "rewritten": (rules.rewritten, "SELECT a FROM b WHERE c BETWEEN $1 AND date $2 LIMIT $3", (ValueError,)),
     "statements": (of_file(recordings.read), fixture("recorded/pgss.csv"), ()),
     "wipefs": (guard.parsed, fixture("devices/wipefs_ext4.json"), (ValueError, LookupError, TypeError)),
     "mountinfo": (

@@ -72,7 +72,7 @@ _POSTGRES: Final = re.compile(rb"^-- PostgreSQL database (cluster )?dump", re.MU
 _POSTGRES_FROM: Final = re.compile(rb"^-- Dumped from database version (\d+(?:\.\d+)*)", re.MULTILINE)
 _MYSQL: Final = re.compile(rb"^(?:\xef\xbb\xbf)?-- (MySQL|MariaDB) dump ", re.MULTILINE)
 _MYSQL_FROM: Final = re.compile(rb"^-- Server version\s+(\d+\.\d+\.\d+)(\S*)", re.MULTILINE)
-_PACKED: Final = {
+PACKED: Final = {
     b"\x1f\x8b": ("gzip", "gunzip -k"),
     b"\x28\xb5\x2f\xfd": ("zstd", "unzstd -k"),
     b"BZh": ("bzip2", "bunzip2 -k"),
@@ -225,7 +225,7 @@ def look(path: Path) -> Source:
 def _file(path: Path) -> Source | None:
     with path.open("rb") as file:
         head = file.read(HEAD)
-    for magic, (packer, command) in _PACKED.items():
+    for magic, (packer, command) in PACKED.items():
         if head.startswith(magic):
             raise _unread(path, f"compressed with {packer}", f"Decompress it first: {command} {shlex.quote(path.name)}")
     if head.startswith(MAGIC):

@@ -39,6 +39,7 @@ SHOWN: Final = 100  # characters of a statement in a message
 _D: Final = exp.DType
 _INTEGERS: Final = (_D.SMALLINT, _D.INT, _D.BIGINT)
 _NUMBERS: Final = (*_INTEGERS, _D.DECIMAL, _D.FLOAT, _D.DOUBLE)
+_TEXTS: Final = (_D.TEXT, _D.VARCHAR, _D.CHAR, _D.BPCHAR, _D.NAME)
 _SECONDS: Final = "{}::int * interval '1 second'"
 _TIMES: Final = {
     **dict.fromkeys((_D.DATE, _D.TIMESTAMP, _D.TIMESTAMPTZ, _D.TIME), "'2020-01-01 00:00'::TYPE + " + _SECONDS),
@@ -46,12 +47,13 @@ _TIMES: Final = {
 }
 # Type -> expression, in which {} is a random whole number. A parameter of another type has no rule.
 _EXPRESSIONS: Final = {
-    **dict.fromkeys((*_NUMBERS, _D.TEXT, _D.VARCHAR, _D.CHAR, _D.BPCHAR, _D.NAME, _D.VARBINARY), "{}"),
-    **dict.fromkeys((_D.JSON, _D.JSONB), "{}"),
+    **dict.fromkeys((*_NUMBERS, *_TEXTS, _D.VARBINARY, _D.JSON, _D.JSONB), "{}"),
     **_TIMES,
     _D.BOOLEAN: "{}::int % 2 = 0",
     _D.UUID: "md5({}::text)",
 }  # fmt: skip
+_CALLS: Final = (exp.Func, exp.AtTimeZone, exp.Escape)
+_HARMLESS: Final = (exp.Array, exp.Coalesce, exp.Connector, exp.Lower, exp.Upper)
 _LITERALS: Final = {T.STRING, T.NUMBER, T.HEX_STRING, T.BIT_STRING, T.NATIONAL_STRING, T.BYTE_STRING, T.RAW_STRING,
                     T.HEREDOC_STRING, T.UNICODE_STRING}  # fmt: skip
 # What is left out, in words without literals and with one blank between them, and the reason.
@@ -121,6 +123,7 @@ class Role:
     values: tuple[str, ...] = ()  # of this column, in the server's statistics
     after: int = 0  # the parameter at the other end of its range
     rows: str = ""  # limit or offset
+    argument: bool = True  # of a function, which may accept few texts: date_trunc($1, a)
     guessed: bool = True  # the server's statistics have no values
 
 
@@ -192,7 +195,7 @@ def rewritten(text: str) -> str:
         pieces += [gap if "/*+" in gap else " " if gap else "", word]
         end = token.end + 1
     text = "".join(pieces).strip()
-    if fault := fault_of(re.sub(r":p\d+", "", text)):
+    if fault := fault_of(re.sub(r":p\d+\b", "", text)):
         raise ValueError(fault)
     return _TYPED.sub(r"CAST(\2 AS \1)", text)
 
@@ -216,8 +219,9 @@ def roles_of(text: str) -> tuple[dict[int, Role], tuple[str, ...]]:
         role = roles.setdefault(_number(parameter), Role())
         while isinstance(parent, exp.Cast | exp.Paren | exp.Neg | exp.Any):
             if isinstance(parent, exp.Cast):
-                role.type = role.type or parent.to.sql("postgres")
+                role.type = parent.to.sql("postgres")
             child, parent = parent, parent.parent
+        role.argument = isinstance(parent, _CALLS) and not isinstance(parent, _HARMLESS)
         if isinstance(parent, exp.Limit | exp.Fetch | exp.Offset):
             role.rows, role.type = ("offset" if isinstance(parent, exp.Offset) else "limit"), "bigint"
         elif isinstance(parent, exp.Between) and child is parent.args["high"]:
@@ -271,6 +275,8 @@ def drawn(number: int, role: Role, begin: str = "") -> tuple[str, str]:
     base = _D.INTERVAL if isinstance(inner.this, exp.Interval) else inner.this
     if base not in _EXPRESSIONS or inner.expressions:
         raise ValueError(f"a parameter of type {role.type}")
+    if role.argument and base in _TEXTS:
+        raise ValueError(f"${number} is a text for a function, which may accept few values")
     element = "BPCHAR" if base == _D.CHAR else inner.sql("postgres")
     head, form, tail, source = "", _EXPRESSIONS[base].replace("TYPE", element), "", ""
     least, most = LEAST, SPAN_S if base in _TIMES else 32_767 if base == _D.SMALLINT else MOST

@@ -175,7 +175,7 @@ def _roles_of(text: str, ask: Ask | None) -> dict[int, Role]:
     for number in {int(number) for number in _NUMBERED.findall(text)}:
         role = roles.setdefault(number, Role())
         if ask:
-            role.type, role.values = types[number - 1], _values(ask, role.column, tables)
+            role.type, role.values = role.type or types[number - 1], _values(ask, role.column, tables)
     return dict(sorted(roles.items(), key=lambda each: (each[1].after, each[0])))
 
 

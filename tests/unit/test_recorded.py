@@ -308,7 +308,7 @@ def test_values_follow_the_statistics_or_a_guess() -> None:
     role = Role("integer", "c", ("9", "5"))
     assert drawn(1, role) == ("-- $1: integer, the range of c\n\\set p1 random(5, 9)\n", "((:p1)::INT)")
     assert not role.guessed
-    lines, expression = drawn(2, Role("text", "c", ("it's", "{}")))
+    lines, expression = drawn(2, Role("text", "c", ("it's", "{}"), argument=False))
     assert "random(1, 2)" in lines and expression == "(((ARRAY['it''s', '{}']::TEXT[])[:p2::int])::TEXT)"
     for role, bounds in ((Role("bigint", rows="limit"), "1, 10"), (Role("bigint", rows="offset"), "0, 0"),
                          (Role("numeric"), "1, 100000"), (Role("smallint"), "1, 32767")):  # fmt: skip
@@ -368,6 +368,28 @@ def test_limits_of_pgbench_are_checked() -> None:
     assert script("SELECT a[$1::int:$2::int] FROM t") == "SELECT a[ ((:p1)::INT) ::int: ((:p2)::INT) ::int] FROM t;"
     assert why("SELECT a FROM t WHERE b = ANY($1::int[])") == "" == why("INSERT INTO a VALUES ($1::int,$2::int)")
     assert "does not contain the type" in why("INSERT INTO a VALUES ($1,$2)")
+    assert ":p1abc" not in script("SELECT $1::int") and why("SELECT a FROM t WHERE b = :p1abc")
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("SELECT date_trunc($1::text, a) FROM t", False),
+        ("SELECT a AT TIME ZONE $1::text FROM t", False),
+        ("SELECT a FROM t WHERE b LIKE $1::text ESCAPE $2::text", False),
+        ("SELECT a FROM t WHERE lower(b) = lower($1::text) AND c LIKE $2::varchar", True),
+        ("INSERT INTO t VALUES ($1::text)", True),
+        ("SELECT date_bin($1::interval, a) FROM t", True),
+    ],
+)
+def test_a_guessed_text_is_no_argument_of_a_function(text: str, kept: bool) -> None:
+    """date_trunc('12345', a) is an error, which would end the load of all statements."""
+    assert (why(text) == "") is kept
+
+
+def test_the_last_of_several_casts_decides() -> None:
+    """A number is no uuid."""
+    assert "(md5(:p1::text))::UUID" in script("SELECT a FROM t WHERE b = $1::text::uuid")
 
 
 @slow

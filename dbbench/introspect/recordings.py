@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import csv
 import io
-import random
 import re
 import tempfile
 from dataclasses import dataclass
@@ -23,7 +22,6 @@ from dbbench.results.fileio import given
 
 LARGEST: Final = 2**28  # bytes: a busy server logs this in some hours, and reading it takes some minutes
 DIGEST_S: Final = 1800.0  # limit for pt-query-digest, which reads some MB per second
-SAMPLES: Final = 10_000  # statements kept per kind: a sample, not a copy of the log
 READER: Final = "pt-query-digest"
 # Headings that pt-query-digest does not recognise: those of a server's start, also of mariadbd and of Windows, and
 # Percona's attributes without #.
@@ -32,6 +30,7 @@ _STARTS: Final = re.compile(
 )
 _BARE: Final = re.compile(rb"(?<=\n)(?=[ \t]*(?:[A-Z]\w+: +\S+[ \t]*)+\n(?:#|SET timestamp=|use ))")
 _TIMED: Final = re.compile(rb"^# Query_time: ", re.MULTILINE)
+_HEADING: Final = re.compile(rb"^# (?:Time|User@Host|Query_time): ", re.MULTILINE)
 _EVENT: Final = (
     'print(join("\\t", map { unpack("H*", defined $_ ? $_ : "") } '
     "($event->{db} || $event->{Schema}, @$event{qw(Query_time cmd arg)}, "
@@ -72,7 +71,7 @@ def read(path: Path) -> RecordedStatements:
     data = given(path, LARGEST)
     if packed := next((names for magic, names in PACKED.items() if data.startswith(magic)), None):
         raise _unreadable(path, f"it is compressed ({packed[0]})", f"Unpack it:  {packed[1]} {path}")
-    slow = _TIMED.search(data)
+    slow = _HEADING.search(data)
     statements = _slow_log(data) if slow else _exported(data, path)
     if not statements:
         raise _unreadable(path, "it contains no statements")
@@ -95,8 +94,9 @@ def _exported(data: bytes, path: Path) -> list[Statement]:
     csv.field_size_limit(2**24)  # a statement may be longer than the module's default of 128 KiB
     statements: dict[tuple[str, str], Statement] = {}
     calls_of: dict[str, int] = {}
+    rows = csv.DictReader(io.StringIO(data.decode("utf-8-sig", errors="replace"), newline=""))
     try:
-        for row in csv.DictReader(io.StringIO(data.decode("utf-8-sig", errors="replace"), newline="")):
+        for row in rows:
             text, database, calls = row["query"] or "", row.get("datname") or row.get("dbid") or "", int(row["calls"])
             ms = row.get("total_exec_time") or row.get("total_time")
             if (why := refusal(text, "postgres")) != CONTROL and calls > 0:
@@ -105,7 +105,9 @@ def _exported(data: bytes, path: Path) -> list[Statement]:
                 statement.leave_out(why)
                 calls_of[database] = calls_of.get(database, 0) + calls
     except (csv.Error, KeyError, TypeError, ValueError) as error:
-        raise _unreadable(path, f"no CSV file with the columns `query` and `calls` ({shown(str(error))})") from None
+        raise _unreadable(
+            path, f"line {rows.line_num} has no `query` or number of `calls` ({shown(str(error))})"
+        ) from None
     for statement in statements.values():
         if statement.database != max(calls_of, key=lambda name: calls_of[name]):
             statement.leave_out(statement.why or f"of another database ({shown(statement.database)})")
@@ -113,7 +115,7 @@ def _exported(data: bytes, path: Path) -> list[Statement]:
 
 
 def _slow_log(data: bytes) -> list[Statement]:
-    """Return one statement per kind (the fingerprint of pt-query-digest), with a random sample of those logged."""
+    """Return one statement per kind (the fingerprint of pt-query-digest)."""
     if b";\r\n" in data and b"\r\n# " in data:  # a server on Windows
         data = data.replace(b"\r\n", b"\n")
     data = _BARE.sub(b"# ", _STARTS.sub(b"", data))
@@ -123,7 +125,7 @@ def _slow_log(data: bytes) -> list[Statement]:
         argv = [READER, "--config", "/dev/null", "--no-version-check", "--no-report",
                 "--preserve-embedded-numbers", "--filter", _EVENT, mended.name]  # fmt: skip
         lines = process.run(argv, timeout_s=DIGEST_S).stdout.splitlines()
-    chance, tail, database, unread = random.Random(1), data.rstrip(), "", len(_TIMED.findall(data))
+    tail, database, unread = data.rstrip(), "", len(_TIMED.findall(data))
     statements: dict[tuple[str, ...], Statement] = {}
     for line in filter(_LINE.fullmatch, lines):
         words = [bytes.fromhex(word).decode(errors="surrogateescape") for word in line.split("\t")]
@@ -136,11 +138,8 @@ def _slow_log(data: bytes) -> list[Statement]:
             why = "the recording ends within it"
         statement = statements.setdefault((database, kind, why), Statement(kind, database=database))
         statement.leave_out(why)
-        statement.add(1, float(time) if re.fullmatch(r"[\d.]+", time) else None)
-        if len(statement.samples) < SAMPLES:
-            statement.samples.append(text)
-        elif (place := chance.randrange(statement.calls)) < SAMPLES:
-            statement.samples[place] = text
+        statement.add(1, float(time) if re.fullmatch(r"\d+(\.\d+)?", time) else None)
+        statement.samples.append(text)
     if unread > 0:
         statements[()] = Statement("(unknown)", unread, None, LEFT_OUT, f"{READER} cannot tell where it ends")
     return list(statements.values())

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
+import random
 import re
 from collections.abc import Callable, Sequence
 from typing import Any, Final
@@ -69,10 +70,7 @@ def written(
         values = "Parameters are drawn by the rules in the scripts. Edit those that are marked GUESSED."
     else:
         files = _for_sysbench(name, kept, weights)
-        driver, more = (
-            "sysbench",
-            'options = { mysql-ignore-errors = "all" }  # counted as errors of the trial, with W019',
-        )
+        driver, more = "sysbench", 'options = { mysql-ignore-errors = "all" }  # errors of the trial, with W019'
         values = "The statements have the values of the log."
     first, *others = files
     exact, _ = recording.shares([each for each in kept if each.group == REPRODUCED])
@@ -121,7 +119,8 @@ def scripts_of(recording: RecordedStatements, ask: Ask | None, most: int) -> lis
 
 
 def _limit(statement: Statement, most_bytes: int, ask: Ask | None) -> None:
-    """Keep samples of at most that size together, and let the server check one. Raises ValueError if none fits."""
+    """Keep a random sample of at most that size, and let the server check one. Raises ValueError if none fits."""
+    random.Random(1).shuffle(statement.samples)
     sizes = itertools.accumulate(len(text.encode(errors="surrogateescape")) + ENTRY for text in statement.samples)
     statement.samples[:] = statement.samples[: sum(size <= most_bytes for size in sizes)]
     if not statement.samples:

@@ -29,7 +29,6 @@ from dbbench.fleet.coordinator import Coordinator
 from dbbench.fleet.ledger import Fleet
 from dbbench.fleet.room import Room
 from dbbench.fleet.transport import Dask, Lasting
-from dbbench.machine import namespaces
 from dbbench.model import (
     Arm,
     Cell,
@@ -113,11 +112,12 @@ def many(folder: Path) -> bool:
 @contextlib.contextmanager
 def workers(folder: Path, count: int) -> Iterator[tuple[str, list[subprocess.Popen[bytes]]]]:
     """Start a scheduler and workers with simulated trials; yield (address, worker processes)."""
-    address = processes.free_address()
+    address, certs = processes.free_address(), str(security.made(folder / "certs"))
     me = [sys.executable, __file__]
     env = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-    started = [subprocess.Popen([sys.executable, "-m", "dbbench", "fleet", "scheduler", "--listen", address], env=env)]
-    started += [subprocess.Popen([*me, "worker", address, f"w{number:02d}", str(folder / f"w{number:02d}")], env=env)
+    scheduler = [sys.executable, "-m", "dbbench", "fleet", "scheduler", "--listen", address, "--certs", certs]
+    started = [subprocess.Popen(scheduler, env=env)]
+    started += [subprocess.Popen([*me, "worker", address, certs, str(folder / f"w{number:02d}")], env=env)
                 for number in range(count)]  # fmt: skip
     try:
         yield address, started[1:]
@@ -132,7 +132,7 @@ def real(folder: Path) -> bool:
     """Run 16 workers x 100 trials of 1 s, all on this machine."""
     print("16 real workers x 100 trials of 1 s")
     with workers(folder / "hosts", 16) as (address, _):
-        engine = Lasting(lambda: Dask(address), lambda _: None)
+        engine = Lasting(lambda: Dask(address, folder / "hosts/certs"), lambda _: None)
         names = sorted(processes.waited(engine, lambda found: len(found) == 16, 120))
         fleet = made(folder, plan_run(800, 1.0), names)
         coordinator = Coordinator(folder, fleet, "", {}, engine, ignore)
@@ -152,7 +152,7 @@ def quiet(folder: Path) -> bool:
     """Measure the CPU time of a worker in a window of its host, including questions, and of an idle dask worker."""
     print(f"a worker in a window of {WINDOW_S:.0f} s")
     with workers(folder / "hosts", 1) as (address, popen):
-        engine = Lasting(lambda: Dask(address), lambda _: None)
+        engine = Lasting(lambda: Dask(address, folder / "hosts/certs"), lambda _: None)
         names = sorted(processes.waited(engine, lambda found: len(found) == 1, 60))
         run = dataclasses.replace(plan_run(1, WINDOW_S + 20), order=plan_run(1, WINDOW_S + 20).order[:1])
         coordinator = Coordinator(folder, made(folder, run, names), "", {}, engine, ignore)
@@ -166,7 +166,7 @@ def quiet(folder: Path) -> bool:
         while time.monotonic() - began < WINDOW_S:
             coordinator.step()
         share = (_cpu_s(popen[0].pid) - before) / (time.monotonic() - began)
-        ours = namespaces.private_folder() / "fleet"
+        ours = folder / "hosts/certs"
         tls = [
             "--tls-ca-file",
             ours / security.CA,
@@ -194,13 +194,13 @@ def _cpu_s(pid: int) -> float:
     return float(times.user + times.system)
 
 
-def worker(address: str, name: str, results: str) -> None:
+def worker(address: str, certs: str, results: str) -> None:
     """Run a worker whose supervisors simulate trials."""
     from dbbench.fleet import daemons
     from dbbench.fleet.host import HERE
 
     HERE.supervisor = (sys.executable, str(Path(__file__).with_name("fleet_supervise.py").resolve()))
-    daemons.work(address, name, Path(results), None, None)
+    daemons.work(address, Path(results).name, Path(results), Path(certs), None)
 
 
 PARTS: Final = {"many": many, "real": real, "quiet": quiet}
@@ -209,8 +209,8 @@ PARTS: Final = {"many": many, "real": real, "quiet": quiet}
 def main() -> int:
     """Run the benchmarks; return 1 if a target is missed."""
     match sys.argv[1:]:
-        case ["worker", address, name, results]:
-            worker(address, name, results)
+        case ["worker", address, certs, results]:
+            worker(address, certs, results)
             return 0
     kept = []
     memory = Path("/dev/shm")  # fsync is free there, so that only the fleet is measured

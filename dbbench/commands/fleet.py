@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,8 +30,9 @@ from dbbench.units import seconds_of
 
 certs_option = click.option(
     "--certs",
+    type=click.Path(path_type=Path, allow_dash=True, resolve_path=True),
     metavar="DIR",
-    help="Directory of the certificates [default: ~/.config/dbbench/fleet; made by dbbench for this machine].",
+    help="Directory of the certificates, or - for standard input [default: the fleet's, or ~/.config/dbbench/fleet].",
 )
 
 
@@ -105,7 +107,7 @@ def run(options: Options, **given: Any) -> int:
     order = control.FleetOrder(request, given["mode"], given["name"], given["new"], given["precision"],
                                given["least"] or 1, given["wipe"], seconds_of(given["gone_after"]))  # fmt: skip
     reach = processes.Reach(given["scheduler"], given["ssh"], given["local"], given["listen"], given["remote"],
-                          given["host_results"], _path(given["certs"]), given["detach"])  # fmt: skip
+                          given["host_results"], given["certs"], given["detach"])  # fmt: skip
     fleet = control.resumed(root, order)
     if fleet is not None and fleet.finished:
         click.echo(f"fleet {fleet.name} is already finished; --new starts another", err=True)
@@ -120,16 +122,14 @@ def run(options: Options, **given: Any) -> int:
 @click.option("--give-up", type=float, metavar="SECONDS", help="Exit if no scheduler answered for this long.")
 @certs_option
 @results_option
-def worker(options: Options, address: str, name: str | None, give_up: float | None, certs: str | None) -> None:
+def worker(options: Options, address: str, name: str | None, give_up: float | None, certs: Path | None) -> None:
     """Make this machine a host of the fleet whose scheduler is at ADDRESS, until it is stopped."""
     needs_engine()
     end_with_coordinator()
     from dbbench.fleet import daemons
     from dbbench.fleet.host import named
 
-    daemons.work(
-        _whole(address, certs), named(name or os.uname().nodename), options.results_folder, _path(certs), give_up
-    )
+    daemons.work(address, named(name or os.uname().nodename), options.results_folder, certs, give_up)
 
 
 @command_line(name="scheduler")
@@ -137,13 +137,17 @@ def worker(options: Options, address: str, name: str | None, give_up: float | No
     "--listen", default="tls://127.0.0.1:8786", metavar="ADDRESS", show_default=True, help="Address to listen on."
 )
 @certs_option
-def scheduler(options: Options, listen: str, certs: str | None) -> None:
-    """Run a scheduler with TLS; dbbench makes the certificates for the loopback interface itself."""
+def scheduler(options: Options, listen: str, certs: Path | None) -> None:
+    """Run a scheduler with TLS. If the directory of the certificates does not exist, it is made."""
     needs_engine()
     end_with_coordinator()
-    from dbbench.fleet import daemons
+    from dbbench.fleet import daemons, security
 
-    daemons.schedule(_whole(listen, certs), _path(certs))
+    folder, there = security.made(certs), ".config/dbbench/fleet"
+    if not security.is_loopback(listen):
+        give = f"tar -C {shlex.quote(str(folder))} -c . | ssh HOST 'mkdir -p {there} && tar -C {there} -x'"
+        put(f"A worker needs the same certificates:  {give}")
+    daemons.schedule(listen, folder)
 
 
 @command_line(name="status")
@@ -184,14 +188,14 @@ def status(options: Options, name: str | None) -> None:
 @click.option("--scheduler", "address", required=True, metavar="ADDRESS", help="Address of the fleet's scheduler.")
 @certs_option
 @results_option
-def collect(options: Options, name: str | None, address: str, certs: str | None) -> None:
+def collect(options: Options, name: str | None, address: str, certs: Path | None) -> None:
     """Collect the trials that the hosts have finished, without starting anything."""
     needs_engine()
     from dbbench.fleet import control
 
     root = options.results_folder.resolve()
     fleet = chosen(root, name)
-    count, total = control.collect(root, fleet, _whole(address, certs), _path(certs))
+    count, total = control.collect(root, fleet, address, certs)
     if options.json:
         put_json({"name": fleet.name, "trials": count, "of": total})
     else:
@@ -205,7 +209,7 @@ def collect(options: Options, name: str | None, address: str, certs: str | None)
 )
 @certs_option
 @results_option
-def stop(options: Options, name: str | None, address: str | None, certs: str | None) -> None:
+def stop(options: Options, name: str | None, address: str | None, certs: Path | None) -> None:
     """Stop the trials of a fleet's hosts cleanly; finished trials are kept, and `fleet run` resumes.
 
     Hosts on this machine are stopped even if no scheduler answers.
@@ -225,27 +229,11 @@ def stop(options: Options, name: str | None, address: str | None, certs: str | N
         needs_engine()
         from dbbench.fleet import control
 
-        for host in control.halt(fleet, _whole(address or fleet.scheduler, certs), _path(certs)):
+        for host in control.halt(root, fleet, address or fleet.scheduler, certs):
             put(f"{host}: stopped")
 
 
-@command_line(name="certs")
-@click.option("--for", "names", required=True, metavar="NAME,..", help="Host names or IP addresses of the machines.")
-@click.option("-o", "--output", metavar="DIR", help="Directory to write [default: ~/.config/dbbench/fleet].")
-def certs(options: Options, names: str, output: str | None) -> None:
-    """Make a certificate authority and a certificate for each machine (files with mode 0600)."""
-    from dbbench.fleet import security
-
-    folder = Path(output).resolve() if output else security.default_folder()
-    made = security.make(folder, [word.strip() for word in names.split(",") if word.strip()])
-    if options.json:
-        put_json([{"name": path.name, "path": str(path)} for path in made])
-        return
-    for path in made:
-        put(f"{path}: copy these files to ~/.config/dbbench/fleet on {path.name}")
-
-
-for each in (run, worker, scheduler, status, collect, stop, certs):
+for each in (run, worker, scheduler, status, collect, stop):
     command.add_command(each)
 
 
@@ -314,16 +302,3 @@ def conclude(options: Options, root: Path, fleet: Any) -> int:
         put()
         put(f"{counts['ok']} trials ok, {counts['suspect']} suspect, {counts['failed']} failed; page: {page}")
     return EXIT_TRIAL_FAILED if counts["failed"] else EXIT_OK
-
-
-def _path(certs: str | None) -> Path | None:
-    return Path(certs).resolve() if certs else None
-
-
-def _whole(address: str, certs: str | None) -> str:
-    """Return the address with protocol and port. Raises an error if it has no TLS or no certificates."""
-    from dbbench.fleet import security
-
-    whole = security.whole(address)
-    security.of(whole, _path(certs))
-    return whole

@@ -479,7 +479,7 @@ EXPLANATIONS: Final[dict[str, tuple[str, str]]] = {
     "E833": (
         "The address does not use TLS, or other users can read the private key. Everyone who can connect to a "
         "scheduler can run commands as root; on this machine, that would be every account.",
-        "Create certificates with `dbbench fleet certs` and use a `tls://` address.",
+        "Use a `tls://` address, and `chmod 600` for the key.",
     ),
     "E834": (
         "The host refused its blocks or did not answer for a long time, and no other host could replace it.",

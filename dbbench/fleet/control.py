@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import shlex
+import shutil
 import signal
 import sys
 import time
@@ -106,21 +107,25 @@ def _engine(reach: Reach, folder: Path, fleet: Fleet | None, stop: _Stop) -> Ite
             engine.close()
         return
     before = fleet.scheduler if fleet else ""
-    if reach.local is not None:
-        address = before if before and security.is_loopback(before) else processes.free_address()
-        workers = processes.local(address, reach, folder)
-    else:
-        address = before or (security.whole(reach.listen) if reach.listen else processes.own_address())
-        workers = processes.by_ssh(address, reach, folder)
-    security.of(address, reach.certs)  # reports missing certificates before anything starts
     with contextlib.ExitStack() as stack:
-        upkeep = processes.Upkeep(stack, processes.scheduler(address, reach.certs, folder), workers, reach.ends)
+        certs = reach.certs
+        if certs is None:
+            certs = security.folder_of_fleet(folder)
+            stack.callback(shutil.rmtree, security.made(certs), ignore_errors=True)
+        security.files_of(certs)  # reports missing certificates before anything starts
+        if reach.local is not None:
+            address = before if before and security.is_loopback(before) else processes.free_address()
+            workers = processes.local(address, reach, certs, folder)
+        else:
+            address = before or (security.whole(reach.listen) if reach.listen else processes.own_address())
+            workers = processes.by_ssh(address, reach, certs, folder)
+        upkeep = processes.Upkeep(stack, processes.scheduler(address, certs, folder), workers, reach.ends)
 
         def see(at: Lasting) -> None:
             stop.check()
             upkeep(at)
 
-        engine = Lasting(lambda: Dask(address, reach.certs), see)
+        engine = Lasting(lambda: Dask(address, certs), see)
         missing = set(workers) - processes.waited(engine, lambda found: found >= set(workers), _START_S)
         if missing and fleet is None:
             raise errors.FleetUnreachable(
@@ -241,7 +246,7 @@ def _detachable(ends: bool) -> Iterator[_Stop]:
 
 def collect(root: Path, fleet: Fleet, address: str, certs: Path | None) -> tuple[int, int]:
     """Ask each host once for all its finished trials; return the number of collected trials, and of all trials."""
-    engine = Lasting(lambda: Dask(address, certs), lambda _: None)
+    engine = Lasting(lambda: Dask(address, _certs(root, fleet, certs)), lambda _: None)
     if not engine.connect(0.0):
         raise errors.FleetUnreachable(f"no scheduler at {address}")
     run = results.load_spec(root / ledger.run_name(fleet, next(iter(fleet.dealing))))
@@ -253,9 +258,9 @@ def collect(root: Path, fleet: Fleet, address: str, certs: Path | None) -> tuple
     return sum(len(book.taken) for book in at_work.books.values()), len(run.order)
 
 
-def halt(fleet: Fleet, address: str, certs: Path | None) -> list[str]:
+def halt(root: Path, fleet: Fleet, address: str, certs: Path | None) -> list[str]:
     """Ask the hosts to stop; return those that answered."""
-    engine = Dask(address, certs)
+    engine = Dask(address, _certs(root, fleet, certs))
     there = sorted(set(engine.hosts()) & set(fleet.dealing))
     for host in there:
         engine.ask(host, Halt(ledger.run_name(fleet, host)))
@@ -264,6 +269,12 @@ def halt(fleet: Fleet, address: str, certs: Path | None) -> list[str]:
         answered += [host for host, _ in engine.answers(1.0)]
     engine.close()
     return sorted(answered)
+
+
+def _certs(root: Path, fleet: Fleet, certs: Path | None) -> Path | None:
+    """Return the directory of certificates: `certs`, or that of the fleet's coordinator."""
+    made = security.folder_of_fleet(ledger.folder_of(root, fleet.name))
+    return certs or (made if made.is_dir() else None)
 
 
 HOST_HEADER: Final = ("host", "trial", "phase", "for", "done", "ETA", "last answer", "")

@@ -74,7 +74,7 @@ def work(address: str, name: str, results: Path, certs: Path | None, give_up_s: 
     If there is no scheduler, wait for one for `give_up_s` seconds (None: forever). Raises RunLocked if another worker
     uses the same results folder.
     """
-    secured = security.of(address, certs)
+    address, secured = security.whole(address), security.of(certs)
     HERE.name, HERE.results = name, results.resolve()
     with remains.worker_of(HERE.results) as scratch:
         heard = time.monotonic()
@@ -118,15 +118,14 @@ async def _serve(address: str, name: str, secured: Any, scratch: Path) -> bool:
 
 def schedule(address: str, certs: Path | None) -> None:
     """Run a scheduler on `address` until SIGINT or SIGTERM. Raises FleetInsecure, or OSError if the port is in use."""
-    secured = security.of(address, certs)
-    asyncio.run(_schedule(address, secured))
+    asyncio.run(_schedule(security.parts(address), security.of(certs)))
 
 
-async def _schedule(address: str, secured: Any) -> None:
+async def _schedule(address: tuple[str, str, int], secured: Any) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    protocol, host, port = security.parts(address)
+    protocol, host, port = address
     scheduler = Scheduler(host=host, port=port, protocol=protocol, security=secured, dashboard=False)
     await scheduler
     try:

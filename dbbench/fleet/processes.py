@@ -12,7 +12,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -35,6 +35,7 @@ class FleetProgram:
     name: str
     argv: tuple[str, ...]
     log: Path
+    stdin: bytes = field(default=b"", repr=False)
 
 
 class Upkeep:
@@ -70,23 +71,30 @@ class Upkeep:
         if now - self._started.get(program.name, -_AGAIN_S) < _AGAIN_S:
             return
         self._started[program.name] = now
-        with writing(program.log), os.fdopen(own_file(program.log, os.O_WRONLY | os.O_APPEND, 0o644), "ab") as log:
+        with (
+            writing(program.log),
+            os.fdopen(own_file(program.log, os.O_WRONLY | os.O_APPEND, 0o644), "ab") as log,
+            os.fdopen(os.memfd_create("stdin"), "w+b") as stdin,  # keys are in memory only
+        ):
+            stdin.write(program.stdin)
+            stdin.seek(0)
             self._running[program.name] = self._stack.enter_context(
-                process.running(program.argv, stdout=log.fileno(), env=self._env, own_session=True, note=False)
-            )
+                process.running(program.argv, stdin=stdin, stdout=log.fileno(), env=self._env, own_session=True,
+                                note=False)
+            )  # fmt: skip
 
 
-def scheduler(address: str, certs: Path | None, folder: Path) -> FleetProgram:
+def scheduler(address: str, certs: Path, folder: Path) -> FleetProgram:
     """Return the scheduler at `address`."""
-    argv = (*DBBENCH, "fleet", "scheduler", "--listen", address, *_certs(certs))
+    argv = (*DBBENCH, "fleet", "scheduler", "--listen", address, "--certs", str(certs))
     return FleetProgram("scheduler", argv, folder / "scheduler.log")
 
 
-def local(address: str, reach: Reach, folder: Path) -> dict[str, FleetProgram]:
+def local(address: str, reach: Reach, certs: Path, folder: Path) -> dict[str, FleetProgram]:
     """Return workers on this machine, each a host with its own results folder."""
     workers = {}
     for name in (f"local-{number}" for number in range(1, (reach.local or 0) + 1)):
-        words = [*_worker(address, name, str(folder / ledger.HOSTS / name)), *_certs(reach.certs)]
+        words = _worker(address, name, str(folder / ledger.HOSTS / name), certs)
         workers[name] = FleetProgram(name, (*DBBENCH, *words), folder / f"{name}.log")
     return workers
 
@@ -110,25 +118,23 @@ class Reach:
         return self.local is not None and not self.detach
 
 
-def by_ssh(address: str, reach: Reach, folder: Path) -> dict[str, FleetProgram]:
-    """Return workers on other machines. Raises ProgramMissing without ssh."""
+def by_ssh(address: str, reach: Reach, certs: Path, folder: Path) -> dict[str, FleetProgram]:
+    """Return workers on other machines, which get the certificates through ssh. Raises ProgramMissing without ssh,
+    FleetInsecure, FileMissing."""
     if process.find("ssh") is None:
         raise ProgramMissing("ssh is not installed", remedy="Start the workers by hand: dbbench fleet worker ADDRESS")
-    workers = {}
+    workers, content = {}, b"".join(path.read_bytes() for path in security.files_of(certs))
     for host in filter(None, map(str.strip, (reach.ssh or "").split(","))):
         name = host.rpartition("@")[2]
-        words = [*shlex.split(reach.remote), *_worker(address, name, reach.host_results), *_certs(reach.certs)]
+        words = [*shlex.split(reach.remote), *_worker(address, name, reach.host_results, security.STDIN)]
         argv = ("ssh", "-o", "BatchMode=yes", "-o", "ServerAliveInterval=15", host, shlex.join(words))
-        workers[name] = FleetProgram(name, argv, folder / f"{name}.log")
+        workers[name] = FleetProgram(name, argv, folder / f"{name}.log", content)
     return workers
 
 
-def _worker(address: str, name: str, results: str) -> list[str]:
-    return ["fleet", "worker", address, "--name", name, "--results", results, "--give-up", f"{GIVE_UP_S:.0f}"]
-
-
-def _certs(certs: Path | None) -> list[str]:
-    return ["--certs", str(certs)] if certs else []
+def _worker(address: str, name: str, results: str, certs: Path) -> list[str]:
+    return ["fleet", "worker", address, "--name", name, "--results", results, "--give-up", f"{GIVE_UP_S:.0f}",
+            "--certs", str(certs)]  # fmt: skip
 
 
 def free_address() -> str:

@@ -54,10 +54,10 @@ class Dask:
     """A transport through a scheduler of dask.distributed."""
 
     def __init__(self, address: str, certs: Path | None = None) -> None:
-        """Raises FleetUnreachable if no scheduler answers, and what `security.of` raises."""
+        """Raises FleetUnreachable if no scheduler answers, FleetInsecure, FileMissing."""
         import distributed
 
-        self.address = address
+        address = security.whole(address)
         self._names = (f"dbbench-{uuid.uuid4().hex[:12]}-{n}" for n in itertools.count())
         self._done: queue.Queue[tuple[str, Question, Answer | Lost]] = queue.Queue()
         self._asked: dict[str, tuple[Question, Any]] = {}
@@ -65,7 +65,7 @@ class Dask:
         self._there: dict[str, float] = {}
         self._looked = -_LOOK_S
         try:
-            self._client = distributed.Client(address, security=security.of(address, certs), timeout=_TIMEOUT,
+            self._client = distributed.Client(address, security=security.of(certs), timeout=_TIMEOUT,
                                               set_as_default=False)  # fmt: skip
         except (OSError, TimeoutError, ValueError) as error:
             raise FleetUnreachable(f"no scheduler at {address}: {error}", remedy="dbbench fleet scheduler") from error

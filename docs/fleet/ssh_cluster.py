@@ -15,7 +15,7 @@ from distributed import SSHCluster
 HOSTS = ["db1.lan", "db2.lan"]
 SCHEDULER = "coordinator.lan"
 CONNECT = {"username": "root"}  # arguments of asyncssh.connect
-CERTS = "/root/.config/dbbench/fleet"  # written by `dbbench fleet certs`
+CERTS = "/root/.config/dbbench/fleet"  # of `dbbench fleet scheduler`, which prints how to copy it
 
 if __name__ == "__main__":
     roles = ("scheduler", "worker", "client")

@@ -21,7 +21,7 @@ PRINTING = [["--help"], ["--version"], ["show"], ["fs"], ["workload"], ["study"]
 NAMING = [
     ["init", "-o", LONG], ["doctor", "--plan", LONG], ["plan", LONG], ["run", LONG], ["show", "--results", LONG],
     ["run", "plan.toml", "--name", LONG], ["run", "plan.toml", "--results", LONG], ["compare", LONG], ["report", LONG],
-    ["nightly", "status", LONG], ["fleet", "stop", LONG], ["fleet", "certs", "--for", "a", "-o", LONG],
+    ["nightly", "status", LONG], ["fleet", "stop", LONG], ["fleet", "scheduler", "--certs", LONG],
     ["import", LONG], ["fs", "--path", LONG], ["workload", "from-statements", LONG],
     ["study", "run", "bonnie-2011", "--bin", LONG], ["powercut", "plan.toml", "--name", LONG],
     ["rehearse", "plan.toml", "--all", "--name", LONG], ["clean", "--results", LONG], ["explain", LONG],

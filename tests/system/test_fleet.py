@@ -28,7 +28,6 @@ from dbbench.errors import FleetInsecure, FleetUnreachable
 from dbbench.fleet import security
 from dbbench.fleet.processes import free_address, waited
 from dbbench.fleet.transport import Dask, Lasting
-from dbbench.machine import namespaces
 from tests.support.others import NOBODY, as_user
 from tests.support.plans import plan
 
@@ -200,6 +199,7 @@ def test_nothing_is_left_running(killed: Killing) -> None:
     """Workers, the scheduler and supervisors have ended; no image lies about."""
     assert ended(lambda: matching(str(killed.results))), matching(str(killed.results))
     assert list(killed.hosts.glob("*/r/.dbbench*.img")) == []
+    assert not security.folder_of_fleet(killed.results / ".fleet/r").exists()
 
 
 # --- hosts without a coordinator -------------------------------------------------------------------
@@ -335,12 +335,12 @@ def listening(pid: int) -> set[str]:
 
 @pytest.mark.needs("openssl")
 def test_without_certificates_only_loopback_is_listened_on(dbbench: Any) -> None:
-    """Neither worker nor scheduler listen elsewhere, and on loopback with certificates that dbbench made; an address
-    without TLS is refused with exit 5 before anything is started."""
-    address = free_address()
-    scheduler = ("fleet", "scheduler", "--listen", address)
-    with daemons(dbbench, scheduler, ("fleet", "worker", address, "--name", "w")) as children:
-        assert registered(address, None, "w")
+    """Neither worker nor scheduler listen elsewhere, and on loopback with certificates; an address without TLS is
+    refused with exit 5 before anything is started."""
+    address, certs = free_address(), security.made(dbbench.folder / "certs")
+    scheduler = ("fleet", "scheduler", "--listen", address, "--certs", "certs")
+    with daemons(dbbench, scheduler, ("fleet", "worker", address, "--name", "w", "--certs", "certs")) as children:
+        assert registered(address, certs, "w")
         assert [listening(child.pid) for child in children] == [{"127.0.0.1"}, {"127.0.0.1"}]
     for refused in (("fleet", "worker", "tcp://127.0.0.1:8786"), ("fleet", "scheduler", "--listen", "tcp://0.0.0.0:1")):
         assert "E833" in dbbench(*refused, status=5).stderr
@@ -376,8 +376,8 @@ def reached(path: Path) -> None:
 def test_another_account_reaches_no_port_and_no_socket(fleets: Callable[..., Started], tmp_path: Path) -> None:
     """In the window of a trial, `nobody` tries all that the processes of a fleet and of its trial have opened: without
     TLS, without a certificate, and with one of its own. Only root has a certificate that is accepted."""
-    theirs, ours = security.make(tmp_path / "certs", ["localhost"])[0], namespaces.private_folder() / "fleet"
-    fleet = fleets()
+    theirs, fleet = security.made(tmp_path / "certs"), fleets()
+    ours = security.folder_of_fleet(fleet.results / ".fleet/r")
     fleet.until(fleet.in_window)
     mine = [process for process in [*fleet.at_work(), *fleet.daemons()] if process.is_running()]
     mine += [child for process in mine for child in process.children(recursive=True)]
@@ -408,12 +408,10 @@ def test_another_account_reaches_no_port_and_no_socket(fleets: Callable[..., Sta
 def test_certificates_are_asked_of_both_sides(dbbench: Any) -> None:
     """With those of one authority a host is found; with another's, or none, the scheduler does not answer."""
     for folder in ("ours", "theirs"):
-        dbbench("fleet", "certs", "--for", "localhost,db1", "-o", folder)
-    files = [path for path in dbbench.folder.glob("*s/**/*") if path.is_file()]
-    assert len(files) == 18 and {path.stat().st_mode & 0o777 for path in files} == {0o600}
+        security.made(dbbench.folder / folder)
     address = free_address().replace("127.0.0.1", "localhost")
-    ours, theirs = (dbbench.folder / name / "db1" for name in ("ours", "theirs"))
-    scheduler = ("fleet", "scheduler", "--listen", address, "--certs", "ours/localhost")
+    ours, theirs = (dbbench.folder / name for name in ("ours", "theirs"))
+    scheduler = ("fleet", "scheduler", "--listen", address, "--certs", "ours")
     with daemons(dbbench, scheduler, ("fleet", "worker", address, "--name", "w", "--certs", str(ours))):
         assert registered(address, ours, "w")
         with dask.config.set({"distributed.comm.timeouts.connect": "3s"}):
@@ -431,13 +429,12 @@ def test_workers_of_others_are_hosts_too(dbbench: Any) -> None:
     env = {**dbbench.env, "DBBENCH_FLEET_NAME": "theirs", "DBBENCH_FLEET_RESULTS": str(dbbench.folder / "there")}
     words = [sys.executable, "-m", "distributed.cli.dask_worker", address, "--nthreads", "1", "--no-dashboard",
              "--no-nanny", "--preload", "dbbench.fleet.preload"]  # fmt: skip
-    security.of(address, None)
-    ours = namespaces.private_folder() / "fleet"
+    ours = security.made(dbbench.folder / "certs")
     tls = ["--tls-ca-file", ours / security.CA, "--tls-cert", ours / security.CERT, "--tls-key", ours / security.KEY]
-    with daemons(dbbench, ("fleet", "scheduler", "--listen", address)):
+    with daemons(dbbench, ("fleet", "scheduler", "--listen", address, "--certs", "certs")):
         child = subprocess.Popen([*words, *tls], env=env, cwd=dbbench.folder, stderr=subprocess.DEVNULL)
         try:
-            assert registered(address, None, "theirs")
+            assert registered(address, ours, "theirs")
         finally:
             child.terminate()
             child.wait(120)

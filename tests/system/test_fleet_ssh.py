@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from dbbench.fleet import security
 from tests.support.plans import plan
 from tests.support.ssh_hosts import NEEDS, Lan, lan
 
@@ -25,14 +26,8 @@ PLAN = plan(workload=TPCB, warmup="0s", measure="4s", device={"size": "320MiB"})
 
 @pytest.fixture(scope="module")
 def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lan]:
-    """A coordinator and two hosts, each with its certificates where they are looked for."""
-    folder = tmp_path_factory.mktemp("lan")
-    with lan(folder, ["coordinator", "db1", "db2"]) as found:
-        words = [sys.executable, "-m", "dbbench", "fleet", "certs", "--for", ",".join(found.addresses), "-o", "certs"]
-        subprocess.run(words, cwd=folder, check=True)
-        for name, home in found.homes.items():
-            (home / ".config/dbbench").mkdir(parents=True)
-            (folder / "certs" / name).rename(home / ".config/dbbench/fleet")
+    """A coordinator and two hosts."""
+    with lan(tmp_path_factory.mktemp("lan"), ["coordinator", "db1", "db2"], private_tmp=True) as found:
         yield found
 
 
@@ -64,13 +59,48 @@ def test_each_host_is_reached_by_ssh(machines: Lan, dbbench: Any) -> None:
     assert [set(homes(dbbench, f"r-{name}").values()) for name in ("db1", "db2")] == [{"db1"}, {"db2"}]
     assert [len(homes(dbbench, f"r-{name}")) for name in ("db1", "db2")] == [1, 1]
     assert (machines.homes["db1"] / "dbbench-fleet/r-db1").is_dir()  # there, too, results are kept
+    assert not security.folder_of_fleet(dbbench.folder / "results/.fleet/r").exists()
+    kept = [*machines.tmp("db1").rglob("*"), *machines.homes["db1"].rglob("*")]
+    assert [path for path in kept if path.is_file() and b"PRIVATE KEY" in path.read_bytes()] == []
+
+
+def test_scheduler_says_how_a_worker_gets_its_certificates(machines: Lan, dbbench: Any) -> None:
+    """The scheduler makes them and prints a command. After it, a worker that is started by hand is a host."""
+    dbbench.plan(PLAN)
+    address, running = f"tls://{machines.addresses['coordinator']}:8787", list[subprocess.Popen[str]]()
+
+    def start(*words: str) -> subprocess.Popen[str]:
+        running.append(subprocess.Popen(machines.inside(words), cwd=dbbench.folder, stdout=subprocess.PIPE, text=True,
+                                        env={**dbbench.env, **machines.env("coordinator")}))  # fmt: skip
+        return running[-1]
+
+    try:
+        scheduler = start(sys.executable, "-m", "dbbench", "fleet", "scheduler", "--listen", address)
+        assert scheduler.stdout is not None
+        copy = scheduler.stdout.readline().partition(":  ")[2].replace("HOST", "db2")
+        assert start("sh", "-c", copy).wait(60) == 0
+        there = machines.homes["db2"] / ".config/dbbench/fleet"
+        assert {path.stat().st_mode & 0o777 for path in security.files_of(there)} == {0o600}
+        assert there.stat().st_mode & 0o777 == 0o700
+        start("ssh", "db2", f"{sys.executable} -m dbbench fleet worker {address} --name db2 --give-up 20")
+        done = coordinate(machines, dbbench, "fleet", "run", "plan.toml", "--scheduler", address, "--spread",
+                          "--name", "h", "--progress", "plain")  # fmt: skip
+        assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+        assert set(homes(dbbench, "h").values()) == {"db2"}
+    finally:
+        for child in running:
+            child.terminate()
+            child.communicate(timeout=60)
 
 
 def test_ssh_cluster_of_dask_is_a_scheduler(machines: Lan, dbbench: Any) -> None:
     """The example in the documents, with these machines' names."""
     pytest.importorskip("asyncssh")
     text = (ROOT / "docs/fleet/ssh_cluster.py").read_text()
-    key, certs = str(machines.folder / "key"), str(machines.homes["coordinator"] / ".config/dbbench/fleet")
+    key, certs = (
+        str(machines.folder / "key"),
+        str(security.made(machines.homes["coordinator"] / ".config/dbbench/fleet")),
+    )
     for name, value in (("HOSTS", [machines.addresses["db1"]]), ("SCHEDULER", machines.addresses["coordinator"]),
                         ("CERTS", certs),
                         ("CONNECT", {"username": "root", "client_keys": [key], "known_hosts": None})):  # fmt: skip

@@ -374,9 +374,8 @@ def test_the_cluster_of_kubernetes_runs_a_plan(image: Path, tmp_path: Path) -> N
     place = in_image(
         image,
         tmp_path,
-        "dbbench fleet certs --for fleet-scheduler,node-1 -o certs; mv certs/fleet-scheduler /certs\n"
-        "mkdir -p /root/.config/dbbench; mv certs/node-1 /root/.config/dbbench/fleet\n"
-        f"{scheduler} > scheduler.log 2>&1 &\n{worker} > worker.log 2>&1 &\n"
+        f"{scheduler} > scheduler.log 2>&1 &\nuntil test -d /certs; do sleep 0.2; done\n"
+        f"mkdir -p /root/.config/dbbench; cp -a /certs /root/.config/dbbench/fleet\n{worker} > worker.log 2>&1 &\n"
         f"timeout 600 {command.replace('--hosts 3', '--hosts 1')} --name night > out 2>&1 ||"
         " { cat out scheduler.log worker.log; exit 1; }\n",
     )
@@ -395,9 +394,8 @@ def test_the_slurm_cluster_of_dask_runs_a_plan(image: Path, tmp_path: Path) -> N
         image,
         tmp_path / "root",
         "chmod +x sbatch\n"
-        "dbbench fleet certs --for coordinator.lan -o certs\n"
-        "mkdir -p /root/.config/dbbench; mv certs/coordinator.lan /root/.config/dbbench/fleet\n"
         "PATH=.:$PATH PYTHONPATH=added /usr/lib/dbbench/bin/python3 cluster.py > cluster.log 2>&1 &\n"
+        "until test -d /root/.config/dbbench/fleet; do sleep 0.2; done\n"
         f"timeout 600 {command.replace('--hosts 8', '--hosts 1')} --name night > out 2>&1 ||"
         " { cat out cluster.log job.log; exit 1; }\n",
         *(files / "cluster.py", files / "sbatch", added(files, "--no-deps", JOBQUEUE)),
@@ -423,8 +421,8 @@ def test_the_ssh_cluster_of_dask_runs_a_plan(image: Path, tmp_path: Path) -> Non
         "for kind in ed25519 rsa; do dropbearkey -t $kind -f $kind > /dev/null 2>&1; done\n"  # without RSA it crashes
         "install -D -m 600 key.pub /root/.ssh/authorized_keys\n"
         "dropbear -F -E -s -r ed25519 -r rsa -p 22 2> ssh.log &\n"
-        "dbbench fleet certs --for coordinator.lan -o certs\n"
-        "mkdir -p /root/.config/dbbench; mv certs/coordinator.lan /root/.config/dbbench/fleet\n"
+        "dbbench fleet scheduler > certs.log 2>&1 &\n"
+        "until test -d /root/.config/dbbench/fleet; do sleep 0.2; done; kill $!\n"
         "PYTHONPATH=added /usr/lib/dbbench/bin/python3 cluster.py > cluster.log 2>&1 &\n"
         f"timeout 600 {command.replace('--hosts 2', '--hosts 1')} --name night > out 2>&1 ||"
         " { cat out cluster.log ssh.log; exit 1; }\n",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import io
-import os
 import resource
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -254,36 +254,46 @@ def test_new_blocks_follow_those_that_were_begun(plan_run: Callable[[int], Run],
 def test_without_tls_no_address_is_accepted(address: str) -> None:
     """A scheduler speaks pickle to root, on loopback with every account of the machine: refused with exit code 5."""
     with pytest.raises(FleetInsecure) as refused:
-        security.of(address, None)
+        security.whole(address)
     assert refused.value.exit_code == 5
 
 
 def test_tls_is_the_default(room: Path) -> None:
-    """An address without a protocol is TLS, also on loopback; TLS wants certificates."""
+    """An address without a protocol is TLS, also on loopback; TLS requires certificates."""
     assert security.whole("db1") == "tls://db1:8786"
     assert security.whole("127.0.0.1:9000") == "tls://127.0.0.1:9000"
-    for address in ("db1", "localhost"):
-        with pytest.raises(FileMissing):
-            security.of(address, room)
+    with pytest.raises(FileMissing):
+        security.of(room)
 
 
 @pytest.mark.starts_processes
 @pytest.mark.needs("openssl")
-def test_certificates_of_this_machine_are_private(room: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Made once, without the authority's key, where no other account can look; made again when they are old."""
+def test_certificates_are_private(room: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Made once, without the authority's key, in a directory of mode 0700. Their text is accepted in their place."""
     pytest.importorskip("distributed")
+    folder = room / "config/fleet"
+    assert security.made(folder) == folder
+    files = security.files_of(folder)
+    assert sorted(folder.iterdir()) == sorted(files)
+    assert {path.stat().st_mode & 0o777 for path in (*files, folder)} == {0o600, 0o700}
+    before = [path.read_text() for path in files]
+    security.made(folder)
+    assert [path.read_text() for path in files] == before
+    monkeypatch.setattr(sys, "stdin", io.StringIO("".join(before)))
+    for secured in (security.of(folder), security.of(security.STDIN)):
+        context = secured.get_connection_args("worker")["ssl_context"]
+        assert (context.verify_mode, context.minimum_version) == (ssl.CERT_REQUIRED, ssl.TLSVersion.TLSv1_3)
+    with pytest.raises(FileMissing):
+        security.of(security.STDIN)  # nothing is left
+    assert [path.name for path in folder.parent.iterdir()] == ["fleet"]
+
+
+def test_each_fleet_has_its_certificates(room: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fleets of the same name in other results, or of other names, do not share an authority."""
     monkeypatch.setattr(security.namespaces, "private_folder", lambda: room)
-    secured = security.of("127.0.0.1:9000", None)
-    files = {path.name: path for path in (room / "fleet").iterdir()}
-    assert secured.require_encryption and security.CA_KEY not in files
-    assert {path.stat().st_mode & 0o777 for path in (*files.values(), room / "fleet")} == {0o600, 0o700}
-    before = files[security.CERT].read_bytes()
-    security.of("localhost", None)
-    assert files[security.CERT].read_bytes() == before
-    os.utime(files[security.CERT], (0, 0))
-    security.of("localhost", None)
-    assert files[security.CERT].read_bytes() != before
-    assert [path.name for path in room.iterdir()] == ["fleet"]
+    folders = {security.folder_of_fleet(room / name) for name in ("a/.fleet/r", "b/.fleet/r", "b/.fleet/s")}
+    assert len(folders) == 3 and {folder.parent for folder in folders} == {room}
+    assert security.folder_of_fleet(room / "a/.fleet/../.fleet/r") in folders
 
 
 def test_key_that_others_can_read_is_refused(room: Path) -> None:
@@ -292,7 +302,7 @@ def test_key_that_others_can_read_is_refused(room: Path) -> None:
         (room / name).write_text("")
     (room / security.KEY).chmod(0o640)
     with pytest.raises(FleetInsecure):
-        security.of("tls://db1", room)
+        security.of(room)
 
 
 @pytest.mark.starts_processes
@@ -321,16 +331,21 @@ def test_host_begins_lightly() -> None:
     assert heavy & set(done.stdout.split()) == set()
 
 
-def test_worker_by_ssh_is_one_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The remote shell gets one quoted line; the host is named without the account; no password is requested."""
+def test_worker_by_ssh_is_one_command(room: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The remote shell gets one quoted line; the host is named without the account; no password is requested. The
+    certificates are its standard input."""
     monkeypatch.setattr("dbbench.process.find", lambda _: Path("/usr/bin/ssh"))
-    reach = processes.Reach(None, "root@db1, db2", None, None, "sudo dbbench", "/r", Path("/my certs"), False)
-    found = processes.by_ssh("tls://me:8786", reach, Path("/x"))
+    for name in (security.CERT, security.CA, security.KEY):
+        (room / name).write_text(f"{name}\n")
+        (room / name).chmod(0o600)
+    reach = processes.Reach(None, "root@db1, db2", None, None, "sudo dbbench", "/my results", None, False)
+    found = processes.by_ssh("tls://me:8786", reach, room, Path("/x"))
+    assert found["db2"].stdin == b"host.pem\nca.pem\nhost.key\n" and "host.key" not in repr(found)
     assert sorted(found) == ["db1", "db2"]
     assert found["db1"].argv[:3] == ("ssh", "-o", "BatchMode=yes")
     assert found["db1"].argv[-2:] == (
         "root@db1",
-        "sudo dbbench fleet worker tls://me:8786 --name db1 --results /r --give-up 60 --certs '/my certs'",
+        "sudo dbbench fleet worker tls://me:8786 --name db1 --results '/my results' --give-up 60 --certs -",
     )
 
 

@@ -17,7 +17,7 @@ from dbbench.model import Workload, plain
 from dbbench.model.base import NAME
 from dbbench.plan.catalog import catalog, parameters
 from dbbench.report.text import put, put_json, put_table
-from dbbench.units import percent
+from dbbench.units import count, percent
 
 if TYPE_CHECKING:
     from dbbench.introspect.recordings import RecordedStatements
@@ -124,7 +124,9 @@ def _tell(options: Options, output: Path, recording: RecordedStatements, files: 
                 (calls, percent(share, 1), "" if time is None else percent(time, 1), *texts)
                 for calls, share, time, *texts in listed[:_PRINTED]], right="rrr")  # fmt: skip
             put(f"... and {len(listed) - _PRINTED} more; --json has all\n" if len(listed) > _PRINTED else "")
-    put(f"{output}: {len(recording.kept)} statements. {_share(*shares[REPRODUCED])} are reproduced as recorded.")
+    put(
+        f"{output}: {count(len(recording.kept), 'statement')}. {_share(*shares[REPRODUCED])} are reproduced as recorded."
+    )
     if groups[APPROXIMATED]:
         put(f"{_share(*shares[APPROXIMATED])} are approximated: see `why`, and search for GUESSED in the scripts.")
     put(

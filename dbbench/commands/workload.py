@@ -124,9 +124,8 @@ def _tell(options: Options, output: Path, recording: RecordedStatements, files: 
                 (calls, percent(share, 1), "" if time is None else percent(time, 1), *texts)
                 for calls, share, time, *texts in listed[:_PRINTED]], right="rrr")  # fmt: skip
             put(f"... and {len(listed) - _PRINTED} more; --json has all\n" if len(listed) > _PRINTED else "")
-    put(
-        f"{output}: {count(len(recording.kept), 'statement')}. {_share(*shares[REPRODUCED])} are reproduced as recorded."
-    )
+    kept = count(len(recording.kept), "statement")
+    put(f"{output}: {kept}. {_share(*shares[REPRODUCED])} are reproduced as recorded.")
     if groups[APPROXIMATED]:
         put(f"{_share(*shares[APPROXIMATED])} are approximated: see `why`, and search for GUESSED in the scripts.")
     put(

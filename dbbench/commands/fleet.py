@@ -144,7 +144,7 @@ def scheduler(options: Options, listen: str, certs: Path | None) -> None:
     from dbbench.fleet import daemons, security
 
     folder, there = security.made(certs), ".config/dbbench/fleet"
-    if not security.is_loopback(listen):
+    if certs is None and not security.is_loopback(listen):
         give = f"tar -C {shlex.quote(str(folder))} -c . | ssh HOST 'mkdir -p {there} && tar -C {there} -x'"
         put(f"A worker needs the same certificates:  {give}")
     daemons.schedule(listen, folder)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import select
 import shutil
 import signal
+import sys
 import time
 from pathlib import Path
 from typing import Any, Final
@@ -15,6 +17,7 @@ import dask
 from dbbench.fleet import remains, security
 from dbbench.fleet.host import HERE
 from dbbench.fleet.transport import DISK, PLACE
+from dbbench.machine import threads
 
 # Background work of a Dask worker: with the defaults it wakes 50 times per second and uses 1.6 % of a core.
 QUIET: Final[dict[str, Any]] = {
@@ -76,6 +79,8 @@ def work(address: str, name: str, results: Path, certs: Path | None, give_up_s: 
     """
     address, secured = security.whole(address), security.of(certs)
     HERE.name, HERE.results = name, results.resolve()
+    if certs == security.STDIN:
+        threads.Helper("ssh", _leave_with_ssh).start()
     with remains.worker_of(HERE.results) as scratch:
         heard = time.monotonic()
         while not HERE.leave.is_set() and (give_up_s is None or time.monotonic() - heard < give_up_s):
@@ -83,6 +88,14 @@ def work(address: str, name: str, results: Path, certs: Path | None, give_up_s: 
                 heard = time.monotonic()
             if not HERE.leave.is_set():
                 time.sleep(_AGAIN_S)
+
+
+def _leave_with_ssh() -> None:
+    """Leave when the other end of standard output is closed: ssh has ended, and with it the right to the key."""
+    ends = select.poll()
+    ends.register(sys.stdout, 0)  # reports POLLERR and POLLHUP only
+    ends.poll()
+    HERE.leave.set()
 
 
 async def _serve(address: str, name: str, secured: Any, scratch: Path) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import subprocess
 import sys
@@ -12,9 +13,10 @@ from typing import Any
 
 import pytest
 
+from dbbench import process
 from dbbench.fleet import security
 from tests.support.plans import plan
-from tests.support.ssh_hosts import NEEDS, Lan, lan
+from tests.support.ssh_hosts import NEEDS, Lan, lan, processes_on
 
 pytest.importorskip("distributed")
 pytestmark = pytest.mark.needs(*NEEDS, "fs:ext4", "mkfs.ext4", "engine:postgres", "sadf")
@@ -62,6 +64,32 @@ def test_each_host_is_reached_by_ssh(machines: Lan, dbbench: Any) -> None:
     assert not security.folder_of_fleet(dbbench.folder / "results/.fleet/r").exists()
     kept = [*machines.tmp("db1").rglob("*"), *machines.homes["db1"].rglob("*")]
     assert [path for path in kept if path.is_file() and b"PRIVATE KEY" in path.read_bytes()] == []
+
+
+def test_worker_ends_with_its_ssh(machines: Lan, tmp_path: Path) -> None:
+    """Its certificates are not stored on the host, so it does not outlive the connection that brought them."""
+    bundle = b"".join(path.read_bytes() for path in security.files_of(security.made(tmp_path / "certs")))
+    words = "fleet worker tls://198.18.77.1:1 --name e --give-up 600 --results ends --certs -"
+    ssh = subprocess.Popen(machines.inside(["ssh", "db1", f"{sys.executable} -m dbbench {words}"]),
+                           stdin=subprocess.PIPE, env=machines.env("coordinator"))  # fmt: skip
+    assert ssh.stdin is not None
+    ssh.stdin.write(bundle)
+    ssh.stdin.close()
+
+    def workers() -> list[int]:
+        found = []
+        for pid in processes_on(machines.holder):
+            with contextlib.suppress(OSError):  # it has ended
+                found += [pid] if b"--results\0ends" in Path(f"/proc/{pid}/cmdline").read_bytes() else []
+        return found
+
+    lock = machines.homes["db1"] / "ends"
+    assert not process.wait_while(lambda: not lock.exists(), 60)
+    time.sleep(1)  # the lock is taken after the certificates were read
+    assert workers() and ssh.poll() is None
+    ssh.terminate()
+    ssh.wait(30)
+    assert process.wait_while(workers, 60, 0.5) == []
 
 
 def test_scheduler_says_how_a_worker_gets_its_certificates(machines: Lan, dbbench: Any) -> None:

@@ -143,6 +143,7 @@ def scheduler(options: Options, listen: str, certs: Path | None) -> None:
     end_with_coordinator()
     from dbbench.fleet import daemons, security
 
+    listen = security.whole(listen)  # refused before anything is made
     folder, there = security.made(certs), ".config/dbbench/fleet"
     if certs is None and not security.is_loopback(listen):
         give = f"tar -C {shlex.quote(str(folder))} -c . | ssh HOST 'mkdir -p {there} && tar -C {there} -x'"

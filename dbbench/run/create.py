@@ -98,17 +98,20 @@ def must_be_of(folder: Path, wanted: Asked) -> None:
 
 
 def scripts_of(wanted: Asked) -> dict[str, str]:
-    """Return the scripts of the workloads, by the name of the file. Raises PlanInvalid if two have the same name."""
-    paths: dict[str, Path] = {}
-    for workload in (cell.workload for cell in wanted.expanded.cells):
-        for script in map(Path, (workload.script, *workload.beside)):
-            if script.is_absolute() and paths.setdefault(script.name, script) != script:
-                raise PlanInvalid(
-                    f"{paths[script.name]} and {script} have the same name",
-                    effect="Nothing was changed.",
-                    remedy="Rename one of the scripts.",
-                )
-    return {name: given_text(path, MOST_SCRIPT) for name, path in paths.items()}
+    """Return the scripts of the workloads, by the name of the file. Raises PlanInvalid if two that differ have the same
+    name."""
+    words = (word for cell in wanted.expanded.cells for word in (cell.workload.script, *cell.workload.beside))
+    first: dict[str, tuple[Path, str]] = {}
+    for path in dict.fromkeys(path for path in map(Path, words) if path.is_absolute()):
+        text = given_text(path, MOST_SCRIPT)
+        other, content = first.setdefault(path.name, (path, text))
+        if content != text:
+            raise PlanInvalid(
+                f"{other} and {path} have the same name, and differ",
+                effect="Nothing was changed.",
+                remedy="Rename one of the scripts.",
+            )
+    return {name: text for name, (_path, text) in first.items()}
 
 
 def keep_scripts(folder: Path, wanted: Asked) -> None:

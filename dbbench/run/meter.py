@@ -58,6 +58,7 @@ class Meter:
     # Bytes that are dirty or under write-back, in the server and in the page cache, at the end of the window.
     debt_bytes: int | None = None
     drain_write_bytes: int | None = None
+    dirtied_bytes: int = 0  # growth of what the whole page cache has not written yet
     cores: CoresFacts | None = None
     memory: MemoryReading | None = None  # memory use of the server's control group
     resident_bytes: int | None = None  # part of the files in the page cache when the window ended
@@ -72,7 +73,7 @@ class Meter:
     def window(self) -> Iterator[None]:
         """Measure totals of everything that happens within the block."""
         self.before = self.server.counters()
-        machine, moved = host.reading(self._pids()), IoClock()
+        machine, moved, dirty = host.reading(self._pids()), IoClock(), _page_cache_debt()
         log = DiskClock(self.device.wal.leaves) if self.device.wal else None
         below, others = DiskClock(self._shared()), DiskClock(sysfs.other_disks(self.device.all_leaves))
         disk, cpu = DiskClock(self.device.all_leaves), CpuClock(self.load.pids, self.server.pid)
@@ -91,7 +92,9 @@ class Meter:
         self.client_cpu = self.client.cpu() if self.client is not None else self.cpu
         self.machine = host.foreign_load(machine, host.reading(self._pids()))
         self.after, self.moved = self.server.counters(), moved.difference()
-        self.debt_bytes = _sum(_page_cache_debt(), self.server.dirty_bytes())
+        debt = _page_cache_debt()
+        self.debt_bytes = _sum(debt, self.server.dirty_bytes())
+        self.dirtied_bytes = max(0, (debt or 0) - (dirty or 0))
         self.switches_per_s, self.server_bytes = tasks.switches_per_s(), tasks.server_bytes
         self.strays = sorted(tasks.elsewhere())
         self.memory, self.resident_bytes = self.limits.memory_read(), _resident(self.files)
@@ -220,8 +223,9 @@ class Meter:
         to disturb.
 
         At most what the trial's processes did not transfer there (a server counts what it writes), and at most what
-        other processes transferred with calls, less the traffic of all other disks. A filesystem's own writes (journal,
-        metadata) are in the first, and I/O on other filesystems is in the second, so only the smaller one counts.
+        other processes transferred with calls, less the traffic of all other disks and what is not written yet. A
+        filesystem's own writes (journal, metadata) are in the first, and I/O on other filesystems is in the second, so
+        only the smaller one counts.
         """
         if self.machine is None or (whole := _moved(self.disk)) is None:
             return None
@@ -230,7 +234,7 @@ class Meter:
             return None
         own = ours.read + (ours.written if written is None else written)
         elsewhere = max(0, (_moved(self.others) or 0) - (whole if self._shared() else 0))
-        foreign = max(0, theirs.read + min(theirs.written, theirs.called) - elsewhere)
+        foreign = max(0, theirs.read + min(theirs.written, theirs.called) - elsewhere - self.dirtied_bytes)
         return foreign_io(whole, max(own, whole - foreign), self._seconds)
 
     @property

@@ -22,7 +22,7 @@ from dbbench.run.evaluate import settings_changed
 from dbbench.run.meter import Meter, foreign_io
 from tests.support.judged import FakeKernel, Judged
 
-IO: Final = "rchar: 5\nread_bytes: {}\nwrite_bytes: {}\nwchar: {}\n"
+IO: Final = "rchar: 5\nread_bytes: {}\nwrite_bytes: {}\nwchar: {}\ncancelled_write_bytes: 0\n"
 ROOT: Final = Path(__file__).parents[2]
 MakeRun = Callable[..., Run]
 

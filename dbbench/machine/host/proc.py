@@ -111,8 +111,8 @@ class MovedBytes(NamedTuple):
     """Bytes that a process, and children that it has waited for, caused to be read from and written to any disk, and
     those of its write calls (proc_pid_io(5)).
 
-    A write call dirties a whole folio of the page cache, and `written` counts all of it: up to 2 MiB for 8 KiB.
-    `called` has none of asynchronous I/O.
+    A write call dirties a whole folio of the page cache, and `written` counts all of it: up to 2 MiB for 8 KiB. It has
+    none of what was removed before it reached a disk. `called` has none of asynchronous I/O.
     """
 
     read: int
@@ -124,7 +124,8 @@ def moved_bytes(pid: int, proc: Path = PROC) -> MovedBytes | None:
     """Return the bytes of a process; None if it has ended, or belongs to another user."""
     try:
         values = dict(line.split(": ") for line in (content(f"{proc}/{pid}/io") or "").splitlines())
-        return MovedBytes(int(values["read_bytes"]), int(values["write_bytes"]), int(values["wchar"]))
+        written = int(values["write_bytes"]) - int(values["cancelled_write_bytes"])
+        return MovedBytes(int(values["read_bytes"]), written, int(values["wchar"]))
     except (ValueError, KeyError):
         return None
 

@@ -272,8 +272,8 @@ def read(run: Path) -> Found:
 
 
 def _of_trial(trial: dict[str, Any]) -> Iterator[str]:
-    """The facts of a trial. One in which no table grew lacks none of GROWN, and one next to other processes that used its
-    filesystem (W127) no write amplification."""
+    """The facts of a trial. One in which no table grew lacks none of GROWN, and one whose filesystem others used (W127)
+    no write amplification."""
     yield from _facts(trial)
     if any(warning["id"] == "W127" for warning in trial["warnings"]):
         yield "io.write_amplification"

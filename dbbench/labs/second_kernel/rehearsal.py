@@ -56,7 +56,7 @@ def small(plan: Plan, expanded: Expanded, arms: Sequence[str], at: Path) -> tupl
         plan, fs_setups=chosen, baseline=baseline, blocks=1, budget_s=None, warmup_s=WARMUP_S,
         measure_s=MEASURE_S, memory=(),
         repeat_suspect=False, device=_device(plan.device, at), client=None,
-        deadlines={phase: min(PHASE_S, limit_s) for phase, limit_s in DEADLINES_S.items()},
+        deadlines={phase: float(min(PHASE_S, limit_s)) for phase, limit_s in DEADLINES_S.items()},
     )  # fmt: skip
     first: dict[tuple[str, str, str], Cell] = {}
     for cell in expanded.cells:

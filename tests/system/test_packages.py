@@ -389,7 +389,7 @@ def test_the_slurm_cluster_of_dask_runs_a_plan(image: Path, tmp_path: Path) -> N
     (command,) = re.findall(r"^    (dbbench fleet run .*)", text, re.MULTILINE)
     (files := tmp_path / "files").mkdir()
     (files / "cluster.py").write_text(text.replace("NODES = 8", "NODES = 1"))
-    (files / "sbatch").write_text("#!/bin/sh\nbash $1 > job.log 2>&1 &\necho Submitted batch job 7\n")
+    (files / "sbatch").write_text("#!/bin/sh\ncp $1 job.sh; bash job.sh > job.log 2>&1 &\necho Submitted batch job 7\n")
     place = in_image(
         image,
         tmp_path / "root",

@@ -86,7 +86,7 @@ def drawn(state: State, now: float, width: int) -> list[str]:
     """Return the lines of a state, with as many ended phases as there is space for."""
     left = eta(state.left_s(now))  # at the right margin, and never cut off
     head = f"run {state.run.get('name', '')}  {opening(state.run)}"
-    head = _cropped(head, width - len(left)).ljust(width - len(left)) + left if left else head
+    head = _cropped(f"{head}   ", width - len(left)).ljust(width - len(left)) + left if left else head
     lines = [head] if state.run else []  # the power-loss lab has no run
     if state.preparing:
         share = f" {_bar(state.fraction)} {100 * state.fraction:.0f} %" if state.fraction is not None else ""

@@ -91,4 +91,4 @@ def main(run: Path | None) -> None:
 if __name__ == "__main__":
     os.chdir(ROOT)
     sys.path.insert(0, str(ROOT))  # for tests.browser
-    main(Path(sys.argv[1]) if sys.argv[1:] else None)
+    main(Path(sys.argv[1]).resolve() if sys.argv[1:] else None)

@@ -129,7 +129,7 @@ def _clean_run(folder: Path, dry_run: bool) -> list[Left]:
     with results.locked(folder):
         journal = Journal(folder / "journal.jsonl")
         left = [Left(what, Path(path), _size(Path(path))) for what in _TAKEN for path in journal.outstanding(what)
-                if what not in ("image", "runtime") or os.path.lexists(path)]  # fmt: skip
+                if what in ("layer", "pool") or os.path.lexists(path)]  # fmt: skip
         for what, path in journal.foreign()[:_MOST_TOLD]:
             _put_kept(what, path, f"listed in the journal of {folder.name}: it does not belong to this run")
         left += [Left("unfinished trial", path, _size(path)) for path in leftovers(folder)]

@@ -68,7 +68,7 @@ GUARD: Final = "-guard"  # suffix of the baseline's label for the baseline a sec
 
 
 def without_guard(table: Sequence[Row]) -> list[Row]:
-    """Return the rows, of which the first is the baseline, without the guard: it is no setup to choose."""
+    """Return the rows, of which the first is the baseline, without the guard, which is not a setup to choose."""
     return [row for row in table if row.fs_setup != table[0].fs_setup + GUARD]
 
 

@@ -117,8 +117,12 @@ OTHERS = {
     "powercut": ("powercut", "plan.toml", "--cuts", "2"),
     "fleet": ("fleet", "run", "plan.toml", "--local", "2", "--spread", "--name", "r"),
     "rehearse": ("rehearse", "plan.toml", "--all"),
+    "study": ("study", "run", "pg-fs-benchmark", "--scale", "tiny"),
 }
-DRAWN = {"nightly": r"^run test-night-", "powercut": "^  prepare: ", "fleet": "^local-1 ", "rehearse": "^run test-"}
+DRAWN = {
+    "nightly": r"^run test-night-", "powercut": "^  prepare: ", "fleet": "^local-1 ", "rehearse": "^run test-",
+    "study": "^run pg-fs-benchmark",
+}  # fmt: skip
 
 
 @pytest.mark.long

@@ -21,7 +21,7 @@ from typing import Final
 from dbbench import process
 from dbbench.datasets import tpcc
 from dbbench.drivers import statements
-from dbbench.engines import SERVERLESS, profile_of, sql_of
+from dbbench.engines import profile_of, sql_of
 from dbbench.engines.port import Server, cursor_of, execute
 from dbbench.errors import CommandFailed, DatasetBuildFailed, DeadlinePassed, PlanInvalid
 from dbbench.model import Dataset, Scalar
@@ -157,7 +157,7 @@ def build(server: Server, dataset: Dataset) -> None:
         BUILDERS[dataset.kind](server, dataset)
         if large := _int(dataset.parameters, "large_bytes") if "large_bytes" in dataset.parameters else 0:
             _fill(server, [LARGE], max(1, large // CLONE_ROW_BYTES), seed=1)
-        if server.engine not in SERVERLESS:
+        if profile_of(server.engine).has_server:
             execute(server, *sql_of(server).settled())
 
 

@@ -18,7 +18,7 @@ ENGINES: Final[dict[str, Engine]] = {
     "files": files,
 }
 
-SERVERS: Final = tuple(name for name, engine in ENGINES.items() if engine.PROFILE.sql is not None)
+SERVERS: Final = tuple(name for name, engine in ENGINES.items() if engine.PROFILE.has_server)
 SERVERLESS: Final = frozenset(ENGINES.keys() - set(SERVERS))  # their loads use files directly
 
 

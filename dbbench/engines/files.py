@@ -21,7 +21,7 @@ from dbbench.errors import DataCorrupt, DriverFailed, SettingRefused
 from dbbench.model import CheckpointFacts, Durability, Scalar, Settings, TrialWarning, Work
 
 NAME = "files"
-PROFILE = Profile(name=NAME, title="Files")
+PROFILE = Profile(name=NAME, title="Files", has_server=False)
 
 
 @dataclass(frozen=True)

@@ -270,6 +270,7 @@ class Profile:
 
     name: str  # name of the engine in plans
     title: str  # name of the engine in texts
+    has_server: bool = True  # False: its loads use files directly
     sql: Sql | None = None  # None: there is no server
     # dialect of the dumps, backups and recorded statements that it accepts
     dialect: Literal["postgres", "mysql", ""] = ""

@@ -12,7 +12,7 @@ from dbbench import compare
 from dbbench.compare import ByHost, Interaction, Row
 from dbbench.compare.remarks import Kind, Remark, has, remark
 from dbbench.compare.verdict import BEHIND, document_of, without_guard
-from dbbench.engines import SERVERLESS
+from dbbench.engines import profile_of
 from dbbench.errors import EXIT_INCONCLUSIVE, EXIT_OK, EXIT_REGRESSION, RunsUnlike, UnknownName
 from dbbench.metrics.table import METRICS, Metric
 from dbbench.model import SCHEMA, Cell, Run, Scalar, Trial, plain, titled
@@ -220,7 +220,7 @@ def _profiles(runs: Sequence[LoadedRun]) -> Iterator[Remark]:
     seen: dict[str, dict[str, None]] = {}
     for run in runs:
         for cell in run.run.cells:
-            if cell.engine.name not in SERVERLESS:
+            if profile_of(cell.engine.name).has_server:
                 seen.setdefault(cell.engine.name, {})[cell.engine.profile] = None
     for engine, profiles in seen.items():
         if len(profiles) > 1:

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
-from dbbench.engines import ENGINES, SERVERLESS
+from dbbench.engines import ENGINES
 from dbbench.engines.port import Engine, Place
 from dbbench.machine.limits import Confined, confined
 from dbbench.metrics.series import Clock
@@ -82,7 +82,7 @@ class Job:
     @property
     def has_server(self) -> bool:
         """Whether the engine is a server; otherwise the load works on files."""
-        return self.cell.engine.name not in SERVERLESS
+        return self.engine.PROFILE.has_server
 
     @property
     def settings(self) -> Settings:

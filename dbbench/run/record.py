@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from dbbench import __version__, errors, model
-from dbbench.engines import SERVERLESS
+from dbbench.engines import profile_of
 from dbbench.metrics.histogram import Histogram
 from dbbench.metrics.series import Clock, Series
 from dbbench.report.progress.event import Emit, Event
@@ -126,7 +126,7 @@ class Record:
             fs_setup=self.cell.arm,
             setup=self.cell.setup.name,
             engine=self.cell.engine.name,
-            profile="" if self.cell.engine.name in SERVERLESS else self.cell.engine.profile,
+            profile=self.cell.engine.profile if profile_of(self.cell.engine.name).has_server else "",
             workload=self.cell.workload.name,
             variant=self.cell.variant,
             block=self.spec.block,

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from dbbench.engines import ENGINES, SERVERLESS, profile_of
+from dbbench.engines import ENGINES, profile_of
 from dbbench.labs.powercut.disk_images import Aim
 from dbbench.model import DROPPED, Cell, EngineSpec, FsSetup, Scalar, Setting, Settings, merged
 from dbbench.plan.catalog import Catalog
@@ -79,7 +79,7 @@ def sized(settings: Settings, engine: str, more: Mapping[str, Scalar] | None = N
 
 def not_examined(cell: Cell) -> str | None:
     """Return why the lab has no disks for that cell, or None."""
-    if cell.engine.name in SERVERLESS:
+    if not profile_of(cell.engine.name).has_server:
         return f"{cell.engine.name}: it has no server that acknowledges commits"
     if cell.raw:
         return "it has no filesystem to recover"

@@ -14,7 +14,7 @@ import numpy as np
 from dbbench.compare import Interaction, Row, interactions
 from dbbench.compare.interaction import LevelRatio
 from dbbench.compare.remarks import Kind, texts
-from dbbench.engines import SERVERLESS
+from dbbench.engines import profile_of
 from dbbench.metrics.summary import SHORT_WINDOW_S
 from dbbench.metrics.table import INSERT_INDEXES, METRICS, Metric
 from dbbench.model import titled
@@ -195,7 +195,7 @@ def _headings(group: Group) -> list[Heading]:
         (h for h in headings if h.metric.name not in unwanted), key=lambda h: [s for s, _ in COLUMNS].index(h.section)
     )
     if window.kind == "to-completion" or queries:  # such a workload runs queries, not transactions
-        unit = "query" if group.engine not in SERVERLESS else "run"
+        unit = "query" if profile_of(group.engine).has_server else "run"
         headings = [replace(h, section=h.section.replace("transaction", unit)) for h in headings]
     if scan:
         headings = [replace(h, label="s per pass") if h.metric.name == "duration_s" else h for h in headings]
@@ -210,7 +210,7 @@ def _expected(metric: Metric, group: Group) -> bool:
         return False  # without compression there is no ratio, and each of the others belongs to a single workload
     if metric.name == "ceiling_pct" and group.loaded.exceeded:
         return False  # a notice says why
-    if group.engine in SERVERLESS and metric.name in ("write_amplification", "ceiling_pct"):
+    if not profile_of(group.engine).has_server and metric.name in ("write_amplification", "ceiling_pct"):
         return False  # without a server there are no counters of an engine, and no page size
     return (metric.name not in ("mb_per_s", "kb_per_s", "duration_s")) if fixed else metric.name == "disk_bytes"
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from dbbench.compare import Row
-from dbbench.engines import SERVERLESS
+from dbbench.engines import profile_of
 from dbbench.metrics.table import METRICS, Metric
 from dbbench.model import Cell, Trial
 from dbbench.plan import studies
@@ -194,7 +194,7 @@ def _memory(groups: Sequence[Group], trials: Sequence[Trial]) -> str:
 
 
 def _server(groups: Sequence[Group], _trials: Sequence[Trial]) -> str:
-    return ", ".join(dict.fromkeys(group.engine_title for group in groups if group.engine not in SERVERLESS))
+    return ", ".join(dict.fromkeys(group.engine_title for group in groups if profile_of(group.engine).has_server))
 
 
 def _data(groups: Sequence[Group], _trials: Sequence[Trial]) -> str:

@@ -9,7 +9,7 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from dbbench.engines import SERVERLESS, profile_of
+from dbbench.engines import profile_of
 from dbbench.machine.limits import parsed_cores as parsed
 from dbbench.metrics import steadiness, summary
 from dbbench.metrics.series import Column, Series
@@ -184,7 +184,7 @@ def with_rates(ceiling: CeilingFacts, series: Series | None, cell: Cell, tps: fl
     What is a limit is decided when all trials of the run are known (`results.ceiling`).
     """
     rates = [*_rates(series, cell)] if series is not None else []
-    if tps and cell.engine.name not in SERVERLESS:
+    if tps and profile_of(cell.engine.name).has_server:
         row = f"write_{profile_of(cell.engine.name).page_bytes // 1024}k_fdatasync"
         rates.append(DeviceRate(row, "IOPS", round(tps, 1), constant=False))
     return dataclasses.replace(ceiling, rates=tuple(rates) if ceiling.rows else ())

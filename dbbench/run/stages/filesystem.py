@@ -12,7 +12,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from dbbench import durability
-from dbbench.engines import SERVERLESS
 from dbbench.engines.port import Engine, Place
 from dbbench.engines.settings import own_cache_bytes
 from dbbench.errors import FilesystemGone, WalElsewhere
@@ -241,7 +240,7 @@ def wal_moved(cell: Cell, engine: Engine, fs: Mounted, datadir: Path, place: Pla
     folder = filesystems.wal_directory(cell.setup, fs)
     # Only a tablespace is on the filesystem under test; the log is with the rest of the cluster.
     alone = "tablespace" in cell.dataset.parameters
-    if folder is None or cell.engine.name in SERVERLESS or (alone and cell.wal_setup is None):
+    if folder is None or not engine.PROFILE.has_server or (alone and cell.wal_setup is None):
         return place
     return wal_moved_to(folder, cell.wal_setup, engine, datadir, place)
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from dbbench import process
-from dbbench.engines import SERVERLESS, sql_of
+from dbbench.engines import profile_of, sql_of
 from dbbench.engines.port import Server, rows_of
 from dbbench.errors import DbbenchError, client_error
 from dbbench.machine import threads
@@ -42,7 +42,7 @@ def snapshotting(trial: Record, filled: Filled, server: Server) -> Iterator[None
         return
     how = way(filled, server)
     facts = SnapshotFacts(asked.every_s, asked.keep)
-    if trial.cell.engine.name in SERVERLESS:
+    if not profile_of(trial.cell.engine.name).has_server:
         why: str | None = "this engine has no server that could be started on a copy"
     else:
         why = lacks(how, filled)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from dbbench.engines import ENGINES, SERVERLESS
+from dbbench.engines import ENGINES, SERVERS
 from dbbench.engines.port import Engine, Place, Server
 from dbbench.model import Scalar, Settings, merged
 from tests.support.servers import place, query
@@ -115,9 +115,7 @@ def case_of(template: Callable[[str], Path], short_folder: Callable[[], Path]) -
         shutil.rmtree(folder)
 
 
-@pytest.fixture(
-    params=[pytest.param(name, marks=pytest.mark.needs(f"engine:{name}")) for name in ENGINES if name not in SERVERLESS]
-)
+@pytest.fixture(params=[pytest.param(name, marks=pytest.mark.needs(f"engine:{name}")) for name in SERVERS])
 def case(request: pytest.FixtureRequest, case_of: Callable[[str], Case]) -> Case:
     """Return the case of each engine that has a server, in turn."""
     return case_of(request.param)

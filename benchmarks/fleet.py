@@ -43,7 +43,7 @@ from dbbench.model import (
     Workload,
     WorkloadSpec,
 )
-from dbbench.report.progress.event import ignore
+from dbbench.model.events import ignore
 
 CPU_MS: Final = 5.0  # CPU time of the coordinator per trial
 IDEAL: Final = 1.1  # wall time ÷ time of the trials alone

@@ -17,7 +17,7 @@ from dbbench import process, results
 from dbbench.fleet import supervisor
 from dbbench.fleet.room import Room
 from dbbench.model import Run, Status, Trial
-from dbbench.report.progress.event import Emit, Event
+from dbbench.model.events import Emit, Event
 
 
 def simulated(folder: Path, *, emit: Emit, between: Callable[[Run], Run]) -> None:

@@ -67,9 +67,9 @@ def _rehearsed(options: Options, wanted: Asked, arms: list[str], name: str | Non
     """Run the small plan in the second kernel; return the run's directory, faults of that kernel, and its version."""
     from dbbench.labs.second_kernel import rehearsed, small_root
     from dbbench.labs.second_kernel.rehearsal import PLACE, small
+    from dbbench.model.events import Event
     from dbbench.plan import identity
     from dbbench.report.progress import renderer
-    from dbbench.report.progress.event import Event
     from dbbench.run.create import create, free_name, keep_scripts
 
     root = options.results_folder.resolve()

@@ -128,8 +128,8 @@ def is_finished(folder: Path) -> bool:
 
 def _drive(options: Options, folder: Path, sha256: str, wipe: tuple[str, ...], announced: Iterable[str]) -> None:
     """Run the trials after the announcements; if stopped, print the command that resumes."""
+    from dbbench.model.events import Event
     from dbbench.report.progress import renderer
-    from dbbench.report.progress.event import Event
     from dbbench.run.create import set_killed_aside
     from dbbench.run.queue import execute
 

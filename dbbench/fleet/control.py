@@ -22,11 +22,12 @@ from dbbench.fleet.processes import Reach
 from dbbench.fleet.room import Halt
 from dbbench.fleet.transport import Dask, Lasting
 from dbbench.model import Budget, Run
+from dbbench.model.events import Emit, Event
 from dbbench.plan import ordered
 from dbbench.plan.forecast import foreseen
 from dbbench.plan.request import Asked
 from dbbench.report.progress import Display, Lines, shown
-from dbbench.report.progress.event import Emit, Event, eta, result, trial_name
+from dbbench.report.progress.state import eta, result, trial_name
 from dbbench.run.create import free_name, must_be_of, refine, scripts_of
 from dbbench.run.preflight import UNTOUCHED
 from dbbench.units import epoch, iso, on_terminal, time_text

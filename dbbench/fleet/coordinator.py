@@ -19,7 +19,7 @@ from dbbench.fleet.ledger import Book, Fleet
 from dbbench.fleet.room import Answer, Chunk, Deal, Dealt, HostSeen, Question, Refused, See
 from dbbench.fleet.transport import Lost, Transport
 from dbbench.model import Budget, BudgetEnd, Run, TrialSpec
-from dbbench.report.progress.event import Emit, Event
+from dbbench.model.events import Emit, Event
 from dbbench.report.sentences import budget_text
 from dbbench.results.trials import set_aside
 from dbbench.units import iso

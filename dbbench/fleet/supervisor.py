@@ -25,7 +25,7 @@ from dbbench.errors import CoordinatorGone, DbbenchError, Terminated
 from dbbench.fleet.room import HostState, Room
 from dbbench.machine import namespaces
 from dbbench.model import Run
-from dbbench.report.progress.event import Emit, Event
+from dbbench.model.events import Emit, Event
 from dbbench.results.fileio import own_file, try_lock
 
 HANDOVER_S: Final = 120.0  # if the coordinator asks but does not collect results, the run continues without it

@@ -17,10 +17,10 @@ from dbbench import __version__, process, results
 from dbbench.compare.verdict import GUARD
 from dbbench.errors import EXIT_INCONCLUSIVE, EXIT_OK, EXIT_REGRESSION, EXIT_TRIAL_FAILED, DbbenchError
 from dbbench.model import plain
+from dbbench.model.events import Emit
 from dbbench.nightly import history
 from dbbench.nightly.analysis import MOVED, NightFinding, changed, confirmed, judge, overall
 from dbbench.plan.request import Asked
-from dbbench.report.progress.event import Emit
 from dbbench.results import LoadedRun
 from dbbench.units import iso
 

@@ -29,7 +29,7 @@ from dbbench import process
 from dbbench.errors import DbbenchError, DeadlinePassed, Interrupted, Terminated, TrialStuck, all_errors
 from dbbench.machine import namespaces
 from dbbench.machine.host.proc import PROC, below, content, tasks
-from dbbench.report.progress.event import Emit, Event, parsed
+from dbbench.model.events import Emit, Event, parsed
 from dbbench.results.fileio import own_file, writing
 
 # Seconds for a clean stop (server shutdown, umount); then the child is killed, and the kernel cleans up.

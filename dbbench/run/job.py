@@ -15,9 +15,9 @@ from dbbench.engines.port import Engine, Place
 from dbbench.machine.limits import Confined, confined
 from dbbench.metrics.series import Clock
 from dbbench.model import Cell, EngineSpec, Run, Settings
+from dbbench.model.events import Emit
 from dbbench.plan.server_settings import settings_of
 from dbbench.remote import Client
-from dbbench.report.progress.event import Emit
 from dbbench.results.journal import Journal
 from dbbench.storage import devices
 from dbbench.storage.devices.port import Device, Images

@@ -23,8 +23,8 @@ from dbbench.errors import BudgetUsedUp, DatasetBuildFailed, DbbenchError, Trial
 from dbbench.machine import limits
 from dbbench.metrics.table import METRICS
 from dbbench.model import Run, Status, TrialSpec
+from dbbench.model.events import Emit, Event
 from dbbench.plan import writes
-from dbbench.report.progress.event import Emit, Event
 from dbbench.report.sentences import budget_text
 from dbbench.results import Draft, pending
 from dbbench.results.fileio import writing

@@ -19,7 +19,7 @@ from dbbench import __version__, errors, model
 from dbbench.engines import profile_of
 from dbbench.metrics.histogram import Histogram
 from dbbench.metrics.series import Clock, Series
-from dbbench.report.progress.event import Emit, Event
+from dbbench.model.events import Emit, Event
 from dbbench.results import Draft
 from dbbench.results.fileio import FULL, unwritable, writing
 from dbbench.units import iso

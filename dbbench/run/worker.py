@@ -24,9 +24,9 @@ from dbbench import datasets, results
 from dbbench.errors import DatasetBuildFailed, DbbenchError, Interrupted, RunLocked, Terminated
 from dbbench.machine import namespaces
 from dbbench.model import Run
+from dbbench.model.events import Emit, Event
 from dbbench.plan import identity
 from dbbench.plan.catalog import MOST_SCRIPT
-from dbbench.report.progress.event import Emit, Event
 from dbbench.results import Draft
 from dbbench.results.fileio import given, naming_full
 from dbbench.results.journal import Journal

@@ -22,7 +22,7 @@ from dbbench.metrics.histogram import Histogram
 from dbbench.metrics.outcome import Outcome
 from dbbench.metrics.series import Series
 from dbbench.model import Arm, Dataset, DeviceSpec, EngineSpec, Run, Settings, Status, Trial, Workload
-from dbbench.report.progress.event import Event
+from dbbench.model.events import Event
 from dbbench.results import Draft
 from dbbench.results.journal import Journal
 from dbbench.run.job import Job, WorkDir

@@ -8,8 +8,9 @@ from dbbench import plan
 from dbbench.datasets import split
 from dbbench.datasets.copying import restored
 from dbbench.errors import PlanInvalid
+from dbbench.model.events import Event
 from dbbench.plan import catalog
-from dbbench.report.progress.event import Event, State, copied
+from dbbench.report.progress.state import State, copied
 from dbbench.results.trials import ELSEWHERE, leftovers
 from dbbench.run.stages.dataset import pace
 from tests.unit.test_datasets_copying import ME, a_copy

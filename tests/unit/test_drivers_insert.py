@@ -14,8 +14,8 @@ from dbbench.compare.remarks import texts
 from dbbench.drivers import insert, sessions_of
 from dbbench.metrics.table import METRICS
 from dbbench.model import Phase, Run, Status, TrialWarning
+from dbbench.model.events import Event
 from dbbench.plan import catalog
-from dbbench.report.progress.event import Event
 from dbbench.report.sentences import plain_text, sentence
 from dbbench.results import Draft
 from dbbench.run.record import UNBOUNDED_WORK_S, Record

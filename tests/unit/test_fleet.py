@@ -22,7 +22,7 @@ from dbbench.fleet.coordinator import Coordinator
 from dbbench.fleet.ledger import Fleet
 from dbbench.fleet.room import Room, See
 from dbbench.model import Run, TrialSpec
-from dbbench.report.progress.event import Event, ignore
+from dbbench.model.events import Event, ignore
 from dbbench.results.merging import Incoming
 from dbbench.units import epoch
 from tests.support.fleet_hosts import TRIAL_S, Hosts

@@ -19,7 +19,7 @@ from dbbench.fleet.room import Deal, Dealt, HostSeen, HostState, Refused, Room, 
 from dbbench.fleet.supervisor import Keeper, Turn
 from dbbench.machine import namespaces
 from dbbench.model import Run, Status, Trial
-from dbbench.report.progress.event import Event
+from dbbench.model.events import Event
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ from dbbench.fleet.coordinator import Coordinator
 from dbbench.fleet.ledger import Fleet
 from dbbench.fleet.room import Deal, Question
 from dbbench.model import Budget, Run, TrialSpec
+from dbbench.model.events import ignore
 from dbbench.plan import ordered
-from dbbench.report.progress.event import ignore
 from dbbench.run.adaptive import LEAST, further
 from tests.support.fleet_hosts import TRIAL_S, Hosts
 

@@ -10,9 +10,10 @@ import pytest
 
 import dbbench.report.progress as progress
 from dbbench.errors import Interrupted, Terminated
-from dbbench.report.progress import Event, live, renderer
-from dbbench.report.progress.event import State, eta, ignore, mean_and_spread, parsed, spark
+from dbbench.model.events import Event, ignore, parsed
+from dbbench.report.progress import live, renderer
 from dbbench.report.progress.live import above, drawn
+from dbbench.report.progress.state import State, eta, mean_and_spread, spark
 
 ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 

@@ -20,7 +20,7 @@ import pytest
 from dbbench import process, results
 from dbbench.errors import DeadlinePassed, ResultsUnwritable, TrialStuck
 from dbbench.model import Phase, Run, Status, TrialSpec
-from dbbench.report.progress.event import Event
+from dbbench.model.events import Event
 from dbbench.results.journal import Journal
 from dbbench.run.children import Launcher, Overdue, Stop, stoppable
 from dbbench.run.queue import extended, give_back, pending

@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 from dbbench import packages
 from dbbench.errors import DeadlinePassed, LabUnavailable, NotRoot, TrialStuck
 from dbbench.labs.powercut.disk import library
-from dbbench.report.progress.event import Emit
+from dbbench.model.events import Emit
 from dbbench.run.children import Launcher, Overdue, stoppable
 from dbbench.run.queue import LOG
 from dbbench.run.worker import environment

@@ -19,7 +19,7 @@ from dbbench.labs.powercut.lab import Bench, Tally, control, examine
 from dbbench.labs.powercut.targets import LabTarget, controls_of, how_often, targets
 from dbbench.machine import namespaces
 from dbbench.model import ControlFacts, LabFacts, LabRow
-from dbbench.report.progress.event import Emit, Event
+from dbbench.model.events import Emit, Event
 from dbbench.results.journal import Journal
 from dbbench.run.children import serve
 from dbbench.run.job import WorkDir

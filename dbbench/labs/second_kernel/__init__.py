@@ -23,7 +23,7 @@ from dbbench.datasets.golden import alone
 from dbbench.errors import NotRoot, RehearsalFailed, RehearsalUnavailable
 from dbbench.labs.second_kernel.boot import LEFT_OUT, BootOrder, booted, built
 from dbbench.machine import threads
-from dbbench.report.progress.event import Emit, parsed
+from dbbench.model.events import Emit, parsed
 
 __all__ = ["CommandEnd", "left_out", "rehearsed", "run_inside", "unavailable"]
 

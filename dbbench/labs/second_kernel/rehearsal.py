@@ -21,8 +21,8 @@ from dbbench import results
 from dbbench.errors import EXIT_OK, DbbenchError, Interrupted, KernelLacks, Terminated
 from dbbench.machine import host
 from dbbench.model import Cell, Dataset, DeviceSpec, EngineSpec, Plan, Run, Scalar, TrialSpec, WalDevice
+from dbbench.model.events import Emit
 from dbbench.plan import Expanded
-from dbbench.report.progress.event import Emit
 from dbbench.results import Draft, pending
 from dbbench.run.queue import execute
 from dbbench.run.record import DEADLINES_S, Record

@@ -13,10 +13,9 @@ from typing import Any, Final, Protocol, TextIO
 
 from dbbench.errors import Interrupted, Terminated
 from dbbench.machine import threads
-from dbbench.report.progress.event import Emit, Event, State, copied, eta, ignore, opening, result, trial_name
+from dbbench.model.events import Emit, Event, ignore
+from dbbench.report.progress.state import State, copied, eta, opening, result, trial_name
 from dbbench.units import number, on_terminal, time_text
-
-__all__ = ["Display", "Emit", "Event", "Lines", "ignore", "renderer"]
 
 EVERY_S: Final = 30.0  # without a terminal, a line is printed at least so often
 _TICK_S: Final = 0.25  # dbbench may use 2 % of a core while it measures

@@ -11,17 +11,8 @@ from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.live import Live
 from rich.text import Text
 
-from dbbench.report.progress.event import (
-    Event,
-    State,
-    copied,
-    eta,
-    mean_and_spread,
-    opening,
-    result,
-    spark,
-    trial_name,
-)
+from dbbench.model.events import Event
+from dbbench.report.progress.state import State, copied, eta, mean_and_spread, opening, result, spark, trial_name
 from dbbench.units import number, on_terminal, time_text
 
 _BAR: Final = 14

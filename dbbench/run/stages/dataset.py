@@ -21,8 +21,8 @@ from dbbench.datasets.copying import Progress
 from dbbench.engines.port import Engine, Place
 from dbbench.machine import pagecache
 from dbbench.model import CacheFacts, Cell, DatasetFacts, GrowthFacts, Phase, merged
+from dbbench.model.events import Emit, Event
 from dbbench.operations import Filled
-from dbbench.report.progress.event import Emit, Event
 from dbbench.run.job import Job, WorkDir
 from dbbench.run.stages import filesystem
 from dbbench.storage import filesystems

@@ -26,7 +26,7 @@ from dbbench.engines.port import Server, cursor_of, execute
 from dbbench.errors import CommandFailed, DatasetBuildFailed, DeadlinePassed, PlanInvalid
 from dbbench.model import Dataset, Scalar
 from dbbench.model.base import PACKED
-from dbbench.model.expanded import COPIED
+from dbbench.model.run import COPIED
 from dbbench.units import bytes_of
 
 TABLESPACE: Final = "tablespace"  # a parameter: puts only the tables on the filesystem under test

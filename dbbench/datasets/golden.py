@@ -27,7 +27,7 @@ from dbbench.errors import DatasetBuildFailed, DiskTooSmall, PlanInvalid, Progra
 from dbbench.machine import namespaces
 from dbbench.machine.pagecache import syncfs
 from dbbench.model import Dataset, EngineSpec, Settings, SourceChange, merged, plain, spelt
-from dbbench.model.expanded import COPIED
+from dbbench.model.run import COPIED
 from dbbench.process import User
 from dbbench.results.fileio import lock_file, naming_full, sha256, sync
 from dbbench.units import bytes_of, size_text

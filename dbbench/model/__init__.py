@@ -7,28 +7,6 @@ no schema repeats them. Names contain their units. `None` means "not measured".
 
 from __future__ import annotations
 
-from dbbench.model.asked import (
-    Ageing,
-    Arm,
-    ClientSpec,
-    Dataset,
-    DeviceCount,
-    DeviceSpec,
-    EngineAgeing,
-    EngineSpec,
-    FsSetup,
-    Layer,
-    Mkfs,
-    Needs,
-    Parameter,
-    Plan,
-    SnapshotSpec,
-    StudyOf,
-    Volume,
-    WalDevice,
-    Workload,
-    WorkloadSpec,
-)
 from dbbench.model.base import (
     SCHEMA,
     STRICT,
@@ -42,22 +20,29 @@ from dbbench.model.base import (
     durability_class,
     plain,
 )
-from dbbench.model.expanded import (
-    DROPPED,
-    Budget,
-    BudgetEnd,
-    Cell,
-    EarlierLoad,
-    Question,
-    Run,
-    Setting,
-    Settings,
-    TrialSpec,
-    Window,
-    merged,
-    spelt,
-    titled,
-    without_levels,
+from dbbench.model.catalog import (
+    Dataset,
+    DeviceCount,
+    FsSetup,
+    Layer,
+    Mkfs,
+    Needs,
+    Parameter,
+    Volume,
+    Workload,
+)
+from dbbench.model.plan import (
+    Ageing,
+    Arm,
+    ClientSpec,
+    DeviceSpec,
+    EngineAgeing,
+    EngineSpec,
+    Plan,
+    SnapshotSpec,
+    StudyOf,
+    WalDevice,
+    WorkloadSpec,
 )
 from dbbench.model.power_loss_lab import Conclusion, ControlFacts, CutFacts, LabFacts, LabRow
 from dbbench.model.result import (
@@ -101,6 +86,23 @@ from dbbench.model.result import (
     WorkFacts,
     WriteFacts,
     WrittenPoint,
+)
+from dbbench.model.run import (
+    DROPPED,
+    Budget,
+    BudgetEnd,
+    Cell,
+    EarlierLoad,
+    Question,
+    Run,
+    Setting,
+    Settings,
+    TrialSpec,
+    Window,
+    merged,
+    spelt,
+    titled,
+    without_levels,
 )
 
 __all__ = [

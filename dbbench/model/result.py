@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from dbbench.errors.warnings import WARNINGS
 from dbbench.model.base import SCHEMA, STANDALONE, Durability, Phase, Scalar, Status
-from dbbench.model.expanded import Settings, Window
+from dbbench.model.run import Settings, Window
 
 # Kinds of work, as fields of `Work`: a load does the same number of each in every transaction.
 WORK_KINDS: Final = {

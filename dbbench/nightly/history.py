@@ -32,7 +32,7 @@ from dbbench.errors import DbbenchError, NightlyLocked, ResultDamaged
 from dbbench.metrics.table import METRICS, Metric
 from dbbench.model import Plan, Run, Status, Trial, plain
 from dbbench.model.base import NAME
-from dbbench.model.expanded import titled
+from dbbench.model.run import titled
 from dbbench.results import LoadedRun, fileio
 from dbbench.results.trials import SUMS
 from dbbench.units import iso

@@ -19,7 +19,7 @@ from dbbench.engines.settings import own_cache_bytes, word
 from dbbench.errors import CoresMissing
 from dbbench.machine import limits
 from dbbench.machine.limits import cgroup
-from dbbench.model.expanded import COPIED
+from dbbench.model.run import COPIED
 from dbbench.plan.arms import combinations, factors_of
 from dbbench.plan.server_settings import settings_of
 from dbbench.plan.workloads import label

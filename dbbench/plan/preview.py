@@ -12,7 +12,7 @@ from typing import Final
 
 from dbbench.datasets import generated
 from dbbench.model import Cell, DeviceSpec, FsSetup, Plan, plain
-from dbbench.model.expanded import COPIED
+from dbbench.model.run import COPIED
 from dbbench.plan import writes
 from dbbench.plan.expanding import Expanded
 from dbbench.plan.writes import dataset_bytes

@@ -20,7 +20,7 @@ from dbbench.engines.postgres_server import SLOT
 from dbbench.engines.settings import switched_on
 from dbbench.errors import ProgramMissing
 from dbbench.model import Cell, Dataset, FsSetup, Layer, Plan, Scalar, Status, Trial
-from dbbench.model.expanded import COPIED
+from dbbench.model.run import COPIED
 from dbbench.plan.expanding import Expanded
 from dbbench.plan.server_settings import settings_of
 from dbbench.storage import devices, filesystems

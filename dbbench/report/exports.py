@@ -13,7 +13,7 @@ from typing import Any, Final
 from dbbench.compare.remarks import texts
 from dbbench.metrics.table import METRICS
 from dbbench.model import Status
-from dbbench.model.expanded import titled
+from dbbench.model.run import titled
 from dbbench.report.text import json_text
 from dbbench.report.verdicts import Verdicts, as_csv, as_document, as_markdown
 from dbbench.results import LoadedRun

@@ -6,8 +6,9 @@ from collections.abc import Container
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
-from dbbench.model.asked import ClientSpec, Dataset, EngineSpec, FsSetup, Plan, Workload
 from dbbench.model.base import SCHEMA, Scalar
+from dbbench.model.catalog import Dataset, FsSetup, Workload
+from dbbench.model.plan import ClientSpec, EngineSpec, Plan
 
 COPIED: Final = "copied_bytes"  # a parameter of a user's own data: the size of its golden copy, if that exists
 

@@ -29,8 +29,8 @@ from dbbench.introspect import recordings, rules
 from dbbench.machine import kernel_log, limits, namespaces
 from dbbench.machine.host import proc
 from dbbench.metrics.series import read_csv_gz
+from dbbench.model import events
 from dbbench.plan import catalog
-from dbbench.report.progress import event
 from dbbench.results import load_trial
 from dbbench.results.journal import Journal
 from dbbench.results.runs import load_spec
@@ -226,7 +226,7 @@ PARSERS: Final[dict[str, tuple[Callable[[str], object], str, tuple[type[Exceptio
     "nvme": (lambda t: condition.of_nvme(json.loads(t)), SMART, (ValueError,)),
     "cores": (limits.parsed_cores, "0-3,8,10-11", (ValueError,)),
     "proc-stat": (of_folder("stat", proc.cpu_times), STAT, ()),
-    "event": (event.parsed, '{"kind": "second", "data": {"phase": "measure"}}', ()),
+    "event": (events.parsed, '{"kind": "second", "data": {"phase": "measure"}}', ()),
     "journal": (of_file(a_journal), JOURNAL, ()),
     "clock": (epoch, "2026-01-01T00:00:00.123Z", (ValueError,)),
     "bytes": (bytes_of, "4GiB", (ValueError,)),

@@ -77,8 +77,8 @@ def dbbench(folder: Path, *words: str, ok: tuple[int, ...] = (0,)) -> str:
 
 
 def arms(folder: Path) -> tuple[list[Any], list[str]]:
-    """Return the entries of `fs_setups` that work here with the durability class of the baseline (ZFS with zfs-fuse has
-    another), and why the others do not."""
+    """Return the entries of `fs_setups` that work here with the durability class of the baseline, and why the others
+    do not."""
     known = {row["name"]: row for row in json.loads(dbbench(folder, "fs", "--json"))}
     missing = {}
     for name in PUBLISHED[0][1]:

@@ -83,8 +83,7 @@ TOOLS: Final = (
     # The simulated disk of the power-loss lab. Only the library: root needs no fusermount, and the package of
     # fusermount conflicts with that of the older version.
     Tool("run", (FUSE,), "libfuse3-4 | libfuse3-3", "fuse3-libs", places="usr/lib*/**", optional=True),
-    # The tools of OpenZFS are sufficient too; its package conflicts with this one.
-    Tool("test", ("zpool", "zfs", "zdb"), "zfs-fuse", "zfs-fuse", optional=True),
+    Tool("test", ("zpool", "zfs", "zdb"), "zfsutils-linux", "zfs", optional=True),
     # For dumps and backups of MariaDB and MySQL as `source` of a workload.
     Tool("test", ("mariadb-dump",), "mariadb-client", "mariadb", engine="mariadb"),
     Tool("test", ("mydumper",), "mydumper", "mydumper", optional=True),
@@ -112,7 +111,6 @@ _EXCLUDED: Final = "mariadb"  # the engine whose packages conflict with servers 
 # Program outside PATH -> a program of the same package.
 _BESIDE: Final = {
     "psql": "postgres",
-    "zfs-fuse": "zpool",
 }
 # Debian package -> name of its project, if the names differ.
 _PROJECTS: Final = {

@@ -180,8 +180,8 @@ EXPLANATIONS: Final[dict[str, tuple[str, str]]] = {
         "Correct the fs setup. Data that does not shrink is stored uncompressed.",
     ),
     "E309": (
-        "The kernel has no OpenZFS module, and zfs-fuse is not installed or did not start.",
-        "Install OpenZFS for this kernel, or zfs-fuse for a functional test.",
+        "The kernel has no OpenZFS module, or it did not accept the limit of its cache.",
+        "Install OpenZFS for this kernel.",
     ),
     "E310": (
         "mdadm, LVM or cryptsetup failed, or created something other than was requested.",

@@ -164,13 +164,6 @@ WARNINGS: Final[dict[str, WarningKind]] = {
         "failed instead of being measured. The warning quotes the first line, and the timeline marks its second.",
         "Read raw/server.log of the trial.",
     ),
-    "W026": WarningKind(
-        "ZFS ran in user space",
-        "zfs-fuse served the pool: every request passes through a user process, lz4 and zstd are missing, and fsync on "
-        "a file that was closed after the write does nothing. Setups of ZFS can be compared with each other, but the "
-        "numbers say nothing about OpenZFS.",
-        "Install OpenZFS for this kernel.",
-    ),
     "W027": WarningKind(
         "the ARC is shared with other pools",
         "The kernel has other pools imported, and all pools share one ARC. Data of the other pools may push that of "

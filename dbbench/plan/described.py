@@ -206,26 +206,21 @@ def _device(plan: model.Plan, cells: Sequence[model.Cell]) -> Iterator[str]:
 
 def promised(cell: model.Cell) -> str:
     """Return the class of a cell with all settings that its server will get."""
-    log = _on_disk(cell.wal_setup) if cell.wal_setup else ()
+    log = cell.wal_setup.claims if cell.wal_setup else ()
     values = {name: setting.value for name, setting in settings_of(cell).items()}
     return model.durability_class(
-        durability.combined((*_on_disk(cell.setup), *log), _of(cell.setup, cell.engine.name, values))
+        durability.combined((*cell.setup.claims, *log), _of(cell.setup, cell.engine.name, values))
     )
 
 
 def of_setup(setup: model.FsSetup) -> str:
     """Return the class of a setup with its own tuning, on servers whose other settings are durable."""
-    flags = _on_disk(setup)
+    flags = setup.claims
     for engine, tuning in setup.tuning.items():
         settings = model.merged(("default", ENGINES[engine].defaults(None)), ("fs_setup", tuning))
         values = {name: setting.value for name, setting in settings.items()}
         flags = durability.combined(flags, _of(setup, engine, values))
     return model.durability_class(flags)
-
-
-def _on_disk(setup: model.FsSetup) -> tuple[model.Durability, ...]:
-    """Return the durability flags of the filesystem itself, with the driver that is available here."""
-    return (*setup.claims, *filesystems.driver_flags(setup))
 
 
 def _of(

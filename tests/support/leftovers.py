@@ -18,7 +18,7 @@ from dbbench.results.journal import tag_of
 from dbbench.storage.devices import loop
 
 GONE_S = 60.0  # a killed trial disappears in 0.1 s; this takes longer on a busy machine
-PROGRAMS = ("postgres", "mariadbd", "mysqld", "sysbench", "pgbench", "sadc", "iostat", "zfs-fuse")
+PROGRAMS = ("postgres", "mariadbd", "mysqld", "sysbench", "pgbench", "sadc", "iostat")
 CGROUPS = Path("/sys/fs/cgroup")
 LOOPS = Path("/sys/block")
 TOKEN = f"/nonexistent/dbbench-test-{uuid.uuid4().hex}"  # each test process has a different one

@@ -1,4 +1,4 @@
-"""ZFS pools made with OpenZFS or zfs-fuse: properties, cold cache, durability, removal."""
+"""ZFS pools made with OpenZFS: properties, cold cache, durability, removal."""
 
 from __future__ import annotations
 
@@ -13,16 +13,15 @@ from typing import Any
 import pytest
 
 from dbbench import process
-from dbbench.errors import FilesystemDamaged, MkfsFailed, UnmountFailed, ZfsUnavailable
+from dbbench.errors import FilesystemDamaged, MkfsFailed, UnmountFailed
 from dbbench.machine import pagecache
-from dbbench.model import Durability
 from dbbench.results.journal import Journal
 from dbbench.storage import filesystems
 from dbbench.storage.devices import loop
 from dbbench.storage.devices.port import Device, as_one
 from dbbench.storage.filesystems import common, zfs
 from dbbench.storage.filesystems.port import Mounted, Stored
-from dbbench.storage.filesystems.zfs import driver, pool
+from dbbench.storage.filesystems.zfs import driver, properties
 from tests.support.plans import SMALL, plan
 from tests.support.private_mounts import apart
 from tests.support.setups import ALL, flushes, shipped
@@ -85,16 +84,16 @@ def test_every_setup_is_what_it_says(name: str, private: None, tmp_path: Path) -
         assert len(journal.outstanding("pool")) == 1
         with filesystems.mounted(setup, device, tmp_path / "mnt", journal) as fs:
             filesystems.check_claim(setup, fs)
-            asked = {"recordsize": "131072", **driver.words(setup)}
+            asked = {"recordsize": "131072", **properties.pairs(setup.mount)}
             if "data" in setup.volumes:
-                asked |= driver.pairs(setup.volumes["data"].options)
-            assert driver.differences(asked, driver.pairs(fs.options_effective)) == []
+                asked |= properties.pairs(setup.volumes["data"].options)
+            assert properties.differences(asked, properties.pairs(fs.options_effective)) == []
             assert not fs.tears
             assert fs.tears_pages_of(16384) is ("-8k" in name or "redundant" in name)
             datadir = filesystems.data_directory(setup, fs)
             files = fill(datadir, 24)
             filesystems.verify_files(setup, files)
-            compressing = driver.compresses(setup.mount)
+            compressing = properties.compresses(setup.mount)
             space = filesystems.space(fs, 24 * MIB)
             assert space.disk_bytes and space.free_bytes
             assert (space.disk_bytes < 20 * MIB) is bool(compressing)
@@ -130,19 +129,10 @@ def test_a_pool_of_somebody_else_is_not_touched(private: None, tmp_path: Path) -
         with apart(), disks(tmp_path / "two", 1) as second, mounted("zfs", second, tmp_path / "mnt2"):
             assert (tmp_path / "mnt2").is_mount()
         listed = process.run(["zpool", "list", "-H", "-o", "name"]).stdout.split()
-        assert isinstance(fs.pool, pool.ZfsPool)
+        assert fs.pool is not None
         assert listed == [fs.pool.name]
         fs.pool.reopen()
         assert (fs.path / "kept").read_bytes() == b"kept"
-
-
-def test_zfs_fuse_is_never_started_over_the_systems_own(tmp_path: Path) -> None:
-    """Outside of private mounts its paths are those of everybody: refused, nothing made."""
-    if (found := driver.found()) is None or found.native:
-        pytest.skip("needs zfs-fuse as the driver")
-    with disks(tmp_path, 1) as device, pytest.raises(ZfsUnavailable, match="namespace"):
-        filesystems.make(shipped("zfs"), device)
-    assert not pool.NODES.exists()
 
 
 def test_what_zpool_refuses_is_an_error(private: None, tmp_path: Path) -> None:
@@ -155,7 +145,7 @@ def test_what_zpool_refuses_is_an_error(private: None, tmp_path: Path) -> None:
 def test_who_holds_the_pool_is_said(private: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An export that fails names the process; when it has let go, the export succeeds."""
     with disks(tmp_path, 1) as device, mounted("zfs", device, tmp_path / "mnt") as fs:
-        assert isinstance(fs.pool, pool.ZfsPool)
+        assert fs.pool is not None
         held = os.open(fs.path / "held", os.O_CREAT | os.O_RDWR)
         with monkeypatch.context() as soon, pytest.raises(UnmountFailed, match=rf"pid {os.getpid()} .*held"):
             soon.setattr(common, "BUSY_S", 0.2)  # not for the export at the end, which may take longer
@@ -164,28 +154,24 @@ def test_who_holds_the_pool_is_said(private: None, tmp_path: Path, monkeypatch: 
 
 
 def test_the_pools_own_cache_is_limited(private: None, tmp_path: Path) -> None:
-    """By either driver, while the pool is open; what the kernel had before is put back."""
+    """While the pool is open; what the kernel had before is put back."""
     setup, parameter = shipped("zfs"), driver.MODULE / "parameters/zfs_arc_max"
     with disks(tmp_path, 1) as device:
         filesystems.make(setup, device)
-        before = parameter.read_text() if parameter.exists() else ""
+        before = parameter.read_text()
         with filesystems.mounted(setup, device, tmp_path / "mnt", None, 80 * MIB) as fs:
             assert 79 * MIB < int(fs.tunables["arc_max_bytes"]) < 81 * MIB
-        assert (parameter.read_text() if parameter.exists() else "") == before
+        assert parameter.read_text() == before
 
 
 def test_the_journal_alone_ends_a_pool(private: None, tmp_path: Path) -> None:
     """What a killed run has left is ended by its name, and once only."""
     journal = Journal(tmp_path / "journal")
     with disks(tmp_path, 1) as device:
-        opened = mounted("zfs", device, tmp_path / "mnt", journal)
-        fs = opened.__enter__()
-        assert isinstance(fs.pool, pool.ZfsPool)
-        native, name = fs.pool.driver.native, fs.pool.name
-        assert zfs.FAMILY.give_back(journal) == ([f"pool {name}"] if native else [])
+        fs = mounted("zfs", device, tmp_path / "mnt", journal).__enter__()
+        assert fs.pool is not None
+        assert zfs.FAMILY.give_back(journal) == [f"pool {fs.pool.name}"]
         assert zfs.FAMILY.give_back(journal) == []
-        if not native:  # it ends with its process, of which this test has to take care itself
-            opened.__exit__(None, None, None)
 
 
 # --- operations ------------------------------------------------------------------------------------
@@ -262,10 +248,9 @@ def test_another_device_joins(name: str, count: int, grows: bool, private: None,
 # --- whole trials ----------------------------------------------------------------------------------
 
 
-def test_what_the_driver_loses_is_in_the_class(private: None, tmp_path: Path) -> None:
-    """A file that is written, closed, opened again and fsynced: OpenZFS flushes each time, zfs-fuse never, which makes
-    its class. Both do where the file stays open."""
-    native, each = driver.taken().native, 20
+def test_every_fsync_is_a_flush(private: None, tmp_path: Path) -> None:
+    """Of a file that stays open, and of one that is written, closed and opened again."""
+    each = 20
     with disks(tmp_path, 1) as device, mounted("zfs-8k", device, tmp_path / "mnt") as fs:
         before = flushes(device)
         for _number in range(each):
@@ -278,13 +263,12 @@ def test_what_the_driver_loses_is_in_the_class(private: None, tmp_path: Path) ->
                 held.write(os.urandom(8192))
                 os.fsync(held.fileno())
         assert flushes(device) - before - reopened >= each
-        assert (reopened >= each) is native
-        assert (Durability.NO_BARRIER in fs.flags) is not native
+        assert reopened >= each
 
 
 @pytest.mark.needs("engine:postgres", "engine:mariadb", "sysbench", "sadf")
 def test_short_trials_of_two_engines(dbbench: Any, nothing_left: None) -> None:
-    """PostgreSQL and MariaDB through the command line: good, cold, flushed, with the driver's honest name."""
+    """PostgreSQL and MariaDB through the command line: good, cold, flushed, with the driver's name."""
     shipped("zfs-8k")
     tpcb = {"name": "pgbench-tpcb", "engines": ["postgres"], "scale": 1, "clients": 2, "threads": 2}
     sysbench = {"name": "sysbench-oltp-read-write", "engines": ["mariadb"], **SMALL["sysbench-oltp-read-write"]}
@@ -293,23 +277,20 @@ def test_short_trials_of_two_engines(dbbench: Any, nothing_left: None) -> None:
     dbbench("run", "plan.toml", "--name", "r")
     trials = dbbench.trials()
     assert [(t["engine"], t["error"]) for t in trials.values() if t["status"] == "failed"] == []
-    found = driver.found()
-    expected = "full" if found and found.native else "no-barrier"
     for trial in trials.values():
         fs = trial["filesystem"]
-        assert (fs["family"], fs["durability_class"], fs["geometry"]["recordsize"]) == ("zfs", expected, 8192)
-        assert fs["tunables"]["driver"].startswith("OpenZFS" if found and found.native else "zfs-fuse")
+        assert (fs["family"], fs["durability_class"], fs["geometry"]["recordsize"]) == ("zfs", "full", 8192)
+        assert fs["tunables"]["driver"].startswith("OpenZFS")
         assert fs["tunables"]["arc_max_bytes"] > 0
         assert trial["cache"]["proved"]
         assert float(trial["io"]["flushes_note"].split()[0]) > 0.3
-        assert any(w["id"] == "W026" for w in trial["warnings"]) is not bool(found and found.native)
         assert any(argv[0].endswith("zpool") for argv in trial["commands"])
     assert {t["effective_settings"].get("innodb_flush_method") for t in trials.values()} == {None, "O_DIRECT"}
 
 
 @pytest.mark.needs("engine:postgres", "sadf")
 def test_nothing_is_left_of_a_run_that_is_killed(dbbench: Any, nothing_left: None) -> None:
-    """SIGKILL in the window leaves no daemon, mount, pool or loop device; the same command resumes and ends well."""
+    """SIGKILL in the window leaves no mount, pool or loop device; the same command resumes and ends well."""
     shipped("zfs-8k")
     dbbench.plan(plan("zfs-8k", measure="6s"))
     status, _ = dbbench.run_and("plan.toml", dbbench.in_window, lambda pid: os.kill(pid, signal.SIGKILL))
@@ -317,5 +298,4 @@ def test_nothing_is_left_of_a_run_that_is_killed(dbbench: Any, nothing_left: Non
     dbbench("run", "plan.toml", "--name", "r")
     (trial,) = dbbench.trials().values()
     assert trial["status"] != "failed"
-    if driver.MODULE.exists():
-        assert not [name for name in process.run(["zpool", "list", "-H"]).stdout.split() if "dbbench" in name]
+    assert not [name for name in process.run(["zpool", "list", "-H"]).stdout.split() if "dbbench" in name]

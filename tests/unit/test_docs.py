@@ -134,9 +134,8 @@ def test_the_table_decides_which_warnings_make_a_trial_suspect(ident: str) -> No
 
 
 @pytest.mark.parametrize("name", SHIPPED.setups)
-def test_every_fs_setup_has_its_row(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the mkfs and mount options of its file, and its class with its own tuning, whatever driver there is here."""
-    monkeypatch.setattr("dbbench.storage.filesystems.driver_flags", lambda _setup: ())
+def test_every_fs_setup_has_its_row(name: str) -> None:
+    """With the mkfs and mount options of its file, and its class with its own tuning."""
     setup = SHIPPED.setup(name)
     cells = rows(text("docs/fs-setups.md"))[name]
     made = f"`{' '.join(setup.mkfs.options)}`" if setup.mkfs.options else "defaults"

@@ -12,8 +12,7 @@ from dbbench import durability
 from dbbench.engines import ENGINES, postgres
 from dbbench.model import Durability, durability_class
 from dbbench.storage.filesystems import FAMILIES, Mounted, reports_of
-from dbbench.storage.filesystems.zfs import driver
-from dbbench.storage.filesystems.zfs.driver import ZfsDriver
+from dbbench.storage.filesystems.zfs import properties
 
 BARRIER, JOURNAL, ASYNC, TORN, REPORTED = Durability
 FULL, LOST_BARRIER, NO_JOURNAL, LATE, TEARS = "full", "no-barrier", "no-journal", "async-commit", "torn-pages-possible"
@@ -129,7 +128,7 @@ def test_the_class_follows_from_what_is_effective(row: Row) -> None:
     family, *options = row.fs.split()
     module = FAMILIES[family]
     live = {"has_journal": row.journal} if family.startswith("ext") else {}
-    flags = driver.flags if family == "zfs" else module.flags
+    flags = properties.flags if family == "zfs" else module.flags
     own = flags(("rw", "noatime", *options), live)
     tears = module.tears(tuple(options), row.attributes)
     engine, durable = ("postgres", POSTGRES) if row.engine == "postgres" else ("mariadb", INNODB)
@@ -176,11 +175,6 @@ def test_a_record_smaller_than_the_page_tears_it(record: int, page: int, torn: b
     assert pool.tears_pages_of(page) is torn
     effective = {**POSTGRES, **FPW_OFF}
     assert postgres.durability(effective, pool.tears_pages_of(page)) == ((TORN,) if torn else ())
-
-
-def test_who_serves_a_pool_counts() -> None:
-    """zfs-fuse leaves out flushes that it was asked for, whatever the properties say; the kernel's OpenZFS does not."""
-    assert (ZfsDriver(False, "23").flags, ZfsDriver(True, "2.4.4-1").flags) == ((BARRIER,), ())
 
 
 def test_the_page_is_the_servers_own() -> None:

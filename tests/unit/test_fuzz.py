@@ -37,7 +37,7 @@ from dbbench.results.runs import load_spec
 from dbbench.samplers import iostat, sar, server_log
 from dbbench.storage.devices import condition, guard
 from dbbench.storage.filesystems import btrfs, ext, f2fs, nilfs2, xfs, zfs
-from dbbench.storage.filesystems.zfs import driver
+from dbbench.storage.filesystems.zfs import properties
 from dbbench.storage.layers import crypt, lvm
 from dbbench.units import bytes_of, epoch, inert, seconds_of
 
@@ -213,10 +213,10 @@ PARSERS: Final[dict[str, tuple[Callable[[str], object], str, tuple[type[Exceptio
     "dump.f2fs": (f2fs.parse_dump, fixture("filesystems/dump.f2fs.txt"), ()),
     "fsck.f2fs": (f2fs.damages, fixture("filesystems/fsck-f2fs-damaged.txt"), ()),
     "nilfs-tune": (nilfs2.parse_tune, fixture("filesystems/nilfs-tune.txt"), ()),
-    "zfs-get": (driver.parse_get, fixture("zfs/zfs-get-native.txt"), ()),
-    "zdb-label": (driver.parse_label, fixture("zfs/zdb-label-native.txt"), ()),
-    "zfs-size": (driver.size_bytes, "1.5G", ()),
-    "zpool-status": (zfs.damages, fixture("zfs/zpool-status-damaged-fuse.txt"), ()),
+    "zfs-get": (properties.parse_get, fixture("zfs/zfs-get-native.txt"), ()),
+    "zdb-label": (properties.parse_label, fixture("zfs/zdb-label-native.txt"), ()),
+    "zfs-size": (properties.size_bytes, "1.5G", ()),
+    "zpool-status": (zfs.damages, fixture("zfs/zpool-status-damaged-early.txt"), ()),
     "zfs-taken": (zfs.parse_taken, fixture("zfs/zfs-taken-native.txt"), ()),
     "cryptsetup": (crypt.parse_status, fixture("layers/cryptsetup-status.txt"), ()),
     "lvs": (lvm.parse_lvs, fixture("layers/lvs-thin.json"), ()),

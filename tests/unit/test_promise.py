@@ -49,12 +49,9 @@ name = "{workload}"
     ],
 )
 def test_a_cell_promises_what_its_setup_and_settings_say(
-    setup: str, engine: str, settings: str, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    setup: str, engine: str, settings: str, expected: str, tmp_path: Path
 ) -> None:
     """Claims of the filesystem and flags of the merged settings, as a trial computes them from what is effective."""
-    monkeypatch.setattr(
-        "dbbench.storage.filesystems.driver_flags", lambda _setup: ()
-    )  # of zfs-fuse, if it is installed
     workload = "pgbench-tpcb" if engine == "postgres" else "sysbench-oltp-insert"
     path = tmp_path / "plan.toml"
     path.write_text(PLAN.format(setup=setup, engine=engine, settings=settings, workload=workload))

@@ -1,4 +1,4 @@
-"""ZFS without a pool: recorded tool output, properties, drivers, commands."""
+"""ZFS without a pool: recorded tool output, properties, versions, commands."""
 
 from __future__ import annotations
 
@@ -13,17 +13,14 @@ from dbbench.results.journal import Journal
 from dbbench.storage import filesystems
 from dbbench.storage.filesystems import zfs
 from dbbench.storage.filesystems.port import Mounted
-from dbbench.storage.filesystems.zfs import driver, pool
-from dbbench.storage.filesystems.zfs.driver import ZfsDriver
+from dbbench.storage.filesystems.zfs import driver, pool, properties
 
 FIXTURES = Path(__file__).parents[1] / "fixtures/zfs"
-FUSE = ZfsDriver(False, "23")
-NEW = ZfsDriver(True, "2.4.4-1")
-OLD = ZfsDriver(True, "0.8.6-1")
+NEW, OLD = "2.4.4-1", "0.8.6-1"
 
 
 def text(name: str) -> str:
-    """Real output of the tools, of zfs-fuse 0.7.0 or OpenZFS 2.4.4."""
+    """Real output of the tools of OpenZFS 2.4.4, or of an early ZFS without feature flags."""
     return (FIXTURES / f"{name}.txt").read_text()
 
 
@@ -37,38 +34,38 @@ def setup_of(*mount: str, topology: str = "stripe", **volumes: str) -> FsSetup:
 # --- what the tools print --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("by", "version"), [("fuse", 23), ("native", 5000)])
+@pytest.mark.parametrize(("by", "version"), [("early", 23), ("native", 5000)])
 def test_a_label_says_whose_it_is(by: str, version: int) -> None:
-    """Name, GUID, version and the disk's real ashift, of either driver."""
-    found = driver.parse_label(text(f"zdb-label-{by}"))
+    """Name, GUID, version and the disk's real ashift."""
+    found = properties.parse_label(text(f"zdb-label-{by}"))
     assert str(found["name"]).startswith("dbbench-")
     assert isinstance(found["pool_guid"], int) and found["pool_guid"] > 10**15
     assert (found["version"], found["ashift"]) == (version, 12)
-    assert driver.parse_label("failed to unpack label 0\n") == {}
+    assert properties.parse_label("failed to unpack label 0\n") == {}
 
 
 def test_properties_are_read_and_shown() -> None:
-    """Sizes as numbers, in the order of the table; what a driver has not is left out."""
-    fuse, native = (driver.parse_get(text(f"zfs-get-{by}")) for by in ("fuse", "native"))
-    assert driver.shown(fuse)["recordsize"] == driver.shown(native)["recordsize"] == 8192
-    assert "sync" not in driver.shown(fuse)
-    assert driver.shown(native)["sync"] == "standard"
-    assert {"compression=zstd", "atime=off", "redundant_metadata=all"} <= set(driver.effective(native))
+    """Sizes as numbers, in the order of the table; what a version has not is left out."""
+    early, native = (properties.parse_get(text(f"zfs-get-{by}")) for by in ("early", "native"))
+    assert properties.shown(early)["recordsize"] == properties.shown(native)["recordsize"] == 8192
+    assert "sync" not in properties.shown(early)
+    assert properties.shown(native)["sync"] == "standard"
+    assert {"compression=zstd", "atime=off", "redundant_metadata=all"} <= set(properties.effective(native))
 
 
 def test_what_is_not_as_asked_is_named() -> None:
     """ "8K" is 8192; another value and a missing property are differences."""
     found = {"recordsize": "8192", "compression": "off"}
-    assert driver.differences({"recordsize": "8K", "compression": "off"}, found) == []
-    assert driver.differences({"recordsize": "16K"}, found) == ["recordsize is 8192, expected 16K"]
-    assert driver.differences({"sync": "always"}, found) == ["sync is missing, expected always"]
+    assert properties.differences({"recordsize": "8K", "compression": "off"}, found) == []
+    assert properties.differences({"recordsize": "16K"}, found) == ["recordsize is 8192, expected 16K"]
+    assert properties.differences({"sync": "always"}, found) == ["sync is missing, expected always"]
 
 
 def test_a_scrub_is_sound_or_says_what_is_wrong() -> None:
-    """Of both drivers; what a second copy repaired counts as damage of the device."""
-    assert zfs.damages(text("zpool-status-fuse")) == zfs.damages(text("zpool-status-native")) == ""
-    assert "checksum 2" in zfs.damages(text("zpool-status-damaged-fuse"))
-    assert "with 1 errors" in zfs.damages(text("zpool-status-damaged-fuse"))
+    """What a second copy repaired counts as damage of the device."""
+    assert zfs.damages(text("zpool-status-early")) == zfs.damages(text("zpool-status-native")) == ""
+    assert "checksum 2" in zfs.damages(text("zpool-status-damaged-early"))
+    assert "with 1 errors" in zfs.damages(text("zpool-status-damaged-early"))
     repaired = zfs.damages(text("zpool-status-repaired-native"))
     assert "repaired 32K" in repaired and "loop0: read 0, write 0, checksum 7" in repaired
     assert zfs.damages("  scan: none requested\n") == "none requested"
@@ -77,7 +74,7 @@ def test_a_scrub_is_sound_or_says_what_is_wrong() -> None:
 def test_what_a_snapshot_takes_is_counted() -> None:
     """What only a snapshot holds, and its clone's own data; datasets and other snapshots are not in it."""
     assert zfs.parse_taken(text("zfs-taken-native")) == 2187264
-    several = text("zfs-taken-fuse")
+    several = text("zfs-taken-early")
     assert zfs.parse_taken(several, "1") == 6488064 + 1155072
     assert zfs.parse_taken(several, "2") == 4358144 + 2228224
 
@@ -109,7 +106,7 @@ def test_arcstats_are_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
 )
 def test_flags(options: tuple[str, ...], live: dict[str, int], flags: set[Durability]) -> None:
     """A log without waiting loses only commits; omitted flushes may lose the pool."""
-    assert set(driver.flags(options, dict(live))) == flags
+    assert set(properties.flags(options, dict(live))) == flags
 
 
 @pytest.mark.parametrize(
@@ -125,79 +122,46 @@ def test_flags(options: tuple[str, ...], live: dict[str, int], flags: set[Durabi
 )
 def test_a_page_larger_than_a_record_tears(options: tuple[str, ...], tears_8k: bool, tears_16k: bool) -> None:
     """PostgreSQL's 8 KiB and InnoDB's 16 KiB on each record size."""
-    record = driver.record_bytes(options)
-    fs = Mounted(Path("/x"), "zfs", (), options, None, (), driver.tears(options), record_bytes=record)
+    record = properties.record_bytes(options)
+    fs = Mounted(Path("/x"), "zfs", (), options, None, (), properties.tears(options), record_bytes=record)
     assert (fs.tears_pages_of(8192), fs.tears_pages_of(16384)) == (tears_8k, tears_16k)
 
 
 def test_compression_is_named() -> None:
     """The algorithm, the last word winning; off is none."""
-    assert driver.compresses(("compression=off",)) is driver.compresses(()) is None
-    assert driver.compresses(("compression=off", "compression=lz4")) == "lz4"
-    assert driver.compresses(("compression=on",)) == "lzjb"
+    assert properties.compresses(("compression=off",)) is properties.compresses(()) is None
+    assert properties.compresses(("compression=off", "compression=lz4")) == "lz4"
+    assert properties.compresses(("compression=on",)) == "lz4"
 
 
-# --- drivers ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", [n for n in catalog.catalog().setups if n.startswith("zfs")])
-def test_a_setup_says_if_it_needs_openzfs(name: str) -> None:
-    """What zfs-fuse does not know is declared in the setup's file, and nothing else is."""
-    setup = catalog.catalog().setup(name)
-    assert (FUSE.lacks(setup) is not None) is ("zfs" in setup.needs.kernel)
-    assert NEW.lacks(setup) is None
+# --- versions --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("by", "setup", "lack"),
+    ("version", "setup", "lack"),
     [
-        (FUSE, setup_of("compression=lz4"), "compression=lz4"),
-        (FUSE, setup_of("compression=zstd-9"), "compression=zstd-9"),
-        (FUSE, setup_of("compression=gzip-9", "logbias=throughput"), None),
-        (FUSE, setup_of("sync=standard"), "sync=standard"),
-        (FUSE, setup_of("xattr=sa"), "xattr=sa"),
-        (FUSE, setup_of("xattr=on"), None),
-        (FUSE, setup_of("recordsize=1M"), "recordsize=1M"),
-        (FUSE, setup_of("recordsize=8K", data="compression=lz4"), "compression=lz4"),
         (OLD, setup_of("compression=lz4", "sync=disabled"), None),
         (OLD, setup_of("compression=zstd"), "OpenZFS 2.0 or later"),
         (OLD, setup_of("direct=always"), "OpenZFS 2.3 or later"),
+        (OLD, setup_of("recordsize=8K", data="compression=zstd-9"), "compression=zstd-9 needs OpenZFS 2.0"),
         (NEW, setup_of("direct=always", "compression=zstd"), None),
-        (ZfsDriver(True, ""), setup_of("compression=zstd"), None),
+        *((NEW, catalog.catalog().setup(name), None) for name in catalog.catalog().setups if name.startswith("zfs")),
     ],
 )
-def test_what_a_driver_cannot_do_is_named(by: ZfsDriver, setup: FsSetup, lack: str | None) -> None:
-    """With the version that it takes; a module that is not loaded yet is not judged."""
-    found = by.lacks(setup)
+def test_what_a_version_cannot_do_is_named(version: str, setup: FsSetup, lack: str | None) -> None:
+    """With the version that it takes; a new one makes every shipped setup."""
+    found = properties.lacks(setup, version)
     assert found is None if lack is None else lack in str(found)
 
 
-def test_why_a_setup_cannot_work_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither driver: both are named, and the package. zfs-fuse alone: what it lacks."""
-    monkeypatch.setattr(driver, "found", lambda: None)
-    monkeypatch.setattr(driver.process, "find", lambda name: None)
-    plain, native = setup_of("recordsize=8K"), setup_of("compression=zstd")
-    assert driver.works(plain) == "this kernel has no zfs and zfs-fuse is not installed: apt-get install zfs-fuse"
-    assert str(driver.works(native)).endswith("apt-get install zfs-dkms zfsutils-linux")
-    assert filesystems.install(plain) == ("zfs-fuse",)
-    monkeypatch.setattr(driver, "found", lambda: FUSE)
-    assert driver.works(plain) is None
-    assert "compression=zstd needs OpenZFS in the kernel" in str(driver.works(native))
-    monkeypatch.setattr(driver, "found", lambda: NEW)
-    assert driver.works(native) is None
-    assert (str(FUSE), str(NEW)) == ("zfs-fuse (pool version 23)", "OpenZFS 2.4.4-1")
-
-
-def test_zfs_fuse_wants_private_mounts() -> None:
-    """Its paths are those of everybody outside of a trial."""
-    with pytest.raises(ZfsUnavailable, match="namespace of its own"), pool._rooms():
-        pytest.fail("mounted over the system's folders")
-
-
-@pytest.mark.parametrize(("asked", "given_mib"), [(None, 100), (0, 16), (50 * 2**20, 50), (2**40, 100)])
-def test_the_cache_of_zfs_fuse_has_its_bounds(asked: int | None, given_mib: int) -> None:
-    """Debian's size, or what a small memory leaves; never less than the program takes."""
-    assert pool.Daemon((), asked).arc_bytes == given_mib * 2**20
+def test_a_module_that_is_not_loaded_is_not_judged(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Its version is not known yet. A kernel without the module is named, with the package."""
+    monkeypatch.setattr(driver, "MODULE", tmp_path)
+    assert zfs.FAMILY.lacks(setup_of("compression=zstd")) is None
+    (tmp_path / "version").write_text(f"{OLD}\n")
+    assert "needs OpenZFS 2.0" in str(zfs.FAMILY.lacks(setup_of("compression=zstd")))
+    monkeypatch.setattr("dbbench.storage.layers.volume.loadable", lambda _module: False)
+    assert "this kernel has no zfs: apt-get install zfs-dkms" in filesystems.obstacles(setup_of(), tmp_path)
 
 
 def test_the_kernels_arc_is_limited_and_given_back(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -230,7 +194,7 @@ def test_the_kernels_arc_is_limited_and_given_back(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_journalled_pool_without_a_module_has_ended(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """zfs-fuse's pools end with its process; the journal is closed without asking anybody."""
+    """It ended with the kernel that had it; the journal is closed without asking anybody."""
     monkeypatch.setattr(driver, "MODULE", tmp_path / "none")
     journal = Journal(tmp_path / "journal")
     journal.note("take", what="pool", path=f"dbbench-{journal.tag}1")

@@ -305,8 +305,6 @@ def _filesystem_warnings(trial: Record) -> None:
                 "W028", f"{groups} block groups of the new filesystem were left for the kernel to initialize"
             )
         )
-    if str(driver := tunables.get("driver", "")).startswith("zfs-fuse"):
-        trial.warn(model.TrialWarning("W026", f"the pool was served by {driver}"))
     if others := tunables.get("other_pools"):
         trial.warn(model.TrialWarning("W027", f"other imported pools: {others}"))
 

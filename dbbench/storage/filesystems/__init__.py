@@ -26,7 +26,6 @@ from dbbench.storage.filesystems.families import (
     FAMILIES,
     PERIODS,
     Traits,
-    driver_flags,
     family_of,
     give_back,
     period_s,
@@ -58,7 +57,7 @@ from dbbench.storage.filesystems.volumes import (
 
 __all__ = [
     "FAMILIES", "PERIODS", "Family", "Made", "MountPoint", "Mounted", "Stored", "Traits", "apply_attributes",
-    "character", "check_claim", "commands", "data_directory", "devices_to_add", "driver_flags", "existing",
+    "character", "check_claim", "commands", "data_directory", "devices_to_add", "existing",
     "family_of", "free_space", "give_back", "growing_of", "growth", "healthy", "install", "layers_to_add",
     "least_read_share", "make", "missing_programs", "mounted", "obstacles", "options_of", "period_s",
     "reports_of", "restored_share", "shaped", "sizes", "snapshots_of", "space", "sync", "tears_pages_of", "traits",
@@ -81,8 +80,7 @@ def works(setup: FsSetup, root: Path = Path("/")) -> str | None:
     """
     family = FAMILIES.get(setup.mkfs.family)
     lacking: list[str] = []
-    by_driver = family is not None and family.packages(setup) and family.lacks(setup)  # this error names the package
-    if family is not None and not by_driver and (missing := missing_programs(setup)):
+    if family is not None and (missing := missing_programs(setup)):
         wanted = install(setup)
         lacking.append(f"{', '.join(missing)} not installed" + (f": {packages.install(wanted)}" if wanted else ""))
     lacking += obstacles(setup, root)
@@ -106,7 +104,7 @@ def obstacles(setup: FsSetup, root: Path = Path("/")) -> list[str]:
     if unknown := [layer.kind for layer in setup.layers if layer.kind not in layers.KINDS]:
         return [*reasons, f"unknown kind of layer: {', '.join(unknown)}"]
     below = [module for layer in setup.layers for module in layers.KINDS[layer.kind].needs(layer)]
-    module_of_family = (name,) if family.by_mkfs else ()
+    module_of_family = (name,) if family.in_kernel else ()
     modules = dict.fromkeys((*below, *module_of_family, *setup.needs.kernel))
     return [*reasons, *(reason for module in modules if (reason := layers.lacks(module, root)))]
 
@@ -142,10 +140,7 @@ def missing_programs(setup: FsSetup) -> tuple[str, ...]:
 
 def install(setup: FsSetup) -> tuple[str, ...]:
     """Return Debian packages that provide what is missing."""
-    family, missing = family_of(setup), missing_programs(setup)
-    if (by_family := family.packages(setup)) and (missing or family.lacks(setup)):
-        return by_family
-    if not missing:
+    if not (missing := missing_programs(setup)):
         return ()
     by_program = tuple(dict.fromkeys(filter(None, map(packages.package_of, missing))))
     return by_program or setup.needs.packages.get("debian", ())
@@ -199,9 +194,8 @@ def existing(path: Path) -> Iterator[Mounted]:
 
 
 def check_claim(setup: FsSetup, fs: Mounted) -> None:
-    """Raise ClaimWrong if the setup claims other durability flags than the kernel reports, without those of
-    the driver."""
-    if {*setup.claims, *driver_flags(setup)} == set(fs.flags):
+    """Raise ClaimWrong if the setup claims other durability flags than the kernel reports."""
+    if set(setup.claims) == set(fs.flags):
         return
     raise ClaimWrong(
         (

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from dbbench.model import Durability, FsSetup, Scalar
+from dbbench.model import FsSetup, Scalar
 from dbbench.results.journal import Journal
 from dbbench.storage.filesystems import btrfs, ext, f2fs, nilfs2, raw, xfs, zfs
 from dbbench.storage.filesystems.port import Family, attributes_of, options_of
@@ -51,11 +51,6 @@ def traits(setup: FsSetup) -> Traits:
 def tears_pages_of(setup: FsSetup, page_bytes: int) -> bool:
     """Whether a page of that size can tear, according to the options; see `Mounted` for a mounted filesystem."""
     return family_of(setup).tears_pages_of(setup, page_bytes)
-
-
-def driver_flags(setup: FsSetup) -> tuple[Durability, ...]:
-    """Return durability flags of the driver that serves the setup's family here, whatever its options."""
-    return family_of(setup).driver_flags(setup)
 
 
 def reports_of(name: str, options: tuple[str, ...], unprotected: bool) -> tuple[str, ...]:

@@ -12,13 +12,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import ClassVar, Final, Protocol
+from typing import TYPE_CHECKING, ClassVar, Final, Protocol
 
 from dbbench.machine.pagecache import Emptying
 from dbbench.model import Durability, FsSetup, Scalar, Volume
 from dbbench.results.journal import Journal
 from dbbench.storage.devices.port import Device
 from dbbench.storage.filesystems.common import BLOCK, content_bytes, is_encoded, mount_of
+
+if TYPE_CHECKING:
+    from dbbench.storage.filesystems.zfs.pool import ZfsPool
 
 FreeExtent = tuple[int, int, int]  # least size in bytes, number of extents, their total bytes
 
@@ -64,31 +67,11 @@ class Mounted:
     tunables: dict[str, Scalar] = field(default_factory=dict)
     record_bytes: int | None = None  # for a pool: bytes that are copied on write together; a larger page can tear
     properties: tuple[str, ...] = ()  # entries of options_effective that belong to the volume and not to the mount
-    pool: Pool | None = field(default=None, repr=False, compare=False)  # the pool that dbbench created
+    pool: ZfsPool | None = field(default=None, repr=False, compare=False)  # the pool that dbbench created
 
     def tears_pages_of(self, page_bytes: int) -> bool:
         """Whether a database page of that size can tear when it is overwritten."""
         return self.tears or (self.record_bytes is not None and self.record_bytes < page_bytes)
-
-
-class Pool(Protocol):
-    """A mounted pool, with operations beyond its mount."""
-
-    def sync(self) -> None:
-        """Write dirty data: syncfs(2) alone is not sufficient."""
-        ...
-
-    def used_and_free(self) -> tuple[int, int]:
-        """Return the bytes of everything in it."""
-        ...
-
-    def cached_bytes(self) -> int | None:
-        """Return the data in its own cache, or None if unknown."""
-        ...
-
-    def reopen(self) -> None:
-        """Export and import it, with an empty cache, at the same mount point. No file may be open."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -189,6 +172,7 @@ class Family:
 
     name: str  # the name in `mkfs.NAME` and in the kernel
     by_mkfs: ClassVar[bool] = False  # made by mkfs and mounted by mount(8); otherwise it caches files itself
+    in_kernel: ClassVar[bool] = True  # it requires a kernel module of its name
     period_s: float | None = None  # how often it writes delayed data by itself, in seconds
     reflinks: bool = False  # files may share blocks; the kernel decides for each filesystem
     several_devices: bool = False  # it can use several devices without a layer
@@ -237,14 +221,6 @@ class Family:
     def sector_bytes(self, setup: FsSetup) -> int:
         """Return the sector size that a loop device for the setup should have; 0 for the driver's default."""
         return 0
-
-    def packages(self, setup: FsSetup) -> tuple[str, ...]:
-        """Return Debian packages of a setup, if they do not follow from its programs."""
-        return ()
-
-    def driver_flags(self, setup: FsSetup) -> tuple[Durability, ...]:
-        """Return durability flags of the driver that serves the family here, whatever its options."""
-        return ()
 
     def give_back(self, journal: Journal) -> list[str]:
         """Release what a killed run left and no namespace has ended; return what it was."""

@@ -31,6 +31,7 @@ class Raw(Family):
     """Pages are overwritten in place; the device flushes what the server flushes."""
 
     name = "raw"
+    in_kernel = False
 
     def commands(self, setup: FsSetup, targets: tuple[str, ...], at: str) -> list[tuple[str, ...]]:
         """Describe how the tablespace is copied to the device; it was filled as a file of fixed size."""

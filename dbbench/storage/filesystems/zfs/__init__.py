@@ -1,4 +1,4 @@
-"""ZFS: made as a pool and not by mkfs and mount(8), by OpenZFS in the kernel or by zfs-fuse.
+"""ZFS: made as a pool of the kernel's OpenZFS, and not by mkfs and mount(8).
 
 A pool lives for one trial: it is made and exported, imported when it is needed, exported at the end, and its labels are
 erased from the devices. Its options (`mount` of an fs setup) are properties of its root dataset, those of the pool
@@ -18,7 +18,7 @@ from typing import Final
 from dbbench import process
 from dbbench.errors import CommandFailed, DbbenchError, DeadlinePassed, MountFailed
 from dbbench.machine.pagecache import EVICTING, Emptying
-from dbbench.model import Durability, FsSetup, Scalar
+from dbbench.model import FsSetup, Scalar
 from dbbench.results.journal import Journal
 from dbbench.storage.devices import identity
 from dbbench.storage.devices.port import Device
@@ -35,7 +35,7 @@ from dbbench.storage.filesystems.port import (
     Stored,
     options_of,
 )
-from dbbench.storage.filesystems.zfs import driver, pool
+from dbbench.storage.filesystems.zfs import driver, pool, properties
 from dbbench.storage.filesystems.zfs.pool import ZfsPool
 
 SNAPSHOT: Final = "dbbench-snapshot"
@@ -129,12 +129,12 @@ class Members:
         if stored.journal is not None and spare.facts.real:
             guid = process.run(["zpool", "get", "-H", "-o", "value", "guid", pool.name]).stdout.strip()
             stored.journal.note("made", device=identity(spare.path), uuid=guid)
-        new = str(pool.adopted(spare))
+        pool.adopt(spare)
         if stored.setup.mkfs.topology == "mirror":
-            process.run(["zpool", "attach", "-f", pool.name, _first_side(pool.name), new])
+            process.run(["zpool", "attach", "-f", pool.name, _first_side(pool.name), spare.path])
         else:
-            process.run(["zpool", "add", "-f", pool.name, new])
-        return f"{len(pool.paths)} devices"
+            process.run(["zpool", "add", "-f", pool.name, spare.path])
+        return f"{len(pool.members)} devices"
 
     def rebalance(self, stored: Stored) -> str:
         """Wait until a mirror has its copy. In other pools ZFS moves no data: only new writes use all devices."""
@@ -157,7 +157,7 @@ def parse_taken(text: str, tag: str = "") -> int:
 
 
 def _pool(stored: Stored) -> ZfsPool:
-    assert isinstance(stored.fs.pool, ZfsPool)
+    assert stored.fs.pool is not None
     return stored.fs.pool
 
 
@@ -187,7 +187,6 @@ class Zfs(Family):
     described = Character("data and metadata", False, "yes", True, "grow", COPIED)
 
     def programs(self, setup: FsSetup) -> tuple[str, ...]:
-        """Return the programs, which both drivers have; `driver.works` checks the driver."""
         return ("zpool", "zfs", "zdb")
 
     def commands(self, setup: FsSetup, targets: tuple[str, ...], at: str) -> list[tuple[str, ...]]:
@@ -207,21 +206,18 @@ class Zfs(Family):
         name = pool.new_name(journal)
         if journal is not None:
             journal.note("take", what=pool.JOURNALLED, path=name)
-        paths = {}
+        targets = tuple(str(member.path) for member in device.each)
         try:
-            with pool.hosted(device) as host:
-                made = host(name)
-                paths = {str(seen): str(member.path) for seen, member in zip(made.paths, device.each, strict=True)}
-                commands = [pool.argv(setup, name, tuple(paths)), *pool.volume_argv(setup, name)]
+            with pool.released(device):
+                commands = [pool.argv(setup, name, targets), *pool.volume_argv(setup, name)]
                 done = [process.run(argv, timeout_s=120) for argv in commands]
-                facts = _geometry(made, setup)
-                made.export()
+                facts = _geometry(name, setup)
+                ZfsPool(name, device).export()
                 on_disk = pool.label(device.path)
         except (CommandFailed, MountFailed) as failure:
             raise mkfs_failed(setup, device, failure) from failure
-        typed = tuple(tuple(paths.get(word, word) for word in command.argv) for command in done)
         shape = {"pool_version": on_disk["version"], "ashift": on_disk["ashift"], "topology": setup.mkfs.topology}
-        return Made(typed, str(on_disk["pool_guid"]), {**shape, **facts})
+        return Made(tuple(command.argv for command in done), str(on_disk["pool_guid"]), {**shape, **facts})
 
     @contextlib.contextmanager
     def opened(self, setup: FsSetup, device: Device, to: MountPoint) -> Iterator[Mounted]:
@@ -232,11 +228,11 @@ class Zfs(Family):
         """
         at, journal = to.path, to.journal
         at.mkdir(parents=True, exist_ok=True)
-        with pool.hosted(device, to.arc_bytes) as host:
-            hosted = host(str(pool.label(device.path)["name"]))
+        with pool.released(device):
+            hosted = ZfsPool(str(pool.label(device.path)["name"]), device)
             if journal is not None:
                 journal.note("take", what=pool.JOURNALLED, path=hosted.name)
-            with driver.arc_limited(to.arc_bytes if hosted.driver.native else None, journal):
+            with driver.arc_limited(to.arc_bytes, journal):
                 hosted.bring_in()
                 try:
                     _mount(hosted, at)
@@ -251,55 +247,47 @@ class Zfs(Family):
         if journal is not None:
             journal.note("give_back", what=pool.JOURNALLED, path=hosted.name)
         if not to.stays:
-            pool.wipe((*device.each, *hosted.joined))
+            pool.wipe(hosted.members)
 
     def existing(self, path: Path) -> Mounted:
         """Return a directory on an existing dataset of the kernel's ZFS."""
         mount = mount_of(path)
-        properties = _properties(mount.source)
-        return _facts(path, (), (*mount.options, *driver.effective(properties)), driver.taken(), None)
+        return _facts(path, (), (*mount.options, *properties.effective(pool.dataset_properties(mount.source))), None)
 
     def emptying(self, setup: FsSetup, device: Device, fs: Mounted) -> Emptying:
         """Return the export and import of the pool, which also empties its part of the ARC."""
         if fs.pool is None:
             return EVICTING
         return Emptying(
-            "export and import", fs.pool.reopen, fs.pool.cached_bytes, "primarycache=all" in fs.options_effective
+            "export and import",
+            fs.pool.reopen,
+            lambda: driver.arcstats().get("data_size"),  # of all pools of this kernel
+            "primarycache=all" in fs.options_effective,
         )
 
     def lacks(self, setup: FsSetup) -> str | None:
-        """Return why no driver can make this setup here, or None."""
-        return driver.works(setup)
-
-    def packages(self, setup: FsSetup) -> tuple[str, ...]:
-        """Return the packages of the driver that the setup needs."""
-        return driver.install(setup)
+        """Return the option that the loaded version of OpenZFS does not have, or None."""
+        version = driver.version()
+        return properties.lacks(setup, version) if version else None
 
     def give_back(self, journal: Journal) -> list[str]:
         """Destroy leftover pools, then restore the ARC's limits."""
         return [*pool.give_back(journal), *driver.arc_given_back(journal)]
 
-    def driver_flags(self, setup: FsSetup) -> tuple[Durability, ...]:
-        """Return the flags of the driver that would make the setup's pool here; of OpenZFS if the setup requires it."""
-        by = driver.found()
-        return by.flags if by and by.refusal(setup) is None else ()
-
     def tears(self, effective: tuple[str, ...], attributes: tuple[str, ...]) -> bool:
-        """Whether the smallest database page can tear. See `driver.tears`, and `Mounted.record_bytes` for larger
+        """Whether the smallest database page can tear. See `properties.tears`, and `Mounted.record_bytes` for larger
         pages."""
-        return driver.tears(effective)
+        return properties.tears(effective)
 
     def tears_pages_of(self, setup: FsSetup, page_bytes: int) -> bool:
         """Whether a page of that size can tear: it is larger than a record."""
-        return driver.record_bytes(options_of(setup)) < page_bytes or super().tears_pages_of(setup, page_bytes)
+        return properties.record_bytes(options_of(setup)) < page_bytes or super().tears_pages_of(setup, page_bytes)
 
     def reports(self, options: tuple[str, ...], unprotected: bool) -> tuple[str, ...]:
-        """Return the reports about these options. See `driver.reports`."""
-        return driver.reports(options, unprotected)
+        return properties.reports(options, unprotected)
 
     def compresses(self, options: tuple[str, ...]) -> str | None:
-        """Return the algorithm of the compression, or None. See `driver.compresses`."""
-        return driver.compresses(options)
+        return properties.compresses(options)
 
     def writes_out_s(self, options: Sequence[str], tunables: Mapping[str, Scalar]) -> float | None:
         """Return zfs_txg_timeout if the driver reports it, otherwise its default."""
@@ -307,7 +295,7 @@ class Zfs(Family):
 
     def compression_ratio(self, path: Path) -> float | None:
         """Return the ratio of the dataset that contains `path` and of those below it (zfs get)."""
-        return _ratio(_properties(mount_of(path).source))
+        return _ratio(pool.dataset_properties(mount_of(path).source))
 
     def compressed(self, files: Sequence[Path]) -> bool:
         """Whether one of the files occupies less space than its size, after everything is written."""
@@ -328,27 +316,21 @@ def _ratio(found: Mapping[str, str]) -> float:
     return float(found["compressratio"].removesuffix("x"))
 
 
-def _geometry(made: ZfsPool, setup: FsSetup) -> dict[str, Scalar]:
+def _geometry(name: str, setup: FsSetup) -> dict[str, Scalar]:
     """Return the properties of the datasets by name; those of a volume have its name as prefix.
 
     Raises MountFailed if one differs from the setup.
     """
-    facts: dict[str, Scalar] = {"driver": str(made.driver)}
-    asked: dict[str, tuple[str, ...]] = {
-        "": setup.mount,
-        **{part: volume.options for part, volume in setup.volumes.items()},
-    }
-    for part, options in asked.items():
-        has = made.properties(part)
-        if wrong := driver.differences(driver.pairs(options), has):
-            raise MountFailed(f"dataset {part or made.name!r}: {'; '.join(wrong)}")
-        facts |= {f"{part}.{name}" if part else name: value for name, value in driver.shown(has).items()}
-    if made.driver.native:
-        printed = process.run(["zpool", "get", "-H", "-o", "property,value", "all", made.name]).stdout
-        pool = driver.parse_get(printed)
-        facts["features"] = " ".join(name.removeprefix("feature@") for name, value in pool.items() if value == "active")
-        facts |= {name: pool[name] for name in ("autotrim",) if name in pool}
-    return facts
+    facts: dict[str, Scalar] = {"driver": f"OpenZFS {driver.version()}"}
+    of_volumes = [(part, volume.options) for part, volume in setup.volumes.items()]
+    for part, options in [("", setup.mount), *of_volumes]:
+        has = pool.dataset_properties(f"{name}/{part}" if part else name)
+        if wrong := properties.differences(properties.pairs(options), has):
+            raise MountFailed(f"dataset {part or name!r}: {'; '.join(wrong)}")
+        facts |= {f"{part}.{key}" if part else key: value for key, value in properties.shown(has).items()}
+    of_pool = properties.parse_get(process.run(["zpool", "get", "-H", "-o", "property,value", "all", name]).stdout)
+    facts["features"] = " ".join(key.removeprefix("feature@") for key, value in of_pool.items() if value == "active")
+    return facts | {key: of_pool[key] for key in ("autotrim",) if key in of_pool}
 
 
 def _mount(found: ZfsPool, at: Path) -> None:
@@ -370,36 +352,29 @@ def _is_mounted(found: ZfsPool, at: Path) -> bool:
 
 def _read_back(setup: FsSetup, found: ZfsPool, at: Path) -> Mounted:
     """Return the mounted pool with the effective properties of the dataset that contains the data directory."""
-    part = "data" if "data" in setup.volumes else ""
-    options = (*mount_of(at).options, *driver.effective(found.properties(part)))
-    return _facts(at, setup.mount, options, found.driver, found)
+    of_data = pool.dataset_properties(f"{found.name}/data" if "data" in setup.volumes else found.name)
+    return _facts(at, setup.mount, (*mount_of(at).options, *properties.effective(of_data)), found)
 
 
-def _facts(
-    path: Path, asked: tuple[str, ...], options: tuple[str, ...], by: driver.ZfsDriver, of: ZfsPool | None
-) -> Mounted:
+def _facts(path: Path, asked: tuple[str, ...], options: tuple[str, ...], of: ZfsPool | None) -> Mounted:
     return Mounted(
         path=path,
         family="zfs",
         options_asked=asked,
         options_effective=options,
         read_ahead_kb=read_ahead_kb(FAMILY.bdi(path)),
-        flags=(*by.flags, *driver.flags(options, driver.parameters() if by.native else {})),
-        tears=driver.tears(options),
-        tunables=_tunables(by, of),
+        flags=properties.flags(options, driver.parameters()),
+        tears=properties.tears(options),
+        tunables=_tunables(of),
         pool=of,
-        record_bytes=driver.record_bytes(options),
+        record_bytes=properties.record_bytes(options),
     )
 
 
-def _tunables(by: driver.ZfsDriver, of: ZfsPool | None) -> dict[str, Scalar]:
-    """Return the driver's parameters, with units in their names. zfs-fuse does not report the period of its
-    transaction groups."""
-    if not by.native:
-        daemon = of.daemon if of else None
-        return {"driver": str(by), "arc_max_bytes": daemon.arc_bytes} if daemon else {"driver": str(by)}
+def _tunables(of: ZfsPool | None) -> dict[str, Scalar]:
+    """Return the module's parameters, with units in their names."""
     parameters, stats = driver.parameters(), driver.arcstats()
-    facts: dict[str, Scalar] = {"driver": str(by)}
+    facts: dict[str, Scalar] = {"driver": f"OpenZFS {driver.version()}"}
     for name, key in (("txg_timeout_s", "zfs_txg_timeout"), ("dirty_data_max_bytes", "zfs_dirty_data_max")):
         if key in parameters:
             facts[name] = parameters[key]
@@ -407,8 +382,3 @@ def _tunables(by: driver.ZfsDriver, of: ZfsPool | None) -> dict[str, Scalar]:
     if others := [name for name in pools if of is None or name != of.name]:
         facts["other_pools"] = " ".join(others)
     return {**facts, **({"arc_max_bytes": stats["c_max"]} if "c_max" in stats else {})}
-
-
-def _properties(dataset: str) -> dict[str, str]:
-    done = process.run(["zfs", "get", "-Hp", "-o", "property,value", "all", dataset])
-    return driver.parse_get(done.stdout)

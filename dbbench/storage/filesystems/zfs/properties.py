@@ -1,0 +1,133 @@
+"""Properties of pools and datasets: read, compared with the setup, and what they mean for durability and torn pages."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from dbbench import process
+from dbbench.model import Durability, FsSetup, Scalar
+
+_SINCE: Final = (  # first version with each property, from the release notes of OpenZFS
+    ("compression", r"zstd.*", (2, 0)), ("checksum", "blake3", (2, 2)),
+    ("redundant_metadata", "some|none", (2, 2)), ("direct", ".*", (2, 3)), ("autotrim", ".*", (0, 8)),
+)  # fmt: skip
+# Properties of each dataset that a result contains, as far as the version of OpenZFS has them.
+_SHOWN: Final = ("recordsize", "compression", "checksum", "sync", "logbias", "primarycache", "secondarycache", "atime",
+                 "xattr", "redundant_metadata", "copies", "dedup", "direct")  # fmt: skip
+_SMALLEST_PAGE: Final = 8192  # smallest page of the supported engines: PostgreSQL's; InnoDB's is 16384
+_DEFAULT_RECORD: Final = 128 * 2**10
+# Public reports of losses after a power cut, or a crash of the whole machine, that ZFS should have prevented.
+_LOGBIAS_REPORT: Final = "openzfs/zfs#18996"  # acknowledged data was lost
+_RECORD_REPORT: Final = "openzfs/zfs#17879"  # a record was torn
+_REPORTED_RECORD: Final = 16 * 2**10  # the only size of records with which one was torn
+_UNITS: Final = {"": 1, "k": 2**10, "m": 2**20}
+_COMPRESSION_ON: Final = "lz4"  # what compression=on means since OpenZFS has feature flags
+
+
+def lacks(setup: FsSetup, version: str) -> str | None:
+    """Return the first option of the setup that this version of OpenZFS does not support, or None."""
+    release = tuple(int(word) for word in re.findall(r"\d+", version)[:2])
+    of_volumes = (option for volume in setup.volumes.values() for option in volume.options)
+    for name, value in (option.partition("=")[::2] for option in (*setup.mount, *setup.mkfs.options, *of_volumes)):
+        for key, values, least in _SINCE:
+            if name == key and re.fullmatch(values, value) and release < least:
+                return f"{name}={value} needs OpenZFS {'.'.join(map(str, least))} or later; this is OpenZFS {version}"
+    return None
+
+
+def pairs(options: Iterable[str]) -> dict[str, str]:
+    """Return NAME=VALUE words as a dictionary, later ones overriding; words without a value are omitted."""
+    split = (option.partition("=") for option in options)
+    return {name: value for name, equals, value in split if equals}
+
+
+@process.understood("zfs get")
+def parse_get(text: str) -> dict[str, str]:
+    """Parse `zfs get -H -o property,value` and `zpool get -H`: property -> value."""
+    rows = (line.split("\t") for line in text.splitlines())
+    return {row[0]: row[1] for row in rows if len(row) == 2}
+
+
+@process.understood("zdb")
+def parse_label(text: str) -> dict[str, Scalar]:
+    """Return name, pool_guid, version and ashift of the first label in `zdb -l`; {} without one.
+
+    `ashift` is the value in use; the pool's property of that name is 0 if ZFS has chosen it.
+    """
+    label: dict[str, Scalar] = {}
+    for name, value in re.findall(r"^\s*(name|pool_guid|version|ashift): '?([^'\n]+)'?$", text, re.MULTILINE):
+        label.setdefault(name, int(value) if value.isdigit() else value)
+    return label
+
+
+def size_bytes(text: str) -> int | None:
+    """Return "8K" or "8192" in bytes, or None if the text is not a size."""
+    match = re.fullmatch(r"(\d+)([kKmM]?)", text)
+    return int(match[1]) * _UNITS[match[2].lower()] if match else None
+
+
+def differences(asked: Mapping[str, str], found: Mapping[str, str]) -> list[str]:
+    """Describe properties that differ from the setup; two spellings of a size ("8K" and "8192") are the same."""
+
+    def same(value: str, other: str) -> bool:
+        return value == other or None is not size_bytes(value) == size_bytes(other)
+
+    return [f"{name} is {found.get(name, 'missing')}, expected {value}"
+            for name, value in asked.items() if not same(value, found.get(name, ""))]  # fmt: skip
+
+
+def shown(found: Mapping[str, str]) -> dict[str, Scalar]:
+    """Return the properties for a result, sizes as numbers."""
+    values = {name: found[name] for name in _SHOWN if found.get(name, "-") != "-"}
+    return {name: int(value) if value.isdigit() else value for name, value in values.items()}
+
+
+def effective(found: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the properties of a result in the form of options: "recordsize=8192", "sync=standard"."""
+    return tuple(f"{name}={value}" for name, value in shown(found).items())
+
+
+def record_bytes(options: Iterable[str]) -> int:
+    """Return the size that is copied on write together: the recordsize among the options, or ZFS's default."""
+    return size_bytes(pairs(options).get("recordsize", "")) or _DEFAULT_RECORD
+
+
+def flags(options: Iterable[str], live: Mapping[str, Scalar]) -> tuple[Durability, ...]:
+    """Return the durability flags; `live` are the module's parameters.
+
+    sync=disabled answers an fsync at once and writes with the next transaction group: after a power loss the data is
+    consistent, but some seconds old, which is `async-commit`. Two parameters of the module omit cache flushes:
+    zil_nocacheflush for the log, so commits are lost; zfs_nocacheflush for everything, so the pool itself may be lost.
+    """
+    flags_of_setup = []
+    if live.get("zfs_nocacheflush") == 1:
+        flags_of_setup.append(Durability.NO_BARRIER)
+    if pairs(options).get("sync") == "disabled" or live.get("zil_nocacheflush") == 1:
+        flags_of_setup.append(Durability.ASYNC_COMMIT)
+    if reports(options, unprotected=False):
+        flags_of_setup.append(Durability.REPORTED_UNSAFE)
+    return tuple(flags_of_setup)
+
+
+def reports(options: Iterable[str], unprotected: bool) -> tuple[str, ...]:
+    """Return the public reports of a loss with these options; `unprotected`: the server does not repair torn pages."""
+    logbias = pairs(options).get("logbias") == "throughput"
+    record = unprotected and record_bytes(options) == _REPORTED_RECORD
+    return (*((_LOGBIAS_REPORT,) if logbias else ()), *((_RECORD_REPORT,) if record else ()))
+
+
+def tears(options: Iterable[str]) -> bool:
+    """Whether the smallest database page is larger than a record, and so can tear.
+
+    A record is copied on write. A page of several records may be written by several transactions, and power may be lost
+    between them.
+    """
+    return record_bytes(options) < _SMALLEST_PAGE
+
+
+def compresses(options: Iterable[str]) -> str | None:
+    """Return the algorithm, or None for off."""
+    compression = pairs(options).get("compression", "off")
+    return None if compression == "off" else _COMPRESSION_ON if compression == "on" else compression

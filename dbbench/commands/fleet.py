@@ -100,6 +100,7 @@ def run(options: Options, **given: Any) -> int:
     if given["precision"] is not None and given["mode"] == "each":
         raise click.UsageError("--until-precision requires --spread")
     from dbbench.fleet import control, processes
+    from dbbench.report.progress.fleet import renderer
 
     root = options.results_folder.resolve()
     narrowing = Narrowing(given["fs"], given["blocks"], given["budget"], given["seed"], given["quick"])
@@ -112,7 +113,7 @@ def run(options: Options, **given: Any) -> int:
     if fleet is not None and fleet.finished:
         click.echo(f"fleet {fleet.name} is already finished; --new starts another", err=True)
         return conclude(options, root, fleet)
-    show = partial(options.shown, control.renderer)
+    show = partial(options.shown, renderer)
     return conclude(options, root, control.work(root, order, fleet, reach, show))
 
 
@@ -159,9 +160,7 @@ def status(options: Options, name: str | None) -> None:
     import time
 
     from dbbench.fleet import ledger, remains
-    from dbbench.fleet.control import HOST_HEADER as HEADER
-    from dbbench.fleet.control import host_cells as cells
-    from dbbench.fleet.control import standing
+    from dbbench.report.progress.fleet import HOST_HEADER, host_cells, standing
 
     root = options.results_folder
     fleet = chosen(root, name)
@@ -176,7 +175,7 @@ def status(options: Options, name: str | None) -> None:
                   "at_work_here": [host.row() for host in here]})  # fmt: skip
         return
     if rows:
-        put_table(HEADER, [cells(row, time.time()) for row in rows])
+        put_table(HOST_HEADER, [host_cells(row, time.time()) for row in rows])
         put(standing(rows))
     if not working and not fleet.finished:
         put("No coordinator is running, so this is the last reported state. The same `fleet run` command resumes.")

@@ -16,15 +16,13 @@ import pytest
 
 from dbbench import results
 from dbbench.errors import FileMissing, FleetInsecure, HostLost
-from dbbench.fleet import control, ledger, processes, security
-from dbbench.fleet.control import standing
+from dbbench.fleet import ledger, processes, security
 from dbbench.fleet.coordinator import Coordinator
 from dbbench.fleet.ledger import Fleet
 from dbbench.fleet.room import Room, See
 from dbbench.model import Run, TrialSpec
 from dbbench.model.events import Event, ignore
 from dbbench.results.merging import Incoming
-from dbbench.units import epoch
 from tests.support.fleet_hosts import TRIAL_S, Hosts
 
 MakeRun = Callable[..., Run]
@@ -347,65 +345,3 @@ def test_worker_by_ssh_is_one_command(room: Path, monkeypatch: pytest.MonkeyPatc
         "root@db1",
         "sudo dbbench fleet worker tls://me:8786 --name db1 --results '/my results' --give-up 60 --certs -",
     )
-
-
-# --- what a person sees ----------------------------------------------------------------------------
-
-ROW = {
-    "host": "db1", "run": "f", "trial": "xfs.postgres.w-b2-a1", "phase": "measure", "phase_s": 61.0, "done": 3,
-    "trials": 10, "blocks": [2], "eta_s": 750.0, "heard": "2026-11-21T18:00:00.000Z", "note": "",
-}  # fmt: skip
-
-
-def test_host_is_a_line() -> None:
-    """Trial, phase and its time, what is home, time of the last answer; a dash for unknown values."""
-    now = epoch("2026-11-21T18:00:05.000Z")
-    shown = dict(zip(control.HOST_HEADER, control.host_cells(ROW, now), strict=True))
-    assert (shown["host"], shown["phase"], shown["for"], shown["done"]) == ("db1", "measure", "1:01", "3/10")
-    assert shown["last answer"] == "0:05 ago"
-    waiting = control.host_cells({**ROW, "trial": "", "phase_s": None, "eta_s": None}, now)
-    assert [waiting[index] for index in (1, 3, 5)] == ["–", "–", "–"]
-
-
-def test_all_hosts_are_one_line() -> None:
-    """What is home of how many, how many hosts are in which phase, and the slowest host's time."""
-    other = {**ROW, "host": "db2", "phase": "restore", "done": 2, "eta_s": 30.0}
-    words = standing([ROW, other])
-    assert words.startswith("5/20 trials collected; 1 measure, 1 restore; about 12 min left, until ")
-
-
-def test_plain_and_json_progress() -> None:
-    """Plain: the beginning, each trial, notes, the end. JSON: each event as a line, hosts too."""
-    events = [
-        Event("fleet_begin", {"name": "f", "mode": "spread", "hosts": ["a", "b"], "trials": 8, "done": 2}),
-        Event("hosts", {"utc": "", "hosts": [ROW]}),
-        Event("trial_end", {"host": "a", "arm": "xfs", "engine": "postgres", "workload": "w", "block": 2, "attempt": 1,
-                            "status": "ok", "metric": "tps", "value": 1912.0, "error": None}),
-        Event("fleet_end", {"name": "f", "trials": 8, "lacking": []}),
-    ]  # fmt: skip
-    told = {}
-    for kind in ("plain", "json", "auto", "none"):
-        stream = io.StringIO()
-        with control.renderer(kind, stream) as emit:
-            for event in events:
-                emit(event)
-        told[kind] = stream.getvalue().splitlines()
-    assert told["plain"] == told["auto"] == [
-        "fleet f: spread, 2 hosts, 8 trials, 2 already collected",
-        "a: xfs postgres w #2: 1 912 tx/s",
-        "fleet f: 8 trials collected",
-    ]  # fmt: skip
-    assert (len(told["json"]), told["none"]) == (4, [])
-
-
-def test_screen_has_a_line_for_each_host(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a terminal all hosts are drawn; what stays is printed above them."""
-    monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setenv("COLUMNS", "140")
-    stream = io.StringIO()
-    stream.isatty = lambda: True  # type: ignore[method-assign]
-    with control.renderer("auto", stream) as emit:
-        emit(Event("note", {"text": "blocks 3 of db9 are assigned again in full"}))
-        emit(Event("hosts", {"utc": "", "hosts": [ROW, {**ROW, "host": "db2"}]}))
-    drawn = stream.getvalue()
-    assert "blocks 3 of db9" in drawn and "db1" in drawn and "db2" in drawn and "last answer" in drawn

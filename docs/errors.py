@@ -10,9 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from dbbench.errors import all_errors
-from dbbench.errors.explanations import EXPLANATIONS
-from dbbench.errors.warnings import WARNINGS
+from dbbench.errors import Kind, error_kinds, warning_kinds
 
 PAGE: Final = Path(__file__).with_suffix(".md")
 HEAD: Final = """\
@@ -63,22 +61,20 @@ def page() -> str:
 
 
 def _errors() -> Iterator[str]:
-    for name, kind in all_errors().items():
+    for name, kind in error_kinds().items():
         if name in GROUPS:
             yield f"## {GROUPS[name]}\n"
-        meaning, remedy = EXPLANATIONS[name]
-        yield _entry(f"{name}: {kind.title}", meaning, remedy, f"Exit status {kind.exit_code}.")
+        yield _entry(name, kind, f"Exit status {kind.exit_code}.")
 
 
 def _warnings() -> Iterator[str]:
-    for name, kind in WARNINGS.items():
-        note = "The trial is suspect." if kind.suspect else ""
-        yield _entry(f"{name}: {kind.title}", kind.explanation, kind.remedy, note)
+    for name, kind in warning_kinds().items():
+        yield _entry(name, kind, "The trial is suspect." if kind.suspect else "")
 
 
-def _entry(title: str, meaning: str, remedy: str, note: str) -> str:
-    lines = [_filled(meaning), "", _filled(f"*Remedy:* {remedy} {note}".rstrip())]
-    return "\n".join([f"### {title}", "", *lines, ""])
+def _entry(name: str, kind: Kind, note: str) -> str:
+    lines = [_filled(kind.meaning), "", _filled(f"*Remedy:* {kind.remedy} {note}".rstrip())]
+    return "\n".join([f"### {name}: {kind.title}", "", *lines, ""])
 
 
 def _filled(text: str) -> str:

@@ -8,9 +8,7 @@ from typing import Final
 import click
 
 from dbbench.commands.options import Options, command_line
-from dbbench.errors import UnknownName, all_errors
-from dbbench.errors.explanations import EXPLANATIONS
-from dbbench.errors.warnings import WARNINGS
+from dbbench.errors import Kind, UnknownName, error_kinds, warning_kinds
 from dbbench.report.text import put, put_json
 
 _WIDTH: Final = 100  # columns of the text
@@ -24,7 +22,7 @@ def command(options: Options, ids: tuple[str, ...], every: bool) -> None:
 
     Example: dbbench explain W012
     """
-    existing = [*all_errors(), *WARNINGS]
+    existing = error_kinds() | warning_kinds()
     if not every and not ids:
         raise click.UsageError("Missing argument 'ID'. Use --all to explain all errors and warnings.")
     entries = [_entry(name, existing) for name in (existing if every else ids)]
@@ -35,18 +33,14 @@ def command(options: Options, ids: tuple[str, ...], every: bool) -> None:
         put(("\n" if number else "") + _text(entry))
 
 
-def _entry(name: str, existing: list[str]) -> dict[str, object]:
+def _entry(name: str, existing: dict[str, Kind]) -> dict[str, object]:
     ident = name.upper()
-    if ident in WARNINGS:
-        kind = WARNINGS[ident]
-        return {"id": ident, "title": kind.title, "text": kind.explanation, "remedy": kind.remedy,
-                "exit_code": None, "suspect": kind.suspect}  # fmt: skip
-    if ident not in EXPLANATIONS:
+    if ident not in existing:
         near = ", ".join(other for other in existing if other[:2] == ident[:2]) or ", ".join(existing)
         raise UnknownName(f"no error or warning has the ID {name!r}", remedy=f"These IDs are similar: {near}.")
-    error, (meaning, remedy) = all_errors()[ident], EXPLANATIONS[ident]
-    return {"id": ident, "title": error.title, "text": meaning, "remedy": remedy,
-            "exit_code": error.exit_code, "suspect": None}  # fmt: skip
+    kind = existing[ident]
+    return {"id": ident, "title": kind.title, "text": kind.meaning, "remedy": kind.remedy,
+            "exit_code": kind.exit_code or None, "suspect": None if kind.exit_code else kind.suspect}  # fmt: skip
 
 
 def _text(entry: dict[str, object]) -> str:

@@ -1,12 +1,14 @@
 """Errors and warnings as sorted tables: ID, exit status, title, explanation and remedy.
 
-An error has its evidence, what it did or did not change (effect) and the next command (remedy); only `cli.py` prints
-one. `explanations.py` has the general meaning and remedy of each error, `warnings.py` the warnings.
+`errors.toml` and `warnings.toml` are the tables. An error has its evidence, what it did or did not change (effect) and
+the next command (remedy); only `cli.py` prints one.
 """
 
 from __future__ import annotations
 
-from typing import ClassVar, Final
+import functools
+from pathlib import Path
+from typing import ClassVar, Final, NamedTuple
 
 EXIT_OK: Final = 0
 EXIT_TRIAL_FAILED: Final = 1
@@ -18,12 +20,20 @@ EXIT_INTERRUPTED: Final = 130
 EXIT_TERMINATED: Final = 143
 
 
+class Kind(NamedTuple):
+    """What all errors, or all warnings, with one ID have in common."""
+
+    title: str
+    meaning: str
+    remedy: str
+    exit_code: int = EXIT_OK  # of the command that an error ends; a warning ends none
+    suspect: bool = False  # a warning that marks its trial as disturbed
+
+
 class DbbenchError(Exception):
     """The base class of all errors. `str(error)` is the evidence alone; `cli.py` prints all parts."""
 
     id: ClassVar[str] = "E999"
-    exit_code: ClassVar[int] = EXIT_TRIAL_FAILED
-    title: ClassVar[str] = "internal error in dbbench"
 
     def __init__(
         self, evidence: str, *, where: str | None = None, effect: str | None = None, remedy: str | None = None
@@ -34,172 +44,179 @@ class DbbenchError(Exception):
         self.effect = effect
         self.remedy = remedy
 
+    @property
+    def exit_code(self) -> int:
+        return error_kinds()[self.id].exit_code
 
-def _kind(id: str, exit_code: int, title: str) -> type[DbbenchError]:
-    """One row of the table: a class of its own, so that callers can catch it. Its name is its ID."""
-    fields = {"id": id, "exit_code": exit_code, "title": title, "__module__": __name__}
-    return type(id, (DbbenchError,), fields)
+    @property
+    def title(self) -> str:
+        return error_kinds()[self.id].title
+
+
+def _error(id: str) -> type[DbbenchError]:
+    """Return a class of its own for an ID, so that callers can catch it."""
+    return type(id, (DbbenchError,), {"id": id, "__module__": __name__})
 
 
 # Usage: the plan and other input
-PlanInvalid: Final = _kind("E001", EXIT_USAGE, "the plan is invalid")
-UnknownName: Final = _kind("E002", EXIT_USAGE, "the name is unknown")
-FileMissing: Final = _kind("E003", EXIT_USAGE, "a file is missing or unreadable")
-RunNameTaken: Final = _kind("E004", EXIT_USAGE, "the name of the run is invalid or belongs to another plan")
-FileTaken: Final = _kind("E005", EXIT_USAGE, "the file already exists")
-InputNotRegular: Final = _kind("E006", EXIT_USAGE, "an input file is not a regular file")
-InputTooLarge: Final = _kind("E007", EXIT_USAGE, "an input file is too large")
+PlanInvalid: Final = _error("E001")
+UnknownName: Final = _error("E002")
+FileMissing: Final = _error("E003")
+RunNameTaken: Final = _error("E004")
+FileTaken: Final = _error("E005")
+InputNotRegular: Final = _error("E006")
+InputTooLarge: Final = _error("E007")
 
 # Devices that are refused for safety; nothing is changed
-DeviceUnusable: Final = _kind("E101", EXIT_REFUSED, "the device cannot be used")
-DeviceInUse: Final = _kind("E104", EXIT_REFUSED, "the device is in use")
-DeviceNotEmpty: Final = _kind("E106", EXIT_REFUSED, "the device is not empty")
-DeviceLocked: Final = _kind("E107", EXIT_REFUSED, "the device is locked by another process")
-DirectoryRefused: Final = _kind("E108", EXIT_REFUSED, "the directory cannot be used")
-DeviceChanged: Final = _kind("E109", EXIT_REFUSED, "another process changed the device")
+DeviceUnusable: Final = _error("E101")
+DeviceInUse: Final = _error("E104")
+DeviceNotEmpty: Final = _error("E106")
+DeviceLocked: Final = _error("E107")
+DirectoryRefused: Final = _error("E108")
+DeviceChanged: Final = _error("E109")
 
 
 # The machine
 class ProgramMissing(DbbenchError):
     """`programs`: the names of all that are missing, where several are needed."""
 
-    id, exit_code, title = "E201", EXIT_USAGE, "a program is not installed"
+    id = "E201"
     programs: tuple[str, ...] = ()
 
 
-NotRoot: Final = _kind("E202", EXIT_USAGE, "root privileges are required")
-DiskTooSmall: Final = _kind("E203", EXIT_USAGE, "not enough disk space")
-NamespacesRefused: Final = _kind("E204", EXIT_USAGE, "private namespaces are not permitted")
-PackageConflict: Final = _kind("E205", EXIT_USAGE, "a package conflicts with an installed package")
-KernelLacks: Final = _kind("E206", EXIT_USAGE, "the kernel does not support the fs setup or setting")
-RehearsalUnavailable: Final = _kind("E207", EXIT_USAGE, "rehearsal is not available on this machine")
-RehearsalBuildFailed: Final = _kind("E208", EXIT_TRIAL_FAILED, "the second kernel could not be built")
-RehearsalFailed: Final = _kind("E209", EXIT_TRIAL_FAILED, "the second kernel failed")
-MemoryExceeded: Final = _kind("E210", EXIT_TRIAL_FAILED, "the server exceeded its memory limit")
-CoresMissing: Final = _kind("E211", EXIT_USAGE, "the plan names CPUs that this machine does not have")
-ConditionImpossible: Final = _kind("E212", EXIT_USAGE, "the device cannot be preconditioned as requested")
-MemoryMissing: Final = _kind("E213", EXIT_USAGE, "there is less memory than the plan or dbbench requires")
-OpenFilesTooFew: Final = _kind("E214", EXIT_USAGE, "the limit of open files is too low")
-NoAccountFree: Final = _kind("E220", EXIT_USAGE, "no user ID is free for the server")
+NotRoot: Final = _error("E202")
+DiskTooSmall: Final = _error("E203")
+NamespacesRefused: Final = _error("E204")
+PackageConflict: Final = _error("E205")
+KernelLacks: Final = _error("E206")
+RehearsalUnavailable: Final = _error("E207")
+RehearsalBuildFailed: Final = _error("E208")
+RehearsalFailed: Final = _error("E209")
+MemoryExceeded: Final = _error("E210")
+CoresMissing: Final = _error("E211")
+ConditionImpossible: Final = _error("E212")
+MemoryMissing: Final = _error("E213")
+OpenFilesTooFew: Final = _error("E214")
+NoAccountFree: Final = _error("E220")
 
 # Filesystems, layers and operations
-MkfsFailed: Final = _kind("E301", EXIT_TRIAL_FAILED, "mkfs failed")
-MountFailed: Final = _kind("E302", EXIT_TRIAL_FAILED, "mount failed")
-ClaimWrong: Final = _kind("E303", EXIT_TRIAL_FAILED, "the claimed durability class is wrong")
-FilesystemGone: Final = _kind("E304", EXIT_TRIAL_FAILED, "filesystem error during the trial")
-FilesystemFull: Final = _kind("E305", EXIT_TRIAL_FAILED, "the filesystem is full")
-LoopFailed: Final = _kind("E306", EXIT_TRIAL_FAILED, "the loop device could not be set up")
-UnmountFailed: Final = _kind("E307", EXIT_TRIAL_FAILED, "the filesystem could not be unmounted")
-OptionNotInForce: Final = _kind("E308", EXIT_TRIAL_FAILED, "a file option has no effect on the restored files")
-ZfsUnavailable: Final = _kind("E309", EXIT_TRIAL_FAILED, "no ZFS driver is available")
-LayerFailed: Final = _kind("E310", EXIT_TRIAL_FAILED, "a RAID, LVM or encryption layer could not be created")
-LayerStuck: Final = _kind("E311", EXIT_TRIAL_FAILED, "a RAID, LVM or encryption layer could not be removed")
-SnapshotLost: Final = _kind("E312", EXIT_TRIAL_FAILED, "the held snapshot was lost during the trial")
-OperationFailed: Final = _kind("E315", EXIT_TRIAL_FAILED, "an operation after the load failed")
-FilesystemDamaged: Final = _kind("E316", EXIT_TRIAL_FAILED, "the filesystem check found errors")
-CopyWrong: Final = _kind("E317", EXIT_TRIAL_FAILED, "a snapshot or clone has wrong contents")
-WalElsewhere: Final = _kind("E318", EXIT_TRIAL_FAILED, "the write-ahead log is not where the plan puts it")
+MkfsFailed: Final = _error("E301")
+MountFailed: Final = _error("E302")
+ClaimWrong: Final = _error("E303")
+FilesystemGone: Final = _error("E304")
+FilesystemFull: Final = _error("E305")
+LoopFailed: Final = _error("E306")
+UnmountFailed: Final = _error("E307")
+OptionNotInForce: Final = _error("E308")
+ZfsUnavailable: Final = _error("E309")
+LayerFailed: Final = _error("E310")
+LayerStuck: Final = _error("E311")
+SnapshotLost: Final = _error("E312")
+OperationFailed: Final = _error("E315")
+FilesystemDamaged: Final = _error("E316")
+CopyWrong: Final = _error("E317")
+WalElsewhere: Final = _error("E318")
 
 # Sources, recordings, standbys and clients on other hosts
-SourceMissing: Final = _kind("E320", EXIT_USAGE, "the source is missing or its format is unknown")
-SourceInUse: Final = _kind("E321", EXIT_REFUSED, "the source is in use")
-SourceForeign: Final = _kind("E322", EXIT_USAGE, "the source does not match this server")
-SourceIncomplete: Final = _kind("E323", EXIT_USAGE, "the source is incomplete")
-SourceChanged: Final = _kind("E324", EXIT_USAGE, "the source has changed")
-DataInconsistent: Final = _kind("E325", EXIT_TRIAL_FAILED, "the data is inconsistent after the load")
-RecordingUnreadable: Final = _kind("E326", EXIT_USAGE, "the recording contains no usable statements")
-LiveServerUnreadable: Final = _kind("E327", EXIT_USAGE, "the running server could not be read")
-ClientUnreachable: Final = _kind("E328", EXIT_USAGE, "the client host cannot be reached")
-ClientLacks: Final = _kind("E329", EXIT_USAGE, "the client host does not meet the requirements")
-ApplyUnequal: Final = _kind("E330", EXIT_TRIAL_FAILED, "the standby differs from its primary")
-ApplyStuck: Final = _kind("E331", EXIT_TRIAL_FAILED, "the standby stopped applying the log")
-AddressUnusable: Final = _kind("E332", EXIT_USAGE, "the server address cannot be used")
-PasswordUnusable: Final = _kind("E333", EXIT_USAGE, "the password file cannot be used")
-ClientLost: Final = _kind("E334", EXIT_TRIAL_FAILED, "the connection to the client host was lost")
-ScriptInvalid: Final = _kind("E335", EXIT_USAGE, "the SQL script is invalid")
-SourceUnsafe: Final = _kind("E337", EXIT_REFUSED, "the source contains a link or a command that leads out of it")
-StudyImpossible: Final = _kind("E340", EXIT_USAGE, "the study cannot be run on this machine")
+SourceMissing: Final = _error("E320")
+SourceInUse: Final = _error("E321")
+SourceForeign: Final = _error("E322")
+SourceIncomplete: Final = _error("E323")
+SourceChanged: Final = _error("E324")
+DataInconsistent: Final = _error("E325")
+RecordingUnreadable: Final = _error("E326")
+LiveServerUnreadable: Final = _error("E327")
+ClientUnreachable: Final = _error("E328")
+ClientLacks: Final = _error("E329")
+ApplyUnequal: Final = _error("E330")
+ApplyStuck: Final = _error("E331")
+AddressUnusable: Final = _error("E332")
+PasswordUnusable: Final = _error("E333")
+ClientLost: Final = _error("E334")
+ScriptInvalid: Final = _error("E335")
+SourceUnsafe: Final = _error("E337")
+StudyImpossible: Final = _error("E340")
 
 # Processes of a trial, and whether the counted work was really done
-ProgramNotStarted: Final = _kind("E345", EXIT_TRIAL_FAILED, "a program could not be started")
-AnswerUnknown: Final = _kind("E346", EXIT_TRIAL_FAILED, "the output of a program could not be parsed")
-ServerAnswered: Final = _kind("E347", EXIT_TRIAL_FAILED, "the server returned an error")
-TrialDied: Final = _kind("E348", EXIT_TRIAL_FAILED, "the process of the trial died")
-TrialStuck: Final = _kind("E349", EXIT_TRIAL_FAILED, "the trial exceeded its deadline and was killed")
-HelperDied: Final = _kind("E350", EXIT_TRIAL_FAILED, "a helper thread of dbbench died")
-WorkUnconfirmed: Final = _kind("E352", EXIT_TRIAL_FAILED, "the load generator's count is not confirmed")
-FlushesTooFew: Final = _kind("E353", EXIT_TRIAL_FAILED, "too few device flushes for the commits")
-LogTooSmall: Final = _kind("E354", EXIT_TRIAL_FAILED, "too little write-ahead log for the commits")
-LoadElsewhere: Final = _kind("E355", EXIT_TRIAL_FAILED, "the load did not use the filesystem under test")
+ProgramNotStarted: Final = _error("E345")
+AnswerUnknown: Final = _error("E346")
+ServerAnswered: Final = _error("E347")
+TrialDied: Final = _error("E348")
+TrialStuck: Final = _error("E349")
+HelperDied: Final = _error("E350")
+WorkUnconfirmed: Final = _error("E352")
+FlushesTooFew: Final = _error("E353")
+LogTooSmall: Final = _error("E354")
+LoadElsewhere: Final = _error("E355")
 
 # The database server
-EngineStartFailed: Final = _kind("E401", EXIT_TRIAL_FAILED, "the server did not start")
-EngineDied: Final = _kind("E402", EXIT_TRIAL_FAILED, "the server died")
-DataCorrupt: Final = _kind("E403", EXIT_TRIAL_FAILED, "the integrity check found corrupt data")
-EngineStopFailed: Final = _kind("E404", EXIT_TRIAL_FAILED, "the server did not stop cleanly")
-SettingRefused: Final = _kind("E405", EXIT_TRIAL_FAILED, "a server setting is not in effect")
+EngineStartFailed: Final = _error("E401")
+EngineDied: Final = _error("E402")
+DataCorrupt: Final = _error("E403")
+EngineStopFailed: Final = _error("E404")
+SettingRefused: Final = _error("E405")
 
 # The dataset
-DatasetBuildFailed: Final = _kind("E501", EXIT_TRIAL_FAILED, "the dataset could not be built")
-RestoreFailed: Final = _kind("E502", EXIT_TRIAL_FAILED, "the dataset could not be restored")
-RestoreUnequal: Final = _kind("E503", EXIT_TRIAL_FAILED, "the restored dataset differs from the golden copy")
+DatasetBuildFailed: Final = _error("E501")
+RestoreFailed: Final = _error("E502")
+RestoreUnequal: Final = _error("E503")
 
 # The load
-DriverFailed: Final = _kind("E601", EXIT_TRIAL_FAILED, "the load generator failed")
-ClientErrors: Final = _kind("E602", EXIT_TRIAL_FAILED, "clients aborted or reconnected")
-LoadEndedEarly: Final = _kind("E603", EXIT_TRIAL_FAILED, "the load ended before the window did")
-NoProgress: Final = _kind("E604", EXIT_TRIAL_FAILED, "no transaction completed in the window")
-FlushesMissing: Final = _kind("E605", EXIT_TRIAL_FAILED, "the commits caused no device flush")
+DriverFailed: Final = _error("E601")
+ClientErrors: Final = _error("E602")
+LoadEndedEarly: Final = _error("E603")
+NoProgress: Final = _error("E604")
+FlushesMissing: Final = _error("E605")
 
 
 # Results and nights
 class ResultDamaged(DbbenchError):
     """`run`: the folder of the run to which the file belongs, where that is known."""
 
-    id, title = "E801", "a result is damaged"
+    id = "E801"
     run: str = ""
 
 
-RunMissing: Final = _kind("E802", EXIT_USAGE, "no such run")
-RunLocked: Final = _kind("E803", EXIT_REFUSED, "the run is in use, or it differs from its plan")
-ResultsUnwritable: Final = _kind("E804", EXIT_USAGE, "a file or directory cannot be written")
-NightlyLocked: Final = _kind("E805", EXIT_REFUSED, "another nightly run of this plan is in progress")
-NightMissing: Final = _kind("E806", EXIT_INCONCLUSIVE, "there is no recent nightly run")
+RunMissing: Final = _error("E802")
+RunLocked: Final = _error("E803")
+ResultsUnwritable: Final = _error("E804")
+NightlyLocked: Final = _error("E805")
+NightMissing: Final = _error("E806")
 
 
 class ResultNotRegular(ResultDamaged):
     """A symbolic link, a FIFO, a socket, a device or a directory in place of a file of the results folder."""
 
-    id, title = "E807", "a file of the results folder is not a regular file"
+    id = "E807"
 
 
 class ResultTooLarge(ResultDamaged):
     """A file of the results folder, or what it unpacks to, is larger than dbbench ever writes."""
 
-    id, title = "E808", "a file of the results folder is too large"
+    id = "E808"
 
 
-RunsUnlike: Final = _kind("E809", EXIT_USAGE, "the runs cannot be compared as one")
+RunsUnlike: Final = _error("E809")
 
 
 # The power-loss lab, import and fleet
-LabUnavailable: Final = _kind("E820", EXIT_USAGE, "the power-loss lab is not available on this machine")
-LabContradicts: Final = _kind("E821", EXIT_TRIAL_FAILED, "the power-loss lab contradicts a durability class")
-LabBlind: Final = _kind("E822", EXIT_TRIAL_FAILED, "the power-loss lab cannot detect a loss")
-LabInvalid: Final = _kind("E823", EXIT_TRIAL_FAILED, "too many cuts of the power-loss lab are invalid")
-ImportRefused: Final = _kind("E830", EXIT_REFUSED, "the result cannot be imported")
-FleetUnreachable: Final = _kind("E831", EXIT_USAGE, "the scheduler or hosts of the fleet cannot be reached")
-FleetMissing: Final = _kind("E832", EXIT_USAGE, "dask.distributed is not installed")
-FleetInsecure: Final = _kind("E833", EXIT_REFUSED, "a fleet requires TLS with certificates")
-HostLost: Final = _kind("E834", EXIT_TRIAL_FAILED, "a host of the fleet did not run its blocks")
-CoordinatorGone: Final = _kind("E835", EXIT_TRIAL_FAILED, "the coordinator of the fleet is gone")
-BudgetUsedUp: Final = _kind("E836", EXIT_TRIAL_FAILED, "a host of the fleet has used up its budget")
+LabUnavailable: Final = _error("E820")
+LabContradicts: Final = _error("E821")
+LabBlind: Final = _error("E822")
+LabInvalid: Final = _error("E823")
+ImportRefused: Final = _error("E830")
+FleetUnreachable: Final = _error("E831")
+FleetMissing: Final = _error("E832")
+FleetInsecure: Final = _error("E833")
+HostLost: Final = _error("E834")
+CoordinatorGone: Final = _error("E835")
+BudgetUsedUp: Final = _error("E836")
 
 # The program
-CommandFailed: Final = _kind("E900", EXIT_TRIAL_FAILED, "a program failed")
-DeadlinePassed: Final = _kind("E901", EXIT_TRIAL_FAILED, "a phase or program exceeded its deadline")
-Interrupted: Final = _kind("E902", EXIT_INTERRUPTED, "interrupted")
-Terminated: Final = _kind("E903", EXIT_TERMINATED, "terminated")
+CommandFailed: Final = _error("E900")
+DeadlinePassed: Final = _error("E901")
+Interrupted: Final = _error("E902")
+Terminated: Final = _error("E903")
 
 
 def client_error(error: BaseException) -> bool:
@@ -217,3 +234,30 @@ def all_errors() -> dict[str, type[DbbenchError]]:
         errors[kind.id] = kind
         kinds += kind.__subclasses__()
     return dict(sorted(errors.items()))
+
+
+@functools.cache
+def error_kinds() -> dict[str, Kind]:
+    """Return the kinds of errors by ID, in order."""
+    return _read("errors.toml")
+
+
+@functools.cache
+def warning_kinds() -> dict[str, Kind]:
+    """Return the kinds of warnings by ID, in order."""
+    return _read("warnings.toml")
+
+
+def _read(name: str) -> dict[str, Kind]:
+    import tomllib  # 15 ms, which only a command with an error needs
+
+    tables = tomllib.loads(Path(__file__).with_name(name).read_text(encoding="utf-8"))
+    return {
+        ident: Kind(row["title"], _flowing(row["meaning"]), _flowing(row["remedy"]), row.get("exit_code", EXIT_OK),
+                    row.get("suspect", False))
+        for ident, row in tables.items()
+    }  # fmt: skip
+
+
+def _flowing(text: str) -> str:
+    return " ".join(text.split())

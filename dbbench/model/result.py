@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
-from dbbench.errors.warnings import WARNINGS
+from dbbench.errors import warning_kinds
 from dbbench.model.base import SCHEMA, STANDALONE, Phase, Scalar, Status
 from dbbench.model.device import (
     AgeFacts,
@@ -31,16 +31,16 @@ WORK_KINDS: Final = {
 
 @dataclass(frozen=True)
 class TrialWarning:
-    """A warning about a trial: an ID of WARNINGS, its evidence, and the second to which it belongs."""
+    """A warning about a trial: an ID of warnings.toml, its evidence, and the second to which it belongs."""
 
     id: str
     text: str
     second: int | None = None
-    suspect: bool | None = None  # True: the trial's status becomes `suspect`. Default: as in WARNINGS
+    suspect: bool | None = None  # True: the trial's status becomes `suspect`. Default: as in warnings.toml
 
     def __post_init__(self) -> None:
         if self.suspect is None:
-            kind = WARNINGS.get(self.id)
+            kind = warning_kinds().get(self.id)
             object.__setattr__(self, "suspect", kind is not None and kind.suspect)
 
 

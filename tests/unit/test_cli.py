@@ -17,8 +17,7 @@ from dbbench import cli, packages, process
 from dbbench.commands import explain
 from dbbench.commands.init import plan_text
 from dbbench.commands.options import Options
-from dbbench.errors import DeviceInUse, Terminated, all_errors
-from dbbench.errors.warnings import WARNINGS
+from dbbench.errors import DeviceInUse, Terminated, error_kinds, warning_kinds
 from dbbench.report.text import put_wrapped
 
 REST = '[engine]\nname = "postgres"\n[workload]\nname = "scan"\n'
@@ -197,7 +196,7 @@ def test_paths_of_both_places_are_searched(tmp_path: Path, capsys: pytest.Captur
     assert options.paths == [str(tmp_path / "b"), str(tmp_path / "a")]
 
 
-@pytest.mark.parametrize("name", sorted(all_errors()))
+@pytest.mark.parametrize("name", error_kinds())
 def test_every_error_can_be_explained(capsys: pytest.CaptureFixture[str], name: str) -> None:
     """`explain` knows each ID, in any case of letters."""
     assert cli.run(["explain", name.lower()]) == 0
@@ -208,8 +207,8 @@ def test_all_ids_can_be_explained_at_once(capsys: pytest.CaptureFixture[str]) ->
     """`explain --all` prints each error and warning with its remedy; no line is wider than 120 characters."""
     assert cli.run(["explain", "--all"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line[:4] for line in lines if line[1:4].isdigit()] == [*all_errors(), *WARNINGS]
-    assert sum(line.startswith("  Remedy: ") for line in lines) == len(all_errors()) + len(WARNINGS)
+    assert [line[:4] for line in lines if line[1:4].isdigit()] == [*error_kinds(), *warning_kinds()]
+    assert sum(line.startswith("  Remedy: ") for line in lines) == len(error_kinds()) + len(warning_kinds())
     assert max(map(len, lines)) <= 120
 
 

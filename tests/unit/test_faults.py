@@ -13,8 +13,7 @@ from typing import Any, Final, cast
 
 import pytest
 
-from dbbench.errors import all_errors
-from dbbench.errors.warnings import WARNINGS
+from dbbench.errors import error_kinds, warning_kinds
 from dbbench.machine import host
 from dbbench.machine.host.proc import MovedBytes
 from dbbench.model import DeviceFacts, Run, Status
@@ -187,7 +186,7 @@ def test_every_fault_has_a_test_and_a_mark(row: re.Match[str]) -> None:
     assert name.partition("[")[0] in names_of_tests(ROOT / "tests" / file)
     assert set(row["mark"].split(" or ")) <= {"failed", "suspect", "error", "ok"}
     ids = set(row["ids"].split())
-    assert bool(ids) == (row["mark"] != "ok") and ids <= {*all_errors(), *WARNINGS}
+    assert bool(ids) == (row["mark"] != "ok") and ids <= error_kinds().keys() | warning_kinds().keys()
     assert row["mark"] != "suspect" or any(word.startswith("W") for word in ids)
 
 

@@ -69,7 +69,7 @@ def files_of(wheel: Path) -> set[str]:
 
 
 def wanted(checkout: Path) -> set[str]:
-    """All modules, py.typed, the studies, and every data file under `dbbench/data`, where the links lead."""
+    """All modules, py.typed, studies, texts of errors, and every data file under `dbbench/data`, where links lead."""
     modules = {f"dbbench/{path.relative_to(checkout / 'dbbench')}" for path in (checkout / "dbbench").rglob("*.py")}
     data = {
         f"dbbench/data/{path.relative_to((checkout / folder).parent)}"
@@ -77,8 +77,12 @@ def wanted(checkout: Path) -> set[str]:
         for path in (checkout / folder).rglob("*")
         if path.is_file()
     }
-    studies = {f"dbbench/plan/studies/{path.name}" for path in (checkout / "dbbench/plan/studies").glob("*.toml")}
-    return modules | data | studies | {"dbbench/py.typed"}
+    tables = {
+        f"dbbench/{folder}/{path.name}"
+        for folder in ("plan/studies", "errors")
+        for path in (checkout / "dbbench" / folder).glob("*.toml")
+    }
+    return modules | data | tables | {"dbbench/py.typed"}
 
 
 def test_wheel_holds_all_that_is_needed_and_nothing_else(copy: Path, wheel: Path) -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dbbench.errors import all_errors
-from dbbench.errors.warnings import WARNINGS, WarningKind
+from dbbench.errors import Kind, error_kinds, warning_kinds
 from dbbench.model import Trial
 from dbbench.report.page.groups import Group
 from dbbench.units import count
@@ -54,22 +53,15 @@ def findings(groups: Sequence[Group]) -> tuple[Finding, ...]:
                 link = None if warning.second is None else _link(group, trial, warning.second)
                 place = TrialEvidence(_name(trial, group), warning.text, warning.second, link, bool(warning.suspect))
                 warnings.setdefault(warning.id, []).append(place)
-    errors_by_id = all_errors()
+    failed = Kind("the trial failed", "", "")
     all_findings = [
-        Finding(
-            ident,
-            errors_by_id[ident].title if ident in errors_by_id else "the trial failed",
-            "",
-            True,
-            _whose(places, total),
-            tuple(places),
-        )
+        Finding(ident, error_kinds().get(ident, failed).title, "", True, _whose(places, total), tuple(places))
         for ident, places in sorted(errors.items())
     ]
     for ident, places in sorted(warnings.items()):
-        kind = WARNINGS.get(ident, WarningKind("a warning of another version of dbbench", "", ""))
+        kind = warning_kinds().get(ident, Kind("a warning of another version of dbbench", "", ""))
         grave = any(place.suspect for place in places)
-        all_findings.append(Finding(ident, kind.title, kind.explanation, grave, _whose(places, total), tuple(places)))
+        all_findings.append(Finding(ident, kind.title, kind.meaning, grave, _whose(places, total), tuple(places)))
     return tuple(all_findings)
 
 

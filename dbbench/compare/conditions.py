@@ -1,118 +1,58 @@
-"""Conditions that must be equal between two arms: one table, read by verdicts and by the page."""
+"""The conditions of a trial, each described once: the value that must be equal between arms, and a sentence for people.
+
+The order of the rows is the order in which they are shown. `plan/described.py` has the sentences before a run.
+"""
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
 
-from dbbench.compare.remarks import Kind, Remark, remark
-from dbbench.model import WORK_KINDS, Status, Trial
-from dbbench.units import size_text
+from dbbench.engines import profile_of
+from dbbench.model import Trial
+from dbbench.units import duration_text, number, size_text
 
-COMPARED_KINDS: Final = ("rows", "updated", "deleted")  # how often pages and rows are read depends on the plans
-ROWS_OFF, LEAST_ROWS = 0.1, 0.05  # share, and rows per transaction: the server's own work is below the second
-MOST_TOLD: Final = 4  # differences of host and block layer in a row; the section Environment lists all
-Told = Callable[[Trial], str | None]
+Text = Callable[[Trial], str | None]
 
 
-def unequal(baseline: Sequence[Trial], candidate: Sequence[Trial]) -> tuple[Remark, ...]:
-    """Return a remark for each condition that differs between the good trials of two arms of one group."""
-    base, other = _good(baseline), _good(candidate)
-    if not base or not other:
-        return ()
-    conditions = (*_host(base, other), *_plain(base, other), *_features(base, other), *_checkpoints(base, other))
-    return (*conditions, *_work(base, other))
+def _nothing(_trial: Trial) -> None:
+    return None
 
 
-def limited(trials: Sequence[Trial]) -> bool:
-    """Return whether the device limited most of these trials (W042), so that they cannot compare filesystems."""
-    good = _good(trials)
-    return 2 * sum(any(warning.id == "W042" for warning in trial.warnings) for trial in good) > len(good)
+@dataclass(frozen=True)
+class Condition:
+    """A condition of trials. `value`: compared between arms; `sentence`: completes "xfs: "; None where unknown."""
 
-
-def _good(trials: Sequence[Trial]) -> list[Trial]:
-    return [trial for trial in trials if trial.status is not Status.FAILED]
-
-
-def _host(one: Sequence[Trial], other: Sequence[Trial]) -> Iterator[Remark]:
-    """Compare the settings of host and block layer that all trials of both arms recorded."""
-    names = [name for name in one[0].host_state if all(name in t.host_state for t in (*one, *other))]
-    differing = []
-    for name in names:
-        values, other_values = ({t.host_state[name] for t in trials} for trials in (one, other))
-        if values != other_values:
-            differing.append(_unequal(name, values, other_values))
-    yield from differing[:MOST_TOLD]
-    if len(differing) > MOST_TOLD:
-        yield remark(Kind.MORE_UNEQUAL, settings=len(differing) - MOST_TOLD)
-
-
-def _plain(one: Sequence[Trial], other: Sequence[Trial]) -> Iterator[Remark]:
-    for what, value_of in CONDITIONS.items():
-        values, other_values = ({value_of(t) for t in trials} - {None} for trials in (one, other))
-        if values and other_values and values != other_values:
-            yield _unequal(what, values, other_values)
-
-
-def _features(one: Sequence[Trial], other: Sequence[Trial]) -> Iterator[Remark]:
-    """Compare the features of filesystems of one family; options or another version of mkfs may change them."""
-    mine, theirs = _made(one), _made(other)
-    for family in sorted({name for name, _ in mine} & {name for name, _ in theirs}):
-        sets = {features for name, features in mine | theirs if name == family}
-        if len(sets) > 1:
-            differing = sorted(frozenset.union(*sets) - frozenset.intersection(*sets))
-            yield remark(Kind.OTHER_FEATURES, family=family, features=", ".join(differing))
-
-
-def _made(trials: Sequence[Trial]) -> set[tuple[str, frozenset[str]]]:
-    """Return each family with the features that were read back after mkfs."""
-    facts = [trial.filesystem for trial in trials if trial.filesystem is not None]
-    return {(fs.family, frozenset(str(fs.geometry["features"]).split())) for fs in facts if fs.geometry.get("features")}
-
-
-def _work(one: Sequence[Trial], other: Sequence[Trial]) -> Iterator[Remark]:
-    """Compare the rows that a transaction works on: a setup may not get other work than the baseline."""
-    mine, theirs = _rows_per_unit(one), _rows_per_unit(other)
-    for kind in COMPARED_KINDS:
-        if kind in mine and kind in theirs:
-            median, other_median = statistics.median(mine[kind]), statistics.median(theirs[kind])
-            if abs(median - other_median) > max(LEAST_ROWS, ROWS_OFF * max(median, other_median)):
-                what = f"{WORK_KINDS[kind]} per transaction"
-                yield remark(Kind.UNEQUAL, what=what, candidate=f"{other_median:.3g}", baseline=f"{median:.3g}")
-
-
-def _rows_per_unit(trials: Sequence[Trial]) -> dict[str, list[float]]:
-    """Return, by kind, each trial's counted rows divided by what its load reports."""
-    rows: dict[str, list[float]] = {}
-    for trial in trials:
-        for fact in trial.work:
-            if fact.count in COMPARED_KINDS and fact.counted is not None and fact.claimed:
-                rows.setdefault(fact.count, []).append(fact.counted / fact.claimed)
-    return rows
-
-
-def _checkpoints(one: Sequence[Trial], other: Sequence[Trial]) -> Iterator[Remark]:
-    """Compare the checkpoints, because each is additional work. The median of an even number may be a half."""
-    median, other_median = (_median_checkpoints(trials) for trials in (one, other))
-    if median is not None and other_median is not None and abs(median - other_median) >= 1:
-        yield remark(Kind.UNEQUAL_CHECKPOINTS, candidate=other_median, baseline=median)
-
-
-def _median_checkpoints(trials: Sequence[Trial]) -> float | None:
-    """Return the median number of checkpoints. InnoDB moves its checkpoint continuously, so only those that a full redo
-    log forced count."""
-    facts = [t.checkpoints for t in trials if t.checkpoints is not None and t.checkpoints.ended is not None]
-    ended = [
-        (checkpoint.ended or 0) if checkpoint.begun is not None else checkpoint.by_cause.get("redo full", 0)
-        for checkpoint in facts
-    ]
-    return statistics.median(ended) if ended else None
+    name: str
+    value: Text = _nothing
+    sentence: Text = _nothing
 
 
 def _devices(trial: Trial) -> str | None:
     """Return the number of devices: more devices have more throughput, and fail more often."""
     return None if trial.device is None else str(max(1, len(trial.device.members)))
+
+
+def _profile(trial: Trial) -> str | None:
+    """Return the profile of the server settings."""
+    return trial.profile if trial.profile and trial.effective_settings else None
+
+
+def _profile_sentence(trial: Trial) -> str | None:
+    if not trial.profile or not trial.effective_settings:
+        return None
+    stated = profile_of(trial.engine).statement(trial.effective_settings)
+    return f"the server ran with the {trial.profile} profile{f' ({stated})' if stated else ''}"
+
+
+def _binary_log(trial: Trial) -> str | None:
+    """Return the state of the binary log, because each commit also waits for its flush."""
+    settings = trial.effective_settings
+    if "log_bin" not in settings:
+        return None
+    on = settings["log_bin"].upper() in ("ON", "1")
+    return f"on, sync_binlog = {settings.get('sync_binlog')}" if on else "off"
 
 
 def _memory(trial: Trial) -> str | None:
@@ -123,8 +63,65 @@ def _memory(trial: Trial) -> str | None:
     return f"{size_text(memory.effective_bytes)}, {limit}"
 
 
+def _memory_sentence(trial: Trial) -> str | None:
+    memory = trial.memory
+    if memory is None or memory.effective_bytes is None or memory.dataset_ratio is None:
+        return None
+    limit = f"limited by the kernel ({memory.enforced})" if memory.enforced else "not limited by the kernel"
+    meaning = {"cached": "most reads are served from memory", "edge": "some reads need the disk",
+               "io-bound": "most reads need the disk"}.get(memory.label or "", "")  # fmt: skip
+    return (f"the dataset is {memory.dataset_ratio:.2g} times as large as the {size_text(memory.effective_bytes)} of "
+            f"memory that can hold data ({limit}): {memory.label}, {meaning}")  # fmt: skip
+
+
+def _cache_sentence(trial: Trial) -> str | None:
+    texts = {
+        "direct": "the server bypassed the page cache (direct I/O)",
+        "buffered": "the server used the page cache, as configured",
+        "buffered-fallback": "direct I/O was requested, but the filesystem went through the page cache",
+    }
+    return texts.get(trial.memory.direct or "") if trial.memory else None
+
+
 def _cores(trial: Trial) -> str | None:
     return f"server {trial.cores.server}, load generator {trial.cores.client}" if trial.cores else None
+
+
+def _cores_sentence(trial: Trial) -> str | None:
+    cores = trial.cores
+    if cores is None or cores.server is None:
+        return None
+    if trial.client is not None:
+        return f"the server ran on cores {cores.server}; no load generator ran on its host"
+    if cores.shared:
+        return f"the server and the load generator shared cores {cores.server}"
+    return f"the server ran on cores {cores.server}, the load generator on {cores.client}"
+
+
+def _client(trial: Trial) -> str | None:
+    """Return where the load generator ran: over a network, each statement includes a round trip."""
+    return "this host" if trial.client is None else "another host, over the network"
+
+
+def _client_sentence(trial: Trial) -> str | None:
+    client = trial.client
+    if client is None:
+        return None
+    # One digit, so that trials with almost the same time share a sentence.
+    trip = "" if client.round_trip_ms is None else f" of about {float(f'{client.round_trip_ms:.1g}'):g} ms"
+    return (f"the load came from another host, {client.hostname}, over TLS: the latency of each statement includes a "
+            f"network round trip{trip}")  # fmt: skip
+
+
+def _ceiling_sentence(trial: Trial) -> str | None:
+    if trial.ceiling is None or not trial.ceiling.rows:
+        return None
+    page = profile_of(trial.engine).page_bytes // 1024
+    single = next((row for row in trial.ceiling.rows if row.name == f"write_{page}k_fdatasync"), None)
+    if single is None:
+        return None
+    return (f"the bare device completed {number(single.iops)} flushed single writes of {page} KiB per second, "
+            f"{duration_text(single.mean_ms / 1000)} each")  # fmt: skip
 
 
 def _discard(trial: Trial) -> str | None:
@@ -153,44 +150,18 @@ def _snapshots(trial: Trial) -> str | None:
     return None if trial.snapshots is None else "taken" if trial.snapshots.how else "none"
 
 
-def _client(trial: Trial) -> str | None:
-    """Return where the load generator ran: over a network, each statement includes a round trip."""
-    return "this host" if trial.client is None else "another host, over the network"
-
-
-def _profile(trial: Trial) -> str | None:
-    """Return the profile of the server settings."""
-    return trial.profile if trial.profile and trial.effective_settings else None
-
-
-def _binary_log(trial: Trial) -> str | None:
-    """Return the state of the binary log, because each commit also waits for its flush."""
-    settings = trial.effective_settings
-    if "log_bin" not in settings:
-        return None
-    on = settings["log_bin"].upper() in ("ON", "1")
-    return f"on, sync_binlog = {settings.get('sync_binlog')}" if on else "off"
-
-
-CONDITIONS: Final[dict[str, Told]] = {
-    "number of devices": _devices,
-    "settings profile": _profile,
-    "binary log": _binary_log,
-    "huge pages": lambda trial: trial.effective_settings.get("huge_pages_status"),
-    "memory": _memory,
-    "effective cache": lambda trial: trial.memory.direct if trial.memory else None,
-    "cores": _cores,
-    "place of the load generator": _client,
-    "online discard": _discard,
-    "read-ahead": _read_ahead,
-    "atomic writes of the device": _atomic_writes,
-    "snapshots during the load": _snapshots,
-}
-
-
-def _unequal(what: str, baseline: set[Any], candidate: set[Any]) -> Remark:
-    return remark(Kind.UNEQUAL, what=what, candidate=_values(candidate), baseline=_values(baseline))
-
-
-def _values(values: set[Any]) -> str:
-    return " and ".join(sorted("none" if value is None else str(value) for value in values))
+CONDITIONS: Final = (
+    Condition("number of devices", _devices),
+    Condition("settings profile", _profile, _profile_sentence),
+    Condition("binary log", _binary_log),
+    Condition("huge pages", lambda trial: trial.effective_settings.get("huge_pages_status")),
+    Condition("memory", _memory, _memory_sentence),
+    Condition("effective cache", lambda trial: trial.memory.direct if trial.memory else None, _cache_sentence),
+    Condition("cores", _cores, _cores_sentence),
+    Condition("place of the load generator", _client, _client_sentence),
+    Condition("rate of the bare device", sentence=_ceiling_sentence),
+    Condition("online discard", _discard),
+    Condition("read-ahead", _read_ahead),
+    Condition("atomic writes of the device", _atomic_writes),
+    Condition("snapshots during the load", _snapshots),
+)

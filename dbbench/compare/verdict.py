@@ -8,10 +8,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from dbbench.compare.conditions import limited, unequal
 from dbbench.compare.interval import LEAST_BLOCKS, SAME, Estimate, Group, chosen, estimate, groups, holm_levels, paired
 from dbbench.compare.remarks import Kind, Remark, remark, texts
 from dbbench.compare.scatter import levels, shared
+from dbbench.compare.unequal import limited, unequal
 from dbbench.metrics.table import METRICS, Metric
 from dbbench.model import Status, Trial, plain
 

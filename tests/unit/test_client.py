@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from dbbench import cli, plan
-from dbbench.compare.conditions import unequal
+from dbbench.compare import conditions
 from dbbench.compare.remarks import texts
+from dbbench.compare.unequal import unequal
 from dbbench.engines import innodb, mariadb, postgres
 from dbbench.engines.innodb_server import InnodbServer
 from dbbench.engines.port import Place
@@ -24,7 +25,6 @@ from dbbench.plan import catalog
 from dbbench.plan.described import sentences
 from dbbench.process import User
 from dbbench.remote import Network
-from dbbench.report.page import environment
 from dbbench.report.page.redaction import redactor
 from dbbench.run.evaluate import work as judged
 
@@ -228,8 +228,8 @@ def test_page_says_where_the_load_came_from() -> None:
     """And what of the network is in the figures."""
     trial = Trial("a", "r", "h", "ext4", "postgres", "w", 1, 1, 1, Status.OK, cores=CoresFacts("0-3", "0-7"),
                   client=dataclasses.replace(FACTS, round_trip_ms=0.2134))  # fmt: skip
-    assert environment._cores(trial) == "the server ran on cores 0-3; no load generator ran on its host"
-    said = environment._client(trial)
+    assert conditions._cores_sentence(trial) == "the server ran on cores 0-3; no load generator ran on its host"
+    said = conditions._client_sentence(trial)
     assert said is not None and "another host, db2, over TLS" in said and "round trip of about 0.2 ms" in said
 
 

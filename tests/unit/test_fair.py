@@ -12,8 +12,8 @@ import pytest
 
 from dbbench import plan
 from dbbench.compare import rows
-from dbbench.compare.conditions import limited, unequal
 from dbbench.compare.remarks import texts
+from dbbench.compare.unequal import limited, unequal
 from dbbench.errors import PlanInvalid
 from dbbench.machine import host
 from dbbench.metrics.series import Series

@@ -16,8 +16,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "fixtures"))
 import synthetic
 
 from dbbench import plan, results
-from dbbench.compare.conditions import unequal
 from dbbench.compare.remarks import texts
+from dbbench.compare.unequal import unequal
 from dbbench.datasets import golden
 from dbbench.engines import ENGINES, SERVERS, mysqld, postgres_server, profile_of
 from dbbench.errors import PlanInvalid

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from dbbench.compare.conditions import unequal
 from dbbench.compare.remarks import texts
+from dbbench.compare.unequal import unequal
 from dbbench.model import FilesystemFacts, FsSetup, Mkfs, Run, Trial
 from dbbench.plan import catalog
 from dbbench.storage.filesystems import FAMILIES, formatted

@@ -11,13 +11,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from dbbench.compare.conditions import CONDITIONS, unequal
+from dbbench.compare.conditions import CONDITIONS
 from dbbench.compare.remarks import texts
+from dbbench.compare.unequal import unequal
 from dbbench.engines import profile_of
 from dbbench.model import DatasetFacts, DeviceFacts, FilesystemFacts, Run, Setting, Status, Trial
 from dbbench.report.page.groups import Group
 from dbbench.report.page.theme import Mark
-from dbbench.units import MISSING, duration_text, listed, number, size_text
+from dbbench.units import MISSING, listed, size_text
 
 MOST_VALUES: Final = 3  # different values of an arm that a cell shows
 _TARGET: Final = re.compile(r"^(/proc/self/fd/\d+|/dev/loop\d+)$")  # device names that change with every trial
@@ -162,7 +163,7 @@ def _conditions(trial: Trial) -> dict[str, str]:
     """Return the conditions that must be equal between arms. They are the first facts, because a difference affects the
     ratio."""
     shown_facts = {name: shown(value) for name, value in trial.host_state.items() if value is not None}
-    shown_facts |= {name: value for name, value_of in CONDITIONS.items() if (value := value_of(trial)) is not None}
+    shown_facts |= {row.name: value for row in CONDITIONS if (value := row.value(trial)) is not None}
     if trial.memory is not None and trial.memory.label:
         shown_facts["dataset ÷ memory"] = trial.memory.label
     if trial.client is not None:
@@ -280,8 +281,8 @@ def _unequal(groups: Sequence[Group]) -> Iterator[str]:
 
 def _of(group: Group) -> Iterator[str]:
     trials = [trial for trial in group.trials if trial.status is not Status.FAILED]
-    for condition in (_profile, _memory, _cache, _cores, _client, _ceiling):
-        yield from _each(group, trials, condition)
+    for condition in CONDITIONS:
+        yield from _each(group, trials, condition.sentence)
 
 
 def _each(group: Group, trials: Sequence[Trial], condition: Callable[[Trial], str | None]) -> Iterator[str]:
@@ -292,66 +293,3 @@ def _each(group: Group, trials: Sequence[Trial], condition: Callable[[Trial], st
             arms.setdefault(text, {})[trial.fs_setup] = None
     for text, of in arms.items():
         yield f"{group.title}: {text}." if len(arms) == 1 else f"{group.title}, {listed(list(of))}: {text}."
-
-
-def _profile(trial: Trial) -> str | None:
-    if not trial.profile or not trial.effective_settings:
-        return None
-    stated = profile_of(trial.engine).statement(trial.effective_settings)
-    return f"the server ran with the {trial.profile} profile{f' ({stated})' if stated else ''}"
-
-
-def _memory(trial: Trial) -> str | None:
-    memory = trial.memory
-    if memory is None or memory.effective_bytes is None or memory.dataset_ratio is None:
-        return None
-    limit = f"limited by the kernel ({memory.enforced})" if memory.enforced else "not limited by the kernel"
-    meaning = {"cached": "most reads are served from memory", "edge": "some reads need the disk",
-               "io-bound": "most reads need the disk"}.get(memory.label or "", "")  # fmt: skip
-    return (f"the dataset is {memory.dataset_ratio:.2g} times as large as the {size_text(memory.effective_bytes)} of "
-            f"memory that can hold data ({limit}): {memory.label}, {meaning}")  # fmt: skip
-
-
-def _cache(trial: Trial) -> str | None:
-    texts = {
-        "direct": "the server bypassed the page cache (direct I/O)",
-        "buffered": "the server used the page cache, as configured",
-        "buffered-fallback": "direct I/O was requested, but the filesystem went through the page cache",
-    }
-    return texts.get(trial.memory.direct or "") if trial.memory else None
-
-
-def _cores(trial: Trial) -> str | None:
-    cores = trial.cores
-    if cores is None or cores.server is None:
-        return None
-    if trial.client is not None:
-        return f"the server ran on cores {cores.server}; no load generator ran on its host"
-    if cores.shared:
-        return f"the server and the load generator shared cores {cores.server}"
-    return f"the server ran on cores {cores.server}, the load generator on {cores.client}"
-
-
-def _client(trial: Trial) -> str | None:
-    client = trial.client
-    if client is None:
-        return None
-    trip = "" if client.round_trip_ms is None else f" of about {_about(client.round_trip_ms)} ms"
-    return (f"the load came from another host, {client.hostname}, over TLS: the latency of each statement includes a "
-            f"network round trip{trip}")  # fmt: skip
-
-
-def _about(ms: float) -> str:
-    """Return the time rounded to one digit, so that trials with almost the same time share a sentence."""
-    return f"{float(f'{ms:.1g}'):g}"
-
-
-def _ceiling(trial: Trial) -> str | None:
-    if trial.ceiling is None or not trial.ceiling.rows:
-        return None
-    page = profile_of(trial.engine).page_bytes // 1024
-    single = next((row for row in trial.ceiling.rows if row.name == f"write_{page}k_fdatasync"), None)
-    if single is None:
-        return None
-    return (f"the bare device completed {number(single.iops)} flushed single writes of {page} KiB per second, "
-            f"{duration_text(single.mean_ms / 1000)} each")  # fmt: skip

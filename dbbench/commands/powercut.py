@@ -92,8 +92,9 @@ def folder_of_lab(results_folder: Path, wanted: Asked, name: str | None) -> Path
         )
     folder = results_folder / name
     with contextlib.suppress(RunMissing):
-        if results.load_spec(folder).plan_sha256 in (wanted.sha256, alone.sha256) and _holds_no_cut(folder):
-            must_be_of(folder, wanted)
+        run = results.RunFolder(folder)
+        if run.run.plan_sha256 in (wanted.sha256, alone.sha256) and _holds_no_cut(folder):
+            must_be_of(run, wanted)
             return folder
     raise RunNameTaken(
         f"{folder} belongs to another plan, or already has results of the lab",

@@ -32,7 +32,7 @@ from dbbench.plan.reading import Narrowing
 from dbbench.plan.request import able, asked, plan_options, precision_option, shared
 from dbbench.report.sentences import budget_text
 from dbbench.report.text import put, put_json
-from dbbench.results import LoadedRun
+from dbbench.results import LoadedRun, RunFolder
 from dbbench.run.preflight import check_run
 from dbbench.units import duration_text
 
@@ -86,47 +86,38 @@ def command(options: Options, plan_file: str, new: bool, name: str | None, wipe:
     plan, expanded, allowance = foreseen(wanted.plan, wanted.expanded, wanted.step)
     folder = choose(root, wanted, new=new, name=name)
     if folder is not None:
-        if precision is not None or wanted.plan.budget_s is not None:  # these may change the run
+        changes = precision is not None or wanted.plan.budget_s is not None
+        if changes or not is_finished(folder):
             must_be_of(folder, wanted)
         refine(folder, precision, wanted.plan.budget_s)
-    if folder is not None and is_finished(folder):
-        return _finished_before(options, folder, name)
-    if folder is not None:
-        must_be_of(folder, wanted)
+        if is_finished(folder):
+            return _finished_before(options, folder.path, name)
     check_run(replace(wanted, plan=plan, expanded=expanded), plan_file, root, folder, wipe)
     if folder is None:
-        folder = create(root, wanted, name, __version__, precision)
-    keep_scripts(folder, wanted)
+        folder = RunFolder(create(root, wanted, name, __version__, precision))
+    keep_scripts(folder.path, wanted)
     announced = [allowance.text, forecast(plan, expanded, root).text] if allowance is not None else []
-    announced += _used(folder)
+    if folder.run.budget is not None and folder.run.budget.used_s:
+        announced.append(f"{duration_text(folder.run.budget.used_s)} of the budget were used before")
     try:
         _drive(options, folder, wanted.sha256, wipe, announced)
-        return _conclude(options, folder)
+        return _conclude(options, folder.path)
     except (FilesystemFull, ResultsUnwritable) as error:
         with contextlib.suppress(DbbenchError):
             if not options.json:
-                put_trials(results.load_run(folder, verify=False))
-        error.remedy = f"Free some disk space or correct the cause, then resume with:  {_command(folder)}"
+                put_trials(results.load_run(folder.path, verify=False))
+        error.remedy = f"Free some disk space or correct the cause, then resume with:  {_command(folder.path)}"
         raise
 
 
-def _used(folder: Path) -> list[str]:
-    """Return a line with the time that a resumed run has used of its budget, or none."""
-    run = results.load_spec(folder)
-    if run.budget is None or not run.budget.used_s:
-        return []
-    return [f"{duration_text(run.budget.used_s)} of the budget were used before"]
-
-
-def is_finished(folder: Path) -> bool:
+def is_finished(folder: RunFolder) -> bool:
     """Return whether every trial was run and none failed because its process died (E348)."""
     from dbbench.run.create import killed
 
-    run = results.load_run(folder, verify=False)
-    return not run.unfinished and not killed(run)
+    return not folder.pending and not killed(folder)
 
 
-def _drive(options: Options, folder: Path, sha256: str, wipe: tuple[str, ...], announced: Iterable[str]) -> None:
+def _drive(options: Options, folder: RunFolder, sha256: str, wipe: tuple[str, ...], announced: Iterable[str]) -> None:
     """Run the trials after the announcements; if stopped, print the command that resumes."""
     from dbbench.model.events import Event
     from dbbench.report.progress import renderer
@@ -137,17 +128,17 @@ def _drive(options: Options, folder: Path, sha256: str, wipe: tuple[str, ...], a
         with options.shown(renderer) as emit:
             for text in announced:
                 emit(Event("note", {"text": text}))
-            for arm, reason in results.load_spec(folder).skipped.items():
+            for arm, reason in folder.run.skipped.items():
                 emit(Event("note", {"text": f"skipped {arm}: {reason}"}))
             for trial in set_killed_aside(folder):
                 emit(Event("note", {"text": f"running {trial} again because its process died ({TrialDied.id})"}))
-            execute(folder, sha256, wipe=wipe, emit=emit)
+            execute(folder.path, sha256, wipe=wipe, emit=emit)
     except (KeyboardInterrupt, Interrupted, Terminated) as stop:
         kind = type(stop) if isinstance(stop, DbbenchError) else Interrupted
         raise kind(
-            f"run {folder.name} was stopped",
+            f"run {folder.run.name} was stopped",
             effect="Finished trials are kept.",
-            remedy=f"Resume it with:  {_command(folder)}",
+            remedy=f"Resume it with:  {_command(folder.path)}",
         ) from None
 
 

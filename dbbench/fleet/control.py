@@ -156,15 +156,15 @@ def _existing(root: Path, order: FleetOrder) -> Fleet | None:
 def _must_match(root: Path, fleet: Fleet, request: Asked) -> None:
     """Check that the runs of the fleet are those of the user's plan. Raises RunLocked."""
     for name in ledger.run_names(fleet):
-        must_be_of(root / name, request)
+        must_be_of(results.RunFolder(root / name), request)
 
 
 def _refined(root: Path, fleet: Fleet, precision: float) -> Fleet:
     """Return the fleet with that precision. A finished fleet that is less precise is resumed. Raises RunLocked."""
     with ledger.coordinating(root, fleet.name):
-        refine(root / fleet.name, precision, _budget_s(root, fleet))
-        left = results.load_run(root / fleet.name, verify=False).unfinished
-        fleet = dataclasses.replace(fleet, finished=fleet.finished and not left)
+        folder = results.RunFolder(root / fleet.name)
+        refine(folder, precision, _budget_s(root, fleet))
+        fleet = dataclasses.replace(fleet, finished=fleet.finished and not folder.pending)
         ledger.save(root, fleet)
     return fleet
 

@@ -100,11 +100,12 @@ def _deal(question: Deal) -> Dealt:
         )
     folder, run = _folder(question.run), results.parsed_spec(question.spec)
     if (folder / "run.json").exists():
-        if results.load_spec(folder).plan_sha256 != run.plan_sha256:
+        there = results.RunFolder(folder)
+        if there.run.plan_sha256 != run.plan_sha256:
             raise RunNameTaken(
                 f"{folder} on {HERE.name} contains another plan", remedy="Choose another name with --name."
             )
-        results.must_match(folder, run.plan, merging.own_scripts(run.cells, folder), question.scripts)
+        results.must_match(there, run.plan, merging.own_scripts(run.cells, folder), question.scripts)
     else:
         facts = {**machine.facts(), "hostname": HERE.name, "state": machine.state()}
         run = dataclasses.replace(run, host=facts, versions=machine.versions(), dbbench_version=__version__,

@@ -255,7 +255,7 @@ def main(folder: Path, sha256: str, wipe: tuple[str, ...]) -> None:
     def checked(run: Run) -> Run:
         must_be(run, sha256)
         request = Asked("", run.plan, Expanded(run.cells, run.order), run.plan_sha256)
-        check_run(request, "PLAN", folder.parent, folder, wipe)
+        check_run(request, "PLAN", folder.parent, results.RunFolder(folder), wipe)
         return run
 
     def stopped(_number: int, _frame: object) -> NoReturn:

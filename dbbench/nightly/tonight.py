@@ -139,14 +139,14 @@ def run_to_end(wanted: Asked, root: Path, name: str, wipe: tuple[str, ...], emit
     folder = results.find_unfinished(root, wanted.sha256) if root.is_dir() else None
     if folder is not None:
         must_be_of(folder, wanted)
-    missing = image.missing_bytes(results.load_spec(folder), folder) if folder else None
+    missing = image.missing_bytes(folder.run, folder.path) if folder else None
     check(wanted.plan, wanted.expanded, root, images=missing)
     if folder is None:
         wanted = dataclasses.replace(wanted, expanded=remembered(wanted.plan, wanted.expanded, root))
-        folder = create(root, wanted, free_name(root, name, today().isoformat()), __version__)
-    keep_scripts(folder, wanted)
-    execute(folder, wanted.sha256, wipe=wipe, emit=emit)
-    return results.load_run(folder)
+    path = folder.path if folder else create(root, wanted, free_name(root, name, today().isoformat()), __version__)
+    keep_scripts(path, wanted)
+    execute(path, wanted.sha256, wipe=wipe, emit=emit)
+    return results.load_run(path)
 
 
 def export(outcome: NightOutcome, root: Path, files: dict[str, str | None]) -> None:

@@ -9,10 +9,9 @@ import errno
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from dbbench import model
 from dbbench.errors import DbbenchError, ResultDamaged, RunLocked, RunMissing
@@ -21,7 +20,6 @@ from dbbench.results.fileio import (
     exclusive,
     parsed_as,
     read_as,
-    read_bytes,
     real_folder,
     sha256,
     sync,
@@ -32,7 +30,8 @@ from dbbench.results.fileio import (
 )
 from dbbench.results.trials import SUMS, damage
 
-_MOST_KEYS: Final = 8  # differing keys that an error lists
+LAB: Final = "powercut.json"
+KEPT: Final = "powercut"  # directory of disk images and logs
 
 
 def create_run(results: Path, run: model.Run, plan_text: str) -> Path:
@@ -63,6 +62,13 @@ def create_run(results: Path, run: model.Run, plan_text: str) -> Path:
     finally:
         shutil.rmtree(making, ignore_errors=True)
     return folder
+
+
+def runs(results: Path) -> list[Path]:
+    """Return the directories of all runs in `results`, by name. Raises RunMissing."""
+    if not results.is_dir():
+        raise RunMissing(f"{results} is not a results folder", remedy="Name the results folder with --results DIR.")
+    return folders(results)
 
 
 def folders(results: Path) -> list[Path]:
@@ -100,46 +106,6 @@ def _check_order(path: Path, run: model.Run) -> None:
         raise ResultDamaged(f"{path} is invalid: trial {strange.id} belongs to a cell that is not listed")
 
 
-def must_match(folder: Path, plan: model.Plan, cells: Sequence[model.Cell], scripts: Mapping[str, str]) -> None:
-    """Raise RunLocked with the keys of run.json that differ from what the user's plan gives, and with the scripts of
-    the run that do: a results folder does not decide what is executed.
-
-    Another size of the budget, and what earlier trials did, are not differences.
-    """
-    stored = load_spec(folder)
-    if None not in (plan.budget_s, stored.plan.budget_s):
-        plan = replace(plan, budget_s=stored.plan.budget_s)
-    typed_run, stored_run = (
-        {"plan": model.plain(of_plan), "cells": [model.plain(cell.planned) for cell in of_cells]}
-        for of_plan, of_cells in ((plan, cells), (stored.plan, stored.cells))
-    )
-    keys = list(_differing("", typed_run, stored_run))
-    for name, text in scripts.items():
-        copy = folder / "scripts" / name
-        if os.path.lexists(copy) and read_bytes(copy, folder.parent) != text.encode():
-            keys.append(f"scripts/{name}")
-    if keys:
-        more = f" and {len(keys) - _MOST_KEYS} more" if len(keys) > _MOST_KEYS else ""
-        raise RunLocked(
-            f"{folder} was not made from this plan, although run.json names its hash; keys that differ: "
-            f"{', '.join(keys[:_MOST_KEYS])}{more}",
-            effect="Nothing was changed.",
-            remedy="Another program or user changed the run, or its folder was moved. Start another run with --name.",
-        )
-
-
-def _differing(key: str, typed: Any, stored: Any) -> Iterator[str]:
-    """Yield the keys at which two JSON values differ: "plan.device.at", "cells[0].engine.bins"."""
-    if isinstance(typed, dict) and isinstance(stored, dict):
-        for name in dict.fromkeys((*typed, *stored)):
-            yield from _differing(f"{key}.{name}".lstrip("."), typed.get(name), stored.get(name))
-    elif isinstance(typed, list) and isinstance(stored, list) and len(typed) == len(stored):
-        for number, pair in enumerate(zip(typed, stored, strict=True)):
-            yield from _differing(f"{key}[{number}]", *pair)
-    elif typed != stored or (type(typed) is not type(stored) and bool in (type(typed), type(stored))):
-        yield key
-
-
 def parsed_spec(written: bytes) -> model.Run:
     """Parse what `written_spec` returned. Raises ValueError."""
     return parsed_as(model.Run, written)
@@ -160,28 +126,10 @@ def pending(folder: Path, run: model.Run) -> list[model.TrialSpec]:
     return [spec for spec in run.order if spec.id not in done]
 
 
-def find_unfinished(results: Path, plan_sha256: str) -> Path | None:
-    """Return the newest run of the same plan with unfinished trials, or None."""
-    same_plan = [
-        (run.created, folder) for folder, run in _specs(results, plan_sha256) if drivable(run) and pending(folder, run)
-    ]
-    return max(same_plan)[1] if same_plan else None
-
-
 def drivable(run: model.Run) -> bool:
     """Whether `dbbench run` may continue the run: it is not a fleet's, not imported, and not a share of a plan."""
     shared = run.budget is not None and run.budget.step != 1
     return not run.hosts and not shared and len({spec.block for spec in run.order}) >= run.plan.blocks
-
-
-def _specs(results: Path, plan_sha256: str) -> Iterator[tuple[Path, model.Run]]:
-    """Yield the runs of that plan. Other runs are recognised by their bytes, because parsing hundreds takes seconds."""
-    for folder in folders(results):
-        with contextlib.suppress(ResultDamaged, RunMissing, OSError):
-            if plan_sha256.encode() in read_bytes(folder / "run.json", results):
-                run = load_spec(folder)
-                if run.plan_sha256 == plan_sha256:
-                    yield folder, run
 
 
 @contextlib.contextmanager
@@ -194,10 +142,6 @@ def locked(folder: Path) -> Iterator[None]:
 def _in_use(folder: Path, by: str) -> DbbenchError:
     remedy = "Wait for that process, or stop it with Ctrl-C in its terminal."
     return RunLocked(f"{folder.name} is in use by {by}", effect="Nothing was changed.", remedy=remedy)
-
-
-LAB: Final = "powercut.json"
-KEPT: Final = "powercut"  # directory of disk images and logs
 
 
 def save_lab(folder: Path, lab: model.LabFacts) -> None:

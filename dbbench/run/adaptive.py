@@ -1,11 +1,12 @@
-"""Add blocks until each question is answered with the requested precision, or while they fit in the budget of time;
-never because a result became significant."""
+"""Add blocks: a block with a suspect trial is repeated once; others until each question is answered with the requested
+precision, or while they fit in the budget of time. Never because a result became significant."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Collection, Mapping, Sequence
+import random
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
 from dbbench.compare.interval import Group, estimate_of
@@ -15,6 +16,7 @@ from dbbench.plan.checks import MOST_TRIALS
 
 LEAST: Final = 5  # smallest number of pairs; with fewer the scatter itself is hardly known
 MOST_BLOCKS: Final = 15  # questions that are still open after so many blocks stay open
+EXTRA_TRIALS: Final = 0.5  # repeated trials, as a share of the plan's trials
 LEVEL: Final = 0.98  # wider than the verdict's 95 %, because the width is checked after every block
 
 
@@ -162,10 +164,14 @@ def _hopeless(arm: str, trials: list[Trial]) -> bool:
     return bool(of_arm) and all(trial.status is Status.FAILED for trial in of_arm)
 
 
+def _group(cell: Cell) -> Group:
+    return cell.engine.name, cell.workload.name, cell.variant
+
+
 def _groups(run: Run) -> dict[Group, list[Cell]]:
     groups: dict[Group, list[Cell]] = {}
     for cell in run.cells:
-        groups.setdefault((cell.engine.name, cell.workload.name, cell.variant), []).append(cell)
+        groups.setdefault(_group(cell), []).append(cell)
     return groups
 
 
@@ -176,3 +182,37 @@ def another(run: Run, block: int, cells: Collection[Cell]) -> list[TrialSpec]:
     planned = ordered(run.cells, block, run.plan.seed)
     inside = [spec for spec in planned if spec.block == block and spec.cell in names]
     return [dataclasses.replace(spec, position=last + i) for i, spec in enumerate(inside, start=1)]
+
+
+def extended(run: Run, status_of: Callable[[TrialSpec], Status]) -> Run:
+    """Return the run with a second attempt of each block that has a suspect trial, or the same run if there is none.
+
+    A failed trial is not repeated, because its failure would most likely happen again. With a budget, blocks are
+    repeated while they fit.
+    """
+    planned = sum(spec.attempt == 1 for spec in run.order)
+    extra = int(planned * EXTRA_TRIALS) - (len(run.order) - planned)
+    order, last = list(run.order), max((spec.position for spec in run.order), default=0)
+    for block in _suspect_blocks(run, status_of) if run.plan.repeat_suspect else []:
+        if len(block) <= extra and fits(run, [*order[len(run.order) :], *block]):
+            extra -= len(block)
+            random.Random(f"{run.plan.seed}:{block[0].id}").shuffle(block)
+            for spec in block:
+                again = f"{spec.cell}-b{spec.block}-a2"
+                last += 1  # not the length of the order: a host of a fleet has only some of the plan's positions
+                order.append(dataclasses.replace(spec, id=again, attempt=2, position=last))
+    return run if len(order) == len(run.order) else dataclasses.replace(run, order=tuple(order))
+
+
+def _suspect_blocks(run: Run, status_of: Callable[[TrialSpec], Status]) -> list[list[TrialSpec]]:
+    blocks: dict[
+        tuple[Group, int], list[TrialSpec]
+    ] = {}  # pairs are formed within a group, so it is repeated as a whole
+    for spec in run.order:
+        cell = run.cell(spec.cell)
+        blocks.setdefault((_group(cell), spec.block), []).append(spec)
+    return [
+        block
+        for block in blocks.values()
+        if all(spec.attempt == 1 for spec in block) and any(status_of(spec) is Status.SUSPECT for spec in block)
+    ]

@@ -19,11 +19,11 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import IO, Final, NoReturn
+from typing import IO, Any, Final, NoReturn
 
 from dbbench import process
 from dbbench.errors import DbbenchError, DeadlinePassed, Interrupted, Terminated, TrialStuck, all_errors
@@ -37,7 +37,7 @@ STOP_GRACE_S: Final = 60.0
 GRACE_S: Final = 300.0  # seconds in which a phase that exceeded its deadline may kill its server and unmount
 # Seconds between two phases, or after the last one: an umount that writes back, removing layers, writing the result.
 BETWEEN_S: Final = 1800.0
-_MESSAGE_BYTES: Final = 65536  # longest request to the fork server; one has a path and the name of a cell
+_MESSAGE_BYTES: Final = 65536  # longest request to the fork server: a path, a name, the identities of some disks
 _NAMED: Final = 6  # number of processes that the error names
 
 
@@ -130,13 +130,12 @@ class Child:
 class Launcher:
     """Runs work in separate processes, one at a time, and forwards their events. A context manager.
 
-    `module` is what the fork server runs: it calls `serve`. `log` is the file for stderr of the processes, and `env` is
-    added to their environment.
+    `module` is what the fork server runs: it calls `serve`. `log` is the file for stderr of the processes.
     """
 
-    def __init__(self, module: str, log: Path, emit: Emit, stop: Stop, env: Mapping[str, str] | None = None) -> None:
+    def __init__(self, module: str, log: Path, emit: Emit, stop: Stop) -> None:
         self.log, self.emit = log, emit
-        self._module, self._stop, self._env = module, stop, env or {}
+        self._module, self._stop = module, stop
         self._stack = ExitStack()
         self._server: tuple[process.Running, socket.socket] | None = None
 
@@ -153,16 +152,15 @@ class Launcher:
         self._stack.close()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._stack.enter_context(ours)
-        env = {**process.kept_environment(), **self._env, "PYTHONDONTWRITEBYTECODE": "1",
-               namespaces.PARENT: str(os.getpid())}  # fmt: skip
+        env = {**process.kept_environment(), "PYTHONDONTWRITEBYTECODE": "1", namespaces.PARENT: str(os.getpid())}
         command = [sys.executable, "-m", self._module, str(theirs.fileno()), str(self.log.parent)]
         with theirs, self._log_file() as log:
             server = process.running(command, stdout=log.fileno(), env=env, pass_fds=(theirs.fileno(),),
                                      grace_s=STOP_GRACE_S, own_session=True)  # fmt: skip
             self._server = self._stack.enter_context(server), ours
 
-    def run(self, argv: list[str], overdue: Overdue | None = None) -> int:
-        """Run the module's work with these arguments in a process; return its exit status.
+    def run(self, request: dict[str, Any], overdue: Overdue | None = None) -> int:
+        """Have the module do this work in a process; return its exit status.
 
         Raises the error that the process reports, an error if the run is stopped, TrialStuck if the process exceeds its
         deadlines (it is killed), FilesystemFull, ResultsUnwritable. It is a separate session: this process forwards
@@ -172,7 +170,7 @@ class Launcher:
         errors, overdue = list[DbbenchError](), overdue or Overdue()
         self.prepare()
         with self._stop.launching():
-            child = self._forked(argv)
+            child = self._forked(request)
             if isinstance(child, int):
                 return child
             try:
@@ -197,14 +195,14 @@ class Launcher:
             raise errors[0]
         return status
 
-    def _forked(self, argv: list[str]) -> Child | int:
+    def _forked(self, request: dict[str, Any]) -> Child | int:
         """Return the process that begins the work, or the exit status of a fork server that did not start."""
         assert self._server is not None
         server, requests = self._server
         output, written = os.pipe()
         try:
             with self._log_file() as log:
-                socket.send_fds(requests, [json.dumps(argv).encode()], [written, log.fileno()])
+                socket.send_fds(requests, [json.dumps(request).encode()], [written, log.fileno()])
             pid, fds, _flags, _address = socket.recv_fds(requests, _MESSAGE_BYTES, 1)
         except ConnectionError:
             pid, fds = b"", []
@@ -220,12 +218,12 @@ class Launcher:
             return os.fdopen(own_file(self.log, os.O_WRONLY | os.O_APPEND, 0o644), "ab")
 
 
-def serve(main: Callable[[list[str]], int]) -> NoReturn:
-    """Be a fork server: for each request of a Launcher, run `main` with its arguments in a child process.
+def serve(main: Callable[[dict[str, Any]], int]) -> NoReturn:
+    """Be a fork server: for each request of a Launcher, run `main` with it in a child process.
 
     The arguments of the command are the descriptor of its socket and the run's directory, which is for people who look
-    for the processes of a run. A request has the arguments as JSON, and the descriptors for stdout and stderr. The
-    answers are the child's pid with its pidfd, and later its exit status, negative after a signal.
+    for the processes of a run. With a request come the descriptors for stdout and stderr. The answers are the child's
+    pid with its pidfd, and later its exit status, negative after a signal.
     """
     namespaces.die_with_parent()
     requests = socket.socket(fileno=int(sys.argv[1]))
@@ -246,13 +244,13 @@ def serve(main: Callable[[list[str]], int]) -> NoReturn:
         requests.send(str(status).encode())
 
 
-def _work(main: Callable[[list[str]], int], argv: list[str], fds: Sequence[int], parent: int) -> int:
+def _work(main: Callable[[dict[str, Any]], int], request: dict[str, Any], fds: Sequence[int], parent: int) -> int:
     os.setsid()
     for fd, target in zip(fds, (1, 2), strict=True):
         os.dup2(fd, target)
         os.close(fd)
     os.environ[namespaces.PARENT] = str(parent)
-    return main(argv)
+    return main(request)
 
 
 def _error(event: Event) -> DbbenchError:

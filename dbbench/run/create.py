@@ -8,25 +8,23 @@ import itertools
 import os
 import string
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 from dbbench import results
-from dbbench.errors import PlanInvalid, ResultDamaged, RunMissing, RunNameTaken, TrialDied
+from dbbench.errors import PlanInvalid, RunMissing, RunNameTaken, TrialDied
 from dbbench.model import Budget, Run
 from dbbench.model.base import NAME
 from dbbench.plan.catalog import MOST_SCRIPT
 from dbbench.plan.request import Asked
-from dbbench.results import LoadedRun
+from dbbench.results import RunFolder
 from dbbench.results.fileio import given_text
 from dbbench.results.merging import keep_scripts as keep_missing
 from dbbench.results.merging import own_scripts
-from dbbench.results.trials import set_aside
 from dbbench.units import iso
 
 
-def choose(results_folder: Path, wanted: Asked, *, new: bool, name: str | None) -> Path | None:
-    """Return the directory of the run to resume, or None if a new run is needed. Raises RunNameTaken.
+def choose(results_folder: Path, wanted: Asked, *, new: bool, name: str | None) -> RunFolder | None:
+    """Return the run to resume, or None if a new run is needed. Raises RunNameTaken.
 
     Without a name this is the newest unfinished run of the same plan, otherwise the newest finished one.
     """
@@ -34,7 +32,8 @@ def choose(results_folder: Path, wanted: Asked, *, new: bool, name: str | None) 
         return _of_that_name(results_folder, wanted, name)
     if new or not results_folder.is_dir():
         return None
-    return results.find_unfinished(results_folder, wanted.sha256) or _newest(results_folder, wanted.sha256)
+    of_plan = results.find_runs(results_folder, wanted.sha256)
+    return next((folder for folder in of_plan if folder.pending), None) or next(iter(of_plan), None)
 
 
 def create(results_folder: Path, wanted: Asked, name: str | None, version: str, precision: float | None = None) -> Path:
@@ -59,42 +58,42 @@ def create(results_folder: Path, wanted: Asked, name: str | None, version: str, 
     return results.create_run(results_folder, run, wanted.text)
 
 
-def refine(folder: Path, precision: float | None, budget_s: float | None) -> None:
+def refine(folder: RunFolder, precision: float | None, budget_s: float | None) -> None:
     """Set the precision (None keeps it) and the budget of a run. A finished run that is less precise, or whose budget
     has time left now, gets another block. Raises RunLocked."""
     from dbbench.run.adaptive import concluded, further
 
-    if precision is None and results.load_spec(folder).plan.budget_s == budget_s:
+    if precision is None and folder.run.plan.budget_s == budget_s:
         return
-    with results.locked(folder):
-        run = results.load_spec(folder)
+    with folder.locked():
+        run = folder.run
         if precision is not None:
             run = dataclasses.replace(run, precision=precision, questions={}, settled={})
         if run.budget is not None:
             budget = dataclasses.replace(run.budget, ended="", blocks=None)
             run = dataclasses.replace(run, plan=dataclasses.replace(run.plan, budget_s=budget_s), budget=budget)
-        loaded = results.load_run(folder, verify=False)
-        if not loaded.unfinished:
-            longer = further(run, {trial.id: trial for trial in loaded.trials})
-            finished = {trial.id for trial in loaded.trials}
+        if not folder.pending:
+            finished = {trial.id: trial for trial in folder.trials}
+            longer = further(run, finished)
             run = longer if longer.order != run.order else concluded(longer, finished)[0]
-        results.save_spec(folder, run)
+        folder.save(run)
 
 
-def killed(run: LoadedRun) -> list[str]:
+def killed(folder: RunFolder) -> list[str]:
     """Return the ids of trials that failed because their process died, which is not evidence about the filesystem."""
-    return [trial.id for trial in run.trials if trial.error is not None and trial.error.id == TrialDied.id]
+    return [trial.id for trial in folder.trials if trial.error is not None and trial.error.id == TrialDied.id]
 
 
-def set_killed_aside(folder: Path) -> list[str]:
+def set_killed_aside(folder: RunFolder) -> list[str]:
     """Move trials whose process died aside, so that they run again; return their ids. Raises RunLocked."""
-    with results.locked(folder):
-        return set_aside(folder, killed(results.load_run(folder, verify=False)), TrialDied.id)
+    with folder.locked():
+        return folder.set_aside(killed(folder), TrialDied.id)
 
 
-def must_be_of(folder: Path, wanted: Asked) -> None:
+def must_be_of(folder: RunFolder, wanted: Asked) -> None:
     """Raise RunLocked if the run in `folder` has another plan, other cells or other scripts than those wanted."""
-    results.must_match(folder, wanted.plan, own_scripts(wanted.expanded.cells, folder), scripts_of(wanted))
+    cells = own_scripts(wanted.expanded.cells, folder.path)
+    results.must_match(folder, wanted.plan, cells, scripts_of(wanted))
 
 
 def scripts_of(wanted: Asked) -> dict[str, str]:
@@ -122,36 +121,26 @@ def keep_scripts(folder: Path, wanted: Asked) -> None:
 
 def free_name(results_folder: Path, plan_name: str, day: str | None = None) -> str:
     """Return plan name, date and the first free letter: "new-server-2026-11-21-a"."""
-    day = day or time.strftime("%Y-%m-%d")
-    for letter in _letters():
-        name = f"{plan_name}-{day}-{letter}"
-        if not (results_folder / name).exists():
-            return name
-    raise AssertionError("there is always another letter")
+    words = (word for length in itertools.count(1) for word in itertools.product(string.ascii_lowercase, repeat=length))
+    names = (f"{plan_name}-{day or time.strftime('%Y-%m-%d')}-{''.join(word)}" for word in words)
+    return next(name for name in names if not (results_folder / name).exists())
 
 
-def _letters() -> Iterator[str]:
-    for length in itertools.count(1):
-        for word in itertools.product(string.ascii_lowercase, repeat=length):
-            yield "".join(word)
-
-
-def _of_that_name(results_folder: Path, wanted: Asked, name: str) -> Path | None:
-    folder = results_folder / name
+def _of_that_name(results_folder: Path, wanted: Asked, name: str) -> RunFolder | None:
+    path = results_folder / name
     if not NAME.fullmatch(name):
         raise RunNameTaken(f'invalid name of a run "{name}": use letters, digits and . _ + : = -')
-    if not folder.exists():
+    if not path.exists():
         return None
     with contextlib.suppress(RunMissing):
-        if _goes_on(results.load_spec(folder), wanted):
+        folder = RunFolder(path)
+        if _goes_on(folder.run, wanted):
             return folder
     raise RunNameTaken(
-        (
-            f"{folder} exists and belongs to another plan or share, or was made by another version of dbbench or "
-            "on another host"
-        ),
+        f"{path} exists and belongs to another plan or share, or was made by another version of dbbench or on another "
+        "host",
         effect="Nothing was changed.",
-        remedy=f"Choose another name with --name, or rename the folder of the old run: mv {folder} {folder}-old",
+        remedy=f"Choose another name with --name, or rename the folder of the old run: mv {path} {path}-old",
     )
 
 
@@ -166,13 +155,3 @@ def _goes_on(run: Run, wanted: Asked) -> bool:
         return blocks == asked and step == wanted.step
     whole = results.drivable(run) and len(asked) >= wanted.plan.blocks
     return whole or blocks == asked
-
-
-def _newest(results_folder: Path, sha256: str) -> Path | None:
-    runs = []
-    for folder in results.runs(results_folder):
-        with contextlib.suppress(ResultDamaged, RunMissing):
-            run = results.load_spec(folder)
-            if run.plan_sha256 == sha256 and results.drivable(run):
-                runs.append((run.created, folder))
-    return max(runs)[1] if runs else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -112,7 +112,7 @@ class RunPermit:
     Anything that appears later, between two trials, was put there by another process.
     """
 
-    typed: tuple[str, ...]
+    typed: Collection[str]
     journal: Journal
     checking: bool = False
 

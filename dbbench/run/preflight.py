@@ -19,6 +19,7 @@ from dbbench.plan.request import Asked
 from dbbench.plan.server_settings import settings_of
 from dbbench.plan.tomlfile import did_you_mean
 from dbbench.plan.writes import ARCHIVE, dataset_bytes, kept_logs, table_bytes
+from dbbench.results import RunFolder
 from dbbench.storage.devices.directory import PREFIX
 from dbbench.units import size_text
 
@@ -469,21 +470,21 @@ def free_bytes(path: Path) -> int:
     return space.f_frsize * space.f_bavail
 
 
-def check_run(wanted: Asked, plan_file: str, root: Path, folder: Path | None, wipe: tuple[str, ...]) -> None:
+def check_run(wanted: Asked, plan_file: str, root: Path, folder: RunFolder | None, wipe: tuple[str, ...]) -> None:
     """Raise what keeps the plan from being run. `root` is the results folder, `folder` that of a run to be resumed.
 
     The guards of a block device are passed once here, and again in each trial.
     """
-    from dbbench import results
     from dbbench.results.journal import Journal
     from dbbench.run.job import RunPermit
     from dbbench.storage import devices
     from dbbench.storage.devices import image
 
-    missing = image.missing_bytes(results.load_spec(folder), folder) if folder else None
+    missing = image.missing_bytes(folder.run, folder.path) if folder else None
     check(wanted.plan, wanted.expanded, root, images=missing)
     if wanted.plan.device.real:
-        permit = RunPermit(wipe, Journal((folder or root) / "journal.jsonl"), checking=True)
+        journal = folder.journal if folder else Journal(root / "journal.jsonl")
+        permit = RunPermit(wipe, journal, checking=True)
         try:
             with devices.attached(wanted.plan.device, None, permit, most=len(wanted.plan.device.paths) or 1):
                 pass

@@ -15,10 +15,10 @@ import shutil
 import signal
 import tempfile
 import traceback
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from dbbench import datasets, results
 from dbbench.errors import DatasetBuildFailed, DbbenchError, Interrupted, RunLocked, Terminated
@@ -27,9 +27,8 @@ from dbbench.model import Run
 from dbbench.model.events import Emit, Event
 from dbbench.plan import identity
 from dbbench.plan.catalog import MOST_SCRIPT
-from dbbench.results import Draft
+from dbbench.results import Draft, RunFolder
 from dbbench.results.fileio import given, naming_full
-from dbbench.results.journal import Journal
 from dbbench.results.merging import own_scripts
 from dbbench.results.trials import ELSEWHERE
 from dbbench.run.children import serve
@@ -41,13 +40,18 @@ from dbbench.storage import devices
 from dbbench.storage.devices import condition, image
 
 RUNTIME: Final = Path("/run/dbbench")  # short, because the path of a socket has at most 107 bytes
-WIPE: Final = "DBBENCH_WIPE"  # environment variable: typed identities of devices, separated by newlines
-IDENTITY: Final = "DBBENCH_IDENTITY"  # environment variable: the identity of the user's plan
 
 
-def environment(sha256: str, wipe: tuple[str, ...] = ()) -> dict[str, str]:
-    """Return what a process needs to know from the command, because a results folder may come from someone else."""
-    return {IDENTITY: sha256, WIPE: "\n".join(wipe)}
+@dataclass(frozen=True)
+class Request:
+    """The work of a process. The plan's identity and the disks come from the command, because a results folder may come
+    from someone else."""
+
+    work: str  # "trial", "golden" or "ceiling"
+    folder: str
+    sha256: str  # the identity of the user's plan
+    wipe: Sequence[str] = ()  # typed identities of the disks that may be erased
+    item: str = ""  # the id of the trial, or of the cell whose golden copy is built
 
 
 def must_be(run: Run, sha256: str) -> None:
@@ -60,7 +64,7 @@ def must_be(run: Run, sha256: str) -> None:
         )
 
 
-def private(run: Run, workdir: WorkDir) -> Run:
+def private(run: Run, workdir: WorkDir, sha256: str) -> Run:
     """Return the run with its scripts in the trial's own directory, where no other process can change them. Raises
     RunLocked if the run is not that of the user's plan."""
     for cell in run.cells:
@@ -70,47 +74,43 @@ def private(run: Run, workdir: WorkDir) -> Run:
                 copy.parent.mkdir(exist_ok=True)
                 copy.write_bytes(given(script, MOST_SCRIPT))
     run = dataclasses.replace(run, cells=own_scripts(run.cells, workdir.root))
-    must_be(run, os.environ[IDENTITY])
+    must_be(run, sha256)
     return run
 
 
-def main(argv: list[str]) -> int:
-    """Do the work VERB RUN [ID], where the verb is trial, golden or ceiling.
+def main(document: dict[str, Any]) -> int:
+    """Do the work of a `Request`.
 
     Return 0 if it is done and published (a failed trial too), otherwise another exit status after an `error` event with
     the reason.
     """
-    verb, folder, rest = argv[0], Path(argv[1]), argv[2:]
+    request = Request(**document)
     os.umask(0o022)
     emit = events_to(os.dup(1))
-    run = results.load_spec(folder)
+    folder = RunFolder(Path(request.folder))
+    run, path = folder.run, folder.path
 
     def work(workdir: WorkDir) -> None:
-        checked = private(run, workdir)
-        if verb == "golden":
-            _golden(checked, rest[0], workdir, emit)
-        elif verb == "ceiling":
-            _ceiling(checked, folder)
-        else:
-            _trial(checked, folder, rest[0], workdir, emit)
+        folder.run = private(run, workdir, request.sha256)
+        WORKS[request.work](folder, request, workdir, emit)
 
     try:
         if os.geteuid() != 0:
             return _without_namespaces(work, folder, emit)
         paths = run.plan.device.paths.values() if isinstance(run.plan.device.paths, dict) else ()
-        keep = [folder, *image.folders_of_images(run, folder), datasets.golden.cache_folder(), *map(Path, paths)]
-        keep += [path for cell in run.cells for path in datasets.sources.places(cell.dataset)]
+        keep = [path, *image.folders_of_images(run, path), datasets.golden.cache_folder(), *map(Path, paths)]
+        keep += [place for cell in run.cells for place in datasets.sources.places(cell.dataset)]
         if run.plan.client is not None:  # the files that ssh reads and the file of the password
             keep += [Path(run.plan.client.password_file), Path(os.environ.get("SSH_AUTH_SOCK", "/"))]
-        workdir = WorkDir(RUNTIME, folder / ELSEWHERE)
+        workdir = WorkDir(RUNTIME, path / ELSEWHERE)
         return namespaces.isolated(lambda: guarded(work, workdir, emit), RUNTIME, keep=keep)
     except DbbenchError as error:
         return reported(error, emit)
 
 
-def _golden(run: Run, cell_id: str, workdir: WorkDir, emit: Emit) -> None:
+def _build_golden(folder: RunFolder, request: Request, workdir: WorkDir, emit: Emit) -> None:
     """Build the golden copy of a cell; whatever fails is an error of dbbench, which reaches the user."""
-    cell = run.cell(cell_id)
+    cell = folder.run.cell(request.item)
     try:
         dataset.golden_of(cell, workdir, emit)
     except DbbenchError:
@@ -126,31 +126,31 @@ def _golden(run: Run, cell_id: str, workdir: WorkDir, emit: Emit) -> None:
         ) from error
 
 
-def _ceiling(run: Run, folder: Path) -> None:
+def _measure_ceiling(folder: RunFolder, request: Request, _workdir: WorkDir, _emit: Emit) -> None:
     """Measure what the plan's first device can do without a filesystem: before the run, or again after it."""
+    run, path = folder.run, folder.path
     longest = max(cell.window.measure_s for cell in run.cells)
-    permit = RunPermit(_typed(), Journal(folder / "journal.jsonl"))
-    with devices.attached(run.plan.device, image.images_of(run, folder), permit) as disks:
+    permit = RunPermit(request.wipe, folder.journal)
+    with devices.attached(run.plan.device, image.images_of(run, path), permit) as disks:
         permit.note(disks)
         device.erase(disks)
-        ceiling, first = condition.measured_ceiling(disks.each[0], longest, run.plan.seed), results.load_ceiling(folder)
-        results.save_ceiling(folder, ceiling if first is None else replace(first, again=ceiling.rows))
+        ceiling, first = condition.measured_ceiling(disks.each[0], longest, run.plan.seed), results.load_ceiling(path)
+        results.save_ceiling(path, ceiling if first is None else dataclasses.replace(first, again=ceiling.rows))
 
 
-def _trial(run: Run, folder: Path, trial_id: str, workdir: WorkDir, emit: Emit) -> None:
-    spec = run.trial(trial_id)
+def _run_trial(folder: RunFolder, request: Request, workdir: WorkDir, emit: Emit) -> None:
+    run, path = folder.run, folder.path
+    spec = run.trial(request.item)
     cell = run.cell(spec.cell)
-    record = Record(run, spec, cell, Draft(folder, trial_id), emit)
-    job = Job(run, cell, Journal(folder / "journal.jsonl"), workdir, emit, image.images_of(run, folder), _typed())
+    record = Record(run, spec, cell, Draft(path, spec.id), emit)
+    job = Job(run, cell, folder.journal, workdir, emit, image.images_of(run, path), tuple(request.wipe))
     try:
         run_trial(record, job)
     finally:
         shutil.rmtree(workdir.elsewhere, ignore_errors=True)
 
 
-def _typed() -> tuple[str, ...]:
-    """Return the identities of the devices that may be erased."""
-    return tuple(os.environ.get(WIPE, "").splitlines())
+WORKS: Final = {"trial": _run_trial, "golden": _build_golden, "ceiling": _measure_ceiling}
 
 
 def guarded(work: Callable[[WorkDir], None], workdir: WorkDir, emit: Emit) -> int:
@@ -165,14 +165,14 @@ def guarded(work: Callable[[WorkDir], None], workdir: WorkDir, emit: Emit) -> in
     return 0
 
 
-def _without_namespaces(work: Callable[[WorkDir], None], folder: Path, emit: Emit) -> int:
+def _without_namespaces(work: Callable[[WorkDir], None], folder: RunFolder, emit: Emit) -> int:
     """Do the work in a temporary directory recorded in the journal; die with the parent."""
     namespaces.die_with_parent()
-    journal = Journal(folder / "journal.jsonl")
+    journal = folder.journal
     runtime = Path(tempfile.mkdtemp(prefix=f"dbbench-{journal.tag}-", dir="/tmp"))
     journal.note("take", what="runtime", path=str(runtime))
     try:
-        return guarded(work, WorkDir(runtime, folder / ELSEWHERE), emit)
+        return guarded(work, WorkDir(runtime, folder.path / ELSEWHERE), emit)
     finally:
         shutil.rmtree(runtime, ignore_errors=True)
         journal.note("give_back", what="runtime", path=str(runtime))

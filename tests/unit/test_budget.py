@@ -26,9 +26,8 @@ from dbbench.plan.reading import Narrowing
 from dbbench.plan.request import Asked, asked, shared
 from dbbench.report.sentences import budget_text
 from dbbench.results import merging
-from dbbench.run.adaptive import charged, concluded, duration_s, fits, further, may_begin
+from dbbench.run.adaptive import charged, concluded, duration_s, extended, fits, further, may_begin
 from dbbench.run.create import choose, create, refine
-from dbbench.run.queue import extended
 
 TEXT = """name = "b"
 fs_setups = ["ext4", "xfs"]
@@ -284,12 +283,12 @@ def test_a_larger_budget_continues_a_finished_run(tmp_path: Path) -> None:
     assert run.budget
     run = dataclasses.replace(run, name=folder.name, budget=dataclasses.replace(run.budget, ended="time"))
     results.save_spec(folder, run)
-    refine(folder, None, 300.0)
+    refine(results.RunFolder(folder), None, 300.0)
     assert results.load_spec(folder) == run
-    refine(folder, None, 310.0)  # still too short for another block
+    refine(results.RunFolder(folder), None, 310.0)  # still too short for another block
     same = results.load_spec(folder)
     assert same.order == run.order and same.budget and (same.budget.ended, same.budget.blocks) == ("time", 3)
-    refine(folder, None, 400.0)
+    refine(results.RunFolder(folder), None, 400.0)
     more = results.load_spec(folder)
     assert len(more.order) == 12 and more.plan.budget_s == 400.0
     assert more.budget and (more.budget.used_s, more.budget.ended, more.budget.blocks) == (270.0, "", None)
@@ -310,7 +309,8 @@ def test_each_share_begins_with_a_block_and_adds_every_nth(tmp_path: Path) -> No
     longer = further(dataclasses.replace(run, budget=Budget(2, cell_s={cell.id: 1.0 for cell in run.cells})), {})
     assert {spec.block for spec in longer.order} == {1, 3, 5}
     results.save_spec(root / "r", longer)
-    assert choose(root, half, new=False, name="r") == root / "r"
+    chosen = choose(root, half, new=False, name="r")
+    assert chosen is not None and chosen.path == root / "r"
     for other in (wanted, shared(wanted, (2, 2)), shared(wanted, (1, 3))):
         with pytest.raises(RunNameTaken):
             choose(root, other, new=False, name="r")

@@ -256,15 +256,20 @@ def with_hash(results_folder: Path, name: str, sha256: str) -> Path:
     return results_folder / name
 
 
+def path_of(folder: results.RunFolder | None) -> Path | None:
+    """Return the path of the chosen run."""
+    return None if folder is None else folder.path
+
+
 def test_the_unfinished_run_of_the_same_plan_goes_on(results_folder: Path, tmp_path: Path) -> None:
     """Unfinished before finished; another plan's run is none; --new makes another."""
     wanted = plan_asked(tmp_path)
     assert choose(results_folder, wanted, new=False, name=None) is None
     done = with_hash(results_folder, "demo", wanted.sha256)
-    assert choose(results_folder, wanted, new=False, name=None) == done
+    assert path_of(choose(results_folder, wanted, new=False, name=None)) == done
     synthetic.write(results_folder, Shape(name="half", work=TPCB, missing=2))
     half = with_hash(results_folder, "half", wanted.sha256)
-    assert choose(results_folder, wanted, new=False, name=None) == half
+    assert path_of(choose(results_folder, wanted, new=False, name=None)) == half
     assert choose(results_folder, wanted, new=True, name=None) is None
 
 
@@ -292,7 +297,7 @@ def test_a_run_is_that_of_its_plan(tmp_path: Path) -> None:
     wanted = asked(str(path), [str(tmp_path)])
     folder = create(tmp_path / "results", wanted, "r", "1")
     keep_scripts(folder, wanted)
-    must_be_of(folder, wanted)
+    must_be_of(results.RunFolder(folder), wanted)
     run = results.load_spec(folder)
     worker.must_be(run, wanted.sha256)
     cell, device = run.cells[0], dataclasses.replace(run.plan.device, at="/etc")
@@ -308,14 +313,14 @@ def test_a_run_is_that_of_its_plan(tmp_path: Path) -> None:
     for key, evil in planted.items():
         results.save_spec(folder, evil)
         with pytest.raises(RunLocked, match=re.escape(key)):
-            must_be_of(folder, wanted)
+            must_be_of(results.RunFolder(folder), wanted)
         if key != "cells[0].workload.script":  # the same content: a trial runs a copy of it
             with pytest.raises(RunLocked):
                 worker.must_be(evil, wanted.sha256)
     results.save_spec(folder, run)
     (folder / "scripts/own.sql").write_text("\\! id\n")
     with pytest.raises(RunLocked, match=r"keys that differ: scripts/own\.sql"):
-        must_be_of(folder, wanted)
+        must_be_of(results.RunFolder(folder), wanted)
     with pytest.raises(RunLocked):
         worker.must_be(run, wanted.sha256)
 
@@ -331,7 +336,7 @@ def test_a_name_belongs_to_one_plan(results_folder: Path, tmp_path: Path) -> Non
     with pytest.raises(RunNameTaken, match="belongs to another plan"):
         choose(results_folder, wanted, new=False, name="demo")
     folder = with_hash(results_folder, "demo", wanted.sha256)
-    assert choose(results_folder, wanted, new=False, name="demo") == folder
+    assert path_of(choose(results_folder, wanted, new=False, name="demo")) == folder
     assert choose(results_folder, wanted, new=False, name="fresh") is None
     for bad in ("a/b", "..", ".hidden"):
         with pytest.raises(RunNameTaken, match="invalid name of a run"):
@@ -387,8 +392,8 @@ def test_a_finished_run_with_a_failed_trial_exits_with_1_again(
         good = dataclasses.replace(trial, id=spec.id, block=spec.block, position=spec.position, status=Status.OK)
         results.Draft(folder, spec.id).publish(dataclasses.replace(good, error=None), None, [], None)
     assert exit_status(results.load_run(folder)) == 1
-    assert is_finished(folder) is not again
-    assert set_killed_aside(folder) == ([trial.id] if again else [])
+    assert is_finished(results.RunFolder(folder)) is not again
+    assert set_killed_aside(results.RunFolder(folder)) == ([trial.id] if again else [])
     assert bool(results.load_run(folder).unfinished) is again
 
 

@@ -331,7 +331,7 @@ def test_dumps_from_windows(tmp_path: Path) -> None:
 def test_an_error_while_a_dataset_is_built_reaches_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever it is, as an event with evidence and remedy; errors of dbbench keep their kind."""
     cell: Any = SimpleNamespace(workload=SimpleNamespace(name="scan"), engine=SimpleNamespace(name="mariadb"))
-    run: Any = SimpleNamespace(cell=lambda _id: cell)
+    folder: Any = SimpleNamespace(run=SimpleNamespace(cell=lambda _id: cell))
     for raised, kind in (
         (ValueError("no apostrophe"), DatasetBuildFailed),
         (OSError(errno.ENOSPC, "full", "/x"), FilesystemFull),
@@ -343,5 +343,7 @@ def test_an_error_while_a_dataset_is_built_reaches_the_user(tmp_path: Path, monk
 
         monkeypatch.setattr(worker.dataset, "golden_of", fail)
         with pytest.raises(kind) as told:
-            worker._golden(run, "id", WorkDir(tmp_path, tmp_path), lambda _event: None)
+            worker._build_golden(
+                folder, worker.Request("golden", "", "", item="id"), WorkDir(tmp_path, tmp_path), lambda _event: None
+            )
         assert str(raised) in told.value.evidence

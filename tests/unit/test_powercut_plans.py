@@ -12,7 +12,6 @@ import pytest
 from dbbench import plan
 from dbbench.commands.powercut import folder_of_lab
 from dbbench.errors import ResultDamaged, RunNameTaken
-from dbbench.labs.powercut import Order
 from dbbench.labs.powercut.ground import disks as disks_of
 from dbbench.labs.powercut.targets import targets
 from dbbench.model import Cell, Run, Setting
@@ -110,13 +109,6 @@ def test_what_does_not_work_here_is_not_examined(tmp_path: Path, monkeypatch: py
         "dbbench.labs.powercut.targets.works", lambda setup: "no ext4" if setup.name == "ext4" else None
     )
     assert targets(cells_of(tmp_path, text), 1) == ([], {"xfs+wal:ext4": "no ext4"})
-
-
-def test_order_travels_as_text() -> None:
-    """The lab's process gets what was asked for."""
-    order = Order(7, 12, None, ("nobarrier",), True)
-    assert Order.parsed(order.text) == order
-    assert Order.parsed(Order(1).text) == Order(1)
 
 
 def test_altered_lab_is_damaged(tmp_path: Path) -> None:

@@ -22,8 +22,9 @@ from dbbench.errors import DeadlinePassed, ResultsUnwritable, TrialStuck
 from dbbench.model import Phase, Run, Status, TrialSpec
 from dbbench.model.events import Event
 from dbbench.results.journal import Journal
+from dbbench.run.adaptive import extended
 from dbbench.run.children import Launcher, Overdue, Stop, stoppable
-from dbbench.run.queue import extended, give_back, pending
+from dbbench.run.queue import give_back
 from dbbench.run.record import Record
 from dbbench.storage.devices.image import give_back_images, images_of, make_images
 
@@ -91,7 +92,7 @@ def test_pending_is_what_has_no_folder(make_run: MakeRun, tmp_path: Path) -> Non
     spec = results.load_spec(folder)
     (folder / "trials" / spec.order[0].id).mkdir()
     results.Draft(folder, spec.order[1].id)
-    assert [spec.order[1]] == pending(folder, spec)
+    assert [spec.order[1]] == results.pending(folder, spec)
 
 
 def test_what_a_killed_run_has_left_is_given_back(make_run: MakeRun, tmp_path: Path) -> None:
@@ -163,15 +164,19 @@ def main(argv):
     os.write(1, b'{"kind": "note", "data'); time.sleep(0.3); os.write(1, b'": {"text": "a"}}\\n')
     time.sleep(60 if "stay" in argv else 0)
     os.write(1, b'{"kind": "note", "data": {"text": "b"}}')
-    return int(argv[0])
+    return argv["status"]
 serve(main)
 """
 
 
-def launcher_of(module: str, folder: Path, told: list[Event], stop: Stop) -> Launcher:
-    """Return a launcher of a module in `folder`."""
-    paths = os.pathsep.join((str(folder), os.environ.get("PYTHONPATH", "")))
-    return Launcher(module, folder / "log", told.append, stop, {"PYTHONPATH": paths})
+LauncherOf = Callable[[str, list[Event], Stop], Launcher]
+
+
+@pytest.fixture
+def launcher_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LauncherOf:
+    """Return a function that returns a launcher of a module in `tmp_path`."""
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(tmp_path), os.environ.get("PYTHONPATH", ""))))
+    return lambda module, told, stop: Launcher(module, tmp_path / "log", told.append, stop)
 
 
 @pytest.mark.starts_processes
@@ -179,53 +184,53 @@ def launcher_of(module: str, folder: Path, told: list[Event], stop: Stop) -> Lau
     ("pass", "phase settle was still running 0 s after its deadline of 0 s"),
     ('tell("phase_end", phase="settle")', "the trial reported nothing for 0 s after phase settle"),
 ])  # fmt: skip
-def test_a_trial_that_heeds_nothing_is_killed(then: str, said: str, tmp_path: Path) -> None:
+def test_a_trial_that_heeds_nothing_is_killed(then: str, said: str, launcher_of: LauncherOf, tmp_path: Path) -> None:
     """Some time after its deadline, where it ignores what asks it to end; what it told before is passed on."""
     (tmp_path / "deaf.py").write_text(DEAF % then)
     told, began = list[Event](), time.monotonic()
     with (
         pytest.raises(TrialStuck, match=said),
         stoppable() as stop,
-        launcher_of("deaf", tmp_path, told, stop) as launcher,
+        launcher_of("deaf", told, stop) as launcher,
     ):
-        launcher.run([], Overdue(grace_s=0.2, between_s=0.3))
+        launcher.run({}, Overdue(grace_s=0.2, between_s=0.3))
     assert time.monotonic() - began < 20  # of its 60
     assert told[0].data["phase"] == "settle"
     assert not [child for child in psutil.Process().children() if "deaf" in child.cmdline()]
 
 
 @pytest.mark.starts_processes
-def test_a_trial_that_tells_no_deadline_is_waited_for(tmp_path: Path) -> None:
+def test_a_trial_that_tells_no_deadline_is_waited_for(launcher_of: LauncherOf, tmp_path: Path) -> None:
     """Lines that come in pieces, and a last one without its end, are whole; the status is its own."""
     (tmp_path / "slow.py").write_text(SLOW)
     told = list[Event]()
-    with stoppable() as stop, launcher_of("slow", tmp_path, told, stop) as launcher:
-        status = launcher.run(["3"], Overdue(grace_s=0.0, between_s=0.0))
+    with stoppable() as stop, launcher_of("slow", told, stop) as launcher:
+        status = launcher.run({"status": 3}, Overdue(grace_s=0.0, between_s=0.0))
     assert (status, [event.data["text"] for event in told]) == (3, ["a", "b"])
 
 
 @pytest.mark.starts_processes
-def test_a_fork_server_makes_one_process_after_the_other(tmp_path: Path) -> None:
+def test_a_fork_server_makes_one_process_after_the_other(launcher_of: LauncherOf, tmp_path: Path) -> None:
     """Each has its own status. A server that was killed ends its process, which counts as killed; the next request
     starts another one."""
     (tmp_path / "slow.py").write_text(SLOW)
     told = list[Event]()
-    with stoppable() as stop, launcher_of("slow", tmp_path, told, stop) as launcher:
-        assert [launcher.run([status]) for status in ("0", "4")] == [0, 4]
+    with stoppable() as stop, launcher_of("slow", told, stop) as launcher:
+        assert [launcher.run({"status": status}) for status in (0, 4)] == [0, 4]
         (server,) = (child for child in psutil.Process().children() if "slow" in child.cmdline())
         launcher.emit = lambda event: server.kill()
-        assert launcher.run(["0", "stay"]) == -signal.SIGKILL
+        assert launcher.run({"status": 0, "stay": True}) == -signal.SIGKILL
         launcher.emit = told.append
-        assert launcher.run(["5"]) == 5
+        assert launcher.run({"status": 5}) == 5
     assert not [child for child in psutil.Process().children() if "slow" in child.cmdline()]
 
 
 @pytest.mark.starts_processes
-def test_a_module_that_cannot_be_imported_is_no_process(tmp_path: Path) -> None:
+def test_a_module_that_cannot_be_imported_is_no_process(launcher_of: LauncherOf, tmp_path: Path) -> None:
     """The status is that of the fork server, and the reason is in the log."""
     (tmp_path / "broken.py").write_text("import no_such_module\n")
-    with stoppable() as stop, launcher_of("broken", tmp_path, [], stop) as launcher:
-        assert launcher.run([]) == 1
+    with stoppable() as stop, launcher_of("broken", [], stop) as launcher:
+        assert launcher.run({}) == 1
     assert "no_such_module" in (tmp_path / "log").read_text()
 
 
@@ -250,7 +255,7 @@ def test_a_log_that_cannot_be_opened_is_said_as_such(tmp_path: Path) -> None:
         stoppable() as stop,
         Launcher("dbbench.run.worker", tmp_path / "log", lambda event: None, stop) as launcher,
     ):
-        launcher.run([])
+        launcher.run({})
 
 
 @pytest.mark.starts_processes

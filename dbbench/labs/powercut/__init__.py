@@ -12,9 +12,8 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
-import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -25,7 +24,6 @@ from dbbench.labs.powercut.disk import library
 from dbbench.model.events import Emit
 from dbbench.run.children import Launcher, Overdue, stoppable
 from dbbench.run.queue import LOG
-from dbbench.run.worker import environment
 
 __all__ = ["Order", "examined", "requirements", "unavailable"]
 # Images and logs are in memory: five images of 200 MB, a log of the same size, and a server.
@@ -39,20 +37,8 @@ class Order:
     seed: int
     cuts: int | None = None  # cuts per target
     minutes: float | None = None  # minutes for all targets together
-    controls: tuple[str, ...] | None = None
+    controls: Sequence[str] | None = None
     lying: bool = False
-
-    @classmethod
-    def parsed(cls, text: str) -> Order:
-        """Parse the JSON of an order."""
-        fields = json.loads(text)
-        named = fields.pop("controls")
-        return cls(**fields, controls=None if named is None else tuple(named))
-
-    @property
-    def text(self) -> str:
-        """Return the order as JSON."""
-        return json.dumps(dataclasses.asdict(self))
 
 
 class Requirement(NamedTuple):
@@ -99,8 +85,9 @@ def examined(folder: Path, sha256: str, order: Order, emit: Emit, overdue: Overd
     if why := unavailable():
         raise LabUnavailable(why, effect="Nothing was changed.")
     try:
-        with stoppable() as stop, Launcher(__name__, folder / LOG, emit, stop, environment(sha256)) as launcher:
-            status = launcher.run([str(folder), order.text], overdue)
+        with stoppable() as stop, Launcher(__name__, folder / LOG, emit, stop) as launcher:
+            request = {"folder": str(folder), "sha256": sha256, "order": dataclasses.asdict(order)}
+            status = launcher.run(request, overdue)
     except TrialStuck as stuck:
         raise DeadlinePassed(stuck.evidence, effect="The lab was killed. Its results so far are kept.") from None
     if status != 0:

@@ -1,4 +1,4 @@
-"""The lab's own process, in private namespaces, with the arguments RUN ORDER.
+"""The lab's own process, in private namespaces, which is started with the run's folder and the order.
 
 If it or its parent is killed, the kernel ends every server, mount, loop device and disk; images and logs are in memory
 and disappear. stdout carries progress events, one JSON object per line.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from dbbench import __version__, results
 from dbbench.errors import DbbenchError
@@ -18,7 +18,7 @@ from dbbench.labs.powercut.ground import DEADLINES_S, Lab
 from dbbench.labs.powercut.lab import Bench, Tally, control, examine
 from dbbench.labs.powercut.targets import LabTarget, controls_of, how_often, targets
 from dbbench.machine import namespaces
-from dbbench.model import ControlFacts, LabFacts, LabRow
+from dbbench.model import ControlFacts, LabFacts, LabRow, Run
 from dbbench.model.events import Emit, Event
 from dbbench.results.journal import Journal
 from dbbench.run.children import serve
@@ -31,21 +31,24 @@ from dbbench.units import iso
 STEP_S: Final = 2 * sum(DEADLINES_S.values())
 
 
-def main(argv: list[str]) -> int:
+def main(request: dict[str, Any]) -> int:
     """Exit status 0: the results are in the run's directory; otherwise an `error` event explains why not."""
-    folder, order = Path(argv[0]), Order.parsed(argv[1])
+    folder, order = Path(request["folder"]), Order(**request["order"])
     os.umask(0o022)
     emit = events_to(os.dup(1))
+
+    def start(workdir: WorkDir) -> None:
+        _work(private(results.load_spec(folder), workdir, request["sha256"]), folder, order, workdir, emit)
+
     try:
-        work = lambda: guarded(lambda workdir: _work(folder, order, workdir, emit), WorkDir(RUNTIME), emit)  # noqa: E731
+        work = lambda: guarded(start, WorkDir(RUNTIME), emit)  # noqa: E731
         return namespaces.isolated(work, RUNTIME, keep=[folder])
     except DbbenchError as error:
         return reported(error, emit)
 
 
-def _work(folder: Path, order: Order, workdir: WorkDir, emit: Emit) -> None:
+def _work(run: Run, folder: Path, order: Order, workdir: WorkDir, emit: Emit) -> None:
     began, created = time.monotonic(), iso(time.time())
-    run = private(results.load_spec(folder), workdir)
     lab_targets, skipped = targets(run.cells, run.plan.device.given)
     until = began + order.minutes * 60 if order.minutes else None
     lab = Lab(workdir, Journal(folder / "journal.jsonl"))

@@ -1,0 +1,67 @@
+"""The index of a results folder: a cache of what was computed from each run, valid while the run does not change."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from dbbench.errors import DbbenchError
+from dbbench.results.fileio import read_bytes, sound_json, write_text
+
+INDEX_NAME: Final = ".dbbench-index.json"
+IndexRow = dict[str, Any]
+
+
+def index_rows(results: Path, runs: list[Path], make: Callable[[Path], IndexRow], maker: str,
+         fits: Callable[[IndexRow], bool] = bool) -> list[IndexRow]:  # fmt: skip
+    """Return `make(run)` for each run, from the index if neither run.json nor the directory of trials has changed.
+
+    A trial's directory is written once, so the modification time of `trials/` changes with every trial that is added or
+    removed. An entry of another `maker` (version of dbbench), or one that does not fit, is computed again.
+    """
+    indexed = _known(results)
+    all_rows, now, changed = list[IndexRow](), dict[str, tuple[str, IndexRow]](), False
+    for run in runs:
+        stamp = _stamp(run, maker)
+        before = indexed.pop(run.name, None)
+        if before is not None and before[0] == stamp and fits(before[1]):
+            all_rows.append(before[1])
+        else:
+            all_rows.append(make(run))
+            changed = True
+        now[run.name] = (stamp, all_rows[-1])
+    if changed or indexed:
+        _keep(results, now)
+    return all_rows
+
+
+def _stamp(run: Path, maker: str) -> str:
+    """Return a stamp that changes with the maker, with run.json and with the set of finished trials."""
+    times = []
+    for path in (run / "run.json", run / "trials"):
+        try:
+            times.append(str(path.stat().st_mtime_ns))
+        except OSError:
+            times.append("-")
+    return " ".join([maker, str(run), *times])
+
+
+def _known(results: Path) -> dict[str, tuple[str, IndexRow]]:
+    """Return (stamp, row) by the run's name; {} if the index cannot be read or was not written by this user."""
+    try:
+        if (results / INDEX_NAME).lstat().st_uid != os.geteuid():
+            return {}
+        content = sound_json(read_bytes(results / INDEX_NAME, results))
+        return {str(name): (str(stamp), dict(row)) for name, (stamp, row) in content.items()}
+    except (OSError, ValueError, TypeError, AttributeError, DbbenchError):
+        return {}
+
+
+def _keep(results: Path, now: dict[str, tuple[str, IndexRow]]) -> None:
+    """Write the index if possible; in a read-only directory every run is read each time."""
+    with contextlib.suppress(DbbenchError):
+        write_text(results / INDEX_NAME, json.dumps(now))

@@ -39,8 +39,10 @@ def command(
     Several runs count as one with more blocks; runs that differ in parameters, versions or device are refused (E809).
     The exit status does not depend on the verdicts unless --gate is given.
     """
-    from dbbench.report import verdicts as tables
+    from dbbench.report import verdicts as judge
     from dbbench.report.exports import exported
+    from dbbench.report.pooling import check_pooled
+    from dbbench.report.verdict_table import as_document, put_tables
     from dbbench.results.fileio import write_text
 
     if against is not None and (baseline is not None or by != "fs"):
@@ -48,20 +50,20 @@ def command(
     read = loaded(options, runs)
     if against is not None:
         read = [*loaded(options, (against,)), *read]
-        verdicts = tables.unpaired(read, "run", None, metric)
+        verdicts = judge.unpaired(read, "run", None, metric)
     else:
-        tables.check_pooled(read, by)
+        check_pooled(read, by)
         fs = by == "fs"
-        verdicts = tables.verdicts(read, baseline, metric) if fs else tables.unpaired(read, by, baseline, metric)
+        verdicts = judge.verdicts(read, baseline, metric) if fs else judge.unpaired(read, by, baseline, metric)
     form = "json" if options.json else form
     if form == "text" and output is not None:
         raise click.UsageError("--output requires --format")
     if form == "text":
-        tables.put_tables(verdicts)
+        put_tables(verdicts)
     elif form == "json" and output is None:
-        put_json(tables.as_document(verdicts))
+        put_json(as_document(verdicts))
     elif output is None:
         put(exported(form, read, verdicts).rstrip("\n"))
     else:
         write_text(Path(output), exported(form, read, verdicts))
-    return tables.gate(verdicts) if gate else EXIT_OK
+    return judge.gate(verdicts) if gate else EXIT_OK

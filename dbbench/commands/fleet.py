@@ -287,18 +287,19 @@ def conclude(options: Options, root: Path, fleet: Any) -> int:
     """Write the page of all hosts and print the verdict; return 1 if a trial failed."""
     from dbbench.commands.report import write
     from dbbench.fleet import ledger
-    from dbbench.report import verdicts
+    from dbbench.report.verdict_table import as_document, put_tables
+    from dbbench.report.verdicts import verdicts
 
     runs = [results.load_run(root / name) for name in ledger.run_names(fleet)]
     page = write(runs, report_of(runs[0].path if len(runs) == 1 else ledger.folder_of(root, fleet.name)))
-    tables = verdicts.verdicts(runs)
+    tables = verdicts(runs)
     trials = [trial for run in runs for trial in run.trials]
     counts = {status.value: sum(trial.status is status for trial in trials) for status in Status}
     if options.json:
         put_json({"fleet": fleet.name, "mode": fleet.mode, "runs": [run.path.name for run in runs],
-                  "report": str(page), **counts, "compare": verdicts.as_document(tables)})  # fmt: skip
+                  "report": str(page), **counts, "compare": as_document(tables)})  # fmt: skip
     else:
-        verdicts.put_tables(tables)
+        put_tables(tables)
         put()
         put(f"{counts['ok']} trials ok, {counts['suspect']} suspect, {counts['failed']} failed; page: {page}")
     return EXIT_TRIAL_FAILED if counts["failed"] else EXIT_OK

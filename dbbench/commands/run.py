@@ -178,16 +178,17 @@ def _finished_before(options: Options, folder: Path, name: str | None) -> int:
 
 
 def _put(options: Options, run: LoadedRun, page: Path) -> None:
-    from dbbench.report import verdicts as made
+    from dbbench.report.verdict_table import as_document, put_tables
+    from dbbench.report.verdicts import verdicts
 
-    tables = made.verdicts([run])
+    tables = verdicts([run])
     counts = {status.value: sum(trial.status is status for trial in run.trials) for status in Status}
     if options.json:
         put_json({"run": run.path.name, "path": str(run.path), "report": str(page), **counts,
                   "skipped": run.run.skipped, "budget": _budget(run.run),
-                  "compare": made.as_document(tables)})  # fmt: skip
+                  "compare": as_document(tables)})  # fmt: skip
         return
-    made.put_tables(tables)
+    put_tables(tables)
     put()
     put(f"{counts['ok']} trials ok, {counts['suspect']} suspect, {counts['failed']} failed; page: {page}")
     if text := budget_text(run.run):

@@ -15,9 +15,16 @@ from dbbench.metrics.table import METRICS
 from dbbench.model import Status
 from dbbench.model.run import titled
 from dbbench.report.text import json_text
-from dbbench.report.verdicts import Verdicts, as_csv, as_document, as_markdown
+from dbbench.report.verdict_table import as_csv, as_document, as_markdown
+from dbbench.report.verdicts import Verdicts
 from dbbench.results import LoadedRun
-from dbbench.units import change, count, epoch, interval, number
+from dbbench.units import change, count, epoch, interval
+
+FAILS: Final = ("regression", "slower", "worse")
+SKIPPED: Final = ("inconclusive", "suspect", "learning", "device-limited")
+ALERTS: Final = {"regression": "CAUTION", "failed": "CAUTION", "inconclusive": "WARNING", "improvement": "TIP"}
+_FORBIDDEN_IN_XML: Final = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_SPECIAL_IN_MARKDOWN: Final = re.compile(r"([\\`*_{}\[\]<>#|!~])")
 
 
 @dataclass(frozen=True)
@@ -83,9 +90,6 @@ def report_of(runs: Sequence[LoadedRun], verdicts: Verdicts) -> Report:
     return Report(names, names, created, entries, "failed" if failed else "", failed, seconds)
 
 
-# --- bencher --------------------------------------------------------------------------------------
-
-
 def bencher(report: Report) -> str:
     """Return Bencher Metric Format, {benchmark: {measure: {value, lower_value, upper_value}}}.
 
@@ -103,14 +107,6 @@ def bencher(report: Report) -> str:
         json.dumps({name: measures for name, measures in benchmarks.items() if measures}, indent=1, allow_nan=False)
         + "\n"
     )
-
-
-# --- junit ----------------------------------------------------------------------------------------
-
-FAILS: Final = ("regression", "slower", "worse")
-SKIPPED: Final = ("inconclusive", "suspect", "learning", "device-limited")
-# Characters that XML 1.0 does not allow.
-_FORBIDDEN: Final = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def junit(report: Report) -> str:
@@ -154,13 +150,7 @@ def _size(entry: ArmFigures) -> str:
 
 
 def _clean(words: str) -> str:
-    return _FORBIDDEN.sub("�", words)
-
-
-# --- markdown -------------------------------------------------------------------------------------
-
-ALERTS: Final = {"regression": "CAUTION", "failed": "CAUTION", "inconclusive": "WARNING", "improvement": "TIP"}
-_SPECIAL: Final = re.compile(r"([\\`*_{}\[\]<>#|!~])")
+    return _FORBIDDEN_IN_XML.sub("�", words)
 
 
 def markdown(report: Report) -> str:
@@ -169,28 +159,25 @@ def markdown(report: Report) -> str:
     if report.state in ALERTS:
         lines += [f"> [!{ALERTS[report.state]}]", f"> {report.state}"]
         lines += [f"> {_plain(problem)}" for problem in report.problems] + [""]
-    lines += ["| workload | setup | metric | value | change | interval | verdict | blocks | notes |",
-              "| --- | --- | --- | ---: | ---: | --- | --- | ---: | --- |"]  # fmt: skip
-    lines += [_row(entry) for entry in report.entries]
-    return "\n".join(lines) + "\n"
-
-
-def _row(entry: ArmFigures) -> str:
-    metric = METRICS.get(entry.metric)
-    value = metric.with_unit(entry.value) if metric else number(entry.value)
-    state = f"**{entry.state}**" if entry.state in FAILS else entry.state
-    label = metric.label if metric else entry.metric
-    cells = (_plain(f"{entry.engine} {entry.workload}"), _plain(entry.fs_setup), label, value, change(entry.ratio),
-             interval(entry.lo, entry.hi), state, str(entry.n), _plain("; ".join(entry.notes)))  # fmt: skip
-    return "| " + " | ".join(cells) + " |"
+    columns: tuple[tuple[str, str, Callable[[ArmFigures], str]], ...] = (
+        ("workload", "---", lambda entry: _plain(f"{entry.engine} {entry.workload}")),
+        ("setup", "---", lambda entry: _plain(entry.fs_setup)),
+        ("metric", "---", lambda entry: METRICS[entry.metric].label),
+        ("value", "---:", lambda entry: METRICS[entry.metric].with_unit(entry.value)),
+        ("change", "---:", lambda entry: change(entry.ratio)),
+        ("interval", "---", lambda entry: interval(entry.lo, entry.hi)),
+        ("verdict", "---", lambda entry: f"**{entry.state}**" if entry.state in FAILS else entry.state),
+        ("blocks", "---:", lambda entry: str(entry.n)),
+        ("notes", "---", lambda entry: _plain("; ".join(entry.notes))),
+    )
+    rows = [[title for title, _, _ in columns], [align for _, align, _ in columns]]
+    rows += [[cell(entry) for _, _, cell in columns] for entry in report.entries]
+    return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)]) + "\n"
 
 
 def _plain(words: str) -> str:
     """Return the text with all Markdown escaped."""
-    return _SPECIAL.sub(r"\\\1", words.replace("\n", " "))
-
-
-# --- openmetrics ----------------------------------------------------------------------------------
+    return _SPECIAL_IN_MARKDOWN.sub(r"\\\1", words.replace("\n", " "))
 
 
 def openmetrics(report: Report) -> str:
@@ -201,16 +188,16 @@ def openmetrics(report: Report) -> str:
     lines: list[str] = []
     for metric in dict.fromkeys(entry.metric for entry in report.entries):
         of_metric = [entry for entry in report.entries if entry.metric == metric]
-        label = METRICS[metric].label if metric in METRICS else metric
-        unit = f" in {METRICS[metric].unit}" if metric in METRICS and METRICS[metric].unit else ""
-        lines += _family(f"dbbench_{metric}", f"{label}{unit}", of_metric, lambda entry: entry.value)
-        lines += _family(
-            f"dbbench_{metric}_ratio", f"{label}, candidate divided by baseline", of_metric, lambda entry: entry.ratio
+        label, unit = METRICS[metric].label, f" in {METRICS[metric].unit}" if METRICS[metric].unit else ""
+        families: tuple[tuple[str, str, Callable[[ArmFigures], float | None]], ...] = (
+            ("", f"{label}{unit}", lambda entry: entry.value),
+            ("_ratio", f"{label}, candidate divided by baseline", lambda entry: entry.ratio),
+            ("_ratio_lower", "lower bound of the ratio", lambda entry: entry.lo),
+            ("_ratio_upper", "upper bound of the ratio", lambda entry: entry.hi),
+            ("_bad", "1 for a regression, else 0", lambda entry: float(entry.state in FAILS)),
         )
-        lines += _family(f"dbbench_{metric}_ratio_lower", "lower bound of the ratio", of_metric, lambda entry: entry.lo)
-        lines += _family(f"dbbench_{metric}_ratio_upper", "upper bound of the ratio", of_metric, lambda entry: entry.hi)
-        lines += _family(f"dbbench_{metric}_bad", "1 for a regression, else 0", of_metric,
-                         lambda entry: float(entry.state in FAILS))  # fmt: skip
+        for suffix, about, value in families:
+            lines += _family(f"dbbench_{metric}{suffix}", about, of_metric, value)
     lines += ["# TYPE dbbench_last_run_timestamp_seconds gauge",
               "# HELP dbbench_last_run_timestamp_seconds start of the run; alert on its age",
               f"dbbench_last_run_timestamp_seconds {epoch(report.created)}"]  # fmt: skip

@@ -96,13 +96,14 @@ def test_no_steady_state_has_no_plain_number(tmp_path: Path, capsys: pytest.Capt
     """Where every trial has a trend, the table says that in the figure's place."""
     folder = synthetic.write(tmp_path, Shape(work=WORK))
     loaded = results.load_run(folder)
-    from dbbench.report import verdicts as made
+    from dbbench.report.verdict_table import put_tables
+    from dbbench.report.verdicts import verdicts
 
     odd = [
         dataclasses.replace(t, warnings=(TrialWarning("W005", "x"),)) if t.fs_setup == "xfs" else t
         for t in loaded.trials
     ]
-    made.put_tables(made.verdicts([dataclasses.replace(loaded, trials=tuple(odd))]))
+    put_tables(verdicts([dataclasses.replace(loaded, trials=tuple(odd))]))
     line = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("xfs  "))
     assert "no steady state" in line
 

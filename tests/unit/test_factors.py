@@ -36,7 +36,8 @@ from dbbench.plan.server_settings import settings_of
 from dbbench.report.page import render
 from dbbench.report.page.html import build
 from dbbench.report.sentences import interaction, plain_text
-from dbbench.report.verdicts import as_document, as_markdown, put_tables, verdicts
+from dbbench.report.verdict_table import as_document, as_markdown, put_tables
+from dbbench.report.verdicts import verdicts
 from dbbench.run import preflight
 
 PLAN = """\

@@ -23,7 +23,8 @@ import pytest
 from dbbench import cli, results
 from dbbench.errors import DbbenchError, FileTaken, ResultDamaged, ResultNotRegular, ResultsUnwritable
 from dbbench.model import Run
-from dbbench.report.verdicts import as_csv, verdicts
+from dbbench.report.verdict_table import as_csv
+from dbbench.report.verdicts import verdicts
 from dbbench.results.fileio import read_bytes, write_text
 from dbbench.results.journal import Journal, tag_of
 from dbbench.results.trials import damage

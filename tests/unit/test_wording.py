@@ -37,11 +37,11 @@ from dbbench.model import (
 )
 from dbbench.nightly import analysis
 from dbbench.nightly.history import Change, Night, Ratio
-from dbbench.report import verdicts as made
 from dbbench.report.page import render
 from dbbench.report.page.html import build
 from dbbench.report.page.nights import ChangedFact, Course, NightPoint, redacted
 from dbbench.report.sentences import caveats
+from dbbench.report.verdict_table import COLUMNS
 from dbbench.report.verdicts import gate, verdicts
 from dbbench.results import LoadedRun
 from dbbench.run import adaptive, evaluate, queue
@@ -106,7 +106,7 @@ def decisions(run: LoadedRun) -> Iterator[object]:
             yield [kind for kind, _ in caveats(table.rows)]
             for row in table.rows:
                 yield [note.kind for note in row.notes]
-                yield made._line(row, table.metric)[:-1]
+                yield [column.words(row, table.metric) for column in COLUMNS if column.key != "notes"]
     yield queue.extended(run.run, lambda spec: status_of(run, spec.id)).order
     yield Skeleton(render([run])).elements
     page = build([run])

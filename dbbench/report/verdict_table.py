@@ -1,0 +1,180 @@
+"""The verdict table: its columns, and from them the table for the terminal and as Markdown, CSV and JSON."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Iterator
+from typing import Any, Final, Literal, NamedTuple
+
+from dbbench.compare import Row
+from dbbench.compare.remarks import Kind, has, texts
+from dbbench.metrics.table import Metric
+from dbbench.model import SCHEMA, plain, titled
+from dbbench.report import sentences
+from dbbench.report.text import put, put_table, put_wrapped, table_text
+from dbbench.report.verdicts import Verdicts, VerdictTable
+from dbbench.units import change, interval
+
+
+class Column(NamedTuple):
+    """A column: programs read `value` under `key`, people read `text` (without one, the value) under `title`. Without a
+    key or a title, programs or people do not have it.
+
+    `page`: "cell" is a cell of the page's table, and "download" only a value of its CSV and JSON; "" is neither.
+    """
+
+    key: str
+    title: str
+    value: Callable[[Row, Metric], Any]
+    text: Callable[[Row, Metric], object] | None = None
+    right: bool = False
+    page: Literal["", "cell", "download"] = "cell"
+
+    def words(self, row: Row, metric: Metric) -> object:
+        """Return what people read."""
+        return (self.text or self.value)(row, metric)
+
+
+def _field(key: str, title: str = "", text: Callable[[Row, Metric], object] | None = None, right: bool = False,
+           page: Literal["", "cell", "download"] = "") -> Column:  # fmt: skip
+    """Return the column of a field of the row."""
+    return Column(key, title, lambda row, _metric: getattr(row, key), text, right, page)
+
+
+def _value(row: Row, metric: Metric) -> str:
+    return "no steady state" if has(row.notes, Kind.UNSTEADY) else metric.with_unit(row.value)
+
+
+def _durability(row: Row, _metric: Metric) -> str:
+    return row.durability_class + (" (differs)" if row.mixed_durability else "")
+
+
+def _freedom(row: Row, _metric: Metric) -> str | None:
+    """Return the degrees of freedom from the pair's own blocks, and those from other pairs."""
+    shared = row.df_shared or 0.0
+    return None if row.df is None else f"{row.df - shared:.3g}" + (f"+{shared:.1f}" if shared else "")
+
+
+# A column is added here and nowhere else.
+COLUMNS: Final = [
+    _field("fs_setup", "setup", page="download"),
+    _field("engine"),
+    _field("workload"),
+    _field("value", "value", _value, right=True),
+    _field("ratio", "change", lambda row, _metric: None if row.verdict == "baseline" else change(row.ratio),
+           right=True, page="download"),
+    _field("lo", page="download"),
+    _field("hi", page="download"),
+    Column("", "interval", lambda row, _metric: interval(row.lo, row.hi), page=""),
+    _field("verdict", "verdict", lambda row, _metric: sentences.verdict_words(row), page="download"),
+    _field("n", "blocks", right=True, page="download"),
+    Column("", "df", _freedom, right=True, page=""),
+    _field("wins"),
+    _field("level", "level", lambda row, _metric: None if row.level is None else f"{100 * row.level:.3g} %",
+           right=True, page="download"),
+    _field("durability_class", "durability", _durability, page="download"),
+    _field("mixed_durability"),
+    Column("notes", "notes", lambda row, _metric: list(texts(row.notes)),
+           lambda row, _metric: "; ".join(texts(row.notes)), page=""),
+    _field("variant"),
+    _field("df", page="download"),
+    _field("df_shared", page="download"),
+    _field("trials"),
+    Column("metric", "", lambda _row, metric: metric.name, page=""),
+]  # fmt: skip
+
+
+def row_document(row: Row, metric: Metric) -> dict[str, Any]:
+    """Return the row for programs: each value under its key."""
+    return {column.key: column.value(row, metric) for column in COLUMNS if column.key}
+
+
+def as_document(verdicts: Verdicts) -> dict[str, Any]:
+    """Return the JSON of `compare --json`. `metric` is "primary" if the tables have several."""
+    metrics = {table.metric.name for table in verdicts.tables}
+    several = {"hosts": verdicts.hosts, "interactions": verdicts.interactions}
+    return {
+        "schema": SCHEMA,
+        "baseline": verdicts.baseline,
+        "metric": metrics.pop() if len(metrics) == 1 else "primary" if metrics else None,
+        "rows": [row_document(row, table.metric) for table in verdicts.tables for row in table.rows],
+        "findings": verdicts.findings,
+        **{key: [{**plain(each), "metric": metric.name} for metric, each in entries]
+           for key, entries in several.items() if entries},
+    }  # fmt: skip
+
+
+def as_csv(verdicts: Verdicts) -> str:
+    """Return the rows as CSV with a header; several notes are joined by "; "."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([column.key for column in COLUMNS if column.key])
+    for row in as_document(verdicts)["rows"]:
+        writer.writerow([_no_formula("; ".join(v) if isinstance(v, list) else v) for v in row.values()])
+    return text.getvalue().rstrip("\n")
+
+
+def _no_formula(value: Any) -> Any:
+    """Return the value, with an apostrophe before text that a spreadsheet would take for a formula."""
+    return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r")) else value
+
+
+def as_markdown(verdicts: Verdicts) -> str:
+    """Return a heading, a sentence and a table for each engine and workload, in Markdown."""
+    columns, parts = [column for column in COLUMNS if column.title], []
+    for table in verdicts.tables:
+        parts.append(f"### {_title(table)}\n\n{sentences.plain_text(sentences.sentence(table.rows, table.metric))}\n")
+        parts += [f"- Caveat: {sentences.plain_text(text)}\n" for _, text in sentences.caveats(table.rows)]
+        cells = [[column.words(row, table.metric) for column in columns] for row in table.rows]
+        parts.append(table_text([column.title for column in columns], cells) + "\n")
+        parts += [f"- {line}" for line in _host_lines(verdicts, table)]
+    return "\n".join([*parts, *(f"- {text}" for text in (*_factor_lines(verdicts), *verdicts.findings))]).rstrip()
+
+
+def put_tables(verdicts: Verdicts) -> None:
+    """Print the tables for people, the sentence of each above it, and sentences about several tables below them."""
+    if not verdicts.tables:
+        put("These runs have no results to compare.")
+    # Notes stand below the table, because a column of them would be wider than a terminal.
+    columns = [column for column in COLUMNS if column.title and column.key != "notes"]
+    for number, table in enumerate(verdicts.tables):
+        if number:
+            put()
+        put(_title(table))
+        put_wrapped(sentences.plain_text(sentences.sentence(table.rows, table.metric)))
+        for _, caveat in sentences.caveats(table.rows):
+            put_wrapped(f"! {sentences.plain_text(caveat)}")
+        cells = [[column.words(row, table.metric) for column in columns] for row in table.rows]
+        put_table([column.title for column in columns], cells, "".join(" r"[column.right] for column in columns))
+        for row in table.rows:
+            if row.notes:
+                put_wrapped(f"  {row.fs_setup}: {'; '.join(texts(row.notes))}")
+        for line in _host_lines(verdicts, table):
+            put_wrapped(f"  {line}")
+    factors = list(_factor_lines(verdicts))
+    if factors:
+        put()
+    for line in (*factors, *(f"! {text}" for text in verdicts.findings)):
+        put_wrapped(line)
+
+
+def _factor_lines(verdicts: Verdicts) -> Iterator[str]:
+    """Yield a sentence for each factor; it names the metric if there are several."""
+    several = len({metric.name for metric, _ in verdicts.interactions}) > 1
+    for metric, factor in verdicts.interactions:
+        yield (f"{metric.label}: " if several else "") + sentences.plain_text(sentences.interaction(factor))
+
+
+def _host_lines(verdicts: Verdicts, table: VerdictTable) -> Iterator[str]:
+    """Yield a line for each arm of the table with its ratio on each host."""
+    here = (table.engine, table.workload, table.variant)
+    for metric, arm in verdicts.hosts:
+        if metric == table.metric and (arm.engine, arm.workload, arm.variant) == here:
+            yield sentences.by_host(arm)
+
+
+def _title(table: VerdictTable) -> str:
+    unit = f", {table.metric.unit}" if table.metric.unit else ""
+    work = titled(table.workload, table.variant)
+    return f"{table.engine} {work}: {table.metric.label}{unit} ({table.metric.better} is better)"

@@ -22,7 +22,7 @@ from dbbench.units import count, percent
 if TYPE_CHECKING:
     from dbbench.introspect.recordings import RecordedStatements
 
-MOST: Final = 100  # statements of a workload; pgbench accepts 128 scripts
+MOST: Final = 100  # statements of a workload
 _PRINTED: Final = 10  # statements of each kind that are printed
 
 
@@ -57,14 +57,14 @@ def from_statements(options: Options, file: Path, output: Path, engine: str | No
     with reading(socket, user, database) if socket else contextlib.nullcontext() as live:
         if live and profile_of(live.engine).dialect != recording.dialect:
             raise click.UsageError(f"--socket is a server of {live.engine}, but {file} was recorded by another one")
-        scripts = writing.scripts_of(recording, live.rows if live else None, most)
+        writing.choose(recording, live.rows if live else None, most)
     if not recording.kept:
         raise RecordingUnreadable(
             f"none of the {len(recording.statements)} statements of {file} can be run again: "
             + "; ".join(list(dict.fromkeys(each.why for each in recording.statements))[:3]),
             effect="Nothing was written.",
         )
-    files = writing.written(output.stem, recording, scripts, engines, _dataset(options, data_of))
+    files = writing.written(output.stem, recording, engines, _dataset(options, data_of))
     _write(output.parent, files)
     _tell(options, output, recording, list(files))
 
@@ -101,7 +101,8 @@ def _write(folder: Path, files: dict[str, bytes]) -> None:
 
 def _tell(options: Options, output: Path, recording: RecordedStatements, files: list[str]) -> None:
     """Print the statements in three groups, with their shares of the calls and of the time."""
-    from dbbench.introspect.rules import APPROXIMATED, GROUPS, LEFT_OUT, REPRODUCED, shown
+    from dbbench.introspect.recordings import APPROXIMATED, GROUPS, LEFT_OUT, REPRODUCED
+    from dbbench.introspect.rules import shown
 
     groups = {group: [each for each in recording.statements if each.group == group] for group in GROUPS}
     shares = {group: recording.shares(statements) for group, statements in groups.items()}
@@ -127,7 +128,7 @@ def _tell(options: Options, output: Path, recording: RecordedStatements, files: 
     kept = count(len(recording.kept), "statement")
     put(f"{output}: {kept}. {_share(*shares[REPRODUCED])} are reproduced as recorded.")
     if groups[APPROXIMATED]:
-        put(f"{_share(*shares[APPROXIMATED])} are approximated: see `why`, and search for GUESSED in the scripts.")
+        put(f"{_share(*shares[APPROXIMATED])} are approximated: see `why`.")
     put(
         f'Use it in a plan:  [[workload]] name = "{output.stem}",  then  dbbench --path {output.parent.parent} run PLAN'
     )

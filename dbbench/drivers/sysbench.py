@@ -32,7 +32,7 @@ from dbbench.errors import ClientErrors, DriverFailed
 from dbbench.metrics.histogram import bucket_of
 from dbbench.metrics.outcome import Claim, Counts, Ints, Outcome, kinds, pages_of
 from dbbench.metrics.table import TPCC
-from dbbench.model import Cell, Scalar
+from dbbench.model import Cell, Scalar, TrialWarning
 from dbbench.model.base import shipped
 from dbbench.remote import Client
 from dbbench.remote.network import ROLE
@@ -230,7 +230,10 @@ def _outcome(load: ToolLoad) -> Outcome:
     if cell.workload.primary == "rows_per_s":  # an event is a statement that inserts `rows` rows
         outcome.figures["rows_per_s"] = outcome.transactions * int(cell.parameters["rows"]) / outcome.window_s
     statements = (totals.queries or 0) / max(1, totals.transactions or 0)
-    return replace(outcome, claims=claims(cell, counts.all_transactions, statements))
+    # Of dbbench_recorded.lua; each thread finds it out for itself.
+    left_out = {line.partition("): ")[0]: line for line in printed.splitlines() if line.startswith("left out: ")}
+    warnings = (*outcome.warnings, *(TrialWarning("W019", line) for line in left_out.values()))
+    return replace(outcome, warnings=warnings, claims=claims(cell, counts.all_transactions, statements))
 
 
 def claims(cell: Cell, events: int, statements: float) -> tuple[Claim, ...]:

@@ -1,7 +1,7 @@
 """Read recordings: an export of pg_stat_statements (CSV), or the slow log of MariaDB or MySQL.
 
 pt-query-digest reads slow logs. A filter makes it print each event as hexadecimal words, so that no text of the log can
-be mistaken for another event. The statements come from an unknown source: see `rules.refusal`.
+be mistaken for another event.
 """
 
 from __future__ import annotations
@@ -10,16 +10,20 @@ import csv
 import io
 import re
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from dbbench import process
 from dbbench.datasets.sources import PACKED
 from dbbench.errors import DbbenchError, RecordingUnreadable
-from dbbench.introspect.rules import CONTROL, LEFT_OUT, Statement, refusal, shown
+from dbbench.introspect.rules import CONTROL, refusal, shown
 from dbbench.results.fileio import given
 
+REPRODUCED: Final = "reproduced"
+APPROXIMATED: Final = "approximated"
+LEFT_OUT: Final = "left out"
+GROUPS: Final = (REPRODUCED, APPROXIMATED, LEFT_OUT)
 LARGEST: Final = 2**28  # bytes: a busy server logs this in some hours, and reading it takes some minutes
 DIGEST_S: Final = 1800.0  # limit for pt-query-digest, which reads some MB per second
 READER: Final = "pt-query-digest"
@@ -37,6 +41,36 @@ _EVENT: Final = (
     '$qr->fingerprint(lc($event->{arg} // "")))), "\\n") && 0'
 )
 _LINE: Final = re.compile(r"(?:[0-9a-f]*\t){4}[0-9a-f]*")
+
+
+@dataclass
+class Statement:
+    """One kind of statement: its text with $1 (PostgreSQL), or its fingerprint (slow log).
+
+    `seconds`: the time of all calls, None if it was not recorded. `group`: one of GROUPS. `why`: the reason for leaving
+    it out, or what differs from the recording. `samples`: statements of this kind that can be sent.
+    """
+
+    text: str
+    calls: int = 0
+    seconds: float | None = None
+    group: str = REPRODUCED
+    why: str = ""
+    database: str = ""
+    samples: list[str] = field(default_factory=list)
+
+    def add(self, calls: int, seconds: float | None) -> None:
+        """Count calls."""
+        self.calls += calls
+        self.seconds = self.seconds if seconds is None else (self.seconds or 0.0) + seconds
+
+    def leave_out(self, why: str) -> None:
+        """Leave the statement out if there is a reason."""
+        self.group, self.why = (LEFT_OUT, why) if why else (self.group, self.why)
+
+    def approximate(self, why: str) -> None:
+        """Note a difference from the recording."""
+        self.group, self.why = APPROXIMATED, f"{self.why}; {why}".removeprefix("; ")
 
 
 @dataclass(frozen=True)
@@ -89,7 +123,7 @@ def _unreadable(path: Path, why: str, remedy: str = "") -> DbbenchError:
 
 
 def _exported(data: bytes, path: Path) -> list[Statement]:
-    """Return the statements of a CSV file with a header; the same text of several users counts as one. pgbench uses one
+    """Return the statements of a CSV file with a header; the same text of several users counts as one. The load has one
     database: of those that the rows name, the one with the most calls."""
     csv.field_size_limit(2**24)  # a statement may be longer than the module's default of 128 KiB
     statements: dict[tuple[str, str], Statement] = {}

@@ -9,7 +9,6 @@ import re
 import subprocess
 import tomllib
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Final
 
 import pytest
@@ -81,7 +80,7 @@ def test_recorded_statements_are_driven_again(dbbench: Dbbench, postgres: Server
     kept, left = {row["statement"]: row["calls"] for row in told["kept"]}, {r["why"] for r in told["left_out"]}
     assert {"UPDATE pgbench_accounts SET abalance = abalance + $1 WHERE aid = $2"} <= set(kept)
     refused = {row["statement"]: row["why"] for row in told["left_out"]}
-    assert any("pgbench or its terminal" in why for why in left) and not any("BEGIN" in why for why in left)
+    assert any("backslash" in why for why in left) and not any("BEGIN" in why for why in left)
     assert sum("kinds" in text for text in kept) == len(TYPED) - 3
     assert {text for text, why in refused.items() if "the server refuses it" in why} == {
         "SELECT EXTRACT($1 FROM at) FROM kinds WHERE id = $2", "SELECT id FROM gone",
@@ -89,19 +88,35 @@ def test_recorded_statements_are_driven_again(dbbench: Dbbench, postgres: Server
     assert not [row for row in told["kept"] if "another plan" in row["why"]]
     exact = sum(row["calls"] for row in told["kept"] if not row["why"])
     assert told["share"] == pytest.approx(exact / sum(row["calls"] for row in told["kept"] + told["left_out"]))
-    scripts = "".join((dbbench.folder / "workloads" / name).read_text() for name in told["files"][1:])
-    drawn = re.findall(r"the range of \w+\n.set p\d random\((\d+), (\d+)\)", scripts)
-    ranges = [(int(least), int(most)) for least, most in drawn]
-    assert (1, 10) in ranges and any(1 <= least < 2000 and 98_000 < most <= 100_000 for least, most in ranges)
-    assert "evil" not in scripts and "owned" not in scripts
+    samples = (dbbench.folder / "workloads/ours.statements").read_text()
+    accounts = [int(number) for number in re.findall(r"abalance FROM pgbench_accounts WHERE aid = '(\d+)'", samples)]
+    assert 1 <= min(accounts) < 2000 and 98_000 < max(accounts) <= 100_000
+    assert "evil" not in samples and "owned" not in samples
     load = {"name": "ours", "clients": 2, "source": str(dump)}
     text = plans.plan("ext4", "postgres", load, warmup=0, measure=4)
     dbbench("--path", ".", "run", dbbench.plan(text), "--name", "r")
     (trial,) = dbbench.trials().values()
     assert trial["error"] is None and trial["dataset"]["kind"] == "source"
     assert trial["summary"]["tps"] > 1 and trial["summary"]["errors"] == 0
-    printed = next(Path(dbbench.folder, "results/r/trials").glob("*/raw/pgbench.out")).read_text()
-    assert printed.count("SQL script") == len(kept)
+
+
+@pytest.mark.needs("root", "engine:postgres", "sysbench")
+def test_a_bad_statement_does_not_end_the_load(dbbench: Dbbench) -> None:
+    """Without a server a value may have the wrong type, or violate a constraint: an error of the trial. A kind of
+    statement that always fails is left out by the load, which says its share of the calls."""
+    with (dbbench.folder / "export.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([
+            ("query", "calls"), ("SELECT abalance FROM pgbench_accounts WHERE aid = $1", 700),
+            ("SELECT bid FROM pgbench_accounts WHERE aid = ANY($1)", 100),
+            ("UPDATE pgbench_tellers SET tid = $1 WHERE tid = $2", 100), ("SELECT * FROM gone WHERE a = $1", 100),
+        ])  # fmt: skip
+    dbbench("workload", "from-statements", "export.csv", "-o", "workloads/ours.toml", "--data-of", "pgbench-tpcb")
+    text = plans.plan("ext4", "postgres", {"name": "ours", "clients": 2, "scale": 1}, warmup=0, measure=4)
+    dbbench("--path", ".", "run", dbbench.plan(text), "--name", "r")
+    (trial,) = dbbench.trials().values()
+    assert trial["error"] is None and trial["summary"]["tps"] > 1 and trial["summary"]["errors"] > 0
+    left_out = [each["text"] for each in trial["warnings"] if "left out" in each["text"]]
+    assert len(left_out) == 1 and "10.0 % of the calls" in left_out[0] and "gone" in left_out[0]
 
 
 @pytest.mark.needs("root", "engine:postgres")

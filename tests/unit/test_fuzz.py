@@ -25,7 +25,7 @@ from dbbench.drivers import bonnie, filework_load, fio, pgbench, sysbench
 from dbbench.drivers import statements as steps
 from dbbench.engines import postgres_sql
 from dbbench.errors import DbbenchError, InputNotRegular, InputTooLarge, PlanInvalid
-from dbbench.introspect import recordings, rules
+from dbbench.introspect import recordings, rules, values
 from dbbench.machine import kernel_log, limits, namespaces
 from dbbench.machine.host import proc
 from dbbench.metrics.series import read_csv_gz
@@ -191,8 +191,11 @@ PARSERS: Final[dict[str, tuple[Callable[[str], object], str, tuple[type[Exceptio
         (),
     ),
     "logged": (lambda t: rules.refusal(t, "mysql"), fixture("recorded/slow.log")[:2000], ()),
-    "roles": (rules.roles_of, "SELECT a FROM b WHERE c BETWEEN :p1 AND CAST(:p2 AS date) LIMIT :p3", ()),
-    "rewritten": (rules.rewritten, "SELECT a FROM b WHERE c BETWEEN $1 AND date $2 LIMIT $3", (ValueError,)),
+    "samples": (
+        lambda t: values.samples_of(t, None, 9),
+        "SELECT a FROM b WHERE c BETWEEN $1 AND date $2 LIMIT $3",
+        (ValueError,),
+    ),
     "statements": (of_file(recordings.read), fixture("recorded/pgss.csv"), ()),
     "wipefs": (guard.parsed, fixture("devices/wipefs_ext4.json"), (ValueError, LookupError, TypeError)),
     "mountinfo": (

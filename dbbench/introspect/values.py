@@ -1,0 +1,221 @@
+"""Values for the parameters of pg_stat_statements ($1), which records neither values nor types.
+
+A value is a literal in quotes, whose type PostgreSQL infers as it does that of a parameter: `interval $1`, `= ANY($1)`.
+sqlglot finds what it is compared with. Otherwise the recorded text is not changed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import re
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from decimal import Decimal
+from typing import Any, Final
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+
+from dbbench.introspect.rules import SHOWN, tokens
+
+Ask = Callable[..., list[tuple[Any, ...]]]  # (statement, *values) -> rows; raises LiveServerUnreadable
+
+MOST: Final = 100_000  # the largest number about which nothing is known
+ROWS: Final = 10  # the largest LIMIT
+BEGAN: Final = datetime(2020, 1, 1)
+SPAN_S: Final = 6 * 365 * 86400  # seconds: times are in the six years from BEGAN on
+WIDTH: Final = 99  # end - start of a range: a hundred values of a column, as in sysbench's ranges
+WIDTH_S: Final = 86_399  # the same of times, in seconds: a day
+ELEMENTS: Final = 5  # values of an array
+SAMPLES: Final = 50_000  # of a statement; with fewer values, their pages would soon be in the cache
+_TEXTS: Final = re.compile(r'text|(var)?char|character( varying)?|bpchar|"?char"?|name|', re.IGNORECASE)
+_TIMES: Final = r"date|time(stamp)?(tz| with(out)? time zone)?"
+# Type in a cast or of the server, and how a value of it is drawn. A parameter of another type has no rule.
+_DRAWN: Final[tuple[tuple[str, Callable[[random.Random], object]], ...]] = (
+    (r"smallint|int2", lambda rng: rng.randint(1, 32_767)),
+    (r"(big)?int(eger)?|int[48]|decimal|numeric|real|double( precision)?|float[48]?|bytea|jsonb?|" + _TEXTS.pattern,
+     lambda rng: rng.randint(1, MOST)),
+    (_TIMES, lambda rng: BEGAN + timedelta(seconds=rng.randint(0, SPAN_S))),
+    (r"interval", lambda rng: f"{rng.randint(1, SPAN_S)} seconds"),
+    (r"bool(ean)?", lambda rng: rng.random() < 0.5),
+    (r"uuid", lambda rng: uuid.UUID(int=rng.getrandbits(128))),
+)  # fmt: skip
+_NAMES: Final = re.compile(r".*(_at|_on|date|day|time(stamp)?|_ts)", re.IGNORECASE)  # of columns that hold times
+_CALLS: Final = (exp.Func, exp.AtTimeZone, exp.Escape)
+_HARMLESS: Final = (exp.Array, exp.Coalesce, exp.Connector, exp.Lower, exp.Upper)
+_PARAMETER: Final = re.compile(r"(?<![\w$])\$(\d+)(?![\w$])")
+_TYPED: Final = re.compile(
+    rf"\b(?P<type>interval|numeric|uuid|jsonb?|bytea|boolean|{_TIMES}) +(?P<number>\$\d+)"
+    r"(?: (?:year|month|day|hour|minute|second)(?: to \w+)?)?(?!\w)",
+    re.IGNORECASE,
+)
+_TYPES: Final = "SELECT parameter_types::text[] FROM pg_prepared_statements WHERE name = 'dbbench_asked'"
+
+
+@dataclass
+class Parameter:
+    """What the text, or a server, says about a parameter."""
+
+    type: str = ""  # "": unknown
+    column: str = ""  # with which it is compared, or that it sets
+    values: tuple[Any, ...] = ()  # of this column, in the server's statistics
+    after: int = 0  # the parameter at the other end of its range
+    rows: int | None = None  # the largest LIMIT or OFFSET
+    argument: bool = True  # of a function, which may accept few texts: date_trunc($1, a)
+
+    def draw(self, rng: random.Random, begin: Any = None) -> object:
+        """Return a value. `begin`: the one at the other end of its range, or None. Raises ValueError if no rule fits
+        it."""
+        kind = self.type.removesuffix("[]")
+        drawn = next((draw for pattern, draw in _DRAWN if re.fullmatch(pattern, kind, re.IGNORECASE)), None)
+        if drawn is None:
+            raise ValueError(f"a parameter of type {self.type}")
+        if self.argument and _TEXTS.fullmatch(kind):
+            raise ValueError("a text for a function, which may accept few values")
+        if self.type.endswith("[]"):
+            one = Parameter(kind, values=self.values, argument=False)
+            elements = (re.sub(r'(["\\])', r"\\\1", str(one.draw(rng))) for _ in range(ELEMENTS))
+            return "{" + ",".join(f'"{element}"' for element in elements) + "}"
+        if self.rows is not None:
+            return rng.randint(min(1, self.rows), self.rows)
+        if isinstance(begin, datetime):
+            return begin + timedelta(seconds=rng.randint(0, WIDTH_S))
+        if isinstance(begin, int | Decimal):
+            return begin + rng.randint(0, WIDTH)
+        if self.values and all(isinstance(value, int) for value in self.values):
+            return rng.randint(min(self.values), max(self.values))
+        return rng.choice(self.values) if self.values else drawn(rng)
+
+
+def samples_of(text: str, ask: Ask | None, most_bytes: int) -> tuple[list[str], list[str]]:
+    """Return statements with values, and in which respects they differ from the recorded one.
+
+    `ask` queries a server with its tables. Raises ValueError with the reason if no value can be drawn,
+    LiveServerUnreadable if the server refuses the statement.
+    """
+    text = text.rstrip("; \n\t")
+    parameters, differences = _asked(text, ask), list[str]()
+    if re.match(r"insert\b(?!.*\bon conflict\b)", text, re.IGNORECASE | re.DOTALL):
+        place = min((match.start() for match in re.finditer(r"\breturning\b", text, re.IGNORECASE)), default=len(text))
+        text = f"{text[:place]}\nON CONFLICT DO NOTHING {text[place:]}".rstrip()
+        differences.append("rows whose key exists are not inserted (ON CONFLICT DO NOTHING)")
+    if any(not parameter.values for parameter in parameters.values()):
+        differences.append("guessed values")
+    rng, samples = random.Random(1), list[str]()
+    while most_bytes > 0 and len(samples) < (SAMPLES if parameters else 1):
+        values: dict[int, object] = {}
+        for number, parameter in parameters.items():
+            values[number] = parameter.draw(rng, values.get(parameter.after))
+        literals = {number: "'" + str(value).replace("'", "''") + "'" for number, value in values.items()}
+        samples.append(_PARAMETER.sub(lambda match: literals[int(match[1])], text))  # noqa: B023
+        most_bytes -= len(samples[-1])
+    return samples, differences
+
+
+def _asked(text: str, ask: Ask | None) -> dict[int, Parameter]:
+    """Return all parameters, the begin of a range before its end. Raises ValueError."""
+    parameters, tables = parameters_of(text)
+    numbers = {int(number) for number in _PARAMETER.findall(text)}
+    types = prepared(ask, _TYPED.sub(r"CAST(\g<number> AS \g<type>)", text), _TYPES)[0][0] if ask else []
+    for number in numbers:
+        parameter = parameters.setdefault(number, Parameter())
+        if ask:
+            parameter.type = types[number - 1] if parameter.type in ("", "[]") else parameter.type
+            parameter.values = _values(ask, parameter, tables)
+        elif not parameter.type and _NAMES.fullmatch(parameter.column):
+            parameter.type = "timestamp"
+    return {number: parameters[number] for number in sorted(numbers, key=lambda each: (parameters[each].after, each))}
+
+
+def parameters_of(text: str) -> tuple[dict[int, Parameter], tuple[str, ...]]:
+    """Return what a text says about its parameters, and the tables; nothing if sqlglot cannot parse it.
+
+    Raises ValueError for a $ that is no parameter.
+    """
+    marked = _PARAMETER.sub(r" :p\1 ", _TYPED.sub(r"CAST(\g<number> AS \g<type>)", text))
+    if sum(f":{token.text}" == marked[token.start - 1 : token.end + 1] for token in tokens(marked, "postgres")
+           if re.fullmatch(r"p\d+", token.text)) != len(_PARAMETER.findall(text)):  # fmt: skip
+        raise ValueError("a $ in a literal, a name or a comment")
+    try:
+        tree = sqlglot.parse_one(marked, dialect="postgres")
+    except (SqlglotError, RecursionError):
+        return {}, ()
+    parameters: dict[int, Parameter] = {}
+    for node in tree.find_all(exp.Placeholder):
+        child: Any = node
+        parent: Any = node.parent
+        parameter = parameters.setdefault(_number(node), Parameter())
+        while isinstance(parent, exp.Cast | exp.Paren | exp.Neg | exp.Any | exp.All):
+            if isinstance(parent, exp.Cast):
+                parameter.type = parent.to.sql("postgres")
+            elif isinstance(parent, exp.Any | exp.All):
+                parameter.type = f"{parameter.type.removesuffix('[]')}[]"
+            child, parent = parent, parent.parent
+        parameter.argument = isinstance(parent, _CALLS) and not isinstance(parent, _HARMLESS)
+        if isinstance(parent, exp.Limit | exp.Fetch | exp.Offset):
+            parameter.rows = 0 if isinstance(parent, exp.Offset) else ROWS
+        elif isinstance(parent, exp.Between) and child is parent.args["high"]:
+            parameter.after = _number(parent.args["low"])
+        elif isinstance(parent, exp.LT | exp.LTE):
+            parameter.after = _start(parent)
+        parameter.column = parameter.column or _column(parent, child)
+    return parameters, tuple(dict.fromkeys(table.name for table in tree.find_all(exp.Table)))
+
+
+def _number(node: Any) -> int:
+    """Return n of $n, also below a cast; 0 for anything else."""
+    inner = node.find(exp.Placeholder) if isinstance(node, exp.Placeholder | exp.Cast | exp.Paren) else None
+    return int(inner.name[1:]) if inner is not None and inner.name[1:].isdigit() else 0
+
+
+def _column(parent: Any, child: Any) -> str:
+    if isinstance(parent, exp.Binary) and isinstance(parent, exp.Predicate):
+        return next((side.name for side in (parent.left, parent.right) if isinstance(side, exp.Column)), "")
+    if isinstance(parent, exp.In | exp.Between):
+        return parent.this.name if isinstance(parent.this, exp.Column) else ""
+    insert = parent.find_ancestor(exp.Insert) if isinstance(parent, exp.Tuple) else None
+    columns = insert.this.expressions if insert is not None and isinstance(insert.this, exp.Schema) else []
+    values = zip(columns, parent.expressions, strict=False) if columns else ()
+    return next((str(column.name) for column, value in values if value is child), "")
+
+
+def _start(end: Any) -> int:
+    """Return the parameter of `column >= $1` that is ANDed with this `column < $2`; 0 if there is none."""
+    top = end
+    while isinstance(top.parent, exp.And):
+        top = top.parent
+    begins = [node for node in top.find_all(exp.GT, exp.GTE) if isinstance(node.left, exp.Column)]
+    return next((_number(node.right) for node in begins if node.left.sql() == end.left.sql()), 0)
+
+
+def _values(ask: Ask, parameter: Parameter, tables: tuple[str, ...]) -> tuple[Any, ...]:
+    """Return the values of its column in the server's statistics, numbers and times as such."""
+    if not parameter.column or parameter.rows is not None:
+        return ()
+    kind, values = parameter.type.removesuffix("[]"), list[Any]()
+    read: Callable[[str], Any] = datetime.fromisoformat if re.fullmatch(_TIMES, kind, re.IGNORECASE) else str
+    if re.fullmatch(r"decimal|numeric|real|double.*", kind, re.IGNORECASE):
+        read = Decimal
+    elif re.fullmatch(r"(small|big)?int(eger)?|int[248]", kind, re.IGNORECASE):
+        read = int
+    for (value,) in ask(
+        "SELECT unnest(coalesce(most_common_vals::text::text[], '{}') || coalesce(histogram_bounds::text::text[], "
+        "'{}')) FROM pg_stats WHERE attname = %s AND tablename = ANY(%s)",
+        parameter.column, list(tables),
+    ):  # fmt: skip
+        with contextlib.suppress(ValueError, ArithmeticError):  # infinity, BC
+            values += [read(value)] if len(value) <= SHOWN else []
+    return tuple(values)
+
+
+def prepared(ask: Ask, text: str, *questions: str) -> list[tuple[Any, ...]]:
+    """Prepare a statement and return the answer to the last question. Raises the server's own error."""
+    ask(f"PREPARE dbbench_asked AS {text}")
+    try:
+        return [ask(question) for question in questions][-1]
+    finally:
+        ask("DEALLOCATE dbbench_asked")

@@ -25,9 +25,9 @@ from dbbench.errors import (
     EXIT_TRIAL_FAILED,
     EXIT_USAGE,
     DbbenchError,
-    FileMissing,
+    FileUnreadable,
     Interrupted,
-    MemoryMissing,
+    MachineTooSmall,
     ResultsUnwritable,
     Terminated,
 )
@@ -223,11 +223,11 @@ def _open_streams() -> None:
 
 
 def _check_limits() -> None:
-    """Raise MemoryMissing if a limit of this process would let libraries end it without a message."""
+    """Raise MachineTooSmall if a limit of this process would let libraries end it without a message."""
     for kind, what, option, least in LEAST:
         soft, _hard = resource.getrlimit(kind)
         if 0 <= soft < least:
-            raise MemoryMissing(
+            raise MachineTooSmall(
                 f"the {what} is limited to {size_text(soft)} (ulimit {option}), but dbbench needs {size_text(least)}",
                 effect="Nothing was changed.",
                 remedy=f"Raise the limit:  ulimit {option} unlimited",
@@ -272,9 +272,9 @@ def _named(error: Exception) -> DbbenchError:
         if error.errno in FULL or (error.errno == errno.EIO and error.filename is None):
             return unwritable(error, error.filename or "standard output")
         if error.filename is not None:
-            return FileMissing(f"{os.fsdecode(error.filename)}: {error.strerror}")
+            return FileUnreadable(f"{os.fsdecode(error.filename)}: {error.strerror}")
         if not Path("/proc/self/cwd").readlink().exists():
-            return FileMissing("the current directory was deleted", remedy="Change to a directory that exists.")
+            return FileUnreadable("the current directory was deleted", remedy="Change to a directory that exists.")
     text = f"{type(error).__name__}: {error}"
     return DbbenchError(text, remedy="This is a fault of dbbench. With -v it prints where; please report it.")
 

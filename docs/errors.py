@@ -36,7 +36,7 @@ GROUPS: Final = {
     "E101": "Devices: refused for safety",
     "E201": "Programs, permissions and resources",
     "E301": "Filesystems, layers and operations",
-    "E320": "Sources, recordings and other hosts",
+    "E321": "Sources, recordings and other hosts",
     "E345": "Processes and verification of the work",
     "E401": "Database server",
     "E501": "Dataset",

@@ -20,7 +20,7 @@ from dbbench.commands.options import (
     progress_option,
     results_option,
 )
-from dbbench.errors import EXIT_OK, EXIT_TRIAL_FAILED, FleetMissing, RunMissing
+from dbbench.errors import EXIT_OK, EXIT_TRIAL_FAILED, ProgramMissing, RunMissing
 from dbbench.machine import namespaces
 from dbbench.model import Status
 from dbbench.plan.reading import Narrowing
@@ -244,11 +244,11 @@ def end_with_coordinator() -> None:
 
 
 def needs_engine() -> None:
-    """Raise FleetMissing if dask.distributed is not installed."""
+    """Raise ProgramMissing if dask.distributed is not installed."""
     import importlib.util
 
     if importlib.util.find_spec("distributed") is None:
-        raise FleetMissing(
+        raise ProgramMissing(
             "dask.distributed is not installed",
             effect="Nothing was changed.",
             remedy=packages.extra("fleet"),

@@ -14,7 +14,7 @@ import click
 
 from dbbench.commands.options import Options, command_line
 from dbbench.engines import ENGINES, SERVERS, profile_of
-from dbbench.errors import FileTaken, LiveServerUnreadable, ResultsUnwritable
+from dbbench.errors import LiveServerUnreadable, ResultsUnwritable
 from dbbench.model.base import shipped
 from dbbench.report.text import put, put_json
 
@@ -133,11 +133,11 @@ def _write_units(options: Options, folder: Path) -> None:
 
 
 def _write(path: Path, text: str) -> None:
-    """Write a file that does not exist yet. Raises FileTaken, ResultsUnwritable."""
+    """Write a file that does not exist yet. Raises ResultsUnwritable."""
     try:
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
     except FileExistsError:
-        raise FileTaken(
+        raise ResultsUnwritable(
             f"{path} exists", effect="It was not changed.", remedy="Choose another file:  dbbench init -o other.toml"
         ) from None
     except OSError as error:

@@ -11,7 +11,7 @@ import click
 
 from dbbench import __version__, results
 from dbbench.commands.options import Options, command_line, plan_argument, progress_option, results_option
-from dbbench.errors import EXIT_OK, LabBlind, LabContradicts, LabInvalid, RunMissing, RunNameTaken
+from dbbench.errors import EXIT_OK, LabContradicts, LabUnreliable, RunMissing, RunNameTaken
 from dbbench.model import Conclusion, LabFacts, LabRow, plain
 from dbbench.plan.reading import Narrowing
 from dbbench.plan.request import Asked, able, asked, fs_option
@@ -159,9 +159,9 @@ def _judge(lab: LabFacts) -> None:
         )
     if lab.blind:
         names = [f"{control.name} ({control.engine})" for control in lab.controls if control.blind]
-        raise LabBlind(
+        raise LabUnreliable(
             f"the controls {', '.join(names)} lost data too rarely",
             effect=kept + " Without them, the lab cannot draw a conclusion.",
         )
     if few := [row.fs_setup for row in lab.rows if row.conclusion is Conclusion.NONE]:
-        raise LabInvalid(f"too few valid cuts for {', '.join(few)}", effect=kept)
+        raise LabUnreliable(f"too few valid cuts for {', '.join(few)}", effect=kept)

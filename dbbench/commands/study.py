@@ -12,7 +12,7 @@ import click
 
 from dbbench.commands import run
 from dbbench.commands.options import Options, catalogue, command_line, progress_option, results_option
-from dbbench.errors import StudyImpossible
+from dbbench.errors import ProgramMissing
 from dbbench.metrics.table import METRICS
 from dbbench.model import plain
 from dbbench.plan import studies
@@ -140,7 +140,7 @@ def _impossible(study: Study, servers: dict[str, list[str]]) -> str | None:
 
 def _servers(study: Study) -> dict[str, list[str]]:
     """Return the installed servers that the study runs, or none."""
-    with contextlib.suppress(StudyImpossible):
+    with contextlib.suppress(ProgramMissing):
         return studies.servers_of(study, _installed())
     return {}
 

@@ -12,7 +12,7 @@ import click
 
 from dbbench.commands.options import Options, catalogue, command_line
 from dbbench.engines import SERVERS, profile_of
-from dbbench.errors import FileTaken, RecordingUnreadable, ResultsUnwritable
+from dbbench.errors import ResultsUnwritable, ScriptInvalid
 from dbbench.model import Workload, plain
 from dbbench.model.base import NAME
 from dbbench.plan.catalog import catalog, parameters
@@ -59,7 +59,7 @@ def from_statements(options: Options, file: Path, output: Path, engine: str | No
             raise click.UsageError(f"--socket is a server of {live.engine}, but {file} was recorded by another one")
         writing.choose(recording, live.rows if live else None, most)
     if not recording.kept:
-        raise RecordingUnreadable(
+        raise ScriptInvalid(
             f"none of the {len(recording.statements)} statements of {file} can be run again: "
             + "; ".join(list(dict.fromkeys(each.why for each in recording.statements))[:3]),
             effect="Nothing was written.",
@@ -84,9 +84,9 @@ def _dataset(options: Options, data_of: str | None) -> str:
 
 
 def _write(folder: Path, files: dict[str, bytes]) -> None:
-    """Write all files, or none if one of them exists. Raises FileTaken."""
+    """Write all files, or none if one of them exists. Raises ResultsUnwritable."""
     if taken := [str(folder / name) for name in files if (folder / name).exists()]:
-        raise FileTaken(
+        raise ResultsUnwritable(
             f"{', '.join(taken[:3])} exists", effect="Nothing was written.", remedy="Choose another with -o FILE."
         )
     try:

@@ -24,7 +24,7 @@ from dbbench.drivers.apply import load_archive as load
 from dbbench.drivers.apply import save_archive as save
 from dbbench.engines import checksums_of, sql_of
 from dbbench.engines.port import Engine, Place, Server
-from dbbench.errors import DatasetBuildFailed, RestoreUnequal
+from dbbench.errors import DatasetBuildFailed, RestoreFailed
 from dbbench.machine import namespaces
 from dbbench.model import Dataset, Settings
 from dbbench.process import User
@@ -62,7 +62,7 @@ def handed(golden: Golden, datadir: Path, engine: Engine, scratch: Path) -> None
     """Make the archive readable for the trial; PostgreSQL's restored data directory becomes a standby with an empty
     inbox.
 
-    Raises RestoreUnequal if a file of the archive has changed.
+    Raises RestoreFailed if a file of the archive has changed.
     """
     source = golden.path / ARCHIVE
     _verified(golden, source)
@@ -93,7 +93,7 @@ def _verified(golden: Golden, source: Path) -> None:
         wrong = [str(error)]
     if wrong:
         condemn(golden)
-        raise RestoreUnequal(
+        raise RestoreFailed(
             f"the archive of the golden copy {golden.path} is damaged: {', '.join(wrong[:5])}",
             effect="This golden copy will not be used again.",
             remedy="Run the same command again to rebuild the dataset, and check the disk that holds the cache.",

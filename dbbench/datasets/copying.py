@@ -36,7 +36,7 @@ from threading import Event, Semaphore
 from typing import Final, Protocol
 
 from dbbench.datasets.manifest import BLOCK, Entry, Golden, Manifest, condemn, crc_of, in_use, open_entry
-from dbbench.errors import DbbenchError, FilesystemFull, RestoreFailed, RestoreUnequal
+from dbbench.errors import DbbenchError, FilesystemFull, RestoreFailed
 from dbbench.machine import namespaces, threads
 from dbbench.machine.pagecache import syncfs
 from dbbench.model import DatasetFacts
@@ -79,7 +79,7 @@ def restored(
     """Restore `golden` as `datadir`, which does not exist or is an empty directory (its attributes stay), for `owner`.
 
     `write`: another method than plain copies (`METHODS`). On return everything is on the device and equal to the
-    manifest. Raises FilesystemFull, RestoreUnequal (the copy, or the golden copy itself, differs from the manifest) and
+    manifest. Raises FilesystemFull, RestoreFailed (the copy, or the golden copy itself, differs from the manifest) and
     RestoreFailed.
     """
     manifest, began = golden.manifest, time.monotonic()
@@ -241,12 +241,12 @@ def _blamed(golden: Golden, wrong: list[Entry]) -> DbbenchError:
     damaged = [entry for entry in wrong if not _source_equal(golden, entry)]
     if damaged:
         condemn(golden)
-        return RestoreUnequal(
+        return RestoreFailed(
             f"the golden copy {golden.path} is damaged: {_named(damaged)} not what was built",
             effect="This golden copy will not be used again.",
             remedy="Run the same command again to rebuild the dataset, and check the disk that holds the cache.",
         )
-    return RestoreUnequal(
+    return RestoreFailed(
         (
             f"{_named(wrong)} not equal to the golden copy {golden.path} when read back, although the golden copy "
             "is intact"

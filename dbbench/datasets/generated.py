@@ -285,7 +285,7 @@ BUILDERS: Final[dict[str, Callable[[Server, Dataset], None]]] = {
     "none": _none,
 }
 
-# Checks of a dataset after any load, by kind. Each returns what it checked, or raises DataInconsistent.
+# Checks of a dataset after any load, by kind. Each returns what it checked, or raises DataCorrupt.
 CONSISTENCY: Final[dict[str, Callable[[Server, Dataset], str]]] = {"tpcc": tpcc.consistency}
 
 

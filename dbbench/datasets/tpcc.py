@@ -21,7 +21,7 @@ from typing import Final
 
 from dbbench.engines import sql_of
 from dbbench.engines.port import NULL, Server, cursor_of, execute, rows
-from dbbench.errors import DataInconsistent
+from dbbench.errors import DataCorrupt
 from dbbench.model import Dataset, Scalar
 
 PARAMETERS: Final[dict[str, Scalar]] = {
@@ -210,12 +210,12 @@ def build(server: Server, dataset: Dataset) -> None:
 
 
 def consistency(server: Server, dataset: Dataset) -> str:
-    """Check conditions 1 to 12; return what was checked. Raises DataInconsistent with the first violations."""
+    """Check conditions 1 to 12; return what was checked. Raises DataCorrupt with the first violations."""
     delivered = delivered_at_first(scale_of({**PARAMETERS, **dataset.parameters}))
     for condition, query in CONDITIONS:
         if broken := rows(server, query.format(delivered=delivered)):
             shown = "; ".join(", ".join(map(str, row)) for row in broken[:NAMED])
-            raise DataInconsistent(
+            raise DataCorrupt(
                 (
                     f"TPC-C consistency condition {condition}: violated in {len(broken)} "
                     f"{'row' if len(broken) == 1 else 'rows'}: {shown}"

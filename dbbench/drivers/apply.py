@@ -28,7 +28,7 @@ from dbbench.drivers.protocol import Live, Load, LoadTask, client_account
 from dbbench.engines import checksums_of, mysqld, profile_of
 from dbbench.engines.port import Server
 from dbbench.engines.serving import tail
-from dbbench.errors import ApplyStuck, ApplyUnequal, CommandFailed, DriverFailed, EngineDied, ProgramMissing
+from dbbench.errors import CommandFailed, DataCorrupt, DriverFailed, EngineDied, NoProgress, ProgramMissing
 from dbbench.machine import threads
 from dbbench.metrics import steadiness
 from dbbench.metrics.outcome import Outcome
@@ -59,7 +59,7 @@ def programs() -> tuple[str, ...]:
 def driving(task: LoadTask) -> Iterator[Load]:
     """Apply the archive in `scratch`; when the block ends normally, compare every table. See `protocol.Driver`.
 
-    Raises ApplyUnequal if one differs from the primary's.
+    Raises DataCorrupt if one differs from the primary's.
     """
     try:
         archive = load_archive(task.scratch / ARCHIVE)
@@ -74,14 +74,17 @@ def driving(task: LoadTask) -> Iterator[Load]:
 
 
 def verify(server: Server, archive: Archive, raw: Path) -> None:
-    """Compare the tables and write the comparison to raw/checksums.json. Raises ApplyUnequal."""
+    """Compare the tables and write the comparison to raw/checksums.json. Raises DataCorrupt."""
     checksums = checksums_of(server)
     (raw / "checksums.json").write_text(
         json.dumps({"primary": archive.checksums, "standby": checksums}, indent=1) + "\n"
     )
     if wrong := differences(archive.checksums, checksums):
-        raise ApplyUnequal("; ".join(wrong[:5]), effect="The trial is marked failed.",
-                           remedy="See raw/checksums.json and the server's log of the trial.")  # fmt: skip
+        raise DataCorrupt(
+            f"the standby differs from its primary: {'; '.join(wrong[:5])}",
+            effect="The trial is marked failed.",
+            remedy="See raw/checksums.json and the server's log of the trial.",
+        )
 
 
 def differences(primary: dict[str, str], standby: dict[str, str]) -> list[str]:
@@ -117,7 +120,7 @@ class ApplyLoad:
             time.sleep(_POLL_S)
 
     def wait(self, watch: Callable[[Live], None]) -> None:
-        """Block until all is applied. Raises EngineDied, DriverFailed, ApplyStuck."""
+        """Block until all is applied. Raises EngineDied, DriverFailed, NoProgress."""
         while self._goes_on(watch):
             time.sleep(_POLL_S)
 
@@ -160,7 +163,7 @@ class ApplyLoad:
         if applied > before or not waiting:
             self._grown_at = now
         elif now - self._grown_at > STUCK_S:
-            raise ApplyStuck(
+            raise NoProgress(
                 (
                     f"the standby stopped after {applied} bytes: nothing was applied for {STUCK_S:.0f} s; "
                     f"{self.applier.left()}"

@@ -21,7 +21,7 @@ from dbbench.drivers.protocol import Live, Load, LoadTask, located
 from dbbench.drivers.tool import FAILED, ToolLoad, whole_seconds, write_command
 from dbbench.engines import files
 from dbbench.engines.serving import put_aside
-from dbbench.errors import DriverFailed, LoadElsewhere, NoProgress
+from dbbench.errors import DriverFailed, FilesElsewhere, NoProgress
 from dbbench.machine import pagecache
 from dbbench.metrics.histogram import Histogram, bucket_of
 from dbbench.metrics.outcome import Claim, Outcome
@@ -71,7 +71,7 @@ def driving(task: LoadTask) -> Iterator[Load]:
             live=lambda line: _live(line, task.clock, begin_utc),
         )  # fmt: skip
     if not files.data_files(folder):
-        raise LoadElsewhere("fio's jobs have no file on the filesystem under test", effect=FAILED)
+        raise FilesElsewhere("fio's jobs have no file on the filesystem under test", effect=FAILED)
 
 
 def before(folder: Path, cell: Cell, seed: int, log: Path) -> str:

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from dbbench.engines import ENGINES
 from dbbench.engines.port import Server
-from dbbench.errors import FileMissing
+from dbbench.errors import FileUnreadable
 from dbbench.machine import namespaces
 from dbbench.machine.pagecache import empty_and_prove
 from dbbench.metrics.outcome import Outcome
@@ -69,7 +69,7 @@ class Load(Protocol):
     def outcome(self) -> Outcome:
         """Parse the results after the server has stopped.
 
-        Raises DriverFailed, ClientErrors, LoadEndedEarly or NoProgress if the measurement is not what was requested.
+        Raises DriverFailed or NoProgress if the measurement is not what was requested.
         """
         ...
 
@@ -116,10 +116,10 @@ def lent(file: Path) -> str:
 
 
 def located(script: str) -> Path:
-    """Return the file of a workload's script: an absolute path, or one of dbbench's workloads. Raises FileMissing."""
+    """Return a workload's script: an absolute path, or one of dbbench's workloads. Raises FileUnreadable."""
     path = shipped() / "workloads" / script  # an absolute `script` replaces the directory
     if not path.is_file():
-        raise FileMissing(
+        raise FileUnreadable(
             f"the script {script} is neither a built-in one nor a file",
             effect="No load was started.",
             remedy="Name a script of the driver, or a file next to the workload's TOML file.",

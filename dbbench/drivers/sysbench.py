@@ -28,7 +28,7 @@ from dbbench.drivers.protocol import Live, Load, LoadTask, client_account, lent,
 from dbbench.drivers.tool import FAILED, Program, ToolLoad, outcome_of, same, whole_seconds, write_command
 from dbbench.engines import sql_of
 from dbbench.engines.port import Server
-from dbbench.errors import ClientErrors, DriverFailed
+from dbbench.errors import DriverFailed
 from dbbench.metrics.histogram import bucket_of
 from dbbench.metrics.outcome import Claim, Counts, Ints, Outcome, kinds, pages_of
 from dbbench.metrics.table import TPCC
@@ -218,7 +218,7 @@ def _outcome(load: ToolLoad) -> Outcome:
     same("transactions", counts.all_transactions, totals.transactions, "sysbench")
     same("ignored errors", counts.all_errors, totals.errors, "sysbench", slack=threads)  # the threads' last attempts
     if totals.reconnects:
-        raise ClientErrors(f"sysbench reconnected {totals.reconnects} times", effect=FAILED)
+        raise DriverFailed(f"sysbench reconnected {totals.reconnects} times", effect=FAILED)
     keep(files, raw / "sysbench_events.txt.gz")
     if cell.parameters.get("rate"):
         queue = scratch / QUEUE

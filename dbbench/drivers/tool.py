@@ -15,7 +15,7 @@ from dbbench import process
 from dbbench.drivers.protocol import Live, LoadTask
 from dbbench.engines import sql_of
 from dbbench.engines.port import Server
-from dbbench.errors import ClientErrors, DbbenchError, DriverFailed, EngineDied, LoadEndedEarly, NoProgress
+from dbbench.errors import DbbenchError, DriverFailed, EngineDied, NoProgress
 from dbbench.machine.limits import cgroup
 from dbbench.metrics.outcome import Counts, Outcome
 from dbbench.model import Cell, TrialWarning, Window
@@ -60,7 +60,7 @@ class ToolLoad:
         return self.program.pids
 
     def wait_until(self, second: float, watch: Callable[[Live], None]) -> None:
-        """Block until `second` of the load's clock. Raises EngineDied, ClientErrors, DriverFailed, LoadEndedEarly."""
+        """Block until `second` of the load's clock. Raises EngineDied, DriverFailed."""
         while (left_s := second - self._now_s()) > 0:
             if not self._goes_on(watch):
                 raise self._ended_early()
@@ -85,7 +85,7 @@ class ToolLoad:
         return self.task.clock.now_utc() - self.begin_utc
 
     def _goes_on(self, watch: Callable[[Live], None]) -> bool:
-        """Pass on what was printed; return False when the tool has ended. Raises EngineDied, ClientErrors."""
+        """Pass on what was printed; return False when the tool has ended. Raises EngineDied, DriverFailed."""
         ended = self.program.poll() is not None
         lines = self._new_lines()
         gave_up = [line for line in lines if self.aborted(line)]
@@ -94,7 +94,8 @@ class ToolLoad:
                 f"the server (pid {self.task.server.pid}) died; output of the load generator: {self._said()}"
             )
         if gave_up:
-            raise ClientErrors(self._said(), effect=FAILED)  # the first error, of which the last ones may be an effect
+            # The first error, of which the last ones may be an effect.
+            raise DriverFailed(f"clients gave up: {self._said()}", effect=FAILED)
         for line in lines:
             if (second := self.live(line)) is not None:
                 watch(second)
@@ -120,7 +121,7 @@ class ToolLoad:
     def _ended_early(self) -> DbbenchError:
         status = self.program.poll()
         if status == 0:
-            return LoadEndedEarly(f"{self._name()} ended after {self._now_s():.1f} s of {self.seconds} s")
+            return DriverFailed(f"{self._name()} ended after {self._now_s():.1f} s of {self.seconds} s")
         return DriverFailed(f"{self._name()} ended with status {status}: {self._said()}")
 
     def _said(self) -> str:

@@ -288,7 +288,7 @@ def drop_tree(path: Path) -> None:
 
 def written(source: Path, device: Path) -> None:
     """Write a file's bytes to a block device, bypassing the page cache, and compare. Raises FilesystemFull,
-    RestoreUnequal."""
+    RestoreFailed."""
     size, buffer = source.stat().st_size, mmap.mmap(-1, _PIECE)  # page-aligned, as direct I/O requires
     target = os.open(device, os.O_RDWR | os.O_DIRECT | os.O_CLOEXEC)
     try:
@@ -308,7 +308,7 @@ def written(source: Path, device: Path) -> None:
                 piece = file.read(_PIECE)
                 os.preadv(target, [buffer], offset)
                 if buffer[: len(piece)] != piece:
-                    raise errors.RestoreUnequal(f"{device} at byte {offset} differs from what was written")
+                    raise errors.RestoreFailed(f"{device} at byte {offset} differs from what was written")
     finally:
         os.close(target)
 

@@ -61,18 +61,14 @@ def _error(id: str) -> type[DbbenchError]:
 # Usage: the plan and other input
 PlanInvalid: Final = _error("E001")
 UnknownName: Final = _error("E002")
-FileMissing: Final = _error("E003")
+FileUnreadable: Final = _error("E003")
 RunNameTaken: Final = _error("E004")
-FileTaken: Final = _error("E005")
-InputNotRegular: Final = _error("E006")
-InputTooLarge: Final = _error("E007")
 
 # Devices that are refused for safety; nothing is changed
 DeviceUnusable: Final = _error("E101")
 DeviceInUse: Final = _error("E104")
 DeviceNotEmpty: Final = _error("E106")
 DeviceLocked: Final = _error("E107")
-DirectoryRefused: Final = _error("E108")
 DeviceChanged: Final = _error("E109")
 
 
@@ -86,56 +82,30 @@ class ProgramMissing(DbbenchError):
 
 NotRoot: Final = _error("E202")
 DiskTooSmall: Final = _error("E203")
-NamespacesRefused: Final = _error("E204")
+IsolationRefused: Final = _error("E204")
 PackageConflict: Final = _error("E205")
 KernelLacks: Final = _error("E206")
-RehearsalUnavailable: Final = _error("E207")
-RehearsalBuildFailed: Final = _error("E208")
 RehearsalFailed: Final = _error("E209")
 MemoryExceeded: Final = _error("E210")
-CoresMissing: Final = _error("E211")
-ConditionImpossible: Final = _error("E212")
-MemoryMissing: Final = _error("E213")
-OpenFilesTooFew: Final = _error("E214")
-NoAccountFree: Final = _error("E220")
+MachineTooSmall: Final = _error("E213")
 
 # Filesystems, layers and operations
-MkfsFailed: Final = _error("E301")
+MakeFailed: Final = _error("E301")
 MountFailed: Final = _error("E302")
-ClaimWrong: Final = _error("E303")
 FilesystemGone: Final = _error("E304")
 FilesystemFull: Final = _error("E305")
-LoopFailed: Final = _error("E306")
 UnmountFailed: Final = _error("E307")
-OptionNotInForce: Final = _error("E308")
-ZfsUnavailable: Final = _error("E309")
-LayerFailed: Final = _error("E310")
-LayerStuck: Final = _error("E311")
-SnapshotLost: Final = _error("E312")
+SetupNotInForce: Final = _error("E308")
 OperationFailed: Final = _error("E315")
 FilesystemDamaged: Final = _error("E316")
-CopyWrong: Final = _error("E317")
-WalElsewhere: Final = _error("E318")
 
 # Sources, recordings, standbys and clients on other hosts
-SourceMissing: Final = _error("E320")
-SourceInUse: Final = _error("E321")
-SourceForeign: Final = _error("E322")
+SourceRefused: Final = _error("E321")
 SourceIncomplete: Final = _error("E323")
-SourceChanged: Final = _error("E324")
-DataInconsistent: Final = _error("E325")
-RecordingUnreadable: Final = _error("E326")
 LiveServerUnreadable: Final = _error("E327")
-ClientUnreachable: Final = _error("E328")
-ClientLacks: Final = _error("E329")
-ApplyUnequal: Final = _error("E330")
-ApplyStuck: Final = _error("E331")
-AddressUnusable: Final = _error("E332")
-PasswordUnusable: Final = _error("E333")
+ClientUnusable: Final = _error("E329")
 ClientLost: Final = _error("E334")
 ScriptInvalid: Final = _error("E335")
-SourceUnsafe: Final = _error("E337")
-StudyImpossible: Final = _error("E340")
 
 # Processes of a trial, and whether the counted work was really done
 ProgramNotStarted: Final = _error("E345")
@@ -145,9 +115,7 @@ TrialDied: Final = _error("E348")
 TrialStuck: Final = _error("E349")
 HelperDied: Final = _error("E350")
 WorkUnconfirmed: Final = _error("E352")
-FlushesTooFew: Final = _error("E353")
-LogTooSmall: Final = _error("E354")
-LoadElsewhere: Final = _error("E355")
+FilesElsewhere: Final = _error("E355")
 
 # The database server
 EngineStartFailed: Final = _error("E401")
@@ -159,14 +127,10 @@ SettingRefused: Final = _error("E405")
 # The dataset
 DatasetBuildFailed: Final = _error("E501")
 RestoreFailed: Final = _error("E502")
-RestoreUnequal: Final = _error("E503")
 
 # The load
 DriverFailed: Final = _error("E601")
-ClientErrors: Final = _error("E602")
-LoadEndedEarly: Final = _error("E603")
 NoProgress: Final = _error("E604")
-FlushesMissing: Final = _error("E605")
 
 
 # Results and nights
@@ -180,7 +144,6 @@ class ResultDamaged(DbbenchError):
 RunMissing: Final = _error("E802")
 RunLocked: Final = _error("E803")
 ResultsUnwritable: Final = _error("E804")
-NightlyLocked: Final = _error("E805")
 NightMissing: Final = _error("E806")
 
 
@@ -190,23 +153,15 @@ class ResultNotRegular(ResultDamaged):
     id = "E807"
 
 
-class ResultTooLarge(ResultDamaged):
-    """A file of the results folder, or what it unpacks to, is larger than dbbench ever writes."""
-
-    id = "E808"
-
-
 RunsUnlike: Final = _error("E809")
 
 
 # The power-loss lab, import and fleet
 LabUnavailable: Final = _error("E820")
 LabContradicts: Final = _error("E821")
-LabBlind: Final = _error("E822")
-LabInvalid: Final = _error("E823")
+LabUnreliable: Final = _error("E822")
 ImportRefused: Final = _error("E830")
 FleetUnreachable: Final = _error("E831")
-FleetMissing: Final = _error("E832")
 FleetInsecure: Final = _error("E833")
 HostLost: Final = _error("E834")
 CoordinatorGone: Final = _error("E835")

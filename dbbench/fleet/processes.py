@@ -120,7 +120,7 @@ class Reach:
 
 def by_ssh(address: str, reach: Reach, certs: Path, folder: Path) -> dict[str, FleetProgram]:
     """Return workers on other machines, which get the certificates through ssh. Raises ProgramMissing without ssh,
-    FleetInsecure, FileMissing."""
+    FleetInsecure, FileUnreadable."""
     if process.find("ssh") is None:
         raise ProgramMissing("ssh is not installed", remedy="Start the workers by hand: dbbench fleet worker ADDRESS")
     workers, content = {}, b"".join(path.read_bytes() for path in security.files_of(certs))

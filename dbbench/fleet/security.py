@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 from typing import Any, Final
 
-from dbbench.errors import FileMissing, FleetInsecure
+from dbbench.errors import FileUnreadable, FleetInsecure
 from dbbench.machine import namespaces
 from dbbench.remote import network
 from dbbench.remote.network import Pair
@@ -68,11 +68,11 @@ def is_loopback(address: str) -> bool:
 
 
 def of(certs: Path | None) -> Any:
-    """Return the `security` of dask.distributed with the certificates in `certs`. Raises FleetInsecure, FileMissing."""
+    """Return dask's `security` with the certificates in `certs`. Raises FleetInsecure, FileUnreadable."""
     if certs == STDIN:
         ca = cert = key = sys.stdin.read()  # dask accepts the text too; the key is not stored on this machine
         if "\n" not in ca:
-            raise FileMissing("no certificates on standard input")
+            raise FileUnreadable("no certificates on standard input")
     else:
         cert, ca, key = map(str, files_of(certs))
     from distributed.security import Security
@@ -83,10 +83,10 @@ def of(certs: Path | None) -> Any:
 
 
 def files_of(certs: Path | None) -> list[Path]:
-    """Return the files of a directory: certificate, authority, key. Raises FleetInsecure, FileMissing."""
+    """Return the files of a directory: certificate, authority, key. Raises FleetInsecure, FileUnreadable."""
     files = [(certs or default_folder()) / name for name in (CERT, CA, KEY)]
     if missing := [str(path) for path in files if not path.is_file()]:
-        raise FileMissing(
+        raise FileUnreadable(
             f"no certificates: {', '.join(missing)}",
             remedy="Copy them from the scheduler's machine: `dbbench fleet scheduler` makes them and prints how.",
         )

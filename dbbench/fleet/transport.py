@@ -54,7 +54,7 @@ class Dask:
     """A transport through a scheduler of dask.distributed."""
 
     def __init__(self, address: str, certs: Path | None = None) -> None:
-        """Raises FleetUnreachable if no scheduler answers, FleetInsecure, FileMissing."""
+        """Raises FleetUnreachable if no scheduler answers, FleetInsecure, FileUnreadable."""
         import distributed
 
         address = security.whole(address)

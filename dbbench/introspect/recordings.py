@@ -16,7 +16,7 @@ from typing import Final
 
 from dbbench import process
 from dbbench.datasets.sources import PACKED
-from dbbench.errors import DbbenchError, RecordingUnreadable
+from dbbench.errors import DbbenchError, ScriptInvalid
 from dbbench.introspect.rules import CONTROL, refusal, shown
 from dbbench.results.fileio import given
 
@@ -100,7 +100,7 @@ class RecordedStatements:
 def read(path: Path) -> RecordedStatements:
     """Return the file's statements.
 
-    Raises FileMissing, InputNotRegular, InputTooLarge, ProgramMissing, and RecordingUnreadable if it is neither format.
+    Raises FileUnreadable, FileUnreadable, FileUnreadable, ProgramMissing, and ScriptInvalid if it is neither format.
     """
     data = given(path, LARGEST)
     if packed := next((names for magic, names in PACKED.items() if data.startswith(magic)), None):
@@ -113,7 +113,7 @@ def read(path: Path) -> RecordedStatements:
 
 
 def _unreadable(path: Path, why: str, remedy: str = "") -> DbbenchError:
-    return RecordingUnreadable(
+    return ScriptInvalid(
         f"{path} is not a recording of statements: {why}",
         effect="Nothing was written.",
         remedy=remedy

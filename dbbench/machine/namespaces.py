@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Final, NoReturn
 
 from dbbench import process
-from dbbench.errors import DbbenchError, NamespacesRefused
+from dbbench.errors import DbbenchError, IsolationRefused
 from dbbench.machine import libc
 
 RUNTIME: Final = Path("/run/dbbench")  # short, because the path of a unix socket has at most 107 bytes
@@ -138,7 +138,7 @@ def isolated(
     of locks. Foreign filesystems are
     detached, except those that contain the system's directories, Python, this program, the home and current
     directories, and `keep`. Every SIGINT and SIGTERM is forwarded to `work`, whose processes are a separate session:
-    Ctrl-C reaches them once. The middle process stays in the new mount namespace. Raises NamespacesRefused.
+    Ctrl-C reaches them once. The middle process stays in the new mount namespace. Raises IsolationRefused.
     """
     if threading.current_thread() is not threading.main_thread():
         raise RuntimeError("isolated() belongs into the main thread: PR_SET_PDEATHSIG follows the thread")
@@ -299,7 +299,7 @@ def _ask_for_death() -> None:
 
 
 def _refused(evidence: str) -> DbbenchError:
-    return NamespacesRefused(
+    return IsolationRefused(
         f"private mount, pid and ipc namespaces could not be made: {evidence}",
         effect="Nothing was changed.",
         remedy="Run it as root; in a container, with CAP_SYS_ADMIN (docker run --privileged).",

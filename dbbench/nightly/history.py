@@ -28,7 +28,7 @@ from pydantic import TypeAdapter
 from dbbench import compare
 from dbbench.compare.interval import LEAST_BLOCKS, estimate, paired
 from dbbench.compare.verdict import GUARD
-from dbbench.errors import DbbenchError, NightlyLocked, ResultDamaged
+from dbbench.errors import DbbenchError, ResultDamaged, RunLocked
 from dbbench.metrics.table import METRICS, Metric
 from dbbench.model import Plan, Run, Status, Trial, plain
 from dbbench.model.base import NAME
@@ -260,13 +260,13 @@ def missing_between(one: Night, other: Night) -> list[str]:
 
 @contextlib.contextmanager
 def one_at_a_time(results: Path, plan: str) -> Iterator[None]:
-    """Prevent a second nightly run of the same plan. Raises NightlyLocked."""
+    """Prevent a second nightly run of the same plan. Raises RunLocked."""
     folder = fileio.real_folder(results / FOLDER, results)
     with fileio.writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
     with fileio.exclusive(
         folder / f".{plan}.lock",
-        lambda pid: NightlyLocked(
+        lambda pid: RunLocked(
             f"a nightly run of {plan} is in progress (process {pid})",
             effect="Nothing was changed.",
             remedy="Wait until it has ended.",

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from dbbench.errors import CopyWrong, DbbenchError, FilesystemDamaged, FilesystemGone, Interrupted, Terminated
+from dbbench.errors import DbbenchError, FilesystemDamaged, FilesystemGone, Interrupted, Terminated
 from dbbench.model import OperationFacts
 from dbbench.operations.copies import base_backup, clone, snapshot
 from dbbench.operations.crash import crash_recovery
@@ -29,11 +29,11 @@ OPERATIONS: Final[dict[str, Operation]] = {
 }
 
 # Damaged data or a request to stop is not a failure of the operation itself.
-_THE_TRIALS: Final = (FilesystemDamaged, CopyWrong, FilesystemGone, Interrupted, Terminated)
+_THE_TRIALS: Final = (FilesystemDamaged, FilesystemGone, Interrupted, Terminated)
 
 
 def operated(names: Sequence[str], filled: Filled) -> tuple[OperationFacts, ...]:
-    """Run the steps of these operations, in order. Raises FilesystemDamaged, CopyWrong.
+    """Run the steps of these operations, in order. Raises FilesystemDamaged.
 
     If a step fails, this is recorded and no further operation runs: the load's results are valid, but the state of the
     filesystem is unknown.

@@ -30,7 +30,7 @@ from dbbench import process
 from dbbench.engines import ENGINES, profile_of
 from dbbench.engines.port import Server
 from dbbench.engines.settings import numbers_of
-from dbbench.errors import CopyWrong, OperationFailed
+from dbbench.errors import FilesystemDamaged, OperationFailed
 from dbbench.model import OperationFacts
 from dbbench.operations.steps import Filled, cold, ended, impossible, timed
 from dbbench.storage import filesystems
@@ -300,12 +300,12 @@ def _add_later_row(server: Server) -> None:
 
 
 def _must_be_of_before(server: Server, what: str) -> str:
-    """Query a copy; return the result. Raises CopyWrong if the copy is not from the expected moment."""
+    """Query a copy; return the result. Raises FilesystemDamaged if the copy is not from the expected moment."""
     with contextlib.closing(server.connect()) as connection, contextlib.closing(connection.cursor()) as cursor:
         cursor.execute(f"SELECT COUNT(*), COALESCE(MIN(id), 0) FROM {TABLE}")
         count, first = cursor.fetchone()
     if int(count) != ROWS or int(first) == LATER:
-        raise CopyWrong(
+        raise FilesystemDamaged(
             f"{what}: {count} rows, the first of id {first}; {ROWS} were acknowledged before it, from 0 on",
             effect="The trial is marked failed.",
         )

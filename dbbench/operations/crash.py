@@ -15,7 +15,7 @@ from contextlib import closing
 from typing import Final
 
 from dbbench.engines.port import Server, execute, rows
-from dbbench.errors import CopyWrong, EngineDied, OperationFailed
+from dbbench.errors import EngineDied, FilesystemDamaged, OperationFailed
 from dbbench.machine import threads
 from dbbench.model import OperationFacts
 from dbbench.operations.steps import Filled, cold, ended
@@ -27,7 +27,7 @@ TABLE: Final = "dbbench_crash"
 
 
 def crash_recovery(filled: Filled) -> Iterator[OperationFacts]:
-    """Run two steps: recovery, with the size of the log to replay, and the check afterwards. Raises CopyWrong."""
+    """Run two steps: recovery, with the size of the log to replay, and the check after it. Raises FilesystemDamaged."""
     acknowledged, log_bytes = _killed(filled)
     cache_text = cold(filled)
     began = time.monotonic()
@@ -93,11 +93,11 @@ def _prepare(server: Server) -> None:
 
 
 def _must_have(server: Server, acknowledged: int) -> None:
-    """Raise CopyWrong if an acknowledged row is missing. One transaction per session may be committed but
+    """Raise FilesystemDamaged if an acknowledged row is missing. One transaction per session may be committed but
     unanswered."""
     ((count, whole),) = rows(server, f"SELECT COUNT(*), COUNT(DISTINCT writer) FROM {TABLE}")
     if not acknowledged <= int(count) <= acknowledged + SESSIONS * ROWS:
-        raise CopyWrong(
+        raise FilesystemDamaged(
             f"after the crash there are {count} rows of {whole} sessions; {acknowledged} were acknowledged",
             effect="The trial is marked failed.",
         )

@@ -18,7 +18,7 @@ from typing import Any, Final, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from dbbench.drivers import fio
-from dbbench.errors import FileMissing, PlanInvalid, UnknownName
+from dbbench.errors import FileUnreadable, PlanInvalid, UnknownName
 from dbbench.metrics.table import METRICS
 from dbbench.model import Dataset, FsSetup, Parameter, Scalar, Workload
 from dbbench.model.base import NAME, PACKED, SIZE_PARAMETERS, shipped
@@ -89,12 +89,12 @@ class Catalog:
 
 
 def catalog(paths: Sequence[str | Path] = ()) -> Catalog:
-    """Return the catalogue of dbbench's data, DBBENCH_PATH and `paths`. Raises FileMissing for a path that is not a
+    """Return the catalogue of dbbench's data, DBBENCH_PATH and `paths`. Raises FileUnreadable for a path that is not a
     directory."""
     own_folders = [Path(path) for path in (*paths, *os.environ.get("DBBENCH_PATH", "").split(":")) if str(path)]
     for folder in own_folders:
         if not folder.is_dir():
-            raise FileMissing(f"{folder} is not a directory", remedy="Correct --path or DBBENCH_PATH.")
+            raise FileUnreadable(f"{folder} is not a directory", remedy="Correct --path or DBBENCH_PATH.")
     roots = [*own_folders, shipped()]
     return Catalog(_files(roots, "fs_setups"), _files(roots, "workloads"))
 

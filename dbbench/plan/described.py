@@ -16,7 +16,7 @@ from typing import Final
 from dbbench import durability, model
 from dbbench.engines import ENGINES, SERVERLESS, profile_of
 from dbbench.engines.settings import own_cache_bytes, word
-from dbbench.errors import CoresMissing
+from dbbench.errors import MachineTooSmall
 from dbbench.machine import limits
 from dbbench.machine.limits import cgroup
 from dbbench.model.run import COPIED
@@ -150,7 +150,7 @@ def _cores(cells: Sequence[model.Cell]) -> Iterator[str]:
         away = any(cell.client is not None for cell in cells)
         try:
             found = limits.chosen_cores(spec, os.sched_getaffinity(0), alone=away)
-        except CoresMissing as error:
+        except MachineTooSmall as error:
             yield f"{engine} cannot run on the requested cores: {error.evidence}."
             continue
         node = f" of NUMA node {found.numa_node}" if found.numa_node is not None else ""

@@ -30,7 +30,7 @@ _MOST_ENTRIES: Final = 200  # entries of each list
 def load(path: Path, catalog: Catalog) -> Plan:
     """Return the plan in `path`, checked against `catalog`.
 
-    Raises FileMissing, or PlanInvalid with all errors, each with file:line and a suggestion.
+    Raises FileUnreadable, or PlanInvalid with all errors, each with file:line and a suggestion.
     """
     document = read(path)
     parts = _parts(document, catalog)

@@ -79,7 +79,7 @@ precision_option = click.option(
 def asked(file: str, paths: list[str], narrowing: Narrowing | None = None) -> Asked:
     """Read the plan and apply the command line; `skipped` has the arms that are the same as another setup.
 
-    Raises FileMissing, PlanInvalid, UnknownName.
+    Raises FileUnreadable, PlanInvalid, UnknownName.
     """
     known = catalog(paths)
     plan = narrowed(load(Path(file), known), narrowing or Narrowing())

@@ -102,7 +102,7 @@ class Document:
 def read(path: Path) -> Document:
     """Parse the file.
 
-    Raises FileMissing, InputNotRegular, InputTooLarge, and PlanInvalid if it is not TOML or contains values that no
+    Raises FileUnreadable, and PlanInvalid if it is not TOML or contains values that no
     plan, setup or workload can have.
     """
     text = given_text(path, MOST_BYTES)

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from dbbench import packages, process
-from dbbench.errors import AddressUnusable, ClientLacks, DbbenchError, ProgramMissing
+from dbbench.errors import ClientUnusable, DbbenchError, ProgramMissing
 from dbbench.metrics.series import Clock
 from dbbench.model import ClientFacts, ClientSpec
 from dbbench.remote.network import CA, CERT, KEY, Network, Session, answering, certified, password
@@ -176,7 +176,7 @@ class Client:
 
 
 def tool_of(session: Session, driver: str, version: str) -> tuple[str, str]:
-    """Return path and version of the load generator there. Raises ClientLacks.
+    """Return path and version of the load generator there. Raises ClientUnusable.
 
     If there are several pgbench versions, the one with the server's major version is used, otherwise the newest.
     """
@@ -189,7 +189,7 @@ def tool_of(session: Session, driver: str, version: str) -> tuple[str, str]:
     same = [path for path, text in version_of.items() if major(text) == major(version)]
     path = same[0] if same and driver == "pgbench" else max(version_of, key=lambda one: major(version_of[one]))
     if driver == "sysbench" and f" {_SYSBENCH}" not in version_of[path]:
-        raise ClientLacks(
+        raise ClientUnusable(
             f"{session.host} has {version_of[path]}, but sysbench 1.0 is required", effect="No load was started."
         )
     return path, version_of[path]
@@ -198,7 +198,7 @@ def tool_of(session: Session, driver: str, version: str) -> tuple[str, str]:
 def reachable(session: Session, spec: ClientSpec) -> tuple[str, list[float]]:
     """Return the client's address as seen here, and the seconds of each connection to the server's address.
 
-    Raises AddressUnusable.
+    Raises ClientUnusable.
     """
     word = secrets.token_hex(16)
     with answering(spec, word) as peers:
@@ -206,8 +206,8 @@ def reachable(session: Session, spec: ClientSpec) -> tuple[str, list[float]]:
             took = session.ask("reach", host=spec.address, port=spec.port, word=word, times=ROUNDS, within_s=5.0)[
                 "took_s"
             ]
-        except ClientLacks as error:
-            raise AddressUnusable(
+        except ClientUnusable as error:
+            raise ClientUnusable(
                 f"{spec.host} cannot connect to {spec.address} port {spec.port}: {error}",
                 effect="No load was started.",
                 remedy=(
@@ -216,7 +216,7 @@ def reachable(session: Session, spec: ClientSpec) -> tuple[str, list[float]]:
                 ),
             ) from None
     if len(peers) != 1:
-        raise AddressUnusable(f"{spec.host} connected from {', '.join(sorted(peers)) or 'no address'}, but exactly "
+        raise ClientUnusable(f"{spec.host} connected from {', '.join(sorted(peers)) or 'no address'}, but exactly "
                               "one address is required",
                               effect="No load was started.")  # fmt: skip
     return peers.pop(), took
@@ -238,9 +238,9 @@ def offset_of(session: Session, clock: Clock) -> tuple[float, float]:
 
 
 def punctual(session: Session, offset: float, wait: Callable[[float], None] = time.sleep) -> None:
-    """Wait until certificates made now are valid there too. Raises ClientLacks if that clock is far behind."""
+    """Wait until certificates made now are valid there too. Raises ClientUnusable if that clock is far behind."""
     if offset < -SKEW_S:
-        raise ClientLacks(
+        raise ClientUnusable(
             f"the clock of {session.host} is {-offset:.0f} s behind, so new certificates are not yet valid there",
             effect="No load was started.",
             remedy="Synchronize both clocks with a time server (timedatectl set-ntp true).",
@@ -266,7 +266,7 @@ def major(version: str) -> int:
 def _run(session: Session, path: str) -> tuple[int, str]:
     try:
         status, text = session.ask("run", argv=[path, "--version"], within_s=_RUN_S)
-    except ClientLacks as error:
+    except ClientUnusable as error:
         return 1, str(error)
     return int(status), str(text)
 
@@ -285,7 +285,7 @@ def _libpq(folder: str, secret: str) -> dict[str, str]:
 
 
 def _lacks(session: Session, program: str, package: str) -> DbbenchError:
-    return ClientLacks(
+    return ClientUnusable(
         f"{session.host} has no {program}",
         effect="No load was started.",
         remedy=f"Install it on that host: apt-get install --no-install-recommends {package}",

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import IO, Any, Final, NamedTuple
 
 from dbbench import process
-from dbbench.errors import AddressUnusable, ClientLacks, ClientLost, ClientUnreachable, DbbenchError, PasswordUnusable
+from dbbench.errors import ClientLost, ClientUnusable, DbbenchError
 from dbbench.machine import threads
 from dbbench.model import ClientSpec
 
@@ -84,7 +84,7 @@ class Network:
 
 
 def password(spec: ClientSpec) -> str:
-    """Return the password from its file. Raises PasswordUnusable if others can read it, or if it is not valid."""
+    """Return the password from its file. Raises ClientUnusable if others can read it, or if it is not valid."""
     path = Path(spec.password_file)
     try:
         with path.open() as file:
@@ -130,7 +130,7 @@ def certified(folder: Path, spec: ClientSpec) -> tuple[Pair, dict[str, bytes]]:
 def answering(spec: ClientSpec, word: str) -> Iterator[set[str]]:
     """Listen in the server's place within the block; yield the set of addresses that connect and send the secret word.
 
-    Raises AddressUnusable if the address does not belong to this machine, or the port is in use.
+    Raises ClientUnusable if the address does not belong to this machine, or the port is in use.
     """
     family = socket.AF_INET6 if ":" in spec.address else socket.AF_INET
     peers: set[str] = set()
@@ -140,7 +140,7 @@ def answering(spec: ClientSpec, word: str) -> Iterator[set[str]]:
             listener.bind((spec.address, spec.port))
             listener.listen(16)
         except OSError as error:
-            raise AddressUnusable(
+            raise ClientUnusable(
                 f"cannot listen on {spec.address} port {spec.port}: {error.strerror}",
                 effect="No load was started.",
                 remedy="Set `address` to an address of this machine (ip -brief address) and `port` to a free port.",
@@ -161,7 +161,7 @@ def _accept(listener: socket.socket, word: str, peers: set[str], ended: threadin
 
 
 def _unusable(evidence: str, remedy: str) -> DbbenchError:
-    return PasswordUnusable(evidence, effect="No load was started.", remedy=remedy)
+    return ClientUnusable(evidence, effect="No load was started.", remedy=remedy)
 
 
 class Pair(NamedTuple):
@@ -252,7 +252,7 @@ class Session:
         return self._done.is_set()
 
     def begin(self, agent: bytes) -> None:
-        """Send the agent and wait for its first message. Raises ClientUnreachable, or ClientLacks without Python."""
+        """Send the agent and wait for its first message. Raises ClientUnusable, or ClientUnusable without Python."""
         with contextlib.suppress(BrokenPipeError):
             self._write(agent)
         for helper in self._helpers:
@@ -264,13 +264,13 @@ class Session:
         if first is None or "hello" not in first:
             status = self._ssh.wait(_END_S)
             if status in _OF_PYTHON:
-                raise ClientLacks(f"{self.host}: no Python: {self._said()}", effect="No load was started.",
+                raise ClientUnusable(f"{self.host}: no Python: {self._said()}", effect="No load was started.",
                                   remedy=f"Install python3 (3.7 or later) on {self.host}.")  # fmt: skip
             raise self._unreachable(self._said())
         self.facts = first["hello"]
 
     def ask(self, do: str, content: bytes = b"", timeout_s: float = ASK_S, **what: Any) -> Any:
-        """Send a request; return the agent's answer. Raises ClientLost, or ClientLacks if it failed there."""
+        """Send a request; return the agent's answer. Raises ClientLost, or ClientUnusable if it failed there."""
         try:
             self._write(json.dumps({"do": do, **what}).encode() + b"\n" + content)
             answer = self._answers.get(timeout=timeout_s)
@@ -279,7 +279,7 @@ class Session:
         if answer is None:
             raise self.lost(f"no answer to the request {do}")
         if "error" in answer:
-            raise ClientLacks(f"{self.host}: {answer['error']}", effect="The trial is marked failed.")
+            raise ClientUnusable(f"{self.host}: {answer['error']}", effect="The trial is marked failed.")
         return answer.get("answer")
 
     def put(self, name: str, content: bytes) -> str:
@@ -377,7 +377,7 @@ class Session:
         return "; ".join(lines[-3:]) or "nothing"
 
     def _unreachable(self, why: str) -> DbbenchError:
-        return ClientUnreachable(
+        return ClientUnusable(
             f"{self.host}: {why}",
             effect="No load was started.",
             remedy=f"Make this command work for this user without a prompt: ssh -o BatchMode=yes {self.host} true",
@@ -388,7 +388,7 @@ class Session:
 def opened_session(host: str, log: Path) -> Iterator[Session]:
     """Yield a session with an agent on `host`, an ssh destination; at the end nothing of it is left there.
 
-    `log` takes ssh's error messages. Raises ClientUnreachable, ClientLacks, ProgramMissing.
+    `log` takes ssh's error messages. Raises ClientUnusable, ProgramMissing.
     """
     agent = Path(__file__).with_name("agent.py").read_bytes()
     start = f"import os;exec(b''.join(os.read(0,1)for _ in range({len(agent)})))"

@@ -237,7 +237,7 @@ def read_summed(path: Path, below: Path) -> bytes:
 
 
 def read_bytes(path: Path, below: Path) -> bytes:
-    """Return the content of a file in the results folder `below`. Raises OSError, ResultNotRegular, ResultTooLarge."""
+    """Return the content of a file in the results folder `below`. Raises OSError, ResultNotRegular, ResultDamaged."""
     with _refusing(path):
         return content(path, LIMITS.get(path.name, OTHERS), below)
 
@@ -249,7 +249,7 @@ def sha256(path: Path, below: Path) -> str:
 
 
 def plain_file(path: Path, below: Path, most_bytes: int | None = None) -> io.BufferedReader:
-    """Open a file in the results folder `below` for reading. Raises OSError, ResultNotRegular, ResultTooLarge.
+    """Open a file in the results folder `below` for reading. Raises OSError, ResultNotRegular, ResultDamaged.
 
     Refuses symbolic links, also in the directories above the file, and FIFOs, sockets and devices, which may never end.
     """
@@ -274,7 +274,7 @@ def _refusing(path: Path) -> Iterator[None]:
     except NotRegular as error:
         raise errors.ResultNotRegular(f"{path}: {error.strerror}", effect="It was not opened.") from error
     except TooLarge as error:
-        raise errors.ResultTooLarge(f"{path}: {error.strerror}", effect="It was not read.") from error
+        raise errors.ResultDamaged(f"{path}: {error.strerror}", effect="It was not read.") from error
 
 
 def sound_json(written: bytes) -> Any:
@@ -378,7 +378,7 @@ def content(path: Path, most_bytes: int, below: Path | None = None) -> bytes:
 def given(path: Path, most_bytes: int, head_bytes: int | None = None) -> bytes:
     """Return the content, or the head, of a file that the user named; links are followed.
 
-    Raises FileMissing, InputNotRegular, InputTooLarge.
+    Raises FileUnreadable.
     """
     try:
         if head_bytes is None:
@@ -386,15 +386,15 @@ def given(path: Path, most_bytes: int, head_bytes: int | None = None) -> bytes:
         with opened(path, most_bytes) as file:
             return file.read(head_bytes) or b""
     except NotRegular as error:
-        raise errors.InputNotRegular(f"{path}: {error.strerror}", effect="Nothing was changed.",
+        raise errors.FileUnreadable(f"{path}: {error.strerror}", effect="Nothing was changed.",
                               remedy="Name a regular file.") from None  # fmt: skip
     except TooLarge as error:
-        raise errors.InputTooLarge(f"{path}: {error.strerror}", effect="Nothing was changed.",
+        raise errors.FileUnreadable(f"{path}: {error.strerror}", effect="Nothing was changed.",
                             remedy=f"Use a part of it, for example: head -c {most_bytes}") from None  # fmt: skip
     except FileNotFoundError:
-        raise errors.FileMissing(f"{path} is not a regular file", effect="Nothing was changed.") from None
+        raise errors.FileUnreadable(f"{path} is not a regular file", effect="Nothing was changed.") from None
     except OSError as error:
-        raise errors.FileMissing(f"{path} cannot be read: {error.strerror}", effect="Nothing was changed.") from None
+        raise errors.FileUnreadable(f"{path} cannot be read: {error.strerror}", effect="Nothing was changed.") from None
 
 
 def given_text(path: Path, most_bytes: int) -> str:

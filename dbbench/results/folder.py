@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from dbbench.errors import ResultDamaged, ResultTooLarge, RunLocked, RunMissing
+from dbbench.errors import ResultDamaged, RunLocked, RunMissing
 from dbbench.metrics.histogram import Histogram
 from dbbench.metrics.series import Series, SeriesTooLong, read_csv_gz
 from dbbench.model import Cell, LabFacts, Plan, Run, Trial, TrialSpec, plain
@@ -168,7 +168,7 @@ class LoadedRun:
                 with plain_file(path, self.path.parent) as file:
                     return read_csv_gz(file)
             except SeriesTooLong as error:
-                raise ResultTooLarge(f"{path}: {error}") from error
+                raise ResultDamaged(f"{path}: {error}") from error
             except FileNotFoundError:
                 return None
 

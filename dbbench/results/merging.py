@@ -166,7 +166,7 @@ def _scripts(source: Path) -> dict[str, str]:
 
 
 def _text(run: Path, name: str) -> str:
-    """Return a file of a run as text. Raises ImportRefused if it is not text, ResultNotRegular, ResultTooLarge."""
+    """Return a file of a run as text. Raises ImportRefused if it is not text, ResultNotRegular, ResultDamaged."""
     try:
         return read_bytes(run / name, run.parent).decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -251,7 +251,7 @@ def files_of(folder: Path) -> Iterator[tuple[str, int]]:
 
 
 def read(path: Path, below: Path, offset: int = 0, most: int = _CHUNK) -> bytes:
-    """Return bytes of a file in the results folder `below`. Raises ImportRefused, ResultNotRegular, ResultTooLarge."""
+    """Return bytes of a file in the results folder `below`. Raises ImportRefused, ResultNotRegular, ResultDamaged."""
     try:
         with plain_file(path, below, RAW) as file:
             file.seek(offset)

@@ -83,7 +83,7 @@ def damage(folder: Path, below: Path | None = None, least: str = "trial.json") -
     """Return one line for each file of a finished trial that is not as it was written; [] if all are intact.
 
     `below`: the results folder, if `folder` is not a trial's. `least`: a file that the checksums must name. Raises
-    ResultNotRegular, ResultTooLarge.
+    ResultNotRegular, ResultDamaged.
     """
     below = below or results_of(folder)
     try:

@@ -182,7 +182,7 @@ def _cores(plan: Plan) -> Iterator[errors.DbbenchError]:
     for engine in plan.engine:
         try:
             limits.chosen_cores(engine, os.sched_getaffinity(0))
-        except errors.CoresMissing as error:
+        except errors.MachineTooSmall as error:
             yield error
 
 
@@ -202,7 +202,7 @@ def _memory(expanded: Expanded) -> Iterator[errors.DbbenchError]:
             texts.append(f"{what}, but {size_text(most)} is the most that the server may use")
         for text in texts:
             if text not in named:
-                yield errors.MemoryMissing(
+                yield errors.MachineTooSmall(
                     text, effect=UNTOUCHED, remedy="Reduce `memory` or the server's cache in the plan."
                 )
             named.add(text)
@@ -220,7 +220,7 @@ def _open_files(expanded: Expanded) -> Iterator[errors.DbbenchError]:
                  f"the load generator of {cell.workload.name}": sessions + CLIENT_FILES}  # fmt: skip
         for what, needed in needs.items():
             if needed > hard and what not in named:
-                yield errors.OpenFilesTooFew(
+                yield errors.MachineTooSmall(
                     f"{what} opens up to {needed} files, but the hard limit is {hard} (ulimit -Hn)",
                     effect=UNTOUCHED,
                     remedy=f"Raise it, as root with: ulimit -Hn {needed}\nOr reduce these values in the plan.",
@@ -419,7 +419,7 @@ def _device(plan: Plan) -> Iterator[errors.DbbenchError]:
         if not folder.is_dir():
             what = "is not a directory" if folder.exists() else "does not exist"
             remedy = f"Create it with mkdir -p {shlex.quote(str(folder))}, or correct `at` in [device]."
-            yield errors.DirectoryRefused(f"{folder} {what}", effect=UNTOUCHED, remedy=remedy)
+            yield errors.DeviceUnusable(f"{folder} {what}", effect=UNTOUCHED, remedy=remedy)
     if device.existing and isinstance(device.paths, dict):
         from dbbench.storage.devices.directory import checked
 

@@ -151,17 +151,17 @@ def test_a_script_has_no_rights(engine: str, dbbench: Any) -> None:
 
 @pytest.mark.needs("unshare")
 def test_a_container_without_the_numbers_is_refused() -> None:
-    """In a user namespace that has root alone no number can be taken: E220, and the server is not started as root."""
+    """In a user namespace that has root alone no number can be taken: E204, and the server is not started as root."""
     script = (
         "import sys\n"
         "from dbbench.engines import accounts\n"
-        "from dbbench.errors import NoAccountFree\n"
+        "from dbbench.errors import IsolationRefused\n"
         "sys.path.append(sys.argv[1])\n"
         "from tests.support.private_mounts import apart\n"
         "with apart():\n"
         "    try:\n"
         "        print(accounts.of_server('postgres'))\n"
-        "    except NoAccountFree as error:\n"
+        "    except IsolationRefused as error:\n"
         "        print(error.id, error.evidence, error.remedy)\n"
     )
     enter = ["unshare", "--user", "--map-root-user", "--mount"]
@@ -169,4 +169,4 @@ def test_a_container_without_the_numbers_is_refused() -> None:
         pytest.skip("needs user namespaces, which a chroot and some kernels refuse")
     argv = [*enter, sys.executable, "-c", script, str(Path(__file__).parents[2])]
     said = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=60).stdout
-    assert said.startswith("E220 no user ID between") and "uid_map" in said
+    assert said.startswith("E204 no user ID between") and "uid_map" in said

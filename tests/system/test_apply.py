@@ -20,7 +20,7 @@ from dbbench.drivers.apply import save_archive as save
 from dbbench.drivers.protocol import Load, LoadTask
 from dbbench.engines import ENGINES
 from dbbench.engines.port import Place, Server
-from dbbench.errors import ApplyUnequal, RestoreUnequal
+from dbbench.errors import DataCorrupt, RestoreFailed
 from dbbench.metrics.outcome import Outcome
 from dbbench.metrics.series import Clock
 from dbbench.model import Cell, Dataset, FsSetup, Mkfs, Window, Workload, merged
@@ -122,13 +122,13 @@ def test_batches_every_so_often(applied: Any, archive_of: Any) -> None:
 
 @pytest.mark.needs("engine:mariadb", "mariadb-binlog", "mariadb")
 def test_a_row_too_many_is_caught(applied: Any, archive_of: Any) -> None:
-    """Another session writes to the copy while the log is applied: E330 names the table and both counts."""
+    """Another session writes to the copy while the log is applied: E403 names the table and both counts."""
 
     def write(server: Server) -> None:
         with contextlib.closing(server.connect()) as connection, contextlib.closing(connection.cursor()) as cursor:
             cursor.execute("INSERT INTO sbtest1 (id, k, c, pad) VALUES (1000000, 1, '', '')")
 
-    with pytest.raises(ApplyUnequal, match=r"sbtest1: 2001 rows.*on the primary 2000 rows"):
+    with pytest.raises(DataCorrupt, match=r"sbtest1: 2001 rows.*on the primary 2000 rows"):
         applied("mariadb", archive_of("mariadb"), during=write)
 
 
@@ -143,7 +143,7 @@ def test_a_log_that_ends_early_is_caught(applied: Any, archive_of: Any, tmp_path
     copy.path.joinpath("manifest.json").write_bytes((golden.path / "manifest.json").read_bytes())
     before_last = whole.end // (16 * MIB) * 16 * MIB - MIB
     save(copy.path / ARCHIVE, dataclasses.replace(whole, logs=whole.logs[:-1], end=before_last))
-    with pytest.raises(ApplyUnequal, match=r"pgbench_accounts.*on the primary"):
+    with pytest.raises(DataCorrupt, match=r"pgbench_accounts.*on the primary"):
         applied("postgres", copy)
 
 
@@ -160,7 +160,7 @@ def test_a_damaged_segment_is_not_applied(archive_of: Any, tmp_path: Path) -> No
         byte = file.read(1)
         file.seek(MIB)
         file.write(bytes([byte[0] ^ 1]))
-    with pytest.raises(RestoreUnequal, match=f"{segment.name}"):
+    with pytest.raises(RestoreFailed, match=f"{segment.name}"):
         datasets.archive.handed(copy, tmp_path / "data", ENGINES["postgres"], tmp_path)
     assert not (copy.path / "manifest.json").exists()
 

@@ -18,7 +18,7 @@ from dbbench.datasets.manifest import Golden
 from dbbench.datasets.sources.source import is_prepared
 from dbbench.engines import ENGINES
 from dbbench.engines.port import Place, Server
-from dbbench.errors import ProgramMissing, RestoreFailed, SourceForeign, SourceIncomplete, SourceInUse
+from dbbench.errors import ProgramMissing, RestoreFailed, SourceIncomplete, SourceRefused
 from dbbench.model import Dataset, FsSetup, Mkfs
 from dbbench.storage import filesystems
 from dbbench.storage.devices.port import Device
@@ -87,7 +87,7 @@ def postgres(room: Room) -> tuple[Path, Any]:
         mapped = [f"--pgdata={root / 'base'}", f"--tablespace-mapping={root}/fast={root}/mapped"]
         process.run([*take, *mapped], timeout_s=HANGS_S)  # it flushes each file
         process.run([*take, f"--pgdata={root / 'tar'}", "--format=tar", "--gzip"], timeout_s=HANGS_S)
-        with pytest.raises(SourceInUse):
+        with pytest.raises(SourceRefused):
             sources.look(root / "stopped")
     (root / "mapped").rename(root / "base.fast")  # moved after it was taken: the link leads nowhere
     (root / "base/pg_tblspc").iterdir().__next__().unlink()
@@ -183,7 +183,7 @@ def test_names_that_are_not_in_the_source_are_refused(postgres: tuple[Path, Any]
 def test_what_is_of_another_engine_or_was_changed_is_refused(postgres: tuple[Path, Any], room: Room) -> None:
     """Before anything is built."""
     root, _sums = postgres
-    with process.recording() as started, pytest.raises(SourceForeign, match="is made by postgres"):
+    with process.recording() as started, pytest.raises(SourceIncomplete, match="is made by postgres"):
         built(room, "mariadb", root / "custom")
     assert started == []
 
@@ -211,7 +211,7 @@ def innodb(request: pytest.FixtureRequest, room: Room) -> tuple[str, Path, Any]:
             data, to = f"--datadir={root}/stopped", f"--target-dir={root}/backup"
             copy = ["mariadb-backup", "--no-defaults", "--backup", *where, data, to]
             process.run(copy, env=server.env, timeout_s=HANGS_S)
-        with pytest.raises(SourceInUse):
+        with pytest.raises(SourceRefused):
             sources.look(root / "stopped")
     return name, root, sums
 

@@ -19,7 +19,7 @@ from dbbench.datasets import sources
 from dbbench.datasets.sources import postgres as postgres_sources
 from dbbench.engines import ENGINES
 from dbbench.engines.port import Server, execute, rows
-from dbbench.errors import DatasetBuildFailed, DbbenchError, SourceForeign, SourceIncomplete, SourceUnsafe
+from dbbench.errors import DatasetBuildFailed, DbbenchError, SourceIncomplete, SourceRefused
 from dbbench.model import SourceChangeKind
 from tests.support import servers
 from tests.support.servers import query
@@ -228,7 +228,7 @@ def test_commands_for_psql_are_refused(line: str, postgres: tuple[Loader, Path, 
     """At the beginning of a line and within one."""
     loader, dumps, _sums = postgres
     path, _ = with_line(dumps / "plain.sql", 0.5, line.format(mark := loader.folder / "ran"), "CREATE ")
-    with pytest.raises(SourceUnsafe, match="a command for psql"):
+    with pytest.raises(SourceRefused, match="a command for psql"):
         loader.load(path)
     assert not mark.exists()
 
@@ -268,7 +268,7 @@ def test_a_locale_that_is_missing_is_named(postgres: tuple[Loader, Path, Any]) -
     text = (dumps / "all.sql").read_text(encoding="utf-8")
     path = dumps / "locale.sql"
     path.write_text(text.replace("LOCALE = 'C.UTF-8'", "LOCALE = 'xx_XX.UTF-8'"), encoding="utf-8")
-    with pytest.raises(SourceForeign, match=r"needs the locale xx_XX\.UTF-8") as refused:
+    with pytest.raises(SourceIncomplete, match=r"needs the locale xx_XX\.UTF-8") as refused:
         postgres_sources.check_locales(sources.look(path))
     assert refused.value.remedy and "locales" in refused.value.remedy
     postgres_sources.check_locales(sources.look(dumps / "all.sql"))
@@ -386,7 +386,7 @@ def test_links_in_a_directory_of_mydumper_are_refused(innodb: tuple[Loader, Path
         shutil.rmtree(copy := loader.folder / "copy", ignore_errors=True)
         shutil.copytree(dumps / "mydumper", copy)
         with_link(copy, name, Path("/etc/shadow"))
-        with pytest.raises(SourceUnsafe, match=re.escape(name)):
+        with pytest.raises(SourceRefused, match=re.escape(name)):
             loader.load(copy)
 
 
@@ -401,5 +401,5 @@ def test_links_in_a_directory_of_pg_dump_are_refused(postgres: tuple[Loader, Pat
     rows_of.write_bytes(gzip.compress(b"".join(content[5:])))
     loader.load(copy)  # shorter, but whole as far as anything in it tells
     with_link(copy, rows_of.name, Path("/etc/shadow"))
-    with pytest.raises(SourceUnsafe, match=rows_of.name):
+    with pytest.raises(SourceRefused, match=rows_of.name):
         loader.load(copy)

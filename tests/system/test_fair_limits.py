@@ -102,10 +102,10 @@ def test_load_generator_at_its_limit_makes_the_trial_suspect(dbbench: Any) -> No
 
 
 def test_cores_that_the_machine_lacks_are_told_before_anything_is_done(dbbench: Any) -> None:
-    """E211, exit 2, and no run folder."""
+    """E213, exit 2, and no run folder."""
     dbbench.plan(limited(cpus={"cpus_server": "4096"}))
     done = dbbench("run", "plan.toml", "--name", "r", status=2)
-    assert "E211" in done.stderr and "4096" in done.stderr
+    assert "E213" in done.stderr and "4096" in done.stderr
     assert not (dbbench.folder / "results").exists()
 
 
@@ -122,7 +122,7 @@ def test_a_low_limit_of_open_files(dbbench: Any) -> None:
         return subprocess.run(words, capture_output=True, text=True, cwd=dbbench.folder, env=dbbench.env, check=False)
 
     refused = run({"name": "mariadb"})
-    assert refused.returncode == 2 and "E214" in refused.stderr and "ulimit -Hn 4332" in refused.stderr
+    assert refused.returncode == 2 and "E213" in refused.stderr and "ulimit -Hn 4332" in refused.stderr
     assert not (dbbench.folder / "results").exists()
     assert run({"name": "mariadb", "settings": {"table_open_cache": 300, "max_connections": 100}}).returncode == 0
     (trial,) = dbbench.trials().values()

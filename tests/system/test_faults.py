@@ -174,19 +174,19 @@ def dd(of: Callable[[], object]) -> Callable[[int], None]:
 Plant = Callable[[int], None]
 # name: (fs setup, what is done in mid-window, the mark, IDs of which one is told)
 FAULTS: dict[str, tuple[str, Plant, str, set[str]]] = {
-    "filesystem-shut-down": ("ext4", shut_down, "failed", {"E402", "E602", "E304", "E403", "E404", "E347"}),
-    "xfs-shut-down": ("xfs", shut_down, "failed", {"E402", "E602", "E304", "E403", "E404", "E347"}),
+    "filesystem-shut-down": ("ext4", shut_down, "failed", {"E402", "E601", "E304", "E403", "E404", "E347"}),
+    "xfs-shut-down": ("xfs", shut_down, "failed", {"E402", "E601", "E304", "E403", "E404", "E347"}),
     "filesystem-full": ("ext4", fill, "failed", {"E305"}),
-    "journal-aborted": ("ext4", remounted("abort"), "failed", {"E304", "E402", "E602", "E404", "E347"}),
+    "journal-aborted": ("ext4", remounted("abort"), "failed", {"E304", "E402", "E601", "E404", "E347"}),
     "remounted-without-barriers": ("ext4", remounted("barrier=0"), "failed", {"E304"}),
     "access-times-changed": ("ext4", remounted("strictatime"), "failed", {"E304"}),
     "image-cut-off": (
         "ext4",
         truncate,
         "failed suspect",
-        {"E402", "E602", "E304", "E403", "E404", "E316", "E347", "W017", "W020"},
+        {"E402", "E601", "E304", "E403", "E404", "E316", "E347", "W017", "W020"},
     ),
-    "data-emptied": ("ext4", unlink_data, "failed", {"E402", "E602", "E403", "E404", "E305", "E347"}),
+    "data-emptied": ("ext4", unlink_data, "failed", {"E402", "E601", "E403", "E404", "E305", "E347"}),
     "settings-weakened": ("ext4", reload_with("synchronous_commit = off"), "failed suspect", {"E405", "W128"}),
     "load-generator-killed": ("ext4", killed("pgbench"), "failed", {"E601"}),
     "trial-killed": ("ext4", kill_trial, "failed", {"E348"}),

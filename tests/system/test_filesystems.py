@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from dbbench import process
-from dbbench.errors import ClaimWrong, DirectoryRefused, MkfsFailed, MountFailed, OptionNotInForce, UnmountFailed
+from dbbench.errors import DeviceUnusable, MakeFailed, MountFailed, SetupNotInForce, UnmountFailed
 from dbbench.machine.kernel_log import Watch
 from dbbench.model import Durability, FsSetup, Mkfs
 from dbbench.plan import catalog
@@ -81,10 +81,10 @@ def test_a_planted_claim_is_found(loop_device: Device, tmp_path: Path) -> None:
     filesystems.make(liar, loop_device)
     with (
         filesystems.mounted(liar, loop_device, tmp_path / "mnt") as fs,
-        pytest.raises(ClaimWrong, match="claims the durability class 'full'") as caught,
+        pytest.raises(SetupNotInForce, match="claims the durability class 'full'") as caught,
     ):
         filesystems.check_claim(liar, fs)
-    assert (caught.value.id, fs.flags) == ("E303", (Durability.NO_BARRIER,))
+    assert (caught.value.id, fs.flags) == ("E308", (Durability.NO_BARRIER,))
 
 
 @pytest.mark.needs("root", "mkfs.btrfs", "fs:btrfs")
@@ -100,7 +100,7 @@ def test_an_option_that_came_after_the_files_is_found(name: str, loop_device: De
         filesystems.sync(fs.path)
     with (
         filesystems.mounted(setup, loop_device, tmp_path / "mnt") as fs,
-        pytest.raises(OptionNotInForce, match=r"of 3 files"),
+        pytest.raises(SetupNotInForce, match=r"of 3 files"),
     ):
         filesystems.verify_files(setup, files)
 
@@ -118,7 +118,7 @@ def test_a_mount_that_is_refused_has_the_kernels_words(loop_device: Device, tmp_
 def test_an_option_that_mkfs_does_not_know_is_an_error(loop_device: Device) -> None:
     """mkfs's own words are the evidence."""
     setup = dataclasses.replace(shipped("ext4"), mkfs=Mkfs("ext4", ("-O", "no_such_feature")))
-    with pytest.raises(MkfsFailed, match="no_such_feature"):
+    with pytest.raises(MakeFailed, match="no_such_feature"):
         filesystems.make(setup, loop_device)
 
 
@@ -236,7 +236,7 @@ def test_an_existing_directory_is_read_without_root(tmp_path: Path) -> None:
             (tmp_path / "data").write_bytes(os.urandom(MIB))
             space = filesystems.space(fs, MIB)
             assert filesystems.healthy(fs) is None
-    except DirectoryRefused as refused:
+    except DeviceUnusable as refused:
         pytest.skip(f"needs a known filesystem below {tmp_path}: {refused}")
     assert "rw" in fs.options_effective
     assert fs.options_asked == ()
@@ -245,5 +245,5 @@ def test_an_existing_directory_is_read_without_root(tmp_path: Path) -> None:
 
 def test_a_directory_on_an_unknown_family_is_refused() -> None:
     """dbbench does not know which data tmpfs and others preserve after a power loss, and invents no class."""
-    with pytest.raises(DirectoryRefused, match="is on proc"), filesystems.existing(Path("/proc")):
+    with pytest.raises(DeviceUnusable, match="is on proc"), filesystems.existing(Path("/proc")):
         pytest.fail("a class was made up")

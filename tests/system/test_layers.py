@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from dbbench import process
-from dbbench.errors import LayerFailed, SnapshotLost
+from dbbench.errors import FilesystemGone, MakeFailed
 from dbbench.model import FsSetup, Layer, Mkfs, Scalar
 from dbbench.results.journal import Journal
 from dbbench.storage import filesystems, layers
@@ -135,11 +135,11 @@ def test_an_array_that_cannot_be(disks: Disks, journal: Journal) -> None:
     """The message has mdadm's output, and nothing is left of the attempt."""
     with (
         disks(1) as device,
-        pytest.raises(LayerFailed, match="unusual number of drives") as caught,
+        pytest.raises(MakeFailed, match="unusual number of drives") as caught,
         layers.stacked([Layer("md", level=10)], device, journal),
     ):
         pass
-    assert caught.value.id == "E310"
+    assert caught.value.id == "E301"
     assert journal.outstanding("layer") == []
 
 
@@ -196,14 +196,14 @@ def test_a_snapshot_without_room_fails(disks: Disks, journal: Journal, tmp_path:
     layer = Layer("lvm", snapshot="classic", snapshot_size="5%")
     with (
         disks(1) as device,
-        pytest.raises(SnapshotLost, match="classic snapshot did not hold") as caught,
+        pytest.raises(FilesystemGone, match="classic snapshot did not hold") as caught,
         layers.stacked([layer], device, journal) as volume,
     ):
         filesystems.make(EXT4, volume)
         with filesystems.mounted(EXT4, volume, tmp_path / "mnt") as fs:
             layers.held(volume)
             (fs.path / "file").write_bytes(os.urandom(64 * MIB))
-    assert caught.value.id == "E312"
+    assert caught.value.id == "E304"
 
 
 @pytest.mark.needs("root", "cryptsetup", "kernel:dm-crypt", "fs:ext4", "mkfs.ext4")

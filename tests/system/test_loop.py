@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from dbbench import process
-from dbbench.errors import DeviceInUse, DeviceUnusable, LoopFailed
+from dbbench.errors import DeviceInUse, DeviceUnusable, MakeFailed
 from dbbench.labs.powercut import disk
 from dbbench.machine import namespaces
 from dbbench.model import DeviceSpec
@@ -134,7 +134,7 @@ def test_a_device_that_is_still_held_is_told(image: Path, tmp_path: Path, monkey
     monkeypatch.setattr(loop, "_CLEARED_S", 0.2)
     point = tmp_path / "mnt"
     point.mkdir()
-    with pytest.raises(LoopFailed, match=f"is mounted at {point}"), loop.attached(image) as device:
+    with pytest.raises(MakeFailed, match=f"is mounted at {point}"), loop.attached(image) as device:
         process.run(["mkfs.ext4", "-q", device.argument], pass_fds=(device.fd,))
         namespaces.mount(device.path, point, "ext4")
     namespaces.unmount(point)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from dbbench.engines import ENGINES
-from dbbench.errors import CopyWrong
+from dbbench.errors import FilesystemDamaged
 from dbbench.machine import pagecache
 from dbbench.model import FsSetup, Mkfs, OperationFacts, merged
 from dbbench.operations import Filled, crash, operated
@@ -162,7 +162,7 @@ def test_a_server_that_loses_acknowledged_rows_fails_the_trial(filled: Filling) 
 
         with pytest.raises(Exception, match=r"acknowledged|dbbench_crash") as failed:
             operated(["crash-recovery"], replace(one, cold=forget))
-        assert isinstance(failed.value, CopyWrong) or "dbbench_crash" in str(failed.value)
+        assert isinstance(failed.value, FilesystemDamaged) or "dbbench_crash" in str(failed.value)
 
 
 REPAIRED = [pytest.param(family, engine, marks=pytest.mark.needs("root", f"mkfs.{family}", tool, f"fs:{family}",

@@ -20,7 +20,7 @@ from typing import Any, Final
 import psutil
 import pytest
 
-from dbbench.errors import DeadlinePassed, RehearsalBuildFailed, RehearsalFailed
+from dbbench.errors import DeadlinePassed, RehearsalFailed
 from dbbench.labs import second_kernel
 from dbbench.labs.second_kernel import boot
 from dbbench.process import wait_while
@@ -69,7 +69,7 @@ def kernel() -> Path:
         pytest.skip(f"needs a second kernel: {reason}")
     try:
         return second_kernel.small_root(lambda what: print(what, file=sys.stderr))
-    except RehearsalBuildFailed as failure:
+    except RehearsalFailed as failure:
         pytest.skip(f"needs a second kernel: {failure}")
 
 
@@ -135,7 +135,7 @@ def test_a_build_without_zfs_has_the_rest(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(boot, "_PROGRAM", planted)
     try:
         root = second_kernel.small_root(lambda what: print(what, file=sys.stderr))
-    except RehearsalBuildFailed as failure:
+    except RehearsalFailed as failure:
         pytest.skip(f"needs a second kernel: {failure}")
     tool, zfs = second_kernel.left_out()
     assert tool.startswith("no-such-tool: ") and "no-such-tool" in tool.split(": ", 1)[1]

@@ -339,7 +339,7 @@ def test_recorder_killed_in_the_window_makes_the_trial_suspect(dbbench: Any, not
 
 
 def test_aborting_clients_fail_the_trial(dbbench: Any, nothing_left: None) -> None:
-    """A script that divides by zero now and then aborts its clients: E602, not a slow good trial."""
+    """A script that divides by zero now and then aborts its clients: E601, not a slow good trial."""
     (dbbench.folder / "mine/workloads").mkdir(parents=True)
     workload = (
         'title = "aborts"\ndriver = "pgbench"\nengines = ["postgres"]\nscript = "abort.sql"\n'
@@ -350,7 +350,7 @@ def test_aborting_clients_fail_the_trial(dbbench: Any, nothing_left: None) -> No
     dbbench.plan(plan(workload={"name": "aborts"}))
     dbbench("run", "plan.toml", "--name", "r", "--path", "mine", status=1)
     (trial,) = dbbench.trials().values()
-    assert (trial["status"], trial["error"]["id"]) == ("failed", "E602")
+    assert (trial["status"], trial["error"]["id"]) == ("failed", "E601")
 
 
 @contextlib.contextmanager

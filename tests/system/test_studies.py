@@ -108,5 +108,5 @@ def test_an_unknown_study_is_refused(dbbench: Any) -> None:
 def test_a_server_that_is_too_old_is_refused(dbbench: Any) -> None:
     """With the release that the study requires and the one that is there; --bin names another server, or none."""
     said = dbbench("study", "run", "io-method-and-filesystems", "--bin", str(dbbench.folder), status=2)
-    assert "E340" in said.stderr and "postgres 18 or later" in said.stderr and "--bin" in said.stderr
+    assert "E201" in said.stderr and "postgres 18 or later" in said.stderr and "--bin" in said.stderr
     assert not (dbbench.folder / "results").exists()

@@ -1,4 +1,4 @@
-"""A TPC-C-like run through the command line: consistent, or failed with E325."""
+"""A TPC-C-like run through the command line: consistent, or failed with E403."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ default = 2
 
 @pytest.mark.needs("root", "engine:postgres", "sysbench")
 def test_a_broken_condition_fails_the_trial(dbbench: Dbbench) -> None:
-    """E325 with the rows, in the phase of checks; the unbroken load beside it says what was checked and has a tpmC."""
+    """E403 with the rows, in the phase of checks; the unbroken load beside it says what was checked and has a tpmC."""
     builtin, own = shipped() / "workloads", Path(dbbench.folder, "own/workloads")
     own.mkdir(parents=True)
     own.joinpath("leaking.toml").write_text(WORKLOAD)
@@ -49,7 +49,7 @@ def test_a_broken_condition_fails_the_trial(dbbench: Dbbench) -> None:
     dbbench("--path", "own", "run", dbbench.plan(text), "--name", "r", status=1)
     trials = {trial["workload"]: trial for trial in dbbench.trials().values()}
     good, bad = trials["tpcc"], trials["leaking"]
-    assert (bad["status"], bad["error"]["id"], bad["error"]["phase"]) == ("failed", "E325", "check")
+    assert (bad["status"], bad["error"]["id"], bad["error"]["phase"]) == ("failed", "E403", "check")
     assert "condition 1: w_ytd is the sum" in bad["error"]["text"]
     assert good["error"] is None and good["checked"].endswith("; TPC-C consistency conditions 1 to 12")
     assert good["summary"]["new_order_p95_ms"] > 0 and good["summary"]["fsync_ms"] > 0

@@ -226,11 +226,11 @@ def test_bytes_that_were_never_written_are_found(dbbench: Any, folder: Path) -> 
 
 @pytest.mark.needs("engine:postgres", "cc")
 def test_a_swallowed_fsync_is_found(dbbench: Any, folder: Path) -> None:
-    """A server whose fsync does nothing leaves too few device flushes for its commits (E353), or none (E605)."""
+    """A server whose fsync does nothing leaves too few device flushes for its commits (E352), or none (E352)."""
     real, library = server_folder(folder), folder / "nosync.so"
     (folder / "nosync.c").write_text(NO_SYNC)
     subprocess.run(["cc", "-shared", "-fPIC", "-o", library, folder / "nosync.c"], check=True)
     program(folder / "postgres", UNSYNCED_POSTGRES.format(library=library, real=real / "postgres"))
     trial = ended(dbbench, engine=of(folder))
-    assert trial["error"]["id"] in ("E353", "E605"), trial["error"]
+    assert trial["error"]["id"] in ("E352", "E352"), trial["error"]
     assert counted(trial, "transactions")["counted"] > 200

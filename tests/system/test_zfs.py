@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from dbbench import process
-from dbbench.errors import FilesystemDamaged, MkfsFailed, UnmountFailed
+from dbbench.errors import FilesystemDamaged, MakeFailed, UnmountFailed
 from dbbench.machine import pagecache
 from dbbench.results.journal import Journal
 from dbbench.storage import filesystems
@@ -138,7 +138,7 @@ def test_a_pool_of_somebody_else_is_not_touched(private: None, tmp_path: Path) -
 def test_what_zpool_refuses_is_an_error(private: None, tmp_path: Path) -> None:
     """zpool's own words are the evidence, and no pool stays behind."""
     setup = dataclasses.replace(shipped("zfs"), mount=("recordsize=12K",))
-    with disks(tmp_path, 1) as device, pytest.raises(MkfsFailed, match="recordsize"):
+    with disks(tmp_path, 1) as device, pytest.raises(MakeFailed, match="recordsize"):
         filesystems.make(setup, device)
 
 

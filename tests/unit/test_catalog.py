@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from dbbench.errors import FileMissing, PlanInvalid, UnknownName
+from dbbench.errors import FileUnreadable, PlanInvalid, UnknownName
 from dbbench.model import Parameter
 from dbbench.model.base import shipped
 from dbbench.plan.catalog import Catalog, catalog, checked, dataset_of, defaults, parameters
@@ -61,7 +61,7 @@ def test_own_folders_come_before_the_shipped_one(folder: Path, monkeypatch: pyte
 
 def test_a_folder_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     """A wrong --path is an error and is not ignored."""
-    with pytest.raises(FileMissing):
+    with pytest.raises(FileUnreadable):
         catalog([tmp_path / "none"])
 
 

@@ -266,7 +266,7 @@ def test_init_overwrites_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[s
     path.write_text("mine")
     assert cli.run(["init", "--engine", "postgres", "-o", str(path)]) == 2
     assert path.read_text() == "mine"
-    assert "E005" in capsys.readouterr().err
+    assert "E804" in capsys.readouterr().err
 
 
 @pytest.mark.starts_processes

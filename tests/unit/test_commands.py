@@ -539,7 +539,7 @@ def test_a_limit_of_open_files_that_is_too_low(
     text = PLAN.replace('"postgres"', f'"{engine}"').replace('"scan"', f'"{workload}"')
     wanted = plan_asked(tmp_path, text.replace("[workload]", f"settings = {{ {settings} }}\n[workload]"))
     found = preflight.refusals(wanted, tmp_path / "results")
-    assert [error.id for error in found] == ["E214"] * len(expected)
+    assert [error.id for error in found] == ["E213"] * len(expected)
     for part, error in zip(expected, found, strict=True):
         assert part in error.evidence and f"the hard limit is {hard} (ulimit -Hn)" in error.evidence
         assert "ulimit -Hn" in (error.remedy or "")
@@ -575,11 +575,11 @@ def test_plan_and_doctor_say_all_that_a_run_would_be_refused_for(
     said = capsys.readouterr().out
     assert [part for part in (
         "ext4-prealloc: with postgres it is the same as ext4", "xfs: mkfs.xfs not installed; no xfs",
-        "E211", "E213", f"{tmp_path}/a is missing", f"{tmp_path}/b is missing",
+        "E213", "E213", f"{tmp_path}/a is missing", f"{tmp_path}/b is missing",
     ) if part not in said] == []  # fmt: skip
     assert cli.run(["plan", str(path), "--results", str(tmp_path), "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
-    assert [one["id"] for one in document["refused"]] == ["E211", "E213", "E101", "E101"]
+    assert [one["id"] for one in document["refused"]] == ["E213", "E213", "E101", "E101"]
     assert (set(document["skipped"]), set(document["unsupported"])) == ({"ext4-prealloc"}, {"xfs"})
     rows = list(of_plan(str(path), [], tmp_path))
     assert [row.optional for row in rows] == [True] + [False] * 5  # with E206: what could be installed
@@ -624,4 +624,4 @@ def test_directories_need_no_root(machine: Machine, tmp_path: Path) -> None:
         "[engine]", f'[device]\nkind = "dir"\npaths = {{ ext4 = "{tmp_path}/a", xfs = "{tmp_path}/b" }}\n[engine]'
     )
     assert lacks(tmp_path, text) == []
-    assert [kind.id for kind in lacks(tmp_path, text.replace(f"{tmp_path}/b", "/usr"))] == ["E108"]
+    assert [kind.id for kind in lacks(tmp_path, text.replace(f"{tmp_path}/b", "/usr"))] == ["E101"]

@@ -17,7 +17,7 @@ from dbbench.datasets import manifest, sources
 from dbbench.datasets.manifest import Golden
 from dbbench.datasets.sources import files, postgres
 from dbbench.datasets.sources.scripts import MysqlScript, PostgresScript
-from dbbench.errors import DatasetBuildFailed, FilesystemFull, SourceForeign, SourceIncomplete, SourceUnsafe
+from dbbench.errors import DatasetBuildFailed, FilesystemFull, SourceIncomplete, SourceRefused
 from dbbench.model import Dataset
 from dbbench.run import worker
 from dbbench.run.job import WorkDir
@@ -60,7 +60,7 @@ def test_a_tar_file_writes_only_beneath_its_target(tmp_path: Path, member: tuple
     name, kind, content = member
     content = content.replace("VICTIM", str(victim)).replace("FOLDER", str(tmp_path))
     tar = tar_of(tmp_path / "base.tar", (name.replace("VICTIM", str(victim)[1:]), kind, content))
-    with pytest.raises(SourceUnsafe, match=r"leads out of|is a link|special file"):
+    with pytest.raises(SourceRefused, match=r"leads out of|is a link|special file"):
         files.unpack(tar, target)
     assert victim.read_text() == SECRET
     assert sorted(path.name for path in tmp_path.iterdir()) == ["base.tar", "copy", "victim"]
@@ -97,7 +97,7 @@ def test_a_directory_is_copied_without_following_links(tmp_path: Path) -> None:
             os.mkfifo(source / "base/bad")
         else:
             (source / "base/bad").symlink_to(tmp_path / "outside" / ("key" if plant == "file" else ""))
-        with pytest.raises(SourceUnsafe, match="base/bad is a"):
+        with pytest.raises(SourceRefused, match="base/bad is a"):
             files.copy_tree(source, tmp_path / f"copy{number}")
         files.copy_tree(source, tmp_path / f"clean{number}", lambda path: path == PurePosixPath("base/bad"))
         assert (tmp_path / f"clean{number}/base/1").read_text() == "1"
@@ -117,7 +117,7 @@ def test_the_log_of_a_cluster_may_be_elsewhere(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "copy/pg_wal").iterdir()] == ["0000000100000000000000AB"]
     if os.geteuid() == 0:
         os.chown(log, 65534, 65534)
-        with pytest.raises(SourceUnsafe, match="does not belong to the owner"):
+        with pytest.raises(SourceRefused, match="does not belong to the owner"):
             postgres._copy(source, tmp_path / "second")
 
 
@@ -208,7 +208,7 @@ def test_a_script_that_is_cut_anywhere_is_incomplete() -> None:
     """At every byte up to the closing comment."""
     end = DUMP.rindex(b"-- PostgreSQL database dump complete") + len(b"-- PostgreSQL database dump complete")
     for size in range(DUMP.index(b"\\restrict"), end):
-        with pytest.raises((SourceIncomplete, SourceUnsafe)):
+        with pytest.raises((SourceIncomplete, SourceRefused)):
             script(DUMP[:size])
     script(DUMP[:end])
 
@@ -221,7 +221,7 @@ def test_a_script_that_is_cut_anywhere_is_incomplete() -> None:
 )  # fmt: skip
 def test_commands_for_psql_are_refused_wherever_they_are(line: bytes) -> None:
     """Also behind strings, comments and dollar quotes."""
-    with pytest.raises(SourceUnsafe, match="command for psql"):
+    with pytest.raises(SourceRefused, match="command for psql"):
         script(DUMP.replace(b"SET statement_timeout = 0;", line))
 
 
@@ -309,7 +309,7 @@ def test_an_archive_tells_which_pg_restore_can_read_it(tmp_path: Path, version: 
     source = sources.look(path)
     assert (source.version, source.reader) == ("15.14", reader)
     if reader > 15:
-        with pytest.raises(SourceForeign, match=f"pg_restore {reader} or later"):
+        with pytest.raises(SourceIncomplete, match=f"pg_restore {reader} or later"):
             sources.fits(source, "postgres", "15.18", 8192)
     else:
         sources.fits(source, "postgres", "15.18", 8192)
@@ -335,7 +335,7 @@ def test_an_error_while_a_dataset_is_built_reaches_the_user(tmp_path: Path, monk
     for raised, kind in (
         (ValueError("no apostrophe"), DatasetBuildFailed),
         (OSError(errno.ENOSPC, "full", "/x"), FilesystemFull),
-        (SourceUnsafe("a link"), SourceUnsafe),
+        (SourceRefused("a link"), SourceRefused),
     ):
 
         def fail(*_given: object, error: Exception = raised) -> None:

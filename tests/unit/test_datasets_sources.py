@@ -15,14 +15,7 @@ from dbbench.datasets.sources.source import _page_size, is_prepared, tablespaces
 from dbbench.datasets.sources.source import header_of as header
 from dbbench.drivers.scan import chosen
 from dbbench.engines.port import Table
-from dbbench.errors import (
-    DriverFailed,
-    PlanInvalid,
-    SourceForeign,
-    SourceIncomplete,
-    SourceInUse,
-    SourceMissing,
-)
+from dbbench.errors import DriverFailed, PlanInvalid, SourceIncomplete, SourceRefused
 from dbbench.model import EngineSpec
 from dbbench.plan import catalog
 
@@ -129,7 +122,7 @@ def test_what_is_unknown_is_refused_with_what_is_known(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("hello\n")
     (tmp_path / "empty").mkdir()
     for name in ("gone", "empty", "notes.txt"):
-        with pytest.raises(SourceMissing):
+        with pytest.raises(SourceIncomplete):
             sources.look(tmp_path / name)
     (tmp_path / "shop.sql.gz").write_bytes(b"\x1f\x8b\x08" + bytes(20))
     with pytest.raises(SourceIncomplete) as packed:
@@ -140,11 +133,11 @@ def test_what_is_unknown_is_refused_with_what_is_known(tmp_path: Path) -> None:
 def test_a_cluster_that_runs_or_crashed_is_refused(tmp_path: Path) -> None:
     """By its pid file, or by the state that its control file has; a base backup is in it too, with its label."""
     crashed = cluster(tmp_path / "crashed", RUNNING)
-    with pytest.raises(SourceInUse, match="neither a backup"):
+    with pytest.raises(SourceRefused, match="neither a backup"):
         sources.look(crashed)
     running = cluster(tmp_path / "running")
     (running / "postmaster.pid").write_text("1\n")
-    with pytest.raises(SourceInUse, match=r"postmaster\.pid"):
+    with pytest.raises(SourceRefused, match=r"postmaster\.pid"):
         sources.look(running)
 
 
@@ -201,7 +194,7 @@ def source(form: str, engine: str, version: str, page: int | None = None) -> Sou
 )
 def test_what_a_server_cannot_take_is_refused(one: Source, engine: str, version: str, said: str) -> None:
     """Another engine, a later dump, files of any other release, other pages: each with both sides in the reason."""
-    with pytest.raises(SourceForeign, match=said) as refused:
+    with pytest.raises(SourceIncomplete, match=said) as refused:
         sources.fits(one, engine, version, 8192 if engine == "postgres" else 16384)
     assert refused.value.exit_code == 2
     assert refused.value.effect == "Nothing was changed."

@@ -13,7 +13,7 @@ from hypothesis.strategies import integers
 
 from dbbench import cli
 from dbbench.commands.options import Options
-from dbbench.errors import DeviceInUse, DeviceLocked, DeviceNotEmpty, DirectoryRefused, DiskTooSmall
+from dbbench.errors import DeviceInUse, DeviceLocked, DeviceNotEmpty, DeviceUnusable, DiskTooSmall
 from dbbench.model import DeviceSpec
 from dbbench.storage.devices import directory, guard, image, naming, sysfs
 from dbbench.storage.devices.port import Device
@@ -252,14 +252,14 @@ def test_a_directory_gets_a_folder_of_ours_that_goes_again(tmp_path: Path) -> No
 @pytest.mark.parametrize("path", ["/", "/usr/share", "/etc", "/var/lib", "/tmp", "/proc/self", "/nowhere/at/all"])
 def test_system_directories_are_refused(path: str) -> None:
     """A plan that names the system's folders is a mistake."""
-    with pytest.raises(DirectoryRefused):
+    with pytest.raises(DeviceUnusable):
         in_directory(Path(path))
 
 
 def test_a_directory_with_anything_else_is_refused(tmp_path: Path) -> None:
     """Also one whose content only looks like that of dbbench: without the marker it belongs to another user."""
     (tmp_path / "dbbench-ext4").mkdir()
-    with pytest.raises(DirectoryRefused, match="not empty: dbbench-ext4"):
+    with pytest.raises(DeviceUnusable, match="not empty: dbbench-ext4"):
         in_directory(tmp_path)
     assert (tmp_path / "dbbench-ext4").is_dir()
 
@@ -267,7 +267,7 @@ def test_a_directory_with_anything_else_is_refused(tmp_path: Path) -> None:
 def test_a_symlink_to_a_system_directory_is_refused(tmp_path: Path) -> None:
     """What counts is where the name leads."""
     (tmp_path / "link").symlink_to("/usr/share")
-    with pytest.raises(DirectoryRefused, match="system"):
+    with pytest.raises(DeviceUnusable, match="system"):
         in_directory(tmp_path / "link")
 
 
@@ -291,7 +291,7 @@ def test_what_a_killed_run_left_is_removed_and_what_a_living_one_has_is_not(tmp_
 def test_an_arm_without_a_directory_is_refused() -> None:
     """Each fs setup of a `dir` plan has a directory of its own."""
     with (
-        pytest.raises(DirectoryRefused, match="'btrfs'"),
+        pytest.raises(DeviceUnusable, match="'btrfs'"),
         directory.attached(DeviceSpec(kind="dir", paths={"ext4": "/srv/x"}), "btrfs"),
     ):
         pass

@@ -14,7 +14,7 @@ from dbbench.drivers.apply import ApplyLoad, Archive, LogFile, by_second, differ
 from dbbench.drivers.apply import load_archive as load
 from dbbench.drivers.apply import save_archive as save
 from dbbench.drivers.protocol import LoadTask
-from dbbench.errors import ApplyStuck, DriverFailed, EngineDied
+from dbbench.errors import DriverFailed, EngineDied, NoProgress
 from dbbench.metrics import steadiness
 from dbbench.metrics.series import Clock
 from dbbench.model import Dataset
@@ -92,7 +92,7 @@ def test_a_standby_that_stands_is_an_error(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(apply, "STUCK_S", 0.2)
     fake = Fake()
     fake.stands = True
-    with pytest.raises(ApplyStuck, match="stopped after 0 bytes: nothing was applied for 0 s; it waits"):
+    with pytest.raises(NoProgress, match="stopped after 0 bytes: nothing was applied for 0 s; it waits"):
         loaded(fake).wait(lambda _: None)
 
 

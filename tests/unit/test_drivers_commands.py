@@ -10,7 +10,7 @@ import pytest
 
 from dbbench.drivers import DRIVERS, pgbench, sessions_of, sysbench
 from dbbench.drivers.protocol import located
-from dbbench.errors import FileMissing
+from dbbench.errors import FileUnreadable
 from dbbench.model import Cell, Dataset, EngineSpec, FsSetup, Mkfs, Scalar, Window, Workload
 from dbbench.plan import catalog
 
@@ -123,7 +123,7 @@ def test_sysbenchs_seed_is_never_the_time(seed: int, given: int) -> None:
 
 def test_a_script_that_is_nowhere_is_an_error() -> None:
     """Before anything is started."""
-    with pytest.raises(FileMissing, match=r"nowhere\.sql"):
+    with pytest.raises(FileUnreadable, match=r"nowhere\.sql"):
         located("nowhere.sql")
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dbbench import process
-from dbbench.errors import AnswerUnknown, ClaimWrong, KernelLacks
+from dbbench.errors import AnswerUnknown, KernelLacks, SetupNotInForce
 from dbbench.model import Durability, FsSetup, Mkfs, Volume
 from dbbench.plan import catalog
 from dbbench.storage import filesystems
@@ -233,10 +233,10 @@ def mounted_with(family: str, *effective: str, flags: tuple[Durability, ...] = (
 def test_a_claim_that_is_not_the_kernels_is_an_error() -> None:
     """Claiming less than is effective is as wrong as claiming more."""
     wrong = setup_of("ext4", "barrier=0")
-    with pytest.raises(ClaimWrong, match=r"claims the durability class 'full'.*'no-barrier'.*nobarrier"):
+    with pytest.raises(SetupNotInForce, match=r"claims the durability class 'full'.*'no-barrier'.*nobarrier"):
         filesystems.check_claim(wrong, mounted_with("ext4", "rw", "nobarrier", flags=(Durability.NO_BARRIER,)))
     claimed = FsSetup(title="t", name="t", mkfs=Mkfs("ext4"), claims=(Durability.NO_BARRIER,))
-    with pytest.raises(ClaimWrong):
+    with pytest.raises(SetupNotInForce):
         filesystems.check_claim(claimed, mounted_with("ext4", "rw"))
     filesystems.check_claim(claimed, mounted_with("ext4", "rw", "nobarrier", flags=(Durability.NO_BARRIER,)))
 

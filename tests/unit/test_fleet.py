@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from dbbench import results
-from dbbench.errors import FileMissing, FleetInsecure, HostLost
+from dbbench.errors import FileUnreadable, FleetInsecure, HostLost
 from dbbench.fleet import ledger, processes, security
 from dbbench.fleet.coordinator import Coordinator
 from dbbench.fleet.ledger import Fleet
@@ -260,7 +260,7 @@ def test_tls_is_the_default(room: Path) -> None:
     """An address without a protocol is TLS, also on loopback; TLS requires certificates."""
     assert security.whole("db1") == "tls://db1:8786"
     assert security.whole("127.0.0.1:9000") == "tls://127.0.0.1:9000"
-    with pytest.raises(FileMissing):
+    with pytest.raises(FileUnreadable):
         security.of(room)
 
 
@@ -281,7 +281,7 @@ def test_certificates_are_private(room: Path, monkeypatch: pytest.MonkeyPatch) -
     for secured in (security.of(folder), security.of(security.STDIN)):
         context = secured.get_connection_args("worker")["ssl_context"]
         assert (context.verify_mode, context.minimum_version) == (ssl.CERT_REQUIRED, ssl.TLSVersion.TLSv1_3)
-    with pytest.raises(FileMissing):
+    with pytest.raises(FileUnreadable):
         security.of(security.STDIN)  # nothing is left
     assert [path.name for path in folder.parent.iterdir()] == ["fleet"]
 

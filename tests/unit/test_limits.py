@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dbbench.errors import CoresMissing, MemoryExceeded
+from dbbench.errors import MachineTooSmall, MemoryExceeded
 from dbbench.machine import host, limits
 from dbbench.machine.limits import MemoryGroup, cgroup, confined
 from dbbench.model import EngineSpec, Run
@@ -164,7 +164,7 @@ def test_what_is_asked_for_is_taken_though_it_overlaps() -> None:
 
 def test_cores_that_are_not_there_are_refused() -> None:
     """By number, with those that are."""
-    with pytest.raises(CoresMissing, match="CPU 7 is not available"):
+    with pytest.raises(MachineTooSmall, match="CPU 7 is not available"):
         limits.chosen_cores(EngineSpec("postgres", cpus_server="2,7"), range(4))
 
 
@@ -174,5 +174,5 @@ def test_node_gives_its_cores(tmp_path: Path) -> None:
     (tmp_path / "node/node1/cpulist").write_text("4-7\n")
     found = limits.chosen_cores(EngineSpec("postgres", numa_node=1), range(8), tmp_path)
     assert (found.server, found.numa_node, found.shared) == ({4, 5, 6, 7}, 1, set())
-    with pytest.raises(CoresMissing, match="no such node"):
+    with pytest.raises(MachineTooSmall, match="no such node"):
         limits.chosen_cores(EngineSpec("postgres", numa_node=2), range(8), tmp_path)

@@ -24,7 +24,7 @@ from synthetic import Shape
 from dbbench import cli, results
 from dbbench.commands.nightly import command as nightly_commands
 from dbbench.commands.options import Options
-from dbbench.errors import NightlyLocked, ResultDamaged
+from dbbench.errors import ResultDamaged, RunLocked
 from dbbench.model import Arm, DeviceSpec
 from dbbench.nightly import analysis, history
 from dbbench.nightly.analysis import NightFinding
@@ -233,7 +233,7 @@ def test_the_night_of_a_run_is_the_date_of_the_local_clock(zone: Callable[[str],
 def test_two_at_once_are_refused(tmp_path: Path) -> None:
     """The second says who holds it; another plan is free."""
     with history.one_at_a_time(tmp_path, "p"):
-        with pytest.raises(NightlyLocked, match="process"), history.one_at_a_time(tmp_path, "p"):
+        with pytest.raises(RunLocked, match="process"), history.one_at_a_time(tmp_path, "p"):
             pass
         with history.one_at_a_time(tmp_path, "q"):
             pass

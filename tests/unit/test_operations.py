@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from dbbench import operations
-from dbbench.errors import CommandFailed, CopyWrong, FilesystemDamaged, Interrupted, PlanInvalid
+from dbbench.errors import CommandFailed, FilesystemDamaged, Interrupted, PlanInvalid
 from dbbench.metrics import summary
 from dbbench.model import DeviceFacts, FsSetup, Layer, Mkfs, OperationFacts
 from dbbench.operations import Filled, copies, maintenance, operated
@@ -132,9 +132,9 @@ def test_copies_of_files_are_taken_of_a_stopped_server(said: Said) -> None:
 
 @pytest.mark.parametrize(("rows", "least"), [(copies.ROWS - 1, 0), (copies.ROWS + 1, copies.LATER)])
 def test_a_snapshot_without_its_rows_fails_the_trial(rows: int, least: int, said: Said) -> None:
-    """One acknowledged row is missing, or a later one exists: CopyWrong, and the snapshot is removed."""
+    """One acknowledged row is missing, or a later one exists: FilesystemDamaged, and the snapshot is removed."""
     said.rows, said.least = rows, least
-    with pytest.raises(CopyWrong, match=f"{rows} rows"):
+    with pytest.raises(FilesystemDamaged, match=f"{rows} rows"):
         operated(["snapshot"], said.filled)
     assert said.lines[-1] == "drop"
 
@@ -178,7 +178,9 @@ def test_a_failed_operation_ends_them(said: Said) -> None:
     assert said.lines == []
 
 
-@pytest.mark.parametrize("error", [FilesystemDamaged("x"), CopyWrong("x"), Interrupted("x"), KeyboardInterrupt()])
+@pytest.mark.parametrize(
+    "error", [FilesystemDamaged("x"), FilesystemDamaged("x"), Interrupted("x"), KeyboardInterrupt()]
+)
 @pytest.mark.usefixtures("failing")
 def test_what_is_not_the_operations_own_affair_is_raised(error: BaseException, said: Said) -> None:
     """Damage fails the trial; being stopped is no result at all."""

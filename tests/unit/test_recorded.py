@@ -14,7 +14,7 @@ from typing import Final
 import pytest
 
 from dbbench import cli
-from dbbench.errors import FileMissing, InputTooLarge, RecordingUnreadable
+from dbbench.errors import FileUnreadable, ScriptInvalid
 from dbbench.introspect.recordings import LEFT_OUT, RecordedStatements, Statement, read
 from dbbench.introspect.rules import refusal
 from dbbench.introspect.values import Parameter, parameters_of, samples_of
@@ -68,7 +68,7 @@ def test_a_huge_file_is_not_read(tmp_path: Path) -> None:
     """A slow log of a year would fill the memory."""
     with (tmp_path / "slow.log").open("wb") as file:
         file.truncate(2**28 + 1)
-    with pytest.raises(InputTooLarge) as refused:
+    with pytest.raises(FileUnreadable) as refused:
         read(tmp_path / "slow.log")
     assert "head -c" in str(refused.value.remedy)
 
@@ -77,23 +77,23 @@ def test_a_huge_file_is_not_read(tmp_path: Path) -> None:
     "text", ["", "a,b\n1,2\n", "query,calls\nSELECT 1,many\n", "query,calls\nSELECT 1\n", "[1, 2]"]
 )
 def test_what_is_no_recording_is_told(text: str, tmp_path: Path) -> None:
-    """E326 with what would be one; nothing falls over."""
+    """E335 with what would be one; nothing falls over."""
     (tmp_path / "f").write_text(text)
-    with pytest.raises(RecordingUnreadable):
+    with pytest.raises(ScriptInvalid):
         read(tmp_path / "f")
 
 
 def test_a_compressed_recording_is_recognised(tmp_path: Path) -> None:
     """With the command that unpacks it."""
     (tmp_path / "slow.log.gz").write_bytes(gzip.compress(b"# Time: x"))
-    with pytest.raises(RecordingUnreadable) as refused:
+    with pytest.raises(ScriptInvalid) as refused:
         read(tmp_path / "slow.log.gz")
     assert "compressed" in refused.value.evidence and "gunzip -k" in str(refused.value.remedy)
 
 
 def test_a_missing_file_is_told(tmp_path: Path) -> None:
     """By its name."""
-    with pytest.raises(FileMissing, match="nowhere"):
+    with pytest.raises(FileUnreadable, match="nowhere"):
         read(tmp_path / "nowhere.csv")
 
 

@@ -204,7 +204,7 @@ def test_an_archive_lies_beside_the_data(tmp_path: Path) -> None:
     ("settings", "flushes", "error"),
     [
         ({"log_bin": "OFF", "sync_binlog": "1"}, 500, None),
-        ({"log_bin": "ON", "sync_binlog": "1"}, 500, "E353"),
+        ({"log_bin": "ON", "sync_binlog": "1"}, 500, "E352"),
         ({"log_bin": "ON", "sync_binlog": "1"}, 1300, None),
     ],
 )
@@ -223,7 +223,7 @@ def test_a_binary_log_needs_flushes_of_its_own(
     assert fact.least == (181 if settings["log_bin"] == "OFF" else 362)
 
 
-@pytest.mark.parametrize(("binlog_bytes", "error"), [(None, None), (10**6, None), (1000, "E354")])
+@pytest.mark.parametrize(("binlog_bytes", "error"), [(None, None), (10**6, None), (1000, "E352")])
 def test_commits_without_binary_log_fail_the_trial(
     binlog_bytes: int | None, error: str | None, make_run: MakeRun, tmp_path: Path
 ) -> None:

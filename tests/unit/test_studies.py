@@ -13,7 +13,7 @@ import pytest
 
 from dbbench import plan
 from dbbench.commands import study as command
-from dbbench.errors import PlanInvalid, StudyImpossible, UnknownName
+from dbbench.errors import PlanInvalid, ProgramMissing, UnknownName
 from dbbench.metrics.table import METRICS
 from dbbench.model import Fault, FsSetup, Plan, Status, StudyOf
 from dbbench.plan import catalog, studies
@@ -245,7 +245,7 @@ def test_what_is_not_known_is_refused() -> None:
     found = studies.study("percona-2012")
     with pytest.raises(UnknownName):
         studies.plan_text(found, "huge", {"mysql": [""]})
-    with pytest.raises(StudyImpossible, match="mysql or mariadb"):
+    with pytest.raises(ProgramMissing, match="mysql or mariadb"):
         studies.servers_of(found, {"postgres": {"": "15.18"}})
     assert studies.servers_of(found, {"postgres": {"": "15.18"}, "mariadb": {"": "10.11.19"}}) == {"mariadb": [""]}
 
@@ -308,9 +308,9 @@ def test_a_study_of_versions_has_every_server(tmp_path: Path) -> None:
     made = plan.load(path, SHIPPED)
     assert {engine.name: list(engine.bins) for engine in made.engine} == servers
     assert len(plan.expand(made, SHIPPED).cells) == 3 * len(given)
-    with pytest.raises(StudyImpossible, match="it cannot use /pg/17; it cannot use /pg/18"):
+    with pytest.raises(ProgramMissing, match="it cannot use /pg/17; it cannot use /pg/18"):
         studies.servers_of(studies.study("percona-2012"), installed, given)
-    with pytest.raises(StudyImpossible, match="it cannot use /nothing"):
+    with pytest.raises(ProgramMissing, match="it cannot use /nothing"):
         studies.servers_of(found, installed, [*given, "/nothing"])
 
 
@@ -411,7 +411,7 @@ def test_the_reason_of_a_row_is_its_own(tmp_path: Path) -> None:
     """Trials that count without the figure say that they have none, not why another trial does not count; where none
     counts, that is the reason."""
     run = of_study(tmp_path, *COMPRESSION, blocks=2)
-    error = Fault("E602", "measure", "x")
+    error = Fault("E601", "measure", "x")
     trials = tuple(
         dataclasses.replace(t, status=Status.FAILED, error=error)
         if (t.fs_setup == "btrfs-lzo" and t.block == 1) or t.fs_setup == "btrfs-zlib"
@@ -421,7 +421,7 @@ def test_the_reason_of_a_row_is_its_own(tmp_path: Path) -> None:
     (entry,) = build([dataclasses.replace(run, trials=trials)]).studies
     why = {line.mark.name: line.why for line in entry.tables[0].lines}
     assert why["btrfs-lzo"].startswith("no trial has a result for")
-    assert why["btrfs-zlib"] == "E602 in phase measure"
+    assert why["btrfs-zlib"] == "E601 in phase measure"
 
 
 def test_an_arm_without_a_complete_second_is_named_below_the_charts(tmp_path: Path) -> None:

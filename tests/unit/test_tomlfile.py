@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dbbench.errors import FileMissing, InputNotRegular, PlanInvalid
+from dbbench.errors import FileUnreadable, PlanInvalid
 from dbbench.plan import tomlfile
 from dbbench.plan.tomlfile import did_you_mean, read, typed
 
@@ -108,9 +108,9 @@ def test_what_is_no_toml_is_told_with_its_line(tmp_path: Path) -> None:
 
 def test_a_missing_file_and_bytes_that_are_no_text(tmp_path: Path) -> None:
     """Both are errors with an ID, not tracebacks."""
-    with pytest.raises(FileMissing):
+    with pytest.raises(FileUnreadable):
         read(tmp_path / "none.toml")
-    with pytest.raises(InputNotRegular):
+    with pytest.raises(FileUnreadable):
         read(tmp_path)
     (tmp_path / "latin.toml").write_bytes(b'a = "\xe9"')
     with pytest.raises(PlanInvalid, match="not valid UTF-8"):

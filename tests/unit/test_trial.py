@@ -117,7 +117,7 @@ def test_being_stopped_or_refused_leaves_no_result(road: Road, error: BaseExcept
 def test_class_full_without_one_flush_fails(make_run: MakeRun, tmp_path: Path) -> None:
     """A layer below discards the flushes, so the measured durability is not the promised one."""
     trial = Judged(meter=FakeMeter(flushes=0)).trial(make_run, tmp_path)
-    assert trial.error is not None and trial.error.id == "E605"
+    assert trial.error is not None and trial.error.id == "E352"
 
 
 def test_weaker_class_needs_no_flush(make_run: MakeRun, tmp_path: Path) -> None:

@@ -81,7 +81,7 @@ def test_a_count_that_nothing_confirms_is_reported(make_run: MakeRun, tmp_path: 
     ]
 
 
-@pytest.mark.parametrize(("flushes", "error"), [(3000, None), (1300, None), (4, "E353")])
+@pytest.mark.parametrize(("flushes", "error"), [(3000, None), (1300, None), (4, "E352")])
 def test_commits_that_share_too_few_flushes_fail_the_trial(
     flushes: int, error: str | None, make_run: MakeRun, tmp_path: Path
 ) -> None:
@@ -92,7 +92,7 @@ def test_commits_that_share_too_few_flushes_fail_the_trial(
     assert trial.work[-1].count == "flushes" and 100 < (trial.work[-1].least or 0) < 1500
 
 
-@pytest.mark.parametrize(("log_bytes", "error"), [(10**6, None), (10_000, "E354")])
+@pytest.mark.parametrize(("log_bytes", "error"), [(10**6, None), (10_000, "E352")])
 @pytest.mark.parametrize("writes", [None, 3000])
 def test_changes_without_log_fail_the_trial(
     log_bytes: int, error: str | None, writes: int | None, make_run: MakeRun, tmp_path: Path

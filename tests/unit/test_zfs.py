@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dbbench.errors import ZfsUnavailable
+from dbbench.errors import MakeFailed
 from dbbench.model import Durability, FsSetup, Mkfs, Volume
 from dbbench.plan import catalog
 from dbbench.results.journal import Journal
@@ -181,7 +181,7 @@ def test_the_kernels_arc_is_limited_and_given_back(monkeypatch: pytest.MonkeyPat
         assert (least.read_text(), most.read_text()) == (str(2**25), str(2**28))
         assert len(journal.outstanding(driver.ARC_JOURNALLED)) == 2
     assert (least.read_text(), most.read_text(), journal.outstanding(driver.ARC_JOURNALLED)) == ("1000", "0", [])
-    with pytest.raises(ZfsUnavailable, match="limits the ARC"), driver.arc_limited(2**27, journal):
+    with pytest.raises(MakeFailed, match="limits the ARC"), driver.arc_limited(2**27, journal):
         pytest.fail("the kernel did not take it")
     reset()
     killed = driver.arc_limited(2**28, journal)

@@ -32,7 +32,7 @@ from dbbench.datasets.sources.source import (
 )
 from dbbench.engines import ENGINES, profile_of
 from dbbench.engines.port import Place, Server
-from dbbench.errors import DbbenchError, ProgramMissing, SourceChanged, SourceIncomplete, SourceMissing
+from dbbench.errors import DbbenchError, ProgramMissing, SourceIncomplete
 from dbbench.model import Dataset, EngineSpec, SourceChange, SourceChangeKind
 from dbbench.packages import install, package_of
 from dbbench.units import size_text
@@ -120,15 +120,15 @@ _DIALECTS: Final[dict[str, Dialect]] = {"postgres": postgres, "mysql": innodb}
 def of(dataset: Dataset, spec: EngineSpec) -> Source | None:
     """Return the source of a cell's dataset, inspected now; None for a generated dataset.
 
-    Raises what `look` raises, SourceChanged if it differs from the one in the plan, SourceForeign, and ProgramMissing
-    if a program for loading it is not installed.
+    Raises what `look` raises, SourceIncomplete also if it differs from the one in the plan, and ProgramMissing if a
+    program for loading it is not installed.
     """
     if dataset.kind != "source":
         return None
     parameters = dataset.parameters
     source = look(Path(str(parameters["path"])))
     if source.identity != parameters["identity"]:
-        raise SourceChanged(
+        raise SourceIncomplete(
             f"{source.path} has changed since the run was planned: files, sizes or times differ",
             effect="Nothing was built.",
             remedy="Start a new run of the plan with dbbench run --new.",
@@ -212,13 +212,13 @@ def _of(source: Source) -> Dialect:
 
 
 def look(path: Path) -> Source:
-    """Return the source at `path`. Raises SourceMissing (unknown format), SourceInUse, SourceIncomplete."""
+    """Return the source at `path`. Raises SourceIncomplete (unknown format), SourceRefused, SourceIncomplete."""
     path = path.absolute()
     if not path.exists():
-        raise SourceMissing(f"{path} does not exist", effect=UNTOUCHED, remedy="Correct `source` in [[workload]].")
+        raise SourceIncomplete(f"{path} does not exist", effect=UNTOUCHED, remedy="Correct `source` in [[workload]].")
     source = looked_at(path) if path.is_dir() else _file(path)
     if source is None:
-        raise SourceMissing(f"the format of {path} is unknown; supported are {KINDS}", effect=UNTOUCHED)
+        raise SourceIncomplete(f"the format of {path} is unknown; supported are {KINDS}", effect=UNTOUCHED)
     return source
 
 

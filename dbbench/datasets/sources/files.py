@@ -23,7 +23,7 @@ from typing import IO, Any, Final
 
 from dbbench import process
 from dbbench.datasets.sources.source import UNTOUCHED
-from dbbench.errors import DbbenchError, SourceIncomplete, SourceUnsafe
+from dbbench.errors import DbbenchError, SourceIncomplete, SourceRefused
 from dbbench.results.fileio import kind_of
 
 LOAD_S: Final = 24 * 3600.0  # a day; a longer copy is stuck
@@ -39,7 +39,7 @@ Leave = Callable[[PurePosixPath], bool]  # whether a path relative to the source
 
 
 def copy_tree(source: Path, target: Path, leave: Leave = lambda _: False) -> None:
-    """Copy a directory, or a file as `target`. Raises SourceUnsafe for links and special files, SourceIncomplete."""
+    """Copy a directory, or a file as `target`. Raises SourceRefused for links and special files, SourceIncomplete."""
     source = source.resolve()
     try:
         if not source.is_dir():
@@ -73,7 +73,7 @@ def _check(status: os.stat_result, path: Path, kind: Callable[[int], bool] = sta
 
 def unsafe(why: str) -> DbbenchError:
     """Return the error for a source that leads out of itself."""
-    return SourceUnsafe(
+    return SourceRefused(
         f"{why}; a copy does not follow it",
         effect=UNTOUCHED,
         remedy="Replace it by what it leads to, or use another backup or a dump.",
@@ -81,7 +81,7 @@ def unsafe(why: str) -> DbbenchError:
 
 
 def linked(folder: Path, source: Path) -> Path:
-    """Return the directory of a server's log or tablespace, which may be outside of the source. Raises SourceUnsafe.
+    """Return the directory of a server's log or tablespace, which may be outside of the source. Raises SourceRefused.
 
     It must belong to the owner of the source: only the owner, or root, could have put the link there.
     """
@@ -125,7 +125,7 @@ class _Counted:
 
 
 def unpack(tar: Path, target: Path) -> None:
-    """Unpack a tar file, compressed or not, beneath `target`. Raises SourceUnsafe, SourceIncomplete."""
+    """Unpack a tar file, compressed or not, beneath `target`. Raises SourceRefused, SourceIncomplete."""
     with tar.open("rb") as file, unpacked(file, tar.name) as content:
         stream = _Counted(content)
         try:

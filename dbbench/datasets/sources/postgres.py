@@ -31,7 +31,7 @@ from dbbench.engines import postgres
 from dbbench.engines.port import Place, Server, execute, rows
 from dbbench.engines.postgres_server import BLOCK, EXTENSIONS
 from dbbench.engines.serving import own
-from dbbench.errors import CommandFailed, DatasetBuildFailed, DbbenchError, SourceForeign, SourceIncomplete
+from dbbench.errors import CommandFailed, DatasetBuildFailed, DbbenchError, SourceIncomplete
 from dbbench.model import SourceChange, SourceChangeKind
 from dbbench.packages import install, manager
 
@@ -83,7 +83,7 @@ def page_size(source: Source, bin: Path | None) -> int | None:
 
 
 def check_locales(source: Source) -> None:
-    """Raise SourceForeign if a database or a collation needs a locale that this machine does not have."""
+    """Raise SourceIncomplete if a database or a collation needs a locale that this machine does not have."""
     path = {"pg_dump directory": "toc.dat", "data directory": "global/1262", "pg_basebackup plain": "global/1262"}
     file = source.path / path.get(source.form, "")
     if file.is_file():
@@ -91,7 +91,7 @@ def check_locales(source: Source) -> None:
             for name in _locales(content, source):
                 if not _has_locale(name):
                     package = "locales-all" if manager() != "dnf" else "glibc-all-langpacks"
-                    raise SourceForeign(f"{source.path} needs the locale {name}, which this machine does not have",
+                    raise SourceIncomplete(f"{source.path} needs the locale {name}, which this machine does not have",
                                         effect=UNTOUCHED, remedy=install([package]))  # fmt: skip
 
 

@@ -20,7 +20,7 @@ from typing import Final
 from dbbench import process
 from dbbench.datasets.sources.source import UNTOUCHED
 from dbbench.engines.innodb import SYSTEM_SCHEMAS
-from dbbench.errors import DatasetBuildFailed, DbbenchError, SourceIncomplete, SourceUnsafe
+from dbbench.errors import DatasetBuildFailed, DbbenchError, SourceIncomplete, SourceRefused
 
 LOAD_S: Final = 24 * 3600.0  # a day; a longer load is stuck
 Tables = dict[tuple[str, str], int | None]  # (database, table) -> rows that the dump contains; None: it does not tell
@@ -142,7 +142,7 @@ class PostgresScript:
         return (self._schema + b"." + name if alone else name).decode(errors="replace")
 
     def _command(self, line: bytes) -> None:
-        """Follow a command of psql. Raises SourceUnsafe for others than those that a dump contains."""
+        """Follow a command of psql. Raises SourceRefused for others than those that a dump contains."""
         if not (connect := _CONNECT.match(line)):
             if not _HARMLESS.match(line):
                 raise self._refused(line)
@@ -156,7 +156,7 @@ class PostgresScript:
         self.database, self._schema = name, b""
 
     def _refused(self, line: bytes) -> DbbenchError:
-        return SourceUnsafe(
+        return SourceRefused(
             f"line {self.line} of the dump contains a command for psql, as no dump does: {shown(line)}",
             effect="It was not run.",
             remedy="Do not use this file unless you know where it comes from.",

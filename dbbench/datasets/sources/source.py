@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from dbbench.engines import profile_of
-from dbbench.errors import DbbenchError, SourceForeign, SourceIncomplete, SourceInUse, SourceMissing
+from dbbench.errors import DbbenchError, SourceIncomplete, SourceRefused
 from dbbench.model import Dataset, Scalar
 
 UNTOUCHED: Final = "Nothing was changed."
@@ -84,7 +84,7 @@ def dataset_of(
 
 
 def fits(source: Source, engine: str, version: str, page_size: int) -> None:
-    """Raise SourceForeign if that version of the engine cannot load the source.
+    """Raise SourceIncomplete if that version of the engine cannot load the source.
 
     Files of a server require the same release (PostgreSQL 15, MariaDB 10.11); a dump requires the same or a later one.
     """
@@ -135,7 +135,7 @@ def release(engine: str, version: str) -> tuple[int, ...]:
 def measured(path: Path, *more: Path) -> tuple[int, str]:
     """Return the size of all files in `path` and `more`, and a digest of their names, sizes and times.
 
-    Times represent contents, which may be terabytes; the location does not matter. Raises SourceMissing if a file
+    Times represent contents, which may be terabytes; the location does not matter. Raises SourceIncomplete if a file
     cannot be read.
     """
     total, digest = 0, hashlib.sha256()
@@ -156,11 +156,11 @@ def _files(root: Path) -> Iterator[tuple[str, Path]]:
             if path.is_file() and not path.is_symlink():
                 yield path.relative_to(root).as_posix(), path
     except OSError as error:
-        raise SourceMissing(f"{root} cannot be read: {error.strerror}", effect=UNTOUCHED) from None
+        raise SourceIncomplete(f"{root} cannot be read: {error.strerror}", effect=UNTOUCHED) from None
 
 
 def _foreign(source: Source, why: str, remedy: str) -> DbbenchError:
-    return SourceForeign(f"{source.path} ({source.form}) is {why}", effect=UNTOUCHED, remedy=remedy)
+    return SourceIncomplete(f"{source.path} ({source.form}) is {why}", effect=UNTOUCHED, remedy=remedy)
 
 
 # Offset of the cluster's state in pg_control (pg_control.h), after the system identifier (8 bytes) and the versions of
@@ -185,7 +185,7 @@ _FINISHED: Final = re.compile(r"^(?:# )?Finished dump at: \S+ \d\d:\d\d:\d\d$", 
 
 
 def looked_at(path: Path) -> Source | None:
-    """Return the source in the directory, or None if it is unknown. Raises SourceInUse, SourceIncomplete."""
+    """Return the source in the directory, or None if it is unknown. Raises SourceRefused, SourceIncomplete."""
     if (path / "PG_VERSION").is_file():
         return _cluster(path)
     if (path / "toc.dat").is_file():
@@ -206,7 +206,7 @@ def looked_at(path: Path) -> Source | None:
 
 def _cluster(path: Path) -> Source:
     if (path / "postmaster.pid").exists():
-        raise SourceInUse(
+        raise SourceRefused(
             f"{path} contains postmaster.pid: its server is running or was killed",
             effect=UNTOUCHED,
             remedy="Take a backup with pg_basebackup, or stop the server first.",
@@ -219,7 +219,7 @@ def _cluster(path: Path) -> Source:
         raise SourceIncomplete(f"{error.filename} cannot be read: {error.strerror}", effect=UNTOUCHED) from None
     state = int.from_bytes(control[_STATE_AT : _STATE_AT + 4], "little")
     if not label and state not in _STOPPED:
-        raise SourceInUse(
+        raise SourceRefused(
             (
                 f"{path} is neither a backup (it has no backup_label) nor the data directory of a server that was "
                 "shut down"
@@ -323,7 +323,7 @@ def is_prepared(backup: Path) -> bool:
 
 def _innodb(path: Path) -> Source:
     if _locked(path / "ibdata1"):
-        raise SourceInUse(
+        raise SourceRefused(
             f"{path}/ibdata1 is locked: its server is running",
             effect=UNTOUCHED,
             remedy="Take a backup with mariabackup or xtrabackup, or stop the server first.",

@@ -132,7 +132,7 @@ def prepared(lab: Lab, target: LabTarget) -> Ground:
 @contextlib.contextmanager
 def _new(lab: Lab, target: LabTarget, device: Device) -> Iterator[Mounted]:
     """Mount the new filesystems within the block: that of the data, with that of the log as its `wal`. Raises
-    ClaimWrong."""
+    SetupNotInForce."""
     with contextlib.ExitStack() as stack:
         mounted_volumes = []
         for setup, volume, mount_point in lab.volumes(target, device):

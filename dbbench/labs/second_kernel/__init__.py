@@ -20,7 +20,7 @@ from typing import Final
 
 from dbbench import packages, process
 from dbbench.datasets.golden import alone
-from dbbench.errors import NotRoot, RehearsalFailed, RehearsalUnavailable
+from dbbench.errors import LabUnavailable, NotRoot, RehearsalFailed
 from dbbench.labs.second_kernel.boot import LEFT_OUT, BootOrder, booted, built
 from dbbench.machine import threads
 from dbbench.model.events import Emit, parsed
@@ -65,7 +65,7 @@ def run_inside(
 
     Writes are discarded, except in the directories in `shared`. `disks` are the sizes of empty disks: /dev/ubdb,
     /dev/ubdc and so on. If there is no build yet, it is made first (`tell` reports its progress). Raises NotRoot,
-    RehearsalUnavailable, RehearsalBuildFailed, DiskTooSmall, DeadlinePassed (it is killed), RehearsalFailed (the second
+    LabUnavailable, RehearsalFailed, DiskTooSmall, DeadlinePassed (it is killed), RehearsalFailed (the second
     kernel died).
     """
     root = small_root(tell)
@@ -159,10 +159,10 @@ def unavailable() -> str | None:
 def small_root(tell: Callable[[str], None]) -> Path:
     """Return the small root, and build it if necessary (`tell` reports progress); one process builds, others wait.
 
-    Raises NotRoot, RehearsalUnavailable, DiskTooSmall, RehearsalBuildFailed.
+    Raises NotRoot, LabUnavailable, DiskTooSmall, RehearsalFailed.
     """
     if reason := unavailable():
-        kind = NotRoot if os.geteuid() != 0 else RehearsalUnavailable
+        kind = NotRoot if os.geteuid() != 0 else LabUnavailable
         raise kind(
             f"the second kernel is not available: {reason}", effect="Nothing was changed.", remedy="dbbench doctor"
         )

@@ -34,7 +34,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from dbbench import process
-from dbbench.errors import CommandFailed, DbbenchError, DeadlinePassed, RehearsalBuildFailed, all_errors
+from dbbench.errors import CommandFailed, DbbenchError, DeadlinePassed, RehearsalFailed, all_errors
 from dbbench.machine import namespaces
 
 _DEADLINE_S: Final = 900.0  # limit for each step; the longest took 60 s on two cores
@@ -63,7 +63,7 @@ def build(making: Path, mirror: str, tell: Tell) -> str:
     """Build in the empty directory `making`, which then contains the small root `making/root`; return its key.
 
     The key consists of the versions. Takes about 200 s on two cores. ZFS comes last: if a package of tools or ZFS's
-    module is not possible, the rest is kept, and the file LEFT_OUT says so. Raises RehearsalBuildFailed.
+    module is not possible, the rest is kept, and the file LEFT_OUT says so. Raises RehearsalFailed.
     """
     whole, left_out = making / "whole", list[str]()
     try:
@@ -81,7 +81,7 @@ def build(making: Path, mirror: str, tell: Tell) -> str:
         (making / LEFT_OUT).write_text("".join(f"{' '.join(line.split())}\n" for line in left_out))
         small.rename(making / "root")
     except _FAILURES as failure:
-        raise RehearsalBuildFailed(
+        raise RehearsalFailed(
             f"the second kernel could not be built: {failure}",
             effect="Nothing was kept.",
             remedy="Run dbbench -v rehearse PLAN for details. The packages come from Debian unstable, which changes "
@@ -292,7 +292,7 @@ class BootOrder:
 
 
 def built(making: Path, mirror: str, tell: Callable[[str], None]) -> str:
-    """Build in `making`; return the key of the build. Raises RehearsalBuildFailed."""
+    """Build in `making`; return the key of the build. Raises RehearsalFailed."""
     key = ""
     for answer in _child("build", {"making": str(making), "mirror": mirror}, None):
         if "tell" in answer:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from dbbench import process
-from dbbench.errors import CoresMissing, MemoryExceeded
+from dbbench.errors import MachineTooSmall, MemoryExceeded
 from dbbench.machine import libc
 from dbbench.machine.host.proc import text
 from dbbench.machine.limits import cgroup
@@ -68,8 +68,8 @@ def confined(cell: Cell, name: str, journal: Journal, at: Path | None) -> Iterat
     """Run the servers and load generators that the block starts within the cell's limits.
 
     `name` is that of the run; `at` is a directory for a private mount. Without a control group the block runs
-    nevertheless, and `reason` explains why. Raises CoresMissing, and at the end MemoryExceeded if the kernel killed a
-    process for lack of memory, instead of the error that this caused in the block.
+    nevertheless, and `reason` explains why. Raises MachineTooSmall, and at the end MemoryExceeded if the kernel killed
+    a process for lack of memory, instead of the error that this caused in the block.
     """
     engine = cell.engine
     chosen = chosen_cores(engine, os.sched_getaffinity(0), alone=cell.client is not None)
@@ -155,7 +155,7 @@ class Cores:
 
 
 def chosen_cores(engine: EngineSpec, online: Collection[int], system: Path = _SYSTEM, alone: bool = False) -> Cores:
-    """Return the CPUs of one trial. Raises CoresMissing if the plan names others than those in `online`.
+    """Return the CPUs of one trial. Raises MachineTooSmall if the plan names others than those in `online`.
 
     `online`: the CPUs that this process may use; `alone`: the load generator is on another host and leaves all CPUs to
     the server. Whichever side the plan does not set uses what the other leaves. Threads of one core stay together.
@@ -236,7 +236,7 @@ def _named(words: str | None, usable: frozenset[int], key: str) -> frozenset[int
         return None
     named = parsed_cores(words)
     if missing := named - usable:
-        raise CoresMissing(
+        raise MachineTooSmall(
             f'{key} = "{words}": CPU {written_cores(missing)} is not available (available: {written_cores(usable)})',
             effect="Nothing was measured.",
             remedy=f"Correct {key} in the plan's [[engine]].",
@@ -247,7 +247,7 @@ def _named(words: str | None, usable: frozenset[int], key: str) -> frozenset[int
 def _of_node(node: int, system: Path) -> frozenset[int]:
     listed = text(system / f"node/node{node}/cpulist")
     if not listed:
-        raise CoresMissing(
+        raise MachineTooSmall(
             f"numa_node = {node}: this machine has no such node with CPUs",
             effect="Nothing was measured.",
             remedy="List the nodes with lscpu. Remove numa_node on a machine with one node.",

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from dbbench.engines.settings import numbers_of
-from dbbench.errors import StudyImpossible, UnknownName
+from dbbench.errors import ProgramMissing, UnknownName
 from dbbench.model import EngineName, Scalar
 from dbbench.model.base import STRICT
 from dbbench.plan.tomlfile import did_you_mean, read, typed
@@ -110,7 +110,7 @@ def servers_of(found: Study, installed: Installed, given: Sequence[str] = ()) ->
     """Return the folders of the servers that the study runs, by engine: those of the first engine that has one in a
     version that will do, or of every engine if the plan has `$servers`.
 
-    Raises StudyImpossible with what is required and what is there instead, also if one of the `given` folders has no
+    Raises ProgramMissing with what is required and what is there instead, also if one of the `given` folders has no
     server that the study runs.
     """
     suitable = {name: [folder for folder, version in installed.get(name, {}).items()
@@ -122,7 +122,7 @@ def servers_of(found: Study, installed: Installed, given: Sequence[str] = ()) ->
     if servers and not unused:
         return servers
     present = ", ".join(f"{name} {version}" for name in found.engines for version in installed.get(name, {}).values())
-    raise StudyImpossible(
+    raise ProgramMissing(
         f"study {found.name} requires {needed(found)}; installed: {present or 'none of them'}"
         + "".join(f"; it cannot use {folder}" for folder in unused),
         effect="Nothing was changed.",

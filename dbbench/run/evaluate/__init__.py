@@ -13,7 +13,7 @@ from dbbench import datasets, durability, model, results
 from dbbench.datasets import Restored
 from dbbench.engines import profile_of
 from dbbench.engines.port import Engine
-from dbbench.errors import FlushesMissing, LoadElsewhere
+from dbbench.errors import FilesElsewhere, WorkUnconfirmed
 from dbbench.machine import host
 from dbbench.machine.kernel_log import Watch
 from dbbench.metrics import summary
@@ -58,7 +58,7 @@ class Observed:
 
 
 def judge(trial: Record, observed: Observed) -> None:
-    """Write series, summary, facts and warnings into the record. Raises FlushesMissing if commits caused no flush."""
+    """Write series, summary, facts and warnings into the record. Raises WorkUnconfirmed if commits caused no flush."""
     _series(trial, observed)
     _facts(trial, observed)
     if trial.facts.snapshots is not None:
@@ -83,12 +83,11 @@ def judge(trial: Record, observed: Observed) -> None:
 
 
 def _work(trial: Record, observed: Observed) -> None:
-    """Compare the load generator's counts with those of the server and the kernel. Raises WorkUnconfirmed,
-    LogTooSmall, LoadElsewhere."""
+    """Compare the load's counts with those of server and kernel. Raises WorkUnconfirmed, FilesElsewhere."""
     outcome, meter = observed.outcome, observed.meter
     if meter.strays:
         files = ", ".join(meter.strays[:_SHOWN_FILES])
-        raise LoadElsewhere(f"files outside of the filesystem under test were in use: {files}", effect=work.FAILED)
+        raise FilesElsewhere(f"files outside of the filesystem under test were in use: {files}", effect=work.FAILED)
     facts = work.compared(outcome.claims, meter, trial.cell)
     log = tuple(work.log(outcome, facts, meter))
     trial.facts.work = (*facts, *log)
@@ -342,7 +341,7 @@ def _durability(trial: Record, observed: Observed) -> None:
     text, disproved = durability.flushes_verdict(meter.flushes, meter.flushes_note, commits, flags, forced)
     trial.facts.io = dataclasses.replace(trial.facts.io, flushes_note=text)
     if disproved:
-        raise FlushesMissing(text, effect="The trial is marked failed.")
+        raise WorkUnconfirmed(text, effect="The trial is marked failed.")
     logs = 0 if elsewhere or forced else durability.flushed_logs(trial.facts.effective_settings)
     for fact in work.flushes(observed.outcome, meter, trial.cell, flags, logs):
         trial.facts.work = (*trial.facts.work, fact)

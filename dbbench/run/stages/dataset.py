@@ -123,7 +123,7 @@ def cold_start(job: Job, ready: Filled) -> CacheFacts:
 
 
 def consistent(job: Job, datadir: Path, place: Place) -> str:
-    """Return which conditions of the dataset were checked; "" if its kind has none. Raises DataInconsistent."""
+    """Return which conditions of the dataset were checked; "" if its kind has none. Raises DataCorrupt."""
     check = generated.CONSISTENCY.get(job.cell.dataset.kind)
     if check is None:
         return ""

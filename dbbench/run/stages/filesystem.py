@@ -14,7 +14,7 @@ from pathlib import Path
 from dbbench import durability
 from dbbench.engines.port import Engine, Place
 from dbbench.engines.settings import own_cache_bytes
-from dbbench.errors import FilesystemGone, WalElsewhere
+from dbbench.errors import FilesElsewhere, FilesystemGone
 from dbbench.machine.host import tunables
 from dbbench.machine.pagecache import EVICTING, Emptying
 from dbbench.model import Cell, DeviceSpec, FilesystemFacts, FsSetup, SpaceFacts, durability_class
@@ -122,7 +122,7 @@ def _arc_bytes(job: Job) -> int | None:
 
 
 def facts(job: Job, volume: Device, made: Made, fs: Mounted) -> FilesystemFacts:
-    """Return what the kernel reports; durability is that of data and log together. Raises ClaimWrong."""
+    """Return what the kernel reports; durability is that of data and log together. Raises SetupNotInForce."""
     data = _facts_of(job.cell.setup, volume, made, fs)
     if fs.wal is None or made.wal is None or volume.wal is None or job.cell.wal_setup is None:
         return data
@@ -259,14 +259,14 @@ def wal_moved_to(folder: Path, setup: FsSetup | None, engine: Engine, datadir: P
 
 
 def wal_proved(engine: Engine, datadir: Path, place: Place, effective: dict[str, str]) -> None:
-    """Raise WalElsewhere if a file of the running server's log is not in the directory to which it was moved."""
+    """Raise FilesElsewhere if a file of the running server's log is not in the directory to which it was moved."""
     if place.wal is None:
         return
     files = engine.log_files(datadir, effective)
     folder = place.wal.resolve()
     astray = [path for path in files if folder not in path.parents]
     if astray or not files:
-        raise WalElsewhere(
+        raise FilesElsewhere(
             f"{astray[0]} of the write-ahead log is not in {folder}" if astray else f"{folder} contains no log file",
             effect="Nothing was measured.",
             remedy="Remove settings for the location of the log (innodb_log_group_home_dir, log_bin) from the plan.",

@@ -46,7 +46,7 @@ def attached(spec: DeviceSpec, images: Images | None, permit: Permit, arm: str =
     devices that are left over, and leave them over even if `most` would use all. `images` are the run's (kind loop),
     `arm` is the fs setup's label (kind dir: `paths` is by arm). A directory's Device has `fd` -1 and the working
     directory as `path`. Raises the errors of its kind before anything was changed: DeviceUnusable, DeviceLocked,
-    DeviceInUse, DeviceNotEmpty, DirectoryRefused, NotRoot, LoopFailed.
+    DeviceInUse, DeviceNotEmpty, NotRoot, MakeFailed.
     """
     if not spare or spec.given <= spare:
         return KINDS[spec.kind](spec, images, permit, arm, most)

@@ -52,7 +52,7 @@ PROBE: Final = ".dbbench-canary"
 
 
 def discarded(device: Device) -> ConditionFacts:
-    """Discard every block of each disk. Raises ConditionImpossible if a disk does not support it."""
+    """Discard every block of each disk. Raises KernelLacks if a disk does not support it."""
     began = time.monotonic()
     for member in device.each:
         hold.must_be_alone(member.fd)
@@ -62,7 +62,7 @@ def discarded(device: Device) -> ConditionFacts:
             what = (
                 "does not support discard" if error.errno in (errno.EOPNOTSUPP, errno.ENOTTY) else f": {error.strerror}"
             )
-            raise errors.ConditionImpossible(
+            raise errors.KernelLacks(
                 f"{member.path} {what}",
                 effect="The device was not changed.",
                 remedy='Set condition = "none" or "precondition" in [device].',
@@ -71,12 +71,12 @@ def discarded(device: Device) -> ConditionFacts:
 
 
 def preconditioned(device: Device, seed: int) -> ConditionFacts:
-    """Fill each disk twice, then write it at random until its rate is steady. Raises ConditionImpossible without fio.
+    """Fill each disk twice, then write it at random until its rate is steady. Raises ProgramMissing without fio.
 
     If it is not steady after 25 rounds, `steady` is False; the rounds are in the result.
     """
     if process.find("fio") is None:
-        raise errors.ConditionImpossible(
+        raise errors.ProgramMissing(
             "preconditioning requires fio, which is not installed",
             effect="Nothing was changed.",
             remedy=f"Install it: {packages.install(['fio'], '--no-install-recommends')}",

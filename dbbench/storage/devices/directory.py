@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from dbbench.errors import DbbenchError, DeviceLocked, DirectoryRefused
+from dbbench.errors import DbbenchError, DeviceLocked, DeviceUnusable
 from dbbench.machine.namespaces import mount_holding as holding
 from dbbench.machine.namespaces import mounts_of
 from dbbench.model import DeviceFacts, DeviceSpec
@@ -60,7 +60,7 @@ def attached(spec: DeviceSpec, arm: str) -> Iterator[Device]:
     """Make a directory in the arm's directory; remove it with its content when the block ends.
 
     `path` is the directory, `fd` is -1, major and minor are those of the filesystem's st_dev; `facts.name` and `leaves`
-    refer to the disk below, "" and () if there is none (zfs, tmpfs, network). Raises DirectoryRefused, and DeviceLocked
+    refer to the disk below, "" and () if there is none (zfs, tmpfs, network). Raises DeviceUnusable, and DeviceLocked
     if another run works in the directory.
     """
     directory = checked(_path(spec, arm))
@@ -80,7 +80,7 @@ def attached(spec: DeviceSpec, arm: str) -> Iterator[Device]:
 
 
 def checked(directory: Path) -> Path:
-    """Return the directory without symlinks if it may be used. Raises DirectoryRefused."""
+    """Return the directory without symlinks if it may be used. Raises DeviceUnusable."""
     real = directory.resolve()
     if str(real) in _SYSTEM or any(tree == real or tree in real.parents for tree in _TREES):
         raise _refused(directory, "it belongs to the operating system")
@@ -108,7 +108,7 @@ def disk_below(path: Path) -> str | None:
 def _path(spec: DeviceSpec, arm: str) -> Path:
     named = spec.paths.get(arm, "") if isinstance(spec.paths, dict) else (spec.path or "")
     if not named:
-        raise DirectoryRefused(
+        raise DeviceUnusable(
             f"[device] has no directory for {arm!r}",
             effect="Nothing was changed.",
             remedy=f'Set paths = {{ {arm or "ext4"} = "/mnt/a", ... }} in [device].',
@@ -152,7 +152,7 @@ def _device(folder: Path) -> Device:
 
 
 def _refused(directory: Path, why: str) -> DbbenchError:
-    return DirectoryRefused(
+    return DeviceUnusable(
         f"{directory} cannot be used: {why}",
         effect="Nothing was changed.",
         remedy="Create an empty directory on the filesystem to be measured, and name it in [device].",

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from dbbench import process
-from dbbench.errors import DeviceInUse, DeviceLocked, DeviceUnusable, LoopFailed, NotRoot
+from dbbench.errors import DeviceInUse, DeviceLocked, DeviceUnusable, MakeFailed, NotRoot
 from dbbench.machine.namespaces import host_proc
 from dbbench.model import DeviceFacts
 from dbbench.results.fileio import try_lock
@@ -41,7 +41,7 @@ def attached(image: Path, sector_bytes: int = 0) -> Iterator[Device]:
     Sectors above the page size need Linux 6.15 or so; an older kernel gives the device sectors of its page size.
     `facts.direct_io` is read back from the driver: True, or False if the image's filesystem does not support direct
     I/O. Raises NotRoot, DeviceUnusable (no such image), DeviceInUse (used by another loop device), DeviceLocked,
-    LoopFailed; afterwards LoopFailed if something still holds it.
+    MakeFailed; afterwards MakeFailed if something still holds it.
     """
     if os.geteuid() != 0:
         raise NotRoot(
@@ -107,7 +107,7 @@ def _bound(file: int, direct: bool, sector_bytes: int) -> tuple[str, int]:
             name = f"loop{sysfs.free_number()}"
             fd = os.open(f"/dev/{name}", os.O_RDWR | os.O_CLOEXEC)
         except OSError as error:
-            raise LoopFailed(f"no loop device is available: {error}", remedy="Load the driver: modprobe loop") from None
+            raise MakeFailed(f"no loop device is available: {error}", remedy="Load the driver: modprobe loop") from None
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # udev does not open a locked device
             sysfs.configure(fd, file, flags, sector_bytes)
@@ -121,14 +121,14 @@ def _bound(file: int, direct: bool, sector_bytes: int) -> tuple[str, int]:
             if error.errno not in (errno.EBUSY, errno.EAGAIN):
                 break
             time.sleep(_RETRY_S)
-    raise LoopFailed(f"the loop device could not be attached to its image: {problem}")
+    raise MakeFailed(f"the loop device could not be attached to its image: {problem}")
 
 
 def _direct_io(name: str, asked: bool) -> bool:
-    """Whether the driver uses direct I/O, read back from it. Raises LoopFailed if it was requested and is off."""
+    """Whether the driver uses direct I/O, read back from it. Raises MakeFailed if it was requested and is off."""
     value = sysfs.read(sysfs.folder(name) / "loop/dio")
     if asked and value != "1":
-        raise LoopFailed(
+        raise MakeFailed(
             f"/dev/{name} does not use direct I/O (loop/dio = {value})",
             remedy='Put the image on another filesystem with at = "/directory" in [device].',
         )
@@ -144,7 +144,7 @@ def _wait_until_cleared(name: str, sequence: str | None) -> None:
     if process.wait_while(lambda: not _cleared(name, sequence), _CLEARED_S, 0.005):
         device, proc = used.target(name), host_proc()
         users = used.by_mounts(device, proc) + used.by_open_files(device, proc) + used.by_layers(device)
-        raise LoopFailed(
+        raise MakeFailed(
             f"/dev/{name} is still attached {_CLEARED_S:.0f} s after its last use: " + ("; ".join(users) or "?"),
             remedy=f"Unmount the filesystem on it, then run: losetup -d /dev/{name}",
         )

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from dbbench import packages, process
-from dbbench.errors import ClaimWrong, CommandFailed, DeadlinePassed, DirectoryRefused, MountFailed, OptionNotInForce
+from dbbench.errors import CommandFailed, DeadlinePassed, DeviceUnusable, MountFailed, SetupNotInForce
 from dbbench.model import FsSetup, durability_class
 from dbbench.results.journal import Journal
 from dbbench.storage import layers
@@ -156,7 +156,7 @@ def commands(setup: FsSetup, targets: tuple[str, ...], at: str) -> list[tuple[st
 
 
 def make(setup: FsSetup, device: Device, journal: Journal | None = None) -> Made:
-    """Make the filesystem on a locked device, whose checks were passed when it was attached. Raises MkfsFailed.
+    """Make the filesystem on a locked device, whose checks were passed when it was attached. Raises MakeFailed.
 
     A pool is recorded in `journal`, because it does not end with the namespaces.
     """
@@ -178,11 +178,11 @@ def mounted(
 def existing(path: Path) -> Iterator[Mounted]:
     """Yield an existing directory on an existing filesystem, read in the same way; nothing is mounted, no root needed.
 
-    Raises DirectoryRefused if it is not known which data the filesystem preserves after a power loss.
+    Raises DeviceUnusable if it is not known which data the filesystem preserves after a power loss.
     """
     mount = mount_of(path)
     if mount.fstype not in FAMILIES:
-        raise DirectoryRefused(
+        raise DeviceUnusable(
             (
                 f"{path} is on {mount.fstype}, and dbbench does not know which data this filesystem preserves "
                 "after a power loss"
@@ -194,10 +194,10 @@ def existing(path: Path) -> Iterator[Mounted]:
 
 
 def check_claim(setup: FsSetup, fs: Mounted) -> None:
-    """Raise ClaimWrong if the setup claims other durability flags than the kernel reports."""
+    """Raise SetupNotInForce if the setup claims other durability flags than the kernel reports."""
     if set(setup.claims) == set(fs.flags):
         return
-    raise ClaimWrong(
+    raise SetupNotInForce(
         (
             f"fs setup {setup.name!r} claims the durability class {durability_class(setup.claims)!r}, but the "
             f"options in effect make it {durability_class(fs.flags)!r} ({','.join(fs.options_effective)})"
@@ -239,7 +239,7 @@ def apply_attributes(setup: FsSetup, datadir: Path) -> None:
 
 
 def verify_files(setup: FsSetup, files: Iterable[Path]) -> None:
-    """Raise OptionNotInForce if nodatacow, +C or compression are not in effect on these files.
+    """Raise SetupNotInForce if nodatacow, +C or compression are not in effect on these files.
 
     These options have no effect on existing files. nodatacow and +C must be set on every file; compression on at least
     one, because the kernel does not compress data that does not shrink.
@@ -250,7 +250,7 @@ def verify_files(setup: FsSetup, files: Iterable[Path]) -> None:
     if "nodatacow" in setup.mount or "+C" in attributes_of(setup):
         wrong = [path for path in written if not inode_flags(path) & NOCOW_FL]
         if wrong:
-            raise OptionNotInForce(
+            raise SetupNotInForce(
                 (
                     f"{len(wrong)} of {len(written)} files use copy-on-write although {setup.name!r} disables it, "
                     f"the first is {wrong[0]}"
@@ -261,7 +261,7 @@ def verify_files(setup: FsSetup, files: Iterable[Path]) -> None:
     family = family_of(setup)
     algorithm = family.compresses(options_of(setup))
     if algorithm and not family.compressed(sorted(written, key=lambda path: path.stat().st_size, reverse=True)):
-        raise OptionNotInForce(
+        raise SetupNotInForce(
             f"none of {len(written)} files has a compressed extent although {setup.name!r} requests {algorithm}",
             effect="Nothing was measured.",
             remedy=(

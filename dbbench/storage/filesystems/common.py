@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
-from dbbench.errors import CommandFailed, DbbenchError, MkfsFailed
+from dbbench.errors import CommandFailed, DbbenchError, MakeFailed
 from dbbench.machine.namespaces import Mount, mounts_of
 from dbbench.model import Extents, FsSetup
 from dbbench.storage.devices import image
@@ -50,7 +50,7 @@ def option_value(options: tuple[str, ...], flag: str) -> str | None:
 
 def mkfs_failed(setup: FsSetup, device: Device, failure: Exception) -> DbbenchError:
     """Return the error for a failed mkfs."""
-    return MkfsFailed(
+    return MakeFailed(
         f"{setup.mkfs.family} on {device.path}: {failure}",
         effect="The device has no usable filesystem now.",
         remedy=f"Print the command with: dbbench fs {setup.name}",

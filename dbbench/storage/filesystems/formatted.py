@@ -109,7 +109,7 @@ class Formatted(Family):
         return [tuple(argv) for argv in (*self.making(setup, targets), mount, *inside)]
 
     def create(self, setup: FsSetup, device: Device, journal: Journal | None) -> Made:
-        """Run mkfs on the checked file descriptions, so that a changed name has no effect. Raises MkfsFailed.
+        """Run mkfs on the checked file descriptions, so that a changed name has no effect. Raises MakeFailed.
 
         `Made.argv` contains the devices' paths, as a person would type them.
         """

@@ -193,7 +193,7 @@ class Family:
         raise NotImplementedError
 
     def create(self, setup: FsSetup, device: Device, journal: Journal | None) -> Made:
-        """Make it on a locked device, whose checks were passed when it was attached. Raises MkfsFailed."""
+        """Make it on a locked device, whose checks were passed when it was attached. Raises MakeFailed."""
         raise NotImplementedError
 
     def opened(self, setup: FsSetup, device: Device, to: MountPoint) -> AbstractContextManager[Mounted]:

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from dbbench.errors import DirectoryRefused, MountFailed
+from dbbench.errors import DeviceUnusable, MountFailed
 from dbbench.machine import namespaces
 from dbbench.machine.pagecache import Emptying
 from dbbench.model import FsSetup
@@ -64,8 +64,8 @@ class Raw(Family):
             namespaces.unmount(at)
 
     def existing(self, path: Path) -> Mounted:
-        """Raise DirectoryRefused: a directory always has a filesystem."""
-        raise DirectoryRefused(f"{path} is on a filesystem", effect="Nothing was changed.")
+        """Raise DeviceUnusable: a directory always has a filesystem."""
+        raise DeviceUnusable(f"{path} is on a filesystem", effect="Nothing was changed.")
 
     def emptying(self, setup: FsSetup, device: Device, fs: Mounted) -> Emptying:
         """Return what drops the device's buffers."""

@@ -34,8 +34,8 @@ def stacked(
     """Yield the volume that the layers make of a device or its members, bottom first; without layers the device itself.
 
     Its `leaves` are still the disks below, where flushes and bytes are counted; its `layers` describe what was made.
-    `of_spare`: the layers of its `spare`, which are removed after those that it may have joined. Raises LayerFailed,
-    LayerStuck, SnapshotLost.
+    `of_spare`: the layers of its `spare`, which are removed after those that it may have joined. Raises MakeFailed,
+    UnmountFailed, FilesystemGone.
     """
     if not layers:
         yield device
@@ -60,7 +60,7 @@ def stacked(
 
 def held(volume: Device) -> tuple[dict[str, Scalar], ...]:
     """Take the snapshot that the setup holds during the measurement; return the facts of all layers. Raises
-    LayerFailed."""
+    MakeFailed."""
     return tuple(HOLDING[str(facts["kind"])].held(facts) if facts["kind"] in HOLDING else facts
                  for facts in volume.layers)  # fmt: skip
 
@@ -94,7 +94,7 @@ def dealt(items: Sequence[T], groups: int) -> list[tuple[T, ...]]:
 
 
 def give_back(journal: Journal) -> list[str]:
-    """Remove what a killed run has left, in reverse order; return what it was. Raises LayerStuck."""
+    """Remove what a killed run has left, in reverse order; return what it was. Raises UnmountFailed."""
     left = journal.outstanding(WHAT)[::-1]
     for path in left:
         kind, _, name = path.partition(":")

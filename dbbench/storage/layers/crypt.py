@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from dbbench import process
-from dbbench.errors import LayerFailed
+from dbbench.errors import MakeFailed
 from dbbench.model import Layer, Scalar
 from dbbench.results.journal import Journal
 from dbbench.storage.devices.port import Device
@@ -40,7 +40,7 @@ def _open(layer: Layer, target: str, name: str) -> tuple[str, ...]:
 
 @contextlib.contextmanager
 def made(layer: Layer, devices: Sequence[Device], journal: Journal) -> Iterator[tuple[Device, ...]]:
-    """Yield an encrypted volume on each of the devices. Raises LayerFailed, LayerStuck."""
+    """Yield an encrypted volume on each of the devices. Raises MakeFailed, UnmountFailed."""
     with taken("crypt", end, devices, journal) as name, contextlib.ExitStack() as stack:
         volumes = []
         for number, device in enumerate(devices, start=1):
@@ -51,7 +51,7 @@ def made(layer: Layer, devices: Sequence[Device], journal: Journal) -> Iterator[
                 printed = process.run(["cryptsetup", "status", member_name], env=volume.MAPPER_ENV, note=False).stdout
             facts = {**parse_status(printed), "kind": "crypt", "name": member_name}
             if facts["cipher"] != layer.cipher:
-                raise LayerFailed(f"{member_name} uses the cipher {facts['cipher']} instead of {layer.cipher}",
+                raise MakeFailed(f"{member_name} uses the cipher {facts['cipher']} instead of {layer.cipher}",
                                   effect="Nothing was measured.")  # fmt: skip
             volumes.append(stack.enter_context(opened(volume.mapped_names(member_name)[member_name], facts)))
         yield tuple(volumes)
@@ -72,5 +72,5 @@ def parse_status(text: str) -> dict[str, Scalar]:
 
 
 def end(name: str) -> None:
-    """Remove the volumes. Raises LayerStuck."""
+    """Remove the volumes. Raises UnmountFailed."""
     volume.remove_mapped(name)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from dbbench import process
-from dbbench.errors import SnapshotLost
+from dbbench.errors import FilesystemGone
 from dbbench.model import Layer, Scalar
 from dbbench.results.journal import Journal
 from dbbench.storage.devices import hold
@@ -71,7 +71,7 @@ def holding(layer: Layer) -> list[tuple[str, ...]]:
 
 @contextlib.contextmanager
 def made(layer: Layer, devices: Sequence[Device], journal: Journal) -> Iterator[tuple[Device, ...]]:
-    """Yield the volume `data` of a group of the devices. Raises LayerFailed, LayerStuck, SnapshotLost."""
+    """Yield the volume `data` of a group of the devices. Raises MakeFailed, UnmountFailed, FilesystemGone."""
     names = [str(device.path) for device in devices]
     with taken("lvm", end, devices, journal) as group:
         with failing(f"LVM on {', '.join(names)}"):
@@ -126,7 +126,7 @@ def _share(layer: Layer) -> float:
 
 
 def held(facts: dict[str, Scalar]) -> dict[str, Scalar]:
-    """Take the snapshot that the layer requires, and read it back. Raises LayerFailed."""
+    """Take the snapshot that the layer requires, and read it back. Raises MakeFailed."""
     if not facts["snapshot"]:
         return facts
     snapshot(facts, HELD)
@@ -141,7 +141,7 @@ def held(facts: dict[str, Scalar]) -> dict[str, Scalar]:
 
 
 def still_held(facts: dict[str, Scalar]) -> None:
-    """Raise SnapshotLost if the space for the snapshot was full: the load then ran without one, or got errors."""
+    """Raise FilesystemGone if the space for the snapshot was full: the load then ran without one, or got errors."""
     group = str(facts["name"])
     kind = str(facts["snapshot"])
     name = {"classic": _mapped(group, HELD), "thin": _mapped(group, f"{_POOL}-tpool")}.get(kind)
@@ -149,7 +149,7 @@ def still_held(facts: dict[str, Scalar]) -> None:
         return
     words = mapped_status(name)
     if any(word in words for word in ("Invalid", "Overflow", "Fail", "out_of_data_space", "Error")):
-        raise SnapshotLost(
+        raise FilesystemGone(
             f"the {kind} snapshot was lost: {words}",
             effect="The trial is marked failed, because part of it ran without the snapshot.",
             remedy=f"Increase snapshot_size above {facts['snapshot_room']}%, or use a larger device.",
@@ -163,7 +163,7 @@ def snapshot(facts: dict[str, Scalar], name: str, origin: str = DATA, share: flo
     """Take a snapshot of a volume of the group; return its kernel name (dm-5), active and writable.
 
     A classic one gets that share of the space for snapshots. The kernel freezes the filesystem meanwhile. Raises
-    LayerFailed.
+    MakeFailed.
     """
     group, thin = str(facts["name"]), facts["snapshot"] == "thin"
     names = _devices(group)
@@ -175,7 +175,7 @@ def snapshot(facts: dict[str, Scalar], name: str, origin: str = DATA, share: flo
 
 
 def cloned(facts: dict[str, Scalar], name: str, of: str) -> str:
-    """Make a writable copy of a snapshot, which does not change; return its kernel name. Raises LayerFailed.
+    """Make a writable copy of a snapshot, which does not change; return its kernel name. Raises MakeFailed.
 
     LVM does not support this for classic snapshots: writes to the copy use the remaining space, with device-mapper
     alone.
@@ -197,7 +197,7 @@ def _kernel_name(group: str, volume: str) -> str:
 
 
 def drop(facts: dict[str, Scalar], *volumes: str) -> None:
-    """Remove snapshots, the later of `volumes` first; missing ones are ignored. Raises LayerFailed."""
+    """Remove snapshots, the later of `volumes` first; missing ones are ignored. Raises MakeFailed."""
     group = str(facts["name"])
     with failing(f"removing {', '.join(volumes)} of {group}"):
         for volume in reversed(volumes):
@@ -208,14 +208,14 @@ def drop(facts: dict[str, Scalar], *volumes: str) -> None:
 
 
 def merge(facts: dict[str, Scalar], name: str) -> None:
-    """Restore the volume to the snapshot, which is then gone. The volume must not be open. Raises LayerFailed."""
+    """Restore the volume to the snapshot, which is then gone. The volume must not be open. Raises MakeFailed."""
     group = str(facts["name"])
     with failing(f"merging {group}/{name}"):
         _lvm(("lvconvert", "--merge", "--interval", "1", f"{group}/{name}"), _devices(group), timeout_s=6 * 3600)
 
 
 def extend(facts: dict[str, Scalar], spare: Device) -> None:
-    """Add another device to the group and extend the volume by it (thin: its pool first). Raises LayerFailed.
+    """Add another device to the group and extend the volume by it (thin: its pool first). Raises MakeFailed.
 
     A striped volume continues on it without stripes, because these would need as many further devices.
     """
@@ -307,6 +307,6 @@ def _mapped(group: str, volume: str = "") -> str:
 
 
 def end(name: str) -> None:
-    """Remove all volumes of the group and erase it from its devices. Raises LayerStuck."""
+    """Remove all volumes of the group and erase it from its devices. Raises UnmountFailed."""
     remove_mapped(_mapped(name))
     forget_links(Path("/dev", name))

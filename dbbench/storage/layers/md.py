@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from dbbench import process
-from dbbench.errors import DeadlinePassed, LayerFailed
+from dbbench.errors import DeadlinePassed, MakeFailed
 from dbbench.model import Layer, Scalar
 from dbbench.results.journal import Journal
 from dbbench.storage.devices import hold, sysfs
@@ -52,7 +52,7 @@ def _create(layer: Layer, volume: str, targets: Sequence[str], *more: str) -> tu
 
 @contextlib.contextmanager
 def made(layer: Layer, devices: Sequence[Device], journal: Journal) -> Iterator[tuple[Device, ...]]:
-    """Yield an array of the devices, in sync. Raises LayerFailed, LayerStuck."""
+    """Yield an array of the devices, in sync. Raises MakeFailed, UnmountFailed."""
     with taken("md", end, devices, journal) as name:
         arguments = [device.argument for device in devices]
         argv = _create(layer, f"/dev/md/{name}", arguments, f"--name={name}", f"--homehost={_HOST}")
@@ -61,7 +61,7 @@ def made(layer: Layer, devices: Sequence[Device], journal: Journal) -> Iterator[
             process.run(argv, pass_fds=[device.fd for device in devices], env=_ENV, timeout_s=120)
         array = named(name)
         if array is None:
-            raise LayerFailed(f"mdadm did not create the array {name}", effect="Nothing was measured.")
+            raise MakeFailed(f"mdadm did not create the array {name}", effect="Nothing was measured.")
         facts = read_back(array, name, _BLOCK)
         _as_asked(layer, facts)
         with opened(array, facts) as volume:
@@ -99,7 +99,7 @@ def _as_asked(layer: Layer, facts: dict[str, Scalar]) -> None:
         if expected is not None and facts.get(key) != expected
     ]  # fmt: skip
     if wrong:
-        raise LayerFailed(
+        raise MakeFailed(
             f"the kernel reports another md RAID{layer.level} than requested: {', '.join(wrong)}",
             effect="Nothing was measured.",
         )
@@ -117,7 +117,7 @@ def named(name: str) -> str | None:
 
 
 def end(name: str) -> None:
-    """Stop the array and erase it from its members. Raises LayerStuck."""
+    """Stop the array and erase it from its members. Raises UnmountFailed."""
     array = named(name)
     if array is not None:
         with kept_open(sysfs.slaves(array)) as members:
@@ -131,7 +131,7 @@ def end(name: str) -> None:
 def add(facts: dict[str, Scalar], spare: Device) -> None:
     """Add a device to the array and start to distribute its data: RAID0 and RAID10 are reshaped, RAID1 gets a copy.
 
-    This continues in the background. Raises LayerFailed.
+    This continues in the background. Raises MakeFailed.
     """
     array, number = named(str(facts["name"])), int(facts["devices"]) + 1
     with failing(f"adding {spare.path} to /dev/{array}"):

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from dbbench import packages, process
-from dbbench.errors import CommandFailed, DeadlinePassed, LayerFailed, LayerStuck
+from dbbench.errors import CommandFailed, DeadlinePassed, MakeFailed, UnmountFailed
 from dbbench.model import DeviceFacts, Layer, Scalar
 from dbbench.results.journal import Journal
 from dbbench.storage.devices import guard, hold, naming, sysfs
@@ -50,11 +50,11 @@ def taken(kind: str, end: Callable[[str], None], members: Sequence[Device], jour
 
 @contextlib.contextmanager
 def failing(what: str) -> Iterator[None]:
-    """Convert a program's error in the block into LayerFailed."""
+    """Convert a program's error in the block into MakeFailed."""
     try:
         yield
     except (CommandFailed, DeadlinePassed) as failure:
-        raise LayerFailed(
+        raise MakeFailed(
             f"{what}: {failure}",
             effect="The incomplete layers were removed again. Nothing was measured.",
             remedy="Print the commands with dbbench fs NAME, and read the kernel log with dmesg.",
@@ -63,10 +63,10 @@ def failing(what: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def opened(name: str, facts: dict[str, Scalar]) -> Iterator[Device]:
-    """Yield the volume of that kernel name (md127, dm-3), locked, so that udev does not open it. Raises LayerFailed."""
+    """Yield the volume of that kernel name (md127, dm-3), locked, so that udev does not open it. Raises MakeFailed."""
     path = Path(f"/dev/{name}")
     if process.wait_while(lambda: not path.is_block_device(), _APPEAR_S, 0.02):
-        raise LayerFailed(f"{path} does not exist although the kernel reports {name}", effect="Nothing was measured.")
+        raise MakeFailed(f"{path} does not exist although the kernel reports {name}", effect="Nothing was measured.")
     fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX)
@@ -92,7 +92,7 @@ def let_go(device: Device) -> Iterator[None]:
         os.close(again)
         fcntl.flock(device.fd, fcntl.LOCK_EX)
         if os.fstat(device.fd).st_rdev != os.makedev(device.major, device.minor):
-            raise LayerStuck(f"{device.path} is now another device", effect="It was not changed.")
+            raise UnmountFailed(f"{device.path} is now another device", effect="It was not changed.")
         hold.regained(device.fd)
 
 
@@ -109,7 +109,7 @@ def kept_open(names: Sequence[str]) -> Iterator[list[int]]:
 
 
 def wiped(fd: int) -> None:
-    """Erase every signature by which a device is recognised as a member. Raises LayerStuck if another
+    """Erase every signature by which a device is recognised as a member. Raises UnmountFailed if another
     process holds it."""
 
     def regain() -> None:
@@ -121,7 +121,7 @@ def wiped(fd: int) -> None:
 
 
 def persistently(step: Callable[[], object], what: object) -> None:
-    """Repeat a step until it succeeds. Raises LayerStuck if it still fails after a time."""
+    """Repeat a step until it succeeds. Raises UnmountFailed if it still fails after a time."""
     until = time.monotonic() + _RELEASE_S
     while True:
         try:
@@ -131,7 +131,7 @@ def persistently(step: Callable[[], object], what: object) -> None:
             if isinstance(failure, OSError) and failure.errno not in (errno.EBUSY, errno.ENXIO):
                 raise
             if time.monotonic() > until:
-                raise LayerStuck(
+                raise UnmountFailed(
                     f"{what} is still in use after {_RELEASE_S:.0f} s: {failure}",
                     effect="It still exists, and so do the layers below it.",
                     remedy="Unmount the filesystem on it, then run: dbbench clean",
@@ -288,7 +288,7 @@ def mapped_status(name: str) -> str:
 
 
 def remove_mapped(prefix: str) -> None:
-    """Remove the devices called `prefix...`, upper ones first, and erase what they were on. Raises LayerStuck.
+    """Remove the devices called `prefix...`, upper ones first, and erase what they were on. Raises UnmountFailed.
 
     A killed tool may have left one suspended: a process that waits for it would wait forever.
     """

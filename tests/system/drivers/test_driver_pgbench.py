@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from dbbench import process
-from dbbench.errors import ClientErrors, DriverFailed, EngineDied, FileMissing, NoProgress
+from dbbench.errors import DriverFailed, EngineDied, FileUnreadable, NoProgress
 from dbbench.model import Dataset
 
 pytestmark = pytest.mark.needs("root", "engine:postgres")
@@ -102,7 +102,7 @@ def test_a_client_that_gives_up_fails_the_trial_at_once(drive: Any, postgres: An
     script = tmp_path / "divide.sql"
     script.write_text("\\if :client_id = 1\nSELECT 1/0;\n\\endif\nSELECT 1;\n")
     began = time.monotonic()
-    with pytest.raises(ClientErrors, match=r"client 1 .*aborted.*division by zero"):
+    with pytest.raises(DriverFailed, match=r"client 1 .*aborted.*division by zero"):
         drive(postgres, "pgbench", str(script), measure_s=120, clients=2)
     assert time.monotonic() - began < 60  # of 120
 
@@ -179,7 +179,7 @@ def test_an_own_script_gets_the_workloads_parameters(drive: Any, postgres: Any, 
 
 def test_a_missing_script_is_told_before_anything_starts(drive: Any, postgres: Any) -> None:
     """With its name."""
-    with pytest.raises(FileMissing, match=r"nowhere\.sql"):
+    with pytest.raises(FileUnreadable, match=r"nowhere\.sql"):
         drive(postgres, "pgbench", "nowhere.sql", clients=1)
 
 
@@ -206,6 +206,6 @@ def test_the_first_error_of_a_client_is_shown(drive: Any, postgres: Any, tmp_pat
     """Not only its consequence, that the statement was not prepared."""
     script = tmp_path / "untyped.sql"
     script.write_text("\\set days random(1, 9)\nSELECT current_date + :days;\n")
-    with pytest.raises(ClientErrors, match=r"^[^\n]*operator is not unique: date \+ unknown"):
+    with pytest.raises(DriverFailed, match=r"^[^\n]*operator is not unique: date \+ unknown"):
         drive(postgres, "pgbench", str(script), measure_s=20, clients=2, protocol="prepared")
     assert drive(postgres, "pgbench", str(script), measure_s=2, clients=2).outcome.transactions > 0

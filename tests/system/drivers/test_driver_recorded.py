@@ -68,7 +68,7 @@ def test_a_slow_log_is_driven_again(
         outcome = drive(server, "sysbench", str(script), measure_s=5, clients=2, **IGNORED).outcome
         assert outcome.transactions > 10 and before == 500
         assert rows(server, "SELECT count(*) FROM sbtest1 WHERE id NOT BETWEEN 1 AND 500")[0][0] == 0
-        assert cli.run(convert) == 2 and "E005" in capsys.readouterr().err
+        assert cli.run(convert) == 2 and "E804" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("engine", ENGINES)

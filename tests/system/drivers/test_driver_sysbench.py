@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from dbbench.drivers.sysbench import BUNDLED
-from dbbench.errors import DriverFailed, EngineDied, FileMissing, LoadEndedEarly, NoProgress
+from dbbench.errors import DriverFailed, EngineDied, FileUnreadable, NoProgress
 from dbbench.metrics.histogram import Histogram
 from dbbench.model import Dataset, Workload
 
@@ -190,7 +190,7 @@ def test_a_script_that_ends_by_itself_is_an_error(drive: Any, mariadb: Any, tmp_
     """sysbench exits with 0 and a report; the window was not filled."""
     script = tmp_path / "short.lua"
     script.write_text("local n = 0\nfunction event() n = n + 1; return n > 10 end\n")
-    with pytest.raises(LoadEndedEarly):
+    with pytest.raises(DriverFailed):
         drive(mariadb, "sysbench", str(script), measure_s=20, clients=1)
 
 
@@ -210,7 +210,7 @@ def test_an_own_script_is_counted_like_a_bundled_one(drive: Any, mariadb: Any, t
 @on_mariadb
 def test_a_missing_script_is_told_before_anything_starts(drive: Any, mariadb: Any) -> None:
     """With its name."""
-    with pytest.raises(FileMissing, match="oltp_nothing"):
+    with pytest.raises(FileUnreadable, match="oltp_nothing"):
         drive(mariadb, "sysbench", "oltp_nothing", clients=1)
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from dbbench.datasets import tpcc
 from dbbench.engines.port import execute, rows
-from dbbench.errors import DataInconsistent, NoProgress
+from dbbench.errors import DataCorrupt, NoProgress
 from dbbench.model import Dataset
 from dbbench.model.base import shipped
 
@@ -65,7 +65,7 @@ def test_transactions_leave_the_tables_consistent(drive: Any, served: Any, engin
     with served(engine, DATASET) as server:
         for condition, (fault, cure) in FAULTS.items():
             execute(server, fault)
-            with pytest.raises(DataInconsistent, match=f"condition {condition}: "):
+            with pytest.raises(DataCorrupt, match=f"condition {condition}: "):
                 tpcc.consistency(server, DATASET)
             execute(server, cure)
         for measure_s in (5, 10, 30):  # a busy disk lets few transactions end, and a mix needs some

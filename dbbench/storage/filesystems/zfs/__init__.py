@@ -199,7 +199,7 @@ class Zfs(Family):
         return [tuple(argv) for argv in made]
 
     def create(self, setup: FsSetup, device: Device, journal: Journal | None = None) -> Made:
-        """Make the pool with its datasets, and export it. Raises MkfsFailed, ZfsUnavailable.
+        """Make the pool with its datasets, and export it. Raises MakeFailed.
 
         The journal records it first, because a pool of the kernel does not end with the namespaces.
         """
@@ -223,7 +223,7 @@ class Zfs(Family):
     def opened(self, setup: FsSetup, device: Device, to: MountPoint) -> Iterator[Mounted]:
         """Import the pool of a device within the block; afterwards remove it, or export it if `to.stays`.
 
-        A pool that was not exported before replays its log. Raises MountFailed, ZfsUnavailable, UnmountFailed; an error
+        A pool that was not exported before replays its log. Raises MountFailed, MakeFailed, UnmountFailed; an error
         of the block takes precedence over the last.
         """
         at, journal = to.path, to.journal

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from dbbench.errors import ZfsUnavailable
+from dbbench.errors import MakeFailed
 from dbbench.model import Scalar
 from dbbench.results.journal import Journal
 from dbbench.storage.layers.volume import kernel_lacks, load_module
@@ -26,12 +26,10 @@ def version() -> str | None:
 
 
 def load() -> None:
-    """Load the module. Raises ZfsUnavailable."""
+    """Load the module. Raises MakeFailed."""
     load_module("zfs")
     if version() is None:
-        raise ZfsUnavailable(
-            kernel_lacks("zfs") or "the kernel module zfs cannot be loaded", effect="Nothing was changed."
-        )
+        raise MakeFailed(kernel_lacks("zfs") or "the kernel module zfs cannot be loaded", effect="Nothing was changed.")
 
 
 def parameters() -> dict[str, Scalar]:
@@ -51,7 +49,7 @@ def arcstats() -> dict[str, int]:
 def arc_limited(arc_bytes: int | None, journal: Journal | None) -> Iterator[None]:
     """Set zfs_arc_max, and zfs_arc_min below it, within the block; None leaves them unchanged.
 
-    They apply to all pools of the kernel, also to those of others. Raises ZfsUnavailable if the kernel does not accept
+    They apply to all pools of the kernel, also to those of others. Raises MakeFailed if the kernel does not accept
     the limit.
     """
     if arc_bytes is None:
@@ -67,7 +65,7 @@ def arc_limited(arc_bytes: int | None, journal: Journal | None) -> Iterator[None
         least.write_text(str(min(ARC_LEAST_BYTES // 2, most_bytes // 2)))
         most.write_text(str(most_bytes))
         if arcstats().get("c_max", 0) > most_bytes * _ARC_SETTLED:
-            raise ZfsUnavailable(
+            raise MakeFailed(
                 f"the kernel limits the ARC to {arcstats().get('c_max')} bytes instead of the requested {most_bytes}"
             )
         yield

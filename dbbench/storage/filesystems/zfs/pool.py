@@ -88,7 +88,7 @@ class ZfsPool:
 
 @contextlib.contextmanager
 def released(device: Device) -> Iterator[None]:
-    """Let the kernel take over the devices for a pool within the block. Raises ZfsUnavailable."""
+    """Let the kernel take over the devices for a pool within the block. Raises MakeFailed."""
     driver.load()
     fds = [member.fd for member in device.each]
     hold.release(*fds)

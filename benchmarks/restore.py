@@ -3,11 +3,11 @@
     sudo .venv/bin/python benchmarks/restore.py [--rounds 5] [--folder /var/tmp] [--data A_STOPPED_SERVERS_FOLDER]
 
 On a fully written loop image with direct I/O, for ext4, xfs and btrfs: in interleaved rounds the golden copy of a
-pgbench dataset of about 500 MB is restored (with its comparison) by plain copies and as a stream of tar, the same
+pgbench dataset of about 500 MB is restored (with its comparison), the same
 number of bytes is written sequentially in 1-MiB blocks with one fsync, and the data directory is copied with `cp -a`
 and `sync`. Each starts on an empty, synced filesystem with the sources in the page cache; a first round is not counted
 (a virtual machine gets its memory page by page from the host). Medians, of ratios within the rounds too; exit status 1
-where a target is missed: restore >= 80 % of the sequential rate, both ways; restore and comparison <= 1.5 x the time of
+where a target is missed: restore >= 80 % of the sequential rate; restore and comparison <= 1.5 x the time of
 cp and sync.
 """
 
@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Final
 
 from dbbench import process
-from dbbench.datasets import METHODS, golden, manifest
+from dbbench.datasets import golden, manifest, restored
 from dbbench.datasets.manifest import Golden, Manifest
 from dbbench.engines.port import Place
 from dbbench.model import Dataset, EngineSpec, FsSetup, Mkfs
@@ -56,8 +56,7 @@ def main() -> int:
         megabytes = copy.manifest.logical_bytes / 1e6
         print(f"{megabytes:.0f} MB in {len(copy.manifest.of_kind('file'))} files, {options.rounds} rounds, medians")
         print(
-            f"{'':8}{'write':>10}{'restore':>10}{'ratio':>8}{'tar':>10}{'ratio':>8}"
-            f"  {'cp -a + sync':>12}{'restore + compare':>19}{'ratio':>8}"
+            f"{'':8}{'write':>10}{'restore':>10}{'ratio':>8}  {'cp -a + sync':>12}{'restore + compare':>19}{'ratio':>8}"
         )
         loop.make_image(work / "image", IMAGE_BYTES, lambda _: None)
         met = [measured(family, copy, work, options.rounds) for family in FAMILIES]
@@ -87,20 +86,19 @@ def measured(family: str, copy: Golden, work: Path, rounds: int) -> bool:
     """Measure one family and print its line; return whether all targets are met."""
     setup = FsSetup(family, Mkfs(family), mount=("noatime",))
     owner = process.user("postgres", "nobody")
-    copied_s: dict[str, list[float]] = {"copy": [], "tar": []}
-    seconds: dict[str, list[float]] = {"write": [], "copy": [], "tar": [], "cp": []}
+    copied_s: list[float] = []
+    seconds: dict[str, list[float]] = {"write": [], "copy": [], "cp": []}
     with loop.attached(work / "image") as device:
         filesystems.make(setup, device)
         with filesystems.mounted(setup, device, work / "mnt") as fs:
             target = fs.path / "data"
 
-            def restore(method: str) -> None:
-                copied_s[method].append(METHODS[method](copy, target, owner, None).copy_s)
+            def restore() -> None:
+                copied_s.append(restored(copy, target, owner).copy_s)
 
             tasks: dict[str, Callable[[], None]] = {
                 "write": lambda: write(target, copy.manifest.logical_bytes),
-                "copy": lambda: restore("copy"),
-                "tar": lambda: restore("tar"),
+                "copy": restore,
                 "cp": lambda: copy_by_hand(copy, target),
             }
             order = list(tasks)
@@ -113,7 +111,7 @@ def measured(family: str, copy: Golden, work: Path, rounds: int) -> bool:
                     seconds[name].append(time.monotonic() - began)
                     clear(target)
     counted = {name: values[1:] for name, values in seconds.items()}
-    return told(family, copy.manifest.logical_bytes / 1e6, counted, {way: found[1:] for way, found in copied_s.items()})
+    return told(family, copy.manifest.logical_bytes / 1e6, counted, copied_s[1:])
 
 
 def write(target: Path, size: int) -> None:
@@ -150,22 +148,17 @@ def clear(target: Path) -> None:
     os.sync()
 
 
-def told(family: str, megabytes: float, seconds: dict[str, list[float]], copied_s: dict[str, list[float]]) -> bool:
+def told(family: str, megabytes: float, seconds: dict[str, list[float]], copied_s: list[float]) -> bool:
     """Print the medians of a family; return whether all targets are met."""
-    rates = {
-        way: statistics.median(write_s / copy_s for write_s, copy_s in zip(seconds["write"], found, strict=True))
-        for way, found in copied_s.items()
-    }
+    rate = statistics.median(write_s / copy_s for write_s, copy_s in zip(seconds["write"], copied_s, strict=True))
     slower = statistics.median(whole / by_hand for whole, by_hand in zip(seconds["copy"], seconds["cp"], strict=True))
-    write_s, by_hand, whole, copy_s, tar_s = map(
-        statistics.median, (*(seconds[n] for n in ("write", "cp", "copy")), copied_s["copy"], copied_s["tar"])
-    )
+    write_s, by_hand, whole, copy_s = map(statistics.median, (*(seconds[n] for n in ("write", "cp", "copy")), copied_s))
     print(
-        f"{family:8}{megabytes / write_s:5.0f} MB/s{megabytes / copy_s:5.0f} MB/s{rates['copy']:8.2f}"
-        f"{megabytes / tar_s:5.0f} MB/s{rates['tar']:8.2f}{by_hand:12.2f} s{whole:18.2f} s{slower:8.2f}",
+        f"{family:8}{megabytes / write_s:5.0f} MB/s{megabytes / copy_s:5.0f} MB/s{rate:8.2f}"
+        f"{by_hand:12.2f} s{whole:18.2f} s{slower:8.2f}",
         flush=True,
     )
-    return min(rates.values()) >= LEAST_RATE and slower <= MOST_TIME
+    return rate >= LEAST_RATE and slower <= MOST_TIME
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from dbbench import process
 from dbbench.datasets.generated import STUCK_RATE, STUCK_S
-from dbbench.datasets.manifest import Golden, condemn, crc_of
+from dbbench.datasets.manifest import DAMAGED, Golden, condemn, crc_of
 from dbbench.drivers.apply import ARCHIVE, INBOX, Archive, LogFile, lsn
 from dbbench.drivers.apply import load_archive as load
 from dbbench.drivers.apply import save_archive as save
@@ -94,9 +94,7 @@ def _verified(golden: Golden, source: Path) -> None:
     if wrong:
         condemn(golden)
         raise RestoreFailed(
-            f"the archive of the golden copy {golden.path} is damaged: {', '.join(wrong[:5])}",
-            effect="This golden copy will not be used again.",
-            remedy="Run the same command again to rebuild the dataset, and check the disk that holds the cache.",
+            f"the archive of the golden copy {golden.path} is damaged: {', '.join(wrong[:5])}", **DAMAGED
         )
 
 

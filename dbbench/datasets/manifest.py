@@ -32,7 +32,10 @@ SAMPLE_BYTES: Final = 4 * 2**20  # sampled for the compressibility; within ±1 %
 SAMPLE_PIECE: Final = 64 * 2**10  # half of btrfs's compression unit (128 KiB), so that more places are sampled
 SAMPLE_SEED: Final = 1
 
-Crc = Callable[[Path], int]
+DAMAGED: Final = {
+    "effect": "This golden copy will not be used again.",
+    "remedy": "Run the same command again to rebuild the dataset, and check the disk that holds the cache.",
+}
 
 
 @dataclass(frozen=True)

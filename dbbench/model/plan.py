@@ -217,7 +217,6 @@ class Plan:
     repeat_suspect: bool = True  # a block with a suspect trial is repeated once, at the end
     device: DeviceSpec = DeviceSpec()
     client: ClientSpec | None = None  # None: the load generator runs on this machine
-    restore: Literal["copy", "tar", "reflink"] = "copy"  # how the golden copy is written to the filesystem
     age: Ageing | None = None
     snapshots: SnapshotSpec | None = None  # taken during the load
     age_engine: EngineAgeing | None = None

@@ -162,13 +162,12 @@ class SourceChange:
 
 @dataclass(frozen=True)
 class DatasetFacts:
-    """What was restored, and how."""
+    """What was restored."""
 
     kind: str
     key: str  # key of the golden copy
     bytes: int  # on the filesystem under test
     compressibility: float | None  # size ÷ size after zlib level 1, for a sample of tables and indexes
-    restore: str  # copy, tar, reflink
     source: str = ""  # form, engine and version of the user's data
     tablespace: str = ""  # the only tablespace on the filesystem under test
     told: tuple[str, ...] = ()  # `changes` in words

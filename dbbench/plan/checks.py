@@ -75,7 +75,7 @@ def check(document: Document, parts: PlanParts, catalog: Catalog) -> None:
     check_client(document, parts.plan, parts.engines, list(loads.items()))
     setups = _known_setups(parts.arms, catalog)
     check_dropped(document, parts.engines, [*loads.values()], setups)
-    check_extras(document, parts.plan, parts.device, setups, loads.values())
+    check_extras(document, parts.plan, parts.device, loads.values())
     check_operations(document, parts.device, setups, parts.engines.values(), loads.values())
     windows = [(spec.name, workload.window) for spec, workload in parts.workloads.values()]
     check_age_engine(document, parts.plan, windows, [engine.name for engine in parts.engines.values()])

@@ -105,11 +105,6 @@ def _sources(plan: model.Plan, cells: Sequence[model.Cell]) -> Iterator[str]:
             alone = f"; only its tablespace {own['tablespace']}" if "tablespace" in own else ""
             yield (f"{cell.workload.name} uses your own data: {own['path']}, {own['form']} of {cell.engine.name} "
                    f"{own['version']}{alone}.")  # fmt: skip
-    if plan.restore == "reflink":
-        yield ("Data files share their blocks with a copy on the same filesystem: the first write to each block "
-               "allocates a new one (W100).")  # fmt: skip
-    elif plan.restore == "tar":
-        yield "Datasets are restored from a tar stream."
 
 
 def _memory(cells: Sequence[model.Cell]) -> Iterator[str]:

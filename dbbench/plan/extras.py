@@ -19,7 +19,7 @@ from dbbench.operations import OPERATIONS
 from dbbench.plan.arms import PROFILE, factor_names, factors_of
 from dbbench.plan.tomlfile import Document, Key, did_you_mean
 from dbbench.plan.workloads import check_length, check_list
-from dbbench.storage.filesystems import FAMILIES, devices_to_add
+from dbbench.storage.filesystems import devices_to_add
 
 OF_FILES = ("fsck", "grow")  # operations that start no server
 ONLY_READ = (*OF_FILES, "scan")  # operations that a read-only standby can run
@@ -32,14 +32,13 @@ def check_extras(
     document: Document,
     plan: model.Plan | None,
     device: model.DeviceSpec | None,
-    setups: Iterable[model.FsSetup],
     workloads: Iterable[model.Workload],
 ) -> None:
-    """Note the errors of `age`, `restore` and `snapshots`, as written."""
+    """Note the errors of `age`, tablespaces and `snapshots`, as written."""
     if "age" in document.data:
         _check_age(document, plan.age if plan else None, device)
     if plan is not None:
-        _check_restore(document, plan, setups)
+        _check_tablespaces(document, plan)
         if plan.snapshots is not None:
             _check_snapshots(
                 document, plan, plan.snapshots, all(workload_spec.window == "fixed" for workload_spec in workloads)
@@ -94,20 +93,8 @@ def _check_snapshots(document: Document, plan: model.Plan, asked: model.Snapshot
         document.flaw(("snapshots", "keep"), f'"keep" must be 1 or more, not {asked.keep}')
 
 
-def _check_restore(document: Document, plan: model.Plan, setups: Iterable[model.FsSetup]) -> None:
-    """Note a restore method that a filesystem does not support, and a tablespace with operations on whole data
-    directories."""
-    if plan.restore == "reflink" and not plan.device.existing:
-        reflinking = sorted(name for name, family in FAMILIES.items() if family.reflinks)
-        for setup in setups:
-            if setup.mkfs.family not in reflinking:
-                document.flaw(
-                    ("restore",),
-                    (
-                        f'restore = "reflink": fs setup "{setup.name}" does not support reflinks (supported by: '
-                        f"{', '.join(reflinking)})"
-                    ),
-                )
+def _check_tablespaces(document: Document, plan: model.Plan) -> None:
+    """Note a tablespace with operations on whole data directories."""
     for name in ("operations", "snapshots", "age_engine"):
         if getattr(plan, name) and any(spec.tablespace for spec in plan.workload):
             document.flaw((name,), f'"{name}" require a whole data directory and cannot be combined with "tablespace"')

@@ -13,15 +13,12 @@ from typing import Any, Final
 import pytest
 
 from dbbench import datasets, process
-from dbbench.datasets import METHODS, Restored, golden, manifest, sources
+from dbbench.datasets import golden, manifest, sources
 from dbbench.datasets.manifest import Golden
 from dbbench.datasets.sources.source import is_prepared
 from dbbench.engines import ENGINES
 from dbbench.engines.port import Place, Server
-from dbbench.errors import ProgramMissing, RestoreFailed, SourceIncomplete, SourceRefused
-from dbbench.model import Dataset, FsSetup, Mkfs
-from dbbench.storage import filesystems
-from dbbench.storage.devices.port import Device
+from dbbench.errors import ProgramMissing, SourceIncomplete, SourceRefused
 from tests.support import servers
 from tests.support.plans import installed, plan
 from tests.support.servers import query, spec
@@ -147,14 +144,14 @@ def test_one_tablespace_alone_on_the_device(
     goes with the trial; the result says so, and how it was restored."""
     root, _sums = postgres
     load = {"name": "scan", "source": f"{root}/tar", "tablespace": "fast"}
-    dbbench.plan(plan("xfs", "postgres", load, restore="tar", warmup=None, measure=None, device={"size": "320MiB"}))
+    dbbench.plan(plan("xfs", "postgres", load, warmup=None, measure=None, device={"size": "320MiB"}))
     assert re.search(r"pg_basebackup tar of postgres \d+", dbbench("plan", "plan.toml").stdout)
     dbbench("run", "plan.toml", "--name", "own")
     (file,) = (dbbench.folder / "results/own/trials").glob("*/trial.json")
     trial = json.loads(file.read_text())
     assert trial["error"] is None
     found = trial["dataset"]
-    assert (found["kind"], found["restore"], found["tablespace"]) == ("source", "tar", "fast")
+    assert (found["kind"], found["tablespace"]) == ("source", "fast")
     assert found["compressibility"] > 1
     size = 60000 * 170  # and a little room in each page
     assert size * 0.9 < trial["space"]["logical_bytes"] < size * 1.3
@@ -297,48 +294,3 @@ def test_an_own_script_on_own_data(innodb: tuple[str, Path, Any], dbbench: Any, 
     (trial,) = dbbench.trials().values()
     assert trial["error"] is None and trial["dataset"]["kind"] == "source"
     assert trial["summary"]["errors"] == 0 and trial["summary"]["transactions"] > 10
-
-
-@pytest.fixture
-def small(tmp_path: Path) -> Golden:
-    """A golden copy of a few files, without a server."""
-    data = tmp_path / "copy/data"
-    (data / "base/5").mkdir(parents=True)
-    for number in range(5):
-        (data / "base/5" / str(number)).write_bytes(bytes([number]) * (2**20 + number))
-    (data / "base/5").chmod(0o550)
-    entries = manifest.scan(data, 2)
-    size = sum(entry.size for entry in entries)
-    whole = manifest.Manifest("copy", "postgres", "15", "", Dataset("none"), 8192, "", size, 1.0, 1.0, entries)
-    manifest.save(tmp_path / "copy", whole)
-    return Golden(tmp_path / "copy", whole)
-
-
-@pytest.mark.needs("root", "mkfs.xfs", "fs:xfs", "fs:ext4", "mkfs.ext4")
-@pytest.mark.parametrize(("family", "method"), [("xfs", "tar"), ("xfs", "reflink"), ("ext4", "reflink")])
-def test_each_way_of_restoring_gives_the_same_bytes(
-    family: str, method: str, small: Golden, loop_device: Device, tmp_path: Path
-) -> None:
-    """Names, bytes, modes and owners; reflinked files share their blocks; where a filesystem cannot, that is said and
-    nothing is left there."""
-    setup, owner = FsSetup(family, Mkfs(family), mount=("noatime",)), process.User("nobody", 65534, 65534)
-    filesystems.make(setup, loop_device)
-    told: list[int] = []
-    with filesystems.mounted(setup, loop_device, tmp_path / "mnt") as fs:
-
-        def restore() -> Restored:
-            return METHODS[method](small, fs.path / "data", owner, lambda done, _of: told.append(done))
-
-        if family == "ext4":
-            with pytest.raises(RestoreFailed, match="does not support reflinks"):
-                restore()
-            assert [path.name for path in fs.path.iterdir()] == ["lost+found"]
-            return
-        found = restore()
-        assert manifest.scan(fs.path / "data", 2) == small.manifest.entries
-        assert {path.lstat().st_uid for path in (fs.path / "data").rglob("*")} == {65534}
-        assert found.bytes == small.manifest.logical_bytes
-        assert max(told) == found.bytes
-        assert (fs.path / "data.golden").is_dir() == (method == "reflink")
-        shown = process.run(["filefrag", "-v", fs.path / "data/base/5/1"]).stdout
-        assert ("shared" in shown) == (method == "reflink")

@@ -23,7 +23,6 @@ CONDITIONS: Final[dict[str, dict[str, Any]]] = {  # of a device with a condition
     "memory": {"memory": "128MiB"},
     "readahead": {"equal_readahead": "1MiB"},
     "log": {"checkpoints": "log"},
-    "tar": {"restore": "tar"},
     "cores": {"engine": {"name": "postgres", "cpus_server": "0", "cpus_client": "1"}},
     "wal": {"device": {"size": "512MiB", "wal": {"fs_setup": "ext4", "size": "512MiB"}}},
     "aged": {"age": {"fill": 0.3, "churn": 1.0}},

@@ -144,7 +144,6 @@ def _dataset(dataset: DatasetFacts) -> dict[str, str]:
     packed = "" if dataset.compressibility is None else f"{dataset.compressibility:.2f} by zlib"
     return {
         "dataset": dataset.source or dataset.kind,
-        "restored by": dataset.restore,
         "compressibility of the data": packed,
         "only this tablespace is on the filesystem": dataset.tablespace,
         "changed in the copy of the source": "; ".join(dataset.told),

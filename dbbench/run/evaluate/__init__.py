@@ -102,10 +102,6 @@ def _dataset_warnings(facts: model.DatasetFacts | None) -> list[model.TrialWarni
     if facts is None:
         return []
     warnings = [model.TrialWarning("W101", datasets.sources.text(c)) for c in facts.changes if c.kind in NOT_IN_FORCE]
-    if facts.restore == "reflink":
-        warnings.append(
-            model.TrialWarning("W100", "the data files share their blocks with a copy on the same filesystem")
-        )
     if facts.tablespace:
         warnings.append(
             model.TrialWarning("W102", f"only the tablespace {facts.tablespace} is; the log is on another disk")

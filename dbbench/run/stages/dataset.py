@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from dbbench import datasets
-from dbbench.datasets import METHODS, Golden, Restored, generated
+from dbbench.datasets import Golden, Restored, generated
 from dbbench.datasets.copying import Progress
 from dbbench.engines.port import Engine, Place
 from dbbench.machine import pagecache
@@ -49,18 +49,15 @@ def restored(job: Job, fs: Mounted) -> Restored:
     """Restore the golden copy with the setup's attributes in effect, and verify it; `Restored.datadir` is the data
     directory of the server."""
     cell, engine, golden = job.cell, job.engine, golden_of(job.cell, job.workdir, job.emit)
-    datadir, method = filesystems.data_directory(cell.setup, fs), job.run.plan.restore
+    datadir = filesystems.data_directory(cell.setup, fs)
     set_attributes = not job.run.plan.device.existing  # the options of an existing filesystem belong to its owner
     if set_attributes:
         filesystems.apply_attributes(cell.setup, datadir)
-        if method == "reflink":  # blocks can be shared only between files with the same attributes
-            (beside := datadir.with_name(f"{datadir.name}.golden")).mkdir(0o700)
-            filesystems.apply_attributes(cell.setup, beside)
     tablespace = str(cell.dataset.parameters.get("tablespace", ""))
     here, rest = golden, None
     if tablespace:
         here, rest = datasets.split(golden, f"pg_tblspc/{golden.manifest.tablespaces[tablespace]}")
-    copy = METHODS[method](here, datadir, engine.account(), pace(job.emit))
+    copy = datasets.restored(here, datadir, engine.account(), pace(job.emit))
     server = datadir if rest is None else _elsewhere(job, rest, golden.manifest.tablespaces[tablespace], datadir)
     if set_attributes:
         filesystems.verify_files(cell.setup, engine.data_files(server))
@@ -68,7 +65,7 @@ def restored(job: Job, fs: Mounted) -> Restored:
         engine.move_data(datadir, fs.raw)
     if cell.dataset.kind == "archive":
         datasets.archive.handed(golden, datadir, engine, job.workdir.scratch)
-    return dataclasses.replace(copy, datadir=server, facts=_facts(golden, here, cell, method, tablespace))
+    return dataclasses.replace(copy, datadir=server, facts=_facts(golden, here, cell, tablespace))
 
 
 def _elsewhere(job: Job, rest: Golden, oid: str, tablespace: Path) -> Path:
@@ -83,7 +80,7 @@ def _elsewhere(job: Job, rest: Golden, oid: str, tablespace: Path) -> Path:
     return datadir
 
 
-def _facts(golden: Golden, here: Golden, cell: Cell, method: str, tablespace: str) -> DatasetFacts:
+def _facts(golden: Golden, here: Golden, cell: Cell, tablespace: str) -> DatasetFacts:
     made, asked = golden.manifest, cell.dataset.parameters
     source = f"{asked['form']} of {cell.engine.name} {asked['version']}" if cell.dataset.kind == "source" else ""
     return DatasetFacts(
@@ -91,7 +88,6 @@ def _facts(golden: Golden, here: Golden, cell: Cell, method: str, tablespace: st
         key=golden.key,
         bytes=here.manifest.logical_bytes,
         compressibility=made.compressibility,
-        restore=method,
         source=source.strip(),
         tablespace=tablespace,
         told=tuple(map(datasets.sources.text, made.changes)),

@@ -40,7 +40,6 @@ class Btrfs(Formatted):
 
     period_s = 30.0  # btrfs(5): commit=30
     tries_mkfs = True
-    reflinks = True
     several_devices = True
     reads_with = ("btrfs",)
     described = Character("data and metadata", False, "yes", True, "grow and shrink", COPIED)

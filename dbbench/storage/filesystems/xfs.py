@@ -27,7 +27,6 @@ class Xfs(Formatted):
     """xfs of all releases."""
 
     tries_mkfs = True
-    reflinks = True
     mount_of_copy = ("nouuid",)
     reads_with = ("xfs_info", "xfs_db", "xfs_spaceman")
     described = Character("metadata", False, "no", False, "grow", IN_PLACE)

@@ -180,7 +180,6 @@ class Zfs(Family):
 
     name = "zfs"
     period_s = 5.0  # zfs_txg_timeout
-    reflinks = True
     several_devices = True
     snapshots = Datasets()
     growing = Members()

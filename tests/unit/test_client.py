@@ -26,7 +26,7 @@ from dbbench.plan.described import sentences
 from dbbench.process import User
 from dbbench.remote import Network
 from dbbench.report.page.redaction import redactor
-from dbbench.run.evaluate import work as judged
+from dbbench.run.evaluate import fairness
 
 SPEC = ClientSpec("load@db2", "192.0.2.10", "/etc/dbbench.password")
 FACTS = ClientFacts("load@db2", "db2", "192.0.2.20", "192.0.2.10", 15432, "sysbench 1.0.20", cpus=8)
@@ -207,12 +207,12 @@ def test_account_of_mariadb_needs_a_certificate_and_gets_one_database(monkeypatc
 )
 def test_what_disturbs_a_client_is_named(changed: dict[str, Any], ids: list[str]) -> None:
     """Clocks that moved, another release, other work on its host."""
-    assert [one.id for one in judged.warnings(dataclasses.replace(FACTS, **changed))] == ids
+    assert [one.id for one in fairness.of_client(dataclasses.replace(FACTS, **changed))] == ids
 
 
 def test_no_client_no_findings() -> None:
     """A load from here has none of them."""
-    assert list(judged.warnings(None)) == []
+    assert list(fairness.of_client(None)) == []
 
 
 def test_trials_of_both_places_are_not_compared_in_silence() -> None:

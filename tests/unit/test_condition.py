@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 
 from dbbench.model import WearFacts
-from dbbench.run.evaluate import limits
+from dbbench.run.evaluate import device
 from dbbench.storage.devices import condition
 
 
@@ -59,9 +59,14 @@ def test_a_loop_device_has_no_wear() -> None:
     assert condition.wear("loop3") is None and condition.wear("") is None
 
 
+def probe(mb_per_s: float) -> dict[str, float]:
+    """Return the results of a canary."""
+    return {"write_mb_per_s": mb_per_s}
+
+
 def test_probe_beside_its_block() -> None:
     """10 % off the median of three is suspect; of two it is unknown which one is wrong."""
-    assert [(w.id, w.suspect) for w in limits.canary(80.0, [100.0, 101.0])] == [("W040", True)]
-    assert list(limits.canary(95.0, [100.0, 101.0])) == []
-    assert list(limits.canary(50.0, [100.0])) == []
-    assert list(limits.canary(None, [100.0, 100.0])) == []
+    assert [(w.id, w.suspect) for w in device.canary(probe(80.0), [probe(100.0), probe(101.0)])] == [("W040", True)]
+    assert list(device.canary(probe(95.0), [probe(100.0), probe(101.0)])) == []
+    assert list(device.canary(probe(50.0), [probe(100.0)])) == []
+    assert list(device.canary({}, [probe(100.0), probe(100.0)])) == []

@@ -41,7 +41,7 @@ from dbbench.report.sentences import caveats, no_limit, plain_text
 from dbbench.results import Exceeded
 from dbbench.results.ceiling import judged
 from dbbench.results.journal import Journal
-from dbbench.run.evaluate import limits
+from dbbench.run.evaluate import device, fairness
 from dbbench.run.job import Job
 from dbbench.run.stages.device import first_host_state
 
@@ -67,25 +67,25 @@ def test_label_follows_the_ratio(ratio: float, word: str) -> None:
 def test_direct_io_is_judged_by_what_is_resident() -> None:
     """A tenth of the files in the page cache is more than headers; what was not asked for is plain buffered."""
     direct = {"innodb_flush_method": "O_DIRECT"}
-    assert limits.how_read(direct, GIB // 20, GIB) == "direct"
-    assert limits.how_read(direct, GIB // 5, GIB) == "buffered-fallback"
-    assert limits.how_read(direct, None, GIB) is None
-    assert limits.how_read({"innodb_flush_method": "fsync"}, GIB, GIB) == "buffered"
-    assert limits.how_read({"shared_buffers": "1GB"}, 0, GIB) == "buffered"
+    assert fairness.how_read(direct, GIB // 20, GIB) == "direct"
+    assert fairness.how_read(direct, GIB // 5, GIB) == "buffered-fallback"
+    assert fairness.how_read(direct, None, GIB) is None
+    assert fairness.how_read({"innodb_flush_method": "fsync"}, GIB, GIB) == "buffered"
+    assert fairness.how_read({"shared_buffers": "1GB"}, 0, GIB) == "buffered"
 
 
 def test_small_files_may_be_resident_whole() -> None:
     """16 MiB are what a server reads of its catalogues."""
-    assert limits.how_read({"innodb_flush_method": "O_DIRECT"}, 15 * 2**20, 16 * 2**20) == "direct"
+    assert fairness.how_read({"innodb_flush_method": "O_DIRECT"}, 15 * 2**20, 16 * 2**20) == "direct"
 
 
 def test_share_of_the_load_generator_is_of_what_it_can_use() -> None:
     """One thread cannot use more than one core, four threads no more than their two cores."""
     cpu: dict[str, float | None] = {"client_cpu_s": 9.0, "seconds": 10.0}
     two = CoresFacts("0-1", "2-3")
-    assert limits.client_share(cell(clients=8, threads=1), two, cpu) == pytest.approx(0.9)
-    assert limits.client_share(cell(clients=4), two, cpu) == pytest.approx(0.45)
-    assert limits.client_share(cell(clients=4), two, {"client_cpu_s": None, "seconds": 10.0}) is None
+    assert fairness.client_share(cell(clients=8, threads=1), two, cpu) == pytest.approx(0.9)
+    assert fairness.client_share(cell(clients=4), two, cpu) == pytest.approx(0.45)
+    assert fairness.client_share(cell(clients=4), two, {"client_cpu_s": None, "seconds": 10.0}) is None
 
 
 # --- the block layer -------------------------------------------------------------------------------
@@ -144,7 +144,7 @@ CEILING = CeilingFacts((CeilingRow("write_8k_fdatasync", 150, 1.2, 6.6), Ceiling
 
 def rated(name: str = "ext4-1", tps: float = 120.0, **columns: list[float | None]) -> Trial:
     """A trial of five seconds with these columns, as it is stored."""
-    facts = limits.with_rates(CEILING, Series(5, columns), cell(), tps)
+    facts = device.with_rates(CEILING, Series(5, columns), cell(), tps)
     return trial(name[:-2], int(name[-1]), tps, ceiling=facts)
 
 
@@ -173,7 +173,7 @@ def test_a_cap_on_both_together_is_found() -> None:
     """Cloud disks count reads and writes alike: neither is at the ceiling, their sum is."""
     rows_ = (CeilingRow("write_8k", 1000, 8, 1), CeilingRow("read_8k", 1010, 8, 1))
     series = Series(5, {"r_per_s": [600, 400, 700, 500, 550], "w_per_s": [400, 600, 300, 500, 450]})
-    facts = limits.with_rates(CeilingFacts(rows_), series, cell(), None)
+    facts = device.with_rates(CeilingFacts(rows_), series, cell(), None)
     assert limit_of(trial(ceiling=facts)) == ["reads and writes constant at 1000 IOPS; the bare device delivers 1010"]
 
 
@@ -238,7 +238,7 @@ def test_without_a_ceiling_nothing_is_said() -> None:
     """No fio, no share and no limit."""
     series = Series(5, {"r_per_s": [0.0] * 5, "w_per_s": [300.0] * 5})
     absent = CeilingFacts(note="fio is not installed")
-    assert limits.with_rates(absent, series, cell(), 100.0) == absent
+    assert device.with_rates(absent, series, cell(), 100.0) == absent
     assert judged([trial(ceiling=absent)], None) == ((trial(ceiling=absent),), ())
 
 
@@ -260,13 +260,13 @@ def test_a_device_that_fell_below_what_it_gave_before_the_run_is_reported(
         "util_pct": [100.0, 100.0, busy, busy, busy], "r_per_s": [0.0] * 5, "r_kb_per_s": [0.0] * 5,
         "w_per_s": [900.0, 900.0, requests, requests, requests], "w_kb_per_s": [9000.0, 9000.0, kb, kb, kb],
     }  # fmt: skip
-    found = list(limits.slower(CEILING, Series(5, columns), cell()))
+    found = list(device.slower(CEILING, Series(5, columns), cell()))
     assert [(warning.id, warning.suspect) for warning in found] == ([("W136", True)] if expected else [])
 
 
 def test_a_load_without_telemetry_of_its_disk_is_not_called_slow() -> None:
     """A load shorter than iostat's first interval has an empty lead column and no other."""
-    assert list(limits.slower(CEILING, Series(1, {"util_pct": [None]}), cell())) == []
+    assert list(device.slower(CEILING, Series(1, {"util_pct": [None]}), cell())) == []
 
 
 # --- two arms --------------------------------------------------------------------------------------

@@ -19,7 +19,6 @@ from dbbench.model import FsSetup, Layer, Mkfs, SnapshotFacts, SnapshotTaken, Wi
 from dbbench.operations import Filled, copies
 from dbbench.operations.copies import Reflinked, beyond_vanished
 from dbbench.report.page.operations import _column
-from dbbench.run.evaluate import work
 from dbbench.run.stages import snapshots as timed_snapshots
 from dbbench.storage.filesystems import FAMILIES, Mounted
 
@@ -180,7 +179,7 @@ def outcome(**columns: list[float | None]) -> Outcome:
 def test_cost_is_of_whole_seconds_of_the_window() -> None:
     """A second with any part of one counts to it; the warm-up counts to neither."""
     rates: list[float | None] = [9, 9, 10, 10, 5, 5, 10, 10, 4, 10]
-    found = work.with_cost(facts((4.2, 5.9), (8.0, 8.9)), outcome(tps=rates), OPEN)
+    found = timed_snapshots.with_cost(facts((4.2, 5.9), (8.0, 8.9)), outcome(tps=rates), OPEN)
     assert [(one.at_s, one.until_s) for one in found.taken] == [(4.2, 5.9), (8.0, 8.9)]
     assert (found.rate_within, found.rate_beside) == (pytest.approx(14 / 3), 10)
     assert found.cost_ratio == pytest.approx(14 / 30)
@@ -189,13 +188,13 @@ def test_cost_is_of_whole_seconds_of_the_window() -> None:
 def test_no_cost_of_too_few_seconds_or_of_batches() -> None:
     """Below three seconds of either kind, or where log came when it came, there is no ratio."""
     flat: list[float | None] = [10.0] * 10
-    assert work.with_cost(facts((4.2, 4.9)), outcome(tps=flat), OPEN).cost_ratio is None
+    assert timed_snapshots.with_cost(facts((4.2, 4.9)), outcome(tps=flat), OPEN).cost_ratio is None
     apply, to_end = facts((1.0, 3.9)), Window("to-completion", 0, 0)
-    assert work.with_cost(apply, outcome(tps=[], apply_kb_per_s=flat), to_end).cost_ratio is None
+    assert timed_snapshots.with_cost(apply, outcome(tps=[], apply_kb_per_s=flat), to_end).cost_ratio is None
     tps: list[float | None] = [None] * 10
-    assert work.with_cost(apply, outcome(tps=tps, apply_kb_per_s=flat), to_end).cost_ratio == 1
+    assert timed_snapshots.with_cost(apply, outcome(tps=tps, apply_kb_per_s=flat), to_end).cost_ratio == 1
     gaps = [*flat[:5], None, *flat[6:]]
-    assert work.with_cost(apply, outcome(tps=tps, apply_kb_per_s=gaps), to_end).cost_ratio is None
+    assert timed_snapshots.with_cost(apply, outcome(tps=tps, apply_kb_per_s=gaps), to_end).cost_ratio is None
 
 
 def test_the_page_shows_what_is_known() -> None:

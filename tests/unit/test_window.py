@@ -12,7 +12,7 @@ from dbbench.engines.innodb_server import InnodbServer
 from dbbench.metrics import steadiness
 from dbbench.metrics.series import Series
 from dbbench.model import FilesystemFacts, Window
-from dbbench.run.evaluate import limits
+from dbbench.run.evaluate import device, fairness
 from dbbench.samplers import server_log
 from dbbench.storage.filesystems import period_s
 
@@ -60,9 +60,9 @@ def test_what_belongs_to_the_warm_up_is_cut_by_mser() -> None:
 def test_no_steady_state_is_told_with_size_and_end() -> None:
     """W005 has the change from end to end; steady windows and those that run to completion have none."""
     falling = [0.0] * 60 + [value or 0.0 for value in noisy(1, -0.4)]
-    (told,) = limits.steady(FIXED, [*falling])
+    (told,) = fairness.steady(FIXED, [*falling])
     assert told.id == "W005" and told.text.startswith("throughput changed by −4")
-    assert list(limits.steady(FIXED, [*([0.0] * 60), *noisy(2, 0.0)])) == []
+    assert list(fairness.steady(FIXED, [*([0.0] * 60), *noisy(2, 0.0)])) == []
 
 
 @pytest.mark.parametrize(
@@ -83,10 +83,10 @@ def test_a_device_that_ends_nothing_for_five_seconds_is_told(
     columns = {"util_pct": util, "r_per_s": still, "w_per_s": writes, "f_per_s": flushes, "d_per_s": still}
     for prefix in ("", "log_"):
         series = Series(72, {prefix + name: [100.0 * (name == "util_pct")] * 60 + v for name, v in columns.items()})
-        found = list(limits.silent(FIXED, series))
+        found = list(device.silent(FIXED, series))
         assert [(w.id, w.suspect, w.second) for w in found] == ([("W106", True, told)] if told else [])
         assert all(("log's" in w.text) == bool(prefix) for w in found)
-    assert list(limits.silent(FIXED, Series(72))) == []
+    assert list(device.silent(FIXED, Series(72))) == []
 
 
 @pytest.mark.parametrize(
@@ -109,10 +109,10 @@ def test_periods_are_those_in_force(
 def test_warm_up_below_three_periods_is_told() -> None:
     """89 s for btrfs; 90 are enough. What runs to its end has no warm-up."""
     btrfs = FilesystemFacts("btrfs")
-    (told,) = limits.warm_up(Window("fixed", 89, 120), btrfs)
+    (told,) = fairness.warm_up(Window("fixed", 89, 120), btrfs)
     assert (told.id, told.suspect) == ("W041", False) and "at least 90 s" in told.text
-    assert list(limits.warm_up(Window("fixed", 90, 120), btrfs)) == []
-    assert list(limits.warm_up(Window("to-completion", 0, 0), btrfs)) == []
+    assert list(fairness.warm_up(Window("fixed", 90, 120), btrfs)) == []
+    assert list(fairness.warm_up(Window("to-completion", 0, 0), btrfs)) == []
 
 
 # --- the server's log ------------------------------------------------------------------------------

@@ -11,7 +11,8 @@ import sys
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any, Final
+from types import SimpleNamespace
+from typing import Any, Final, cast
 
 import pytest
 
@@ -234,7 +235,8 @@ def test_settings_of_a_source_are_warned_of_by_their_kind(request: pytest.Fixtur
     values = {"database": "taken out, reset", "name": "x", "settings": "a = 1", "done": "x", "text": "taken out, reset"}
     for kind in SourceChangeKind:
         facts = DatasetFacts("source", "k", 1, None, "copy", changes=(SourceChange(kind, values),))
-        warned = [warning.id for warning in evaluate._dataset_warnings(facts)]
+        observed: Any = SimpleNamespace(restored=SimpleNamespace(facts=facts))
+        warned = [warning.id for warning in evaluate._of_dataset(cast(Any, None), observed)]
         assert warned == (["W101"] if kind in evaluate.NOT_IN_FORCE else [])
 
 

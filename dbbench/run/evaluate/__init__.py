@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -18,9 +18,11 @@ from dbbench.machine import host
 from dbbench.machine.kernel_log import Watch
 from dbbench.metrics import summary
 from dbbench.metrics.outcome import Outcome
-from dbbench.run.evaluate import limits, work
+from dbbench.model import TrialWarning
+from dbbench.run.evaluate import device, fairness, work
 from dbbench.run.meter import Meter
 from dbbench.run.record import Record
+from dbbench.run.stages import snapshots
 from dbbench.samplers import Samples
 from dbbench.storage import filesystems
 from dbbench.storage.devices.directory import disks_with_several, physical_disks
@@ -40,6 +42,9 @@ NOT_IN_FORCE: Final = (
 UNCOMPRESSED_SHARE: Final = 0.25
 UNCOMPRESSED_BYTES: Final = 2**20
 SHOWN_SHARE: Final = 0.005  # smaller shares are displayed as 0 %
+# Bytes of log above which a scan has written too much. An idle server writes less in the same time: a checkpoint, and
+# changes of the catalogue by autovacuum (32 full pages).
+SCAN_LOG_BYTES: Final = 256 * 2**10
 SMALL_DEVICE: Final = 64 * 2**30  # bytes; on smaller devices mkfs chooses a smaller geometry
 
 
@@ -58,124 +63,41 @@ class Observed:
 
 
 def judge(trial: Record, observed: Observed) -> None:
-    """Write series, summary, facts and warnings into the record. Raises WorkUnconfirmed if commits caused no flush."""
+    """Write series, summary, facts and warnings into the record. Raises WorkUnconfirmed, FilesElsewhere."""
     _series(trial, observed)
     _facts(trial, observed)
-    if trial.facts.snapshots is not None:
-        trial.facts.snapshots = work.with_cost(trial.facts.snapshots, observed.outcome, trial.cell.window)
-    _summary(trial, observed)
-    trial.warn(*observed.outcome.warnings, *observed.samples.warnings(), *observed.meter.warnings())
-    trial.warn(*_dataset_warnings(observed.restored.facts))
-    _conditions(trial, observed)
-    _canary(trial)
-    _window_warnings(trial, observed.meter)
-    trial.warn(*work.scan_wrote(trial.cell, observed.meter))
-    _machine_warnings(trial, observed)
-    failed = (operation for operation in trial.facts.operations if operation.failed)
-    trial.warn(*(model.TrialWarning("W030", f"{operation.name}: {operation.text}") for operation in failed))
-    if (aged := trial.facts.age_engine) is not None and aged.note:
-        trial.warn(model.TrialWarning("W113", aged.note))
-    trial.warn(*(model.TrialWarning("W141", text) for text in trial.facts.space.unread))
-    trial.warn(*_growth_warnings(trial.facts.growth))
-    _device_warnings(trial)
+    for warnings in WARNINGS:
+        trial.warn(*warnings(trial, observed))
     _work(trial, observed)
     _durability(trial, observed)
 
 
-def _work(trial: Record, observed: Observed) -> None:
-    """Compare the load's counts with those of server and kernel. Raises WorkUnconfirmed, FilesElsewhere."""
-    outcome, meter = observed.outcome, observed.meter
-    if meter.strays:
-        files = ", ".join(meter.strays[:_SHOWN_FILES])
-        raise FilesElsewhere(f"files outside of the filesystem under test were in use: {files}", effect=work.FAILED)
-    facts = work.compared(outcome.claims, meter, trial.cell)
-    log = tuple(work.log(outcome, facts, meter))
-    trial.facts.work = (*facts, *log)
-    trial.warn(*work.not_compared(facts))
-    for fact in (*facts, *log):
-        trial.warn(*work.explained(fact, outcome, trial.cell))
-        if error := work.fault(fact, outcome, trial.cell):
-            raise error
-
-
-def _dataset_warnings(facts: model.DatasetFacts | None) -> list[model.TrialWarning]:
-    if facts is None:
-        return []
-    warnings = [model.TrialWarning("W101", datasets.sources.text(c)) for c in facts.changes if c.kind in NOT_IN_FORCE]
-    if facts.tablespace:
-        warnings.append(
-            model.TrialWarning("W102", f"only the tablespace {facts.tablespace} is; the log is on another disk")
-        )
-    return warnings
-
-
-def _growth_warnings(facts: model.GrowthFacts | None) -> Iterator[model.TrialWarning]:
-    """Yield W152 if the filesystem compressed the restored files, but not what grew."""
-    if facts is None or facts.compressed_share is None or facts.restored_share is None:
-        return
-    lost = facts.restored_share - facts.compressed_share
-    if lost >= UNCOMPRESSED_SHARE and (facts.data_bytes or 0) >= UNCOMPRESSED_BYTES:
-        grown = f"{percent(facts.compressed_share)} of {size_text(facts.data_bytes or 0)} that grew are compressed"
-        text = f"{grown}, and {percent(facts.restored_share)} of the restored files"
-        allocated = facts.preallocated_share or 0.0
-        text += f"; {percent(allocated)} were allocated and not written" if allocated >= SHOWN_SHARE else ""
-        yield model.TrialWarning("W152", text)
-
-
-def settings_changed(
-    asked: model.Settings, before: Mapping[str, str], after: Mapping[str, str]
-) -> Iterator[model.TrialWarning]:
-    """Yield W128 if a setting of the plan, or one that affects flushes, was changed during the load."""
-    keys = [name for name in before if name in asked or _DECIDING.search(name)]
-    if changes := host.changed({name: before[name] for name in keys}, {name: after.get(name) for name in keys}):
-        yield model.TrialWarning("W128", "; ".join(changes))
-
-
-def _canary(trial: Record) -> None:
-    """Add W040 for a separate disk; a loop file is affected more by other I/O on the disk below than by its history."""
-    if not trial.run.plan.device.real:
-        return
-    folder, write_rate = trial.draft.final.parent, trial.facts.canary.get("write_mb_per_s")
-    same = [s.id for s in trial.run.order if (s.block, s.attempt) == (trial.spec.block, trial.spec.attempt)]
-    others = [
-        results.load_trial(folder / name).canary.get("write_mb_per_s") for name in same if (folder / name).is_dir()
-    ]
-    trial.warn(*limits.canary(write_rate, [value for value in others if value is not None]))
-
-
-def _conditions(trial: Record, observed: Observed) -> None:
-    facts = trial.facts
-    trial.warn(*limits.warnings(trial.cell, facts.memory, facts.cores, observed.meter), *work.warnings(facts.client))
-    commits = _commits(observed.outcome, observed.meter.engine_write_bytes)
-    tps = facts.summary.get("tps") if commits else None
-    facts.ceiling = limits.with_rates(facts.ceiling, trial.series, trial.cell, tps)
-    if trial.series is not None:
-        trial.warn(*limits.slower(facts.ceiling, trial.series, trial.cell))
-
-
 def _series(trial: Record, observed: Observed) -> None:
     outcome, window = observed.outcome, trial.cell.window
-    series = outcome.series
-    series.update(observed.samples.series(outcome.begin_utc, series.seconds))
+    trial.series, trial.histogram = outcome.series, outcome.histogram
+    seconds = trial.series.seconds
+    trial.series.update(observed.samples.series(outcome.begin_utc, seconds))
     warm = round(window.warmup_s) if window.kind == "fixed" else 0
-    trial.series, trial.histogram = series, outcome.histogram
-    trial.phase_of_second = [model.Phase.WARMUP if s < warm else model.Phase.MEASURE for s in range(series.seconds)]
+    trial.phase_of_second = [model.Phase.WARMUP if s < warm else model.Phase.MEASURE for s in range(seconds)]
     # In microseconds, because metrics are recomputed from it.
     trial.facts.anchor_utc = iso(outcome.begin_utc, "microseconds")
 
 
 def _facts(trial: Record, observed: Observed) -> None:
-    meter, facts = observed.meter, trial.facts
+    outcome, meter, facts, cell = observed.outcome, observed.meter, trial.facts, trial.cell
     effective, dataset_bytes = facts.effective_settings, facts.space.logical_bytes
     written, to_device = meter.engine_write_bytes, meter.disk.get("write_bytes")
-    facts.engine_features = profile_of(trial.cell.engine.name).shown(effective)
+    facts.engine_features = profile_of(cell.engine.name).shown(effective)
     facts.drain = model.DrainFacts(
         meter.debt_bytes, round(trial.phase_s(model.Phase.DRAIN), 3), meter.drain_write_bytes
     )
-    facts.memory = limits.memory(trial.cell, meter, effective, dataset_bytes, trial.run.host.get("memory_bytes"))
-    facts.cores = limits.with_client_share(trial.cell, meter.cores, meter.client_cpu)
-    facts.client = meter.client_facts
-    facts.checkpoints = meter.checkpoints
+    facts.memory = fairness.memory(cell, meter, effective, dataset_bytes, trial.run.host.get("memory_bytes"))
+    if meter.cores is not None:
+        share = fairness.client_share(cell, meter.cores, meter.client_cpu)
+        facts.cores = dataclasses.replace(meter.cores, client_share=share)
+    else:
+        facts.cores = None
+    facts.client, facts.checkpoints = meter.client_facts, meter.checkpoints
     facts.io = model.IoFacts(
         meter.disk.get("read_bytes"),
         to_device,
@@ -187,10 +109,16 @@ def _facts(trial: Record, observed: Observed) -> None:
         meter.disk.get("read_operations"),
         meter.disk.get("write_operations"),
     )
+    if facts.snapshots is not None:
+        facts.snapshots = snapshots.with_cost(facts.snapshots, outcome, cell.window)
+    facts.summary = _summary(trial, observed)
+    tps = facts.summary.get("tps") if _commits(outcome, written) else None
+    facts.ceiling = device.with_rates(facts.ceiling, outcome.series, cell, tps)
 
 
-def _summary(trial: Record, observed: Observed) -> None:
+def _summary(trial: Record, observed: Observed) -> dict[str, float | None]:
     outcome, restored, meter = observed.outcome, observed.restored, observed.meter
+    window, tps = trial.cell.window, outcome.series["tps"]
     io, drain, switches = trial.facts.io, trial.facts.drain, meter.switches_per_s
     totals = {
         "cpu_ms": meter.cpu_ms(),
@@ -200,13 +128,13 @@ def _summary(trial: Record, observed: Observed) -> None:
         "io_operations": io.operations,
         "context_switches": None if switches is None else switches * outcome.window_s,
     }
-    stalled = summary.stalled_seconds(trial.cell.window, outcome.series["tps"])
-    trial.facts.summary = {
+    stalled, latencies = summary.stalled_seconds(window, tps), summary.latencies(outcome)
+    return {
         **summary.throughput(outcome, drain.drain_s),
-        **summary.latencies(outcome),
+        **latencies,
         "stall_s": stalled,
         "stalls_per_h": summary.per_hour(stalled, outcome.window_s),
-        **summary.stability(trial.cell.window, outcome.series["tps"], summary.latencies(outcome)),
+        **summary.stability(window, tps, latencies),
         **summary.costs(outcome, totals),
         "cpu_pct": meter.cpu_pct(),
         "ceiling_pct": None,  # see `results.ceiling`
@@ -227,81 +155,162 @@ def _summary(trial: Record, observed: Observed) -> None:
     }
 
 
-def _window_warnings(trial: Record, meter: Meter) -> None:
-    window, drain_s = trial.cell.window, trial.phase_s(model.Phase.DRAIN)
+def settings_changed(
+    asked: model.Settings, before: Mapping[str, str], after: Mapping[str, str]
+) -> Iterator[TrialWarning]:
+    """Yield W128 if a setting of the plan, or one that affects flushes, was changed during the load."""
+    keys = [name for name in before if name in asked or _DECIDING.search(name)]
+    if changes := host.changed({name: before[name] for name in keys}, {name: after.get(name) for name in keys}):
+        yield TrialWarning("W128", "; ".join(changes))
+
+
+def _of_parts(_trial: Record, observed: Observed) -> Iterator[TrialWarning]:
+    yield from (*observed.outcome.warnings, *observed.samples.warnings(), *observed.meter.warnings())
+
+
+def _of_dataset(_trial: Record, observed: Observed) -> Iterator[TrialWarning]:
+    if (facts := observed.restored.facts) is None:
+        return
+    for change in facts.changes:
+        if change.kind in NOT_IN_FORCE:
+            yield TrialWarning("W101", datasets.sources.text(change))
+    if facts.tablespace:
+        yield TrialWarning("W102", f"only the tablespace {facts.tablespace} is; the log is on another disk")
+
+
+def _of_conditions(trial: Record, observed: Observed) -> Iterator[TrialWarning]:
+    facts, cell = trial.facts, trial.cell
+    yield from fairness.warnings(cell, facts.memory, facts.cores, observed.meter)
+    yield from fairness.of_client(facts.client)
+    yield from device.slower(facts.ceiling, observed.outcome.series, cell)
+    if trial.run.plan.device.real:  # a loop file is affected more by other I/O on the disk below than by its history
+        folder = trial.draft.final.parent
+        block = [s.id for s in trial.run.order if (s.block, s.attempt) == (trial.spec.block, trial.spec.attempt)]
+        others = [results.load_trial(folder / name).canary for name in block if (folder / name).is_dir()]
+        yield from device.canary(facts.canary, others)
+
+
+def _of_window(trial: Record, observed: Observed) -> Iterator[TrialWarning]:
+    window, drain_s, meter = trial.cell.window, trial.phase_s(model.Phase.DRAIN), observed.meter
     if window.kind != "fixed":
         return
     if window.measure_s < summary.SHORT_WINDOW_S:
-        trial.warn(
-            model.TrialWarning("W001", f"the window is {window.measure_s:.0f} s"),
-            model.TrialWarning("W004", f"a window of {window.measure_s:.0f} s is too short to detect a trend"),
-        )
-    trial.warn(*limits.warm_up(window, trial.facts.filesystem))
-    if trial.series is not None:
-        trial.warn(*limits.steady(window, trial.series["tps"]))
-    checkpoints = meter.checkpoints
-    if not checkpoints.ended and meter.engine_write_bytes:
-        trial.warn(model.TrialWarning("W002", checkpoints.note or "no checkpoint ended in the window"))
+        yield TrialWarning("W001", f"the window is {window.measure_s:.0f} s")
+        yield TrialWarning("W004", f"a window of {window.measure_s:.0f} s is too short to detect a trend")
+    yield from fairness.warm_up(window, trial.facts.filesystem)
+    yield from fairness.steady(window, observed.outcome.series["tps"])
+    if not meter.checkpoints.ended and meter.engine_write_bytes:
+        yield TrialWarning("W002", meter.checkpoints.note or "no checkpoint ended in the window")
     if drain_s > DRAIN_SHARE * window.measure_s:
-        trial.warn(
-            model.TrialWarning("W003", f"the drain took {drain_s:.1f} s after a window of {window.measure_s:.0f} s")
-        )
+        yield TrialWarning("W003", f"the drain took {drain_s:.1f} s after a window of {window.measure_s:.0f} s")
 
 
-def _machine_warnings(trial: Record, observed: Observed) -> None:
-    disks = [disk.name for disk in _disks(trial.facts.device) if disk.name]
-    began, ended = trial.facts.host_state, trial.facts.host_state_end
-    first_state = {name: value for name, value in observed.first_state.items() if name in began}
-    changed = [*host.changed(first_state, {name: began[name] for name in first_state}), *host.changed(began, ended)]
-    if changed:
-        trial.warn(model.TrialWarning("W018", "; ".join(changed)))
+def _of_scan(trial: Record, observed: Observed) -> Iterator[TrialWarning]:
+    """Yield W118 if log was written while tables were only read."""
+    written = observed.meter.work(explicit=False).log_bytes if trial.cell.workload.driver == "scan" else None
+    if written is not None and written >= SCAN_LOG_BYTES:
+        yield TrialWarning("W118", f"{written / 1e6:.1f} MB of log were written while the tables were scanned")
+
+
+def _of_machine(trial: Record, observed: Observed) -> Iterator[TrialWarning]:
+    began, ended, kernel = trial.facts.host_state, trial.facts.host_state_end, observed.kernel
+    first = {name: value for name, value in observed.first_state.items() if name in began}
+    if changes := [*host.changed(first, {name: began[name] for name in first}), *host.changed(began, ended)]:
+        yield TrialWarning("W018", "; ".join(changes))
     if second := trial.run.host.get("second_kernel"):
-        trial.warn(model.TrialWarning("W099", str(second)))
+        yield TrialWarning("W099", str(second))
     if abs(slip := trial.clock.slip_s()) > CLOCK_SLIP_S:
-        text = f"the system clock moved by {slip:+.1f} s during the trial"
-        trial.warn(model.TrialWarning("W023", text))
-    if trial.series is not None:
-        trial.warn(*limits.silent(trial.cell.window, trial.series))
-    if trouble := observed.kernel.lines_about_machine():
-        trial.warn(model.TrialWarning("W125", "; ".join(trouble[:3])))
-    if observed.kernel.lost():
-        trial.warn(model.TrialWarning("W124", "lines of the kernel's log were lost during the trial"))
-    if lines := [line for disk in disks for line in observed.kernel.lines_about(disk) or ()]:
-        trial.warn(model.TrialWarning("W020", "; ".join(lines[:3])))
+        yield TrialWarning("W023", f"the system clock moved by {slip:+.1f} s during the trial")
+    yield from device.silent(trial.cell.window, observed.outcome.series)
+    if trouble := kernel.lines_about_machine():
+        yield TrialWarning("W125", "; ".join(trouble[:3]))
+    if kernel.lost():
+        yield TrialWarning("W124", "lines of the kernel's log were lost during the trial")
+    disks = [disk.name for disk in _disks(trial.facts.device) if disk.name]
+    if lines := [line for disk in disks for line in kernel.lines_about(disk) or ()]:
+        yield TrialWarning("W020", "; ".join(lines[:3]))
 
 
-def _device_warnings(trial: Record) -> None:
-    device, cache = trial.facts.device, trial.facts.cache
-    online = trial.facts.filesystem.discards  # the fs setup enables online discard
-    for disk in _disks(device):
+def _of_later_stages(trial: Record, _observed: Observed) -> Iterator[TrialWarning]:
+    facts = trial.facts
+    for operation in facts.operations:
+        if operation.failed:
+            yield TrialWarning("W030", f"{operation.name}: {operation.text}")
+    if facts.age_engine is not None and facts.age_engine.note:
+        yield TrialWarning("W113", facts.age_engine.note)
+    for text in facts.space.unread:
+        yield TrialWarning("W141", text)
+
+
+def _of_growth(trial: Record, _observed: Observed) -> Iterator[TrialWarning]:
+    """Yield W152 if the filesystem compressed the restored files, but not what grew."""
+    facts = trial.facts.growth
+    if facts is None or facts.compressed_share is None or facts.restored_share is None:
+        return
+    grown_bytes, allocated = facts.data_bytes or 0, facts.preallocated_share or 0.0
+    if facts.restored_share - facts.compressed_share >= UNCOMPRESSED_SHARE and grown_bytes >= UNCOMPRESSED_BYTES:
+        text = (
+            f"{percent(facts.compressed_share)} of {size_text(grown_bytes)} that grew are compressed, and "
+            f"{percent(facts.restored_share)} of the restored files"
+        )
+        text += f"; {percent(allocated)} were allocated and not written" if allocated >= SHOWN_SHARE else ""
+        yield TrialWarning("W152", text)
+
+
+def _of_device(trial: Record, _observed: Observed) -> Iterator[TrialWarning]:
+    device, cache, disks = trial.facts.device, trial.facts.cache, _disks(trial.facts.device)
+    for disk in disks:
         if disk.direct_io is False:
-            trial.warn(model.TrialWarning("W011", f"{disk.image} is on a filesystem without direct I/O"))
+            yield TrialWarning("W011", f"{disk.image} is on a filesystem without direct I/O")
         before, after = disk.image_blocks_before, disk.image_blocks_after
         if before is not None and after is not None and after < before:
             text = f"the image had {before * 512} bytes allocated before mkfs and {after * 512} after the trial"
-            trial.warn(model.TrialWarning("W017", text, suspect=False if online else None))
+            discards = trial.facts.filesystem.discards  # the fs setup enables online discard
+            yield TrialWarning("W017", text, suspect=False if discards else None)
     if not device.existing and device.size_bytes < SMALL_DEVICE:
-        trial.warn(model.TrialWarning("W021", f"the device has {size_text(device.size_bytes)}"))
-    if disks := disks_with_several([physical_disks(disk) for disk in _disks(device)]):
-        trial.warn(model.TrialWarning("W119", f"{len(_disks(device))} devices share {', '.join(disks)}"))
+        yield TrialWarning("W021", f"the device has {size_text(device.size_bytes)}")
+    if shared := disks_with_several([physical_disks(disk) for disk in disks]):
+        yield TrialWarning("W119", f"{len(disks)} devices share {', '.join(shared)}")
     if not cache.proved:
-        trial.warn(model.TrialWarning("W010", cache.reason))
+        yield TrialWarning("W010", cache.reason)
     if cache.whole_machine:
-        trial.warn(model.TrialWarning("W156", cache.method))
-    _filesystem_warnings(trial)
+        yield TrialWarning("W156", cache.method)
 
 
-def _filesystem_warnings(trial: Record) -> None:
+def _of_filesystem(trial: Record, _observed: Observed) -> Iterator[TrialWarning]:
     facts = trial.facts.filesystem
-    tunables = facts.tunables
     if groups := facts.geometry.get("uninitialised_groups"):
-        trial.warn(
-            model.TrialWarning(
-                "W028", f"{groups} block groups of the new filesystem were left for the kernel to initialize"
-            )
+        yield TrialWarning(
+            "W028", f"{groups} block groups of the new filesystem were left for the kernel to initialize"
         )
-    if others := tunables.get("other_pools"):
-        trial.warn(model.TrialWarning("W027", f"other imported pools: {others}"))
+    if others := facts.tunables.get("other_pools"):
+        yield TrialWarning("W027", f"other imported pools: {others}")
+
+
+WARNINGS: Final[tuple[Callable[[Record, Observed], Iterator[TrialWarning]], ...]] = (
+    _of_parts, _of_dataset, _of_conditions, _of_window, _of_scan, _of_machine, _of_later_stages, _of_growth,
+    _of_device, _of_filesystem,
+)  # fmt: skip
+
+
+def _work(trial: Record, observed: Observed) -> None:
+    """Compare the load's counts with those of server and kernel. Raises WorkUnconfirmed, FilesElsewhere."""
+    outcome, meter, cell = observed.outcome, observed.meter, trial.cell
+    if meter.strays:
+        files = ", ".join(meter.strays[:_SHOWN_FILES])
+        raise FilesElsewhere(f"files outside of the filesystem under test were in use: {files}", effect=work.FAILED)
+    facts = work.compared(outcome.claims, meter, cell)
+    trial.facts.work = (*facts, *work.log(outcome, facts, meter))
+    trial.warn(*work.not_compared(facts))
+    _refuse(trial, outcome, trial.facts.work)
+
+
+def _refuse(trial: Record, outcome: Outcome, facts: tuple[model.WorkFacts, ...]) -> None:
+    """Raise the error of a count outside its bounds, or warn about it if the load may have a reason for it."""
+    for fact in facts:
+        trial.warn(*work.explained(fact, outcome, trial.cell))
+        if error := work.fault(fact, outcome, trial.cell):
+            raise error
 
 
 def _disks(device: model.DeviceFacts) -> tuple[model.DeviceFacts, ...]:
@@ -318,31 +327,30 @@ def _commits(outcome: Outcome, written_bytes: int | None) -> int:
 
 def _durability(trial: Record, observed: Observed) -> None:
     """Compare the class of filesystem and server together with the flushes that were counted."""
-    facts, meter = trial.facts.filesystem, observed.meter
+    facts, meter, outcome = trial.facts.filesystem, observed.meter, observed.outcome
+    effective = trial.facts.effective_settings
     of_data = partial(filesystems.reports_of, facts.family, facts.mount_options_effective)
     of_log = filesystems.reports_of(facts.wal.family, facts.wal.mount_options_effective, False) if facts.wal else ()
-    by_server, reports = durability.of_server(
-        observed.engine.durability, trial.facts.effective_settings, observed.tears, of_data
-    )
+    by_server, reports = durability.of_server(observed.engine.durability, effective, observed.tears, of_data)
     flags = durability.combined(facts.durability_flags, by_server)
-    promised = model.durability_class(flags)
     trial.facts.filesystem = dataclasses.replace(
-        facts, durability_flags=flags, durability_class=promised, reports=tuple(dict.fromkeys((*reports, *of_log)))
+        facts,
+        durability_flags=flags,
+        durability_class=model.durability_class(flags),
+        reports=tuple(dict.fromkeys((*reports, *of_log))),
     )
     elsewhere = observed.restored.facts is not None and observed.restored.facts.tablespace and facts.wal is None
     # A load that runs to its end counts tables or files and makes no commits.
-    counted = observed.outcome.histogram is not None
-    commits = _commits(observed.outcome, meter.engine_write_bytes) if counted and not elsewhere else 0
-    forced = durability.forced_writes(trial.facts.effective_settings, facts.queue.get("fua") == "1")
+    counted = outcome.histogram is not None
+    commits = _commits(outcome, meter.engine_write_bytes) if counted and not elsewhere else 0
+    forced = durability.forced_writes(effective, facts.queue.get("fua") == "1")
     text, disproved = durability.flushes_verdict(meter.flushes, meter.flushes_note, commits, flags, forced)
     trial.facts.io = dataclasses.replace(trial.facts.io, flushes_note=text)
     if disproved:
-        raise WorkUnconfirmed(text, effect="The trial is marked failed.")
-    logs = 0 if elsewhere or forced else durability.flushed_logs(trial.facts.effective_settings)
-    for fact in work.flushes(observed.outcome, meter, trial.cell, flags, logs):
-        trial.facts.work = (*trial.facts.work, fact)
-        trial.warn(*work.explained(fact, observed.outcome, trial.cell))
-        if error := work.fault(fact, observed.outcome, trial.cell):
-            raise error
+        raise WorkUnconfirmed(text, effect=work.FAILED)
+    logs = 0 if elsewhere or forced else durability.flushed_logs(effective)
+    needed = tuple(work.flushes(outcome, meter, trial.cell, flags, logs))
+    trial.facts.work = (*trial.facts.work, *needed)
+    _refuse(trial, outcome, needed)
     if meter.flushes is None and commits:
-        trial.warn(model.TrialWarning("W024", text))
+        trial.warn(TrialWarning("W024", text))

@@ -2,17 +2,11 @@
 
 A trial fails (E352) if the server counted far less, or far more, than the load generator reports, if far fewer flushes
 reached the device than its commits need, or if they wrote far too little log.
-
-Warnings about a load generator on another host.
-
-The cost of snapshots during the load: its rate in seconds with a snapshot compared with the other seconds.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import math
-import statistics
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -20,16 +14,10 @@ from typing import Final
 from dbbench import durability
 from dbbench.errors import DbbenchError, WorkUnconfirmed
 from dbbench.metrics.outcome import Claim, Outcome
-from dbbench.model import WORK_KINDS, Cell, ClientFacts, Durability, SnapshotFacts, TrialWarning, Window, WorkFacts
+from dbbench.model import WORK_KINDS, Cell, Durability, TrialWarning, WorkFacts
 from dbbench.run.meter import Meter
-from dbbench.units import percent
 
 FAILED: Final = "The trial is marked failed."
-CLOCK_S: Final = 0.1  # above it W103 is given; series have one row per second, so this is a tenth of a row
-OTHERS: Final = 0.10  # share of the client host's CPU time that other processes may use
-# Least number of seconds with, and of seconds without, a snapshot; a mean of fewer scatters too much.
-LEAST_SECONDS: Final = 3
-RATES: Final = ("tps", "apply_kb_per_s")
 
 
 @dataclass(frozen=True)
@@ -83,9 +71,6 @@ LOG_PER_COMMIT: Final = 32
 LOG_PER_CHANGE: Final = 64
 # Least bytes of binary log per commit: its begin and end events alone have 42 and 31.
 BINLOG_PER_COMMIT: Final = 64
-# Bytes of log above which a scan has written too much. An idle server writes less in the same time: a checkpoint, and
-# changes of the catalogue by autovacuum (32 full pages).
-SCAN_LOG_BYTES: Final = 256 * 2**10
 
 
 def compared(claims: tuple[Claim, ...], meter: Meter, cell: Cell) -> tuple[WorkFacts, ...]:
@@ -160,15 +145,6 @@ def log(outcome: Outcome, facts: tuple[WorkFacts, ...], meter: Meter) -> Iterato
         yield WorkFacts("binlog_bytes", work.writes, work.binlog_bytes, BINLOG_PER_COMMIT * max(0, commits))
 
 
-def scan_wrote(cell: Cell, meter: Meter) -> Iterator[TrialWarning]:
-    """Yield W118 if log was written while tables were only read."""
-    if cell.workload.driver != "scan":
-        return
-    written = meter.work(explicit=False).log_bytes
-    if written is not None and written >= SCAN_LOG_BYTES:
-        yield TrialWarning("W118", f"{written / 1e6:.1f} MB of log were written while the tables were scanned")
-
-
 def not_compared(facts: tuple[WorkFacts, ...]) -> Iterator[TrialWarning]:
     """Yield W150 for the counts without another one to compare with."""
     if lacking := [WORK_KINDS.get(fact.count, fact.count) for fact in facts if fact.counted is None]:
@@ -214,60 +190,3 @@ def _text(fact: WorkFacts) -> str:
         return f"{fact.counted} bytes of {log} for {fact.claimed or 0} commits; {bounds}"
     what = WORK_KINDS.get(fact.count, fact.count)
     return f"{what}: the load generator reports {fact.claimed}, but {fact.counted} were counted; {bounds}"
-
-
-def warnings(facts: ClientFacts | None) -> Iterator[TrialWarning]:
-    """Yield W103, W104, W105; none for a local load generator."""
-    if facts is None:
-        return
-    drift, error = abs(facts.clock_drift_s or 0.0), facts.clock_error_s or 0.0
-    if drift + error > CLOCK_S:
-        text = f"the offset of the clocks changed by {drift:.3f} s during the load; it is known to {error:.3f} s"
-        yield TrialWarning("W103", text)
-    if facts.tool_here and release(facts.tool) != release(facts.tool_here):
-        yield TrialWarning("W104", f"{facts.hostname}: {facts.tool}; here: {facts.tool_here}")
-    if facts.others_share is not None and facts.others_share >= OTHERS:
-        text = f"other processes used {percent(facts.others_share)} of the {facts.cpus} processors of {facts.hostname}"
-        yield TrialWarning("W105", text)
-
-
-def release(version: str) -> str:
-    """Return the part of a version that makes a release: "15" of pgbench 15.18, "1.0.20" of sysbench."""
-    words = [word for word in version.split() if word[:1].isdigit()]
-    number = words[0] if words else version
-    return number if version.startswith("sysbench") else number.partition(".")[0]
-
-
-def with_cost(facts: SnapshotFacts, outcome: Outcome, window: Window) -> SnapshotFacts:
-    """Return the facts with times since the start of the load, and with the rates with and without a snapshot.
-
-    `outcome.series` is that of the load.
-    """
-    taken = tuple(
-        dataclasses.replace(
-            snapshot,
-            at_s=round(snapshot.at_s - outcome.begin_utc, 3),
-            until_s=round(snapshot.until_s - outcome.begin_utc, 3),
-        )
-        for snapshot in facts.taken
-    )
-    with_taken = dataclasses.replace(facts, taken=taken)
-    series = outcome.series
-    rates = next((series[name] for name in RATES if name in series and any(v is not None for v in series[name])), None)
-    if rates is None or not taken:
-        return with_taken
-    if window.kind != "fixed" and None in rates[: int(outcome.window_s)]:
-        # If log arrives in batches, the rate of a second depends more on the batch than on a snapshot.
-        return with_taken
-    busy = {second for snapshot in taken for second in range(math.floor(snapshot.at_s), math.ceil(snapshot.until_s))}
-    first = round(window.warmup_s) if window.kind == "fixed" else 0
-    last = first + round(window.measure_s) if window.kind == "fixed" else len(rates)
-    measured = [(second, rate) for second, rate in enumerate(rates) if first <= second < last and rate is not None]
-    within = [rate for second, rate in measured if second in busy]
-    others = [rate for second, rate in measured if second not in busy]
-    if min(len(within), len(others)) < LEAST_SECONDS:
-        return with_taken
-    inner, outer = statistics.fmean(within), statistics.fmean(others)
-    return dataclasses.replace(
-        with_taken, rate_within=inner, rate_beside=outer, cost_ratio=inner / outer if outer else None
-    )

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
+import statistics
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -20,7 +22,8 @@ from dbbench.engines import profile_of, sql_of
 from dbbench.engines.port import Server, rows_of
 from dbbench.errors import DbbenchError, client_error
 from dbbench.machine import threads
-from dbbench.model import SnapshotFacts, SnapshotTaken, TrialWarning
+from dbbench.metrics.outcome import Outcome
+from dbbench.model import SnapshotFacts, SnapshotTaken, TrialWarning, Window
 from dbbench.operations import Filled
 from dbbench.operations.copies import Reflinked
 from dbbench.run.record import Record
@@ -28,6 +31,9 @@ from dbbench.storage import filesystems
 from dbbench.storage.filesystems.port import Snapshots
 
 _FIRST: Final = "1"  # tag of the first snapshot
+# Least number of seconds with, and of seconds without, a snapshot; a mean of fewer scatters too much.
+LEAST_SECONDS: Final = 3
+RATES: Final = ("tps", "apply_kb_per_s")
 
 
 @contextlib.contextmanager
@@ -169,3 +175,38 @@ def asked(server: Server) -> str:
             return "no table"
         name = min(tables, key=lambda table: (table.size_bytes, table.name)).name
         return f"{name}: {rows_of(connection, f'SELECT COUNT(*) FROM {sql.quoted(name)}')[0][0]} rows"
+
+
+def with_cost(facts: SnapshotFacts, outcome: Outcome, window: Window) -> SnapshotFacts:
+    """Return the facts with times since the start of the load, and with the rates with and without a snapshot.
+
+    `outcome.series` is that of the load.
+    """
+    taken = tuple(
+        dataclasses.replace(
+            snapshot,
+            at_s=round(snapshot.at_s - outcome.begin_utc, 3),
+            until_s=round(snapshot.until_s - outcome.begin_utc, 3),
+        )
+        for snapshot in facts.taken
+    )
+    with_taken = dataclasses.replace(facts, taken=taken)
+    series = outcome.series
+    rates = next((series[name] for name in RATES if name in series and any(v is not None for v in series[name])), None)
+    if rates is None or not taken:
+        return with_taken
+    if window.kind != "fixed" and None in rates[: int(outcome.window_s)]:
+        # If log arrives in batches, the rate of a second depends more on the batch than on a snapshot.
+        return with_taken
+    busy = {second for snapshot in taken for second in range(math.floor(snapshot.at_s), math.ceil(snapshot.until_s))}
+    first = round(window.warmup_s) if window.kind == "fixed" else 0
+    last = first + round(window.measure_s) if window.kind == "fixed" else len(rates)
+    measured = [(second, rate) for second, rate in enumerate(rates) if first <= second < last and rate is not None]
+    within = [rate for second, rate in measured if second in busy]
+    others = [rate for second, rate in measured if second not in busy]
+    if min(len(within), len(others)) < LEAST_SECONDS:
+        return with_taken
+    inner, outer = statistics.fmean(within), statistics.fmean(others)
+    return dataclasses.replace(
+        with_taken, rate_within=inner, rate_beside=outer, cost_ratio=inner / outer if outer else None
+    )

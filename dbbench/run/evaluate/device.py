@@ -1,0 +1,125 @@
+"""What the device did in the window of a trial, compared with what the bare device can do."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from dbbench.engines import profile_of
+from dbbench.metrics.series import Column, Series
+from dbbench.metrics.summary import measured_seconds
+from dbbench.model import CeilingFacts, Cell, DeviceRate, TrialWarning, Window
+
+CANARIES: Final = 3  # smallest number of probes in a block: with two, neither can be called the outlier
+CANARY_OFF: Final = 0.10
+# A flush takes a drive a second or two; the kernel reports a request only after its driver's timeout (SCSI: 30 s).
+SILENT_S: Final = 5
+# A device at a configured limit reaches it in every second: writes capped at 300 per second stayed between 260 and 312,
+# and their median within 3 % of the cap; those of a loop file without a cap scattered by 80 % of their median. The
+# median is used, because a second in which another process had the CPU says nothing about the device.
+FLAT: Final = 0.10  # interquartile range ÷ median; on a busy machine iostat's own interval varies by 10 %
+LEAST_SECONDS: Final = 3
+BUSY_PCT: Final = 90.0  # part of a second in which a request is pending; above, the device counts as always busy
+SLOW: Final = 0.5  # share of the rate before the run
+_RATES: Final = (("util_pct",), ("r_per_s", "w_per_s"), ("r_kb_per_s", "w_kb_per_s"))
+_KB: Final = 1.024e-3  # converts iostat's kB to 10^6 bytes
+
+
+def canary(probe: Mapping[str, float], others: Sequence[Mapping[str, float]]) -> Iterator[TrialWarning]:
+    """Yield W040 if the write probe differs from those of the block's earlier trials; three probes are needed for a
+    median."""
+    name = "write_mb_per_s"
+    mine, rates = probe.get(name), [of[name] for of in (probe, *others) if of.get(name) is not None]
+    if mine is None or len(rates) < CANARIES:
+        return
+    median = statistics.median(rates)
+    if abs(mine - median) > CANARY_OFF * median:
+        text = f"the write probe reached {mine:.0f} MB/s; the median of its block is {median:.0f} MB/s"
+        yield TrialWarning("W040", text)
+
+
+def silent(window: Window, series: Series) -> Iterator[TrialWarning]:
+    """Yield W106 if a disk completed no request for SILENT_S seconds in a row while one was pending.
+
+    A filesystem that delays its requests leaves the disk idle, and a slow disk completes some. One warning per disk,
+    for its longest interruption.
+    """
+    for disk, prefix in (("the device", ""), ("the log's device", "log_")):
+        names = [f"{prefix}{name}" for name in ("util_pct", "r_per_s", "w_per_s", "f_per_s", "d_per_s")]
+        if not all(name in series for name in names[:3]):
+            continue
+        busy, *ended = [measured_seconds(window, series[name]) for name in names if name in series]
+        waiting = [b is not None and b >= BUSY_PCT and not any(rates) and rates[0] is not None
+                   for b, rates in zip(busy, zip(*ended, strict=True), strict=True)]  # fmt: skip
+        begin, length = _longest(waiting)
+        if length >= SILENT_S:
+            text = f"{disk} completed no request for {length} s while one was pending"
+            yield TrialWarning("W106", text, second=round(window.warmup_s) + begin)
+
+
+def _longest(flags: Sequence[bool]) -> tuple[int, int]:
+    """Return the start and length of the longest sequence of true values; (0, 0) if there is none."""
+    longest, begin = (0, 0), 0
+    for place, flag in enumerate(flags):
+        if not flag:
+            begin = place + 1
+        elif place + 1 - begin > longest[1]:
+            longest = (begin, place + 1 - begin)
+    return longest
+
+
+def with_rates(ceiling: CeilingFacts, series: Series, cell: Cell, tps: float | None) -> CeilingFacts:
+    """Return the ceiling with the rates of the device in the trial's window; `tps` are transactions that flush.
+
+    What is a limit is decided when all trials of the run are known (`results.ceiling`).
+    """
+    rates = [*_rates(series, cell)]
+    if tps and profile_of(cell.engine.name).has_server:
+        row = f"write_{profile_of(cell.engine.name).page_bytes // 1024}k_fdatasync"
+        rates.append(DeviceRate(row, "IOPS", round(tps, 1), constant=False))
+    return dataclasses.replace(ceiling, rates=tuple(rates) if ceiling.rows else ())
+
+
+def slower(ceiling: CeilingFacts, series: Series, cell: Cell) -> Iterator[TrialWarning]:
+    """Yield W136 if the device was busy and yet gave less than half of its slowest rate before the run.
+
+    Both rates, requests and bytes, must be that low for LEAST_SECONDS seconds of the window.
+    """
+    if not ceiling.rows or any(name not in series for names in _RATES for name in names):
+        return  # a load shorter than iostat's first interval has only the first column
+    iops, rate = (min(getattr(row, name) for row in ceiling.rows) for name in ("iops", "mb_per_s"))
+    slow = [
+        (second, requests)
+        for second, (busy, requests, kb) in enumerate(
+            zip(*(_summed(series, cell, names) for names in _RATES), strict=True)
+        )
+        if busy is not None and requests is not None and kb is not None
+        and busy >= BUSY_PCT and 0 < requests < SLOW * iops and kb * _KB < SLOW * rate
+    ]  # fmt: skip
+    if len(slow) >= LEAST_SECONDS:
+        text = f"always busy, but only {statistics.median(value for _, value in slow):.4g} IOPS in {len(slow)} seconds"
+        comparison = f"{text}; before the run its slowest rate was {iops:.4g} IOPS"
+        yield TrialWarning("W136", comparison, round(cell.window.warmup_s) + slow[0][0])
+
+
+def _summed(series: Series, cell: Cell, names: Sequence[str]) -> Column:
+    """Return the seconds of the window with the columns added; a gap if one of them has a gap."""
+    columns = [measured_seconds(cell.window, series[name]) for name in names if name in series]
+    return [sum(row) if None not in row else None for row in zip(*columns, strict=True)]
+
+
+def _rates(series: Series, cell: Cell) -> Iterator[DeviceRate]:
+    units: tuple[tuple[str, float, tuple[str, str]], ...] = (
+        ("IOPS", 1.0, ("r_per_s", "w_per_s")), ("MB/s", _KB, ("r_kb_per_s", "w_kb_per_s")))  # fmt: skip
+    for unit, factor, (read, write) in units:
+        for side, names in ("reads", (read,)), ("writes", (write,)), ("reads and writes", (read, write)):
+            if any(name not in series for name in names):
+                continue
+            values = [value * factor for value in _summed(series, cell, names) if value is not None]
+            if values and (median := statistics.median(values)):
+                enough = len(values) >= LEAST_SECONDS
+                low, _, high = statistics.quantiles(values, n=4, method="inclusive") if enough else (0.0, 0.0, math.inf)
+                yield DeviceRate(side, unit, round(median, 1), high - low <= FLAT * median)

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Final
 
@@ -15,7 +16,7 @@ from dbbench.engines.port import Server
 from dbbench.machine import host, pagecache, threads
 from dbbench.machine.limits import Confined, MemoryReading
 from dbbench.machine.limits import written_cores as written
-from dbbench.model import CheckpointFacts, ClientFacts, CoresFacts, IoFacts, TrialWarning, Work
+from dbbench.model import CheckpointFacts, CoresFacts, IoFacts, TrialWarning, Work
 from dbbench.remote import Client
 from dbbench.samplers.accounting import CpuClock, DiskClock, IoClock, TaskClock, cpu_ms
 from dbbench.storage import devices
@@ -46,6 +47,7 @@ class Meter:
     # The same of the disks that hold the images, by all processes of the machine.
     below: dict[str, int | None] = field(default_factory=dict)
     others: dict[str, int | None] = field(default_factory=dict)  # the same of all disks that the trial does not use
+    shared: tuple[str, ...] = ()  # the disks below the images
     cpu: dict[str, float | None] = field(default_factory=dict)
     machine: host.HostLoad | None = None
     switches_per_s: float | None = None  # context switches of server and load generator
@@ -75,10 +77,12 @@ class Meter:
         self.before = self.server.counters()
         machine, moved, dirty = host.reading(self._pids()), IoClock(), _page_cache_debt()
         log = DiskClock(self.device.wal.leaves) if self.device.wal else None
-        below, others = DiskClock(self._shared()), DiskClock(sysfs.other_disks(self.device.all_leaves))
+        self.shared = shared_disks(self.device)
+        below, others = DiskClock(self.shared), DiskClock(sysfs.other_disks(self.device.all_leaves))
         disk, cpu = DiskClock(self.device.all_leaves), CpuClock(self.load.pids, self.server.pid)
-        self.cores = self._cores()
-        if self.client is not None:
+        self.cores = self.limits.facts(self.server.pid, self.load.pids)
+        if self.client is not None:  # the load generator's CPUs are those of its host
+            self.cores = dataclasses.replace(self.cores, client=written(self.client.cores), shared=0)
             self.client.read_cpu()
         tasks = TaskClock(
             self.load.pids if self.client is None else (),
@@ -98,17 +102,6 @@ class Meter:
         self.switches_per_s, self.server_bytes = tasks.switches_per_s(), tasks.server_bytes
         self.strays = sorted(tasks.elsewhere())
         self.memory, self.resident_bytes = self.limits.memory_read(), _resident(self.files)
-
-    def _cores(self) -> CoresFacts:
-        """Return the CPUs of the server and of the load generator, on their hosts."""
-        cores_facts = self.limits.facts(self.server.pid, self.load.pids)
-        if self.client is None:
-            return cores_facts
-        return dataclasses.replace(cores_facts, client=written(self.client.cores), shared=0)
-
-    @property
-    def client_facts(self) -> ClientFacts | None:
-        return self.client.facts if self.client is not None else None
 
     def _pids(self) -> tuple[int, ...]:
         return (*(() if self.server.pid is None else (self.server.pid,)), *self.load.pids)
@@ -135,7 +128,7 @@ class Meter:
 
     @property
     def flushes_note(self) -> str:
-        """Return why device flushes are not measurable here; "" if they are."""
+        """Why device flushes are not measurable here; "" if they are."""
         return devices.flushes_reason(self.device.all_leaves)
 
     @property
@@ -144,15 +137,14 @@ class Meter:
 
     @property
     def wal(self) -> IoFacts | None:
-        """Return the bytes and flushes of the log's own device in the window, or None without `[device.wal]`."""
+        """The bytes and flushes of the log's own device in the window, or None without `[device.wal]`."""
         if self.device.wal is None:
             return None
         note = devices.flushes_reason(self.device.wal.leaves)
-        flushes = None if note else self.log.get("flushes")
         return IoFacts(
             read_bytes=self.log.get("read_bytes"),
             write_bytes=self.log.get("write_bytes"),
-            flushes=flushes,
+            flushes=None if note else self.log.get("flushes"),
             flushes_note=note,
             read_operations=self.log.get("read_operations"),
             write_operations=self.log.get("write_operations"),
@@ -199,15 +191,14 @@ class Meter:
         """Return warnings about the server's counters, background load, steal, heat and foreign I/O in the window."""
         if self.machine is None:
             return self.server.warnings()
-        return (*self.server.warnings(), *host.load_warnings(self.machine), *self._foreign_io())
-
-    def _foreign_io(self) -> Iterator[TrialWarning]:
-        """Yield W127 for the disk below the images, and for the filesystem under test itself."""
-        below = foreign_io(_moved(self.below), self._below_bytes(), self._seconds)
-        for foreign, where in ((below, "disk below"), (self.intruding, "filesystem under test")):
-            if foreign:
-                text = f"other processes transferred {foreign[0]:.0f} MB on the {where}, {percent(foreign[1])} of all"
-                yield TrialWarning("W127", text)
+        below = foreign_io(_moved(self.below), self._below_bytes(), self.machine.seconds)
+        foreign = tuple(
+            TrialWarning("W127", f"other processes transferred {mb:.0f} MB on the {where}, {percent(share)} of all")
+            for where, amount in (("disk below", below), ("filesystem under test", self.intruding))
+            if amount is not None
+            for mb, share in [amount]
+        )
+        return (*self.server.warnings(), *host.load_warnings(self.machine), *foreign)
 
     def _below_bytes(self) -> int | None:
         """Return the bytes that this trial transferred on the disks below: everything that its own devices
@@ -217,9 +208,9 @@ class Meter:
         ours = self.machine.ours_moved if self.machine is not None and self.elsewhere else None
         return None if disk_bytes is None else disk_bytes + (ours.read + ours.written if ours else 0)
 
-    @property
+    @cached_property
     def intruding(self) -> tuple[float, float] | None:
-        """Return (10^6 bytes, share of all) that other processes transferred on the trial's own device, if it is enough
+        """The (10^6 bytes, share of all) that other processes transferred on the trial's own device, if it is enough
         to disturb.
 
         At most what the trial's processes did not transfer there (a server counts what it writes), and at most what
@@ -233,16 +224,9 @@ class Meter:
         if ours is None or theirs is None:
             return None
         own = ours.read + (ours.written if written is None else written)
-        elsewhere = max(0, (_moved(self.others) or 0) - (whole if self._shared() else 0))
+        elsewhere = max(0, (_moved(self.others) or 0) - (whole if self.shared else 0))
         foreign = max(0, theirs.read + min(theirs.written, theirs.called) - elsewhere - self.dirtied_bytes)
-        return foreign_io(whole, max(own, whole - foreign), self._seconds)
-
-    @property
-    def _seconds(self) -> float:
-        return self.machine.seconds if self.machine is not None else 0.0
-
-    def _shared(self) -> tuple[str, ...]:
-        return shared_disks(self.device)
+        return foreign_io(whole, max(own, whole - foreign), self.machine.seconds)
 
 
 def foreign_io(whole: int | None, own: int | None, seconds: float) -> tuple[float, float] | None:

@@ -73,7 +73,7 @@ class FakeMeter:
     server_bytes: int = 2**20
     memory: None = None
     wal: None = None
-    client_facts: None = None
+    client: None = None
 
     def cpu_pct(self) -> float:
         """Return the share of all cores during the load, in percent."""

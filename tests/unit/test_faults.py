@@ -139,7 +139,7 @@ def test_others_on_the_filesystem_under_test_are_noticed(
     million = 10**6
     meter.disk, meter.others = {"write_bytes": device * million}, {"write_bytes": others * million}
     meter.machine = moved(*(None if value is None else value * million for value in (ours, foreign)))
-    meter._shared = lambda: shared  # type: ignore[method-assign]
+    meter.shared = shared
     meter.server = cast(Any, SimpleNamespace(written_bytes=lambda before, after: ours and ours * million))
     meter.before, meter.after = {}, {}
     assert meter.intruding == said

@@ -97,7 +97,8 @@ def _facts(trial: Record, observed: Observed) -> None:
         facts.cores = dataclasses.replace(meter.cores, client_share=share)
     else:
         facts.cores = None
-    facts.client, facts.checkpoints = meter.client_facts, meter.checkpoints
+    facts.client = None if meter.client is None else meter.client.facts
+    facts.checkpoints = meter.checkpoints
     facts.io = model.IoFacts(
         meter.disk.get("read_bytes"),
         to_device,

@@ -1,4 +1,4 @@
-"""dbbench's row of docs/compared.md: the share of its wall time that is load, for a cell that other suites have run.
+"""dbbench's row of docs/dev/compared.md: the share of load in the time of a cell that other suites ran.
 
     python benchmarks/peer_cell.py          (root, PostgreSQL; 7 minutes)
 
@@ -20,7 +20,7 @@ from pathlib import Path
 from dbbench import results
 from dbbench.model import Phase
 
-PAGE = Path(__file__).resolve().parents[1] / "docs/compared.md"
+PAGE = Path(__file__).resolve().parents[1] / "docs/dev/compared.md"
 
 
 def main() -> int:

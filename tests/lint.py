@@ -70,7 +70,7 @@ AVOIDED: Final = {
     r"\bone's own\b": "name the owner",
 }  # fmt: skip
 TEXTS: Final = (
-    "*.md", "docs/*.md", "fs_setups/*.toml", "workloads/*.toml", "dbbench/plan/studies/*.toml", "reports/*.jinja",
+    "*.md", "docs/**/*.md", "fs_setups/*.toml", "workloads/*.toml", "dbbench/plan/studies/*.toml", "reports/*.jinja",
     "reports/*.html", "reports/*/*.jinja", "reports/*/*.html", "dbbench/**/*.py",
 )  # fmt: skip
 SHELLS: Final = ("sh", "bash", "/bin/sh")

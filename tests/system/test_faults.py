@@ -1,4 +1,4 @@
-"""Faults during a real trial: none of these trials is marked ok (docs/faults.md lists all faults)."""
+"""Faults during a real trial: none of these trials is marked ok (docs/dev/faults.md lists all faults)."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ def on_a_sick_disk(dbbench: Any, name: str) -> tuple[int, dict[str, Any], set[st
     "name", [pytest.param(name, marks=pytest.mark.soak) if name in SOAK else name for name in FAULTS]
 )
 def test_a_sick_disk_in_mid_window_is_no_good_trial(name: str, dbbench: Any) -> None:
-    """The trial is marked as its row of docs/faults.md says, and everything is released."""
+    """The trial is marked as its row of docs/dev/faults.md says, and everything is released."""
     _, _, mark, ids = FAULTS[name]
     for _ in range(3):  # if the machine stands still too, iostat has a gap and not five seconds in a row
         status, trial, told = on_a_sick_disk(dbbench, name)

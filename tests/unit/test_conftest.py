@@ -72,7 +72,7 @@ def test_every_version_of_python_that_the_locks_support_is_linted() -> None:
 def test_tox_knows_every_environment_that_is_started() -> None:
     """By the Makefile or as the documents say."""
     root = Path(__file__).parents[2]
-    texts = [path.read_text() for path in (root / "Makefile", root / "docs/development.md")]
+    texts = [path.read_text() for path in (root / "Makefile", root / "docs/dev/development.md")]
     names = sorted({name for text in texts for name in re.findall(r"tox run -e ([a-z]+)", text)})
     assert "lint" in names and "tests" in names
     argv = [sys.executable, "-m", "tox", "config", "-c", root / "tox.ini", "-e", ",".join(names), "-k", "package"]

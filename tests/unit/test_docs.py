@@ -42,7 +42,7 @@ from dbbench.run.record import DEADLINES_S
 from dbbench.units import bytes_of, seconds_of
 
 ROOT: Final = Path(__file__).parents[2]
-DOCUMENTS: Final = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
+DOCUMENTS: Final = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 PLANS: Final = sorted((ROOT / "docs/plans").glob("*.toml"))
 SHIPPED: Final = catalog.catalog()
 TOP: Final = "dbbench|fs_setups|workloads|reports|tests|benchmarks|docs"
@@ -351,7 +351,7 @@ def test_the_map_is_drawn_from_the_code() -> None:
 
 def test_nothing_is_installed_from_an_index_by_our_name() -> None:
     """That name belongs to another project there, so extras are installed from the checkout."""
-    files = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("dbbench/**/*.py")]
+    files = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("dbbench/**/*.py")]
     named = [path for path in files if re.search(r"pip install (-\S+ )*\W*dbbench", path.read_text(encoding="utf-8"))]
     assert named == []
     extras = set(re.findall(r"pip install -e \W*\.\[(\w+)\]", "".join(path.read_text() for path in files)))

@@ -1,4 +1,4 @@
-"""Faults that only the evaluation can detect, with their marks; and the list of all faults in docs/faults.md."""
+"""Faults that only the evaluation can detect, with their marks; and the list of all faults in docs/dev/faults.md."""
 
 from __future__ import annotations
 
@@ -154,8 +154,8 @@ ROW: Final = re.compile(
 
 
 def items() -> list[str]:
-    """The entries of docs/faults.md: the list items below its headings that name groups of faults."""
-    page = (ROOT / "docs/faults.md").read_text(encoding="utf-8")
+    """The entries of docs/dev/faults.md: the list items below its headings that name groups of faults."""
+    page = (ROOT / "docs/dev/faults.md").read_text(encoding="utf-8")
     return ITEM.findall(page[page.index("\n## Server\n") :])
 
 
@@ -175,7 +175,7 @@ def test_the_page_has_forty_faults() -> None:
     faults = [row["fault"] for row in rows()]
     assert len(faults) == len(set(faults)) >= 40
     assert [item for item in items() if not ROW.fullmatch(item)] == []
-    page = (ROOT / "docs/faults.md").read_text(encoding="utf-8").partition("\n## Server\n")[2]
+    page = (ROOT / "docs/dev/faults.md").read_text(encoding="utf-8").partition("\n## Server\n")[2]
     assert [line for line in ITEM.sub("", page).splitlines() if line and not line.startswith("## ")] == []
 
 

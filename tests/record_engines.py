@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from dbbench.engines import ENGINES
-from dbbench.engines.port import Place, Server, cursor_of, execute, rows
-from dbbench.engines.postgres_sql import COLUMNS, VIEWS, reading
+from dbbench.engines.port import Place, Server
+from dbbench.engines.postgres_counters import COLUMNS, reading
+from dbbench.engines.sql import cursor_of, execute, rows
 from dbbench.model import Settings, merged
 from tests.conftest import engine_bin
 
@@ -89,7 +90,7 @@ def answers(server: Server) -> Any:
         return sorted([name, value] for name, value in status if name.lower().startswith(KEPT))
     time.sleep(1)  # sessions that ended hand their counts in
     with cursor_of(server) as cursor:
-        cursor.execute(COLUMNS, (list(VIEWS),))
+        cursor.execute(COLUMNS)
         columns = dict(cursor.fetchall())
         with contextlib.suppress(Exception):  # from 15 on
             cursor.execute("SET stats_fetch_consistency = 'snapshot'")

@@ -22,7 +22,8 @@ from dbbench import process
 from dbbench.datasets import tpcc
 from dbbench.drivers import statements
 from dbbench.engines import profile_of, sql_of
-from dbbench.engines.port import Server, cursor_of, execute
+from dbbench.engines.port import Server
+from dbbench.engines.sql import cursor_of, execute
 from dbbench.errors import CommandFailed, DatasetBuildFailed, DeadlinePassed, PlanInvalid
 from dbbench.model import Dataset, Scalar
 from dbbench.model.base import PACKED

@@ -20,7 +20,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from dbbench.engines import sql_of
-from dbbench.engines.port import NULL, Server, cursor_of, execute, rows
+from dbbench.engines.port import Server
+from dbbench.engines.sql import NULL, cursor_of, execute, rows
 from dbbench.errors import DataCorrupt
 from dbbench.model import Dataset, Scalar
 

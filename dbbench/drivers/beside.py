@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from dbbench.drivers.protocol import Live, Load, LoadTask
 from dbbench.drivers.tool import cancelled, fault
-from dbbench.engines.port import rows_of
+from dbbench.engines.sql import rows_of
 from dbbench.machine import threads
 from dbbench.metrics.outcome import Outcome
 from dbbench.metrics.summary import stalls

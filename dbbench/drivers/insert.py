@@ -27,7 +27,7 @@ from dbbench.drivers import sysbench
 from dbbench.drivers.protocol import Live, Load, LoadTask
 from dbbench.drivers.tool import POLL_S, cancelled, fault, whole_seconds
 from dbbench.engines import sql_of
-from dbbench.engines.port import rows_of
+from dbbench.engines.sql import rows_of
 from dbbench.errors import DriverFailed
 from dbbench.machine import threads
 from dbbench.metrics.outcome import Claim, Outcome

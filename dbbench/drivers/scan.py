@@ -20,7 +20,7 @@ from typing import Any, Final
 from dbbench.drivers.protocol import Live, Load, LoadTask
 from dbbench.drivers.tool import POLL_S, cancelled, fault
 from dbbench.engines import sql_of
-from dbbench.engines.port import Sql, Table
+from dbbench.engines.sql import Sql, Table
 from dbbench.errors import DriverFailed
 from dbbench.machine import threads
 from dbbench.metrics.outcome import Claim, Outcome

@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import Final
 
 from dbbench.engines import files, mariadb, mysql, postgres
-from dbbench.engines.port import Engine, Profile, Server, Sql, cursor_of
+from dbbench.engines.port import Engine, Profile, Server
+from dbbench.engines.sql import Sql, cursor_of
 from dbbench.errors import DriverFailed
 
 ENGINES: Final[dict[str, Engine]] = {

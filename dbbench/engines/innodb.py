@@ -3,42 +3,45 @@
 from __future__ import annotations
 
 import contextlib
+import mmap
 import os
 import re
 import secrets
 import signal
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
+from contextlib import closing
 from pathlib import Path
+from shutil import rmtree
 from typing import Final
 
 from dbbench import process
 from dbbench.engines import mysqld
 from dbbench.engines import settings as text
 from dbbench.engines.accounts import of_server
-from dbbench.engines.innodb_server import DATABASE, SYSBENCH_OPTIONS, USER, InnodbServer, socket_of
+from dbbench.engines.innodb_server import SYSBENCH_OPTIONS, InnodbServer
 from dbbench.engines.mysqld import Mysqld
-from dbbench.engines.port import Place, Profile, Server, Weakening
+from dbbench.engines.port import NAME, Place, Profile, Server, Values, Weakening
 from dbbench.engines.serving import (
     Launch,
     database_of,
-    drop_tree,
     forget,
+    log_size,
     moved,
     own,
     put,
     put_aside,
+    refuse_corrupt,
     serving_program,
     tail,
-    written,
 )
-from dbbench.errors import DataCorrupt, EngineDied, EngineStartFailed
+from dbbench.errors import CommandFailed, EngineDied, EngineStartFailed, FilesystemFull, RestoreFailed
 from dbbench.model import Durability, Scalar, Settings
 from dbbench.model.base import PRODUCTION, STANDALONE
 from dbbench.remote import Network
 from dbbench.remote.network import ROLE
 
+INITIALIZE_S: Final = 300.0
 # Redo log that a load writes per second: twice the 12 MB/s that 16 clients of oltp_read_write wrote on two cores of
 # 2025. REDO_MOST limits the size, because both servers allocate the whole log at start, also on a small test device.
 REDO_RATE: Final = 24 * 2**20
@@ -54,10 +57,10 @@ PRIVATE: Final = ("datadir", "socket", "pid_file", "skip_networking", "port", "b
 # The server runs these statements at each start, before it accepts connections. They stay out of the binary log. The
 # account gets a new password each time; `root` is locked, because it has no password in a new data directory.
 _ROLE: Final = f"""SET SESSION sql_log_bin = OFF;
-CREATE DATABASE IF NOT EXISTS {DATABASE} CHARACTER SET utf8mb4;
-CREATE USER IF NOT EXISTS {USER}@localhost;
-ALTER USER {USER}@localhost IDENTIFIED BY '{{password}}';
-GRANT ALL PRIVILEGES ON *.* TO {USER}@localhost;
+CREATE DATABASE IF NOT EXISTS {NAME} CHARACTER SET utf8mb4;
+CREATE USER IF NOT EXISTS {NAME}@localhost;
+ALTER USER {NAME}@localhost IDENTIFIED BY '{{password}}';
+GRANT ALL PRIVILEGES ON *.* TO {NAME}@localhost;
 ALTER USER IF EXISTS root@localhost ACCOUNT LOCK;
 """
 _HIDDEN: Final = "(a new one at each start, not stored)"
@@ -75,6 +78,8 @@ _MIB: Final = 2**20
 _CHUNK: Final = 128 * _MIB  # MySQL rounds a larger buffer pool up to multiples of this
 _POOL_LEAST: Final = 16 * _MIB
 _REDO: Final = ("ib_logfile*", "#innodb_redo")  # files of MariaDB and older MySQL; directory of MySQL since 8.0.30
+_PIECE: Final = 2**20
+_APPARMOR: Final = Path("/etc/apparmor.d")
 
 # Building uses a slow shutdown, which purges undo and merges the change buffer, so that no trial has to do this work.
 # Binary logs are kept short, and MariaDB's system tablespace grows in steps of 8 MiB instead of 64, because each trial
@@ -152,14 +157,14 @@ def defaults(memory_bytes: int | None) -> dict[str, Scalar]:
     }  # fmt: skip
 
 
-def refused(program: Mysqld, settings: Settings, *checking: str) -> str:
-    """Return the server's errors about settings that it refuses. See `port.Engine.refused`.
+def refused(profile: Profile, checking: Sequence[str], settings: Settings, bin: Path | None = None) -> str:
+    """Return the server's errors about settings that it refuses.
 
     `checking`: the options with which it reads all others and ends; for a wrong value its status is 0. log_bin is left
     out, because dbbench names its files.
     """
     options = [f"--{name}={text.word(setting.value)}" for name, setting in settings.items() if name != "log_bin"]
-    argv = program.argv(Path("/dev/null"), *options, *checking)
+    argv = mysqld.found(profile, bin).argv(Path("/dev/null"), *options, *checking)
     done = process.run(argv, note=False, ok=range(256), as_user=account())
     wrong = [match[1] for match in _ERROR.finditer(done.stderr)]
     return "; ".join(dict.fromkeys(wrong)) or (done.stderr.strip()[-400:] if done.returncode else "")
@@ -173,85 +178,69 @@ def redo_bytes(warmup_s: float, measure_s: float) -> int:
 
 
 @contextlib.contextmanager
-def serving(
-    profile: Profile, program: Mysqld, datadir: Path, settings: Settings, place: Place
-) -> Iterator[InnodbServer]:
+def serving(profile: Profile, datadir: Path, settings: Settings, place: Place) -> Iterator[InnodbServer]:
     """Start the server within the block. See `port.Engine.serving`."""
-    asked = {name.replace("-", "_"): setting for name, setting in settings.items()}
-    text.keep_private(asked, PRIVATE)
-    owner, log = account(), place.logs / "server.log"
-    offset = log.stat().st_size if log.exists() else 0
-    sockets = own(place.sockets, owner)
+    program = mysqld.found(profile, place.bin)
+    wanted = {name.replace("-", "_"): setting for name, setting in settings.items()}
+    text.keep_private(wanted, PRIVATE)
+    owner, sockets, network = account(), own(place.sockets, account()), place.network
     forget(sockets, f"{profile.name}.sock*")
     scratch = own(datadir.with_name(datadir.name + ".tmp"), owner)  # large sorts write to the filesystem under test
     password = secrets.token_urlsafe(24)
-    role = _role(place.network)
+    role = _ROLE if network is None else f"{_ROLE}GRANT ALL PRIVILEGES ON *.* TO {NAME}@localhost WITH GRANT OPTION;\n"
     init = put(role.format(password=password), "init.sql", place, owner, role.format(password=_HIDDEN))
     options = put_aside(f'mysql-password="{password}"\n', SYSBENCH_OPTIONS, sockets)
     if os.geteuid() == 0:  # sysbench runs as the server's account
         os.chown(options, owner.uid, owner.gid)
     private = {
         "datadir": str(datadir),
-        "socket": str(socket_of(profile, place)),
+        "socket": str(sockets / f"{profile.name}.sock"),
         "pid_file": str(sockets / f"{profile.name}.pid"),
         "tmpdir": str(scratch),
         "init_file": str(init),
         **({"innodb_log_group_home_dir": str(place.wal)} if place.wal else {}),
         **one_tablespace(datadir, place),
         **profile.private,
-        **_listening(place.network, owner),
+        **_listening(network, owner),
     }
-    config = put(configuration(asked, private, place.wal, place.network is not None), "my.cnf", place, owner)
+    config = put(configuration(wanted, private, place.wal, network is not None), "my.cnf", place, owner)
     launch = Launch(
         name=f"{profile.name} {program.version}",
         argv=program.argv(config),
         datadir=datadir,
-        log=log,
+        log=place.log,
         account=owner,
         stop=signal.SIGTERM,
         abort=signal.SIGKILL,  # enough for a server that is a single process
         remedy=_confined(program),
-        open_files=text.open_files(asked),
+        open_files=text.open_files(wanted),
+        offset=log_size(place.log),
     )
 
     def answer(running: process.Running) -> InnodbServer | None:
-        return InnodbServer(profile, running, program, place, database_of(datadir), password).when_ready()
+        server = InnodbServer(profile, place, program, running, password)
+        server.database = database_of(datadir)
+        return server.when_ready()
 
     try:
-        with serving_program(launch, answer) as server:
+        with serving_program(launch, answer) as server, closing(server):
             init.unlink()  # the server has read it, and processes of its account could read the password in it
-            try:
-                reported = server.reported()
-                server.left_out = _unknown_defaults(profile, asked, reported, program.version)
-                text.refuse_differences(
-                    _comparable(asked), reported, text.same_in_mysql, tail(log, offset, containing="warning")
-                )
-                if place.network:
-                    server.admit(ROLE, place.network.peer, place.network.password)
-                yield server
-            finally:
-                server.close()
+            reported, here = server.reported(), text.numbers_of(program.version)
+            server.left_out = tuple(
+                name
+                for name, setting in wanted.items()
+                if setting.origin == "default"
+                and name not in reported
+                and here in profile.versions.get(name, text.EVERY_VERSION)
+            )
+            # log_bin may name the log's files, but the server reports ON
+            comparable = {name: s for name, s in wanted.items() if name != "log_bin" or isinstance(s.value, bool)}
+            text.refuse_differences(comparable, reported, text.same_in_mysql, launch.tail("warning"))
+            if network:
+                server.admit(ROLE, network.peer, network.password)
+            yield server
     finally:
-        drop_tree(scratch)
-
-
-def _unknown_defaults(
-    profile: Profile, asked: Settings, reported: Mapping[str, object], version: str
-) -> tuple[str, ...]:
-    """Return the defaults that this version should have but does not report."""
-    here = text.numbers_of(version)
-    return tuple(
-        name
-        for name, setting in asked.items()
-        if setting.origin == "default"
-        and name not in reported
-        and here in profile.versions.get(name, text.EVERY_VERSION)
-    )
-
-
-def _role(network: Network | None) -> str:
-    """Return the SQL that creates dbbench's account, which may grant privileges to the account for another host."""
-    return _ROLE if network is None else f"{_ROLE}GRANT ALL PRIVILEGES ON *.* TO {USER}@localhost WITH GRANT OPTION;\n"
+        rmtree(scratch, ignore_errors=True)
 
 
 def _listening(network: Network | None, owner: process.User) -> dict[str, Scalar]:
@@ -288,36 +277,29 @@ def configuration(
     return "\n".join(lines) + "\n"
 
 
-def check(
-    serving: Callable[[Path, Settings, Place], AbstractContextManager[InnodbServer]],
-    datadir: Path,
-    settings: Settings,
-    place: Place,
-) -> str:
+def check(profile: Profile, datadir: Path, settings: Settings, place: Place) -> str:
     """Run CHECK TABLE on every user table: it reads each page of each index, checks checksum, order and links, and
     compares the number of entries between indexes.
 
     Raises DataCorrupt, also for versions that crash on a damaged page instead of reporting it.
     """
-    log = place.logs / "server.log"
-    offset = log.stat().st_size if log.exists() else 0
+    offset = log_size(place.log)
     try:
-        with serving(datadir, settings, place) as server:
+        with serving(profile, datadir, settings, place) as server:
             tables, bad = _table_faults(server)
     except (EngineStartFailed, EngineDied) as error:
-        damage = [line for line in tail(log, offset, lines=1000).splitlines() if _CORRUPT.search(line)]
+        damage = [line for line in tail(place.log, offset, lines=1000).splitlines() if _CORRUPT.search(line)]
         if not damage:
             raise
         bad = [str(error).splitlines()[0], *damage]
-    _refuse(bad)
+    refuse_corrupt("CHECK TABLE", bad)
     return f"CHECK TABLE of {tables} table{'' if tables == 1 else 's'}"
 
 
 def check_running(server: Server) -> None:
-    """Run CHECK TABLE on every user table of a running server. Raises DataCorrupt, or EngineDied if the
-    server crashes."""
-    if isinstance(server, InnodbServer):
-        _refuse(_table_faults(server)[1])
+    """Run CHECK TABLE on every user table of a running server. Raises DataCorrupt, or EngineDied if it crashes."""
+    assert isinstance(server, InnodbServer)
+    refuse_corrupt("CHECK TABLE", _table_faults(server)[1])
 
 
 def _table_faults(server: InnodbServer) -> tuple[int, list[str]]:
@@ -327,12 +309,19 @@ def _table_faults(server: InnodbServer) -> tuple[int, list[str]]:
         return len(tables), [line for lines in pool.map(server.check_table, tables) for line in lines]
 
 
-def _refuse(bad: list[str]) -> None:
-    if bad:
-        raise DataCorrupt(
-            "CHECK TABLE found corrupt data:\n" + "\n".join(f"  {line.strip()}" for line in bad[:8]),
-            effect="The trial is marked failed.",
-        )
+def initialize(
+    program: Mysqld, private: Values, settings: Settings, place: Place, *options: str, stdin: str = ""
+) -> str:
+    """Run the server once, which makes the data directory; return what it printed. Raises EngineStartFailed."""
+    owner, datadir = account(), Path(str(private["datadir"]))
+    own(datadir, owner)
+    own(place.sockets, owner)
+    whole = {"tmpdir": str(place.sockets), **one_tablespace(datadir, place), **private}
+    config = put(configuration(settings, whole), "initialize.cnf", place, owner)
+    try:
+        return process.run(program.argv(config, *options), timeout_s=INITIALIZE_S, as_user=owner, stdin=stdin).stderr
+    except CommandFailed as error:
+        raise EngineStartFailed(f"the data directory {datadir} could not be initialized: {error}") from error
 
 
 def one_tablespace(datadir: Path, place: Place) -> dict[str, Scalar]:
@@ -361,18 +350,42 @@ def _pages(tablespace: Path, field: int) -> int:
 
 
 def move_data(datadir: Path, device: Path) -> None:
-    """Move the tablespace to the device and replace the file by a link; all bytes are read again and compared."""
+    """Move the tablespace to the device and replace the file by a link; all bytes are read again and compared.
+
+    Raises FilesystemFull, RestoreFailed.
+    """
     file = datadir / SYSTEM_TABLESPACE
-    written(file, device)
+    size, buffer = file.stat().st_size, mmap.mmap(-1, _PIECE)  # page-aligned, as direct I/O requires
+    target = os.open(device, os.O_RDWR | os.O_DIRECT | os.O_CLOEXEC)
+    try:
+        if (room := os.lseek(target, 0, os.SEEK_END)) < size:
+            raise FilesystemFull(
+                f"the tablespace needs {size} bytes, but the device has {room}",
+                effect="Nothing was measured.",
+                remedy="Use a larger device or a smaller dataset.",
+            )
+        with file.open("rb", buffering=0) as source:
+            for offset in range(0, size, _PIECE):
+                count = source.readinto(buffer)  # always whole blocks: a tablespace's size is a multiple of 1 MiB
+                os.pwritev(target, [memoryview(buffer)[:count]], offset)
+            os.fsync(target)
+            source.seek(0)
+            for offset in range(0, size, _PIECE):
+                piece = source.read(_PIECE)
+                os.preadv(target, [buffer], offset)
+                if buffer[: len(piece)] != piece:
+                    raise RestoreFailed(f"{device} at byte {offset} differs from what was written")
+    finally:
+        os.close(target)
     file.unlink()
     file.symlink_to(device)
     if os.geteuid() == 0:
         os.chown(device, account().uid, account().gid)
 
 
-def move_log(datadir: Path, to: Path) -> None:
+def place_log(datadir: Path, folder: Path) -> None:
     """Move the redo log. A golden copy has no binary log; one made later is made there."""
-    moved([path for pattern in _REDO for path in sorted(datadir.glob(pattern))], to, account())
+    moved([path for pattern in _REDO for path in sorted(datadir.glob(pattern))], folder, account())
 
 
 def log_files(datadir: Path, effective: dict[str, str]) -> list[Path]:
@@ -417,15 +430,9 @@ def durability(effective: dict[str, str], tears: bool) -> tuple[Durability, ...]
     return tuple(flags)
 
 
-def _comparable(asked: Settings) -> Settings:
-    """Return the settings for comparison: `log_bin` may name the log's files, but the server reports ON."""
-    return {name: setting for name, setting in asked.items() if name != "log_bin" or isinstance(setting.value, bool)}
-
-
 def _confined(program: Mysqld) -> str | None:
     """Return a hint if Ubuntu's AppArmor profile confines /usr/sbin/mysqld to its own directories, otherwise None."""
-    profile = Path("/etc/apparmor.d/usr.sbin.mysqld")
-    disabled = Path("/etc/apparmor.d/disable/usr.sbin.mysqld")
+    profile, disabled = _APPARMOR / "usr.sbin.mysqld", _APPARMOR / "disable/usr.sbin.mysqld"
     if str(program.path) != "/usr/sbin/mysqld" or not profile.exists() or disabled.exists():
         return None
     return f"If the log says 'Permission denied': AppArmor confines {program.path} ({profile}); see aa-complain(8)."

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import re
-import threading
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -14,16 +13,15 @@ from typing import Any, Final
 from dbbench import process
 from dbbench.engines import mysqld
 from dbbench.engines.mysqld import Mysqld
-from dbbench.engines.port import Place, Profile, Sessions
-from dbbench.engines.serving import grown_between, total, version_warnings
+from dbbench.engines.port import Counts, Place, Profile, Programs, Server, Sessions
+from dbbench.engines.serving import grown_between, total
 from dbbench.engines.settings import Reported
+from dbbench.engines.sql import rows, rows_of
 from dbbench.errors import DeadlinePassed, EngineDied
 from dbbench.machine import namespaces
-from dbbench.model import CheckpointFacts, TrialWarning, Work
+from dbbench.model import CheckpointFacts, Work
 from dbbench.process import Running
 
-DATABASE: Final = "dbbench"
-USER: Final = "dbbench"
 SYSBENCH_OPTIONS: Final = "sysbench.cnf"  # file with the password; all users could see it on a command line
 SETTLE_S: Final = 600.0
 FLUSH_S: Final = 1800.0  # enough for a large buffer pool on a slow disk
@@ -56,8 +54,6 @@ _KEPT: Final = frozenset(_RENAMED) | {
     "com_rollback", "com_select", "com_insert", "com_update", "com_delete", "com_replace", "threads_running",
     "innodb_max_trx_id", "handler_write", "handler_update", "handler_delete", "questions",
 }  # fmt: skip
-
-
 _SERVERS_OWN: Final = ("system user", "event_scheduler")  # users of the server's internal threads in SHOW PROCESSLIST
 # Status variables that only MariaDB has, and those that only MySQL has.
 _OF_MARIADB: Final = frozenset({
@@ -67,62 +63,20 @@ _OF_MARIADB: Final = frozenset({
 _OF_MYSQL: Final = frozenset({"innodb_redo_log_current_lsn", "innodb_redo_log_checkpoint_lsn"})
 COUNTERS_OF_MARIADB: Final = _KEPT - _OF_MYSQL
 COUNTERS_OF_MYSQL: Final = _KEPT - _OF_MARIADB
-
+_HISTORY: Final = "SELECT count FROM information_schema.innodb_metrics WHERE name = 'trx_rseg_history_len'"
 _UNKNOWN_ACCOUNT: Final = 1396  # ER_CANNOT_USER
 _FROM_ELSEWHERE: Final = "SELECT user, host FROM mysql.user WHERE host NOT IN ('localhost', '')"  # '': MariaDB's roles
 
 
-def _quoted(name: str) -> str:
-    return name.replace("\\", "\\\\").replace("'", "''")
-
-
-def _lock(connection: Any, account: str) -> None:
-    """Lock an account against logins. An account of a host name is unknown to a server that resolves no names."""
-    import mysql.connector
-
-    try:
-        _rows(connection, f"ALTER USER {account} ACCOUNT LOCK")
-    except mysql.connector.Error as error:
-        if error.errno != _UNKNOWN_ACCOUNT:
-            raise
-
-
-def _native(password: str) -> str:
-    """Return the hash that mysql_native_password stores: SHA-1 of SHA-1."""
-    return "*" + hashlib.sha1(hashlib.sha1(password.encode()).digest()).hexdigest().upper()
-
-
-def socket_of(profile: Profile, place: Place) -> Path:
-    """Return the path of the server's socket."""
-    return place.sockets / f"{profile.name}.sock"
-
-
-class InnodbServer:
-    """A running InnoDB server; implements `port.Server`."""
-
-    user = USER
+class InnodbServer(Server):
+    """A running MariaDB or MySQL server."""
 
     def __init__(
-        self, profile: Profile, running: Running, program: Mysqld, place: Place, database: str = DATABASE,
-        password: str = "",
-    ) -> None:  # fmt: skip
-        self.profile = profile
-        self.engine = profile.name
+        self, profile: Profile, place: Place, program: Mysqld, running: Running | None, password: str = ""
+    ) -> None:
+        super().__init__(profile, place, Programs(program.version, program.path.parent), running)
         self.env = {"MYSQL_PWD": password}
-        self.database = database
-        self.version = program.version
-        self.socket_dir = place.sockets
-        self.socket = socket_of(profile, place)
-        self.log = place.logs / "server.log"
-        self.bin = program.path.parent
-        self._running = running
-        self._lock = threading.Lock()
-        self._own: Any = None  # the open connection on which counters are read
-        self._opened: list[int] = []  # ids of all connections that `connect` has opened
-        self._opened_before: int | None = None  # connections of others before the first call of `sessions`
         self._page = 16384
-        self._lacking: dict[str, None] = {}  # missing status variables, in the order of their discovery
-        self.left_out: tuple[str, ...] = ()  # defaults that the server does not know
         self._redo: int | None = None  # size of the redo log in bytes; None: the server does not report it
         self._binlog: Path | None = None  # path of the binary log's files without their numbers; None: no binary log
         self._cycles = 0
@@ -144,14 +98,6 @@ class InnodbServer:
             return None
         return self
 
-    @property
-    def pid(self) -> int:
-        return self._running.pid
-
-    def alive(self) -> bool:
-        """Whether the server's process runs."""
-        return self._running.poll() is None
-
     def connect(self, database: str | None = None) -> Any:
         """Return a mysql.connector connection in autocommit mode; `""` for no database."""
         import mysql.connector
@@ -161,7 +107,7 @@ class InnodbServer:
         local_files = in_trial if namespaces.mounts_are_private() else {"allow_local_infile": True}
         connection = mysql.connector.connect(
             unix_socket=str(self.socket),
-            user=USER,
+            user=self.user,
             password=self.env["MYSQL_PWD"],
             database=(self.database if database is None else database) or None,
             autocommit=True,
@@ -181,21 +127,26 @@ class InnodbServer:
         Only the password's hash can reach a log. Accounts in the user's own data that could log in from elsewhere are
         locked; objects that they define still work.
         """
+        import mysql.connector
+
         user, grant = f"'{role}'@'{peer}'", self.database.replace("`", "``")
-        if self.profile.native_password:
-            method = f"VIA mysql_native_password USING '{_native(password)}'"
+        if self.profile.native_password:  # it stores SHA-1 of SHA-1
+            twice = hashlib.sha1(hashlib.sha1(password.encode()).digest()).hexdigest().upper()
+            method = f"VIA mysql_native_password USING '*{twice}'"
         else:  # the server salts the hash itself; its logs contain the hash in place of the password
             method = f"WITH caching_sha2_password BY '{password}'"
         with contextlib.closing(self.connect("")) as connection:
-            _rows(connection, "SET SESSION sql_log_bin = OFF")
-            for name, host in _rows(connection, _FROM_ELSEWHERE):
-                _lock(connection, f"'{_quoted(name)}'@'{_quoted(host)}'")
-            for statement in (
-                f"DROP USER IF EXISTS {user}",
-                f"CREATE USER {user} IDENTIFIED {method} REQUIRE X509",
-                f"GRANT ALL ON `{grant}`.* TO {user}",
-            ):
-                _rows(connection, statement)
+            rows_of(connection, "SET SESSION sql_log_bin = OFF")
+            for account in rows_of(connection, _FROM_ELSEWHERE):
+                name, host = (word.replace("\\", "\\\\").replace("'", "''") for word in account)
+                try:
+                    rows_of(connection, f"ALTER USER '{name}'@'{host}' ACCOUNT LOCK")
+                except mysql.connector.Error as error:
+                    if error.errno != _UNKNOWN_ACCOUNT:  # that of a host name, if the server resolves no names
+                        raise
+            rows_of(connection, f"DROP USER IF EXISTS {user}")
+            rows_of(connection, f"CREATE USER {user} IDENTIFIED {method} REQUIRE X509")
+            rows_of(connection, f"GRANT ALL ON `{grant}`.* TO {user}")
 
     def settle(self) -> None:
         """Wait until purge has caught up, then write all dirty pages."""
@@ -212,12 +163,11 @@ class InnodbServer:
         self.checkpoint()
 
     def checkpoint(self) -> None:
-        """Flush until no page is dirty. MariaDB has a command for it; MySQL gets a limit of zero dirty pages and
-        maximum I/O."""
+        """MariaDB has a command for it; MySQL gets a limit of zero dirty pages and maximum I/O."""
         with contextlib.closing(self.connect("")) as connection:
-            before = dict(_rows(connection, "SHOW GLOBAL VARIABLES LIKE 'innodb%'"))
+            before = dict(rows_of(connection, "SHOW GLOBAL VARIABLES LIKE 'innodb%'"))
             if "innodb_log_checkpoint_now" in before:
-                _rows(connection, "SET GLOBAL innodb_log_checkpoint_now = ON")
+                rows_of(connection, "SET GLOBAL innodb_log_checkpoint_now = ON")
             changes = {
                 "innodb_max_dirty_pages_pct_lwm": "0",
                 "innodb_max_dirty_pages_pct": "0",
@@ -226,17 +176,16 @@ class InnodbServer:
             }
             try:
                 for name, value in changes.items():
-                    _rows(connection, f"SET GLOBAL {name} = {value}")
-                self._wait_until_clean()
+                    rows_of(connection, f"SET GLOBAL {name} = {value}")
+                if dirty := process.wait_while(self.dirty_bytes, FLUSH_S, _STEP_S):
+                    raise DeadlinePassed(f"{dirty} bytes of pages are still dirty after {FLUSH_S:.0f} s")
             finally:
                 for name in reversed(changes):
-                    _rows(connection, f"SET GLOBAL {name} = {before[name]}")
+                    rows_of(connection, f"SET GLOBAL {name} = {before[name]}")
 
     def purge_log(self) -> None:
-        """Remove all binary logs but a new one."""
         if self._binlog is not None:
-            with contextlib.closing(self.connect("")) as connection:
-                mysqld.purge_binlog(lambda statement: _rows(connection, statement))
+            mysqld.purge_binlog(lambda statement: rows(self, statement, database=""))
 
     def counters(self) -> dict[str, float]:
         """Return InnoDB's status variables in lower case, with units; LSNs are byte positions in the redo log.
@@ -250,9 +199,8 @@ class InnodbServer:
         status = self._read("SHOW GLOBAL STATUS")
         values, lacks = named(status), lacking(self.profile, status)
         if "innodb_history_list_length" not in self.profile.counters:  # MySQL reports it only in a table
-            rows = self._read("SELECT count FROM information_schema.innodb_metrics WHERE name = 'trx_rseg_history_len'")
-            if rows:
-                values["innodb_history_list_length"] = float(rows[0][0])
+            if history := self._read(_HISTORY):
+                values["innodb_history_list_length"] = float(history[0][0])
             else:
                 lacks = (*lacks, "trx_rseg_history_len in information_schema.innodb_metrics")
         self._lacking.update(dict.fromkeys(lacks))
@@ -284,16 +232,9 @@ class InnodbServer:
         age = self.counters().get("innodb_redo_age_bytes")
         return None if age is None else int(age)
 
-    def warnings(self) -> tuple[TrialWarning, ...]:
-        """Return the warnings for all readings of the counters so far."""
-        return tuple(version_warnings(self.profile, self.version, self._lacking, self.left_out))
-
-    def checkpoints(self, before: dict[str, float], after: dict[str, float]) -> CheckpointFacts:
-        """Return the checkpoints between two readings.
-
-        InnoDB's checkpoint has no start: it advances as pages are flushed, driven by adaptive flushing or by a redo log
-        that is nearly full.
-        """
+    def checkpoints(self, before: Counts, after: Counts) -> CheckpointFacts:
+        """InnoDB's checkpoint has no start: it advances as pages are flushed, driven by adaptive flushing or by a redo
+        log that is nearly full."""
         if "checkpoints_ended" not in before or "checkpoints_ended" not in after:
             return CheckpointFacts(note="this version does not report the position of its checkpoint")
         ended = int(after["checkpoints_ended"] - before["checkpoints_ended"])
@@ -305,7 +246,7 @@ class InnodbServer:
         note = movement if ended else f"burst: no checkpoint in the window; {movement}"
         return CheckpointFacts(ended=ended, by_cause=causes, note=note)
 
-    def written_bytes(self, before: dict[str, float], after: dict[str, float]) -> int | None:
+    def written_bytes(self, before: Counts, after: Counts) -> int | None:
         """Return redo + data pages + their doublewrite copies + the binary log.
 
         Computed from page counts, because versions differ in whether innodb_data_written includes doublewrite and log.
@@ -317,12 +258,9 @@ class InnodbServer:
         log = grown["innodb_log_written_bytes"] + grown.get("binlog_bytes_written", 0)
         return int(log + pages * self._page)
 
-    def work(self, before: dict[str, float], after: dict[str, float], explicit: bool) -> Work:
-        """Count the work between two readings.
-
-        MariaDB counts transactions that may write when they begin, and again at the end if they changed something;
-        MySQL does not report that count.
-        """
+    def work(self, before: Counts, after: Counts, explicit: bool) -> Work:
+        """MariaDB counts transactions that may write when they begin, and again at the end if they changed something;
+        MySQL does not report that count."""
         grown = {name: int(value) for name, value in grown_between(before, after).items()}
         ended = total(grown, "com_commit", "com_rollback")
         changing = total(grown, "com_insert", "com_update", "com_delete", "com_replace")
@@ -344,21 +282,17 @@ class InnodbServer:
             writes=None if ids is None else max(0, ids - begun),
         )
 
-    def hit_ratio(self, before: dict[str, float], after: dict[str, float]) -> float | None:
-        """Return 1 - pages read from disk ÷ pages requested."""
+    def hit_ratio(self, before: Counts, after: Counts) -> float | None:
         grown = grown_between(before, after)
-        asked, read = grown.get("innodb_buffer_pool_read_requests"), grown.get("innodb_buffer_pool_reads")
-        return 1 - read / asked if asked and read is not None else None
+        requests, read = grown.get("innodb_buffer_pool_read_requests"), grown.get("innodb_buffer_pool_reads")
+        return 1 - read / requests if requests and read is not None else None
 
     def dirty_bytes(self) -> int | None:
-        """Return the size of dirty pages in the buffer pool."""
         dirty = self.counters().get("innodb_dirty_bytes")
         return int(dirty) if dirty is not None else None
 
     def effective_settings(self) -> dict[str, str]:
-        """Return all global variables."""
-        with contextlib.closing(self.connect("")) as connection:
-            return dict(_rows(connection, "SHOW GLOBAL VARIABLES"))
+        return dict(rows(self, "SHOW GLOBAL VARIABLES", database=""))
 
     def reported(self) -> dict[str, Reported]:
         """Return the settings for comparison. The role has no session values of its own."""
@@ -371,47 +305,29 @@ class InnodbServer:
 
     def tables(self, without: tuple[str, ...]) -> list[str]:
         """Return quoted names of all base tables in other schemas, the largest first."""
-        schemas = ", ".join(f"'{name}'" for name in without)
-        with contextlib.closing(self.connect("")) as connection:
-            rows = _rows(
-                connection,
-                "SELECT table_schema, table_name FROM information_schema.tables WHERE table_type = 'BASE TABLE'"
-                f" AND table_schema NOT IN ({schemas}) ORDER BY data_length DESC",
-            )
-        return [".".join("`" + part.replace("`", "``") + "`" for part in row) for row in rows]
+        tables = rows(
+            self,
+            "SELECT table_schema, table_name FROM information_schema.tables WHERE table_type = 'BASE TABLE'"
+            f" AND table_schema NOT IN {without} ORDER BY data_length DESC",
+            database="",
+        )
+        return [".".join("`" + part.replace("`", "``") + "`" for part in table) for table in tables]
 
     def check_table(self, table: str) -> list[str]:
         """Return what CHECK TABLE reports, one line per error. Raises EngineDied if the server crashed."""
         import mysql.connector
 
         try:
-            with contextlib.closing(self.connect("")) as connection:
-                rows = _rows(connection, f"CHECK TABLE {table}")
+            answer = rows(self, f"CHECK TABLE {table}", database="")
         except mysql.connector.Error as error:
             if error.errno in (*_CANNOT_CONNECT, 2006, 2026, -1) or not self.alive():
-                self._wait_dead()
+                process.wait_while(self.alive, 5.0, _STEP_S)  # it may still write a core dump or a backtrace
                 raise EngineDied(f"the server died during CHECK TABLE {table}: {error}") from error
             return [f"{table}: {error}"]
-        return [f"{row[0]}: {row[3]}" for row in rows if row[2] not in ("status", "note") or row[3] != "OK"]
+        return [f"{row[0]}: {row[3]}" for row in answer if row[2] not in ("status", "note") or row[3] != "OK"]
 
-    def close(self) -> None:
-        """Close the connection of the counters."""
-        with self._lock, contextlib.suppress(Exception):
-            if self._own is not None:
-                self._own.close()
-            self._own = None
-
-    def _read(self, statement: str) -> list[Any]:
-        import mysql.connector
-
-        with self._lock:
-            try:
-                if self._own is None:
-                    self._own = self.connect("")
-                return _rows(self._own, statement)
-            except mysql.connector.Error as error:
-                self._own = None  # the next reading opens a new connection
-                raise EngineDied(f"the counters of the server could not be read: {error}") from error
+    def _open(self) -> Any:
+        return self.connect("")
 
     def _cycle(self, written: float, checkpoint: float) -> float:
         """Count the current cycle if it has ended and begin the next; without dirty pages there is no cycle."""
@@ -423,13 +339,6 @@ class InnodbServer:
             self._oldest = 0.0
             self._under_way = (checkpoint, written)
         return float(self._cycles)
-
-    def _wait_until_clean(self) -> None:
-        if dirty := process.wait_while(self.dirty_bytes, FLUSH_S, _STEP_S):
-            raise DeadlinePassed(f"{dirty} bytes of pages are still dirty after {FLUSH_S:.0f} s")
-
-    def _wait_dead(self) -> None:
-        process.wait_while(self.alive, 5.0, _STEP_S)  # the server may still be writing a core dump or a backtrace
 
 
 def named(status: Iterable[tuple[str, str]]) -> dict[str, float]:
@@ -447,9 +356,3 @@ def lacking(profile: Profile, status: Iterable[tuple[str, str]]) -> tuple[str, .
     """Return the status variables that the server should report as numbers but does not."""
     there = {name.lower() for name, value in status if _NUMBER.fullmatch(value)}
     return tuple(sorted(f"the status variable {name}" for name in profile.counters - there))
-
-
-def _rows(connection: Any, statement: str) -> list[Any]:
-    with contextlib.closing(connection.cursor()) as cursor:
-        cursor.execute(statement)
-        return list(cursor.fetchall()) if cursor.with_rows else []

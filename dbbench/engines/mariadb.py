@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from dbbench import process
 from dbbench.engines import innodb, mysqld
-from dbbench.engines.innodb_server import COUNTERS_OF_MARIADB, InnodbServer
+from dbbench.engines.innodb_server import COUNTERS_OF_MARIADB
 from dbbench.engines.innodb_sql import InnodbSql
 from dbbench.engines.mysqld import Mysqld
 from dbbench.engines.port import LOG_BYTES, Place, Server
-from dbbench.engines.serving import own, put
 from dbbench.engines.settings import Versions
-from dbbench.errors import CommandFailed, EngineStartFailed, ProgramMissing
-from dbbench.model import Scalar, Settings, merged
+from dbbench.errors import EngineStartFailed, ProgramMissing
+from dbbench.model import Scalar, merged
 
-BOOTSTRAP_S: Final = 120.0
 BUILD_LOG: Final = 96 * 2**20  # the server's default, which keeps golden copies small; `window_settings` enlarges it
 
 PROFILE: Final = replace(
@@ -58,31 +55,12 @@ AND GLOBAL_VALUE <> DEFAULT_VALUE FROM information_schema.SYSTEM_VARIABLES WHERE
     lab={**innodb.PROFILE.lab, "innodb_log_file_size": 16 * 2**20},
 )  # fmt: skip
 
-account = innodb.account
-check_running = innodb.check_running
-data_bytes = innodb.data_bytes
-data_files = innodb.data_files
-durability = innodb.durability
-log_files = innodb.log_files
-move_data = innodb.move_data
-move_log = innodb.move_log
-
-
-def programs(bin: Path | None = None) -> tuple[str, ...]:
-    """Return the server's program."""
-    server = mysqld.find(PROFILE, bin)
-    return (str(server.path),) if server else ("mariadbd",)
-
-
-def installed(bin: Path | None = None) -> str | None:
-    """Return the version, for example "10.11.19", or None."""
-    server = mysqld.find(PROFILE, bin)
-    return server.version if server else None
-
-
-def refused(settings: Settings, bin: Path | None = None) -> str:
-    """Return the server's errors about these settings. See `innodb.refused`."""
-    return innodb.refused(mysqld.found(PROFILE, bin), settings, "--verbose", "--help")
+account, check_running, data_files = innodb.account, innodb.check_running, innodb.data_files
+durability, log_files, place_log = innodb.durability, innodb.log_files, innodb.place_log
+data_bytes, move_data = innodb.data_bytes, innodb.move_data
+programs, installed = partial(mysqld.programs, PROFILE), partial(mysqld.installed, PROFILE)
+serving, check = partial(innodb.serving, PROFILE), partial(innodb.check, PROFILE)
+refused = partial(innodb.refused, PROFILE, ("--verbose", "--help"))
 
 
 def defaults(memory_bytes: int | None) -> dict[str, Scalar]:
@@ -111,34 +89,14 @@ def create(datadir: Path, place: Place) -> None:
     mariadb-install-db does the same. The script itself is not used, because it needs a program of another package and,
     run by root, changes the owner of files below /usr/lib.
     """
-    program, owner = mysqld.found(PROFILE, place.bin), account()
-    own(datadir, owner)
-    sockets = own(place.sockets, owner)
-    private: dict[str, Scalar] = {
-        "datadir": str(datadir), "socket": str(sockets / "bootstrap.sock"), "tmpdir": str(sockets),
-        "max_allowed_packet": "8M", "net_buffer_length": "16K", **innodb.one_tablespace(datadir, place),
-    }  # fmt: skip
-    config = put(innodb.configuration(merged(("default", defaults(None))), private), "bootstrap.cnf", place, owner)
-    argv = program.argv(config, "--bootstrap", "--silent-startup", "--log-warnings=0", "--enforce-storage-engine=")
-    try:
-        done = process.run(argv, timeout_s=BOOTSTRAP_S, as_user=owner, stdin=_system_tables(program))
-    except CommandFailed as error:
-        raise EngineStartFailed(f"the data directory {datadir} could not be initialized: {error}") from error
-    if "ERROR" in done.stderr:
-        raise EngineStartFailed(f"the data directory {datadir} could not be initialized: {done.stderr.strip()[-800:]}")
-
-
-@contextlib.contextmanager
-def serving(datadir: Path, settings: Settings, place: Place) -> Iterator[InnodbServer]:
-    """Start the server within the block. See `port.Engine.serving`."""
     program = mysqld.found(PROFILE, place.bin)
-    with innodb.serving(PROFILE, program, datadir, settings, place) as server:
-        yield server
-
-
-def check(datadir: Path, settings: Settings, place: Place) -> str:
-    """Check all user tables. See `innodb.check`."""
-    return innodb.check(serving, datadir, settings, place)
+    private = {"datadir": str(datadir), "socket": str(place.sockets / "bootstrap.sock"),
+               "max_allowed_packet": "8M", "net_buffer_length": "16K"}  # fmt: skip
+    options = ("--bootstrap", "--silent-startup", "--log-warnings=0", "--enforce-storage-engine=")
+    settings, tables = merged(("default", defaults(None))), _system_tables(program)
+    printed = innodb.initialize(program, private, settings, place, *options, stdin=tables)
+    if "ERROR" in printed:
+        raise EngineStartFailed(f"the data directory {datadir} could not be initialized: {printed.strip()[-800:]}")
 
 
 def backup(server: Server, room: Path) -> list[str] | str:

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
-from dbbench import process
 from dbbench.engines import innodb, mysqld
-from dbbench.engines.innodb_server import COUNTERS_OF_MYSQL, InnodbServer
+from dbbench.engines.innodb_server import COUNTERS_OF_MYSQL
 from dbbench.engines.innodb_sql import InnodbSql
-from dbbench.engines.port import LOG_BYTES, Place, Server
-from dbbench.engines.serving import own, put
+from dbbench.engines.port import LOG_BYTES, Place
 from dbbench.engines.settings import Versions, word
-from dbbench.errors import CommandFailed, EngineStartFailed, ProgramMissing
-from dbbench.model import Durability, Scalar, Settings, merged
+from dbbench.model import Durability, Scalar, merged
 
-INITIALIZE_S: Final = 300.0
-OLDEST: Final = (8, 0, 30)
 BUILD_LOG: Final = 100 * 2**20  # the server's default, which keeps golden copies small; `window_settings` enlarges it
 
 # Clients connect only through the socket: no X plugin, which opens another port, and no TLS certificates. The
@@ -32,6 +26,7 @@ PROFILE: Final = replace(
              "caching_sha2_password_auto_generate_rsa_keys": False},
     sql=InnodbSql("cte_max_recursion_depth", "SET SESSION information_schema_stats_expiry = 0"),
     programs=("mysqld",),
+    oldest=(8, 0, 30),
     newest=(9, 7),
     counters=COUNTERS_OF_MYSQL,
     versions={"innodb_extend_and_initialize": Versions((8, 0, 22))},
@@ -52,31 +47,13 @@ FROM performance_schema.variables_info JOIN performance_schema.global_variables 
     lab={**innodb.PROFILE.lab, "innodb_redo_log_capacity": 16 * 2**20},
 )  # fmt: skip
 
-account = innodb.account
-check_running = innodb.check_running
-data_bytes = innodb.data_bytes
-data_files = innodb.data_files
-log_files = innodb.log_files
-move_data = innodb.move_data
-move_log = innodb.move_log
-
-
-def programs(bin: Path | None = None) -> tuple[str, ...]:
-    """Return the server's program."""
-    server = mysqld.find(PROFILE, bin)
-    return (str(server.path),) if server else ("mysqld",)
-
-
-def installed(bin: Path | None = None) -> str | None:
-    """Return the version, for example "8.4.3", or None; MariaDB's mysqld does not count as MySQL."""
-    server = mysqld.find(PROFILE, bin)
-    return server.version if server else None
-
-
-def refused(settings: Settings, bin: Path | None = None) -> str:
-    """Return the server's errors about these settings. See `innodb.refused`."""
-    private = [f"--{name}={word(value)}" for name, value in PROFILE.private.items()]
-    return innodb.refused(mysqld.found(PROFILE, bin), settings, *private, "--validate-config")
+account, check_running, data_files = innodb.account, innodb.check_running, innodb.data_files
+log_files, place_log = innodb.log_files, innodb.place_log
+data_bytes, move_data = innodb.data_bytes, innodb.move_data
+programs, installed = partial(mysqld.programs, PROFILE), partial(mysqld.installed, PROFILE)
+serving, check = partial(innodb.serving, PROFILE), partial(innodb.check, PROFILE)
+_CHECKING: Final = (*(f"--{name}={word(value)}" for name, value in PROFILE.private.items()), "--validate-config")
+refused = partial(innodb.refused, PROFILE, _CHECKING)
 
 
 def defaults(memory_bytes: int | None) -> dict[str, Scalar]:
@@ -100,37 +77,9 @@ def window_settings(warmup_s: float, measure_s: float) -> dict[str, Scalar]:
 
 def create(datadir: Path, place: Place) -> None:
     """Run mysqld --initialize-insecure: root without a password, reachable only through the private socket."""
-    program, owner = _found(place), account()
-    own(datadir, owner)
-    sockets = own(place.sockets, owner)
-    private = {
-        "datadir": str(datadir),
-        "tmpdir": str(sockets),
-        **innodb.one_tablespace(datadir, place),
-        **PROFILE.private,
-    }
-    config = put(innodb.configuration(merged(("default", defaults(None))), private), "initialize.cnf", place, owner)
-    try:
-        process.run(program.argv(config, "--initialize-insecure"), timeout_s=INITIALIZE_S, as_user=owner)
-    except CommandFailed as error:
-        raise EngineStartFailed(f"the data directory {datadir} could not be initialized: {error}") from error
-
-
-@contextlib.contextmanager
-def serving(datadir: Path, settings: Settings, place: Place) -> Iterator[InnodbServer]:
-    """Start the server within the block. See `port.Engine.serving`."""
-    with innodb.serving(PROFILE, _found(place), datadir, settings, place) as server:
-        yield server
-
-
-def check(datadir: Path, settings: Settings, place: Place) -> str:
-    """Check all user tables. See `innodb.check`."""
-    return innodb.check(serving, datadir, settings, place)
-
-
-def backup(server: Server, room: Path) -> list[str] | str:
-    """Return why there is no backup command."""
-    return f"dbbench knows no program for physical backups of {PROFILE.name}"
+    private = {"datadir": str(datadir), **PROFILE.private}
+    settings = merged(("default", defaults(None)))
+    innodb.initialize(mysqld.found(PROFILE, place.bin), private, settings, place, "--initialize-insecure")
 
 
 def durability(effective: dict[str, str], tears: bool) -> tuple[Durability, ...]:
@@ -145,13 +94,3 @@ def durability(effective: dict[str, str], tears: bool) -> tuple[Durability, ...]
     if tears and direct and Durability.TORN_PAGES not in flags:
         return tuple(flag for flag in Durability if flag in (*flags, Durability.TORN_PAGES))
     return flags
-
-
-def _found(place: Place) -> mysqld.Mysqld:
-    program = mysqld.found(PROFILE, place.bin)
-    if not program.at_least(*OLDEST):
-        raise ProgramMissing(
-            f"{program.path} is MySQL {program.version}; {'.'.join(map(str, OLDEST))} or later is required",
-            effect="Nothing was changed.",
-        )
-    return program

@@ -1,10 +1,8 @@
-"""Find a mysqld: the program, its kind (MariaDB's has the same name), and its files.
+"""MariaDB's and MySQL's server program: which one it is (both have the same name), its files, its binary log.
 
 `bin` may be the program, its directory, an installation (`sbin/`, `bin/`), or the root directory of another system, for
 example one made by debootstrap. In the last case the program runs with that system's loader and libraries, so that
 versions can be tested that this machine's libraries could not run.
-
-The binary log: its settings in production, its size, and its removal.
 """
 
 from __future__ import annotations
@@ -18,15 +16,21 @@ from pathlib import Path
 from typing import Any, Final
 
 from dbbench import process
-from dbbench.engines.port import Profile
+from dbbench.engines.port import Profile, Values
+from dbbench.engines.settings import numbers_of
 from dbbench.errors import CommandFailed, DeadlinePassed, ProgramMissing
-from dbbench.model import Scalar
 
 _FOLDERS: Final = ("", "usr/sbin", "usr/libexec", "sbin", "bin", "libexec")
 _SYSTEM: Final = (Path("/usr/sbin"), Path("/usr/libexec"), Path("/usr/local/mysql/bin"), Path("/usr/bin"))
 _LOADERS: Final = ("lib64/ld-linux-x86-64.so.2", "lib/ld-linux-aarch64.so.1")
 _MARIADB: Final = "MariaDB"  # printed by a mysqld program that is MariaDB, not MySQL
 _VERSION: Final = re.compile(r"Ver (\d+\.\d+\.\d+)")
+# As on a server with replicas or point-in-time recovery: each commit is flushed to the binary log too. MariaDB's
+# default of sync_binlog is 0, and its default of binlog_format may log statements instead of rows, which writes less.
+BINLOG_PRODUCTION: Final[Values] = {"log_bin": True, "sync_binlog": 1, "binlog_format": "ROW"}
+BINLOG_STATED: Final = ("log_bin", "sync_binlog", "binlog_format")
+_ROTATED_S: Final = 5.0  # MariaDB cannot remove a log until InnoDB has flushed its commits, a moment after the switch
+_STEP_S: Final = 0.05
 
 
 @dataclass(frozen=True)
@@ -41,17 +45,12 @@ class Mysqld:
     def argv(self, defaults: Path, *options: str) -> tuple[str, ...]:
         """Return the command line; the configuration file must be the first option, otherwise the system's file is
         read."""
-        return (*self.loader, str(self.path), f"--defaults-file={defaults}", *self._places(), *options)
-
-    def _places(self) -> tuple[str, ...]:
-        if self.root is None:
-            return ()
-        usr = self.root / "usr"
-        return (
-            f"--basedir={usr}",
-            f"--lc-messages-dir={usr}/share/mysql",
-            f"--plugin-dir={usr}/lib/mysql/plugin",
-        )
+        places: tuple[str, ...] = ()
+        if self.root is not None:
+            usr = self.root / "usr"
+            places = (f"--basedir={usr}", f"--lc-messages-dir={usr}/share/mysql",
+                      f"--plugin-dir={usr}/lib/mysql/plugin")  # fmt: skip
+        return (*self.loader, str(self.path), f"--defaults-file={defaults}", *places, *options)
 
     def share(self) -> Path | None:
         """Return the directory of the SQL files that make the system tables, or None."""
@@ -61,22 +60,15 @@ class Mysqld:
                 return place
         return None
 
-    def at_least(self, *version: int) -> bool:
-        """Whether it is that version or a later one."""
-        return tuple(int(part) for part in self.version.split(".")) >= version
-
 
 def find(profile: Profile, given: Path | None) -> Mysqld | None:
     """Return the program of that engine in `given`, otherwise the installed one, or None."""
-    for root, path in _candidates(profile.programs, given):
-        server = _probe(profile.banner, root, path)
-        if server is not None:
-            return server
-    return None
+    programs = (_probe(profile.banner, root, path) for root, path in _candidates(profile.programs, given))
+    return next((program for program in programs if program is not None), None)
 
 
 def found(profile: Profile, given: Path | None) -> Mysqld:
-    """Return the result of `find`, or raise ProgramMissing."""
+    """Return the result of `find`. Raises ProgramMissing if there is none, or if it is too old."""
     server = find(profile, given)
     if server is None:
         package = profile.package or "the package of its vendor"
@@ -85,7 +77,25 @@ def found(profile: Profile, given: Path | None) -> Mysqld:
             effect="Nothing was changed.",
             remedy=f"Install {package}, or name the folder of its programs as `bin`.",
         )
+    if numbers_of(server.version) < profile.oldest:
+        oldest = ".".join(map(str, profile.oldest))
+        raise ProgramMissing(
+            f"{server.path} is {profile.title} {server.version}; {oldest} or later is required",
+            effect="Nothing was changed.",
+        )
     return server
+
+
+def programs(profile: Profile, bin: Path | None = None) -> tuple[str, ...]:
+    """Return the server's program: its path, or its name if none is installed."""
+    server = find(profile, bin)
+    return (str(server.path) if server else profile.programs[0],)
+
+
+def installed(profile: Profile, bin: Path | None = None) -> str | None:
+    """Return the version, for example "10.11.19", or None."""
+    server = find(profile, bin)
+    return server.version if server else None
 
 
 def _candidates(names: tuple[str, ...], given: Path | None) -> Iterator[tuple[Path | None, Path]]:
@@ -122,14 +132,6 @@ def _probe(banner: str, root: Path | None, path: Path) -> Mysqld | None:
     if version is None or banner not in printed or (_MARIADB in printed) != (banner == _MARIADB):
         return None
     return Mysqld(path, version[1], loader, root)
-
-
-# As on a server with replicas or point-in-time recovery: each commit is flushed to the binary log too. MariaDB's
-# default of sync_binlog is 0, and its default of binlog_format may log statements instead of rows, which writes less.
-BINLOG_PRODUCTION: Final[Mapping[str, Scalar]] = {"log_bin": True, "sync_binlog": 1, "binlog_format": "ROW"}
-BINLOG_STATED: Final = ("log_bin", "sync_binlog", "binlog_format")
-_ROTATED_S: Final = 5.0  # MariaDB cannot remove a log until InnoDB has flushed its commits, a moment after the switch
-_STEP_S: Final = 0.05
 
 
 def binlog_place(effective: Mapping[str, str], datadir: Path | None = None) -> Path | None:

@@ -1,19 +1,32 @@
-"""The interface of a database engine: what it declares (`Profile`) and what it does (`Engine`, `Server`, `Sql`)."""
+"""The interface of a database engine: what it declares (`Profile`), what every engine does (`Engine`), what some can do
+in addition, and a running server (`Server`)."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+import threading
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Final, Literal, NamedTuple, Protocol, runtime_checkable
 
-from dbbench.engines.settings import Versions
+from dbbench.engines.settings import Versions, numbers_of
+from dbbench.engines.sql import Sql, rows_of
+from dbbench.errors import DriverFailed, EngineDied
 from dbbench.model import CheckpointFacts, Durability, Scalar, Settings, TrialWarning, Work
 from dbbench.model.base import PRODUCTION, STANDALONE
-from dbbench.process import User
+from dbbench.process import Running, User
 from dbbench.remote import Network
+
+# The log size that starts a checkpoint. At the few MB/s of log that a disk of 2025 sustains it is small enough for
+# several checkpoints in a window of a minute, and large enough that a single checkpoint does not fill the window.
+# PostgreSQL starts a checkpoint after about half of this size.
+LOG_BYTES: Final = 128 * 2**20
+NAME: Final = "dbbench"  # of the role, and of the database unless the dataset has one of its own
+
+Values = Mapping[str, Scalar]  # values of settings by name
+Counts = Mapping[str, float]  # a reading of a server's counters
 
 
 @dataclass(frozen=True)
@@ -27,6 +40,10 @@ class Place:
     tablespace_bytes: int = 0  # InnoDB: size of the single file with all tables, which can be moved to a device
     network: Network | None = None  # address and keys for a load generator on another host; None: only the socket
 
+    @property
+    def log(self) -> Path:
+        return self.logs / "server.log"
+
 
 @dataclass(frozen=True)
 class Sessions:
@@ -38,220 +55,6 @@ class Sessions:
 
 
 @dataclass(frozen=True)
-class Table:
-    """A table and the logical bytes that a scan of it reads."""
-
-    name: str  # with its schema, unless that is the default schema
-    size_bytes: int
-    tablespace: str = ""  # PostgreSQL: the table's tablespace if it is not that of the database
-
-
-class Server(Protocol):
-    """A private running server on a unix socket, and on the network only if `Place` says so."""
-
-    @property
-    def engine(self) -> str: ...
-    @property
-    def version(self) -> str: ...
-    @property
-    def pid(self) -> int | None: ...  # None: there is no server process (`files`)
-    @property
-    def socket_dir(self) -> Path: ...
-    @property
-    def socket(self) -> Path: ...  # mysql: the socket file; postgres: .s.PGSQL.5432 in socket_dir
-    @property
-    def user(self) -> str: ...  # database role
-    @property
-    def env(self) -> dict[str, str]: ...  # environment variables with which its client programs log in on the socket
-    @property
-    def database(self) -> str: ...  # the database of the dataset, usually "dbbench"
-    @property
-    def log(self) -> Path: ...
-    @property
-    def bin(self) -> Path: ...  # directory of its programs (pgbench, psql, ...)
-
-    def connect(self, database: str | None = None) -> Any:
-        """Return a DB-API connection in autocommit mode. The caller closes it."""
-        ...
-
-    def alive(self) -> bool:
-        """Whether the server's process still runs."""
-        ...
-
-    def settle(self) -> None:
-        """Wait until background work of a restore or start is complete (recovery, autovacuum, purge, flush backlog),
-        then checkpoint. Raises DeadlinePassed."""
-        ...
-
-    def checkpoint(self) -> None:
-        """Write all dirty pages (PostgreSQL: CHECKPOINT; InnoDB: flush until no page is dirty)."""
-        ...
-
-    def purge_log(self) -> None:
-        """Remove the log that a server keeps for others only (binary logs), so that it does not fill the device."""
-        ...
-
-    def counters(self) -> dict[str, float]:
-        """Return the engine's cumulative counters as a flat dict; cheap enough for once per second.
-
-        Names contain units where they have one, for example wal_bytes, checkpoints_timed, innodb_data_written_bytes.
-        """
-        ...
-
-    def sessions(self) -> Sessions:
-        """Return the sessions that others have opened; as cheap as `counters`."""
-        ...
-
-    def checkpoints(self, before: dict[str, float], after: dict[str, float]) -> CheckpointFacts:
-        """Return checkpoints begun and ended between two readings of `counters`, by cause."""
-        ...
-
-    def written_bytes(self, before: dict[str, float], after: dict[str, float]) -> int | None:
-        """Return bytes that the engine wrote between two readings (log + data files), or None if not measurable."""
-        ...
-
-    def work(self, before: dict[str, float], after: dict[str, float], explicit: bool) -> Work:
-        """Count the work between two readings of `counters`.
-
-        `explicit`: the load ends each transaction with COMMIT or ROLLBACK.
-        """
-        ...
-
-    def hit_ratio(self, before: dict[str, float], after: dict[str, float]) -> float | None:
-        """Return the share of page requests that the engine's own cache served."""
-        ...
-
-    def dirty_bytes(self) -> int | None:
-        """Return the size of dirty pages in the engine's cache, or None if not measurable."""
-        ...
-
-    def recovery_bytes(self) -> int | None:
-        """Return the size of the log that a start after a crash now would have to read, or None if not measurable."""
-        ...
-
-    def warnings(self) -> tuple[TrialWarning, ...]:
-        """Return warnings about differences from what its version should have: a view without a column, an unknown
-        version, an unknown default setting."""
-        ...
-
-    def effective_settings(self) -> dict[str, str]:
-        """Return every setting as the running server reports it."""
-        ...
-
-
-class Sql(Protocol):
-    """How statements for an engine are written, and how its clients log in."""
-
-    @property
-    def time_type(self) -> str: ...  # the type of a column with date and time
-    @property
-    def row_hash(self) -> str: ...  # expression: at least 32 hexadecimal digits that depend only on the number `n`
-    @property
-    def rewriting(self) -> str: ...  # the statement that rewrites a table, without the table's name
-    @property
-    def one_message(self) -> bool: ...  # whether a session can send a whole transaction in one message
-    @property
-    def sysbench(self) -> str: ...  # the engine's name in sysbench's options: --NAME-host
-    @property
-    def sysbench_tls(self) -> tuple[str, ...]: ...  # options that enable TLS; (): environment variables enable it
-
-    def login(self, server: Server) -> list[str]:
-        """Return the options with which sysbench connects to the socket. A password is read from a file."""
-        ...
-
-    def quoted(self, table: str) -> str:
-        """Quote the name of a table, as returned by `tables`, for a statement."""
-        ...
-
-    def tables(self, connection: Any) -> list[Table]:
-        """Return the tables of the dataset's database."""
-        ...
-
-    def checksums(self, cursor: Any) -> dict[str, str]:
-        """Return a checksum over all rows, in any order, for each table of the dataset's database.
-
-        Writes nothing. Comparable between servers of one version.
-        """
-        ...
-
-    def cancel(self, server: Server, connection: Any) -> None:
-        """Cancel the statement of a session."""
-        ...
-
-    def refused(self, rows: Sequence[Sequence[Any]]) -> list[str]:
-        """Return the errors in the result rows of a maintenance statement."""
-        ...
-
-    def scan(self, connection: Any, table: str) -> str:
-        """Return a statement that reads a whole table, and prepare the session for it."""
-        ...
-
-    def scanned(self, connection: Any, statement: str) -> str:
-        """Run a statement from `scan`; return its plan, or "" if only `explained` can return it."""
-        ...
-
-    def explained(self, connection: Any, statement: str) -> str:
-        """Return the plan of a statement from `scan` after it was run; "" if `scanned` returned it."""
-        ...
-
-    def dirtied_blocks(self, plan: str) -> int | None:
-        """Return how many pages a scan with this plan changed, although it only reads; None: not in the plan."""
-        ...
-
-    def created(self, table: str, columns: str, key: str = "") -> str:
-        """Return the statement that makes a table; with primary key `key` if rows are best loaded with it."""
-        ...
-
-    def keyed(self, table: str, key: str) -> list[str]:
-        """Return the statements that add the primary key to a loaded table, if `created` has not."""
-        ...
-
-    def analysed(self, *tables: str) -> list[str]:
-        """Return the statements that update the statistics of these tables."""
-        ...
-
-    def finished(self, *tables: str) -> list[str]:
-        """Return the statements to run on each of these tables after clients have loaded them."""
-        ...
-
-    def settled(self) -> list[str]:
-        """Return the statements to run once in a database that was loaded."""
-        ...
-
-    def cloned(self, table: str, row: str, rows: int, join: str = "", packed: bool = False) -> list[str]:
-        """Return the statements that make a clone table (id, k, body) and fill it; `packed`: body is bytes, stored as
-        they are."""
-        ...
-
-    def filled(self, table: str, columns: str, row: str, rows: int) -> list[str]:
-        """Return the statements that fill a table with rows numbered `n`, from 1."""
-        ...
-
-    def numbered(self, table: str, rows: int) -> list[str]:
-        """Return the statements that set the next automatic `id` after so many rows."""
-        ...
-
-    def noisy_bytes(self, noise: int, zeros: int) -> str:
-        """Return an expression: so many incompressible bytes that depend on the number `n`, then so many zeros."""
-        ...
-
-    def noisy_text(self, noise: int, zeros: int, salt: int) -> str:
-        """Return an expression for such a mixture as text; another `salt` gives another text."""
-        ...
-
-    def put(self, cursor: Any, table: str, batch: Sequence[Sequence[str]]) -> None:
-        """Insert rows of texts that need no quoting; the text `NULL` stands for a missing value."""
-        ...
-
-
-NULL = "\\N"  # a missing value in the rows of `Sql.put`, as COPY writes it
-# The log size that starts a checkpoint. At the few MB/s of log that a disk of 2025 sustains it is small enough for
-# several checkpoints in a window of a minute, and large enough that a single checkpoint does not fill the window.
-# PostgreSQL starts a checkpoint after about half of this size.
-LOG_BYTES = 128 * 2**20
-
-
-@dataclass(frozen=True)
 class Weakening:
     """Settings with which a power loss loses commits or tears pages, and the cuts that show it."""
 
@@ -259,9 +62,6 @@ class Weakening:
     what: str
     cuts: tuple[Literal["drop", "subset", "commit", "checkpoint"], ...]
     settings: Mapping[str, Scalar]
-
-
-Values = Mapping[str, Scalar]  # values of settings by name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -279,6 +79,7 @@ class Profile:
     programs: tuple[str, ...] = ()  # possible names of the server program
     banner: str = ""  # a word that the server program prints with --version
     release_numbers: int = 2  # versions with the same leading numbers, this many, can read each other's data files
+    oldest: tuple[int, ...] = ()  # the oldest release that dbbench starts; (): any
     newest: tuple[int, ...] = ()  # the newest release whose counters and settings were checked on a real server
     counters: frozenset[str] = frozenset()  # status variables that it must have; see `SOURCES` for PostgreSQL
     native_password: bool = False  # new accounts log in with mysql_native_password
@@ -328,6 +129,147 @@ class Profile:
         return ", ".join(f"{name} = {effective[name]}" for name in self.stated if name in effective)
 
 
+class Programs(NamedTuple):
+    """The programs of a server that are installed, and the directory of its clients (pgbench, psql, ...)."""
+
+    version: str
+    folder: Path
+
+
+NO_PROGRAMS: Final = Programs("", Path("/"))
+
+
+class Server:
+    """A private running server on a unix socket, and on the network only if `Place` says so.
+
+    A server connects, settles and lives. What follows `effective_settings` are abilities: an engine that cannot count,
+    checkpoint or report something inherits that there is nothing.
+    """
+
+    user = NAME  # database role
+    database = NAME
+
+    def __init__(
+        self, profile: Profile, place: Place, programs: Programs = NO_PROGRAMS, running: Running | None = None
+    ) -> None:
+        self.profile, self.engine, self.version = profile, profile.name, programs.version
+        self.socket_dir = place.sockets
+        self.socket = place.sockets / f"{profile.name}.sock"
+        self.log = place.log
+        self.bin = programs.folder
+        self.env: dict[str, str] = {}  # environment variables with which its client programs log in on the socket
+        self.left_out: tuple[str, ...] = ()  # defaults that this version does not have
+        self._running = running
+        self._lock = threading.Lock()
+        self._counting: Any = None  # the open connection on which counters are read
+        self._opened: list[int] = []  # ids of all connections that `connect` has opened
+        self._opened_before: int | None = None  # sessions of others before the first call of `sessions`
+        self._lacking: dict[str, None] = {}  # counters that this version should have, in the order of their discovery
+
+    @property
+    def pid(self) -> int | None:
+        """Return the pid of the server's first process; None if there is none (`files`)."""
+        return self._running.pid if self._running is not None else None
+
+    def alive(self) -> bool:
+        """Whether the server's process still runs."""
+        return self._running is None or self._running.poll() is None
+
+    def connect(self, database: str | None = None) -> Any:
+        """Return a DB-API connection in autocommit mode. The caller closes it."""
+        raise DriverFailed(f"{self.engine} has no server that accepts statements")
+
+    def settle(self) -> None:
+        """Wait until background work of a restore or start is complete (recovery, autovacuum, purge, flush backlog),
+        then checkpoint. Raises DeadlinePassed."""
+
+    def effective_settings(self) -> dict[str, str]:
+        """Return every setting as the running server reports it."""
+        return {}
+
+    def checkpoint(self) -> None:
+        """Write all dirty pages (PostgreSQL: CHECKPOINT; InnoDB: flush until no page is dirty)."""
+
+    def purge_log(self) -> None:
+        """Remove the log that a server keeps for others only (binary logs), so that it does not fill the device."""
+
+    def counters(self) -> dict[str, float]:
+        """Return the engine's cumulative counters as a flat dict; cheap enough for once per second.
+
+        Names contain units where they have one, for example wal_bytes, checkpoints_timed, innodb_data_written_bytes.
+        """
+        return {}
+
+    def sessions(self) -> Sessions:
+        """Return the sessions that others have opened; as cheap as `counters`."""
+        return Sessions({})
+
+    def checkpoints(self, before: Counts, after: Counts) -> CheckpointFacts:
+        """Return checkpoints begun and ended between two readings of `counters`, by cause."""
+        return CheckpointFacts(note="no server, no checkpoints")
+
+    def written_bytes(self, before: Counts, after: Counts) -> int | None:
+        """Return bytes that the engine wrote between two readings (log + data files), or None if not measurable."""
+        return None
+
+    def work(self, before: Counts, after: Counts, explicit: bool) -> Work:
+        """Count the work between two readings of `counters`.
+
+        `explicit`: the load ends each transaction with COMMIT or ROLLBACK.
+        """
+        return Work()
+
+    def hit_ratio(self, before: Counts, after: Counts) -> float | None:
+        """Return the share of page requests that the engine's own cache served."""
+        return None
+
+    def dirty_bytes(self) -> int | None:
+        """Return the size of dirty pages in the engine's cache, or None if not measurable."""
+        return None
+
+    def recovery_bytes(self) -> int | None:
+        """Return the size of the log that a start after a crash now would have to read, or None if not measurable."""
+        return None
+
+    def warnings(self) -> tuple[TrialWarning, ...]:
+        """Return warnings about a version that is newer than all that dbbench was tested with, and about counters and
+        default settings that it does not have."""
+        newest, server = self.profile.newest, f"{self.engine} {self.version}"
+        warnings = []
+        if newest and numbers_of(self.version)[: len(newest)] > newest:
+            release = ".".join(map(str, newest))
+            text = f"{server} is newer than {release}, the newest release that dbbench was tested with"
+            warnings.append(TrialWarning("W147", text))
+        if self._lacking:
+            text = f"{server} should have {', '.join(self._lacking)}; the counters read from there are missing"
+            warnings.append(TrialWarning("W146", text))
+        if self.left_out:
+            warnings.append(TrialWarning("W148", f"{server} does not have the setting {', '.join(self.left_out)}"))
+        return tuple(warnings)
+
+    def close(self) -> None:
+        """Close the connection of the counters."""
+        with self._lock, contextlib.suppress(Exception):
+            if self._counting is not None:
+                self._counting.close()
+            self._counting = None
+
+    def _open(self) -> Any:
+        """Return the connection on which counters are read; it stays open."""
+        return self.connect()
+
+    def _read(self, statement: str) -> list[tuple[Any, ...]]:
+        """Return the rows of a statement for counters. Raises EngineDied."""
+        with self._lock:
+            try:
+                if self._counting is None:
+                    self._counting = self._open()
+                return rows_of(self._counting, statement)
+            except Exception as error:  # of psycopg2 or mysql.connector
+                self._counting = None  # the next reading opens a new connection
+                raise EngineDied(f"the counters of the server could not be read: {str(error).strip()}") from error
+
+
 class Engine(Protocol):
     """A kind of server. Satisfied by a module."""
 
@@ -365,10 +307,8 @@ class Engine(Protocol):
         ...
 
     def create(self, datadir: Path, place: Place) -> None:
-        """Make an empty data directory (initdb, mariadb-install-db, mysqld --initialize-insecure).
-
-        Data checksums are on and the locale is C.UTF-8 or utf8mb4; the first start adds database and role `dbbench`.
-        """
+        """Make an empty data directory with data checksums in the locale C.UTF-8 or utf8mb4; the first start adds
+        database and role `dbbench`. Raises EngineStartFailed."""
         ...
 
     def serving(self, datadir: Path, settings: Settings, place: Place) -> AbstractContextManager[Server]:
@@ -386,33 +326,8 @@ class Engine(Protocol):
         """
         ...
 
-    def check_running(self, server: Server) -> None:
-        """Check every page of tables and indexes of a running server against each other. Raises DataCorrupt."""
-        ...
-
-    def backup(self, server: Server, room: Path) -> list[str] | str:
-        """Return the command that writes a physical backup of the running server to its standard output, or the reason
-        why there is none."""
-        ...
-
-    def move_log(self, datadir: Path, to: Path) -> None:
-        """Move the stopped server's write-ahead log into the directory `to`, which `Place.wal` names from then on."""
-        ...
-
-    def move_data(self, datadir: Path, device: Path) -> None:
-        """Move the stopped server's only tablespace to the bare device. Raises EngineStartFailed if it has none."""
-        ...
-
-    def log_files(self, datadir: Path, effective: dict[str, str]) -> list[Path]:
-        """Return the files of the write-ahead log (and of the binary log) of the running server."""
-        ...
-
     def data_files(self, datadir: Path) -> list[Path]:
         """Return the files that hold the dataset: tables and indexes, not logs. For cold proofs and for space."""
-        ...
-
-    def data_bytes(self, file: Path) -> int:
-        """Return the size of a data file; of a bare device, what its tablespace has used so far."""
         ...
 
     def durability(self, effective: dict[str, str], tears: bool) -> tuple[Durability, ...]:
@@ -420,30 +335,51 @@ class Engine(Protocol):
         ...
 
 
-@contextlib.contextmanager
-def cursor_of(server: Server, database: str | None = None) -> Iterator[Any]:
-    """Yield a cursor of a new session in a database (None: the server's own), in autocommit mode."""
-    with contextlib.closing(server.connect(database)) as connection, contextlib.closing(connection.cursor()) as cursor:
-        yield cursor
+@runtime_checkable
+class HasLog(Protocol):
+    """An engine with a write-ahead log, which can lie in a directory of its own."""
+
+    def place_log(self, datadir: Path, folder: Path) -> None:
+        """Move the stopped server's log into the directory, which `Place.wal` names from then on."""
+        ...
+
+    def log_files(self, datadir: Path, effective: dict[str, str]) -> list[Path]:
+        """Return the files of the write-ahead log (and of the binary log) of the running server."""
+        ...
 
 
-def execute(server: Server, *statements: str, database: str | None = None) -> None:
-    """Run statements in one session, each as its own transaction."""
-    rows(server, *statements, database=database)
+def log_files_of(engine: Engine, datadir: Path, effective: dict[str, str]) -> list[Path]:
+    """Return the engine's log files; [] if it has no log."""
+    return engine.log_files(datadir, effective) if isinstance(engine, HasLog) else []
 
 
-def rows(server: Server, *statements: str, database: str | None = None) -> list[tuple[Any, ...]]:
-    """Return all rows of the last of the statements; [] if it has no result."""
-    fetched: list[tuple[Any, ...]] = []
-    with cursor_of(server, database) as cursor:
-        for statement in statements:
-            cursor.execute(statement)
-            fetched = list(cursor.fetchall()) if cursor.description is not None else []
-    return fetched
+@runtime_checkable
+class ChecksRunning(Protocol):
+    """An engine that checks the data of a running server."""
+
+    def check_running(self, server: Server) -> None:
+        """Check every page of tables and indexes against each other. Raises DataCorrupt."""
+        ...
 
 
-def rows_of(connection: Any, statement: str) -> list[tuple[Any, ...]]:
-    """Return all rows of a statement in an existing session; [] if it has no result."""
-    with contextlib.closing(connection.cursor()) as cursor:
-        cursor.execute(statement)
-        return list(cursor.fetchall()) if cursor.description else []
+@runtime_checkable
+class BacksUp(Protocol):
+    """An engine with a program for physical backups."""
+
+    def backup(self, server: Server, room: Path) -> list[str] | str:
+        """Return the command that writes a backup of the running server to its standard output, or why there is none;
+        `room`: a directory for its notes."""
+        ...
+
+
+@runtime_checkable
+class UsesBareDevice(Protocol):
+    """An engine whose tables can all be on a device without a filesystem."""
+
+    def move_data(self, datadir: Path, device: Path) -> None:
+        """Move the stopped server's only tablespace to the device."""
+        ...
+
+    def data_bytes(self, file: Path) -> int:
+        """Return the size of a data file; of a bare device, what its tablespace has used so far."""
+        ...

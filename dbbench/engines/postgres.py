@@ -3,8 +3,6 @@ host, also on one address, over TLS with its certificate and a password.
 
 Access through the socket is `trust`, because it is in a directory that only the server's account and root can enter.
 The cluster's own pg_hba.conf rejects everyone, so that a copy of the data directory gives no access.
-
-The file is long because an engine is one module.
 """
 
 from __future__ import annotations
@@ -14,22 +12,23 @@ import functools
 import os
 import pwd
 import re
+import shlex
 import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 from dbbench import packages, process
-from dbbench.engines import postgres_server
 from dbbench.engines import settings as text
 from dbbench.engines.accounts import of_server
-from dbbench.engines.port import LOG_BYTES, Place, Profile, Server, Weakening
-from dbbench.engines.postgres_server import BLOCK, PORT, USER, PostgresServer, ready
-from dbbench.engines.postgres_sql import DATABASE, PostgresSql
-from dbbench.engines.serving import Launch, forget, own, put, serving_program, tail
-from dbbench.engines.settings import Versions
-from dbbench.errors import CommandFailed, DataCorrupt, EngineStartFailed, ProgramMissing
+from dbbench.engines.port import LOG_BYTES, NAME, Place, Profile, Programs, Server, Values, Weakening
+from dbbench.engines.postgres_server import BLOCK, PORT, SLOT, PostgresServer, ready
+from dbbench.engines.postgres_sql import PostgresSql
+from dbbench.engines.serving import Launch, forget, log_size, moved, own, put, refuse_corrupt, serving_program
+from dbbench.engines.settings import Versions, switched_on
+from dbbench.errors import CommandFailed, EngineStartFailed, ProgramMissing
 from dbbench.model import Durability, Scalar, Setting, Settings
+from dbbench.model.base import PRODUCTION, STANDALONE
 from dbbench.remote import Network
 from dbbench.remote.network import ROLE
 
@@ -37,7 +36,7 @@ INITDB_S: Final = 120.0
 CHECK_S: Final = 3600.0  # long enough for a terabyte from a disk; 578 MB from memory take 0.2 s
 # The socket accepts only the account that dbbench runs as (the kernel reports it), not even the server's account.
 _MAP: Final = "dbbench"
-_HBA: Final = f"local all,replication {USER} peer map={_MAP}\n"
+_HBA: Final = f"local all,replication {NAME} peer map={_MAP}\n"
 _RELATION: Final = re.compile(r"[0-9]+(_[a-z]+)?(\.[0-9]+)?")  # 16384, 16384_fsm, 16384.1
 
 # Settings that make the server private and its log readable. Plans, workloads and fs setups may not set them.
@@ -48,7 +47,7 @@ _LOGGING: Final[dict[str, Scalar]] = {
 }  # fmt: skip
 PRIVATE: Final = (*_LOGGING, "ssl_ca_file", "ssl_cert_file", "ssl_key_file", "data_directory", "config_file",
                   "hba_file", "ident_file", "unix_socket_directories", "external_pid_file")  # fmt: skip
-
+_PRODUCTION: Final[Values] = {"wal_level": "replica", "archive_mode": "off", "huge_pages": "try"}
 
 PROFILE: Final = Profile(
     name="postgres",
@@ -104,10 +103,17 @@ WHERE context <> 'internal' AND split_part(category, ' / ', 1) IN
               "effective_io_concurrency", "debug_io_direct", "wal_sync_method", "full_page_writes", "wal_init_zero",
               "wal_recycle", "wal_compression", "data_checksums", "block_size",
               "file_extend_method", "file_copy_method", "huge_pages_status"),
-    settings_profiles=postgres_server.SETTINGS_PROFILES,
+    settings_profiles={
+        PRODUCTION: _PRODUCTION,
+        f"{PRODUCTION}-archive": {**_PRODUCTION, "archive_mode": "on"},  # each segment is copied next to the data
+        # the slot keeps the server from recycling or removing segments
+        f"{PRODUCTION}-slot": {**_PRODUCTION, SLOT: True},
+        STANDALONE: {},
+    },
     io_uring={"io_method": "io_uring"},
-    limited=postgres_server.LIMITED,
-    stated=postgres_server.STATED,
+    # A control group does not count huge pages, so the server would have more memory than the plan allows.
+    limited={"huge_pages": "off"},
+    stated=("wal_level", "archive_mode", SLOT, "huge_pages", "huge_pages_status"),
     building={
         "fsync": "off", "synchronous_commit": "off", "full_page_writes": "off", "wal_level": "minimal",
         "max_wal_senders": 0, "shared_buffers": "512MB", "maintenance_work_mem": "512MB",
@@ -147,9 +153,8 @@ def installed(bin: Path | None = None) -> str | None:
 
 
 def refused(settings: Settings, bin: Path | None = None) -> str:
-    """Return the server's message about the first of the settings that it refuses. See `port.Engine.refused`."""
-    options = [f"--{name}={text.word(setting.value)}" for name, setting in settings.items()
-               if name != postgres_server.SLOT]  # fmt: skip
+    """Return the server's message about the first of the settings that it refuses."""
+    options = [f"--{name}={text.word(setting.value)}" for name, setting in settings.items() if name != SLOT]
     program = (_found(bin) / "postgres", "-C", "block_size", "-D", "/", "--config-file=/dev/null")
     done = process.run([*program, *options], note=False, ok=range(256))
     messages = [line.partition(":  ")[2] for line in done.stderr.splitlines()]  # after "FATAL" or "HINT"
@@ -205,7 +210,7 @@ def create(datadir: Path, place: Place) -> None:
     own(datadir, owner)
     argv: list[str | Path] = [
         folder / "initdb", f"--pgdata={datadir}", "--data-checksums", "--encoding=UTF8", "--locale=C.UTF-8",
-        f"--username={USER}", "--auth=reject", "--wal-segsize=16", "--no-sync",
+        f"--username={NAME}", "--auth=reject", "--wal-segsize=16", "--no-sync",
     ]  # fmt: skip
     if _major(_version(folder)) >= 15:
         argv.append("--locale-provider=libc")
@@ -217,78 +222,68 @@ def create(datadir: Path, place: Place) -> None:
 
 @contextlib.contextmanager
 def serving(datadir: Path, settings: Settings, place: Place, profile: Profile = PROFILE) -> Iterator[PostgresServer]:
-    """Start the server within the block; a start that needs recovery waits for it. See `port.Engine.serving`.
+    """Start the server within the block; a start that needs recovery waits for it.
 
     `profile`: that of an engine based on PostgreSQL.
     """
     text.keep_private(settings, PRIVATE)
     folder, owner = _found(place.bin), account()
     version = _version(folder)
-    settings = _of_version(settings, version)
-    slot = text.switched_on(settings, postgres_server.SLOT)
-    settings = {name: setting for name, setting in settings.items() if name != postgres_server.SLOT}
+    slot = switched_on(settings, SLOT)
+    settings = {name: setting for name, setting in _of_version(settings, version).items() if name != SLOT}
     left_out = _unknown_defaults(settings, folder)
-    asked = {name: setting for name, setting in settings.items() if name not in left_out}
+    wanted = {name: setting for name, setting in settings.items() if name not in left_out}
     sockets = own(place.sockets, owner)
     forget(sockets, ".s.PGSQL.*")
-    hba = put(_hba(place.network), "pg_hba.conf", place, owner)
     names = dict.fromkeys((pwd.getpwuid(os.geteuid()).pw_name, owner.name))  # clients run as the server's account
-    ident = put("".join(f'{_MAP} "{name}" {USER}\n' for name in names), "pg_ident.conf", place, owner)
+    ident = put("".join(f'{_MAP} "{name}" {NAME}\n' for name in names), "pg_ident.conf", place, owner)
     private: dict[str, Scalar] = {
         **_LOGGING,
         **_listening(place.network, owner),
         "unix_socket_directories": str(sockets),
-        "hba_file": str(hba),
+        "hba_file": str(put(_hba(place.network), "pg_hba.conf", place, owner)),
         "ident_file": str(ident),
-        **postgres_server.archiving(asked, datadir, owner),
+        **archiving(wanted, datadir, owner),
     }
     if any(entry.is_dir() and not entry.is_symlink() for entry in (datadir / "pg_tblspc").glob("*")):
         private["allow_in_place_tablespaces"] = True  # a copy has directories in place of links to tablespaces
-    config = put(_config(asked, private), "postgresql.conf", place, owner)
+    config = put(_config(wanted, private), "postgresql.conf", place, owner)
     # Also on the command line, because postgresql.auto.conf of a restored cluster overrides the configuration file.
     fixed = [f"--{name}={text.word(value)}" for name, value in private.items()]
-    log = place.logs / "server.log"
     launch = Launch(
         name=f"PostgreSQL {version}",
         argv=(str(folder / "postgres"), "-D", str(datadir), f"--config-file={config}", *fixed),
         datadir=datadir,
-        log=log,
+        log=place.log,
         account=owner,
         stop=signal.SIGINT,  # "fast" shutdown: ends sessions, then runs a checkpoint
         abort=signal.SIGQUIT,  # "immediate" shutdown: ends the backends too, unlike SIGKILL
+        offset=log_size(place.log),
     )
-    offset = log.stat().st_size if log.exists() else 0
 
     def answer(program: process.Running) -> PostgresServer | None:
         if not ready(program.pid, datadir):
             return None
-        server = PostgresServer(profile, program, version, place, folder, offset)
+        server = PostgresServer(profile, place, Programs(version, folder), program, launch.offset)
         return server if server.answers() else None
 
-    with serving_program(launch, answer) as server:
-        try:
-            server.prepare(slot)
-            server.left_out = left_out
-            text.refuse_differences(
-                asked, server.reported(), text.same_in_postgres, tail(log, offset, containing="warning")
-            )
-            if place.network:
-                server.admit(ROLE, place.network.password)
-            yield server
-        finally:
-            server.close()
+    with serving_program(launch, answer) as server, contextlib.closing(server):
+        server.prepare(slot)
+        server.left_out = left_out
+        text.refuse_differences(wanted, server.reported(), text.same_in_postgres, launch.tail("warning"))
+        if place.network:
+            server.admit(ROLE, place.network.password)
+        yield server
 
 
 def check(datadir: Path, settings: Settings, place: Place) -> str:
     """Check every block's checksum if there are any (pg_checksums, server stopped), heap and B-trees (pg_amcheck)."""
     blocks = _check_blocks(datadir, settings, place)
     with serving(datadir, settings, place) as server:
-        if not amchecked(server):
-            return blocks
-    return f"{blocks}; pg_amcheck"
+        return f"{blocks}; pg_amcheck" if check_structure(server) else blocks
 
 
-def amchecked(server: PostgresServer, *options: str) -> bool:
+def check_structure(server: PostgresServer, *options: str) -> bool:
     """Check heap and B-tree structure of the dataset's database with pg_amcheck; return False if it is not available.
 
     Raises DataCorrupt.
@@ -296,20 +291,17 @@ def amchecked(server: PostgresServer, *options: str) -> bool:
     amcheck = server.bin / "pg_amcheck"
     if not amcheck.exists() or not server.has_extension("amcheck"):
         return False
-    argv: list[str | Path] = [amcheck, f"--host={server.socket_dir}", f"--port={server.port}", f"--username={USER}",
-            f"--database={DATABASE}", "--jobs=2", "--no-dependent-toast", *options]  # fmt: skip
+    argv: list[str | Path] = [amcheck, f"--host={server.socket_dir}", f"--port={server.port}", f"--username={NAME}",
+            f"--database={NAME}", "--jobs=2", "--no-dependent-toast", *options]  # fmt: skip
     done = process.run(argv, timeout_s=CHECK_S, ok=(0, 1, 2))
-    if done.returncode:
-        raise DataCorrupt(
-            "pg_amcheck found corrupt data:\n" + _lines(done.stdout + done.stderr), effect="The trial is marked failed."
-        )
+    refuse_corrupt("pg_amcheck", (done.stdout + done.stderr).splitlines() if done.returncode else [])
     return True
 
 
 def check_running(server: Server) -> None:
-    """Check a running server. See `port.Engine.check_running`."""
-    if isinstance(server, PostgresServer):
-        amchecked(server, "--heapallindexed")
+    """Check heap and indexes of a running server, and that each row is in its indexes."""
+    assert isinstance(server, PostgresServer)
+    check_structure(server, "--heapallindexed")
 
 
 def backup(server: Server, room: Path) -> list[str] | str:
@@ -319,19 +311,17 @@ def backup(server: Server, room: Path) -> list[str] | str:
             "--pgdata=-", "--format=tar", "--wal-method=fetch", "--checkpoint=fast"]  # fmt: skip
 
 
-def move_log(datadir: Path, to: Path) -> None:
-    """Move pg_wal and leave a link."""
-    postgres_server.move_log(datadir, to, account())
-
-
-def move_data(datadir: Path, device: Path) -> None:
-    """Raise EngineStartFailed: PostgreSQL stores each table in a file."""
-    raise EngineStartFailed("PostgreSQL requires a filesystem", effect="Nothing was measured.")
+def place_log(datadir: Path, folder: Path) -> None:
+    """Move pg_wal and leave a link, as `initdb --waldir` does."""
+    log = datadir / "pg_wal"
+    moved(sorted(log.iterdir()), folder, account())
+    log.rmdir()
+    log.symlink_to(folder)
 
 
 def log_files(datadir: Path, effective: dict[str, str]) -> list[Path]:
     """Return WAL segments and related files by their real paths."""
-    return postgres_server.log_files(datadir)
+    return sorted(path.resolve() for path in (datadir / "pg_wal").iterdir() if path.is_file())
 
 
 def data_files(datadir: Path) -> list[Path]:
@@ -344,11 +334,6 @@ def data_files(datadir: Path) -> list[Path]:
     roots = linked or [datadir / "base", *spaces]
     files = (path for root in roots for path in root.rglob("[0-9]*"))
     return sorted(path for path in files if _RELATION.fullmatch(path.name) and path.is_file())
-
-
-def data_bytes(file: Path) -> int:
-    """Return the size of a file."""
-    return file.stat().st_size
 
 
 def durability(effective: dict[str, str], tears: bool) -> tuple[Durability, ...]:
@@ -392,6 +377,19 @@ def _described(folder: Path) -> frozenset[str]:
     return frozenset(line.partition("\t")[0].lower() for line in lines)
 
 
+def archiving(settings: Settings, datadir: Path, owner: process.User) -> dict[str, Scalar]:
+    """Return the private settings of a local archive if the settings ask for one without naming their own command.
+
+    The archive is a directory next to the data, on the filesystem under test.
+    """
+    own_command = not {"archive_command", "archive_library"}.isdisjoint(settings)
+    if own_command or not switched_on(settings, "archive_mode"):
+        return {}
+    archive = own(datadir.with_name(f"{datadir.name}.archive"), owner)
+    target = f"{shlex.quote(str(archive))}/%f"
+    return {"archive_command": f"test ! -f {target} && cp %p {target}"}
+
+
 def _check_blocks(datadir: Path, settings: Settings, place: Place) -> str:
     argv: list[str | Path] = [_found(place.bin) / "pg_checksums", "--check", f"--pgdata={datadir}"]
     done = process.run(argv, timeout_s=CHECK_S, ok=(0, 1), as_user=account())
@@ -401,19 +399,9 @@ def _check_blocks(datadir: Path, settings: Settings, place: Place) -> str:
         done = process.run(argv, timeout_s=CHECK_S, ok=(0, 1), as_user=account())
     if "data checksums are not enabled" in done.stderr:  # a copy of a cluster without them
         return "no data checksums"
-    if done.returncode:
-        raise DataCorrupt(
-            "pg_checksums found corrupt data:\n" + _lines(done.stderr), effect="The trial is marked failed."
-        )
+    refuse_corrupt("pg_checksums", done.stderr.splitlines() if done.returncode else [])
     scanned = re.search(r"Blocks scanned:\s+(\d+)", done.stdout)
     return f"checksums of {scanned[1] if scanned else 'all'} blocks"
-
-
-def _lines(said: str) -> str:
-    lines = [line for line in said.splitlines() if line.strip()]
-    return "\n".join(f"  {line}" for line in lines[:8]) + (
-        f"\n  ({len(lines) - 8} more lines)" if len(lines) > 8 else ""
-    )
 
 
 def _hba(network: Network | None) -> str:
@@ -421,7 +409,7 @@ def _hba(network: Network | None) -> str:
     if network is None:
         return _HBA
     bits = 128 if ":" in network.peer else 32
-    return f"{_HBA}hostssl {DATABASE} {ROLE} {network.peer}/{bits} scram-sha-256 clientcert=verify-ca\n"
+    return f"{_HBA}hostssl {NAME} {ROLE} {network.peer}/{bits} scram-sha-256 clientcert=verify-ca\n"
 
 
 def _listening(network: Network | None, owner: process.User) -> dict[str, Scalar]:

@@ -8,34 +8,30 @@ directory), never by name, so that other servers are never affected.
 from __future__ import annotations
 
 import contextlib
-import mmap
 import os
 import resource
 import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar
 
 from dbbench import errors, process
-from dbbench.engines.port import Place, Profile
-from dbbench.engines.settings import numbers_of
+from dbbench.engines.port import NAME, Place
 from dbbench.machine.pagecache import syncfs
-from dbbench.model import TrialWarning
 from dbbench.results.fileio import own_file
 
 START_S: Final = 300.0  # enough for crash recovery, which replays at most the redo log of one trial
 STOP_S: Final = 600.0  # a clean stop writes every dirty page; on a slow disk that is gigabytes
 POLL_S: Final = 0.01  # short compared with MariaDB's start, which takes 100 ms
 LOG_LINES: Final = 12
+CORRUPT_LINES: Final = 8
 _OPEN_FILES: Final = 2**16  # twice of what MariaDB requests with 2000 tables in 8 instances of its cache
 _WAITS_FOR_SPACE: Final = b"Waiting for someone to free space"  # MariaDB and MySQL, mysys/errors.c
 _DATABASE_FILE: Final = "dbbench.database"  # in the data directory, so that every copy of it contains this file
-
-_PIECE: Final = 2**20
 
 Answer = TypeVar("Answer")
 Number = TypeVar("Number", int, float)
@@ -54,6 +50,11 @@ class Launch:
     abort: signal.Signals  # stops the server and its children at once
     remedy: str | None = None  # remedy of the error if the server does not start
     open_files: int = 0  # how many files it must be able to open
+    offset: int = 0  # size of the log before the start
+
+    def tail(self, containing: str = "") -> str:
+        """Return the last lines of the log since this start. See `tail`."""
+        return tail(self.log, self.offset, containing=containing)
 
 
 def own(path: Path, account: process.User, mode: int = 0o700) -> Path:
@@ -63,6 +64,11 @@ def own(path: Path, account: process.User, mode: int = 0o700) -> Path:
         os.chown(path, account.uid, account.gid)
     path.chmod(mode)
     return path
+
+
+def log_size(log: Path) -> int:
+    """Return the size of a server's log, 0 before its first line."""
+    return log.stat().st_size if log.exists() else 0
 
 
 def forget(sockets: Path, pattern: str) -> None:
@@ -121,19 +127,18 @@ def serving_program(launch: Launch, answer: Callable[[process.Running], Answer |
     """
     launch.log.parent.mkdir(parents=True, exist_ok=True)
     raise_open_files(launch.open_files)
-    offset = launch.log.stat().st_size if launch.log.exists() else 0
     try:
         with process.running(
             launch.argv, stdout=launch.log, as_user=launch.account, stop_with=launch.abort, role="server"
         ) as program:
-            answered = _await(launch, program, answer, offset)
+            server = _await(launch, program, answer)
             try:
-                yield answered
+                yield server
             except Exception as error:
                 if program.poll() is not None:
-                    raise _died(launch, program, offset, seen_as=error) from error
+                    raise _died(launch, program, seen_as=error) from error
                 raise
-            _stop(launch, program, offset)
+            _stop(launch, program)
     finally:
         _end_orphans(launch)
 
@@ -155,55 +160,53 @@ def most_files() -> int:
     return sys.maxsize if hard == resource.RLIM_INFINITY else hard
 
 
-def _await(
-    launch: Launch, program: process.Running, answer: Callable[[process.Running], Answer | None], offset: int
-) -> Answer:
+def _await(launch: Launch, program: process.Running, answer: Callable[[process.Running], Answer | None]) -> Answer:
     until = time.monotonic() + START_S
     while time.monotonic() < until:
         status = program.poll()
-        _has_room(launch, offset)
+        _has_room(launch)
         if status is not None:
             raise errors.EngineStartFailed(
-                f"{launch.name} ended with {_status(status)}:\n{tail(launch.log, offset)}",
+                f"{launch.name} ended with {_status(status)}:\n{launch.tail()}",
                 effect="Nothing was measured.",
                 remedy=launch.remedy or f"The whole log: {launch.log}",
             )
         try:
-            answered = answer(program)
+            server = answer(program)
         except errors.DbbenchError:
             raise
         except Exception as error:
             raise errors.EngineStartFailed(
-                f"{launch.name} is running but refuses connections: {error}\n{tail(launch.log, offset)}"
+                f"{launch.name} is running but refuses connections: {error}\n{launch.tail()}"
             ) from error
-        if answered is not None:
-            return answered
+        if server is not None:
+            return server
         time.sleep(POLL_S)
     raise errors.EngineStartFailed(
-        f"{launch.name} did not answer within {START_S:.0f} s:\n{tail(launch.log, offset)}",
+        f"{launch.name} did not answer within {START_S:.0f} s:\n{launch.tail()}",
         remedy=f"The whole log: {launch.log}",
     )
 
 
-def _has_room(launch: Launch, offset: int) -> None:
+def _has_room(launch: Launch) -> None:
     """Raise FilesystemFull if the server's log says that it is waiting for space.
 
     MariaDB then waits forever and does nothing else; so does a server that could not allocate its log while it shuts
     down.
     """
     with contextlib.suppress(OSError), launch.log.open("rb") as file:
-        file.seek(offset)
+        file.seek(launch.offset)
         if _WAITS_FOR_SPACE in file.read():
             raise errors.FilesystemFull(
-                f"{launch.name} waits for space on the filesystem of {launch.datadir}:\n{tail(launch.log, offset)}",
+                f"{launch.name} waits for space on the filesystem of {launch.datadir}:\n{launch.tail()}",
                 effect="It was killed; nothing was measured.",
                 remedy="Use a larger device, or smaller logs (innodb_log_file_size) in the engine's settings.",
             )
 
 
-def _stop(launch: Launch, program: process.Running, offset: int) -> None:
+def _stop(launch: Launch, program: process.Running) -> None:
     if program.poll() is not None:
-        raise _died(launch, program, offset)
+        raise _died(launch, program)
     began = time.monotonic()
     program.popen.send_signal(launch.stop)
     try:
@@ -211,26 +214,22 @@ def _stop(launch: Launch, program: process.Running, offset: int) -> None:
     except errors.DeadlinePassed:
         program.stop(launch.abort)
         raise errors.EngineStopFailed(
-            f"{launch.name} did not stop within {time.monotonic() - began:.0f} s and was killed:\n"
-            f"{tail(launch.log, offset)}",
+            f"{launch.name} did not stop within {time.monotonic() - began:.0f} s and was killed:\n{launch.tail()}",
             effect="Unwritten data is lost. The trial is marked failed.",
         ) from None
     if status < 0:  # a signal other than dbbench's killed it just before the clean stop
-        raise _died(launch, program, offset)
+        raise _died(launch, program)
     if status != 0:
         raise errors.EngineStopFailed(
-            f"{launch.name} stopped with {_status(status)}:\n{tail(launch.log, offset)}",
+            f"{launch.name} stopped with {_status(status)}:\n{launch.tail()}",
             effect="The trial is marked failed.",
         )
 
 
-def _died(
-    launch: Launch, program: process.Running, offset: int, seen_as: Exception | None = None
-) -> errors.DbbenchError:
+def _died(launch: Launch, program: process.Running, seen_as: Exception | None = None) -> errors.DbbenchError:
     seen = f"\n  first symptom: {str(seen_as).splitlines()[0]}" if seen_as and str(seen_as) else ""
     return errors.EngineDied(
-        f"{launch.name} (pid {program.pid}) ended with {_status(program.popen.wait())}:\n"
-        f"{tail(launch.log, offset)}{seen}",
+        f"{launch.name} (pid {program.pid}) ended with {_status(program.popen.wait())}:\n{launch.tail()}{seen}",
         effect="The trial is marked failed.",
         remedy=f"The whole log: {launch.log}",
     )
@@ -275,42 +274,7 @@ def database_of(datadir: Path) -> str:
     try:
         return (datadir / _DATABASE_FILE).read_text().strip()
     except OSError:
-        return "dbbench"
-
-
-def drop_tree(path: Path) -> None:
-    """Remove a directory of dbbench's if it exists."""
-    shutil.rmtree(path, ignore_errors=True)
-
-
-# --- files of a stopped server ----------------------------------------------------------------------
-
-
-def written(source: Path, device: Path) -> None:
-    """Write a file's bytes to a block device, bypassing the page cache, and compare. Raises FilesystemFull,
-    RestoreFailed."""
-    size, buffer = source.stat().st_size, mmap.mmap(-1, _PIECE)  # page-aligned, as direct I/O requires
-    target = os.open(device, os.O_RDWR | os.O_DIRECT | os.O_CLOEXEC)
-    try:
-        if (room := os.lseek(target, 0, os.SEEK_END)) < size:
-            raise errors.FilesystemFull(
-                f"the tablespace needs {size} bytes, but the device has {room}",
-                effect="Nothing was measured.",
-                remedy="Use a larger device or a smaller dataset.",
-            )
-        with source.open("rb", buffering=0) as file:
-            for offset in range(0, size, _PIECE):
-                count = file.readinto(buffer)  # always whole blocks: the size of a tablespace is a multiple of 1 MiB
-                os.pwritev(target, [memoryview(buffer)[:count]], offset)
-            os.fsync(target)
-            file.seek(0)
-            for offset in range(0, size, _PIECE):
-                piece = file.read(_PIECE)
-                os.preadv(target, [buffer], offset)
-                if buffer[: len(piece)] != piece:
-                    raise errors.RestoreFailed(f"{device} at byte {offset} differs from what was written")
-    finally:
-        os.close(target)
+        return NAME
 
 
 def moved(sources: Iterable[Path], to: Path, account: process.User) -> None:
@@ -333,22 +297,15 @@ def moved(sources: Iterable[Path], to: Path, account: process.User) -> None:
     syncfs(to)
 
 
-# --- what a server that is up reports --------------------------------------------------------------
-
-
-def version_warnings(
-    profile: Profile, version: str, lacking: Collection[str], left_out: Collection[str]
-) -> Iterator[TrialWarning]:
-    """Yield warnings for counters that are `lacking` and defaults that were `left_out` in this version."""
-    newest, server = profile.newest, f"{profile.name} {version}"
-    if numbers_of(version)[: len(newest)] > newest:
-        release = ".".join(map(str, newest))
-        yield TrialWarning("W147", f"{server} is newer than {release}, the newest release that dbbench was tested with")
-    if lacking:
-        text = f"{server} should have {', '.join(lacking)}; the counters read from there are missing"
-        yield TrialWarning("W146", text)
-    if left_out:
-        yield TrialWarning("W148", f"{server} does not have the setting {', '.join(left_out)}")
+def refuse_corrupt(tool: str, lines: Iterable[str]) -> None:
+    """Raise DataCorrupt with what a check printed about damage, if it printed something."""
+    shown = [f"  {line.strip()}" for line in lines if line.strip()]
+    if len(shown) > CORRUPT_LINES:
+        shown[CORRUPT_LINES:] = [f"  ({len(shown) - CORRUPT_LINES} more lines)"]
+    if shown:
+        raise errors.DataCorrupt(
+            f"{tool} found corrupt data:\n" + "\n".join(shown), effect="The trial is marked failed."
+        )
 
 
 def grown_between(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, float]:

@@ -28,7 +28,7 @@ from typing import Final, Literal
 
 from dbbench import process
 from dbbench.engines import ENGINES, profile_of
-from dbbench.engines.port import Server
+from dbbench.engines.port import BacksUp, Server
 from dbbench.engines.settings import numbers_of
 from dbbench.errors import FilesystemDamaged, OperationFailed
 from dbbench.model import OperationFacts
@@ -316,13 +316,15 @@ def _must_be_of_before(server: Server, what: str) -> str:
 
 
 _PIECE: Final = 1 << 20
+_NO_BACKUP: Final = "dbbench knows no program for physical backups of {}"
 
 
 def base_backup(filled: Filled) -> Iterator[OperationFacts]:
     """Run one step; its bytes are those of the stream."""
     cache_text = cold(filled)
     with filled.serving(filled.datadir) as server:
-        argv = ENGINES[server.engine].backup(server, filled.room)
+        engine = ENGINES[server.engine]
+        argv = engine.backup(server, filled.room) if isinstance(engine, BacksUp) else _NO_BACKUP.format(server.engine)
         if isinstance(argv, str):
             yield impossible("base-backup", argv)
             return

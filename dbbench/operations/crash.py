@@ -14,7 +14,8 @@ from collections.abc import Iterator
 from contextlib import closing
 from typing import Final
 
-from dbbench.engines.port import Server, execute, rows
+from dbbench.engines.port import Server
+from dbbench.engines.sql import execute, rows
 from dbbench.errors import EngineDied, FilesystemDamaged, OperationFailed
 from dbbench.machine import threads
 from dbbench.model import OperationFacts

@@ -20,7 +20,8 @@ from typing import Final
 
 from dbbench import process
 from dbbench.engines import sql_of
-from dbbench.engines.port import Server, execute
+from dbbench.engines.port import Server
+from dbbench.engines.sql import execute
 from dbbench.metrics.summary import SCAN_OF_CLONE, SCAN_OF_DATA
 from dbbench.model import OperationFacts
 from dbbench.operations.steps import Filled, cold, ended, impossible, timed

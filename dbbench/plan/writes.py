@@ -92,7 +92,7 @@ def _measured(cell: Cell) -> Dataset:
             copy = manifest.load(golden.cache_folder() / golden.key(cell.engine, cell.dataset))
     if copy is None:
         return cell.dataset
-    tables = sum(map(engine.data_bytes, engine.data_files(copy.data)))
+    tables = sum(file.stat().st_size for file in engine.data_files(copy.data))
     sizes = {"bytes": tables, COPIED: copy.manifest.logical_bytes}
     return replace(cell.dataset, parameters={**cell.dataset.parameters, **sizes})
 

@@ -70,11 +70,12 @@ class Calls:
         return all(self.names.count(name) == self.names.count(f"/{name}") for name in TAKEN)
 
 
-@dataclass(frozen=True)
 class Server(files.Files):
     """A folder in place of a server, as in the engine `files`."""
 
-    calls: Calls = dataclasses.field(default_factory=Calls)
+    def __init__(self, datadir: Path, place: Place, calls: Calls) -> None:
+        super().__init__(datadir, place)
+        self.calls = calls
 
     def settle(self) -> None:
         self.calls("settle")
@@ -103,7 +104,7 @@ class Engine:
     def serving(self, datadir: Path, _settings: Settings, place: Place) -> Iterator[Server]:
         assert (datadir / "table").read_bytes() == TABLE
         with self.calls.around("serve"):
-            yield Server(datadir, place, calls=self.calls)
+            yield Server(datadir, place, self.calls)
 
     def check(self, *_: Any) -> str:
         self.calls("check")

@@ -18,7 +18,8 @@ from dbbench import process
 from dbbench.datasets import sources
 from dbbench.datasets.sources import postgres as postgres_sources
 from dbbench.engines import ENGINES
-from dbbench.engines.port import Server, execute, rows
+from dbbench.engines.port import Server
+from dbbench.engines.sql import execute, rows
 from dbbench.errors import DatasetBuildFailed, DbbenchError, SourceIncomplete, SourceRefused
 from dbbench.model import SourceChangeKind
 from tests.support import servers

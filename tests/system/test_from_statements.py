@@ -14,7 +14,8 @@ from typing import Final
 import pytest
 
 from dbbench import plan
-from dbbench.engines.port import Server, execute, rows
+from dbbench.engines.port import Server
+from dbbench.engines.sql import execute, rows
 from dbbench.errors import LiveServerUnreadable
 from dbbench.introspect.server import reading
 from dbbench.model import Dataset

@@ -16,6 +16,7 @@ from dbbench.compare.remarks import texts
 from dbbench.compare.unequal import unequal
 from dbbench.engines import innodb, mariadb, postgres
 from dbbench.engines.innodb_server import InnodbServer
+from dbbench.engines.mysqld import Mysqld
 from dbbench.engines.port import Place
 from dbbench.errors import PlanInvalid
 from dbbench.labs.second_kernel.rehearsal import small
@@ -164,11 +165,11 @@ def test_account_of_mariadb_needs_a_certificate_and_gets_one_database(monkeypatc
     said: list[str] = []
 
     class Cursor:
-        with_rows = False
+        description: object = None
 
-        def execute(self, statement: str) -> None:
+        def execute(self, statement: str, _values: object) -> None:
             said.append(statement)
-            self.with_rows = statement.startswith("SELECT")
+            self.description = ("user", "host") if statement.startswith("SELECT") else None
 
         def fetchall(self) -> list[tuple[str, str]]:
             return [("o'neill", "%")]
@@ -177,9 +178,7 @@ def test_account_of_mariadb_needs_a_certificate_and_gets_one_database(monkeypatc
             """Nothing is open."""
 
     monkeypatch.setattr(InnodbServer, "connect", lambda *_: SimpleNamespace(cursor=Cursor, close=lambda: None))
-    server = InnodbServer(
-        mariadb.PROFILE, None, SimpleNamespace(version="", path=Path("/x/y")), Place(Path("/s"), Path("/l"))
-    )  # type: ignore[arg-type]
+    server = InnodbServer(mariadb.PROFILE, Place(Path("/s"), Path("/l")), Mysqld(Path("/x/y"), ""), None)
     server.admit("r", "192.0.2.20", "password")
     assert (said[0], said[2]) == ("SET SESSION sql_log_bin = OFF", "ALTER USER 'o''neill'@'%' ACCOUNT LOCK")
     assert said[4:] == [

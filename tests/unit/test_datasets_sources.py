@@ -14,7 +14,7 @@ from dbbench.datasets.sources import Source
 from dbbench.datasets.sources.source import _page_size, is_prepared, tablespaces
 from dbbench.datasets.sources.source import header_of as header
 from dbbench.drivers.scan import chosen
-from dbbench.engines.port import Table
+from dbbench.engines.sql import Table
 from dbbench.errors import DriverFailed, PlanInvalid, SourceIncomplete, SourceRefused
 from dbbench.model import EngineSpec
 from dbbench.plan import catalog

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import signal
 from collections.abc import Callable
 from pathlib import Path
-from typing import cast
 
 import pytest
 
@@ -15,9 +15,9 @@ from dbbench.engines import innodb, mariadb, mysql, profile_of, serving
 from dbbench.engines.innodb_server import InnodbServer, lacking, named
 from dbbench.engines.mysqld import Mysqld
 from dbbench.engines.port import Place
+from dbbench.engines.settings import numbers_of
 from dbbench.errors import FilesystemFull
 from dbbench.model import Durability, merged
-from dbbench.process import Running
 
 RECORDED = Path(__file__).parents[1] / "fixtures" / "engines"
 SERVERS = ["mariadb-10.11", "mariadb-11.8", "mysql-8.0", "mysql-8.4", "mysql-9.7"]
@@ -33,7 +33,7 @@ def status(server: str, when: str) -> dict[str, str]:
 def server(tmp_path: Path) -> InnodbServer:
     """One that is not running: what it computes from readings needs no process."""
     program = Mysqld(tmp_path / "mysqld", "9.7.4")
-    return InnodbServer(mysql.PROFILE, cast(Running, None), program, Place(tmp_path, tmp_path))
+    return InnodbServer(mysql.PROFILE, Place(tmp_path, tmp_path), program, None)
 
 
 @pytest.mark.parametrize("name", SERVERS)
@@ -195,8 +195,11 @@ def test_another_systems_server_runs_through_its_own_loader(tmp_path: Path) -> N
         f"--basedir={root}/usr", f"--lc-messages-dir={root}/usr/share/mysql",
         f"--plugin-dir={root}/usr/lib/mysql/plugin", "--initialize-insecure",
     )  # fmt: skip
-    assert program.at_least(8, 0, 30)
-    assert not Mysqld(program.path, "8.0.29").at_least(8, 0, 30)
+
+
+def test_the_oldest_mysql_has_one_setting_for_the_size_of_its_redo_log() -> None:
+    """Since 8.0.30; older ones are refused."""
+    assert numbers_of("8.0.29") < mysql.PROFILE.oldest <= numbers_of("8.0.30")
 
 
 def test_a_server_that_waits_for_space_is_told(tmp_path: Path) -> None:
@@ -211,5 +214,5 @@ def test_a_server_that_waits_for_space_is_told(tmp_path: Path) -> None:
     account = process.user("root", "nobody")
     launch = serving.Launch("mariadb", (), tmp_path, log, account, signal.SIGTERM, signal.SIGKILL)
     with pytest.raises(FilesystemFull, match="aria_log"):
-        serving._has_room(launch, 0)
-    serving._has_room(launch, log.stat().st_size)
+        serving._has_room(launch)
+    serving._has_room(dataclasses.replace(launch, offset=log.stat().st_size))

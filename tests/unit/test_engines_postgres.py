@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from dbbench.engines import ENGINES, postgres, profile_of
-from dbbench.engines.port import Engine, Place
+from dbbench.engines.port import Engine, Place, Programs, Server
+from dbbench.engines.postgres_counters import SOURCES, CheckpointLog, Reading, checkpoint_events, reading
 from dbbench.engines.postgres_server import PostgresServer, ready
-from dbbench.engines.postgres_sql import SOURCES, CheckpointLog, Reading, checkpoint_events, reading
-from dbbench.engines.serving import version_warnings
 from dbbench.engines.settings import EVERY_VERSION, numbers_of
 from dbbench.model import Durability, merged
-from dbbench.process import Running
 
 RECORDED = Path(__file__).parents[1] / "fixtures" / "engines"
 RELEASES = ["15", "16", "17", "18", "19"]
@@ -35,7 +33,7 @@ def counters_of(recorded: dict[str, Any], when: str) -> dict[str, float]:
 @pytest.fixture
 def server(tmp_path: Path) -> PostgresServer:
     """One that is not running: what it computes from readings needs no process."""
-    return PostgresServer(postgres.PROFILE, cast(Running, None), "15.18", Place(tmp_path, tmp_path), tmp_path)
+    return PostgresServer(postgres.PROFILE, Place(tmp_path, tmp_path), Programs("15.18", tmp_path), None)
 
 
 @pytest.fixture
@@ -242,7 +240,9 @@ def test_what_a_missing_column_is_needed_for_is_none(server: PostgresServer) -> 
 
 def test_a_missing_column_makes_a_trial_suspect() -> None:
     """W146 names the server's release, the view and the column."""
-    (warning,) = version_warnings(postgres.PROFILE, "15.18", ["pg_stat_wal.wal_sync"], [])
+    server = Server(postgres.PROFILE, Place(Path(), Path()), Programs("15.18", Path()))
+    server._lacking["pg_stat_wal.wal_sync"] = None
+    (warning,) = server.warnings()
     assert (warning.id, warning.suspect) == ("W146", True)
     assert "postgres 15.18 should have pg_stat_wal.wal_sync" in warning.text
 
@@ -250,10 +250,12 @@ def test_a_missing_column_makes_a_trial_suspect() -> None:
 @pytest.mark.parametrize(("engine", "version"), [("postgres", "20beta1"), ("mariadb", "12.3.1"), ("mysql", "9.8.0")])
 def test_a_newer_release_than_the_tested_ones_is_told(engine: str, version: str) -> None:
     """W147 alone, and the trial counts; the newest tested release has no warning."""
-    (warning,) = version_warnings(profile_of(engine), version, [], [])
+    newest = ".".join(map(str, profile_of(engine).newest)) + (".99" if engine != "postgres" else "rc1")
+    place = Place(Path(), Path())
+    newer, tested = (Server(profile_of(engine), place, Programs(number, Path())) for number in (version, newest))
+    (warning,) = newer.warnings()
     assert (warning.id, warning.suspect) == ("W147", False)
-    newest = ".".join(map(str, profile_of(engine).newest))
-    assert list(version_warnings(profile_of(engine), newest + (".99" if engine != "postgres" else "rc1"), [], [])) == []
+    assert tested.warnings() == ()
 
 
 def test_a_newer_release_is_read_as_far_as_its_columns_go() -> None:

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from dbbench import plan
 from dbbench.drivers import bonnie, filework_load, fio, pgbench, sysbench
 from dbbench.drivers import statements as steps
-from dbbench.engines import postgres_sql
+from dbbench.engines import postgres_counters
 from dbbench.errors import DbbenchError, FileUnreadable, PlanInvalid
 from dbbench.introspect import recordings, rules, values
 from dbbench.machine import kernel_log, limits, namespaces
@@ -156,7 +156,7 @@ PARSERS: Final[dict[str, tuple[Callable[[str], object], str, tuple[type[Exceptio
     "iostat": (lambda t: iostat.parse(t, "loop0"), fixture("samplers/iostat-12.6.1.json"), ()),
     "server-log": (server_log.events, fixture("engines/postgres-15.log"), ()),
     "checkpoints": (
-        lambda t: postgres_sql.checkpoint_events(t.splitlines()),
+        lambda t: postgres_counters.checkpoint_events(t.splitlines()),
         fixture("engines/postgres-15.log"),
         (),
     ),

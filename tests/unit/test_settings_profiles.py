@@ -19,7 +19,7 @@ from dbbench import plan, results
 from dbbench.compare.remarks import texts
 from dbbench.compare.unequal import unequal
 from dbbench.datasets import golden
-from dbbench.engines import ENGINES, SERVERS, mysqld, postgres_server, profile_of
+from dbbench.engines import ENGINES, SERVERS, mysqld, postgres, postgres_server, profile_of
 from dbbench.errors import PlanInvalid
 from dbbench.labs.powercut.targets import targets
 from dbbench.metrics.outcome import Claim
@@ -188,13 +188,13 @@ def test_an_archive_lies_beside_the_data(tmp_path: Path) -> None:
     owner = User("", tmp_path.stat().st_uid, tmp_path.stat().st_gid)
     on = merged(("default", {"archive_mode": "on"}))
     archive = tmp_path / "data.archive"
-    assert postgres_server.archiving(on, tmp_path / "data", owner) == {
+    assert postgres.archiving(on, tmp_path / "data", owner) == {
         "archive_command": f"test ! -f {archive}/%f && cp %p {archive}/%f"
     }
     assert archive.is_dir()
     own = merged(("default", {"archive_mode": "on"}), ("plan", {"archive_command": "true"}))
-    assert postgres_server.archiving(own, tmp_path / "data", owner) == {}
-    assert postgres_server.archiving(merged(("default", {"archive_mode": "off"})), tmp_path / "x", owner) == {}
+    assert postgres.archiving(own, tmp_path / "data", owner) == {}
+    assert postgres.archiving(merged(("default", {"archive_mode": "off"})), tmp_path / "x", owner) == {}
 
 
 # --- Flushes and log -----------------------------------------------------------------------------------

@@ -16,11 +16,10 @@ from dbbench.drivers import fio, sysbench
 from dbbench.engines import mysql, postgres
 from dbbench.engines.innodb_server import InnodbServer, named
 from dbbench.engines.mysqld import Mysqld
-from dbbench.engines.port import Place
+from dbbench.engines.port import Place, Programs
 from dbbench.engines.postgres_server import PostgresServer
 from dbbench.metrics.outcome import Claim, pages_of
 from dbbench.model import Run, Status, Trial, Work, WorkFacts
-from dbbench.process import Running
 from dbbench.run.evaluate import work
 from dbbench.run.meter import Meter
 from dbbench.samplers.accounting import IoClock
@@ -175,7 +174,7 @@ def test_other_work_than_the_baselines_is_named(other: int, differs: bool) -> No
 
 def test_postgres_counts_writes_by_transaction_identifiers(tmp_path: Path) -> None:
     """Reads have none, subtransactions have more than one, and a rollback is no commit."""
-    server = PostgresServer(postgres.PROFILE, cast(Running, None), "15.18", Place(tmp_path, tmp_path), tmp_path)
+    server = PostgresServer(postgres.PROFILE, Place(tmp_path, tmp_path), Programs("15.18", tmp_path), None)
     names = ("xact_commit", "xact_rollback", "xids", "tup_inserted", "blks_read", "blks_hit", "wal_bytes")
     before = dict.fromkeys(names, 0.0)
     after = dict(zip(names, (1000.0, 10.0, 210.0, 300.0, 5.0, 7.0, 9000.0), strict=True))
@@ -202,7 +201,7 @@ def test_the_last_count_waits_for_sessions_that_have_not_ended() -> None:
 
 def test_innodb_counts_writes_by_its_two_identifiers(tmp_path: Path) -> None:
     """MariaDB gives one at the begin of a transaction that may write, one at its end; MySQL does not report them."""
-    server = InnodbServer(mysql.PROFILE, cast(Running, None), Mysqld(tmp_path, "9"), Place(tmp_path, tmp_path))
+    server = InnodbServer(mysql.PROFILE, Place(tmp_path, tmp_path), Mysqld(tmp_path, "9"), None)
     rows = [("Com_commit", "100"), ("Com_rollback", "2"), ("Com_insert", "60"), ("Com_update", "0"),
             ("Com_delete", "0"), ("Com_replace", "0"), ("Questions", "900"), ("Handler_write", "61"),
             ("Innodb_max_trx_id", "150"), ("Innodb_lsn_current", "7000"), ("Com_select", "5")]  # fmt: skip

@@ -18,9 +18,10 @@ from dbbench.datasets.sources.mysql_dumps import quoted
 from dbbench.datasets.sources.source import Source, is_prepared
 from dbbench.engines import innodb
 from dbbench.engines.innodb import SYSTEM_SCHEMAS
-from dbbench.engines.innodb_server import DATABASE
-from dbbench.engines.port import Place, Server, execute, rows
+from dbbench.engines.port import NAME as DATABASE
+from dbbench.engines.port import Place, Server
 from dbbench.engines.serving import own, remember_database
+from dbbench.engines.sql import execute, rows
 from dbbench.errors import CommandFailed, DatasetBuildFailed, SourceIncomplete
 from dbbench.model import SourceChange, SourceChangeKind
 

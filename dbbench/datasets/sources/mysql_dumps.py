@@ -31,8 +31,9 @@ from dbbench.datasets.sources.scripts import (
 from dbbench.datasets.sources.source import Source
 from dbbench.engines import innodb
 from dbbench.engines.innodb import SYSTEM_SCHEMAS
-from dbbench.engines.innodb_server import USER
-from dbbench.engines.port import Server, execute, rows
+from dbbench.engines.port import NAME as USER
+from dbbench.engines.port import Server
+from dbbench.engines.sql import execute, rows
 from dbbench.errors import DatasetBuildFailed
 from dbbench.results.fileio import NotRegular, opened
 

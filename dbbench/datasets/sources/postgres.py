@@ -28,7 +28,7 @@ from dbbench.datasets.sources import files
 from dbbench.datasets.sources.scripts import LOAD_S, PostgresScript, Tables, compared, fed, shown
 from dbbench.datasets.sources.source import UNTOUCHED, Source, tablespaces
 from dbbench.engines import postgres
-from dbbench.engines.port import Place, Server, execute, rows
+from dbbench.engines.port import Place, Server
 from dbbench.engines.postgres_server import BLOCK, EXTENSIONS
 from dbbench.engines.serving import own
 from dbbench.errors import CommandFailed, DatasetBuildFailed, DbbenchError, SourceIncomplete

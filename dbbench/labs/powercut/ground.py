@@ -22,7 +22,7 @@ from typing import Final, Literal
 
 from dbbench import durability, errors, process
 from dbbench.engines import ENGINES
-from dbbench.engines.port import Place, Server
+from dbbench.engines.port import ChecksRunning, Place, Server
 from dbbench.labs.powercut import witness
 from dbbench.labs.powercut.targets import LabTarget
 from dbbench.model import Durability, FsSetup
@@ -310,7 +310,9 @@ def examined(server: Server, acknowledged: Mapping[int, int]) -> Recovery:
             harms["damaged"] = f"{wrong} balances do not match the ledger"
     if not harms:
         with phase("check"), _told(server, "check", harms):
-            ENGINES[server.engine].check_running(server)
+            engine = ENGINES[server.engine]
+            assert isinstance(engine, ChecksRunning)
+            engine.check_running(server)
     return Recovery(count, lost, harms)
 
 

@@ -18,7 +18,7 @@ from typing import Final
 from dbbench import datasets
 from dbbench.datasets import Golden, Restored, generated
 from dbbench.datasets.copying import Progress
-from dbbench.engines.port import Engine, Place
+from dbbench.engines.port import Engine, Place, UsesBareDevice, log_files_of
 from dbbench.machine import pagecache
 from dbbench.model import CacheFacts, Cell, DatasetFacts, GrowthFacts, Phase, merged
 from dbbench.model.events import Emit, Event
@@ -61,7 +61,7 @@ def restored(job: Job, fs: Mounted) -> Restored:
     server = datadir if rest is None else _elsewhere(job, rest, golden.manifest.tablespaces[tablespace], datadir)
     if set_attributes:
         filesystems.verify_files(cell.setup, engine.data_files(server))
-    if fs.raw is not None:
+    if fs.raw is not None and isinstance(engine, UsesBareDevice):
         engine.move_data(datadir, fs.raw)
     if cell.dataset.kind == "archive":
         datasets.archive.handed(golden, datadir, engine, job.workdir.scratch)
@@ -164,7 +164,7 @@ def restored_growth(fs: Mounted, files: Sequence[Path]) -> GrowthFacts:
 
 def file_sizes(engine: Engine, datadir: Path, effective: dict[str, str]) -> dict[Path, int]:
     """Return the sizes of the server's data and log files."""
-    return filesystems.sizes([*engine.data_files(datadir), *engine.log_files(datadir, effective)])
+    return filesystems.sizes([*engine.data_files(datadir), *log_files_of(engine, datadir, effective)])
 
 
 def grown_files(
@@ -172,5 +172,5 @@ def grown_files(
 ) -> GrowthFacts:
     """Return how the files that grew since `before` (the result of `file_sizes`) are stored. They are written back
     first."""
-    data, logs = engine.data_files(datadir), engine.log_files(datadir, effective)
+    data, logs = engine.data_files(datadir), log_files_of(engine, datadir, effective)
     return filesystems.growth(fs, before, filesystems.sizes(data), filesystems.sizes(logs), None)

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from dbbench import durability
-from dbbench.engines.port import Engine, Place
+from dbbench.engines.port import Engine, HasLog, Place, UsesBareDevice, log_files_of
 from dbbench.engines.settings import own_cache_bytes
 from dbbench.errors import FilesElsewhere, FilesystemGone
 from dbbench.machine.host import tunables
@@ -194,7 +194,8 @@ def must_be_healthy(fs: Mounted) -> None:
 
 def space(fs: Mounted, engine: Engine, files: Sequence[Path]) -> SpaceFacts:
     """Return the space of the data: logical, on disk, and its fragmentation."""
-    logical = sum(map(engine.data_bytes, files))
+    size = engine.data_bytes if isinstance(engine, UsesBareDevice) else lambda file: file.stat().st_size
+    logical = sum(map(size, files))
     if fs.raw is not None:
         return SpaceFacts(logical)  # a bare device has no used or free space
     return filesystems.shaped(filesystems.space(fs, logical), fs, files)
@@ -254,7 +255,8 @@ def wal_moved_to(folder: Path, setup: FsSetup | None, engine: Engine, datadir: P
     if setup is not None:
         folder.mkdir(mode=0o700)
         filesystems.apply_attributes(setup, folder)
-    engine.move_log(datadir, folder)
+    if isinstance(engine, HasLog):
+        engine.place_log(datadir, folder)
     return dataclasses.replace(place, wal=folder)
 
 
@@ -262,7 +264,7 @@ def wal_proved(engine: Engine, datadir: Path, place: Place, effective: dict[str,
     """Raise FilesElsewhere if a file of the running server's log is not in the directory to which it was moved."""
     if place.wal is None:
         return
-    files = engine.log_files(datadir, effective)
+    files = log_files_of(engine, datadir, effective)
     folder = place.wal.resolve()
     astray = [path for path in files if folder not in path.parents]
     if astray or not files:

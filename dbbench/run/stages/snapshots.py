@@ -19,7 +19,8 @@ from typing import Final
 
 from dbbench import process
 from dbbench.engines import profile_of, sql_of
-from dbbench.engines.port import Server, rows_of
+from dbbench.engines.port import Server
+from dbbench.engines.sql import rows_of
 from dbbench.errors import DbbenchError, client_error
 from dbbench.machine import threads
 from dbbench.metrics.outcome import Outcome

@@ -11,7 +11,7 @@ import pytest
 
 from dbbench import cli
 from dbbench.engines import sql_of
-from dbbench.engines.port import execute, rows
+from dbbench.engines.sql import execute, rows
 from dbbench.introspect.recordings import read
 from dbbench.model import Dataset
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 import pytest
 
 from dbbench.datasets import tpcc
-from dbbench.engines.port import execute, rows
+from dbbench.engines.sql import execute, rows
 from dbbench.errors import DataCorrupt, NoProgress
 from dbbench.model import Dataset
 from dbbench.model.base import shipped

@@ -1,0 +1,155 @@
+"""Statements for the engines' servers: what an engine must write its own way (`Sql`), and how statements are run."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
+
+if TYPE_CHECKING:
+    from dbbench.engines.port import Server
+
+HASH_BYTES: Final = 64  # length of a SHA-512 hash
+NULL: Final = "\\N"  # a missing value in the rows of `Sql.put`, as COPY writes it
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table and the logical bytes that a scan of it reads."""
+
+    name: str  # with its schema, unless that is the default schema
+    size_bytes: int
+    tablespace: str = ""  # PostgreSQL: the table's tablespace if it is not that of the database
+
+
+class Sql(Protocol):
+    """How statements for an engine are written, and how its clients log in. A list of statements may be empty."""
+
+    time_type: ClassVar[str]  # the type of a column with date and time
+    row_hash: ClassVar[str]  # expression: at least 32 hexadecimal digits that depend only on the number `n`
+    rewriting: ClassVar[str]  # the statement that rewrites a table, without the table's name
+    one_message: ClassVar[bool]  # whether a session can send a whole transaction in one message
+    sysbench: ClassVar[str]  # the engine's name in sysbench's options: --NAME-host
+    sysbench_tls: ClassVar[tuple[str, ...]]  # options that enable TLS; (): environment variables enable it
+
+    def login(self, server: Server) -> list[str]:
+        """Return the options with which sysbench connects to the socket. A password is read from a file."""
+        ...
+
+    def quoted(self, table: str) -> str:
+        """Quote the name of a table, as returned by `tables`, for a statement."""
+        ...
+
+    def tables(self, connection: Any) -> list[Table]:
+        """Return the tables of the dataset's database."""
+        ...
+
+    def checksums(self, cursor: Any) -> dict[str, str]:
+        """Return a checksum over all rows, in any order, for each table of the dataset's database.
+
+        Writes nothing. Comparable between servers of one version.
+        """
+        ...
+
+    def cancel(self, server: Server, connection: Any) -> None:
+        """Cancel the statement of a session."""
+        ...
+
+    def refused(self, rows: Sequence[Sequence[Any]]) -> list[str]:
+        """Return the errors in the result rows of a maintenance statement; [] if the engine raises them."""
+        return []
+
+    def scan(self, connection: Any, table: str) -> str:
+        """Return a statement that reads a whole table, and prepare the session for it."""
+        ...
+
+    def scanned(self, connection: Any, statement: str) -> str:
+        """Run a statement from `scan`; return its plan, or "" if only `explained` can return it."""
+        ...
+
+    def explained(self, connection: Any, statement: str) -> str:
+        """Return the plan of a statement from `scan` after it was run; "" if `scanned` returned it."""
+        return ""
+
+    def dirtied_blocks(self, plan: str) -> int | None:
+        """Return how many pages a scan with this plan changed, although it only reads; None: not in the plan."""
+        return None
+
+    def created(self, table: str, columns: str, key: str = "") -> str:
+        """Return the statement that makes a table; with primary key `key` if rows are best loaded with it."""
+        ...
+
+    def keyed(self, table: str, key: str) -> list[str]:
+        """Return the statements that add the primary key to a loaded table, if `created` has not."""
+        return []
+
+    def analysed(self, *tables: str) -> list[str]:
+        """Return the statements that update the statistics of these tables."""
+        ...
+
+    def finished(self, *tables: str) -> list[str]:
+        """Return the statements to run on each of these tables after clients have loaded them."""
+        return []
+
+    def settled(self) -> list[str]:
+        """Return the statements to run once in a database that was loaded."""
+        return []
+
+    def cloned(self, table: str, row: str, rows: int, join: str = "", packed: bool = False) -> list[str]:
+        """Return the statements that make a clone table (id, k, body) and fill it; `packed`: body is bytes, stored as
+        they are."""
+        ...
+
+    def filled(self, table: str, columns: str, row: str, rows: int) -> list[str]:
+        """Return the statements that fill a table with rows numbered `n`, from 1."""
+        ...
+
+    def numbered(self, table: str, rows: int) -> list[str]:
+        """Return the statements that set the next automatic `id` after so many rows."""
+        return []
+
+    def noisy_bytes(self, noise: int, zeros: int) -> str:
+        """Return an expression: so many incompressible bytes that depend on the number `n`, then so many zeros."""
+        ...
+
+    def noisy_text(self, noise: int, zeros: int, salt: int) -> str:
+        """Return an expression for such a mixture as text; another `salt` gives another text."""
+        ...
+
+    def put(self, cursor: Any, table: str, batch: Sequence[Sequence[str]]) -> None:
+        """Insert rows of texts that need no quoting; the text `NULL` stands for a missing value."""
+        ...
+
+
+def hashes(expression: str, size: int, salt: int) -> list[str]:
+    """Return as many hashes as give `size` bytes; `expression` has a place for the salt."""
+    return [expression.format(salt + number) for number in range(max(1, -(-size // HASH_BYTES)))]
+
+
+@contextlib.contextmanager
+def cursor_of(server: Server, database: str | None = None) -> Iterator[Any]:
+    """Yield a cursor of a new session in a database (None: the server's own), in autocommit mode."""
+    with contextlib.closing(server.connect(database)) as connection, contextlib.closing(connection.cursor()) as cursor:
+        yield cursor
+
+
+def execute(server: Server, *statements: str, database: str | None = None) -> None:
+    """Run statements in one session, each as its own transaction."""
+    rows(server, *statements, database=database)
+
+
+def rows(server: Server, *statements: str, database: str | None = None) -> list[tuple[Any, ...]]:
+    """Return all rows of the last of the statements; [] if it has no result."""
+    fetched: list[tuple[Any, ...]] = []
+    with contextlib.closing(server.connect(database)) as connection:
+        for statement in statements:
+            fetched = rows_of(connection, statement)
+    return fetched
+
+
+def rows_of(connection: Any, statement: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+    """Return all rows of a statement in an existing session; [] if it has no result."""
+    with contextlib.closing(connection.cursor()) as cursor:
+        cursor.execute(statement, values or None)
+        return list(cursor.fetchall()) if cursor.description else []

@@ -130,7 +130,7 @@ class PostgresServer(Server):
         """
 
         def busy() -> list[str]:
-            activity = [f"{name} (pid {pid})" for name, pid in rows(self, _AT_WORK)]
+            activity = self.at_work()
             if any(name.startswith("checkpointer") for name in activity):
                 self.checkpoint()
             return activity
@@ -138,6 +138,10 @@ class PostgresServer(Server):
         if activity := process.wait_while(busy, SETTLE_S):
             raise DeadlinePassed(f"{', '.join(activity)} still running after {SETTLE_S:.0f} s")
         self.checkpoint()
+
+    def at_work(self) -> list[str]:
+        """Return the processes other than this session's that run a statement or do not wait in their main loop."""
+        return [f"{name} (pid {pid})" for name, pid in rows(self, _AT_WORK)]
 
     def checkpoint(self) -> None:
         execute(self, "CHECKPOINT")

@@ -31,6 +31,7 @@ from dbbench.engines import postgres
 from dbbench.engines.port import Place, Server
 from dbbench.engines.postgres_server import BLOCK, EXTENSIONS
 from dbbench.engines.serving import own
+from dbbench.engines.sql import execute, rows
 from dbbench.errors import CommandFailed, DatasetBuildFailed, DbbenchError, SourceIncomplete
 from dbbench.model import SourceChange, SourceChangeKind
 from dbbench.packages import install, manager

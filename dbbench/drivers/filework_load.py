@@ -6,7 +6,7 @@ zeros (the share of each page that is zero and therefore compressible).
 
 smallfiles: create many small files, read them cold in another order, delete them; the rate of each step. Creating and
 deleting end when the filesystem is synced, so that cached changes do not count as done. Parameters: files, file_bytes,
-zeros. W117 if the files could not be made cold.
+zeros. W010 if the files could not be made cold.
 """
 
 from __future__ import annotations
@@ -198,7 +198,7 @@ def smallfiles_outcome(load: ToolLoad, file_bytes: int = 0) -> Outcome:
             "reads_per_s": file_steps["read"].per_s,
             "deletes_per_s": file_steps["delete"].per_s,
         },
-        warnings=(TrialWarning("W117", why),) if why else (),
+        warnings=(TrialWarning("W010", why, suspect=False),) if why else (),
         claims=(
             Claim("write_bytes", total=file_steps["create"].files * file_bytes),
             Claim("read_bytes", total=file_steps["read"].files * file_bytes),

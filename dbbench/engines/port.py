@@ -244,7 +244,7 @@ class Server:
             text = f"{server} should have {', '.join(self._lacking)}; the counters read from there are missing"
             warnings.append(TrialWarning("W146", text))
         if self.left_out:
-            warnings.append(TrialWarning("W148", f"{server} does not have the setting {', '.join(self.left_out)}"))
+            warnings.append(TrialWarning("W147", f"{server} does not have the setting {', '.join(self.left_out)}"))
         return tuple(warnings)
 
     def close(self) -> None:

@@ -100,7 +100,7 @@ class RecordedStatements:
 def read(path: Path) -> RecordedStatements:
     """Return the file's statements.
 
-    Raises FileUnreadable, FileUnreadable, FileUnreadable, ProgramMissing, and ScriptInvalid if it is neither format.
+    Raises FileUnreadable, ProgramMissing, and ScriptInvalid if it is neither format.
     """
     data = given(path, LARGEST)
     if packed := next((names for magic, names in PACKED.items() if data.startswith(magic)), None):

@@ -252,7 +252,7 @@ class Session:
         return self._done.is_set()
 
     def begin(self, agent: bytes) -> None:
-        """Send the agent and wait for its first message. Raises ClientUnusable, or ClientUnusable without Python."""
+        """Send the agent and wait for its first message. Raises ClientUnusable."""
         with contextlib.suppress(BrokenPipeError):
             self._write(agent)
         for helper in self._helpers:

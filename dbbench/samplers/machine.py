@@ -1,7 +1,7 @@
 """machine: whether only the trial used the machine, and whether its settings stayed the same. Read once per second.
 
 It compares each second with the previous one: mount options (W132; the kernel also announces changes), the scheduling
-of the trial's processes (W133), their control groups (W134), settings of the host and the block layer (W018) and the
+of the trial's processes and their control groups (W133), settings of the host and the block layer (W018) and the
 system clock (W023). W127 reports a program's write to the node of a disk or to the image. W129 covers processes that
 are stopped or frozen, a server that makes no progress although it is queried every second, and a thread of dbbench that
 is seconds late: then the trial's process was stopped, or the whole (virtual) machine was.
@@ -47,7 +47,7 @@ _STILL: Final = 2  # consecutive seconds without a step; in a single one, dbbenc
 _STEP_S: Final = 0.25  # more than chrony's slewing (0.1 s per second) and the time between reading the two clocks
 _SHOWN: Final = 3  # findings of one kind that a warning lists
 _STANDING: Final = "W129"
-KINDS: Final = ("W018", "W023", "W127", _STANDING, "W132", "W133", "W134")  # each makes the trial suspect
+KINDS: Final = ("W018", "W023", "W127", _STANDING, "W132", "W133")  # each makes the trial suspect
 
 
 @dataclass(frozen=True)
@@ -345,17 +345,17 @@ class Processes:
         return changes
 
     def values(self) -> Values:
-        """Return the control groups of each process and their limits (W134).
+        """Return the control groups of each process and their limits (W133).
 
         This process is excluded: it enters groups when it starts programs.
         """
         other_processes = {pid: listed for pid, listed in self._listed.items() if pid != os.getpid()}
         values = {
-            ("W134", f"control groups of {self._now[pid].name} (pid {pid})"): text
+            ("W133", f"control groups of {self._now[pid].name} (pid {pid})"): text
             for pid, text in other_processes.items()
         }
         for listed in set(other_processes.values()):
-            values.update({("W134", path): value for path, value in self._groups.limits(listed).items()})
+            values.update({("W133", path): value for path, value in self._groups.limits(listed).items()})
         return values
 
     def steps(self, root: int) -> int | None:

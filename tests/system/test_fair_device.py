@@ -141,7 +141,7 @@ def test_a_measurement_that_a_trial_exceeds_is_repeated_after_the_run(dbbench: A
 @pytest.mark.alone
 @pytest.mark.needs("fio")
 def test_a_device_that_slows_down_in_the_window_makes_the_trial_suspect(dbbench: Any) -> None:
-    """The disk below the image is throttled for five seconds of the window, as a provider does: W136 has the rate and
+    """The disk below the image is throttled for five seconds of the window, as a provider does: W106 has the rate and
     the one before the run."""
     dbbench.plan(plan(workload=TPCB, seed=1, measure="10s"))
     with limited() as limits:
@@ -152,10 +152,10 @@ def test_a_device_that_slows_down_in_the_window_makes_the_trial_suspect(dbbench:
             time.sleep(6)
             limits.write_text(f"{disk} 0")
 
-        for _ in range(4):  # W136 needs three whole seconds of iostat and an undisturbed ceiling
+        for _ in range(4):  # W106 needs three whole seconds of iostat and an undisturbed ceiling
             dbbench.run_and("plan.toml", dbbench.in_window, slow_down)
             (trial,) = dbbench.trials().values()
-            if told := [warning for warning in trial["warnings"] if warning["id"] == "W136"]:
+            if told := [warning for warning in trial["warnings"] if warning["id"] == "W106"]:
                 break
             shutil.rmtree(dbbench.folder / "results")
     assert told and "before the run its slowest rate was" in told[0]["text"], trial["warnings"]

@@ -195,13 +195,13 @@ def test_account_of_mariadb_needs_a_certificate_and_gets_one_database(monkeypatc
     ("changed", "ids"),
     [
         ({}, []),
-        ({"clock_error_s": 0.06, "clock_drift_s": -0.05}, ["W103"]),
+        ({"clock_error_s": 0.06, "clock_drift_s": -0.05}, ["W023"]),
         ({"tool_here": "sysbench 1.0.20"}, []),
         ({"tool_here": "sysbench 1.0.17"}, ["W104"]),
         ({"tool": "pgbench (PostgreSQL) 15.4", "tool_here": "pgbench (PostgreSQL) 15.9"}, []),
         ({"tool": "pgbench (PostgreSQL) 16.0", "tool_here": "pgbench (PostgreSQL) 15.9"}, ["W104"]),
         ({"others_share": 0.09}, []),
-        ({"others_share": 0.11}, ["W105"]),
+        ({"others_share": 0.11}, ["W012"]),
     ],
 )
 def test_what_disturbs_a_client_is_named(changed: dict[str, Any], ids: list[str]) -> None:

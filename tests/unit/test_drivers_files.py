@@ -315,10 +315,10 @@ def test_small_files_have_three_rates() -> None:
 
 
 def test_files_that_were_not_read_cold_are_told() -> None:
-    """W117 where the caches could not be emptied."""
+    """W010 where the caches could not be emptied."""
     warm = SMALL.replace('"why": ""', '"why": "4096 bytes of the data files are still resident"')
     warnings = filework_load.smallfiles_outcome(ended(warm)).warnings
-    assert [(w.id, w.text) for w in warnings] == [("W117", "4096 bytes of the data files are still resident")]
+    assert [(w.id, w.text) for w in warnings] == [("W010", "4096 bytes of the data files are still resident")]
     assert not filework_load.smallfiles_outcome(ended(SMALL)).warnings
 
 

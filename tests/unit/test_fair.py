@@ -261,7 +261,7 @@ def test_a_device_that_fell_below_what_it_gave_before_the_run_is_reported(
         "w_per_s": [900.0, 900.0, requests, requests, requests], "w_kb_per_s": [9000.0, 9000.0, kb, kb, kb],
     }  # fmt: skip
     found = list(device.slower(CEILING, Series(5, columns), cell()))
-    assert [(warning.id, warning.suspect) for warning in found] == ([("W136", True)] if expected else [])
+    assert [(warning.id, warning.suspect) for warning in found] == ([("W106", True)] if expected else [])
 
 
 def test_a_load_without_telemetry_of_its_disk_is_not_called_slow() -> None:

@@ -29,8 +29,8 @@ MakeRun = Callable[..., Run]
 @pytest.mark.parametrize(
     ("kernel", "told"),
     [
-        (FakeKernel(machine=("Out of memory: Killed process 9 (postgres)",)), "W125"),
-        (FakeKernel(was_lost=True), "W124"),
+        (FakeKernel(machine=("Out of memory: Killed process 9 (postgres)",)), "W020"),
+        (FakeKernel(was_lost=True), "W013"),
         (FakeKernel(about=("I/O error, dev loop9, sector 8 op 0x1:(WRITE)",)), "W020"),
     ],
 )

@@ -205,12 +205,12 @@ def test_what_the_machine_counts_is_said(tmp_path: Path, monkeypatch: pytest.Mon
 
     first = at(7, 2, 100)
     assert said(at(7, 2, 100)) == []
-    assert said(at(9, 2, 100)) == ["W126"]
+    assert said(at(9, 2, 100)) == ["W015"]
     assert said(at(7, 3, 100)) == ["W130"]
     assert said(at(7, 2, 2400)) == []
     assert said(at(7, 2, 2600)) == ["W131"]
     vmstat.unlink()
     counter.unlink()
     assert said(host.events(tmp_path)) == []
-    assert [w.id for w in host.load_warnings(HostLoad(10, 2, 0.1, 0.005, 0.01, 0.0, (), host.Events(1)))] == ["W126"]
+    assert [w.id for w in host.load_warnings(HostLoad(10, 2, 0.1, 0.005, 0.01, 0.0, (), host.Events(1)))] == ["W015"]
     assert host.load_warnings(HostLoad(10, 2, 0.1, 0.005, 0.01, 0.0, ())) == ()

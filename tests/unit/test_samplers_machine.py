@@ -156,7 +156,7 @@ def test_a_nice_value_that_changes_is_reported_once_each_way(tmp_path: Path) -> 
     )
 
 
-@pytest.mark.parametrize(("flags", "expected"), [(0x400000, ["W134"]), (0x400004, [])])
+@pytest.mark.parametrize(("flags", "expected"), [(0x400000, ["W133"]), (0x400004, [])])
 def test_a_process_that_ends_leaves_its_control_group_without_a_warning(
     flags: int, expected: list[str], tmp_path: Path
 ) -> None:
@@ -230,8 +230,8 @@ def test_limits_of_a_group_and_of_those_above_it_are_read(tmp_path: Path) -> Non
     found = Groups([mount]).limits("0::/a/b")
     assert found == {f"{tmp_path}/a/cpu.max": "max 100000", f"{tmp_path}/a/b/memory.max": "max"}
     after = {**found, f"{tmp_path}/a/cpu.max": "5000 100000"}
-    before, now = ({("W134", path): text for path, text in values.items()} for values in (found, after))
-    assert changed(before, now) == [("W134", f"{tmp_path}/a/cpu.max: max 100000 -> 5000 100000")]
+    before, now = ({("W133", path): text for path, text in values.items()} for values in (found, after))
+    assert changed(before, now) == [("W133", f"{tmp_path}/a/cpu.max: max 100000 -> 5000 100000")]
 
 
 def test_of_a_long_list_only_what_differs_is_shown() -> None:

@@ -212,7 +212,7 @@ def _of(source: Source) -> Dialect:
 
 
 def look(path: Path) -> Source:
-    """Return the source at `path`. Raises SourceIncomplete (unknown format), SourceRefused, SourceIncomplete."""
+    """Return the source at `path`. Raises SourceIncomplete (also for an unknown format), SourceRefused."""
     path = path.absolute()
     if not path.exists():
         raise SourceIncomplete(f"{path} does not exist", effect=UNTOUCHED, remedy="Correct `source` in [[workload]].")

@@ -243,10 +243,10 @@ def events(proc: Path) -> Events:
 
 
 def warnings(found: Events, seconds: float) -> Iterator[TrialWarning]:
-    """Yield W126, W130 and W131 (all suspect) for the events of that many seconds."""
+    """Yield W015, W130 and W131 (all suspect) for the events of that many seconds."""
     if found.throttled:
         text = f"the CPUs were throttled {count(found.throttled, 'time')} in {seconds:.0f} s"
-        yield TrialWarning("W126", text)
+        yield TrialWarning("W015", text)
     if found.cache_drops:
         text = f"the machine's page cache was dropped {count(found.cache_drops, 'time')} in {seconds:.0f} s"
         yield TrialWarning("W130", text)
@@ -387,7 +387,7 @@ def _busiest_text(busiest: tuple[ForeignProcess, ...], foreign_cpu_s: float) -> 
 
 
 def load_warnings(load: HostLoad) -> tuple[TrialWarning, ...]:
-    """Return W012, W015, W126, W130 and W131 (all suspect) if their limits are exceeded."""
+    """Return W012, W015, W130 and W131 (all suspect) if their limits are exceeded."""
     warnings_of_load: list[TrialWarning] = []
     if load.foreign_share is not None and load.foreign_cpu_s is not None and load.cpus:
         cores = load.foreign_cpu_s / load.seconds

@@ -196,8 +196,7 @@ def _of_window(trial: Record, observed: Observed) -> Iterator[TrialWarning]:
     if window.kind != "fixed":
         return
     if window.measure_s < summary.SHORT_WINDOW_S:
-        yield TrialWarning("W001", f"the window is {window.measure_s:.0f} s")
-        yield TrialWarning("W004", f"a window of {window.measure_s:.0f} s is too short to detect a trend")
+        yield TrialWarning("W001", f"a window of {window.measure_s:.0f} s is too short to detect a trend")
     yield from fairness.warm_up(window, trial.facts.filesystem)
     yield from fairness.steady(window, observed.outcome.series["tps"])
     if not meter.checkpoints.ended and meter.engine_write_bytes:
@@ -224,9 +223,9 @@ def _of_machine(trial: Record, observed: Observed) -> Iterator[TrialWarning]:
         yield TrialWarning("W023", f"the system clock moved by {slip:+.1f} s during the trial")
     yield from device.silent(trial.cell.window, observed.outcome.series)
     if trouble := kernel.lines_about_machine():
-        yield TrialWarning("W125", "; ".join(trouble[:3]))
+        yield TrialWarning("W020", "; ".join(trouble[:3]))
     if kernel.lost():
-        yield TrialWarning("W124", "lines of the kernel's log were lost during the trial")
+        yield TrialWarning("W013", "lines of the kernel's log were lost during the trial")
     disks = [disk.name for disk in _disks(trial.facts.device) if disk.name]
     if lines := [line for disk in disks for line in kernel.lines_about(disk) or ()]:
         yield TrialWarning("W020", "; ".join(lines[:3]))
@@ -240,7 +239,7 @@ def _of_later_stages(trial: Record, _observed: Observed) -> Iterator[TrialWarnin
     if facts.age_engine is not None and facts.age_engine.note:
         yield TrialWarning("W113", facts.age_engine.note)
     for text in facts.space.unread:
-        yield TrialWarning("W141", text)
+        yield TrialWarning("W140", text)
 
 
 def _of_growth(trial: Record, _observed: Observed) -> Iterator[TrialWarning]:
@@ -354,4 +353,4 @@ def _durability(trial: Record, observed: Observed) -> None:
     trial.facts.work = (*trial.facts.work, *needed)
     _refuse(trial, outcome, needed)
     if meter.flushes is None and commits:
-        trial.warn(TrialWarning("W024", text))
+        trial.warn(TrialWarning("W150", text))

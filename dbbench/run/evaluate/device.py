@@ -84,7 +84,7 @@ def with_rates(ceiling: CeilingFacts, series: Series, cell: Cell, tps: float | N
 
 
 def slower(ceiling: CeilingFacts, series: Series, cell: Cell) -> Iterator[TrialWarning]:
-    """Yield W136 if the device was busy and yet gave less than half of its slowest rate before the run.
+    """Yield W106 if the device was busy and yet gave less than half of its slowest rate before the run.
 
     Both rates, requests and bytes, must be that low for LEAST_SECONDS seconds of the window.
     """
@@ -102,7 +102,7 @@ def slower(ceiling: CeilingFacts, series: Series, cell: Cell) -> Iterator[TrialW
     if len(slow) >= LEAST_SECONDS:
         text = f"always busy, but only {statistics.median(value for _, value in slow):.4g} IOPS in {len(slow)} seconds"
         comparison = f"{text}; before the run its slowest rate was {iops:.4g} IOPS"
-        yield TrialWarning("W136", comparison, round(cell.window.warmup_s) + slow[0][0])
+        yield TrialWarning("W106", comparison, round(cell.window.warmup_s) + slow[0][0])
 
 
 def _summed(series: Series, cell: Cell, names: Sequence[str]) -> Column:

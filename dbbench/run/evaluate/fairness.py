@@ -19,7 +19,7 @@ CLIENT_BOUND: Final = 0.8  # share of its cores: above, the load generator limit
 # read and written through it, all pages that the window touched are there.
 FALLBACK_SHARE: Final = 0.10
 FALLBACK_LEAST: Final = 16 * 2**20
-CLOCK_S: Final = 0.1  # above it W103 is given; series have one row per second, so this is a tenth of a row
+CLOCK_S: Final = 0.1  # above it W023 is given; series have one row per second, so this is a tenth of a row
 OTHERS: Final = 0.10  # share of the client host's CPU time that other processes may use
 
 
@@ -76,7 +76,7 @@ def warnings(cell: Cell, memory: MemoryFacts, cores: CoresFacts | None, meter: M
         yield TrialWarning("W038", text)
     if memory.direct == "buffered-fallback" and memory.resident_bytes is not None:
         text = f"{size_text(memory.resident_bytes)} of the data files were in the page cache after the window"
-        yield TrialWarning("W043", f"direct I/O was requested, but {text}")
+        yield TrialWarning("W011", f"direct I/O was requested, but {text}")
     if cores is None:
         return
     if meter.limits.asked and cores.shared:
@@ -110,18 +110,18 @@ def steady(window: Window, tps: Column) -> Iterator[TrialWarning]:
 
 
 def of_client(facts: ClientFacts | None) -> Iterator[TrialWarning]:
-    """Yield W103, W104, W105; none for a local load generator."""
+    """Yield W012, W023 and W104; none for a local load generator."""
     if facts is None:
         return
     drift, error = abs(facts.clock_drift_s or 0.0), facts.clock_error_s or 0.0
     if drift + error > CLOCK_S:
         text = f"the offset of the clocks changed by {drift:.3f} s during the load; it is known to {error:.3f} s"
-        yield TrialWarning("W103", text)
+        yield TrialWarning("W023", text)
     if facts.tool_here and _release(facts.tool) != _release(facts.tool_here):
         yield TrialWarning("W104", f"{facts.hostname}: {facts.tool}; here: {facts.tool_here}")
     if facts.others_share is not None and facts.others_share >= OTHERS:
         text = f"other processes used {percent(facts.others_share)} of the {facts.cpus} processors of {facts.hostname}"
-        yield TrialWarning("W105", text)
+        yield TrialWarning("W012", text)
 
 
 def _release(version: str) -> str:

@@ -41,7 +41,7 @@ RATES: Final = ("tps", "apply_kb_per_s")
 def snapshotting(trial: Record, filled: Filled, server: Server) -> Iterator[None]:
     """Take `[snapshots]` of the plan within the block; none is left afterwards.
 
-    A setup that does not support them gets W108, and one that fails W109; the results of the load are valid.
+    A setup that does not support them and one that fails get W108; the results of the load are valid.
     """
     asked = trial.run.plan.snapshots
     if asked is None:
@@ -64,13 +64,13 @@ def snapshotting(trial: Record, filled: Filled, server: Server) -> Iterator[None
         facts, how=snapshots.how, note=snapshots.fault, taken=tuple(snapshots.taken)
     )
     if snapshots.fault:
-        trial.warn(TrialWarning("W109", snapshots.fault))
+        trial.warn(TrialWarning("W108", snapshots.fault))
     if snapshots.late:
         text = (
             f"{snapshots.late} of {len(snapshots.taken)} took longer than {asked.every_s:g} s, so the next one "
             "started late"
         )
-        trial.warn(TrialWarning("W110", text))
+        trial.warn(TrialWarning("W108", text))
 
 
 def way(filled: Filled, server: Server) -> Snapshots:

@@ -10,7 +10,7 @@ from typing import Final
 
 from dbbench.errors import DbbenchError, FilesystemDamaged, FilesystemGone, Interrupted, Terminated
 from dbbench.model import OperationFacts
-from dbbench.operations.copies import base_backup, clone, snapshot
+from dbbench.operations.backup import base_backup, clone, snapshot
 from dbbench.operations.crash import crash_recovery
 from dbbench.operations.maintenance import fsck, grow, repair, scan
 from dbbench.operations.steps import Filled, Operation

@@ -19,7 +19,7 @@ from dbbench.engines.sql import execute, rows
 from dbbench.errors import EngineDied, FilesystemDamaged, OperationFailed
 from dbbench.machine import threads
 from dbbench.model import OperationFacts
-from dbbench.operations.steps import Filled, cold, ended
+from dbbench.operations.steps import Filled, cold, ended, timed
 
 LOAD_S: Final = 5.0  # long enough for about 10 MB of log on a slow disk
 SESSIONS: Final = 4
@@ -35,9 +35,7 @@ def crash_recovery(filled: Filled) -> Iterator[OperationFacts]:
     with filled.serving(filled.datadir) as server:
         yield ended("crash-recovery: start", began, f"{acknowledged} rows acknowledged before; {cache_text}", log_bytes)
         _must_have(server, acknowledged)
-    if filled.check is not None:
-        began = time.monotonic()
-        yield ended("crash-recovery: check", began, filled.check(filled.datadir))
+    yield timed("crash-recovery: check", lambda: filled.check(filled.datadir))
 
 
 def _killed(filled: Filled) -> tuple[int, int | None]:

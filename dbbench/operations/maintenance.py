@@ -73,13 +73,13 @@ def repair(filled: Filled) -> Iterator[OperationFacts]:
 
 def of_filesystem(filled: Filled) -> OperationFacts:
     """Defragment the data files with the family's tool; the text has the number of extents before and after."""
-    family, files = filesystems.FAMILIES[filled.fs.family], _files(filled)
+    family, files = filesystems.FAMILIES[filled.fs.family], filled.files
     argvs = family.defragmenting(filled.datadir, files)
     if argvs is None:
         return impossible("repair: filesystem", f"{family.name} has no tool that defragments files")
     if not files:
         return impossible("repair: filesystem", "it contains no data files")
-    before = _extents(files)
+    before = extents_of(files)
     filesystems.sync(filled.fs.path)
     began = time.monotonic()
     for argv in argvs:
@@ -87,12 +87,12 @@ def of_filesystem(filled: Filled) -> OperationFacts:
     filesystems.sync(filled.fs.path)
     done = ended("repair: filesystem", began)
     words = " ".join(word for word in argvs[0] if not word.startswith("/"))
-    return OperationFacts(done.name, done.seconds, text=f"{words}: {before} extents before, {_extents(files)} after")
+    return OperationFacts(done.name, done.seconds, text=f"{words}: {before} extents before, {extents_of(files)} after")
 
 
 def of_engine(filled: Filled) -> OperationFacts:
     """Rewrite every table with the server, until it is on the device."""
-    before = _extents(_files(filled))
+    before = extents_of(filled.files)
     with filled.serving(filled.datadir) as server:
         sql = sql_of(server)
         with contextlib.closing(server.connect()) as connection:
@@ -102,7 +102,7 @@ def of_engine(filled: Filled) -> OperationFacts:
         server.checkpoint()
         filesystems.sync(filled.fs.path)
         done = ended("repair: engine", began)
-    text = f"{verb} of {len(tables)} tables: {before} extents before, {_extents(_files(filled))} after"
+    text = f"{verb} of {len(tables)} tables: {before} extents before, {extents_of(filled.files)} after"
     return OperationFacts(done.name, done.seconds, text=text)
 
 
@@ -144,11 +144,7 @@ def _total_bytes(filled: Filled) -> int:
     return total.f_blocks * total.f_frsize
 
 
-def _files(filled: Filled) -> list[Path]:
-    return list(filled.data_files(filled.datadir)) if filled.data_files is not None else []
-
-
-def _extents(files: list[Path]) -> int | None:
+def extents_of(files: list[Path]) -> int | None:
     """Return the number of extents of all files, or None if the filesystem does not report it."""
     counts = [extents(path) for path in files]
     counted = [count for count in counts if count is not None]

@@ -30,12 +30,17 @@ class Filled(Stored):
     second: Callable[[Path], AbstractContextManager[Server]]  # starts a second server on a clone
     # Empties the caches of these files, with proof, while no process uses the filesystem.
     cold: Callable[[Sequence[Path]], CacheFacts] = empty_and_prove
-    check: Callable[[Path], str] | None = None  # integrity check of the engine on the stopped data
-    data_files: Callable[[Path], Sequence[Path]] | None = None
+    check: Callable[[Path], str] = lambda _: ""  # integrity check of the engine on the stopped data
+    data_files: Callable[[Path], Sequence[Path]] = lambda _: ()
+
+    @property
+    def files(self) -> list[Path]:
+        """The data files that exist."""
+        return [path for path in self.data_files(self.datadir) if path.exists()]
 
     @property
     def no_snapshots(self) -> str:
-        """Describe a filesystem without snapshots."""
+        """Why there are no snapshots."""
         return f"neither {self.fs.family} nor a layer below it has snapshots"
 
     def obstacle(self, how: Snapshots) -> str | None:
@@ -79,5 +84,5 @@ def impossible(name: str, why: str) -> OperationFacts:
 def cold(filled: Filled) -> str:
     """Empty the cache of the data files; return a description of the result."""
     filesystems.sync(filled.fs.path)
-    facts = filled.cold(filled.data_files(filled.datadir) if filled.data_files else ())
+    facts = filled.cold(filled.data_files(filled.datadir))
     return "from a cold cache" if facts.proved else f"the cache could not be verified as cold: {facts.reason}"

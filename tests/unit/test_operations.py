@@ -14,7 +14,7 @@ from dbbench import operations
 from dbbench.errors import CommandFailed, FilesystemDamaged, Interrupted, PlanInvalid
 from dbbench.metrics import summary
 from dbbench.model import DeviceFacts, FsSetup, Layer, Mkfs, OperationFacts
-from dbbench.operations import Filled, copies, maintenance, operated
+from dbbench.operations import Filled, backup, maintenance, operated
 from dbbench.operations.maintenance import of_filesystem
 from dbbench.plan import load
 from dbbench.plan.catalog import catalog
@@ -37,7 +37,7 @@ class Said:
     name = "said"
     engine = ""
     reason: str | None = None
-    rows, least = copies.ROWS, 0
+    rows, least = backup.ROWS, 0
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.lines = folder, list[str]()
@@ -54,7 +54,7 @@ class Said:
         self.lines.append(f"{name} down")
 
     # --- a server, its connection and its cursor
-    def connect(self) -> Said:
+    def connect(self, _database: str | None = None) -> Said:
         return self
 
     def cursor(self) -> Said:
@@ -71,8 +71,10 @@ class Said:
         elif sql.startswith("SELECT"):
             self.lines.append("query")
 
-    def fetchone(self) -> tuple[int, int]:
-        return self.rows, self.least
+    description = True
+
+    def fetchall(self) -> list[tuple[int, int]]:
+        return [(self.rows, self.least)]
 
     # --- snapshots
     def lacks(self, _: Filled) -> str | None:
@@ -108,7 +110,7 @@ def said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Said:
 
 def test_snapshot_is_taken_while_the_server_runs(said: Said) -> None:
     """Rows are acknowledged, then it is taken, then one more row comes; the second server is up beside the first."""
-    steps = [facts.name for facts in copies.snapshot(said.filled)]
+    steps = [facts.name for facts in backup.snapshot(said.filled)]
     assert said.lines == [
         "first up", "rows", "snapshot", "later row", "mount", "second up", "query", "second down", "unmount",
         "first down", "roll back", "first up", "query", "first down", "drop",
@@ -119,18 +121,18 @@ def test_snapshot_is_taken_while_the_server_runs(said: Said) -> None:
 
 def test_a_running_servers_lock_is_not_in_its_clone(said: Said) -> None:
     """Its pid is alive: the second server would refuse to start."""
-    list(copies.snapshot(said.filled))
+    list(backup.snapshot(said.filled))
     assert not (said.folder / "postmaster.pid").exists()
 
 
 def test_copies_of_files_are_taken_of_a_stopped_server(said: Said) -> None:
     """An inconsistent copy is never taken while the server writes."""
     said.atomic = False
-    list(copies.snapshot(said.filled))
+    list(backup.snapshot(said.filled))
     assert said.lines[:4] == ["first up", "rows", "first down", "snapshot"]
 
 
-@pytest.mark.parametrize(("rows", "least"), [(copies.ROWS - 1, 0), (copies.ROWS + 1, copies.LATER)])
+@pytest.mark.parametrize(("rows", "least"), [(backup.ROWS - 1, 0), (backup.ROWS + 1, backup.LATER)])
 def test_a_snapshot_without_its_rows_fails_the_trial(rows: int, least: int, said: Said) -> None:
     """One acknowledged row is missing, or a later one exists: FilesystemDamaged, and the snapshot is removed."""
     said.rows, said.least = rows, least

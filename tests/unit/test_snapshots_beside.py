@@ -17,7 +17,7 @@ from dbbench.metrics.outcome import Outcome
 from dbbench.metrics.series import Series
 from dbbench.model import FsSetup, Layer, Mkfs, SnapshotFacts, SnapshotTaken, Window
 from dbbench.operations import Filled, copies
-from dbbench.operations.copies import Reflinked, beyond_vanished
+from dbbench.operations.copies import Copies, beyond_vanished
 from dbbench.report.page.operations import _column
 from dbbench.run.stages import snapshots as timed_snapshots
 from dbbench.storage.filesystems import FAMILIES, Mounted
@@ -146,7 +146,7 @@ def test_who_cannot_is_told_why(said: Any, monkeypatch: pytest.MonkeyPatch) -> N
     xfs = dataclasses.replace(said.filled, setup=FsSetup("t", Mkfs("xfs"), layers=(Layer("md", 1),)))
     said.engine = "mariadb"
     how = timed_snapshots.way(xfs, said)
-    assert isinstance(how, Reflinked)
+    assert isinstance(how, Copies)
     monkeypatch.setattr(copies, "_shares", lambda _: False)
     assert "nor a layer below it has snapshots; ext4 with these options does not support reflinks" in str(
         timed_snapshots.lacks(how, xfs)

@@ -23,11 +23,10 @@ from dbbench.metrics import steadiness
 from dbbench.metrics.outcome import Outcome
 from dbbench.metrics.series import Clock
 from dbbench.operations import Filled
-from dbbench.operations.maintenance import of_engine, of_filesystem
+from dbbench.operations.maintenance import extents_of, of_engine, of_filesystem
 from dbbench.operations.steps import cold
 from dbbench.samplers.accounting import DiskClock
 from dbbench.storage import filesystems
-from dbbench.storage.filesystems import common
 
 # Smallest number of written bytes per window; a load that writes less does not age the tables.
 LEAST_BYTES: Final = 2**16
@@ -95,7 +94,7 @@ class _Course:
 
 def worn(filled: Filled, asked: model.EngineAgeing, window: model.Window, loads: Loads) -> model.EngineAgeFacts:
     """Age the tables of the stopped server as the plan requests, scan, repair, scan; the server is stopped again."""
-    course = _Course(loads, max(1, sum(path.stat().st_size for path in _files(filled))))
+    course = _Course(loads, max(1, sum(path.stat().st_size for path in filled.files)))
     with filled.serving(filled.datadir) as server:
         server.checkpoint()
         points, note = [], ""
@@ -118,7 +117,7 @@ def worn(filled: Filled, asked: model.EngineAgeing, window: model.Window, loads:
         slopes=tuple(slopes(points)),
         scans=tuple(scans),
         repairs=tuple(repairs),
-        checked=filled.check(filled.datadir) if filled.check is not None else "",
+        checked=filled.check(filled.datadir),
         note=note,
     )
 
@@ -158,11 +157,9 @@ def _driven(server: Server, window: model.Window, course: _Course, name: str) ->
 
 def _shape(filled: Filled) -> tuple[int | None, int, int | None]:
     """Return extents of all data files, their bytes, and the used space of the filesystem."""
-    files = _files(filled)
-    logical, counts = sum(path.stat().st_size for path in files), [common.extents(path) for path in files]
-    measured = [count for count in counts if count is not None]
+    logical = sum(path.stat().st_size for path in filled.files)
     disk = filesystems.space(filled.fs, logical).disk_bytes if filled.fs.raw is None else None
-    return (sum(measured) if len(measured) == len(counts) else None), logical, disk
+    return extents_of(filled.files), logical, disk
 
 
 def _scanned(filled: Filled, loads: Loads, when: str) -> model.AgedScan:
@@ -188,8 +185,3 @@ def slopes(points: Sequence[model.WrittenPoint]) -> Iterator[model.AgedSlope]:
         line = steadiness.line(*zip(*measured, strict=True)) if len(measured) > 2 else None
         if line is not None:
             yield model.AgedSlope(name, line.slope, line.low, line.high)
-
-
-def _files(filled: Filled) -> list[Path]:
-    data_files = filled.data_files(filled.datadir) if filled.data_files is not None else []
-    return [path for path in data_files if path.exists()]

@@ -26,7 +26,7 @@ from dbbench.machine import threads
 from dbbench.metrics.outcome import Outcome
 from dbbench.model import SnapshotFacts, SnapshotTaken, TrialWarning, Window
 from dbbench.operations import Filled
-from dbbench.operations.copies import Reflinked
+from dbbench.operations.copies import REFLINK
 from dbbench.run.record import Record
 from dbbench.storage import filesystems
 from dbbench.storage.filesystems.port import Snapshots
@@ -76,7 +76,7 @@ def snapshotting(trial: Record, filled: Filled, server: Server) -> Iterator[None
 def way(filled: Filled, server: Server) -> Snapshots:
     """Return the snapshots of the filesystem, or of the layer below it; otherwise reflinks, if the server supports
     them."""
-    return filesystems.snapshots_of(filled.setup) or Reflinked(server)
+    return filesystems.snapshots_of(filled.setup) or dataclasses.replace(REFLINK, server=server)
 
 
 def lacks(how: Snapshots, filled: Filled) -> str | None:

@@ -21,6 +21,7 @@ from typing import Any, Final, TypeVar
 from pydantic import TypeAdapter
 
 from dbbench import errors
+from dbbench.model.base import SCHEMA
 from dbbench.units import size_text
 
 MIB: Final = 2**20
@@ -307,7 +308,11 @@ def read_as(kind: type[_T], path: Path, below: Path, missing: errors.DbbenchErro
 
 def parsed_as(kind: type[_T], written: bytes) -> _T:
     """Return the content of a JSON file of the results as this dataclass. Raises ValueError."""
-    sound_json(written)
+    content = sound_json(written)
+    if hasattr(kind, "schema") and isinstance(content, dict) and content.get("schema") != SCHEMA:
+        raise ValueError(
+            f"its schema is {content.get('schema')}, and this version of dbbench reads schema {SCHEMA} only"
+        )
     if kind not in _ADAPTERS:
         _ADAPTERS[kind] = TypeAdapter(kind)  # this takes tens of ms
     value: _T = _ADAPTERS[kind].validate_json(written)

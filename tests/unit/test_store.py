@@ -13,6 +13,7 @@ from dbbench.errors import ResultDamaged, RunLocked, RunMissing
 from dbbench.metrics.histogram import Histogram
 from dbbench.metrics.series import Series
 from dbbench.model import Run, Status, Trial
+from dbbench.results.fileio import write_summed
 
 MakeRun = Callable[..., Run]
 
@@ -130,6 +131,14 @@ def test_truncated_run_json_is_damage(folder: Path) -> None:
     path = folder / "run.json"
     path.write_bytes(path.read_bytes()[:-100])
     with pytest.raises(ResultDamaged, match=r"run\.json"):
+        results.load_run(folder)
+
+
+def test_a_run_of_another_schema_is_refused(folder: Path) -> None:
+    """In one sentence; keys may mean something else there."""
+    written = json.loads((folder / "run.json").read_text())
+    write_summed(folder / "run.json", {key: value for key, value in written.items() if key != "sha256"} | {"schema": 2})
+    with pytest.raises(ResultDamaged, match="its schema is 2, and this version of dbbench reads schema 1 only"):
         results.load_run(folder)
 
 

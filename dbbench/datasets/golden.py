@@ -194,14 +194,14 @@ def _load(making: Path, made_of: Recipe, place: Place, tell: Tell) -> _Found:
         data = seen / "data"
         if source is not None and source.physical:
             tell(f"copying {sources.described(source)}")
-            changes += sources.laid(source, data, place)
+            changes += sources.lay(source, data, place)
         else:
             tell(f"making an empty {made_of.engine.name}")
             engine.create(data, place)
         with engine.serving(data, made_of.settings, place) as server:
             if source is not None:
                 tell(f"loading {sources.described(source)}")
-                changes += sources.loaded(source, made_of.dataset, server, data)
+                changes += sources.load(source, made_of.dataset, server, data)
             else:
                 tell(f"loading the dataset {made_of.dataset.kind}")
                 generated.build(server, made_of.dataset)
@@ -212,7 +212,7 @@ def _load(making: Path, made_of: Recipe, place: Place, tell: Tell) -> _Found:
         if source is not None:
             for change in changes:
                 tell(sources.text(change))
-            changes += sources.sealed(source, made_of.dataset, data, place)
+            changes += sources.seal(source, made_of.dataset, data, place)
         tell("checking it")
         engine.check(data, made_of.settings, place)
         if made_of.primary:

@@ -163,7 +163,7 @@ def dataset_of(spec: WorkloadSpec, engine: str) -> Dataset | None:
         raise PlanInvalid(
             f'"checksums" requires a physical copy of PostgreSQL, but {source.path} is {source.form}; remove it'
         )
-    return sources.dataset_of(source, spec.tablespace, spec.database, spec.settle, spec.checksums)
+    return source.dataset(spec.tablespace, spec.database, spec.settle, spec.checksums)
 
 
 def placed(dataset: Dataset, spec: WorkloadSpec) -> Dataset:

@@ -15,7 +15,7 @@ import pytest
 from dbbench import datasets, process
 from dbbench.datasets import golden, manifest, sources
 from dbbench.datasets.manifest import Golden
-from dbbench.datasets.sources.source import is_prepared
+from dbbench.datasets.sources.look import is_prepared
 from dbbench.engines import ENGINES
 from dbbench.engines.port import Place, Server
 from dbbench.errors import ProgramMissing, SourceIncomplete, SourceRefused
@@ -99,7 +99,7 @@ def _oid(root: Path) -> str:
 
 def built(room: Room, engine: str, path: Path, **chosen: str) -> Golden:
     """The golden copy of a source."""
-    dataset = sources.dataset_of(sources.look(path), **chosen)
+    dataset = sources.look(path).dataset(**chosen)
     return golden.ensure(golden.recipe(spec(engine), dataset), room.place(engine), cache=room.root / "cache")
 
 

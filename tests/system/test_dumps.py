@@ -87,7 +87,7 @@ class Loader:
         """Load the dump into an empty server; return what was changed."""
         self.clean()
         source = sources.look(path)
-        changes = sources.loaded(source, sources.dataset_of(source), self.server, self.folder / "data")
+        changes = sources.load(source, source.dataset(), self.server, self.folder / "data")
         return [change.kind for change in changes]
 
     def refused(self, path: Path) -> bool:

@@ -122,7 +122,7 @@ def test_purge_and_change_buffer_end_before_a_copy_becomes_golden() -> None:
             query(server, *[f"DELETE FROM orders WHERE id % 20 = {n}" for n in range(0, 20, 2)], at="shop")
         waiting, _ = behind(folder / "data", folder / "2")
         assert waiting > 0
-        dataset = sources.dataset_of(sources.look(folder / "data"))
+        dataset = sources.look(folder / "data").dataset()
         (folder / "3").mkdir()
         copy = golden.ensure(
             golden.recipe(spec("mariadb"), dataset), place("mariadb", folder / "3"), cache=folder / "cache"

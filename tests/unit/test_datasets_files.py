@@ -16,7 +16,8 @@ import pytest
 from dbbench.datasets import manifest, sources
 from dbbench.datasets.manifest import Golden
 from dbbench.datasets.sources import files, postgres
-from dbbench.datasets.sources.scripts import MysqlScript, PostgresScript
+from dbbench.datasets.sources.mysql_dumps import MysqlScript
+from dbbench.datasets.sources.postgres_script import PostgresScript
 from dbbench.errors import DatasetBuildFailed, FilesystemFull, SourceIncomplete, SourceRefused
 from dbbench.model import Dataset
 from dbbench.run import worker

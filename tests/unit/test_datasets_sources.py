@@ -11,8 +11,8 @@ import pytest
 from dbbench import plan
 from dbbench.datasets import generated, golden, sources
 from dbbench.datasets.sources import Source
-from dbbench.datasets.sources.source import _page_size, is_prepared, tablespaces
-from dbbench.datasets.sources.source import header_of as header
+from dbbench.datasets.sources.look import _page_size, is_prepared, tablespaces
+from dbbench.datasets.sources.look import header_of as header
 from dbbench.drivers.scan import chosen
 from dbbench.engines.sql import Table
 from dbbench.errors import DriverFailed, PlanInvalid, SourceIncomplete, SourceRefused
@@ -228,11 +228,11 @@ def test_another_state_is_another_copy(tmp_path: Path) -> None:
     asked: list[dict[str, bool]] = [{}, {"settle": False}, {"checksums": True}, {"checksums": False}]
     assert len({_key(data, **one) for one in asked}) == 4
     assert _key(data) == _key(data, settle=True)
-    assert "settle" not in sources.dataset_of(sources.look(put("pg_dump.sql", tmp_path / "shop.sql"))).parameters
+    assert "settle" not in sources.look(put("pg_dump.sql", tmp_path / "shop.sql")).dataset().parameters
 
 
 def _key(path: Path, **chosen: bool) -> str:
-    dataset = sources.dataset_of(sources.look(path), **chosen)  # type: ignore[arg-type]
+    dataset = sources.look(path).dataset(**chosen)  # type: ignore[arg-type]
     return golden.Recipe(EngineSpec("postgres"), "15.18", "", dataset, {}).key
 
 

@@ -22,7 +22,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any, Final
 
 from dbbench import process
-from dbbench.datasets.sources.source import UNTOUCHED
+from dbbench.datasets.sources.source import UNTOUCHED, unusable
 from dbbench.errors import DbbenchError, SourceIncomplete, SourceRefused
 from dbbench.results.fileio import kind_of
 
@@ -55,6 +55,14 @@ def copy_tree(source: Path, target: Path, leave: Leave = lambda _: False) -> Non
                     _copy(name, fd, target / below / name, Path(folder, name))
     except OSError as error:
         raise SourceIncomplete(f"{error.filename or source} cannot be read: {error.strerror}") from error
+
+
+def hand_over(tree: Path, account: process.User) -> None:
+    """Make the account the owner of all files, which others cannot read."""
+    for path in (tree, *tree.rglob("*")):
+        if os.geteuid() == 0:
+            os.lchown(path, account.uid, account.gid)
+        path.chmod(0o700 if path.is_dir() else 0o600)
 
 
 def _copy(name: str, folder: int, target: Path, path: Path) -> None:
@@ -109,7 +117,7 @@ def unpacked(file: IO[bytes], name: str) -> Iterator[IO[bytes]]:
         else:
             yield file
     except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile) as error:
-        raise SourceIncomplete(f"{name} is damaged or truncated: {error}", effect=UNTOUCHED) from error
+        raise unusable(f"{name} is damaged or truncated: {error}") from error
 
 
 class _Counted:

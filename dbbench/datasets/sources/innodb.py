@@ -7,15 +7,15 @@ made it.
 
 from __future__ import annotations
 
-import os
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Final
 
 from dbbench import process
 from dbbench.datasets.sources import files, mysql_dumps
+from dbbench.datasets.sources.look import is_prepared
 from dbbench.datasets.sources.mysql_dumps import quoted
-from dbbench.datasets.sources.source import Source, is_prepared
+from dbbench.datasets.sources.source import Source
 from dbbench.engines import innodb
 from dbbench.engines.innodb import SYSTEM_SCHEMAS
 from dbbench.engines.port import NAME as DATABASE
@@ -31,6 +31,7 @@ _LEFT: Final = ("auto.cnf", "mysqld-auto.cnf", "ib_buffer_pool", "ibtmp1", "tc.l
                 "debian-*.flag")  # fmt: skip
 _PREPARED_BY: Final = {"mariabackup": "mariadb-backup", "xtrabackup": "xtrabackup"}
 _MEMORY: Final = "--use-memory=256M"
+_TABLES: Final = "SELECT table_schema, table_name FROM information_schema.tables WHERE table_type = 'BASE TABLE'"
 _SIZES: Final = ("SELECT table_schema, coalesce(sum(data_length), 0) FROM information_schema.tables"
                  " WHERE table_type = 'BASE TABLE' GROUP BY table_schema")  # fmt: skip
 
@@ -44,42 +45,19 @@ def programs(source: Source) -> tuple[str, ...]:
     return ()
 
 
-def block_size(bin: Path | None) -> int:
-    """Return the page size of new servers; dbbench always uses InnoDB's default."""
-    return innodb.PROFILE.page_bytes
-
-
-def page_size(source: Source, bin: Path | None) -> int | None:
-    """Return the page size from the first tablespace."""
-    return source.page_size
-
-
-def settled(server: Server) -> str:
+def settle(server: Server) -> str:
     """Wait until purge has caught up. The slow shutdown of the build merges the change buffer."""
     server.settle()
     return "purge finished and the change buffer merged"
 
 
-def sealed(data: Path, place: Place, checksums: bool | None) -> tuple[SourceChange, ...]:
-    """Change nothing: InnoDB pages always have checksums."""
-    return ()
-
-
-def tablespaces_of(server: Server) -> dict[str, str]:
-    """Return {}: dbbench supports tablespaces only for PostgreSQL."""
-    return {}
-
-
-def laid(source: Source, data: Path, place: Place) -> tuple[SourceChange, ...]:
-    """Copy the source, and prepare it as the server's account if necessary. See `sources.laid`."""
+def lay(source: Source, data: Path, place: Place) -> tuple[SourceChange, ...]:
+    """Copy the source, and prepare it as the server's account if necessary. See `sources.lay`."""
     del place
     account = innodb.account()
     own(data, account)
     files.copy_tree(source.path, data, lambda path: len(path.parts) == 1 and any(fnmatch(path.name, p) for p in _LEFT))
-    for path in (data, *data.rglob("*")):
-        if os.geteuid() == 0:
-            os.lchown(path, account.uid, account.gid)
-        path.chmod(0o700 if path.is_dir() else 0o600)
+    files.hand_over(data, account)
     if source.form in _PREPARED_BY and not is_prepared(data):
         argv = [_PREPARED_BY[source.form], "--prepare", _MEMORY, f"--target-dir={data}"]
         try:
@@ -93,11 +71,9 @@ def laid(source: Source, data: Path, place: Place) -> tuple[SourceChange, ...]:
     return (SourceChange(SourceChangeKind.PERSISTED),) if kept else ()
 
 
-def loaded(source: Source, server: Server, data: Path, wanted: str, tablespace: str) -> tuple[SourceChange, ...]:
+def load(source: Source, server: Server, data: Path, wanted: str, tablespace: str) -> tuple[SourceChange, ...]:
     """Load the dump. A schema keeps its name: statements may contain it, and no command renames one."""
-    changes: tuple[SourceChange, ...] = ()
-    if not source.physical and (skipped := mysql_dumps.load(source, server)):
-        changes = (SourceChange(SourceChangeKind.SKIPPED, {"statements": "; ".join(skipped)}),)
+    changes = () if source.physical else mysql_dumps.load(source, server)
     databases = {
         str(name): int(size) for name, size in rows(server, _SIZES, database="") if str(name) not in SYSTEM_SCHEMAS
     }
@@ -107,15 +83,10 @@ def loaded(source: Source, server: Server, data: Path, wanted: str, tablespace: 
         raise SourceIncomplete(f"{source.path} contains no tables")
     chosen = wanted or max(databases, key=databases.__getitem__)
     if not source.physical:
-        _analyse(server, chosen)
+        tables = rows(server, _TABLES, database="")
+        for table in (table for database, table in tables if database == chosen):
+            execute(server, f"ANALYZE TABLE {quoted(chosen)}.{quoted(table)}", database="")
     if chosen == DATABASE:
         return changes
     remember_database(data, chosen)
     return changes if wanted else (*changes, SourceChange(SourceChangeKind.CHOSEN, {"database": chosen}))
-
-
-def _analyse(server: Server, schema: str) -> None:
-    tables = rows(server, "SELECT table_schema, table_name FROM information_schema.tables"
-                          " WHERE table_type = 'BASE TABLE'", database="")  # fmt: skip
-    for table in (table for database, table in tables if database == schema):
-        execute(server, f"ANALYZE TABLE {quoted(schema)}.{quoted(table)}", database="")

@@ -11,23 +11,13 @@ import itertools
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
 
 from dbbench.datasets.sources import files
-from dbbench.datasets.sources.scripts import (
-    BACKTICKS,
-    STRICT,
-    MysqlScript,
-    Tables,
-    compared,
-    fed,
-    incomplete,
-    shown,
-    unquoted,
-)
+from dbbench.datasets.sources.scripts import Tables, compare, feed, incomplete, lines_of, shown
 from dbbench.datasets.sources.source import Source
 from dbbench.engines import innodb
 from dbbench.engines.innodb import SYSTEM_SCHEMAS
@@ -35,8 +25,24 @@ from dbbench.engines.port import NAME as USER
 from dbbench.engines.port import Server
 from dbbench.engines.sql import execute, rows
 from dbbench.errors import DatasetBuildFailed
+from dbbench.model import SourceChange
 from dbbench.results.fileio import NotRegular, opened
 
+BACKTICKS: Final = rb"`((?:[^`]|``)+)`"
+_USE: Final = re.compile(rb"(USE|CREATE DATABASE(?: /\*.*?\*/)?) " + BACKTICKS)
+_CREATE_MYSQL: Final = re.compile(rb"CREATE TABLE (?:IF NOT EXISTS )?" + BACKTICKS)
+_SET_MYSQL: Final = re.compile(rb"(?:/\*[!M]+\d* )?SET ")
+_ASSIGNED: Final = re.compile(
+    rb"(?<![@\w.])(?:@@(?:session\.|global\.)?)?([a-z_]\w*) *=|@@(?!global|session)(\w+)", re.I
+)
+_OF_SERVER: Final = re.compile(
+    rb"CHANGE (?:MASTER|REPLICATION)|SET (?:@@)?GLOBAL[. ](?:gtid_|rpl_)|(?:/\*!\d+ )?DROP DATABASE |"
+    rb"(?:CREATE|ALTER|DROP)(?: /\*.*?\*/)? (?:USER|ROLE) |GRANT |REVOKE |(?:/\*!?M?!?\d* )?SET (?:DEFAULT )?ROLE ",
+    re.I,
+)
+_MARK_MYSQL: Final = re.compile(rb"-- (?:(?:MySQL|MariaDB) dump |(Dump completed))")
+# A dump turns strict mode off; then a value that does not fit would be changed, with a warning.
+STRICT: Final = "STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION,ALLOW_INVALID_DATES"
 # Warnings with which a server has changed or left out a row: mysqldump --insert-ignore asks for them.
 _ALTERING: Final = re.compile(
     r"^Warning \(Code (?:1048|1062|1264|1265|1286|1292|1366|1364|1406|1411|1441|1452|1526|4025)\).*", re.MULTILINE
@@ -60,7 +66,56 @@ _SAVED: Final = re.compile(rb"SET .*@PREV_COLLATION_CONNECTION\b")
 _DELIMITER: Final = "//dbbench//"  # in no statement: a line of mydumper that ends with ";" ends a statement
 
 
-def load(source: Source, server: Server) -> dict[str, None]:
+class MysqlScript:
+    """A dump of mysqldump or mariadb-dump. Iterating yields the lines for the client.
+
+    The accounts of the original server, its system schemas and its place in a replication are left out.
+    """
+
+    def __init__(self, lines: Iterable[bytes], unknown: Callable[[str], bool], database: str) -> None:
+        """`unknown`: whether the server does not have a variable. `database`: that of a dump that names none."""
+        self.tables: Tables = {}
+        self.skipped: dict[str, None] = {}
+        self.line = 0
+        self._lines, self._unknown, self._database = lines_of(lines), unknown, database
+        self._marks, self._routine, self._hidden, self._until_end = 0, False, False, False
+
+    def __iter__(self) -> Iterator[bytes]:
+        for line in self._lines:
+            self.line += 1
+            yield line if line.startswith(b"INSERT ") and not self._hidden else self._kept(line)
+        if self._marks:
+            raise incomplete('its closing line "-- Dump completed" is missing')
+
+    def _kept(self, line: bytes) -> bytes:
+        if self._routine or line.startswith(b"DELIMITER "):  # nothing in the body of a routine is a statement
+            self._routine = not re.match(rb"DELIMITER ;\s*$", line)
+            return b"\n" if self._hidden and line[:9] != b"DELIMITER" else line
+        if mark := _MARK_MYSQL.match(line):
+            self._marks += -1 if mark[1] else 1
+        elif use := _USE.match(line):
+            self._database = unquoted(use[2])
+            self._hidden = self._database in SYSTEM_SCHEMAS
+            if self._hidden:
+                self.skipped[f"database {self._database}"] = None
+        elif not self._hidden and (table := _CREATE_MYSQL.match(line)):
+            self.tables[self._database, unquoted(table[1])] = None
+        if self._hidden or self._is_left_out(line):
+            return b"\n"
+        return line.replace(b"SQL_MODE='", b"SQL_MODE='" + STRICT.encode() + b",").replace(b",' */", b"' */")
+
+    def _is_left_out(self, line: bytes) -> bool:
+        names = [a or b for a, b in _ASSIGNED.findall(line)] if _SET_MYSQL.match(line) else []
+        leaves_out = self._until_end or _OF_SERVER.match(line)
+        if not leaves_out and not any(self._unknown(name.decode().lower()) for name in names):
+            return False
+        if not self._until_end:
+            self.skipped[shown(line)] = None
+        self._until_end = not line.rstrip().endswith(b";")
+        return True
+
+
+def load(source: Source, server: Server) -> tuple[SourceChange, ...]:
     """Load the dump and compare it with the copy; return what was left out. Raises DatasetBuildFailed."""
     tables, skipped = (_mysqldump if source.form == "mysqldump" else _mydumper)(source.path, server)
     existing = set(rows(server, "SELECT table_schema, table_name FROM information_schema.tables", database=""))
@@ -71,13 +126,17 @@ def load(source: Source, server: Server) -> dict[str, None]:
         statement = f"SELECT count(*) FROM {quoted(database)}.{quoted(table)}"
         return int(rows(server, statement, database="")[0][0]) if count else 0
 
-    compared(source.path, tables, rows_of)
-    return skipped
+    return compare(source.path, tables, skipped, rows_of)
 
 
 def quoted(name: str) -> str:
     """Quote a name for a statement."""
     return "`" + name.replace("`", "``") + "`"
+
+
+def unquoted(name: bytes) -> str:
+    """Return a name as it is, of which BACKTICKS matched what is between the quotes."""
+    return name.replace(b"``", b"`").decode(errors="replace")
 
 
 def _mysqldump(path: Path, server: Server) -> tuple[Tables, dict[str, None]]:
@@ -97,7 +156,7 @@ def _run(server: Server, lines: Iterable[bytes], path: Path, database: str, deli
             "--binary-mode", "--local-infile=0", "--show-warnings", "--max-allowed-packet=1G",
             "--default-character-set=utf8mb4", f"--init-command={session}", f"--delimiter={delimiter}",
             f"--database={database}"]  # fmt: skip
-    status, printed = fed(argv, lines, innodb.account(), server.env)
+    status, printed = feed(argv, lines, innodb.account(), server.env)
     where, answer = str(path), printed[-1000:].strip()
     if at := _AT.search(printed):
         with path.open("rb") as file, files.unpacked(file, path.name) as content:

@@ -1,0 +1,385 @@
+"""Recognise a dump, a backup or a data directory, and the server that it comes from, without changing it."""
+
+from __future__ import annotations
+
+import fcntl
+import gzip
+import json
+import re
+import shlex
+import struct
+import tarfile
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from dbbench.datasets.sources.source import AGAIN, UNTOUCHED, Source, measured, unusable
+from dbbench.errors import DbbenchError, SourceRefused
+
+KINDS: Final = ("a dump of pg_dump (plain, custom, directory, tar), mysqldump or mydumper, a backup of pg_basebackup "
+                "(plain, tar), mariabackup or xtrabackup, or the data directory of a stopped server")  # fmt: skip
+HEAD: Final = 64 * 2**10  # bytes; a dump names the program that wrote it in its first lines
+PACKED: Final = {
+    b"\x1f\x8b": ("gzip", "gunzip -k"),
+    b"\x28\xb5\x2f\xfd": ("zstd", "unzstd -k"),
+    b"BZh": ("bzip2", "bunzip2 -k"),
+    b"\xfd7zXZ": ("xz", "unxz -k"),
+    b"\x5d\0\0": ("lzma", "unlzma -k"),
+    b"LZIP": ("lzip", "lzip -dk"),
+    b"\x89LZO": ("lzop", "lzop -d"),
+    b"\x04\x22\x4d\x18": ("lz4", "lz4 -d"),
+    b"\x1f\x9d": ("compress", "uncompress -k"),
+    b"PK\x03\x04": ("zip", "unzip"),
+    b"7z\xbc\xaf\x27\x1c": ("7-Zip", "7z x"),
+    b"Rar!": ("RAR", "unrar x"),
+    b"XBSTCK": ("xbstream", "mbstream -x <"),
+}
+_TAR: Final = slice(257, 262)  # where a tar file has "ustar"
+_WIDE: Final = (b"\xff\xfe", b"\xfe\xff")  # byte order marks of UTF-16
+_SQL: Final = re.compile(rb"^(?:CREATE|INSERT INTO|COPY|USE|SET|/\*!\d+) ", re.MULTILINE)
+_POSTGRES: Final = re.compile(rb"^-- PostgreSQL database (cluster )?dump", re.MULTILINE)
+_POSTGRES_FROM: Final = re.compile(rb"^-- Dumped from database version (\d+(?:\.\d+)*)", re.MULTILINE)
+_POSTGRES_ENDS: Final = re.compile(
+    rb"^-- PostgreSQL database (?:cluster )?dump complete\s*(?:^--\s*)?(?:^\\unrestrict \w+\s*)?\Z", re.MULTILINE
+)
+_MYSQL: Final = re.compile(rb"^(?:\xef\xbb\xbf)?-- (MySQL|MariaDB) dump ", re.MULTILINE)
+_MYSQL_FROM: Final = re.compile(rb"^-- Server version\s+(\d+\.\d+\.\d+)(\S*)", re.MULTILINE)
+_MYSQL_ENDS: Final = re.compile(rb"^-- Dump completed.*\s*\Z", re.MULTILINE)
+_END: Final = 4096  # bytes at the end of a script, in which its closing line is
+# Archives of pg_dump.
+MAGIC: Final = b"PGDMP"
+FORMATS: Final = {1: "custom", 3: "tar", 5: "directory"}
+_DATE: Final = 7  # integers in the header for its date: seconds to year, daylight saving
+_BY_ALGORITHM: Final = (1, 15)  # archive version since which a byte, not an integer, describes the compression
+_READERS: Final = {(1, 15): 16, (1, 16): 17}  # archive version -> major version of PostgreSQL that introduced it
+# Offset of the cluster's state in pg_control (pg_control.h), after the system identifier (8 bytes) and the versions of
+# pg_control and of the catalogue (4 bytes each).
+_STATE_AT: Final = 16
+_STOPPED: Final = (1, 2)  # shut down; shut down in recovery (a standby)
+CHECKPOINTS: Final = ("xtrabackup_checkpoints", "mariadb_backup_checkpoints")
+INFOS: Final = ("xtrabackup_info", "mariadb_backup_info")
+_FLAGS_AT: Final = 54  # offset in page 0: 38 bytes of page header, then 16 bytes of tablespace header (fsp0fsp.h)
+_FULL_CRC32: Final = 0x10  # flag of MariaDB since 10.5, with which the lowest four bits are the page size
+_FLOCK: Final = "hhqqi"  # struct flock
+# What only MySQL writes into a schema, and not MariaDB: its collations, comments for version 8, integers without width.
+_OF_MYSQL: Final = re.compile(
+    rb"utf8mb4_0900|/\*!8\d{4} |^  `.*` (?:tiny|small|medium|big)?int(?! ?\()\b", re.MULTILINE
+)
+_FINISHED: Final = re.compile(r"^(?:# )?Finished dump at: \S+ \d\d:\d\d:\d\d$", re.MULTILINE)
+
+
+def look(path: Path) -> Source:
+    """Return the source at `path`. Raises SourceIncomplete (also for an unknown format), SourceRefused."""
+    path = path.absolute()
+    if not path.exists():
+        raise unusable(f"{path} does not exist", "Correct `source` in [[workload]].")
+    source = _directory(path) if path.is_dir() else _file(path)
+    if source is None:
+        raise unusable(f"the format of {path} is unknown; supported are {KINDS}")
+    return source
+
+
+def _directory(path: Path) -> Source | None:
+    if (path / "PG_VERSION").is_file():
+        return _cluster(path)
+    if (path / "toc.dat").is_file():
+        return _dump_directory(path)
+    if tar := next(path.glob("base.tar*"), None):
+        return _tars(path, tar)
+    if any((path / name).is_file() for name in CHECKPOINTS):
+        return _backup(path)
+    if (path / "ibdata1").is_file():
+        return _innodb(path)
+    if any((path / name).is_file() for name in ("metadata", "metadata.partial")) and any(path.glob("*-schema*.sql*")):
+        return _mydumper(path)
+    return None
+
+
+def _file(path: Path) -> Source | None:
+    with path.open("rb") as file:
+        head = file.read(HEAD)
+    name = shlex.quote(path.name)
+    for magic, (packer, command) in PACKED.items():
+        if head.startswith(magic):
+            raise unusable(f"{path} is compressed with {packer}", f"Decompress it first: {command} {name}")
+    if head.startswith(MAGIC):
+        return _archive(path, path, head, "custom")
+    if (toc := _member(path, "toc.dat")) is not None:
+        _check_tar(path)
+        return _archive(path, path, toc, "tar")
+    if head[_TAR] == b"ustar":
+        raise unusable(f"{path} is a tar archive", f"Unpack it first: tar -xf {name}")
+    if head.startswith(_WIDE):
+        raise unusable(f"{path} is encoded as UTF-16", f"Convert it: iconv -f UTF-16 -t UTF-8 {name} > utf8.sql "
+                       "(--result-file or --file prevents it in PowerShell).")  # fmt: skip
+    if _POSTGRES.search(head):
+        _check_end(path, _POSTGRES_ENDS)
+        version = _POSTGRES_FROM.search(head)
+        return Source(path, "pg_dump plain", "postgres", version[1].decode() if version else "", *measured(path))
+    if tool := _MYSQL.search(head):
+        _check_end(path, _MYSQL_ENDS)
+        server = _MYSQL_FROM.search(head)  # MariaDB's tool also dumps MySQL
+        engine = "mariadb" if b"MariaDB" in (server[2] if server else tool[1]) else "mysql"
+        return Source(path, "mysqldump", engine, server[1].decode() if server else "", *measured(path))
+    if _SQL.search(head):
+        raise unusable(
+            f"{path} is an SQL script without the comments of pg_dump or mysqldump, which name its server and mark its "
+            "end",
+            "Make the dump again, without --compact or --skip-comments.",
+        )
+    return None
+
+
+def _check_end(path: Path, closing: re.Pattern[bytes]) -> None:
+    """Raise SourceIncomplete if a script does not end with the line that its writer puts there at last."""
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - _END))
+        if not closing.search(file.read()):
+            raise unusable(f"the dump is incomplete: the closing comment at the end of {path} is missing", AGAIN)
+
+
+def _member(path: Path, name: str) -> bytes | None:
+    """Return the first bytes of a member of a tar file; None if it is not a tar file or does not begin with that
+    member."""
+    try:
+        with tarfile.open(path, "r:") as tar:
+            first = tar.next()
+            file = tar.extractfile(first) if first is not None and first.isreg() and first.name == name else None
+            return file.read(HEAD) if file is not None else None
+    except (tarfile.TarError, OSError):
+        return None
+
+
+def _check_tar(path: Path) -> None:
+    """Raise SourceIncomplete for a truncated tar file, which pg_restore may read forever."""
+    truncated = unusable(f"the dump is incomplete: {path} is a truncated tar file", AGAIN)
+    try:
+        with tarfile.open(path, "r:") as tar:
+            end = max(member.offset_data + member.size for member in tar)
+    except tarfile.TarError:
+        raise truncated from None
+    blocks = -(-end // tarfile.BLOCKSIZE) + 2  # two empty blocks end an archive
+    if path.stat().st_size < blocks * tarfile.BLOCKSIZE:
+        raise truncated
+
+
+def _archive(path: Path, file: Path, head: bytes, form: str) -> Source:
+    """Return an archive of pg_dump; `head` is the beginning of its table of contents, in `file`."""
+    header = header_of(head)
+    if header is None:
+        raise unusable(f"{file} is a truncated archive of pg_dump, or none")
+    return Source(path, f"pg_dump {form}", "postgres", header.server_version, *measured(path), reader=header.reader)
+
+
+def _dump_directory(path: Path) -> Source:
+    if blob := next(path.glob("blob_*.dat"), None):
+        raise unusable(
+            f"{blob.name} in {path} is a large object without compression, so nothing tells whether it is complete",
+            "Make the dump with compression, as pg_dump does by default, or with --format=custom.",
+        )
+    with (path / "toc.dat").open("rb") as file:
+        return _archive(path, path / "toc.dat", file.read(HEAD), "directory")
+
+
+@dataclass(frozen=True)
+class Header:
+    """What an archive of pg_dump contains about itself."""
+
+    format: str
+    database: str
+    server_version: str  # "15.18"
+    reader: int = 0  # see `Source.reader`
+
+
+def header_of(head: bytes) -> Header | None:
+    """Return the header in the first bytes of an archive, or None if it is missing or truncated."""
+    if not head.startswith(MAGIC) or len(head) < 11 or head[10] not in FORMATS:
+        return None
+    version, width, at = (head[5], head[6]), head[8], 11
+
+    def integer() -> int:
+        nonlocal at
+        number = int.from_bytes(head[at + 1 : at + 1 + width], "little")
+        at += 1 + width
+        return -number if head[at - 1 - width] else number
+
+    def string() -> str:
+        nonlocal at
+        length = max(0, integer())
+        at += length
+        return head[at - length : at].decode(errors="replace")
+
+    try:
+        if version >= _BY_ALGORITHM:
+            at += 1
+        else:
+            integer()
+        for _ in range(_DATE):
+            integer()
+        database, server, writer = string(), string(), string()
+    except IndexError:
+        return None
+    digits = re.match(r"\d+(\.\d+)*", server)
+    reader = _READERS.get(version, 0 if version < max(_READERS) else int("0" + writer.partition(".")[0]))
+    return Header(FORMATS[head[10]], database, digits[0] if digits else "", reader)
+
+
+def _in_use(why: str, remedy: str) -> DbbenchError:
+    return SourceRefused(why, effect=UNTOUCHED, remedy=f"Take a backup with {remedy}")
+
+
+def _cluster(path: Path) -> Source:
+    if (path / "postmaster.pid").exists():
+        raise _in_use(
+            f"{path} contains postmaster.pid: its server is running or was killed",
+            "pg_basebackup, or stop the server first.",
+        )
+    label = (path / "backup_label").is_file()
+    try:
+        control = (path / "global/pg_control").read_bytes()
+        version = (path / "PG_VERSION").read_text().strip()
+    except OSError as error:
+        raise unusable(f"{error.filename} cannot be read: {error.strerror}") from None
+    state = int.from_bytes(control[_STATE_AT : _STATE_AT + 4], "little")
+    if not label and state not in _STOPPED:
+        raise _in_use(
+            f"{path} is neither a backup (it has no backup_label) nor the data directory of a stopped server",
+            "pg_basebackup, or stop the server cleanly first.",
+        )
+    if not any(re.fullmatch("[0-9A-F]{24}", file.name) for file in (path / "pg_wal").glob("*")):
+        raise unusable(
+            f"{path}/pg_wal contains no write-ahead log: the backup was taken without it",
+            "Take the backup with pg_basebackup -X stream, or copy the log to that directory.",
+        )
+    size = measured(path, *(target for _, target in tablespaces(path)))
+    return Source(path, "pg_basebackup plain" if label else "data directory", "postgres", version, *size)
+
+
+def tablespaces(cluster: Path) -> list[tuple[str, Path]]:
+    """Return (OID, directory) of a cluster's tablespaces. Raises SourceIncomplete.
+
+    If a link is dangling, a directory with the name of its target is searched for next to the cluster and in it.
+    """
+    folders, links = [], sorted((cluster / "pg_tblspc").glob("[0-9]*"))
+    named = {link.name: Path(link.readlink() if link.is_symlink() else link) for link in links}
+    if (table := cluster / "tablespace_map").is_file():
+        lines = (line.partition(" ") for line in table.read_text().splitlines())
+        named |= {oid: Path(to) for oid, _, to in lines if oid.isdecimal()}
+    for oid, target in named.items():
+        candidates = (cluster / "pg_tblspc" / oid, target, cluster.parent / target.name, cluster.parent / oid)
+        here = next((place for place in candidates if any(place.glob("PG_*"))), None)
+        if here is None:
+            raise unusable(
+                f"tablespace {oid} of {cluster}, formerly at {target}, is missing",
+                f"Put its directory next to the backup, as {cluster.parent / target.name}.",
+            )
+        folders.append((oid, here))
+    return folders
+
+
+def _tars(path: Path, base: Path) -> Source:
+    version = ""
+    if base.name.removeprefix("base.tar") in ("", ".gz"):  # of others the server checks the version itself
+        try:
+            with tarfile.open(base, "r:*") as tar:
+                files = (member for member in tar if member.isreg() and member.name.removeprefix("./") == "PG_VERSION")
+                file = tar.extractfile(member) if (member := next(files, None)) else None
+                version = file.read(20).decode().strip() if file else ""
+        except (tarfile.TarError, EOFError, OSError, ValueError, zlib.error) as error:
+            raise unusable(f"{base} is damaged or truncated: {error}") from None
+    return Source(path, "pg_basebackup tar", "postgres", version, *measured(path))
+
+
+def _backup(path: Path) -> Source:
+    lines = _pairs(next(path / name for name in CHECKPOINTS if (path / name).is_file()))
+    if lines.get("backup_type", "").startswith("incremental"):
+        raise unusable(f"{path} is an incremental backup", "Apply it to its full backup, and name the full backup.")
+    if packed := next(path.rglob("*.qp"), None) or next(path.rglob("*.xbstream"), None):
+        raise unusable(f"{packed} is compressed", "Decompress the backup first.")
+    info: dict[str, str] = {}
+    for name in INFOS:
+        info |= _pairs(path / name)
+    is_mariadb = "MariaDB" in info.get("server_version", "") or "maria" in info.get("tool_name", "")
+    engine, form = ("mariadb", "mariabackup") if is_mariadb else ("mysql", "xtrabackup")
+    version = _three_numbers(info.get("server_version", ""))
+    return Source(path, form, engine, version, *measured(path), _page_size(path / "ibdata1"))
+
+
+def is_prepared(backup: Path) -> bool:
+    """Whether its log was applied: `log-applied` by mariabackup, `full-prepared` by xtrabackup."""
+    lines = [_pairs(backup / name) for name in CHECKPOINTS]
+    return any(checkpoint.get("backup_type") in ("log-applied", "full-prepared") for checkpoint in lines)
+
+
+def _innodb(path: Path) -> Source:
+    if _locked(path / "ibdata1"):
+        raise _in_use(
+            f"{path}/ibdata1 is locked: its server is running", "mariabackup or xtrabackup, or stop the server first."
+        )
+    if len(systems := sorted(file.name for file in path.glob("ibdata*"))) > 1:
+        raise unusable(
+            f"the system tablespace of {path} has several files: {', '.join(systems)}",
+            "Use a dump instead: such a tablespace requires its own innodb_data_file_path.",
+        )
+    engine, version = "mariadb", ""
+    if (path / "mysql.ibd").is_file():  # MySQL's data dictionary since 8.0; MariaDB does not have one
+        engine = "mysql"
+        try:
+            history = json.loads((path / "mysql_upgrade_history").read_text())["upgrade_history"]
+            version = str(history[-1]["version"]).partition("-")[0]
+        except (OSError, ValueError, KeyError, IndexError):
+            version = ""
+    else:
+        files = (path / name for name in ("mariadb_upgrade_info", "mysql_upgrade_info"))
+        if file := next(filter(Path.is_file, files), None):
+            version = _three_numbers(file.read_text(errors="replace"))
+    return Source(path, "data directory", engine, version, *measured(path), _page_size(path / "ibdata1"))
+
+
+def _mydumper(path: Path) -> Source:
+    """Return the source of a mydumper dump, which does not contain the server's version."""
+    if (path / "metadata.partial").exists() or not _FINISHED.search((path / "metadata").read_text(errors="replace")):
+        raise unusable(f"{path} is incomplete: mydumper did not finish it, according to its metadata", AGAIN)
+    is_mysql = any(_OF_MYSQL.search(_schema(file)) for file in sorted(path.glob("*-schema*.sql*"))[:20])
+    return Source(path, "mydumper", "mysql" if is_mysql else "mariadb", "", *measured(path))
+
+
+def _schema(file: Path) -> bytes:
+    """Return the beginning of a file of mydumper; b"" of one that this cannot decompress."""
+    try:
+        with gzip.open(file) if file.suffix == ".gz" else file.open("rb") as opened:
+            return opened.read(HEAD)
+    except (EOFError, OSError):
+        return b""
+
+
+def _three_numbers(text: str) -> str:
+    version = re.match(r"\d+\.\d+\.\d+", text)
+    return version[0] if version else ""
+
+
+def _page_size(tablespace: Path) -> int | None:
+    try:
+        with tablespace.open("rb") as file:
+            flags = int.from_bytes(file.read(_FLAGS_AT + 4)[_FLAGS_AT:])
+    except OSError:
+        return None
+    shift = flags & 0xF if flags & _FULL_CRC32 else flags >> 6 & 0xF
+    return 512 << shift if shift else 16384
+
+
+def _locked(file: Path) -> bool:
+    """Whether a process has a lock on the file. This queries the lock and does not acquire it."""
+    with file.open("rb") as opened:
+        lock = struct.pack(_FLOCK, fcntl.F_WRLCK, 0, 0, 0, 0)
+        kind: int = struct.unpack_from("h", fcntl.fcntl(opened, fcntl.F_GETLK, lock))[0]
+    return kind != fcntl.F_UNLCK
+
+
+def _pairs(file: Path) -> dict[str, str]:
+    """Return `name = value` lines; {} if the file is missing."""
+    if not file.is_file():
+        return {}
+    lines = file.read_text(errors="replace").splitlines()
+    return {name.strip(): value.strip() for name, sign, value in (line.partition("=") for line in lines) if sign}

@@ -37,7 +37,7 @@ INSIDE: Final = (
       for name in ("zfs-8k", "zfs-8k-lz4", "zfs-zstd", "zfs-stripe", "zfs-mirror", "zfs-slog")),
     "test_zfs.py::test_snapshot_clone_and_rollback",
     "test_zfs.py::test_the_journal_alone_ends_a_pool",
-    "test_zfs.py::test_what_the_driver_loses_is_in_the_class",
+    "test_zfs.py::test_every_fsync_is_a_flush",
     "test_zfs.py::test_short_trials_of_two_engines",
     "test_layers.py::test_an_array_is_what_was_asked_for[0-3-4096-3.0]",
     "test_layers.py::test_an_array_is_what_was_asked_for[1-2-None-1.0]",

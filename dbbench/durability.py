@@ -12,9 +12,9 @@ _NO_FLUSH_NEEDED: Final = frozenset({Durability.NO_BARRIER, Durability.ASYNC_COM
 _LARGEST_PAGE: Final = 16384  # largest page of the engines; assumed if a server does not report its page size
 
 
-def combined(fs_flags: Iterable[Durability], engine_flags: Iterable[Durability]) -> tuple[Durability, ...]:
-    """Return the flags of both, worst first, without duplicates."""
-    flags = {*fs_flags, *engine_flags}
+def combined(*parts: Iterable[Durability]) -> tuple[Durability, ...]:
+    """Return the flags of all parts, worst first, without duplicates."""
+    flags = {flag for part in parts for flag in part}
     return tuple(flag for flag in Durability if flag in flags)
 
 

@@ -7,7 +7,7 @@ import re
 from enum import StrEnum
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, BeforeValidator, ValidationInfo
 from pydantic_core import PydanticCustomError
@@ -19,6 +19,9 @@ SCHEMA: Final = 1  # schema version of run.json and trial.json; increased when t
 Bytes = Annotated[int, BeforeValidator(bytes_of)]
 Seconds = Annotated[float, BeforeValidator(seconds_of)]
 Scalar = bool | int | float | str
+Role = Literal[
+    "data", "log"
+]  # what a volume is for: a trial has one for the data, and one for the log if that is apart
 STRICT: Final[Any] = {"extra": "forbid", "populate_by_name": True}  # for dataclasses that are read from TOML
 
 # Profiles of server settings: as in production, and for a standalone server that writes no log for replicas or backups.

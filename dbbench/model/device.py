@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from dbbench.model.base import Durability, Scalar
+from dbbench.model.base import Durability, Role, Scalar
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,10 @@ class DeviceFacts:
     image_extents_after: int | None = None
     members: tuple[DeviceFacts, ...] = ()  # the devices, if the filesystem is on several
     wal: DeviceFacts | None = None  # the device of `[device.wal]`
+
+    @property
+    def volumes(self) -> dict[Role, DeviceFacts]:
+        return {"data": self} if self.wal is None else {"data": self, "log": self.wal}
 
     @property
     def existing(self) -> bool:
@@ -139,6 +143,10 @@ class FilesystemFacts:
     syncs_note: str = ""  # why `syncs` is empty
     atomic_write_min_bytes: int | None = None  # reported by statx(2) for a file; 0: not possible. None: not reported
     atomic_write_max_bytes: int | None = None
+
+    @property
+    def volumes(self) -> dict[Role, FilesystemFacts]:
+        return {"data": self} if self.wal is None else {"data": self, "log": self.wal}
 
     @property
     def atomic_writes(self) -> str | None:

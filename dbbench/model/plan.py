@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -15,6 +15,7 @@ from dbbench.model.base import (
     Bytes,
     EngineName,
     Phase,
+    Role,
     Scalar,
     Seconds,
 )
@@ -77,6 +78,14 @@ class DeviceSpec:
     def real(self) -> bool:
         """Whether these are block devices: their content is erased, and the user must confirm their identity."""
         return self.kind == "block"
+
+    @property
+    def volumes(self) -> dict[Role, DeviceSpec]:
+        """Return the devices of each volume, as if it were the only one."""
+        if (log := self.wal) is None:
+            return {"data": self}
+        own = DeviceSpec(self.kind, log.size_bytes, log.at or self.at, path=log.path, identity=log.identity)
+        return {"data": replace(self, wal=None), "log": own}
 
     @property
     def given(self) -> int:

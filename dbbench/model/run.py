@@ -6,7 +6,7 @@ from collections.abc import Container
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
-from dbbench.model.base import SCHEMA, Scalar
+from dbbench.model.base import SCHEMA, Role, Scalar
 from dbbench.model.catalog import Dataset, FsSetup, Workload
 from dbbench.model.plan import ClientSpec, EngineSpec, Plan
 
@@ -52,6 +52,11 @@ class Cell:
     client: ClientSpec | None = None  # None: the load generator runs on this machine
     earlier: EarlierLoad | None = None  # None: no earlier trial of this cell, or not looked up
     levels: dict[str, Scalar] = field(default_factory=dict)  # factor of the plan -> the cell's level
+
+    @property
+    def setups(self) -> dict[Role, FsSetup]:
+        """Return the fs setup of each volume."""
+        return {"data": self.setup} if self.wal_setup is None else {"data": self.setup, "log": self.wal_setup}
 
     @property
     def raw(self) -> bool:

@@ -32,6 +32,7 @@ class Filled(Stored):
     cold: Callable[[Sequence[Path]], CacheFacts] = empty_and_prove
     check: Callable[[Path], str] = lambda _: ""  # integrity check of the engine on the stopped data
     data_files: Callable[[Path], Sequence[Path]] = lambda _: ()
+    log: Path | None = None  # directory of the write-ahead log, if it is not in the data directory
 
     @property
     def files(self) -> list[Path]:
@@ -48,7 +49,7 @@ class Filled(Stored):
 
         With a separate directory for the log, the second server would write into the log of the first one.
         """
-        if self.fs.wal is not None or "wal" in self.setup.volumes:
+        if self.log is not None or "wal" in self.setup.volumes:
             return "the write-ahead log is on another device, and a consistent copy would need both"
         return how.lacks(self)
 

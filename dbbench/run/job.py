@@ -5,22 +5,22 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from dbbench.engines import ENGINES
 from dbbench.engines.port import Engine, Place
 from dbbench.machine.limits import Confined, confined
 from dbbench.metrics.series import Clock
-from dbbench.model import Cell, EngineSpec, Run, Settings
+from dbbench.model import Cell, EngineSpec, FsSetup, Role, Run, Settings
 from dbbench.model.events import Emit
 from dbbench.plan.server_settings import settings_of
 from dbbench.remote import Client
 from dbbench.results.journal import Journal
 from dbbench.storage import devices
-from dbbench.storage.devices.port import Device, Images
+from dbbench.storage.devices.port import Device
 
 
 @dataclass(frozen=True)
@@ -35,10 +35,9 @@ class WorkDir:
         """Return the mount point of the filesystem under test; not used with kind dir."""
         return self.root / "mnt"
 
-    @property
-    def wal_mount(self) -> Path:
-        """Return the mount point of the filesystem of `[device.wal]`."""
-        return self.root / "wal"
+    def mount_point(self, role: Role) -> Path:
+        """Return the mount point of a volume."""
+        return self.mount if role == "data" else self.root / "wal"
 
     @property
     def scratch(self) -> Path:
@@ -72,8 +71,15 @@ class Job:
     journal: Journal  # journal of the run, not of the trial
     workdir: WorkDir
     emit: Emit
-    images: Images | None = None  # only for kind loop
+    images: Mapping[Role, tuple[Path, ...]] = field(default_factory=dict)  # only for kind loop
     wipe: tuple[str, ...] = ()  # identities of the devices that may be erased, as the user typed them
+
+    @property
+    def setups(self) -> dict[Role, FsSetup]:
+        """Return the setup of each volume. The options of an existing directory belong to its owner."""
+        if not self.run.plan.device.existing:
+            return self.cell.setups
+        return {"data": dataclasses.replace(self.cell.setup, layers=(), mount=(), attributes=(), volumes={})}
 
     @property
     def engine(self) -> Engine:
@@ -125,9 +131,9 @@ class RunPermit:
     def had_by_us(self, device: str) -> bool:
         return self.journal.had(device)
 
-    def note(self, device: Device) -> None:
+    def note(self, disks: Iterable[Device]) -> None:
         """Record in the journal, before anything is written to them, that these disks may contain dbbench's data."""
-        for disk in device.disks:
+        for disk in disks:
             if disk.facts.real and not self.journal.erased(name := devices.identity(disk.path)):
                 self.journal.note("had", device=name)
 

@@ -16,7 +16,7 @@ from dbbench.engines.port import Server
 from dbbench.machine import host, pagecache, threads
 from dbbench.machine.limits import Confined, MemoryReading
 from dbbench.machine.limits import written_cores as written
-from dbbench.model import CheckpointFacts, CoresFacts, IoFacts, TrialWarning, Work
+from dbbench.model import CheckpointFacts, CoresFacts, IoFacts, Role, TrialWarning, Work
 from dbbench.remote import Client
 from dbbench.samplers.accounting import CpuClock, DiskClock, IoClock, TaskClock, cpu_ms
 from dbbench.storage import devices
@@ -37,7 +37,7 @@ MEMINFO: Final = Path("/proc/meminfo")
 class Meter:
     """Readings around one trial's window. Figures are available after the block of their name has ended."""
 
-    device: Device
+    disks: Mapping[Role, Device]
     server: Server
     load: Load
     limits: Confined
@@ -76,10 +76,10 @@ class Meter:
         """Measure totals of everything that happens within the block."""
         self.before = self.server.counters()
         machine, moved, dirty = host.reading(self._pids()), IoClock(), _page_cache_debt()
-        log = DiskClock(self.device.wal.leaves) if self.device.wal else None
-        self.shared = shared_disks(self.device)
-        below, others = DiskClock(self.shared), DiskClock(sysfs.other_disks(self.device.all_leaves))
-        disk, cpu = DiskClock(self.device.all_leaves), CpuClock(self.load.pids, self.server.pid)
+        log = DiskClock(self.disks["log"].leaves) if "log" in self.disks else None
+        self.shared = shared_disks(self.disks)
+        below, others = DiskClock(self.shared), DiskClock(sysfs.other_disks(devices.leaves_of(self.disks)))
+        disk, cpu = DiskClock(devices.leaves_of(self.disks)), CpuClock(self.load.pids, self.server.pid)
         self.cores = self.limits.facts(self.server.pid, self.load.pids)
         if self.client is not None:  # the load generator's CPUs are those of its host
             self.cores = dataclasses.replace(self.cores, client=written(self.client.cores), shared=0)
@@ -109,7 +109,7 @@ class Meter:
     @contextlib.contextmanager
     def drain(self) -> Iterator[None]:
         """Count the bytes that are written to the device within the block."""
-        disk = DiskClock(self.device.all_leaves)
+        disk = DiskClock(devices.leaves_of(self.disks))
         yield
         self.drain_write_bytes = disk.difference()["write_bytes"]
 
@@ -129,18 +129,18 @@ class Meter:
     @property
     def flushes_note(self) -> str:
         """Why device flushes are not measurable here; "" if they are."""
-        return devices.flushes_reason(self.device.all_leaves)
+        return devices.flushes_reason(devices.leaves_of(self.disks))
 
     @property
     def flushes(self) -> int | None:
         return None if self.flushes_note else self.disk.get("flushes")
 
     @property
-    def wal(self) -> IoFacts | None:
-        """The bytes and flushes of the log's own device in the window, or None without `[device.wal]`."""
-        if self.device.wal is None:
+    def log_io(self) -> IoFacts | None:
+        """The bytes and flushes of the log's own device in the window, or None without one."""
+        if "log" not in self.disks:
             return None
-        note = devices.flushes_reason(self.device.wal.leaves)
+        note = devices.flushes_reason(self.disks["log"].leaves)
         return IoFacts(
             read_bytes=self.log.get("read_bytes"),
             write_bytes=self.log.get("write_bytes"),

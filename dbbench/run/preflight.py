@@ -100,8 +100,8 @@ def _programs(plan: Plan, expanded: Expanded) -> Iterator[errors.DbbenchError]:
     from dbbench.storage import filesystems
 
     absent = missing_programs(expanded)
-    made = [setup for cell in expanded.cells for setup in (cell.setup, cell.wal_setup) if setup is not None]
-    setups = {} if plan.device.existing else {setup.name: setup for setup in made}
+    made = [] if plan.device.existing else [setup for cell in expanded.cells for setup in cell.setups.values()]
+    setups = {setup.name: setup for setup in made}
     absent += [name for setup in setups.values() for name in filesystems.missing_programs(setup)]
     if absent:
         names = list(dict.fromkeys(absent))
@@ -486,7 +486,10 @@ def check_run(wanted: Asked, plan_file: str, root: Path, folder: RunFolder | Non
         journal = folder.journal if folder else Journal(root / "journal.jsonl")
         permit = RunPermit(wipe, journal, checking=True)
         try:
-            with devices.attached(wanted.plan.device, None, permit, most=len(wanted.plan.device.paths) or 1):
+            volumes = wanted.plan.device.volumes
+            with devices.attached(
+                {role: devices.DiskSet(spec, most=spec.given) for role, spec in volumes.items()}, permit
+            ):
                 pass
         except errors.DeviceNotEmpty as error:
             error.remedy = (error.remedy or "").replace("run PLAN", f"run {shlex.quote(plan_file)}")

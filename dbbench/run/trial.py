@@ -44,13 +44,13 @@ from dbbench.run.stages.device import (
     wear,
     written_by,
 )
+from dbbench.run.stages.filesystem import Mounts, Volumes
 from dbbench.run.stages.snapshots import snapshotting
 from dbbench.samplers import Samples
 from dbbench.samplers.accounting import DiskClock
 from dbbench.storage import ageing, layers
 from dbbench.storage.devices.directory import shared_disks
-from dbbench.storage.devices.port import Device
-from dbbench.storage.filesystems import Mounted
+from dbbench.storage.devices.port import leaves_of
 
 
 def run_trial(trial: Record, job: Job) -> Status:
@@ -80,56 +80,54 @@ def drive(trial: Record, job: Job) -> None:
         kernel = stack.enter_context(kernel_log.Watch())
 
         with stage(Phase.CANARY):  # from here on the device is locked; dbbench has not made a filesystem on it yet
-            device = stack.enter_context(attached(job))
-            facts.device, facts.host_state = device.facts, host_state(device, job)
-            facts.canary, facts.wear = probed(device), wear(device)
+            disks = stack.enter_context(attached(job))
+            facts.device, facts.host_state = disks["data"].facts, host_state(disks, job)
+            facts.canary, facts.wear = probed(disks["data"]), wear(disks["data"])
 
         if plan.device.condition != "none":
             with stage(Phase.CONDITION):  # all trials of a comparison begin with the same history of writes
-                facts.condition = conditioned(job, device)
+                facts.condition = conditioned(job, disks["data"])
 
-        written = DiskClock(device.all_leaves)
+        written = DiskClock(leaves_of(disks))
         with stage(Phase.MKFS):
-            volume = stack.enter_context(filesystem.layered(job, device))
-            made = filesystem.make(job, volume)
+            volumes = stack.enter_context(filesystem.layered(job, disks))
+            made = filesystem.make(job, volumes)
 
         with stage(Phase.MOUNT):
-            fs = stack.enter_context(filesystem.mounted(job, volume))
-            facts.filesystem = filesystem.facts(job, volume, made, fs)
+            mounts = stack.enter_context(filesystem.mounted(job, volumes))
+            fs, facts.filesystem = mounts["data"], filesystem.facts(job, volumes, made, mounts)
 
         if plan.age:
             with stage(Phase.AGE):
-                facts.age = None if fs.raw else ageing.aged(fs, volume.facts.size_bytes, plan.age, plan.seed)
+                facts.age = None if fs.raw else ageing.aged(fs, volumes["data"].facts.size_bytes, plan.age, plan.seed)
 
         with stage(Phase.RESTORE):  # the same bytes on every filesystem
             restored = dataset.restored(job, fs)
             facts.dataset, datadir = restored.facts, restored.datadir or fs.path / "data"
-            place, ready = (
-                filesystem.wal_moved(job.cell, engine, fs, datadir, job.place),
-                filled(job, volume, fs, datadir),
-            )
+            place = filesystem.move_log(job.setups, mounts, engine, datadir, job.place)
+            ready = filled(job, volumes, mounts, datadir, place)
 
         with stage(Phase.SETTLE):
             with engine.serving(datadir, settings, place) as server:
                 server.settle()  # so that the window does not write what the restore left dirty
             facts.growth = dataset.restored_growth(fs, engine.data_files(datadir))
             # This takes the snapshot that a layer holds during the load.
-            facts.filesystem = replace(facts.filesystem, layers=layers.held(volume))
+            facts.filesystem = replace(facts.filesystem, layers=layers.held(volumes["data"]))
 
         with stage(Phase.DROP_CACHE):
             facts.cache = dataset.cold_start(job, ready)
 
-        load, samples, meter = loaded(trial, job, device, ready, place)
+        load, samples, meter = loaded(trial, job, disks, mounts, ready, place)
 
         with stage(Phase.CHECK), reading(load) as outcome:
-            filesystem.must_be_healthy(fs)
+            filesystem.must_be_healthy(mounts)
             facts.checked = engine.check(datadir, settings, place) + dataset.consistent(job, datadir, place)
 
         with stage(Phase.SPACE):
-            facts.space, facts.device = filesystem.space(fs, engine, engine.data_files(datadir)), facts_after(device)
-            facts.host_state_end, facts.wear_end = host_state(device, job), wear(device)
+            facts.space, facts.device = filesystem.space(fs, engine, engine.data_files(datadir)), facts_after(disks)
+            facts.host_state_end, facts.wear_end = host_state(disks, job), wear(disks["data"])
             facts.ceiling = results.load_ceiling(job.results) or CeilingFacts(note="not measured")
-            facts.filesystem = filesystem.probed(job, fs, facts.filesystem, datadir)
+            facts.filesystem = filesystem.probed(job, mounts, facts.filesystem, datadir)
 
         if plan.age_engine:
             with stage(Phase.AGE_ENGINE), job.confined():  # with the same limits as the load
@@ -140,11 +138,24 @@ def drive(trial: Record, job: Job) -> None:
                 facts.operations = operated(plan.operations, ready)
         facts.writes = written_by(job, written)
 
-    tears, first = fs.tears_pages_of(durability.page_bytes(facts.effective_settings)), first_host_state(job)
-    judge(trial, Observed(outcome.result(), samples, meter, restored, kernel, engine, tears, first))
+    judge(
+        trial,
+        Observed(
+            outcome.result(),
+            samples,
+            meter,
+            restored,
+            kernel,
+            engine,
+            fs.tears_pages_of(durability.page_bytes(facts.effective_settings)),
+            first_host_state(job),
+        ),
+    )
 
 
-def loaded(trial: Record, job: Job, device: Device, ready: Filled, place: Place) -> tuple[Load, Samples, Meter]:
+def loaded(
+    trial: Record, job: Job, disks: Volumes, mounts: Mounts, ready: Filled, place: Place
+) -> tuple[Load, Samples, Meter]:
     """Run from a cold start to a clean stop: the server, the load and the samplers, the window, the drain."""
     stage, facts, window, engine, raw = trial.stage, trial.facts, job.cell.window, job.engine, trial.draft.raw
     client = client_of(job)
@@ -155,16 +166,16 @@ def loaded(trial: Record, job: Job, device: Device, ready: Filled, place: Place)
         with stage(Phase.START):
             server = stack.enter_context(engine.serving(ready.datadir, job.settings, place))
             facts.engine_version, facts.effective_settings = server.version, server.effective_settings()
-            filesystem.wal_proved(engine, ready.datadir, place, facts.effective_settings)
+            filesystem.check_log(engine, ready.datadir, place, facts.effective_settings)
             facts.settings = taken(job.settings, facts.effective_settings)
             before = dataset.file_sizes(engine, ready.datadir, facts.effective_settings)
 
-        samples = stack.enter_context(samplers.beside(sampled(job, device, ready.fs, server), raw))
+        samples = stack.enter_context(samplers.beside(sampled(job, disks, mounts, server), raw))
         idle = server.counters()
         with driving(trial, job, ready, server, client) as load:
-            meter = Meter(device, server, load, limits, engine.data_files(ready.datadir), idle=idle, client=client)
+            meter = Meter(disks, server, load, limits, engine.data_files(ready.datadir), idle=idle, client=client)
             meter.elsewhere = facts.dataset is not None and bool(facts.dataset.tablespace)
-            meter.places = (*filesystem.paths(ready.fs), job.workdir.root, job.results, Path("/dev"))
+            meter.places = (*filesystem.paths(mounts), job.workdir.root, job.results, Path("/dev"))
             if window.kind == "fixed" or job.cell.workload.prepares:
                 with stage(Phase.WARMUP):
                     load.wait_until(window.warmup_s, watching(trial, Phase.WARMUP))
@@ -173,7 +184,7 @@ def loaded(trial: Record, job: Job, device: Device, ready: Filled, place: Place)
 
         with stage(Phase.DRAIN), meter.drain():  # writes that caches deferred are completed and counted here
             server.checkpoint()
-            filesystem.sync(ready.fs)
+            filesystem.sync(mounts)
         meter.read_ended()
         trial.warn(*settings_changed(job.settings, facts.effective_settings, server.effective_settings()))
 
@@ -199,14 +210,15 @@ def driving(trial: Record, job: Job, ready: Filled, server: Server, client: Clie
             yield both
 
 
-def sampled(job: Job, device: Device, fs: Mounted, server: Server) -> samplers.Sampled:
+def sampled(job: Job, disks: Volumes, mounts: Mounts, server: Server) -> samplers.Sampled:
     """Return what the samplers read: the disks, the mounts, the server."""
+    first = {role: device.leaves[0] for role, device in disks.items() if device.leaves}
     return samplers.Sampled(
-        device.leaves[0] if device.leaves else None,
+        first.get("data"),
         server if job.has_server else None,
-        device.wal.leaves[0] if device.wal and device.wal.leaves else None,
-        disks=tuple(dict.fromkeys((*device.all_leaves, *shared_disks(device)))),
-        mounts=filesystem.paths(fs),
+        first.get("log"),
+        disks=tuple(dict.fromkeys((*leaves_of(disks), *shared_disks(disks)))),
+        mounts=filesystem.paths(mounts),
         sessions=sessions_of(job.cell),
     )
 

@@ -131,10 +131,11 @@ def _measure_ceiling(folder: RunFolder, request: Request, _workdir: WorkDir, _em
     run, path = folder.run, folder.path
     longest = max(cell.window.measure_s for cell in run.cells)
     permit = RunPermit(request.wipe, folder.journal)
-    with devices.attached(run.plan.device, image.images_of(run, path), permit) as disks:
-        permit.note(disks)
+    wanted = devices.DiskSet(run.plan.device, image.images_of(run, path).get("data", ()))
+    with devices.attached({"data": wanted}, permit) as volumes:
+        permit.note(disks := volumes["data"].each)
         device.erase(disks)
-        ceiling, first = condition.measured_ceiling(disks.each[0], longest, run.plan.seed), results.load_ceiling(path)
+        ceiling, first = condition.measured_ceiling(disks[0], longest, run.plan.seed), results.load_ceiling(path)
         results.save_ceiling(path, ceiling if first is None else dataclasses.replace(first, again=ceiling.rows))
 
 

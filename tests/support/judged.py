@@ -72,7 +72,7 @@ class FakeMeter:
     switches_per_s: float = 50.0
     server_bytes: int = 2**20
     memory: None = None
-    wal: None = None
+    log_io: None = None
     client: None = None
 
     def cpu_pct(self) -> float:

@@ -30,7 +30,7 @@ from dbbench.run.record import Record
 from dbbench.run.trial import run_trial
 from dbbench.samplers import SAMPLERS
 from dbbench.storage.devices import KINDS, condition, directory
-from dbbench.storage.devices.port import Device
+from dbbench.storage.devices.port import Device, DiskSet
 from dbbench.storage.filesystems import FAMILIES
 from dbbench.storage.filesystems.common import mount_of
 
@@ -196,10 +196,10 @@ class Road:
             monkeypatch.setitem(table, name, part)
 
     @contextlib.contextmanager
-    def _attached(self, spec: DeviceSpec, _images: Any, _permit: Any, arm: str, _most: int) -> Iterator[Device]:
+    def _attached(self, disks: DiskSet, _permit: Any, arm: str) -> Iterator[Device]:
         """Yield the directory without the disk below it, so that no program is started for its wear. The canary writes
         nothing, because a directory has the name of its file."""
-        with self.calls.around("device"), directory.attached(spec, arm) as device:
+        with self.calls.around("device"), directory.attached(disks.spec, arm) as device:
             (device.path / condition.PROBE).mkdir()
             yield dataclasses.replace(device, leaves=())
 

@@ -25,7 +25,7 @@ from dbbench.plan import request
 from dbbench.run import preflight
 from dbbench.storage import devices
 from dbbench.storage.devices import block, guard, hold, loop, naming, sysfs, used
-from dbbench.storage.devices.port import Device
+from dbbench.storage.devices.port import Device, DiskSet
 from tests.support.permit import Permit
 from tests.support.plans import plan
 from tests.support.planted import (
@@ -350,7 +350,8 @@ def test_a_device_that_is_listed_twice_is_named(disk: Disk, tmp_path: Path) -> N
         (log, f"{disk.path} is listed twice in [device], also as {link}"),
         (same, f"{disk.path} is listed twice in [device]"),
     ):
-        with pytest.raises(DeviceUnusable) as refused, devices.attached(spec, None, Permit(), most=2):
+        volumes = {role: DiskSet(of_role, most=2) for role, of_role in spec.volumes.items()}
+        with pytest.raises(DeviceUnusable) as refused, devices.attached(volumes, Permit()):
             pass
         assert refused.value.evidence == said
         assert refused.value.id == "E101"

@@ -45,7 +45,7 @@ def disks(tmp_path: Path) -> Disks:
             os.truncate(path, SIZE)
         return found
 
-    return lambda count: joint([loop.attached(image) for image in images(count)], None)
+    return lambda count: joint([loop.attached(image) for image in images(count)])
 
 
 @pytest.fixture
@@ -240,7 +240,7 @@ from dbbench.storage.devices.port import joint
 from dbbench.results.journal import Journal
 from dbbench.model import Layer
 stack = [Layer("md", level=1, groups=2), Layer("lvm", snapshot=sys.argv[1]), Layer("crypt")]
-with joint([loop.attached(Path(image)) for image in sys.argv[3:]], None) as device:
+with joint([loop.attached(Path(image)) for image in sys.argv[3:]]) as device:
     with layers.stacked(stack, device, Journal(Path(sys.argv[2]))) as volume:
         layers.held(volume)
         print("made", flush=True)
@@ -277,7 +277,7 @@ def test_what_a_killed_process_leaves_is_given_back(kind: str, at: int | str, jo
             time.sleep(0.01)
     layers.give_back(journal)
     assert journal.outstanding("layer") == []
-    with joint([loop.attached(image) for image in images], None) as device:
+    with joint([loop.attached(image) for image in images]) as device:
         assert at != "made" or [guard.signatures_of(member.fd) for member in device.each] == [[]] * 4
         with layers.stacked([Layer("md", level=0)], device, journal):
             pass

@@ -20,7 +20,7 @@ from dbbench.model import DeviceSpec
 from dbbench.storage import devices
 from dbbench.storage.devices import condition, directory, loop, sysfs, used
 from dbbench.storage.devices.image import write_out
-from dbbench.storage.devices.port import Device, Images
+from dbbench.storage.devices.port import Device, DiskSet
 from tests.support import sick_disk
 from tests.support.permit import Permit
 
@@ -39,6 +39,13 @@ def mounted(device: Device, point: Path, family: str = "ext4", options: str = ""
         namespaces.unmount(point)
 
 
+@contextlib.contextmanager
+def attached(image: Path) -> Iterator[Device]:
+    """The only device of a plan, over this image."""
+    with devices.attached({"data": DiskSet(DeviceSpec(), (image,))}, Permit(), "ext4") as volumes:
+        yield volumes["data"]
+
+
 def is_behind(image: Path, name: str) -> bool:
     """Whether this image is behind the device. Another lane may have the device as soon as it is free."""
     return sysfs.read(sysfs.folder(name) / "loop/backing_file") == str(image)
@@ -49,7 +56,7 @@ def test_the_image_is_behind_it_with_direct_io(tmp_path: Path) -> None:
     image = tmp_path / "image"
     loop.make_image(image, 32 * 2**20)
     before = loop.image_facts(image)
-    with devices.attached(DeviceSpec(), Images((image,)), Permit(), "ext4") as device:
+    with attached(image) as device:
         name = device.facts.name
         assert Path(f"/sys/block/{name}/loop/dio").read_text() == "1\n"
         assert Path(f"/sys/block/{name}/loop/autoclear").read_text() == "1\n"
@@ -192,7 +199,11 @@ def test_flushes_are_counted_where_they_happen(
 def test_the_disk_below_a_directory_is_found(family: str, loop_device: Device, tmp_path: Path) -> None:
     """btrfs has no device number of its own: the mount's source tells."""
     spec = DeviceSpec(kind="dir", paths={family: str(tmp_path / "mnt")})
-    with mounted(loop_device, tmp_path / "mnt", family), devices.attached(spec, None, Permit(), family) as target:
+    with (
+        mounted(loop_device, tmp_path / "mnt", family),
+        devices.attached({"data": DiskSet(spec)}, Permit(), family) as volumes,
+    ):
+        target = volumes["data"]
         assert target.leaves == loop_device.leaves
         assert target.facts.name == loop_device.facts.name
         assert target.facts.size_bytes > 0
@@ -277,7 +288,7 @@ def test_a_device_whose_file_cannot_be_examined_holds_no_image_of_ours(dead: str
         is False
     )
     with (
-        devices.attached(DeviceSpec(), Images((image,)), Permit(), "ext4") as device,
+        attached(image) as device,
         mounted(device, tmp_path / "mnt"),
     ):
         assert used.by_loops(used.target(device.facts.name)) == []

@@ -250,7 +250,7 @@ def test_a_file_in_the_images_place_is_not_replaced(tmp_path: Path, make_run: Ma
     """Nor used: it may be another run's disk, or a link to one."""
     run = make_run()
     folder = results.create_run(tmp_path / "results", run, "")
-    (path,) = images_of(run, folder).all  # type: ignore[union-attr]
+    (path,) = images_of(run, folder)["data"]
     path.write_text(TEXT)
     journal = Journal(folder / "journal.jsonl")
     with pytest.raises(ResultsUnwritable, match="not created by this run"):

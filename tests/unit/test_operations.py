@@ -150,8 +150,7 @@ def test_what_is_lacking_is_said(said: Said) -> None:
 
 def test_no_copy_without_its_log(said: Said) -> None:
     """With the write-ahead log elsewhere a second server would write into the first one's."""
-    log = dataclasses.replace(said.filled.fs, path=Path("/log"))
-    filled = dataclasses.replace(said.filled, fs=dataclasses.replace(said.filled.fs, wal=log))
+    filled = dataclasses.replace(said.filled, log=Path("/log"))
     facts = operated(["snapshot"], filled)
     assert facts[0].seconds is None and "log is on another device" in facts[0].text
     assert said.lines == []

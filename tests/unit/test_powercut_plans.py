@@ -97,9 +97,9 @@ def test_setups_of_several_devices_have_as_many_disks(given: int, tmp_path: Path
     assert skipped == {}
     assert [(one.arm, one.disks, one.log and one.log.name) for one in found] == [
         ("btrfs-raid10+wal:xfs", given, "xfs"), ("ext4", 1, None)]  # fmt: skip
-    images = [path.name for path in disks_of(tmp_path, "cut", found[0]).all]
+    images = [path.name for path in files_of(disks_of(tmp_path, "cut", found[0]))]
     assert images == [*(f"cut-{number}.img" for number in range(given)), "cut-wal.img"]
-    assert [path.name for path in disks_of(tmp_path, "cut", found[1]).all] == ["cut.img"]
+    assert [path.name for path in files_of(disks_of(tmp_path, "cut", found[1]))] == ["cut.img"]
 
 
 def test_what_does_not_work_here_is_not_examined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

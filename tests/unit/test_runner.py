@@ -119,7 +119,7 @@ def test_image_is_made_once_and_given_back(make_run: MakeRun, tmp_path: Path) ->
         run.plan.device, size_bytes=2 * 2**20)))  # fmt: skip
     journal, told = Journal(tmp_path / "j"), list[float]()
     make_images(run, tmp_path, journal, lambda _, share: told.append(share))
-    (image,) = images_of(run, tmp_path).all  # type: ignore[union-attr]
+    (image,) = images_of(run, tmp_path)["data"]
     assert (image.stat().st_size, told[-1]) == (2 * 2**20, 1.0)
     assert image.stat().st_blocks * 512 >= image.stat().st_size
     written = image.stat().st_mtime_ns

@@ -139,10 +139,8 @@ def test_who_cannot_is_told_why(said: Any, monkeypatch: pytest.MonkeyPatch) -> N
     """No snapshots and no reflinks; reflinks of a server without backup functions; a log that lies elsewhere."""
     assert timed_snapshots.way(said.filled, said) is said
     assert timed_snapshots.lacks(said, said.filled) is None
-    elsewhere = dataclasses.replace(said.filled.fs, wal=said.filled.fs)
-    assert "log is on another device" in str(
-        timed_snapshots.lacks(said, dataclasses.replace(said.filled, fs=elsewhere))
-    )
+    elsewhere = dataclasses.replace(said.filled, log=Path("/log"))
+    assert "log is on another device" in str(timed_snapshots.lacks(said, elsewhere))
     xfs = dataclasses.replace(said.filled, setup=FsSetup("t", Mkfs("xfs"), layers=(Layer("md", 1),)))
     said.engine = "mariadb"
     how = timed_snapshots.way(xfs, said)

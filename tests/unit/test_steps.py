@@ -141,7 +141,7 @@ def test_every_write_of_an_image_that_fails_is_said_as_such(make_run: MakeRun, t
         steps = Failing.seen if at == 0 else steps
         image.make_images(run, folder, journal, lambda what, share: None)
         found = image.images_of(run, folder)
-        assert found is not None and [path.stat().st_size for path in found.all] == [2**20], at
+        assert [path.stat().st_size for path in found["data"]] == [2**20], at
         assert list(folder.glob("*.partial")) == []
         at += 1
     assert steps > 3

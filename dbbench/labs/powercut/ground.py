@@ -8,13 +8,14 @@ phase of the lab's work has its deadline.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import re
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -25,18 +26,19 @@ from dbbench.engines import ENGINES
 from dbbench.engines.port import ChecksRunning, Place, Server
 from dbbench.labs.powercut import witness
 from dbbench.labs.powercut.targets import LabTarget
-from dbbench.model import Durability, FsSetup
+from dbbench.model import Durability, Role
 from dbbench.results.journal import Journal
 from dbbench.run.job import WorkDir
 from dbbench.run.record import stopping
 from dbbench.run.stages import filesystem
-from dbbench.storage import devices, filesystems
-from dbbench.storage.devices import hold
-from dbbench.storage.devices.port import Device, Images
+from dbbench.storage import filesystems
+from dbbench.storage.devices import hold, loop
+from dbbench.storage.devices.port import Device, joint
 from dbbench.storage.filesystems import Mounted, MountPoint, Stored
 
 # Size of each sparse disk: large enough that mkfs does not apply its rules for small devices.
 IMAGE_BYTES: Final = 2**30
+Images = Mapping[Role, tuple[Path, ...]]
 
 
 # MySQL retries without end if recovery needs a page that cannot be read. It logs lines of this kind.
@@ -71,14 +73,6 @@ class Lab:
         """Return the images of that name for a target's disks."""
         return disks(self.scratch, stem, target)
 
-    def volumes(self, target: LabTarget, device: Device) -> list[tuple[FsSetup, Device, Path]]:
-        """Return setup, device and mount point of the filesystem of the data, and of the log if that has its
-        own disk."""
-        volumes = [(target.setup, device, self.workdir.mount)]
-        if target.log is not None and device.wal is not None:
-            volumes.append((target.log, device.wal, self.workdir.wal_mount))
-        return volumes
-
 
 @dataclass(frozen=True)
 class Ground:
@@ -93,54 +87,70 @@ class Ground:
 
 
 def disks(folder: Path, stem: str, target: LabTarget) -> Images:
-    """Make image files for the target's disks: STEM.img, or STEM-0.img and so on, and STEM-wal.img for the log."""
+    """Return the image files for the target's disks: STEM.img, or STEM-0.img and so on, and STEM-wal.img for the
+    log."""
     numbers = range(target.disks)
-    data = [folder / (f"{stem}-{number}.img" if target.disks > 1 else f"{stem}.img") for number in numbers]
-    return Images(tuple(data), folder / f"{stem}-wal.img" if target.log else None)
+    data = tuple(folder / (f"{stem}-{number}.img" if target.disks > 1 else f"{stem}.img") for number in numbers)
+    return {role: data if role == "data" else (folder / f"{stem}-wal.img",) for role in target.setups}
+
+
+def files_of(disks: Images) -> list[Path]:
+    """Return the images of all volumes, in the order of the disks' numbers."""
+    return [image for images in disks.values() for image in images]
+
+
+def named(disks: Images, files: Iterable[Path]) -> Images:
+    """Return these files in place of the images, in the order of `files_of`."""
+    rest = iter(files)
+    return {role: tuple(itertools.islice(rest, len(images))) for role, images in disks.items()}
+
+
+@contextlib.contextmanager
+def attached(disks: Images) -> Iterator[dict[Role, Device]]:
+    """Attach loop devices over the images of each volume within the block."""
+    with contextlib.ExitStack() as stack:
+        yield {role: stack.enter_context(joint(map(loop.attached, images))) for role, images in disks.items()}
 
 
 def prepared(lab: Lab, target: LabTarget) -> Ground:
     """Make the filesystem on new disks, a data directory on it, and the tables in that."""
     engine, base = ENGINES[target.engine.name], lab.disks("base", target)
     template = _template(lab, target)
-    for image in base.all:
+    for image in files_of(base):
         image.unlink(missing_ok=True)
         with image.open("xb") as file:
             os.truncate(file.fileno(), IMAGE_BYTES)
-    with phase("prepare"), devices.over(base) as device:
-        for setup, volume, _ in lab.volumes(target, device):
-            filesystems.make(setup, volume, lab.journal)
-        with _new(lab, target, device) as fs:
+    with phase("prepare"), attached(base) as volumes:
+        for role, setup in target.setups.items():
+            filesystems.make(setup, volumes[role], lab.journal)
+        with _new(lab, target, volumes) as mounts:
+            fs = mounts["data"]
             datadir = filesystems.data_directory(target.setup, fs)
             filesystems.apply_attributes(target.setup, datadir)
             process.run(["cp", "-a", "--reflink=never", f"{template}/.", datadir], timeout_s=120)
             filesystems.verify_files(target.setup, engine.data_files(datadir))
-            place, folder = lab.workdir.place(target.engine), filesystems.wal_directory(target.setup, fs)
-            if folder is not None:
-                place = filesystem.wal_moved_to(folder, target.log, engine, datadir, place)
+            place = filesystem.move_log(target.setups, mounts, engine, datadir, lab.workdir.place(target.engine))
             with engine.serving(datadir, target.settings, place) as server:
                 effective, version = server.effective_settings(), server.version
-                filesystem.wal_proved(engine, datadir, place, effective)
+                filesystem.check_log(engine, datadir, place, effective)
                 server.settle()
             tears = fs.tears_pages_of(durability.page_bytes(effective))
-            promised = durability.combined(fs.flags, fs.wal.flags if fs.wal else ())
+            promised = durability.combined(*(mount.flags for mount in mounts.values()))
             reports = partial(filesystems.reports_of, fs.family, fs.options_effective)
             flags = durability.combined(promised, durability.of_server(engine.durability, effective, tears, reports)[0])
     return Ground(target, base, place, flags, version, fs)
 
 
 @contextlib.contextmanager
-def _new(lab: Lab, target: LabTarget, device: Device) -> Iterator[Mounted]:
-    """Mount the new filesystems within the block: that of the data, with that of the log as its `wal`. Raises
-    SetupNotInForce."""
+def _new(lab: Lab, target: LabTarget, volumes: filesystem.Volumes) -> Iterator[dict[Role, Mounted]]:
+    """Mount the new filesystems within the block. Raises SetupNotInForce."""
     with contextlib.ExitStack() as stack:
-        mounted_volumes = []
-        for setup, volume, mount_point in lab.volumes(target, device):
-            to = MountPoint(mount_point, lab.journal, stays=True)
-            fs = stack.enter_context(filesystems.family_of(setup).opened(setup, volume, to))
-            filesystems.check_claim(setup, fs)
-            mounted_volumes.append(fs)
-        yield replace(mounted_volumes[0], wal=mounted_volumes[1] if len(mounted_volumes) > 1 else None)
+        mounts: dict[Role, Mounted] = {}
+        for role, setup in target.setups.items():
+            to = MountPoint(lab.workdir.mount_point(role), lab.journal, stays=True)
+            mounts[role] = stack.enter_context(filesystems.family_of(setup).opened(setup, volumes[role], to))
+            filesystems.check_claim(setup, mounts[role])
+        yield mounts
 
 
 def _template(lab: Lab, target: LabTarget) -> Path:
@@ -161,24 +171,21 @@ def _template(lab: Lab, target: LabTarget) -> Path:
 
 
 @contextlib.contextmanager
-def mounted(lab: Lab, target: LabTarget, device: Device) -> Iterator[Path]:
-    """Mount the target's existing filesystems on `device` within the block; yield the data directory.
+def mounted(lab: Lab, target: LabTarget, volumes: filesystem.Volumes) -> Iterator[Path]:
+    """Mount the target's existing filesystems within the block; yield the data directory.
 
     Raises MountFailed, UnmountFailed.
     """
     again = contextlib.ExitStack()
     try:
         with phase("mount"):
-            for volume in lab.volumes(target, device):
-                _mount(lab, again, *volume)
+            for role, setup in target.setups.items():
+                family, at = filesystems.family_of(setup), lab.workdir.mount_point(role)
+                again.enter_context(family.mounted_again(setup, volumes[role], at, lab.journal))
         yield lab.workdir.mount / "data"
     finally:
         with phase("umount"):
             again.close()
-
-
-def _mount(lab: Lab, again: contextlib.ExitStack, setup: FsSetup, device: Device, at: Path) -> None:
-    again.enter_context(filesystems.family_of(setup).mounted_again(setup, device, at, lab.journal))
 
 
 @contextlib.contextmanager
@@ -260,16 +267,16 @@ def recovered(
     recovery = Recovery(count)
     (lab.workdir.logs / "server.log").unlink(missing_ok=True)  # the new log must be of this recovery only
     try:
-        with devices.over(disks) as device:
+        with attached(disks) as volumes:
             try:
-                with mounted(lab, ground.target, device) as datadir:
+                with mounted(lab, ground.target, volumes) as datadir:
                     recovery = _served(lab, ground, datadir, acknowledged)
             except errors.MountFailed as error:
                 harms["unrecovered"] = f"mount: {error}"
                 recovery = Recovery(count, count)
             if not quick and not harms and not recovery.harms:
                 with phase("fsck"):
-                    _fsck(lab, ground, device, harms)
+                    _fsck(lab, ground, volumes, harms)
     except (errors.DbbenchError, OSError) as error:
         if stopping(error):
             raise
@@ -331,10 +338,11 @@ def _told(server: Server, what: str, harms: dict[str, str]) -> Iterator[None]:
         harms["torn" if _TORN.search(str(error)) else "damaged"] = f"{what}: {str(error).strip()}"
 
 
-def _fsck(lab: Lab, ground: Ground, device: Device, harms: dict[str, str]) -> None:
+def _fsck(lab: Lab, ground: Ground, volumes: filesystem.Volumes, harms: dict[str, str]) -> None:
     """Run the checks that require an unmounted filesystem; a scrub reads again what the server has read."""
-    for setup, volume, mount_point in lab.volumes(ground.target, device):
-        stored = Stored(setup, volume, ground.fs, mount_point / "data", lab.scratch)
+    for role, setup in ground.target.setups.items():
+        datadir = lab.workdir.mount_point(role) / "data"
+        stored = Stored(setup, volumes[role], ground.fs, datadir, lab.scratch)
         for check in filesystems.family_of(setup).checks():
             if not check.mounted:
                 try:

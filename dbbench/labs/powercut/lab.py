@@ -30,10 +30,13 @@ from dbbench.labs.powercut.ground import (
     Ground,
     Lab,
     Recovery,
+    attached,
     disks,
     examined,
+    files_of,
     harm_of_start,
     mounted,
+    named,
     prepared,
     recovered,
     serving,
@@ -44,9 +47,7 @@ from dbbench.labs.powercut.witness import Acknowledged
 from dbbench.model import Conclusion, ControlFacts, CutFacts, Durability, LabRow, durability_class
 from dbbench.plan import catalog
 from dbbench.run.record import stopping
-from dbbench.storage import devices
 from dbbench.storage.devices import loop
-from dbbench.storage.devices.port import Images
 from dbbench.units import percent
 
 BATCH: Final = 25  # cuts of one recording: a minute of work; more cuts would be too similar
@@ -100,14 +101,14 @@ class Bench:
         log, left = recording.log, self.lab.disks("cut", ground.target)
         seen = recording.acknowledged.before(log.entries[cut.position].ns)
         server_log = self.lab.workdir.logs / "server.log"
-        media.cut(cut, left.all)
+        media.cut(cut, files_of(left))
         finding, kept = recovered(self.lab, ground, left, seen), ""
         if finding.harms:
             kept = self._keep(ground, media, cut, number, server_log)
             finding = self._again(ground, media, cut, seen, finding)
-        for image in left.all:
+        for image in files_of(left):
             image.unlink(missing_ok=True)
-        unflushed = sum(log.unflushed_bytes(cut.position, disk) for disk in range(len(left.all)))
+        unflushed = sum(log.unflushed_bytes(cut.position, disk) for disk in range(len(files_of(left))))
         return facts(finding, number, cut, unflushed, kept)
 
     def _again(self, ground: Ground, media: Media, cut: Cut, seen: dict[int, int], first: Recovery) -> Recovery:
@@ -118,7 +119,7 @@ class Bench:
         if not occupied.exists():
             occupied.write_bytes(bytes(2**20))
         with loop.attached(occupied):
-            media.cut(cut, left.all)
+            media.cut(cut, files_of(left))
             second = recovered(self.lab, ground, left, seen)
         if second.harms:
             return first
@@ -134,7 +135,7 @@ class Bench:
             return ""
         folder, name = self.folder / "powercut", f"{key.replace(' ', '-').replace('/', '_')}-{number}"
         folder.mkdir(exist_ok=True)
-        images = disks(folder, name, ground.target).all
+        images = files_of(disks(folder, name, ground.target))
         media.cut(cut, images)
         with suppress(OSError):
             shutil.copyfile(server_log, folder / f"{name}.log")
@@ -143,7 +144,7 @@ class Bench:
 
 def media_of(lab: Lab, ground: Ground, log: Log) -> Media:
     """Return the disks of a recording as they were when it began."""
-    return Media(ground.base.all, log, lab.disks("medium", ground.target).all)
+    return Media(files_of(ground.base), log, files_of(lab.disks("medium", ground.target)))
 
 
 def facts(finding: Recovery, number: int, cut: Cut, unflushed: int = 0, kept: str = "") -> CutFacts:
@@ -255,7 +256,7 @@ def control(bench: Bench, one: Control, engine: LabTarget, tries: int, needed: i
             if harmed == needed:
                 break
             bench.tell(f"control {one.name} on {engine.engine.name}: cut {valid + 1}")
-            media.cut(cut, left.all)
+            media.cut(cut, files_of(left))
             seen = recording.acknowledged.before(log.entries[cut.position].ns)
             finding = recovered(bench.lab, ground, left, seen, quick=True)
             valid += not finding.invalid
@@ -296,16 +297,16 @@ def recorded(lab: Lab, ground: Ground, kills: int, seed: str) -> Recording:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     (lab.workdir.logs / "server.log").unlink(missing_ok=True)
-    for base, image in zip(ground.base.all, live.all, strict=True):
+    for base, image in zip(files_of(ground.base), files_of(live), strict=True):
         copied(base, image)
     waits_s = [WORK_S * chance.uniform(0.7, 1.3) / (kills + 1) + WORK_S / 2 for _ in range(kills + 1)]
     with (
-        disk.served(lab.workdir.root, live.all, folder, lab.workdir.logs / "disk.log") as files,
-        devices.over(Images(files[: len(live.data)], files[-1] if live.wal else None)) as device,
-        mounted(lab, ground.target, device) as datadir,
+        disk.served(lab.workdir.root, files_of(live), folder, lab.workdir.logs / "disk.log") as files,
+        attached(named(live, files)) as volumes,
+        mounted(lab, ground.target, volumes) as datadir,
     ):
         end, recoveries = _rounds(lab, ground, datadir, seen, waits_s)
-    for image in live.all:
+    for image in files_of(live):
         image.unlink()
     if seen.count < LEAST:
         raise DbbenchError(f"the witness received only {seen.count} commits: {_said(lab)}")

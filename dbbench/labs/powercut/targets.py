@@ -13,7 +13,7 @@ from typing import Final
 
 from dbbench.engines import ENGINES, profile_of
 from dbbench.labs.powercut.disk_images import Aim
-from dbbench.model import DROPPED, Cell, EngineSpec, FsSetup, Scalar, Setting, Settings, merged
+from dbbench.model import DROPPED, Cell, EngineSpec, FsSetup, Role, Scalar, Setting, Settings, merged
 from dbbench.plan.catalog import Catalog
 from dbbench.plan.server_settings import defaults, settings_of
 from dbbench.storage.filesystems import works
@@ -36,6 +36,11 @@ class LabTarget:
     settings: Settings  # settings with the small sizes of the lab
     disks: int = 1  # disks that the setup uses
     log: FsSetup | None = None  # setup of a separate disk for the write-ahead log
+
+    @property
+    def setups(self) -> dict[Role, FsSetup]:
+        """Return the setup of each volume."""
+        return {"data": self.setup} if self.log is None else {"data": self.setup, "log": self.log}
 
     @property
     def deciding(self) -> dict[str, Scalar]:
@@ -83,7 +88,7 @@ def not_examined(cell: Cell) -> str | None:
         return f"{cell.engine.name}: it has no server that acknowledges commits"
     if cell.raw:
         return "it has no filesystem to recover"
-    for setup in (cell.setup, *((cell.wal_setup,) if cell.wal_setup else ())):
+    for setup in cell.setups.values():
         if setup.layers:
             return f"layers ({', '.join(layer.kind for layer in setup.layers)}): the lab supports plain disks only"
         if reason := works(setup):

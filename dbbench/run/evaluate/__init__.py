@@ -106,7 +106,7 @@ def _facts(trial: Record, observed: Observed) -> None:
         meter.flushes_note,
         written,
         to_device / written if to_device is not None and written and not meter.intruding else None,
-        meter.wal,
+        meter.log_io,
         meter.disk.get("read_operations"),
         meter.disk.get("write_operations"),
     )
@@ -314,8 +314,8 @@ def _refuse(trial: Record, outcome: Outcome, facts: tuple[model.WorkFacts, ...])
 
 
 def _disks(device: model.DeviceFacts) -> tuple[model.DeviceFacts, ...]:
-    """Return each device, including that of the log."""
-    return (*(device.members or (device,)), *((device.wal,) if device.wal else ()))
+    """Return the disks of all volumes."""
+    return tuple(disk for volume in device.volumes.values() for disk in volume.members or (volume,))
 
 
 def _commits(outcome: Outcome, written_bytes: int | None) -> int:
@@ -330,16 +330,19 @@ def _durability(trial: Record, observed: Observed) -> None:
     facts, meter, outcome = trial.facts.filesystem, observed.meter, observed.outcome
     effective = trial.facts.effective_settings
     of_data = partial(filesystems.reports_of, facts.family, facts.mount_options_effective)
-    of_log = filesystems.reports_of(facts.wal.family, facts.wal.mount_options_effective, False) if facts.wal else ()
+    volumes = facts.volumes.values()
+    of_volumes = [
+        report for fs in volumes for report in filesystems.reports_of(fs.family, fs.mount_options_effective, False)
+    ]
     by_server, reports = durability.of_server(observed.engine.durability, effective, observed.tears, of_data)
     flags = durability.combined(facts.durability_flags, by_server)
     trial.facts.filesystem = dataclasses.replace(
         facts,
         durability_flags=flags,
         durability_class=model.durability_class(flags),
-        reports=tuple(dict.fromkeys((*reports, *of_log))),
+        reports=tuple(dict.fromkeys((*reports, *of_volumes))),
     )
-    elsewhere = observed.restored.facts is not None and observed.restored.facts.tablespace and facts.wal is None
+    elsewhere = observed.restored.facts is not None and observed.restored.facts.tablespace and len(facts.volumes) == 1
     # A load that runs to its end counts tables or files and makes no commits.
     counted = outcome.histogram is not None
     commits = _commits(outcome, meter.engine_write_bytes) if counted and not elsewhere else 0

@@ -166,7 +166,7 @@ def _scanned(filled: Filled, loads: Loads, when: str) -> model.AgedScan:
     """Scan all tables from a cold cache."""
     cache_text = cold(filled)
     with filled.serving(filled.datadir) as server:
-        disk = DiskClock(filled.volume.all_leaves)
+        disk = DiskClock(filled.volume.leaves)
         outcome = loads.scan(server, f"scan {when}")
         read = disk.difference()["read_bytes"]
     rate = read / 1e6 / outcome.window_s if read is not None else None

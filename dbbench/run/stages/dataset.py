@@ -25,8 +25,8 @@ from dbbench.model.events import Emit, Event
 from dbbench.operations import Filled
 from dbbench.run.job import Job, WorkDir
 from dbbench.run.stages import filesystem
+from dbbench.run.stages.filesystem import Mounts, Volumes
 from dbbench.storage import filesystems
-from dbbench.storage.devices.port import Device
 from dbbench.storage.filesystems import Mounted
 
 TOLD_EVERY_S: Final = 1.0
@@ -49,18 +49,15 @@ def restored(job: Job, fs: Mounted) -> Restored:
     """Restore the golden copy with the setup's attributes in effect, and verify it; `Restored.datadir` is the data
     directory of the server."""
     cell, engine, golden = job.cell, job.engine, golden_of(job.cell, job.workdir, job.emit)
-    datadir = filesystems.data_directory(cell.setup, fs)
-    set_attributes = not job.run.plan.device.existing  # the options of an existing filesystem belong to its owner
-    if set_attributes:
-        filesystems.apply_attributes(cell.setup, datadir)
+    setup = job.setups["data"]
+    filesystems.apply_attributes(setup, datadir := filesystems.data_directory(setup, fs))
     tablespace = str(cell.dataset.parameters.get("tablespace", ""))
     here, rest = golden, None
     if tablespace:
         here, rest = datasets.split(golden, f"pg_tblspc/{golden.manifest.tablespaces[tablespace]}")
     copy = datasets.restored(here, datadir, engine.account(), pace(job.emit))
     server = datadir if rest is None else _elsewhere(job, rest, golden.manifest.tablespaces[tablespace], datadir)
-    if set_attributes:
-        filesystems.verify_files(cell.setup, engine.data_files(server))
+    filesystems.verify_files(setup, engine.data_files(server))
     if fs.raw is not None and isinstance(engine, UsesBareDevice):
         engine.move_data(datadir, fs.raw)
     if cell.dataset.kind == "archive":
@@ -127,17 +124,14 @@ def consistent(job: Job, datadir: Path, place: Place) -> str:
         return f"; {check(server, job.cell.dataset)}"
 
 
-def filled(job: Job, volume: Device, fs: Mounted, datadir: Path) -> Filled:
+def filled(job: Job, volumes: Volumes, mounts: Mounts, datadir: Path, place: Place) -> Filled:
     """Return the filesystem, its server, and another server with separate directories."""
-    engine, settings, setup = job.engine, job.settings, job.cell.setup
-    place = dataclasses.replace(job.place, wal=filesystems.wal_directory(setup, fs))
+    engine, settings, volume, fs = job.engine, job.settings, volumes["data"], mounts["data"]
     second = dataclasses.replace(place, sockets=job.workdir.root / "s2", logs=job.workdir.logs / "clone")
     small = {**settings, **merged(("clone", {**engine.PROFILE.small}))}
     (folder := job.workdir.root / "operations").mkdir(exist_ok=True)
-    if volume.facts.existing:  # the options of an existing filesystem belong to its owner
-        setup = dataclasses.replace(setup, attributes=(), volumes={})
     return Filled(
-        setup=setup,
+        setup=job.setups["data"],
         volume=volume,
         fs=fs,
         datadir=datadir,
@@ -149,11 +143,12 @@ def filled(job: Job, volume: Device, fs: Mounted, datadir: Path) -> Filled:
             pagecache.empty_and_prove,
             seed=job.run.plan.seed,
             disks=volume.leaves,
-            by=filesystem.emptying(job, volume, fs),
+            by=filesystem.emptying(job, volumes, mounts),
             least_share=filesystems.least_read_share(fs),
         ),
         check=lambda data: engine.check(data, settings, place),
         data_files=engine.data_files,
+        log=place.log,
     )
 
 

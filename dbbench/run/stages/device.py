@@ -4,43 +4,51 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from dbbench.machine import host
 from dbbench.machine.host import tunables
-from dbbench.model import ConditionFacts, DeviceFacts, TrialSpec, WearFacts, WriteFacts
+from dbbench.model import ConditionFacts, DeviceFacts, FsSetup, Role, TrialSpec, WearFacts, WriteFacts
 from dbbench.plan import writes
 from dbbench.results.journal import Journal
 from dbbench.run.job import Job, RunPermit
-from dbbench.run.stages import filesystem
 from dbbench.samplers.accounting import DiskClock
 from dbbench.storage import devices
 from dbbench.storage.devices import condition, hold, loop
-from dbbench.storage.devices.port import Device
+from dbbench.storage.devices.port import Device, DiskSet
 from dbbench.storage.filesystems import family_of
 
 _STATE = "state"  # entry of the journal: host and block layer at the beginning of the run's first trial
 
 
 @contextlib.contextmanager
-def attached(job: Job) -> Iterator[Device]:
+def attached(job: Job) -> Iterator[dict[Role, Device]]:
     """Attach and lock the trial's devices within the block, with the read-ahead of the plan."""
-    spec, images = filesystem.without_wal(job.cell, job.run.plan.device, job.images)
-    if images is not None:
-        images = dataclasses.replace(images, sector_bytes=_sectors(job))
-    permit, spare = RunPermit(job.wipe, job.journal), writes.spares(job.run.plan, job.cell.setup)
-    asked = devices.attached(spec, images, permit, job.cell.arm, job.cell.setup.devices.max, spare=spare)
-    with asked as device, tunables.on_disks(device.all_leaves, job.run.plan.equal_readahead_bytes):
-        permit.note(device)
-        erase(device)
-        yield device
+    plan, permit, specs = job.run.plan, RunPermit(job.wipe, job.journal), job.run.plan.device.volumes
+    wanted = {
+        role: DiskSet(
+            specs[role],
+            job.images.get(role, ()),
+            most=setup.devices.max,
+            spare=writes.spares(plan, setup),
+            sector_bytes=_sectors(setup),
+        )
+        for role, setup in job.setups.items()
+    }
+    with (
+        devices.attached(wanted, permit, job.cell.arm) as volumes,
+        tunables.on_disks(devices.leaves_of(volumes), plan.equal_readahead_bytes),
+    ):
+        permit.note(disks := [disk for device in volumes.values() for disk in device.each])
+        erase(disks)
+        yield volumes
 
 
-def erase(device: Device) -> None:
+def erase(disks: Iterable[Device]) -> None:
     """Erase everything mountable from the disks: the next stages write to them, bypassing every filesystem."""
-    for disk in device.disks:
+    for disk in disks:
         if disk.facts.real:
             hold.erase(disk.fd)
 
@@ -68,13 +76,14 @@ def _was_run(spec: TrialSpec, job: Job) -> bool:
     return (job.results / "trials" / spec.id).is_dir()
 
 
-def host_state(device: Device, job: Job) -> dict[str, Any]:
+def host_state(volumes: Mapping[Role, Device], job: Job) -> dict[str, Any]:
     """Return the state of host and block layer. The run's journal keeps the first one for comparison, and the first one
     with each size of sectors that an fs setup asks for."""
-    log = device.wal.leaves if device.wal else ()  # named separately: setups have different numbers of disks
-    state = {**host.state(), **host.block_layer(device.leaves), **host.block_layer(log, called="log disk")}
-    if _sectors(job) not in _first_states(job.journal):
-        job.journal.note(_STATE, state=state, sectors=_sectors(job))
+    state, sectors = host.state(), _sectors(job.cell.setup)
+    for role, device in volumes.items():  # named separately: setups have different numbers of disks
+        state |= host.block_layer(device.leaves, called="disk" if role == "data" else "log disk")
+    if sectors not in _first_states(job.journal):
+        job.journal.note(_STATE, state=state, sectors=sectors)
     return state
 
 
@@ -82,7 +91,7 @@ def first_host_state(job: Job) -> dict[str, Any]:
     """Return host and block layer at the beginning of the run's first trial, with sectors like those of the first trial
     whose setup asks for the same; {} before it."""
     states = _first_states(job.journal)
-    sectors = {name: value for name, value in states.get(_sectors(job), {}).items()
+    sectors = {name: value for name, value in states.get(_sectors(job.cell.setup), {}).items()
                if name.rpartition(": ")[2] in tunables.SECTORS}  # fmt: skip
     return {**next(iter(states.values()), {}), **sectors}
 
@@ -93,15 +102,17 @@ def _first_states(journal: Journal) -> dict[Any, dict[str, Any]]:
             if entry.get("event") == _STATE and isinstance(entry.get("state"), dict)}  # fmt: skip
 
 
-def _sectors(job: Job) -> int:
-    return family_of(job.cell.setup).sector_bytes(job.cell.setup)
+def _sectors(setup: FsSetup) -> int:
+    return family_of(setup).sector_bytes(setup)
 
 
-def facts_after(device: Device) -> DeviceFacts:
-    """Return the device's facts with its images as they are after the trial."""
-    members = tuple(_image_facts(member) for member in device.facts.members)
-    log = _image_facts(device.wal.facts) if device.wal else None
-    return dataclasses.replace(_image_facts(device.facts), members=members, wal=log)
+def facts_after(volumes: Mapping[Role, Device]) -> DeviceFacts:
+    """Return the facts of the devices with their images as they are after the trial."""
+    each: dict[Role, DeviceFacts] = {}
+    for role, device in volumes.items():
+        members = tuple(map(_image_facts, device.facts.members))
+        each[role] = dataclasses.replace(_image_facts(device.facts), members=members)
+    return dataclasses.replace(each["data"], wal=each.get("log"))
 
 
 def written_by(job: Job, clock: DiskClock) -> WriteFacts | None:

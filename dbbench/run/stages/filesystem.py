@@ -1,14 +1,11 @@
-"""The filesystem under test, and that of the log: made, mounted, read back, synced, measured; and the write-ahead log
-at the place that the plan or the fs setup requests: moved after the restore, and verified.
-
-`filesystems.wal_directory` alone decides the place, for `[device.wal]` and for a setup's volume `wal`.
-"""
+"""The filesystems of the volumes: made, mounted, read back, synced, measured; and the write-ahead log, moved after the
+restore to the place that the plan or the fs setup requests, and verified."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from dbbench import durability
@@ -16,93 +13,80 @@ from dbbench.engines.port import Engine, HasLog, Place, UsesBareDevice, log_file
 from dbbench.engines.settings import own_cache_bytes
 from dbbench.errors import FilesElsewhere, FilesystemGone
 from dbbench.machine.host import tunables
-from dbbench.machine.pagecache import EVICTING, Emptying
-from dbbench.model import Cell, DeviceSpec, FilesystemFacts, FsSetup, SpaceFacts, durability_class
+from dbbench.machine.pagecache import Emptying
+from dbbench.model import FilesystemFacts, FsSetup, Role, SpaceFacts, durability_class
 from dbbench.results.fileio import naming_full
-from dbbench.results.journal import Journal
 from dbbench.run.job import Job
 from dbbench.storage import devices, filesystems, layers, small_writes
 from dbbench.storage.devices.image import write_out
-from dbbench.storage.devices.port import Device, Images
+from dbbench.storage.devices.port import Device
 from dbbench.storage.filesystems import FAMILIES, Made, Mounted
+
+Setups = Mapping[Role, FsSetup]
+Volumes = Mapping[Role, Device]
+Mounts = Mapping[Role, Mounted]
 
 
 @contextlib.contextmanager
-def layered(job: Job, device: Device) -> Iterator[Device]:
-    """Make the layers of data and log within the block.
+def layered(job: Job, disks: Volumes) -> Iterator[dict[Role, Device]]:
+    """Make the layers of each volume within the block.
 
     The journal records that the content of the disks may be incomplete from now on.
     """
-    setup = job.cell.setup
-    for disk in device.disks:
+    for disk in (disk for device in disks.values() for disk in device.each):
         if disk.facts.real:
             job.journal.note("making", device=devices.identity(disk.path))
-    with (
-        layers.stacked(setup.layers, device, job.journal, filesystems.layers_to_add(setup)) as volume,
-        wal_layered(job.cell, volume, job.journal) as whole,
-    ):
-        yield whole
+    with contextlib.ExitStack() as stack:
+        volumes: dict[Role, Device] = {}
+        for role, setup in job.setups.items():
+            to_add = filesystems.layers_to_add(setup)
+            volumes[role] = stack.enter_context(layers.stacked(setup.layers, disks[role], job.journal, to_add))
+        yield volumes
 
 
-def make(job: Job, volume: Device) -> Made:
-    """Make the filesystems of data and log; afterwards every block of a loop image is allocated and written."""
-    if volume.facts.existing:
-        return Made((), "", {})
-    cell, journal = job.cell, job.journal
-    made = dataclasses.replace(filesystems.make(cell.setup, volume, journal), wal=wal_made(cell, volume, journal))
-    for member in volume.disks:
-        if member.facts.image:
-            write_out(Path(member.facts.image))
-    if volume.facts.real:
+def make(job: Job, volumes: Volumes) -> dict[Role, Made]:
+    """Make the filesystems; afterwards every block of a loop image is allocated and written."""
+    made = {role: filesystems.make(setup, volumes[role], job.journal) for role, setup in job.setups.items()}
+    for role, volume in volumes.items():
         for member in volume.each:
-            _note_made(job, member, made)
-        if made.wal is not None and volume.wal is not None:
-            _note_made(job, volume.wal, made.wal)
+            if member.facts.image:
+                write_out(Path(member.facts.image))
+            if volume.facts.real:
+                identity = devices.identity(member.path)
+                job.journal.note("made", device=identity, uuid=made[role].uuid, trial=job.cell.id)
+                layers.note_made(member, job.journal)  # so that the guard of the next trial recognises the layers
     return made
 
 
-def _note_made(job: Job, volume: Device, made: Made) -> None:
-    job.journal.note("made", device=devices.identity(volume.path), uuid=made.uuid, trial=job.cell.id)
-    layers.note_made(volume, job.journal)  # so that the guard of the next trial recognises the layers
-
-
 @contextlib.contextmanager
-def mounted(job: Job, volume: Device) -> Iterator[Mounted]:
-    """Mount the filesystem, with that of the log, within the block; an existing directory is used as it is.
-
-    A failure of the block on a full filesystem is FilesystemFull.
-    """
-    if volume.facts.existing:
-        with filesystems.existing(volume.path) as fs, naming_full(fs.path):
-            yield fs
-        return
-    with (
-        filesystems.mounted(job.cell.setup, volume, job.workdir.mount, job.journal, _arc_bytes(job)) as data,
-        wal_mounted(job.cell, volume, data, job.workdir.wal_mount, job.journal) as fs,
-        naming_full(fs.path, *((fs.wal.path,) if fs.wal else ())),
-    ):
-        yield _equal_readahead(job, fs)
+def mounted(job: Job, volumes: Volumes) -> Iterator[dict[Role, Mounted]]:
+    """Mount the filesystems within the block. A failure of the block on a full one is FilesystemFull."""
+    with contextlib.ExitStack() as stack:
+        mounts: dict[Role, Mounted] = {}
+        for role, setup in job.setups.items():
+            at = job.workdir.mount_point(role)
+            opened = filesystems.mounted(setup, volumes[role], at, job.journal, _arc_bytes(job))
+            mounts[role] = _with_readahead(job, stack.enter_context(opened))
+        if mounts["data"].raw:  # the data directory is next to the log; only the tables are on the device
+            mounts["data"] = dataclasses.replace(mounts["data"], path=mounts["log"].path)
+        stack.enter_context(naming_full(*paths(mounts)))
+        yield mounts
 
 
-def emptying(job: Job, volume: Device, fs: Mounted) -> Emptying:
-    """Return what empties the caches of data and log; the files of an existing directory are evicted one by one."""
-    if volume.facts.existing:
-        return EVICTING
-    data = FAMILIES[fs.family].emptying(job.cell.setup, volume, fs)
-    log = None
-    if fs.wal is not None and volume.wal is not None and job.cell.wal_setup is not None:
-        log = FAMILIES[fs.wal.family].emptying(job.cell.wal_setup, volume.wal, fs.wal)
+def emptying(job: Job, volumes: Volumes, mounts: Mounts) -> Emptying:
+    """Return what empties the caches of all volumes."""
+    each = [filesystems.emptying(setup, volumes[role], mounts[role]) for role, setup in job.setups.items()]
 
     def empty() -> None:
-        data.empty()
-        if log is not None:
-            log.empty()
-        _equal_readahead(job, fs)
+        for part in each:
+            part.empty()
+        for fs in mounts.values():
+            _with_readahead(job, fs)
 
-    return dataclasses.replace(data, empty=empty)
+    return dataclasses.replace(each[0], empty=empty)
 
 
-def _equal_readahead(job: Job, fs: Mounted) -> Mounted:
+def _with_readahead(job: Job, fs: Mounted) -> Mounted:
     """Set the plan's read-ahead on the mounted filesystem; btrfs has a setting of its own for it."""
     size = job.run.plan.equal_readahead_bytes
     if size is None:
@@ -121,14 +105,13 @@ def _arc_bytes(job: Job) -> int | None:
     return max(0, job.cell.memory_bytes - (own_cache_bytes(job.settings) or 0))
 
 
-def facts(job: Job, volume: Device, made: Made, fs: Mounted) -> FilesystemFacts:
-    """Return what the kernel reports; durability is that of data and log together. Raises SetupNotInForce."""
-    data = _facts_of(job.cell.setup, volume, made, fs)
-    if fs.wal is None or made.wal is None or volume.wal is None or job.cell.wal_setup is None:
-        return data
-    log = _facts_of(job.cell.wal_setup, volume.wal, made.wal, fs.wal)
-    flags = durability.combined(data.durability_flags, log.durability_flags)
-    return dataclasses.replace(data, wal=log, durability_flags=flags, durability_class=durability_class(flags))
+def facts(job: Job, volumes: Volumes, made: Mapping[Role, Made], mounts: Mounts) -> FilesystemFacts:
+    """Return what the kernel reports; durability is that of all volumes together. Raises SetupNotInForce."""
+    each = {role: _facts_of(setup, volumes[role], made[role], mounts[role]) for role, setup in job.setups.items()}
+    flags = durability.combined(*(volume.durability_flags for volume in each.values()))
+    return dataclasses.replace(
+        each["data"], wal=each.get("log"), durability_flags=flags, durability_class=durability_class(flags)
+    )
 
 
 def _facts_of(setup: FsSetup, volume: Device, made: Made, fs: Mounted) -> FilesystemFacts:
@@ -150,26 +133,25 @@ def _facts_of(setup: FsSetup, volume: Device, made: Made, fs: Mounted) -> Filesy
     )
 
 
-def paths(fs: Mounted) -> tuple[Path, ...]:
+def paths(mounts: Mounts) -> tuple[Path, ...]:
     """Return the directories of the filesystems under test."""
-    return (fs.path, *((fs.wal.path,) if fs.wal else ()))
+    return tuple(fs.path for fs in mounts.values())
 
 
-def probed(job: Job, fs: Mounted, facts: FilesystemFacts, datadir: Path) -> FilesystemFacts:
-    """Return the facts with the latency of fsync and the limits of atomic writes, of data and log.
+def probed(job: Job, mounts: Mounts, facts: FilesystemFacts, datadir: Path) -> FilesystemFacts:
+    """Return the facts with the latency of fsync and the limits of atomic writes, of each volume.
 
     The files are made in the directories of data and log, which may have attributes or a volume of their own.
     """
-    log, folder = facts.wal, filesystems.wal_directory(job.cell.setup, fs)
-    if fs.wal is not None and log is not None:
-        log = _probed(job, fs.wal, log, folder or fs.wal.path)
-    return dataclasses.replace(_probed(job, fs, facts, datadir), wal=log)
+    folders = {"data": datadir, "log": filesystems.log_directory(job.cell.setup, mounts)}
+    each = {role: _probed(job, mounts[role], of_volume, folders[role]) for role, of_volume in facts.volumes.items()}
+    return dataclasses.replace(each["data"], wal=each.get("log"))
 
 
-def _probed(job: Job, fs: Mounted, facts: FilesystemFacts, folder: Path) -> FilesystemFacts:
+def _probed(job: Job, fs: Mounted, facts: FilesystemFacts, folder: Path | None) -> FilesystemFacts:
     if fs.raw is not None:
         return dataclasses.replace(facts, syncs_note="there is no filesystem")
-    where = folder if folder.is_dir() and folder.is_relative_to(fs.path) else fs.path
+    where = folder if folder is not None and folder.is_dir() and folder.is_relative_to(fs.path) else fs.path
     rows, note = small_writes.syncs(where, job.cell.window.measure_s, job.run.plan.seed)
     least, most = small_writes.atomic_write_bytes(where) or (None, None)
     return dataclasses.replace(
@@ -177,19 +159,19 @@ def _probed(job: Job, fs: Mounted, facts: FilesystemFacts, folder: Path) -> File
     )
 
 
-def sync(fs: Mounted) -> None:
-    """Write back dirty data of the filesystems of data and log, including that of a pool."""
-    for mount in (fs, fs.wal):
-        if mount is not None:
-            filesystems.sync(mount.path)
-            if mount.pool is not None:
-                mount.pool.sync()
+def sync(mounts: Mounts) -> None:
+    """Write back dirty data of the filesystems, including that of a pool."""
+    for fs in mounts.values():
+        filesystems.sync(fs.path)
+        if fs.pool is not None:
+            fs.pool.sync()
 
 
-def must_be_healthy(fs: Mounted) -> None:
-    """Raise FilesystemGone if data or log are no longer reliable."""
-    if bad := filesystems.healthy(fs) or (fs.wal and filesystems.healthy(fs.wal)):
-        raise FilesystemGone(bad, effect="The trial is marked failed.", remedy="Read the kernel log with dmesg.")
+def must_be_healthy(mounts: Mounts) -> None:
+    """Raise FilesystemGone if a filesystem is no longer reliable."""
+    for fs in mounts.values():
+        if bad := filesystems.healthy(fs):
+            raise FilesystemGone(bad, effect="The trial is marked failed.", remedy="Read the kernel log with dmesg.")
 
 
 def space(fs: Mounted, engine: Engine, files: Sequence[Path]) -> SpaceFacts:
@@ -201,71 +183,26 @@ def space(fs: Mounted, engine: Engine, files: Sequence[Path]) -> SpaceFacts:
     return filesystems.shaped(filesystems.space(fs, logical), fs, files)
 
 
-def without_wal(cell: Cell, device: DeviceSpec, images: Images | None) -> tuple[DeviceSpec, Images | None]:
-    """Return the plan's device and images; without those of the log in a cell that keeps its log with the data."""
-    if cell.wal_setup is not None or device.wal is None:
-        return device, images
-    return dataclasses.replace(device, wal=None), images and dataclasses.replace(images, wal=None)
-
-
-@contextlib.contextmanager
-def wal_layered(cell: Cell, volume: Device, journal: Journal) -> Iterator[Device]:
-    """Yield the volume with the layers of the log's own setup made on its device, if it has one."""
-    if cell.wal_setup is None or volume.wal is None:
-        yield volume
-        return
-    with layers.stacked(cell.wal_setup.layers, volume.wal, journal) as log:
-        yield dataclasses.replace(volume, wal=log)
-
-
-def wal_made(cell: Cell, volume: Device, journal: Journal) -> Made | None:
-    """Make the log's own filesystem; return None if the cell has none."""
-    if cell.wal_setup is None or volume.wal is None:
-        return None
-    return filesystems.make(cell.wal_setup, volume.wal, journal)
-
-
-@contextlib.contextmanager
-def wal_mounted(cell: Cell, volume: Device, fs: Mounted, at: Path, journal: Journal) -> Iterator[Mounted]:
-    """Yield `fs` with the log's own filesystem mounted at `at` as its `wal`, if the cell has one."""
-    if cell.wal_setup is None or volume.wal is None:
-        yield fs
-        return
-    with filesystems.mounted(cell.wal_setup, volume.wal, at, journal) as log:
-        # On a raw device the data directory is next to the log; only the tables are on the device.
-        yield dataclasses.replace(fs, wal=log, path=log.path if fs.raw else fs.path)
-
-
-def wal_moved(cell: Cell, engine: Engine, fs: Mounted, datadir: Path, place: Place) -> Place:
-    """Move the restored log to its place; return the place with its directory, or unchanged."""
-    folder = filesystems.wal_directory(cell.setup, fs)
-    # Only a tablespace is on the filesystem under test; the log is with the rest of the cluster.
-    alone = "tablespace" in cell.dataset.parameters
-    if folder is None or not engine.PROFILE.has_server or (alone and cell.wal_setup is None):
+def move_log(setups: Setups, mounts: Mounts, engine: Engine, datadir: Path, place: Place) -> Place:
+    """Move the restored log to its own filesystem or volume; return the place with its directory, or unchanged."""
+    folder = filesystems.log_directory(setups["data"], mounts)
+    # If only a tablespace is on the filesystem under test, the log stays with the rest of the cluster.
+    alone = "log" not in mounts and not datadir.is_relative_to(mounts["data"].path)
+    if folder is None or alone or not isinstance(engine, HasLog):
         return place
-    return wal_moved_to(folder, cell.wal_setup, engine, datadir, place)
-
-
-def wal_moved_to(folder: Path, setup: FsSetup | None, engine: Engine, datadir: Path, place: Place) -> Place:
-    """Move the log into that directory; return the place with it.
-
-    `setup` is that of the log's own filesystem, on which the directory is made; None for a volume of the data's
-    filesystem.
-    """
-    if setup is not None:
+    if "log" in setups:
         folder.mkdir(mode=0o700)
-        filesystems.apply_attributes(setup, folder)
-    if isinstance(engine, HasLog):
-        engine.place_log(datadir, folder)
-    return dataclasses.replace(place, wal=folder)
+        filesystems.apply_attributes(setups["log"], folder)
+    engine.place_log(datadir, folder)
+    return dataclasses.replace(place, log=folder)
 
 
-def wal_proved(engine: Engine, datadir: Path, place: Place, effective: dict[str, str]) -> None:
+def check_log(engine: Engine, datadir: Path, place: Place, effective: dict[str, str]) -> None:
     """Raise FilesElsewhere if a file of the running server's log is not in the directory to which it was moved."""
-    if place.wal is None:
+    if place.log is None:
         return
     files = log_files_of(engine, datadir, effective)
-    folder = place.wal.resolve()
+    folder = place.log.resolve()
     astray = [path for path in files if folder not in path.parents]
     if astray or not files:
         raise FilesElsewhere(

@@ -1,28 +1,29 @@
 """Devices for filesystems: loop files, block devices, existing directories; and the kernel's counters for them.
 
-A new kind is one module with `attached(spec, image, permit, arm)` and one line in KINDS.
+A new kind is one module and one line in KINDS.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Final
 
 from dbbench.errors import DeviceUnusable
-from dbbench.model import DeviceSpec
+from dbbench.model import Role
 from dbbench.storage.devices import block, directory, guard, loop, sysfs
 from dbbench.storage.devices.naming import Described, describe_all, identity
-from dbbench.storage.devices.port import Attached, Device, Images, Permit, joint, with_spare
+from dbbench.storage.devices.port import Attached, Device, DiskSet, Permit, joint, leaves_of
 from dbbench.storage.devices.sysfs import IoCounters, flushes, flushes_reason, io_counters, leaves, queue_attributes
 
 __all__ = [
     "KINDS",
     "Described",
     "Device",
-    "Images",
+    "DiskSet",
     "IoCounters",
     "Permit",
     "attached",
@@ -32,54 +33,66 @@ __all__ = [
     "identity",
     "io_counters",
     "leaves",
-    "over",
+    "leaves_of",
     "queue_attributes",
     "size_bytes",
 ]
 
 
-def attached(spec: DeviceSpec, images: Images | None, permit: Permit, arm: str = "", most: int = 1,
-             spare: int = 0) -> AbstractContextManager[Device]:  # fmt: skip
-    """Attach the plan's device for one trial, locked until the block ends.
+@contextlib.contextmanager
+def attached(disks: Mapping[Role, DiskSet], permit: Permit, arm: str = "") -> Iterator[dict[Role, Device]]:
+    """Attach the plan's devices of each volume for one trial, locked until the block ends.
 
-    Of several devices the first `most` become one, with that of `[device.wal]` next to it. `spare`: also attach so many
-    devices that are left over, and leave them over even if `most` would use all. `images` are the run's (kind loop),
     `arm` is the fs setup's label (kind dir: `paths` is by arm). A directory's Device has `fd` -1 and the working
     directory as `path`. Raises the errors of its kind before anything was changed: DeviceUnusable, DeviceLocked,
     DeviceInUse, DeviceNotEmpty, NotRoot, MakeFailed.
     """
-    if not spare or spec.given <= spare:
-        return KINDS[spec.kind](spec, images, permit, arm, most)
-    most = min(most, spec.given - spare)
-    left = slice(most, most + spare)
-    alone = dataclasses.replace(spec, paths=tuple(spec.paths)[left], path=None, identity=None, wal=None)
-    last = Images(images.data[left]) if images else None
-    whole = KINDS[spec.kind](spec, images, permit, arm, most)
-    return with_spare(whole, KINDS[spec.kind](alone, last, permit, arm, spare))
+    _must_differ([path for some in disks.values() for path in _paths(some)])
+    with contextlib.ExitStack() as stack:
+        yield {role: stack.enter_context(_with_spare(some, permit, arm)) for role, some in disks.items()}
 
 
-def _loop(spec: DeviceSpec, images: Images | None, permit: Permit, arm: str, most: int
-          ) -> AbstractContextManager[Device]:  # fmt: skip
-    if images is None:
+@contextlib.contextmanager
+def _with_spare(disks: DiskSet, permit: Permit, arm: str) -> Iterator[Device]:
+    """Yield the device of a volume; its `spare` are the disks that are left over."""
+    kind, spec = KINDS[disks.spec.kind], disks.spec
+    if not disks.spare or spec.given <= disks.spare:
+        with kind(disks, permit, arm) as device:
+            yield device
+        return
+    most = min(disks.most, spec.given - disks.spare)
+    left = slice(most, most + disks.spare)
+    rest = dataclasses.replace(spec, paths=tuple(spec.paths)[left], path=None, identity=None)
+    with (  # in this order, so that a device that was added is released first
+        kind(DiskSet(rest, disks.images[left], disks.spare), permit, arm) as spare,
+        kind(dataclasses.replace(disks, most=most), permit, arm) as device,
+    ):
+        yield dataclasses.replace(device, spare=spare)
+
+
+def _loop(disks: DiskSet, _permit: Permit, _arm: str) -> AbstractContextManager[Device]:
+    if not disks.images:
         raise DeviceUnusable("a loop device requires an image file", effect="Nothing was changed.")
-    return over(dataclasses.replace(images, data=images.data[:most]))
+    return joint([loop.attached(image, disks.sector_bytes) for image in disks.images[: disks.most]])
 
 
-def over(images: Images) -> AbstractContextManager[Device]:
-    """Attach loop devices over these images as one device, with that of the log next to it. See `loop.attached`."""
-    wal = loop.attached(images.wal) if images.wal else None
-    return joint([loop.attached(image, images.sector_bytes) for image in images.data], wal)
-
-
-def _block(spec: DeviceSpec, images: Images | None, permit: Permit, arm: str, most: int
-           ) -> AbstractContextManager[Device]:  # fmt: skip
-    paths = [spec.path] if spec.path else list(spec.paths)[:most]
-    if not paths:
+def _block(disks: DiskSet, permit: Permit, _arm: str) -> AbstractContextManager[Device]:
+    if not (paths := _paths(disks)):
         raise DeviceUnusable("the plan names no block device", effect=guard.UNTOUCHED,
                              remedy='Set path = "/dev/disk/by-id/..." in [device].')  # fmt: skip
-    _must_differ([*paths, *([spec.wal.path] if spec.wal and spec.wal.path else [])])
-    wal = block.attached(Path(spec.wal.path), spec.wal.identity, permit) if spec.wal and spec.wal.path else None
-    return joint([block.attached(Path(path), spec.identity, permit) for path in paths], wal)
+    return joint([block.attached(Path(path), disks.spec.identity, permit) for path in paths])
+
+
+def _dir(disks: DiskSet, _permit: Permit, arm: str) -> AbstractContextManager[Device]:
+    return directory.attached(disks.spec, arm)
+
+
+def _paths(disks: DiskSet) -> list[str]:
+    """Return the paths of the block devices that a volume uses."""
+    spec = disks.spec
+    if spec.kind != "block":
+        return []
+    return [spec.path] if spec.path else list(spec.paths)[: disks.most]
 
 
 def _must_differ(paths: Sequence[str]) -> None:
@@ -102,11 +115,6 @@ def size_bytes(path: Path) -> int | None:
     number = block.number_of(path)
     name = None if number is None else sysfs.name_of(number)
     return None if name is None else sysfs.size_bytes(name)
-
-
-def _dir(spec: DeviceSpec, images: Images | None, permit: Permit, arm: str, most: int
-         ) -> AbstractContextManager[Device]:  # fmt: skip
-    return directory.attached(spec, arm)
 
 
 KINDS: Final[dict[str, Attached]] = {"loop": _loop, "block": _block, "dir": _dir}

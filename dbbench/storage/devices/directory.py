@@ -11,14 +11,14 @@ import os
 import re
 import shutil
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from dbbench.errors import DbbenchError, DeviceLocked, DeviceUnusable
 from dbbench.machine.namespaces import mount_holding as holding
 from dbbench.machine.namespaces import mounts_of
-from dbbench.model import DeviceFacts, DeviceSpec
+from dbbench.model import DeviceFacts, DeviceSpec, Role
 from dbbench.results.fileio import try_lock
 from dbbench.storage.devices import guard, naming, sysfs
 from dbbench.storage.devices.port import Device
@@ -159,10 +159,10 @@ def _refused(directory: Path, why: str) -> DbbenchError:
     )
 
 
-def shared_disks(device: Device) -> tuple[str, ...]:
+def shared_disks(volumes: Mapping[Role, Device]) -> tuple[str, ...]:
     """Return kernel names of disks below the images, which other processes may use too; () if unknown."""
     names: list[str] = []
-    for disk in device.disks:
+    for disk in (disk for device in volumes.values() for disk in device.each):
         if disk.facts.image:
             name = disk_below(Path(disk.facts.image).parent)
             names += sysfs.leaves(name) if name else ()

@@ -18,10 +18,9 @@ from typing import Final
 
 from dbbench import process
 from dbbench.errors import DbbenchError, DiskTooSmall, ResultsUnwritable
-from dbbench.model import Run
+from dbbench.model import Role, Run
 from dbbench.results.fileio import opened, remove, try_lock, writing
 from dbbench.results.journal import Journal, tag_of
-from dbbench.storage.devices.port import Images
 from dbbench.units import size_text
 
 _CHUNK: Final = 4 * 2**20  # bytes per write: large enough for the full rate of a disk
@@ -183,23 +182,21 @@ def _too_small(path: Path, size_bytes: int, found: str) -> DbbenchError:
     )
 
 
-def images_of(run: Run, folder: Path) -> Images | None:
-    """Return the run's images, in `at` of the plan or in the run's own directory, or None without loop devices."""
-    device = run.plan.device
-    if device.kind != "loop":
-        return None
-    stem, folder_of_images = f".dbbench-{run.name}-{tag_of(folder)}", _place(device.at, folder)
-    data = tuple(
-        folder_of_images / f"{stem}{f'-{number}' if number > 1 else ''}.img" for number in range(1, device.count + 1)
-    )
-    wal = _place(device.wal.at or device.at, folder) / f"{stem}-wal.img" if device.wal else None
-    return Images(data, wal)
+def images_of(run: Run, folder: Path) -> dict[Role, tuple[Path, ...]]:
+    """Return the run's images, in `at` of the plan or in the run's own directory; {} without loop devices."""
+    if run.plan.device.kind != "loop":
+        return {}
+    stem = f".dbbench-{run.name}-{tag_of(folder)}"
+    images: dict[Role, tuple[Path, ...]] = {}
+    for role, spec in run.plan.device.volumes.items():
+        marks = ["-wal"] if role == "log" else ["", *(f"-{number}" for number in range(2, spec.count + 1))]
+        images[role] = tuple(_place(spec.at, folder) / f"{stem}{mark}.img" for mark in marks)
+    return images
 
 
 def folders_of_images(run: Run, folder: Path) -> list[Path]:
     """Return the directories of the images."""
-    images = images_of(run, folder)
-    return [] if images is None else sorted({path.parent for path in images.all})
+    return sorted({path.parent for images in images_of(run, folder).values() for path in images})
 
 
 def missing_bytes(run: Run, folder: Path) -> dict[Path, int]:
@@ -252,11 +249,8 @@ def _is_held(image: Path) -> bool:
 
 
 def _sizes(run: Run, folder: Path) -> dict[Path, int]:
-    images, device = images_of(run, folder), run.plan.device
-    if images is None:
-        return {}
-    sizes = dict.fromkeys(images.data, device.size_bytes)
-    return {**sizes, images.wal: device.wal.size_bytes} if images.wal and device.wal else sizes
+    volumes = run.plan.device.volumes
+    return {path: volumes[role].size_bytes for role, images in images_of(run, folder).items() for path in images}
 
 
 def _place(at: str | None, folder: Path) -> Path:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from dbbench.model import DeviceFacts, DeviceSpec, Scalar
+from dbbench.model import DeviceFacts, DeviceSpec, Role, Scalar
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,6 @@ class Device:
     facts: DeviceFacts
     leaves: tuple[str, ...]  # kernel names of the whole disks below it: ("loop7",)
     members: tuple[Device, ...] = ()  # all devices if the filesystem may use several, this one first
-    wal: Device | None = None  # the device of `[device.wal]`
     layers: tuple[dict[str, Scalar], ...] = ()  # layers between the disks and this volume, bottom first
     spare: Device | None = None  # the device that the fs setup leaves unused for the operation "grow"
 
@@ -40,28 +39,16 @@ class Device:
         """Return its members, or itself."""
         return self.members or (self,)
 
-    @property
-    def disks(self) -> tuple[Device, ...]:
-        """Return its members or itself, and the log's device of `[device.wal]`."""
-        return (*self.each, *(self.wal.each if self.wal else ()))
-
-    @property
-    def all_leaves(self) -> tuple[str, ...]:
-        """Return the disks below, with those of the log: where a window's bytes and flushes are counted."""
-        return tuple(dict.fromkeys((*self.leaves, *(self.wal.leaves if self.wal else ()))))
-
 
 @dataclass(frozen=True)
-class Images:
-    """The image files of a run with kind loop."""
+class DiskSet:
+    """The plan's disks for one volume, and how many of them it uses."""
 
-    data: tuple[Path, ...]
-    wal: Path | None = None
-    sector_bytes: int = 0  # of the loop devices for data; 0: the driver's default, 512
-
-    @property
-    def all(self) -> tuple[Path, ...]:
-        return (*self.data, *((self.wal,) if self.wal else ()))
+    spec: DeviceSpec
+    images: tuple[Path, ...] = ()  # only for kind loop
+    most: int = 1  # so many disks become one device
+    spare: int = 0  # so many more are attached and left unused, even if `most` would use all
+    sector_bytes: int = 0  # of loop devices; 0: the driver's default, 512
 
 
 class Permit(Protocol):
@@ -72,30 +59,22 @@ class Permit(Protocol):
     def had_by_us(self, device: str) -> bool: ...
 
 
-Attached = Callable[[DeviceSpec, Images | None, Permit, str, int], AbstractContextManager[Device]]
+Attached = Callable[[DiskSet, Permit, str], AbstractContextManager[Device]]
 
 
-# --- Several devices as one: attached, released, named and counted together ------------------------
+def leaves_of(volumes: Mapping[Role, Device]) -> tuple[str, ...]:
+    """Return the whole disks below all volumes: where a window's bytes and flushes are counted."""
+    return tuple(dict.fromkeys(leaf for device in volumes.values() for leaf in device.leaves))
 
 
 @contextlib.contextmanager
-def joint(several: Sequence[AbstractContextManager[Device]], wal: AbstractContextManager[Device] | None
-          ) -> Iterator[Device]:  # fmt: skip
-    """Yield the first device with the others as its members, and the one for the write-ahead log next to it.
+def joint(several: Iterable[AbstractContextManager[Device]]) -> Iterator[Device]:
+    """Yield the first device with the others as its members.
 
-    `facts.size_bytes` is the sum, `leaves` are all leaves of the members; those of `wal` are separate.
+    `facts.size_bytes` is the sum, `leaves` are all leaves of the members.
     """
     with contextlib.ExitStack() as stack:
-        members = tuple(stack.enter_context(member) for member in several)
-        log = stack.enter_context(wal) if wal is not None else None
-        yield dataclasses.replace(as_one(members), wal=log)
-
-
-@contextlib.contextmanager
-def with_spare(device: AbstractContextManager[Device], spare: AbstractContextManager[Device]) -> Iterator[Device]:
-    """Yield the device with another one that may join its filesystem."""
-    with spare as more, device as taken:  # in this order, so that a device that was added is released first
-        yield dataclasses.replace(taken, spare=more)
+        yield as_one(tuple(stack.enter_context(member) for member in several))
 
 
 def as_one(members: tuple[Device, ...], below: Device | None = None) -> Device:
@@ -103,7 +82,7 @@ def as_one(members: tuple[Device, ...], below: Device | None = None) -> Device:
     joined = _one(members)
     if below is None:
         return joined
-    return dataclasses.replace(joined, facts=below.facts, leaves=below.leaves, wal=below.wal, spare=below.spare)
+    return dataclasses.replace(joined, facts=below.facts, leaves=below.leaves, spare=below.spare)
 
 
 def _one(members: tuple[Device, ...]) -> Device:

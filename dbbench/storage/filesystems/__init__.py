@@ -1,27 +1,28 @@
 """Filesystems: made, mounted, read back from the kernel, verified, measured. One module per family.
 
 This file says whether a setup works on this machine, and makes and mounts it: `make` and `mounted` are two stages of a
-trial; `existing` replaces both for a directory. `shape` has what is read from a mounted filesystem, and `volumes`
+trial. `shape` has what is read from a mounted filesystem, and `volumes`
 snapshots and growth, by the filesystem or a layer below it.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Final
 
 from dbbench import packages, process
-from dbbench.errors import CommandFailed, DeadlinePassed, DeviceUnusable, MountFailed, SetupNotInForce
-from dbbench.model import FsSetup, durability_class
+from dbbench.errors import CommandFailed, DeadlinePassed, MountFailed, SetupNotInForce
+from dbbench.machine.pagecache import Emptying
+from dbbench.model import FsSetup, Role, durability_class
 from dbbench.results.journal import Journal
 from dbbench.storage import layers
 from dbbench.storage.devices.port import Device
-from dbbench.storage.filesystems.common import NOCOW_FL, inode_flags, mount_of
+from dbbench.storage.filesystems.common import NOCOW_FL, inode_flags
+from dbbench.storage.filesystems.directory import family_on
 from dbbench.storage.filesystems.families import (
     FAMILIES,
     PERIODS,
@@ -57,18 +58,15 @@ from dbbench.storage.filesystems.volumes import (
 
 __all__ = [
     "FAMILIES", "PERIODS", "Family", "Made", "MountPoint", "Mounted", "Stored", "Traits", "apply_attributes",
-    "character", "check_claim", "commands", "data_directory", "devices_to_add", "existing",
+    "character", "check_claim", "commands", "data_directory", "devices_to_add", "emptying",
     "family_of", "free_space", "give_back", "growing_of", "growth", "healthy", "install", "layers_to_add",
-    "least_read_share", "make", "missing_programs", "mounted", "obstacles", "options_of", "period_s",
+    "least_read_share", "log_directory", "make", "missing_programs", "mounted", "obstacles", "options_of", "period_s",
     "reports_of", "restored_share", "shaped", "sizes", "snapshots_of", "space", "sync", "tears_pages_of", "traits",
-    "unmounted", "verify_files", "wal_directory", "works",
+    "unmounted", "verify_files", "works",
 ]  # fmt: skip
 
 _MEMORY: Final = Path("/dev/shm")
 _TRIED_BYTES: Final = 2**30  # size of the sparse file; mkfs uses other limits for smaller devices
-
-
-# --- Check the setup on this machine ----------------------------------------------------------------
 
 
 def works(setup: FsSetup, root: Path = Path("/")) -> str | None:
@@ -152,15 +150,12 @@ def commands(setup: FsSetup, targets: tuple[str, ...], at: str) -> list[tuple[st
     return [*below, *family_of(setup).commands(setup, volumes, at), *layers.holding(setup.layers)]
 
 
-# --- Make and mount the filesystem ------------------------------------------------------------------
-
-
 def make(setup: FsSetup, device: Device, journal: Journal | None = None) -> Made:
     """Make the filesystem on a locked device, whose checks were passed when it was attached. Raises MakeFailed.
 
     A pool is recorded in `journal`, because it does not end with the namespaces.
     """
-    return family_of(setup).create(setup, device, journal)
+    return family_on(device, setup).create(setup, device, journal)
 
 
 def mounted(
@@ -169,28 +164,14 @@ def mounted(
     """Mount the filesystem of `device` at `at` within the block; afterwards the device is free again.
 
     Raises MountFailed (with the kernel's message if available) and UnmountFailed (with the processes that hold it); an
-    error of the block takes precedence.
+    error of the block takes precedence. For an existing directory, raises DeviceUnusable.
     """
-    return family_of(setup).opened(setup, device, MountPoint(at, journal, arc_bytes))
+    return family_on(device, setup).opened(setup, device, MountPoint(at, journal, arc_bytes))
 
 
-@contextlib.contextmanager
-def existing(path: Path) -> Iterator[Mounted]:
-    """Yield an existing directory on an existing filesystem, read in the same way; nothing is mounted, no root needed.
-
-    Raises DeviceUnusable if it is not known which data the filesystem preserves after a power loss.
-    """
-    mount = mount_of(path)
-    if mount.fstype not in FAMILIES:
-        raise DeviceUnusable(
-            (
-                f"{path} is on {mount.fstype}, and dbbench does not know which data this filesystem preserves "
-                "after a power loss"
-            ),
-            effect="Nothing was changed.",
-            remedy=f"Name a directory on one of {', '.join(FAMILIES)}; findmnt lists the mounted filesystems.",
-        )
-    yield FAMILIES[mount.fstype].existing(path)
+def emptying(setup: FsSetup, device: Device, fs: Mounted) -> Emptying:
+    """Return what empties the caches of the mounted filesystem, without an effect on others."""
+    return family_on(device, setup).emptying(setup, device, fs)
 
 
 def check_claim(setup: FsSetup, fs: Mounted) -> None:
@@ -207,9 +188,6 @@ def check_claim(setup: FsSetup, fs: Mounted) -> None:
     )
 
 
-# --- Prepare the data directory ---------------------------------------------------------------------
-
-
 def data_directory(setup: FsSetup, fs: Mounted) -> Path:
     """Return a new empty data directory on the filesystem, accessible only to its owner: a directory or a volume."""
     datadir = fs.path / "data"
@@ -218,14 +196,14 @@ def data_directory(setup: FsSetup, fs: Mounted) -> Path:
     return datadir
 
 
-def wal_directory(setup: FsSetup, fs: Mounted) -> Path | None:
+def log_directory(setup: FsSetup, mounts: Mapping[Role, Mounted]) -> Path | None:
     """Return the separate directory of the write-ahead log, or None. It may not exist yet.
 
-    It is on the filesystem of `[device.wal]`, otherwise in the setup's own volume for it.
+    It is on the log's own filesystem, otherwise in the setup's volume for it.
     """
-    if fs.wal is not None:
-        return fs.wal.path / "wal"
-    return fs.path / "wal" if "wal" in setup.volumes else None
+    if "log" in mounts:
+        return mounts["log"].path / "wal"
+    return mounts["data"].path / "wal" if "wal" in setup.volumes else None
 
 
 def apply_attributes(setup: FsSetup, datadir: Path) -> None:

@@ -231,7 +231,7 @@ class Formatted(Family):
             self.unmount(fs.path, device)
             for member in device.each:
                 hold.drop_buffers(member.fd)
-            evict([Path(disk.facts.image) for disk in device.disks if disk.facts.direct_io is False])
+            evict([Path(disk.facts.image) for disk in device.each if disk.facts.direct_io is False])
             self.mount(setup, device, fs.path)
 
         return Emptying("unmount and mount", empty)

@@ -36,7 +36,6 @@ class Made:
     argv: tuple[tuple[str, ...], ...]
     uuid: str
     geometry: dict[str, Scalar]  # what mkfs made: block_size, journal_bytes, agcount, nodesize, data_profile ...
-    wal: Made | None = None  # the filesystem of the write-ahead log, with `[device.wal]`
 
 
 @dataclass(frozen=True)
@@ -61,7 +60,6 @@ class Mounted:
     read_ahead_kb: int | None  # from /sys/class/bdi/MAJ:MIN of st_dev
     flags: tuple[Durability, ...]  # durability flags of the filesystem, computed from the effective options
     tears: bool  # whether a database page can tear when it is overwritten; False if data is copied on write
-    wal: Mounted | None = None  # the filesystem of the write-ahead log, with `[device.wal]`
     raw: Path | None = None  # device node, if there is no filesystem on the device
     # Settings of the driver or the pool: txg_timeout_s, arc_max_bytes ...
     tunables: dict[str, Scalar] = field(default_factory=dict)

@@ -2,7 +2,7 @@
 
 Nothing is made or mounted. The server gets a separate node for the device, in a small memory filesystem of the trial,
 so that the node in /dev keeps its owner. What a server needs as files (redo log, doublewrite buffer, system tables) is
-on the filesystem of `[device.wal]`.
+on the volume of the log.
 """
 
 from __future__ import annotations

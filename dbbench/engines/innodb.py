@@ -198,12 +198,12 @@ def serving(profile: Profile, datadir: Path, settings: Settings, place: Place) -
         "pid_file": str(sockets / f"{profile.name}.pid"),
         "tmpdir": str(scratch),
         "init_file": str(init),
-        **({"innodb_log_group_home_dir": str(place.log)} if place.log else {}),
+        **({"innodb_log_group_home_dir": str(place.log_dir)} if place.log_dir else {}),
         **one_tablespace(datadir, place),
         **profile.private,
         **_listening(network, owner),
     }
-    config = put(configuration(wanted, private, place.log, network is not None), "my.cnf", place, owner)
+    config = put(configuration(wanted, private, place.log_dir, network is not None), "my.cnf", place, owner)
     launch = Launch(
         name=f"{profile.name} {program.version}",
         argv=program.argv(config),

@@ -36,7 +36,7 @@ class Place:
     sockets: Path  # private directory of the server's socket and pid file; short, because a socket's path is limited
     logs: Path  # directory for the server log and a copy of the configuration; not on the device under test
     bin: Path | None = None  # directory of the programs, or the mysqld itself; None: the newest installed version
-    log: Path | None = None  # directory of the write-ahead log if it was moved out of the data directory
+    log_dir: Path | None = None  # directory of the write-ahead log if it was moved out of the data directory
     tablespace_bytes: int = 0  # InnoDB: size of the single file with all tables, which can be moved to a device
     network: Network | None = None  # address and keys for a load generator on another host; None: only the socket
 
@@ -340,7 +340,7 @@ class HasLog(Protocol):
     """An engine with a write-ahead log, which can lie in a directory of its own."""
 
     def place_log(self, datadir: Path, folder: Path) -> None:
-        """Move the stopped server's log into the directory, which `Place.log` names from then on."""
+        """Move the stopped server's log into the directory, which `Place.log_dir` names from then on."""
         ...
 
     def log_files(self, datadir: Path, effective: dict[str, str]) -> list[Path]:

@@ -148,7 +148,7 @@ def filled(job: Job, volumes: Volumes, mounts: Mounts, datadir: Path, place: Pla
         ),
         check=lambda data: engine.check(data, settings, place),
         data_files=engine.data_files,
-        log=place.log,
+        log=place.log_dir,
     )
 
 

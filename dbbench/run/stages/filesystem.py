@@ -194,15 +194,15 @@ def move_log(setups: Setups, mounts: Mounts, engine: Engine, datadir: Path, plac
         folder.mkdir(mode=0o700)
         filesystems.apply_attributes(setups["log"], folder)
     engine.place_log(datadir, folder)
-    return dataclasses.replace(place, log=folder)
+    return dataclasses.replace(place, log_dir=folder)
 
 
 def check_log(engine: Engine, datadir: Path, place: Place, effective: dict[str, str]) -> None:
     """Raise FilesElsewhere if a file of the running server's log is not in the directory to which it was moved."""
-    if place.log is None:
+    if place.log_dir is None:
         return
     files = log_files_of(engine, datadir, effective)
-    folder = place.log.resolve()
+    folder = place.log_dir.resolve()
     astray = [path for path in files if folder not in path.parents]
     if astray or not files:
         raise FilesElsewhere(

@@ -18,7 +18,7 @@ from pathlib import Path
 from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
 
-from dbbench.report.page import render
+from dbbench.report.page.html import render
 from dbbench.results import load_run
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests/fixtures"))

@@ -19,7 +19,7 @@ def __getattr__(name: str) -> Any:
 
         return load_run
     if name == "render":
-        from dbbench.report.page import render
+        from dbbench.report.page.html import render
 
         return render
     raise AttributeError(f"module 'dbbench' has no attribute {name!r}")

@@ -62,7 +62,7 @@ def write(runs: list[LoadedRun], path: Path, redact: tuple[str, ...] = (),
     the page shows all nights of their plan. Raises UnknownName, ResultsUnwritable, ResultDamaged; errors of nights are
     added to `damaged` if it is given."""
     from dbbench.nightly import analysis
-    from dbbench.report.page import render
+    from dbbench.report.page.html import render
     from dbbench.results.fileio import write_text
 
     root = runs[0].path.parent

@@ -18,7 +18,7 @@ from typing import Final
 from dbbench.compare import changepoints
 from dbbench.errors import DbbenchError, ResultDamaged
 from dbbench.nightly.history import FOLDER, ITSELF, Accepted, Night, Ratio, all_accepted, known, missing_between
-from dbbench.report.page.nights import ChangedFact, Course, NightPoint
+from dbbench.report.page.charts.nights import ChangedFact, Course, NightPoint
 from dbbench.results.fileio import read_bytes, sound_json, write_json
 
 SHIFT: Final = 0.03  # least shift of a change point; smaller ones are never reported

@@ -9,7 +9,7 @@ from dbbench.compare.remarks import Kind, Remark, remark
 from dbbench.engines import profile_of
 from dbbench.errors import RunsUnlike
 from dbbench.model import Run, plain
-from dbbench.report.page.environment import flat
+from dbbench.report.page.trial_facts import flatten
 from dbbench.results import LoadedRun
 
 _DRAWING: Final = frozenset(
@@ -59,7 +59,7 @@ def differences(runs: Sequence[LoadedRun]) -> list[str]:
         for name in run.versions.keys() - _DRAWING:
             versions.setdefault(name + host, {})[run.versions[name]] = None
         for what, tree in _conditions(run.run).items():
-            facts.setdefault(what, []).append(flat(tree))
+            facts.setdefault(what, []).append(flatten(tree))
     values = {
         f"{key} of {what}": dict.fromkeys(known.get(key) or "none" for known in each)
         for what, each in facts.items()

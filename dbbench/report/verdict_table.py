@@ -72,7 +72,7 @@ COLUMNS: Final = [
     Column("", "df", _freedom, right=True, page=""),
     _field("wins"),
     _field("level", "level", lambda row, _metric: None if row.level is None else f"{100 * row.level:.3g} %",
-           right=True, page="download"),
+           page="download"),
     _field("durability_class", "durability", _durability, page="download"),
     _field("mixed_durability"),
     Column("notes", "notes", lambda row, _metric: list(texts(row.notes)),

@@ -16,8 +16,8 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webdriver import WebDriver
 
 from dbbench.compare import rows
-from dbbench.report.page import render
-from dbbench.report.page.nights import Course, NightPoint
+from dbbench.report.page.charts.nights import Course, NightPoint
+from dbbench.report.page.html import render
 from dbbench.results import LoadedRun, load_run
 from dbbench.units import number
 

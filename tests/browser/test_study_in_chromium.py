@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from selenium.webdriver.remote.webdriver import WebDriver
 
-from dbbench.report.page import render
+from dbbench.report.page.html import render
 from tests.browser.chromium import screen, until
 from tests.unit.test_studies import COMPRESSION, of_study
 

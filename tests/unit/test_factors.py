@@ -33,8 +33,7 @@ from dbbench.plan.catalog import Catalog, catalog
 from dbbench.plan.described import factor_sentences as plan_sentences
 from dbbench.plan.request import able, of_plan
 from dbbench.plan.server_settings import settings_of
-from dbbench.report.page import render
-from dbbench.report.page.html import build
+from dbbench.report.page.html import build, render
 from dbbench.report.sentences import interaction, plain_text
 from dbbench.report.verdict_table import as_document, as_markdown, put_tables
 from dbbench.report.verdicts import verdicts
@@ -321,8 +320,9 @@ def test_terminal_markdown_json_and_page_say_the_same(tmp_path: Path, capsys: py
     assert render([loaded]).count('id="i-') == 1
     (factor,) = build([loaded]).factors
     assert plain_text(factor.parts) == sentence
-    base, xfs = factor.plot.lines
-    assert base.mark.name == "ext4" and xfs.dots[0][1] > base_height(base.path) > xfs.dots[1][1]
+    base, xfs = factor.chart.lines
+    assert base.mark and base.mark.name == "ext4"
+    assert xfs.points[0].y > base_height(base.path) > xfs.points[1].y
     assert xfs.bars.count("M") == 2
 
 

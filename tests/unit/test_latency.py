@@ -16,8 +16,7 @@ from synthetic import Shape
 from dbbench import cli
 from dbbench.compare import means
 from dbbench.metrics.histogram import Histogram, bucket_of, merged, percentile_ms
-from dbbench.report.page import render
-from dbbench.report.page.html import build
+from dbbench.report.page.html import build, render
 from dbbench.results import LoadedRun, load_run
 
 
@@ -41,15 +40,15 @@ def test_a_percentile_needs_ten_slower_ones() -> None:
 def test_the_page_has_all_arms_in_one_chart(run: LoadedRun) -> None:
     """Percentiles are the means of the trials that count; a scan has no distribution."""
     (latency,) = build([run]).latencies
-    assert [row.mark.name for row in latency.rows] == ["ext4", "xfs"]
+    assert [row.arm.name for row in latency.rows] == ["ext4", "xfs"]
     of_xfs = [t for t in run.trials if (t.fs_setup, t.workload) == ("xfs", "pgbench-tpcb")]
     each = [histogram for trial in of_xfs if (histogram := run.histogram(trial))]
     row = latency.rows[1]
     assert row.transactions == merged(each).total
     assert row.percentiles["p99"] == means({"xfs": [histogram.percentile_ms(99.0) for histogram in each]})["xfs"]
     assert row.percentiles["p99.99"] is None
-    assert [line.mark.name for line in latency.plot.lines] == ["ext4", "xfs"]
-    for line in latency.plot.lines:
+    assert [line.mark.name for line in latency.chart.lines if line.mark] == ["ext4", "xfs"]
+    for line in latency.chart.lines:
         points = [(float(x), float(y)) for x, y in re.findall(r"[ML]([\d.]+) ([\d.]+)", line.path)]
         assert len(points) > 50 and points == sorted(points, key=lambda point: (point[0], -point[1]))
     page = render([run])

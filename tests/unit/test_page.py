@@ -17,12 +17,12 @@ import pytest
 from dbbench import cli
 from dbbench.compare import rows
 from dbbench.errors import UnknownName
-from dbbench.report.page import headline, render
 from dbbench.report.page.groups import groups
-from dbbench.report.page.headline import disagreements
-from dbbench.report.page.html import PageModel, build
-from dbbench.report.page.timeline import unpacked
+from dbbench.report.page.html import PageModel, build, render
+from dbbench.report.page.notices import disagreements
+from dbbench.report.page.notices import notices as notices_of
 from dbbench.results import LoadedRun, load_run
+from tests.unit.test_page_parts import unpacked
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "fixtures"))
 import synthetic
@@ -182,7 +182,7 @@ def test_failed_baseline_leaves_nothing_to_compare(tmp_path: Path) -> None:
     first = page.findings[0]
     assert (first.ident, first.grave, len(first.places)) == ("E402", True, 3)
     assert "in phase measure" in first.places[0].where
-    assert [row.excluded for row in page.comparisons[0].table.rows if row.mark.name == "ext4"] == [
+    assert [row.excluded for row in page.comparisons[0].table.rows if row.arm.name == "ext4"] == [
         tuple(f"block {block}.1: E402 in phase measure" for block in (1, 2, 3))
     ]
 
@@ -192,7 +192,7 @@ def test_one_trial_of_five_seconds(tmp_path: Path) -> None:
     shape = Shape(arms=("ext4",), work=TPCB, blocks=1, warmup_s=1, measure_s=4, samplers=False)
     page = model(tmp_path, shape)
     assert said(page).startswith("ext4 reached ")
-    captions = {drawn.chart.ident: drawn.caption for drawn in page.comparisons[0].timeline.charts}
+    captions = {chart.spec.ident: chart.caption for chart in page.comparisons[0].timelines.charts}
     assert captions["cpu"] == "Not drawn: no trial has data from sar."
     assert captions["await"] == "Not drawn: no trial has data from iostat."
     assert [card.title for card in page.verdict.cards] == ["Measured", "Data quality"]
@@ -204,12 +204,12 @@ def test_another_durability_class_is_not_ranked(tmp_path: Path) -> None:
     assert "ext4-nobarrier" not in said(page)
     assert said(page).startswith("ext4 is the fastest; btrfs is slower")
     assert re.search(r"ext4-nobarrier \(\+\d.*no-barrier, that of ext4 is full", notices(page))
-    assert page.verdict.cards[0].figures[0].mark is not None
-    assert page.verdict.cards[0].figures[0].mark.name == "ext4"
+    assert page.verdict.cards[0].figures[0].arm is not None
+    assert page.verdict.cards[0].figures[0].arm.name == "ext4"
     table = page.comparisons[0].table
-    assert [(row.mark.name, row.apart) for row in table.rows][-1] == ("ext4-nobarrier", True)
+    assert [(row.arm.name, row.arm.apart) for row in table.rows][-1] == ("ext4-nobarrier", True)
     wide = page.comparisons[0].dots[0] if page.comparisons[0].dots else None
-    assert wide is not None and [row.apart for row in wide.rows] == [False, True]
+    assert wide is not None and [row.arm.apart for row in wide.rows] == [False, True]
 
 
 def test_sentence_of_twelve_stays_a_sentence(tmp_path: Path) -> None:
@@ -238,7 +238,7 @@ def test_lower_is_better_is_said_with_its_measure(demo: LoadedRun) -> None:
 def test_gaps_of_a_sampler_stay_gaps(tmp_path: Path) -> None:
     """Seconds without data are missing in the packed series, and zeros are none of them."""
     page = model(tmp_path, Shape(arms=("ext4",), work=TPCB, blocks=1, gaps=(8, 12)))
-    data = page.comparisons[0].timeline.data
+    data = page.comparisons[0].timelines.data
     _, length, *content = data["series"]["user"]
     (row,) = unpacked((content[0], content[1], content[2]), length)
     assert [i for i, v in enumerate(row) if v is None] == [8, 9, 10, 11]
@@ -250,7 +250,7 @@ def test_stalls_are_those_of_the_trials(demo: LoadedRun) -> None:
     """The strip's ticks are as many as the summary's stalled seconds, trial by trial, and lie in the window."""
     page = build([demo])
     for comparison in page.comparisons[:2]:
-        data = comparison.timeline.data
+        data = comparison.timelines.data
         trials = {(t.fs_setup, t.block): t for t in comparison.group.trials}
         seen = 0
         for trial in data["trials"]:
@@ -298,7 +298,7 @@ def test_excluded_trials_are_hollow_and_have_a_reason(tmp_path: Path) -> None:
     page = model(tmp_path, Shape(work=TPCB, suspect=("xfs.postgres.pgbench-tpcb-b2-a1",), measure_s=60))
     plots = page.comparisons[0].dots
     assert plots is not None
-    row = next(row for row in plots[0].rows if row.mark.name == "xfs")
+    row = next(row for row in plots[0].rows if row.arm.name == "xfs")
     assert [dot.hollow for dot in row.dots] == [False, True, False, False]
     assert "excluded: suspect (W012)" in row.dots[1].label
     assert [r.used for r in page.comparisons[0].table.rows] == [3, 3, 3]
@@ -313,7 +313,7 @@ def test_points_lie_between_the_edges_and_the_interval_around_the_centre(demo: L
                 assert all(plot.frame.left <= dot.x <= plot.frame.right for dot in row.dots)
                 assert row.interval is not None and row.centre is not None
                 assert row.interval[0] <= row.centre <= row.interval[1]
-            assert [row.mark.name for row in plot.rows] == [row.mark.name for row in comparison.dots[0].rows]
+            assert [row.arm.name for row in plot.rows] == [row.arm.name for row in comparison.dots[0].rows]
 
 
 def test_environment_puts_differences_first(demo: LoadedRun) -> None:
@@ -325,7 +325,7 @@ def test_environment_puts_differences_first(demo: LoadedRun) -> None:
     assert "queue: scheduler" in {fact.name for fact in found.same}
     assert "kernel" in {fact.name for fact in found.host}
     first = found.engines[0].rows[0]
-    assert (first.name, first.origin) == ("checkpoint_timeout", "workload")
+    assert (first[0], first[2]) == ("checkpoint_timeout", "workload")
 
 
 def test_what_differs_between_hosts_stands_first(demo: LoadedRun, tmp_path: Path) -> None:
@@ -354,9 +354,7 @@ def test_hosts_that_disagree_are_a_notice(demo: LoadedRun) -> None:
     ]  # fmt: skip
     assert list(disagreements([group])) == []
     said = [
-        notice
-        for notice in headline.notices([dataclasses.replace(group, trials=tuple(trials))])
-        if notice.kind == "hosts"
+        notice for notice in notices_of([dataclasses.replace(group, trials=tuple(trials))]) if notice.kind == "hosts"
     ]
     texts = ["".join(text for text, _ in notice.parts) for notice in said]
     assert len(texts) == 1 and texts[0].startswith("The hosts disagree about xfs compared with ext4 (throughput): ")
@@ -412,7 +410,7 @@ def test_twelve_trials_of_ten_minutes_fit(tmp_path: Path) -> None:
     """12 trials × 600 s × 15 series are at most 2.2 MB, and throughput keeps every second."""
     shape = Shape(arms=("ext4", "xfs", "btrfs", "zfs-8k"), work=TPCB, warmup_s=60, measure_s=540)
     run = loaded(tmp_path, shape)
-    found = build([run]).comparisons[0].timeline.data
+    found = build([run]).comparisons[0].timelines.data
     assert len(found["series"]) == 15
     assert found["series"]["tps"][0] == 1 and found["series"]["tps"][1] == 600
     assert len(render([run]).encode()) <= 2_200_000

@@ -10,11 +10,11 @@ import pytest
 
 from dbbench.metrics.series import Series
 from dbbench.model import FsSetup, Layer, Mkfs, Status
+from dbbench.report.page.charts.telemetry import Telemetry, telemetry
+from dbbench.report.page.charts.timelines import mean_of_panel
+from dbbench.report.page.charts.why import Why, whys
 from dbbench.report.page.choose import choose
 from dbbench.report.page.groups import Group, groups
-from dbbench.report.page.telemetry import Telemetry, telemetry
-from dbbench.report.page.timeline import mean_of_panel
-from dbbench.report.page.why import Why, whys
 from dbbench.results import LoadedRun, load_run
 from dbbench.storage.filesystems import character
 
@@ -131,7 +131,7 @@ def test_a_pair_that_failed_has_no_why(tmp_path: Path) -> None:
 def test_a_trade_is_held_against_the_baseline(tmp_path: Path) -> None:
     """What it gives and what it costs; the baseline has none."""
     table = choose(groups([run(tmp_path, "ext4", "btrfs")]))
-    trades = {row.mark.name: row.trade for row in table.rows}
+    trades = {row.arm.name: row.trade for row in table.rows}
     assert trades["ext4"] == "The baseline."
     assert trades["btrfs"].startswith("Gains data checksums and snapshots; costs −4")
 
@@ -139,7 +139,7 @@ def test_a_trade_is_held_against_the_baseline(tmp_path: Path) -> None:
 def test_another_durability_class_never_wins(tmp_path: Path) -> None:
     """Its row stands last, and its sentence begins with the class."""
     last = choose(groups([run(tmp_path, "ext4", "ext4-nobarrier", "xfs")])).rows[-1]
-    assert (last.mark.name, last.apart) == ("ext4-nobarrier", True)
+    assert (last.arm.name, last.arm.apart) == ("ext4-nobarrier", True)
     assert last.trade.startswith("Weaker or different durability after a power loss (no-barrier)")
 
 

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from dbbench.report.page import render
+from dbbench.report.page.html import render
 from dbbench.results import LoadedRun, load_run
 from tests.unit.test_page import Seen
 

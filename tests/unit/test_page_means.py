@@ -46,23 +46,23 @@ def quantities(page: PageModel) -> Iterator[tuple[str, str, str]]:
     """Yield (quantity, arm, value) of the tables, panels and bars of a page with one group."""
     (comparison,) = page.comparisons
     for row in comparison.table.rows:
-        yield from ((heading.metric.label, row.mark.name, row.text(heading)) for heading in comparison.table.headings)
+        yield from ((heading.metric.label, row.arm.name, row.text(heading)) for heading in comparison.table.headings)
     for why in comparison.whys:
         for factor in why.factors:
             yield factor.label, comparison.group.baseline, number(factor.baseline)
-            yield factor.label, why.mark.name, number(factor.candidate)
+            yield factor.label, why.arm.name, number(factor.candidate)
     for latency in page.latencies:
         for line in latency.rows:
-            yield from ((f"{name} latency", line.mark.name, number(line.percentiles[name])) for name in ("p95", "p99"))
+            yield from ((f"{name} latency", line.arm.name, number(line.percentiles[name])) for name in ("p95", "p99"))
     for space in page.space.rows:
         for heading, cell in zip(page.space.headings, space.cells, strict=True):
-            yield SPACE.get(heading, heading), space.mark.name, cell
+            yield SPACE.get(heading, heading), space.arm.name, cell
     for choice in page.choose.rows:
-        yield "size on disk", choice.mark.name, choice.disk
-        yield "CPU per transaction", choice.mark.name, choice.cpu.removesuffix(f"{GROUP}ms/tx")
+        yield "size on disk", choice.arm.name, choice.disk
+        yield "CPU per transaction", choice.arm.name, choice.cpu.removesuffix(f"{GROUP}ms/tx")
     for bars in page.bars:
-        yield from (("rate", bar.mark.name, bar.value) for bar in bars.bars)
-    yield from captioned({drawn.chart.ident: drawn.caption for drawn in comparison.timeline.charts})
+        yield from (("rate", bar.arm.name, bar.value) for bar in bars.bars)
+    yield from captioned({chart.spec.ident: chart.caption for chart in comparison.timelines.charts})
 
 
 def captioned(captions: dict[str, str]) -> Iterator[tuple[str, str, str]]:
@@ -107,7 +107,7 @@ def test_captions_say_what_their_numbers_are(tmp_path: Path) -> None:
     """A median second, a mean of the window or of all requests, or a sum over all trials: nothing looks like a total
     that is none."""
     page = build([load_run(synthetic.write(tmp_path, Shape(work=TPCB, stalls=(10, 11))))])
-    captions = {drawn.chart.ident: drawn.caption for drawn in page.comparisons[0].timeline.charts}
+    captions = {chart.spec.ident: chart.caption for chart in page.comparisons[0].timelines.charts}
     assert "Median second of the window: ext4 " in captions["tps"]
     assert "in all trials together: ext4 " in captions["tps"]
     assert "Written, mean of the window: ext4 " in captions["disk"]

@@ -20,9 +20,9 @@ from dbbench import results
 from dbbench.compare import changepoints
 from dbbench.nightly import analysis, history
 from dbbench.nightly.history import ITSELF, Change, Night, Ratio
-from dbbench.report.page import render
-from dbbench.report.page.html import build
-from dbbench.report.page.nights import ChangedFact, Course, NightPlot, NightPoint, night_plots, redacted
+from dbbench.report.page.charts.kit import Chart
+from dbbench.report.page.charts.nights import ChangedFact, Course, NightPoint, night_charts, without_hosts
+from dbbench.report.page.html import build, render
 from dbbench.report.page.theme import Mark
 from dbbench.report.sentences import plain_text, sentence
 from dbbench.report.verdicts import verdicts
@@ -49,10 +49,10 @@ def stepped(before: float, after: float, at: int, n: int) -> list[float | None]:
     return [(before if i < at else after) * draw.gauss(1, 0.004) for i in range(n)]
 
 
-def plot(one: Course) -> NightPlot:
+def plot(one: Course) -> Chart:
     """Its drawing."""
-    (found,) = night_plots([one], MARKS)
-    return found
+    (night,) = night_charts([one], MARKS)
+    return night.chart
 
 
 def test_a_step_is_drawn_where_the_change_point_is_and_told_with_what_was_new_that_night() -> None:
@@ -64,7 +64,7 @@ def test_a_step_is_drawn_where_the_change_point_is_and_told_with_what_was_new_th
     )
     drawn = plot(dataclasses.replace(one, points=(*one.points[:20], moved, *one.points[21:])))
     assert changepoints(values) == [20]
-    assert drawn.levels.count("M") == 2
+    assert drawn.lines[0].path.count("M") == 2
     (step,) = drawn.steps
     assert step.state == "regression"
     assert re.fullmatch(r"−15\.\d\u202f% since 2026-03-21 \(kernel 6.1 → 6.2\)", step.text)
@@ -76,8 +76,8 @@ def test_missing_nights_are_gaps() -> None:
     one = course([0.95, None, None, 0.96, 0.95])
     bad = dataclasses.replace(one.points[3], good=False)
     drawn = plot(dataclasses.replace(one, points=(*one.points[:3], bad, one.points[4])))
-    assert [dot.hollow for dot in drawn.dots] == [False, True, False]
-    assert drawn.bars.count("M") == 2
+    assert [dot.hollow for dot in drawn.lines[0].points] == [False, True, False]
+    assert drawn.lines[0].bars.count("M") == 2
     assert "2 nights (3 without a usable result)" in drawn.caption
 
 
@@ -85,28 +85,28 @@ def test_missing_nights_are_gaps() -> None:
 def test_one_night_or_four_hundred(n: int) -> None:
     """All points lie in the frame, the newest at the right."""
     drawn = plot(course(stepped(0.9, 0.9, 0, n)))
-    assert len(drawn.dots) == n
+    assert len(drawn.lines[0].points) == n
     frame = drawn.frame
-    assert all(frame.left < dot.x < frame.right and frame.top <= dot.y <= frame.bottom for dot in drawn.dots)
+    assert all(frame.left < dot.x < frame.right and frame.top <= dot.y <= frame.bottom for dot in drawn.lines[0].points)
 
 
 def test_the_reference_itself_is_in_its_own_unit() -> None:
     """A figure of transactions a second is no change of anything."""
     drawn = plot(course([1200.0, 1210.0, 1190.0], against=""))
     assert "1\u202f200" in drawn.caption
-    assert all("%" not in text for _, text in drawn.ticks)
+    assert all("%" not in text for _, text in drawn.up)
 
 
 def test_a_series_without_a_figure_is_not_drawn() -> None:
     """An empty frame would say nothing."""
-    assert night_plots([course([None, None])], MARKS) == ()
+    assert night_charts([course([None, None])], MARKS) == ()
 
 
 def test_hosts_are_taken_out() -> None:
     """A change of the host is a fact with its name in it."""
     host, kernel = ChangedFact("host", "host db1 → db2"), ChangedFact("kernel", "kernel 6.1 → 6.2")
     point = NightPoint(date(0), 1.0, changed=(host, kernel))
-    (one,) = redacted([Course("t", "xfs", "ext4", (point,))], ["hosts"])
+    (one,) = without_hosts([Course("t", "xfs", "ext4", (point,))])
     assert one.points[0].changed == (kernel,)
 
 
@@ -167,11 +167,11 @@ def test_the_guard_is_no_setup_of_the_verdict(tmp_path: Path) -> None:
     loaded = results.load_run(synthetic.write(tmp_path, Shape(arms=("ext4", "xfs", "ext4-guard"), blocks=5)))
     model = build([loaded])
     said = [plain_text(parts) for _, parts in model.verdict.sentences]
-    texts = [f"{figure.mark} {figure.text}" for card in model.verdict.cards for figure in card.figures]
+    texts = [f"{figure.arm} {figure.text}" for card in model.verdict.cards for figure in card.figures]
     assert said and texts
     assert not [text for text in (*said, *texts) if "guard" in text]
-    assert {choice.mark.name for choice in model.choose.rows} == {"ext4", "xfs"}
-    assert "ext4-guard" in {row.mark.name for view in model.comparisons for row in view.table.rows}
+    assert {choice.arm.name for choice in model.choose.rows} == {"ext4", "xfs"}
+    assert "ext4-guard" in {row.arm.name for view in model.comparisons for row in view.table.rows}
     for table in verdicts([loaded]).tables:
         assert "guard" not in plain_text(sentence(table.rows, table.metric))
         assert "ext4-guard" in {row.fs_setup for row in table.rows}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+
 import numpy as np
 import plotly.graph_objects as go
 import pytest
@@ -10,10 +12,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from dbbench import units
-from dbbench.report.page.telemetry import medians
+from dbbench.report.page.charts.telemetry import medians
+from dbbench.report.page.charts.timelines import NO_DATA, Packed, coarse, pack
+from dbbench.report.page.charts.timelines import gaps as missing
 from dbbench.report.page.theme import DARK, LIGHT, Look, Mark, template
-from dbbench.report.page.timeline import coarse, packed, unpacked
-from dbbench.report.page.timeline import gaps as missing
 
 
 @pytest.mark.parametrize(
@@ -39,6 +41,14 @@ def gaps(values: list[float | None]) -> NDArray[np.float64]:
     return np.array(values, np.float64)
 
 
+def unpacked(content: Packed, length: int) -> list[list[float | None]]:
+    """The rows as the page's script reads them."""
+    low, step, text = content
+    cells = np.frombuffer(base64.b64decode(text), "<u2")
+    flat = [None if cell == NO_DATA else low + int(cell) * step for cell in cells]
+    return [flat[i : i + length] for i in range(0, len(flat), length)]
+
+
 Cells = st.lists(st.one_of(st.none(), st.floats(0, 1e7), st.just(0.0)), min_size=1, max_size=40)
 
 
@@ -47,7 +57,7 @@ Cells = st.lists(st.one_of(st.none(), st.floats(0, 1e7), st.just(0.0)), min_size
 def test_packed_series_come_back(rows: list[list[float | None]]) -> None:
     """Gaps stay gaps, the error is at most half a step, and a zero comes back as exactly zero."""
     length = max(map(len, rows))
-    low, step, text = packed([gaps(row) for row in rows], length)
+    low, step, text = pack([gaps(row) for row in rows], length)
     back = unpacked((low, step, text), length)
     assert len(rows) == len(back)
     for row, got in zip(rows, back, strict=True):
@@ -60,8 +70,8 @@ def test_packed_series_come_back(rows: list[list[float | None]]) -> None:
 
 def test_packed_nan_is_a_gap() -> None:
     """What is no number is no data, and what is infinite neither."""
-    assert unpacked(packed([gaps([1.0, float("inf")])], 2), 2) == [[1.0, None]]
-    assert unpacked(packed([gaps([1.0, None, 2.0])], 3), 3) == [[1.0, None, pytest.approx(2.0, rel=1e-4)]]
+    assert unpacked(pack([gaps([1.0, float("inf")])], 2), 2) == [[1.0, None]]
+    assert unpacked(pack([gaps([1.0, None, 2.0])], 3), 3) == [[1.0, None, pytest.approx(2.0, rel=1e-4)]]
 
 
 def test_median_needs_three_trials() -> None:

@@ -12,8 +12,7 @@ import synthetic
 from synthetic import Shape
 
 from dbbench.model import AgedScan, AgedSlope, EngineAgeFacts, OperationFacts, WrittenPoint
-from dbbench.report.page import render
-from dbbench.report.page.html import build
+from dbbench.report.page.html import build, render
 from dbbench.results import LoadedRun, load_run
 
 FACTS = EngineAgeFacts(
@@ -44,11 +43,11 @@ def run(tmp_path: Path) -> LoadedRun:
 def test_each_trial_is_a_line_that_begins_at_one(run: LoadedRun) -> None:
     """Throughput over all windows, extents where they were counted; the arm's scans and repairs in its row."""
     table = build([run]).wear[0]
-    tps, extents = table.plots
-    assert {len(line.dots) for line in tps.lines} == {3} and {len(line.dots) for line in extents.lines} == {2}
-    assert tps.lines[0].dots[0][2] == "btrfs: 1 after 0 × the data"
-    assert tps.lines[0].dots[2][2] == "btrfs: 0.5 after 1.1 × the data"
-    assert tps.lines[0].dots[0][1] < tps.lines[0].dots[2][1]  # down the page is less
+    tps, extents = table.charts
+    assert {len(line.points) for line in tps.lines} == {3} and {len(line.points) for line in extents.lines} == {2}
+    assert tps.lines[0].points[0].label == "btrfs: 1 after 0 × the data"
+    assert tps.lines[0].points[2].label == "btrfs: 0.5 after 1.1 × the data"
+    assert tps.lines[0].points[0].y < tps.lines[0].points[2].y  # down the page is less
     ((mark, cells),) = table.rows
     assert mark.name == "btrfs"
     assert cells == ("−90 (−120 .. −60)", "50", "–", "–", "12 s", "100")

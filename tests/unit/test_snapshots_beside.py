@@ -18,7 +18,7 @@ from dbbench.metrics.series import Series
 from dbbench.model import FsSetup, Layer, Mkfs, SnapshotFacts, SnapshotTaken, Window
 from dbbench.operations import Filled, copies
 from dbbench.operations.copies import Copies, beyond_vanished
-from dbbench.report.page.operations import _column
+from dbbench.report.page.operations import snapshot_column
 from dbbench.run.stages import snapshots as timed_snapshots
 from dbbench.storage.filesystems import FAMILIES, Mounted
 
@@ -198,11 +198,11 @@ def test_no_cost_of_too_few_seconds_or_of_batches() -> None:
 def test_the_page_shows_what_is_known() -> None:
     """Medians over snapshots and trials; what nothing is known of has no row."""
     one = dataclasses.replace(facts((1, 2), (4, 5)), cost_ratio=0.5)
-    column = _column([one, dataclasses.replace(one, cost_ratio=0.7), SnapshotFacts(3, 2, note="no")])
+    column = snapshot_column([one, dataclasses.replace(one, cost_ratio=0.7), SnapshotFacts(3, 2, note="no")])
     assert column["taken"] == "4 in 2 trials"
     assert column["rate of the load during ÷ between snapshots"] == "0.600"
     assert "space held by a snapshot" not in column
-    assert _column([SnapshotFacts(3, 2, note="no")]) == {}
+    assert snapshot_column([SnapshotFacts(3, 2, note="no")]) == {}
 
 
 PLAN = """

@@ -19,7 +19,7 @@ from dbbench.model import Fault, FsSetup, Plan, Status, StudyOf
 from dbbench.plan import catalog, studies
 from dbbench.plan.preview import preview
 from dbbench.report.page.html import build, html
-from dbbench.report.page.studies import _is_variant, times
+from dbbench.report.page.studies import is_variant, times
 from dbbench.results import LoadedRun, load_run
 from dbbench.run import preflight
 from dbbench.storage import filesystems
@@ -454,7 +454,7 @@ def test_a_measurement_is_shown_next_to_one_published_size(scale: str, shown: li
     found = studies.study("pg-fs-benchmark")
     updates = list({cell.title: cell for cell in cells if cell.workload.name == "pgbench-simple-update"}.values())
     notes = [table.note for table in found.table if table.workload == "pgbench-simple-update"
-             for cell in updates if _is_variant(cell, studies.variant_of(table, found.scales[scale]))]  # fmt: skip
+             for cell in updates if is_variant(cell, studies.variant_of(table, found.scales[scale]))]  # fmt: skip
     assert [note.removeprefix("published at ").partition(":")[0] for note in notes] == shown
     reads = [cell for cell in cells if cell.workload.name == "pgbench-select-only"]
     assert {cell.parameters["scale"] for cell in reads} == {1 if scale == "tiny" else 80}

@@ -38,9 +38,8 @@ from dbbench.model import (
 )
 from dbbench.nightly import analysis
 from dbbench.nightly.history import Change, Night, Ratio
-from dbbench.report.page import render
-from dbbench.report.page.html import build
-from dbbench.report.page.nights import ChangedFact, Course, NightPoint, redacted
+from dbbench.report.page.charts.nights import ChangedFact, Course, NightPoint, without_hosts
+from dbbench.report.page.html import build, render
 from dbbench.report.sentences import caveats
 from dbbench.report.verdict_table import COLUMNS
 from dbbench.report.verdicts import gate, verdicts
@@ -215,7 +214,7 @@ def test_nights_without_words_are_judged_the_same(ratio: float, good: bool, requ
 def test_the_host_is_taken_out_of_a_night_without_words() -> None:
     """By the name of the fact that changed."""
     facts = tuple(ChangedFact(name, "x") for name in ("host", "kernel"))
-    (course,) = redacted([Course("t", "xfs", "ext4", (NightPoint("2026-01-01", 1.0, changed=facts),))], ["hosts"])
+    (course,) = without_hosts([Course("t", "xfs", "ext4", (NightPoint("2026-01-01", 1.0, changed=facts),))])
     assert [fact.name for fact in course.points[0].changed] == ["kernel"]
 
 

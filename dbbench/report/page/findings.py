@@ -17,9 +17,9 @@ class TrialEvidence:
 
     where: str
     text: str
-    second: int | None
-    link: str | None
-    suspect: bool
+    second: int | None = None
+    link: str | None = None
+    suspect: bool = True
 
 
 @dataclass(frozen=True)
@@ -44,23 +44,22 @@ def findings(groups: Sequence[Group]) -> tuple[Finding, ...]:
     total = sum(len(group.trials) for group in groups)
     errors: dict[str, list[TrialEvidence]] = {}
     warnings: dict[str, list[TrialEvidence]] = {}
-    for group in groups:
-        for trial in group.trials:
-            if trial.error is not None:
-                where = f"{_name(trial, group)}, in phase {trial.error.phase or 'unknown'}"
-                errors.setdefault(trial.error.id, []).append(TrialEvidence(where, trial.error.text, None, None, True))
-            for warning in trial.warnings:
-                link = None if warning.second is None else _link(group, trial, warning.second)
-                place = TrialEvidence(_name(trial, group), warning.text, warning.second, link, bool(warning.suspect))
-                warnings.setdefault(warning.id, []).append(place)
-    failed = Kind("the trial failed", "", "")
-    all_findings = [
-        Finding(ident, error_kinds().get(ident, failed).title, "", True, _whose(places, total), tuple(places))
-        for ident, places in sorted(errors.items())
-    ]
+    for group, trial in [(g, trial) for g in groups for trial in g.trials]:
+        name = _name(trial, group)
+        if trial.error is not None:
+            where = f"{name}, in phase {trial.error.phase or 'unknown'}"
+            errors.setdefault(trial.error.id, []).append(TrialEvidence(where, trial.error.text))
+        for warning in trial.warnings:
+            link = None if warning.second is None else _link(group, trial, warning.second)
+            evidence = TrialEvidence(name, warning.text, warning.second, link, bool(warning.suspect))
+            warnings.setdefault(warning.id, []).append(evidence)
+    failure, foreign = Kind("the trial failed", "", ""), Kind("a warning of another version of dbbench", "", "")
+    all_findings = []
+    for ident, places in sorted(errors.items()):
+        title = error_kinds().get(ident, failure).title
+        all_findings.append(Finding(ident, title, "", True, _whose(places, total), tuple(places)))
     for ident, places in sorted(warnings.items()):
-        kind = warning_kinds().get(ident, Kind("a warning of another version of dbbench", "", ""))
-        grave = any(place.suspect for place in places)
+        kind, grave = warning_kinds().get(ident, foreign), any(place.suspect for place in places)
         all_findings.append(Finding(ident, kind.title, kind.meaning, grave, _whose(places, total), tuple(places)))
     return tuple(all_findings)
 
@@ -79,5 +78,4 @@ def _whose(places: list[TrialEvidence], total: int) -> str:
 
 def _link(group: Group, trial: Trial, second: int) -> str:
     """Return the link to the timelines with this second; the script of the page reads it."""
-    arm = group.arms.index(trial.fs_setup)
-    return f"#c={group.ident}&fs={arm}&trials=1&at={second}"
+    return f"#c={group.ident}&fs={group.arms.index(trial.fs_setup)}&trials=1&at={second}"

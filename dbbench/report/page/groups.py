@@ -14,7 +14,20 @@ from dbbench.model import Cell, Status, Trial, TrialSpec
 from dbbench.report.page.theme import Mark
 from dbbench.results import LoadedRun
 
-Of = Callable[[Trial], float | None]  # returns a value of a trial
+Value = Callable[[Trial], float | None]
+
+
+@dataclass(frozen=True)
+class Arm:
+    """An arm as every section names it. `apart`: its durability class differs from that of the baseline."""
+
+    mark: Mark
+    durability: str
+    apart: bool
+
+    @property
+    def name(self) -> str:
+        return self.mark.name
 
 
 @dataclass(frozen=True)
@@ -54,13 +67,10 @@ class Group:
         return METRICS[self.cells[0].workload.primary]
 
     @property
-    def version(self) -> str:
-        """Return the engine versions of the trials, as one string; "" before the first trial."""
-        return " / ".join(sorted({trial.engine_version for trial in self.trials if trial.engine_version}))
-
-    @property
     def engine_title(self) -> str:
-        return f"{profile_of(self.engine).title} {self.version}".strip()
+        """Return the engine with the versions of the trials; without one before the first trial."""
+        versions = " / ".join(sorted({trial.engine_version for trial in self.trials if trial.engine_version}))
+        return f"{profile_of(self.engine).title} {versions}".strip()
 
     @property
     def title(self) -> str:
@@ -80,10 +90,22 @@ class Group:
         missing = [self._without_figures(arm) for arm in self.arms if arm not in seen]
         return tuple(sorted([*rows, *missing], key=lambda row: row.fs_setup != self.baseline))
 
+    @cached_property
+    def ordered_rows(self) -> tuple[Row, ...]:
+        """Return the same rows, those of other durability classes last."""
+        return tuple(sorted(self.rows, key=self.apart))
+
     def rows_of(self, metric: str) -> list[Row]:
         """Return the rows of this group for a metric; [] if no trial has it."""
         cell = self.cells[0]
         return self.comparison.rows((cell.engine.name, cell.workload.name, cell.variant), metric)
+
+    def row(self, arm: str, metric: str) -> Row | None:
+        return next((row for row in self.rows_of(metric) if row.fs_setup == arm), None)
+
+    def value(self, arm: str, metric: str) -> float | None:
+        row = self.row(arm, metric)
+        return None if row is None else row.value
 
     def missing(self) -> list[TrialSpec]:
         """Return the trials of the plan that have not run."""
@@ -95,6 +117,9 @@ class Group:
         """Return whether the arm has another durability class than the baseline. Such arms are not ranked together."""
         class_known = "unknown" not in (row.durability_class, self.rows[0].durability_class)
         return row.mixed_durability and class_known
+
+    def arm(self, row: Row) -> Arm:
+        return Arm(self.marks[row.fs_setup], row.durability_class, self.apart(row))
 
     def trials_of(self, arm: str) -> list[Trial]:
         return [trial for trial in self.trials if trial.fs_setup == arm]
@@ -112,11 +137,6 @@ class Group:
         note = remark(Kind.FAILED, failed=failed) if failed else remark(Kind.NOT_DRIVEN)
         return Row(arm, self.engine, self.cells[0].workload.name, None, None, None, None, "inconclusive", 0, 0, None,
                    "unknown", False, (note,), self.cells[0].variant)  # fmt: skip
-
-
-def of_summary(name: str) -> Of:
-    """Return a figure of a trial's summary."""
-    return lambda trial: trial.summary.get(name)
 
 
 def reason(trial: Trial) -> str:
@@ -151,3 +171,13 @@ def marks_of(runs: Sequence[LoadedRun]) -> dict[str, Mark]:
     """Return a mark for each arm of the page: the same colour, dash and shape in every chart."""
     arms = dict.fromkeys(cell.arm for loaded in runs for cell in loaded.run.cells)
     return {arm: Mark(index, arm) for index, arm in enumerate(arms)}
+
+
+def loaded_runs(groups: Sequence[Group]) -> list[LoadedRun]:
+    """Return the runs of these groups, each once."""
+    return list({group.loaded.path: group.loaded for group in groups}.values())
+
+
+def all_arms(groups: Sequence[Group]) -> list[str]:
+    """Return the arms of all groups in the order of the plans."""
+    return list(dict.fromkeys(arm for group in groups for arm in group.arms))

@@ -20,39 +20,48 @@ from markupsafe import Markup
 
 from dbbench import __version__, units
 from dbbench.compare import remarks
-from dbbench.compare.verdict import document_of
 from dbbench.metrics.histogram import LEAST_ABOVE
 from dbbench.model import plain
 from dbbench.model.base import shipped
-from dbbench.report.page import nights
+from dbbench.report.page.charts import nights
+from dbbench.report.page.charts.dots import DotPlot, dot_plots
+from dbbench.report.page.charts.factors import FactorChart, factor_charts
+from dbbench.report.page.charts.figures import RELATIVE, figures, picture
+from dbbench.report.page.charts.latency import HEADINGS, Latency, latencies
+from dbbench.report.page.charts.nights import Course, NightChart, night_charts
+from dbbench.report.page.charts.telemetry import telemetry
+from dbbench.report.page.charts.timelines import Timelines, timelines
+from dbbench.report.page.charts.wear import WearTable, wear_tables
+from dbbench.report.page.charts.why import Why, whys
 from dbbench.report.page.choose import Choose, choose
-from dbbench.report.page.dots import DotPlot, dot_plots
-from dbbench.report.page.environment import Environment, conditions, environment
-from dbbench.report.page.figures import RELATIVE, figures, picture
+from dbbench.report.page.conditions import conditions
+from dbbench.report.page.environment import Environment, environment
 from dbbench.report.page.findings import Finding, findings
 from dbbench.report.page.groups import Group, groups, marks_of
 from dbbench.report.page.headline import SIGNS, Verdict, verdict
-from dbbench.report.page.latency import Latency, latencies
 from dbbench.report.page.method import Method, method, subtitle
-from dbbench.report.page.nights import Course, NightPlot, night_plots
-from dbbench.report.page.operations import OperationTable, WearTable, operation_tables, snapshot_tables, wear
-from dbbench.report.page.power_loss import HEADINGS, PowerCuts, power_cuts
-from dbbench.report.page.redaction import redacted
-from dbbench.report.page.results import FactorPlot, ResultTable, factor_plots, result_table
+from dbbench.report.page.operations import OperationTable, operation_tables, snapshot_tables
+from dbbench.report.page.power_loss import PowerCuts, power_cuts
+from dbbench.report.page.redaction import redact_run
+from dbbench.report.page.results import ResultTable, result_table
 from dbbench.report.page.space import Bars, SpaceTable, bars, space_table
 from dbbench.report.page.studies import ThenNow, then_and_now
-from dbbench.report.page.telemetry import telemetry
 from dbbench.report.page.theme import LIGHT, Mark, dark_colors, template
-from dbbench.report.page.timeline import Timeline, timeline
-from dbbench.report.page.why import Why, whys
-from dbbench.results import LoadedRun
+from dbbench.report.verdict_table import row_document
+from dbbench.results import LoadedRun, load_run
 
+SCHEMA: Final = 1  # version of the data that the page offers for download
+# What the download has of each trial.
+TRIAL_KEYS: Final = (
+    "id", "run", "host", "fs_setup", "engine", "engine_version", "workload", "block", "attempt", "position", "status",
+    "error", "warnings", "summary", "space", "age", "age_engine", "snapshots", "operations", "drain", "checkpoints",
+    "io", "parameters",
+)  # fmt: skip
 LIBRARY: Final = "plotly-cartesian.min.js"
 # The page has these scripts in this order in a single function, so a file can use the declarations of earlier files,
 # and none of them is global.
 SCRIPTS: Final = ("data.js", "figures.js", "page.js", "pictures.js")
 HEAD_SCRIPT: Final = "head.js"
-SCHEMA = 1  # version of the data that the page offers for download
 
 
 @dataclass(frozen=True)
@@ -63,7 +72,7 @@ class GroupView:
     table: ResultTable
     dots: tuple[DotPlot, DotPlot] | None  # wide, narrow
     whys: tuple[Why, ...]
-    timeline: Timeline
+    timelines: Timelines
     figures: list[dict[str, Any]]  # the charts of the timelines, for the script
 
 
@@ -77,15 +86,14 @@ class PageModel:
     verdict: Verdict
     comparisons: tuple[GroupView, ...]
     choose: Choose
-    factors: tuple[FactorPlot, ...]
+    factors: tuple[FactorChart, ...]
     latencies: tuple[Latency, ...]
     findings: tuple[Finding, ...]
     bars: tuple[Bars, ...]
     space: SpaceTable
-    snapshots: tuple[OperationTable, ...]
     operations: tuple[OperationTable, ...]
     wear: tuple[WearTable, ...]
-    nights: tuple[NightPlot, ...]
+    nights: tuple[NightChart, ...]
     studies: tuple[ThenNow, ...]
     power_cuts: tuple[PowerCuts, ...]
     lab_alone: bool  # the runs have only power-loss tests and no trials, so the page omits the sections about trials
@@ -95,96 +103,78 @@ class PageModel:
     drawing: dict[str, Any]  # the data for the page's script
     results: dict[str, Any]  # the data for download
 
-    @property
-    def beside_and_after(self) -> list[tuple[OperationTable, str, str, str]]:
-        """Return the tables of snapshots and of operations: table, word for its ID, title, caption."""
-        snapshots = "A second server is started on the newest snapshot and queried; figures are medians."
-        operations = "On the filled filesystem. Times are medians; bytes are the space that the step used."
-        return [
-            *((table, "n", "Snapshots during the load", snapshots) for table in self.snapshots),
-            *((table, "o", "Operations after the load", operations) for table in self.operations),
-        ]
+
+def render(runs: Sequence[LoadedRun | Path | str], redact: Sequence[str] = (), nights: Sequence[Course] = ()) -> str:
+    """Return the page of these runs (loaded, or their folders) as HTML text. `redact` removes "hosts", "paths" or
+    "params" from it. `nights` are the series of a plan that runs every night (`dbbench.nightly.analysis.courses_of`).
+    Raises RunMissing, ResultDamaged, and UnknownName for another word in `redact`.
+    """
+    return html(build([run if isinstance(run, LoadedRun) else load_run(run) for run in runs], redact, nights))
 
 
 def build(runs: Sequence[LoadedRun], redact: Sequence[str] = (), courses: Sequence[Course] = ()) -> PageModel:
     """Return the page of these runs and of the nights of their plans, without what `redact` names. Raises ResultDamaged
     if a series cannot be read.
     """
-    courses = nights.redacted(courses, redact)
-    regressions = nights.regressed(courses, [run.path.name for run in runs])
-    runs = [redacted(run, tuple(redact)) for run in runs]
-    page_groups = groups(runs)
-    comparisons = tuple(_comparison(group) for group in page_groups)
-    warnings = findings(page_groups)
-    marks = tuple(marks_of(runs).values())
+    courses = nights.without_hosts(courses) if "hosts" in redact else courses
+    regressions = nights.regressions(courses, [run.path.name for run in runs])
+    runs = [redact_run(run, tuple(redact)) for run in runs]
+    page_groups, marks = groups(runs), marks_of(runs)
+    comparisons, warnings = tuple(map(_comparison, page_groups)), findings(page_groups)
     distributions = latencies(page_groups)
     return PageModel(
         title=" + ".join(loaded.run.name for loaded in runs),
         subtitle=subtitle(page_groups),
-        marks=marks,
+        marks=tuple(marks.values()),
         verdict=verdict(page_groups, warnings, regressions),
         comparisons=comparisons,
         choose=choose(page_groups),
-        factors=factor_plots(page_groups),
+        factors=factor_charts(page_groups),
         latencies=distributions,
         findings=warnings,
         bars=bars(page_groups),
         space=space_table(page_groups),
-        snapshots=snapshot_tables(page_groups),
-        operations=operation_tables(page_groups),
-        wear=wear(page_groups),
-        nights=night_plots(courses, marks_of(runs)),
+        operations=(*snapshot_tables(page_groups), *operation_tables(page_groups)),
+        wear=wear_tables(page_groups),
+        nights=night_charts(courses, marks),
         studies=then_and_now(page_groups),
-        power_cuts=power_cuts(runs, marks_of(runs)),
+        power_cuts=power_cuts(runs, marks),
         lab_alone=not any(loaded.run.order for loaded in runs),
         conditions=conditions(page_groups),
         environment=environment(page_groups),
         method=method(page_groups, redact),
-        drawing=_drawing(marks, comparisons, subtitle(page_groups)),
+        drawing={
+            "about": subtitle(page_groups),
+            "template": template(LIGHT),
+            "dark": dark_colors(tuple(marks.values())),
+            "relative": RELATIVE,
+            "picture": picture(),
+            "groups": [c.timelines.data | {"charts": c.figures, "table": c.table.raw()} for c in comparisons],
+        },
         results=_results(runs, comparisons)
         | {"latency": [distribution.raw() for distribution in distributions]}
-        | ({"nights": nights.data(courses)} if courses else {}),
+        | ({"nights": nights.document(courses)} if courses else {}),
     )
 
 
 def _comparison(group: Group) -> GroupView:
     seconds = telemetry(group)
-    lines = timeline(group, seconds)
-    return GroupView(
-        group, result_table(group, seconds), dot_plots(group), whys(group, seconds), lines,
-        figures(seconds, lines)
-    )  # fmt: skip
-
-
-def _drawing(marks: Sequence[Mark], comparisons: Sequence[GroupView], about: str) -> dict[str, Any]:
-    return {
-        "about": about,
-        "template": template(LIGHT),
-        "dark": dark_colors(marks),
-        "relative": RELATIVE,
-        "picture": picture(),
-        "groups": [c.timeline.data | {"charts": c.figures, "table": c.table.raw()} for c in comparisons],
-    }
+    lines = timelines(group, seconds)
+    dots, reasons = dot_plots(group), whys(group, seconds)
+    return GroupView(group, result_table(group, seconds), dots, reasons, lines, figures(seconds, lines))
 
 
 def _results(runs: Sequence[LoadedRun], comparisons: Sequence[GroupView]) -> dict[str, Any]:
-    """Return the rows in the form of `compare --json` for every measured metric, and the values of each trial."""
-    tables = [
-        {"run": c.group.loaded.run.name, "baseline": c.group.baseline, "metric": heading.metric.name,
-         "rows": [document_of(row) for row in c.group.rows_of(heading.metric.name)]}
-        for c in comparisons for heading in c.table.headings
-    ]  # fmt: skip
-    kept = (
-            "id", "run", "host", "fs_setup", "engine", "engine_version", "workload", "block", "attempt", "position",
-            "status", "error", "warnings", "summary", "space", "age", "age_engine", "snapshots", "operations",
-            "drain",
-            "checkpoints", "io", "parameters",
-    )  # fmt: skip
+    """Return the rows of `compare --json` for every measured metric, and the values of each trial."""
+    tables: list[dict[str, Any]] = []
+    for group, metric in [(c.group, heading.metric) for c in comparisons for heading in c.table.headings]:
+        names = {"run": group.loaded.run.name, "baseline": group.baseline, "metric": metric.name}
+        rows = [row_document(row, metric) for row in group.rows_of(metric.name)]
+        tables.append({**names, "rows": [{key: row[key] for key in row if key not in names} for row in rows]})
     trials = []
-    for c in comparisons:
-        for trial in c.group.trials:
-            whole = plain(trial)
-            trials.append({key: whole[key] for key in kept} | {"used": trial.id in c.group.used})
+    for group, trial in [(c.group, trial) for c in comparisons for trial in c.group.trials]:
+        whole = plain(trial)
+        trials.append({key: whole[key] for key in TRIAL_KEYS} | {"used": trial.id in group.used})
     labs = [{"run": loaded.run.name, **plain(loaded.lab)} for loaded in runs if loaded.lab is not None]
     return {"schema": SCHEMA, "runs": [loaded.run.name for loaded in runs], "compare": tables, "trials": trials,
             **({"powercut": labs} if labs else {})}  # fmt: skip
@@ -208,15 +198,11 @@ def html(model: PageModel) -> str:
         times=units.times,
         remarks=remarks.texts,
     )
-    head, library, script = (
-        Markup(text) for text in (_asset(folder, HEAD_SCRIPT), _asset(folder, LIBRARY), _own_script(folder))
-    )
+    templates.globals.update(signs=SIGNS, least_above=LEAST_ABOVE, latency_headings=HEADINGS, version=__version__)
+    own = '(() => {\n"use strict";\n' + "\n".join(_asset(folder, name) for name in SCRIPTS) + "\n})();"
+    head, library, script = map(Markup, (_asset(folder, HEAD_SCRIPT), _asset(folder, LIBRARY), own))
     return templates.get_template("page.html.j2").render(
         page=model,
-        version=__version__,
-        signs=SIGNS,
-        cut_headings=HEADINGS,
-        least_above=LEAST_ABOVE,
         style=Markup(_asset(folder, "page.css")),
         head_script=head,
         library=library,
@@ -235,10 +221,6 @@ def embedded(content: Any) -> Markup:
 
 def _asset(folder: Path, name: str) -> str:
     return (folder / "assets" / name).read_text(encoding="utf-8").strip()
-
-
-def _own_script(folder: Path) -> str:
-    return '(() => {\n"use strict";\n' + "\n".join(_asset(folder, name) for name in SCRIPTS) + "\n})();"
 
 
 def _policy(scripts: list[Markup]) -> str:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from dbbench.engines import profile_of
 from dbbench.errors import LabContradicts
@@ -12,16 +13,25 @@ from dbbench.report.page.theme import Mark
 from dbbench.results import LoadedRun
 from dbbench.units import MISSING, count, number, size_text
 
+COLUMNS: Final[tuple[tuple[str, Callable[[LabRow], str]], ...]] = (
+    ("valid cuts", lambda row: number(row.valid)),
+    ("commits checked", lambda row: number(row.acknowledged)),
+    ("lost", lambda row: number(row.lost)),
+    ("cuts with torn pages", lambda row: number(row.torn)),
+    ("failed recoveries", lambda row: number(row.failed_recoveries)),
+    ("flushes per commit",
+     lambda row: MISSING if row.flushes_per_commit is None else number(row.flushes_per_commit)),
+)  # fmt: skip
+
 
 @dataclass(frozen=True)
 class CutRow:
     """A row of the table."""
 
     mark: Mark
-    engine: str
-    settings: str
     durability: str
-    figures: tuple[str, ...]  # one per entry of `HEADINGS`
+    server: str  # with its settings
+    figures: tuple[str, ...]  # one per entry of `COLUMNS`
     statement: str
     harmed: bool
 
@@ -35,29 +45,21 @@ class PowerCuts:
     controls: tuple[str, ...]
     blind: tuple[str, ...]  # titles of engines whose controls lost nothing
     contradictions: tuple[tuple[Mark, str], ...]
-    contradiction_id: str
     invalid: tuple[str, ...]
     skipped: tuple[str, ...]
     disk: str
     complete: bool
-
-
-HEADINGS = (
-    "valid cuts",
-    "commits checked",
-    "lost",
-    "cuts with torn pages",
-    "failed recoveries",
-    "flushes per commit",
-)
+    headings: tuple[str, ...] = tuple(heading for heading, _ in COLUMNS)
+    contradiction_id: str = LabContradicts.id
 
 
 def power_cuts(runs: Sequence[LoadedRun], marks: Mapping[str, Mark]) -> tuple[PowerCuts, ...]:
     """Return the power-loss tests of these runs; () if there was none."""
-    return tuple(_shown(run.run.name, run.lab, marks) for run in runs if run.lab is not None)
+    return tuple(_power_cuts(run.run.name, run.lab, marks) for run in runs if run.lab is not None)
 
 
-def _shown(run: str, lab: LabFacts, marks: Mapping[str, Mark]) -> PowerCuts:
+def _power_cuts(run: str, lab: LabFacts, marks: Mapping[str, Mark]) -> PowerCuts:
+    disk = lab.disk
     return PowerCuts(
         run=run,
         rows=tuple(_row(row, marks[row.fs_setup]) for row in lab.rows),
@@ -65,34 +67,28 @@ def _shown(run: str, lab: LabFacts, marks: Mapping[str, Mark]) -> PowerCuts:
         blind=tuple(profile_of(engine).title for engine in lab.blind),
         contradictions=tuple((marks[row.fs_setup], f"{_engine(row)}, class {row.durability_class}: {row.contradiction}")
                              for row in lab.rows if row.contradiction),
-        contradiction_id=LabContradicts.id,
         invalid=tuple(f"{row.fs_setup}, {_engine(row)}, cut {cut.number}: {cut.invalid}"
                       for row in lab.rows for cut in row.cuts if cut.invalid),
         skipped=tuple(f"{arm}: {why}" for arm, why in lab.skipped.items()),
-        disk=_disk(lab),
+        disk=f"a volatile cache of {size_text(int(disk['cache_bytes']))} that writes back after {disk['destage_s']} s, "
+             f"units of {disk['sector_bytes']} or {disk['block_bytes']} bytes",
         complete=lab.complete,
     )  # fmt: skip
 
 
 def _row(row: LabRow, mark: Mark) -> CutRow:
-    figures = (row.valid, row.acknowledged, row.lost, row.torn, row.failed_recoveries)
-    flushes = MISSING if row.flushes_per_commit is None else number(row.flushes_per_commit)
-    settings = ", ".join(f"{name}={value}" for name, value in row.settings.items())
-    return CutRow(mark, _engine(row), settings or "defaults", row.durability_class,
-                  (*map(number, figures), flushes), row.statement, row.harmed > 0)  # fmt: skip
+    settings = ", ".join(f"{name}={value}" for name, value in row.settings.items()) or "defaults"
+    figures = tuple(text(row) for _, text in COLUMNS)
+    return CutRow(mark, row.durability_class, f"{_engine(row)}, {settings}", figures, row.statement, row.harmed > 0)
 
 
 def _engine(row: LabRow) -> str:
     return f"{profile_of(row.engine).title} {row.engine_version}".strip()
 
 
-def _control(one: ControlFacts) -> str:
-    title = profile_of(one.engine).title
-    harmed = f"{one.harmed} of {count(one.valid, 'cut')} harmed ({one.needed} of {one.tries} are needed)"
-    return f"{title}, {one.name}: {one.what}: {harmed}" + (f"; {one.note}" if one.note else "")
-
-
-def _disk(lab: LabFacts) -> str:
-    kept = lab.disk
-    return (f"a volatile cache of {size_text(int(kept['cache_bytes']))} that writes back after {kept['destage_s']} s, "
-            f"units of {kept['sector_bytes']} or {kept['block_bytes']} bytes")  # fmt: skip
+def _control(control: ControlFacts) -> str:
+    harmed = (
+        f"{control.harmed} of {count(control.valid, 'cut')} harmed ({control.needed} of {control.tries} are needed)"
+    )
+    note = f"; {control.note}" if control.note else ""
+    return f"{profile_of(control.engine).title}, {control.name}: {control.what}: {harmed}{note}"

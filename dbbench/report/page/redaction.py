@@ -38,23 +38,19 @@ def redactor(run: LoadedRun, kinds: tuple[str, ...]) -> Clean:
     return clean
 
 
-def redacted(run: LoadedRun, kinds: tuple[str, ...]) -> LoadedRun:
+def redact_run(run: LoadedRun, kinds: tuple[str, ...]) -> LoadedRun:
     """Return the run without what `kinds` name. Its folder remains, because the series are read from it."""
     clean = redactor(run, kinds)
     if not kinds:
         return run
-    hide = _PARAMETERS if "params" in kinds else frozenset[str]()
+    hide, plan = _PARAMETERS if "params" in kinds else frozenset[str](), plain(run.run)
+    plan["hosts"] = {clean(name): facts for name, facts in plan["hosts"].items()}
     return dataclasses.replace(
         run,
-        run=TypeAdapter(Run).validate_python(_walk(_named(plain(run.run), clean), clean, hide)),
+        run=TypeAdapter(Run).validate_python(_walk(plan, clean, hide)),
         trials=TypeAdapter(tuple[Trial, ...]).validate_python(_walk(plain(run.trials), clean, hide)),
         lab=TypeAdapter(LabFacts | None).validate_python(_walk(plain(run.lab), clean, hide)),
     )
-
-
-def _named(run: dict[str, Any], clean: Clean) -> dict[str, Any]:
-    """Return the run with its hosts renamed."""
-    return run | {"hosts": {clean(name): facts for name, facts in run["hosts"].items()}}
 
 
 def _names(run: LoadedRun) -> list[tuple[str, str]]:
@@ -70,9 +66,9 @@ def _names(run: LoadedRun) -> list[tuple[str, str]]:
 
 def _clients(run: LoadedRun) -> set[str]:
     """Return the names and addresses of both hosts if the load generator ran on another host."""
-    asked = {run.run.plan.client.host, run.run.plan.client.address} if run.run.plan.client else set[str]()
+    client = run.run.plan.client
     words = {word for trial in run.trials if (c := trial.client) for word in (c.host, c.hostname, c.peer, c.address)}
-    return asked | words
+    return words | ({client.host, client.address} if client else set())
 
 
 def _walk(node: Any, clean: Clean, hide: frozenset[str]) -> Any:

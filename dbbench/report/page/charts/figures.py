@@ -27,9 +27,9 @@ from typing import Any, Final
 import plotly.graph_objects as go
 
 from dbbench.model import Trial
-from dbbench.report.page.telemetry import LEAST_TRIALS, Telemetry
+from dbbench.report.page.charts.telemetry import LEAST_TRIALS, Telemetry
+from dbbench.report.page.charts.timelines import Panel, StripEvents, TimelineChart, Timelines
 from dbbench.report.page.theme import LIGHT, Mark, template
-from dbbench.report.page.timeline import DrawnChart, DrawnPanel, Events, Timeline
 from dbbench.units import GROUP
 
 POINTS: Final = 120  # most points of a line in a small multiple; more are not legible
@@ -49,25 +49,25 @@ KINDS: Final = {  # of CPU time: fill, hatching, sign in the key and its colour
 RELATIVE: Final = {"hovertemplate": f"%{{y:,.0f}}{GROUP}%", "ticksuffix": " %"}  # of traces and axes in that view
 
 
-def figures(seconds: Telemetry, timeline: Timeline) -> list[dict[str, Any]]:
+def figures(seconds: Telemetry, timelines: Timelines) -> list[dict[str, Any]]:
     """Return the charts of a group for the script: id, title, and the figure as JSON without its template, which is
     that of all figures. A headline has a second layout, `narrow`, for phones.
     """
     return [
-        {"id": drawn.chart.ident, "title": drawn.chart.title, **_figure(drawn, seconds, timeline.events)}
-        for drawn in timeline.charts if drawn.panels
+        {"id": chart.spec.ident, "title": chart.spec.title, **_figure(chart, seconds, timelines.events)}
+        for chart in timelines.charts if chart.panels
     ]  # fmt: skip
 
 
-def _figure(drawn: DrawnChart, seconds: Telemetry, events: Events) -> dict[str, Any]:
-    if drawn.chart.kind == "stack":
-        traces = [trace for arm in range(len(seconds.group.arms)) for trace in _areas(drawn.panels, arm)]
-        return _plain(traces, _stack(drawn, seconds))
-    traces = [t for n, panel in enumerate(drawn.panels, 1) for t in _lines(panel, seconds, n)]
-    if drawn.chart.kind == "grid":
-        return _plain(traces, _grid(drawn, seconds))
-    strip = _strip(drawn, seconds, events)
-    wide, narrow = (_headline(drawn, seconds, events, strip, phone) for phone in (False, True))
+def _figure(chart: TimelineChart, seconds: Telemetry, events: StripEvents) -> dict[str, Any]:
+    if chart.spec.kind == "stack":
+        traces = [trace for arm in range(len(seconds.group.arms)) for trace in _areas(chart.panels, arm)]
+        return _plain(traces, _stack(chart, seconds))
+    traces = [t for n, panel in enumerate(chart.panels, 1) for t in _lines(panel, seconds, n)]
+    if chart.spec.kind == "grid":
+        return _plain(traces, _grid(chart, seconds))
+    strip = _strip(chart, seconds, events)
+    wide, narrow = (_headline(chart, seconds, events, strip, phone) for phone in (False, True))
     return _plain([*traces, *strip], wide) | {"narrow": _plain([], narrow)["layout"]}
 
 
@@ -85,21 +85,18 @@ def picture() -> dict[str, Any]:
     return plain
 
 
-# --- lines: medians with bands, and trials -----------------------------------------------------------
-
-
 def _axes(n: int) -> tuple[str, str]:
     """Return the axes of the n-th plot as plotly writes them: x and y, x2 and y2."""
     return ("x", "y") if n == 1 else (f"x{n}", f"y{n}")
 
 
-def _lines(drawn: DrawnPanel, seconds: Telemetry, n: int) -> list[go.Scatter]:
+def _lines(panel: Panel, seconds: Telemetry, n: int) -> list[go.Scatter]:
     """Return the traces of a panel. An arm with one or two used trials has a line for each instead of a median."""
     group, traces = seconds.group, []
     for index, arm in enumerate(group.arms):
         rows = [(row, trial) for row, trial in enumerate(seconds.trials) if trial.fs_setup == arm]
         used = [row for row, trial in rows if trial.id in group.used]
-        line = _Lines(drawn, group.marks[arm], index, *_axes(n))
+        line = _Lines(panel, group.marks[arm], index, *_axes(n))
         if 0 < len(used) < LEAST_TRIALS:
             traces += [line.trial(row, trial, trial.id in group.used, 1.6) for row, trial in rows]
         else:
@@ -112,19 +109,19 @@ def _lines(drawn: DrawnPanel, seconds: Telemetry, n: int) -> list[go.Scatter]:
 class _Lines:
     """The lines of one arm in one panel."""
 
-    drawn: DrawnPanel
+    panel: Panel
     mark: Mark
     arm: int
     x: str
     y: str
 
     def _trace(self, meta: dict[str, Any], **rest: Any) -> go.Scatter:
-        return go.Scatter(meta={"key": self.drawn.panel.key, "arm": self.arm, **meta}, xaxis=self.x, yaxis=self.y,
+        return go.Scatter(meta={"key": self.panel.spec.key, "arm": self.arm, **meta}, xaxis=self.x, yaxis=self.y,
                           mode="lines", **rest)  # fmt: skip
 
     @property
     def _hover(self) -> str:
-        panel = self.drawn.panel
+        panel = self.panel.spec
         return f"%{{y:,.{panel.digits}f}}{GROUP}{panel.unit}"
 
     def median(self) -> go.Scatter:
@@ -148,15 +145,12 @@ class _Lines:
                            line={"color": self.mark.light, "width": width, "dash": dash})  # fmt: skip
 
 
-# --- headline: large lines, and above them a row for each arm with stalled seconds or missing data -------
-
-
 def _headline(
-    drawn: DrawnChart, seconds: Telemetry, events: Events, strip: Sequence[go.Scatter], narrow: bool
+    chart: TimelineChart, seconds: Telemetry, events: StripEvents, strip: Sequence[go.Scatter], narrow: bool
 ) -> go.Layout:
     group = seconds.group
     rows = len({trace.meta["row"] for trace in strip})
-    plot = 280 if drawn.chart.ident == "tps" else 220
+    plot = 280 if chart.spec.ident == "tps" else 220
     height = ROW * rows + 14 if rows else 0
     top = 38 if events.warnings else 22
     longest = max(map(len, group.arms))
@@ -190,10 +184,10 @@ def _headline(
     return layout
 
 
-def _strip(drawn: DrawnChart, seconds: Telemetry, events: Events) -> list[go.Scatter]:
+def _strip(chart: TimelineChart, seconds: Telemetry, events: StripEvents) -> list[go.Scatter]:
     """Return the traces above a headline chart: the rows of the arms, then that of the checkpoints."""
     group = seconds.group
-    keys = [drawn.panels[0].panel.key, "user"]  # columns of the load generator and of sar
+    keys = [chart.panels[0].spec.key, "user"]  # columns of the load generator and of sar
     traces, checkpoints = [], []
     for index, arm in enumerate(group.arms):
         mark, used = group.marks[arm], [trial.id for trial in seconds.trials if trial in seconds.used(arm)]
@@ -217,29 +211,25 @@ def _ticks(meta: dict[str, Any], name: str, hover: str, color: str) -> go.Scatte
                       marker=marker)  # fmt: skip
 
 
-# --- small multiples: a plot for each panel, or for each arm ------------------------------------------
-
-
-def _grid(drawn: DrawnChart, seconds: Telemetry) -> go.Layout:
-    layout = _cells(len(drawn.panels), 178, 26, seconds)
+def _grid(chart: TimelineChart, seconds: Telemetry) -> go.Layout:
+    layout = _cells(len(chart.panels), 178, 26, seconds)
     titles = []
-    for n, part in enumerate(drawn.panels, 1):
-        panel, note = part.panel, f", {part.note}" if part.note else ""
-        unit = panel.unit if panel.title else ""
+    for n, panel in enumerate(chart.panels, 1):
+        note, unit = f", {panel.note}" if panel.note else "", panel.spec.unit if panel.spec.title else ""
         for view, scale in (("absolute", unit), ("relative", f"% of {seconds.group.baseline}")):
-            titles.append(_title(n, f"{view} means", panel.title or drawn.chart.title, scale + note))
+            titles.append(_title(n, f"{view} means", panel.spec.title or chart.spec.title, scale + note))
         titles.append(_empty(n))
     layout.annotations = titles
     return layout
 
 
-def _stack(drawn: DrawnChart, seconds: Telemetry) -> go.Layout:
+def _stack(chart: TimelineChart, seconds: Telemetry) -> go.Layout:
     arms = seconds.group.arms
     layout = _cells(len(arms), 150, 46, seconds, by_arm=True)
     for n in range(1, len(arms) + 1):
         layout[f"yaxis{n}"].update(range=[0, 100], tickvals=[0, 25, 50, 75, 100], ticksuffix=" %")
-    signs = (f'<span style="color:{KINDS[p.panel.key][3]}">{KINDS[p.panel.key][2]}</span> {p.panel.title}'
-             for p in drawn.panels)  # fmt: skip
+    signs = (f'<span style="color:{KINDS[p.spec.key][3]}">{KINDS[p.spec.key][2]}</span> {p.spec.title}'
+             for p in chart.panels)  # fmt: skip
     key = {"name": "means", "xref": "paper", "yref": "paper", "x": 1, "y": 1, "xanchor": "right", "yanchor": "bottom",
            "yshift": 22, "text": "   ".join(signs), "font": {"size": 12.5, "color": LIGHT.ink}}  # fmt: skip
     titles = [item for index, arm in enumerate(arms)
@@ -263,24 +253,21 @@ def _cells(plots: int, height: int, top: int, seconds: Telemetry, by_arm: bool =
     return layout
 
 
-def _areas(panels: Sequence[DrawnPanel], arm: int) -> list[go.Scatter]:
+def _areas(panels: Sequence[Panel], arm: int) -> list[go.Scatter]:
     """Return the stacked areas of an arm, in greys. They have steps, because a value is the mean of its seconds."""
     x, y = _axes(arm + 1)
-    keys = [drawn.panel.key for drawn in panels]
+    keys = [panel.spec.key for panel in panels]
     traces = []
-    for n, drawn in enumerate(panels, 1):
-        fill, pattern, _, _ = KINDS[drawn.panel.key]
+    for n, panel in enumerate(panels, 1):
+        fill, pattern, _, _ = KINDS[panel.spec.key]
         meta = {"keys": keys[:n], "arm": arm}
         traces += [
-            go.Scatter(meta={"of": "area", **meta}, xaxis=x, yaxis=y, mode="lines", name=drawn.panel.title,
+            go.Scatter(meta={"of": "area", **meta}, xaxis=x, yaxis=y, mode="lines", name=panel.spec.title,
                        hoverinfo="skip", line={"width": 0}, fill="toself", fillcolor=fill, fillpattern=pattern),
-            go.Scatter(meta={"of": "sum", **meta}, xaxis=x, yaxis=y, mode="lines", name=drawn.panel.title,
+            go.Scatter(meta={"of": "sum", **meta}, xaxis=x, yaxis=y, mode="lines", name=panel.spec.title,
                        hovertemplate=f"%{{customdata:.1f}}{GROUP}%", line={"width": 0, "color": fill}),
         ]  # fmt: skip
     return traces
-
-
-# --- parts of all charts --------------------------------------------------------------------------------
 
 
 def _text(name: str) -> str:

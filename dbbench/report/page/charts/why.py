@@ -8,17 +8,16 @@ change is listed too, because it rules out explanations.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 from dbbench.compare import Row
 from dbbench.compare.verdict import AHEAD, BEHIND
 from dbbench.metrics.table import METRICS
-from dbbench.report.page.groups import Group
-from dbbench.report.page.telemetry import Telemetry
-from dbbench.report.page.theme import Mark
-from dbbench.report.page.timeline import mean_of_panel
+from dbbench.report.page.charts.telemetry import Telemetry
+from dbbench.report.page.charts.timelines import mean_of_panel
+from dbbench.report.page.groups import Arm, Group
 from dbbench.units import GROUP, change, listed, number
 
 MOVED: Final = math.log(1.10)  # a smaller change is drawn pale and listed as unchanged
@@ -48,17 +47,49 @@ WAITS: Final = (("read wait", "r"), ("write wait", "w"), ("flush", "f"))  # colu
 
 @dataclass(frozen=True)
 class Factor:
-    """One possible cause: the figures of both arms and their ratio. x positions are in pixels."""
+    """A measurement of both arms, perhaps a cause. `ratio` is None if one of the values is zero or not known."""
 
     label: str
     unit: str
-    baseline: float
-    candidate: float
-    ratio: float | None  # None: one of the values is zero
-    x: float
-    moved: bool
-    share: float | None  # of the time or of the bytes, the larger of both arms; None: not known
-    arrow: str  # "left" or "right" if the line ends outside the drawing, else ""
+    part: str  # what it concerns
+    baseline: float | None
+    candidate: float | None
+    ratio: float | None
+    share: float | None = None  # of the time or of the bytes, the larger of both arms; None: not known
+    reach: float = REACH  # logarithm of the ratio at the end of the axis
+
+    @property
+    def measured(self) -> bool:
+        return self.baseline is not None and self.candidate is not None
+
+    @property
+    def far(self) -> float:
+        """Return the logarithm of the ratio; infinite if one of the values is zero."""
+        if self.ratio is not None:
+            return math.log(self.ratio)
+        return math.copysign(math.inf, (self.candidate or 0.0) - (self.baseline or 0.0))
+
+    @property
+    def moved(self) -> bool:
+        return abs(self.far) >= MOVED
+
+    @property
+    def rank(self) -> tuple[bool, float]:
+        """Return the key by which what explains most is first: the share of the time or of the bytes times the
+        change."""
+        share = LEAST_SHARE if self.share is None else self.share
+        return not self.moved, -min(REACH, abs(self.far)) * share
+
+    @property
+    def x(self) -> float:
+        """Return the end of the line in pixels."""
+        inside = max(-self.reach, min(self.reach, self.far))
+        return round(WIDTH / 2 + inside / self.reach * (WIDTH / 2 - 8), 1)
+
+    @property
+    def arrow(self) -> str:
+        """Return "left" or "right" if the line ends outside the drawing, else ""."""
+        return "" if abs(self.far) <= self.reach * 1.0001 else "right" if self.far > 0 else "left"
 
     @property
     def words(self) -> str:
@@ -76,34 +107,21 @@ class Factor:
 
 @dataclass(frozen=True)
 class Why:
-    """One pair. `one` is the x of a ratio of 1."""
+    """One pair."""
 
-    mark: Mark
+    arm: Arm
     row: Row
-    apart: bool
     sentence: str
     factors: tuple[Factor, ...]
-    one: float
-    width: int
     missing: tuple[str, ...]  # labels of what was not measured
     negligible: tuple[str, ...]  # labels of what concerns less than 1 % of the time or of the bytes
+    one: float = WIDTH / 2  # x of a ratio of 1
+    width: int = WIDTH
 
     @property
-    def told(self) -> bool:
+    def open(self) -> bool:
         """Return whether the panel has a difference to explain; other panels are folded on the page."""
         return self.row.verdict in (*AHEAD, *BEHIND)
-
-
-@dataclass(frozen=True)
-class _Measured:
-    """A measurement of a pair. `ratio` is None if one of the values is zero."""
-
-    label: str
-    unit: str
-    part: str
-    baseline: float | None
-    candidate: float | None
-    ratio: float | None
 
 
 def whys(group: Group, seconds: Telemetry) -> tuple[Why, ...]:
@@ -113,35 +131,33 @@ def whys(group: Group, seconds: Telemetry) -> tuple[Why, ...]:
     for row in group.rows[1:]:
         if row.ratio is None:
             continue
-        every = list(_measured(group, seconds, row.fs_setup))
-        known = [m for m in every if m.baseline is not None and m.candidate is not None]
-        concerns = {m.label: _largest(m.part, shares[group.baseline], shares[row.fs_setup]) for m in known}
-        shown = [m for m in known if ((share := concerns[m.label]) is None or share >= LEAST_SHARE)
-                 and max(m.baseline or 0.0, m.candidate or 0.0) >= NOTHING]  # fmt: skip
-        reach = min(REACH, max([LEAST_REACH, *(abs(math.log(m.ratio)) for m in shown if m.ratio is not None)]))
-        factors = sorted((_factor(m, concerns[m.label], reach) for m in shown), key=_rank)
-        missing = tuple(m.label for m in every if m not in known)
-        negligible = tuple(m.label for m in known if m not in shown)
+        every = list(_factors(group, seconds, row.fs_setup))
+        pair = (shares[group.baseline], shares[row.fs_setup])
+        known = [replace(f, share=max((of[f.part] for of in pair if f.part in of), default=None))
+                 for f in every if f.measured]  # fmt: skip
+        shown = [f for f in known if (f.share is None or f.share >= LEAST_SHARE)
+                 and max(f.baseline or 0.0, f.candidate or 0.0) >= NOTHING]  # fmt: skip
+        reach = min(REACH, max([LEAST_REACH, *(abs(f.far) for f in shown if f.ratio is not None)]))
+        factors = sorted((replace(f, reach=reach) for f in shown), key=lambda factor: factor.rank)
+        missing = tuple(f.label for f in every if not f.measured)
+        negligible = tuple(f.label for f in known if f not in shown)
         sentence = _sentence(row, group, factors)
-        reasons.append(Why(group.marks[row.fs_setup], row, group.apart(row), sentence, tuple(factors), WIDTH / 2, WIDTH,
-                           missing, negligible))  # fmt: skip
+        reasons.append(Why(group.arm(row), row, sentence, tuple(factors), missing, negligible))
     return tuple(reasons)
 
 
-def _measured(group: Group, seconds: Telemetry, arm: str) -> Iterator[_Measured]:
+def _factors(group: Group, seconds: Telemetry, arm: str) -> Iterator[Factor]:
     """Yield everything that is compared for an arm and the baseline."""
     trials = [*group.used_of(group.baseline), *group.used_of(arm)]
     for name, part in FIGURES:
-        rows = {row.fs_setup: row for row in group.rows_of(name)}
-        if rows:
-            base, row = (rows.get(group.baseline), rows.get(arm))
-            values = (base.value if base else None, row.value if row else None)
+        if rows := {row.fs_setup: row for row in group.rows_of(name)}:
+            values = (group.value(group.baseline, name), group.value(arm, name))
             positive = all((trial.summary.get(name) or 0.0) > 0 for trial in trials)
-            ratio = row.ratio if row is not None and positive else _ratio(*values)
-            yield _Measured(METRICS[name].label, METRICS[name].unit, part, *values, ratio)
+            ratio = rows[arm].ratio if arm in rows and positive else _ratio(*values)
+            yield Factor(METRICS[name].label, METRICS[name].unit, part, *values, ratio)
     for key, label, unit, part in PANELS:
         values = (mean_of_panel(key, group.baseline, seconds), mean_of_panel(key, arm, seconds))
-        yield _Measured(label, unit, part, *values, _ratio(*values))
+        yield Factor(label, unit, part, *values, _ratio(*values))
 
 
 def _ratio(baseline: float | None, candidate: float | None) -> float | None:
@@ -156,16 +172,13 @@ def _shares(group: Group, seconds: Telemetry, arm: str) -> dict[str, float]:
     CPU time is a share of that of all cores. The waits for reads, writes and flushes share the time in which the device
     had a request.
     """
-
-    def value(metric: str) -> float | None:
-        return next((row.value for row in group.rows_of(metric) if row.fs_setup == arm), None)
-
-    percent = {"cpu": value("cpu_pct"), **{key: mean_of_panel(key, arm, seconds) for key in ("system", "iowait")}}
+    percent = {"cpu": group.value(arm, "cpu_pct"),
+               **{key: mean_of_panel(key, arm, seconds) for key in ("system", "iowait")}}  # fmt: skip
     shares = {part: pct / 100 for part, pct in percent.items() if pct is not None}
     if (queue := mean_of_panel("queue", arm, seconds)) is not None:
         shares["in flight"] = min(1.0, queue)
     for unit in ("tx", "gib"):
-        read, written = value(f"read_kb_per_{unit}"), value(f"write_kb_per_{unit}")
+        read, written = group.value(arm, f"read_kb_per_{unit}"), group.value(arm, f"write_kb_per_{unit}")
         if read is not None and written is not None and read + written > 0:
             shares |= {"read": read / (read + written), "written": written / (read + written)}
     waits = {part: seconds.product(arm, f"{side}_await_ms", f"{side}_per_s") / 1000 for part, side in WAITS}
@@ -173,27 +186,6 @@ def _shares(group: Group, seconds: Telemetry, arm: str) -> dict[str, float]:
         waits = {part: wait / in_flight * min(1.0, in_flight) for part, wait in waits.items()}
         shares |= {**waits, "requests": waits["read wait"] + waits["write wait"]}
     return shares
-
-
-def _largest(part: str, *of_arms: Mapping[str, float]) -> float | None:
-    return max((shares[part] for shares in of_arms if part in shares), default=None)
-
-
-def _factor(measured: _Measured, share: float | None, reach: float) -> Factor:
-    baseline, candidate, ratio = measured.baseline or 0.0, measured.candidate or 0.0, measured.ratio
-    far = math.log(ratio) if ratio is not None else math.copysign(math.inf, candidate - baseline)
-    arrow = "" if abs(far) <= reach * 1.0001 else "right" if far > 0 else "left"
-    inside = max(-reach, min(reach, far))
-    x = WIDTH / 2 + inside / reach * (WIDTH / 2 - 8)
-    return Factor(
-        measured.label, measured.unit, baseline, candidate, ratio, round(x, 1), abs(far) >= MOVED, share, arrow
-    )
-
-
-def _rank(factor: Factor) -> tuple[bool, float]:
-    """Return the key by which what explains most is first: the share of the time or of the bytes times the change."""
-    far = REACH if factor.ratio is None else min(REACH, abs(math.log(factor.ratio)))
-    return not factor.moved, -far * (LEAST_SHARE if factor.share is None else factor.share)
 
 
 def _sentence(row: Row, group: Group, factors: Sequence[Factor]) -> str:

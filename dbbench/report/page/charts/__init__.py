@@ -1,0 +1,1 @@
+"""The charts of the page, a module for each, and the kit that they share."""

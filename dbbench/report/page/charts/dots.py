@@ -1,0 +1,126 @@
+"""The dot plot: every trial a point relative to the baseline of its block, the interval a bar.
+
+It is drawn twice, wide and narrow, so that its text keeps its size on a phone.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+from dbbench.compare import Row
+from dbbench.compare.interval import SAME, paired
+from dbbench.model import Trial
+from dbbench.report.page.charts.kit import PHONE, Frame, Point, Scale, Ticks
+from dbbench.report.page.groups import Arm, Group, reason
+from dbbench.units import change, round_change
+
+WIDE: Final = 1150
+LEAST_SPAN: Final = 0.16  # shortest x axis, so that differences below 1 % do not look large
+TOP: Final = 30.0
+
+Ratios = dict[str, list[tuple[Trial, float, bool]]]  # arm -> (trial, ratio to that of its block, whether it counts)
+
+
+@dataclass(frozen=True)
+class DotRow:
+    """One arm. `interval` and `centre` are x positions."""
+
+    arm: Arm
+    row: Row
+    y: float
+    label: float  # y of the name above the points in the narrow drawing
+    dots: tuple[Point, ...]
+    interval: tuple[float, float] | None
+    centre: float | None
+
+
+@dataclass(frozen=True)
+class DotPlot:
+    """One drawing: its frame, its ticks and its rows."""
+
+    frame: Frame
+    narrow: bool
+    apart_at: float  # y of the line above the arms of another durability class
+    one: float  # x of the ratio 1, the baseline
+    same: tuple[float, float]
+    ticks: Ticks
+    rows: tuple[DotRow, ...]
+    sides: tuple[str, str]  # words at the left and right end of the axis
+
+
+def dot_plots(group: Group) -> tuple[DotPlot, DotPlot] | None:
+    """Return the wide and the narrow drawing; None if no pair can be formed."""
+    ratios = {arm: _points(group, arm) for arm in group.arms if arm != group.baseline}
+    return (_plot(group, ratios, narrow=False), _plot(group, ratios, narrow=True)) if any(ratios.values()) else None
+
+
+def _points(group: Group, arm: str) -> list[tuple[Trial, float, bool]]:
+    """Return the points of an arm. An excluded trial is compared with the baseline of its block and attempt."""
+    pairs = [(trial, base, True) for base, trial in paired(group.trials, group.baseline, arm)]
+    counted = {trial.id for trial, _, _ in pairs}
+    for trial in group.trials_of(arm):
+        near = [t for t in group.trials_of(group.baseline) if t.block == trial.block]
+        near.sort(key=lambda base: base.attempt != trial.attempt)
+        pairs += [(trial, base, False) for base in near[:1] if trial.id not in counted]
+    points = []
+    for trial, base, counts in pairs:
+        value, reference = (t.summary.get(group.metric.name) or 0.0 for t in (trial, base))
+        if value > 0 and reference > 0:
+            points.append((trial, value / reference, counts))
+    return sorted(points, key=lambda point: (point[0].block, point[0].attempt))
+
+
+def _plot(group: Group, ratios: Ratios, narrow: bool) -> DotPlot:
+    width = PHONE if narrow else WIDE
+    left, right = (8.0, width - 8.0) if narrow else (176.0, width - 196.0)
+    x = Scale(*_span(group, ratios), left, right)
+    blocks = max((trial.block for points in ratios.values() for trial, _, _ in points), default=1)
+    tall = max(30.0, min(54.0, 14.0 + 5.0 * blocks))  # height of the points of a row
+    gap = 36.0 if narrow else 10.0
+    spread = (tall - 10) / (blocks - 1) if blocks > 1 else 0.0
+    rows, y, apart_at = [], TOP + (26.0 if narrow else 0.0), 0.0
+    for row in group.ordered_rows:  # arms of another durability class are last
+        if row.fs_setup == group.baseline:
+            continue
+        middle = y + tall / 2
+        if group.apart(row) and not apart_at:
+            apart_at = round(y - (24.0 if narrow else 5.0), 1)
+        dots = tuple(
+            Point(x(ratio), round(middle + (trial.block - (blocks + 1) / 2) * spread, 1),
+                  f"{trial.fs_setup}, block {trial.block}: {change(ratio)}"
+                  + ("" if counts else f"; excluded: {reason(trial)}"), not counts)
+            for trial, ratio, counts in ratios[row.fs_setup]
+        )  # fmt: skip
+        interval = None if row.lo is None or row.hi is None else (x(row.lo), x(row.hi))
+        centre = None if row.ratio is None else x(row.ratio)
+        rows.append(DotRow(group.arm(row), row, round(middle, 1), round(y - 6, 1), dots, interval, centre))
+        y += tall + gap
+    bottom = y - gap + 8.0
+    good, bad = ("faster", "slower") if group.metric.words == "speed" else ("better", "worse")
+    low, high = (bad, good) if group.metric.better == "higher" else (good, bad)
+    return DotPlot(
+        frame=Frame(width, bottom + 44, left, right, TOP - 6, bottom),
+        narrow=narrow,
+        apart_at=apart_at,
+        one=x(1.0),
+        same=(x.clipped(math.exp(-SAME)), x.clipped(math.exp(SAME))),
+        ticks=[(x(at), round_change(at) if at != 1 else group.baseline) for at in x.changes(4 if narrow else 9)],
+        rows=tuple(rows),
+        sides=(f"← {low}", f"{high} →"),
+    )
+
+
+def _span(group: Group, ratios: Ratios) -> tuple[float, float]:
+    """Return the range of the axis: all points, the baseline, and intervals up to three times as far."""
+    seen = [ratio for points in ratios.values() for _, ratio, _ in points] + [1.0]
+    low, high = min(seen), max(seen)
+    reach = max(high - low, LEAST_SPAN)
+    for row in group.rows[1:]:
+        if row.lo is not None and row.hi is not None:
+            low, high = min(low, max(row.lo, 1 - 3 * reach, 0.0)), max(high, min(row.hi, 1 + 3 * reach))
+    if high - low < LEAST_SPAN:
+        low, high = min(low, 1 - LEAST_SPAN / 2), max(high, 1 + LEAST_SPAN / 2)
+    pad = (high - low) * 0.05
+    return max(0.0, low - pad), high + pad

@@ -1,0 +1,141 @@
+"""The kit of the charts that need no script: scales with round ticks, and lines, points and bars in a frame.
+
+All values are in pixels, so that the charts can be printed. `reports/svg.html.j2` draws a `Chart`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from dbbench.report.page.theme import Mark
+
+PHONE: Final = 358  # width of a phone (390 px) without margins; wide pages show several charts side by side
+Ticks = Sequence[tuple[float, str]]  # (pixel, label)
+
+
+@dataclass(frozen=True)
+class Scale:
+    """A linear scale: the values `low` to `high` are at the pixels `start` to `end`. On a vertical scale `start` is the
+    larger.
+    """
+
+    low: float
+    high: float
+    start: float
+    end: float
+
+    def __call__(self, value: float) -> float:
+        """Return the pixel of a value, rounded to a tenth."""
+        return round(self.start + (value - self.low) / (self.high - self.low) * (self.end - self.start), 1)
+
+    def clipped(self, value: float) -> float:
+        """Return the pixel of a value, or the nearer end of the scale if the value is outside it."""
+        return self(min(self.high, max(self.low, value)))
+
+    def ticks(self, most: int) -> list[float]:
+        """Return the round values on the scale, about `most` of them at most."""
+        step = step_above((self.high - self.low) / most)
+        first, last = math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9)
+        return [round(i * step, 10) for i in range(first, last + 1)]
+
+    def changes(self, most: int) -> list[float]:
+        """Return ratios as ticks that are round changes (+10 %), not round ratios; the baseline is exactly 1."""
+        return [1 + tick for tick in Scale(self.low - 1, self.high - 1, self.start, self.end).ticks(most)]
+
+
+@dataclass(frozen=True)
+class Frame:
+    """The size of a drawing and, within it, of its plot."""
+
+    width: int
+    height: float
+    left: float
+    right: float
+    top: float
+    bottom: float
+
+    def along(self, low: float, high: float) -> Scale:
+        return Scale(low, high, self.left, self.right)
+
+    def up(self, low: float, high: float) -> Scale:
+        return Scale(low, high, self.bottom, self.top)
+
+
+@dataclass(frozen=True)
+class Point:
+    """A point and its tooltip; a hollow one does not count."""
+
+    x: float
+    y: float
+    label: str
+    hollow: bool = False
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of an arm, or of something else in ink; `bars` is the SVG path of the intervals."""
+
+    mark: Mark | None
+    path: str
+    points: tuple[Point, ...] = ()
+    bars: str = ""
+
+
+@dataclass(frozen=True)
+class Step:
+    """A vertical line with a tooltip. `state`: regression, improvement, accepted, or ""."""
+
+    x: float
+    state: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Chart:
+    """One chart. `ident` is the id of its caption, `below` the title of the horizontal axis."""
+
+    ident: str
+    caption: str
+    frame: Frame
+    up: Ticks
+    along: Ticks
+    lines: tuple[Line, ...]
+    below: str = ""
+    steps: tuple[Step, ...] = ()
+    anchors: Literal["middle", "edges"] = "middle"  # "edges": the labels below begin and end at the first and last tick
+
+
+def step_above(value: float) -> float:
+    """Return the next round step (1, 2 or 5 times a power of ten) that is at least `value`, which is above 0."""
+    power = 10.0 ** math.floor(math.log10(value))
+    return next(power * factor for factor in (1, 2, 5, 10) if power * factor >= value)
+
+
+def padded(low: float, high: float, least: float, share: float) -> tuple[float, float]:
+    """Return the range with `share` of its length added at both ends, at least `least` long and not below 0."""
+    pad = max((high - low) * share, (least - (high - low)) / 2)
+    return max(0.0, low - pad), high + pad
+
+
+def polyline(points: Iterable[tuple[float, float] | None]) -> str:
+    """Return the path of an SVG through these pixels. None is a gap; a point between two gaps is drawn as a dot."""
+    pieces, alone = [], True
+    previous: tuple[float, float] | None = None
+    for point in [*points, None]:
+        if point is not None:
+            pieces.append(f"{'M' if previous is None else 'L'}{point[0]} {point[1]}")
+            alone = previous is None
+        elif previous is not None and alone:
+            pieces.append("h.1")
+        previous = point
+    return "".join(pieces)
+
+
+def whiskers(intervals: Iterable[tuple[float, float | None, float | None]], y: Scale) -> str:
+    """Return the path of the intervals (x, low, high), without those that have no bounds."""
+    return "".join(
+        f"M{x} {y.clipped(low)}V{y.clipped(high)}" for x, low, high in intervals if low is not None and high is not None
+    )

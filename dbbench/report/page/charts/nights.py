@@ -1,0 +1,209 @@
+"""Section "Nights": each series of a plan's nights as points with intervals, and the levels between its change points.
+
+A night without a result is a gap, never a point.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import statistics
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from dbbench.compare import changepoints
+from dbbench.model import plain
+from dbbench.report.page.charts.kit import PHONE, Chart, Frame, Line, Point, Scale, Step, Ticks, padded, whiskers
+from dbbench.report.page.theme import Mark
+from dbbench.report.sentences import Parts
+from dbbench.units import GROUP, change, count, interval, number, round_change
+
+FRAME: Final = Frame(PHONE, 168, 46.0, 352.0, 10.0, 144.0)
+LEAST_SPAN: Final = 0.10  # shortest y axis as a share of the value, so that scatter of 1 % does not look large
+CONFIRMED: Final = 10  # nights within which a change may be confirmed
+
+
+@dataclass(frozen=True)
+class ChangedFact:
+    """A fact that was new on a night: its name ("kernel", "host"), and the change in words."""
+
+    name: str
+    text: str
+
+
+@dataclass(frozen=True)
+class NightPoint:
+    """One night of a series. `ratio` None: no figure. `good`: the night counts. `changed`: versions that were new."""
+
+    night: str  # YYYY-MM-DD
+    ratio: float | None
+    lo: float | None = None
+    hi: float | None = None
+    good: bool = True
+    state: str = ""  # the finding of that night: ok, suspect, regression ...
+    changed: tuple[ChangedFact, ...] = ()
+    run: str = ""  # name of the night's run
+    level: float | None = None  # with which the ratio was compared
+    since: str = ""  # night of the change, if the ratio is not at its level
+
+    @property
+    def value(self) -> float | None:
+        """Return the ratio if the night counts."""
+        return self.ratio if self.good and self.ratio is not None and self.ratio > 0 else None
+
+
+@dataclass(frozen=True)
+class Course:
+    """A series over all its nights. `against` is the reference's label, "" for the reference's own figure."""
+
+    title: str  # engine and workload
+    arm: str
+    against: str
+    points: tuple[NightPoint, ...]
+    accepted: tuple[tuple[str, str], ...] = ()  # (night, reason) of accepted baselines
+
+
+@dataclass(frozen=True)
+class NightChart:
+    """One series and its chart; `mark` is None if its arm is not in the runs of the page."""
+
+    course: Course
+    mark: Mark | None
+    chart: Chart
+
+
+@dataclass(frozen=True)
+class _Level:
+    """The nights from `start` up to, but not including, `end`, and the geometric median of those that count."""
+
+    start: int
+    end: int
+    value: float | None
+
+
+def night_charts(courses: Sequence[Course], marks: dict[str, Mark]) -> tuple[NightChart, ...]:
+    """Return a drawing for each series that has a figure from at least one good night."""
+    counted = [course for course in courses if any(point.value for point in course.points)]
+    return tuple(
+        NightChart(course, marks.get(course.arm), _chart(f"n{index}", course)) for index, course in enumerate(counted)
+    )
+
+
+def regressions(courses: Sequence[Course], runs: Collection[str]) -> tuple[Parts, ...]:
+    """Return a sentence for each series with a confirmed regression on the night of one of these runs."""
+    return tuple(
+        _regression(course, point)
+        for course in courses for point in course.points
+        if point.run in runs and point.state == "regression"
+    )  # fmt: skip
+
+
+def _regression(course: Course, point: NightPoint) -> Parts:
+    against = f" compared with {course.against}" if course.against else " itself"
+    size = "" if point.ratio is None or point.level is None else f" {change(point.ratio / point.level)} from its level"
+    began = point.since or point.night
+    since = "" if began == point.night else f", since the night of {began}"
+    facts = [fact.text for other in course.points if other.night == began for fact in other.changed]
+    new = f"Changed that night: {'; '.join(facts)}." if facts else "No version and no host changed that night."
+    text = f": {course.arm}{against}, {course.title}:{size}{since}. {new}"
+    return ((f"Regression on the night of {point.night}", True), (text, False))
+
+
+def document(courses: Sequence[Course]) -> list[dict[str, Any]]:
+    """Return all series for the download."""
+    documents: list[dict[str, Any]] = [plain(course) for course in courses]
+    for course in documents:
+        for point in course["points"]:
+            point["changed"] = [fact["text"] for fact in point["changed"]]
+    return documents
+
+
+def without_hosts(courses: Sequence[Course]) -> tuple[Course, ...]:
+    """Return the series without the names of hosts."""
+    return tuple(
+        replace(course, points=tuple(
+            replace(point, changed=tuple(fact for fact in point.changed if fact.name != "host"))
+            for point in course.points
+        ))
+        for course in courses
+    )  # fmt: skip
+
+
+def _chart(ident: str, course: Course) -> Chart:
+    values = [point.value for point in course.points]
+    counted = [value for value in values if value]
+    starts = [0, *changepoints(values)]
+    levels = [_level(values, *span) for span in zip(starts, [*starts[1:], len(values)], strict=True)]
+    x = FRAME.along(-0.5, len(values) - 0.5)
+    # All nights that count. Other nights and intervals may be cut off.
+    y = FRAME.up(*padded(min(counted), max(counted), LEAST_SPAN * max(counted), 0.15))
+    points = tuple(
+        Point(x(i), y.clipped(point.ratio), _label(point, course), not point.good)
+        for i, point in enumerate(course.points) if point.ratio is not None and point.ratio > 0
+    )  # fmt: skip
+    path = "".join(
+        f"M{x(level.start - 0.5)} {y.clipped(level.value)}H{x(level.end - 0.5)}"
+        for level in levels if level.value is not None
+    )  # fmt: skip
+    bars = whiskers([(x(i), point.lo, point.hi) for i, point in enumerate(course.points) if point.value], y)
+    return Chart(
+        ident=ident,
+        caption=_caption(course, values, levels),
+        frame=FRAME,
+        up=[(y(tick), _tick(tick, course)) for tick in y.ticks(4)],
+        along=_dates(course.points, x),
+        lines=(Line(None, path, points, bars),),
+        steps=tuple(sorted([*_changes(course, levels, x), *_acceptances(course, x)], key=lambda step: step.x)),
+        anchors="edges",
+    )
+
+
+def _level(values: Sequence[float | None], start: int, end: int) -> _Level:
+    logs = [math.log(value) for value in values[start:end] if value]
+    return _Level(start, end, math.exp(statistics.median(logs)) if logs else None)
+
+
+def _tick(tick: float, course: Course) -> str:
+    if not course.against:
+        return number(tick)
+    return round_change(tick) if tick != 1 else f"0{GROUP}%"
+
+
+def _dates(points: Sequence[NightPoint], x: Scale) -> Ticks:
+    return [(x(place), points[place].night) for place in dict.fromkeys((0, len(points) - 1))]
+
+
+def _label(point: NightPoint, course: Course) -> str:
+    if not course.against:
+        words = number(point.ratio)
+    else:
+        bounded = point.lo is not None and point.hi is not None
+        words = change(point.ratio) + (f" ({interval(point.lo, point.hi)})" if bounded else "")
+    return f"{point.night}: {words}" + ("" if point.good else "; does not count")
+
+
+def _changes(course: Course, levels: Sequence[_Level], x: Scale) -> Iterator[Step]:
+    """Yield the changes of level; a regression or improvement was confirmed on the first night or soon after it."""
+    for before, level in itertools.pairwise(levels):
+        if before.value and level.value:
+            first, states = course.points[level.start], [point.state for point in course.points[level.start :]]
+            state = next((s for s in states[:CONFIRMED] if s in ("regression", "improvement")), "")
+            new = f" ({'; '.join(fact.text for fact in first.changed)})" if first.changed else ""
+            yield Step(x(level.start - 0.5), state, f"{change(level.value / before.value)} since {first.night}{new}")
+
+
+def _acceptances(course: Course, x: Scale) -> Iterator[Step]:
+    """Yield the accepted baselines whose night is in the drawing."""
+    place = {point.night: index for index, point in enumerate(course.points)}
+    for night, reason in course.accepted:
+        if night in place:
+            yield Step(x(place[night]), "accepted", f"{night}: accepted as the new level ({reason})")
+
+
+def _caption(course: Course, values: Sequence[float | None], levels: Sequence[_Level]) -> str:
+    nights, level = sum(value is not None for value in values), levels[-1].value
+    missing = f" ({len(values) - nights} without a usable result)" if nights < len(values) else ""
+    now = f"{change(level)} compared with {course.against}" if course.against else number(level)
+    moves = count(len(levels) - 1, "change") + " of level" if len(levels) > 1 else "no change of level"
+    return f"{count(nights, 'night')}{missing}; current level {'' if level is None else now}; {moves}."

@@ -1,0 +1,50 @@
+"""The small curve of an arm's throughput in the table of results."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from dbbench.report.page.charts.kit import Scale, polyline
+from dbbench.report.page.charts.telemetry import Telemetry
+from dbbench.report.page.charts.timelines import coarse
+
+WIDTH, HEIGHT = 112, 28
+POINTS: Final = 84  # one point per 1.3 px; more would not be visible
+
+
+@dataclass(frozen=True)
+class Sparkline:
+    """SVG paths of an arm's median throughput from zero and of its stalled seconds, and the start of the window."""
+
+    line: str
+    stalls: str
+    warmup: float
+    label: str
+
+
+def sparklines(seconds: Telemetry) -> dict[str, Sparkline]:
+    """Return the small curve of each arm that has throughput per second, all with the same scale."""
+    medians = {arm: seconds.median(arm, "tps") for arm in seconds.group.arms}
+    top = max((float(np.nanmax(tps)) for tps in medians.values() if np.isfinite(tps).any()), default=0.0) * 1.05
+    if not top:
+        return {}
+    curves = {}
+    for arm, tps in medians.items():
+        if np.isfinite(tps).any():
+            x, y = Scale(0, len(tps), 0, WIDTH), Scale(0, top, HEIGHT - 1, 2)
+            every = max(1, math.ceil(len(tps) / POINTS))
+            means = enumerate(coarse(tps, every))
+            points = [(x((i + 0.5) * every), y(mean)) if math.isfinite(mean) else None for i, mean in means]
+            stalls = sorted({second for trial in seconds.used(arm) for second in seconds.stalls(trial)})
+            curves[arm] = Sparkline(
+                line=polyline(points),
+                stalls="".join(f"M{x(second + 0.5)} 4V{HEIGHT - 1}" for second in stalls),
+                warmup=x(seconds.warmup),
+                label=f"median throughput over {len(tps)} s, starting at zero"
+                + (f"; {len(stalls)} stalled seconds" if stalls else ""),
+            )
+    return curves

@@ -1,0 +1,107 @@
+"""What a trial recorded about its conditions, filesystem, device, dataset and server, as flat text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from dbbench.compare.conditions import CONDITIONS
+from dbbench.model import DatasetFacts, DeviceFacts, FilesystemFacts, Trial
+from dbbench.units import size_text
+
+_TARGET: Final = re.compile(r"^(/proc/self/fd/\d+|/dev/loop\d+)$")  # device names that change with every trial
+# Settings whose value is a path, port or name of a trial and not a property of the arm.
+_PLACES: Final = re.compile(r"(^|_)(dir|directory|directories|file|path|socket|pid|port|hostname|basedir|home)($|_)")
+
+
+def facts(trial: Trial) -> dict[str, str]:
+    """Return everything but the server's settings. The conditions that must be equal between arms are first, because a
+    difference affects the ratio."""
+    every = {name: fact_text(value) for name, value in trial.host_state.items() if value is not None}
+    every |= {row.name: value for row in CONDITIONS if (value := row.value(trial)) is not None}
+    if trial.memory is not None:
+        every["dataset ÷ memory"] = trial.memory.label or ""
+    if trial.client is not None:
+        every["load generator"] = f"{trial.client.tool} on {trial.client.hostname}, over TLS"
+    every["fs setup"] = trial.setup
+    if (fs := trial.filesystem) is not None:
+        every |= _filesystem(fs) | (_of_log(_filesystem(fs.wal)) if fs.wal else {})
+    if (device := trial.device) is not None:
+        every |= _device(device) | (_of_log(_device(device.wal)) if device.wal else {})
+    if trial.dataset is not None:
+        every |= _dataset(trial.dataset)
+    if trial.cache is not None:
+        proof = "verified" if trial.cache.proved else f"not verified: {trial.cache.reason}".rstrip(": ")
+        every["cold cache"] = f"{trial.cache.method}, {proof}" if trial.cache.method else proof
+    return {key: value for key, value in every.items() if value}
+
+
+def _of_log(every: Mapping[str, str]) -> dict[str, str]:
+    return {f"log: {key}": value for key, value in every.items()}
+
+
+def _filesystem(fs: FilesystemFacts) -> dict[str, str]:
+    mkfs = [["DEVICE" if _TARGET.match(word) else word for word in argv] for argv in fs.mkfs]
+    geometry = {key: value for key, value in fs.geometry.items() if "uuid" not in key}
+    return {
+        "filesystem": fs.family,
+        "durability class": fs.durability_class,
+        "mkfs": " ; ".join(map(" ".join, mkfs)),
+        "mount options requested": ",".join(fs.mount_options_asked),
+        "mount options effective": ",".join(fs.mount_options_effective),
+        "read-ahead": "" if fs.read_ahead_kb is None else f"{fs.read_ahead_kb} kB",
+        "geometry": ", ".join(f"{key} {fact_text(value, key)}" for key, value in geometry.items()),
+        "atomic writes": fs.atomic_writes or "",
+        **{f"queue: {key}": value for key, value in fs.queue.items()},
+    }
+
+
+def _dataset(dataset: DatasetFacts) -> dict[str, str]:
+    packed = "" if dataset.compressibility is None else f"{dataset.compressibility:.2f} by zlib"
+    return {
+        "dataset": dataset.source or dataset.kind,
+        "compressibility of the data": packed,
+        "only this tablespace is on the filesystem": dataset.tablespace,
+        "changed in the copy of the source": "; ".join(dataset.told),
+    }
+
+
+def _device(device: DeviceFacts) -> dict[str, str]:
+    return {
+        "device": " ".join(filter(None, (device.kind, device.model, device.serial))),
+        "device size": size_text(device.size_bytes),
+        "direct I/O of the loop device": "" if device.direct_io is None else fact_text(device.direct_io),
+    }
+
+
+def server_settings(trial: Trial) -> dict[str, str]:
+    """Return the settings that may differ between arms: those requested, and the others that the server reported."""
+    if not trial.effective_settings:
+        return {}
+    settings = {"version": trial.engine_version}
+    settings |= {name: fact_text(setting.value) for name, setting in trial.settings.items()}
+    settings |= {name: value for name, value in trial.effective_settings.items() if name not in settings}
+    return {name: value for name, value in settings.items() if not _PLACES.search(name)}
+
+
+def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    """Return nested facts as `a.b: value`, without those that are not known."""
+    every: dict[str, str] = {}
+    for key, value in tree.items():
+        if isinstance(value, Mapping):
+            every |= flatten(value, f"{prefix}{key}.")
+        elif value is not None:
+            every[f"{prefix}{key}"] = fact_text(value, str(key))
+    return every
+
+
+def fact_text(value: Any, name: str = "") -> str:
+    """Return a fact as text: flags as on and off, sizes (names that end in `bytes`) with their unit."""
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if name.endswith("bytes") and isinstance(value, int):
+        return size_text(value)
+    if isinstance(value, list | tuple):
+        return " ".join(map(str, value))
+    return str(value)

@@ -54,10 +54,11 @@ class Samples:
 @contextlib.contextmanager
 def beside(target: Sampled, raw: Path) -> Iterator[Samples]:
     """Run every sampler within the block. Raises ProgramMissing before any of them has started."""
-    with contextlib.ExitStack() as running:
-        yield Samples({name: running.enter_context(sampler.beside(target, raw)) for name, sampler in SAMPLERS.items()})
+    with contextlib.ExitStack() as stack:
+        parts = {name: stack.enter_context(sampler.beside(target, raw)) for name, sampler in SAMPLERS.items()}
+        yield Samples({name: part for name, part in parts.items() if part is not None})
 
 
 def programs() -> tuple[str, ...]:
     """Return every program of every sampler, for `doctor` and for checks before a run."""
-    return tuple(program for sampler in SAMPLERS.values() for program in sampler.programs())
+    return tuple(program for sampler in SAMPLERS.values() for program in sampler.PROGRAMS)

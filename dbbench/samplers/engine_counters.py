@@ -32,6 +32,7 @@ _GAUGE: Final = re.compile(
 )
 _LONGEST_S: Final = 1.5  # a difference over more seconds is not the value of a single second
 _SHOWN: Final = 3  # sessions that a warning lists
+PROGRAMS: Final = ()
 _JOIN_S: Final = 1.0  # seconds that the end of the block waits for a reading that hangs
 
 
@@ -45,14 +46,12 @@ class CountersReading:
     sessions: Sessions | None = None
 
 
-def programs() -> tuple[str, ...]:
-    """Return (): the engine's connection is sufficient."""
-    return ()
-
-
 @contextlib.contextmanager
-def beside(target: Sampled, raw: Path) -> Iterator[Sampling]:
-    """Read `target.server.counters()` once per second; without a server, do nothing."""
+def beside(target: Sampled, raw: Path) -> Iterator[Sampling | None]:
+    """Read `target.server.counters()` once per second."""
+    if target.server is None:
+        yield None
+        return
     recording = Counters(target.server, raw / "counters.jsonl", target.sessions)
     with recording.running():
         yield recording
@@ -66,7 +65,7 @@ def is_gauge(name: str) -> bool:
 class Counters:
     """A thread that reads counters, and its readings."""
 
-    def __init__(self, server: Server | None, log: Path, expected: int | None = None) -> None:
+    def __init__(self, server: Server, log: Path, expected: int | None = None) -> None:
         self.readings: list[CountersReading] = []
         self._server = server
         self._expected = expected  # sessions that the load generator opens
@@ -79,9 +78,6 @@ class Counters:
     def running(self) -> Iterator[None]:
         """Read within the block, first immediately; at the end, wait at most one second for a server that does not
         answer."""
-        if self._server is None:
-            yield
-            return
         with contextlib.suppress(Exception):  # the thread's first reading reports the error
             self._server.sessions()  # sessions are counted from now on, before the load generator opens any
         with threads.beside("counters", self._work, limit_s=_JOIN_S) as helper:
@@ -99,8 +95,6 @@ class Counters:
 
     def series(self, begin_utc: float, seconds: int) -> Series:
         """Return the columns on the trial's clock."""
-        if self._server is None:
-            return Series(seconds)
         series = to_series(self.readings, begin_utc, seconds)
         pairs = itertools.pairwise(self.readings)
         seen = on_the_second(((b.due_utc, 1.0 if _usable(a, b) else None) for a, b in pairs), begin_utc, seconds)
@@ -129,7 +123,6 @@ class Counters:
 
     def _read(self, log: IO[str], due_utc: float, ended: Event) -> bool:
         """Take a reading; return False if further readings are pointless."""
-        assert self._server is not None
         counters: dict[str, float] | None = None
         sessions: Sessions | None = None
         line: dict[str, object] = {"utc": iso(due_utc)}
@@ -195,15 +188,12 @@ def to_series(readings: Sequence[CountersReading], begin_utc: float, seconds: in
     names = list(dict.fromkeys(name for reading in readings for name in reading.counters or {}))
     columns = {}
     for name in names:
-        gauge = is_gauge(name)
-        points = _gauge(readings, name) if gauge else _rates(readings, name)
-        columns[name if gauge else f"{name}_per_s"] = on_the_second(points, begin_utc, seconds)
+        if is_gauge(name):
+            values = ((reading.due_utc, (reading.counters or {}).get(name)) for reading in readings)
+            columns[name] = on_the_second(values, begin_utc, seconds)
+        else:
+            columns[f"{name}_per_s"] = on_the_second(_rates(readings, name), begin_utc, seconds)
     return Series(seconds, columns)
-
-
-def _gauge(readings: Sequence[CountersReading], name: str) -> Iterator[tuple[float, float | None]]:
-    for reading in readings:
-        yield reading.due_utc, (reading.counters or {}).get(name)
 
 
 def _rates(readings: Sequence[CountersReading], name: str) -> Iterator[tuple[float, float | None]]:

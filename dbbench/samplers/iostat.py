@@ -8,136 +8,83 @@ from __future__ import annotations
 import contextlib
 import signal
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
 from dbbench import process
-from dbbench.metrics.series import Series
-from dbbench.model import TrialWarning
-from dbbench.process import running
 from dbbench.samplers.sampler import Sampled, Sampling
-from dbbench.samplers.sysstat import Interval, Recorder, SysstatDocument, missing_keys, statistics, unread
+from dbbench.samplers.sysstat import Interval, Recorder, SysstatDocument, Table, missing_keys, numbers, statistics
 
-
-def programs() -> tuple[str, ...]:
-    """Return iostat, which is part of sysstat."""
-    return ("iostat",)
+PROGRAMS: Final = ("iostat",)
+_COLUMNS: Final[Table] = {
+    "r/s": ("r_per_s", 1), "w/s": ("w_per_s", 1), "f/s": ("f_per_s", 1), "d/s": ("d_per_s", 1),
+    "rkB/s": ("r_kb_per_s", 1), "wkB/s": ("w_kb_per_s", 1), "aqu-sz": ("aqu_sz", 1), "util": ("util_pct", 1),
+    "r_await": ("r_await_ms", 1), "w_await": ("w_await_ms", 1), "f_await": ("f_await_ms", 1),
+}  # fmt: skip
+_PER_REQUEST: Final = {"r_await": "r/s", "w_await": "w/s", "f_await": "f/s"}
 
 
 @contextlib.contextmanager
-def beside(target: Sampled, raw: Path) -> Iterator[Sampling]:
-    """Record the target's disk into `raw/iostat.json`; do nothing if the disk is not known.
+def beside(target: Sampled, raw: Path) -> Iterator[Sampling | None]:
+    """Record the target's disk into `raw/iostat.json` if it is known.
 
     Columns of a separate disk for the log begin with `log_`.
     """
     if target.disk is None:
-        yield _Nothing()
+        yield None
         return
-    disk, document, log = target.disk, raw / "iostat.json", raw / "iostat.log"
+    disks = (target.disk, *([target.log] if target.log else []))
+    document, log = raw / "iostat.json", raw / "iostat.log"
     # LC_ALL=C: decimal points. ISO: times with their zone. -y: without the first report, of the time since boot.
     env = {"LC_ALL": "C", "S_TIME_FORMAT": "ISO", "TZ": "UTC"}
-    argv = ["iostat", "-x", "-t", "-y", "-o", "JSON", "1", disk, *([target.log] if target.log else [])]
+    argv = ["iostat", "-x", "-t", "-y", "-o", "JSON", "1", *disks]
     # On SIGINT iostat completes the JSON document.
-    with running(argv, stdout=document, stderr=log, env=env, stop_with=signal.SIGINT) as program:
-        began = time.time()
-        recording = Recorder("iostat", "util_pct", began, lambda: _read(document, disk))
-        log_of = target.log and Recorder("iostat", "util_pct", began, lambda: _read(document, target.log or ""))
+    with process.running(argv, stdout=document, stderr=log, env=env, stop_with=signal.SIGINT) as program:
+        recording = Recorder("iostat", "util_pct", time.time(), lambda: _read(document, *disks))
         try:
-            yield _WithLog(recording, log_of) if log_of else recording
+            yield recording
         finally:
             recording.note_end(program, log)
 
 
-def _read(document: Path, disk: str) -> SysstatDocument:
+def _read(document: Path, disk: str, log: str = "") -> SysstatDocument:
     try:
         text = document.read_text(errors="replace")
     except OSError as error:
         return SysstatDocument(fault=str(error))
-    disk_rows = parse(text, disk)
-    return disk_rows if disk_rows.whole else disk_rows._replace(fault=f"{document.name} is truncated")
-
-
-class _WithLog:
-    """The disk under test and that of the log. If the recorder ends, both have gaps, and it is reported once."""
-
-    def __init__(self, disk: Recorder, log: Recorder) -> None:
-        self._disk, self._log = disk, log
-
-    def series(self, begin_utc: float, seconds: int) -> Series:
-        disk_series, log = self._disk.series(begin_utc, seconds), self._log.series(begin_utc, seconds)
-        disk_series.update(Series(seconds, {f"log_{name}": values for name, values in log.columns.items()}))
-        return disk_series
-
-    def warnings(self) -> tuple[TrialWarning, ...]:
-        return (*self._disk.warnings(), *(warning for warning in self._log.warnings() if warning.id == "W140"))
-
-
-class _Nothing:
-    """Without a known disk there are no columns, so no data is missing."""
-
-    def series(self, begin_utc: float, seconds: int) -> Series:
-        return Series(seconds)
-
-    def warnings(self) -> tuple[TrialWarning, ...]:
-        return ()
-
-
-_RATES: Final = {
-    "r/s": "r_per_s", "w/s": "w_per_s", "f/s": "f_per_s", "d/s": "d_per_s",
-    "rkB/s": "r_kb_per_s", "wkB/s": "w_kb_per_s", "aqu-sz": "aqu_sz", "util": "util_pct",
-}  # fmt: skip
-# Key of a time per request, which exists only if there were requests -> (key of their rate, column).
-_AWAITS: Final = {
-    "r_await": ("r/s", "r_await_ms"),
-    "w_await": ("w/s", "w_await_ms"),
-    "f_await": ("f/s", "f_await_ms"),
-}
-
-_STAMP: Final = "an ISO time with its zone"
+    rows = parse(text, disk, log)
+    return rows if rows.whole else rows._replace(fault=f"{document.name} is truncated")
 
 
 @process.understood("iostat")
-def parse(text: str, disk: str) -> SysstatDocument:
-    """Return the entries of `disk` in order. Intervals without it are omitted."""
-    disk_rows, whole = statistics(text)
-    entries: list[Interval] = []
-    strange, rows = [], []
-    for raw in disk_rows:
-        stamp = _stamp(raw)
-        row = next((row for row in raw.get("disk", []) if row.get("disk_device") == disk), None)
-        if stamp is None:
-            strange.append(raw.get("timestamp"))
-        elif row is not None:
-            interval = stamp - entries[-1].stamp if entries else 1
-            entries.append(Interval(stamp, interval, dict(_values(row))))
-            rows.append(row)
-    return SysstatDocument(entries, whole, unread(strange, _STAMP) or _unexpected(disk_rows, rows, disk))
-
-
-def _unexpected(found: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any]], disk: str) -> str:
-    if rows:
-        return missing_keys(disk, rows, (*_RATES, *_AWAITS))
-    listed = dict.fromkeys(str(row.get("disk_device")) for raw in found for row in raw.get("disk", []))
-    return f"expected the disk {disk}, read {', '.join(listed) or 'no disk'}" if found else ""
-
-
-def _stamp(raw: dict[str, Any]) -> int | None:
-    """Return epoch seconds of an ISO time with its zone, or None for local formats, which do not contain a zone."""
-    try:
-        end = datetime.fromisoformat(raw["timestamp"])
-    except (KeyError, TypeError, ValueError):
-        return None
-    return int(end.timestamp()) if end.tzinfo is not None else None
-
-
-def _values(row: dict[str, Any]) -> Iterator[tuple[str, float | None]]:
-    for key, column in _RATES.items():
-        yield column, _number(row.get(key))
-    for key, (rate, column) in _AWAITS.items():
-        yield column, _number(row.get(key)) if row.get(rate) else None
-
-
-def _number(value: object) -> float | None:
-    return float(value) if isinstance(value, int | float) else None
+def parse(text: str, disk: str, log: str = "") -> SysstatDocument:
+    """Return the entries of `disk` in order, with the columns of `log`. Intervals without `disk` are omitted."""
+    prefixes = {disk: "", **({log: "log_"} if log else {})}
+    reports, whole = statistics(text)
+    entries, strange = list[Interval](), list[object]()
+    rows: dict[str, list[Mapping[str, Any]]] = {name: [] for name in prefixes}
+    for report in reports:
+        try:
+            end = datetime.fromisoformat(report["timestamp"])
+        except (KeyError, TypeError, ValueError):
+            end = None
+        if end is None or end.tzinfo is None:  # a local format, which does not contain a zone
+            strange.append(report.get("timestamp"))
+            continue
+        named = {row.get("disk_device"): row for row in report.get("disk", [])}
+        values: dict[str, float | None] = {}
+        for name, prefix in prefixes.items():
+            if row := named.get(name):
+                rows[name].append(row)
+                values.update({prefix + column: value for column, value in numbers(row, _COLUMNS, _PER_REQUEST)})
+        if disk in named:
+            stamp = int(end.timestamp())
+            entries.append(Interval(stamp, stamp - entries[-1].stamp if entries else 1, values))
+    listed = dict.fromkeys(str(row.get("disk_device")) for report in reports for row in report.get("disk", []))
+    absent = ", ".join(listed) or "no disk"
+    texts = [missing_keys(name, of_disk, _COLUMNS) if of_disk else f"expected the disk {name}, read {absent}"
+             for name, of_disk in rows.items()]  # fmt: skip
+    unexpected = "; ".join(filter(None, texts)) if reports else ""
+    return SysstatDocument.of(entries, whole, strange, "an ISO time with its zone", unexpected)

@@ -44,10 +44,11 @@ class Sampling(Protocol):
 class Sampler(Protocol):
     """A kind of sampler. Satisfied by a module."""
 
-    def programs(self) -> tuple[str, ...]: ...
+    @property
+    def PROGRAMS(self) -> tuple[str, ...]: ...
 
-    def beside(self, target: Sampled, raw: Path) -> AbstractContextManager[Sampling]:
-        """Record into `raw` within the block."""
+    def beside(self, target: Sampled, raw: Path) -> AbstractContextManager[Sampling | None]:
+        """Record into `raw` within the block; None if the target has nothing to record."""
         ...
 
 

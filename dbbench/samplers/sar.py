@@ -15,15 +15,55 @@ from dbbench.errors import CommandFailed, DeadlinePassed, ProgramMissing
 from dbbench.machine.host.proc import process_times
 from dbbench.process import run, running
 from dbbench.samplers.sampler import Sampled, Sampling
-from dbbench.samplers.sysstat import Interval, Recorder, SysstatDocument, missing_keys, statistics, unread
+from dbbench.samplers.sysstat import Interval, Recorder, SysstatDocument, Table, missing_keys, numbers, statistics
 
 _OPTIONS: Final = ("-u", "ALL", "-d", "-r", "ALL", "-B", "-b", "-q", "LOAD")
+PROGRAMS: Final = ("sadc", "sadf")
 _PRESSURE: Final = ("-q", "CPU", "-q", "IO", "-q", "MEM")
+# sysstat's key -> (dbbench's column, factor). Keys: `sadf -j FILE -- -u ALL -d -r ALL -B -b -q ...` of sysstat 12.
+_CPU: Final = {
+    "usr": ("cpu_user_pct", 1), "nice": ("cpu_nice_pct", 1), "sys": ("cpu_system_pct", 1),
+    "iowait": ("cpu_iowait_pct", 1), "steal": ("cpu_steal_pct", 1), "irq": ("cpu_irq_pct", 1),
+    "soft": ("cpu_softirq_pct", 1), "guest": ("cpu_guest_pct", 1), "gnice": ("cpu_guest_nice_pct", 1),
+    "idle": ("cpu_idle_pct", 1),
+}  # fmt: skip
+_DISK: Final = {
+    "rkB": ("disk_read_kb_per_s", 1), "wkB": ("disk_write_kb_per_s", 1), "dkB": ("disk_discard_kb_per_s", 1),
+    "tps": ("disk_tps", 1), "util-percent": ("disk_util_pct", 1), "aqu-sz": ("disk_queue", 1),
+    "await": ("disk_await_ms", 1), "areq-sz": ("disk_request_kb", 1),
+}  # fmt: skip
+_PER_REQUEST: Final = {"await": "tps", "areq-sz": "tps"}
+_READS: Final = {"bread": ("total_read_kb_per_s", 0.5)}  # blocks of 512 bytes
+_WRITES: Final = {"bwrtn": ("total_write_kb_per_s", 0.5)}
+_IO: Final = {"tps": ("total_io_per_s", 1)}
+_MEMORY: Final = {  # sysstat prints kB
+    "memfree": ("mem_free_bytes", 1024), "avail": ("mem_available_bytes", 1024),
+    "buffers": ("mem_buffers_bytes", 1024), "cached": ("mem_cached_bytes", 1024),
+    "dirty": ("mem_dirty_bytes", 1024), "anonpg": ("mem_anonymous_bytes", 1024),
+    "slab": ("mem_slab_bytes", 1024),
+}  # fmt: skip
+_PAGING: Final = {
+    "pgpgin": ("paging_in_kb_per_s", 1), "pgpgout": ("paging_out_kb_per_s", 1),
+    "fault": ("paging_faults_per_s", 1), "majflt": ("paging_major_faults_per_s", 1),
+    "pgscank": ("paging_scanned_kswapd_per_s", 1), "pgscand": ("paging_scanned_direct_per_s", 1),
+    "pgsteal": ("paging_reclaimed_per_s", 1),
+}  # fmt: skip
+_QUEUE: Final = {
+    "runq-sz": ("procs_running", 1), "blocked": ("procs_blocked", 1), "plist-sz": ("tasks", 1),
+    "ldavg-1": ("load_1", 1), "ldavg-5": ("load_5", 1),
+}  # fmt: skip
+# `some_avg` and `full_avg` are of the interval; `some_avg10` and the like are the kernel's running means.
+_PSI: Final[dict[str, Table]] = {
+    "psi-cpu": {"some_avg": ("psi_cpu_some_pct", 1)},
+    "psi-io": {"some_avg": ("psi_io_some_pct", 1), "full_avg": ("psi_io_full_pct", 1)},
+    "psi-mem": {"some_avg": ("psi_memory_some_pct", 1), "full_avg": ("psi_memory_full_pct", 1)},
+}
 
-
-def programs() -> tuple[str, ...]:
-    """Return the recorder and the program that prints its file."""
-    return ("sadc", "sadf")
+_TABLES: Final[dict[str, Table]] = {
+    "cpu-load": _CPU, "disk": _DISK, "io": _IO, "io-reads": _READS, "io-writes": _WRITES,
+    "memory": _MEMORY, "paging": _PAGING, "queue": _QUEUE,
+}  # fmt: skip
+_STAMP: Final = '{"date", "time", "interval"} with "utc": 1 or "tz": "UTC"'
 
 
 @contextlib.contextmanager
@@ -38,6 +78,9 @@ def beside(target: Sampled, raw: Path) -> Iterator[Sampling]:
         finally:
             recording.note_end(program, log)
             wait_between_records(program.pid)
+
+
+_Sections = Mapping[str, Mapping[str, Any] | None]
 
 
 def wait_between_records(pid: int) -> None:
@@ -76,53 +119,6 @@ def _read(binary: Path, disk_names: tuple[str, ...]) -> SysstatDocument:
     return document
 
 
-# sysstat's key -> (dbbench's column, factor). Keys: `sadf -j FILE -- -u ALL -d -r ALL -B -b -q ...` of sysstat 12.
-_CPU: Final = {
-    "usr": ("cpu_user_pct", 1), "nice": ("cpu_nice_pct", 1), "sys": ("cpu_system_pct", 1),
-    "iowait": ("cpu_iowait_pct", 1), "steal": ("cpu_steal_pct", 1), "irq": ("cpu_irq_pct", 1),
-    "soft": ("cpu_softirq_pct", 1), "guest": ("cpu_guest_pct", 1), "gnice": ("cpu_guest_nice_pct", 1),
-    "idle": ("cpu_idle_pct", 1),
-}  # fmt: skip
-_DISK: Final = {
-    "rkB": ("disk_read_kb_per_s", 1), "wkB": ("disk_write_kb_per_s", 1), "dkB": ("disk_discard_kb_per_s", 1),
-    "tps": ("disk_tps", 1), "util-percent": ("disk_util_pct", 1), "aqu-sz": ("disk_queue", 1),
-}  # fmt: skip
-_PER_REQUEST: Final = {"await": ("disk_await_ms", 1), "areq-sz": ("disk_request_kb", 1)}
-_READS: Final = {"bread": ("total_read_kb_per_s", 0.5)}  # blocks of 512 bytes
-_WRITES: Final = {"bwrtn": ("total_write_kb_per_s", 0.5)}
-_IO: Final = {"tps": ("total_io_per_s", 1)}
-_MEMORY: Final = {  # sysstat prints kB
-    "memfree": ("mem_free_bytes", 1024), "avail": ("mem_available_bytes", 1024),
-    "buffers": ("mem_buffers_bytes", 1024), "cached": ("mem_cached_bytes", 1024),
-    "dirty": ("mem_dirty_bytes", 1024), "anonpg": ("mem_anonymous_bytes", 1024),
-    "slab": ("mem_slab_bytes", 1024),
-}  # fmt: skip
-_PAGING: Final = {
-    "pgpgin": ("paging_in_kb_per_s", 1), "pgpgout": ("paging_out_kb_per_s", 1),
-    "fault": ("paging_faults_per_s", 1), "majflt": ("paging_major_faults_per_s", 1),
-    "pgscank": ("paging_scanned_kswapd_per_s", 1), "pgscand": ("paging_scanned_direct_per_s", 1),
-    "pgsteal": ("paging_reclaimed_per_s", 1),
-}  # fmt: skip
-_QUEUE: Final = {
-    "runq-sz": ("procs_running", 1), "blocked": ("procs_blocked", 1), "plist-sz": ("tasks", 1),
-    "ldavg-1": ("load_1", 1), "ldavg-5": ("load_5", 1),
-}  # fmt: skip
-# `some_avg` and `full_avg` are of the interval; `some_avg10` and the like are the kernel's running means.
-_PSI: Final[dict[str, _Table]] = {
-    "psi-cpu": {"some_avg": ("psi_cpu_some_pct", 1)},
-    "psi-io": {"some_avg": ("psi_io_some_pct", 1), "full_avg": ("psi_io_full_pct", 1)},
-    "psi-mem": {"some_avg": ("psi_memory_some_pct", 1), "full_avg": ("psi_memory_full_pct", 1)},
-}
-
-_Table = Mapping[str, tuple[str, float]]
-_Sections = Mapping[str, Mapping[str, Any] | None]
-_TABLES: Final[dict[str, _Table]] = {
-    "cpu-load": _CPU, "disk": {**_DISK, **_PER_REQUEST}, "io": _IO, "io-reads": _READS, "io-writes": _WRITES,
-    "memory": _MEMORY, "paging": _PAGING, "queue": _QUEUE,
-}  # fmt: skip
-_STAMP: Final = '{"date", "time", "interval"} with "utc": 1 or "tz": "UTC"'
-
-
 @process.understood("sadf")
 def parse(text: str, disk_names: tuple[str, ...], pressure: bool = True) -> SysstatDocument:
     """Return the entries in order, with only the disks in `disk_names`.
@@ -131,7 +127,8 @@ def parse(text: str, disk_names: tuple[str, ...], pressure: bool = True) -> Syss
     `pressure`: whether sadf printed pressure stall information.
     """
     rows, whole = statistics(text)
-    entries, strange, read = [], [], []
+    entries, strange, read = [], list[object](), []
+    tables = _TABLES | (_PSI if pressure else {})
     for raw in rows:
         stamp = _stamp(raw.get("timestamp"))
         if stamp is None:
@@ -139,20 +136,21 @@ def parse(text: str, disk_names: tuple[str, ...], pressure: bool = True) -> Syss
             continue
         sections = _sections(raw, disk_names)
         read.append(sections)
-        entries.append(Interval(*stamp, dict(_values(sections))))
-    tables = _TABLES | (_PSI if pressure else {})
-    return SysstatDocument(entries, whole, unread(strange, _STAMP) or _unexpected(read, tables, disk_names))
+        rows_by_table = ((row, (_TABLES | _PSI)[name]) for name, row in sections.items() if row is not None)
+        values = dict(pair for row, table in rows_by_table for pair in numbers(row, table, _PER_REQUEST))
+        entries.append(Interval(*stamp, values))
+    return SysstatDocument.of(entries, whole, strange, _STAMP, _unexpected(read, tables, disk_names))
 
 
-def _unexpected(read: list[_Sections], tables: Mapping[str, _Table], disk_names: tuple[str, ...]) -> str:
+def _unexpected(read: list[_Sections], tables: Mapping[str, Table], disk_names: tuple[str, ...]) -> str:
     """Return sections and keys that no entry has. sysstat omits an idle disk, so one entry with it is sufficient."""
     texts = []
     for name, table in tables.items():
         rows = [row for sections in read if (row := sections[name]) is not None]
-        if name == "disk" and not rows:
-            texts += [f"disk: expected {' or '.join(disk_names)}, read none of them"] if disk_names else []
-        else:
-            texts += [missing_keys(name, rows, table)]
+        if name != "disk" or rows:
+            texts.append(missing_keys(name, rows, table))
+        elif disk_names:
+            texts.append(f"disk: expected {' or '.join(disk_names)}, read none of them")
     return "; ".join(filter(None, texts)) if read else ""
 
 
@@ -179,20 +177,3 @@ def _sections(raw: Mapping[str, Any], disk_names: tuple[str, ...]) -> _Sections:
         "queue": raw.get("queue"),
         **{name: psi.get(name) for name in _PSI},
     }
-
-
-def _values(sections: _Sections) -> Iterator[tuple[str, float | None]]:
-    for name, table in (_TABLES | _PSI).items():
-        row = sections[name]
-        if name == "disk" and row is not None:
-            yield from _taken(row, _DISK)
-            # Without requests, the time per request is unknown, not 0 ms.
-            yield from _taken(row if row.get("tps") else {}, _PER_REQUEST)
-        elif row is not None:
-            yield from _taken(row, table)
-
-
-def _taken(found: Mapping[str, Any], table: _Table) -> Iterator[tuple[str, float | None]]:
-    for key, (column, factor) in table.items():
-        value = found.get(key)
-        yield column, float(value) * factor if isinstance(value, int | float) else None

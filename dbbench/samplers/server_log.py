@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
+from dbbench.engines.serving import log_size
 from dbbench.metrics.series import Column, Series
 from dbbench.model import TrialWarning
 from dbbench.samplers.sampler import Sampled, Sampling
@@ -22,6 +23,7 @@ from dbbench.samplers.sampler import Sampled, Sampling
 _LINE: Final = re.compile(r"(\d{4}-\d\d-\d\d)[ T]+(\d{1,2}:\d\d:\d\d(?:\.\d+)?)(?: UTC|Z)? (.*)")
 _BAD: Final = re.compile(r"\b(?:ERROR|FATAL|PANIC):  |\[ERROR\]")
 _VACUUM: Final = re.compile(r"LOG:  automatic (?:aggressive )?(?:vacuum|analyze)")
+PROGRAMS: Final = ()
 _SHOWN: Final = 160  # characters of a line that a warning quotes
 
 
@@ -34,17 +36,14 @@ class LogEvent:
     text: str
 
 
-def programs() -> tuple[str, ...]:
-    """Return (): only a file is read."""
-    return ()
-
-
 @contextlib.contextmanager
-def beside(target: Sampled, raw: Path) -> Iterator[Sampling]:
+def beside(target: Sampled, raw: Path) -> Iterator[Sampling | None]:
     """Read what is appended to the log within the block; the log is kept with the server's other files."""
     del raw
-    log = target.server.log if target.server is not None else None
-    recording = ServerLog(log, log.stat().st_size if log is not None and log.exists() else 0)
+    if target.server is None:
+        yield None
+        return
+    recording = ServerLog(target.server.log, log_size(target.server.log))
     try:
         yield recording
     finally:
@@ -55,22 +54,19 @@ def beside(target: Sampled, raw: Path) -> Iterator[Sampling]:
 class ServerLog:
     """The part of a log that belongs to the load."""
 
-    log: Path | None
+    log: Path
     offset: int
     events: list[LogEvent] = field(default_factory=list)
     _warnings: tuple[TrialWarning, ...] = ()
 
     def stop(self) -> None:
         """Read the log before the server's shutdown adds to it."""
-        if self.log is not None:
-            with contextlib.suppress(OSError), self.log.open("rb") as file:
-                file.seek(self.offset)
-                self.events = events(file.read().decode(errors="replace"))
+        with contextlib.suppress(OSError), self.log.open("rb") as file:
+            file.seek(self.offset)
+            self.events = events(file.read().decode(errors="replace"))
 
     def series(self, begin_utc: float, seconds: int) -> Series:
         """Return counts per second."""
-        if self.log is None:
-            return Series(seconds)
         inside = [(int(event.utc - begin_utc), event) for event in self.events if event.utc >= begin_utc]
         inside = [(second, event) for second, event in inside if second < seconds]
         bad = [(second, event) for second, event in inside if event.kind == "error"]

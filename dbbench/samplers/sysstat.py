@@ -17,8 +17,6 @@ from dbbench.samplers.sampler import gap_warning
 # sysstat rounds an interval to whole seconds (1.5 s is printed as 2). A mean over a longer interval is not the value of
 # a single second. It occurs after a stall of the recorder, or if a recorder was started again on the same file.
 LONGEST_INTERVAL_S: Final = 2
-
-
 FIRST_SAMPLE_S: Final = 2  # a shorter load may have ended before the recorder's first interval
 
 
@@ -39,6 +37,27 @@ class SysstatDocument(NamedTuple):
     unexpected: str = ""  # what was expected and what was read instead; "": everything was as expected
     fault: str = ""  # why the file could not be read to its end; "": it could
 
+    @classmethod
+    def of(
+        cls, entries: Sequence[Interval], whole: bool, strange: Sequence[object], expected: str, unexpected: str
+    ) -> SysstatDocument:
+        """Return a document; `strange`: time stamps that are not what was `expected`, and are reported first."""
+        if strange:
+            read = f"read {json.dumps(strange[0])} ({len(strange)} entries)"
+            unexpected = f"time stamp: expected {expected}, {read}"
+        return cls(entries, whole, unexpected)
+
+
+Table = Mapping[str, tuple[str, float]]  # the tool's key -> (dbbench's column, factor)
+
+
+def numbers(row: Mapping[str, Any], table: Table, per_request: Mapping[str, str]) -> Iterator[tuple[str, float | None]]:
+    """Yield (column, value) of a table. `per_request`: keys that have no value without requests, whose rate is another
+    key; the tools print 0 or nothing."""
+    for key, (column, factor) in table.items():
+        value = row.get(key) if key not in per_request or row.get(per_request[key]) else None
+        yield column, float(value) * factor if isinstance(value, int | float) else None
+
 
 def missing_keys(name: str, rows: Sequence[Mapping[str, Any]], expected: Iterable[str]) -> str:
     """Return a message about the `expected` keys that no row has, with those that exist; "" if none is missing.
@@ -48,11 +67,6 @@ def missing_keys(name: str, rows: Sequence[Mapping[str, Any]], expected: Iterabl
     keys = dict.fromkeys(key for row in rows for key in row)
     absent = [key for key in expected if key not in keys]
     return f"{name}: expected {', '.join(absent)}, read {', '.join(keys) or 'nothing'}" if absent else ""
-
-
-def unread(stamps: Sequence[object], expected: str) -> str:
-    """Return a message about unreadable time stamps; "" if there are none."""
-    return f"time stamp: expected {expected}, read {json.dumps(stamps[0])} ({len(stamps)} entries)" if stamps else ""
 
 
 def statistics(text: str) -> tuple[list[dict[str, Any]], bool]:
@@ -140,7 +154,8 @@ class Recorder:
         return series
 
     def _judged(self, document: SysstatDocument, column: Sequence[float | None]) -> Iterator[TrialWarning]:
-        good, hole = sum(value is not None for value in column), _first_hole(column)
+        good = sum(value is not None for value in column)
+        hole = next((second for second, value in enumerate(column) if value is None), None)
         share = f"{good} of {len(column)} seconds have data"
         short = self.ended_early is None and len(column) < FIRST_SAMPLE_S
         why, unexpected = self.ended_early or document.fault, document.unexpected
@@ -164,7 +179,3 @@ def _span(entries: Sequence[Interval]) -> str:
         return "none"
     first, last = (f"{datetime.fromtimestamp(entry.stamp, UTC):%FT%TZ}" for entry in (entries[0], entries[-1]))
     return f"{len(entries)} entries from {first} to {last}"
-
-
-def _first_hole(column: Sequence[float | None]) -> int | None:
-    return next((second for second, value in enumerate(column) if value is None), None)

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -152,9 +152,7 @@ class Sampler:
     """Samples nothing."""
 
     calls: Calls
-
-    def programs(self) -> tuple[str, ...]:
-        return ()
+    PROGRAMS: ClassVar = ()
 
     @contextlib.contextmanager
     def beside(self, *_: Any) -> Iterator[Sampler]:

@@ -1,0 +1,214 @@
+"""What the sampler `machine` compares from second to second: mappings of (warning, subject) to an opaque value.
+
+All are plain reads of /proc and /sys, because they happen during a measurement.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from dbbench.machine.host import proc as proc_files
+from dbbench.machine.host.proc import Scheduled, Task, below, content, described, scheduled, times_run
+from dbbench.machine.limits.cgroup import Groups
+from dbbench.machine.namespaces import Mount
+from dbbench.machine.namespaces import mount_holding as holding
+from dbbench.machine.namespaces import parsed_mounts as parsed
+
+Values = Mapping[tuple[str, str], str]
+
+_STOPPED: Final = "Tt"  # states of a process that a signal or a tracer has stopped (proc_pid_stat(5))
+_CHUNK: Final = 65536
+_SHORT: Final = 32  # two values with at most this many characters together are shown whole
+_YOUNG_S: Final = 0.5  # a younger thread may still be choosing its CPUs
+_TICKS: Final = os.sysconf("SC_CLK_TCK")
+_IN_FLIGHT: Final = 8  # index in /sys/block/DISK/stat (Documentation/block/stat.rst)
+_COUNTED: Final = (0, 4, 11, 15)  # indexes of the completed reads, writes, discards and flushes
+
+
+class Mounts:
+    """The options of the mounts that contain these paths, of mount and superblock together."""
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        self._paths = [path.resolve() for path in paths]
+        self._fd = os.open("/proc/self/mountinfo", os.O_RDONLY | os.O_CLOEXEC)
+        self._poll = select.poll()
+        self._poll.register(self._fd, select.POLLPRI | select.POLLERR)
+        self._text = b""
+        self._values: dict[tuple[str, str], str] = {}
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+    def wait(self, seconds: float) -> None:
+        """Return when the kernel announces a change of a mount in this namespace, at the latest after `seconds`.
+
+        A superblock that is reconfigured through a mount of another namespace is not announced.
+        """
+        self._poll.poll(1000 * seconds)
+
+    def table(self) -> tuple[Mount, ...]:
+        """Return all mounts."""
+        return parsed(self._read().decode(errors="surrogateescape"))
+
+    def values(self) -> Values:
+        """Return the current options (W132). If a path's mount is gone, the mount above it applies."""
+        text = self._read()
+        if text != self._text:
+            self._text = text
+            table = parsed(text.decode(errors="surrogateescape"))
+            self._values = {}
+            for path in self._paths:
+                mount = holding(path, table)
+                of = ("not mounted",) if mount is None else (f"{mount.fstype} on {mount.device}", *mount.options)
+                self._values["W132", str(path)] = ",".join(of)
+        return self._values
+
+    def _read(self) -> bytes:
+        os.lseek(self._fd, 0, os.SEEK_SET)
+        chunks = []
+        while chunk := os.read(self._fd, _CHUNK):  # the kernel returns at most a page per read
+            chunks.append(chunk)
+        return b"".join(chunks)
+
+
+class SettingFiles:
+    """The contents of settings in /sys and /proc that are files (W018)."""
+
+    def __init__(self, paths: Mapping[str, Path]) -> None:
+        self._paths = {name: str(path) for name, path in paths.items() if path.is_file()}
+
+    def values(self) -> Values:
+        """Return the current contents; unreadable files are omitted."""
+        read = {name: content(path) for name, path in self._paths.items()}
+        return {("W018", name): text for name, text in read.items() if text is not None}
+
+
+class Processes:
+    """The processes below `roots`, which are this process and the server, once per second."""
+
+    def __init__(self, roots: tuple[int, ...], groups: Groups, proc: Path) -> None:
+        self._roots, self._groups, self._proc = roots, groups, proc
+        self._ours: dict[int, int] = {}  # pid -> start time; also of processes whose parent has since ended
+        self._foreign: set[int] = set()
+        self._now: dict[int, Task] = {}
+        self._threads: dict[int, list[Task]] = {}
+        self._listed: dict[int, str] = {}  # pid -> its control groups, as /proc lists them
+        self._scheduled: dict[tuple[int, int], Scheduled] = {}  # by thread id and start time
+
+    def read(self) -> None:
+        """Read the table of processes."""
+        table = proc_files.tasks(self._proc, self._foreign)
+        alive = [pid for pid, started in self._ours.items() if pid in table and table[pid].started == started]
+        self._now = {pid: table[pid] for pid in sorted(below((*self._roots, *alive), table.values()))}
+        self._ours = {pid: process.started for pid, process in self._now.items()}
+        self._foreign |= table.keys() - self._now.keys()
+        self._threads = {pid: proc_files.threads(process, self._proc) for pid, process in self._now.items()}
+        self._listed = {pid: self._groups_of(pid) for pid in self._now}
+
+    def _groups_of(self, pid: int) -> str:
+        """Return the control groups of a process. Of one that is ending these are the last ones, because the kernel
+        lists it in the root of each version-1 hierarchy."""
+        folder = f"{self._proc}/{pid}"
+        last, now = self._listed.get(pid), content(f"{folder}/cgroup") or ""
+        if last in (None, now):
+            return now
+        process = proc_files.task(folder)  # read again, after its control groups
+        return last if process is None or process.exiting else now
+
+    def stopped(self) -> list[tuple[int, str, str]]:
+        """Return the processes that do not run: pid, name and "stopped" or "frozen"."""
+        frozen = {listed: self._groups.frozen(listed) for listed in set(self._listed.values())}
+        stopped = []
+        for pid, process in self._now.items():
+            if process.state in _STOPPED:
+                stopped.append((pid, process.name, "stopped"))
+            elif frozen[self._listed[pid]]:
+                stopped.append((pid, process.name, "frozen"))
+        return stopped
+
+    def rescheduled(self) -> list[str]:
+        """Return changes in the scheduling of threads since the last call (W133).
+
+        This process is excluded: it changes its CPUs briefly when it starts programs.
+        """
+        settled = (time.clock_gettime(time.CLOCK_BOOTTIME) - _YOUNG_S) * _TICKS
+        before, changes = self._scheduled, list[str]()
+        self._scheduled = {}
+        for pid, tasks in self._threads.items():
+            for thread in tasks if pid != os.getpid() else ():
+                if thread.started > settled:
+                    continue
+                key = (thread.pid, thread.started)
+                self._scheduled[key] = now = scheduled(thread)
+                if before.get(key, now) != now:
+                    who = f"{thread.name} (pid {pid})" + (f" thread {thread.pid}" if thread.pid != pid else "")
+                    old = described(before[key])
+                    changes += [f"{name} of {who}: {_pair(old[name], value)}" for name, value in described(now).items()
+                              if old.get(name, value) != value]  # fmt: skip
+        return changes
+
+    def values(self) -> Values:
+        """Return the control groups of each process and their limits (W133).
+
+        This process is excluded: it enters groups when it starts programs.
+        """
+        other_processes = {pid: listed for pid, listed in self._listed.items() if pid != os.getpid()}
+        values = {
+            ("W133", f"control groups of {self._now[pid].name} (pid {pid})"): text
+            for pid, text in other_processes.items()
+        }
+        for listed in set(other_processes.values()):
+            values.update({("W133", path): value for path, value in self._groups.limits(listed).items()})
+        return values
+
+    def steps(self, root: int) -> int | None:
+        """Return how often threads of this process and its descendants were given a CPU so far.
+
+        None while one of them runs or waits for a CPU, or if the kernel does not count it.
+        """
+        total = 0
+        for pid in below((root,), self._now.values()):
+            for thread in self._threads[pid]:
+                if thread.state == "R":
+                    return None
+                total += times_run(f"{self._proc}/{pid}/task/{thread.pid}")
+        return total or None
+
+
+def requests(disks: Iterable[str]) -> int | None:
+    """Return how many requests of these disks have ended; None while one is pending, or if the kernel does not report
+    it."""
+    total = 0
+    for disk in disks:
+        fields = [int(word) for word in (content(f"/sys/class/block/{disk}/stat") or "").split()]
+        if len(fields) <= _IN_FLIGHT or fields[_IN_FLIGHT]:
+            return None
+        total += sum(fields[place] for place in _COUNTED if place < len(fields))
+    return total
+
+
+def changed(before: Values, after: Values) -> list[tuple[str, str]]:
+    """Return (warning, text) for each value that both readings have and that differs."""
+    return [
+        (key[0], f"{key[1]}: {_pair(before[key], value)}")
+        for key, value in after.items()
+        if key in before and before[key] != value
+    ]
+
+
+def _pair(before: str, after: str) -> str:
+    return f"{_less(before, after)} -> {_less(after, before)}"
+
+
+def _less(value: str, other: str) -> str:
+    """Return a value for display next to another one: of a long list only what the other does not have."""
+    separator = "\n" if "\n" in value + other else ","
+    if len(value) + len(other) > _SHORT:
+        words, others = value.split(separator), other.split(separator)
+        value = separator.join(word for word in words if word not in others)
+    return value.replace("\n", " ") or "(none)"

@@ -1,30 +1,23 @@
 """Which package contains which program, and the installer that `make` calls: `python3 dbbench/packages.py run test`.
 
-It runs before anything is installed, so it needs nothing but Python, imports nothing of dbbench, and is, with
-`process.py`, the only file that starts programs. It must not harm a machine that already serves databases: installed
-packages are neither upgraded nor removed, no cluster is created, no service is started, and everything that will be
-installed is listed first.
+It runs before anything is installed, so it needs nothing but Python and imports nothing of dbbench.
 """
 
 from __future__ import annotations
 
-import argparse
-import contextlib
-import fcntl
 import functools
 import importlib.metadata
 import importlib.util
 import os
 import re
+import runpy
 import shlex
 import shutil
-import signal
 import subprocess
 import sys
-import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Final, NamedTuple, NoReturn
+from typing import Final, NamedTuple
 
 PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"  # searched after the PATH of the caller
 # program -> directories outside every PATH. They depend on the release: sysstat moved its recorder several times.
@@ -32,7 +25,21 @@ OUTSIDE_PATH: Final = {
     "sadc": ("/usr/lib/sysstat", "/usr/libexec/sysstat", "/usr/lib64/sa", "/usr/lib/sa", "/usr/local/lib/sa"),
 }
 FUSE: Final = "libfuse3.so.[34]"  # pattern: 3 up to Debian 12 and Ubuntu 24.04, 4 in later releases
-EXIT_ENVIRONMENT: Final = 2  # equal to errors.EXIT_USAGE: nothing was changed
+
+
+# Program outside PATH -> a program of the same package.
+_BESIDE: Final = {
+    "psql": "postgres",
+}
+# Debian package -> name of its project, if the names differ.
+_PROJECTS: Final = {
+    "bonnie++": "Bonnie++", "btrfs-compsize": "compsize", "chromium": "Chromium", "chromium-driver": "ChromeDriver",
+    "cryptsetup-bin": "cryptsetup", "dmsetup": "LVM2", "dropbear-bin": "Dropbear", "libfuse3-3": "libfuse 3",
+    "lvm2": "LVM2", "mariadb-backup": "MariaDB", "mariadb-client": "MariaDB", "mariadb-client-core": "MariaDB",
+    "mariadb-server-core": "MariaDB", "mount": "util-linux", "openssh-client": "OpenSSH", "openssl": "OpenSSL",
+    "percona-toolkit": "Percona Toolkit",
+    "postgresql": "PostgreSQL", "python3-venv": "Python with the module venv",
+}  # fmt: skip
 
 
 class Tool(NamedTuple):
@@ -107,22 +114,6 @@ TOOLS: Final = (
 )  # fmt: skip
 
 
-_EXCLUDED: Final = "mariadb"  # the engine whose packages conflict with servers of other vendors
-# Program outside PATH -> a program of the same package.
-_BESIDE: Final = {
-    "psql": "postgres",
-}
-# Debian package -> name of its project, if the names differ.
-_PROJECTS: Final = {
-    "bonnie++": "Bonnie++", "btrfs-compsize": "compsize", "chromium": "Chromium", "chromium-driver": "ChromeDriver",
-    "cryptsetup-bin": "cryptsetup", "dmsetup": "LVM2", "dropbear-bin": "Dropbear", "libfuse3-3": "libfuse 3",
-    "lvm2": "LVM2", "mariadb-backup": "MariaDB", "mariadb-client": "MariaDB", "mariadb-client-core": "MariaDB",
-    "mariadb-server-core": "MariaDB", "mount": "util-linux", "openssh-client": "OpenSSH", "openssl": "OpenSSL",
-    "percona-toolkit": "Percona Toolkit",
-    "postgresql": "PostgreSQL", "python3-venv": "Python with the module venv",
-}  # fmt: skip
-
-
 def package_of(program: str, family: str = "debian") -> str | None:
     """Return the package with a program on `debian` (and Ubuntu) or `fedora`; None if the table has none."""
     name = _BESIDE.get(Path(program).name, Path(program).name)
@@ -151,7 +142,7 @@ def extra(name: str) -> str:
 def in_release(names: str) -> str:
     """Return the first of "new | old" that this machine's package lists have; the last one where they have none."""
     *newer, last = names.split(" | ")
-    return next((name for name in newer if has_candidate(_policy(name))), last)
+    return next((name for name in newer if has_candidate(name)), last)
 
 
 def fix(package: str) -> str:
@@ -174,7 +165,7 @@ def install(names: Sequence[str], *options: str) -> str:
         commands = []
         if "postgresql" in names:
             commands = [f"python3 {shlex.quote(str(Path(__file__).resolve()))} run"]
-            benchmarks = _packages([tool for tool in TOOLS if tool.group == "run"])
+            benchmarks = [in_release(tool.debian) for tool in TOOLS if tool.group == "run"]
             names = [name for name in names if name not in benchmarks]
         if names:
             commands.append(" ".join(["apt-get install", *options, *names]))
@@ -193,7 +184,7 @@ def manager() -> str | None:
 
 def exists(package: str) -> bool:
     """Return whether apt could install it; True if there is no apt."""
-    return shutil.which("apt-cache") is None or has_candidate(_policy(package))
+    return shutil.which("apt-cache") is None or has_candidate(package)
 
 
 def find(program: str) -> str | None:
@@ -243,341 +234,19 @@ def missing(groups: Sequence[str], without: Sequence[str] = ()) -> list[Tool]:
     return [tool for tool in TOOLS if tool.group in groups and tool.engine not in without and tool.missing()]
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Install what is missing. Return 0 if everything is installed, 2 with an error if that is not possible."""
-    parser = argparse.ArgumentParser(prog="packages.py", description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("groups", nargs="*", choices=("run", "test", []), metavar="run|test")
-    parser.add_argument("--demo", type=Path, metavar="PLAN", help="print the demo's plan for the installed servers")
-    parser.add_argument("--without", action="append", default=[], choices=("postgres", "mariadb"))
-    parser.add_argument("--dry-run", action="store_true", help="list the packages without installing them")
-    given = parser.parse_args(argv)
-    if given.demo:
-        print(demo(given.demo))
-        return 0
-    if not given.groups:
-        parser.error("name the group of packages: run, test or both")
-    # Run the `finally` blocks, which remove temporary files.
-    signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(143))
-    try:
-        return _provide(missing(given.groups, given.without), given.dry_run)
-    except KeyboardInterrupt:
-        print(
-            "interrupted. Completed packages stay installed; run the same command again to continue.", file=sys.stderr
-        )
-        return 130
-
-
-def _provide(tools: list[Tool], dry_run: bool) -> int:
-    if not tools:
-        return 0
-    if manager() != "apt-get":
-        _fail("E201", "this machine has no apt-get", f"By hand:  {install(_packages(tools))}")
-    as_root = os.geteuid() != 0 and not dry_run
-    if as_root and _unknown(tools):  # the package lists may be old
-        return _as_root(tools)
-    tools, plan = _possible(_known(tools))
-    if not tools:
-        return 0
-    if as_root:
-        return _as_root(tools)
-    for tool in tools:
-        print(f"missing: {', '.join(tool.missing())} ({in_release(tool.debian)})")
-    wanted = _packages(tools)
-    print(f"apt-get installs {len(plan.new)} packages: {' '.join(plan.new)}", flush=True)
-    if plan.upgraded:
-        print(f"and upgrades, because these depend on it: {' '.join(plan.upgraded)}", flush=True)
-    if dry_run:
-        return 0
-    with _no_cluster(), _no_services():
-        _install(wanted)
-    if names := ", ".join(name for tool in tools for name in tool.missing()):
-        _fail("E201", f"{names} is still missing after apt-get", "Run dbbench doctor for details.", changed=True)
-    return 0
-
-
-def _packages(tools: Sequence[Tool]) -> list[str]:
-    return list(dict.fromkeys(in_release(tool.debian) for tool in tools))
-
-
-def _possible(tools: list[Tool]) -> tuple[list[Tool], Simulation]:
-    """Return the tools that can be installed, and what apt would do. If the server of another vendor conflicts with
-    MariaDB, all tools of MariaDB are left out, and optional tools that conflict too. Exits with E205 if apt would still
-    harm the machine."""
-    plan = _simulated(tools)
-    if not (harm := _harm(plan)):
-        return tools, plan
-    kept = [tool for tool in tools if tool.engine != _EXCLUDED]
-    if _harm(_simulated(kept)):
-        kept = [tool for tool in kept if not (tool.optional and _harm(_simulated([tool])))]
-    possible = _simulated(kept)
-    if _harm(possible):
-        _judge(plan, _packages(tools))
-    names = " ".join(_packages([tool for tool in tools if tool not in kept]))
-    print(f"left out: {names}, because apt-get {harm.splitlines()[0]}")
-    return kept, possible
-
-
-def _simulated(tools: list[Tool]) -> Simulation:
-    if not tools:
-        return Simulation((), (), (), "")
-    return simulate(_apt(["--simulate", *_packages(tools)], check=False))
-
-
-def _as_root(tools: list[Tool]) -> int:
-    """Run the same command with sudo and return its status."""
-    sudo = shutil.which("sudo")
-    if sudo is None:
-        packages = " ".join(_packages(tools))
-        _fail("E202", f"root is needed to install {packages}, and there is no sudo",
-              f"As root:  apt-get install --no-install-recommends --no-remove {packages}")  # fmt: skip
-    return subprocess.run([sudo, sys.executable, str(Path(__file__).resolve()), *sys.argv[1:]], check=False).returncode
-
-
-def _unknown(tools: list[Tool]) -> list[Tool]:
-    return [tool for tool in tools if not has_candidate(_policy(in_release(tool.debian)))]
-
-
-def _known(tools: list[Tool]) -> list[Tool]:
-    """Return the tools whose packages apt can install, after `apt-get update` if some were unknown."""
-    unknown, failure = _unknown(tools), ""
-    if unknown and os.geteuid() == 0:
-        print(f"apt-get update (unknown so far: {' '.join(_packages(unknown))})", flush=True)
-        failure = _updated()
-        _policy.cache_clear()
-        unknown = _unknown(unknown)
-    if needed := [tool for tool in unknown if not tool.optional and tool.engine != _EXCLUDED]:
-        _fail("E201", f"no package source of this machine has {', '.join(_packages(needed))}{failure}", _SOURCES)
-    if unknown:
-        print(
-            f"left out: {' '.join(_packages(unknown))} (no such package here); tests that need it are skipped by name"
-        )
-    return [tool for tool in tools if tool not in unknown]
-
-
-def demo(plan: Path) -> Path:
-    """Return the demo's plan for this machine: `plan` itself if MariaDB is installed; otherwise a copy in .venv with
-    MySQL instead, or with PostgreSQL only. Prints which one."""
-    if find("mariadbd") and find("sysbench"):
-        return plan
-    text = plan.read_text()
-    if find("mysqld") and find("sysbench"):
-        text, choice = text.replace('"mariadb"', '"mysql"'), "PostgreSQL and MySQL, because MariaDB is not installed"
-    else:
-        blocks = [block for block in text.split("\n\n") if '"mariadb"' not in block]
-        lacking = "sysbench" if find("mysqld") or find("mariadbd") else "neither MariaDB nor MySQL"
-        text = "\n\n".join(blocks)
-        choice = f"PostgreSQL alone, because {lacking} is {'not ' if lacking == 'sysbench' else ''}installed"
-    print(f"the demo runs with {choice}", file=sys.stderr)
-    made = Path(".venv", plan.name)
-    made.write_text(text)
-    return made
-
-
-# --- what apt would do -----------------------------------------------------------------------------
-
-
-class Simulation(NamedTuple):
-    """The output of `apt-get --simulate`."""
-
-    new: tuple[str, ...]
-    upgraded: tuple[str, ...]
-    removed: tuple[str, ...]
-    error: str  # "" if the installation would succeed
-
-
-def simulate(done: subprocess.CompletedProcess[str]) -> Simulation:
-    """Read the answer of `apt-get --simulate`: `Inst NAME [OLD] (NEW ...)`, `Remv NAME [OLD]`, `E: ...`."""
-    printed = done.stdout + done.stderr
-    new = re.findall(r"^Inst (\S+) \(", printed, re.MULTILINE)
-    upgraded = re.findall(r"^Inst (\S+) \[", printed, re.MULTILINE)
-    removed = re.findall(r"^Remv (\S+)", printed, re.MULTILINE)
-    if listed := re.search(r"will be REMOVED:\n((?:  .*\n)+)", printed):
-        removed += [name.rstrip("*") for name in listed[1].split()]
-    unmet = re.findall(r"^ (\S+ : .*(?:\n {3,}.*)*)", printed, re.MULTILINE)
-    errors = re.findall(r"^E: .*", printed, re.MULTILINE) + unmet
-    failed = "\n  ".join(errors) or f"status {done.returncode}"
-    return Simulation(
-        tuple(dict.fromkeys(new)),
-        tuple(dict.fromkeys(upgraded)),
-        tuple(dict.fromkeys(removed)),
-        failed if done.returncode else "",
-    )
-
-
-_SERVERS: Final = re.compile(r"^(postgresql(-\d+)?|(mariadb|mysql|percona)\S*-server\S*)$")
-
-
-def _harm(plan: Simulation) -> str:
-    """Return how the installation would harm the machine; "" if it would not."""
-    if plan.removed:
-        return f"would remove {', '.join(plan.removed)}"
-    if plan.error:
-        return f"fails: {plan.error}"
-    touched = [name for name in plan.upgraded if _SERVERS.match(name)]
-    return f"would upgrade a database server: {' '.join(touched)}" if touched else ""
-
-
-def _judge(plan: Simulation, wanted: list[str]) -> None:
-    """Exit with an error if the installation would remove a package, or upgrade and restart a database server."""
-    harm, line = _harm(plan), " ".join(wanted)
-    if not harm:
-        return
-    remedy = f"Resolve this conflict with apt, then run the same command again:  apt-get --simulate install {line}"
-    if not plan.removed and not plan.error:
-        servers = " ".join(name for name in plan.upgraded if _SERVERS.match(name))
-        remedy = f"Upgrade the server first:  apt-get install {servers}  Then run the same command again."
-    _fail("E205", f"installing {line} {harm}", remedy)
-
-
-def has_candidate(policy: str) -> bool:
-    """Return whether `apt-cache policy NAME` shows a version that can be installed."""
-    match = re.search(r"^\s*Candidate: (\S+)", policy, re.MULTILINE)
-    return match is not None and match[1] != "(none)"
-
-
-# --- doing it --------------------------------------------------------------------------------------
-
-_MARK: Final = "dbbench packages.py"
-_HELPER: Final = "/usr/lib/apt/apt-helper"
-_IMPATIENT: Final = ("-o", "Acquire::Retries=0", "-o", "Acquire::http::Timeout=20", "-o", "Acquire::https::Timeout=20")
-_SOURCES: Final = (
-    "Check the network and apt's sources (on Ubuntu:  add-apt-repository universe), then run it again. "
-    "A machine without a network needs a bundle, see docs/install.md."
-)
-_POLICY: Final = Path("/usr/sbin/policy-rc.d")
-_LOCK: Final = Path("/var/lib/dpkg/lock-frontend")
-_CLUSTER: Final = Path("/etc/postgresql-common/createcluster.d/zz-dbbench.conf")
-
-
-@contextlib.contextmanager
-def _no_services(path: Path = _POLICY) -> Iterator[None]:
-    """Prevent packages from starting services within the block (invoke-rc.d runs this file). An existing file stays.
-
-    The file forbids services only while this process exists, so a file that a killed process left has no effect.
-    """
-    if _ours(path):
-        path.unlink()
-    if os.path.lexists(path):
-        yield
-        return
-    script = f"#!/bin/sh\n# {_MARK}, process {os.getpid()}\nkill -0 {os.getpid()} 2>/dev/null && exit 101\nexit 0\n"
-    try:
-        path.write_text(script)
-        path.chmod(0o755)
-        yield
-    finally:
-        path.unlink(missing_ok=True)
-
-
-@contextlib.contextmanager
-def _no_cluster(path: Path = _CLUSTER) -> Iterator[None]:
-    """Prevent PostgreSQL's package from creating a cluster within the block."""
-    made = [folder for folder in (path.parent, path.parent.parent) if not folder.exists()]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        path.write_text(f"# {_MARK}: removed after the installation\ncreate_main_cluster = false\n")
-        yield
-    finally:
-        path.unlink(missing_ok=True)
-        for folder in made:
-            with contextlib.suppress(OSError):  # a package uses the directory now
-                folder.rmdir()
-
-
-def _ours(path: Path) -> bool:
-    try:
-        return _MARK in path.read_text()
-    except (OSError, UnicodeDecodeError):
-        return False
-
-
-def _updated() -> str:
-    """Read the package lists again; return the first failure of a source as ": why", or ""."""
-    done = _checked(["apt-get", "update", "-q", *_IMPATIENT], check=False, quiet=True)
-    failure = re.search(r"^[EW]: (.*)", done.stderr, re.MULTILINE)
-    return f": {failure[1]}" if failure else ""
-
-
-def _unreachable(packages: list[str]) -> str:
-    """Return the address of the smallest of the packages' files if it cannot be downloaded, else ""."""
-    printed = _apt(["--print-uris", *packages], check=False).stdout
-    files = re.findall(r"^'(https?://[^']+)' \S+ (\d+)", printed, re.MULTILINE)
-    if not files:
-        return ""
-    smallest = str(min(files, key=lambda file: int(file[1]))[0])
-    with tempfile.TemporaryDirectory() as folder:
-        argv = [_HELPER, *_IMPATIENT, "download-file", smallest, f"{folder}/file"]
-        return smallest if _checked(argv, check=False, quiet=True).returncode else ""
-
-
-def _install(packages: list[str]) -> None:
-    # Otherwise apt tries each of them for some seconds and prints several lines of each.
-    if _unreachable(packages):
-        failure = _refreshed(packages)
-        if address := _unreachable(packages):
-            _fail("E201", f"{address} cannot be downloaded{failure}", _SOURCES)
-    done = _apt(["--yes", *packages], check=False, quiet=False)
-    if done.returncode != 0 and locked():
-        _fail(
-            "E201",
-            f"another process still holds {_LOCK} after five minutes",
-            "Run the same command again when that process has ended.",
-        )
-    if done.returncode != 0:  # outdated package lists name files that the archive no longer has
-        _refreshed(packages)
-        _apt(["--yes", *packages], quiet=False)
-
-
-def _refreshed(packages: list[str]) -> str:
-    """Read the package lists again, and judge the installation anew; return the failure of a source as `_updated`."""
-    print("The package lists may be old: running apt-get update", flush=True)
-    failure = _updated()
-    _judge(simulate(_apt(["--simulate", *packages], check=False)), packages)
-    return failure
-
-
-def locked(path: Path = _LOCK) -> bool:
-    """Return whether another process holds the lock of dpkg."""
-    with contextlib.suppress(FileNotFoundError), path.open("r+b") as file:
-        try:
-            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            return True
-    return False
-
-
-def _apt(words: list[str], *, check: bool = True, quiet: bool = True) -> subprocess.CompletedProcess[str]:
-    """Run `apt-get install` for missing packages, without questions and without removing or upgrading packages."""
-    argv = ["apt-get", "install", "-q", "--no-install-recommends", "--no-remove", "--no-upgrade",
-            "-o", "DPkg::Lock::Timeout=300", "-o", "Dpkg::Options::=--force-confdef",
-            "-o", "Dpkg::Options::=--force-confold", *words]  # fmt: skip
-    return _checked(argv, check=check, quiet=quiet)
+def has_candidate(package: str) -> bool:
+    """Return whether apt knows a version of the package that it can install; False without apt."""
+    return re.search(r"^\s*Candidate: (?!\(none\))", policy(package), re.MULTILINE) is not None
 
 
 @functools.lru_cache
-def _policy(package: str) -> str:
+def policy(package: str) -> str:
+    """Return what `apt-cache policy` prints; "" without apt."""
     if shutil.which("apt-cache") is None:
         return ""
-    return _checked(["apt-cache", "policy", package], check=False, quiet=True).stdout
-
-
-def _checked(argv: list[str], *, check: bool = True, quiet: bool = False) -> subprocess.CompletedProcess[str]:
-    # needrestart (Ubuntu) would restart services of the machine after the installation.
-    env = {**os.environ, "LC_ALL": "C.UTF-8", "DEBIAN_FRONTEND": "noninteractive", "NEEDRESTART_SUSPEND": "1"}
-    pipe = subprocess.PIPE if quiet else None
-    done = subprocess.run(argv, env=env, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True, check=False)
-    if check and done.returncode != 0:
-        _fail("E201", f"{' '.join(argv[:2])} ended with status {done.returncode}",
-              "The lines above show the cause. If another process holds apt's lock, run the same command again "
-              "later.", True)  # fmt: skip
-    return done
-
-
-def _fail(error: str, evidence: str, remedy: str, changed: bool = False) -> NoReturn:
-    effect = "" if changed else "Nothing was changed. "
-    print(f"error {error}: {evidence}\n  {effect}{remedy}", file=sys.stderr)
-    sys.exit(EXIT_ENVIRONMENT)
+    argv, env = ["apt-cache", "policy", package], {**os.environ, "LC_ALL": "C.UTF-8"}
+    return subprocess.run(argv, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False).stdout
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    runpy.run_path(str(Path(__file__).with_name("data") / "installer/tools.py"), run_name="__main__")

@@ -66,6 +66,8 @@ def written(name: str, dist: Path) -> Path:
         (folder / "apt/Packages").write_text(index(folder / "apt"))
         shutil.copy(CHECKOUT / "packaging/install.sh", folder)
         shutil.copy(CHECKOUT / "dbbench/packages.py", folder)
+        (folder / "data/installer").mkdir(parents=True)
+        shutil.copy(CHECKOUT / "packaging/installer/tools.py", folder / "data/installer")
         files = sorted(path for path in folder.rglob("*") if path.is_file())
         sums = [f"{sha256(path, folder)}  {path.relative_to(folder)}\n" for path in files]
         (folder / "SHA256SUMS").write_text("".join(sums))

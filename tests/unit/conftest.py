@@ -31,7 +31,7 @@ MakeRun = Callable[..., Run]
 @pytest.fixture(autouse=True)
 def every_package_exists(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pretend that apt has each package: apt-cache is a program, and its answers differ between machines."""
-    monkeypatch.setattr(packages, "_policy", lambda _name: "  Candidate: 1.0\n")
+    monkeypatch.setattr(packages, "policy", lambda _name: "  Candidate: 1.0\n")
 
 
 @pytest.fixture

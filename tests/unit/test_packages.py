@@ -10,8 +10,14 @@ from pathlib import Path
 import pytest
 
 from dbbench import packages, plan
-from dbbench.packages import TOOLS, Simulation, Tool, has_candidate, missing, package_of, simulate
+from dbbench.packages import TOOLS, Tool, missing, package_of
 from dbbench.plan.catalog import catalog
+
+sys.path.insert(0, str(Path(packages.__file__).with_name("data") / "installer"))
+
+import tools as installer
+
+installer.packages = packages  # it imports the file alone, because it needs no dbbench
 
 APT = Path(__file__).parents[1] / "fixtures" / "apt"
 
@@ -24,8 +30,8 @@ def answer(name: str, returncode: int = 0) -> subprocess.CompletedProcess[str]:
 @pytest.mark.starts_processes
 def test_it_needs_nothing_but_python() -> None:
     """It runs before anything is installed: without site-packages, and without dbbench beside it."""
-    code = "import runpy, sys; runpy.run_path(sys.argv[1])"
-    subprocess.run([sys.executable, "-I", "-S", "-c", code, packages.__file__], check=True)
+    argv = [sys.executable, "-I", "-S", packages.__file__, "--help"]
+    assert "run|test" in subprocess.run(argv, check=True, capture_output=True, text=True).stdout
 
 
 @pytest.mark.parametrize(
@@ -80,8 +86,8 @@ def test_no_remedy_creates_a_cluster(tmp_path: Path) -> None:
     """For PostgreSQL, apt-get would create one and start it: the remedy is the installer, in any directory."""
     (tmp_path / "apt-get").touch(0o755)
     command = packages.remedy(["initdb", "sadc", "mkfs.f2fs"])
-    installer, rest = command.split(" && ")
-    assert installer == f"python3 {Path(packages.__file__).resolve()} run"
+    command_of_all, rest = command.split(" && ")
+    assert command_of_all == f"python3 {Path(packages.__file__).resolve()} run"
     assert rest == "apt-get install --no-install-recommends f2fs-tools"
 
 
@@ -104,7 +110,7 @@ def test_without_a_known_package_manager_the_projects_are_named(
     assert packages.fix("postgresql").startswith("install PostgreSQL (")
     assert packages.remedy(["mkfs.xfs", "sysbench"]).startswith("install xfsprogs, sysbench (")
     with pytest.raises(SystemExit) as caught:
-        packages._provide([tool("fio")], dry_run=False)
+        installer._provide([tool("fio")], dry_run=False)
     assert caught.value.code == 2
     told = capsys.readouterr().err
     assert told.startswith("error E201: this machine has no apt-get\n  Nothing was changed. By hand:  install fio (")
@@ -131,7 +137,7 @@ def test_what_is_missing_is_found_by_its_programs(monkeypatch: pytest.MonkeyPatc
 
 def test_a_simulation_tells_new_from_upgraded() -> None:
     """`Inst attr (new)` is installed, `Inst postgresql [old] (new)` would be upgraded."""
-    found = simulate(answer("installs-and-upgrades"))
+    found = installer.simulate(answer("installs-and-upgrades"))
     assert found.new == ("attr",)
     assert "postgresql" in found.upgraded
     assert (found.removed, found.error) == ((), "")
@@ -139,7 +145,7 @@ def test_a_simulation_tells_new_from_upgraded() -> None:
 
 def test_a_simulation_tells_what_would_be_removed() -> None:
     """apt refuses to remove, and says what it would have had to."""
-    found = simulate(answer("removes-mysql", 100))
+    found = installer.simulate(answer("removes-mysql", 100))
     assert found.removed == ("mysql-server-core-8.0",)
     assert "remove is disabled" in found.error
 
@@ -166,14 +172,14 @@ def apt(monkeypatch: pytest.MonkeyPatch, release: str) -> None:
         text = answer(f"{release}-mysql-{name}")
         return subprocess.CompletedProcess([], 100 if "remove is disabled" in text.stdout else 0, text.stdout, "")
 
-    monkeypatch.setattr(packages, "_apt", answered)
+    monkeypatch.setattr(installer, "_apt", answered)
 
 
 @pytest.mark.parametrize("release", ["ubuntu2404"])
 @pytest.mark.usefixtures("apt")
 def test_where_mysql_is_mariadb_is_left_out(capsys: pytest.CaptureFixture[str]) -> None:
     """By itself, all of its packages, in one line that says why; the rest is installed and nothing removed."""
-    chosen, plan = packages._possible([*MARIADB, tool("sysbench"), *OTHERS])
+    chosen, plan = installer._possible([*MARIADB, tool("sysbench"), *OTHERS])
     assert chosen == [tool("sysbench"), *OTHERS]
     assert "sysbench" in plan.new and plan.removed == ()
     (line,) = capsys.readouterr().out.splitlines()
@@ -187,7 +193,7 @@ def test_where_mysql_is_mariadb_is_left_out(capsys: pytest.CaptureFixture[str]) 
 @pytest.mark.usefixtures("apt")
 def test_what_mysql_excludes_with_mariadb_is_left_out_too(capsys: pytest.CaptureFixture[str]) -> None:
     """sysbench of Debian unstable needs MariaDB's library, which excludes its MySQL."""
-    chosen, plan = packages._possible([*MARIADB, tool("sysbench"), *OTHERS])
+    chosen, plan = installer._possible([*MARIADB, tool("sysbench"), *OTHERS])
     assert chosen == OTHERS
     assert "sysstat" in plan.new and plan.removed == ()
     assert (
@@ -205,9 +211,9 @@ def test_another_conflict_is_an_error_with_a_remedy(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Nothing is removed: the error says what stands in the way and what to do."""
-    monkeypatch.setattr(packages, "_apt", lambda *_, **__: answer("removes-mysql", 100))
+    monkeypatch.setattr(installer, "_apt", lambda *_, **__: answer("removes-mysql", 100))
     with pytest.raises(SystemExit) as caught:
-        packages._possible([*MARIADB, *OTHERS])
+        installer._possible([*MARIADB, *OTHERS])
     assert caught.value.code == 2
     told = capsys.readouterr().err
     assert (
@@ -235,7 +241,7 @@ def test_the_demo_uses_the_servers_that_are_here(
     monkeypatch.chdir(tmp_path)
     (tmp_path / ".venv").mkdir()
     monkeypatch.setattr(packages, "find", lambda name: name if name in here else None)
-    chosen = packages.demo(shipped)
+    chosen = installer.demo(shipped)
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == bool(told) and all(told in line for line in lines)
     assert (chosen == shipped) == (not told)
@@ -247,7 +253,7 @@ def test_the_demo_uses_the_servers_that_are_here(
 @pytest.fixture
 def policies(monkeypatch: pytest.MonkeyPatch, release: str) -> None:
     """apt-cache answers as on that release."""
-    monkeypatch.setattr(packages, "_policy", lambda name: (APT / f"policy-{release}-{name}.txt").read_text())
+    monkeypatch.setattr(packages, "policy", lambda name: (APT / f"policy-{release}-{name}.txt").read_text())
     monkeypatch.setattr(packages.shutil, "which", lambda name, path=None: f"/usr/bin/{name}")
 
 
@@ -273,9 +279,9 @@ def test_a_package_that_the_release_does_not_have_is_not_named_as_a_remedy() -> 
 def test_a_server_in_use_is_not_upgraded_on_the_way(capsys: pytest.CaptureFixture[str]) -> None:
     """An upgrade restarts a server: its owner decides when."""
     with pytest.raises(SystemExit):
-        packages._judge(simulate(answer("installs-and-upgrades")), ["attr", "postgresql"])
+        installer._judge(installer.simulate(answer("installs-and-upgrades")), ["attr", "postgresql"])
     assert "would upgrade a database server: postgresql" in capsys.readouterr().err
-    packages._judge(Simulation(("attr",), ("libpq5",), (), ""), ["attr"])
+    installer._judge(installer.Simulation(("attr",), ("libpq5",), (), ""), ["attr"])
 
 
 @pytest.mark.parametrize("outdated", [True, False])
@@ -296,30 +302,30 @@ def test_old_lists_are_read_again_before_anything_is_installed(
         gone = argv[0] != "apt-get" and not (outdated and "update" in calls)
         return subprocess.CompletedProcess([], int(gone), "", "W: a source failed\n")
 
-    monkeypatch.setattr(packages, "_apt", apt)
-    monkeypatch.setattr(packages, "_checked", checked)
+    monkeypatch.setattr(installer, "_apt", apt)
+    monkeypatch.setattr(installer, "_checked", checked)
     tried = ["--print-uris", "http://d/b.deb"]
     if outdated:
-        packages._install(["a", "b"])
+        installer._install(["a", "b"])
     else:
         with pytest.raises(SystemExit):
-            packages._install(["a", "b"])
+            installer._install(["a", "b"])
         assert "error E201: http://d/b.deb cannot be downloaded: a source failed" in capsys.readouterr().err
     assert calls == [*tried, "update", "--simulate", *tried, *(["--yes"] if outdated else [])]
 
 
-def test_a_package_without_a_candidate_is_unknown() -> None:
+def test_a_package_without_a_candidate_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     """`Candidate: (none)` and no answer at all mean that it cannot be installed."""
-    assert has_candidate((APT / "policy-known.txt").read_text())
-    assert not has_candidate((APT / "policy-none.txt").read_text())
-    assert not has_candidate("")
+    answers = {"known": (APT / "policy-known.txt").read_text(), "none": (APT / "policy-none.txt").read_text(), "": ""}
+    monkeypatch.setattr(packages, "policy", answers.__getitem__)
+    assert [name for name in answers if packages.has_candidate(name)] == ["known"]
 
 
 def test_services_are_forbidden_while_it_lives_only(tmp_path: Path) -> None:
     """policy-rc.d exists within the block and is removed after it, also after an error; a leftover is replaced."""
     path = tmp_path / "policy-rc.d"
-    path.write_text(f"#!/bin/sh\n# {packages._MARK}, process 1\nexit 101\n")
-    with pytest.raises(KeyboardInterrupt), packages._no_services(path):
+    path.write_text(f"#!/bin/sh\n# {installer._MARK}, process 1\nexit 101\n")
+    with pytest.raises(KeyboardInterrupt), installer._no_services(path):
         assert f"kill -0 {os.getpid()}" in path.read_text()
         assert os.access(path, os.X_OK)
         raise KeyboardInterrupt
@@ -330,7 +336,7 @@ def test_a_policy_of_the_machine_stays(tmp_path: Path) -> None:
     """An administrator's own file is neither changed nor removed."""
     path = tmp_path / "policy-rc.d"
     path.write_text("#!/bin/sh\nexit 104\n")
-    with packages._no_services(path):
+    with installer._no_services(path):
         pass
     assert path.read_text() == "#!/bin/sh\nexit 104\n"
 
@@ -339,21 +345,21 @@ def test_a_policy_of_the_machine_stays(tmp_path: Path) -> None:
 def test_a_lock_of_another_process_is_seen(tmp_path: Path) -> None:
     """Until that process has ended; without the file there is no lock."""
     lock = tmp_path / "lock"
-    assert not packages.locked(lock)
+    assert not installer.locked(lock)
     lock.touch()
     hold = "import fcntl; file = open('lock', 'r+b'); fcntl.lockf(file, 2); print('held', flush=True); input()"
     pipe = subprocess.PIPE
     holder = subprocess.Popen([sys.executable, "-c", hold], cwd=tmp_path, stdin=pipe, stdout=pipe)
     with holder:
         assert holder.stdout is not None and holder.stdout.readline() == b"held\n"
-        assert packages.locked(lock)
-    assert not packages.locked(lock)
+        assert installer.locked(lock)
+    assert not installer.locked(lock)
 
 
 def test_no_cluster_is_created_meanwhile(tmp_path: Path) -> None:
     """PostgreSQL's package reads this folder; afterwards it is as before."""
     path = tmp_path / "postgresql-common" / "createcluster.d" / "x.conf"
-    with packages._no_cluster(path):
+    with installer._no_cluster(path):
         assert "create_main_cluster = false" in path.read_text()
     assert not path.parent.parent.exists()
 
@@ -362,7 +368,7 @@ def test_nothing_missing_is_silent_success(monkeypatch: pytest.MonkeyPatch, caps
     """A second `make demo` neither asks apt nor prints a word."""
     monkeypatch.setattr(packages, "missing", lambda *_: [])
     before = signal.getsignal(15)
-    assert packages.main(["run", "test"]) == 0
+    assert installer.main(["run", "test"]) == 0
     signal.signal(15, before)
     assert capsys.readouterr().out == ""
 

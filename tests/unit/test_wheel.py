@@ -73,7 +73,7 @@ def wanted(checkout: Path) -> set[str]:
     modules = {f"dbbench/{path.relative_to(checkout / 'dbbench')}" for path in (checkout / "dbbench").rglob("*.py")}
     data = {
         f"dbbench/data/{path.relative_to((checkout / folder).parent)}"
-        for folder in ("fs_setups", "workloads", "reports", "docs/plans", "docs/systemd")
+        for folder in ("fs_setups", "workloads", "reports", "docs/plans", "docs/systemd", "packaging/installer")
         for path in (checkout / folder).rglob("*")
         if path.is_file()
     }

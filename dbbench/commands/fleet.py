@@ -23,7 +23,7 @@ from dbbench.commands.options import (
 from dbbench.errors import EXIT_OK, EXIT_TRIAL_FAILED, ProgramMissing, RunMissing
 from dbbench.machine import namespaces
 from dbbench.model import Status
-from dbbench.plan.reading import Narrowing
+from dbbench.plan.narrowing import Narrowing
 from dbbench.plan.request import asked, plan_options, precision_option
 from dbbench.report.text import put, put_json, put_table
 from dbbench.units import seconds_of

@@ -14,7 +14,7 @@ from dbbench.errors import DbbenchError
 from dbbench.model import Cell, DeviceSpec, plain
 from dbbench.plan import Preview, described, preview
 from dbbench.plan.forecast import Allowance, Forecast, forecast, foreseen, remembered
-from dbbench.plan.reading import Narrowing
+from dbbench.plan.narrowing import Narrowing
 from dbbench.plan.request import Asked, able, asked, plan_options, unsupported
 from dbbench.report.text import put, put_json, put_table
 from dbbench.units import count, size_text, time_text

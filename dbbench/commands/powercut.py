@@ -13,7 +13,7 @@ from dbbench import __version__, results
 from dbbench.commands.options import Options, command_line, plan_argument, progress_option, results_option
 from dbbench.errors import EXIT_OK, LabContradicts, LabUnreliable, RunMissing, RunNameTaken
 from dbbench.model import Conclusion, LabFacts, LabRow, plain
-from dbbench.plan.reading import Narrowing
+from dbbench.plan.narrowing import Narrowing
 from dbbench.plan.request import Asked, able, asked, fs_option
 from dbbench.report.text import put, put_json, put_table
 

@@ -12,7 +12,7 @@ from dbbench import __version__, results
 from dbbench.commands.options import Options, command_line, plan_argument, progress_option, results_option
 from dbbench.errors import EXIT_OK, EXIT_TRIAL_FAILED, RunNameTaken
 from dbbench.model import Status, Trial
-from dbbench.plan.reading import Narrowing
+from dbbench.plan.narrowing import Narrowing
 from dbbench.plan.request import Asked, asked, fs_option
 from dbbench.report.text import put, put_json, put_table
 from dbbench.results import LoadedRun

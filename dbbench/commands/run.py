@@ -28,7 +28,7 @@ from dbbench.errors import (
 )
 from dbbench.model import Run, Status, plain
 from dbbench.plan.forecast import forecast, foreseen, remembered
-from dbbench.plan.reading import Narrowing
+from dbbench.plan.narrowing import Narrowing
 from dbbench.plan.request import able, asked, plan_options, precision_option, shared
 from dbbench.report.sentences import budget_text
 from dbbench.report.text import put, put_json

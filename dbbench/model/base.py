@@ -19,9 +19,7 @@ SCHEMA: Final = 1  # schema version of run.json and trial.json; increased when t
 Bytes = Annotated[int, BeforeValidator(bytes_of)]
 Seconds = Annotated[float, BeforeValidator(seconds_of)]
 Scalar = bool | int | float | str
-Role = Literal[
-    "data", "log"
-]  # what a volume is for: a trial has one for the data, and one for the log if that is apart
+Role = Literal["data", "log"]  # of a volume: a trial has one for the data, and one for the log if that is apart
 STRICT: Final[Any] = {"extra": "forbid", "populate_by_name": True}  # for dataclasses that are read from TOML
 
 # Profiles of server settings: as in production, and for a standalone server that writes no log for replicas or backups.
@@ -58,7 +56,14 @@ def _engine(name: str, info: ValidationInfo) -> str:
     return name
 
 
+def _locate(path: str, info: ValidationInfo) -> str:
+    folder = (info.context or {}).get("folder")
+    return str(folder / path) if folder and path else path
+
+
 EngineName = Annotated[str, AfterValidator(_engine)]
+# A path that begins in the directory of the file that names it; absolute then, as a trial runs in another directory.
+Located = Annotated[str, AfterValidator(_locate)]
 ONE_FOR_ALL: Final = BeforeValidator(_one_for_all)  # accepts one value or a table
 SEVERAL: Final = BeforeValidator(_several)  # accepts one value or a list
 

@@ -2,23 +2,80 @@
 
 from __future__ import annotations
 
+import ipaddress
+import re
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from dbbench.model.base import (
+    NAME,
     ONE_FOR_ALL,
     SEVERAL,
     STANDALONE,
     STRICT,
     Bytes,
     EngineName,
+    Located,
     Phase,
     Role,
     Scalar,
     Seconds,
 )
+
+MOST_TRIALS: Final = 20_000  # 10 s each take more than two days; each trial is a line of run.json and of many tables
+MOST_FACTOR: Final = 1000  # multiples of the size of the data
+LEAST_BYTES: Final = 320 * 2**20  # mkfs.xfs refuses less than 300 MiB
+_DESTINATION: Final = re.compile(r"[A-Za-z0-9._][A-Za-z0-9._@%:-]*")  # ssh would take a leading "-" as an option
+
+
+def _check_name(name: str) -> str:
+    if not NAME.fullmatch(name):
+        raise ValueError(f'must be at most 240 letters, digits and . _ + : = -, not "{name}"')
+    return name
+
+
+def _check_whole(seconds: float) -> float:
+    if seconds != int(seconds):  # drivers report whole seconds
+        raise ValueError(f"must be a whole number of seconds, not {seconds:g} s")
+    return seconds
+
+
+def _check_factors(factors: tuple[float, ...]) -> tuple[float, ...]:
+    if not factors or not 0 <= min(factors) <= max(factors) <= MOST_FACTOR or len(set(factors)) < len(factors):
+        raise ValueError(f"must be different numbers from 0 to {MOST_FACTOR}, not {list(factors)}")
+    return factors
+
+
+def _check_destination(host: str) -> str:
+    if not _DESTINATION.fullmatch(host):
+        raise ValueError(f'must be a destination for ssh such as "user@db2", not "{host}"')
+    return host
+
+
+def _check_address(written: str) -> str:
+    try:
+        address = ipaddress.ip_address(written)
+    except ValueError:
+        raise ValueError(f'must be an IP address of this machine, not "{written}"') from None
+    if address.is_unspecified or address.is_multicast:
+        raise ValueError(f'must be a specific address, not "{written}"')
+    if address.is_loopback:
+        raise ValueError(f'cannot be "{written}", which other hosts cannot connect to')
+    return written
+
+
+def _check_absolute(path: str) -> str:
+    if not path.startswith("/"):
+        raise ValueError(f'must be an absolute path, not "{path}"')
+    return path
+
+
+WholeSeconds = Annotated[Seconds, AfterValidator(_check_whole)]
+Deadline = Annotated[Seconds, Field(gt=0)]
+Measure = Annotated[WholeSeconds, Field(ge=1)]
+DeviceBytes = Annotated[Bytes, Field(ge=LEAST_BYTES)]
 
 
 @dataclass(frozen=True)
@@ -40,9 +97,9 @@ class WalDevice:
 
     __pydantic_config__ = STRICT
     fs_setup: str
-    size_bytes: Annotated[Bytes, Field(alias="size")] = 4 * 2**30  # only for kind loop
-    at: str | None = None
-    path: str | None = None  # only for kind block
+    size_bytes: Annotated[DeviceBytes, Field(alias="size")] = 4 * 2**30  # only for kind loop
+    at: Located | None = None
+    path: Located | None = None  # only for kind block
     identity: str | None = None
 
 
@@ -55,11 +112,11 @@ class DeviceSpec:
 
     __pydantic_config__ = STRICT
     kind: Literal["loop", "block", "dir"] = "loop"
-    size_bytes: Annotated[Bytes, Field(alias="size")] = 8 * 2**30
-    at: str | None = None
-    count: int = 1
-    path: str | None = None
-    paths: dict[str, str] | tuple[str, ...] = ()
+    size_bytes: Annotated[DeviceBytes, Field(alias="size")] = 8 * 2**30
+    at: Located | None = None
+    count: Annotated[int, Field(ge=1, le=256)] = 1
+    path: Located | None = None
+    paths: dict[str, Located] | tuple[Located, ...] = ()
     identity: str | None = None
     wal: WalDevice | None = None
     condition: Literal["none", "discard", "precondition"] = "none"  # only for kind block: preparation of an SSD
@@ -102,18 +159,17 @@ class Ageing:
     """
 
     __pydantic_config__ = STRICT
-    fill: float = 0.5
-    churn: float = 2.0
+    fill: Annotated[float, Field(gt=0, lt=1)] = 0.5
+    churn: Annotated[float, Field(ge=0)] = 2.0
 
 
 @dataclass(frozen=True)
 class SnapshotSpec:
-    """`[snapshots]`: take snapshots at intervals during the load and start a second server on the newest;
-    keep `keep`."""
+    """`[snapshots]`: take snapshots at intervals during the load, start a second server on the newest, keep `keep`."""
 
     __pydantic_config__ = STRICT
-    every_s: Annotated[Seconds, Field(alias="every")]
-    keep: int = 3
+    every_s: Annotated[Seconds, Field(alias="every", ge=1)]
+    keep: Annotated[int, Field(ge=1)] = 3
 
 
 @dataclass(frozen=True)
@@ -125,7 +181,7 @@ class EngineAgeing:
     """
 
     __pydantic_config__ = STRICT
-    write_factors: tuple[float, ...] = (0.0, 1.0, 4.0)
+    write_factors: Annotated[tuple[float, ...], AfterValidator(_check_factors)] = (0.0, 1.0, 4.0)
     repair: bool = True
 
 
@@ -141,12 +197,12 @@ class EngineSpec:
 
     __pydantic_config__ = STRICT
     name: EngineName
-    bins: Annotated[tuple[str, ...], Field(alias="bin"), SEVERAL] = ()
+    bins: Annotated[tuple[Located, ...], Field(alias="bin"), SEVERAL] = ()
     profile: str = STANDALONE
     settings: dict[str, Scalar] = field(default_factory=dict)
     cpus_server: str | None = None
     cpus_client: str | None = None
-    numa_node: int | None = None  # the node of the server's CPUs and memory
+    numa_node: Annotated[int, Field(ge=0)] | None = None  # the node of the server's CPUs and memory
     sweeps: dict[str, tuple[Scalar, ...]] = field(default_factory=dict)  # settings that the plan gives as a list
 
     @property
@@ -157,22 +213,18 @@ class EngineSpec:
 
 @dataclass(frozen=True)
 class ClientSpec:
-    """`[client]`: run the load generator on another host.
-
-    `host`: the ssh destination; `address`: the address of this machine at which it reaches the server; `password_file`:
-    an absolute path, readable only by its owner.
-    """
+    """`[client]`: run the load generator on another host."""
 
     __pydantic_config__ = STRICT
-    host: str
-    address: str
-    password_file: str
-    port: int = 15432  # no server uses this port by default
+    host: Annotated[str, AfterValidator(_check_destination)]  # the ssh destination
+    address: Annotated[str, AfterValidator(_check_address)]  # of this machine, at which it reaches the server
+    password_file: Annotated[str, AfterValidator(_check_absolute)]  # readable only by its owner
+    port: Annotated[int, Field(ge=1024, le=65535)] = 15432  # no server uses this port by default
 
 
 @dataclass(frozen=True)
 class WorkloadSpec:
-    """A workload of the plan with its parameters (the keys other than `name` that the workload defines).
+    """A workload of the plan with its parameters: the keys that are not named here, but by the workload.
 
     `source`: the user's data instead of the workload's dataset; `tablespace` puts only that tablespace on the
     filesystem under test, and `database` selects one database. `settle`: vacuum and freeze a physical copy once.
@@ -181,11 +233,12 @@ class WorkloadSpec:
     `sweeps`: parameters that were given as a list; each value becomes a separate cell.
     """
 
+    __pydantic_config__ = STRICT
     name: str
     engines: tuple[EngineName, ...] = ()
-    warmup_s: float | None = None
-    measure_s: float | None = None
-    source: Annotated[dict[str, str], ONE_FOR_ALL] = field(default_factory=dict)  # engine ("" for every engine) -> path
+    warmup_s: Annotated[WholeSeconds | None, Field(alias="warmup")] = None
+    measure_s: Annotated[Measure | None, Field(alias="measure")] = None
+    source: Annotated[dict[str, Located], ONE_FOR_ALL] = field(default_factory=dict)  # engine, "" for all -> path
     tablespace: str = ""
     database: str = ""
     settle: bool = True
@@ -208,18 +261,18 @@ class Plan:
     """A question to this machine: what to compare, on which device, under which loads."""
 
     __pydantic_config__ = STRICT
-    name: str
+    name: Annotated[str, AfterValidator(_check_name)]
     fs_setups: tuple[Arm, ...]
     engine: tuple[EngineSpec, ...]
     workload: tuple[WorkloadSpec, ...]
     factors: dict[str, tuple[Scalar, ...]] = field(default_factory=dict)  # settings of the engines: name -> levels
     study: StudyOf | None = None  # set by `dbbench study`
     baseline: str = ""  # the label of an arm; "": the first arm
-    blocks: int = 5
-    budget_s: Annotated[Seconds | None, Field(alias="budget")] = None  # for the whole run; sets the number of blocks
+    blocks: Annotated[int, Field(ge=1, le=MOST_TRIALS)] = 5
+    budget_s: Annotated[Deadline | None, Field(alias="budget")] = None  # for the whole run; sets the number of blocks
     seed: int = 1
-    warmup_s: Annotated[Seconds, Field(alias="warmup")] = 60.0
-    measure_s: Annotated[Seconds, Field(alias="measure")] = 120.0
+    warmup_s: Annotated[WholeSeconds, Field(alias="warmup")] = 60.0
+    measure_s: Annotated[Measure, Field(alias="measure")] = 120.0
     memory: Annotated[tuple[Bytes, ...], SEVERAL] = ()  # each value becomes a separate cell
     checkpoints: Literal["time", "log"] = "time"  # what starts a checkpoint; "time": two per window
     equal_readahead_bytes: Annotated[Bytes | None, Field(alias="equal_readahead")] = None  # set on every filesystem
@@ -230,4 +283,4 @@ class Plan:
     snapshots: SnapshotSpec | None = None  # taken during the load
     age_engine: EngineAgeing | None = None
     operations: tuple[str, ...] = ()  # from `operations.OPERATIONS`; timed after the load
-    deadlines: dict[Phase, Seconds] = field(default_factory=dict)  # override the default deadlines in run/record.py
+    deadlines: dict[Phase, Deadline] = field(default_factory=dict)  # override the default deadlines in run/record.py

@@ -59,7 +59,7 @@ def asked_tonight(plan_file: str, paths: list[str], blocks: int | None) -> Asked
     """Return the plan with its guard, in tonight's order."""
     from dbbench.plan import load, narrowed
     from dbbench.plan.catalog import catalog
-    from dbbench.plan.reading import Narrowing
+    from dbbench.plan.narrowing import Narrowing
     from dbbench.plan.request import of_plan
     from dbbench.plan.tomlfile import MOST_BYTES
     from dbbench.results.fileio import given_text

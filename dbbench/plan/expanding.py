@@ -15,9 +15,11 @@ from typing import Any, NamedTuple
 from dbbench import model
 from dbbench.errors import PlanInvalid
 from dbbench.model.base import NAME
+from dbbench.model.plan import MOST_TRIALS
 from dbbench.plan.arms import Variant, variants
 from dbbench.plan.catalog import MOST_SCRIPT, Catalog, dataset_of, defaults, parameters
-from dbbench.plan.checks import MOST_TRIALS, engines_of, too_many
+from dbbench.plan.checks import too_many
+from dbbench.plan.draft import engines_of
 from dbbench.plan.server_settings import equal_setup, without_effect
 from dbbench.plan.workloads import dataset_of as dataset_from
 from dbbench.plan.workloads import own_values, placed, sized

@@ -19,7 +19,7 @@ from dbbench.compare.interval import LEAST_BLOCKS, Estimate, estimate_of, groups
 from dbbench.compare.scatter import shared
 from dbbench.errors import DbbenchError, PlanInvalid
 from dbbench.model import Cell, EarlierLoad, Phase, Plan, Status, Trial
-from dbbench.plan.checks import MOST_TRIALS
+from dbbench.model.plan import MOST_TRIALS
 from dbbench.plan.expanding import Expanded, blocks, ordered
 from dbbench.plan.preview import preview
 from dbbench.plan.writes import with_copies

@@ -16,7 +16,7 @@ from dbbench.model import Arm, Cell, Plan
 from dbbench.plan import Expanded, dealt, expand, identity, load, narrowed, ordered
 from dbbench.plan.arms import written
 from dbbench.plan.catalog import Catalog, catalog
-from dbbench.plan.reading import Narrowing
+from dbbench.plan.narrowing import Narrowing
 from dbbench.plan.tomlfile import MOST_BYTES
 from dbbench.results.fileio import given_text
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 
 from dbbench.engines import ENGINES
-from dbbench.model import DROPPED, Cell, EngineSpec, FsSetup, Needs, Scalar, Settings, Workload, merged, spelt
-from dbbench.plan.tomlfile import Document, Key
+from dbbench.model import Cell, EngineSpec, FsSetup, Needs, Scalar, Settings, merged, spelt
 
 
 def settings_of(cell: Cell) -> Settings:
@@ -68,20 +67,3 @@ def _filesystem(setup: FsSetup) -> FsSetup:
 
 def _values(cell: Cell) -> dict[str, Scalar]:
     return {spelt(name): setting.value for name, setting in settings_of(cell).items()}
-
-
-def check_dropped(
-    document: Document, engines: Mapping[Key, EngineSpec], workloads: Iterable[Workload], setups: Iterable[FsSetup]
-) -> None:
-    """Note a dropped setting that no layer has set: its name is probably misspelled."""
-    tables = [*(workload.settings for workload in workloads), *(setup.tuning for setup in setups)]
-    for key, engine in engines.items():
-        own = ENGINES[engine.name]
-        layers = (defaults(engine, None), own.window_settings(1, 1), *(of.get(engine.name, {}) for of in tables))
-        known = {spelt(name) for layer in layers for name in layer}
-        wanted = {**{name: (value,) for name, value in engine.settings.items()}, **engine.sweeps}
-        for name in (name for name, values in wanted.items() if DROPPED in values and spelt(name) not in known):
-            document.flaw(
-                (*key, "settings", name),
-                f'"{name}" = "{DROPPED}" has no effect: dbbench sets no default for it; remove it',
-            )

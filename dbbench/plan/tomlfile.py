@@ -6,6 +6,7 @@ key. It only runs on text that `tomllib` has accepted and therefore needs no err
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import difflib
 import math
@@ -24,6 +25,7 @@ from pydantic.fields import FieldInfo
 from dbbench.engines import ENGINES
 from dbbench.errors import PlanInvalid
 from dbbench.results.fileio import given_text
+from dbbench.units import size_text
 
 Noun = TypeVar("Noun")
 # By dataclass: making one takes tens of ms, and a catalogue has hundreds of files.
@@ -38,6 +40,11 @@ _DEEPEST: Final = 16  # nesting of tables and lists; the deepest valid key has 5
 _LONG_KEY: Final = re.compile(
     rf"""(?<![A-Za-z0-9_-])(?:(?:"[^"\n]*+"|'[^'\n]*+'|[A-Za-z0-9_-]++)[ \t]*+\.[ \t]*+){{{_DEEPEST},}}"""
 )
+# pydantic's kind of error for a bound -> its words, and its name in the error
+_BOUNDS: Final = {
+    "greater_than": ("more than {}", "gt"), "greater_than_equal": ("{} or more", "ge"),
+    "less_than": ("less than {}", "lt"), "less_than_equal": ("{} or less", "le"),
+}  # fmt: skip
 _BARE_VALUE: Final = re.compile(r"[^,\]}#\n]*")
 _BLANK: Final = re.compile(r"(?:[ \t\r\n]|#[^\n]*)*")
 _KEY_PART: Final = re.compile(r"""\s*("(?:[^"\\\n]|\\.)*"|'[^'\n]*'|[A-Za-z0-9_-]+)\s*""")
@@ -75,10 +82,6 @@ class Document:
         """Return `plan.toml:12`, or only the path if the key is not in the file."""
         line = self.line(key)
         return f"{self.path}:{line}" if line else f"{self.path}"
-
-    def beside(self, path: str) -> str:
-        """Return a path that the file contains: a relative one begins in the directory of the file."""
-        return str(self.path.absolute().parent / path)
 
     def flaw(self, key: Key, text: str) -> None:
         """Note an error; `finish` raises all of them."""
@@ -168,15 +171,26 @@ def _why_not(value: Any) -> str:
 
 
 def typed(document: Document, kind: type[Noun], data: dict[str, Any], at: Key = ()) -> Noun | None:
-    """Convert `data` to a dataclass, or note its errors with the lines of the keys below `at` and return None."""
+    """Convert `data` to a dataclass, or note its errors with the lines of the keys below `at` and return None.
+
+    If only values are out of bounds, their defaults are returned, so that other checks find more.
+    """
     before = len(document.flaws)
     _unknown_keys(document, kind, data, at)
+    if kind not in _ADAPTERS:
+        _ADAPTERS[kind] = TypeAdapter(kind)
+    context = {"engines": tuple(ENGINES), "folder": document.path.absolute().parent}
     try:
-        if kind not in _ADAPTERS:
-            _ADAPTERS[kind] = TypeAdapter(kind)
-        noun: Noun = _ADAPTERS[kind].validate_python(data, context={"engines": tuple(ENGINES)})
+        noun: Noun = _ADAPTERS[kind].validate_python(data, context=context)
     except ValidationError as error:
         _note_findings(document, error, at)
+        if all(finding["type"] in (*_BOUNDS, "value_error") for finding in error.errors()):
+            outside = {finding["loc"][0] for finding in error.errors()}
+            with contextlib.suppress(ValidationError):
+                rest: Noun = _ADAPTERS[kind].validate_python(
+                    {name: value for name, value in data.items() if name not in outside}, context=context
+                )
+                return rest
         return None
     return noun if len(document.flaws) == before else None
 
@@ -189,7 +203,7 @@ def _note_findings(document: Document, error: ValidationError, at: Key) -> None:
         if finding["type"] == "missing":
             document.flaw(place[:-1], f'"{place[-1]}" is missing')
         elif finding["type"] not in ("extra_forbidden", "unexpected_keyword_argument"):  # `_unknown_keys` notes these
-            by_key.setdefault(_known_part(document, place), []).append(_told(finding))
+            by_key.setdefault(_known_part(document, place), []).append(_message(finding))
     for key, texts in by_key.items():
         name = next((str(part) for part in reversed(key) if isinstance(part, str)), "")
         document.flaw(key, f'"{name}" ' + " or ".join(dict.fromkeys(texts)).replace(" or must be ", " or "))
@@ -209,13 +223,18 @@ def _near(word: str, known: Iterable[str]) -> str:
     return f'; did you mean "{hits[0]}"?' if hits else ""
 
 
-def _told(found: Any) -> str:
+def _message(finding: Any) -> str:
     """Return the message of one of pydantic's errors, in the terms of TOML."""
-    given = found.get("input")
-    if found["type"] in ("literal_error", "enum"):
-        names = re.findall(r"'([^']*)'", found["ctx"]["expected"])
+    given, kind = finding.get("input"), finding["type"]
+    if kind in ("literal_error", "enum"):
+        names = re.findall(r"'([^']*)'", finding["ctx"]["expected"])
         return f"must be one of {', '.join(names)}, not {given!r}{_near(str(given), names)}"
-    message = str(found["msg"]).removeprefix("Value error, ").replace("Input should be", "must be")
+    if kind in _BOUNDS:
+        text, name = _BOUNDS[kind]
+        bound = finding["ctx"][name]
+        limit = size_text(bound) if bound >= 2**20 else f"{bound:g}"
+        return f"must be {text.format(limit)}, not {given!r}"
+    message = str(finding["msg"]).removeprefix("Value error, ").replace("Input should be", "must be")
     message = message.replace("a valid tuple", "a list").replace("a valid dictionary", "a table")
     return message.replace("expected", "must be", 1)
 
@@ -249,7 +268,8 @@ def written_fields(kind: Any) -> dict[str, Any]:
     """Return the keys that a person may write for a dataclass (its aliases), with their types."""
     fields: dict[str, Any] = {}
     for name, hint in typing.get_type_hints(kind, include_extras=True).items():
-        alias = next((meta.alias for meta in getattr(hint, "__metadata__", ()) if isinstance(meta, FieldInfo)), None)
+        metadata = [meta for meta in getattr(hint, "__metadata__", ()) if isinstance(meta, FieldInfo)]
+        alias = next((meta.alias for meta in metadata if meta.alias), None)
         if not name.startswith("__") and typing.get_origin(hint) is not typing.ClassVar:
             fields[alias or name] = _bare(hint)
     return fields

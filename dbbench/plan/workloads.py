@@ -9,20 +9,24 @@ from pathlib import Path
 from typing import Any, Final
 
 from dbbench.datasets import generated, sources, tpcc
-from dbbench.engines import SERVERS, profile_of
+from dbbench.engines import profile_of
 from dbbench.errors import PlanInvalid, UnknownName
 from dbbench.model import Dataset, Parameter, Scalar, Workload, WorkloadSpec
 from dbbench.model.base import SIZE_PARAMETERS
 from dbbench.plan.arms import twins
 from dbbench.plan.catalog import Catalog, checked, parameters
 from dbbench.plan.tomlfile import Document, Key, did_you_mean, typed
-from dbbench.units import seconds_of
 
-_TYPED: Final = ("name", "engines", "source", "tablespace", "database", "settle", "checksums")
+# Keys of every workload; all others are its parameters.
+_COMMON: Final = ("name", "engines", "source", "tablespace", "database", "settle", "checksums", "warmup", "measure")
 _SESSIONS: Final = ("clients", "threads", "jobs")
 _MOST_SESSIONS: Final = 10_000
 _MOST_VALUES: Final = 200  # values of a list
-_COMMON: Final = (*_TYPED, "warmup", "measure")  # keys of every workload; all others are its parameters
+CACHED: Final = 0.8  # dataset ÷ memory; below this ratio reads from the disk end after some time
+IO_BOUND: Final = 2.0  # dataset ÷ memory; from this ratio on, most reads are from the disk
+# Dataset ÷ memory of the three words: far enough from the limits 0.8 and 2 that an error of some per cent in the size
+# of a row does not change the word.
+RATIOS: Final = {"cached": 0.5, "edge": 1.25, "io-bound": 3.0}
 
 
 def read_workload(document: Document, item: Any, key: Key, catalog: Catalog) -> tuple[WorkloadSpec, Workload] | None:
@@ -30,42 +34,34 @@ def read_workload(document: Document, item: Any, key: Key, catalog: Catalog) -> 
     if not isinstance(item, dict):
         document.flaw(key, f'each entry of "workload" must be a table, not {item!r}')
         return None
-    spec = typed(document, WorkloadSpec, {name: item[name] for name in _TYPED if name in item}, key)
-    warmup_s, measure_s = (_seconds(document, item, name, key) for name in ("warmup", "measure"))
+    spec = typed(document, WorkloadSpec, {name: item[name] for name in _COMMON if name in item}, key)
     try:
         workload = catalog.workload(str(item["name"])) if "name" in item else None
-    except UnknownName as error:
-        document.flaw((*key, "name"), error.evidence)
-        return None
-    except PlanInvalid as error:
+    except (UnknownName, PlanInvalid) as error:
         document.flaw((*key, "name"), error.evidence)
         return None
     if spec is None or workload is None:
         return None
-    own_entries = _own(document, item, key, workload)
-    check_source(document, key, spec, own_entries, str(workload.dataset["kind"]))
-    lists = {name: values for name, values in own_entries.items() if len(values) > 1}
-    single = {name: values[0] for name, values in own_entries.items() if len(values) == 1}
-    source = {engine: document.beside(path) for engine, path in spec.source.items()}
-    spec = dataclasses.replace(
-        spec, warmup_s=warmup_s, measure_s=measure_s, source=source, parameters=single, sweeps=lists
-    )
-    return spec, workload
+    values = _parameters(document, item, key, workload)
+    return dataclasses.replace(
+        spec,
+        parameters={name: of[0] for name, of in values.items() if len(of) == 1},
+        sweeps={name: of for name, of in values.items() if len(of) > 1},
+    ), workload
 
 
-def _own(document: Document, item: dict[str, Any], key: Key, workload: Workload) -> dict[str, tuple[Scalar, ...]]:
+def _parameters(
+    document: Document, item: dict[str, Any], key: Key, workload: Workload
+) -> dict[str, tuple[Scalar, ...]]:
     """Return the given parameters of the workload, each value converted to its type; note errors."""
-    names = parameters(workload)
-    taken: dict[str, tuple[Scalar, ...]] = {}
-    for name, value in item.items():
-        if name in _COMMON:
-            continue
-        if name not in names:
+    names, values = parameters(workload), {}
+    for name in (name for name in item if name not in _COMMON):
+        if name in names:
+            values[name] = _values(document, names[name], item[name], (*key, name))
+        else:
             hint = did_you_mean(name, {*names, *_COMMON})
             document.flaw((*key, name), f'workload "{workload.name}" has no parameter "{name}"{hint}')
-            continue
-        taken[name] = _values(document, names[name], value, (*key, name))
-    return taken
+    return values
 
 
 def _values(document: Document, parameter: Parameter, given: Any, key: Key) -> tuple[Scalar, ...]:
@@ -74,19 +70,14 @@ def _values(document: Document, parameter: Parameter, given: Any, key: Key) -> t
     check_length(document, key, given)
     for index, value in enumerate(given if isinstance(given, list) else [given]):
         try:
-            values.append(_possible(str(key[-1]), checked(parameter, value)))
+            values.append(checked(parameter, value))
+            if key[-1] in _SESSIONS and isinstance(values[-1], int) and values[-1] > _MOST_SESSIONS:
+                raise ValueError(f"must be at most {_MOST_SESSIONS}, not {value}")
         except ValueError as error:
             place = (*key, index) if isinstance(given, list) else key
             document.flaw(place, f'"{key[-1]}" {str(error).replace("expected", "must be", 1)}')
     check_list(document, key, given, values, parameter.type)
     return tuple(values)
-
-
-def _possible(name: str, value: Scalar) -> Scalar:
-    """Raise ValueError for more sessions than a server or load generator can have."""
-    if name in _SESSIONS and isinstance(value, int) and value > _MOST_SESSIONS:
-        raise ValueError(f"must be at most {_MOST_SESSIONS}, not {value}")
-    return value
 
 
 def check_length(document: Document, key: Key, given: Any) -> None:
@@ -102,46 +93,6 @@ def check_list(document: Document, key: Key, given: Any, values: Sequence[Any], 
         document.flaw(key, f'"{key[-1]}" is an empty list')
     for value in twins(values, kind):
         document.flaw(key, f'"{key[-1]}" lists {value!r} twice')
-
-
-def _seconds(document: Document, item: dict[str, Any], name: str, key: Key) -> float | None:
-    if name not in item:
-        return None
-    try:
-        return seconds_of(item[name])
-    except ValueError as error:
-        document.flaw((*key, name), f'"{name}" {str(error).replace("expected", "must be", 1)}')
-        return None
-
-
-_MADE: Final = ("size", "table_bytes", "rows", "seed", "fillfactor", "compressibility")  # only for generated data
-
-
-def check_source(document: Document, key: Key, spec: WorkloadSpec, own: Mapping[str, Any], kind: str) -> None:
-    """Note errors of `source`, `tablespace` and `database`, and keys that have no effect with them.
-
-    `kind`: of the dataset that is generated without a source.
-    """
-    if not spec.source:
-        _check_without_source(document, key, spec, kind)
-        return
-    for engine in spec.source:
-        if engine not in ("", *SERVERS):
-            document.flaw((*key, "source", engine), f'unknown engine "{engine}" (engines: {", ".join(SERVERS)})')
-    for engine in spec.engines:
-        if "" not in spec.source and engine not in spec.source:
-            document.flaw((*key, "source"), f'"source" has no path for {engine}')
-    for name in own:
-        if name in _MADE:
-            document.flaw((*key, name), f'"{name}" applies to generated datasets and cannot be combined with "source"')
-
-
-def _check_without_source(document: Document, key: Key, spec: WorkloadSpec, kind: str) -> None:
-    placed = generated.TABLESPACE in generated.PARAMETERS[kind]
-    given = {"tablespace": spec.tablespace and not placed, "database": spec.database, "settle": not spec.settle,
-             "checksums": spec.checksums is not None}  # fmt: skip
-    for name in (name for name, value in given.items() if value):
-        document.flaw((*key, name), f'"{name}" has no effect without a "source"; remove it')
 
 
 def dataset_of(spec: WorkloadSpec, engine: str) -> Dataset | None:
@@ -180,13 +131,6 @@ def own_values(workload: Workload, values: dict[str, Scalar], given: Mapping[str
         implied -= {"tables"}  # the number of the user's tables to scan
     names = parameters(workload)
     return {name: value for name, value in values.items() if name in given or name not in implied or name not in names}
-
-
-CACHED: Final = 0.8  # dataset ÷ memory; below this ratio reads from the disk end after some time
-IO_BOUND: Final = 2.0  # dataset ÷ memory; from this ratio on, most reads are from the disk
-# Dataset ÷ memory of the three words: far enough from the limits 0.8 and 2 that an error of some per cent in the size
-# of a row does not change the word.
-RATIOS: Final = {"cached": 0.5, "edge": 1.25, "io-bound": 3.0}
 
 
 def sized(kind: str, values: dict[str, Scalar], memory_bytes: int | None) -> dict[str, Scalar]:

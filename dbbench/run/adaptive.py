@@ -11,8 +11,8 @@ from typing import Final
 
 from dbbench.compare.interval import Group, estimate_of
 from dbbench.model import Budget, BudgetEnd, Cell, Question, Run, Status, Trial, TrialSpec
+from dbbench.model.plan import MOST_TRIALS
 from dbbench.plan import ordered
-from dbbench.plan.checks import MOST_TRIALS
 
 LEAST: Final = 5  # smallest number of pairs; with fewer the scatter itself is hardly known
 MOST_BLOCKS: Final = 15  # questions that are still open after so many blocks stay open

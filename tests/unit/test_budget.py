@@ -22,7 +22,7 @@ from dbbench.model import Budget, Plan, Run, Status
 from dbbench.plan import expand, identity, load, narrowed
 from dbbench.plan.catalog import Catalog, catalog
 from dbbench.plan.forecast import foreseen
-from dbbench.plan.reading import Narrowing
+from dbbench.plan.narrowing import Narrowing
 from dbbench.plan.request import Asked, asked, shared
 from dbbench.report.sentences import budget_text
 from dbbench.results import merging

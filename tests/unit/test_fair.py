@@ -393,7 +393,7 @@ def test_size_sets_the_scale_by_the_memory(tmp_path: Path) -> None:
     ("more", "engine", "workload", "told"),
     [
         ("", "", 'size = "edge"', 'for example memory = "2GiB"'),
-        ('memory = "1GiB"', "", 'size = "edge"\nscale = 3', '"size" and "scale" cannot be combined'),
+        ('memory = "1GiB"', "", 'size = "edge"\nscale = 3', '"size" cannot be combined with "scale"'),
         ('memory = "1GiB"', "", 'size = "huge"', "must be one of"),
         ("", 'cpus_server = "a-b"', "", '"cpus_server" must be a list of CPUs such as "0-3,8"'),
         ("", "numa_node = -1", "", '"numa_node" must be 0 or more'),

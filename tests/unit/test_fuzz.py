@@ -284,14 +284,14 @@ name = "pgbench-tpcb"
 """
 MANY: Final = list(range(1, 151))
 ENDLESS: Final = {  # what is in the plan, and what is said of it
-    "blocks": (PLAN.replace("3", "10000000000"), r"plan.toml:3  \"blocks\" must be at most 20000"),
+    "blocks": (PLAN.replace("3", "10000000000"), r"plan.toml:3  \"blocks\" must be 20000 or less"),
     "infinite": (PLAN.replace("3", "inf"), 'plan.toml:3  "blocks" is not a number'),
     "digits": (PLAN.replace("3", "9" * 100_000), "plan.toml:3  a number has too many digits"),
     "64 bits": (PLAN.replace("3", "9" * 20), 'plan.toml:3  "blocks" is a number beyond 64 bits'),
     "date": (PLAN.replace("3", "1979-05-27"), 'plan.toml:3  "blocks" is a date'),
     "nul": (PLAN.replace('"x"', r'"x\u0000"'), 'plan.toml:1  "name" has a NUL'),
     "string": (PLAN.replace('"x"', f'"{"x" * 10**6}"'), "larger than 256 KiB"),
-    "name": (PLAN.replace('"x"', f'"{"x" * 10**5}"'), "plan.toml:1 .* invalid name of a run"),
+    "name": (PLAN.replace('"x"', f'"{"x" * 10**5}"'), 'plan.toml:1  "name" must be at most 240'),
     "nested": (PLAN + f"y = {'[' * 10**5}", "plan.toml:8  values are nested too deeply"),
     "inline": (PLAN + f"y = {'{a=' * 300}1{'}' * 300}", "plan.toml:8 .* nested too deeply"),
     "tables": (PLAN + "".join(f"[{'a.' * n}a]\n" for n in range(400)), "a key has more than 16 parts"),
@@ -308,7 +308,7 @@ ENDLESS: Final = {  # what is in the plan, and what is said of it
     "clients": (PLAN + "clients = 1000000000", 'plan.toml:8  "clients" must be at most 10000'),
     "size": (PLAN + '[device]\nsize = "99999999999GiB"', 'plan.toml:9  "size" must be less than 8 EiB'),
     "less": (PLAN + '[device]\nsize = "-1GiB"', "plan.toml:9 .* not '-1GiB'"),
-    "devices": (PLAN + "[device]\ncount = 1000000000", 'plan.toml:9  "count" must be at most'),
+    "devices": (PLAN + "[device]\ncount = 1000000000", 'plan.toml:9  "count" must be 256 or less'),
     "time": (PLAN.replace("blocks = 3", "measure = 1e300"), 'plan.toml:3  "measure" must be at most a year'),
     "factor": (PLAN + "[age_engine]\nwrite_factors = [0, 1e308]", "plan.toml:9 .* from 0 to 1000"),
 }

@@ -283,7 +283,7 @@ name = "pgbench-tpcb"
     ('operations = ["fsck", "fsck"]', 'count = 1', "is listed twice"),
     ('operations = ["grow"]', 'count = 1', "one device more"),
     ('operations = ["fsck"]', 'kind = "dir"\npaths = { btrfs = "/mnt/a", ext4 = "/mnt/b" }', "of its own"),
-    ('age = { fill = 1.5 }', 'count = 1', "between 0 and 1"),
+    ('age = { fill = 1.5 }', 'count = 1', "less than 1"),
     ('age = { churn = -1 }', 'count = 1', "0 or more"),
     ('age = {}', 'kind = "dir"\npaths = { btrfs = "/mnt/a", ext4 = "/mnt/b" }', "of its own"),
 ])  # fmt: skip

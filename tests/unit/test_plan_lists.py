@@ -11,7 +11,7 @@ from dbbench.model import Plan, Setting, titled
 from dbbench.plan import Expanded, expand, identity, load, narrowed, preview
 from dbbench.plan.arms import distinct
 from dbbench.plan.catalog import Catalog, catalog
-from dbbench.plan.reading import Narrowing
+from dbbench.plan.narrowing import Narrowing
 from dbbench.plan.server_settings import settings_of
 
 SWEPT = """\
@@ -236,14 +236,14 @@ def test_the_preview_makes_both(tmp_path: Path, known: Catalog) -> None:
     [
         ('fs_setup = "ext4"', 'fs_setup = "ext5"', 'unknown fs setup "ext5"'),
         ('fs_setup = "ext4"', "", '"fs_setup" is missing'),
-        ('size = "1GiB"', 'size = "100MiB"', "320MiB or more"),
+        ('size = "1GiB"', 'size = "100MiB"', "320 MiB or more"),
         ('size = "1GiB"', 'path = "/dev/sdb"', '"path" has no effect with kind = "loop"'),
-        ('size = "4GiB"', 'kind = "block"\npath = "/dev/sda"', "for the log too"),
+        ('size = "4GiB"', 'kind = "block"\npath = "/dev/sda"', '"wal" requires path = "/dev/disk/by-id/..."'),
         ('size = "4GiB"', 'kind = "dir"\npaths = { ext4 = "/a" }', '"wal" has no effect with kind = "dir"'),
         ('[device.wal]\nfs_setup = "ext4"\nsize = "1GiB"\n', "", '"wal" has no effect without [device.wal]'),
-        ('baseline = "xfs"', 'operations = ["fsck", "snapshot"]', '"snapshot" cannot copy "ext4+wal:ext4"'),
+        ('baseline = "xfs"', 'operations = ["fsck", "snapshot"]', 'cannot be combined with operation "snapshot"'),
         ('label = "xfs-alone"', 'label = "mine"', '"mine" is listed twice'),
-        ('baseline = "xfs"', 'baseline = "xsf"', 'baseline "xsf" is not listed in fs_setups'),
+        ('baseline = "xfs"', 'baseline = "xsf"', 'fs_setups has no baseline "xsf"'),
     ],
 )
 def test_parts_of_a_log_that_do_not_fit(tmp_path: Path, known: Catalog, old: str, new: str, told: str) -> None:
@@ -264,8 +264,8 @@ def test_a_log_lies_on_one_device_and_in_one_place(tmp_path: Path) -> None:
     text = LOG.replace('fs_setup = "ext4"', 'fs_setup = "raid"').replace('["ext4",', '["sub",')
     with pytest.raises(PlanInvalid) as caught:
         plan_of(tmp_path, text, known)
-    assert 'fs setup "raid" requires 2 devices or more, but the log has one' in caught.value.evidence
-    assert 'fs setup "sub" already has a volume for the log' in caught.value.evidence
+    assert 'fs_setup = "raid" requires 2 devices or more, but the log has one' in caught.value.evidence
+    assert "it already has a volume for the log" in caught.value.evidence
     with pytest.raises(PlanInvalid, match="has volumes"):
         plan_of(tmp_path, LOG.replace('fs_setup = "ext4"', 'fs_setup = "sub"'), known)
 
@@ -286,11 +286,11 @@ def test_an_arm_without_a_filesystem(tmp_path: Path, known: Catalog) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "told"),
     [
-        ('name = "mariadb"', 'name = "postgres"', "PostgreSQL requires a filesystem"),
-        ('["raw",', '[{ use = "raw", wal = false },', "so it requires [device.wal] for the remaining files"),
+        ('name = "mariadb"', 'name = "postgres"', 'engine "postgres", which requires a filesystem'),
+        ('["raw",', '[{ use = "raw", wal = false },', '"raw" requires [device.wal] for the remaining files'),
         ('baseline = "xfs"', 'operations = ["fsck"]', '"operations" requires a filesystem'),
         ("[device]", "[age]\n[device]", '"age" requires a filesystem'),
-        ('fs_setup = "ext4"', 'fs_setup = "raw"', "cannot be used for [device.wal]"),
+        ('fs_setup = "ext4"', 'fs_setup = "raw"', "cannot be combined with [device.wal]"),
     ],
 )
 def test_parts_of_an_arm_without_a_filesystem_that_do_not_fit(

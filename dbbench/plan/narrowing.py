@@ -1,0 +1,88 @@
+"""What the command line changes in a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from dbbench.compare.interval import LEAST_BLOCKS
+from dbbench.errors import PlanInvalid, UnknownName
+from dbbench.model import Plan
+from dbbench.model.plan import MOST_TRIALS
+from dbbench.plan.arms import label_of
+from dbbench.plan.tomlfile import did_you_mean
+from dbbench.units import seconds_of
+
+# --quick: long enough for every sampler to record some seconds, and short enough for a person to wait.
+QUICK_WARMUP_S: Final = 2.0
+QUICK_MEASURE_S: Final = 5.0
+
+
+@dataclass(frozen=True)
+class Narrowing:
+    """The options of the command line for a plan."""
+
+    fs: Sequence[str] = ()  # only these arms
+    blocks: int | None = None
+    budget: str | None = None  # a time such as "8h", from which the number of blocks follows
+    seed: int | None = None
+    quick: bool = False  # one block of the shortest windows
+
+
+def narrowed(plan: Plan, to: Narrowing) -> Plan:
+    """Return `plan` with these changes. Raises UnknownName, PlanInvalid.
+
+    If `fs` excludes the baseline, the first remaining arm replaces it. The first blocks of a budget are the fewest that
+    give an interval.
+    """
+    blocks = to.blocks
+    if to.budget is not None and (to.quick or blocks is not None):
+        other = "--quick" if to.quick else "--blocks"
+        raise PlanInvalid(f"--budget and {other} cannot be combined: both decide the number of blocks",
+                          effect="Nothing was changed.")  # fmt: skip
+    if blocks is not None and not 1 <= blocks <= MOST_TRIALS:
+        raise PlanInvalid(f"invalid --blocks {blocks}: must be from 1 to {MOST_TRIALS}", effect="Nothing was changed.")
+    if to.fs:
+        plan = _only(plan, to.fs)
+    if to.quick:
+        workloads = tuple(replace(w, warmup_s=QUICK_WARMUP_S, measure_s=QUICK_MEASURE_S) for w in plan.workload)
+        plan = replace(plan, workload=workloads, blocks=1, repeat_suspect=False)
+        plan = replace(plan, warmup_s=QUICK_WARMUP_S, measure_s=QUICK_MEASURE_S)
+    if to.budget is not None:
+        plan = replace(plan, budget_s=_budget(to.budget), blocks=LEAST_BLOCKS)
+    return replace(
+        plan,
+        budget_s=None if to.quick or blocks is not None else plan.budget_s,
+        blocks=plan.blocks if blocks is None else blocks,
+        seed=plan.seed if to.seed is None else to.seed,
+    )
+
+
+def _budget(written: str) -> float:
+    try:
+        if (seconds := seconds_of(written)) > 0:
+            return seconds
+        reason = "must be more than 0 s"
+    except ValueError as error:
+        reason = str(error)
+    raise PlanInvalid(f"invalid --budget {written}: {reason}", effect="Nothing was changed.",
+                      remedy="Give a time such as 90min or 8h.")  # fmt: skip
+
+
+def _only(plan: Plan, labels: Sequence[str]) -> Plan:
+    all_labels, kept = [arm.label for arm in plan.fs_setups], set()
+    for word in labels:
+        if (label := label_of(word, plan.fs_setups)) is None:
+            raise UnknownName(
+                f'--fs: "{word}" is not listed in fs_setups of the plan{did_you_mean(word, all_labels)}',
+                effect="Nothing was changed.",
+            )
+        kept.add(label)
+    arms = tuple(arm for arm in plan.fs_setups if arm.label in kept)
+    device = plan.device
+    if isinstance(device.paths, dict):
+        paths = {label: path for label, path in device.paths.items() if label in kept}
+        device = replace(device, paths=paths)
+    baseline = plan.baseline if plan.baseline in kept else arms[0].label
+    return replace(plan, fs_setups=arms, baseline=baseline, device=device)

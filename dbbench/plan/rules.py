@@ -1,0 +1,294 @@
+"""What each key of a plan requires, what it excludes, and with what it has no effect: one row each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final, NamedTuple
+
+from dbbench.datasets import generated
+from dbbench.drivers import AWAY
+from dbbench.engines import SERVERS, profile_of
+from dbbench.model import FsSetup, WorkloadSpec
+from dbbench.model.base import SIZE_PARAMETERS
+from dbbench.operations import OPERATIONS
+from dbbench.plan.draft import Draft
+from dbbench.plan.tomlfile import Key
+from dbbench.storage.filesystems import FAMILIES, devices_to_add
+
+REQUIRES, EXCLUDES, NO_EFFECT = "{} requires {}", "{} cannot be combined with {}", "{} has no effect {}; remove it"
+WITHOUT_SERVER: Final = ("fsck", "grow")  # operations that start no server
+READING: Final = (*WITHOUT_SERVER, "scan")  # operations that a read-only standby can run
+ANYWHERE: Final = ("clone", "base-backup", "crash-recovery", "scan")  # operations that change no filesystem
+GENERATED: Final = ("size", "table_bytes", "rows", "seed", "fillfactor", "compressibility")  # only for generated data
+SHOWN: Final = ("kind", "fs_setup")  # keys whose value decides, and is therefore in the text
+
+OWN_FILESYSTEM: Final = 'a filesystem of its own: set kind = "loop" or "block" in [device]'
+FILESYSTEM: Final = 'a filesystem, but "{}" has none'
+WHOLE: Final = '"tablespace": it requires a whole data directory'
+WITHOUT_SOURCE: Final = 'without a "source"'
+A_PATH: Final = 'path = "/dev/disk/by-id/..."'
+ONE_TABLESPACE: Final = " and ".join(name for name in SERVERS if profile_of(name).one_tablespace)
+
+# Key of [device] or [device.wal] -> the kinds with which it has an effect; "dir" with any [device.wal] is refused.
+DEVICE_KEYS: Final = {
+    "size": ("loop",), "at": ("loop",), "count": ("loop",), "path": ("block",), "paths": ("block", "dir"),
+    "identity": ("block",), "condition": ("block",), "wal": ("loop", "block"), "wal.size": ("loop", "dir"),
+    "wal.at": ("loop", "dir"), "wal.path": ("block", "dir"), "wal.identity": ("block", "dir"),
+}  # fmt: skip
+
+# The names with which a key is in conflict, for {} in the text; a bool if the text needs none.
+Conflict = Callable[[Draft, Key], Iterable[object] | bool]
+
+
+class Rule(NamedTuple):
+    """`key`: "age", "device.count", "engine.profile" (in each entry of the list), "engine" (each entry as a whole)."""
+
+    key: str
+    relation: str
+    other: str
+    conflict: Conflict
+
+
+def check_rules(draft: Draft) -> None:
+    """Note every rule that the plan breaks, with the line of the key."""
+    for rule in RULES:
+        for entry, place, subject in _places(draft, rule.key):
+            names = rule.conflict(draft, entry)
+            for name in [""] * names if isinstance(names, bool) else names:
+                draft.document.flaw(place, rule.relation.format(subject, rule.other.replace("{}", str(name))))
+
+
+def _places(draft: Draft, rule_key: str) -> Iterator[tuple[Key, Key, str]]:
+    """Yield (key of the entry or of the whole, key of the flaw, its name in the text) where the rule's key is given."""
+    head, *rest = rule_key.split(".")
+    entries: dict[str, dict[Key, str]] = {
+        "fs_setups": {key: f'"{arm.label}"' for key, arm in draft.arms.items()},
+        "engine": {key: f'engine "{engine.name}"' for key, engine in draft.engines.items()},
+        "workload": {key: f'workload "{spec.name}"' for key, (spec, _) in draft.workloads.items()},
+        "operation": {key: f'operation "{name}"' for key, name in draft.operations.items() if name in OPERATIONS},
+    }
+    if head not in entries:
+        key = (head, *rest)
+        if (value := draft.value(key)) is not None:
+            yield key, key, f'{key[-1]} = "{value}"' if key[-1] in SHOWN else f'"{key[-1]}"'
+        return
+    for entry, subject in entries[head].items():
+        if not rest:
+            yield entry, (*entry, "name"), subject
+        elif draft.value((*entry, *rest)) is not None:
+            yield entry, (*entry, *rest), f'"{rest[-1]}"'
+
+
+def _unless_kind(*kinds: str) -> Conflict:
+    """Return the kind of the device if it is none of these."""
+    return lambda draft, _: [draft.device.kind] if draft.device is not None and draft.device.kind not in kinds else ()
+
+
+def _if_kind(kind: str, conflict: Conflict = lambda _draft, _key: True) -> Conflict:
+    """Return the conflict with devices of this kind only."""
+    return lambda draft, key: conflict(draft, key) if draft.device is not None and draft.device.kind == kind else ()
+
+
+def _of_log(conflict: Callable[[FsSetup], Iterable[object] | bool]) -> Conflict:
+    """Return the conflict of the setup of `[device.wal]`."""
+    return lambda draft, _: conflict(draft.log_setup) if draft.log_setup is not None else ()
+
+
+def _client(draft: Draft, _key: Key) -> bool:
+    return "client" in draft.document.data
+
+
+def _engines_without_server(draft: Draft, _key: Key) -> list[str]:
+    return [engine.name for engine in draft.engines.values() if not profile_of(engine.name).has_server]
+
+
+def _has_server(draft: Draft, engine: Key) -> bool:
+    return profile_of(draft.engines[engine].name).has_server
+
+
+def _arms_without_filesystem(draft: Draft, key: Key) -> list[str]:
+    return [draft.arms[arm].use for arm in draft.arms if _is_raw(draft, arm)] if draft.value(key) != [] else []
+
+
+def _is_raw(draft: Draft, arm: Key) -> bool:
+    return arm in draft.setups and draft.setups[arm].mkfs.family == "raw"
+
+
+def _log_apart(draft: Draft, arm: Key) -> bool:
+    """Whether the arm's log is on the device of `[device.wal]`."""
+    return draft.device is not None and "log" in draft.device.volumes and draft.arms[arm].wal
+
+
+def _log_volume(draft: Draft, arm: Key) -> bool:
+    """Whether the arm's setup has a volume for the log."""
+    return arm in draft.setups and "wal" in draft.setups[arm].volumes
+
+
+def _engines_on_files(draft: Draft, arm: Key) -> list[str]:
+    """Return the engines that cannot put their tables on a bare device, if the arm has only that."""
+    names = {engine.name for engine in draft.engines.values() if not profile_of(engine.name).one_tablespace}
+    return sorted(names) if _is_raw(draft, arm) else []
+
+
+def _copies_without_log(draft: Draft, arm: Key) -> list[str]:
+    """Return the operations that copy the data, if its log is elsewhere: such a copy cannot be started."""
+    apart = _log_apart(draft, arm) or _log_volume(draft, arm)
+    return [name for name in ("snapshot", "clone") if apart and name in draft.operations.values()]
+
+
+def _drivers_here(draft: Draft, load: Key) -> list[str]:
+    driver = draft.workloads[load][1].driver
+    return [driver] if _client(draft, load) and driver not in AWAY else []
+
+
+def _engines_without_source(draft: Draft, load: Key) -> list[str]:
+    spec = draft.workloads[load][0]
+    return [engine for engine in spec.engines if spec.source and "" not in spec.source and engine not in spec.source]
+
+
+def _tablespaces(draft: Draft, key: Key) -> bool:
+    return bool(draft.value(key)) and any(spec.tablespace for spec, _ in draft.workloads.values())
+
+
+def _windows_too_short(draft: Draft, _key: Key) -> list[str]:
+    """Return the plan's window if no snapshot would be taken in it."""
+    plan, fixed = draft.plan, all(workload.window == "fixed" for _, workload in draft.workloads.values())
+    late = plan is not None and plan.snapshots is not None and plan.snapshots.every_s >= plan.measure_s
+    return [f"{plan.measure_s:g} s"] if plan is not None and late and fixed else []
+
+
+def _too_few_devices(draft: Draft, arm: Key) -> list[str]:
+    device, setup = draft.device, draft.setups.get(arm)
+    if device is None or setup is None or device.kind == "dir" or device.given >= setup.devices.min:
+        return []
+    return [f"{setup.devices.min} devices or more, but the plan has {device.given}"]
+
+
+def _too_few_spares(draft: Draft, operation: Key) -> Iterator[str]:
+    device = draft.device
+    for setup in draft.setups.values() if device is not None and draft.operations[operation] == "grow" else ():
+        more, least = devices_to_add(setup), setup.devices.min
+        if device is not None and device.kind != "dir" and more and device.given < least + more:
+            further = "one device" if more == 1 else f"{more} devices"
+            yield f'{further} more than the {least} of fs setup "{setup.name}", but the plan has {device.given}'
+
+
+def _no_paths(draft: Draft, _key: Key) -> bool:
+    return draft.device is not None and not draft.device.path and not draft.device.paths
+
+
+def _table_of_paths(draft: Draft, _key: Key) -> bool:
+    return draft.device is not None and isinstance(draft.device.paths, dict)
+
+
+def _no_table(draft: Draft, key: Key) -> list[str]:
+    """Return a label for the example if the device has no table of directories."""
+    given = draft.device is not None and draft.device.paths and _table_of_paths(draft, key)
+    return [] if given or not draft.whole else [next((arm.label for arm in draft.arms.values()), "ext4")]
+
+
+def _labels_without_directory(draft: Draft, _key: Key) -> list[str]:
+    paths = draft.device.paths if draft.device is not None and draft.whole else ()
+    labels = [arm.label for arm in draft.arms.values()]
+    return [label for label in labels if label not in paths] if isinstance(paths, dict) and paths else []
+
+
+def _standby(draft: Draft, operation: Key) -> bool:
+    """Whether the operation writes to a server that an apply workload leaves as a read-only standby."""
+    applied = any(workload.driver == "apply" for _, workload in draft.workloads.values())
+    standby = any(profile_of(engine.name).standby for engine in draft.engines.values())
+    return applied and standby and draft.operations[operation] not in READING
+
+
+def _if_generated(conflict: Callable[[WorkloadSpec], bool]) -> Conflict:
+    """Return the conflict of a workload without the user's data."""
+    return lambda draft, load: not draft.workloads[load][0].source and conflict(draft.workloads[load][0])
+
+
+def _tablespace_alone(draft: Draft, load: Key) -> bool:
+    """Whether the workload names a tablespace that neither a source nor its dataset has."""
+    spec, workload = draft.workloads[load]
+    placed = generated.TABLESPACE in generated.PARAMETERS[str(workload.dataset["kind"])]
+    return bool(spec.tablespace) and not spec.source and not placed
+
+
+def _relative(draft: Draft, load: Key) -> bool:
+    """Whether the dataset's size is given relative to the memory."""
+    spec = draft.workloads[load][0]
+    return any((*spec.sweeps.get("size", ()), spec.parameters.get("size", "")))
+
+
+def _other_size(draft: Draft, load: Key) -> list[str]:
+    """Return the key that gives the size that `size` gives too."""
+    spec, workload = draft.workloads[load]
+    grows = SIZE_PARAMETERS.get(str(workload.dataset["kind"]), "")
+    return [grows] if _relative(draft, load) and grows in {**spec.parameters, **spec.sweeps} else []
+
+
+RULES: Final = (
+    Rule("budget", EXCLUDES, '"blocks": both decide the number of blocks', lambda d, _: "blocks" in d.document.data),
+    Rule("equal_readahead", NO_EFFECT, 'with kind = "dir"', _if_kind("dir")),
+    Rule("age", REQUIRES, OWN_FILESYSTEM, _if_kind("dir")),
+    Rule("age", REQUIRES, FILESYSTEM, _arms_without_filesystem),
+    Rule("operations", REQUIRES, FILESYSTEM, _arms_without_filesystem),
+    Rule("operations", EXCLUDES, WHOLE, _tablespaces),
+    Rule("snapshots", EXCLUDES, WHOLE, _tablespaces),
+    Rule("snapshots.every", REQUIRES, "a longer window than {}; otherwise no snapshot is taken", _windows_too_short),
+    Rule("age_engine", EXCLUDES, WHOLE, _tablespaces),
+    Rule("age_engine", EXCLUDES, "[client]", _client),
+    Rule("age_engine", REQUIRES, 'tables, but engine "{}" has none', _engines_without_server),
+    Rule("age_engine", REQUIRES, 'a load of fixed duration, but workload "{}" runs to completion',
+         lambda d, _: [spec.name for spec, workload in d.workloads.values() if workload.window != "fixed"]),
+
+    *(Rule(f"device.{key}", NO_EFFECT, 'with kind = "{}"', _unless_kind(*kinds)) for key, kinds in DEVICE_KEYS.items()),
+    Rule("device.kind", REQUIRES, A_PATH, _if_kind("block", _no_paths)),
+    Rule("device.kind", REQUIRES, "paths as a list", _if_kind("block", _table_of_paths)),
+    Rule("device.kind", REQUIRES, 'a directory of each fs setup: paths = { {} = "/mnt/a" }',
+         _if_kind("dir", _no_table)),
+    Rule("device.paths", REQUIRES, 'a directory for "{}"', _if_kind("dir", _labels_without_directory)),
+    Rule("device.wal", REQUIRES, f'{A_PATH}, because kind = "block"',
+         _if_kind("block", lambda d, _: not d.value(("device", "wal", "path")))),
+    Rule("device.wal.fs_setup", REQUIRES, "{} devices or more, but the log has one",
+         _of_log(lambda setup: [setup.devices.min] if setup.devices.min > 1 else ())),
+    Rule("device.wal.fs_setup", EXCLUDES, "[device.wal]: mkfs does not make it; use a setup with a volume for the log",
+         _of_log(lambda setup: setup.mkfs.family in FAMILIES and not FAMILIES[setup.mkfs.family].by_mkfs)),
+    Rule("device.wal.fs_setup", EXCLUDES, "[device.wal]: it has volumes", _of_log(lambda setup: bool(setup.volumes))),
+
+    Rule("fs_setups", REQUIRES, "{}", _too_few_devices),
+    Rule("fs_setups.wal", NO_EFFECT, "without [device.wal]",
+         lambda d, _: d.device is not None and "log" not in d.device.volumes),
+    Rule("fs_setups", REQUIRES, "[device.wal] for the remaining files, because it has no filesystem",
+         lambda d, arm: d.device is not None and _is_raw(d, arm) and not _log_apart(d, arm)),
+    Rule("fs_setups", EXCLUDES, f'engine "{{}}", which requires a filesystem (possible: {ONE_TABLESPACE})',
+         _engines_on_files),
+    Rule("fs_setups", EXCLUDES, "[device.wal]: it already has a volume for the log; add wal = false",
+         lambda d, arm: _log_apart(d, arm) and _log_volume(d, arm)),
+    Rule("fs_setups", EXCLUDES, 'operation "{}", which cannot copy a log on another device', _copies_without_log),
+
+    Rule("engine", EXCLUDES, "[device.wal]: it has no write-ahead log",
+         lambda d, key: d.device is not None and "log" in d.device.volumes and not _has_server(d, key)),
+    Rule("engine.profile", NO_EFFECT, "with an engine without a server", lambda d, key: not _has_server(d, key)),
+    Rule("engine.cpus_client", NO_EFFECT, "with [client]", _client),
+
+    Rule("workload", EXCLUDES, f"[client]: its driver {{}} runs only on this host, unlike {' and '.join(AWAY)}",
+         _drivers_here),
+    Rule("workload", EXCLUDES, '[client]: it has a "during" statement',
+         lambda d, key: _client(d, key) and bool(d.workloads[key][1].during)),
+    Rule("workload.tablespace", NO_EFFECT, WITHOUT_SOURCE, _tablespace_alone),
+    Rule("workload.database", NO_EFFECT, WITHOUT_SOURCE, _if_generated(lambda spec: bool(spec.database))),
+    Rule("workload.settle", NO_EFFECT, WITHOUT_SOURCE, _if_generated(lambda spec: not spec.settle)),
+    Rule("workload.checksums", NO_EFFECT, WITHOUT_SOURCE, _if_generated(lambda _: True)),
+    *(Rule(f"workload.{name}", EXCLUDES, '"source": it applies to generated datasets',
+           lambda d, key: bool(d.workloads[key][0].source)) for name in GENERATED),
+    Rule("workload.source", REQUIRES, "a path for {}", _engines_without_source),
+    Rule("workload.size", REQUIRES, 'memory, to which it is relative: for example memory = "2GiB"',
+         lambda d, key: _relative(d, key) and not d.document.data.get("memory")),
+    Rule("workload.size", EXCLUDES, '"{}"', _other_size),
+
+    Rule("operation", REQUIRES, OWN_FILESYSTEM, _if_kind("dir", lambda d, key: d.operations[key] not in ANYWHERE)),
+    Rule("operation", REQUIRES, 'a server, but engine "{}" has none',
+         lambda d, key: _engines_without_server(d, key) if d.operations[key] not in WITHOUT_SERVER else ()),
+    Rule("operation", REQUIRES, "a server that writes, but an apply workload of PostgreSQL leaves a read-only standby",
+         _standby),
+    Rule("operation", REQUIRES, "{}", _too_few_spares),
+)  # fmt: skip

@@ -105,9 +105,9 @@ def test_a_budget_begins_with_the_fewest_blocks_that_give_an_interval(tmp_path: 
 @pytest.mark.parametrize(
     ("budget", "more", "evidence"),
     [
-        ("0s", "", '"budget" must be more than 0 s'),
+        ("0s", "", '"budget" must be more than 0, not'),
         ("soon", "", "must be a time such as"),
-        ("10min", "blocks = 3", '"budget" and "blocks" cannot be combined'),
+        ("10min", "blocks = 3", '"budget" cannot be combined with "blocks"'),
     ],
 )
 def test_bad_budgets_of_a_plan(tmp_path: Path, known: Catalog, budget: str, more: str, evidence: str) -> None:

@@ -283,7 +283,7 @@ def test_a_changed_source_is_another_plan(tmp_path: Path) -> None:
     [
         ('database = "shop"', '"database" has no effect without a "source"'),
         ('tablespace = "Fast"', '"Fast" is not a name for a tablespace'),
-        ('source = "SQL"\ntable_bytes = "1MiB"', '"table_bytes" applies to generated datasets'),
+        ('source = "SQL"\ntable_bytes = "1MiB"', '"table_bytes" cannot be combined with "source"'),
         ('source = { oracle = "SQL" }', 'unknown engine "oracle"'),
         ('source = { mariadb = "SQL" }', "has no path for postgres"),
         ('source = "SQL"\ntablespace = "fast"', "requires a physical copy of PostgreSQL"),

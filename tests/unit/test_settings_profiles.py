@@ -115,7 +115,7 @@ def test_an_unknown_profile_is_refused(tmp_path: Path) -> None:
         cells(tmp_path, {"name": "mariadb", "profile": "prodution"})
     with pytest.raises(PlanInvalid, match="production-archive"):
         cells(tmp_path, {"name": "postgres", "profile": "x"})
-    with pytest.raises(PlanInvalid, match='"profile" has no effect with engine "files"'):
+    with pytest.raises(PlanInvalid, match='"profile" has no effect with an engine without a server'):
         cells(tmp_path, {"name": "files", "profile": "production"}, {"name": "small-files"})
 
 

@@ -150,12 +150,12 @@ def _engines() -> Iterator[Probe]:
 
 def _programs() -> Iterator[Probe]:
     """Yield the programs of drivers, samplers and filesystems. `_engines` checks the servers."""
-    from dbbench.drivers import DRIVERS
+    from dbbench.drivers import PROGRAMS
     from dbbench.machine.host import versions
     from dbbench.samplers import programs as sampled
     from dbbench.storage.filesystems import FAMILIES
 
-    uses = {program: f"workloads of {name}" for name, driver in DRIVERS.items() for program in driver.programs()}
+    uses = {program: f"workloads of {name}" for name, program in PROGRAMS.items()}
     uses |= {program: "telemetry" for program in sampled()}
     uses |= {f"mkfs.{name}": f"fs setups of {name}" for name, family in FAMILIES.items() if family.by_mkfs}
     uses |= {"zpool": "fs setups of zfs"}

@@ -183,18 +183,16 @@ def _put_workload(options: Options, name: str) -> None:
 def _row(workload: Workload) -> dict[str, Any]:
     """Describe a workload, with the reason if none of its engines or not all programs of its driver are installed."""
     from dbbench import process
-    from dbbench.drivers import DRIVERS
+    from dbbench.drivers import PROGRAMS
     from dbbench.engines import ENGINES
 
     on = [name for name in workload.engines if ENGINES[name].installed() is not None]
-    absent = [name for name in DRIVERS[workload.driver].programs() if process.find(name) is None]
-    if workload.driver == "pgbench" and on:
-        absent = []  # pgbench is in the directory of the server's programs, not in PATH
+    program = PROGRAMS.get(workload.driver, "")
     reason = None
     if not on:
         reason = f"requires {' or '.join(workload.engines)}"
-    elif absent:
-        reason = f"not installed: {', '.join(absent)}"
+    elif program and process.find(program) is None:
+        reason = f"not installed: {program}"
     return {
         "name": workload.name,
         "driver": workload.driver,

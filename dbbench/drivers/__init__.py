@@ -1,5 +1,4 @@
-"""Load generators, one module per tool. A driver is a module or an object that satisfies
-`protocol.Driver`; it is registered here."""
+"""Load generators, one module per tool. A driver satisfies `protocol.Driver`; it is registered here."""
 
 from __future__ import annotations
 
@@ -21,8 +20,8 @@ DRIVERS: Final[dict[str, Driver]] = {
     "statements": statements,
     "sysbench": sysbench,
 }
-
-
+# Drivers whose programs `doctor` must find. Others are dbbench's own, or come with the server.
+PROGRAMS: Final = {"bonnie": "bonnie++", "fio": "fio", "insert": "sysbench", "sysbench": "sysbench"}
 AWAY: Final[dict[str, Away]] = {"pgbench": pgbench, "sysbench": sysbench}  # drivers that can run on another host
 
 

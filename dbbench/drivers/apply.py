@@ -50,11 +50,6 @@ _AT: Final = re.compile(rb"^# at (\d+)\n", re.MULTILINE)
 _END_S: Final = 600.0  # time for the client to finish after it has received everything
 
 
-def programs() -> tuple[str, ...]:
-    """Return (): programs for binary logs are searched for with the server."""
-    return ()
-
-
 @contextlib.contextmanager
 def driving(task: LoadTask) -> Iterator[Load]:
     """Apply the archive in `scratch`; when the block ends normally, compare every table. See `protocol.Driver`.

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from dbbench.drivers.protocol import Live, Load, LoadTask
-from dbbench.drivers.tool import cancelled, fault
+from dbbench.drivers.sessions import Work, cancel, check
 from dbbench.engines.sql import rows_of
 from dbbench.machine import threads
 from dbbench.metrics.outcome import Outcome
@@ -27,7 +27,6 @@ from dbbench.model import TrialWarning
 # An unlink causes work later: ext4 frees the blocks with the next commit of its journal, which runs every 5 s.
 AFTER_S: Final = 5
 AT: Final = 0.3  # share of the window: enough before the statement for a comparison, and most of the window after it
-_CANCEL_S: Final = 10.0
 
 
 @contextlib.contextmanager
@@ -38,7 +37,8 @@ def beside(load: Load, task: LoadTask) -> Iterator[Load]:
         try:
             yield both
         finally:
-            both.cancel()
+            both.left.set()
+            cancel(task.server, [both.work])
 
 
 class _Beside:
@@ -49,8 +49,8 @@ class _Beside:
         self.clock, self.raw = task.clock, task.raw
         self.began_utc: float | None = None
         self.ended_utc: float | None = None
-        self._left = threading.Event()
-        self._helper = threads.Helper("beside", self._carry_out)
+        self.left = threading.Event()
+        self.work = Work(self.cell.workload.during, session, threads.Helper("beside", self._carry_out))
 
     @property
     def pids(self) -> tuple[int, ...]:
@@ -62,11 +62,10 @@ class _Beside:
 
     def wait(self, watch: Callable[[Live], None]) -> None:
         """Start the statement when it is due; block until load and statement have ended."""
-        self._helper.start()
+        self.work.helper.start()
         self.load.wait(watch)
-        self._helper.join()
-        if (error := self._helper.error()) is not None:
-            raise fault(self.server, f"{self.cell.workload.during}: {str(error).strip()}", error)
+        self.work.helper.join()
+        check(self.server, [self.work])
 
     def outcome(self) -> Outcome:
         """Return the load's outcome with the duration and effect of the statement."""
@@ -76,7 +75,7 @@ class _Beside:
         began, ended = self.began_utc - outcome.begin_utc, self.ended_utc - outcome.begin_utc
         warm = round(self.cell.window.warmup_s)
         whole = warm + round(self.cell.window.measure_s)
-        figures = {"during_s": ended - began, **told(outcome, warm, began, ended, whole)}
+        figures = {"during_s": ended - began, **effect(outcome, warm, began, ended, whole)}
         entry = {"statement": self.cell.workload.during, "began_s": began, "ended_s": ended, **figures}
         (self.raw / "during.json").write_text(json.dumps(entry, indent=1) + "\n")
         late = f"{self.cell.workload.during} ended {ended - whole:.1f} s after the window"
@@ -85,23 +84,16 @@ class _Beside:
             outcome, figures={**outcome.figures, **figures}, warnings=(*outcome.warnings, *warnings)
         )
 
-    def cancel(self) -> None:
-        """Cancel the statement, so that it does not outlive the load."""
-        self._left.set()
-        if self._helper.alive:
-            cancelled(self.server, self.session)
-            self._helper.join(_CANCEL_S)
-
     def _carry_out(self) -> None:
         """Run the statement at its time in the window, which has just begun."""
-        if self._left.wait(float(self.cell.parameters.get("during_at", AT)) * self.cell.window.measure_s):
+        if self.left.wait(float(self.cell.parameters.get("during_at", AT)) * self.cell.window.measure_s):
             return
         self.began_utc = self.clock.now_utc()
         rows_of(self.session, self.cell.workload.during)
         self.ended_utc = self.clock.now_utc()
 
 
-def told(outcome: Outcome, warm: int, began: float, ended: float, whole: int) -> dict[str, float | None]:
+def effect(outcome: Outcome, warm: int, began: float, ended: float, whole: int) -> dict[str, float | None]:
     """Return the metrics of the statement's effect; seconds are those of the load's clock, and the window is `warm` to
     `whole`."""
     first, last = math.floor(began), min(whole, math.ceil(ended) + AFTER_S)

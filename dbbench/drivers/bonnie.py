@@ -16,20 +16,38 @@ from typing import Final
 from dbbench import process
 from dbbench.drivers import tool
 from dbbench.drivers.protocol import Load, LoadTask
-from dbbench.drivers.tool import FAILED, ToolLoad, write_command
+from dbbench.drivers.tool import FAILED, ToolLoad, finished, write_command
 from dbbench.engines import files
 from dbbench.errors import DriverFailed
 from dbbench.metrics.outcome import Claim, Outcome
-from dbbench.metrics.series import FIRST, Series
 from dbbench.model import Cell
 
 MIB: Final = 2**20
+_KIB: Final = 1024 / 1e6  # 1 KiB in MB
+# (metric of the rate, stem of the metrics of CPU share and latency, factor to the metric's unit), in the order of the
+# result line; FILES follows DATA.
+DATA: Final = (
+    ("char_write_mb_per_s", "char_write", _KIB),
+    ("block_write_mb_per_s", "block_write", _KIB),
+    ("rewrite_mb_per_s", "rewrite", _KIB),
+    ("char_read_mb_per_s", "char_read", _KIB),
+    ("block_read_mb_per_s", "block_read", _KIB),
+    ("seeks_per_s", "seek", 1.0),
+)
+FILES: Final = (
+    ("creates_per_s", "create", 1.0),
+    ("stats_per_s", "stat", 1.0),
+    ("deletes_per_s", "delete", 1.0),
+    ("random_creates_per_s", "random_create", 1.0),
+    ("random_stats_per_s", "random_stat", 1.0),
+    ("random_deletes_per_s", "random_delete", 1.0),
+)
+# Index of the first rate by version of the format; 1.98 adds the chunk size and the number of seekers before it.
+_FIRST: Final = {"1.96": 7, "1.97": 7, "1.98": 9}
+_BETWEEN: Final = 5  # fields between the tests of DATA and FILES: number of files, their sizes and directories
+_LATENCY: Final = re.compile(r"(\d+)(us|ms|s)")
+_MS: Final = {"us": 0.001, "ms": 1.0, "s": 1000.0}
 BEYOND: Final = 2  # × the memory; smaller files would be read from the page cache
-
-
-def programs() -> tuple[str, ...]:
-    """Return the programs that `doctor` must find."""
-    return ("bonnie++",)
 
 
 @contextlib.contextmanager
@@ -65,44 +83,15 @@ def _outcome(load: ToolLoad, cell: Cell, memory: int) -> Outcome:
     if all(value is None for value in figures.values()):
         raise DriverFailed("bonnie++ reported no result: all of its tests ended too soon to be timed", effect=FAILED)
     lived, size = load.lived_s or 0.0, file_bytes(cell, memory)
-    return Outcome(
-        begin_utc=load.begin_utc,
-        window_s=lived,
+    return finished(
+        load.begin_utc,
+        lived,
+        {"duration_s": lived, **figures},
         transactions=1,
-        errors=0,
-        series=Series(math.ceil(lived), {name: [] for name in FIRST}),
-        histogram=None,
-        figures={"duration_s": lived, **figures},
         # A lower limit: the block test and the rewrite transfer the whole file; tests by single characters do so again.
         claims=(Claim("write_bytes", total=2 * size), Claim("read_bytes", total=2 * size)),
         warnings=tool.cached_warnings(size, memory, BEYOND),
     )
-
-
-_KIB: Final = 1024 / 1e6  # 1 KiB in MB
-# (metric of the rate, stem of the metrics of CPU share and latency, factor to the metric's unit), in the order of the
-# result line; FILES follows DATA.
-DATA: Final = (
-    ("char_write_mb_per_s", "char_write", _KIB),
-    ("block_write_mb_per_s", "block_write", _KIB),
-    ("rewrite_mb_per_s", "rewrite", _KIB),
-    ("char_read_mb_per_s", "char_read", _KIB),
-    ("block_read_mb_per_s", "block_read", _KIB),
-    ("seeks_per_s", "seek", 1.0),
-)
-FILES: Final = (
-    ("creates_per_s", "create", 1.0),
-    ("stats_per_s", "stat", 1.0),
-    ("deletes_per_s", "delete", 1.0),
-    ("random_creates_per_s", "random_create", 1.0),
-    ("random_stats_per_s", "random_stat", 1.0),
-    ("random_deletes_per_s", "random_delete", 1.0),
-)
-# Index of the first rate by version of the format; 1.98 adds the chunk size and the number of seekers before it.
-_FIRST: Final = {"1.96": 7, "1.97": 7, "1.98": 9}
-_BETWEEN: Final = 5  # fields between the tests of DATA and FILES: number of files, their sizes and directories
-_LATENCY: Final = re.compile(r"(\d+)(us|ms|s)")
-_MS: Final = {"us": 0.001, "ms": 1.0, "s": 1000.0}
 
 
 @process.understood("bonnie++")
@@ -126,14 +115,10 @@ def parse(text: str) -> dict[str, float | None]:
         value = _number(fields[place])
         figures[rate] = None if value is None else value * factor
         figures[f"{stem}_cpu_pct"] = _number(fields[place + 1])
-        figures[f"{stem}_max_ms"] = _milliseconds(latency)
+        most = _LATENCY.fullmatch(latency)
+        figures[f"{stem}_max_ms"] = float(most[1]) * _MS[most[2]] if most else None
     return figures
 
 
 def _number(field: str) -> float | None:
     return float(field) if field.replace(".", "", 1).isdigit() else None
-
-
-def _milliseconds(field: str) -> float | None:
-    match = _LATENCY.fullmatch(field)
-    return float(match[1]) * _MS[match[2]] if match else None

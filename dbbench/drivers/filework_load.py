@@ -24,15 +24,15 @@ from typing import Any, Final
 from dbbench import process
 from dbbench.drivers import tool
 from dbbench.drivers.protocol import Live, Load, LoadTask
-from dbbench.drivers.tool import ToolLoad, write_command
+from dbbench.drivers.tool import ToolLoad, finished, outputs, write_command
 from dbbench.engines import files
 from dbbench.errors import DriverFailed
 from dbbench.metrics.outcome import Claim, Outcome
-from dbbench.metrics.series import FIRST, Column, Series
+from dbbench.metrics.series import Column
 from dbbench.model import TrialWarning
 from dbbench.results import fileio
 
-_MB: Final = 1e6
+_KEPT: Final = ("PYTHONPATH",)  # without it, Python would not find a checkout that is not installed
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Copied:
         """Return MB per second; 0 during the fsync, when the writer itself writes nothing."""
         column: Column = [0.0] * max(1, math.ceil(self.synced_s))
         for (before_s, before), (after_s, after) in itertools.pairwise([(0.0, 0), *self.points]):
-            _spread(column, before_s, after_s, (after - before) / _MB)
+            _spread(column, before_s, after_s, (after - before) / 1e6)
         return column
 
 
@@ -116,9 +116,6 @@ def _spread(column: Column, begin_s: float, end_s: float, amount: float) -> None
         column[second] = (column[second] or 0.0) + amount * max(0.0, share)
 
 
-_KEPT: Final = ("PYTHONPATH",)  # without it, Python would not find a checkout that is not installed
-
-
 @dataclass(frozen=True)
 class FileWork:
     """A driver that runs one kind of work of `filework` to its end."""
@@ -126,10 +123,6 @@ class FileWork:
     work: str
     parameters: tuple[str, ...]  # those that the program takes
     judged: Callable[[ToolLoad], Outcome]
-
-    def programs(self) -> tuple[str, ...]:
-        """Return (): the program is part of dbbench."""
-        return ()
 
     @contextlib.contextmanager
     def driving(self, task: LoadTask) -> Iterator[Load]:
@@ -144,7 +137,7 @@ class FileWork:
         asked["answer"] = str(answer)
         argv = [sys.executable, "-m", "dbbench.drivers.filework", self.work, str(folder), json.dumps(asked)]
         write_command(task.raw / f"{self.work}.command", argv, env)
-        stdout, stderr = task.raw / f"{self.work}.out", task.raw / f"{self.work}.err"
+        stdout, stderr = printed = outputs(task.raw, self.work)
         begin_utc = task.clock.now_utc()
 
         def respond(line: str) -> Live | None:
@@ -154,66 +147,45 @@ class FileWork:
             return live(line)
 
         with process.running(argv, stdout=stdout, stderr=stderr, env=env, role="server") as program:
-            yield ToolLoad(task, program, begin_utc, (stdout, stderr), self.judged, live=respond)
+            yield ToolLoad(task, program, begin_utc, printed, self.judged, live=respond)
 
 
-def copy_outcome(load: ToolLoad, clients: int = 1, memory: int = 0) -> Outcome:
-    """Return both times, both rates, and the rate per second; MB are 10^6 bytes."""
-    done = copied(load.text(), clients)
-    column = done.by_second()
-    series = Series(len(column), {name: [] for name in FIRST})
-    series.set("file_write_mb_per_s", column)
-    return Outcome(
-        begin_utc=load.begin_utc,
-        window_s=done.synced_s,
-        transactions=1,
-        errors=0,
-        series=series,
-        histogram=None,
-        figures={
-            "duration_s": done.synced_s,
-            "copy_s": done.seconds,
-            "copy_mb_per_s": done.bytes / done.seconds / 1e6,
-            "copy_synced_mb_per_s": done.bytes / done.synced_s / 1e6,
-        },
-        warnings=tool.cached_warnings(done.bytes, memory),
-        claims=(Claim("write_bytes", total=done.bytes),),
-    )
+def copy_outcome(load: ToolLoad, memory: int) -> Outcome:
+    """Return both times, both rates, and the rate per second; MB are 10^6 bytes. W116 for a file that memory holds."""
+    done = copied(load.text(), int(load.task.cell.parameters["clients"]))
+    figures = {
+        "duration_s": done.synced_s,
+        "copy_s": done.seconds,
+        "copy_mb_per_s": done.bytes / done.seconds / 1e6,
+        "copy_synced_mb_per_s": done.bytes / done.synced_s / 1e6,
+    }
+    warnings, claims = tool.cached_warnings(done.bytes, memory), (Claim("write_bytes", done.bytes),)
+    outcome = finished(load.begin_utc, done.synced_s, figures, transactions=1, warnings=warnings, claims=claims)
+    outcome.series.set("file_write_mb_per_s", done.by_second())
+    return outcome
 
 
-def smallfiles_outcome(load: ToolLoad, file_bytes: int = 0) -> Outcome:
+def smallfiles_outcome(load: ToolLoad) -> Outcome:
     """Return the files per second of each step."""
-    file_steps, lived = steps(load.text()), load.lived_s or 0.0
-    why = file_steps["read"].why
-    return Outcome(
-        begin_utc=load.begin_utc,
-        window_s=lived,
-        transactions=file_steps["create"].files,
-        errors=0,
-        series=Series(math.ceil(lived), {name: [] for name in FIRST}),
-        histogram=None,
-        figures={
+    file_steps = steps(load.text())
+    why, files = file_steps["read"].why, file_steps["create"].files
+    size = files * int(load.task.cell.parameters["file_bytes"])
+    return finished(
+        load.begin_utc,
+        load.lived_s or 0.0,
+        {
             "duration_s": sum(step.seconds for step in file_steps.values()),
             "creates_per_s": file_steps["create"].per_s,
             "reads_per_s": file_steps["read"].per_s,
             "deletes_per_s": file_steps["delete"].per_s,
         },
+        transactions=files,
         warnings=(TrialWarning("W010", why, suspect=False),) if why else (),
-        claims=(
-            Claim("write_bytes", total=file_steps["create"].files * file_bytes),
-            Claim("read_bytes", total=file_steps["read"].files * file_bytes),
-        ),
+        claims=(Claim("write_bytes", size), Claim("read_bytes", size)),
     )
 
 
-def _copied(load: ToolLoad) -> Outcome:
-    cell = load.task.cell
-    return copy_outcome(load, int(cell.parameters["clients"]), tool.could_hold(cell))
-
-
-def _processed(load: ToolLoad) -> Outcome:
-    return smallfiles_outcome(load, int(load.task.cell.parameters["file_bytes"]))
-
-
-COPY: Final = FileWork("copy", ("file_size", "zeros", "clients"), _copied)
-SMALLFILES: Final = FileWork("smallfiles", ("files", "file_bytes", "zeros", "clients"), _processed)
+COPY: Final = FileWork(
+    "copy", ("file_size", "zeros", "clients"), lambda load: copy_outcome(load, tool.could_hold(load.task.cell))
+)
+SMALLFILES: Final = FileWork("smallfiles", ("files", "file_bytes", "zeros", "clients"), smallfiles_outcome)

@@ -20,12 +20,13 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 from dbbench.drivers import sysbench
 from dbbench.drivers.protocol import Live, Load, LoadTask
-from dbbench.drivers.tool import POLL_S, cancelled, fault, whole_seconds
+from dbbench.drivers.sessions import Work, cancel, check, follow
+from dbbench.drivers.tool import whole_seconds
 from dbbench.engines import sql_of
 from dbbench.engines.sql import rows_of
 from dbbench.errors import DriverFailed
@@ -47,12 +48,6 @@ NOTE_BITS: Final = 400  # random, written as 100 hexadecimal digits: half of the
 LOAD_ROWS: Final = 1000  # rows per INSERT of the load
 LEAST: Final = 0.95  # share of the required rate, below which the step has failed
 RATE: Final = "insert_rows_per_s"  # a metric, and the column of the series
-_CANCEL_S: Final = 10.0
-
-
-def programs() -> tuple[str, ...]:
-    """Return the programs that `doctor` must find."""
-    return sysbench.programs()
 
 
 @contextlib.contextmanager
@@ -67,7 +62,8 @@ def driving(task: LoadTask) -> Iterator[Load]:
         try:
             yield load
         finally:
-            load.cancel()
+            load.left.set()
+            cancel(task.server, load.works)
 
 
 def insert(first: int, rows: int, seed: int) -> str:
@@ -79,15 +75,6 @@ def insert(first: int, rows: int, seed: int) -> str:
         for number in range(first, first + rows)
     )
     return f"INSERT INTO {TABLE} (id, customer, shop, price, note) VALUES {','.join(values)}"
-
-
-@dataclass
-class _Work:
-    """Work in a thread with a separate session."""
-
-    helper: threads.Helper
-    session: Any
-    what: str
 
 
 class InsertLoad:
@@ -102,8 +89,8 @@ class InsertLoad:
         self.inserted: list[float] = []  # when each batch was committed, UTC
         self.deleted = 0  # number of deleted batches
         self.queries: Load | None = None
-        self._work: list[_Work] = []
-        self._left = threading.Event()
+        self.works: list[Work] = []
+        self.left = threading.Event()
 
     @property
     def pids(self) -> tuple[int, ...]:
@@ -113,17 +100,25 @@ class InsertLoad:
         """Load and index, start queries and inserts, and block until `second` of their clock. Raises EngineDied,
         DriverFailed and what sysbench's load raises."""
         if self.queries is None:
-            self._prepare()
-            self.queries = self._started()
-        self.queries.wait_until(second, self._checked(watch))
+            # In a thread, so that a deadline can end it.
+            self.works = [Work("loading", self.sessions[0], threads.Helper("load", self._load_and_index))]
+            self.works[0].helper.start()
+            follow(self.task.server, self.works, lambda _: None)
+            self.queries = self._start()
+        self.queries.wait_until(second, lambda live: self._pass_on(live, watch))
 
     def wait(self, watch: Callable[[Live], None]) -> None:
         """Block until queries and inserts have ended. Raises as `wait_until`."""
         assert self.queries is not None
-        self.queries.wait(self._checked(watch))
-        for work in self._work:
+        self.queries.wait(lambda live: self._pass_on(live, watch))
+        for work in self.works:
             work.helper.join()
-        self._check()
+        check(self.task.server, self.works)
+
+    def _pass_on(self, live: Live, watch: Callable[[Live], None]) -> None:
+        """Check the inserts, so that the load ends with the first one that fails."""
+        check(self.task.server, self.works)
+        watch(live)
 
     def outcome(self) -> Outcome:
         """Return the outcome of the queries with the figures of all steps; W153 if the rate was missed."""
@@ -135,7 +130,8 @@ class InsertLoad:
                 per_second[second] += self.batch
         outcome.series.set(RATE, [float(rows) for rows in per_second])
         achieved = sum(per_second[self.warmup :]) / self.measure
-        failed = self._missed(achieved)
+        # The batches that were under way at the edges of the window do not decide.
+        failed = achieved + self.batch * len(self.sessions) / self.measure < LEAST * self.rate
         figures = {
             "queries_per_s": None if failed else outcome.transactions / outcome.window_s,
             "load_rows_per_s": self.rows / self.steps["load"],
@@ -145,45 +141,16 @@ class InsertLoad:
         }
         kept = {"seconds": self.steps, **figures}
         (self.task.raw / "insert.json").write_text(json.dumps(kept, indent=1) + "\n")
+        queries = sum(claim.total for claim in outcome.claims)  # each statement is its own transaction
+        statements = queries + math.ceil(self.rows / LOAD_ROWS) + len(self.inserted) + self.deleted
         text = f"{number(achieved)} rows/s were inserted, and {number(self.rate)} rows/s are required"
         return replace(
             outcome,
             figures={**outcome.figures, **figures},
             warnings=(*outcome.warnings, *([TrialWarning("W153", text)] if failed else [])),
-            claims=self._claims(outcome),
+            claims=(Claim("statements", statements), Claim("rows", self.rows + self.batch * len(self.inserted))),
             commits=round(2 * achieved * self.measure / self.batch),
         )
-
-    def cancel(self) -> None:
-        """Cancel the statements of all sessions, so that they do not outlive the load."""
-        self._left.set()
-        for work in self._work:
-            if work.helper.alive:
-                cancelled(self.task.server, work.session)
-                work.helper.join(_CANCEL_S)
-
-    def _missed(self, achieved: float) -> bool:
-        """Whether fewer rows than LEAST of the required ones were inserted. The batches that were under way at the
-        edges of the window do not decide."""
-        return achieved + self.batch * len(self.sessions) / self.measure < LEAST * self.rate
-
-    def _claims(self, outcome: Outcome) -> tuple[Claim, ...]:
-        """Return all statements and inserted rows, each statement being its own transaction."""
-        queries = sum(claim.total for claim in outcome.claims)
-        statements = queries + math.ceil(self.rows / LOAD_ROWS) + len(self.inserted) + self.deleted
-        rows = self.rows + self.batch * len(self.inserted)
-        return (Claim("statements", statements), Claim("rows", rows))
-
-    def _prepare(self) -> None:
-        """Load and index in a thread, so that a deadline can end it."""
-        work = _Work(threads.Helper("load", self._load_and_index), self.sessions[0], "loading")
-        self._work = [work]
-        work.helper.start()
-        while work.helper.alive:
-            if not self.task.server.alive():
-                raise fault(self.task.server, "while the table was loaded", None)
-            work.helper.join(POLL_S)
-        self._check()
 
     def _load_and_index(self) -> None:
         server, session = self.task.server, self.sessions[0]
@@ -191,7 +158,7 @@ class InsertLoad:
         rows_of(session, f"CREATE TABLE {TABLE} ({COLUMNS})")
         with self._timed("load"):
             for first in range(1, self.rows + 1, LOAD_ROWS):
-                if self._left.is_set():
+                if self.left.is_set():
                     raise DriverFailed("the load was stopped")
                 rows_of(session, insert(first, min(LOAD_ROWS, self.rows + 1 - first), self.task.seed))
         for name, columns in INDEXES.items():
@@ -208,17 +175,17 @@ class InsertLoad:
         yield
         self.steps[step] = time.monotonic() - began
 
-    def _started(self) -> Load:
+    def _start(self) -> Load:
         """Start sysbench and the inserts."""
         task = self.task
         cell = replace(task.cell, parameters={"clients": task.cell.parameters["clients"], **VALUES})
         queries = self.stack.enter_context(sysbench.driving(replace(task, cell=cell)))
         began = time.monotonic()
-        self._work = [
-            _Work(threads.Helper(f"writer-{index}", self._write, index, session, began), session, "inserting")
+        self.works = [
+            Work("inserting", session, threads.Helper(f"writer-{index}", self._write, index, session, began))
             for index, session in enumerate(self.sessions)
         ]
-        for work in self._work:
+        for work in self.works:
             work.helper.start()
         return queries
 
@@ -227,7 +194,7 @@ class InsertLoad:
         seconds = self.warmup + self.measure
         for batch in itertools.count(index, len(self.sessions)):
             due = batch * self.batch / self.rate
-            if due >= seconds or self._left.wait(max(0.0, began + due - time.monotonic())):
+            if due >= seconds or self.left.wait(max(0.0, began + due - time.monotonic())):
                 return
             if time.monotonic() - began >= seconds:
                 return  # late: the rest was due in the window, and is missing in it
@@ -236,17 +203,3 @@ class InsertLoad:
             self.inserted.append(self.task.clock.now_utc())
             rows_of(session, f"DELETE FROM {TABLE} WHERE id BETWEEN {first} AND {first + self.batch - 1}")
             self.deleted += 1
-
-    def _checked(self, watch: Callable[[Live], None]) -> Callable[[Live], None]:
-        """Return `watch` with a check of the inserts, so that the load ends with the first one that fails."""
-
-        def check_and_watch(live: Live) -> None:
-            self._check()
-            watch(live)
-
-        return check_and_watch
-
-    def _check(self) -> None:
-        for work in self._work:
-            if not work.helper.alive and (error := work.helper.error()) is not None:
-                raise fault(self.task.server, f"{work.what} failed: {str(error).strip()}", error)

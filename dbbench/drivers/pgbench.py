@@ -3,31 +3,34 @@
 Latency is pgbench's: from the start of the transaction to its end, with `rate` from the scheduled start. Parameters:
 clients, threads (workers of pgbench itself), rate, protocol; scale belongs to the dataset. Other parameters of a
 workload with its own script are variables of the script (`:name`).
-
-The second half of this module parses pgbench's output: summary, progress, errors, and its transaction logs, one file
-per thread.
 """
 
 from __future__ import annotations
 
 import contextlib
-import gzip
-import io
-import re
-import shutil
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import IO, Final
-
-import numpy as np
+from typing import Final
 
 from dbbench import process
-from dbbench.drivers.protocol import Live, Load, LoadTask, client_account, lent, located
-from dbbench.drivers.tool import FAILED, Program, ToolLoad, outcome_of, same, whole_seconds, write_command
+from dbbench.drivers.pgbench_output import COUNTS, aborted, live, log_files, parse
+from dbbench.drivers.protocol import Load, LoadTask, client_account, lent, located
+from dbbench.drivers.tool import (
+    FAILED,
+    Program,
+    ToolLoad,
+    outcome_of,
+    outputs,
+    pack,
+    read_counts,
+    same,
+    whole_seconds,
+    write_command,
+)
 from dbbench.engines.port import Server
 from dbbench.errors import DriverFailed
-from dbbench.metrics.outcome import Claim, Counts, Ints, Outcome, buckets_of, kinds, pages_of
+from dbbench.metrics.outcome import Claim, Outcome, kinds, pages_of
 from dbbench.model import Cell, Scalar
 from dbbench.remote import Client
 from dbbench.remote.network import ROLE
@@ -42,29 +45,8 @@ _ROWS: Final[dict[str, dict[str, int]]] = {
 }
 _PAGES: Final = 1600  # of pgbench_accounts, for each unit of scale
 _PREFIX: Final = "pgbench_log"
-_OWN: Final = {
-    "clients",
-    "threads",
-    "rate",
-    "protocol",
-    "scale",
-    "large_bytes",
-    "during_at",
-}  # all other parameters are variables of a custom script
-_PROGRESS: Final = re.compile(r"progress: (\d+(?:\.\d+)?) s, (\d+(?:\.\d+)?) tps")
-# pgbench 15: "client 3 script 0 aborted in command 2 query 0: ERROR: ..."
-# pgbench 12: "client 3 aborted in command 2 (SQL) of ..."
-_ABORTED: Final = re.compile(r"client \d+ (?:script \d+ )?aborted|Run was aborted")
-_COUNTS: Final = {
-    "processed": re.compile(r"^number of transactions actually processed: (\d+)", re.MULTILINE),
-    "failed": re.compile(r"^number of failed transactions: (\d+)", re.MULTILINE),
-    "skipped": re.compile(r"^number of transactions skipped: (\d+)", re.MULTILINE),
-}
-
-
-def programs() -> tuple[str, ...]:
-    """Return the programs that `doctor` must find; pgbench is taken from the server's own directory."""
-    return ()
+# All other parameters are variables of a custom script.
+_OWN: Final = {"clients", "threads", "rate", "protocol", "scale", "large_bytes", "during_at"}
 
 
 @contextlib.contextmanager
@@ -73,7 +55,7 @@ def driving(task: LoadTask) -> Iterator[Load]:
     argv = command(task.server, task.cell, task.seed, task.scratch)
     write_command(task.raw / "pgbench.command", argv, {})
     begin_utc, set_by_s = task.clock.now_utc(), task.clock.slip_s()
-    stdout, stderr = _printed(task.raw)
+    stdout, stderr = outputs(task.raw, "pgbench")
     task.scratch.chmod(0o777)  # pgbench runs under another account and writes its logs there
     account = client_account(task.server)
     with process.running(argv, stdout=stdout, stderr=stderr, as_user=account, role="client") as program:
@@ -86,17 +68,13 @@ def driving_from(client: Client, task: LoadTask) -> Iterator[Load]:
     """Run pgbench on the client's host; its logs have the time of that host's clock."""
     argv = command(task.server, task.cell, task.seed, Path(client.at), client)
     write_command(task.raw / "pgbench.command", argv, {})
-    program = client.start(argv, client.env, "", *_printed(task.raw))
+    program = client.start(argv, client.env, "", *outputs(task.raw, "pgbench"))
     yield _load(task, program, program.begin_utc, program.there_utc)
-
-
-def _printed(raw: Path) -> tuple[Path, Path]:
-    return raw / "pgbench.out", raw / "pgbench.err"
 
 
 def _load(task: LoadTask, program: Program, begin_utc: float, begin_in_logs: float) -> ToolLoad:
     return ToolLoad(
-        task, program, begin_utc, _printed(task.raw),
+        task, program, begin_utc, outputs(task.raw, "pgbench"),
         judged=lambda load: _outcome(load, begin_in_logs),
         seconds=sum(whole_seconds(task.cell.window)),
         live=live,
@@ -168,12 +146,13 @@ def _outcome(load: ToolLoad, begin_utc: float) -> Outcome:
     if len(logs) != workers:
         raise DriverFailed(f"{len(logs)} logs of {workers} workers: {[log.name for log in logs]}", effect=FAILED)
     counts, skipped = parse(logs, begin_utc, load.seconds)
-    keep(logs, load.task.raw)
-    printed = summary(load.text())
-    same("transactions", counts.all_transactions, printed.processed, "pgbench")
-    if printed.failed is not None:
-        same("failed transactions", counts.all_errors, printed.failed, "pgbench")
-    same("skipped transactions", skipped, printed.skipped or 0, "pgbench")
+    for log in logs:
+        pack([log], load.task.raw / f"{log.name}.gz")
+    printed = read_counts(COUNTS, load.text())
+    same("transactions", counts.all_transactions, printed["processed"], "pgbench")
+    if printed["failed"] is not None:
+        same("failed transactions", counts.all_errors, printed["failed"], "pgbench")
+    same("skipped transactions", skipped, printed["skipped"] or 0, "pgbench")
     script = cell.workload.script or BUILT_IN[0]
     events = counts.all_transactions
     claim = Claim("transactions", events, custom=script not in BUILT_IN, changes=script in _CHANGING)
@@ -181,117 +160,3 @@ def _outcome(load: ToolLoad, begin_utc: float) -> Outcome:
     pages = pages_of(events, int(_parameters(cell).get("scale", 0)) * _PAGES) if script in _ROWS else ()
     generated = cell.dataset.kind != "source"  # a user's tables may have triggers
     return replace(outcome_of(load, counts), claims=(claim, *((*work, *pages) if generated else ())))
-
-
-@dataclass(frozen=True)
-class PgbenchSummary:
-    """pgbench's totals over its whole life. None: not printed (this depends on version and options)."""
-
-    processed: int | None
-    failed: int | None
-    skipped: int | None
-
-
-def summary(stdout: str) -> PgbenchSummary:
-    """Return the totals at the end of its output; all None if it did not finish."""
-    counts = {name: pattern.search(stdout) for name, pattern in _COUNTS.items()}
-    return PgbenchSummary(**{name: int(match[1]) if match else None for name, match in counts.items()})
-
-
-def live(line: str) -> Live | None:
-    """Parse a line of `--progress=1`: the second that ended and its tps; None for other lines."""
-    match = _PROGRESS.match(line)
-    return Live(round(float(match[1])), float(match[2]), None) if match else None
-
-
-def aborted(line: str) -> bool:
-    """Whether a client gave up: pgbench continues without it, with a smaller load than requested."""
-    return _ABORTED.search(line) is not None
-
-
-CHUNK_BYTES: Final = 4 << 20  # about 120 000 lines: large enough for numpy, small enough for any memory
-_NUMERIC: Final = b"0123456789- \n"
-_WORDS: Final = re.compile(rb" (failed|serialization|deadlock|skipped) ")
-_FAILED, _SKIPPED = -1, -2
-_TIME, _EPOCH_S, _EPOCH_US = 2, 4, 5  # columns of a log line; later ones depend on the options
-
-
-def log_files(folder: Path, prefix: str) -> list[Path]:
-    """Return the logs that pgbench wrote with `--log-prefix`: PREFIX.PID and PREFIX.PID.N, one per worker."""
-    return sorted(
-        path
-        for path in folder.glob(f"{prefix}.*")
-        if re.fullmatch(r"\d+(\.\d+)?", path.name[len(prefix) + 1 :]) and not path.is_symlink()
-    )
-
-
-def parse(paths: Iterable[Path], begin_utc: float, seconds: int) -> tuple[Counts, int]:
-    """Return all workers' transactions by the second in which they ended, and how many were skipped.
-
-    `begin_utc` is second 0. A failed transaction counts as an error, not as a transaction. Raises DriverFailed for a
-    line that is not pgbench's.
-    """
-    counts, skipped = Counts(seconds), 0
-    for path in paths:
-        with path.open("rb") as log:
-            for chunk in whole_lines(log):
-                try:
-                    skipped += _count(_columns(chunk), counts, round(begin_utc * 1e6))
-                except ValueError as error:
-                    raise DriverFailed(f"{path.name} is not a pgbench log: {error}") from None
-    return counts, skipped
-
-
-def whole_lines(log: IO[bytes]) -> Iterator[bytes]:
-    """Yield the file in chunks that end with a line; a last line without an end is returned as it is."""
-    rest = b""
-    while block := log.read(CHUNK_BYTES):
-        end = block.rfind(b"\n") + 1
-        if end:
-            yield rest + block[:end]
-            rest = block[end:]
-        else:
-            rest += block
-    if rest:
-        yield rest
-
-
-def keep(paths: Iterable[Path], raw: Path) -> None:
-    """Move the logs into `raw`, compressed (gzip -1 removes three quarters at little cost)."""
-    for path in paths:
-        with path.open("rb") as log, gzip.GzipFile(raw / f"{path.name}.gz", "wb", 1) as packed:
-            shutil.copyfileobj(log, packed, CHUNK_BYTES)
-        path.unlink()
-
-
-def _columns(chunk: bytes) -> Ints:
-    """Return rows of time, epoch_s, epoch_us; a word in the time column is a negative number. Raises ValueError."""
-    try:
-        return _numbers(chunk)
-    except ValueError:  # the chunk contains a word; this is rare, and searching every chunk for words would cost more
-        return _numbers(_WORDS.sub(lambda word: b" %d " % (_SKIPPED if word[1] == b"skipped" else _FAILED), chunk))
-
-
-def _numbers(chunk: bytes) -> Ints:
-    if chunk.translate(None, _NUMERIC):  # damaged files have made numpy's reader crash the interpreter
-        raise ValueError("a line contains something other than numbers")
-    if not chunk.strip():
-        return np.empty((0, 3), np.int64)
-    return np.loadtxt(io.BytesIO(chunk), dtype=np.int64, ndmin=2, comments=None, usecols=(_TIME, _EPOCH_S, _EPOCH_US))
-
-
-def _count(rows: Ints, counts: Counts, begin_us: int) -> int:
-    """Add the rows to `counts`; return how many were skipped."""
-    time_us = rows[:, 0]
-    second = (rows[:, 1] * 1_000_000 + rows[:, 2] - begin_us) // 1_000_000
-    inside = (second >= 0) & (second < counts.seconds)
-    done, failed = time_us >= 0, time_us == _FAILED
-
-    took, seconds = time_us[done & inside], second[done & inside]
-    np.add.at(counts.latencies, (seconds, buckets_of(took.astype(np.float64))), 1)
-    np.maximum.at(counts.longest_us, seconds, took)
-    counts.transactions += np.bincount(seconds, minlength=counts.seconds)
-    counts.errors += np.bincount(second[failed & inside], minlength=counts.seconds)
-    counts.outside += int((done & ~inside).sum())
-    counts.errors_outside += int((failed & ~inside).sum())
-    return int((time_us == _SKIPPED).sum())

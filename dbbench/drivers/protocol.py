@@ -77,10 +77,6 @@ class Load(Protocol):
 class Driver(Protocol):
     """A kind of load generator. Satisfied by a module or an object."""
 
-    def programs(self) -> tuple[str, ...]:
-        """Return the programs that `doctor` must find."""
-        ...
-
     def driving(self, task: LoadTask) -> AbstractContextManager[Load]:
         """Start the load; at the end of the block the tool has ended."""
         ...

@@ -11,29 +11,22 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
-import math
 import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from dbbench.drivers.protocol import Live, Load, LoadTask
-from dbbench.drivers.tool import POLL_S, cancelled, fault
+from dbbench.drivers.sessions import Work, cancel, follow
+from dbbench.drivers.tool import finished
 from dbbench.engines import sql_of
 from dbbench.engines.sql import Sql, Table
 from dbbench.errors import DriverFailed
 from dbbench.machine import threads
 from dbbench.metrics.outcome import Claim, Outcome
-from dbbench.metrics.series import FIRST, Series
 from dbbench.model import Cell, TrialWarning
 
-_CANCEL_S: Final = 10.0
 _NAMED: Final = 8  # tables that an error message lists
-
-
-def programs() -> tuple[str, ...]:
-    """Return (): the sessions are dbbench's own."""
-    return ()
 
 
 @contextlib.contextmanager
@@ -53,7 +46,7 @@ def driving(task: LoadTask) -> Iterator[Load]:
         try:
             yield load
         finally:
-            load.cancel()
+            cancel(task.server, load.works)
 
 
 def _tables(sql: Sql, connection: Any, cell: Cell) -> list[Table]:
@@ -113,7 +106,7 @@ class _Session:
         self.statement = sql.scan(connection, table.name)
         self.plan = ""  # query plan of the first scan, which is cold
         self.seconds: list[float] = []  # of each scan
-        self.helper = threads.Helper(f"scan-{table.name}", self._scan)
+        self.work = Work(f"the scan of {table.name}", connection, threads.Helper(f"scan-{table.name}", self._scan))
 
     def _scan(self) -> None:
         try:
@@ -135,81 +128,45 @@ class ScanLoad:
     pids: tuple[int, ...] = ()  # the sessions are threads of this process
 
     def __init__(self, task: LoadTask, sessions: list[_Session], passes: _Passes) -> None:
-        self.server, self.clock, self.raw = task.server, task.clock, task.raw
-        self.sessions, self.passes = sessions, passes
-        self.begin_utc = self._began = 0.0  # set when the scan begins
-        self._told = -1
+        self.task, self.sessions, self.passes = task, sessions, passes
+        self.works = [session.work for session in sessions]
+        self.begin_utc = 0.0  # set when the scan begins
 
     def wait_until(self, second: float, watch: Callable[[Live], None]) -> None:
         """Return immediately: a scan has no warm-up and no fixed time."""
 
     def wait(self, watch: Callable[[Live], None]) -> None:
         """Scan, and block until all tables are read. Raises EngineDied or DriverFailed as soon as one session fails."""
-        self.begin_utc, self._began = self.clock.now_utc(), time.monotonic()
-        for session in self.sessions:
-            session.helper.start()
-        while self._goes_on(watch):
-            time.sleep(POLL_S)
+        self.begin_utc = self.task.clock.now_utc()
+        for work in self.works:
+            work.helper.start()
+        follow(self.task.server, self.works, watch)
 
     def outcome(self) -> Outcome:
-        """Return duration and rate of a pass; query plans and times go to raw/."""
+        """Return duration and rate of a pass; query plans and times go to raw/. W118 if scans changed pages."""
         passes = self.passes.seconds
         if not passes or any(len(session.seconds) < len(passes) for session in self.sessions):
             raise DriverFailed(f"the {len(self.sessions)} tables were not all read completely")
         self._keep(passes)
         window_s, size = sum(passes), len(passes) * sum(session.table.size_bytes for session in self.sessions)
-        return Outcome(
-            begin_utc=self.begin_utc,
-            window_s=window_s,
-            transactions=0,
-            errors=0,
-            series=Series(math.ceil(window_s), {name: [] for name in FIRST}),
-            histogram=None,
-            figures={"duration_s": window_s / len(passes), "mb_per_s": size / 1e6 / window_s},
+        counted = {session.table.name: session.sql.dirtied_blocks(session.plan) for session in self.sessions}
+        changed = ", ".join(f"{blocks} blocks of {table}" for table, blocks in counted.items() if blocks)
+        return finished(
+            self.begin_utc,
+            window_s,
+            {"duration_s": window_s / len(passes), "mb_per_s": size / 1e6 / window_s},
             scanned_bytes=size,
             claims=(Claim("table_bytes", total=size),),
-            warnings=self._dirtied(),
+            warnings=(TrialWarning("W118", f"EXPLAIN reports dirtied blocks: {changed}"),) if changed else (),
         )
-
-    def cancel(self) -> None:
-        """Cancel the sessions that are still reading, so that they do not outlive the load."""
-        for session in self.sessions:
-            if session.helper.alive:
-                cancelled(self.server, session.connection)
-        for session in self.sessions:
-            if session.helper.started:
-                session.helper.join(_CANCEL_S)
 
     def _keep(self, passes: list[float]) -> None:
         tables = [
             {"table": session.table.name, "size_bytes": session.table.size_bytes, "scans_s": session.seconds}
             for session in self.sessions
         ]
-        (self.raw / "scan.json").write_text(json.dumps({"passes_s": passes, "tables": tables}, indent=1) + "\n")
-        (self.raw / "scan.sql").write_text("".join(f"{session.statement};\n" for session in self.sessions))
+        raw = self.task.raw
+        (raw / "scan.json").write_text(json.dumps({"passes_s": passes, "tables": tables}, indent=1) + "\n")
+        (raw / "scan.sql").write_text("".join(f"{session.statement};\n" for session in self.sessions))
         for session in self.sessions:
-            (self.raw / f"plan_{session.table.name}.json").write_text(session.plan + "\n")
-
-    def _dirtied(self) -> tuple[TrialWarning, ...]:
-        """Return W118 if scans changed pages."""
-        counted = {session.table.name: session.sql.dirtied_blocks(session.plan) for session in self.sessions}
-        changed = [f"{blocks} blocks of {table}" for table, blocks in counted.items() if blocks]
-        return (TrialWarning("W118", f"EXPLAIN reports dirtied blocks: {', '.join(changed)}"),) if changed else ()
-
-    def _now_s(self) -> float:
-        return time.monotonic() - self._began
-
-    def _goes_on(self, watch: Callable[[Live], None]) -> bool:
-        failed = next((session for session in self.sessions if session.helper.error() is not None), None)
-        if failed is not None or not self.server.alive():
-            raise self._fault(failed)
-        if (second := int(self._now_s())) > self._told:
-            self._told = second
-            watch(Live(second, None, None))
-        return any(session.helper.alive for session in self.sessions)
-
-    def _fault(self, session: _Session | None) -> BaseException:
-        if session is None:
-            return fault(self.server, "while it was scanned", None)
-        error = session.helper.error()
-        return fault(self.server, f"the scan of {session.table.name} failed: {str(error).strip()}", error)
+            (raw / f"plan_{session.table.name}.json").write_text(session.plan + "\n")

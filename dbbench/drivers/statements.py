@@ -16,38 +16,31 @@ import contextlib
 import hashlib
 import itertools
 import json
-import math
 import random
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Final
 
 from dbbench.drivers.protocol import Live, Load, LoadTask, located
-from dbbench.drivers.tool import POLL_S, cancelled, fault
+from dbbench.drivers.sessions import Work, cancel, follow
+from dbbench.drivers.tool import finished
 from dbbench.engines import SERVERS, sql_of
-from dbbench.engines.port import Server
 from dbbench.errors import DriverFailed, ScriptInvalid
 from dbbench.machine import threads
 from dbbench.metrics.outcome import Claim, Outcome
-from dbbench.metrics.series import FIRST, Clock, Series
 from dbbench.model import Cell, Scalar
 
-_CANCEL_S: Final = 10.0
+POOL_ROWS: Final = 1024  # number of different texts; in all 200 kB, more than any filesystem's compression window
 _READ: Final = 1 << 20  # bytes that the client reads and sends at a time
 _HEADING: Final = re.compile(r"^-- step\b(.*)$", re.MULTILINE)
 _END: Final = re.compile(r";[ \t]*$", re.MULTILINE)
 _COMMENT: Final = re.compile(r"^--.*$", re.MULTILINE)
 _NAME: Final = re.compile(r"\{(\w+)\}")
-
-
-def programs() -> tuple[str, ...]:
-    """Return (): the sessions are dbbench's own."""
-    return ()
 
 
 @contextlib.contextmanager
@@ -68,13 +61,13 @@ def driving(task: LoadTask) -> Iterator[Load]:
             stack.enter_context(contextlib.closing(task.server.connect()))
             for _ in range(max(1, int(task.cell.parameters.get("clients", 1))))
         ]
-        worker = _Worker(task, sessions, steps, sent)
         stack.callback(file.unlink, missing_ok=True)
-        load = StatementsLoad(task.server, task.clock, worker, task.raw)
+        load = StatementsLoad(task, sessions, steps, sent)
         try:
             yield load
         finally:
-            load.cancel()
+            load.left = True
+            cancel(task.server, [Work("", session, load.work.helper) for session in sessions])
 
 
 def dataset_rows(cell: Cell) -> int | None:
@@ -84,14 +77,6 @@ def dataset_rows(cell: Cell) -> int | None:
     return int(count) if count else None
 
 
-def _tables(server: Server, cell: Cell) -> list[str]:
-    """Return the tables of the dataset; without one, those that the script makes itself: t1, t2 ..."""
-    if cell.dataset.kind == "none":
-        return [f"t{number}" for number in range(1, int(cell.parameters.get("tables", 1)) + 1)]
-    with contextlib.closing(server.connect()) as connection:
-        return [table.name for table in sql_of(server).tables(connection)]
-
-
 @dataclass
 class Done:
     """A completed step."""
@@ -99,71 +84,87 @@ class Done:
     step: str
     timed: bool
     seconds: float
-    rows: int | None = None
-    bytes: int | None = None
-    statements: list[dict[str, Any]] = field(default_factory=list)  # each with `sql`, `seconds`, `rows`
+    rows: int | None
+    bytes: int | None
+    statements: list[dict[str, Any]]  # each with `sql`, `seconds`, `rows`
 
 
-class _Worker:
-    """Runs steps in sequence, and the statements of a step on several tables in parallel."""
+class StatementsLoad:
+    """The steps, in sequence; the statements of a step run on several tables in parallel. The untimed ones run before
+    the window; the timed ones start with it."""
 
-    def __init__(self, task: LoadTask, sessions: list[Any], steps: list[SqlStep], sent: Sent | None) -> None:
-        self.server, self.sessions, self.steps, self.sent = task.server, sessions, steps, sent
-        self.tables, self.dataset_rows = _tables(task.server, task.cell), dataset_rows(task.cell)
+    pids: tuple[int, ...] = ()  # the sessions are threads of this process
+
+    def __init__(self, task: LoadTask, sessions: Sequence[Any], steps: Sequence[SqlStep], sent: Sent | None) -> None:
+        self.task, self.server, self.steps, self.sent = task, task.server, steps, sent
         self.free: SimpleQueue[Any] = SimpleQueue()
         for session in sessions:
             self.free.put(session)
+        if task.cell.dataset.kind == "none":  # those that the script makes itself
+            self.tables = [f"t{number}" for number in range(1, int(task.cell.parameters.get("tables", 1)) + 1)]
+        else:
+            self.tables = list(self._all_sizes())
         self.done: list[Done] = []
-        self.at = ""  # the current step
-        self.left = False
+        self.begin_utc, self.ended, self.left = 0.0, False, False
+        self.work = Work("", None, threads.Helper("statements", self._run, False))
 
-    def run(self, timed: bool) -> None:
-        """Run the timed steps, or the untimed ones and a checkpoint, so that their writes are not part of the first
-        timed one."""
+    def wait_until(self, second: float, watch: Callable[[Live], None]) -> None:
+        """Run the untimed steps, and a checkpoint, so that their writes are not part of the first timed one. Raises as
+        `wait`."""
+        del second
+        self._follow(watch)
+
+    def wait(self, watch: Callable[[Live], None]) -> None:
+        """Run the timed steps. Raises EngineDied or DriverFailed as soon as one statement fails."""
+        self.work = Work("", None, threads.Helper("statements", self._run, True))
+        self._follow(watch)
+        self.ended = True
+
+    def _follow(self, watch: Callable[[Live], None]) -> None:
+        self.begin_utc = self.task.clock.now_utc()
+        self.work.helper.start()
+        follow(self.server, [self.work], watch)
+
+    def _run(self, timed: bool) -> None:
+        """Run the timed steps, or the others."""
         steps = [step for step in self.steps if step.timed is timed]
         for step in steps:
-            self._carry_out(step)
+            self._run_step(step)
         if steps and not timed:
             self.server.checkpoint()
 
-    def _carry_out(self, step: SqlStep) -> None:
-        self.at = step.name
-        before = self._sizes()
-        began = time.monotonic()
-        jobs = self.tables if step.each_table else [""]
-        with ThreadPoolExecutor(len(self.sessions)) as pool:
-            statements = [
-                statement for several in pool.map(lambda table: self._one(step, table), jobs) for statement in several
-            ]
-        done = Done(step.name, step.timed, time.monotonic() - began, statements=statements)
-        after = self._sizes()
-        from_file = sum("file" in statement for statement in statements)
-        rows = [statement["rows"] for statement in statements if statement["rows"]]
-        done.rows = sum(rows) or (self.dataset_rows * len(jobs) if self.dataset_rows and step.each_table else None)
-        done.bytes = (
-            self.sent.bytes * from_file
-            if self.sent and from_file
-            else sum(max(before.get(name, 0), size) for name, size in after.items())
+    def _run_step(self, step: SqlStep) -> None:
+        self.work.what = f'step "{step.name}"'
+        before, began = self._sizes(), time.monotonic()
+        tables = self.tables if step.each_table else [""]
+        with ThreadPoolExecutor(self.free.qsize()) as pool:
+            several = pool.map(lambda table: self._run_on(step, table), tables)
+            statements = [statement for each in several for statement in each]
+        seconds = time.monotonic() - began
+        from_file, loaded = sum("file" in each for each in statements), dataset_rows(self.task.cell)
+        rows = sum(each["rows"] or 0 for each in statements) or (
+            loaded * len(tables) if loaded and step.each_table else None
         )
-        self.done.append(done)
+        size = sum(max(before.get(name, 0), size) for name, size in self._sizes().items())
+        size = self.sent.bytes * from_file if self.sent and from_file else size
+        self.done.append(Done(step.name, step.timed, seconds, rows, size, statements))
 
-    def _one(self, step: SqlStep, table: str) -> list[dict[str, Any]]:
+    def _run_on(self, step: SqlStep, table: str) -> list[dict[str, Any]]:
         """Run the step's statements for one table, in one session."""
-        session, plan_lines = self.free.get(), []
+        session, lines = self.free.get(), []
         try:
             for statement in step.statements:
                 if self.left:
                     raise DriverFailed(f'step "{step.name}" was interrupted')
-                sql = for_table(statement, table)
-                began = time.monotonic()
-                file, rows = self._executed(session, sql)
-                plan_lines.append({"sql": sql, "seconds": time.monotonic() - began, "rows": rows,
+                sql, began = for_table(statement, table), time.monotonic()
+                file, rows = self._execute(session, sql)
+                lines.append({"sql": sql, "seconds": time.monotonic() - began, "rows": rows,
                              **({"file": True} if file else {})})  # fmt: skip
         finally:
             self.free.put(session)
-        return plan_lines
+        return lines
 
-    def _executed(self, session: Any, sql: str) -> tuple[bool, int | None]:
+    def _execute(self, session: Any, sql: str) -> tuple[bool, int | None]:
         """Return (whether it read the file, rows that the server counted)."""
         with contextlib.closing(session.cursor()) as cursor:
             if self.sent is not None and sql.upper().startswith("COPY ") and "FROM STDIN" in sql.upper():
@@ -177,90 +178,37 @@ class _Worker:
                 return False, None
             return self.sent is not None and str(self.sent.path) in sql, max(0, cursor.rowcount)
 
-    def _sizes(self) -> dict[str, int]:
-        """Return logical bytes by table, without tables that do not exist yet."""
+    def _all_sizes(self) -> dict[str, int]:
+        """Return logical bytes by table."""
         with contextlib.closing(self.server.connect()) as connection:
-            sizes = {table.name: table.size_bytes for table in sql_of(self.server).tables(connection)}
+            return {table.name: table.size_bytes for table in sql_of(self.server).tables(connection)}
+
+    def _sizes(self) -> dict[str, int]:
+        """Return logical bytes by table of the load, without those that do not exist yet."""
+        sizes = self._all_sizes()
         return {name: sizes[name] for name in self.tables if name in sizes}
-
-
-class StatementsLoad:
-    """The steps. The untimed ones run before the window; the timed ones start with it."""
-
-    pids: tuple[int, ...] = ()  # the sessions are threads of this process
-
-    def __init__(self, server: Server, clock: Clock, worker: _Worker, raw: Path) -> None:
-        self.server, self.clock, self.worker, self.raw = server, clock, worker, raw
-        self.begin_utc, self.ended = 0.0, False
-        self._helper: threads.Helper | None = None
-
-    def wait_until(self, second: float, watch: Callable[[Live], None]) -> None:
-        """Run the untimed steps. Raises as `wait`."""
-        del second
-        self._run(False, watch)
-
-    def wait(self, watch: Callable[[Live], None]) -> None:
-        """Run the timed steps. Raises EngineDied or DriverFailed as soon as one statement fails."""
-        self._run(True, watch)
-        self.ended = True
-
-    def _run(self, timed: bool, watch: Callable[[Live], None]) -> None:
-        self.begin_utc, began, shown_second = self.clock.now_utc(), time.monotonic(), -1
-        self._helper = helper = threads.Helper("statements", self.worker.run, timed)
-        helper.start()
-        while helper.alive:
-            if not self.server.alive():
-                raise self._fault(None)
-            if (second := int(time.monotonic() - began)) > shown_second:
-                shown_second = second
-                watch(Live(second, None, None))
-            helper.join(POLL_S)
-        if (error := helper.error()) is not None:
-            raise self._fault(error)
 
     def outcome(self) -> Outcome:
         """Return the total time of the timed steps with rows and bytes per second; the times of statements
         are in raw."""
         if not self.ended:
             raise DriverFailed("not all statements were executed")
-        whole = {"steps": [asdict(done) for done in self.worker.done]}
-        (self.raw / "statements.json").write_text(json.dumps(whole, indent=1) + "\n")
-        timed = [done for done in self.worker.done if done.timed]
+        whole = {"steps": [asdict(done) for done in self.done]}
+        (self.task.raw / "statements.json").write_text(json.dumps(whole, indent=1) + "\n")
+        timed = [done for done in self.done if done.timed]
         duration_s = sum(done.seconds for done in timed)
         rows, size = (_sum([getattr(done, name) for done in timed]) for name in ("rows", "bytes"))
-        return Outcome(
-            begin_utc=self.begin_utc,
-            window_s=duration_s,
-            transactions=sum(len(done.statements) for done in timed),
-            errors=0,
-            series=Series(math.ceil(duration_s), {name: [] for name in FIRST}),
-            histogram=None,
-            figures={
-                "duration_s": duration_s,
-                "rows_per_s": None if rows is None else rows / duration_s,
-                "mb_per_s": None if size is None else size / 1e6 / duration_s,
-            },
-            claims=_claims([statement for done in timed for statement in done.statements]),
-        )
-
-    def cancel(self) -> None:
-        """Cancel the running statement, so that it does not outlive the load."""
-        self.worker.left = True
-        if self._helper is not None and self._helper.alive:
-            for session in self.worker.sessions:
-                cancelled(self.server, session)
-            self._helper.join(_CANCEL_S)
-
-    def _fault(self, error: BaseException | None) -> BaseException:
-        evidence = f'step "{self.worker.at}" failed: {str(error).strip()}' if error else f'in step "{self.worker.at}"'
-        return fault(self.server, evidence, error)
-
-
-def _claims(statements: Sequence[dict[str, Any]]) -> tuple[Claim, ...]:
-    """Return the number of statements and of rows loaded from the file. A procedure may run further statements."""
-    sent = sum(statement["rows"] or 0 for statement in statements if statement.get("file"))
-    rows = (Claim("rows", total=sent),) if sent else ()
-    return (Claim("statements", total=len(statements), custom=True), *rows)
+        statements = [statement for done in timed for statement in done.statements]
+        # A procedure may run further statements.
+        claims = [Claim("statements", total=len(statements), custom=True)]
+        if loaded := sum(statement["rows"] or 0 for statement in statements if statement.get("file")):
+            claims.append(Claim("rows", total=loaded))
+        figures = {
+            "duration_s": duration_s,
+            "rows_per_s": None if rows is None else rows / duration_s,
+            "mb_per_s": None if size is None else size / 1e6 / duration_s,
+        }
+        return finished(self.begin_utc, duration_s, figures, len(statements), claims=tuple(claims))
 
 
 def _sum(parts: Sequence[int | None]) -> int | None:
@@ -354,9 +302,6 @@ def rows_written(path: Path, size_bytes: int, seed: int) -> Sent:
             mark = hashlib.sha256(b"%d" % rows).hexdigest()[:32]
             size += file.write(f"{rows}\t{rows * 48271 % 10000}\t{words[rows * 7919 % POOL_ROWS]} {mark}\n")
     return Sent(path, rows, size)
-
-
-POOL_ROWS: Final = 1024  # number of different texts; in all 200 kB, more than any filesystem's compression window
 
 
 def pool(seed: int) -> list[str]:

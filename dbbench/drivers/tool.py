@@ -1,29 +1,31 @@
-"""The process of a load generator: started, watched, and judged at its end; and the end of sessions in dbbench."""
+"""The process of a load generator: started, watched, and judged at its end."""
 
 from __future__ import annotations
 
-import contextlib
+import gzip
 import math
+import re
 import shlex
+import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Protocol
 
 from dbbench import process
 from dbbench.drivers.protocol import Live, LoadTask
-from dbbench.engines import sql_of
-from dbbench.engines.port import Server
 from dbbench.errors import DbbenchError, DriverFailed, EngineDied, NoProgress
 from dbbench.machine.limits import cgroup
 from dbbench.metrics.outcome import Counts, Outcome
+from dbbench.metrics.series import FIRST, Series
 from dbbench.model import Cell, TrialWarning, Window
 from dbbench.units import size_text
 
 FAILED: Final = "The trial is marked failed, because its load was not the requested one."
 POLL_S: Final = 0.1  # time until a dead tool or server is noticed; ten checks per second cost almost no CPU
-_DEATH_S: Final = 1.0  # clients notice a killed server at most this much earlier than `alive` does
+PIECE_BYTES: Final = 4 << 20  # of a log that is read or packed
+DEATH_S: Final = 1.0  # clients notice a killed server at most this much earlier than `alive` does
 _EARLY_S: Final = 0.5  # a tool may end this much early, because its clock does not start exactly with dbbench's
 
 
@@ -89,7 +91,7 @@ class ToolLoad:
         ended = self.program.poll() is not None
         lines = self._new_lines()
         gave_up = [line for line in lines if self.aborted(line)]
-        if not self._server_lives(patience_s=_DEATH_S if ended or gave_up else 0.0):
+        if not self._server_lives(patience_s=DEATH_S if ended or gave_up else 0.0):
             raise EngineDied(
                 f"the server (pid {self.task.server.pid}) died; output of the load generator: {self._said()}"
             )
@@ -157,6 +159,14 @@ def outcome_of(load: ToolLoad, counts: Counts, **figures: float | None) -> Outco
     )
 
 
+def finished(
+    begin_utc: float, seconds: float, figures: Mapping[str, float | None], transactions: int = 0, **more: Any
+) -> Outcome:
+    """Return the outcome of work that ran to its end. It has no transactions per second: those columns are gaps."""
+    series = Series(math.ceil(seconds), {name: [] for name in FIRST})
+    return Outcome(begin_utc, seconds, transactions, 0, series, None, dict(figures), **more)
+
+
 def same(what: str, ours: int, theirs: int | None, tool: str, slack: int = 0) -> None:
     """Compare dbbench's count with the tool's summary. Raises DriverFailed if they differ by more than `slack`."""
     if theirs is None:
@@ -168,6 +178,25 @@ def same(what: str, ours: int, theirs: int | None, tool: str, slack: int = 0) ->
 def whole_seconds(window: Window) -> tuple[int, int]:
     """Return warm-up and window in whole seconds, rounded up, because neither tools nor series have fractions."""
     return math.ceil(window.warmup_s), math.ceil(window.measure_s)
+
+
+def outputs(raw: Path, tool: str) -> tuple[Path, Path]:
+    """Return the files with what the tool prints."""
+    return raw / f"{tool}.out", raw / f"{tool}.err"
+
+
+def read_counts(patterns: Mapping[str, re.Pattern[str]], printed: str) -> dict[str, int | None]:
+    """Return the totals of a tool's summary; None: not printed."""
+    return {name: int(match[1]) if (match := pattern.search(printed)) else None for name, pattern in patterns.items()}
+
+
+def pack(paths: Iterable[Path], target: Path) -> None:
+    """Append the files to `target`, compressed, and remove them (gzip -1 removes three quarters at little cost)."""
+    with gzip.GzipFile(target, "wb", 1) as packed:
+        for path in paths:
+            with path.open("rb") as lines:
+                shutil.copyfileobj(lines, packed, PIECE_BYTES)
+            path.unlink()
 
 
 def write_command(path: Path, argv: Sequence[str], env: Mapping[str, str]) -> None:
@@ -190,19 +219,3 @@ def cached_warnings(size: int, memory: int, beyond: float = 1) -> tuple[TrialWar
         return ()
     text = f"{size_text(size)} in files, {size / memory:.2g} times the memory that could cache them"
     return (TrialWarning("W116", text),)
-
-
-# --- sessions of dbbench's own --------------------------------------------------------------------------
-
-
-def cancelled(server: Server, connection: Any) -> None:
-    """Cancel the session's statement; do nothing if the server or the session has ended."""
-    with contextlib.suppress(Exception):
-        sql_of(server).cancel(server, connection)
-
-
-def fault(server: Server, said: str, error: BaseException | None) -> BaseException:
-    """Return the cause of a session's failure: EngineDied, an error of dbbench as it is, or DriverFailed."""
-    if not process.wait_while(server.alive, _DEATH_S, 0.02):
-        return EngineDied(f"the server (pid {server.pid}) died; {said}")
-    return error if isinstance(error, DbbenchError) else DriverFailed(said)

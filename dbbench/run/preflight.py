@@ -73,7 +73,7 @@ def refusals(wanted: Asked, results: Path) -> list[errors.DbbenchError]:
 
 def missing_programs(expanded: Expanded) -> list[str]:
     """Return missing programs of the engines, drivers and samplers of these cells."""
-    from dbbench.drivers import DRIVERS
+    from dbbench.drivers import PROGRAMS
     from dbbench.engines import ENGINES
     from dbbench.samplers import programs as sampled
 
@@ -81,9 +81,7 @@ def missing_programs(expanded: Expanded) -> list[str]:
     for cell in expanded.cells:
         bin_ = Path(cell.engine.bin) if cell.engine.bin else None
         programs += ENGINES[cell.engine.name].programs(bin_)
-        # pgbench is next to the engine's programs, not in PATH; programs(bin_) includes it
-        if cell.workload.driver != "pgbench":
-            programs += DRIVERS[cell.workload.driver].programs()
+        programs += [PROGRAMS[cell.workload.driver]] if cell.workload.driver in PROGRAMS else []
     return [name for name in dict.fromkeys(programs) if not _is_there(name)]
 
 

@@ -138,9 +138,6 @@ class Driver:
 
     calls: Calls
 
-    def programs(self) -> tuple[str, ...]:
-        return ()
-
     @contextlib.contextmanager
     def driving(self, *_: Any) -> Iterator[Load]:
         with self.calls.around("load"):

@@ -27,7 +27,7 @@ def outcome(tps: list[int]) -> Outcome:
 def test_a_stall_beside_the_statement_is_told() -> None:
     """Of the seconds from its begin to 5 s after its end, against the window before; the warm-up is none of it."""
     load = outcome([900, *[100] * 4, 5, 3, *[100] * 8])
-    found = beside.told(load, warm=1, began=5.2, ended=6.4, whole=15)
+    found = beside.effect(load, warm=1, began=5.2, ended=6.4, whole=15)
     assert found["during_tps_ratio"] == pytest.approx((5 + 3 + 5 * 100) / 7 / 100)
     assert found["during_stall_s"] == 2
     assert found["during_max_ms"] == 800
@@ -36,13 +36,13 @@ def test_a_stall_beside_the_statement_is_told() -> None:
 
 def test_nothing_that_happened_shows_as_nothing() -> None:
     """An even load has a ratio of 1 and no stall; the seconds after the window do not count."""
-    found = beside.told(outcome([100] * 10), warm=0, began=3.0, ended=3.1, whole=6)
+    found = beside.effect(outcome([100] * 10), warm=0, began=3.0, ended=3.1, whole=6)
     assert (found["during_tps_ratio"], found["during_stall_s"], found["during_max_ms"]) == (1.0, 0.0, 10)
 
 
 def test_without_a_second_before_there_is_nothing_to_compare_with() -> None:
     """None, not a guess."""
-    found = beside.told(outcome([100] * 4), warm=0, began=0.0, ended=0.1, whole=4)
+    found = beside.effect(outcome([100] * 4), warm=0, began=0.0, ended=0.1, whole=4)
     assert found["during_tps_ratio"] is None and found["during_stall_s"] is None
 
 

@@ -21,8 +21,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dbbench import plan
-from dbbench.drivers import bonnie, filework_load, fio, pgbench, sysbench
+from dbbench.drivers import bonnie, filework_load, fio_output, pgbench_output, sysbench_output
 from dbbench.drivers import statements as steps
+from dbbench.drivers.tool import read_counts
 from dbbench.engines import postgres_counters
 from dbbench.errors import DbbenchError, FileUnreadable, PlanInvalid
 from dbbench.introspect import recordings, rules, values
@@ -160,27 +161,27 @@ PARSERS: Final[dict[str, tuple[Callable[[str], object], str, tuple[type[Exceptio
         fixture("engines/postgres-15.log"),
         (),
     ),
-    "pgbench": (pgbench.summary, fixture("drivers/pgbench-15/pgbench.out"), ()),
-    "pgbench-live": (pgbench.live, fixture("drivers/pgbench-15/pgbench.err"), ()),
-    "pgbench-aborted": (pgbench.aborted, fixture("drivers/pgbench-15/pgbench_aborted.err"), ()),
+    "pgbench": (lambda t: read_counts(pgbench_output.COUNTS, t), fixture("drivers/pgbench-15/pgbench.out"), ()),
+    "pgbench-live": (pgbench_output.live, fixture("drivers/pgbench-15/pgbench.err"), ()),
+    "pgbench-aborted": (pgbench_output.aborted, fixture("drivers/pgbench-15/pgbench_aborted.err"), ()),
     "pgbench-log": (
-        of_file(lambda p: pgbench.parse([p], 1.0, 5)),
+        of_file(lambda p: pgbench_output.parse([p], 1.0, 5)),
         fixture("drivers/pgbench-15/pgbench_log.4711")[:4000],
         (),
     ),
-    "sysbench": (sysbench.summary, fixture("drivers/sysbench_denied.out"), ()),
-    "sysbench-live": (sysbench.live, "[ 1s ] thds: 2 tps: 9.00 qps: 1 (r/w/o: 1/2/3) lat (ms,95%): 3.1\n", ()),
+    "sysbench": (lambda t: read_counts(sysbench_output.COUNTS, t), fixture("drivers/sysbench_denied.out"), ()),
+    "sysbench-live": (sysbench_output.live, "[ 1s ] thds: 2 tps: 9.00 qps: 1 (r/w/o: 1/2/3) lat (ms,95%): 3.1\n", ()),
     "sysbench-histogram": (
-        sysbench.histogram,
+        sysbench_output.histogram,
         "Latency histogram (values are in milliseconds)\n"
         "       value  ------------- distribution ------------- count\n"
         "       0.532 |****  12\n       0.541 |***  8\n \nGeneral statistics:\n",
         (),
     ),
-    "sysbench-events": (of_file(lambda p: sysbench.parse([p], 5)), "1 100 3\n2 120 4\n", ()),
-    "fio-load": (fio.parse, fixture("drivers/fio.json"), ()),
-    "fio-log": (lambda t: fio.by_second([t], 1.7e9, 5, "0"), fixture("drivers/fio_bw.1.log")[:2000], ()),
-    "fio-live": (fio.live, "Jobs: 2 (f=2): [m(2)][50.0%][r=13.2k,w=13.2k IOPS][eta 00m:01s]", ()),
+    "sysbench-events": (of_file(lambda p: sysbench_output.parse([p], 5)), "1 100 3\n2 120 4\n", ()),
+    "fio-load": (fio_output.parse, fixture("drivers/fio.json"), ()),
+    "fio-log": (lambda t: fio_output.by_second([t], 1.7e9, 5, "0"), fixture("drivers/fio_bw.1.log")[:2000], ()),
+    "fio-live": (fio_output.live, "Jobs: 2 (f=2): [m(2)][50.0%][r=13.2k,w=13.2k IOPS][eta 00m:01s]", ()),
     "bonnie": (bonnie.parse, fixture("drivers/bonnie.csv"), ()),
     "copied": (filework_load.copied, fixture("drivers/copy.out"), ()),
     "small-files": (filework_load.steps, fixture("drivers/smallfiles.out"), ()),

@@ -12,7 +12,7 @@ from typing import Any, cast
 import pytest
 
 from dbbench.compare import unequal
-from dbbench.drivers import fio, sysbench
+from dbbench.drivers import fio_output, sysbench
 from dbbench.engines import mysql, postgres
 from dbbench.engines.innodb_server import InnodbServer, named
 from dbbench.engines.mysqld import Mysqld
@@ -235,7 +235,7 @@ def test_bytes_of_fio_count_where_the_kernel_counts_them(engine: str, direct: st
     report["global options"].update(ioengine=engine, direct=direct)
     for job in report["jobs"]:
         job["job options"] = {}
-    assert fio.parse(json.dumps(report)).counted is counted
+    assert fio_output.parse(json.dumps(report)).counted is counted
 
 
 def test_files_elsewhere_fail_the_trial(make_run: MakeRun, tmp_path: Path) -> None:

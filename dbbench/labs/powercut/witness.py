@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from dbbench.drivers.tool import fault
+from dbbench.drivers.sessions import fault
 from dbbench.engines import profile_of, sql_of
 from dbbench.engines.port import Server
 from dbbench.machine import threads

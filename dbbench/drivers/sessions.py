@@ -1,0 +1,66 @@
+"""Sessions of dbbench's own in a load: followed while they work, and cancelled so that they do not outlive it."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from dbbench import process
+from dbbench.drivers.protocol import Live
+from dbbench.drivers.tool import DEATH_S, POLL_S
+from dbbench.engines import sql_of
+from dbbench.engines.port import Server
+from dbbench.errors import DbbenchError, DriverFailed, EngineDied
+from dbbench.machine import threads
+
+_CANCEL_S: Final = 10.0
+
+
+@dataclass
+class Work:
+    """Work in a thread of its own. `what` it is, for messages."""
+
+    what: str
+    session: Any
+    helper: threads.Helper
+
+
+def check(server: Server, works: Sequence[Work]) -> None:
+    """Raise EngineDied, or the error of the first work that failed."""
+    for work in works:
+        if not work.helper.alive and (error := work.helper.error()) is not None:
+            raise fault(server, f"{work.what} failed: {str(error).strip()}", error)
+    if works and not server.alive():
+        raise fault(server, f"during {works[0].what}", None)
+
+
+def follow(server: Server, works: Sequence[Work], watch: Callable[[Live], None]) -> None:
+    """Block until all works have ended, calling `watch` once per second. Raises as `check`."""
+    began, shown = time.monotonic(), -1
+    while running := [work for work in works if work.helper.alive]:
+        check(server, works)
+        if (second := int(time.monotonic() - began)) > shown:
+            shown = second
+            watch(Live(second, None, None))
+        running[0].helper.join(POLL_S)
+    check(server, works)
+
+
+def cancel(server: Server, works: Sequence[Work]) -> None:
+    """Cancel the statements of works that have not ended; ignore a server or a session that has ended."""
+    alive = [work for work in works if work.helper.alive]
+    for work in alive:
+        with contextlib.suppress(Exception):
+            sql_of(server).cancel(server, work.session)
+    for work in alive:
+        work.helper.join(_CANCEL_S)
+
+
+def fault(server: Server, evidence: str, error: BaseException | None) -> BaseException:
+    """Return the cause of a session's failure: EngineDied, an error of dbbench as it is, or DriverFailed."""
+    if not process.wait_while(server.alive, DEATH_S, 0.02):
+        return EngineDied(f"the server (pid {server.pid}) died; {evidence}")
+    return error if isinstance(error, DbbenchError) else DriverFailed(evidence)

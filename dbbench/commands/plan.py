@@ -192,9 +192,8 @@ def _parameters(name: str, values: dict[str, Any]) -> str:
 
 def _paths(spec: DeviceSpec) -> list[str]:
     """Return the block devices or directories that a plan names, including that of the write-ahead log."""
-    named = list(spec.paths.values()) if isinstance(spec.paths, dict) else [*spec.paths]
-    wal = [spec.wal.path] if spec.wal and spec.wal.path else []
-    return list(dict.fromkeys([*([spec.path] if spec.path else []), *named, *wal]))
+    disks = [path for volume in spec.volumes.values() for path in volume.disks]
+    return list(dict.fromkeys([*spec.directories.values(), *disks]))
 
 
 def _devices(wanted: Asked) -> list[dict[str, Any]]:
@@ -202,12 +201,11 @@ def _devices(wanted: Asked) -> list[dict[str, Any]]:
 
     spec, rows = wanted.plan.device, []
     if spec.imaged:
-        sizes = [(spec.at, spec.size_bytes)] * spec.count
-        sizes += [(spec.wal.at or spec.at, spec.wal.size_bytes)] if spec.wal else []
-        return [{"kind": "loop", "path": at, "identity": None, "size_bytes": size} for at, size in sizes]
+        return [{"kind": "loop", "path": volume.at, "identity": None, "size_bytes": volume.size_bytes}
+                for volume in spec.volumes.values() for _ in range(volume.count)]  # fmt: skip
     for path in _paths(spec):
         row: dict[str, Any] = {"kind": spec.kind, "path": path, "identity": None, "size_bytes": None}
-        if spec.real:
+        if spec.disks:
             with contextlib.suppress(OSError):  # it does not exist: `_put_refused` lists it
                 row |= {"identity": devices.identity(Path(path)), **_life(Path(path), spec, wanted)}
         rows.append(row)

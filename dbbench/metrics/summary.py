@@ -76,7 +76,7 @@ def space(found: SpaceFacts) -> dict[str, float | None]:
 
 def syncs(found: FilesystemFacts) -> dict[str, float | None]:
     """Return the mean latency of an append with fsync and with fdatasync; of the log's filesystem if it has one."""
-    means = {row.call: row.mean_ms for row in (found.wal or found).syncs}
+    means = {row.call: row.mean_ms for row in found.volumes.get("log", found).syncs}
     return {"fsync_ms": means.get("fsync"), "fdatasync_ms": means.get("fdatasync")}
 
 

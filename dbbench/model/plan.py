@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, Field
@@ -143,6 +145,27 @@ class DeviceSpec:
             return {"data": self}
         own = DeviceSpec(self.kind, log.size_bytes, log.at or self.at, path=log.path, identity=log.identity)
         return {"data": replace(self, wal=None), "log": own}
+
+    @property
+    def disks(self) -> tuple[str, ...]:
+        """Return the paths of the block devices."""
+        return () if self.kind != "block" else (self.path,) if self.path else tuple(self.paths)
+
+    @property
+    def directories(self) -> dict[str, str]:
+        """Return the existing directory of each arm."""
+        return self.paths if isinstance(self.paths, dict) else {}
+
+    @property
+    def image_bytes(self) -> int:
+        """Return the size of all image files, with that of the log."""
+        return sum(spec.count * spec.size_bytes for spec in self.volumes.values()) if self.imaged else 0
+
+    def least_bytes(self, measure: Callable[[Path], int | None]) -> int | None:
+        """Return the size of the smallest disk; None if none exists. `measure` returns that of a block device."""
+        if self.imaged:
+            return self.size_bytes
+        return min(filter(None, (measure(Path(path)) for path in self.disks)), default=None)
 
     @property
     def given(self) -> int:

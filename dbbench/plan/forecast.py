@@ -133,9 +133,10 @@ def remembered(plan: Plan, expanded: Expanded, results_folder: Path) -> Expanded
 
 
 def _same_device(trial: Trial, plan: Plan) -> bool:
-    paths = [plan.device.path] if plan.device.path else list(plan.device.paths)
     facts = trial.device
-    return facts is not None and facts.kind == plan.device.kind and (plan.device.imaged or facts.path in paths)
+    return (
+        facts is not None and facts.kind == plan.device.kind and (plan.device.imaged or facts.path in plan.device.disks)
+    )
 
 
 def _earlier_load(cell: Cell, trials: Sequence[Trial]) -> EarlierLoad | None:

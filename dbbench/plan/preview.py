@@ -61,7 +61,7 @@ def preview(plan: Plan, expanded: Expanded) -> Preview:
     missing = [cell for cell in expanded.cells if COPIED not in cell.dataset.parameters]
     goldens = {_key(cell): dataset_bytes(cell) for cell in missing}
     golden_bytes = sum(goldens.values())
-    image_bytes = _image_bytes(plan.device)
+    image_bytes = plan.device.image_bytes
     written = {cell.id: writes.of_trial(plan, cell) for cell in expanded.cells}
     trial_s = {cell.id: _trial_s(cell, written[cell.id]) for cell in expanded.cells}
     beside = {"golden copies": golden_bytes, "results": len(trials) * RESULT_BYTES}
@@ -91,13 +91,7 @@ def spares_of(plan: Plan, setup: FsSetup) -> tuple[str, ...]:
 def _targets(device: DeviceSpec) -> tuple[str, ...]:
     if device.imaged:
         return ("LOOP",) if device.count == 1 else tuple(f"LOOP{index}" for index in range(1, device.count + 1))
-    return (device.path,) if device.path else tuple(device.paths)
-
-
-def _image_bytes(device: DeviceSpec) -> int:
-    if not device.imaged:
-        return 0
-    return device.count * device.size_bytes + (device.wal.size_bytes if device.wal else 0)
+    return device.disks
 
 
 def _key(cell: Cell) -> str:

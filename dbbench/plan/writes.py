@@ -110,12 +110,9 @@ def used(plan: Plan, setup: FsSetup) -> int:
 
 def device_bytes(plan: Plan) -> list[int]:
     """Return the sizes of the plan's devices; 0 for a device that cannot be read."""
-    if plan.device.existing:
-        return []
     if plan.device.imaged:
         return [plan.device.size_bytes] * plan.device.count
-    paths = [plan.device.path] if plan.device.path else list(plan.device.paths)
-    return [devices.size_bytes(Path(path)) or 0 for path in paths]
+    return [devices.size_bytes(Path(path)) or 0 for path in plan.device.disks]
 
 
 def copies(plan: Plan, setup: FsSetup) -> int:
@@ -287,8 +284,8 @@ def once(plan: Plan) -> dict[str, int]:
     # The baseline measures single flushed writes in two sizes, parallel writes, and writes of 1 MiB.
     each_s = condition.ceiling_seconds(max(plan.measure_s, *(spec.measure_s or 0 for spec in plan.workload)))
     parts = {"baseline measurement": int(each_s * (2 * WRITE_RATE + 2 * RANDOM_RATE))}
-    if plan.device.imaged:
-        parts["image"] = sum(sizes) + (plan.device.wal.size_bytes if plan.device.wal else 0)
+    if plan.device.image_bytes:
+        parts["image"] = plan.device.image_bytes
     if plan.device.condition == "precondition":
         rounds = [ROUNDS * condition.round_s(size) * RANDOM_RATE for size in sizes]
         parts["preconditioning"] = plan.blocks * int(condition.FILLS * sum(sizes) + sum(rounds))

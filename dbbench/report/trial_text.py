@@ -144,12 +144,12 @@ def _filesystem(trial: Trial) -> Iterator[str]:
     fs = trial.filesystem
     if fs is None:
         return
-    yield f"  {fs.family}, durability class {fs.durability_class}; mounted {','.join(fs.mount_options_effective)}"
-    if fs.wal is not None:
-        options = ",".join(fs.wal.mount_options_effective)
-        yield f"  log on {fs.wal.family}, durability class {fs.wal.durability_class}; mounted {options}"
+    for role, facts in fs.volumes.items():
+        family = facts.family if role == "data" else f"log on {facts.family}"
+        options = ",".join(facts.mount_options_effective)
+        yield f"  {family}, durability class {facts.durability_class}; mounted {options}"
     yield from _small_writes(trial, fs)
-    for argv in (*fs.mkfs, *(fs.wal.mkfs if fs.wal else ())):
+    for argv in (argv for facts in fs.volumes.values() for argv in facts.mkfs):
         yield f"  {' '.join(argv)}"
     if trial.io is not None and (log := trial.io.wal) is not None and log.write_bytes is not None:
         both = size_text(trial.io.write_bytes or 0)
@@ -161,9 +161,8 @@ def _small_writes(trial: Trial, fs: FilesystemFacts) -> Iterator[str]:
     rows = trial.ceiling.rows if trial.ceiling is not None else ()
     bare = next((row.mean_ms for row in rows if row.name == "write_16k_fdatasync"), None)
     beside = "" if bare is None else f"; the bare device: write and flush {number(bare)} ms"
-    for where, facts in (("", fs), (" to the log's filesystem", fs.wal)):
-        if facts is None:
-            continue
+    for role, facts in fs.volumes.items():
+        where = "" if role == "data" else " to the log's filesystem"
         shown = [f"{row.call} {number(row.mean_ms)} ms (p99 {number(row.p99_ms)})" for row in facts.syncs]
         if shown:
             yield f"  append of 16 KiB{where}: {', '.join(shown)}{beside}"

@@ -12,7 +12,7 @@ from dbbench import errors, packages, process
 from dbbench.engines.port import Engine
 from dbbench.engines.serving import most_files
 from dbbench.engines.settings import FILES_OF, open_files, own_cache_bytes, redo_bytes, word
-from dbbench.model import Cell, FsSetup, Plan, Settings
+from dbbench.model import Cell, FsSetup, Plan, Role, Settings
 from dbbench.plan import Expanded
 from dbbench.plan.preview import RESULT_BYTES
 from dbbench.plan.request import Asked
@@ -260,8 +260,8 @@ def _space(
     ]
     if golden := _golden_bytes(expanded):
         needs.append((cache_folder(), golden, "golden copies"))
-    if isinstance(plan.device.paths, dict) and plan.device.existing:
-        needs += _largest_trials(plan.device.paths, expanded)
+    if plan.device.directories:
+        needs += _largest_trials(plan.device.directories, expanded)
     by_disk: dict[int, list[tuple[Path, int, str]]] = {}
     for path, size, what in needs:
         by_disk.setdefault(nearest(path).stat().st_dev, []).append((path, size, what))
@@ -269,7 +269,7 @@ def _space(
         needed, free = int(sum(size for _, size, _ in group) * SPARE), free_bytes(group[0][0])
         if needed > free:
             what = ", ".join(f"{name} {size_text(size)} at {path}" for path, size, name in group)
-            where = '"paths"' if plan.device.existing else '"at"'
+            where = '"paths"' if plan.device.directories else '"at"'
             yield errors.DiskTooSmall(
                 f"about {size_text(needed)} of disk space is required, but {size_text(free)} is free: {what}",
                 effect=UNTOUCHED,
@@ -287,7 +287,7 @@ def _largest_trials(folders: Mapping[str, str], expanded: Expanded) -> list[tupl
 
     largest: dict[int, tuple[Path, int, str]] = {}
     for cell in expanded.cells:
-        folder, logs = Path(folders[cell.arm]), _logs_beside_data(cell)
+        folder, logs = Path(folders[cell.arm]), _log_bytes(cell)["data"]
         what = f"data of {cell.workload.name}" + (
             f" with {size_text(logs)} of {cell.engine.name}'s logs" if logs else ""
         )
@@ -310,24 +310,20 @@ def _redo_bytes(cell: Cell, setup: FsSetup) -> int:
     return redo_bytes(settings_of(cell))
 
 
-def _logs_beside_data(cell: Cell) -> int:
-    """Return the bytes of log on the filesystem of the data: an archive, and without [device.wal] all logs."""
+def _log_bytes(cell: Cell) -> dict[Role, int]:
+    """Return the bytes of logs on each volume: an archive is with the data, all others on the volume of the log."""
     kept = kept_logs(cell)
-    return kept.get(ARCHIVE, 0) if cell.wal_setup else sum(kept.values()) + _redo_bytes(cell, cell.setup)
-
-
-def _logs_apart(cell: Cell) -> int:
-    """Return the bytes of log on [device.wal]."""
-    if cell.wal_setup is None:
-        return 0
-    kept = kept_logs(cell)
-    return sum(kept.values()) - kept.get(ARCHIVE, 0) + _redo_bytes(cell, cell.wal_setup)
+    sizes: dict[Role, int] = {"data": kept.pop(ARCHIVE, 0)}
+    role, setup = list(cell.setups.items())[-1]
+    return sizes | {role: sizes.get(role, 0) + sum(kept.values()) + _redo_bytes(cell, setup)}
 
 
 def _log_fits(plan: Plan, expanded: Expanded) -> Iterator[errors.DbbenchError]:
-    """Yield an error if the logs do not fit on the device of `[device.wal]`."""
-    logs = max(map(_logs_apart, expanded.cells))
-    size = _log_device_bytes(plan)
+    """Yield an error if the logs do not fit on their own device."""
+    from dbbench.storage import devices
+
+    logs = max(_log_bytes(cell).get("log", 0) for cell in expanded.cells)
+    size = plan.device.volumes["log"].least_bytes(devices.size_bytes) if logs else None
     if size is not None and logs > size * USABLE:
         yield errors.DiskTooSmall(
             f"logs of about {size_text(logs)} do not fit on [device.wal], which has {size_text(size)}",
@@ -336,30 +332,13 @@ def _log_fits(plan: Plan, expanded: Expanded) -> Iterator[errors.DbbenchError]:
         )
 
 
-def _log_device_bytes(plan: Plan) -> int | None:
-    from dbbench.storage import devices
-
-    log = plan.device.wal
-    if log is None or plan.device.imaged:
-        return None if log is None else log.size_bytes
-    return devices.size_bytes(Path(log.path)) if log.path else None
-
-
-def _data_device_bytes(plan: Plan) -> int | None:
-    """Return the size of the plan's smallest device, or None if none of them exists."""
-    from dbbench.storage import devices
-
-    if plan.device.imaged:
-        return plan.device.size_bytes
-    paths = [plan.device.path] if plan.device.path else list(plan.device.paths)
-    return min(filter(None, (devices.size_bytes(Path(path)) for path in paths)), default=None)
-
-
 def fits(plan: Plan, expanded: Expanded) -> Iterator[errors.DbbenchError]:
     """Yield an error if a dataset, its server's logs and the aged files do not fit on one device of the plan."""
-    if (size := _data_device_bytes(plan)) is None:
+    from dbbench.storage import devices
+
+    if (size := plan.device.least_bytes(devices.size_bytes)) is None:
         return
-    sizes = [(dataset_bytes(cell) + table_bytes(cell), _logs_beside_data(cell), cell) for cell in expanded.cells]
+    sizes = [(dataset_bytes(cell) + table_bytes(cell), _log_bytes(cell)["data"], cell) for cell in expanded.cells]
     dataset, logs, cell = max(sizes, key=lambda row: row[0] + row[1])
     aged = int(plan.age.fill * size) if plan.age else 0
     if dataset + logs + aged > size * (USABLE if aged else 1):
@@ -379,14 +358,11 @@ def fits(plan: Plan, expanded: Expanded) -> Iterator[errors.DbbenchError]:
 
 def _images(plan: Plan, results: Path) -> dict[Path, int]:
     """Return the bytes of all images of a new run, by directory."""
-    device = plan.device
-    if not device.imaged:
-        return {}
-    folder = Path(device.at) if device.at else results
-    sizes = {folder: device.count * device.size_bytes}
-    if device.wal:
-        there = Path(device.wal.at) if device.wal.at else folder
-        sizes[there] = sizes.get(there, 0) + device.wal.size_bytes
+    sizes: dict[Path, int] = {}
+    if plan.device.imaged:
+        for spec in plan.device.volumes.values():
+            folder = Path(spec.at) if spec.at else results
+            sizes[folder] = sizes.get(folder, 0) + spec.count * spec.size_bytes
     return sizes
 
 
@@ -406,22 +382,20 @@ def _golden_bytes(expanded: Expanded) -> int:
 
 def _device(plan: Plan) -> Iterator[errors.DbbenchError]:
     """Yield what can be checked about the device without acquiring it; the trial checks again, and locks it."""
-    device = plan.device
-    if device.real:
-        for path in _disks(plan):
-            if not path.is_block_device():
-                what = "not a block device" if path.exists() else "missing"
-                remedy = "List the devices with: dbbench doctor"
-                yield errors.DeviceUnusable(f"{path} is {what}", effect=UNTOUCHED, remedy=remedy)
-    for folder in map(Path, filter(None, (device.at, device.wal.at if device.wal else None))):
+    for path in _disks(plan):
+        if not path.is_block_device():
+            what = "not a block device" if path.exists() else "missing"
+            remedy = "List the devices with: dbbench doctor"
+            yield errors.DeviceUnusable(f"{path} is {what}", effect=UNTOUCHED, remedy=remedy)
+    for folder in dict.fromkeys(Path(spec.at) for spec in plan.device.volumes.values() if spec.at):
         if not folder.is_dir():
             what = "is not a directory" if folder.exists() else "does not exist"
             remedy = f"Create it with mkdir -p {shlex.quote(str(folder))}, or correct `at` in [device]."
             yield errors.DeviceUnusable(f"{folder} {what}", effect=UNTOUCHED, remedy=remedy)
-    if device.existing and isinstance(device.paths, dict):
+    if plan.device.directories:
         from dbbench.storage.devices.directory import checked
 
-        for path_of_arm in device.paths.values():
+        for path_of_arm in plan.device.directories.values():
             try:
                 checked(Path(path_of_arm))
             except errors.DbbenchError as error:
@@ -435,25 +409,22 @@ def refused_disks(plan: Plan, results: Path) -> Iterator[errors.DbbenchError]:
     from dbbench.run.job import RunPermit
     from dbbench.storage.devices import block, guard, sysfs
 
-    if not plan.device.real or os.geteuid() != 0:
+    if os.geteuid() != 0:
         return
     permit = RunPermit((), Journal(results / "journal.jsonl"), checking=True)
-    log = plan.device.wal
-    for path in filter(Path.is_block_device, _disks(plan)):
-        expected = log.identity if log is not None and log.path == str(path) else plan.device.identity
-        try:
-            name = sysfs.name_of(path.stat().st_rdev) or path.name
-            block.must_be(path, name, expected)
-            guard.refuse(path, name, guard.reasons(path), permit)
-        except errors.DbbenchError as error:
-            yield error
+    for spec in plan.device.volumes.values():
+        for path in filter(Path.is_block_device, map(Path, spec.disks)):
+            try:
+                name = sysfs.name_of(path.stat().st_rdev) or path.name
+                block.must_be(path, name, spec.identity)
+                guard.refuse(path, name, guard.reasons(path), permit)
+            except errors.DbbenchError as error:
+                yield error
 
 
 def _disks(plan: Plan) -> list[Path]:
     """Return the block devices of the plan, with that of the log."""
-    device = plan.device
-    paths = [device.path] if device.path else list(device.paths)
-    return [Path(path) for path in (*paths, device.wal.path if device.wal else None) if path]
+    return [Path(path) for spec in plan.device.volumes.values() for path in spec.disks]
 
 
 def nearest(path: Path) -> Path:
@@ -480,7 +451,7 @@ def check_run(wanted: Asked, plan_file: str, root: Path, folder: RunFolder | Non
 
     missing = image.missing_bytes(folder.run, folder.path) if folder else None
     check(wanted.plan, wanted.expanded, root, images=missing)
-    if wanted.plan.device.real:
+    if wanted.plan.device.disks:
         journal = folder.journal if folder else Journal(root / "journal.jsonl")
         permit = RunPermit(wipe, journal, checking=True)
         try:

@@ -97,7 +97,7 @@ def main(document: dict[str, Any]) -> int:
     try:
         if os.geteuid() != 0:
             return _without_namespaces(work, folder, emit)
-        paths = run.plan.device.paths.values() if isinstance(run.plan.device.paths, dict) else ()
+        paths = run.plan.device.directories.values()
         keep = [path, *image.folders_of_images(run, path), datasets.golden.cache_folder(), *map(Path, paths)]
         keep += [place for cell in run.cells for place in datasets.sources.places(cell.dataset)]
         if run.plan.client is not None:  # the files that ssh reads and the file of the password

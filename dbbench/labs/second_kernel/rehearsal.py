@@ -69,7 +69,7 @@ def small(plan: Plan, expanded: Expanded, arms: Sequence[str], at: Path) -> tupl
 
 def devices_of(device: DeviceSpec) -> int:
     """Return the number of devices of the plan."""
-    return max(1, len(device.paths) if device.real else device.count)
+    return max(1, len(device.disks) or device.count)
 
 
 def _device(device: DeviceSpec, at: Path) -> DeviceSpec:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shlex
 from collections.abc import Iterator, Mapping
@@ -48,22 +49,12 @@ def lacking(
 
     `images`: bytes that the run's images still need, by directory; None: everything that the plan requires.
     """
-    yield from _programs(plan, expanded)
-    if not plan.device.existing and os.geteuid() != 0:
-        yield errors.NotRoot(
-            f'kind = "{plan.device.kind}" requires root, because it creates and mounts filesystems',
-            effect=UNTOUCHED,
-            remedy='Use sudo, or set kind = "dir" in [device].',
-        )
-    yield from _sources(expanded)
-    yield from _settings(expanded)
-    yield from _cores(plan)
-    yield from _memory(expanded)
-    yield from _open_files(expanded)
-    yield from _client(plan, expanded)
-    yield from _writable(results)
-    yield from _space(plan, expanded, results, images)
-    yield from _device(plan)
+    problems = itertools.chain(
+        _programs(plan, expanded), _rights(plan, results), _sources(expanded), _settings(expanded), _cores(plan),
+        _memory(expanded), _open_files(expanded), _client(plan, expanded), _space(plan, expanded, results, images),
+        _device(plan),
+    )  # fmt: skip
+    yield from {error.evidence: error for error in problems}.values()
 
 
 def refusals(wanted: Asked, results: Path) -> list[errors.DbbenchError]:
@@ -89,9 +80,18 @@ def _is_there(program: str) -> bool:
     return os.access(program, os.X_OK) if "/" in program else process.find(program) is not None
 
 
-def install_hint(programs: list[str]) -> str:
-    """Return what provides `programs`: a command, or where a program of an installed package was searched."""
-    return packages.remedy(programs) or "dbbench doctor"
+def _rights(plan: Plan, results: Path) -> Iterator[errors.DbbenchError]:
+    if not plan.device.existing and os.geteuid() != 0:
+        yield errors.NotRoot(
+            f'kind = "{plan.device.kind}" requires root, because it creates and mounts filesystems',
+            effect=UNTOUCHED,
+            remedy='Use sudo, or set kind = "dir" in [device].',
+        )
+    there = nearest(results)
+    if not os.access(there, os.W_OK):
+        yield errors.ResultsUnwritable(
+            f"{there} is not writable", effect=UNTOUCHED, remedy="Name another folder with --results DIR."
+        )
 
 
 def _programs(plan: Plan, expanded: Expanded) -> Iterator[errors.DbbenchError]:
@@ -103,9 +103,8 @@ def _programs(plan: Plan, expanded: Expanded) -> Iterator[errors.DbbenchError]:
     absent += [name for setup in setups.values() for name in filesystems.missing_programs(setup)]
     if absent:
         names = list(dict.fromkeys(absent))
-        error = errors.ProgramMissing(
-            f"not installed: {', '.join(names)}", effect=UNTOUCHED, remedy=install_hint(names)
-        )
+        hint = packages.remedy(names) or "dbbench doctor"
+        error = errors.ProgramMissing(f"not installed: {', '.join(names)}", effect=UNTOUCHED, remedy=hint)
         error.programs = tuple(names)
         yield error
     for setup in setups.values():
@@ -119,17 +118,12 @@ def _sources(expanded: Expanded) -> Iterator[errors.DbbenchError]:
     """Yield an error if an engine cannot load its source; an existing copy needs no source."""
     from dbbench.datasets import golden, sources
 
-    refused: set[str] = set()
     for cell in expanded.cells:
-        if cell.dataset.kind != "source":
-            continue
         try:
-            if not golden.exists(golden.key(cell.engine, cell.dataset, cell.raw)):
+            if cell.dataset.kind == "source" and not golden.exists(golden.key(cell.engine, cell.dataset, cell.raw)):
                 sources.of(cell.dataset, cell.engine)
         except errors.DbbenchError as error:
-            if error.evidence not in refused:
-                yield error
-            refused.add(error.evidence)
+            yield error
 
 
 def _settings(expanded: Expanded) -> Iterator[errors.DbbenchError]:
@@ -139,7 +133,6 @@ def _settings(expanded: Expanded) -> Iterator[errors.DbbenchError]:
     from dbbench.machine import host
 
     remedy = "Change the setting, the factor or the fs setup in the plan."
-    problems: dict[str, errors.DbbenchError] = {}
     requested: dict[str, tuple[Cell, Settings]] = {}
     for cell in expanded.cells:
         settings, io_uring = settings_of(cell), ENGINES[cell.engine.name].PROFILE.io_uring
@@ -148,11 +141,10 @@ def _settings(expanded: Expanded) -> Iterator[errors.DbbenchError]:
         wanted = [name for name, value in io_uring.items() if name in settings and settings[name].value == value]
         if wanted and (reason := host.without_io_uring()):
             text = f"{wanted[0]} = {settings[wanted[0]].value} is not possible: {reason}"
-            problems[text] = errors.KernelLacks(text, effect=UNTOUCHED, remedy=remedy)
+            yield errors.KernelLacks(text, effect=UNTOUCHED, remedy=remedy)
     for cell, chosen in requested.values():
         for text in _refused_settings(ENGINES[cell.engine.name], cell.engine.bin, chosen):
-            problems[text] = errors.PlanInvalid(text, effect=UNTOUCHED, remedy=remedy)
-    yield from problems.values()
+            yield errors.PlanInvalid(text, effect=UNTOUCHED, remedy=remedy)
 
 
 def _refused_settings(engine: Engine, bin_: str | None, chosen: Settings) -> Iterator[str]:
@@ -188,7 +180,7 @@ def _memory(expanded: Expanded) -> Iterator[errors.DbbenchError]:
     """Yield an error for each memory limit above what is available, and each server's cache above what it may use."""
     from dbbench.machine.limits import cgroup
 
-    usable, named = cgroup.usable_bytes(), set[str]()
+    usable = cgroup.usable_bytes()
     for cell in expanded.cells:
         limit, cache = cell.memory_bytes, own_cache_bytes(settings_of(cell)) or 0
         most = min((size for size in (limit, usable) if size is not None), default=None)
@@ -199,31 +191,28 @@ def _memory(expanded: Expanded) -> Iterator[errors.DbbenchError]:
             what = f"the cache of {cell.engine.name} has {size_text(cache)}"
             texts.append(f"{what}, but {size_text(most)} is the most that the server may use")
         for text in texts:
-            if text not in named:
-                yield errors.MachineTooSmall(
-                    text, effect=UNTOUCHED, remedy="Reduce `memory` or the server's cache in the plan."
-                )
-            named.add(text)
+            yield errors.MachineTooSmall(
+                text, effect=UNTOUCHED, remedy="Reduce `memory` or the server's cache in the plan."
+            )
 
 
 def _open_files(expanded: Expanded) -> Iterator[errors.DbbenchError]:
     """Yield an error for each server and load generator that must open more files than the hard limit permits."""
     from dbbench.drivers import sessions_of
 
-    hard, named = most_files(), set[str]()
+    hard = most_files()
     for cell in expanded.cells:
         settings, sessions = settings_of(cell), 0 if cell.client else sessions_of(cell) or 0
         sizes = [f"{name} = {word(settings[name].value)}" for name in FILES_OF if name in settings]
         needs = {f"{cell.engine.name} with {' and '.join(sizes)}": open_files(settings),
                  f"the load generator of {cell.workload.name}": sessions + CLIENT_FILES}  # fmt: skip
         for what, needed in needs.items():
-            if needed > hard and what not in named:
+            if needed > hard:
                 yield errors.MachineTooSmall(
                     f"{what} opens up to {needed} files, but the hard limit is {hard} (ulimit -Hn)",
                     effect=UNTOUCHED,
                     remedy=f"Raise it, as root with: ulimit -Hn {needed}\nOr reduce these values in the plan.",
                 )
-            named.add(what)
 
 
 def _client(plan: Plan, expanded: Expanded) -> Iterator[errors.DbbenchError]:
@@ -238,14 +227,6 @@ def _client(plan: Plan, expanded: Expanded) -> Iterator[errors.DbbenchError]:
         version = ENGINES[cell.engine.name].installed(Path(cell.engine.bin) if cell.engine.bin else None)
         drivers[cell.workload.driver] = version or ""
     yield from remote.lacking(plan.client, drivers)
-
-
-def _writable(results: Path) -> Iterator[errors.DbbenchError]:
-    there = nearest(results)
-    if not os.access(there, os.W_OK):
-        yield errors.ResultsUnwritable(
-            f"{there} is not writable", effect=UNTOUCHED, remedy="Name another folder with --results DIR."
-        )
 
 
 def _space(

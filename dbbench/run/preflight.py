@@ -387,7 +387,7 @@ def refused_disks(plan: Plan, results: Path) -> Iterator[errors.DbbenchError]:
     """Yield an error for each disk of the plan that is mounted, in use, not empty, or not the one that it names. Only
     for a dry run: a run that is resumed may itself have left something on them, and the trial checks again."""
     from dbbench.results.journal import Journal
-    from dbbench.run.job import RunPermit
+    from dbbench.run.permit import RunPermit
     from dbbench.storage.devices import block, guard, sysfs
 
     if os.geteuid() != 0:
@@ -426,7 +426,7 @@ def check_run(wanted: Asked, plan_file: str, root: Path, folder: RunFolder | Non
     The guards of a block device are passed once here, and again in each trial.
     """
     from dbbench.results.journal import Journal
-    from dbbench.run.job import RunPermit
+    from dbbench.run.permit import RunPermit
     from dbbench.storage import devices
     from dbbench.storage.devices import image
 

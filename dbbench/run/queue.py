@@ -24,7 +24,7 @@ from dbbench.model import Run, Status, TrialSpec
 from dbbench.model.events import Emit, Event
 from dbbench.plan import writes
 from dbbench.report.sentences import budget_text
-from dbbench.results import Draft, RunFolder
+from dbbench.results import RunFolder
 from dbbench.results.ceiling import judged
 from dbbench.results.fileio import writing
 from dbbench.results.journal import Journal
@@ -236,7 +236,7 @@ class Queue:
             (path / "run.json").stat()  # raises if the run's directory was removed or renamed while the trial ran
         if not (path / "trials" / spec.id).is_dir():
             give_back(path, self.folder.journal)  # otherwise the next trial finds its devices in use
-            record = Record(self.run, spec, self.run.cell(spec.cell), Draft(path, spec.id), self._emit)
+            record = Record(self.folder, spec, self._emit)
             record.fail(died)
             record.publish()
 

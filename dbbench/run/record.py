@@ -20,7 +20,7 @@ from dbbench.engines import profile_of
 from dbbench.metrics.histogram import Histogram
 from dbbench.metrics.series import Clock, Series
 from dbbench.model.events import Emit, Event
-from dbbench.results import Draft
+from dbbench.results import Draft, RunFolder
 from dbbench.results.fileio import FULL, unwritable, writing
 from dbbench.units import iso
 
@@ -51,14 +51,14 @@ UNBOUNDED_WORK_S: Final = 12 * 3600.0  # a scan or copy has no fixed length, but
 class Record:
     """The record of one trial, from its first stage to its publication."""
 
-    def __init__(self, run: model.Run, spec: model.TrialSpec, cell: model.Cell, draft: Draft, emit: Emit) -> None:
-        self.run, self.spec, self.cell, self.draft = run, spec, cell, draft
+    def __init__(self, folder: RunFolder, spec: model.TrialSpec, emit: Emit) -> None:
+        self.folder, self.run, self.spec, self.emit = folder, folder.run, spec, emit
+        self.cell, self.draft = self.run.cell(spec.cell), Draft(folder.path, spec.id)
         self.clock = Clock()
         self.facts = Facts()
         self.series: Series | None = None
         self.phase_of_second: list[str] = []
         self.histogram: Histogram | None = None
-        self._emit = emit
         self._phases: list[model.PhaseTime] = []
         self._warnings: list[model.TrialWarning] = []
         self._error: model.Fault | None = None
@@ -66,7 +66,7 @@ class Record:
 
     def tell(self, kind: str, **data: Any) -> None:
         """Forward a progress event."""
-        self._emit(Event(kind, {"trial": self.spec.id, **data}))
+        self.emit(Event(kind, {"trial": self.spec.id, **data}))
 
     def warn(self, *warnings: model.TrialWarning) -> None:
         """Add warnings and report them."""

@@ -1,59 +1,60 @@
 """THE STRAIGHT ROAD of a trial. Read this first.
 
 `run_trial` runs one trial and publishes its result. `drive` is the road: device → filesystem → dataset → engine → cold
-cache → load and samplers (`loaded`) → result. What outlives its stage (device, mount) is on one stack; what ends with
-its stage is a `with`. The details are in `stages/`: `device` (attach, condition, probe), `filesystem` (make, mount,
-space), `dataset` (restore, cold start, sizes), `snapshots`, and `age_engine`.
+cache → load and samplers (`run_load`) → what is left (`examine`) → result. What outlives its stage (device, mount) is on one stack; what ends with
+its stage is a `with`. The details of each phase are in the module of `stages/` with its name.
 """
 
 from __future__ import annotations
 
-import contextlib
-import contextvars
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack
+import os
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from pathlib import Path
 
 from dbbench import durability, process, results, samplers
-from dbbench.drivers import AWAY, DRIVERS, beside, sessions_of
-from dbbench.drivers.protocol import Live, Load, LoadTask
-from dbbench.engines.port import Place, Server
+from dbbench.drivers.protocol import Load, LoadTask
+from dbbench.engines import ENGINES
 from dbbench.engines.settings import taken
 from dbbench.machine import kernel_log, threads
-from dbbench.metrics.outcome import Outcome
-from dbbench.model import CeilingFacts, Phase, Status
+from dbbench.machine.limits import Confined, confined
+from dbbench.model import CeilingFacts, Phase, Role, Status
 from dbbench.operations import Filled, operated
-from dbbench.remote import Client
+from dbbench.plan.server_settings import settings_of
 from dbbench.results.fileio import naming_full
 from dbbench.run.evaluate import Observed, judge, settings_changed
-from dbbench.run.job import Job, client_of, reached
 from dbbench.run.meter import Meter
+from dbbench.run.permit import RunPermit
 from dbbench.run.record import Record, keep_logs, stopping
-from dbbench.run.stages import dataset, filesystem
-from dbbench.run.stages.age_engine import Loads, worn
-from dbbench.run.stages.dataset import filled
-from dbbench.run.stages.device import (
-    attached,
-    conditioned,
-    facts_after,
-    first_host_state,
-    host_state,
-    probed,
-    wear,
-    written_by,
+from dbbench.run.stages import (
+    Mounts,
+    Volumes,
+    attach,
+    drop_cache,
+    load,
+    log,
+    mkfs,
+    mount,
+    paths,
+    restore,
+    snapshots,
+    space,
 )
-from dbbench.run.stages.filesystem import Mounts, Volumes
-from dbbench.run.stages.snapshots import snapshotting
+from dbbench.run.stages.age_engine import Loads, worn
+from dbbench.run.stages.check import check
+from dbbench.run.stages.condition import precondition
+from dbbench.run.workdir import WorkDir
 from dbbench.samplers import Samples
 from dbbench.samplers.accounting import DiskClock
 from dbbench.storage import ageing, layers
-from dbbench.storage.devices.directory import shared_disks
-from dbbench.storage.devices.port import leaves_of
+from dbbench.storage.devices import leaves_of
+from dbbench.storage.filesystems import Stored
+
+Images = Mapping[Role, tuple[Path, ...]]  # only for kind loop
 
 
-def run_trial(trial: Record, job: Job) -> Status:
+def run_trial(trial: Record, workdir: WorkDir, images: Images, permit: RunPermit) -> Status:
     """Run one trial and publish it; return its status.
 
     Errors during the trial make it failed. Only a request to stop, or a refusal to begin (a device that may not be
@@ -62,191 +63,151 @@ def run_trial(trial: Record, job: Job) -> Status:
     with process.recording() as commands:
         try:
             with threads.all_checked(), naming_full(trial.draft.folder):
-                drive(trial, job)
+                drive(trial, workdir, images, permit)
         except BaseException as error:
             if stopping(error) or getattr(error, "exit_code", None) in (2, 5):
                 raise
             trial.fail(error)
         trial.facts.commands = tuple(tuple(argv) for argv in commands)
-    keep_logs(job.workdir.logs, trial.draft.raw)
+    keep_logs(workdir.logs, trial.draft.raw)
     return trial.publish().status
 
 
-def drive(trial: Record, job: Job) -> None:
+def drive(trial: Record, workdir: WorkDir, images: Images, permit: RunPermit) -> None:
     """Run the stages. Each is timed, reported as progress, and stopped at its deadline."""
-    stage, facts, plan, engine, settings = trial.stage, trial.facts, job.run.plan, job.engine, job.settings
+    stage, facts, cell, plan, journal = trial.stage, trial.facts, trial.cell, trial.run.plan, trial.folder.journal
+    setups, engine = attach.setups_of(plan, cell), ENGINES[cell.engine.name]
 
     with ExitStack() as stack:
         kernel = stack.enter_context(kernel_log.Watch())
 
         with stage(Phase.CANARY):  # from here on the device is locked; dbbench has not made a filesystem on it yet
-            disks = stack.enter_context(attached(job))
-            facts.device, facts.host_state = disks["data"].facts, host_state(disks, job)
-            facts.canary, facts.wear = probed(disks["data"]), wear(disks["data"])
+            disks = stack.enter_context(attach.attached(plan, cell, images, permit))
+            device = disks["data"]
+            facts.device, facts.host_state = device.facts, attach.host_state(disks, cell.setup, journal)
+            facts.canary, facts.wear = attach.probe(device), attach.wear(device)
 
         if plan.device.condition != "none":
             with stage(Phase.CONDITION):  # all trials of a comparison begin with the same history of writes
-                facts.condition = conditioned(job, disks["data"])
+                facts.condition = precondition(trial.folder, cell.id, device)
 
-        written = DiskClock(leaves_of(disks))
+        clock = DiskClock(leaves_of(disks))
         with stage(Phase.MKFS):
-            volumes = stack.enter_context(filesystem.layered(job, disks))
-            made = filesystem.make(job, volumes)
+            volumes = stack.enter_context(mkfs.layered(setups, disks, journal))
+            made = mkfs.make(setups, volumes, journal, cell.id)
 
         with stage(Phase.MOUNT):
-            mounts = stack.enter_context(filesystem.mounted(job, volumes))
-            fs, facts.filesystem = mounts["data"], filesystem.facts(job, volumes, made, mounts)
+            mounts = stack.enter_context(mount.mounted(plan, cell, volumes, workdir, journal))
+            fs, facts.filesystem = mounts["data"], mount.facts(setups, volumes, made, mounts)
 
         if plan.age:
             with stage(Phase.AGE):
                 facts.age = None if fs.raw else ageing.aged(fs, volumes["data"].facts.size_bytes, plan.age, plan.seed)
 
         with stage(Phase.RESTORE):  # the same bytes on every filesystem
-            restored = dataset.restored(job, fs)
+            restored = restore.restore(cell, setups["data"], fs, workdir, trial.emit)
             facts.dataset, datadir = restored.facts, restored.datadir or fs.path / "data"
-            place = filesystem.move_log(job.setups, mounts, engine, datadir, job.place)
-            ready = filled(job, volumes, mounts, datadir, place)
+            place = log.move_log(setups, mounts, engine, datadir, workdir.place(cell.engine))
+            stored = Stored(setups["data"], volumes["data"], fs, datadir, workdir.operations, journal=journal)
+            ready = restore.fill(cell, stored, place, drop_cache.emptier(plan, setups, volumes, mounts))
 
         with stage(Phase.SETTLE):
-            with engine.serving(datadir, settings, place) as server:
+            with ready.serving(datadir) as server:
                 server.settle()  # so that the window does not write what the restore left dirty
-            facts.growth = dataset.restored_growth(fs, engine.data_files(datadir))
+            facts.growth = space.restored_growth(fs, engine.data_files(datadir))
             # This takes the snapshot that a layer holds during the load.
             facts.filesystem = replace(facts.filesystem, layers=layers.held(volumes["data"]))
 
         with stage(Phase.DROP_CACHE):
-            facts.cache = dataset.cold_start(job, ready)
+            facts.cache = drop_cache.drop(cell, ready)
 
-        load, samples, meter = loaded(trial, job, disks, mounts, ready, place)
+        generator, samples, meter = run_load(trial, workdir, disks, mounts, ready)
 
-        with stage(Phase.CHECK), reading(load) as outcome:
-            filesystem.must_be_healthy(mounts)
-            facts.checked = engine.check(datadir, settings, place) + dataset.consistent(job, datadir, place)
+        with stage(Phase.CHECK), load.reading(generator) as outcome:
+            facts.checked = check(cell.dataset, mounts, ready)
 
-        with stage(Phase.SPACE):
-            facts.space, facts.device = filesystem.space(fs, engine, engine.data_files(datadir)), facts_after(disks)
-            facts.host_state_end, facts.wear_end = host_state(disks, job), wear(disks["data"])
-            facts.ceiling = results.load_ceiling(job.results) or CeilingFacts(note="not measured")
-            facts.filesystem = filesystem.probed(job, mounts, facts.filesystem, datadir)
+        examine(trial, workdir, disks, mounts, ready)
+        facts.writes = attach.written(plan, cell, clock)
 
-        if plan.age_engine:
-            with stage(Phase.AGE_ENGINE), job.confined():  # with the same limits as the load
-                facts.age_engine = worn(ready, plan.age_engine, job.cell.window, loads(trial, job))
-
-        if plan.operations:
-            with stage(Phase.OPERATIONS):  # last, because some operations destroy the filesystem
-                facts.operations = operated(plan.operations, ready)
-        facts.writes = written_by(job, written)
-
-    judge(
-        trial,
-        Observed(
-            outcome.result(),
-            samples,
-            meter,
-            restored,
-            kernel,
-            engine,
-            fs.tears_pages_of(durability.page_bytes(facts.effective_settings)),
-            first_host_state(job),
-        ),
-    )
+    first, page_bytes = attach.first_host_state(cell.setup, journal), durability.page_bytes(facts.effective_settings)
+    tears = fs.tears_pages_of(page_bytes)
+    judge(trial, Observed(outcome.result(), samples, meter, restored, kernel, engine, tears, first))
 
 
-def loaded(
-    trial: Record, job: Job, disks: Volumes, mounts: Mounts, ready: Filled, place: Place
+def run_load(
+    trial: Record, workdir: WorkDir, disks: Volumes, mounts: Mounts, ready: Filled
 ) -> tuple[Load, Samples, Meter]:
     """Run from a cold start to a clean stop: the server, the load and the samplers, the window, the drain."""
-    stage, facts, window, engine, raw = trial.stage, trial.facts, job.cell.window, job.engine, trial.draft.raw
-    client = client_of(job)
+    stage, facts, cell, plan, raw = trial.stage, trial.facts, trial.cell, trial.run.plan, trial.draft.raw
+    engine, settings, window, datadir = ENGINES[cell.engine.name], settings_of(cell), cell.window, ready.datadir
+    client, place = load.client_of(cell, workdir.root / "client"), workdir.place(cell.engine)
     with ExitStack() as stack:
         # From here on, programs start with limits of memory and cores.
-        limits = stack.enter_context(job.confined())
-        place = stack.enter_context(reached(client, place, trial.clock, raw, job.workdir.scratch))
+        limits = stack.enter_context(limits_of(trial, workdir))
+        place = stack.enter_context(load.reach(client, place, trial.clock, raw, workdir.scratch))
+        place = replace(place, log_dir=ready.log)
         with stage(Phase.START):
-            server = stack.enter_context(engine.serving(ready.datadir, job.settings, place))
-            facts.engine_version, facts.effective_settings = server.version, server.effective_settings()
-            filesystem.check_log(engine, ready.datadir, place, facts.effective_settings)
-            facts.settings = taken(job.settings, facts.effective_settings)
-            before = dataset.file_sizes(engine, ready.datadir, facts.effective_settings)
+            server = stack.enter_context(engine.serving(datadir, settings, place))
+            facts.engine_version, effective = server.version, server.effective_settings()
+            facts.effective_settings, facts.settings = effective, taken(settings, effective)
+            log.check_log(engine, datadir, place, effective)
+            before = space.file_sizes(engine, datadir, effective)
 
-        samples = stack.enter_context(samplers.beside(sampled(job, disks, mounts, server), raw))
+        samples = stack.enter_context(samplers.beside(load.sampled(cell, disks, mounts, server), raw))
         idle = server.counters()
-        with driving(trial, job, ready, server, client) as load:
-            meter = Meter(disks, server, load, limits, engine.data_files(ready.datadir), idle=idle, client=client)
+        task = LoadTask(server, cell, plan.seed, trial.clock, raw, workdir.scratch, ready.cold)
+        with load.drive(task, client) as generator:
+            meter = Meter(disks, server, generator, limits, engine.data_files(datadir), idle=idle, client=client)
             meter.elsewhere = facts.dataset is not None and bool(facts.dataset.tablespace)
-            meter.places = (*filesystem.paths(mounts), job.workdir.root, job.results, Path("/dev"))
-            if window.kind == "fixed" or job.cell.workload.prepares:
+            meter.places = (*paths(mounts), workdir.root, trial.folder.path, Path("/dev"))
+            if window.kind == "fixed" or cell.workload.prepares:
                 with stage(Phase.WARMUP):
-                    load.wait_until(window.warmup_s, watching(trial, Phase.WARMUP))
-            with stage(Phase.MEASURE), snapshotting(trial, ready, server), meter.window():
-                load.wait(watching(trial, Phase.MEASURE))
+                    generator.wait_until(window.warmup_s, load.watch(Phase.WARMUP, window, trial.tell))
+            with (
+                stage(Phase.MEASURE),
+                snapshots.beside_load(plan.snapshots, ready, server, trial.clock.now_utc) as taking,
+                meter.window(),
+            ):
+                generator.wait(load.watch(Phase.MEASURE, window, trial.tell))
+        if taking is not None:
+            facts.snapshots = taking.facts
+            trial.warn(*taking.warnings)
 
         with stage(Phase.DRAIN), meter.drain():  # writes that caches deferred are completed and counted here
-            server.checkpoint()
-            filesystem.sync(mounts)
+            load.drain(server, mounts)
         meter.read_ended()
-        trial.warn(*settings_changed(job.settings, facts.effective_settings, server.effective_settings()))
+        trial.warn(*settings_changed(settings, effective, server.effective_settings()))
 
         with stage(Phase.STOP):
-            grown = dataset.grown_files(ready.fs, engine, ready.datadir, facts.effective_settings, before)
+            grown = space.growth(ready.fs, engine, datadir, effective, before)
             facts.growth = replace(grown, restored_share=facts.growth.restored_share if facts.growth else None)
             server.purge_log()  # the log that is kept for replicas is not part of the data's space
             stack.close()
-    return load, samples, meter
+    return generator, samples, meter
 
 
-@contextlib.contextmanager
-def driving(trial: Record, job: Job, ready: Filled, server: Server, client: Client | None) -> Iterator[Load]:
-    """Yield the cell's load generator, on the client's host if there is one, with the statement of `during`."""
-    driver, seed = job.cell.workload.driver, job.run.plan.seed
-    task = LoadTask(server, job.cell, seed, trial.clock, trial.draft.raw, job.workdir.scratch, ready.cold)
-    started = DRIVERS[driver].driving(task) if client is None else AWAY[driver].driving_from(client, task)
-    with started as load:
-        if not job.cell.workload.during:
-            yield load
-            return
-        with beside.beside(load, task) as both:
-            yield both
+def examine(trial: Record, workdir: WorkDir, disks: Volumes, mounts: Mounts, ready: Filled) -> None:
+    """Read what the load has left; then run the plan's stages that change the data."""
+    stage, facts, cell, plan, folder = trial.stage, trial.facts, trial.cell, trial.run.plan, trial.folder
+    with stage(Phase.SPACE):
+        facts.space = space.space(ready.fs, ENGINES[cell.engine.name], ready.files)
+        facts.device, facts.wear_end = attach.facts_after(disks), attach.wear(disks["data"])
+        facts.host_state_end = attach.host_state(disks, cell.setup, folder.journal)
+        facts.ceiling = results.load_ceiling(folder.path) or CeilingFacts(note="not measured")
+        facts.filesystem = space.probe(cell, plan.seed, mounts, facts.filesystem, ready.datadir)
+
+    if plan.age_engine:
+        with stage(Phase.AGE_ENGINE), limits_of(trial, workdir):  # the same as for the load
+            folders = trial.draft.raw / "age_engine", workdir.scratch / "age_engine"
+            loads = Loads(cell, plan.seed, trial.clock, *folders)
+            facts.age_engine = worn(ready, plan.age_engine, cell.window, loads)
+
+    if plan.operations:
+        with stage(Phase.OPERATIONS):  # last, because some operations destroy the filesystem
+            facts.operations = operated(plan.operations, ready)
 
 
-def sampled(job: Job, disks: Volumes, mounts: Mounts, server: Server) -> samplers.Sampled:
-    """Return what the samplers read: the disks, the mounts, the server."""
-    first = {role: device.leaves[0] for role, device in disks.items() if device.leaves}
-    return samplers.Sampled(
-        first.get("data"),
-        server if job.has_server else None,
-        first.get("log"),
-        disks=tuple(dict.fromkeys((*leaves_of(disks), *shared_disks(disks)))),
-        mounts=filesystem.paths(mounts),
-        sessions=sessions_of(job.cell),
-    )
-
-
-@contextlib.contextmanager
-def reading(load: Load) -> Iterator[Future[Outcome]]:
-    """Read the load generator's results in a thread within the block, which waits for other programs.
-
-    An error is raised where the outcome is used.
-    """
-    with ThreadPoolExecutor(1) as reader:
-        yield reader.submit(contextvars.copy_context().run, load.outcome)
-
-
-def loads(trial: Record, job: Job) -> Loads:
-    """Return the loads that age the tables, with separate directories."""
-    raw, scratch = trial.draft.raw / "age_engine", job.workdir.scratch / "age_engine"
-    return Loads(job.cell, job.run.plan.seed, trial.clock, raw, scratch)
-
-
-def watching(trial: Record, phase: Phase) -> Callable[[Live], None]:
-    """Return a function that reports the load generator's last line as progress, once per second."""
-    window = trial.cell.window
-    warm = window.warmup_s if phase is Phase.MEASURE else 0.0
-    whole = window.measure_s if phase is Phase.MEASURE else window.warmup_s
-
-    def tell(live: Live) -> None:
-        second = live.second - warm
-        trial.tell("second", phase=phase.value, second=second, of=whole or None, tps=live.tps, p95_ms=live.p95_ms)
-
-    return tell
+def limits_of(trial: Record, workdir: WorkDir) -> AbstractContextManager[Confined]:
+    """Return the plan's limits of memory and CPUs for programs that are started in the block."""
+    mount_point = workdir.root if os.geteuid() == 0 else None
+    return confined(trial.cell, trial.run.name, trial.folder.journal, mount_point)

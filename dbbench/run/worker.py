@@ -27,15 +27,16 @@ from dbbench.model import Run
 from dbbench.model.events import Emit, Event
 from dbbench.plan import identity
 from dbbench.plan.catalog import MOST_SCRIPT
-from dbbench.results import Draft, RunFolder
+from dbbench.results import RunFolder
 from dbbench.results.fileio import given, naming_full
 from dbbench.results.merging import own_scripts
 from dbbench.results.trials import ELSEWHERE
 from dbbench.run.children import serve
-from dbbench.run.job import Job, RunPermit, WorkDir
+from dbbench.run.permit import RunPermit
 from dbbench.run.record import Record, named
-from dbbench.run.stages import dataset, device
+from dbbench.run.stages import attach, restore
 from dbbench.run.trial import run_trial
+from dbbench.run.workdir import WorkDir
 from dbbench.storage import devices
 from dbbench.storage.devices import condition, image
 
@@ -112,7 +113,7 @@ def _build_golden(folder: RunFolder, request: Request, workdir: WorkDir, emit: E
     """Build the golden copy of a cell; whatever fails is an error of dbbench, which reaches the user."""
     cell = folder.run.cell(request.item)
     try:
-        dataset.golden_of(cell, workdir, emit)
+        restore.ensure_golden(cell, workdir, emit)
     except DbbenchError:
         raise
     except Exception as error:
@@ -134,19 +135,15 @@ def _measure_ceiling(folder: RunFolder, request: Request, _workdir: WorkDir, _em
     wanted = devices.DiskSet(run.plan.device, image.images_of(run, path).get("data", ()))
     with devices.attached({"data": wanted}, permit) as volumes:
         permit.note(disks := volumes["data"].each)
-        device.erase(disks)
+        attach.erase(disks)
         ceiling, first = condition.measured_ceiling(disks[0], longest, run.plan.seed), results.load_ceiling(path)
         results.save_ceiling(path, ceiling if first is None else dataclasses.replace(first, again=ceiling.rows))
 
 
 def _run_trial(folder: RunFolder, request: Request, workdir: WorkDir, emit: Emit) -> None:
-    run, path = folder.run, folder.path
-    spec = run.trial(request.item)
-    cell = run.cell(spec.cell)
-    record = Record(run, spec, cell, Draft(path, spec.id), emit)
-    job = Job(run, cell, folder.journal, workdir, emit, image.images_of(run, path), tuple(request.wipe))
+    record = Record(folder, folder.run.trial(request.item), emit)
     try:
-        run_trial(record, job)
+        run_trial(record, workdir, image.images_of(folder.run, folder.path), RunPermit(request.wipe, folder.journal))
     finally:
         shutil.rmtree(workdir.elsewhere, ignore_errors=True)
 

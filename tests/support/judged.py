@@ -29,7 +29,6 @@ from dbbench.model import (
     Trial,
     Work,
 )
-from dbbench.results import Draft
 from dbbench.run.evaluate import Observed, judge
 from dbbench.run.record import Record
 
@@ -143,8 +142,8 @@ class Judged:
     def trial(self, make_run: Callable[..., Run], folder: Path) -> Trial:
         """Return the evaluated trial, as read back from its results."""
         run_folder = results.create_run(folder / "results", make_run(), "")
-        run = results.load_spec(run_folder)
-        record = Record(run, run.order[0], run.cells[0], Draft(run_folder, run.order[0].id), lambda _: None)
+        opened = results.RunFolder(run_folder)
+        record = Record(opened, opened.run.order[0], lambda _: None)
         vars(record.facts).update(_FACTS | self.facts)
         restored = Restored(bytes=10**6, files=3, copy_s=0.5, seconds=0.6)
         samples, everything = FakeSamples(), cast(Any, self)

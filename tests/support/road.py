@@ -23,11 +23,10 @@ from dbbench.metrics.outcome import Outcome
 from dbbench.metrics.series import Series
 from dbbench.model import Arm, Dataset, DeviceSpec, EngineSpec, Run, Settings, Status, Trial, Workload
 from dbbench.model.events import Event
-from dbbench.results import Draft
-from dbbench.results.journal import Journal
-from dbbench.run.job import Job, WorkDir
+from dbbench.run.permit import RunPermit
 from dbbench.run.record import Record
 from dbbench.run.trial import run_trial
+from dbbench.run.workdir import WorkDir
 from dbbench.samplers import SAMPLERS
 from dbbench.storage.devices import KINDS, condition, directory
 from dbbench.storage.devices.port import Device, DiskSet
@@ -211,11 +210,11 @@ class Road:
 
     def first(self, folder: Path) -> Status:
         """Run the first trial of the run in that folder."""
-        run = results.load_spec(folder)
+        run_folder = results.RunFolder(folder)
         workdir = WorkDir(self.root)
         workdir.make()
-        record = Record(run, run.order[0], run.cells[0], Draft(folder, run.order[0].id), self._emit)
-        return run_trial(record, Job(run, run.cells[0], Journal(folder / "journal.jsonl"), workdir, self._emit))
+        record = Record(run_folder, run_folder.run.order[0], self._emit)
+        return run_trial(record, workdir, {}, RunPermit((), run_folder.journal))
 
     def trial(self, **plan: Any) -> Trial:
         """Run the first trial of a new run and return it, as read back."""

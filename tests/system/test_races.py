@@ -22,7 +22,7 @@ import pytest
 from dbbench import process
 from dbbench.errors import DbbenchError, DeviceChanged, DeviceInUse, DeviceNotEmpty
 from dbbench.results.journal import Journal
-from dbbench.run.job import RunPermit
+from dbbench.run.permit import RunPermit
 from dbbench.storage import devices, filesystems, layers
 from dbbench.storage.devices import block, condition, guard, hold
 from dbbench.storage.devices.port import Device
@@ -245,7 +245,7 @@ def test_what_another_process_makes_between_two_trials_is_left_alone(disk: Disk,
     journal.note("wipe", device=word)
     for _ in range(2):
         with attached_again() as device:
-            RunPermit((word,), journal).note(device)
+            RunPermit((word,), journal).note(device.each)
             hold.erase(device.fd)
             filesystems.make(shipped("ext4"), device)
             layers.note_made(device, journal)

@@ -21,7 +21,7 @@ from dbbench.datasets.sources.postgres_script import PostgresScript
 from dbbench.errors import DatasetBuildFailed, FilesystemFull, SourceIncomplete, SourceRefused
 from dbbench.model import Dataset
 from dbbench.run import worker
-from dbbench.run.job import WorkDir
+from dbbench.run.workdir import WorkDir
 
 SECRET: Final = "secret\n"
 
@@ -342,7 +342,7 @@ def test_an_error_while_a_dataset_is_built_reaches_the_user(tmp_path: Path, monk
         def fail(*_given: object, error: Exception = raised) -> None:
             raise error
 
-        monkeypatch.setattr(worker.dataset, "golden_of", fail)
+        monkeypatch.setattr(worker.restore, "ensure_golden", fail)
         with pytest.raises(kind) as told:
             worker._build_golden(
                 folder, worker.Request("golden", "", "", item="id"), WorkDir(tmp_path, tmp_path), lambda _event: None

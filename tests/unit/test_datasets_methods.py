@@ -12,7 +12,7 @@ from dbbench.model.events import Event
 from dbbench.plan import catalog
 from dbbench.report.progress.state import State, copied
 from dbbench.results.trials import ELSEWHERE, leftovers
-from dbbench.run.stages.dataset import pace
+from dbbench.run.stages.restore import pace
 from tests.unit.test_datasets_copying import ME, a_copy
 
 

@@ -17,7 +17,6 @@ from dbbench.model import Phase, Run, Status, TrialWarning
 from dbbench.model.events import Event
 from dbbench.plan import catalog
 from dbbench.report.sentences import plain_text, sentence
-from dbbench.results import Draft
 from dbbench.run.record import UNBOUNDED_WORK_S, Record
 from tests.support.judged import Judged, outcome
 
@@ -56,13 +55,14 @@ def test_a_missed_rate_is_told_beside_the_ratio(make_run: Callable[..., Run], tm
 def test_the_load_before_the_window_has_time(make_run: Callable[..., Run], tmp_path: Path) -> None:
     """Its length is not known, although that of the window is."""
     run_folder = results.create_run(tmp_path, make_run(), "")
-    run = results.load_spec(run_folder)
-    plain = run.cells[0]
+    folder = results.RunFolder(run_folder)
+    plain = folder.run.cells[0]
     loading = dataclasses.replace(plain, workload=SHIPPED)
     limits = []
     for cell in (plain, loading):
         events: list[Event] = []
-        with Record(run, run.order[0], cell, Draft(run_folder, run.order[0].id), events.append).stage(Phase.WARMUP):
+        folder.run = dataclasses.replace(folder.run, cells=(cell, *folder.run.cells[1:]))
+        with Record(folder, folder.run.order[0], events.append).stage(Phase.WARMUP):
             pass
         limits.append(events[0].data["deadline_s"])
     assert limits[0] < 1000 < limits[1] == UNBOUNDED_WORK_S

@@ -5,8 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -42,8 +41,7 @@ from dbbench.results import Exceeded
 from dbbench.results.ceiling import judged
 from dbbench.results.journal import Journal
 from dbbench.run.evaluate import device, fairness
-from dbbench.run.job import Job
-from dbbench.run.stages.device import first_host_state
+from dbbench.run.stages.attach import first_host_state
 
 GIB = 2**30
 
@@ -108,19 +106,16 @@ def test_sectors_are_compared_with_the_first_trial_that_has_the_same(tmp_path: P
     journal = Journal(tmp_path / "run" / "journal.jsonl")
     journal.path.parent.mkdir()
     entries = catalog.catalog()
-    usual, large = (
-        cast(Job, SimpleNamespace(journal=journal, cell=SimpleNamespace(setup=entries.setup(name))))
-        for name in ("xfs", "xfs-16k")
-    )
-    assert first_host_state(large) == {}
+    usual, large = entries.setup("xfs"), entries.setup("xfs-16k")
+    assert first_host_state(large, journal) == {}
     first = {"disk: logical_block_size": "512", "disk: nr_requests": "128", "log disk: logical_block_size": "512"}
     journal.note("state", state=first, sectors=0)
-    assert first_host_state(usual) == first
+    assert first_host_state(usual, journal) == first
     journal.note(
         "state", state={**first, "disk: logical_block_size": "16384", "disk: nr_requests": "64"}, sectors=16384
     )
-    assert first_host_state(large) == {**first, "disk: logical_block_size": "16384"}
-    assert first_host_state(usual) == first
+    assert first_host_state(large, journal) == {**first, "disk: logical_block_size": "16384"}
+    assert first_host_state(usual, journal) == first
 
 
 def test_the_files_that_are_watched_are_those_of_disks_and_volumes(tmp_path: Path) -> None:

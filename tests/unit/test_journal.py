@@ -9,7 +9,7 @@ import pytest
 
 from dbbench.results import journal as journals
 from dbbench.results.journal import Journal
-from dbbench.run.job import RunPermit
+from dbbench.run.permit import RunPermit
 
 
 @pytest.fixture(autouse=True)

@@ -239,8 +239,8 @@ def test_each_phase_tells_its_deadline(make_run: MakeRun, tmp_path: Path) -> Non
     run = make_run()
     run = dataclasses.replace(run, plan=dataclasses.replace(run.plan, deadlines={Phase.SETTLE: 7.0}))
     told = list[Event]()
-    (tmp_path / "trials").mkdir()
-    record = Record(run, run.order[0], run.cells[0], results.Draft(tmp_path, run.order[0].id), told.append)
+    folder = results.RunFolder(results.create_run(tmp_path, run, ""))
+    record = Record(folder, run.order[0], told.append)
     for phase in (Phase.SETTLE, Phase.MOUNT):
         with record.stage(phase):
             pass

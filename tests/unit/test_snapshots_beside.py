@@ -15,7 +15,7 @@ from dbbench.engines import ENGINES
 from dbbench.errors import CommandFailed
 from dbbench.metrics.outcome import Outcome
 from dbbench.metrics.series import Series
-from dbbench.model import FsSetup, Layer, Mkfs, SnapshotFacts, SnapshotTaken, Window
+from dbbench.model import FsSetup, Layer, Mkfs, SnapshotFacts, SnapshotSpec, SnapshotTaken, Window
 from dbbench.operations import Filled, copies
 from dbbench.operations.copies import Copies, beyond_vanished
 from dbbench.report.page.operations import snapshot_column
@@ -85,7 +85,7 @@ def said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Said:
 
 def taken(said: Said, seconds: float, every_s: float = 0.1, keep: int = 2) -> timed_snapshots.Taking:
     """Take them for so long."""
-    with timed_snapshots.taking(every_s, keep, said.filled, said, time.time) as thread:
+    with timed_snapshots.taking(SnapshotSpec(every_s, keep), said.filled, said, time.time) as thread:
         time.sleep(seconds)
     return thread
 
@@ -129,7 +129,7 @@ def test_late_ones_are_counted(said: Said) -> None:
 
 def test_a_load_that_fails_leaves_none(said: Said) -> None:
     """The load's own error comes through, and everything is dropped."""
-    with pytest.raises(ZeroDivisionError), timed_snapshots.taking(0.05, 2, said.filled, said, time.time):
+    with pytest.raises(ZeroDivisionError), timed_snapshots.taking(SnapshotSpec(0.05, 2), said.filled, said, time.time):
         time.sleep(0.12)
         raise ZeroDivisionError
     assert said.lines[-1].startswith("drop")

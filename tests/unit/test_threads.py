@@ -19,7 +19,7 @@ from dbbench.errors import CommandFailed, HelperDied
 from dbbench.labs.powercut.witness import Acknowledged, banking
 from dbbench.machine import threads
 from dbbench.machine.host import proc
-from dbbench.model import Status
+from dbbench.model import SnapshotSpec, Status
 from dbbench.operations import Filled, copies
 from dbbench.remote.network import Session
 from dbbench.run.stages import snapshots
@@ -132,7 +132,7 @@ def sampling_machine(folder: Path) -> Any:
 @contextlib.contextmanager
 def taking_snapshots(_folder: Path) -> Any:
     """Take snapshots during a load, by a function with a fault."""
-    with snapshots.taking(0.01, 2, cast(Filled, object()), copies.PLAIN, time.time):
+    with snapshots.taking(SnapshotSpec(0.01, 2), cast(Filled, object()), copies.PLAIN, time.time):
         yield time.sleep(0.1)
 
 

@@ -22,7 +22,7 @@ from dbbench.model import ControlFacts, LabFacts, LabRow, Run
 from dbbench.model.events import Emit, Event
 from dbbench.results.journal import Journal
 from dbbench.run.children import serve
-from dbbench.run.job import WorkDir
+from dbbench.run.workdir import WorkDir
 from dbbench.run.worker import RUNTIME, events_to, guarded, private, reported
 from dbbench.units import iso
 

@@ -28,9 +28,10 @@ from dbbench.labs.powercut import witness
 from dbbench.labs.powercut.targets import LabTarget
 from dbbench.model import Durability, Role
 from dbbench.results.journal import Journal
-from dbbench.run.job import WorkDir
 from dbbench.run.record import stopping
-from dbbench.run.stages import filesystem
+from dbbench.run.stages import Volumes
+from dbbench.run.stages.log import check_log, move_log
+from dbbench.run.workdir import WorkDir
 from dbbench.storage import filesystems
 from dbbench.storage.devices import hold, loop
 from dbbench.storage.devices.port import Device, joint
@@ -129,10 +130,10 @@ def prepared(lab: Lab, target: LabTarget) -> Ground:
             filesystems.apply_attributes(target.setup, datadir)
             process.run(["cp", "-a", "--reflink=never", f"{template}/.", datadir], timeout_s=120)
             filesystems.verify_files(target.setup, engine.data_files(datadir))
-            place = filesystem.move_log(target.setups, mounts, engine, datadir, lab.workdir.place(target.engine))
+            place = move_log(target.setups, mounts, engine, datadir, lab.workdir.place(target.engine))
             with engine.serving(datadir, target.settings, place) as server:
                 effective, version = server.effective_settings(), server.version
-                filesystem.check_log(engine, datadir, place, effective)
+                check_log(engine, datadir, place, effective)
                 server.settle()
             tears = fs.tears_pages_of(durability.page_bytes(effective))
             promised = durability.combined(*(mount.flags for mount in mounts.values()))
@@ -142,7 +143,7 @@ def prepared(lab: Lab, target: LabTarget) -> Ground:
 
 
 @contextlib.contextmanager
-def _new(lab: Lab, target: LabTarget, volumes: filesystem.Volumes) -> Iterator[dict[Role, Mounted]]:
+def _new(lab: Lab, target: LabTarget, volumes: Volumes) -> Iterator[dict[Role, Mounted]]:
     """Mount the new filesystems within the block. Raises SetupNotInForce."""
     with contextlib.ExitStack() as stack:
         mounts: dict[Role, Mounted] = {}
@@ -171,7 +172,7 @@ def _template(lab: Lab, target: LabTarget) -> Path:
 
 
 @contextlib.contextmanager
-def mounted(lab: Lab, target: LabTarget, volumes: filesystem.Volumes) -> Iterator[Path]:
+def mounted(lab: Lab, target: LabTarget, volumes: Volumes) -> Iterator[Path]:
     """Mount the target's existing filesystems within the block; yield the data directory.
 
     Raises MountFailed, UnmountFailed.
@@ -338,7 +339,7 @@ def _told(server: Server, what: str, harms: dict[str, str]) -> Iterator[None]:
         harms["torn" if _TORN.search(str(error)) else "damaged"] = f"{what}: {str(error).strip()}"
 
 
-def _fsck(lab: Lab, ground: Ground, volumes: filesystem.Volumes, harms: dict[str, str]) -> None:
+def _fsck(lab: Lab, ground: Ground, volumes: Volumes, harms: dict[str, str]) -> None:
     """Run the checks that require an unmounted filesystem; a scrub reads again what the server has read."""
     for role, setup in ground.target.setups.items():
         datadir = lab.workdir.mount_point(role) / "data"

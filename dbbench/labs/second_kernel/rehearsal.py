@@ -23,7 +23,7 @@ from dbbench.machine import host
 from dbbench.model import Cell, Dataset, DeviceSpec, EngineSpec, Plan, Run, Scalar, TrialSpec, WalDevice
 from dbbench.model.events import Emit
 from dbbench.plan import Expanded
-from dbbench.results import Draft, pending
+from dbbench.results import RunFolder, pending
 from dbbench.run.queue import execute
 from dbbench.run.record import DEADLINES_S, Record
 from dbbench.run.worker import events_to
@@ -113,14 +113,14 @@ def main(argv: list[str]) -> int:
     for spec in pending(folder, run):
         if reason := filesystems.works(run.cell(spec.cell).setup):
             lacks = KernelLacks(f"the second kernel does not support it either: {reason}")
-            _failed(folder, run, spec, lacks, emit)
+            _failed(folder, spec, lacks, emit)
     while left := pending(folder, run):
         try:
             execute(folder, run.plan_sha256, emit=emit)  # the command made this run just now
         except (Interrupted, Terminated):
             raise
         except DbbenchError as error:  # the trial could not begin: it was refused, or its dataset failed
-            _failed(folder, run, left_first(folder, run, left), error, emit)
+            _failed(folder, left_first(folder, run, left), error, emit)
     return EXIT_OK
 
 
@@ -129,8 +129,8 @@ def left_first(folder: Path, run: Run, before: list[TrialSpec]) -> TrialSpec:
     return next(iter(pending(folder, run)), before[0])
 
 
-def _failed(folder: Path, run: Run, spec: TrialSpec, error: DbbenchError, emit: Emit) -> None:
-    record = Record(run, spec, run.cell(spec.cell), Draft(folder, spec.id), emit)
+def _failed(folder: Path, spec: TrialSpec, error: DbbenchError, emit: Emit) -> None:
+    record = Record(RunFolder(folder), spec, emit)
     record.fail(error)
     record.publish()
 

@@ -185,9 +185,9 @@ def _of_conditions(trial: Record, observed: Observed) -> Iterator[TrialWarning]:
     yield from fairness.of_client(facts.client)
     yield from device.slower(facts.ceiling, observed.outcome.series, cell)
     if trial.run.plan.device.real:  # a loop file is affected more by other I/O on the disk below than by its history
-        folder = trial.draft.final.parent
-        block = [s.id for s in trial.run.order if (s.block, s.attempt) == (trial.spec.block, trial.spec.attempt)]
-        others = [results.load_trial(folder / name).canary for name in block if (folder / name).is_dir()]
+        done, key = results.finished(trial.folder.path), (trial.spec.block, trial.spec.attempt)
+        block = [spec for spec in trial.run.order if spec.id in done and (spec.block, spec.attempt) == key]
+        others = [trial.folder.trial(spec).canary for spec in block]
         yield from device.canary(facts.canary, others)
 
 

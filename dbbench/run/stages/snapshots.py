@@ -24,10 +24,9 @@ from dbbench.engines.sql import rows_of
 from dbbench.errors import DbbenchError, client_error
 from dbbench.machine import threads
 from dbbench.metrics.outcome import Outcome
-from dbbench.model import SnapshotFacts, SnapshotTaken, TrialWarning, Window
+from dbbench.model import SnapshotFacts, SnapshotSpec, SnapshotTaken, TrialWarning, Window
 from dbbench.operations import Filled
 from dbbench.operations.copies import REFLINK
-from dbbench.run.record import Record
 from dbbench.storage import filesystems
 from dbbench.storage.filesystems.port import Snapshots
 
@@ -38,39 +37,23 @@ RATES: Final = ("tps", "apply_kb_per_s")
 
 
 @contextlib.contextmanager
-def snapshotting(trial: Record, filled: Filled, server: Server) -> Iterator[None]:
-    """Take `[snapshots]` of the plan within the block; none is left afterwards.
-
-    A setup that does not support them and one that fails get W108; the results of the load are valid.
-    """
-    asked = trial.run.plan.snapshots
-    if asked is None:
-        yield
+def beside_load(
+    plan: SnapshotSpec | None, filled: Filled, server: Server, now_utc: Callable[[], float]
+) -> Iterator[Taking | None]:
+    """Take the plan's snapshots within the block; none is left afterwards. Where they are not possible, `fault` says
+    why; the results of the load are valid."""
+    if plan is None:
+        yield None
         return
     how = way(filled, server)
-    facts = SnapshotFacts(asked.every_s, asked.keep)
-    if not profile_of(trial.cell.engine.name).has_server:
-        why: str | None = "this engine has no server that could be started on a copy"
-    else:
-        why = lacks(how, filled)
+    why = lacks(how, filled)
+    if not profile_of(server.engine).has_server:
+        why = "this engine has no server that could be started on a copy"
     if why is not None:
-        trial.facts.snapshots = dataclasses.replace(facts, note=why)
-        trial.warn(TrialWarning("W108", why))
-        yield
+        yield Taking(plan, filled, how, now_utc, fault=why)
         return
-    with taking(asked.every_s, asked.keep, filled, how, trial.clock.now_utc) as snapshots:
-        yield
-    trial.facts.snapshots = dataclasses.replace(
-        facts, how=snapshots.how, note=snapshots.fault, taken=tuple(snapshots.taken)
-    )
-    if snapshots.fault:
-        trial.warn(TrialWarning("W108", snapshots.fault))
-    if snapshots.late:
-        text = (
-            f"{snapshots.late} of {len(snapshots.taken)} took longer than {asked.every_s:g} s, so the next one "
-            "started late"
-        )
-        trial.warn(TrialWarning("W108", text))
+    with taking(plan, filled, how, now_utc) as snapshots:
+        yield snapshots
 
 
 def way(filled: Filled, server: Server) -> Snapshots:
@@ -88,13 +71,13 @@ def lacks(how: Snapshots, filled: Filled) -> str | None:
 
 
 @contextlib.contextmanager
-def taking(every_s: float, keep: int, filled: Filled, how: Snapshots, now_utc: Callable[[], float]) -> Iterator[Taking]:
+def taking(plan: SnapshotSpec, filled: Filled, how: Snapshots, now_utc: Callable[[], float]) -> Iterator[Taking]:
     """Take snapshots within the block.
 
     One in progress at the end of the block is completed first. Afterwards the space of the kept ones is read, and all
     are dropped.
     """
-    taking = Taking(every_s, keep, filled, how, now_utc)
+    taking = Taking(plan, filled, how, now_utc)
     try:
         with threads.beside("snapshots", taking.work):
             yield taking
@@ -103,15 +86,29 @@ def taking(every_s: float, keep: int, filled: Filled, how: Snapshots, now_utc: C
 
 
 class Taking:
-    """The work of the thread, and its observations. `fault` is why it ended early."""
+    """The work of the thread, and its observations. `fault` is why it ended early, or did not begin."""
 
-    def __init__(self, every_s: float, keep: int, filled: Filled, how: Snapshots, now_utc: Callable[[], float]) -> None:
-        self.how = how.name
+    def __init__(
+        self, plan: SnapshotSpec, filled: Filled, how: Snapshots, now_utc: Callable[[], float], fault: str = ""
+    ) -> None:
         self.taken: list[SnapshotTaken] = []
-        self.fault = ""
+        self.fault = fault
         self.late = 0
-        self._every_s, self._keep, self._filled, self._by, self._now_utc = every_s, keep, filled, how, now_utc
+        self._plan, self._filled, self._by, self._now_utc = plan, filled, how, now_utc
+        self._how = "" if fault else how.name
         self._kept: list[tuple[int, Filled]] = []  # (index in `taken`, snapshot)
+
+    @property
+    def facts(self) -> SnapshotFacts:
+        return SnapshotFacts(self._plan.every_s, self._plan.keep, self._how, note=self.fault, taken=tuple(self.taken))
+
+    @property
+    def warnings(self) -> Iterator[TrialWarning]:
+        if self.fault:
+            yield TrialWarning("W108", self.fault)
+        if self.late:
+            longer = f"{self.late} of {len(self.taken)} took longer than {self._plan.every_s:g} s"
+            yield TrialWarning("W108", f"{longer}, so the next one started late")
 
     def end(self) -> None:
         """Read the space of the kept snapshots, and drop them."""
@@ -126,11 +123,11 @@ class Taking:
 
     def work(self, ended: threading.Event) -> None:
         """Take snapshots until `ended` is set; one in progress is completed first."""
-        due = time.monotonic() + self._every_s
+        due = time.monotonic() + self._plan.every_s
         with process.placing({}), self._told("a snapshot"):  # its servers are outside of the trial's control group
             while not ended.wait(max(0.0, due - time.monotonic())):
                 self._turn()
-                due += self._every_s
+                due += self._plan.every_s
                 if time.monotonic() > due:
                     self.late += 1
                     due = time.monotonic()
@@ -147,7 +144,7 @@ class Taking:
             text = asked(server)
             ready_s = time.monotonic() - began
         drop_s = None
-        if len(self._kept) > self._keep:
+        if len(self._kept) > self._plan.keep:
             began = time.monotonic()
             self._by.drop(self._kept[0][1])
             del self._kept[0]

@@ -1,4 +1,4 @@
-"""The trial's devices: attached, erased, preconditioned, and the state of the host."""
+"""The trial's devices: attached, locked, erased; and the state of the host."""
 
 from __future__ import annotations
 
@@ -6,39 +6,48 @@ import contextlib
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from dbbench.machine import host
 from dbbench.machine.host import tunables
-from dbbench.model import ConditionFacts, DeviceFacts, FsSetup, Role, TrialSpec, WearFacts, WriteFacts
+from dbbench.model import Cell, DeviceFacts, FsSetup, Plan, Role, WearFacts, WriteFacts
 from dbbench.plan import writes
 from dbbench.results.journal import Journal
-from dbbench.run.job import Job, RunPermit
+from dbbench.run.permit import RunPermit
+from dbbench.run.stages import Volumes
 from dbbench.samplers.accounting import DiskClock
 from dbbench.storage import devices
 from dbbench.storage.devices import condition, hold, loop
 from dbbench.storage.devices.port import Device, DiskSet
 from dbbench.storage.filesystems import family_of
 
-_STATE = "state"  # entry of the journal: host and block layer at the beginning of the run's first trial
+_STATE: Final = "state"  # entry of the journal: host and block layer at the beginning of the run's first trial
+
+
+def setups_of(plan: Plan, cell: Cell) -> dict[Role, FsSetup]:
+    """Return the setup of each volume. The options of an existing directory belong to its owner."""
+    if not plan.device.existing:
+        return cell.setups
+    return {"data": dataclasses.replace(cell.setup, layers=(), mount=(), attributes=(), volumes={})}
 
 
 @contextlib.contextmanager
-def attached(job: Job) -> Iterator[dict[Role, Device]]:
+def attached(
+    plan: Plan, cell: Cell, images: Mapping[Role, tuple[Path, ...]], permit: RunPermit
+) -> Iterator[dict[Role, Device]]:
     """Attach and lock the trial's devices within the block, with the read-ahead of the plan."""
-    plan, permit, specs = job.run.plan, RunPermit(job.wipe, job.journal), job.run.plan.device.volumes
     wanted = {
         role: DiskSet(
-            specs[role],
-            job.images.get(role, ()),
+            plan.device.volumes[role],
+            images.get(role, ()),
             most=setup.devices.max,
             spare=writes.spares(plan, setup),
             sector_bytes=_sectors(setup),
         )
-        for role, setup in job.setups.items()
+        for role, setup in setups_of(plan, cell).items()
     }
     with (
-        devices.attached(wanted, permit, job.cell.arm) as volumes,
+        devices.attached(wanted, permit, cell.arm) as volumes,
         tunables.on_disks(devices.leaves_of(volumes), plan.equal_readahead_bytes),
     ):
         permit.note(disks := [disk for device in volumes.values() for disk in device.each])
@@ -53,7 +62,7 @@ def erase(disks: Iterable[Device]) -> None:
             hold.erase(disk.fd)
 
 
-def probed(device: Device) -> dict[str, float]:
+def probe(device: Device) -> dict[str, float]:
     """Return the results of the canary."""
     return condition.probe(device.path if device.facts.existing else device)
 
@@ -63,35 +72,22 @@ def wear(device: Device) -> WearFacts | None:
     return condition.wear(device.leaves[0] if device.leaves else "")
 
 
-def conditioned(job: Job, device: Device) -> ConditionFacts | None:
-    """Discard before each trial; precondition once per block, before its first trial."""
-    if job.run.plan.device.condition == "discard":
-        return condition.discarded(device)
-    blocks = {(spec.block, spec.attempt) for spec in job.run.order if _was_run(spec, job)}
-    now = next(spec for spec in job.run.order if spec.cell == job.cell.id and not _was_run(spec, job))
-    return None if (now.block, now.attempt) in blocks else condition.preconditioned(device, job.run.plan.seed)
-
-
-def _was_run(spec: TrialSpec, job: Job) -> bool:
-    return (job.results / "trials" / spec.id).is_dir()
-
-
-def host_state(volumes: Mapping[Role, Device], job: Job) -> dict[str, Any]:
+def host_state(disks: Volumes, setup: FsSetup, journal: Journal) -> dict[str, Any]:
     """Return the state of host and block layer. The run's journal keeps the first one for comparison, and the first one
     with each size of sectors that an fs setup asks for."""
-    state, sectors = host.state(), _sectors(job.cell.setup)
-    for role, device in volumes.items():  # named separately: setups have different numbers of disks
+    state, sectors = host.state(), _sectors(setup)
+    for role, device in disks.items():  # named separately: setups have different numbers of disks
         state |= host.block_layer(device.leaves, called="disk" if role == "data" else "log disk")
-    if sectors not in _first_states(job.journal):
-        job.journal.note(_STATE, state=state, sectors=sectors)
+    if sectors not in _first_states(journal):
+        journal.note(_STATE, state=state, sectors=sectors)
     return state
 
 
-def first_host_state(job: Job) -> dict[str, Any]:
+def first_host_state(setup: FsSetup, journal: Journal) -> dict[str, Any]:
     """Return host and block layer at the beginning of the run's first trial, with sectors like those of the first trial
     whose setup asks for the same; {} before it."""
-    states = _first_states(job.journal)
-    sectors = {name: value for name, value in states.get(_sectors(job.cell.setup), {}).items()
+    states = _first_states(journal)
+    sectors = {name: value for name, value in states.get(_sectors(setup), {}).items()
                if name.rpartition(": ")[2] in tunables.SECTORS}  # fmt: skip
     return {**next(iter(states.values()), {}), **sectors}
 
@@ -106,22 +102,21 @@ def _sectors(setup: FsSetup) -> int:
     return family_of(setup).sector_bytes(setup)
 
 
-def facts_after(volumes: Mapping[Role, Device]) -> DeviceFacts:
+def facts_after(disks: Volumes) -> DeviceFacts:
     """Return the facts of the devices with their images as they are after the trial."""
     each: dict[Role, DeviceFacts] = {}
-    for role, device in volumes.items():
+    for role, device in disks.items():
         members = tuple(map(_image_facts, device.facts.members))
         each[role] = dataclasses.replace(_image_facts(device.facts), members=members)
     return dataclasses.replace(each["data"], wal=each.get("log"))
 
 
-def written_by(job: Job, clock: DiskClock) -> WriteFacts | None:
+def written(plan: Plan, cell: Cell, clock: DiskClock) -> WriteFacts | None:
     """Return the bytes that the trial was estimated to write and those that its devices counted; None for an existing
     directory, because other processes use its disk."""
-    if job.run.plan.device.existing:
+    if plan.device.existing:
         return None
-    estimated = sum(writes.of_trial(job.run.plan, job.cell).values())
-    return WriteFacts(estimated, clock.difference()["write_bytes"])
+    return WriteFacts(sum(writes.of_trial(plan, cell).values()), clock.difference()["write_bytes"])
 
 
 def _image_facts(before: DeviceFacts) -> DeviceFacts:

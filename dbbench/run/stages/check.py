@@ -1,0 +1,22 @@
+"""Whether filesystems and data are intact after the load."""
+
+from __future__ import annotations
+
+from dbbench.datasets import generated
+from dbbench.errors import FilesystemGone
+from dbbench.model import Dataset
+from dbbench.operations import Filled
+from dbbench.run.stages import Mounts
+from dbbench.storage import filesystems
+
+
+def check(dataset: Dataset, mounts: Mounts, ready: Filled) -> str:
+    """Return what was checked. Raises FilesystemGone, DataCorrupt."""
+    for fs in mounts.values():
+        if bad := filesystems.healthy(fs):
+            raise FilesystemGone(bad, effect="The trial is marked failed.", remedy="Read the kernel log with dmesg.")
+    text, consistency = ready.check(ready.datadir), generated.CONSISTENCY.get(dataset.kind)
+    if consistency is None:
+        return text
+    with ready.serving(ready.datadir) as server:
+        return f"{text}; {consistency(server, dataset)}"

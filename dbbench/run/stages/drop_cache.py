@@ -1,0 +1,46 @@
+"""Empty the caches of the data files before the load, and prove it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from dbbench.engines import profile_of
+from dbbench.machine import pagecache
+from dbbench.model import CacheFacts, Cell, Plan
+from dbbench.operations import Filled
+from dbbench.run.stages import Mounts, Setups, Volumes
+from dbbench.run.stages.mount import equalize_readahead
+from dbbench.storage import filesystems
+
+# A load that makes its own files begins on a new filesystem. It must itself empty the cache of files that it reads
+# later, and report that.
+_NO_FILES: Final = CacheFacts("no files yet", 0, 0, proved=True)
+
+
+def emptier(plan: Plan, setups: Setups, volumes: Volumes, mounts: Mounts) -> Callable[[Sequence[Path]], CacheFacts]:
+    """Return a function that empties the caches of all volumes while no process uses them, and proves it for files."""
+    each = [filesystems.emptying(setup, volumes[role], mounts[role]) for role, setup in setups.items()]
+
+    def empty() -> None:
+        for part in each:
+            part.empty()
+        for fs in mounts.values():
+            equalize_readahead(fs, plan.equal_readahead_bytes)
+
+    return partial(
+        pagecache.empty_and_prove,
+        seed=plan.seed,
+        disks=volumes["data"].leaves,
+        by=dataclasses.replace(each[0], empty=empty),
+        least_share=filesystems.least_read_share(mounts["data"]),
+    )
+
+
+def drop(cell: Cell, ready: Filled) -> CacheFacts:
+    """Empty the caches of the trial's data files."""
+    files = ready.data_files(ready.datadir)
+    return ready.cold(files) if files or profile_of(cell.engine.name).has_server else _NO_FILES

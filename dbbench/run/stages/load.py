@@ -1,0 +1,101 @@
+"""The load of a trial: its generator, on this or on the client's host, and the samplers next to it."""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import dataclasses
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+from dbbench.drivers import AWAY, DRIVERS, beside, sessions_of
+from dbbench.drivers.protocol import Live, Load, LoadTask
+from dbbench.engines import ENGINES, profile_of
+from dbbench.engines.port import Place, Server
+from dbbench.metrics.outcome import Outcome
+from dbbench.metrics.series import Clock
+from dbbench.model import Cell, Phase, Window
+from dbbench.remote import Client
+from dbbench.run.stages import Mounts, Volumes, paths
+from dbbench.samplers import Sampled
+from dbbench.storage import filesystems
+from dbbench.storage.devices import leaves_of
+from dbbench.storage.devices.directory import shared_disks
+
+
+def client_of(cell: Cell, folder: Path) -> Client | None:
+    """Return the client's host, which keeps its keys in `folder`, or None for a local load generator."""
+    if cell.client is None:
+        return None
+    version = ENGINES[cell.engine.name].installed(Path(cell.engine.bin) if cell.engine.bin else None)
+    return Client(cell.client, cell.workload.driver, version or "", folder)
+
+
+@contextlib.contextmanager
+def reach(client: Client | None, place: Place, clock: Clock, raw: Path, scratch: Path) -> Iterator[Place]:
+    """Yield the place of a server that the load can reach: on the network for another host, otherwise unchanged."""
+    if client is None:
+        yield place
+        return
+    with client.reached(clock, raw, scratch) as network:
+        yield dataclasses.replace(place, network=network)
+
+
+@contextlib.contextmanager
+def drive(task: LoadTask, client: Client | None) -> Iterator[Load]:
+    """Yield the cell's load generator, on the client's host if there is one, with the statement of `during`."""
+    workload = task.cell.workload
+    started = (
+        DRIVERS[workload.driver].driving(task) if client is None else AWAY[workload.driver].driving_from(client, task)
+    )
+    with started as load:
+        if not workload.during:
+            yield load
+            return
+        with beside.beside(load, task) as both:
+            yield both
+
+
+def sampled(cell: Cell, disks: Volumes, mounts: Mounts, server: Server) -> Sampled:
+    """Return what the samplers read: the disks, the mounts, the server."""
+    first = {role: device.leaves[0] for role, device in disks.items() if device.leaves}
+    return Sampled(
+        first.get("data"),
+        server if profile_of(cell.engine.name).has_server else None,
+        first.get("log"),
+        disks=tuple(dict.fromkeys((*leaves_of(disks), *shared_disks(disks)))),
+        mounts=paths(mounts),
+        sessions=sessions_of(cell),
+    )
+
+
+def drain(server: Server, mounts: Mounts) -> None:
+    """Write back what caches deferred, including those of a pool."""
+    server.checkpoint()
+    for fs in mounts.values():
+        filesystems.sync(fs.path)
+        if fs.pool is not None:
+            fs.pool.sync()
+
+
+def watch(phase: Phase, window: Window, tell: Callable[..., None]) -> Callable[[Live], None]:
+    """Return a function that reports the load generator's last line as progress, once per second."""
+    warm = window.warmup_s if phase is Phase.MEASURE else 0.0
+    whole = window.measure_s if phase is Phase.MEASURE else window.warmup_s
+
+    def report(live: Live) -> None:
+        second = live.second - warm
+        tell("second", phase=phase.value, second=second, of=whole or None, tps=live.tps, p95_ms=live.p95_ms)
+
+    return report
+
+
+@contextlib.contextmanager
+def reading(load: Load) -> Iterator[Future[Outcome]]:
+    """Read the load generator's results in a thread within the block, which waits for other programs.
+
+    An error is raised where the outcome is used.
+    """
+    with ThreadPoolExecutor(1) as reader:
+        yield reader.submit(contextvars.copy_context().run, load.outcome)

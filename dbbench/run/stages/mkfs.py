@@ -1,0 +1,45 @@
+"""Make the layers and the filesystem of each volume."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from dbbench.model import Role
+from dbbench.results.journal import Journal
+from dbbench.run.stages import Setups, Volumes
+from dbbench.storage import devices, filesystems, layers
+from dbbench.storage.devices.image import write_out
+from dbbench.storage.devices.port import Device
+from dbbench.storage.filesystems import Made
+
+
+@contextlib.contextmanager
+def layered(setups: Setups, disks: Volumes, journal: Journal) -> Iterator[dict[Role, Device]]:
+    """Make the layers of each volume within the block.
+
+    The journal records that the content of the disks may be incomplete from now on.
+    """
+    for disk in (disk for device in disks.values() for disk in device.each):
+        if disk.facts.real:
+            journal.note("making", device=devices.identity(disk.path))
+    with contextlib.ExitStack() as stack:
+        volumes: dict[Role, Device] = {}
+        for role, setup in setups.items():
+            to_add = filesystems.layers_to_add(setup)
+            volumes[role] = stack.enter_context(layers.stacked(setup.layers, disks[role], journal, to_add))
+        yield volumes
+
+
+def make(setups: Setups, volumes: Volumes, journal: Journal, cell_id: str) -> dict[Role, Made]:
+    """Make the filesystems; afterwards every block of a loop image is allocated and written."""
+    made = {role: filesystems.make(setup, volumes[role], journal) for role, setup in setups.items()}
+    for role, volume in volumes.items():
+        for member in volume.each:
+            if member.facts.image:
+                write_out(Path(member.facts.image))
+            if volume.facts.real:
+                journal.note("made", device=devices.identity(member.path), uuid=made[role].uuid, trial=cell_id)
+                layers.note_made(member, journal)  # so that the guard of the next trial recognises the layers
+    return made

@@ -1,0 +1,84 @@
+"""Mount the filesystem of each volume, and read back what the kernel made of its options."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator, Mapping
+
+from dbbench import durability
+from dbbench.engines.settings import own_cache_bytes
+from dbbench.machine.host import tunables
+from dbbench.model import Cell, FilesystemFacts, FsSetup, Plan, Role, durability_class
+from dbbench.plan.server_settings import settings_of
+from dbbench.results.fileio import naming_full
+from dbbench.results.journal import Journal
+from dbbench.run.stages import Mounts, Setups, Volumes, paths
+from dbbench.run.stages.attach import setups_of
+from dbbench.run.workdir import WorkDir
+from dbbench.storage import devices, filesystems
+from dbbench.storage.devices.port import Device
+from dbbench.storage.filesystems import FAMILIES, Made, Mounted
+
+
+@contextlib.contextmanager
+def mounted(
+    plan: Plan, cell: Cell, volumes: Volumes, workdir: WorkDir, journal: Journal
+) -> Iterator[dict[Role, Mounted]]:
+    """Mount the filesystems within the block. A failure of the block on a full one is FilesystemFull."""
+    with contextlib.ExitStack() as stack:
+        mounts: dict[Role, Mounted] = {}
+        for role, setup in setups_of(plan, cell).items():
+            at = workdir.mount_point(role)
+            fs = stack.enter_context(filesystems.mounted(setup, volumes[role], at, journal, _arc_bytes(cell)))
+            mounts[role] = equalize_readahead(fs, plan.equal_readahead_bytes)
+        if mounts["data"].raw:  # the data directory is next to the log; only the tables are on the device
+            mounts["data"] = dataclasses.replace(mounts["data"], path=mounts["log"].path)
+        stack.enter_context(naming_full(*paths(mounts)))
+        yield mounts
+
+
+def equalize_readahead(fs: Mounted, size_bytes: int | None) -> Mounted:
+    """Set the plan's read-ahead on the mounted filesystem; btrfs has a setting of its own for it."""
+    if size_bytes is None:
+        return fs
+    return dataclasses.replace(fs, read_ahead_kb=tunables.on_mount(FAMILIES[fs.family].bdi(fs.path), size_bytes))
+
+
+def _arc_bytes(cell: Cell) -> int | None:
+    """Return the plan's memory less the server's own cache, or None without a limit.
+
+    A page cache can grow by that much within the server's control group. The cache of a ZFS pool, which no group
+    counts, gets the same limit.
+    """
+    if cell.memory_bytes is None:
+        return None
+    return max(0, cell.memory_bytes - (own_cache_bytes(settings_of(cell)) or 0))
+
+
+def facts(setups: Setups, volumes: Volumes, made: Mapping[Role, Made], mounts: Mounts) -> FilesystemFacts:
+    """Return what the kernel reports; durability is that of all volumes together. Raises SetupNotInForce."""
+    each = {role: _facts_of(setup, volumes[role], made[role], mounts[role]) for role, setup in setups.items()}
+    flags = durability.combined(*(volume.durability_flags for volume in each.values()))
+    return dataclasses.replace(
+        each["data"], wal=each.get("log"), durability_flags=flags, durability_class=durability_class(flags)
+    )
+
+
+def _facts_of(setup: FsSetup, volume: Device, made: Made, fs: Mounted) -> FilesystemFacts:
+    if not volume.facts.existing:
+        filesystems.check_claim(setup, fs)
+    return FilesystemFacts(
+        family=fs.family,
+        mkfs=made.argv,
+        mount_options_asked=fs.options_asked,
+        mount_options_effective=fs.options_effective,
+        geometry=made.geometry,
+        read_ahead_kb=fs.read_ahead_kb,
+        tunables=fs.tunables,
+        layers=tuple(volume.layers),
+        queue=devices.queue_attributes(volume.leaves[0]) if volume.leaves else {},
+        claims=setup.claims,
+        durability_flags=fs.flags,
+        durability_class=durability_class(fs.flags),
+    )

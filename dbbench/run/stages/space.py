@@ -1,0 +1,61 @@
+"""The space of the data and how its files are stored; the latency of fsync there, and the limits of atomic writes."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+
+from dbbench.engines.port import Engine, UsesBareDevice, log_files_of
+from dbbench.model import Cell, FilesystemFacts, GrowthFacts, SpaceFacts
+from dbbench.run.stages import Mounts
+from dbbench.storage import filesystems, small_writes
+from dbbench.storage.filesystems import Mounted
+
+
+def space(fs: Mounted, engine: Engine, files: Sequence[Path]) -> SpaceFacts:
+    """Return the space of the data: logical, on disk, and its fragmentation."""
+    size = engine.data_bytes if isinstance(engine, UsesBareDevice) else lambda file: file.stat().st_size
+    logical = sum(map(size, files))
+    if fs.raw is not None:
+        return SpaceFacts(logical)  # a bare device has no used or free space
+    return filesystems.shaped(filesystems.space(fs, logical), fs, files)
+
+
+def probe(cell: Cell, seed: int, mounts: Mounts, facts: FilesystemFacts, datadir: Path) -> FilesystemFacts:
+    """Return the facts with the latency of fsync and the limits of atomic writes, of each volume.
+
+    The files are made in the directories of data and log, which may have attributes or a volume of their own.
+    """
+    folders, each = {"data": datadir, "log": filesystems.log_directory(cell.setup, mounts)}, {}
+    for role, of_volume in facts.volumes.items():
+        fs, folder = mounts[role], folders[role]
+        if fs.raw is not None:
+            each[role] = dataclasses.replace(of_volume, syncs_note="there is no filesystem")
+            continue
+        where = folder if folder is not None and folder.is_dir() and folder.is_relative_to(fs.path) else fs.path
+        rows, note = small_writes.syncs(where, cell.window.measure_s, seed)
+        least, most = small_writes.atomic_write_bytes(where) or (None, None)
+        each[role] = dataclasses.replace(
+            of_volume, syncs=rows, syncs_note=note, atomic_write_min_bytes=least, atomic_write_max_bytes=most
+        )
+    return dataclasses.replace(each["data"], wal=each.get("log"))
+
+
+def restored_growth(fs: Mounted, files: Sequence[Path]) -> GrowthFacts:
+    """Return how the restored files are stored, before anything grew."""
+    return GrowthFacts(restored_share=filesystems.restored_share(fs, filesystems.sizes(files)))
+
+
+def file_sizes(engine: Engine, datadir: Path, effective: dict[str, str]) -> dict[Path, int]:
+    """Return the sizes of the server's data and log files."""
+    return filesystems.sizes([*engine.data_files(datadir), *log_files_of(engine, datadir, effective)])
+
+
+def growth(
+    fs: Mounted, engine: Engine, datadir: Path, effective: dict[str, str], before: dict[Path, int]
+) -> GrowthFacts:
+    """Return how the files that grew since `before` (the result of `file_sizes`) are stored. They are written back
+    first."""
+    data, logs = engine.data_files(datadir), log_files_of(engine, datadir, effective)
+    return filesystems.growth(fs, before, filesystems.sizes(data), filesystems.sizes(logs), None)

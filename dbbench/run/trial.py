@@ -1,8 +1,8 @@
 """THE STRAIGHT ROAD of a trial. Read this first.
 
 `run_trial` runs one trial and publishes its result. `drive` is the road: device → filesystem → dataset → engine → cold
-cache → load and samplers (`run_load`) → what is left (`examine`) → result. What outlives its stage (device, mount) is on one stack; what ends with
-its stage is a `with`. The details of each phase are in the module of `stages/` with its name.
+cache → load and samplers (`run_load`) → what is left (`examine`) → result. What outlives its stage (device, mount) is
+on one stack; what ends with its stage is a `with`. The details of a phase are in the module of `stages/` with its name.
 """
 
 from __future__ import annotations

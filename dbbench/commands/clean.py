@@ -24,6 +24,7 @@ from dbbench.units import inert, size_text
 
 _MOST_TOLD: Final = 20  # listed resources of others that a journal names
 _TAKEN: Final = ("image", "runtime", "layer", "pool", "cgroup")  # kinds of the journal that may be left behind
+_NO_FILES: Final = ("layer", "pool")  # kinds that are not a path; a reboot may have ended them
 
 
 class Left(NamedTuple):
@@ -129,7 +130,7 @@ def _clean_run(folder: Path, dry_run: bool) -> list[Left]:
     with results.locked(folder):
         journal = Journal(folder / "journal.jsonl")
         left = [Left(what, Path(path), _size(Path(path))) for what in _TAKEN for path in journal.outstanding(what)
-                if what in ("layer", "pool") or os.path.lexists(path)]  # fmt: skip
+                if what in _NO_FILES or os.path.lexists(path)]  # fmt: skip
         for what, path in journal.foreign()[:_MOST_TOLD]:
             _put_kept(what, path, f"listed in the journal of {folder.name}: it does not belong to this run")
         left += [Left("unfinished trial", path, _size(path)) for path in leftovers(folder)]
@@ -138,13 +139,14 @@ def _clean_run(folder: Path, dry_run: bool) -> list[Left]:
         from dbbench.run.queue import give_back
         from dbbench.storage.devices import image
 
-        give_back(folder, journal)
+        ended = give_back(folder, journal)
         image.give_back_images(journal)
         kept = {path for what in _TAKEN for path in journal.outstanding(what)}
     for entry in left:
         if str(entry.path) in kept or os.path.lexists(entry.path):
             _put_kept(entry.what, entry.path, "it is in use, or is not a file that this run made")
-    return [entry for entry in left if str(entry.path) not in kept and not os.path.lexists(entry.path)]
+    gone = [entry for entry in left if str(entry.path) not in kept and not os.path.lexists(entry.path)]
+    return [entry for entry in gone if entry.what not in _NO_FILES or str(entry.path) in ended]
 
 
 def _put_kept(what: str, path: str | Path, why: str) -> None:

@@ -79,18 +79,18 @@ def execute(
         return queue.conclude(began)
 
 
-def give_back(folder: Path, journal: Journal) -> None:
+def give_back(folder: Path, journal: Journal) -> list[str]:
     """Remove what a killed run has left, from top to bottom: process groups, pools, layers, interrupted trials,
-    temporary directories."""
+    temporary directories; return the pools and layers, as the journal names them, that a reboot had not ended."""
     limits.give_back(journal)
-    filesystems.give_back(journal)
-    layers.give_back(journal)
+    removed = [*filesystems.give_back(journal), *layers.give_back(journal)]
     for path in leftovers(folder):
         shutil.rmtree(path, ignore_errors=True)
     for taken in journal.outstanding("runtime"):
         if Path(taken).is_dir() and Path(taken).lstat().st_uid == os.geteuid():
             shutil.rmtree(taken, ignore_errors=True)
         journal.note("give_back", what="runtime", path=taken)
+    return removed
 
 
 class Queue:

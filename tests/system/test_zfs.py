@@ -170,7 +170,7 @@ def test_the_journal_alone_ends_a_pool(private: None, tmp_path: Path) -> None:
     with disks(tmp_path, 1) as device:
         fs = mounted("zfs", device, tmp_path / "mnt", journal).__enter__()
         assert fs.pool is not None
-        assert zfs.FAMILY.give_back(journal) == [f"pool {fs.pool.name}"]
+        assert zfs.FAMILY.give_back(journal) == [fs.pool.name]
         assert zfs.FAMILY.give_back(journal) == []
 
 

@@ -9,6 +9,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ from dbbench.results.fileio import try_lock
 from dbbench.results.journal import Journal, tag_of
 from dbbench.run import preflight, worker
 from dbbench.run.create import choose, create, free_name, keep_scripts, must_be_of, set_killed_aside
+from dbbench.storage import layers
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "fixtures"))
 
@@ -223,6 +225,19 @@ def test_clean_says_removed_only_of_what_it_removed(
     assert f"not removed: image {held}" in err and f"not removed: image {behind}" in err
     assert held.exists() and behind.exists() and str(gone) not in err
     assert json.loads(told("clean", "--json"))[0]["path"] == str(held)
+
+
+def test_clean_does_not_claim_what_a_reboot_has_ended(
+    told: Any, results_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two layers in the journal one still exists: only that one is listed as removed."""
+    journal = Journal(results_folder / "demo/journal.jsonl")
+    ended, existing = (f"md:dbbench-{journal.tag}{number}" for number in (1, 2))
+    for path in (ended, existing):
+        journal.note("take", what="layer", path=path)
+    monkeypatch.setitem(layers.KINDS, "md", SimpleNamespace(end=lambda name: name.endswith("2")))
+    assert told("clean").splitlines() == [f"removed layer {existing} (0 B)"]
+    assert journal.outstanding("layer") == []
 
 
 def test_clean_leaves_a_run_alone_that_is_worked_on(told: Any, results_folder: Path) -> None:

@@ -186,7 +186,7 @@ def test_the_reason_says_what_the_kernel_was_built_without(tmp_path: Path) -> No
 def test_what_was_made_last_is_taken_apart_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """In the order of the journal, whatever the kinds; layers that were already released are skipped."""
     ended: list[str] = []
-    kinds: dict[str, Any] = {kind: SimpleNamespace(end=lambda name, kind=kind: ended.append(f"{kind}:{name}"))
+    kinds: dict[str, Any] = {kind: SimpleNamespace(end=lambda name, kind=kind: not ended.append(f"{kind}:{name}"))
                              for kind in ("md", "lvm", "crypt")}  # fmt: skip
     monkeypatch.setattr(layers, "KINDS", kinds)
     journal = Journal(tmp_path / "journal.jsonl")

@@ -94,10 +94,11 @@ def dealt(items: Sequence[T], groups: int) -> list[tuple[T, ...]]:
 
 
 def give_back(journal: Journal) -> list[str]:
-    """Remove what a killed run has left, in reverse order; return what it was. Raises UnmountFailed."""
-    left = journal.outstanding(WHAT)[::-1]
-    for path in left:
+    """Remove what a killed run has left, in reverse order; return what still existed. Raises UnmountFailed."""
+    removed = []
+    for path in journal.outstanding(WHAT)[::-1]:
         kind, _, name = path.partition(":")
-        KINDS[kind].end(name)
+        if KINDS[kind].end(name):
+            removed.append(path)
         journal.note("give_back", what=WHAT, path=path)
-    return left
+    return removed

@@ -71,6 +71,6 @@ def parse_status(text: str) -> dict[str, Scalar]:
     }
 
 
-def end(name: str) -> None:
-    """Remove the volumes. Raises UnmountFailed."""
-    volume.remove_mapped(name)
+def end(name: str) -> bool:
+    """Remove the volumes; return whether there were any. Raises UnmountFailed."""
+    return volume.remove_mapped(name)

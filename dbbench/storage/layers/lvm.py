@@ -306,7 +306,9 @@ def _mapped(group: str, volume: str = "") -> str:
     return group.replace("-", "--") + (f"-{volume}" if volume else "")
 
 
-def end(name: str) -> None:
-    """Remove all volumes of the group and erase it from its devices. Raises UnmountFailed."""
-    remove_mapped(_mapped(name))
+def end(name: str) -> bool:
+    """Remove all volumes of the group and erase it from its devices; return whether there were any. Raises
+    UnmountFailed."""
+    existed = remove_mapped(_mapped(name))
     forget_links(Path("/dev", name))
+    return existed

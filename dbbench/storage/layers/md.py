@@ -116,8 +116,8 @@ def named(name: str) -> str | None:
     return None
 
 
-def end(name: str) -> None:
-    """Stop the array and erase it from its members. Raises UnmountFailed."""
+def end(name: str) -> bool:
+    """Stop the array and erase it from its members; return whether it existed. Raises UnmountFailed."""
     array = named(name)
     if array is not None:
         with kept_open(sysfs.slaves(array)) as members:
@@ -126,6 +126,7 @@ def end(name: str) -> None:
             for fd in members:
                 wiped(fd)
     Path("/dev/md", name).unlink(missing_ok=True)
+    return array is not None
 
 
 def add(facts: dict[str, Scalar], spare: Device) -> None:

@@ -31,7 +31,7 @@ _APPEAR_S: Final = 5.0  # the kernel creates a node in /dev at once, but udev ma
 
 
 @contextlib.contextmanager
-def taken(kind: str, end: Callable[[str], None], members: Sequence[Device], journal: Journal) -> Iterator[str]:
+def taken(kind: str, end: Callable[[str], object], members: Sequence[Device], journal: Journal) -> Iterator[str]:
     """Reserve a name for a layer on these members in the journal; afterwards `end` removes what has it."""
     name = f"dbbench-{journal.tag}{secrets.token_hex(2)}"  # md allows 32 characters, including the name of the host
     path = f"{kind}:{name}"
@@ -170,9 +170,9 @@ class LayerKind(Protocol):
         """
         ...
 
-    def end(self, name: str) -> None:
-        """Remove the layer with that name, in whatever state it is, and erase it from its devices. Do nothing if
-        nothing exists."""
+    def end(self, name: str) -> bool:
+        """Remove the layer with that name, in whatever state it is, and erase it from its devices; return whether it
+        existed."""
         ...
 
 
@@ -287,13 +287,15 @@ def mapped_status(name: str) -> str:
     return " ".join(words[2:])
 
 
-def remove_mapped(prefix: str) -> None:
-    """Remove the devices called `prefix...`, upper ones first, and erase what they were on. Raises UnmountFailed.
+def remove_mapped(prefix: str) -> bool:
+    """Remove the devices called `prefix...`, upper ones first, and erase what they were on; return whether there were
+    any. Raises UnmountFailed.
 
     A killed tool may have left one suspended: a process that waits for it would wait forever.
     """
     with kept_open(mapped_below(prefix)) as lower:
-        for name, kernel_name in mapped_names(prefix).items():
+        mapped = mapped_names(prefix)
+        for name, kernel_name in mapped.items():
             if sysfs.read(_BLOCK / kernel_name / "dm/suspended") == "1":
                 with contextlib.suppress(Exception):
                     process.run(["dmsetup", "resume", name], env=MAPPER_ENV, note=False)
@@ -303,6 +305,7 @@ def remove_mapped(prefix: str) -> None:
                 persistently(partial(_remove, name), f"the volume {name}")
         for fd in lower:
             wiped(fd)
+    return bool(mapped)
 
 
 def _remove(name: str) -> None:

@@ -164,6 +164,6 @@ def give_back(journal: Journal) -> list[str]:
             and not process.run(["zpool", "list", "-H", name], ok=(0, 1), note=False).returncode
         ):
             process.run(["zpool", "destroy", "-f", name], timeout_s=_SLOW_S, note=False)
-            gone.append(f"pool {name}")
+            gone.append(name)
         journal.note("give_back", what=JOURNALLED, path=name)
     return gone

@@ -52,7 +52,7 @@ def _put_setup(options: Options, name: str) -> None:
 
 
 def _row(setup: FsSetup) -> dict[str, Any]:
-    from dbbench.plan.described import of_setup
+    from dbbench.plan.promise import of_setup
     from dbbench.storage import filesystems
 
     registered = setup.mkfs.family in filesystems.FAMILIES

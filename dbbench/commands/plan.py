@@ -12,7 +12,7 @@ from typing import Any
 from dbbench.commands.options import Options, command_line, plan_argument, results_option
 from dbbench.errors import DbbenchError
 from dbbench.model import Cell, DeviceSpec, plain
-from dbbench.plan import Preview, described, preview
+from dbbench.plan import Preview, conditions, preview
 from dbbench.plan.forecast import Allowance, Forecast, forecast, foreseen, remembered
 from dbbench.plan.narrowing import Narrowing
 from dbbench.plan.request import Asked, able, asked, plan_options, unsupported
@@ -70,7 +70,7 @@ def _document(wanted: Asked, look: Preview, expected: Forecast) -> dict[str, Any
         "written": look.written,
         "commands": [{"fs_setup": arm, "argv": list(argv)} for arm, argv in look.commands],
         "devices": _devices(wanted),
-        "conditions": list(described.sentences(wanted.plan, wanted.expanded.cells)),
+        "conditions": list(conditions.sentences(wanted.plan, wanted.expanded.cells)),
         "plan": plain(wanted.plan),
         "plan_sha256": wanted.sha256,
     }  # fmt: skip
@@ -108,7 +108,7 @@ def _put(wanted: Asked, look: Preview, expected: Forecast, allowance: Allowance 
     put_table(header, rows, right="r---r--r")
     _put_mixed(list(cells.values()), classes)
     put("\nconditions")
-    for line in described.sentences(plan, list(cells.values())):
+    for line in conditions.sentences(plan, list(cells.values())):
         put(f"  {line}")
     put("\nparameters")
     for line in dict.fromkeys(_parameters(cell.workload.name, cell.parameters) for cell in cells.values()):
@@ -143,7 +143,7 @@ def _put_refused(refused: Sequence[DbbenchError]) -> None:
 
 def _classes(wanted: Asked) -> dict[str, str | None]:
     """Return the durability class that each cell promises; None for an existing directory."""
-    from dbbench.plan.described import promised
+    from dbbench.plan.promise import promised
 
     made_here = not wanted.plan.device.existing
     return {cell.id: promised(cell) if made_here else None for cell in wanted.expanded.cells}

@@ -1,6 +1,6 @@
 """The conditions of a trial, each described once: the value that must be equal between arms, and a sentence for people.
 
-The order of the rows is the order in which they are shown. `plan/described.py` has the sentences before a run.
+The order of the rows is the order in which they are shown. `plan/conditions.py` has the sentences before a run.
 """
 
 from __future__ import annotations

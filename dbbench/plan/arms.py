@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any, Final, NamedTuple
 
-from dbbench.engines import ENGINES, SERVERLESS
+from dbbench.engines import ENGINES
 from dbbench.model import Arm, DeviceSpec, EngineSpec, Parameter, Plan, Scalar, WorkloadSpec, spelt
 from dbbench.plan.server_settings import defaults
 from dbbench.units import size_text
@@ -109,9 +109,9 @@ def written(factor: str, level: Scalar) -> str:
 
 def factor_names(engine: EngineSpec) -> list[str]:
     """Return the names that can be factors of an engine: those that dbbench knows, and those that the plan sets."""
-    if engine.name in SERVERLESS:
-        return []
     own = ENGINES[engine.name]
+    if not own.PROFILE.has_server:
+        return []
     profiles = [name for values in own.PROFILE.settings_profiles.values() for name in values]
     return [PROFILE, *own.PROFILE.switches, *defaults(engine, None), *own.window_settings(1, 1), *profiles,
             *own.PROFILE.versions, *engine.settings]  # fmt: skip

@@ -114,7 +114,7 @@ def unsupported(wanted: Asked, paths: list[str]) -> dict[str, str]:
     """Return the arms that this machine cannot make or whose tuning its servers lack, and the levels of factors that
     its kernel refuses ("io_method=io_uring"), with the reason for each."""
     plan, known = wanted.plan, catalog(paths)
-    arms = () if plan.device.existing else plan.fs_setups
+    arms = () if plan.device.directories else plan.fs_setups
     untuned = {cell.arm: reason for cell in wanted.expanded.cells if (reason := _untunable(cell))}
     lacking = {arm.label: reason for arm in arms if (reason := _lacking(arm, plan, known))}
     return {**untuned, **lacking, **_refused_levels(plan)}

@@ -23,7 +23,7 @@ from dbbench.labs.second_kernel.rehearsal import small
 from dbbench.machine import limits
 from dbbench.model import Cell, ClientFacts, ClientSpec, CoresFacts, EngineSpec, Plan, Status, Trial
 from dbbench.plan import catalog
-from dbbench.plan.described import sentences
+from dbbench.plan.conditions import sentences
 from dbbench.process import User
 from dbbench.remote import Network
 from dbbench.report.page.redaction import redactor

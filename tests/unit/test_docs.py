@@ -36,7 +36,7 @@ from dbbench.model import (
 )
 from dbbench.model.base import PRODUCTION
 from dbbench.plan import catalog
-from dbbench.plan.described import of_setup
+from dbbench.plan.promise import of_setup
 from dbbench.plan.tomlfile import written_fields
 from dbbench.run.record import DEADLINES_S
 from dbbench.units import bytes_of, seconds_of

@@ -30,7 +30,7 @@ from dbbench.metrics.table import METRICS
 from dbbench.model import Scalar, Setting
 from dbbench.plan import expand, identity, load
 from dbbench.plan.catalog import Catalog, catalog
-from dbbench.plan.described import factor_sentences as plan_sentences
+from dbbench.plan.conditions import factor_sentences as plan_sentences
 from dbbench.plan.request import able, of_plan
 from dbbench.plan.server_settings import settings_of
 from dbbench.report.page.html import build, render

@@ -35,7 +35,7 @@ from dbbench.model import (
     Window,
     Workload,
 )
-from dbbench.plan import catalog, described, workloads
+from dbbench.plan import catalog, conditions, workloads
 from dbbench.report.sentences import caveats, no_limit, plain_text
 from dbbench.results import Exceeded
 from dbbench.results.ceiling import judged
@@ -406,7 +406,7 @@ def test_flaws_of_conditions_are_told(tmp_path: Path, more: str, engine: str, wo
 def test_each_condition_is_a_sentence(tmp_path: Path) -> None:
     """What `dbbench plan` prints: memory beside the tables, cores, checkpoints, warm-up, what fio takes."""
     found, cells = loaded(tmp_path, 'memory = "1GiB"\nmeasure = "120s"\nwarmup = "10s"', workload='size = "io-bound"')
-    said = described.sentences(found, cells)
+    said = conditions.sentences(found, cells)
     assert any("1 GiB" in line and "io-bound" in line for line in said)
     assert any("cores" in line for line in said)
     assert any(line.startswith("Each window of 120 s contains two checkpoints") for line in said)

@@ -8,7 +8,7 @@ import pytest
 
 from dbbench import cli, plan
 from dbbench.plan import catalog
-from dbbench.plan.described import of_setup, promised
+from dbbench.plan.promise import of_setup, promised
 
 SHIPPED = catalog.catalog()
 PLAN = """

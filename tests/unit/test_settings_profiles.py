@@ -25,7 +25,7 @@ from dbbench.labs.powercut.targets import targets
 from dbbench.metrics.outcome import Claim
 from dbbench.model import Cell, Dataset, EngineSpec, FilesystemFacts, Run, Trial, Work, merged
 from dbbench.nightly import history
-from dbbench.plan import catalog, described, writes
+from dbbench.plan import catalog, conditions, writes
 from dbbench.plan.server_settings import defaults, settings_of
 from dbbench.process import User
 from dbbench.report.verdicts import unpaired, verdicts
@@ -54,7 +54,7 @@ def sentences(folder: Path, engine: dict[str, Any], **keys: Any) -> list[str]:
     """What `dbbench plan` says of the profile."""
     found = cells(folder, engine, **keys)
     asked = plan.load(folder / "plan.toml", SHIPPED)
-    return [line for line in described.sentences(asked, found) if " profile: " in line]
+    return [line for line in conditions.sentences(asked, found) if " profile: " in line]
 
 
 @pytest.mark.parametrize("engine", ["mariadb", "mysql"])
@@ -97,7 +97,7 @@ def test_a_plan_states_the_profile_and_what_it_sets_in_one_line(tmp_path: Path) 
         "MariaDB runs with the production profile: log_bin = on, sync_binlog = 1, binlog_format = ROW."
     ]
     asked = plan.load(tmp_path / "plan.toml", SHIPPED)
-    told = described.sentences(asked, plan.expand(asked, SHIPPED).cells)
+    told = conditions.sentences(asked, plan.expand(asked, SHIPPED).cells)
     assert any("of binary log in each trial, and is removed after it" in line for line in told)
     assert sentences(tmp_path, {"name": "mariadb", "profile": "standalone"}) == [
         "MariaDB runs with the standalone profile: log_bin = off, sync_binlog = 1."

@@ -13,7 +13,7 @@ from dbbench.datasets.manifest import Entry, Manifest, save
 from dbbench.model import Cell, EarlierLoad, Plan, Status, Trial, WriteFacts
 from dbbench.plan import expand, identity, load, preview, writes
 from dbbench.plan.catalog import catalog
-from dbbench.plan.described import sentences
+from dbbench.plan.conditions import sentences
 from tests.support.plans import plan
 
 GIB = 2**30

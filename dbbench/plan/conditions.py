@@ -1,30 +1,23 @@
-"""The conditions under which a plan's cells would be measured, as sentences, before anything is done.
-
-The durability class that a cell promises before anything is made: what the plan requests, not what the kernel uses.
-
-The class of a trial is computed from the effective options; if the two differ, a claim was wrong and the trial fails.
-"""
+"""The conditions under which a plan's cells would be measured, as sentences, before anything is done."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from dbbench import durability, model
-from dbbench.engines import ENGINES, SERVERLESS, profile_of
+from dbbench.engines import profile_of
 from dbbench.engines.settings import own_cache_bytes, word
 from dbbench.errors import MachineTooSmall
 from dbbench.machine import limits
 from dbbench.machine.limits import cgroup
+from dbbench.model import Cell, DeviceSpec, EngineSpec, Plan, titled, without_levels
 from dbbench.model.run import COPIED
 from dbbench.plan.arms import combinations, factors_of
 from dbbench.plan.server_settings import settings_of
 from dbbench.plan.workloads import label
 from dbbench.plan.writes import BINARY_LOG, kept_logs, spares, tables_bytes, used
-from dbbench.storage import filesystems
 from dbbench.storage.devices import condition, sysfs
 from dbbench.storage.devices.directory import disk_below, disks_with_several
 from dbbench.storage.filesystems import PERIODS, period_s
@@ -37,19 +30,21 @@ _HISTORY: Final = {
 }
 
 
-def sentences(plan: model.Plan, cells: Sequence[model.Cell]) -> tuple[str, ...]:
+def sentences(plan: Plan, cells: Sequence[Cell]) -> tuple[str, ...]:
     """Return what will be equal for all cells, what will differ, and what the results will mean, as far as known."""
+    served = [cell for cell in cells if profile_of(cell.engine.name).has_server]
     return tuple(
         dict.fromkeys(
             (
                 _host(plan),
                 *factor_sentences(plan),
-                *_profiles(cells),
-                *_sources(plan, cells),
-                *_memory(cells),
+                *_profiles(served),
+                *_logs(cells),
+                *_sources(cells),
+                *_memory(served),  # without a server there are no tables
                 *_client(plan),
-                *_cores(cells),
-                *_checkpoints(plan, cells),
+                *_cores(served),
+                *_checkpoints(plan, served),
                 *_warm_up(cells),
                 *_device(plan, cells),
                 *_disks(plan, cells),
@@ -58,13 +53,11 @@ def sentences(plan: model.Plan, cells: Sequence[model.Cell]) -> tuple[str, ...]:
     )
 
 
-def _host(plan: model.Plan) -> str:
+def _host(plan: Plan) -> str:
     """Say what a run does to the machine that it runs on."""
-    device, bytes_of_images = plan.device, plan.device.size_bytes * plan.device.count
-    if device.imaged:
-        bytes_of_images += device.wal.size_bytes if device.wal else 0
-        writes = f"writes and in the end removes {size_text(bytes_of_images)} of images"
-    elif device.real:
+    if plan.device.image_bytes:
+        writes = f"writes and in the end removes {size_text(plan.device.image_bytes)} of images"
+    elif plan.device.disks:
         writes = "erases the devices of the plan"
     else:
         writes = "writes into the directories of the plan, and empties them in the end"
@@ -74,18 +67,21 @@ def _host(plan: model.Plan) -> str:
     )
 
 
-def _profiles(cells: Sequence[model.Cell]) -> Iterator[str]:
+def _profiles(served: Sequence[Cell]) -> Iterator[str]:
     """Name the profile of each server, and the settings that a profile decides, with what overrides it."""
-    found: dict[tuple[str, str], dict[str, None]] = {}
-    for cell in (cell for cell in cells if cell.engine.name not in SERVERLESS):
+    statements: dict[tuple[str, str], dict[str, None]] = {}
+    for cell in served:
         profile, settings = profile_of(cell.engine.name), settings_of(cell)
         values = {name: word(setting.value) for name, setting in settings.items()}
-        others = {name: settings[name].origin.replace("_", " ") for name in profile.stated if name in settings}
-        told = {name: f"{value} (set by the {others[name]})" if others.get(name, "default") != "default" else value
-                for name, value in values.items()}  # fmt: skip
-        found.setdefault((cell.engine.name, cell.engine.profile), {})[profile.statement(told)] = None
-    for (engine, name), statements in found.items():
-        yield f"{profile_of(engine).title} runs with the {name} profile: {'; or '.join(statements)}."
+        for name in profile.stated:
+            if name in settings and (origin := settings[name].origin) != "default":
+                values[name] += f" (set by the {origin.replace('_', ' ')})"
+        statements.setdefault((cell.engine.name, cell.engine.profile), {})[profile.statement(values)] = None
+    for (engine, name), of in statements.items():
+        yield f"{profile_of(engine).title} runs with the {name} profile: {'; or '.join(of)}."
+
+
+def _logs(cells: Sequence[Cell]) -> Iterator[str]:
     most: dict[tuple[str, str], int] = {}
     for cell in cells:
         for cause, size in kept_logs(cell).items():
@@ -95,28 +91,28 @@ def _profiles(cells: Sequence[model.Cell]) -> Iterator[str]:
         yield f"{profile_of(engine).title}: up to about {size_text(size)} of {cause} in each trial{purged} (estimate)."
 
 
-def _sources(plan: model.Plan, cells: Sequence[model.Cell]) -> Iterator[str]:
+def _sources(cells: Sequence[Cell]) -> Iterator[str]:
     for cell in cells:
         own = cell.dataset.parameters
-        if cell.dataset.kind != "source" and "tablespace" in own:
-            yield (f"{cell.workload.name}: only the tables (tablespace {own['tablespace']}) are on the filesystem "
-                   "under test; the cluster is elsewhere (W102).")  # fmt: skip
         if cell.dataset.kind == "source":
             alone = f"; only its tablespace {own['tablespace']}" if "tablespace" in own else ""
             yield (f"{cell.workload.name} uses your own data: {own['path']}, {own['form']} of {cell.engine.name} "
                    f"{own['version']}{alone}.")  # fmt: skip
+        elif "tablespace" in own:
+            yield (f"{cell.workload.name}: only the tables (tablespace {own['tablespace']}) are on the filesystem "
+                   "under test; the cluster is elsewhere (W102).")  # fmt: skip
 
 
-def _memory(cells: Sequence[model.Cell]) -> Iterator[str]:
+def _memory(served: Sequence[Cell]) -> Iterator[str]:
     machine = cgroup.usable_bytes()
     where = cgroup.hierarchy()
-    for cell in (cell for cell in cells if cell.engine.name not in SERVERLESS):  # without a server there are no tables
+    for cell in served:
         limit, size = cell.memory_bytes, tables_bytes(cell)
         held = limit is not None and not isinstance(where, str)
         pool = own_cache_bytes(settings_of(cell)) if profile_of(cell.engine.name).direct_io else None
         could = limit if held else pool or machine
         meant = f", {size / could:.2g} times this ({label(size / could)})" if could else ""
-        title = model.titled(cell.workload.name, model.without_levels(cell.variant, cell.levels))
+        title = titled(cell.workload.name, without_levels(cell.variant, cell.levels))
         guess = " (estimated)" if cell.dataset.kind == "source" and COPIED not in cell.dataset.parameters else ""
         sized = f"the tables of {title} on {cell.engine.name} take {size_text(size)}{guess}{meant}"
         if limit is None:
@@ -130,7 +126,7 @@ def _memory(cells: Sequence[model.Cell]) -> Iterator[str]:
                    f"v{where.version}); {sized}.")  # fmt: skip
 
 
-def _client(plan: model.Plan) -> Iterator[str]:
+def _client(plan: Plan) -> Iterator[str]:
     if plan.client is None:
         return
     at = plan.client
@@ -139,10 +135,11 @@ def _client(plan: model.Plan) -> Iterator[str]:
            "results only with those of a client on another host.")  # fmt: skip
 
 
-def _cores(cells: Sequence[model.Cell]) -> Iterator[str]:
-    for engine in dict.fromkeys(cell.engine.name for cell in cells if cell.engine.name not in SERVERLESS):
-        spec = next(cell.engine for cell in cells if cell.engine.name == engine)
-        away = any(cell.client is not None for cell in cells)
+def _cores(served: Sequence[Cell]) -> Iterator[str]:
+    away, specs = any(cell.client is not None for cell in served), dict[str, EngineSpec]()
+    for cell in served:
+        specs.setdefault(cell.engine.name, cell.engine)
+    for engine, spec in specs.items():
         try:
             found = limits.chosen_cores(spec, os.sched_getaffinity(0), alone=away)
         except MachineTooSmall as error:
@@ -160,8 +157,7 @@ def _cores(cells: Sequence[model.Cell]) -> Iterator[str]:
                    f"{limits.APART_FROM} or more cores, each gets its own.")  # fmt: skip
 
 
-def _checkpoints(plan: model.Plan, cells: Sequence[model.Cell]) -> Iterator[str]:
-    served = [cell for cell in cells if cell.engine.name not in SERVERLESS]
+def _checkpoints(plan: Plan, served: Sequence[Cell]) -> Iterator[str]:
     windows = {cell.window.measure_s for cell in served if cell.window.kind == "fixed"}
     if not windows:
         return
@@ -174,7 +170,7 @@ def _checkpoints(plan: model.Plan, cells: Sequence[model.Cell]) -> Iterator[str]
             yield f"Each window of {seconds:g} s contains two checkpoints, started by time, not by the log's size."
 
 
-def _warm_up(cells: Sequence[model.Cell]) -> Iterator[str]:
+def _warm_up(cells: Sequence[Cell]) -> Iterator[str]:
     for cell in cells:
         period = period_s(cell.setup.mkfs.family, cell.setup.mount, {})
         fixed = cell.window.kind == "fixed"
@@ -183,13 +179,13 @@ def _warm_up(cells: Sequence[model.Cell]) -> Iterator[str]:
                    f"at which {cell.setup.mkfs.family} commits by itself (W041).")  # fmt: skip
 
 
-def _device(plan: model.Plan, cells: Sequence[model.Cell]) -> Iterator[str]:
-    if plan.device.existing:
+def _device(plan: Plan, cells: Sequence[Cell]) -> Iterator[str]:
+    if plan.device.directories:
         return
     longest = max(cell.window.measure_s for cell in cells)
     takes = len(condition.CEILING_ROWS) * condition.ceiling_seconds(longest)
     yield f"Before the first trial, fio measures the bare device for {takes:.0f} s."
-    if plan.device.real:
+    if plan.device.disks:
         yield _HISTORY[plan.device.condition]
     if plan.equal_readahead_bytes is not None:
         yield f"Read-ahead is set to {size_text(plan.equal_readahead_bytes)} on every filesystem."
@@ -199,39 +195,9 @@ def _device(plan: model.Plan, cells: Sequence[model.Cell]) -> Iterator[str]:
            "makes a trial suspect, and a difference between two setups is reported next to their ratio.")  # fmt: skip
 
 
-def promised(cell: model.Cell) -> str:
-    """Return the class of a cell with all settings that its server will get."""
-    log = cell.wal_setup.claims if cell.wal_setup else ()
-    values = {name: setting.value for name, setting in settings_of(cell).items()}
-    return model.durability_class(
-        durability.combined((*cell.setup.claims, *log), _of(cell.setup, cell.engine.name, values))
-    )
-
-
-def of_setup(setup: model.FsSetup) -> str:
-    """Return the class of a setup with its own tuning, on servers whose other settings are durable."""
-    flags = setup.claims
-    for engine, tuning in setup.tuning.items():
-        settings = model.merged(("default", ENGINES[engine].defaults(None)), ("fs_setup", tuning))
-        values = {name: setting.value for name, setting in settings.items()}
-        flags = durability.combined(flags, _of(setup, engine, values))
-    return model.durability_class(flags)
-
-
-def _of(
-    setup: model.FsSetup, engine: model.EngineName, values: Mapping[str, model.Scalar]
-) -> tuple[model.Durability, ...]:
-    effective = {name: word(value) for name, value in values.items()}
-    profile = ENGINES[engine].PROFILE
-    page = int(effective.get(profile.page_setting, profile.page_bytes))
-    reports = partial(filesystems.reports_of, setup.mkfs.family, filesystems.options_of(setup))
-    tears = filesystems.tears_pages_of(setup, page)
-    return durability.of_server(ENGINES[engine].durability, effective, tears, reports)[0]
-
-
-def _disks(plan: model.Plan, cells: Sequence[model.Cell]) -> Iterator[str]:
+def _disks(plan: Plan, cells: Sequence[Cell]) -> Iterator[str]:
     """Name arms with different numbers of devices, devices that `grow` adds, and devices on one physical disk."""
-    if plan.device.existing:
+    if plan.device.directories:
         return
     added = {cell.arm: spares(plan, cell.setup) for cell in cells}
     if any(added.values()):
@@ -242,21 +208,22 @@ def _disks(plan: model.Plan, cells: Sequence[model.Cell]) -> Iterator[str]:
         each = ", ".join(f"{arm} {number}" for arm, number in numbers.items())
         yield f"The number of devices differs: {each}. A setup with more disks also has their throughput."
     most = max(numbers.values())
-    if most + (plan.device.wal is not None) > 1 and (names := disks_with_several(_physical(plan.device, most))):
+    if names := disks_with_several(_physical(plan.device, most)):
         yield (f"Several devices are on one physical disk ({', '.join(names)}): RAID over them, or a "
                "separate log, gains nothing (W119).")  # fmt: skip
 
 
-def _physical(device: model.DeviceSpec, most: int) -> list[tuple[str, ...]]:
+def _physical(device: DeviceSpec, most: int) -> list[tuple[str, ...]]:
     """Return the disks below each of the first `most` devices and below the log device; () for unknown disks."""
-    if device.imaged:
-        there = _below(Path(device.at or "."))
-        log = [_below(Path(device.wal.at)) if device.wal.at else there] if device.wal else []
-        return [there] * min(most, device.count) + log
-    paths = [device.path] if device.path else list(device.paths)[:most]
-    paths += [device.wal.path] if device.wal and device.wal.path else []
-    names = [sysfs.name_of(Path(path).stat().st_rdev) if Path(path).exists() else None for path in paths]
-    return [sysfs.leaves(name) if name else () for name in names]
+    disks: list[tuple[str, ...]] = []
+    for role, volume in device.volumes.items():
+        number = most if role == "data" else 1
+        if volume.image_bytes:
+            disks += [_below(Path(volume.at or "."))] * min(number, volume.count)
+        for path in map(Path, volume.disks[:number]):
+            name = sysfs.name_of(path.stat().st_rdev) if path.exists() else None
+            disks.append(sysfs.leaves(name) if name else ())
+    return disks
 
 
 def _below(folder: Path) -> tuple[str, ...]:
@@ -268,7 +235,7 @@ def _below(folder: Path) -> tuple[str, ...]:
     return sysfs.leaves(name) if name else ()
 
 
-def factor_sentences(plan: model.Plan) -> Iterator[str]:
+def factor_sentences(plan: Plan) -> Iterator[str]:
     """Describe the factors of each engine, and those that it does not have."""
     for engine in plan.engine:
         factors = factors_of(plan.factors, engine)

@@ -1,0 +1,42 @@
+"""The durability class that a cell promises before anything is made: what the plan requests, not what the kernel uses.
+
+The class of a trial is computed from the effective options; if the two differ, a claim was wrong and the trial fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+
+from dbbench import durability
+from dbbench.engines import ENGINES
+from dbbench.engines.settings import word
+from dbbench.model import Cell, Durability, EngineName, FsSetup, Scalar, durability_class, merged
+from dbbench.plan.server_settings import settings_of
+from dbbench.storage import filesystems
+
+
+def promised(cell: Cell) -> str:
+    """Return the class of a cell with all settings that its server will get."""
+    on_disk = [flag for setup in cell.setups.values() for flag in setup.claims]
+    values = {name: setting.value for name, setting in settings_of(cell).items()}
+    return durability_class(durability.combined(tuple(on_disk), _of(cell.setup, cell.engine.name, values)))
+
+
+def of_setup(setup: FsSetup) -> str:
+    """Return the class of a setup with its own tuning, on servers whose other settings are durable."""
+    flags = setup.claims
+    for engine, tuning in setup.tuning.items():
+        settings = merged(("default", ENGINES[engine].defaults(None)), ("fs_setup", tuning))
+        values = {name: setting.value for name, setting in settings.items()}
+        flags = durability.combined(flags, _of(setup, engine, values))
+    return durability_class(flags)
+
+
+def _of(setup: FsSetup, engine: EngineName, values: Mapping[str, Scalar]) -> tuple[Durability, ...]:
+    effective = {name: word(value) for name, value in values.items()}
+    profile = ENGINES[engine].PROFILE
+    page = int(effective.get(profile.page_setting, profile.page_bytes))
+    reports = partial(filesystems.reports_of, setup.mkfs.family, filesystems.options_of(setup))
+    tears = filesystems.tears_pages_of(setup, page)
+    return durability.of_server(ENGINES[engine].durability, effective, tears, reports)[0]

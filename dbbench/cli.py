@@ -45,6 +45,7 @@ GROUPS: Final[dict[str, dict[str, tuple[str, str]]]] = {
     "Measure": {
         "init": ("init", "Write a commented plan.toml."),
         "doctor": ("doctor", "Check tools, permissions, disk space and devices; list what to install."),
+        "probe": ("probe", "Measure how fast a disk can commit: one minute, no root, no server."),
         "plan": ("plan", "Show what a run would do, how long it takes and how much it writes (dry run)."),
         "run": ("run", "Run a plan, or resume it, and print the verdict."),
     },

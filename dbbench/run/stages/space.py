@@ -9,7 +9,7 @@ from pathlib import Path
 from dbbench.engines.port import Engine, UsesBareDevice, log_files_of
 from dbbench.model import Cell, FilesystemFacts, GrowthFacts, SpaceFacts
 from dbbench.run.stages import Mounts
-from dbbench.storage import filesystems, small_writes
+from dbbench.storage import filesystems, small_io
 from dbbench.storage.filesystems import Mounted
 
 
@@ -34,8 +34,8 @@ def probe(cell: Cell, seed: int, mounts: Mounts, facts: FilesystemFacts, datadir
             each[role] = dataclasses.replace(of_volume, syncs_note="there is no filesystem")
             continue
         where = folder if folder is not None and folder.is_dir() and folder.is_relative_to(fs.path) else fs.path
-        rows, note = small_writes.syncs(where, cell.window.measure_s, seed)
-        least, most = small_writes.atomic_write_bytes(where) or (None, None)
+        rows, note = small_io.syncs(where, cell.window.measure_s, seed)
+        least, most = small_io.atomic_write_bytes(where) or (None, None)
         each[role] = dataclasses.replace(
             of_volume, syncs=rows, syncs_note=note, atomic_write_min_bytes=least, atomic_write_max_bytes=most
         )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import resource
+import signal
 import struct
 from pathlib import Path
 from typing import Any
@@ -10,12 +12,12 @@ import pytest
 
 from dbbench.machine import libc
 from dbbench.model import FilesystemFacts
-from dbbench.storage import small_writes
+from dbbench.storage import small_io
 
 
 def test_each_call_has_a_row_and_no_file_stays(tmp_path: Path) -> None:
     """fsync and fdatasync, measured for 0.1 s in a window of seconds: ordered percentiles of all appends."""
-    rows, note = small_writes.syncs(tmp_path, 3.0, seed=1)
+    rows, note = small_io.syncs(tmp_path, 3.0, seed=1)
     assert [row.call for row in rows] == ["fsync", "fdatasync"] and note == ""
     for row in rows:
         assert row.count >= 1 and 0 < row.p50_ms <= row.p99_ms <= row.max_ms
@@ -23,17 +25,18 @@ def test_each_call_has_a_row_and_no_file_stays(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_error_is_a_reason_and_no_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_is_a_reason_and_no_row(tmp_path: Path) -> None:
     """A full or read-only filesystem after the load does not fail the trial; half of a measurement is none."""
-
-    def full(_fd: int) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setitem(small_writes._CALLS, "fdatasync", full)
-    rows, note = small_writes.syncs(tmp_path, 3.0, seed=1)
-    assert rows == () and "No space left on device" in note
+    limits, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2**14, limits[1]))
+    try:
+        rows, note = small_io.syncs(tmp_path, 3.0, seed=1)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert rows == () and "File too large" in note
     assert list(tmp_path.iterdir()) == []
-    rows, note = small_writes.syncs(tmp_path / "missing", 3.0, seed=1)
+    rows, note = small_io.syncs(tmp_path / "missing", 3.0, seed=1)
     assert rows == () and "No such file" in note
 
 
@@ -52,7 +55,7 @@ def test_atomic_writes_are_those_of_statx(
         return 0
 
     monkeypatch.setattr(libc, "call", statx)
-    assert small_writes.atomic_write_bytes(tmp_path) == expected
+    assert small_io.atomic_write_bytes(tmp_path) == expected
     assert list(tmp_path.iterdir()) == []
 
 
@@ -63,7 +66,7 @@ def test_a_c_library_without_statx(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         raise AttributeError("undefined symbol: statx")
 
     monkeypatch.setattr(libc, "call", missing)
-    assert small_writes.atomic_write_bytes(tmp_path) is None
+    assert small_io.atomic_write_bytes(tmp_path) is None
     assert list(tmp_path.iterdir()) == []
 
 

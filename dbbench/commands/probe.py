@@ -1,0 +1,63 @@
+"""`dbbench probe DIR...`: is this disk fit for a database?"""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import click
+
+from dbbench.commands.options import Options, command_line
+from dbbench.report.text import put, put_json, put_table, put_wrapped, table_text
+from dbbench.units import count, duration_text, number, seconds_of
+
+
+@command_line()
+@click.argument("directories", metavar="DIR...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option(
+    "--time", "time", default="1min", show_default=True, help="How long to measure, all directories together."
+)
+@click.option("--seed", default=1, show_default=True, help="Seed of the order and the data.")
+@click.option("--markdown", is_flag=True, help="Print the tables as Markdown.")
+def command(options: Options, directories: tuple[Path, ...], time: str, seed: int, markdown: bool) -> None:
+    """Measure how many commits per second a disk can do, and how long the slow ones take.
+
+    It needs neither root nor a server. It writes files of 128 MiB into each DIR and removes them. Several directories
+    are measured in random turns and compared with the first.
+
+    Example: dbbench probe /var/lib/postgresql /mnt/new
+    """
+    from dbbench.labs.disk_probe import probe
+    from dbbench.storage.small_io import METHODS
+
+    try:
+        seconds = seconds_of(time)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--time") from None
+    if not options.quiet:
+        click.echo(
+            f"measuring {count(len(directories), 'directory', 'directories')} for {duration_text(seconds)}", err=True
+        )
+    probed, pairs = probe(directories, seconds, seed)
+    if options.json:
+        put_json({"schema": 1, "directories": [dataclasses.asdict(each) for each in probed],
+                  "pairs": [dataclasses.asdict(pair) for pair in pairs]})  # fmt: skip
+        return
+    titles = {method.name: method.title for method in METHODS}
+    header = ("method", "per s", "p50 ms", "p99 ms", "p99.9 ms", "max ms", "values")
+    for each in probed:
+        put_wrapped(f"{each.path}: {each.place}")
+        put_wrapped(f"  {each.sentence}")
+        for caution in each.cautions:
+            put_wrapped(f"  ! {caution}")
+        rows = [
+            (titles[r.method], *map(number, (r.per_s, r.p50_ms, r.p99_ms, r.p999_ms, r.max_ms, r.count)))
+            for r in each.latencies
+        ]
+        if markdown:
+            put("\n" + table_text(header, rows) + "\n")
+        else:
+            put_table(header, rows, right="-rrrrrr")
+            put()
+    for pair in pairs:
+        put_wrapped(pair.sentence)

@@ -1,0 +1,170 @@
+"""Small reads and flushed writes in a directory, one at a time, and the limits of atomic writes.
+
+A trial measures appends after its load, when the server has stopped and all facts about space were read. `dbbench
+probe` measures every method.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import math
+import mmap
+import os
+import random
+import shutil
+import struct
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from dbbench.errors import DbbenchError, DeviceLocked
+from dbbench.machine import libc
+from dbbench.model import SyncFacts
+from dbbench.results.fileio import try_lock
+
+FILE_BYTES: Final = 64 * 2**20  # of each file: a segment of a write-ahead log or more
+MOST_BYTES: Final = 3 * FILE_BYTES  # that a directory needs
+_LONGEST_S, _SHORTEST_S = 0.4, 0.03
+_SHARE: Final = 1 / 60  # of the measured window for each row, as for the bare device, which is measured longer
+_STATX_WRITE_ATOMIC: Final = 0x10000  # include/uapi/linux/stat.h, since Linux 6.11
+_STATX_BYTES: Final = 256
+_UNITS_AT: Final = 0xA8  # stx_atomic_write_unit_min and stx_atomic_write_unit_max
+
+
+@dataclass(frozen=True)
+class Method:
+    """One way to read or write; `flush` is called after each write. An append begins with an empty file."""
+
+    name: str
+    title: str
+    io_bytes: int
+    flags: int = os.O_WRONLY
+    flush: Callable[[int], None] | None = None
+    append: bool = False
+
+
+METHODS: Final = (
+    Method("append_fdatasync", "append 16 KiB, fdatasync", 2**14, flush=os.fdatasync, append=True),
+    Method("append_fsync", "append 16 KiB, fsync", 2**14, flush=os.fsync, append=True),
+    Method("append_dsync", "append 16 KiB, O_DSYNC", 2**14, os.O_WRONLY | os.O_DSYNC, append=True),
+    Method("overwrite_8k", "overwrite 8 KiB, fdatasync", 2**13, flush=os.fdatasync),
+    Method("overwrite_16k", "overwrite 16 KiB, fdatasync", 2**14, flush=os.fdatasync),
+    Method("random_read_4k", "random read 4 KiB, O_DIRECT", 2**12, os.O_RDONLY | os.O_DIRECT),
+)
+
+
+class Directory:
+    """A directory in which methods are measured, one process at a time. Raises DeviceLocked, OSError.
+
+    Its files have names until it is closed: btrfs does not write files without a name when they are flushed.
+    """
+
+    def __init__(self, path: Path, seed: int) -> None:
+        self.path, self._random = path, random.Random(seed)
+        self._folder, self._filled = path / ".dbbench-probe", path / ".dbbench-probe/filled"
+        self._folder.mkdir(mode=0o700, exist_ok=True)  # one that is not locked was left by a killed process
+        self._lock = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        if not try_lock(self._lock):
+            os.close(self._lock)
+            raise DeviceLocked(f"{path} is being measured by another process", effect="Nothing was changed.")
+        self._filled.unlink(missing_ok=True)
+        self._buffer = mmap.mmap(-1, 2**14)  # aligned, as O_DIRECT requires
+        self._buffer.write(self._random.randbytes(2**14))
+
+    def close(self) -> None:
+        shutil.rmtree(self._folder, ignore_errors=True)
+        os.close(self._lock)
+
+    def measure(self, method: Method, seconds: float) -> list[float]:
+        """Return the seconds of each I/O with its flush, at least one. Raises OSError."""
+        fd = os.open(self._appended() if method.append else self._written(), method.flags | os.O_CLOEXEC)
+        try:
+            step = os.preadv if method.flags & os.O_DIRECT else os.pwritev
+            buffers, flush = [memoryview(self._buffer)[: method.io_bytes]], method.flush
+            places = FILE_BYTES // method.io_bytes
+            taken_s, begin = list[float](), time.perf_counter()
+            after = begin
+            while after - begin < seconds or not taken_s:
+                offset = 0  # overwrites are in one place, as in pg_test_fsync
+                if method.append:
+                    offset = (len(taken_s) + 1) % places * method.io_bytes
+                elif step is os.preadv:
+                    offset = self._random.randrange(places) * method.io_bytes
+                before = time.perf_counter()
+                step(fd, buffers, offset)
+                if flush is not None:
+                    flush(fd)
+                after = time.perf_counter()
+                taken_s.append(after - before)
+            return taken_s
+        finally:
+            os.close(fd)
+
+    def _written(self) -> Path:
+        if not self._filled.exists():
+            with self._filled.open("xb") as file:
+                for _ in range(FILE_BYTES >> 20):
+                    file.write(self._random.randbytes(2**20))
+                file.flush()
+                os.fsync(file.fileno())
+        return self._filled
+
+    def _appended(self) -> Path:
+        path = self._folder / "appended"
+        path.unlink(missing_ok=True)
+        with path.open("xb") as file:
+            file.write(self._buffer[:])
+            file.flush()
+            os.fsync(file.fileno())  # otherwise the first measured flush would also write the new directory entry
+        return path
+
+
+def percentile(ordered: list[float], percent: float) -> float:
+    """Return the nearest rank of sorted values."""
+    return ordered[math.ceil(percent / 100 * len(ordered)) - 1]
+
+
+def syncs(folder: Path, window_s: float, seed: int) -> tuple[tuple[SyncFacts, ...], str]:
+    """Measure appends of 16 KiB with fsync and with fdatasync.
+
+    Returns a row for each of the two and "", or () and the reason. It lasts at most 0.4 s for each, a sixtieth of
+    the window if that is shorter.
+    """
+    each_s = min(_LONGEST_S, max(_SHORTEST_S, window_s * _SHARE))
+    try:
+        with contextlib.closing(Directory(folder, seed)) as directory:
+            return tuple(_row(m.name.removeprefix("append_"), directory.measure(m, each_s)) for m in METHODS[1::-1]), ""
+    except (OSError, DbbenchError) as error:
+        return (), str(error)
+
+
+def _row(call: str, taken_s: list[float]) -> SyncFacts:
+    ordered_ms = [round(1000 * value, 4) for value in sorted(taken_s)]
+    mean_ms = round(1000 * sum(taken_s) / len(taken_s), 4)
+    return SyncFacts(
+        call, len(taken_s), mean_ms, percentile(ordered_ms, 50), percentile(ordered_ms, 99), ordered_ms[-1]
+    )
+
+
+def atomic_write_bytes(folder: Path) -> tuple[int, int] | None:
+    """Return the smallest and the largest write to a file of this directory that the filesystem does as a whole or not
+    at all (RWF_ATOMIC); (0, 0) if it offers none, None if the kernel or the C library does not report it.
+
+    Asked for a file, because a directory has no such writes. The file is removed.
+    """
+    path, buffer = folder / ".dbbench-atomic", ctypes.create_string_buffer(_STATX_BYTES)
+    with contextlib.suppress(OSError, AttributeError):
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            libc.call("statx", fd, b"", 0x1000, _STATX_WRITE_ATOMIC, buffer)  # AT_EMPTY_PATH
+        finally:
+            os.close(fd)
+            path.unlink(missing_ok=True)
+        (mask,) = struct.unpack_from("I", buffer)
+        if mask & _STATX_WRITE_ATOMIC:
+            least, most = struct.unpack_from("II", buffer, _UNITS_AT)
+            return int(least), int(most)
+    return None

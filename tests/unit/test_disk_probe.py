@@ -1,0 +1,85 @@
+"""`dbbench probe`: latencies of real directories, percentiles that have enough values, and comparisons."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import random
+from pathlib import Path
+
+import pytest
+
+from dbbench import cli
+from dbbench.errors import DeviceLocked, DeviceUnusable, DiskTooSmall
+from dbbench.labs import disk_probe
+from dbbench.labs.disk_probe import Latency, probe
+from dbbench.storage.small_io import METHODS, Directory
+
+
+@pytest.mark.starts_processes  # systemd-detect-virt
+def test_two_directories_of_one_disk(tmp_path: Path) -> None:
+    """Every method has values; both directories name the disk below, and no file stays."""
+    paths = [tmp_path / name for name in ("a", "b")]
+    for path in paths:
+        path.mkdir()
+    probed, (pair,) = probe(paths, 4.0, seed=1)
+    for each in probed:
+        assert [row.method for row in each.latencies] == [method.name for method in METHODS]
+        assert all(row.count >= 1 and row.per_s > 0 and row.max_ms > 0 for row in each.latencies)
+        assert "commit about" in each.sentence and each.facts["filesystem"] in each.place
+    assert set(pair.same_disks) == set(probed[0].facts["disks"])
+    assert [list(path.iterdir()) for path in paths] == [[], []]
+
+
+def test_a_percentile_has_ten_values_beyond_it() -> None:
+    """1 % of flushes that take 50 ms move p99.9 and not p50; with fewer values there is no p99.9."""
+    taken_s = [0.002] * 9_900 + [0.05] * 100
+    row = Latency.of("x", taken_s)
+    assert (row.p50_ms, row.p999_ms, row.max_ms) == (2.0, 50.0, 50.0)
+    assert Latency.of("x", taken_s[:9_999]).p999_ms is None
+    few = Latency.of("x", [0.002] * 19)
+    assert (few.p50_ms, few.p99_ms, few.p999_ms) == (None, None, None)
+
+
+def test_a_directory_is_rarely_called_different_from_itself() -> None:
+    """At most 5 % of 200 comparisons, with commits that scatter by 30 % between rounds; twice as fast is found."""
+    draw = random.Random(5)
+
+    def rounds(factor: float) -> list[dict[str, list[float]]]:
+        return [{METHODS[0].name: [0.002 * factor * draw.lognormvariate(0, 0.3)]} for _ in range(15)]
+
+    paths = [Path("a"), Path("b")]
+    pairs = [disk_probe._pair(paths, [rounds(1), rounds(1)], [(), ()], 1) for _ in range(200)]
+    different = [
+        pair for pair in pairs if pair.low is not None and pair.high is not None and not pair.low <= 1 <= pair.high
+    ]
+    assert len(different) <= 10
+    assert "faster" in disk_probe._pair(paths, [rounds(1), rounds(0.5)], [(), ()], 1).sentence
+
+
+@pytest.mark.parametrize(("path", "error"), [("/nonexistent", DeviceUnusable), ("/proc", DiskTooSmall)])
+def test_a_directory_that_cannot_be_measured(path: str, error: type[Exception]) -> None:
+    """It is refused before anything is measured."""
+    with pytest.raises(error):
+        probe([Path(path)], 1.0, seed=1)
+
+
+def test_one_process_at_a_time(tmp_path: Path) -> None:
+    """The second is refused; what a killed one left is used and removed."""
+    with contextlib.closing(Directory(tmp_path, 1)), pytest.raises(DeviceLocked):
+        Directory(tmp_path, 2)
+    (tmp_path / ".dbbench-probe").mkdir()
+    (tmp_path / ".dbbench-probe/filled").write_bytes(b"half")
+    with contextlib.closing(Directory(tmp_path, 1)) as directory:
+        assert directory.measure(METHODS[-1], 0.01)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.starts_processes  # systemd-detect-virt
+def test_the_command_prints_one_document(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With --json; otherwise a table with a dash where a percentile has too few values, and a sentence."""
+    assert cli.run(["probe", str(tmp_path), "--time", "1s", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["directories"][0]["path"] == str(tmp_path) and document["pairs"] == []
+    assert cli.run(["probe", str(tmp_path), "--time", "1s", "--markdown"]) == 0
+    assert "| append 16 KiB, fdatasync |" in capsys.readouterr().out

@@ -1,19 +1,18 @@
 """The TPC-C-like dataset: nine tables, loaded one warehouse per session in parallel, and its consistency conditions.
 
-Names, types and keys are those of the specification (TPC-C 5.11, 1.3). Foreign keys are not declared: no transaction
-relies on them, and the consistency conditions detect what they would. `workloads/tpcc.lua` is its load.
-
-The rows follow the initial population of the specification (4.3.3). They depend only on the seed, separately for each
-warehouse, so that warehouses can be loaded in parallel. A row is a tuple of texts; a missing value is NULL. Texts
-consist of letters and digits, so that nothing has to be quoted.
+`workloads/tpcc.sql` has tables and conditions, `workloads/tpcc.lua` is the load. The rows follow the initial population
+of the specification (4.3.3). They depend only on the seed, separately for each warehouse. A row is a tuple of texts; a
+missing value is NULL. Texts consist of letters and digits, so that nothing has to be quoted.
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import os
 import random
+import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from dbbench.engines.port import Server
 from dbbench.engines.sql import NULL, cursor_of, execute, rows
 from dbbench.errors import DataCorrupt
 from dbbench.model import Dataset, Scalar
+from dbbench.model.base import shipped
 
 PARAMETERS: Final[dict[str, Scalar]] = {
     "warehouses": 1, "districts": 10, "customers": 3000, "items": 100_000, "seed": 1,
@@ -36,145 +36,8 @@ CUSTOMER_BYTES: Final = 2300
 STOCK_BYTES: Final = 450
 ITEM_BYTES: Final = 150
 
-_ADDRESS: Final = (
-    "{0}_street_1 varchar(20), {0}_street_2 varchar(20), {0}_city varchar(20), {0}_state char(2), {0}_zip char(9)"
-)
-TABLES: Final[dict[str, tuple[str, str]]] = {  # table -> (columns, primary key)
-    "item": ("i_id integer, i_im_id integer, i_name varchar(24), i_price numeric(5, 2), i_data varchar(50)", "i_id"),
-    "warehouse": (
-        f"w_id integer, w_name varchar(10), {_ADDRESS.format('w')}, w_tax numeric(4, 4), w_ytd numeric(12, 2)",
-        "w_id",
-    ),
-    "stock": (
-        "s_w_id integer, s_i_id integer, s_quantity integer, "
-        + ", ".join(f"s_dist_{number:02} char(24)" for number in range(1, 11))
-        + ", s_ytd numeric(8, 0), s_order_cnt integer, s_remote_cnt integer, s_data varchar(50)",
-        "s_w_id, s_i_id",
-    ),
-    "district": (
-        f"d_w_id integer, d_id integer, d_name varchar(10), {_ADDRESS.format('d')}, d_tax numeric(4, 4), "
-        "d_ytd numeric(12, 2), d_next_o_id integer",
-        "d_w_id, d_id",
-    ),
-    "customer": (
-        "c_w_id integer, c_d_id integer, c_id integer, c_first varchar(16), c_middle char(2), c_last varchar(16), "
-        f"{_ADDRESS.format('c')}, c_phone char(16), c_since {{time}}, c_credit char(2), c_credit_lim numeric(12, 2), "
-        "c_discount numeric(4, 4), c_balance numeric(12, 2), c_ytd_payment numeric(12, 2), c_payment_cnt integer, "
-        "c_delivery_cnt integer, c_data varchar(500)",
-        "c_w_id, c_d_id, c_id",
-    ),
-    "history": (
-        "h_c_id integer, h_c_d_id integer, h_c_w_id integer, h_d_id integer, h_w_id integer, h_date {time}, "
-        "h_amount numeric(6, 2), h_data varchar(24)",
-        "",
-    ),
-    "orders": (
-        "o_w_id integer, o_d_id integer, o_id integer, o_c_id integer, o_entry_d {time}, o_carrier_id integer NULL, "
-        "o_ol_cnt integer, o_all_local integer",
-        "o_w_id, o_d_id, o_id",
-    ),
-    "new_order": ("no_w_id integer, no_d_id integer, no_o_id integer", "no_w_id, no_d_id, no_o_id"),
-    "order_line": (
-        "ol_w_id integer, ol_d_id integer, ol_o_id integer, ol_number integer, ol_i_id integer, "
-        "ol_supply_w_id integer, ol_delivery_d {time} NULL, ol_quantity integer, ol_amount numeric(6, 2), "
-        "ol_dist_info char(24)",
-        "ol_w_id, ol_d_id, ol_o_id, ol_number",
-    ),
-}
-INDEXES: Final = (
-    "CREATE INDEX customer_name ON customer (c_w_id, c_d_id, c_last, c_first)",
-    "CREATE INDEX orders_customer ON orders (o_w_id, o_d_id, o_c_id, o_id)",
-)
-
-# Conditions 3.3.2.1 to 3.3.2.12 of the specification, each with a query that returns violations. A district has no rows
-# in new_order if all its orders were delivered. The specification states condition 11 for the initial population; its
-# query here also counts later deliveries, each of which removes a row from new_order.
-_ITS_NEW_ORDER: Final = "LEFT JOIN new_order ON no_w_id = o_w_id AND no_d_id = o_d_id AND no_o_id = o_id"
-_ITS_LINES: Final = "JOIN order_line ON ol_w_id = o_w_id AND ol_d_id = o_d_id AND ol_o_id = o_id"
-_DELIVERED_LINES: Final = (
-    "LEFT JOIN (SELECT o_w_id, o_d_id, o_c_id, sum(ol_amount) AS delivered FROM orders "
-    f"{_ITS_LINES} WHERE ol_delivery_d IS NOT NULL GROUP BY o_w_id, o_d_id, o_c_id) AS l "
-    "ON o_w_id = c_w_id AND o_d_id = c_d_id AND o_c_id = c_id"
-)
-CONDITIONS: Final[tuple[tuple[str, str], ...]] = (
-    (
-        "1: w_ytd is the sum of its districts' d_ytd",
-        "SELECT w_id, w_ytd, ytd FROM warehouse JOIN (SELECT d_w_id, sum(d_ytd) AS ytd FROM district GROUP BY d_w_id) "
-        "AS t ON d_w_id = w_id WHERE w_ytd <> ytd",
-    ),
-    (
-        "2: d_next_o_id - 1 is the last order and the last new order",
-        "SELECT d_w_id, d_id, d_next_o_id - 1, last_o, last_no FROM district "
-        "LEFT JOIN (SELECT o_w_id, o_d_id, max(o_id) AS last_o FROM orders GROUP BY o_w_id, o_d_id) AS o "
-        "ON o_w_id = d_w_id AND o_d_id = d_id "
-        "LEFT JOIN (SELECT no_w_id, no_d_id, max(no_o_id) AS last_no FROM new_order GROUP BY no_w_id, no_d_id) AS n "
-        "ON no_w_id = d_w_id AND no_d_id = d_id "
-        "WHERE last_o IS NULL OR d_next_o_id - 1 <> last_o OR d_next_o_id - 1 <> last_no",
-    ),
-    (
-        "3: new orders of a district have no gaps",
-        "SELECT no_w_id, no_d_id, max(no_o_id) - min(no_o_id) + 1, count(*) FROM new_order "
-        "GROUP BY no_w_id, no_d_id HAVING max(no_o_id) - min(no_o_id) + 1 <> count(*)",
-    ),
-    (
-        "4: o_ol_cnt of a district's orders adds up to its number of order lines",
-        "SELECT o_w_id, o_d_id, told, found FROM "
-        "(SELECT o_w_id, o_d_id, sum(o_ol_cnt) AS told FROM orders GROUP BY o_w_id, o_d_id) AS o "
-        "LEFT JOIN (SELECT ol_w_id, ol_d_id, count(*) AS found FROM order_line GROUP BY ol_w_id, ol_d_id) AS l "
-        "ON ol_w_id = o_w_id AND ol_d_id = o_d_id WHERE found IS NULL OR told <> found",
-    ),
-    (
-        "5: o_carrier_id of an order is NULL if and only if the order is in new_order",
-        f"SELECT o_w_id, o_d_id, o_id, o_carrier_id FROM orders {_ITS_NEW_ORDER} "
-        "WHERE (o_carrier_id IS NULL) <> (no_o_id IS NOT NULL)",
-    ),
-    (
-        "6: o_ol_cnt is the number of the order's lines",
-        f"SELECT o_w_id, o_d_id, o_id, o_ol_cnt, count(ol_o_id) FROM orders LEFT {_ITS_LINES} "
-        "GROUP BY o_w_id, o_d_id, o_id, o_ol_cnt HAVING count(ol_o_id) <> o_ol_cnt",
-    ),
-    (
-        "7: ol_delivery_d of a line is NULL if and only if o_carrier_id of its order is",
-        f"SELECT o_w_id, o_d_id, o_id, ol_number FROM orders {_ITS_LINES} "
-        "WHERE (ol_delivery_d IS NULL) <> (o_carrier_id IS NULL)",
-    ),
-    (
-        "8: w_ytd is the sum of the warehouse's payments",
-        "SELECT w_id, w_ytd, paid FROM warehouse LEFT JOIN (SELECT h_w_id, sum(h_amount) AS paid FROM history "
-        "GROUP BY h_w_id) AS h ON h_w_id = w_id WHERE paid IS NULL OR w_ytd <> paid",
-    ),
-    (
-        "9: d_ytd is the sum of the district's payments",
-        "SELECT d_w_id, d_id, d_ytd, paid FROM district LEFT JOIN (SELECT h_w_id, h_d_id, sum(h_amount) AS paid "
-        "FROM history GROUP BY h_w_id, h_d_id) AS h ON h_w_id = d_w_id AND h_d_id = d_id "
-        "WHERE paid IS NULL OR d_ytd <> paid",
-    ),
-    (
-        "10: c_balance is the sum of the customer's delivered lines minus the sum of the payments",
-        f"SELECT c_w_id, c_d_id, c_id, c_balance, delivered, paid FROM customer {_DELIVERED_LINES} "
-        "LEFT JOIN (SELECT h_c_w_id, h_c_d_id, h_c_id, sum(h_amount) AS paid FROM history "
-        "GROUP BY h_c_w_id, h_c_d_id, h_c_id) AS h ON h_c_w_id = c_w_id AND h_c_d_id = c_d_id AND h_c_id = c_id "
-        "WHERE c_balance <> coalesce(delivered, 0) - coalesce(paid, 0)",
-    ),
-    (
-        "11: orders that are not in new_order are those of the first population and the later deliveries",
-        "SELECT c_w_id, c_d_id, made, coalesce(waiting, 0), delivered FROM "
-        "(SELECT c_w_id, c_d_id, sum(c_delivery_cnt) AS delivered FROM customer GROUP BY c_w_id, c_d_id) AS c "
-        "LEFT JOIN (SELECT o_w_id, o_d_id, count(*) AS made FROM orders GROUP BY o_w_id, o_d_id) AS o "
-        "ON o_w_id = c_w_id AND o_d_id = c_d_id "
-        "LEFT JOIN (SELECT no_w_id, no_d_id, count(*) AS waiting FROM new_order GROUP BY no_w_id, no_d_id) AS n "
-        "ON no_w_id = c_w_id AND no_d_id = c_d_id "
-        "WHERE made IS NULL OR made - coalesce(waiting, 0) <> {delivered} + delivered",
-    ),
-    (
-        "12: c_balance plus c_ytd_payment is the sum of the customer's delivered lines",
-        f"SELECT c_w_id, c_d_id, c_id, c_balance, c_ytd_payment, delivered FROM customer {_DELIVERED_LINES} "
-        "WHERE c_balance + c_ytd_payment <> coalesce(delivered, 0)",
-    ),
-)
 NAMED: Final = 3  # violations that an error message lists
 Row = tuple[str, ...]
-
 SYLLABLES: Final = ("BAR", "OUGHT", "ABLE", "PRI", "PRES", "ESE", "ANTI", "CALLY", "ATION", "EING")  # 4.3.2.3
 NAMES: Final = 1000  # number of different last names, each of three syllables
 # C of NURand for last names during the load; C of the run, in workloads/tpcc.lua, must differ by 65 to 119 (2.1.6.1).
@@ -198,44 +61,48 @@ def loaded_bytes(parameters: dict[str, Scalar]) -> int:
     return scale.warehouses * per_warehouse + scale.items * ITEM_BYTES
 
 
+@functools.cache
+def sections(kind: str) -> dict[str, str]:
+    """Return the tables, the index or the conditions of tpcc.sql: heading -> text."""
+    text = (shipped() / "workloads/tpcc.sql").read_text()
+    return {head.strip(): " ".join(body.split()) for head, body in re.findall(
+        rf"^-- {kind}(.*)\n((?:(?!-- ).*\n)+)", text, re.MULTILINE)}  # fmt: skip
+
+
 def build(server: Server, dataset: Dataset) -> None:
     """Make the tables, load items and warehouses in parallel, then make the indexes. Raises the server's own errors."""
     scale, sql = scale_of(dataset.parameters), sql_of(server)
-    execute(server, *(sql.created(table, columns.format(time=sql.time_type), key)
-                      for table, (columns, key) in TABLES.items()))  # fmt: skip
-    keys = [statement for table, (_, key) in TABLES.items() if key for statement in sql.keyed(table, key)]
+    tables = {head.partition(" ")[0]: (head.partition("(")[2][:-1], columns.format(time=sql.time_type))
+              for head, columns in sections("table").items()}  # fmt: skip
+    execute(server, *(sql.created(table, columns, key) for table, (key, columns) in tables.items()))
+    keys = [statement for table, (key, _) in tables.items() if key for statement in sql.keyed(table, key)]
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         list(pool.map(lambda number: _fill(server, Rows(scale, number)), range(scale.warehouses + 1)))
-        list(pool.map(lambda statement: execute(server, statement), (*INDEXES, *keys)))
-    execute(server, *sql.finished(*TABLES))
+        list(pool.map(lambda statement: execute(server, statement), (*sections("index").values(), *keys)))
+    execute(server, *sql.finished(*tables))
 
 
 def consistency(server: Server, dataset: Dataset) -> str:
     """Check conditions 1 to 12; return what was checked. Raises DataCorrupt with the first violations."""
     delivered = delivered_at_first(scale_of({**PARAMETERS, **dataset.parameters}))
-    for condition, query in CONDITIONS:
+    for condition, query in sections("condition").items():
         if broken := rows(server, query.format(delivered=delivered)):
             shown = "; ".join(", ".join(map(str, row)) for row in broken[:NAMED])
             raise DataCorrupt(
-                (
-                    f"TPC-C consistency condition {condition}: violated in {len(broken)} "
-                    f"{'row' if len(broken) == 1 else 'rows'}: {shown}"
-                ),
-                effect=(
-                    "The trial is marked failed: a transaction was lost or applied in part, or another session wrote."
-                ),
-                remedy=(
-                    "Repeat the trial. If the error persists, the filesystem, the server or the script loses "
-                    "acknowledged data."
-                ),
+                f"TPC-C consistency condition {condition}: violated in {len(broken)} "
+                f"{'row' if len(broken) == 1 else 'rows'}: {shown}",
+                effect="The trial is marked failed: a transaction was lost or applied in part, or another session "
+                "wrote.",
+                remedy="Repeat the trial. If the error persists, the filesystem, the server or the script loses "
+                "acknowledged data.",
             )
     return "TPC-C consistency conditions 1 to 12"
 
 
-def _fill(server: Server, made: Rows) -> None:
+def _fill(server: Server, warehouse: Rows) -> None:
     sql = sql_of(server)
     with cursor_of(server) as cursor:
-        for table, of_table in made.tables():
+        for table, of_table in warehouse.tables():
             while batch := list(itertools.islice(of_table, BATCH_ROWS)):
                 sql.put(cursor, table, batch)
 

@@ -43,10 +43,9 @@ def test_cardinalities_follow_the_scale() -> None:
 
 def test_rows_have_as_many_values_as_their_table_has_columns() -> None:
     """Each fits its column: no text is longer than declared."""
+    tables = {head.partition(" ")[0]: columns for head, columns in tpcc.sections("table").items()}
     for table, rows in {**made(0), **made(1)}.items():
-        columns = re.findall(
-            r"(\w+) (integer|numeric\([^)]*\)|varchar\(\d+\)|char\(\d+\)|\{time\})", tpcc.TABLES[table][0]
-        )
+        columns = re.findall(r"(\w+) (integer|numeric\([^)]*\)|varchar\(\d+\)|char\(\d+\)|\{time\})", tables[table])
         assert {len(row) for row in rows} == {len(columns)}
         for (name, kind), values in zip(columns, zip(*rows, strict=True), strict=True):
             if longest := re.fullmatch(r"(?:var)?char\((\d+)\)", kind):

@@ -22,12 +22,12 @@ from dbbench.datasets.manifest import DAMAGED, Golden, condemn, crc_of
 from dbbench.drivers.apply import ARCHIVE, INBOX, Archive, LogFile, lsn
 from dbbench.drivers.apply import load_archive as load
 from dbbench.drivers.apply import save_archive as save
+from dbbench.drivers.protocol import client_account
 from dbbench.engines import checksums_of, sql_of
 from dbbench.engines.port import Engine, Place, Server
 from dbbench.errors import DatasetBuildFailed, RestoreFailed
 from dbbench.machine import namespaces
 from dbbench.model import Dataset, Settings
-from dbbench.process import User
 
 SESSIONS: Final = 4
 _SEGMENT: Final = re.compile(r"[0-9A-F]{24}")
@@ -65,7 +65,15 @@ def handed(golden: Golden, datadir: Path, engine: Engine, scratch: Path) -> None
     Raises RestoreFailed if a file of the archive has changed.
     """
     source = golden.path / ARCHIVE
-    _verified(golden, source)
+    try:
+        wrong = [log.name for log in load(source).logs if crc_of(source / log.name) != (log.size, log.crc32)]
+    except (OSError, ValueError) as error:
+        wrong = [str(error)]
+    if wrong:
+        condemn(golden)
+        raise RestoreFailed(
+            f"the archive of the golden copy {golden.path} is damaged: {', '.join(wrong[:5])}", **DAMAGED
+        )
     seen, inbox, owner = scratch / ARCHIVE, scratch / INBOX, engine.account()
     if namespaces.host_proc() != Path("/proc"):  # in a private mount namespace; the account may not reach the cache
         seen.mkdir(0o755)
@@ -76,29 +84,9 @@ def handed(golden: Golden, datadir: Path, engine: Engine, scratch: Path) -> None
     if (datadir / "PG_VERSION").exists():
         with (datadir / "postgresql.auto.conf").open("a") as config:
             config.write(_STANDBY.format(inbox=inbox))
-        (datadir / "standby.signal").touch(0o600)
-        _owned(datadir / "standby.signal", owner)
-
-
-def _owned(path: Path, owner: User) -> None:
-    if os.geteuid() == 0:
-        os.chown(path, owner.uid, owner.gid)
-
-
-def _verified(golden: Golden, source: Path) -> None:
-    """Check size and CRC-32 of each file."""
-    try:
-        wrong = [log.name for log in load(source).logs if crc_of(source / log.name) != (log.size, log.crc32)]
-    except (OSError, ValueError) as error:
-        wrong = [str(error)]
-    if wrong:
-        condemn(golden)
-        raise RestoreFailed(
-            f"the archive of the golden copy {golden.path} is damaged: {', '.join(wrong[:5])}", **DAMAGED
-        )
-
-
-# --- primaries -------------------------------------------------------------------------------------
+        (signal := datadir / "standby.signal").touch(0o600)
+        if os.geteuid() == 0:
+            os.chown(signal, owner.uid, owner.gid)
 
 
 def _segments(server: Server, dataset: Dataset, primary: Path, archive: Path) -> Archive:
@@ -110,7 +98,7 @@ def _segments(server: Server, dataset: Dataset, primary: Path, archive: Path) ->
         argv = [server.bin / "pgbench", "--no-vacuum", "--builtin=tpcb-like", f"--client={SESSIONS}", "--jobs=2",
                 "--protocol=prepared", "--time=2147483", f"--random-seed={parameters['seed']}",
                 f"--host={server.socket_dir}", f"--username={server.user}", server.database]  # fmt: skip
-        _drive(argv, lambda: lsn(ask("SELECT pg_current_wal_lsn()")) - began, int(parameters["log_bytes"]))
+        _drive(server, argv, lambda: lsn(ask("SELECT pg_current_wal_lsn()")) - began, int(parameters["log_bytes"]))
         _calm(lambda: int(ask("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'pgbench'")))
         ask("CHECKPOINT")
         last = ask("SELECT pg_walfile_name(pg_current_wal_lsn())")
@@ -134,7 +122,9 @@ def _binary_logs(server: Server, dataset: Dataset, primary: Path, archive: Path)
     with _asking(server) as ask:
         ask("FLUSH BINARY LOGS")  # begins a log without the statements of the server's start
         before = len(files()) - 1
-        _drive(argv, lambda: sum(path.stat().st_size for path in files()[before:]), int(parameters["log_bytes"]))
+        _drive(
+            server, argv, lambda: sum(path.stat().st_size for path in files()[before:]), int(parameters["log_bytes"])
+        )
         _calm(lambda: int(ask("SELECT COUNT(*) - 1 FROM information_schema.processlist WHERE user = 'dbbench'")))
         ask("FLUSH BINARY LOGS")
         names = [path.name for path in files()[before:-1]]  # without the new, empty log
@@ -142,10 +132,11 @@ def _binary_logs(server: Server, dataset: Dataset, primary: Path, archive: Path)
     return Archive(server.engine, _taken(primary, archive, names), 0, sums)
 
 
-def _drive(argv: list[Any], grown: Callable[[], int], wanted: int) -> None:
-    """Run the load until `grown` returns at least `wanted` bytes. Raises DatasetBuildFailed."""
+def _drive(server: Server, argv: list[Any], grown: Callable[[], int], wanted: int) -> None:
+    """Run the load, as the account of clients, until `grown` returns at least `wanted` bytes. Raises
+    DatasetBuildFailed."""
     until = time.monotonic() + STUCK_S + wanted / STUCK_RATE
-    with process.running(argv) as load:
+    with process.running(argv, as_user=client_account(server)) as load:
         while (so_far := grown()) < wanted:
             if load.poll() is not None or time.monotonic() > until:
                 raise DatasetBuildFailed(

@@ -1,17 +1,8 @@
-"""Generated datasets: the tables of pgbench and sysbench, and equal tables for scans.
-
-`completed` fills in all parameters of a dataset, so that equal datasets have equal keys; `BUILDERS` load one into a
-running server; `size_bytes` estimates its size.
-
-Rows with a given compressibility consist of incompressible noise and a compressible constant. `share` is 1 − compressed
-÷ whole for a table's file under zlib level 1. Page headers compress well and indexes less so; the constants below are
-measured, and the manifest contains the value achieved.
-"""
+"""Generated datasets: their parameters, so that equal datasets have equal keys, their size, and how they are loaded."""
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -21,6 +12,7 @@ from typing import Final
 from dbbench import process
 from dbbench.datasets import tpcc
 from dbbench.drivers import statements
+from dbbench.drivers.protocol import client_account
 from dbbench.engines import profile_of, sql_of
 from dbbench.engines.port import Server
 from dbbench.engines.sql import cursor_of, execute
@@ -54,9 +46,15 @@ CLONE_ROW_BYTES: Final = 256
 STUCK_RATE: Final = 500_000
 STUCK_S: Final = 600.0
 
+# 7919 is a prime, so that neighbouring rows use different texts of the pool; the hash makes every row unique.
+_ROW: Final = "n, n * 48271 % 10000, concat(p.body, ' ', left({hash}, 32))"
+_JOIN: Final = f"JOIN clone_pool p ON p.id = (n * 7919) % {statements.POOL_ROWS}"
 LARGE: Final = "large_table"
 KINDS: Final = PACKED
 NAME: Final = "compressibility"
+# Rows with a given compressibility consist of incompressible noise and a compressible constant. `share` is 1 -
+# compressed / whole for a table's file under zlib level 1. Page headers compress well and indexes less so, which
+# `Profile.compressed` has measured; the manifest contains the value achieved.
 BODY: Final = 208  # bytes in `body` of a clone table; with 48 others on PostgreSQL a row has CLONE_ROW_BYTES
 COLUMNS: Final = (119, 59)  # characters in sysbench's columns c and pad
 
@@ -66,28 +64,36 @@ def completed(dataset: Dataset, engine: str) -> Dataset:
 
     Raises PlanInvalid for a parameter that is unknown, impossible, or not supported by this engine.
     """
-    if dataset.kind == "source":
+    kind, profile = dataset.kind, profile_of(engine)
+    if kind == "source":
         return dataset
-    defaults = PARAMETERS[dataset.kind]
-    if dataset.kind not in profile_of(engine).datasets:
-        raise PlanInvalid(f"a dataset of kind {dataset.kind} cannot be loaded into {engine}")
-    parameters = {**defaults, **{name: _value(dataset.kind, name, value) for name, value in dataset.parameters.items()}}
-    if parameters.get(TABLESPACE):
-        _check_tablespace(str(parameters[TABLESPACE]), engine)
+    if kind not in profile.datasets:
+        raise PlanInvalid(f"a dataset of kind {kind} cannot be loaded into {engine}")
+    parameters = {**PARAMETERS[kind], **{name: _value(kind, name, value) for name, value in dataset.parameters.items()}}
+    if space := str(parameters.get(TABLESPACE, "")):
+        if not profile.tablespaces:
+            raise PlanInvalid(f'{engine} cannot have its tables in a "tablespace"')
+        if space.startswith("pg_") or not re.fullmatch(r"[a-z_][a-z0-9_]{0,62}", space):
+            raise PlanInvalid(f'"{space}" is not a name for a tablespace: use lower-case letters, digits and _')
     for name in ("scale", "tables", "warehouses", "districts", "customers", "items"):
         if parameters.get(name, 1) == 0:
             raise PlanInvalid(f'"{name}" of the dataset must be 1 or more')
-    if dataset.kind == "clone-tables":
-        parameters["rows"] = parameters["rows"] or max(1, _int(parameters, "table_bytes") // CLONE_ROW_BYTES)
-    meaningless = _meaningless(dataset.kind, parameters, engine)
-    return Dataset(dataset.kind, {name: parameters[name] for name in sorted(parameters.keys() - meaningless)})
+    without_effect = {name for name in ("large_bytes", TABLESPACE) if not parameters.get(name)}
+    if kind == "clone-tables":
+        parameters["rows"] = parameters["rows"] or max(1, int(parameters["table_bytes"]) // CLONE_ROW_BYTES)
+        without_effect.add("table_bytes")
+    if kind == "archive":
+        without_effect |= {"scale", "tables", "table_size"} - PARAMETERS[profile.generated].keys()
+    return Dataset(kind, {name: parameters[name] for name in sorted(parameters.keys() - without_effect)})
 
 
 def _value(kind: str, name: str, value: Scalar) -> Scalar:
     """Return the value of a parameter, sizes in bytes. Raises PlanInvalid."""
     defaults = PARAMETERS[kind]
     if name == NAME and kind in KINDS:
-        return share_of(value)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+            raise PlanInvalid(f'"{NAME}" of the dataset must be between 0 and 1, not {value!r}')
+        return float(value)
     if name not in defaults:
         raise PlanInvalid(f'a dataset of kind {kind} has no parameter "{name}" (parameters: {", ".join(defaults)})')
     if name == TABLESPACE:
@@ -98,43 +104,27 @@ def _value(kind: str, name: str, value: Scalar) -> Scalar:
         raise PlanInvalid(f'"{name}" of the dataset is invalid: {error}') from None
 
 
-def _check_tablespace(name: str, engine: str) -> None:
-    """Raise PlanInvalid if the engine has no tablespaces, or if the name is not valid."""
-    if not profile_of(engine).tablespaces:
-        raise PlanInvalid(f'{engine} cannot have its tables in a "tablespace"')
-    if name.startswith("pg_") or not re.fullmatch(r"[a-z_][a-z0-9_]{0,62}", name):
-        raise PlanInvalid(f'"{name}" is not a name for a tablespace: use lower-case letters, digits and _')
-
-
-def _meaningless(kind: str, parameters: dict[str, Scalar], engine: str) -> set[str]:
-    """Return the parameters that have no effect on what is loaded."""
-    meaningless = {name for name in ("large_bytes", TABLESPACE) if not parameters.get(name)}
-    if kind == "archive":
-        meaningless |= {"scale", "tables", "table_size"} - PARAMETERS[profile_of(engine).generated].keys()
-    return meaningless | ({"table_bytes"} if kind == "clone-tables" else set())
-
-
 def size_bytes(dataset: Dataset, engine: str) -> int:
     """Estimate the size of its data directory in bytes, rather too large."""
     parameters = completed(dataset, engine).parameters
     match dataset.kind:
         case "pgbench":
-            loaded = _int(parameters, "scale") * SCALE_BYTES * 100 // max(10, _int(parameters, "fillfactor"))
+            loaded = int(parameters["scale"]) * SCALE_BYTES * 100 // max(10, int(parameters["fillfactor"]))
         case "sysbench":
-            loaded = _int(parameters, "tables") * _int(parameters, "table_size") * SYSBENCH_ROW_BYTES
+            loaded = int(parameters["tables"]) * int(parameters["table_size"]) * SYSBENCH_ROW_BYTES
         case "clone-tables":
-            loaded = _int(parameters, "tables") * _int(parameters, "rows") * CLONE_ROW_BYTES * 115 // 100
+            loaded = int(parameters["tables"]) * int(parameters["rows"]) * CLONE_ROW_BYTES * 115 // 100
         case "tpcc":
             loaded = tpcc.loaded_bytes(parameters)
         case "archive":  # the standby's size at the end: rows added by the log are smaller than the log
-            return size_bytes(_base(completed(dataset, engine), engine), engine) + _int(parameters, "log_bytes")
+            return size_bytes(_base(completed(dataset, engine), engine), engine) + int(parameters["log_bytes"])
         case "source" if COPIED in parameters:
-            return _int(parameters, COPIED)
+            return int(parameters[COPIED])
         case "source":
-            loaded = _int(parameters, "bytes")
+            loaded = int(parameters["bytes"])
         case _:
             loaded = 0
-    loaded += _int(parameters, "large_bytes") * 115 // 100 if "large_bytes" in parameters else 0
+    loaded += int(parameters["large_bytes"]) * 115 // 100 if "large_bytes" in parameters else 0
     return profile_of(engine).empty_bytes + loaded * 11 // 10
 
 
@@ -142,7 +132,7 @@ def building_bytes(dataset: Dataset, engine: str) -> int:
     """Estimate the cache space for building it; for an archive this includes the primary, the base copy, and the log
     twice."""
     complete = completed(dataset, engine)
-    more = _int(complete.parameters, "log_bytes") if complete.kind == "archive" else 0
+    more = int(complete.parameters["log_bytes"]) if complete.kind == "archive" else 0
     return size_bytes(dataset, engine) * (2 if more else 1) + more
 
 
@@ -155,68 +145,57 @@ def build(server: Server, dataset: Dataset) -> None:
     """Load the dataset into the server's database and vacuum, freeze and analyse it. Raises DatasetBuildFailed."""
     dataset = completed(dataset, server.engine)
     with _building(dataset):
-        BUILDERS[dataset.kind](server, dataset)
-        if large := _int(dataset.parameters, "large_bytes") if "large_bytes" in dataset.parameters else 0:
+        # Of an archive the primary's dataset is loaded; `archive.record` then makes its log.
+        base = _base(dataset, server.engine) if dataset.kind == "archive" else dataset
+        if base.kind in BUILDERS:
+            BUILDERS[base.kind](server, base)
+        if large := int(dataset.parameters.get("large_bytes", 0)):
             _fill(server, [LARGE], max(1, large // CLONE_ROW_BYTES), seed=1)
         if profile_of(server.engine).has_server:
             execute(server, *sql_of(server).settled())
 
 
-def _none(_server: Server, _dataset: Dataset) -> None:
-    """Leave the server's database empty."""
+def _run(server: Server, dataset: Dataset, *argv: object) -> None:
+    """Run a program that loads the dataset, as the account of clients."""
+    limit_s = STUCK_S + size_bytes(dataset, server.engine) / STUCK_RATE
+    process.run(list(map(str, argv)), timeout_s=limit_s, as_user=client_account(server))
 
 
 def _pgbench(server: Server, dataset: Dataset) -> None:
     # Step "g" sends rows with COPY FREEZE, which writes each page once and, with wal_level = minimal, no WAL.
     parameters = dataset.parameters
-    process.run(
-        [server.bin / "pgbench", "--initialize", "--init-steps=dtgvp", "--quiet", f"--scale={parameters['scale']}",
-         f"--fillfactor={parameters['fillfactor']}", f"--host={server.socket_dir}", f"--username={server.user}",
-         server.database],
-        timeout_s=_deadline(server, dataset),
-    )  # fmt: skip
+    _run(server, dataset, server.bin / "pgbench", "--initialize", "--init-steps=dtgvp", "--quiet",
+         f"--scale={parameters['scale']}", f"--fillfactor={parameters['fillfactor']}", f"--host={server.socket_dir}",
+         f"--username={server.user}", server.database)  # fmt: skip
 
 
 def _sysbench(server: Server, dataset: Dataset) -> None:
-    parameters = dataset.parameters
-    share = parameters.get(NAME)
-    size = parameters["table_size"] if share is None else 0
-    sql = sql_of(server)
-    process.run(
-        ["sysbench", "oltp_read_write", *sql.login(server), f"--tables={parameters['tables']}", f"--table-size={size}",
-         f"--rand-seed={parameters['seed']}", f"--threads={_threads(dataset)}", "prepare"],
-        timeout_s=_deadline(server, dataset),
-    )  # fmt: skip
+    parameters, sql = dataset.parameters, sql_of(server)
+    share, tables = parameters.get(NAME), int(parameters["tables"])
+    size, threads = parameters["table_size"], max(1, min(len(os.sched_getaffinity(0)), tables))
+    _run(server, dataset, "sysbench", "oltp_read_write", *sql.login(server), f"--tables={tables}",
+         f"--table-size={size if share is None else 0}", f"--rand-seed={parameters['seed']}", f"--threads={threads}",
+         "prepare")  # fmt: skip
     if share is not None:
-        fill_sysbench(server, _int(parameters, "tables"), _int(parameters, "table_size"), float(share))
-    execute(server, *sql.finished(*(f"sbtest{number}" for number in range(1, _int(parameters, "tables") + 1))))
-
-
-def _archive(server: Server, dataset: Dataset) -> None:
-    """Load the primary's dataset; `archive.record` then makes its log."""
-    base = _base(dataset, server.engine)
-    BUILDERS[base.kind](server, base)
+        fill_sysbench(server, tables, int(size), float(share))
+    execute(server, *sql.finished(*(f"sbtest{number}" for number in range(1, tables + 1))))
 
 
 def _base(dataset: Dataset, engine: str) -> Dataset:
     """Return the dataset from which an archive starts."""
-    parameters = dataset.parameters
-    base = Dataset(profile_of(engine).generated)
-    return completed(
-        dataclasses.replace(base, parameters={n: parameters[n] for n in PARAMETERS[base.kind] if n in parameters}),
-        engine,
-    )
+    kind, parameters = profile_of(engine).generated, dataset.parameters
+    return completed(Dataset(kind, {name: parameters[name] for name in PARAMETERS[kind] if name in parameters}), engine)
 
 
 def _clone_tables(server: Server, dataset: Dataset) -> None:
     """Make equal tables of text-like rows."""
     parameters = dataset.parameters
-    tables = [clone_table(number) for number in range(1, _int(parameters, "tables") + 1)]
+    tables = [clone_table(number) for number in range(1, int(parameters["tables"]) + 1)]
     with _in_tablespace(server, str(parameters.get(TABLESPACE, ""))):
         if NAME in parameters:
-            fill_clones(server, tables, _int(parameters, "rows"), float(parameters[NAME]))
+            fill_clones(server, tables, int(parameters["rows"]), float(parameters[NAME]))
         else:
-            _fill(server, tables, _int(parameters, "rows"), _int(parameters, "seed"))
+            _fill(server, tables, int(parameters["rows"]), int(parameters["seed"]))
 
 
 @contextlib.contextmanager
@@ -245,11 +224,6 @@ def _fill(server: Server, tables: Sequence[str], rows: int, seed: int) -> None:
     execute(server, "DROP TABLE clone_pool")
 
 
-# 7919 is a prime, so that neighbouring rows use different texts of the pool; the hash makes every row unique.
-_ROW: Final = "n, n * 48271 % 10000, concat(p.body, ' ', left({hash}, 32))"
-_JOIN: Final = f"JOIN clone_pool p ON p.id = (n * 7919) % {statements.POOL_ROWS}"
-
-
 @contextlib.contextmanager
 def _building(dataset: Dataset) -> Iterator[None]:
     remedy = "Read the server log. Frequent causes are a full disk and too little memory."
@@ -265,36 +239,15 @@ def _building(dataset: Dataset) -> Iterator[None]:
         raise DatasetBuildFailed(f"{what}: {str(error).strip()}", remedy=remedy) from error
 
 
-def _threads(dataset: Dataset) -> int:
-    return max(1, min(len(os.sched_getaffinity(0)), _int(dataset.parameters, "tables")))
-
-
-def _deadline(server: Server, dataset: Dataset) -> float:
-    return STUCK_S + size_bytes(dataset, server.engine) / STUCK_RATE
-
-
-def _int(parameters: dict[str, Scalar], name: str) -> int:
-    return int(parameters[name])
-
-
 BUILDERS: Final[dict[str, Callable[[Server, Dataset], None]]] = {
     "pgbench": _pgbench,
     "sysbench": _sysbench,
     "clone-tables": _clone_tables,
     "tpcc": tpcc.build,
-    "archive": _archive,
-    "none": _none,
 }
 
 # Checks of a dataset after any load, by kind. Each returns what it checked, or raises DataCorrupt.
 CONSISTENCY: Final[dict[str, Callable[[Server, Dataset], str]]] = {"tpcc": tpcc.consistency}
-
-
-def share_of(value: object) -> float:
-    """Return the value of the parameter. Raises PlanInvalid."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
-        raise PlanInvalid(f'"{NAME}" of the dataset must be between 0 and 1, not {value!r}')
-    return float(value)
 
 
 def noise(kind: str, engine: str, share: float) -> float:

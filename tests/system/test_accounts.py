@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import os
 import pwd
 import re
 import shutil
@@ -147,6 +149,29 @@ def test_a_script_has_no_rights(engine: str, dbbench: Any) -> None:
     finally:
         secret.unlink()
         shutil.rmtree(open_)
+
+
+@pytest.mark.needs("engine:mariadb", "mariadb-binlog", "mariadb", "sysbench")
+def test_generated_data_is_loaded_without_rights(dbbench: Any) -> None:
+    """sysbench prepares the dataset, and writes the log of an archive, as the account of clients."""
+    (folder := Path(tempfile.mkdtemp(dir="/var/tmp"))).chmod(0o777)
+    try:
+        (folder / "sysbench").write_text(
+            f'#!/bin/sh\necho "$(id -u) $*" >> {folder}/log\nexec {shutil.which("sysbench")} "$@"\n'
+        )
+        (folder / "sysbench").chmod(0o755)
+        (folder / "log").touch()
+        (folder / "log").chmod(0o666)
+        load = {"name": "archive-apply", "tables": 1, "table_size": 1000, "log_bytes": "1MiB"}
+        dbbench.plan(plan("ext4", "mariadb", load, blocks=1, device={"size": "1GiB"}, warmup=None, measure=None))
+        env = {**dbbench.env, "PATH": f"{folder}:{os.environ['PATH']}", "DBBENCH_CACHE": str(folder / "cache")}
+        dataclasses.replace(dbbench, env=env)("run", "plan.toml", "--name", "r")
+        lines = [line.split() for line in (folder / "log").read_text().splitlines()]
+        loads = {words[1]: int(words[0]) for words in lines if words[1].startswith("oltp_")}
+        assert loads.keys() == {"oltp_read_write", "oltp_write_only"}
+        assert all(uid in accounts.NUMBERS for uid in loads.values()), lines
+    finally:
+        shutil.rmtree(folder)
 
 
 @pytest.mark.needs("unshare")

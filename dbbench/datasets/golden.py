@@ -1,7 +1,7 @@
-"""Golden copies: a dataset is built once and restored for each trial; and their cache: its location, its size limit,
-and what is evicted when it is full.
+"""Golden copies: a dataset is built once and restored for each trial; and their cache, with its limit and its locks.
 
-Each copy KEY has a lock file `.KEY.lock` next to it: locked exclusively to build or evict it, shared to restore it."""
+A copy KEY has a lock file `.KEY.lock` next to it: locked exclusively to build or evict it, shared to restore it.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from typing import Final
 
 from dbbench import engines, process
 from dbbench.datasets import archive, generated, manifest, sources
-from dbbench.datasets.copying import Restored, free_bytes, restored
-from dbbench.datasets.manifest import FORMAT, Golden, Manifest, in_use, load, lock_of
+from dbbench.datasets.copying import free_bytes
+from dbbench.datasets.manifest import FORMAT, Golden, Manifest, load, lock_of
 from dbbench.engines.port import Engine, Place
 from dbbench.errors import DatasetBuildFailed, DiskTooSmall, PlanInvalid, ProgramMissing
 from dbbench.machine import namespaces
@@ -36,6 +36,8 @@ Tell = Callable[[str], None]  # receives a few words about the current step
 
 # parameters of a source that do not affect the copy: its path, its size, that of the copy
 _NOT_BYTES: Final = ("path", "bytes", COPIED)
+_PAGE_SIZES: Final = ("block_size", "innodb_page_size")  # settings with the bytes of a database page
+DEFAULT_LIMIT: Final = 50 * 2**30  # bytes; a dozen copies as large as the memory of a small server
 TABLESPACE_ROOM: Final = 1.5  # × the dataset's size: on a raw device a tablespace cannot grow for rows that a load adds
 
 
@@ -82,7 +84,7 @@ def recipe(spec: EngineSpec, dataset: Dataset, raw: bool = False) -> Recipe:
         raise ProgramMissing(
             f"{spec.name} is not installed",
             effect="Nothing was changed.",
-            remedy=("Run dbbench doctor to see how to install it."),
+            remedy="Run dbbench doctor to see how to install it.",
         )
     whole = generated.completed(dataset, spec.name)
     if raw and dataset.kind == "source":
@@ -126,22 +128,21 @@ def ensure(made_of: Recipe, place: Place, tell: Tell = lambda _: None, *, cache:
         if golden is None:
             shutil.rmtree(folder, ignore_errors=True)  # a damaged copy
             make_room(cache, generated.building_bytes(made_of.dataset, made_of.engine.name))
-            golden = _built(folder, made_of, place, tell)
+            golden = _build(folder, made_of, place, tell)
         os.utime(golden.lock)
         return golden
 
 
-# --- building --------------------------------------------------------------------------------------
-
-
-def _built(folder: Path, made_of: Recipe, place: Place, tell: Tell) -> Golden:
+def _build(folder: Path, made_of: Recipe, place: Place, tell: Tell) -> Golden:
     began, making = time.monotonic(), folder.with_name(f".making-{folder.name}")
     shutil.rmtree(making, ignore_errors=True)  # left by a killed build: this process holds the lock of the copy
     making.mkdir(0o755)
     try:
         with naming_full(making):
-            golden = _load(making, made_of, place, tell)
-        _close(making / "data")
+            content = _load(making, made_of, place, tell)
+        if os.geteuid() == 0:  # the stopped server's files belong to its account
+            for path in (*(making / "data").rglob("*"), making / "data"):
+                os.chown(path, 0, 0, follow_symlinks=False)
         tell("reading it back")
         entries = manifest.scan(making / "data", len(os.sched_getaffinity(0)))
         whole = Manifest(
@@ -150,15 +151,15 @@ def _built(folder: Path, made_of: Recipe, place: Place, tell: Tell) -> Golden:
             version=made_of.version,
             build=made_of.build,
             dataset=made_of.dataset,
-            page_size=golden.page_size,
+            page_size=content.page_size,
             locale="of the source" if made_of.dataset.kind == "source" else made_of.locale,
             logical_bytes=sum(entry.size for entry in entries),
             build_s=round(time.monotonic() - began, 3),
-            compressibility=manifest.compressibility(golden.data_files),
+            compressibility=manifest.compressibility(content.data_files),
             entries=entries,
             settings={name: setting.value for name, setting in made_of.settings.items()},
-            changes=golden.changes,
-            tablespaces=golden.tablespaces,
+            changes=content.changes,
+            tablespaces=content.tablespaces,
         )
         manifest.save(making, whole)
         syncfs(making)
@@ -170,22 +171,15 @@ def _built(folder: Path, made_of: Recipe, place: Place, tell: Tell) -> Golden:
     return Golden(folder, whole)
 
 
-def _close(data: Path) -> None:
-    """Change the owner of the stopped server's files from its account to this process."""
-    if os.geteuid() == 0:
-        for path in (*data.rglob("*"), data):
-            os.chown(path, 0, 0, follow_symlinks=False)
-
-
 @dataclass(frozen=True)
-class _Found:
+class _Content:
     page_size: int | None
     data_files: list[Path]
     changes: tuple[SourceChange, ...] = ()
     tablespaces: dict[str, str] = dataclasses.field(default_factory=dict)
 
 
-def _load(making: Path, made_of: Recipe, place: Place, tell: Tell) -> _Found:
+def _load(making: Path, made_of: Recipe, place: Place, tell: Tell) -> _Content:
     """Make the data directory, load the dataset, stop the server and check the result."""
     engine: Engine = engines.ENGINES[made_of.engine.name]
     source = sources.of(made_of.dataset, made_of.engine)
@@ -207,7 +201,7 @@ def _load(making: Path, made_of: Recipe, place: Place, tell: Tell) -> _Found:
                 generated.build(server, made_of.dataset)
             if not sources.kept_as_it_is(made_of.dataset):
                 server.settle()
-            page_size = _page_size(server.effective_settings())
+            sizes = {name: text for name, text in server.effective_settings().items() if name in _PAGE_SIZES}
             spaces = sources.tablespaces_of(server)
         if source is not None:
             for change in changes:
@@ -219,7 +213,8 @@ def _load(making: Path, made_of: Recipe, place: Place, tell: Tell) -> _Found:
             tell("running a load on the primary to produce its log")
             archive.record(seen, engine, made_of.primary, made_of.dataset, place)
         files = [making / path.relative_to(seen) for path in engine.data_files(data)]
-    return _Found(page_size, files, changes, spaces)
+    page_size = next((int(text) for text in sizes.values() if text.isdigit()), None)
+    return _Content(page_size, files, changes, spaces)
 
 
 @contextlib.contextmanager
@@ -242,7 +237,7 @@ def way_to(making: Path, account: User, open_place: Path) -> Path:
     test = [process.find("test") or "test", "-x", making]
     if account.uid == os.geteuid() or process.run(test, ok=(0, 1), as_user=account).returncode == 0:
         return making
-    if not _own_mounts():
+    if namespaces.host_proc() == Path("/proc"):  # no private mount namespace: others would see the mount
         raise DatasetBuildFailed(
             f"the account {account.name} cannot access {making}",
             effect="Nothing was built.",
@@ -253,36 +248,11 @@ def way_to(making: Path, account: User, open_place: Path) -> Path:
     return open_place
 
 
-def _own_mounts() -> bool:
-    """Whether this process has a private mount namespace, so that other processes do not see its mounts."""
-    return namespaces.host_proc() != Path("/proc")  # `isolated` keeps the machine's /proc; otherwise it is the only one
-
-
-def _page_size(effective: dict[str, str]) -> int | None:
-    """Return the bytes of a database page, as reported by the server."""
-    for name in ("block_size", "innodb_page_size"):
-        if effective.get(name, "").isdigit():
-            return int(effective[name])
-    return None
-
-
 def _program_sum(programs: tuple[str, ...], servers: tuple[str, ...]) -> str:
     """Return the SHA-256 of the server program, "" if it is missing: two builds of one version may differ."""
-    for program in map(Path, programs):
-        if program.name in servers:
-            program_path = program if program.is_absolute() else process.find(program.name)
-            return (
-                sha256(program_path.resolve(), program_path.resolve().parent)
-                if program_path is not None and program_path.is_file()
-                else ""
-            )
-    return ""
-
-
-__all__ = ["Golden", "Recipe", "Restored", "cache_folder", "ensure", "exists", "in_use", "key", "recipe", "restored"]
-
-
-DEFAULT_LIMIT: Final = 50 * 2**30  # bytes; a dozen copies as large as the memory of a small server
+    program = next((path for path in map(Path, programs) if path.name in servers), None)
+    path = program if program is None or program.is_absolute() else process.find(program.name)
+    return sha256(path.resolve(), path.resolve().parent) if path is not None and path.is_file() else ""
 
 
 def cache_folder() -> Path:
@@ -321,14 +291,15 @@ def make_room(cache: Path, needed: int) -> None:
     limit = size_limit()
     if needed > limit:
         raise DiskTooSmall(
-            (
-                f"the dataset needs about {size_text(needed)}, but the cache of golden copies is limited to "
-                f"{size_text(limit)}"
-            ),
+            f"the dataset needs about {size_text(needed)}, but the cache of golden copies is limited to "
+            f"{size_text(limit)}",
             effect="Nothing was built.",
             remedy="Raise the limit, for example: DBBENCH_CACHE_LIMIT=200GiB",
         )
-    _sweep(cache)
+    for making in cache.glob(".making-*"):  # left by killed builds of other keys
+        with lock_file(lock_of(cache / making.name.removeprefix(".making-"))) as (_, locked):
+            if locked:  # otherwise another process is building it
+                shutil.rmtree(making, ignore_errors=True)
     copies = _by_last_use(cache)
     sizes = {folder: disk_bytes(folder) for folder in copies}
     for folder in copies:
@@ -353,25 +324,15 @@ def evict(folder: Path) -> bool:
     return locked
 
 
-def _sweep(cache: Path) -> None:
-    """Remove what killed builds of other keys have left."""
-    for making in cache.glob(".making-*"):
-        folder = cache / making.name.removeprefix(".making-")
-        with lock_file(lock_of(folder)) as (_, locked):
-            if locked:  # otherwise another process is building it
-                shutil.rmtree(making, ignore_errors=True)
-
-
 def _by_last_use(cache: Path) -> list[Path]:
     """Return the directories of golden copies, least recently used first."""
-    folders = [path for path in cache.iterdir() if path.is_dir() and not path.name.startswith(".")]
-    ours = [folder for folder in folders if any(folder.glob("manifest*.json"))]
 
     def last_use(folder: Path) -> float:
         lock = lock_of(folder)
         return lock.stat().st_mtime if lock.exists() else 0.0
 
-    return sorted(ours, key=last_use)
+    folders = [path for path in cache.iterdir() if path.is_dir() and not path.name.startswith(".")]
+    return sorted((folder for folder in folders if any(folder.glob("manifest*.json"))), key=last_use)
 
 
 def disk_bytes(folder: Path) -> int:

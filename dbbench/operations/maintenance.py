@@ -35,7 +35,7 @@ _TOOL_S: Final = 6 * 3600.0
 def fsck(filled: Filled) -> Iterator[OperationFacts]:
     """Run one step per check: e2fsck -fn, xfs_repair -n, btrfs scrub and check, zpool scrub. Raises
     FilesystemDamaged."""
-    checks = filesystems.family_of(filled.setup).checks()
+    checks = filesystems.family_of(filled.setup).checks
     if not checks:
         yield impossible("fsck", f"dbbench knows no check for {filled.fs.family}")
         return

@@ -168,7 +168,7 @@ def test_a_copy_of_the_mount_elsewhere_is_waited_for_and_named(loop_device: Devi
     with process.running(holder, grace_s=1) as copy:
         while not (tmp_path / "copied").exists():
             assert copy.poll() is None
-        with pytest.raises(UnmountFailed, match=rf"mounted at {at} for pid"):
+        with pytest.raises(UnmountFailed, match=rf"is mounted at {at}"):
             mount.__exit__(None, None, None)
     formatted._wait_until_free(loop_device)
 

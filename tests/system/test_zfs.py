@@ -215,7 +215,7 @@ def test_snapshot_clone_and_rollback(private: None, tmp_path: Path) -> None:
 def test_scrub_finds_a_damaged_record(private: None, tmp_path: Path) -> None:
     """Nothing to say of a sound pool; bytes that were changed below it are found by their checksums."""
     with filled("zfs", tmp_path, 1) as found:
-        (check,) = zfs.FAMILY.checks()
+        (check,) = zfs.FAMILY.checks
         assert "no errors" in check.run(found)
         assert found.fs.pool is not None
         found.fs.pool.sync()

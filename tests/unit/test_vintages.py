@@ -12,7 +12,7 @@ from dbbench.compare.remarks import texts
 from dbbench.compare.unequal import unequal
 from dbbench.model import FilesystemFacts, FsSetup, Mkfs, Run, Trial
 from dbbench.plan import catalog
-from dbbench.storage.filesystems import FAMILIES, formatted
+from dbbench.storage.filesystems import FAMILIES
 from dbbench.storage.filesystems.xfs import parse_xfs_info
 from tests.support.judged import Judged
 
@@ -38,10 +38,15 @@ def test_a_vintage_is_options_before_those_of_the_setup() -> None:
         "mkfs.xfs", "-q", "-f", "-K", "-m", "bigtime=1,crc=1,finobt=1,inobtcount=1,reflink=1,rmapbt=0",
         "-i", "sparse=1,nrext64=0", "-b", "size=16k", "DEV",
     )  # fmt: skip
-    assert formatted.vintage_options(Mkfs("xfs", vintage="lts_6.12"))[-2:] == ("-n", "parent=0")
-    assert "none,has_journal" in " ".join(formatted.vintage_options(Mkfs("ext4", vintage="lts_5.10")))
-    assert formatted.vintage_options(Mkfs("btrfs", vintage="lts_5.10")) == ("-O", "^no-holes", "-R", "^free-space-tree")
-    assert formatted.vintage_options(Mkfs("xfs", ("-s", "size=4k"))) == ("-s", "size=4k")
+    assert FAMILIES["xfs"].vintage_options(Mkfs("xfs", vintage="lts_6.12"))[-2:] == ("-n", "parent=0")
+    assert "none,has_journal" in " ".join(FAMILIES["ext4"].vintage_options(Mkfs("ext4", vintage="lts_5.10")))
+    assert FAMILIES["btrfs"].vintage_options(Mkfs("btrfs", vintage="lts_5.10")) == (
+        "-O",
+        "^no-holes",
+        "-R",
+        "^free-space-tree",
+    )
+    assert FAMILIES["xfs"].vintage_options(Mkfs("xfs", ("-s", "size=4k"))) == ("-s", "size=4k")
 
 
 @pytest.mark.parametrize(
@@ -56,15 +61,15 @@ def test_a_vintage_is_options_before_those_of_the_setup() -> None:
 )
 def test_a_vintage_that_cannot_be_made_says_why(mkfs: Mkfs, said: str | None) -> None:
     """Before any program is started; options beside it are allowed where they do not meet."""
-    found = formatted.vintage_lacks(mkfs)
+    found = FAMILIES[mkfs.family].lacks_vintage(mkfs)
     assert found is None if said is None else found is not None and found.startswith(said)
 
 
 def test_every_setup_of_a_vintage_has_one_that_is_known() -> None:
     """There are some of each family."""
     setups = [setup for name in SHIPPED.setups if (setup := SHIPPED.setup(name)).mkfs.vintage]
-    assert {setup.mkfs.family for setup in setups} == set(formatted.VINTAGES)
-    assert [formatted.vintage_lacks(setup.mkfs) for setup in setups] == [None] * len(setups)
+    assert {setup.mkfs.family for setup in setups} == {name for name, family in FAMILIES.items() if family.vintages}
+    assert [FAMILIES[setup.mkfs.family].lacks_vintage(setup.mkfs) for setup in setups] == [None] * len(setups)
 
 
 def test_features_of_xfs_are_read_back() -> None:

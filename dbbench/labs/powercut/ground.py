@@ -344,7 +344,7 @@ def _fsck(lab: Lab, ground: Ground, volumes: Volumes, harms: dict[str, str]) -> 
     for role, setup in ground.target.setups.items():
         datadir = lab.workdir.mount_point(role) / "data"
         stored = Stored(setup, volumes[role], ground.fs, datadir, lab.scratch)
-        for check in filesystems.family_of(setup).checks():
+        for check in filesystems.family_of(setup).checks:
             if not check.mounted:
                 try:
                     with hold.lent():

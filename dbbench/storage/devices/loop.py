@@ -18,7 +18,6 @@ from typing import Final
 
 from dbbench import process
 from dbbench.errors import DeviceInUse, DeviceLocked, DeviceUnusable, MakeFailed, NotRoot
-from dbbench.machine.namespaces import host_proc
 from dbbench.model import DeviceFacts
 from dbbench.results.fileio import try_lock
 from dbbench.storage.devices import guard, sysfs, used
@@ -142,9 +141,8 @@ def _cleared(name: str, sequence: str | None) -> bool:
 
 def _wait_until_cleared(name: str, sequence: str | None) -> None:
     if process.wait_while(lambda: not _cleared(name, sequence), _CLEARED_S, 0.005):
-        device, proc = used.target(name), host_proc()
-        users = used.by_mounts(device, proc) + used.by_open_files(device, proc) + used.by_layers(device)
         raise MakeFailed(
-            f"/dev/{name} is still attached {_CLEARED_S:.0f} s after its last use: " + ("; ".join(users) or "?"),
+            f"/dev/{name} is still attached {_CLEARED_S:.0f} s after its last use: "
+            + ("; ".join(used.users(name)) or "?"),
             remedy=f"Unmount the filesystem on it, then run: losetup -d /dev/{name}",
         )

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from dbbench.machine import libc
-from dbbench.machine.namespaces import Mount, mounts_of, unescaped
+from dbbench.machine.namespaces import Mount, host_proc, mounts_of, unescaped
 from dbbench.storage.devices import sysfs
 
 # The process or the descriptor has ended, or the process is a zombie.
@@ -99,6 +99,12 @@ def target(name: str) -> Target:
     numbers = frozenset(number for each in related if (number := sysfs.number_of(each)) is not None)
     status = sysfs.status(name) if sysfs.is_bound(name) else None
     return Target(name, numbers, frozenset({status.file}) if status and any(status.file) else frozenset())
+
+
+def users(name: str, mine: Set[int] = frozenset()) -> list[str]:
+    """Return what mounts the device of that kernel name, has it open, or is built on it."""
+    device, proc = target(name), host_proc()
+    return [*by_mounts(device, proc), *by_open_files(device, proc, mine), *by_layers(device)]
 
 
 def by_open_files(device: Target, proc: Path, mine: Set[int] = frozenset()) -> list[str]:

@@ -34,7 +34,7 @@ from dbbench.storage.filesystems.families import (
     tears_pages_of,
     traits,
 )
-from dbbench.storage.filesystems.formatted import MKFS_S, Formatted, vintage_lacks
+from dbbench.storage.filesystems.formatted import MKFS_S, Formatted
 from dbbench.storage.filesystems.port import Family, Made, Mounted, MountPoint, Stored, attributes_of, options_of
 from dbbench.storage.filesystems.shape import (
     free_space,
@@ -95,7 +95,7 @@ def obstacles(setup: FsSetup, root: Path = Path("/")) -> list[str]:
     if name not in FAMILIES:
         return [f"unknown family {name!r} (known: {', '.join(FAMILIES)})"]
     family = FAMILIES[name]
-    reasons = [reason for reason in (vintage_lacks(setup.mkfs), family.lacks(setup)) if reason]
+    reasons = [reason for reason in (family.lacks_vintage(setup.mkfs), family.lacks(setup)) if reason]
     if setup.mkfs.tune and not (isinstance(family, Formatted) and family.tuner):
         tuned = (other.name for other in FAMILIES.values() if isinstance(other, Formatted) and other.tuner)
         reasons.append(f"{name} cannot be tuned after mkfs (supported: {', '.join(tuned)})")

@@ -13,17 +13,16 @@ import os
 import re
 import struct
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final
 
 from dbbench import process
 from dbbench.machine.pagecache import syncfs
 from dbbench.model import FsSetup, Scalar, Volume
 from dbbench.storage.devices import hold, identity
 from dbbench.storage.devices.port import Device
-from dbbench.storage.filesystems import formatted
 from dbbench.storage.filesystems.common import FSCK_S, NOCOW_FL, inode_flags, matched, mount_of, option_value
 from dbbench.storage.filesystems.formatted import Formatted, damaged
 from dbbench.storage.filesystems.port import COPIED, IN_PLACE, Character, Check, FreeExtent, Mounted, Stored
@@ -32,17 +31,56 @@ _FEATURES: Final = Path("/sys/fs/btrfs/features")
 _FS_INFO: Final = 0x8400941F  # BTRFS_IOC_FS_INFO: 1024 bytes, with the fsid at offset 16 (linux/btrfs.h)
 _ROOT_INODE: Final = 256  # inode number of the root of every subvolume (linux/btrfs_tree.h)
 _BALANCE_S: Final = 6 * 3600.0
+_TREE_SEARCH_V2: Final = 0xC0709411  # BTRFS_IOC_TREE_SEARCH_V2 (linux/btrfs.h)
+_KEY: Final = struct.Struct("=7Q4I4Q")  # struct btrfs_ioctl_search_key
+_HEADER: Final = struct.Struct("=3Q2I")  # struct btrfs_ioctl_search_header: transid, objectid, offset, type, length
+_BUFFER: Final = 2**18
+_MOST: Final = 2**64 - 1
+_EXTENT_TREE, _CHUNK_TREE, _CHUNK_OBJECT = 2, 3, 256
+_EXTENT_ITEM, _METADATA_ITEM, _CHUNK_ITEM = 168, 169, 228
+_CHUNK: Final = struct.Struct("<4Q")  # struct btrfs_chunk: length, owner, stripe length, type
+_DATA: Final = 1  # BTRFS_BLOCK_GROUP_DATA
 _COPIES: Final = ("raid1", "raid10", "dup", "mirror")  # profiles with a second copy
+
+
+def _scrub(stored: Stored) -> str:
+    """Run a scrub. Status 3 means uncorrected errors; with corrected ones it is 0, so they are counted too."""
+    path = stored.fs.path
+    done = process.run(["btrfs", "scrub", "start", "-B", "-R", path], timeout_s=FSCK_S, ok=(0, 3))
+    errors = {key: int(n) for key, n in re.findall(r"^\s*(\w+_errors): (\d+)", done.stdout, re.MULTILINE)}
+    if done.returncode or any(n for key, n in errors.items() if key != "no_csum"):
+        counts = ", ".join(f"{key} {n}" for key, n in errors.items() if n)
+        raise damaged("scrub", stored, f": {counts or done.stderr.strip()}")
+    read = sum(int(n) for n in re.findall(r"^\s*(?:data|tree)_bytes_scrubbed: (\d+)", done.stdout, re.MULTILINE))
+    return f"{read} bytes, no errors"
+
+
+def _check(stored: Stored) -> str:
+    """Run btrfs check by name, because it opens the other devices of the filesystem by name too."""
+    done = process.run(["btrfs", "check", "--readonly", stored.volume.path], timeout_s=FSCK_S, ok=(0, 1))
+    if done.returncode:
+        raise damaged("btrfs check", stored, ":\n  " + "\n  ".join(done.stderr.splitlines()[-8:]))
+    return "no errors"
 
 
 class Btrfs(Formatted):
     """btrfs on one or several devices."""
 
     period_s = 30.0  # btrfs(5): commit=30
+    needs = ("mkfs.btrfs", "btrfs")
+    mkfs = ("mkfs.btrfs", "-q", "-f", "-K")
     tries_mkfs = True
     several_devices = True
     reads_with = ("btrfs",)
     described = Character("data and metadata", False, "yes", True, "grow and shrink", COPIED)
+    # Scrub reads everything while mounted; check reads the trees while unmounted.
+    checks = (Check("scrub", _scrub, mounted=True), Check("btrfs check", _check))
+    vintages: ClassVar[
+        Mapping[str, tuple[str, ...]]
+    ] = {  # no-holes and free-space-tree are defaults since btrfs-progs 5.15
+        **dict.fromkeys(("lts_4.19", "lts_5.4", "lts_5.10"), ("-O", "^no-holes", "-R", "^free-space-tree")),
+        **dict.fromkeys(("lts_5.15", "lts_6.1", "lts_6.6"), ("-O", "no-holes", "-R", "free-space-tree")),
+    }
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -50,13 +88,8 @@ class Btrfs(Formatted):
         self.growing = _Devices()
 
     def programs(self, setup: FsSetup) -> tuple[str, ...]:
-        """Return the programs for making and reading back."""
         attributes = (*setup.attributes, *(word for volume in setup.volumes.values() for word in volume.attributes))
-        return ("mkfs.btrfs", "btrfs", *(("chattr",) if attributes else ()))
-
-    def mkfs_argv(self, setup: FsSetup, targets: tuple[str, ...]) -> list[str]:
-        """Return mkfs with -K (no discard) and -f (overwrite a signature that the guard has permitted)."""
-        return ["mkfs.btrfs", "-q", "-f", "-K", *formatted.vintage_options(setup.mkfs), *targets]
+        return (*self.needs, *(("chattr",) if attributes else ()))
 
     def geometry(self, target: Path) -> dict[str, Scalar]:
         """Return node and sector size, checksum, features and profiles (`btrfs inspect-internal`)."""
@@ -156,16 +189,11 @@ class Btrfs(Formatted):
         if unallocated:
             yield unallocated, 1, unallocated
 
-    def checks(self) -> tuple[Check, ...]:
-        """Return scrub, which reads everything while mounted, and check, which reads the trees while unmounted."""
-        return (Check("scrub", _scrub, mounted=True), Check("btrfs check", _check))
-
     def defragmenting(self, datadir: Path, files: Sequence[Path]) -> list[list[str]]:
         """Return the command with -f, which includes dirty data; compression remains that of the mount."""
         return [["btrfs", "filesystem", "defragment", "-r", "-f", str(datadir)]]
 
     def resizing(self, stored: Stored) -> list[str]:
-        """Return btrfs filesystem resize."""
         return ["btrfs", "filesystem", "resize", "max", str(stored.fs.path)]
 
 
@@ -240,32 +268,6 @@ def _unknown(feature: str, wanted: str | None, what: str) -> str | None:
     return f"this kernel's btrfs has no {what} {wanted} (it has {', '.join(there)})"
 
 
-# --- Checks -----------------------------------------------------------------------------------------
-
-
-def _scrub(stored: Stored) -> str:
-    """Run a scrub. Status 3 means uncorrected errors; with corrected ones it is 0, so they are counted too."""
-    path = stored.fs.path
-    done = process.run(["btrfs", "scrub", "start", "-B", "-R", path], timeout_s=FSCK_S, ok=(0, 3))
-    errors = {key: int(n) for key, n in re.findall(r"^\s*(\w+_errors): (\d+)", done.stdout, re.MULTILINE)}
-    if done.returncode or any(n for key, n in errors.items() if key != "no_csum"):
-        counts = ", ".join(f"{key} {n}" for key, n in errors.items() if n)
-        raise damaged("scrub", stored, f": {counts or done.stderr.strip()}")
-    read = sum(int(n) for n in re.findall(r"^\s*(?:data|tree)_bytes_scrubbed: (\d+)", done.stdout, re.MULTILINE))
-    return f"{read} bytes, no errors"
-
-
-def _check(stored: Stored) -> str:
-    """Run btrfs check by name, because it opens the other devices of the filesystem by name too."""
-    done = process.run(["btrfs", "check", "--readonly", stored.volume.path], timeout_s=FSCK_S, ok=(0, 1))
-    if done.returncode:
-        raise damaged("btrfs check", stored, ":\n  " + "\n  ".join(done.stderr.splitlines()[-8:]))
-    return "no errors"
-
-
-# --- Snapshots and added devices --------------------------------------------------------------------
-
-
 class _Subvolumes:
     """Snapshots of the subvolume that contains the data."""
 
@@ -311,13 +313,15 @@ class _Subvolumes:
             process.run(["btrfs", "subvolume", "snapshot", root / self.SNAPSHOT, stored.datadir])
             return
         process.run(["btrfs", "subvolume", "snapshot", root / self.SNAPSHOT, root / self.BACK])
-        self._family.remount(stored, f"subvol={self.BACK}")
+        with self._family.unmounted(stored, f"subvol={self.BACK}"):
+            pass
 
     def drop(self, stored: Stored) -> None:
         """Mount as before, delete the snapshots, and wait until their space is free."""
         root = stored.fs.path
         if f"subvol=/{self.BACK}" in mount_of(root).options:
-            self._family.remount(stored)
+            with self._family.unmounted(stored):
+                pass
         names = (self.CLONE + stored.tag, self.SNAPSHOT + stored.tag, self.BACK)
         if subvolumes := [root / name for name in names if (root / name).exists()]:
             process.run(["btrfs", "subvolume", "delete", "--commit-after", *subvolumes], timeout_s=600)
@@ -359,19 +363,6 @@ def _is_subvolume(path: Path) -> bool:
 
 def _devices(at: Path) -> list[str]:
     return re.findall(r"^\s*devid\s.*path (\S+)", process.run(["btrfs", "filesystem", "show", at]).stdout, re.MULTILINE)
-
-
-# --- Read the chunk and extent trees ----------------------------------------------------------------
-
-_TREE_SEARCH_V2: Final = 0xC0709411  # BTRFS_IOC_TREE_SEARCH_V2 (linux/btrfs.h)
-_KEY: Final = struct.Struct("=7Q4I4Q")  # struct btrfs_ioctl_search_key
-_HEADER: Final = struct.Struct("=3Q2I")  # struct btrfs_ioctl_search_header: transid, objectid, offset, type, length
-_BUFFER: Final = 2**18
-_MOST: Final = 2**64 - 1
-_EXTENT_TREE, _CHUNK_TREE, _CHUNK_OBJECT = 2, 3, 256
-_EXTENT_ITEM, _METADATA_ITEM, _CHUNK_ITEM = 168, 169, 228
-_CHUNK: Final = struct.Struct("<4Q")  # struct btrfs_chunk: length, owner, stripe length, type
-_DATA: Final = 1  # BTRFS_BLOCK_GROUP_DATA
 
 
 @dataclass(frozen=True)

@@ -149,9 +149,6 @@ def mount_of(path: Path) -> Mount:
     raise FileNotFoundError(f"{path} is on mount {mount_id}, which /proc/self/mountinfo does not list")
 
 
-# --- Processes that hold a filesystem, as far as /proc shows them; named when an unmount fails ------
-
-
 def until_let_go(step: Callable[[], object], at: Path | None, stuck: Callable[[str], DbbenchError]) -> None:
     """Repeat `step` (umount, zpool export) until it succeeds.
 
@@ -192,31 +189,8 @@ def holders_of_filesystem(at: Path, limit: int = 5) -> list[str]:
     return holders
 
 
-def holders_of_mounts(source: Path, number: str, limit: int = 5) -> list[str]:
-    """Return mounts of that device, one line per namespace, then the processes that have it open."""
-    holders: dict[str, str] = {}
-    for process_dir in _processes():
-        for mount in _mounts(process_dir):
-            if mount.device == number or mount.source == str(source):
-                space = _target(process_dir / "ns/mnt")
-                holders.setdefault(
-                    space, f"mounted at {mount.point} for pid {process_dir.name} ({_process_name(process_dir)})"
-                )
-        for link in _links(process_dir):
-            if _target(link) == str(source) and process_dir.name != str(os.getpid()):
-                holders.setdefault(str(link), f"open in pid {process_dir.name} ({_process_name(process_dir)})")
-    return list(holders.values())[:limit]
-
-
 def _processes() -> list[Path]:
     return [entry for entry in Path("/proc").iterdir() if entry.name.isdigit()]
-
-
-def _mounts(process_dir: Path) -> tuple[Mount, ...]:
-    try:
-        return mounts_of(process_dir)
-    except OSError:
-        return ()  # the process has ended
 
 
 def _links(process_dir: Path) -> Iterator[Path]:

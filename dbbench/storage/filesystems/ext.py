@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final
 
 from dbbench import process
 from dbbench.errors import KernelLacks
 from dbbench.model import Durability, FsSetup, Scalar
-from dbbench.storage.filesystems import formatted
-from dbbench.storage.filesystems.common import FSCK_S, PAGE_BYTES, TOOL_S, matched, mount_of, option_value
-from dbbench.storage.filesystems.formatted import Formatted, damaged
+from dbbench.storage.filesystems.common import PAGE_BYTES, TOOL_S, matched, mount_of, option_value
+from dbbench.storage.filesystems.formatted import Formatted, examine
 from dbbench.storage.filesystems.port import IN_PLACE, Character, Check, FreeExtent, Mounted, Stored
 
 # Lazy initialisation would write inode tables in the background during the measured window, and a discard would
@@ -21,9 +20,15 @@ from dbbench.storage.filesystems.port import IN_PLACE, Character, Check, FreeExt
 _EXTENDED: Final = ("lazy_itable_init=0", "lazy_journal_init=0", "nodiscard")
 _UNITS: Final = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 _DAMAGED: Final = (1, 2, 4)  # exit statuses of e2fsck for errors, corrected or not; with -n it corrects nothing
-
-
+_1_44: Final = (
+    "has_journal,ext_attr,resize_inode,dir_index,filetype,extent,64bit,flex_bg,sparse_super,large_file,huge_file,"
+    "dir_nlink,extra_isize,metadata_csum"
+)
 LARGE_BLOCKS: Final = Path("/sys/fs/ext4/features/blocksize_gt_pagesize")  # since Linux 6.19, with huge pages
+
+
+def _fsck(stored: Stored) -> str:
+    return examine(stored, "e2fsck", "-f", "-n", ok=(0, *_DAMAGED)).strip().splitlines()[-1].split(": ", 1)[-1]
 
 
 class Ext(Formatted):
@@ -32,9 +37,9 @@ class Ext(Formatted):
     tuner = "tune2fs"
     tries_mkfs = True
     described = Character("none", False, "no", False, "grow", IN_PLACE)
+    checks = (Check("e2fsck -fn", _fsck),)
 
     def programs(self, setup: FsSetup) -> tuple[str, ...]:
-        """Return the programs for making and reading back."""
         return (f"mkfs.{self.name}", "dumpe2fs", *(("tune2fs",) if setup.mkfs.tune else ()))
 
     def mkfs_argv(self, setup: FsSetup, targets: tuple[str, ...]) -> list[str]:
@@ -44,7 +49,7 @@ class Ext(Formatted):
         Of several -E it uses only the last, so the setup's own are merged into dbbench's; for the same key the setup's
         value is later and takes effect.
         """
-        rest, extended = _split_extended(formatted.vintage_options(setup.mkfs))
+        rest, extended = _split_extended(self.vintage_options(setup.mkfs))
         force = ["-F"] if _block_bytes(setup) > PAGE_BYTES else []
         return [f"mkfs.{self.name}", "-q", *force, *rest, "-E", ",".join((*_EXTENDED, *extended)), *targets]
 
@@ -94,10 +99,6 @@ class Ext(Formatted):
         """Return the free extents from e2freefrag."""
         return parse_e2freefrag(process.run(["e2freefrag", mount_of(fs.path).source], timeout_s=TOOL_S).stdout)
 
-    def checks(self) -> tuple[Check, ...]:
-        """Return e2fsck -f -n: all passes, without changes."""
-        return (Check("e2fsck -fn", _fsck),)
-
 
 class Ext3(Ext):
     """ext3, with a journal."""
@@ -105,7 +106,6 @@ class Ext3(Ext):
     period_s = 5.0  # ext4(5): commit=5
 
     def resizing(self, stored: Stored) -> list[str]:
-        """Return resize2fs."""
         return ["resize2fs", str(stored.volume.path)]
 
 
@@ -115,9 +115,13 @@ class Ext4(Ext3):
     reads_with = ("dumpe2fs", "e2freefrag")
     defragmented = (0, 1)  # e4defrag returns 1 if it cannot improve a file
     described = Character("metadata", False, "no", False, "grow", IN_PLACE)
+    # From mke2fs.conf of e2fsprogs at that time: 1.44 for Linux 4.19, 1.47 for 6.6.
+    vintages: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        **dict.fromkeys(("lts_4.19", "lts_5.4", "lts_5.10", "lts_5.15", "lts_6.1"), ("-O", f"none,{_1_44}")),
+        "lts_6.6": ("-O", f"none,{_1_44},metadata_csum_seed,orphan_file"),
+    }
 
     def defragmenting(self, datadir: Path, files: Sequence[Path]) -> list[list[str]]:
-        """Return e4defrag."""
         return [["e4defrag", *map(str, files)]]
 
 
@@ -167,14 +171,6 @@ def parse_e2freefrag(text: str) -> list[FreeExtent]:
     table = matched(r"^Extent Size Range.*\n([\s\S]*)", text)
     rows = [matched(r"^ *(\d+)([KMGT]?)\.\.\. *\d+[KMGT]?- +: +(\d+) +(\d+) ", row) for row in table[1].splitlines()]
     return [(int(row[1]) * _UNITS[row[2]], int(row[3]), int(row[4]) * int(block[1])) for row in rows]
-
-
-def _fsck(stored: Stored) -> str:
-    argv = ["e2fsck", "-f", "-n", stored.volume.argument]
-    done = process.run(argv, timeout_s=FSCK_S, ok=(0, *_DAMAGED), pass_fds=(stored.volume.fd,))
-    if done.returncode:
-        raise damaged("e2fsck", stored, ":\n  " + "\n  ".join(done.stdout.splitlines()[-8:]))
-    return done.stdout.strip().splitlines()[-1].split(": ", 1)[-1]
 
 
 def _is_ext2(device_name: str, proc: Path) -> bool:

@@ -11,24 +11,27 @@ from pathlib import Path
 from typing import Final
 
 from dbbench import process
-from dbbench.model import Durability, FsSetup, Scalar
+from dbbench.model import Durability, Scalar
 from dbbench.storage.filesystems.common import FSCK_S
 from dbbench.storage.filesystems.formatted import Formatted, damaged
 from dbbench.storage.filesystems.port import COPIED, Character, Check, Stored
 
 
+def _fsck(stored: Stored) -> str:
+    argv = ["fsck.f2fs", "-f", "--dry-run", stored.volume.argument]
+    done = process.run(argv, timeout_s=FSCK_S, ok=range(256), pass_fds=(stored.volume.fd,))
+    if wrong := damages(done.stdout) or (done.stderr.strip() if done.returncode else ""):
+        raise damaged("fsck.f2fs", stored, f": {wrong}")
+    return "no errors"
+
+
 class F2fs(Formatted):
     """f2fs; its pages can tear (see above)."""
 
+    needs = ("mkfs.f2fs", "dump.f2fs", "blkid")
+    mkfs = ("mkfs.f2fs", "-q", "-f", "-t", "0")
     described = Character("none", False, "no", False, "no", COPIED)
-
-    def programs(self, setup: FsSetup) -> tuple[str, ...]:
-        """Return the programs for making and reading back."""
-        return ("mkfs.f2fs", "dump.f2fs", "blkid")
-
-    def mkfs_argv(self, setup: FsSetup, targets: tuple[str, ...]) -> list[str]:
-        """Return mkfs with -t 0 (no discard) and -f (overwrite a signature that the guard has permitted)."""
-        return ["mkfs.f2fs", "-q", "-f", "-t", "0", *setup.mkfs.options, *targets]
+    checks = (Check("fsck.f2fs --dry-run", _fsck),)
 
     def geometry(self, target: Path) -> dict[str, Scalar]:
         """Return blocks, segments, sections, space for cleaning and features (dump.f2fs), and the UUID (blkid)."""
@@ -42,10 +45,6 @@ class F2fs(Formatted):
         without = ("nobarrier", "fsync_mode=nobarrier")
         dropped = any(option in without or option.startswith("checkpoint=disable") for option in effective)
         return (Durability.NO_BARRIER,) if dropped else ()
-
-    def checks(self) -> tuple[Check, ...]:
-        """Return fsck.f2fs -f --dry-run: a full check without corrections."""
-        return (Check("fsck.f2fs --dry-run", _fsck),)
 
 
 FAMILY: Final = F2fs("f2fs")
@@ -67,14 +66,6 @@ def parse_dump(text: str) -> dict[str, Scalar]:
         "overprovisioned_segments": values["overprov_segment_count"],
         "features": " ".join(features[1].split()) if features else "",
     }
-
-
-def _fsck(stored: Stored) -> str:
-    argv = ["fsck.f2fs", "-f", "--dry-run", stored.volume.argument]
-    done = process.run(argv, timeout_s=FSCK_S, ok=range(256), pass_fds=(stored.volume.fd,))
-    if wrong := damages(done.stdout) or (done.stderr.strip() if done.returncode else ""):
-        raise damaged("fsck.f2fs", stored, f": {wrong}")
-    return "no errors"
 
 
 def damages(text: str) -> str:

@@ -1,17 +1,10 @@
-"""Families that are made by mkfs and mounted by mount(8): made, mounted, read back from the kernel, unmounted.
-
-A vintage is the features that mkfs had by default when a kernel with long-term support was released. For xfs these are
-the values of xfsprogs' lts_*.conf (not the files: those of xfsprogs 6.1.0 have a line that its own mkfs.xfs refuses),
-for ext4 the features in mke2fs.conf of e2fsprogs at that time (1.44 for Linux 4.19, 1.47 for 6.6), and for btrfs the
-defaults of btrfs-progs (no-holes and free-space-tree since 5.15). They are given as options, so that another release of
-mkfs, or a distribution with its own configuration, makes the same filesystem.
-"""
+"""Families that are made by mkfs and mounted by mount(8): made, mounted, read back from the kernel, unmounted."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import ClassVar, Final
 
@@ -19,10 +12,10 @@ from dbbench import errors, process
 from dbbench.machine.host.proc import text
 from dbbench.machine.kernel_log import Watch
 from dbbench.machine.pagecache import Emptying, evict, syncfs
-from dbbench.model import Durability, FsSetup, Mkfs, Scalar
+from dbbench.model import Durability, FsSetup, Scalar
 from dbbench.results.journal import Journal
 from dbbench.storage import layers
-from dbbench.storage.devices import hold
+from dbbench.storage.devices import hold, sysfs, used
 from dbbench.storage.devices.port import Device
 from dbbench.storage.filesystems import common
 from dbbench.storage.filesystems.port import Family, Made, Mounted, MountPoint, Stored, attributes_of
@@ -39,6 +32,9 @@ class Formatted(Family):
     """A family of the kernel's own filesystems. A new one defines its commands, `geometry`, and what differs."""
 
     by_mkfs: ClassVar[bool] = True
+    needs: ClassVar[tuple[str, ...]]  # the programs for making, mounting and reading back
+    # It never discards, and overwrites an old signature only because the guard has permitted it.
+    mkfs: ClassVar[tuple[str, ...]]
     tuner: str = ""  # the program that gets the words of `Mkfs.tune`
     tries_mkfs: bool = False  # whether mkfs is tried on a sparse file, to learn which options it knows
     mount_of_copy: tuple[str, ...] = ()  # options to mount a copy of the whole volume while the original is mounted
@@ -46,12 +42,12 @@ class Formatted(Family):
     def __init__(self, name: str) -> None:
         self.name = name
 
-    # --- Its programs, options and facts ----------------------------------------------------------
+    def programs(self, setup: FsSetup) -> tuple[str, ...]:
+        return self.needs
 
     def mkfs_argv(self, setup: FsSetup, targets: tuple[str, ...]) -> list[str]:
-        """Return the mkfs command for one or several devices; it never discards, and overwrites an old signature only
-        because the guard has permitted it."""
-        raise NotImplementedError
+        """Return the mkfs command for one or several devices."""
+        return [*self.mkfs, *self.vintage_options(setup.mkfs), *targets]
 
     def geometry(self, target: Path) -> dict[str, Scalar]:
         """Read the geometry from the device with the family's own tool; it includes `uuid`."""
@@ -92,8 +88,6 @@ class Formatted(Family):
         """Make the setup's volumes in `path`; return the effective properties of the data volume."""
         return ()
 
-    # --- Making it ---------------------------------------------------------------------------------
-
     def making(self, setup: FsSetup, targets: tuple[str, ...]) -> list[list[str]]:
         """Return mkfs, and the family's tuning program if the setup has arguments for it."""
         tuning = [[self.tuner, *setup.mkfs.tune, targets[0]]] if setup.mkfs.tune else []
@@ -128,8 +122,6 @@ class Formatted(Family):
             raise common.mkfs_failed(setup, device, failure) from failure
         uuid = str(geometry.pop("uuid"))
         return Made(tuple(tuple(paths.get(word, word) for word in run.argv) for run in done), uuid, geometry)
-
-    # --- Mounting it -------------------------------------------------------------------------------
 
     @contextlib.contextmanager
     def opened(self, setup: FsSetup, device: Device, to: MountPoint) -> Iterator[Mounted]:
@@ -205,20 +197,23 @@ class Formatted(Family):
         return asked
 
     @contextlib.contextmanager
-    def unmounted(self, stored: Stored) -> Iterator[None]:
-        """Unmount the filesystem within the block, and mount it again afterwards with the same options."""
-        syncfs(stored.fs.path)
-        self.unmount(stored.fs.path, stored.volume)
+    def _away(self, setup: FsSetup, device: Device, at: Path, *options: str) -> Iterator[None]:
+        """Unmount the filesystem within the block, and mount it again afterwards, with these additional options."""
+        self.unmount(at, device)
         try:
-            with hold.lent():
-                yield
+            yield
         finally:
-            self.mount(stored.setup, stored.volume, stored.fs.path)
+            self.mount(setup, device, at, *options)
 
-    def remount(self, stored: Stored, *options: str) -> None:
-        """Mount again with additional options: another subvolume instead of the filesystem."""
-        self.unmount(stored.fs.path, stored.volume)
-        self.mount(stored.setup, stored.volume, stored.fs.path, *options)
+    @contextlib.contextmanager
+    def unmounted(self, stored: Stored, *options: str) -> Iterator[None]:
+        """Unmount the filesystem within the block for programs that use its device, and mount it again afterwards.
+
+        Additional options may mount another subvolume instead of the filesystem.
+        """
+        syncfs(stored.fs.path)
+        with self._away(stored.setup, stored.volume, stored.fs.path, *options), hold.lent():
+            yield
 
     def emptying(self, setup: FsSetup, device: Device, fs: Mounted) -> Emptying:
         """Return unmounting and mounting, which drops files, inodes and metadata.
@@ -228,11 +223,10 @@ class Formatted(Family):
         """
 
         def empty() -> None:
-            self.unmount(fs.path, device)
-            for member in device.each:
-                hold.drop_buffers(member.fd)
-            evict([Path(disk.facts.image) for disk in device.each if disk.facts.direct_io is False])
-            self.mount(setup, device, fs.path)
+            with self._away(setup, device, fs.path):
+                for member in device.each:
+                    hold.drop_buffers(member.fd)
+                evict([Path(disk.facts.image) for disk in device.each if disk.facts.direct_io is False])
 
         return Emptying("unmount and mount", empty)
 
@@ -261,7 +255,7 @@ class Formatted(Family):
     ) -> Mounted:
         mount = common.mount_of(path)
         effective = (*mount.options, *properties)
-        live = self.live(_kernel_name(mount.device))
+        live = self.live(sysfs.name_of(os.makedev(*map(int, mount.device.split(":")))) or "")
         if checksum := text(self.bdi(path).parent / "checksum"):  # btrfs: "crc32c (crc32c-intel)", as the kernel chose
             live = {**live, "checksum_implementation": checksum}
         return Mounted(
@@ -284,6 +278,15 @@ def damaged(tool: str, stored: Stored, text: str) -> errors.DbbenchError:
     )
 
 
+def examine(stored: Stored, *argv: str, ok: Sequence[int] = (0, 1)) -> str:
+    """Run a check that changes nothing on the unmounted device; return what it printed. Raises FilesystemDamaged for
+    any other of these exit statuses than 0."""
+    done = process.run([*argv, stored.volume.argument], timeout_s=common.FSCK_S, ok=ok, pass_fds=(stored.volume.fd,))
+    if done.returncode:
+        raise damaged(argv[0], stored, ":\n  " + "\n  ".join((done.stderr + done.stdout).splitlines()[-8:]))
+    return done.stdout
+
+
 def _must_be_ours(device: Device) -> None:
     """Raise DeviceChanged if the device's content is not the filesystem that was handed over to the kernel."""
     if change := hold.changed(*(member.fd for member in device.each)):
@@ -299,7 +302,7 @@ def _must_be_ours(device: Device) -> None:
 def _wait_until_free(device: Device) -> None:
     """Wait until the filesystem is gone: after a successful umount, another namespace may still have a copy."""
     if process.wait_while(lambda: not hold.regained(device.fd), _RELEASE_S, 0.01):
-        holders = common.holders_of_mounts(device.path, f"{device.major}:{device.minor}")
+        holders = used.users(device.path.name, {device.fd})
         raise errors.UnmountFailed(
             (
                 f"{device.path} is unmounted but still in use after {_RELEASE_S:.0f} s: "
@@ -307,68 +310,3 @@ def _wait_until_free(device: Device) -> None:
             ),
             effect="The next mkfs on it would fail.",
         )
-
-
-def _kernel_name(number: str) -> str:
-    """Return "loop7" for "7:7"; "" for the anonymous numbers of btrfs."""
-    link = Path(f"/sys/dev/block/{number}")
-    return link.resolve().name if os.path.lexists(link) else ""
-
-
-def _xfs(features: str) -> tuple[str, ...]:
-    """Return mkfs.xfs options for words like "bigtime=0", grouped by the option that each feature belongs to."""
-    sections: dict[str, list[str]] = {}
-    for word in features.split():
-        sections.setdefault(_SECTIONS.get(word.partition("=")[0], "-m"), []).append(word)
-    return tuple(word for section, words in sections.items() for word in (section, ",".join(words)))
-
-
-# Option of mkfs.xfs for these features; all others use -m.
-_SECTIONS: Final = {"sparse": "-i", "nrext64": "-i", "exchange": "-i", "parent": "-n"}
-_XFS_4_19: Final = "bigtime=0 crc=1 finobt=1 inobtcount=0 reflink=0 rmapbt=0 sparse=1 nrext64=0"
-_XFS_5_4: Final = _XFS_4_19.replace("reflink=0", "reflink=1")
-_XFS_5_15: Final = _XFS_5_4.replace("bigtime=0", "bigtime=1").replace("inobtcount=0", "inobtcount=1")
-_XFS_6_6: Final = _XFS_5_15.replace("rmapbt=0", "rmapbt=1").replace("nrext64=0", "nrext64=1")
-_EXT4_1_44: Final = (
-    "has_journal,ext_attr,resize_inode,dir_index,filetype,extent,64bit,flex_bg,sparse_super,large_file,huge_file,"
-    "dir_nlink,extra_isize,metadata_csum"
-)
-_EXT4: Final = ("-O", f"none,{_EXT4_1_44}")
-_BTRFS_OLD: Final = ("-O", "^no-holes", "-R", "^free-space-tree")
-_BTRFS_5_15: Final = ("-O", "no-holes", "-R", "free-space-tree")
-VINTAGES: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
-    "xfs": {
-        "lts_4.19": _xfs(_XFS_4_19),
-        **dict.fromkeys(("lts_5.4", "lts_5.10"), _xfs(_XFS_5_4)),
-        **dict.fromkeys(("lts_5.15", "lts_6.1"), _xfs(_XFS_5_15)),
-        "lts_6.6": _xfs(_XFS_6_6),
-        "lts_6.12": _xfs(f"{_XFS_6_6} metadir=0 autofsck=0 exchange=0 parent=0"),
-    },
-    "ext4": {
-        **dict.fromkeys(("lts_4.19", "lts_5.4", "lts_5.10", "lts_5.15", "lts_6.1"), _EXT4),
-        "lts_6.6": ("-O", f"none,{_EXT4_1_44},metadata_csum_seed,orphan_file"),
-    },
-    "btrfs": {
-        **dict.fromkeys(("lts_4.19", "lts_5.4", "lts_5.10"), _BTRFS_OLD),
-        **dict.fromkeys(("lts_5.15", "lts_6.1", "lts_6.6"), _BTRFS_5_15),
-    },
-}
-
-
-def vintage_options(mkfs: Mkfs) -> tuple[str, ...]:
-    """Return the options of the vintage, then the setup's own; a vintage that is not known has none."""
-    return (*VINTAGES.get(mkfs.family, {}).get(mkfs.vintage, ()), *mkfs.options)
-
-
-def vintage_lacks(mkfs: Mkfs) -> str | None:
-    """Return why the vintage cannot be made, whatever the installed mkfs, or None."""
-    if not mkfs.vintage:
-        return None
-    vintages = VINTAGES.get(mkfs.family, {})
-    if mkfs.vintage not in vintages:
-        those = f" (known: {', '.join(vintages)})" if vintages else ""
-        return f"{mkfs.family} has no vintage {mkfs.vintage!r}{those}"
-    both = [option for option in mkfs.options if option in vintages[mkfs.vintage][::2]]
-    if both:
-        return f"the vintage {mkfs.vintage} sets {both[0]} of mkfs.{mkfs.family}; remove it from the options"
-    return None

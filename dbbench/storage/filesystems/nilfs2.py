@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from dbbench import process
-from dbbench.model import FsSetup, Scalar
+from dbbench.model import Scalar
 from dbbench.storage.filesystems.formatted import Formatted
 from dbbench.storage.filesystems.port import COPIED, Character, Stored
 
@@ -18,22 +18,15 @@ from dbbench.storage.filesystems.port import COPIED, Character, Stored
 class Nilfs2(Formatted):
     """nilfs2; its pages can tear (see above). No operation here keeps its checkpoints."""
 
+    needs = ("mkfs.nilfs2", "nilfs-tune", "mount.nilfs2")
+    mkfs = ("mkfs.nilfs2", "-q", "-f", "-K")
     described = Character("data and metadata", False, "yes", False, "grow and shrink", COPIED)
-
-    def programs(self, setup: FsSetup) -> tuple[str, ...]:
-        """Return the programs for making, reading back and mounting."""
-        return ("mkfs.nilfs2", "nilfs-tune", "mount.nilfs2")
-
-    def mkfs_argv(self, setup: FsSetup, targets: tuple[str, ...]) -> list[str]:
-        """Return mkfs with -K (no discard) and -f (overwrite a signature that the guard has permitted)."""
-        return ["mkfs.nilfs2", "-q", "-f", "-K", *setup.mkfs.options, *targets]
 
     def geometry(self, target: Path) -> dict[str, Scalar]:
         """Return blocks, segments, space for cleaning and features (nilfs-tune)."""
         return parse_tune(process.run(["nilfs-tune", "-l", target]).stdout)
 
     def resizing(self, stored: Stored) -> list[str]:
-        """Return nilfs-resize."""
         return ["nilfs-resize", "--yes", str(stored.volume.path)]
 
 

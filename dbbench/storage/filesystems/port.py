@@ -12,10 +12,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar, Final, Protocol
 
 from dbbench.machine.pagecache import Emptying
-from dbbench.model import Durability, FsSetup, Scalar, Volume
+from dbbench.model import Durability, FsSetup, Mkfs, Scalar, Volume
 from dbbench.results.journal import Journal
 from dbbench.storage.devices.port import Device
 from dbbench.storage.filesystems.common import BLOCK, content_bytes, is_encoded, mount_of
@@ -178,8 +179,10 @@ class Family:
     snapshots: Snapshots | None = None
     growing: Growing | None = None
     described: Character | None = None  # without regard to its options
-
-    # --- Make and mount it ------------------------------------------------------------------------
+    checks: tuple[Check, ...] = ()  # every check of the whole filesystem
+    # The features that mkfs had by default when a kernel with long-term support was released, as options, so that
+    # another release of mkfs, or a distribution with its own configuration, makes the same filesystem.
+    vintages: ClassVar[Mapping[str, tuple[str, ...]]] = MappingProxyType({})
 
     def programs(self, setup: FsSetup) -> tuple[str, ...]:
         """Return the programs for making, mounting and reading back."""
@@ -215,6 +218,23 @@ class Family:
         """Return what the setup requires and this kernel, page size or driver does not support, or None."""
         return None
 
+    def vintage_options(self, mkfs: Mkfs) -> tuple[str, ...]:
+        """Return the options of the vintage, then the setup's own."""
+        return (*self.vintages.get(mkfs.vintage, ()), *mkfs.options)
+
+    def lacks_vintage(self, mkfs: Mkfs) -> str | None:
+        """Return why the vintage cannot be made, whatever the installed mkfs, or None."""
+        if not mkfs.vintage:
+            return None
+        if mkfs.vintage not in self.vintages:
+            return f"{self.name} has no vintage {mkfs.vintage!r}" + (
+                f" (known: {', '.join(self.vintages)})" if self.vintages else ""
+            )
+        both = [option for option in mkfs.options if option in self.vintages[mkfs.vintage][::2]]
+        if both:
+            return f"the vintage {mkfs.vintage} sets {both[0]} of mkfs.{self.name}; remove it from the options"
+        return None
+
     def sector_bytes(self, setup: FsSetup) -> int:
         """Return the sector size that a loop device for the setup should have; 0 for the driver's default."""
         return 0
@@ -222,8 +242,6 @@ class Family:
     def give_back(self, journal: Journal) -> list[str]:
         """Release what a killed run left and no namespace has ended; return what it was."""
         return []
-
-    # --- Meaning of its options -------------------------------------------------------------------
 
     def tears(self, effective: tuple[str, ...], attributes: tuple[str, ...]) -> bool:
         """Whether a database page can be half written after a power loss; `attributes` are those of the data
@@ -259,8 +277,6 @@ class Family:
                 return float(value)
         return self.period_s
 
-    # --- Facts of the mounted filesystem ----------------------------------------------------------
-
     def bdi(self, path: Path) -> Path:
         """Return the directory in /sys with the mounted filesystem's read_ahead_kb: by the number from stat(2)."""
         number = path.stat().st_dev
@@ -290,12 +306,6 @@ class Family:
         total, content = os.statvfs(fs.path), content_bytes(fs.path)
         taken = int(size_of.read_text()) * BLOCK - total.f_bfree * total.f_frsize
         return max(0, taken - content), content
-
-    # --- Checks and operations ---------------------------------------------------------------------
-
-    def checks(self) -> tuple[Check, ...]:
-        """Return every check of the whole filesystem."""
-        return ()
 
     def defragmenting(self, datadir: Path, files: Sequence[Path]) -> list[list[str]] | None:
         """Return the commands of its tool that defragment the data files, or None without such a tool."""

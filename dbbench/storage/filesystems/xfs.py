@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final
 
 from dbbench import process
 from dbbench.model import FsSetup, Scalar
-from dbbench.storage.filesystems import formatted
-from dbbench.storage.filesystems.common import FSCK_S, PAGE_BYTES, TOOL_S, kernel_version, option_value
-from dbbench.storage.filesystems.formatted import Formatted, damaged
+from dbbench.storage.filesystems.common import PAGE_BYTES, TOOL_S, kernel_version, option_value
+from dbbench.storage.filesystems.formatted import Formatted, examine
 from dbbench.storage.filesystems.port import IN_PLACE, Character, Check, FreeExtent, Mounted, Stored
 from dbbench.units import bytes_of
 
@@ -21,23 +20,45 @@ FEATURES: Final = ("crc", "finobt", "sparse", "rmapbt", "reflink", "bigtime", "i
                    "metadir", "parent", "zoned")  # fmt: skip
 LARGE_BLOCKS: Final = (6, 12)  # the first kernel that supports blocks larger than its page size
 LARGEST_SECTOR: Final = 16384  # of a loop device: one page of InnoDB
+# Option of mkfs.xfs for these features; all others use -m.
+_SECTIONS: Final = {"sparse": "-i", "nrext64": "-i", "exchange": "-i", "parent": "-n"}
+_4_19: Final = "bigtime=0 crc=1 finobt=1 inobtcount=0 reflink=0 rmapbt=0 sparse=1 nrext64=0"
+_5_4: Final = _4_19.replace("reflink=0", "reflink=1")
+_5_15: Final = _5_4.replace("bigtime=0", "bigtime=1").replace("inobtcount=0", "inobtcount=1")
+_6_6: Final = _5_15.replace("rmapbt=0", "rmapbt=1").replace("nrext64=0", "nrext64=1")
+
+
+def _section(features: str) -> tuple[str, ...]:
+    """Return mkfs.xfs options for words like "bigtime=0", grouped by the option that each feature belongs to."""
+    sections: dict[str, list[str]] = {}
+    for word in features.split():
+        sections.setdefault(_SECTIONS.get(word.partition("=")[0], "-m"), []).append(word)
+    return tuple(word for section, words in sections.items() for word in (section, ",".join(words)))
+
+
+def _repair(stored: Stored) -> str:
+    examine(stored, "xfs_repair", "-n")
+    return "no errors"
 
 
 class Xfs(Formatted):
     """xfs of all releases."""
 
+    needs = ("mkfs.xfs", "xfs_info", "xfs_db")
+    mkfs = ("mkfs.xfs", "-q", "-f", "-K")
     tries_mkfs = True
     mount_of_copy = ("nouuid",)
     reads_with = ("xfs_info", "xfs_db", "xfs_spaceman")
     described = Character("metadata", False, "no", False, "grow", IN_PLACE)
-
-    def programs(self, setup: FsSetup) -> tuple[str, ...]:
-        """Return the programs for making and reading back."""
-        return ("mkfs.xfs", "xfs_info", "xfs_db")
-
-    def mkfs_argv(self, setup: FsSetup, targets: tuple[str, ...]) -> list[str]:
-        """Return mkfs with -K (no discard) and -f (overwrite a signature that the guard has permitted)."""
-        return ["mkfs.xfs", "-q", "-f", "-K", *formatted.vintage_options(setup.mkfs), *targets]
+    checks = (Check("xfs_repair -n", _repair),)
+    # The values of xfsprogs' lts_*.conf; not the files: those of xfsprogs 6.1.0 have a line that its own mkfs refuses.
+    vintages: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "lts_4.19": _section(_4_19),
+        **dict.fromkeys(("lts_5.4", "lts_5.10"), _section(_5_4)),
+        **dict.fromkeys(("lts_5.15", "lts_6.1"), _section(_5_15)),
+        "lts_6.6": _section(_6_6),
+        "lts_6.12": _section(f"{_6_6} metadir=0 autofsck=0 exchange=0 parent=0"),
+    }
 
     def geometry(self, target: Path) -> dict[str, Scalar]:
         """Return allocation groups, log, sector and block size, features (xfs_info and xfs_db)."""
@@ -66,16 +87,11 @@ class Xfs(Formatted):
         text = process.run(["xfs_spaceman", "-c", "freesp -b", fs.path], timeout_s=TOOL_S).stdout
         return parse_freesp(text, os.statvfs(fs.path).f_frsize)
 
-    def checks(self) -> tuple[Check, ...]:
-        """Return xfs_repair without changes."""
-        return (Check("xfs_repair -n", _repair),)
-
     def defragmenting(self, datadir: Path, files: Sequence[Path]) -> list[list[str]]:
         """Return xfs_fsr, which skips files that it cannot improve."""
         return [["xfs_fsr", "-v", str(file)] for file in files]
 
     def resizing(self, stored: Stored) -> list[str]:
-        """Return xfs_growfs."""
         return ["xfs_growfs", str(stored.fs.path)]
 
 
@@ -120,11 +136,3 @@ def parse_freesp(text: str, block_size: int) -> list[FreeExtent]:
     head, *rows = (line.split() for line in text.splitlines() if line.strip())
     low, extents, blocks = (head.index(name) for name in ("from", "extents", "blocks"))
     return [(int(row[low]) * block_size, int(row[extents]), int(row[blocks]) * block_size) for row in rows]
-
-
-def _repair(stored: Stored) -> str:
-    argv = ["xfs_repair", "-n", stored.volume.argument]
-    done = process.run(argv, timeout_s=FSCK_S, ok=(0, 1), pass_fds=(stored.volume.fd,))
-    if done.returncode:
-        raise damaged("xfs_repair", stored, ":\n  " + "\n  ".join((done.stderr + done.stdout).splitlines()[-8:]))
-    return "no errors"

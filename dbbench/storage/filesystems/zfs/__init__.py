@@ -183,6 +183,7 @@ class Zfs(Family):
     several_devices = True
     snapshots = Datasets()
     growing = Members()
+    checks = (Check("scrub", scrub, mounted=True),)
     described = Character("data and metadata", False, "yes", True, "grow", COPIED)
 
     def programs(self, setup: FsSetup) -> tuple[str, ...]:
@@ -301,10 +302,6 @@ class Zfs(Family):
         pool.sync(mount_of(files[0]).source.split("/")[0])
         stats = (path.stat() for path in files)
         return any(stat.st_blocks * BLOCK < stat.st_size for stat in stats)
-
-    def checks(self) -> tuple[Check, ...]:
-        """Return a scrub of the mounted pool."""
-        return (Check("scrub", scrub, mounted=True),)
 
 
 FAMILY: Final = Zfs()

@@ -11,12 +11,11 @@ measures the rule.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final, TypeVar
 
 from dbbench.compare.interval import LEAST_BLOCKS, Estimate
-from dbbench.compare.remarks import Kind, Remark, remark
 
 PART: Final = 1 / 4  # share of the estimated prior degrees of freedom that is used
 LEAST: Final = 1 / 2  # prior ÷ own degrees of freedom; below, the pairs differ too much, and nothing is shared
@@ -87,50 +86,3 @@ def _inverse_trigamma(value: float) -> float:
         if abs(step) < 1e-10 * x:
             break
     return x
-
-
-# --- cells with two levels: no trial was near their mean -------------------------------------------
-
-
-LEAST_ON_LEVEL: Final = 2  # trials on each level
-APART: Final = math.log(1.10)  # smallest difference of the levels
-# Smallest difference as a multiple of the scatter within the levels. By chance 1 in 2000 cells with one level exceeds
-# this if the trials have a CV of 3 %, and 1 in 100 with 5 %.
-CLEAR: Final = 8.0
-
-
-def two_levels(values: Sequence[float]) -> tuple[list[float], list[float]] | None:
-    """Return the values of the trials as (lower, higher) if they are on two levels with nothing between, else None."""
-    positive = sorted(value for value in values if value > 0)
-    logs = [math.log(value) for value in positive]
-    splits = range(LEAST_ON_LEVEL, len(logs) - LEAST_ON_LEVEL + 1)
-    if not splits:
-        return None
-    cut = max(splits, key=lambda at: logs[at] - logs[at - 1])
-    lower, higher = logs[:cut], logs[cut:]
-    shift = _mean(higher) - _mean(lower)
-    within = math.sqrt((_squares(lower) + _squares(higher)) / max(1, len(logs) - 2))
-    if shift < APART or shift < CLEAR * within:
-        return None
-    return positive[:cut], positive[cut:]
-
-
-def levels(values: Sequence[float]) -> Iterator[Remark]:
-    """Return the remark about a cell with two levels."""
-    if (sides := two_levels(values)) is not None:
-        lower, higher = sides
-        yield remark(Kind.TWO_LEVELS, lower=len(lower), low=_near(lower), higher=len(higher), high=_near(higher))
-
-
-def _near(values: Sequence[float]) -> float:
-    """Return the geometric mean with three digits."""
-    return float(f"{math.exp(_mean([math.log(value) for value in values])):.3g}")
-
-
-def _mean(values: Sequence[float]) -> float:
-    return math.fsum(values) / len(values)
-
-
-def _squares(values: Sequence[float]) -> float:
-    mean = _mean(values)
-    return math.fsum((value - mean) ** 2 for value in values)

@@ -14,6 +14,7 @@ I² (Higgins and Thompson, 2002) is the share of Q that exceeds chance.
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -25,6 +26,8 @@ from dbbench.metrics.table import METRICS, Metric
 from dbbench.model import Trial
 
 NOTE: Final = remark(Kind.UNPAIRED)
+ALPHA: Final = 0.05  # of the test whether hosts disagree
+_LEVEL: Final = 0.95  # of the interval of a host
 
 
 def unpaired_rows(
@@ -36,61 +39,51 @@ def unpaired_rows(
     single value has no row.
     """
     table: list[Row] = []
-    for (engine, workload, variant), group in groups(trials).items():
+    for group in groups(trials).values():
+        # The attempts that count are chosen per block within each value.
+        values = dict.fromkeys(value_of[trial.id] for trial in group)
+        counted = {value: chosen([trial for trial in group if value_of[trial.id] == value]) for value in values}
         for arm in dict.fromkeys(trial.fs_setup for trial in group):
-            of_arm = [t for t in _counted(group, value_of) if t.fs_setup == arm]
-            values = list(dict.fromkeys(value_of[trial.id] for trial in of_arm))
-            if len(values) > 1:
-                first = baseline if baseline in values else values[0]
-                arm_rows = _arm_rows(
-                    arm, [first, *(v for v in values if v != first)], of_arm, value_of, METRICS[metric]
-                )
-                table += [replace(row, engine=engine, workload=workload, variant=variant) for row in arm_rows]
+            of_arm = {value: [t for t in of if t.fs_setup == arm] for value, of in counted.items()}
+            of_arm = {value: of for value, of in of_arm.items() if of}
+            if len(of_arm) > 1:
+                first = baseline if baseline is not None and baseline in of_arm else next(iter(of_arm))
+                table += _arm_rows({first: of_arm[first], **of_arm}, METRICS[metric])
     return table
 
 
-def _counted(group: Sequence[Trial], value_of: Mapping[str, str]) -> list[Trial]:
-    """Return the attempts that count, chosen per block within each value."""
-    counted: list[Trial] = []
-    for value in dict.fromkeys(value_of[trial.id] for trial in group):
-        counted += chosen([trial for trial in group if value_of[trial.id] == value])
-    return counted
-
-
-def _arm_rows(
-    arm: str, values: list[str], trials: Sequence[Trial], value_of: Mapping[str, str], metric: Metric
-) -> list[Row]:
-    logs = {
-        value: [math.log(v) for t in trials if value_of[t.id] == value and (v := t.summary.get(metric.name)) and v > 0]
-        for value in values
-    }
-    base, others = logs[values[0]], values[1:]
-    comparisons = {value: welch(base, logs[value]) for value in others}
-    enough = [value for value in others if min(len(base), len(logs[value])) >= LEAST_BLOCKS]
-    levels = dict(zip(enough, holm_levels([comparisons[value].p_value() for value in enough]), strict=True))
-    table = [_row(arm, values[0], logs[values[0]], trials, value_of)]
-    table[0] = replace(table[0], ratio=1.0 if base else None, verdict="baseline")
-    for value in others:
-        row = _row(arm, value, logs[value], trials, value_of)
-        if not base or not logs[value]:
-            table.append(replace(row, notes=(remark(Kind.NOTHING_TO_COMPARE), NOTE)))
-            continue
-        row = replace(row, ratio=math.exp(comparisons[value].mean), notes=(NOTE,))
-        if value in levels:
-            low, high = comparisons[value].bounds(levels[value])
-            row = replace(row, lo=math.exp(low), hi=math.exp(high), level=levels[value],
-                          verdict=word(low, high, metric), df=comparisons[value].df, df_shared=0.0)  # fmt: skip
+def _arm_rows(of_arm: Mapping[str, Sequence[Trial]], metric: Metric) -> list[Row]:
+    """Return the rows of an arm for each of its values, of which the first is the baseline."""
+    measured = {value: [v for t in of if (v := t.summary.get(metric.name)) and v > 0] for value, of in of_arm.items()}
+    logs = {value: [math.log(v) for v in values] for value, values in measured.items()}
+    base, *others = logs
+    ratios = {value: welch(logs[base], logs[value]) for value in others}
+    enough = [value for value in others if min(len(logs[base]), len(logs[value])) >= LEAST_BLOCKS]
+    levels = dict(zip(enough, holm_levels([ratios[value].p_value() for value in enough]), strict=True))
+    table = []
+    for value, trials in of_arm.items():
+        row = _row(value, trials, logs[value])
+        if value == base:
+            row = replace(row, ratio=1.0 if logs[base] else None, verdict="baseline")
+        elif not logs[base] or not logs[value]:
+            row = replace(row, notes=(remark(Kind.NOTHING_TO_COMPARE), NOTE))
+        elif value not in levels:
+            row = replace(row, ratio=math.exp(ratios[value].mean), notes=(remark(Kind.TOO_FEW_BLOCKS), NOTE))
         else:
-            row = replace(row, notes=(remark(Kind.TOO_FEW_BLOCKS), NOTE))
+            low, high = ratios[value].bounds(levels[value])
+            row = replace(row, ratio=math.exp(ratios[value].mean), lo=math.exp(low), hi=math.exp(high), notes=(NOTE,),
+                          level=levels[value], verdict=word(low, high, metric), df=ratios[value].df,
+                          df_shared=0.0)  # fmt: skip
         table.append(row)
     return table
 
 
-def _row(arm: str, value: str, logs: Sequence[float], trials: Sequence[Trial], value_of: Mapping[str, str]) -> Row:
-    classes = {t.filesystem.durability_class for t in trials if value_of[t.id] == value and t.filesystem is not None}
+def _row(value: str, trials: Sequence[Trial], logs: Sequence[float]) -> Row:
+    first, classes = trials[0], {t.filesystem.durability_class for t in trials if t.filesystem is not None}
     mean = math.exp(math.fsum(logs) / len(logs)) if logs else None
-    return Row(f"{arm} @ {value}", "", "", mean, None, None, None, "inconclusive", len(logs), 0, None,
-               " / ".join(sorted(classes)) or "unknown", False)  # fmt: skip
+    return Row(f"{first.fs_setup} @ {value}", first.engine, first.workload, mean, None, None, None, "inconclusive",
+               len(logs), 0, None, " / ".join(sorted(classes)) or "unknown", False, (),
+               first.variant)  # fmt: skip
 
 
 def welch(base: Sequence[float], other: Sequence[float]) -> LogRatio:
@@ -100,16 +93,7 @@ def welch(base: Sequence[float], other: Sequence[float]) -> LogRatio:
     mean = math.fsum(other) / len(other) - math.fsum(base) / len(base)
     if min(len(base), len(other)) < 2:
         return LogRatio(mean, 0.0, None)
-    return LogRatio.of_terms(mean, [(_square_error(values), len(values) - 1) for values in (base, other)])
-
-
-def _square_error(values: Sequence[float]) -> float:
-    mean = math.fsum(values) / len(values)
-    return math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1) / len(values)
-
-
-ALPHA: Final = 0.05
-_LEVEL: Final = 0.95
+    return LogRatio.of_terms(mean, [(statistics.variance(of) / len(of), len(of) - 1) for of in (base, other)])
 
 
 @dataclass(frozen=True)

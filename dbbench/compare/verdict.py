@@ -6,17 +6,19 @@ import math
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
 from dbbench.compare.interval import LEAST_BLOCKS, SAME, Estimate, Group, chosen, estimate, groups, holm_levels, paired
-from dbbench.compare.remarks import Kind, Remark, remark, texts
-from dbbench.compare.scatter import levels, shared
+from dbbench.compare.remarks import Kind, Remark, remark
+from dbbench.compare.scatter import shared
+from dbbench.compare.two_levels import two_levels_remark
 from dbbench.compare.unequal import limited, unequal
 from dbbench.metrics.table import METRICS, Metric
-from dbbench.model import Status, Trial, plain
+from dbbench.model import Status, Trial
 
 UNKNOWN: Final = "unknown"  # every trial failed before its durability class was determined
 LIMITED: Final = "device-limited"  # used instead of same and inconclusive: the device hides possible differences
+GUARD: Final = "-guard"  # suffix of the baseline's label for the baseline a second time, the A/A guard of nightly runs
 WORDS: Final = {  # (words of the metric, candidate is better) -> word
     ("speed", True): "faster",
     ("speed", False): "slower",
@@ -25,6 +27,12 @@ WORDS: Final = {  # (words of the metric, candidate is better) -> word
 }
 AHEAD: Final = ("faster", "better")
 BEHIND: Final = ("slower", "worse")
+THROUGHPUT: Final = ("tps", "queries_per_s")
+# Metric -> the warning of trials whose step failed, so that the metric has no value.
+WHY_ABSENT: Final = {"queries_per_s": "W153"}
+WARNED: Final = {"W118": Kind.SCAN_WROTE, "W119": Kind.ONE_DISK, "W152": Kind.UNCOMPRESSED}
+
+Pairs = list[tuple[float, float]]  # (baseline, candidate), one for each block
 
 
 @dataclass(frozen=True)
@@ -52,11 +60,6 @@ class Row:
     trials: int = 0  # trials that count, including those without a pair in their block
 
 
-def document_of(row: Row) -> dict[str, Any]:
-    """Return the row as dicts, lists and scalars, with its notes in words."""
-    return {**plain(row), "notes": list(texts(row.notes))}
-
-
 def word(low: float, high: float, metric: Metric) -> str:
     """Return the verdict of an interval of log ratios: different, else same within 5 %, else inconclusive."""
     if low > 0 or high < 0:
@@ -64,16 +67,9 @@ def word(low: float, high: float, metric: Metric) -> str:
     return "same" if low >= -SAME and high <= SAME else "inconclusive"
 
 
-GUARD: Final = "-guard"  # suffix of the baseline's label for the baseline a second time, the A/A guard of nightly runs
-
-
 def without_guard(table: Sequence[Row]) -> list[Row]:
     """Return the rows, of which the first is the baseline, without the guard, which is not a setup to choose."""
     return [row for row in table if row.fs_setup != table[0].fs_setup + GUARD]
-
-
-# Metric -> the warning of trials whose step failed, so that the metric has no value.
-WHY_ABSENT: Final = {"queries_per_s": "W153"}
 
 
 def rows(trials: Sequence[Trial], baseline: str, metric: str | Mapping[str, str] = "tps") -> list[Row]:
@@ -83,58 +79,61 @@ def rows(trials: Sequence[Trial], baseline: str, metric: str | Mapping[str, str]
     `metric` is one for all, or one for each workload. The pairs of all groups share their variance as far as they are
     similar: pass the trials of a whole run, or those of a group to judge it separately.
     """
-    table: list[Row] = []
-    measured: dict[Group, tuple[Metric, list[Trial]]] = {}
+    measured: dict[Group, tuple[Metric, list[Trial], dict[str, Pairs]]] = {}
     for key, group in sorted(groups(trials).items()):
         judged = METRICS[metric if isinstance(metric, str) else metric.get(key[1], "tps")]
         absent = WHY_ABSENT.get(judged.name, "")
         if any(trial.summary.get(judged.name) is not None or _has(trial, absent) for trial in group):
-            measured[key] = judged, group
-    estimates = {key: _estimates(group, baseline, judged) for key, (judged, group) in measured.items()}
-    combined = shared({key: {arm: guess for arm, (guess, _) in of.items() if guess} for key, of in estimates.items()})
-    for key, (judged, group) in measured.items():
-        pairs = {arm: (combined[key].get(arm), wins) for arm, (_, wins) in estimates[key].items()}
-        table += _group_rows(key, group, baseline, judged, pairs)
-    return table
+            arms = sorted({trial.fs_setup for trial in group} - {baseline})
+            measured[key] = judged, group, {arm: _pairs(group, baseline, arm, judged) for arm in arms}
+    estimates = shared({
+        key: {arm: guess for arm, of_arm in pairs.items() if (guess := _estimate(of_arm))}
+        for key, (_, _, pairs) in measured.items()
+    })  # fmt: skip
+    return [row for key, (judged, group, pairs) in measured.items()
+            for row in _group_rows(group, baseline, judged, pairs, estimates[key])]  # fmt: skip
 
 
-def _estimates(group: list[Trial], baseline: str, metric: Metric) -> dict[str, tuple[Estimate | None, int]]:
-    arms = sorted({trial.fs_setup for trial in group} - {baseline})
-    return {arm: _estimate(group, baseline, arm, metric) for arm in arms}
+def _pairs(group: list[Trial], baseline: str, arm: str, metric: Metric) -> Pairs:
+    pairs = [(base.summary.get(metric.name), other.summary.get(metric.name))
+             for base, other in paired(group, baseline, arm)]  # fmt: skip
+    return [(b, c) for b, c in pairs if b is not None and c is not None]
+
+
+def _estimate(pairs: Pairs) -> Estimate | None:
+    if pairs and not any(b or c for b, c in pairs):  # for example no stalls in both arms: they are equal
+        return Estimate(len(pairs), 0.0, 0.0)
+    positive = [(b, c) for b, c in pairs if b > 0 and c > 0]
+    return estimate(positive) if positive else None
 
 
 def _group_rows(
-    key: Group, group: list[Trial], baseline: str, metric: Metric, found: Mapping[str, tuple[Estimate | None, int]]
+    group: list[Trial], baseline: str, metric: Metric, pairs: Mapping[str, Pairs], estimates: Mapping[str, Estimate]
 ) -> list[Row]:
-    engine, workload, variant = key
-    base_class = _class_of(group, baseline)
-    enough = {arm: guess for arm, (guess, _) in found.items() if guess is not None and guess.n >= LEAST_BLOCKS}
+    enough = {arm: guess for arm, guess in estimates.items() if guess.n >= LEAST_BLOCKS}
     levels = dict(zip(enough, holm_levels([guess.p_value() for guess in enough.values()]), strict=True))
-    by_arm: dict[str, list[Trial]] = {arm: [] for arm in (baseline, *found)}
-    for trial in chosen(group):
-        by_arm[trial.fs_setup].append(trial)
-    mean_of = means({arm: [t.summary.get(metric.name) for t in counted] for arm, counted in by_arm.items()})
-    table = []
-    for arm, counted in by_arm.items():
-        values = [v for t in counted if (v := t.summary.get(metric.name)) is not None]
-        own_class = _class_of(group, arm)
+    counted, first = chosen(group), group[0]
+    by_arm = {arm: [trial for trial in counted if trial.fs_setup == arm] for arm in (baseline, *pairs)}
+    mean_of = means({arm: [t.summary.get(metric.name) for t in own] for arm, own in by_arm.items()})
+    base_class, table = _class_of(group, baseline), []
+    for arm, own in by_arm.items():
+        own_class, values = _class_of(group, arm), [t.summary.get(metric.name) for t in own]
         mixed = own_class != base_class and UNKNOWN not in (own_class, base_class)
-        row = Row(arm, engine, workload, mean_of[arm], None, None, None, "inconclusive", 0, 0, None,
-                  own_class, mixed, tuple(_notes(group, arm, counted, metric)), variant,
-                  trials=len(counted))  # fmt: skip
+        row = Row(arm, first.engine, first.workload, mean_of[arm], None, None, None, "inconclusive", 0, 0, None,
+                  own_class, mixed, tuple(_notes(group, arm, own, metric)), first.variant, trials=len(own))  # fmt: skip
         if arm == baseline:
-            row = replace(row, ratio=1.0 if values else None, verdict="baseline", n=len(values))
-        else:
-            guess, wins = found[arm]
-            row = replace(_judged(row, guess, levels.get(arm), metric, _block_minutes(group)), wins=wins)
-            row = _conditioned(row, by_arm[baseline], counted)
-        table.append(row)
+            n = sum(value is not None for value in values)
+            table.append(replace(row, ratio=1.0 if n else None, verdict="baseline", n=n))
+            continue
+        row = _judge(row, estimates.get(arm), levels.get(arm), metric, _block_minutes(group))
+        wins = sum((c > b) == (metric.better == "higher") for b, c in pairs[arm] if b > 0 and c > 0 and c != b)
+        table.append(_with_conditions(replace(row, wins=wins), by_arm[baseline], own))
     sign = -1 if metric.better == "higher" else 1
     rest = sorted(table[1:], key=lambda row: (row.value is None, sign * (row.value or 0.0), row.fs_setup))
     return table[:1] + rest
 
 
-def _judged(row: Row, guess: Estimate | None, level: float | None, metric: Metric, block_minutes: float | None) -> Row:
+def _judge(row: Row, guess: Estimate | None, level: float | None, metric: Metric, block_minutes: float | None) -> Row:
     notes = (*row.notes, remark(Kind.OTHER_CLASS)) if row.mixed_durability else row.notes
     if guess is None:
         return replace(row, notes=(*notes, remark(Kind.NO_PAIR)))
@@ -146,11 +145,11 @@ def _judged(row: Row, guess: Estimate | None, level: float | None, metric: Metri
     verdict = word(low, high, metric)
     if verdict == "inconclusive":
         notes = (*notes, _price(guess, level, block_minutes))
-    row = replace(row, lo=math.exp(low), hi=math.exp(high), verdict=verdict, level=level, notes=notes)
-    return replace(row, df=guess.df, df_shared=guess.shared_df)
+    return replace(row, lo=math.exp(low), hi=math.exp(high), verdict=verdict, level=level, notes=notes, df=guess.df,
+                   df_shared=guess.shared_df)  # fmt: skip
 
 
-def _conditioned(row: Row, base: Sequence[Trial], own: Sequence[Trial]) -> Row:
+def _with_conditions(row: Row, base: Sequence[Trial], own: Sequence[Trial]) -> Row:
     """Return the row with the conditions that differ from those of the baseline. If both arms were limited by the
     device, the verdict "same" would describe the device and not the filesystems."""
     row = replace(row, notes=(*row.notes, *unequal(base, own)))
@@ -159,43 +158,27 @@ def _conditioned(row: Row, base: Sequence[Trial], own: Sequence[Trial]) -> Row:
     return row
 
 
-def _estimate(group: list[Trial], baseline: str, arm: str, metric: Metric) -> tuple[Estimate | None, int]:
-    pairs = [
-        (b, c)
-        for base, other in paired(group, baseline, arm)
-        if (b := base.summary.get(metric.name)) is not None and (c := other.summary.get(metric.name)) is not None
-    ]
-    if pairs and not any(b or c for b, c in pairs):  # for example no stalls in both arms: they are equal
-        return Estimate(len(pairs), 0.0, 0.0), 0
-    values = [(b, c) for b, c in pairs if b > 0 and c > 0]
-    wins = sum((c > b) == (metric.better == "higher") for b, c in values if c != b)
-    return (estimate(values) if values else None), wins
-
-
 def _notes(group: list[Trial], arm: str, counted: list[Trial], metric: Metric) -> Iterator[Remark]:
-    failed = sum(t.status is Status.FAILED for t in group if t.fs_setup == arm)
-    suspect = sum(t.status is Status.SUSPECT for t in counted)
-    if failed:
+    def warned(warning: str) -> int:
+        return sum(_has(trial, warning) for trial in counted)
+
+    if failed := sum(t.status is Status.FAILED for t in group if t.fs_setup == arm):
         yield remark(Kind.FAILED, failed=failed)
-    if suspect:
+    if suspect := sum(t.status is Status.SUSPECT for t in counted):
         yield remark(Kind.SUSPECT, suspect=suspect)
     if reports := dict.fromkeys(report for t in counted if t.filesystem for report in t.filesystem.reports):
         yield remark(Kind.REPORTED, reports=", ".join(reports))
-    if metric.name in ("tps", "sustained_tps", "queries_per_s") and any(_has(t, "W002") for t in counted):
+    if metric.name in (*THROUGHPUT, "sustained_tps") and warned("W002"):
         yield remark(Kind.BURST)
-    if metric.name in ("tps", "queries_per_s") and any(_has(t, "W003") for t in counted):
+    if metric.name in THROUGHPUT and warned("W003"):
         yield remark(Kind.DRAIN)
-    for warning, kind in (("W118", Kind.SCAN_WROTE), ("W119", Kind.ONE_DISK), ("W152", Kind.UNCOMPRESSED)):
-        if any(_has(t, warning) for t in counted):
-            yield remark(kind)
-    if missed := sum(_has(t, "W153") for t in counted):
+    yield from (remark(kind) for warning, kind in WARNED.items() if warned(warning))
+    if missed := warned("W153"):
         yield remark(Kind.RATE_MISSED, missed=missed, trials=len(counted))
-    unsteady = sum(_has(t, "W005") for t in counted)
-    if metric.name in ("tps", "sustained_tps", "queries_per_s") and unsteady:
-        everywhere = unsteady == len(counted)
+    if metric.name in (*THROUGHPUT, "sustained_tps") and (unsteady := warned("W005")):
         partly = remark(Kind.PARTLY_UNSTEADY, unsteady=unsteady, trials=len(counted))
-        yield remark(Kind.UNSTEADY) if everywhere else partly
-    yield from levels([v for t in counted if (v := t.summary.get(metric.name)) is not None])
+        yield remark(Kind.UNSTEADY) if unsteady == len(counted) else partly
+    yield from two_levels_remark([v for t in counted if (v := t.summary.get(metric.name)) is not None])
 
 
 def _has(trial: Trial, warning: str) -> bool:
@@ -237,9 +220,6 @@ def _price(guess: Estimate, level: float, block_minutes: float | None) -> Remark
     return remark(Kind.MORE_BLOCKS_MINUTES, blocks=more, minutes=max(1, round(more * block_minutes)))
 
 
-_OWN = ""  # stands for the primary metric of each workload
-
-
 class Comparison:
     """The trials of a run, compared with one baseline. `primary` has the primary metric of each workload.
 
@@ -247,20 +227,14 @@ class Comparison:
     """
 
     def __init__(self, trials: Sequence[Trial], baseline: str, primary: Mapping[str, str]) -> None:
-        self._trials = trials
-        self._baseline = baseline
-        self._primary = primary
-        self._tables: dict[str, dict[Group, list[Row]]] = {}
+        self._trials, self._baseline, self._primary = trials, baseline, primary
+        self._tables: dict[str, dict[Group, list[Row]]] = {}  # "": the primary metric of each workload
 
-    def rows(self, group: Group, metric: str | None = None) -> list[Row]:
-        """Return the rows of one engine, workload and variant, by default for the workload's primary metric; [] if no
-        trial has the metric."""
-        by_primary = metric is None or metric == self._primary.get(group[1], "tps")
-        return self._table(_OWN if by_primary or metric is None else metric).get(group, [])
-
-    def _table(self, metric: str) -> dict[Group, list[Row]]:
-        if metric not in self._tables:
-            table = self._tables[metric] = {}
-            for row in rows(self._trials, self._baseline, metric or self._primary):
+    def rows(self, group: Group, metric: str) -> list[Row]:
+        """Return the rows of one engine, workload and variant; [] if no trial has the metric."""
+        name = "" if metric == self._primary.get(group[1], "tps") else metric
+        if name not in self._tables:
+            table = self._tables[name] = {}
+            for row in rows(self._trials, self._baseline, name or self._primary):
                 table.setdefault((row.engine, row.workload, row.variant), []).append(row)
-        return self._tables[metric]
+        return self._tables[name].get(group, [])

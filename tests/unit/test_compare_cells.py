@@ -21,7 +21,7 @@ from synthetic import Shape
 from dbbench import cli, results
 from dbbench.compare import Row, crossings, curves, rows, unpaired_rows
 from dbbench.compare.remarks import Kind, has, texts
-from dbbench.compare.scatter import levels, two_levels
+from dbbench.compare.two_levels import two_levels, two_levels_remark
 from dbbench.compare.unpaired import welch
 from dbbench.metrics.summary import stability, stalled_seconds
 from dbbench.model import Status, Trial, TrialWarning, Window
@@ -40,9 +40,9 @@ def trial(arm: str, block: int, tps: float, *, run: str = "r", **more: Any) -> T
 def test_two_levels_are_called_out() -> None:
     """Three trials near one figure and two near another, nothing between; a scatter is none."""
     assert two_levels([1900, 1200, 1910, 1190, 1905]) == ([1190, 1200], [1900, 1905, 1910])
-    assert any(levels([1900, 1200, 1910, 1190, 1905]))
+    assert any(two_levels_remark([1900, 1200, 1910, 1190, 1905]))
     draw = random.Random(2)
-    assert not any(any(levels([math.exp(draw.gauss(7, 0.03)) for _ in range(5)])) for _ in range(200))
+    assert not any(any(two_levels_remark([math.exp(draw.gauss(7, 0.03)) for _ in range(5)])) for _ in range(200))
     assert two_levels([1900, 1900, 1200]) is None
     table = rows([trial("ext4", b, v) for b, v in enumerate([1900, 1200, 1910, 1190, 1905], 1)], "ext4")
     said = "two levels: 2 trials near 1 190, 3 near 1 900; check what differs between them"

@@ -227,8 +227,3 @@ def test_settings_of_a_source_are_warned_of_by_their_kind(request: pytest.Fixtur
         observed: Any = SimpleNamespace(restored=SimpleNamespace(facts=facts))
         warned = [warning.id for warning in evaluate._of_dataset(cast(Any, None), observed)]
         assert warned == (["W101"] if kind in evaluate.NOT_IN_FORCE else [])
-
-
-def test_every_kind_of_remark_has_words() -> None:
-    """A kind without a text would fail where it is shown."""
-    assert set(remarks._TEXTS) == set(remarks.Kind)

@@ -54,8 +54,7 @@ def compare(document: Mapping[str, Any]) -> dict[str, Any]:
         guess = estimate(values)
         result["ratio"] = guess.ratio
         if guess.n >= LEAST_BLOCKS:
-            half = guess.half_width(LEVEL)
-            low, high = guess.mean - half, guess.mean + half
+            low, high = guess.bounds(LEVEL)
             result |= {"lo": math.exp(low), "hi": math.exp(high), "verdict": word(low, high, METRICS["tps"])}
     return result
 

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Final, Literal, NamedTuple, TypeVar
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, TypeVar
 
 from dbbench.compare.interval import SAME, Group, LogRatio, holm_levels
 from dbbench.compare.verdict import AHEAD, BEHIND, LIMITED, Row, word
@@ -78,11 +78,8 @@ class Interaction:
     ratios: tuple[LevelRatio, ...]
 
 
-class _Cell(NamedTuple):
-    """A row with the levels of its combination."""
-
-    levels: Levels
-    row: Row
+_Cell = tuple[Levels, Row]  # a row with the levels of its combination
+_Family = tuple[Group, tuple[str, ...]]  # ((engine, workload, other parts of the variant), names of the factors)
 
 
 def interactions(rows: Sequence[Row], levels: Mapping[Group, Levels], metric: Metric) -> list[Interaction]:
@@ -93,14 +90,11 @@ def interactions(rows: Sequence[Row], levels: Mapping[Group, Levels], metric: Me
     """
     families: dict[_Family, list[_Cell]] = {}
     for row in rows:
-        if of_row := levels.get((row.engine, row.workload, row.variant)):
-            key = _family((row.engine, row.workload, row.variant), of_row)
-            families.setdefault(key, []).append(_Cell(of_row, row))
+        group = (row.engine, row.workload, row.variant)
+        if of_row := levels.get(group):
+            families.setdefault(_family(group, of_row), []).append((of_row, row))
     planned = {key: [of for group, of in levels.items() if _family(group, of) == key] for key in families}
     return [about for key, cells in families.items() for about in _interactions(key[0], cells, planned[key], metric)]
-
-
-_Family = tuple[Group, tuple[str, ...]]  # ((engine, workload, other parts of the variant), names of the factors)
 
 
 def _family(group: Group, levels: Levels) -> _Family:
@@ -110,39 +104,47 @@ def _family(group: Group, levels: Levels) -> _Family:
 
 
 def _interactions(key: Group, cells: list[_Cell], planned: list[Levels], metric: Metric) -> list[Interaction]:
-    engine, workload, variant = key
-    baseline = next((cell.row.fs_setup for cell in cells if cell.row.verdict == "baseline"), None)
+    baseline = next((row.fs_setup for _, row in cells if row.verdict == "baseline"), None)
     if baseline is None:
         return []
-    mixed = {cell.row.fs_setup for cell in cells if cell.row.mixed_durability}
-    arms = [arm for arm in dict.fromkeys(cell.row.fs_setup for cell in cells) if arm not in {baseline, *mixed}]
-    guesses: dict[tuple[str, str, Scalar], LogRatio] = {}
-    differences: list[tuple[str, str, Scalar, Scalar, LogRatio]] = []
-    for factor in planned[0]:
-        steps = list(dict.fromkeys(of[factor] for of in planned))
-        for arm in arms:
-            of_arm = [cell for cell in cells if cell.row.fs_setup == arm]
-            for step in steps:
-                wanted = sum(of[factor] == step for of in planned)
-                at = [cell.row for cell in of_arm if cell.levels[factor] == step and cell.row.ratio is not None]
-                if at:
-                    guesses[factor, arm, step] = _mean(at, complete=len(at) == wanted)
-            first = guesses.get((factor, arm, steps[0]))
-            differences += [
-                (factor, arm, step, steps[0], _difference(other, first))
-                for step in steps[1:]
-                if first is not None and (other := guesses.get((factor, arm, step))) is not None
-            ]
-    limited = {cell.row.fs_setup for cell in cells if cell.row.verdict == LIMITED}
-    contrasts = _contrasts(differences, limited)
-    interactions = [
-        Interaction(engine, workload, variant, factor, baseline,
-                    tuple(dict.fromkeys(of[factor] for of in planned)), "inconclusive",
-                    tuple(contrast for name, contrast in contrasts if name == factor),
-                    _ratios({key: guess for key, guess in guesses.items() if key[0] == factor}, limited, metric))
-        for factor in planned[0]
-    ]  # fmt: skip
-    return [replace(about, verdict=_verdict(about)) for about in interactions]
+    left_out = {baseline, *(row.fs_setup for _, row in cells if row.mixed_durability)}
+    cells = [(of, row) for of, row in cells if row.fs_setup not in left_out]
+    limited = {row.fs_setup for _, row in cells if row.verdict == LIMITED}
+    steps = {factor: list(dict.fromkeys(of[factor] for of in planned)) for factor in planned[0]}
+    means = {factor: _means(factor, levels, cells, planned) for factor, levels in steps.items()}
+    differences = {
+        (factor, arm, level): _difference(guess, of_factor[arm, steps[factor][0]])
+        for factor, of_factor in means.items()
+        for (arm, level), guess in of_factor.items()
+        if level != steps[factor][0] and (arm, steps[factor][0]) in of_factor
+    }
+    # Holm's procedure covers the contrasts of all factors, and separately the ratios of each factor.
+    holm = _confidences({key: guess for key, guess in differences.items() if key[1] not in limited})
+    about = []
+    for factor, levels in steps.items():
+        contrasts = tuple(
+            _contrast(arm, level, levels[0], guess, holm.get((name, arm, level)), arm in limited)
+            for (name, arm, level), guess in differences.items()
+            if name == factor
+        )
+        ratios = tuple(_ratios(means[factor], limited, metric))
+        verdict = _verdict(contrasts, ratios, len(levels))
+        about.append(Interaction(*key, factor, baseline, tuple(levels), verdict, contrasts, ratios))
+    return about
+
+
+def _means(
+    factor: str, levels: Sequence[Scalar], cells: Sequence[_Cell], planned: Sequence[Levels]
+) -> dict[tuple[str, Scalar], LogRatio]:
+    """Return each arm's mean ratio at each level."""
+    means = {}
+    for arm in dict.fromkeys(row.fs_setup for _, row in cells):
+        for level in levels:
+            own = [row for of, row in cells
+                   if row.fs_setup == arm and of[factor] == level and row.ratio is not None]  # fmt: skip
+            if own:
+                means[arm, level] = _mean(own, complete=len(own) == sum(of[factor] == level for of in planned))
+    return means
 
 
 def _mean(rows: Sequence[Row], *, complete: bool) -> LogRatio:
@@ -173,61 +175,50 @@ def _confidences(guesses: Mapping[_K, LogRatio]) -> dict[_K, float]:
     return dict(zip(tested, holm_levels([guesses[key].p_value() for key in tested]), strict=True))
 
 
-def _contrasts(
-    differences: Sequence[tuple[str, str, Scalar, Scalar, LogRatio]], limited: set[str]
-) -> list[tuple[str, Contrast]]:
-    """Return (factor, contrast) pairs; Holm's procedure covers all contrasts that have an interval."""
-    holm = _confidences({index: guess for index, (_, arm, _, _, guess) in enumerate(differences) if arm not in limited})
-    contrasts = []
-    for index, (factor, arm, level, reference, guess) in enumerate(differences):
-        bounds = guess.bounds(holm[index]) if index in holm else None
-        verdict = LIMITED if arm in limited else "inconclusive"
-        if bounds is not None and (bounds[0] > 0 or bounds[1] < 0):
+def _contrast(
+    arm: str, level: Scalar, reference: Scalar, guess: LogRatio, confidence: float | None, limited: bool
+) -> Contrast:
+    low = high = df = None
+    verdict = LIMITED if limited else "inconclusive"
+    if confidence is not None:
+        bounds, df = guess.bounds(confidence), guess.df
+        low, high = map(math.exp, bounds)
+        if bounds[0] > 0 or bounds[1] < 0:
             verdict = DEPENDS
-        elif bounds is not None and bounds[0] >= -SAME and bounds[1] <= SAME:
+        elif bounds[0] >= -SAME and bounds[1] <= SAME:
             verdict = "same"
-        low, high = (None, None) if bounds is None else map(math.exp, bounds)
-        contrast = Contrast(arm, level, reference, math.exp(guess.mean), low, high, verdict, holm.get(index),
-                            guess.df if index in holm else None)  # fmt: skip
-        contrasts.append((factor, contrast))
-    return contrasts
+    return Contrast(arm, level, reference, math.exp(guess.mean), low, high, verdict, confidence, df)
 
 
-def _ratios(
-    guesses: Mapping[tuple[str, str, Scalar], LogRatio], limited: set[str], metric: Metric
-) -> tuple[LevelRatio, ...]:
-    holm = _confidences({key: guess for key, guess in guesses.items() if key[1] not in limited})
-    ratios = []
-    for key, guess in guesses.items():
-        _, arm, level = key
-        bounds = guess.bounds(holm[key]) if key in holm else None
+def _ratios(means: Mapping[tuple[str, Scalar], LogRatio], limited: set[str], metric: Metric) -> Iterator[LevelRatio]:
+    holm = _confidences({key: guess for key, guess in means.items() if key[0] not in limited})
+    for (arm, level), guess in means.items():
+        bounds = guess.bounds(holm[arm, level]) if (arm, level) in holm else None
         verdict = LIMITED if arm in limited else "inconclusive" if bounds is None else word(*bounds, metric)
         low, high = (None, None) if bounds is None else map(math.exp, bounds)
-        ratios.append(LevelRatio(arm, level, math.exp(guess.mean), low, high, verdict))
-    return tuple(ratios)
+        yield LevelRatio(arm, level, math.exp(guess.mean), low, high, verdict)
 
 
-def _verdict(about: Interaction) -> Verdict:
+def _verdict(contrasts: Sequence[Contrast], ratios: Sequence[LevelRatio], levels: int) -> Verdict:
     sides: dict[str, list[str]] = {}
-    for ratio in about.ratios:
-        sides.setdefault(ratio.fs_setup, []).append(
-            "ahead" if ratio.verdict in AHEAD else "behind" if ratio.verdict in BEHIND else ""
-        )
-    depending = {contrast.fs_setup for contrast in about.contrasts if contrast.verdict == DEPENDS}
+    for of in ratios:
+        side = "ahead" if of.verdict in AHEAD else "behind" if of.verdict in BEHIND else ""
+        sides.setdefault(of.fs_setup, []).append(side)
+    depending = {contrast.fs_setup for contrast in contrasts if contrast.verdict == DEPENDS}
     if any({"ahead", "behind"} <= set(sides[arm]) for arm in depending):
         return "order-depends"
     if depending:
         return "ratio-depends"
-    if about.contrasts and all(contrast.verdict == "same" for contrast in about.contrasts):
+    if contrasts and all(contrast.verdict == "same" for contrast in contrasts):
         return "same"
-    whole = all(len(of) == len(about.levels) for of in sides.values())
+    whole = all(len(of) == levels for of in sides.values())
     if sides and whole and all(len(set(of)) == 1 and "" not in of for of in sides.values()):
         return "same-order"
     return "inconclusive"
 
 
 @dataclass(frozen=True)
-class Point:
+class SweepPoint:
     """One value of the sweep."""
 
     at: float
@@ -243,10 +234,10 @@ class Curve:
     workload: str
     parameter: str  # the swept parameter: "clients"
     rest: str  # the other parts of the variant
-    points: tuple[Point, ...]
+    points: tuple[SweepPoint, ...]
 
     @property
-    def crosses(self) -> tuple[Point, Point] | None:
+    def crosses(self) -> tuple[SweepPoint, SweepPoint] | None:
         """Return neighbouring decided points, one ahead of the baseline and one behind it; None if there are none."""
         decided = [point for point in self.points if point.row.verdict in (*AHEAD, *BEHIND)]
         for before, other in itertools.pairwise(decided):
@@ -257,11 +248,11 @@ class Curve:
 
 def curves(rows: Sequence[Row]) -> list[Curve]:
     """Return every arm's curve over each numeric parameter with at least two values; points ascending."""
-    points_of: dict[tuple[str, str, str, str, str], list[Point]] = {}
+    points_of: dict[tuple[str, str, str, str, str], list[SweepPoint]] = {}
     for row in rows:
         for parameter, value, rest in _numbers(row.variant):
             key = (row.fs_setup, row.engine, row.workload, parameter, rest)
-            points_of.setdefault(key, []).append(Point(value, row))
+            points_of.setdefault(key, []).append(SweepPoint(value, row))
     return [
         Curve(*key, tuple(sorted(points, key=lambda point: point.at)))
         for key, points in points_of.items()

@@ -61,6 +61,11 @@ class Estimate:
         quantile = float(stdtrit(blocks - 1 + self.shared_df, 1 - (1 - level) / 2))
         return quantile * self.combined_sd / math.sqrt(blocks)
 
+    def bounds(self, level: float) -> tuple[float, float]:
+        """Return the interval of the log ratio at that confidence."""
+        half = self.half_width(level)
+        return self.mean - half, self.mean + half
+
     def p_value(self) -> float:
         """Return the two-sided p of the paired t test; 1 below three blocks."""
         return 1.0 if self.n < LEAST_BLOCKS else _p_value(self.mean, self.combined_sd / math.sqrt(self.n), self.df)
@@ -163,24 +168,14 @@ def chosen(trials: Sequence[Trial]) -> list[Trial]:
         arms = {trial.fs_setup for trial in group}
         for block in {trial.block for trial in group}:
             inside = sorted((t for t in group if t.block == block), key=lambda t: t.attempt)
-            whole = _whole_attempt(inside, arms)
+            good = [t for t in inside if t.status is Status.OK]
+            attempts = dict.fromkeys(t.attempt for t in inside)
+            whole = next((n for n in attempts if {t.fs_setup for t in good if t.attempt == n} == arms), None)
             for arm in arms:
                 of_arm = [t for t in inside if t.fs_setup == arm and t.status is not Status.FAILED]
-                pick = next(
-                    (t for t in of_arm if t.attempt == whole),
-                    next((t for t in of_arm if t.status is Status.OK), of_arm[0] if of_arm else None),
-                )
-                if pick is not None:
-                    keep.add(pick.id)
+                of_arm.sort(key=lambda t: (t.attempt != whole, t.status is not Status.OK))
+                keep.update(t.id for t in of_arm[:1])
     return sorted((trial for trial in trials if trial.id in keep), key=lambda trial: trial.position)
-
-
-def _whole_attempt(inside: Sequence[Trial], arms: set[str]) -> int | None:
-    for attempt in sorted({trial.attempt for trial in inside}):
-        good = {t.fs_setup for t in inside if t.attempt == attempt and t.status is Status.OK}
-        if good == arms:
-            return attempt
-    return None
 
 
 def paired(group: Sequence[Trial], baseline: str, candidate: str) -> list[tuple[Trial, Trial]]:

@@ -166,5 +166,5 @@ def by_host(trials: Sequence[Trial], baseline: str, metric: str) -> list[ByHost]
 def _ratio(host: str, guess: Estimate) -> HostRatio:
     if guess.n < LEAST_BLOCKS:
         return HostRatio(host, guess.ratio, None, None, guess.n)
-    half = guess.half_width(_LEVEL)
-    return HostRatio(host, guess.ratio, math.exp(guess.mean - half), math.exp(guess.mean + half), guess.n)
+    low, high = guess.bounds(_LEVEL)
+    return HostRatio(host, guess.ratio, math.exp(low), math.exp(high), guess.n)

@@ -140,8 +140,7 @@ def _judge(row: Row, guess: Estimate | None, level: float | None, metric: Metric
     row = replace(row, ratio=guess.ratio, n=guess.n)
     if level is None:
         return replace(row, notes=(*notes, remark(Kind.TOO_FEW_BLOCKS)))
-    half = guess.half_width(level)
-    low, high = guess.mean - half, guess.mean + half
+    low, high = guess.bounds(level)
     verdict = word(low, high, metric)
     if verdict == "inconclusive":
         notes = (*notes, _price(guess, level, block_minutes))

@@ -126,11 +126,11 @@ class ApplyLoad:
         figures: dict[str, float | None] = {"duration_s": duration_s, "applied_bytes": float(done)}
         figures["kb_per_s"] = done / 1e3 / self._busy_s if self._busy_s else None
         warnings = []
-        if self._busy_s > 0.9 * duration_s and (decay := steadiness.slope(rates)) is not None:
-            figures |= {"decay_kb_per_s_min": decay.per_min, "decay_low": decay.low, "decay_high": decay.high}
-            fallen = -decay.per_min * duration_s / 60 / (done / 1e3 / duration_s)
+        if self._busy_s > 0.9 * duration_s and (decay := steadiness.slope_per_min(rates)) is not None:
+            figures |= {"decay_kb_per_s_min": decay.slope, "decay_low": decay.low, "decay_high": decay.high}
+            fallen = -decay.slope * duration_s / 60 / (done / 1e3 / duration_s)
             if decay.high < 0 and fallen > FALLEN:
-                text = f"by {-decay.per_min:.0f} kB/s a minute (95 %: {-decay.high:.0f} to {-decay.low:.0f})"
+                text = f"by {-decay.slope:.0f} kB/s a minute (95 %: {-decay.high:.0f} to {-decay.low:.0f})"
                 warnings.append(TrialWarning("W111", f"the apply rate fell {text} over {duration_s:.0f} s"))
         series = Series(math.ceil(duration_s), {name: [] for name in FIRST})
         series.set(RATE, rates)

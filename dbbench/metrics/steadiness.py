@@ -29,60 +29,13 @@ class Trend:
     p: float
 
     @property
-    def found(self) -> bool:
-        """Whether the trend is large and significant, so that there is no steady state."""
+    def significant(self) -> bool:
+        """Whether the trend is also large, so that there is no steady state."""
         return self.p < P_VALUE and abs(self.change) > CHANGE
-
-
-def trend(tps: Sequence[float | None]) -> Trend | None:
-    """Return the trend of the measured seconds, or None for less than 60 s or no progress."""
-    if len(tps) < LEAST_S:
-        return None
-    means = [statistics.fmean(batch) for batch in _batches(tps, BATCH_S) if batch]
-    n, mean = len(means), statistics.fmean(means) if means else 0.0
-    if n < 4 or mean <= 0:
-        return None
-    line = statistics.linear_regression(range(n), means)
-    residual = math.fsum((y - line.intercept - line.slope * x) ** 2 for x, y in enumerate(means))
-    spread = math.fsum((x - (n - 1) / 2) ** 2 for x in range(n))
-    change = line.slope * (n - 1) / mean
-    if residual <= 0:
-        return Trend(change, 0.0 if line.slope else 1.0)
-    from scipy.special import stdtr
-
-    t = abs(line.slope) / math.sqrt(residual / (n - 2) / spread)
-    return Trend(change, float(2 * stdtr(n - 2, -t)))
 
 
 @dataclass(frozen=True)
 class Slope:
-    """Change of a rate per minute, with its 95 % interval."""
-
-    per_min: float
-    low: float
-    high: float
-
-
-def slope(rates: Sequence[float | None]) -> Slope | None:
-    """Return the slope of a rate per second, fitted to means of equal length, or None below 12 s.
-
-    The means cover ten seconds each, or a sixth of the time if that is shorter, because successive seconds are
-    correlated.
-    """
-    size = min(BATCH_S, len(rates) // LEAST_MEANS)
-    if size < 2:
-        return None
-    means = [statistics.fmean(batch) for batch in _batches(rates, size) if batch]
-    n = len(means)
-    if n < LEAST_MEANS:
-        return None
-    fitted = line(range(n), means)
-    scale = 60 / size
-    return None if fitted is None else Slope(fitted.slope * scale, fitted.low * scale, fitted.high * scale)
-
-
-@dataclass(frozen=True)
-class FittedLine:
     """The slope of a fitted line, with its 95 % interval."""
 
     slope: float
@@ -90,21 +43,56 @@ class FittedLine:
     high: float
 
 
-def line(xs: Sequence[float], ys: Sequence[float]) -> FittedLine | None:
+def trend(tps: Sequence[float | None]) -> Trend | None:
+    """Return the trend of the measured seconds, or None for less than 60 s or no progress."""
+    if len(tps) < LEAST_S:
+        return None
+    means = _means(tps, BATCH_S)
+    n, mean = len(means), statistics.fmean(means) if means else 0.0
+    if n < 4 or mean <= 0:
+        return None
+    slope, error = _fit(range(n), means)
+    change = slope * (n - 1) / mean
+    if error <= 0:
+        return Trend(change, 0.0 if slope else 1.0)
+    from scipy.special import stdtr
+
+    return Trend(change, float(2 * stdtr(n - 2, -abs(slope) / error)))
+
+
+def slope_per_min(rates: Sequence[float | None]) -> Slope | None:
+    """Return the slope of a rate per second in a minute, fitted to means of equal length, or None below 12 s.
+
+    The means cover ten seconds each, or a sixth of the time if that is shorter, because successive seconds are
+    correlated.
+    """
+    size = min(BATCH_S, len(rates) // LEAST_MEANS)
+    means = _means(rates, size) if size >= 2 else []
+    if len(means) < LEAST_MEANS:
+        return None
+    return line([index * size / 60 for index in range(len(means))], means)
+
+
+def line(xs: Sequence[float], ys: Sequence[float]) -> Slope | None:
     """Fit a line by least squares; return None for fewer than three points or a single x.
 
     The interval uses Student's t and assumes independent errors.
     """
-    n = len(xs)
-    if n < 3 or len(set(xs)) < 2:
+    if len(xs) < 3 or len(set(xs)) < 2:
         return None
+    from scipy.special import stdtrit
+
+    slope, error = _fit(xs, ys)
+    half = float(stdtrit(len(xs) - 2, 0.975)) * error
+    return Slope(slope, slope - half, slope + half)
+
+
+def _fit(xs: Sequence[float], ys: Sequence[float]) -> tuple[float, float]:
+    """Return (slope, its standard error) of the line by least squares."""
     fitted, middle = statistics.linear_regression(xs, ys), statistics.fmean(xs)
     residual = math.fsum((y - fitted.intercept - fitted.slope * x) ** 2 for x, y in zip(xs, ys, strict=True))
     spread = math.fsum((x - middle) ** 2 for x in xs)
-    from scipy.special import stdtrit
-
-    half = float(stdtrit(n - 2, 0.975)) * math.sqrt(residual / (n - 2) / spread)
-    return FittedLine(fitted.slope, fitted.slope - half, fitted.slope + half)
+    return fitted.slope, math.sqrt(residual / (len(xs) - 2) / spread)
 
 
 def settled_after_s(tps: Sequence[float | None]) -> int | None:
@@ -113,7 +101,7 @@ def settled_after_s(tps: Sequence[float | None]) -> int | None:
 
     A cut beyond half of the window is not valid (White's rule).
     """
-    means = [statistics.fmean(batch) for batch in _batches(tps, _MSER_BATCH) if batch]
+    means = _means(tps, _MSER_BATCH)
     half = len(means) // 2
     if half < 2:
         return None
@@ -127,7 +115,8 @@ def _score(rest: Sequence[float]) -> float:
     return math.fsum((value - mean) ** 2 for value in rest) / len(rest) ** 2
 
 
-def _batches(values: Sequence[float | None], size: int) -> list[list[float]]:
-    """Split values into complete batches; gaps are omitted."""
+def _means(values: Sequence[float | None], size: int) -> list[float]:
+    """Return the means of complete batches; gaps are left out."""
     whole = len(values) // size * size
-    return [[v for v in values[begin : begin + size] if v is not None] for begin in range(0, whole, size)]
+    batches = [[v for v in values[begin : begin + size] if v is not None] for begin in range(0, whole, size)]
+    return [statistics.fmean(batch) for batch in batches if batch]

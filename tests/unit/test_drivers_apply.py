@@ -152,10 +152,10 @@ def test_an_archives_dataset_has_what_its_engine_knows() -> None:
 def test_decay_has_an_interval() -> None:
     """A line that falls is found with its slope a minute; a level one has zero within; short ones have none."""
     falling = [1000 - 2 * second + (second % 3) for second in range(120)]
-    found = steadiness.slope(falling)
+    found = steadiness.slope_per_min(falling)
     assert found is not None
-    assert found.per_min == pytest.approx(-120, abs=1)
+    assert found.slope == pytest.approx(-120, abs=1)
     assert found.low < -119 and found.high > -121
-    level = steadiness.slope([500.0 + (second * 7919 % 13) for second in range(90)])
+    level = steadiness.slope_per_min([500.0 + (second * 7919 % 13) for second in range(90)])
     assert level is not None and level.low < 0 < level.high
-    assert steadiness.slope([1.0] * 11) is None
+    assert steadiness.slope_per_min([1.0] * 11) is None

@@ -27,21 +27,21 @@ def noisy(seed: int, slope: float, seconds: int = 120) -> list[float | None]:
 
 def test_a_trend_is_found_and_noise_is_none() -> None:
     """A fall by 30 % in all of 50 windows; noise alone in at most 2 of 200 (a test at 1 % that wants 3 % besides)."""
-    assert all((t := steadiness.trend(noisy(seed, -0.3))) and t.found for seed in range(50))
-    assert sum(bool((t := steadiness.trend(noisy(seed, 0.0))) and t.found) for seed in range(200)) <= 2
+    assert all((t := steadiness.trend(noisy(seed, -0.3))) and t.significant for seed in range(50))
+    assert sum(bool((t := steadiness.trend(noisy(seed, 0.0))) and t.significant) for seed in range(200)) <= 2
 
 
 def test_a_trend_that_moves_no_verdict_is_not_told() -> None:
     """2 % end to end without any noise is certain, and small."""
     found = steadiness.trend([1000 + s / 6 for s in range(120)])
-    assert found is not None and found.p < 0.01 and found.change < 0.03 and not found.found
+    assert found is not None and found.p < 0.01 and found.change < 0.03 and not found.significant
 
 
 def test_a_saw_tooth_of_two_cycles_is_no_trend() -> None:
     """Two checkpoints in a window pull throughput down twice: a cycle, not a trend."""
     tooth: list[float | None] = [1000 - 300 * ((s % 60) / 60) for s in range(120)]
     found = steadiness.trend(tooth)
-    assert found is not None and not found.found
+    assert found is not None and not found.significant
 
 
 def test_short_windows_are_not_judged() -> None:

@@ -101,7 +101,7 @@ def steady(window: Window, tps: Column) -> Iterator[TrialWarning]:
     """Yield W005 if throughput had a trend over the window."""
     measured = summary.measured_seconds(window, tps)
     trend = steadiness.trend(measured)
-    if trend is None or not trend.found:
+    if trend is None or not trend.significant:
         return
     cut = steadiness.settled_after_s(measured)  # 0: there is a trend, but cutting off the beginning does not remove it
     settled = f"steady after {cut} s" if cut else "not steady at any time"

@@ -14,7 +14,7 @@ from typing import Any, Final
 from dbbench.compare.changepoints import changepoints
 from dbbench.compare.interaction import Curve, Interaction, crossings, curves, interactions
 from dbbench.compare.interval import LEAST_BLOCKS, Group, chosen, estimate, groups, paired
-from dbbench.compare.remarks import Kind, Remark, remark, texts
+from dbbench.compare.remarks import Remark, RemarkKind, remark, texts
 from dbbench.compare.unpaired import ByHost, by_host, heterogeneity, unpaired_rows
 from dbbench.compare.verdict import Comparison, Row, means, rows, word
 from dbbench.metrics.table import METRICS
@@ -80,13 +80,13 @@ def _notes(
     """Yield remarks about the pairs: how many are left out, and why."""
     blocks = {trial.block for trial in trials}
     if len(pairs) < len(blocks):
-        yield remark(Kind.BLOCKS_LEFT_OUT, left_out=len(blocks) - len(pairs), blocks=len(blocks))
+        yield remark(RemarkKind.BLOCKS_LEFT_OUT, left_out=len(blocks) - len(pairs), blocks=len(blocks))
     if len(values) < len(pairs):
-        yield remark(Kind.PAIRS_LEFT_OUT, left_out=len(pairs) - len(values))
+        yield remark(RemarkKind.PAIRS_LEFT_OUT, left_out=len(pairs) - len(values))
     if suspect := sum(trial.status is Status.SUSPECT for pair in pairs for trial in pair):
-        yield remark(Kind.SUSPECT, suspect=suspect)
+        yield remark(RemarkKind.SUSPECT, suspect=suspect)
     if len(values) < LEAST_BLOCKS:
-        yield remark(Kind.TOO_FEW_BLOCKS)
+        yield remark(RemarkKind.TOO_FEW_BLOCKS)
 
 
 def _trial(entry: Mapping[str, Any]) -> Trial:

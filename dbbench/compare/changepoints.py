@@ -84,8 +84,7 @@ def _places(logs: Nights) -> list[int]:
 
 @functools.lru_cache(maxsize=4096)
 def _change(level: bytes) -> int | None:
-    """Return the place of a change among these nights, or None. Cached, because `changepoints` is called every night
-    and examines all earlier nights again."""
+    """Return the place of a change, or None. Cached, because every night all earlier nights are examined again."""
     import numpy
 
     nights = numpy.frombuffer(level)
@@ -133,8 +132,7 @@ def scan(nights: Nights) -> tuple[Nights, NDArray[Any]]:
 
 
 def cleaned(nights: Nights) -> Nights:
-    """Return the nights with outliers moved towards the median of their neighbours. Steps of three nights do not
-    change."""
+    """Return the nights with outliers moved towards the median of their neighbours; a step of three nights stays."""
     import numpy
 
     median = numpy.empty_like(nights)
@@ -149,8 +147,7 @@ def cleaned(nights: Nights) -> Nights:
 
 
 def _t_values(clean: Nights) -> tuple[Nights, Nights, Nights]:
-    """For each split with enough nights on both sides, return |t| of the two means, their difference, and the sum of
-    squares around them."""
+    """Return for each possible split |t| of the two means, their difference, and the sum of squares around them."""
     import numpy
 
     count = clean.shape[1]
@@ -179,8 +176,7 @@ def _inflation(residual: Nights) -> Nights:
 
 
 def _around_a_curve(clean: Nights) -> Nights:
-    """Return the sum of squares around the best curve of degree CURVE. If the curve fits better than two levels, the
-    nights are a drift, not a step."""
+    """Return the sum of squares around the best curve. If it fits better than two levels, the nights are a drift."""
     import numpy
 
     squares: Nights = (clean**2).sum(axis=1) - (numpy.einsum("rn,nd->rd", clean, _axes(clean.shape[1])) ** 2).sum(

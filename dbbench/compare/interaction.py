@@ -62,9 +62,9 @@ class Contrast:
 class Interaction:
     """A factor with one engine and workload. `variant` has the values from the other lists of the plan.
 
-    `order-depends`: a ratio depends on the factor, and an arm is ahead of the baseline at one level and behind it at
-    another. `ratio-depends`: a ratio depends on the factor. `same`: no ratio changes by more than 5 %. `same-order`:
-    each arm is on the same side of the baseline at every level. Otherwise `inconclusive`.
+    `ratio-depends`: a ratio depends on the factor; `order-depends`: such an arm is also ahead of the baseline at one
+    level and behind it at another. `same`: no ratio changes by more than 5 %. `same-order`: each arm is on the same
+    side of the baseline at every level. Otherwise `inconclusive`.
     """
 
     engine: str

@@ -46,15 +46,13 @@ class Estimate:
 
     @property
     def combined_sd(self) -> float:
-        """Return the standard deviation of the interval: from the pair's variance and the shared one, weighted by their
-        degrees of freedom."""
+        """Return the deviation from the pair's variance and the shared one, weighted by their degrees of freedom."""
         if not self.shared_df:
             return self.sd
         return math.sqrt(((self.n - 1) * self.sd**2 + self.shared_df * self.shared_sd**2) / self.df)
 
     def half_width(self, level: float, n: int | None = None) -> float:
-        """Return half the width of the interval on the log scale at confidence `level`, as it would be with `n` blocks
-        (default: the existing blocks)."""
+        """Return half the width of the interval on the log scale, with `n` blocks (default: as now)."""
         from scipy.special import stdtrit
 
         blocks = self.n if n is None else n
@@ -71,8 +69,8 @@ class Estimate:
         return 1.0 if self.n < LEAST_BLOCKS else _p_value(self.mean, self.combined_sd / math.sqrt(self.n), self.df)
 
     def more_blocks(self, level: float) -> int | None:
-        """Return the number of further blocks after which the interval excludes 1 or is within ±5 %, if mean and
-        scatter do not change. None: more than MOST_BLOCKS."""
+        """Return after how many further blocks the interval excludes 1 or is within ±5 %, if mean and scatter stay; None
+        if more than MOST_BLOCKS."""
         half_width = max(abs(self.mean), SAME - abs(self.mean))
         for n in range(max(self.n + 1, LEAST_BLOCKS), MOST_BLOCKS + 1):
             if self.half_width(level, n) <= half_width:
@@ -81,9 +79,7 @@ class Estimate:
 
 
 def estimate(pairs: Sequence[tuple[float, float]]) -> Estimate:
-    """Return the estimate for (baseline, candidate) values, all positive, one pair per block. Raises ValueError for
-    none.
-    """
+    """Return the estimate for (baseline, candidate) values, all positive, one pair per block; ValueError for none."""
     differences = [math.log(candidate) - math.log(baseline) for baseline, candidate in pairs]
     n = len(differences)
     if n == 0:
@@ -102,10 +98,7 @@ class LogRatio(NamedTuple):
 
     @classmethod
     def of_terms(cls, mean: float, terms: Sequence[tuple[float, float]]) -> LogRatio:
-        """Return a sum of independent terms, given as (variance, degrees of freedom).
-
-        Its degrees of freedom are Satterthwaite's (Biometrics Bulletin 2, 1946).
-        """
+        """Return a sum of independent terms (variance, df); its df are Satterthwaite's (Biometrics Bulletin 2)."""
         variance = math.fsum(term for term, _ in terms)
         squares = math.fsum(term**2 / df for term, df in terms)
         return cls(mean, variance, variance**2 / squares if squares else math.fsum(df for _, df in terms))
@@ -195,8 +188,7 @@ def paired(group: Sequence[Trial], baseline: str, candidate: str) -> list[tuple[
 
 
 def _pair(trials: Sequence[Trial], baseline: str, candidate: str, *, across: bool) -> tuple[Trial, Trial] | None:
-    """Return the first trials of both arms that belong to the same attempt; `across`: otherwise the first trial of
-    each arm."""
+    """Return the first trials of both arms that have the same attempt; `across`: otherwise the first of each arm."""
     ours = [t for t in trials if t.fs_setup == baseline]
     candidates = [t for t in trials if t.fs_setup == candidate]
     shared = next(((base, other) for base in ours for other in candidates if base.attempt == other.attempt), None)
@@ -204,8 +196,7 @@ def _pair(trials: Sequence[Trial], baseline: str, candidate: str, *, across: boo
 
 
 def estimate_of(group: Sequence[Trial], baseline: str, candidate: str, metric: str) -> Estimate | None:
-    """Return the estimate from the pairs whose trials both have a positive value of the metric; None if there are
-    none."""
+    """Return the estimate from the pairs in which both trials have a positive value of the metric; None without any."""
     values = [
         (b, c)
         for base, other in paired(group, baseline, candidate)

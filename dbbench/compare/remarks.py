@@ -9,7 +9,7 @@ from enum import StrEnum
 from dbbench.units import GROUP, number
 
 
-class Kind(StrEnum):
+class RemarkKind(StrEnum):
     """What a remark is about: its text, in which its values are named."""
 
     FAILED = "{failed} failed"
@@ -52,11 +52,11 @@ Value = int | float | str
 class Remark:
     """One remark about a row."""
 
-    kind: Kind
+    kind: RemarkKind
     values: dict[str, Value] = field(default_factory=dict)
 
 
-def remark(kind: Kind, **values: Value) -> Remark:
+def remark(kind: RemarkKind, **values: Value) -> Remark:
     """Return a remark of that kind."""
     return Remark(kind, values)
 
@@ -73,6 +73,6 @@ def texts(remarks: Iterable[Remark]) -> tuple[str, ...]:
     return tuple(text(about) for about in remarks)
 
 
-def has(remarks: Iterable[Remark], kind: Kind) -> bool:
+def has(remarks: Iterable[Remark], kind: RemarkKind) -> bool:
     """Return whether one of the remarks is of that kind."""
     return any(about.kind is kind for about in remarks)

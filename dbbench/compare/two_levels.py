@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from dbbench.compare.remarks import Kind, Remark, remark
+from dbbench.compare.remarks import Remark, RemarkKind, remark
 
 LEAST_ON_LEVEL: Final = 2  # trials on each level
 APART: Final = math.log(1.10)  # smallest difference of the levels
@@ -35,4 +35,4 @@ def two_levels_remark(values: Sequence[float]) -> Iterator[Remark]:
     """Yield the remark about an arm with two levels; geometric means with three digits."""
     if sides := two_levels(values):
         (lower, low), (higher, high) = ((len(side), float(f"{statistics.geometric_mean(side):.3g}")) for side in sides)
-        yield remark(Kind.TWO_LEVELS, lower=lower, low=low, higher=higher, high=high)
+        yield remark(RemarkKind.TWO_LEVELS, lower=lower, low=low, higher=higher, high=high)

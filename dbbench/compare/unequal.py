@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from dbbench.compare.conditions import CONDITIONS
-from dbbench.compare.remarks import Kind, Remark, remark
+from dbbench.compare.remarks import Remark, RemarkKind, remark
 from dbbench.model import WORK_KINDS, Status, Trial
 
 COMPARED_KINDS: Final = ("rows", "updated", "deleted")  # how often pages and rows are read depends on the plans
@@ -44,7 +44,7 @@ def _host(one: Sequence[Trial], other: Sequence[Trial]) -> Iterator[Remark]:
             differing.append(_unequal(name, values, other_values))
     yield from differing[:MOST_TOLD]
     if len(differing) > MOST_TOLD:
-        yield remark(Kind.MORE_UNEQUAL, settings=len(differing) - MOST_TOLD)
+        yield remark(RemarkKind.MORE_UNEQUAL, settings=len(differing) - MOST_TOLD)
 
 
 def _plain(one: Sequence[Trial], other: Sequence[Trial]) -> Iterator[Remark]:
@@ -61,7 +61,7 @@ def _features(one: Sequence[Trial], other: Sequence[Trial]) -> Iterator[Remark]:
         sets = {features for name, features in mine | theirs if name == family}
         if len(sets) > 1:
             differing = sorted(frozenset.union(*sets) - frozenset.intersection(*sets))
-            yield remark(Kind.OTHER_FEATURES, family=family, features=", ".join(differing))
+            yield remark(RemarkKind.OTHER_FEATURES, family=family, features=", ".join(differing))
 
 
 def _made(trials: Sequence[Trial]) -> set[tuple[str, frozenset[str]]]:
@@ -78,7 +78,7 @@ def _work(one: Sequence[Trial], other: Sequence[Trial]) -> Iterator[Remark]:
             median, other_median = statistics.median(mine[kind]), statistics.median(theirs[kind])
             if abs(median - other_median) > max(LEAST_ROWS, ROWS_OFF * max(median, other_median)):
                 what = f"{WORK_KINDS[kind]} per transaction"
-                yield remark(Kind.UNEQUAL, what=what, candidate=f"{other_median:.3g}", baseline=f"{median:.3g}")
+                yield remark(RemarkKind.UNEQUAL, what=what, candidate=f"{other_median:.3g}", baseline=f"{median:.3g}")
 
 
 def _rows_per_unit(trials: Sequence[Trial]) -> dict[str, list[float]]:
@@ -95,7 +95,7 @@ def _checkpoints(one: Sequence[Trial], other: Sequence[Trial]) -> Iterator[Remar
     """Compare the checkpoints, because each is additional work. The median of an even number may be a half."""
     median, other_median = (_median_checkpoints(trials) for trials in (one, other))
     if median is not None and other_median is not None and abs(median - other_median) >= 1:
-        yield remark(Kind.UNEQUAL_CHECKPOINTS, candidate=other_median, baseline=median)
+        yield remark(RemarkKind.UNEQUAL_CHECKPOINTS, candidate=other_median, baseline=median)
 
 
 def _median_checkpoints(trials: Sequence[Trial]) -> float | None:
@@ -110,7 +110,7 @@ def _median_checkpoints(trials: Sequence[Trial]) -> float | None:
 
 
 def _unequal(what: str, baseline: set[Any], candidate: set[Any]) -> Remark:
-    return remark(Kind.UNEQUAL, what=what, candidate=_values(candidate), baseline=_values(baseline))
+    return remark(RemarkKind.UNEQUAL, what=what, candidate=_values(candidate), baseline=_values(baseline))
 
 
 def _values(values: set[Any]) -> str:

@@ -20,12 +20,12 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from dbbench.compare.interval import LEAST_BLOCKS, Estimate, LogRatio, chosen, estimate_of, groups, holm_levels
-from dbbench.compare.remarks import Kind, remark
+from dbbench.compare.remarks import RemarkKind, remark
 from dbbench.compare.verdict import Row, word
 from dbbench.metrics.table import METRICS, Metric
 from dbbench.model import Trial
 
-NOTE: Final = remark(Kind.UNPAIRED)
+NOTE: Final = remark(RemarkKind.UNPAIRED)
 ALPHA: Final = 0.05  # of the test whether hosts disagree
 _LEVEL: Final = 0.95  # of the interval of a host
 
@@ -66,9 +66,9 @@ def _arm_rows(of_arm: Mapping[str, Sequence[Trial]], metric: Metric) -> list[Row
         if value == base:
             row = replace(row, ratio=1.0 if logs[base] else None, verdict="baseline")
         elif not logs[base] or not logs[value]:
-            row = replace(row, notes=(remark(Kind.NOTHING_TO_COMPARE), NOTE))
+            row = replace(row, notes=(remark(RemarkKind.NOTHING_TO_COMPARE), NOTE))
         elif value not in levels:
-            row = replace(row, ratio=math.exp(ratios[value].mean), notes=(remark(Kind.TOO_FEW_BLOCKS), NOTE))
+            row = replace(row, ratio=math.exp(ratios[value].mean), notes=(remark(RemarkKind.TOO_FEW_BLOCKS), NOTE))
         else:
             low, high = ratios[value].bounds(levels[value])
             row = replace(row, ratio=math.exp(ratios[value].mean), lo=math.exp(low), hi=math.exp(high), notes=(NOTE,),

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from dbbench.compare.interval import LEAST_BLOCKS, SAME, Estimate, Group, chosen, estimate, groups, holm_levels, paired
-from dbbench.compare.remarks import Kind, Remark, remark
+from dbbench.compare.remarks import Remark, RemarkKind, remark
 from dbbench.compare.scatter import shared
 from dbbench.compare.two_levels import two_levels_remark
 from dbbench.compare.unequal import limited, unequal
@@ -30,7 +30,7 @@ BEHIND: Final = ("slower", "worse")
 THROUGHPUT: Final = ("tps", "queries_per_s")
 # Metric -> the warning of trials whose step failed, so that the metric has no value.
 WHY_ABSENT: Final = {"queries_per_s": "W153"}
-WARNED: Final = {"W118": Kind.SCAN_WROTE, "W119": Kind.ONE_DISK, "W152": Kind.UNCOMPRESSED}
+WARNED: Final = {"W118": RemarkKind.SCAN_WROTE, "W119": RemarkKind.ONE_DISK, "W152": RemarkKind.UNCOMPRESSED}
 
 Pairs = list[tuple[float, float]]  # (baseline, candidate), one for each block
 
@@ -134,12 +134,12 @@ def _group_rows(
 
 
 def _judge(row: Row, guess: Estimate | None, level: float | None, metric: Metric, block_minutes: float | None) -> Row:
-    notes = (*row.notes, remark(Kind.OTHER_CLASS)) if row.mixed_durability else row.notes
+    notes = (*row.notes, remark(RemarkKind.OTHER_CLASS)) if row.mixed_durability else row.notes
     if guess is None:
-        return replace(row, notes=(*notes, remark(Kind.NO_PAIR)))
+        return replace(row, notes=(*notes, remark(RemarkKind.NO_PAIR)))
     row = replace(row, ratio=guess.ratio, n=guess.n)
     if level is None:
-        return replace(row, notes=(*notes, remark(Kind.TOO_FEW_BLOCKS)))
+        return replace(row, notes=(*notes, remark(RemarkKind.TOO_FEW_BLOCKS)))
     low, high = guess.bounds(level)
     verdict = word(low, high, metric)
     if verdict == "inconclusive":
@@ -153,7 +153,7 @@ def _with_conditions(row: Row, base: Sequence[Trial], own: Sequence[Trial]) -> R
     device, the verdict "same" would describe the device and not the filesystems."""
     row = replace(row, notes=(*row.notes, *unequal(base, own)))
     if row.verdict in ("same", "inconclusive") and limited(base) and limited(own):
-        return replace(row, verdict=LIMITED, notes=(*row.notes, remark(Kind.DEVICE_LIMITED)))
+        return replace(row, verdict=LIMITED, notes=(*row.notes, remark(RemarkKind.DEVICE_LIMITED)))
     return row
 
 
@@ -162,21 +162,21 @@ def _notes(group: list[Trial], arm: str, counted: list[Trial], metric: Metric) -
         return sum(_has(trial, warning) for trial in counted)
 
     if failed := sum(t.status is Status.FAILED for t in group if t.fs_setup == arm):
-        yield remark(Kind.FAILED, failed=failed)
+        yield remark(RemarkKind.FAILED, failed=failed)
     if suspect := sum(t.status is Status.SUSPECT for t in counted):
-        yield remark(Kind.SUSPECT, suspect=suspect)
+        yield remark(RemarkKind.SUSPECT, suspect=suspect)
     if reports := dict.fromkeys(report for t in counted if t.filesystem for report in t.filesystem.reports):
-        yield remark(Kind.REPORTED, reports=", ".join(reports))
+        yield remark(RemarkKind.REPORTED, reports=", ".join(reports))
     if metric.name in (*THROUGHPUT, "sustained_tps") and warned("W002"):
-        yield remark(Kind.BURST)
+        yield remark(RemarkKind.BURST)
     if metric.name in THROUGHPUT and warned("W003"):
-        yield remark(Kind.DRAIN)
+        yield remark(RemarkKind.DRAIN)
     yield from (remark(kind) for warning, kind in WARNED.items() if warned(warning))
     if missed := warned("W153"):
-        yield remark(Kind.RATE_MISSED, missed=missed, trials=len(counted))
+        yield remark(RemarkKind.RATE_MISSED, missed=missed, trials=len(counted))
     if metric.name in (*THROUGHPUT, "sustained_tps") and (unsteady := warned("W005")):
-        partly = remark(Kind.PARTLY_UNSTEADY, unsteady=unsteady, trials=len(counted))
-        yield remark(Kind.UNSTEADY) if unsteady == len(counted) else partly
+        partly = remark(RemarkKind.PARTLY_UNSTEADY, unsteady=unsteady, trials=len(counted))
+        yield remark(RemarkKind.UNSTEADY) if unsteady == len(counted) else partly
     yield from two_levels_remark([v for t in counted if (v := t.summary.get(metric.name)) is not None])
 
 
@@ -213,10 +213,10 @@ def _block_minutes(group: list[Trial]) -> float | None:
 def _price(guess: Estimate, level: float, block_minutes: float | None) -> Remark:
     more = guess.more_blocks(level)
     if more is None:
-        return remark(Kind.TOO_MANY_BLOCKS)
+        return remark(RemarkKind.TOO_MANY_BLOCKS)
     if block_minutes is None:
-        return remark(Kind.MORE_BLOCKS, blocks=more)
-    return remark(Kind.MORE_BLOCKS_MINUTES, blocks=more, minutes=max(1, round(more * block_minutes)))
+        return remark(RemarkKind.MORE_BLOCKS, blocks=more)
+    return remark(RemarkKind.MORE_BLOCKS_MINUTES, blocks=more, minutes=max(1, round(more * block_minutes)))
 
 
 class Comparison:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from dbbench.compare.remarks import Kind, Remark, remark
+from dbbench.compare.remarks import Remark, RemarkKind, remark
 from dbbench.engines import profile_of
 from dbbench.errors import RunsUnlike
 from dbbench.model import Run, plain
@@ -30,8 +30,7 @@ def version_names(loaded: LoadedRun, by: str, runs: Sequence[LoadedRun]) -> list
 
 
 def check_pooled(runs: Sequence[LoadedRun], by: str = "fs") -> None:
-    """Raise RunsUnlike if trials of runs that differ would have one mean: all runs, or those with the same versions
-    `by` which they are compared."""
+    """Raise RunsUnlike if trials of runs that differ would have one mean: all, or those with the same versions `by`."""
     pools: dict[frozenset[str], list[LoadedRun]] = {}
     for run in runs:
         pools.setdefault(frozenset(version_names(run, by, runs) if by != "fs" else ()), []).append(run)
@@ -87,10 +86,10 @@ def _conditions(run: Run) -> dict[str, dict[str, Any]]:
 def cautions(runs: Sequence[LoadedRun]) -> Iterator[Remark]:
     """Yield remarks about hosts that differ between runs whose trials share a row."""
     if len({str(run.run.host.get("hostname")) for run in runs}) > 1:
-        yield remark(Kind.RUNS_DIFFER, what="the host")
+        yield remark(RemarkKind.RUNS_DIFFER, what="the host")
     yield from profile_cautions(runs)
     if rehearsed := [run.path.name for run in runs if run.run.host.get("second_kernel")]:
-        yield remark(Kind.SECOND_KERNEL, runs=", ".join(rehearsed))
+        yield remark(RemarkKind.SECOND_KERNEL, runs=", ".join(rehearsed))
 
 
 def profile_cautions(runs: Sequence[LoadedRun]) -> Iterator[Remark]:
@@ -102,4 +101,4 @@ def profile_cautions(runs: Sequence[LoadedRun]) -> Iterator[Remark]:
                 seen.setdefault(cell.engine.name, {})[cell.engine.profile] = None
     for engine, profiles in seen.items():
         if len(profiles) > 1:
-            yield remark(Kind.RUNS_DIFFER, what=f"the settings profile of {engine} ({' and '.join(profiles)})")
+            yield remark(RemarkKind.RUNS_DIFFER, what=f"the settings profile of {engine} ({' and '.join(profiles)})")

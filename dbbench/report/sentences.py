@@ -10,7 +10,7 @@ from typing import Final
 
 from dbbench.compare import ByHost, Curve, Interaction, Row
 from dbbench.compare.interaction import DEPENDS
-from dbbench.compare.remarks import Kind, texts
+from dbbench.compare.remarks import RemarkKind, texts
 from dbbench.compare.verdict import AHEAD, BEHIND, LIMITED, without_guard
 from dbbench.metrics.table import Metric
 from dbbench.model import Run, titled
@@ -105,12 +105,12 @@ def _phrase(row: Row, base: Row, metric: Metric) -> str:
 
 def _without_baseline(rows: Sequence[Row], metric: Metric) -> Parts:
     base = rows[0]
-    counts = {note.kind: note.values for note in base.notes if note.kind in (Kind.FAILED, Kind.RATE_MISSED)}
+    counts = {note.kind: note.values for note in base.notes if note.kind in (RemarkKind.FAILED, RemarkKind.RATE_MISSED)}
     why = "no trial finished"
-    if Kind.FAILED in counts:
-        why = f"{count(int(counts[Kind.FAILED]['failed']), 'trial')} failed"
-    elif Kind.RATE_MISSED in counts:
-        why = f"{count(int(counts[Kind.RATE_MISSED]['missed']), 'trial')} missed the required rate of inserts"
+    if RemarkKind.FAILED in counts:
+        why = f"{count(int(counts[RemarkKind.FAILED]['failed']), 'trial')} failed"
+    elif RemarkKind.RATE_MISSED in counts:
+        why = f"{count(int(counts[RemarkKind.RATE_MISSED]['missed']), 'trial')} missed the required rate of inserts"
     others = [f"{row.fs_setup} {metric.with_unit(row.value)}" for row in rows[1:] if row.value is not None]
     rest = f". The others measured: {'; '.join(others)}." if others else "."
     return (("Nothing can be compared", True), (f": of the baseline {base.fs_setup}, {why}{rest}", False))
@@ -127,7 +127,7 @@ def caveats(rows: Sequence[Row]) -> list[tuple[str, Parts]]:
                 f"{_class_of(rows[0])}. After a power loss they do not preserve the same data."
             )
             all_caveats.append((DURABILITY, ((row.fs_setup, True), (text, False))))
-    suspect = sum(int(note.values["suspect"]) for row in rows for note in row.notes if note.kind is Kind.SUSPECT)
+    suspect = sum(int(note.values["suspect"]) for row in rows for note in row.notes if note.kind is RemarkKind.SUSPECT)
     counted = sum(row.trials for row in rows)
     if 2 * suspect > counted:
         verb = "is" if counted == 1 else "are"
@@ -137,7 +137,7 @@ def caveats(rows: Sequence[Row]) -> list[tuple[str, Parts]]:
 
 
 def _class_of(row: Row) -> str:
-    reports = [str(note.values["reports"]) for note in row.notes if note.kind is Kind.REPORTED]
+    reports = [str(note.values["reports"]) for note in row.notes if note.kind is RemarkKind.REPORTED]
     return row.durability_class + (f" ({', '.join(reports)})" if reports else "")
 
 
@@ -147,9 +147,7 @@ def remarks(row: Row) -> str:
 
 
 def crossing(curve: Curve, baseline: str) -> Parts:
-    """Return the sentence about an arm that is ahead of the baseline at one value of a swept parameter and behind it at
-    another.
-    """
+    """Return the sentence about an arm that is ahead of the baseline at one value and behind it at another."""
     if curve.crosses is None:
         return ()
     first, second = (f"{p.row.verdict} at {curve.parameter}={p.at:g} ({change(p.row.ratio)})" for p in curve.crosses)

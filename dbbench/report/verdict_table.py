@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final, Literal, NamedTuple
 
 from dbbench.compare import Row
-from dbbench.compare.remarks import Kind, has, texts
+from dbbench.compare.remarks import RemarkKind, has, texts
 from dbbench.metrics.table import Metric
 from dbbench.model import SCHEMA, plain, titled
 from dbbench.report import sentences
@@ -43,7 +43,7 @@ def _field(key: str, title: str = "", text: Callable[[Row, Metric], object] | No
 
 
 def _value(row: Row, metric: Metric) -> str:
-    return "no steady state" if has(row.notes, Kind.UNSTEADY) else metric.with_unit(row.value)
+    return "no steady state" if has(row.notes, RemarkKind.UNSTEADY) else metric.with_unit(row.value)
 
 
 def _durability(row: Row, _metric: Metric) -> str:

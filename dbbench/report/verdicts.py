@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from dbbench import compare
 from dbbench.compare import ByHost, Interaction, Row
-from dbbench.compare.remarks import Kind, Remark, remark
+from dbbench.compare.remarks import Remark, RemarkKind, remark
 from dbbench.compare.verdict import BEHIND, without_guard
 from dbbench.errors import EXIT_INCONCLUSIVE, EXIT_OK, EXIT_REGRESSION, UnknownName
 from dbbench.metrics.table import METRICS, Metric
@@ -85,8 +85,7 @@ def levels_of(cells: Sequence[Cell]) -> dict[compare.Group, dict[str, Scalar]]:
 
 
 def unpaired(runs: Sequence[LoadedRun], by: str, baseline: str | None = None, metric: str | None = None) -> Verdicts:
-    """Return tables of each arm with each kernel, engine version or run (Welch's t on logarithms). Raises UnknownName
-    like `verdicts`, and if all runs have the same value."""
+    """Return tables of each arm with each kernel, server version or run. UnknownName also if all have the same one."""
     _check_metric(metric, METRICS)
     separate, primary = _separate(runs), _primaries(runs)
     value_of = {
@@ -99,7 +98,7 @@ def unpaired(runs: Sequence[LoadedRun], by: str, baseline: str | None = None, me
         option = "--against" if by == "run" else f"--by {by}"
         raise UnknownName(f"{option}: these runs have {', '.join(values) or 'no trial'}{hint}; at least two are needed")
     unlike = ", ".join(pooling.differences(runs)) if by == "run" else ""
-    cautions = (remark(Kind.RUNS_DIFFER, what=unlike),) if unlike else tuple(pooling.profile_cautions(runs))
+    cautions = (remark(RemarkKind.RUNS_DIFFER, what=unlike),) if unlike else tuple(pooling.profile_cautions(runs))
     tables: dict[tuple[compare.Group, str], VerdictTable] = {}
     for key, group in compare.groups([trial for run in separate for trial in run]).items():
         judged = METRICS[metric or primary.get(key[1], "tps")]

@@ -10,7 +10,7 @@ import pytest
 
 from dbbench.compare import chosen, compare, rows
 from dbbench.compare.interval import estimate, holm_levels
-from dbbench.compare.remarks import Kind, remark
+from dbbench.compare.remarks import RemarkKind, remark
 from dbbench.metrics.table import METRICS
 from dbbench.model import FilesystemFacts, Phase, PhaseTime, Status, Trial, TrialWarning
 from dbbench.report.sentences import caveats, plain_text, sentence
@@ -68,7 +68,11 @@ def test_same_needs_the_whole_interval_within_five_percent() -> None:
     wide = rows(arms([1000, 1300, 900, 1000], [1100, 1000, 1000, 1010]), "ext4")[1]
     assert near.verdict == "same"
     assert wide.verdict == "inconclusive"
-    assert {note.kind for note in wide.notes} & {Kind.MORE_BLOCKS, Kind.MORE_BLOCKS_MINUTES, Kind.TOO_MANY_BLOCKS}
+    assert {note.kind for note in wide.notes} & {
+        RemarkKind.MORE_BLOCKS,
+        RemarkKind.MORE_BLOCKS_MINUTES,
+        RemarkKind.TOO_MANY_BLOCKS,
+    }
 
 
 def test_lower_is_better_turns_the_word_round() -> None:
@@ -90,7 +94,7 @@ def test_below_three_blocks_there_is_a_ratio_and_no_interval() -> None:
     """Two pairs: inconclusive, too few blocks."""
     row = rows(arms([1000, 1000], [500, 500]), "ext4")[1]
     assert (row.ratio, row.lo, row.hi, row.verdict) == (pytest.approx(0.5), None, None, "inconclusive")
-    assert remark(Kind.TOO_FEW_BLOCKS) in row.notes
+    assert remark(RemarkKind.TOO_FEW_BLOCKS) in row.notes
 
 
 def test_failed_trials_take_their_pair_out_and_are_said() -> None:
@@ -98,7 +102,7 @@ def test_failed_trials_take_their_pair_out_and_are_said() -> None:
     trials = [*arms([1000] * 4, [500] * 3), trial("xfs", 4, 1.0, status=Status.FAILED)]
     row = rows(trials, "ext4")[1]
     assert row.n == 3
-    assert remark(Kind.FAILED, failed=1) in row.notes
+    assert remark(RemarkKind.FAILED, failed=1) in row.notes
 
 
 def test_earliest_attempt_in_which_all_are_good_counts() -> None:
@@ -127,7 +131,7 @@ def test_burst_is_said_in_the_verdict() -> None:
     """A window without a checkpoint says so beside its word."""
     burst = (TrialWarning("W002", "none"),)
     trials = [trial(a, b, v, warnings=burst) for b in (1, 2, 3) for a, v in (("ext4", 100.0), ("xfs", 50.0 + b))]
-    assert remark(Kind.BURST) in rows(trials, "ext4")[1].notes
+    assert remark(RemarkKind.BURST) in rows(trials, "ext4")[1].notes
 
 
 def test_holm_gives_each_row_its_level() -> None:

@@ -20,7 +20,7 @@ from synthetic import Shape
 
 from dbbench import cli, results
 from dbbench.compare import Row, crossings, curves, rows, unpaired_rows
-from dbbench.compare.remarks import Kind, has, texts
+from dbbench.compare.remarks import RemarkKind, has, texts
 from dbbench.compare.two_levels import two_levels, two_levels_remark
 from dbbench.compare.unpaired import welch
 from dbbench.metrics.summary import stability, stalled_seconds
@@ -83,7 +83,7 @@ def test_kernels_are_compared_by_arm_and_labelled() -> None:
     trials += [trial("ext4", b, 800.0 + b, run="new") for b in range(6, 11)]
     found = unpaired_rows(trials, {t.id: {"old": "6.1", "new": "6.2"}[t.run] for t in trials})
     assert [(r.fs_setup, r.verdict) for r in found] == [("ext4 @ 6.1", "baseline"), ("ext4 @ 6.2", "slower")]
-    assert found[1].ratio == pytest.approx(0.8, rel=0.01) and has(found[1].notes, Kind.UNPAIRED)
+    assert found[1].ratio == pytest.approx(0.8, rel=0.01) and has(found[1].notes, RemarkKind.UNPAIRED)
 
 
 def test_no_stalls_in_either_arm_is_the_same() -> None:

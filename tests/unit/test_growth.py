@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dbbench.compare import rows
-from dbbench.compare.remarks import Kind, has
+from dbbench.compare.remarks import RemarkKind, has
 from dbbench.model import Extents, GrowthFacts, Run
 from dbbench.storage.devices import image
 from dbbench.storage.filesystems import Mounted, common, growth, restored_share, sizes
@@ -109,7 +109,7 @@ def test_growth_that_a_compressing_setup_did_not_compress_is_told_beside_the_rat
     assert bool(told) is warned
     assert trial.growth == facts
     (row,) = rows([trial], "ext4", "tps")
-    assert has(row.notes, Kind.UNCOMPRESSED) is warned
+    assert has(row.notes, RemarkKind.UNCOMPRESSED) is warned
     if facts and facts.preallocated_share:
         assert told == [
             "0 % of 64 MiB that grew are compressed, and 90 % of the restored files; "

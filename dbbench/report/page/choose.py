@@ -14,7 +14,7 @@ from typing import Final
 from dbbench.compare import Row
 from dbbench.compare.verdict import AHEAD, BEHIND, GUARD
 from dbbench.metrics.table import METRICS
-from dbbench.report.page.groups import Arm, Group, all_arms
+from dbbench.report.page.groups import ArmLabel, Group, all_arms
 from dbbench.storage.filesystems import character
 from dbbench.storage.filesystems.port import Character
 from dbbench.units import MISSING, change, duration_text, listed
@@ -29,7 +29,7 @@ HEADINGS: Final = ("checksums", "repairs itself", "snapshots", "send, receive", 
 class Choice:
     """One fs setup. `speeds` has a row of compare for each group, None where it was not measured there."""
 
-    arm: Arm
+    arm: ArmLabel
     speeds: tuple[Row | None, ...]
     stability: str
     disk: str
@@ -65,7 +65,7 @@ def _choice(arm: str, groups: Sequence[Group]) -> Choice:
     apart = any(group.apart(row) for group, row in rows_of_arm)
     able = character(next(cell.setup for cell in first.cells if cell.arm == arm))
     return Choice(
-        arm=Arm(first.marks[arm], row.durability_class, apart),
+        arm=ArmLabel(first.marks[arm], row.durability_class, apart),
         speeds=tuple(_row(group, arm) for group in groups),
         stability=_stability(arm, groups),
         disk=METRICS["disk_bytes"].text(first.value(arm, "disk_bytes")),

@@ -1,17 +1,20 @@
-"""Section "Environment": what differs between the compared cells first, then what is the same for all of them."""
+"""Sections "Environment" and "Conditions": what differs between the compared cells first, then what is the same."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from dbbench.compare.conditions import CONDITIONS
+from dbbench.compare.remarks import texts
+from dbbench.compare.unequal import unequal
 from dbbench.engines import profile_of
-from dbbench.model import Run, Trial
+from dbbench.model import Run, Status, Trial
 from dbbench.report.page.groups import Group, all_arms, loaded_runs
 from dbbench.report.page.theme import Mark
 from dbbench.report.page.trial_facts import fact_text, facts, flatten, server_settings
-from dbbench.units import MISSING
+from dbbench.units import MISSING, listed
 
 MOST_VALUES: Final = 3  # different values of an arm that a cell shows
 
@@ -123,3 +126,31 @@ def _compare(columns: Sequence[Sequence[Facts]]) -> tuple[list[Fact], list[Fact]
 def _text(values: Sequence[str]) -> str:
     rest = f" … {len(values)} values" if len(values) > MOST_VALUES else ""
     return " | ".join(values[:MOST_VALUES]) + rest if values else MISSING
+
+
+def conditions(groups: Sequence[Group]) -> tuple[str, ...]:
+    """Return the conditions of all groups, differences first; one that applies to several groups appears once."""
+    unlike = [
+        f"{arm} and {group.baseline} ({group.title}) were not measured under equal conditions: {'; '.join(lines)}."
+        for group in groups
+        for arm, lines in differences(group)
+    ]
+    return tuple(dict.fromkeys((*unlike, *(line for group in groups for line in _sentences(group)))))
+
+
+def differences(group: Group) -> list[tuple[str, tuple[str, ...]]]:
+    """Return (arm, conditions in which it differs from the baseline), from the trials that were used."""
+    base = group.used_of(group.baseline)
+    sentences = [(arm, texts(unequal(base, group.used_of(arm)))) for arm in group.arms if arm != group.baseline]
+    return [(arm, lines) for arm, lines in sentences if lines]
+
+
+def _sentences(group: Group) -> Iterator[str]:
+    """Yield one sentence if a condition is the same for all arms, else one for each set of arms."""
+    for condition in CONDITIONS:
+        arms: dict[str, dict[str, None]] = {}
+        for trial in group.trials:
+            if trial.status is not Status.FAILED and (text := condition.sentence(trial)) is not None:
+                arms.setdefault(text, {})[trial.fs_setup] = None
+        for text, of in arms.items():
+            yield f"{group.title}: {text}." if len(arms) == 1 else f"{group.title}, {listed(list(of))}: {text}."

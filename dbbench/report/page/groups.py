@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from dbbench.compare import Comparison, Row, chosen
-from dbbench.compare.remarks import Kind, remark
+from dbbench.compare.remarks import RemarkKind, remark
 from dbbench.engines import profile_of
 from dbbench.metrics.table import METRICS, Metric
 from dbbench.model import Cell, Status, Trial, TrialSpec
@@ -18,7 +18,7 @@ Value = Callable[[Trial], float | None]
 
 
 @dataclass(frozen=True)
-class Arm:
+class ArmLabel:
     """An arm as every section names it. `apart`: its durability class differs from that of the baseline."""
 
     mark: Mark
@@ -118,8 +118,8 @@ class Group:
         class_known = "unknown" not in (row.durability_class, self.rows[0].durability_class)
         return row.mixed_durability and class_known
 
-    def arm(self, row: Row) -> Arm:
-        return Arm(self.marks[row.fs_setup], row.durability_class, self.apart(row))
+    def arm(self, row: Row) -> ArmLabel:
+        return ArmLabel(self.marks[row.fs_setup], row.durability_class, self.apart(row))
 
     def trials_of(self, arm: str) -> list[Trial]:
         return [trial for trial in self.trials if trial.fs_setup == arm]
@@ -134,7 +134,7 @@ class Group:
 
     def _without_figures(self, arm: str) -> Row:
         failed = sum(trial.status is Status.FAILED for trial in self.trials_of(arm))
-        note = remark(Kind.FAILED, failed=failed) if failed else remark(Kind.NOT_DRIVEN)
+        note = remark(RemarkKind.FAILED, failed=failed) if failed else remark(RemarkKind.NOT_DRIVEN)
         return Row(arm, self.engine, self.cells[0].workload.name, None, None, None, None, "inconclusive", 0, 0, None,
                    "unknown", False, (note,), self.cells[0].variant)  # fmt: skip
 

@@ -10,7 +10,7 @@ from dbbench.compare import Row
 from dbbench.compare.verdict import AHEAD, BEHIND, without_guard
 from dbbench.model import Status
 from dbbench.report.page.findings import Finding
-from dbbench.report.page.groups import Arm, Group, loaded_runs
+from dbbench.report.page.groups import ArmLabel, Group, loaded_runs
 from dbbench.report.page.notices import Notice, notices
 from dbbench.report.sentences import SAME, Parts, sentence, verdict_words
 from dbbench.units import change, count, interval, listed
@@ -28,7 +28,7 @@ class Figure:
     label: str
     value: str
     unit: str
-    arm: Arm | None
+    arm: ArmLabel | None
     text: str
     sure: bool
 

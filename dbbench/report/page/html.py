@@ -34,8 +34,7 @@ from dbbench.report.page.charts.timelines import Timelines, timelines
 from dbbench.report.page.charts.wear import WearTable, wear_tables
 from dbbench.report.page.charts.why import Why, whys
 from dbbench.report.page.choose import Choose, choose
-from dbbench.report.page.conditions import conditions
-from dbbench.report.page.environment import Environment, environment
+from dbbench.report.page.environment import Environment, conditions, environment
 from dbbench.report.page.findings import Finding, findings
 from dbbench.report.page.groups import Group, groups, marks_of
 from dbbench.report.page.headline import SIGNS, Verdict, verdict
@@ -113,9 +112,7 @@ def render(runs: Sequence[LoadedRun | Path | str], redact: Sequence[str] = (), n
 
 
 def build(runs: Sequence[LoadedRun], redact: Sequence[str] = (), courses: Sequence[Course] = ()) -> PageModel:
-    """Return the page of these runs and of the nights of their plans, without what `redact` names. Raises ResultDamaged
-    if a series cannot be read.
-    """
+    """Return the page as a model, without what `redact` names. Raises ResultDamaged if a series cannot be read."""
     courses = nights.without_hosts(courses) if "hosts" in redact else courses
     regressions = nights.regressions(courses, [run.path.name for run in runs])
     runs = [redact_run(run, tuple(redact)) for run in runs]

@@ -9,7 +9,7 @@ from typing import Final
 from dbbench.compare import by_host
 from dbbench.compare.verdict import LIMITED
 from dbbench.metrics.summary import SHORT_WINDOW_S
-from dbbench.report.page.conditions import differences
+from dbbench.report.page.environment import differences
 from dbbench.report.page.groups import Group, loaded_runs
 from dbbench.report.sentences import Parts, caveats, disagreement, no_limit
 from dbbench.units import GROUP, duration_text, listed
@@ -80,8 +80,7 @@ def _unequal(groups: Sequence[Group]) -> Iterator[Notice]:
 
 
 def _limited(groups: Sequence[Group]) -> Iterator[Notice]:
-    """Yield a notice for each group in which the device limited the baseline and a setup alike, and one for each
-    run about the measurements of the bare device that a trial exceeded."""
+    """Yield a notice for each group that the device limited, and for each run that exceeded a measured limit."""
     for group in groups:
         if arms := [row.fs_setup for row in group.rows if row.verdict == LIMITED]:
             both = listed([group.baseline, *arms])

@@ -36,9 +36,7 @@ class OperationTable:
 
 
 def operation_tables(groups: Sequence[Group]) -> tuple[OperationTable, ...]:
-    """Return a table for each group whose trials ran operations: medians over the trials that count; bytes are from the
-    last one.
-    """
+    """Return a table per group whose trials ran operations: medians over the trials that count, bytes of the last."""
     tables = []
     for group in groups:
         facts = {row.fs_setup: [fact for trial in group.used_of(row.fs_setup) for fact in trial.operations]

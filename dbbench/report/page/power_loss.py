@@ -8,7 +8,7 @@ from typing import Final
 
 from dbbench.engines import profile_of
 from dbbench.errors import LabContradicts
-from dbbench.model import ControlFacts, LabFacts, LabRow
+from dbbench.model import LabFacts, LabRow
 from dbbench.report.page.theme import Mark
 from dbbench.results import LoadedRun
 from dbbench.units import MISSING, count, number, size_text
@@ -25,70 +25,58 @@ COLUMNS: Final[tuple[tuple[str, Callable[[LabRow], str]], ...]] = (
 
 
 @dataclass(frozen=True)
-class CutRow:
-    """A row of the table."""
-
-    mark: Mark
-    durability: str
-    server: str  # with its settings
-    figures: tuple[str, ...]  # one per entry of `COLUMNS`
-    statement: str
-    harmed: bool
-
-
-@dataclass(frozen=True)
 class PowerCuts:
     """A power-loss test, as the page shows it."""
 
     run: str
-    rows: tuple[CutRow, ...]
-    controls: tuple[str, ...]
-    blind: tuple[str, ...]  # titles of engines whose controls lost nothing
-    contradictions: tuple[tuple[Mark, str], ...]
-    invalid: tuple[str, ...]
-    skipped: tuple[str, ...]
-    disk: str
-    complete: bool
+    lab: LabFacts
+    marks: Mapping[str, Mark]
     headings: tuple[str, ...] = tuple(heading for heading, _ in COLUMNS)
     contradiction_id: str = LabContradicts.id
+
+    def figures(self, row: LabRow) -> list[str]:
+        """Return the cells of a row below `headings`."""
+        return [text(row) for _, text in COLUMNS]
+
+    def server(self, row: LabRow) -> str:
+        """Return the server of a row with its settings."""
+        settings = ", ".join(f"{name}={value}" for name, value in row.settings.items()) or "defaults"
+        return f"{_engine(row)}, {settings}"
+
+    @property
+    def contradictions(self) -> list[tuple[Mark, str]]:
+        return [(self.marks[row.fs_setup], f"{_engine(row)}, class {row.durability_class}: {row.contradiction}")
+                for row in self.lab.rows if row.contradiction]  # fmt: skip
+
+    @property
+    def invalid(self) -> list[str]:
+        return [f"{row.fs_setup}, {_engine(row)}, cut {cut.number}: {cut.invalid}"
+                for row in self.lab.rows for cut in row.cuts if cut.invalid]  # fmt: skip
+
+    @property
+    def blind(self) -> list[str]:
+        """Return the titles of engines whose controls lost nothing."""
+        return [profile_of(engine).title for engine in self.lab.blind]
+
+    @property
+    def controls(self) -> list[str]:
+        return [
+            f"{profile_of(c.engine).title}, {c.name}: {c.what}: {c.harmed} of {count(c.valid, 'cut')} harmed "
+            f"({c.needed} of {c.tries} are needed)" + (f"; {c.note}" if c.note else "")
+            for c in self.lab.controls
+        ]
+
+    @property
+    def disk(self) -> str:
+        disk = self.lab.disk
+        return (f"a volatile cache of {size_text(int(disk['cache_bytes']))} that writes back after {disk['destage_s']} "
+                f"s, units of {disk['sector_bytes']} or {disk['block_bytes']} bytes")  # fmt: skip
 
 
 def power_cuts(runs: Sequence[LoadedRun], marks: Mapping[str, Mark]) -> tuple[PowerCuts, ...]:
     """Return the power-loss tests of these runs; () if there was none."""
-    return tuple(_power_cuts(run.run.name, run.lab, marks) for run in runs if run.lab is not None)
-
-
-def _power_cuts(run: str, lab: LabFacts, marks: Mapping[str, Mark]) -> PowerCuts:
-    disk = lab.disk
-    return PowerCuts(
-        run=run,
-        rows=tuple(_row(row, marks[row.fs_setup]) for row in lab.rows),
-        controls=tuple(map(_control, lab.controls)),
-        blind=tuple(profile_of(engine).title for engine in lab.blind),
-        contradictions=tuple((marks[row.fs_setup], f"{_engine(row)}, class {row.durability_class}: {row.contradiction}")
-                             for row in lab.rows if row.contradiction),
-        invalid=tuple(f"{row.fs_setup}, {_engine(row)}, cut {cut.number}: {cut.invalid}"
-                      for row in lab.rows for cut in row.cuts if cut.invalid),
-        skipped=tuple(f"{arm}: {why}" for arm, why in lab.skipped.items()),
-        disk=f"a volatile cache of {size_text(int(disk['cache_bytes']))} that writes back after {disk['destage_s']} s, "
-             f"units of {disk['sector_bytes']} or {disk['block_bytes']} bytes",
-        complete=lab.complete,
-    )  # fmt: skip
-
-
-def _row(row: LabRow, mark: Mark) -> CutRow:
-    settings = ", ".join(f"{name}={value}" for name, value in row.settings.items()) or "defaults"
-    figures = tuple(text(row) for _, text in COLUMNS)
-    return CutRow(mark, row.durability_class, f"{_engine(row)}, {settings}", figures, row.statement, row.harmed > 0)
+    return tuple(PowerCuts(run.run.name, run.lab, marks) for run in runs if run.lab is not None)
 
 
 def _engine(row: LabRow) -> str:
     return f"{profile_of(row.engine).title} {row.engine_version}".strip()
-
-
-def _control(control: ControlFacts) -> str:
-    harmed = (
-        f"{control.harmed} of {count(control.valid, 'cut')} harmed ({control.needed} of {control.tries} are needed)"
-    )
-    note = f"; {control.note}" if control.note else ""
-    return f"{profile_of(control.engine).title}, {control.name}: {control.what}: {harmed}{note}"

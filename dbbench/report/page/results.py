@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from dbbench.compare import Row
-from dbbench.compare.remarks import Kind, texts
+from dbbench.compare.remarks import RemarkKind, texts
 from dbbench.engines import profile_of
 from dbbench.metrics.summary import SHORT_WINDOW_S
 from dbbench.metrics.table import INSERT_INDEXES, METRICS, Metric
 from dbbench.report.page.charts.sparkline import Sparkline, sparklines
 from dbbench.report.page.charts.telemetry import Telemetry
-from dbbench.report.page.groups import Arm, Group
+from dbbench.report.page.groups import ArmLabel, Group
 from dbbench.report.sentences import freedom
 from dbbench.report.verdict_table import COLUMNS, Column
 from dbbench.units import GROUP, number
@@ -65,7 +65,7 @@ class ResultRow:
     """An arm's figures. `values` are raw; `excluded` has a reason for each trial that does not count."""
 
     row: Row
-    arm: Arm
+    arm: ArmLabel
     values: dict[str, float | None]
     longest_stall_s: float | None
     spark: Sparkline | None
@@ -106,7 +106,7 @@ class ResultTable:
         """Return (arms, remarks in words): first what all rows share, with "" for the arms, then the rest of each row.
         A durability class that is merely unknown is not mentioned.
         """
-        all_notes = [[n for n in r.row.notes if r.arm.apart or n.kind is not Kind.OTHER_CLASS] for r in self.rows]
+        all_notes = [[n for n in r.row.notes if r.arm.apart or n.kind is not RemarkKind.OTHER_CLASS] for r in self.rows]
         shared = [note for note in all_notes[0] if all(note in notes for notes in all_notes)] if all_notes else []
         rest = [[note for note in notes if note not in shared] for notes in all_notes]
         names = ["", *(row.arm.name for row in self.rows)]

@@ -9,7 +9,7 @@ from typing import Final
 from dbbench.compare import Row, means
 from dbbench.metrics.table import METRICS
 from dbbench.model import FreeExtents
-from dbbench.report.page.groups import Arm, Group, Value
+from dbbench.report.page.groups import ArmLabel, Group, Value
 from dbbench.units import GROUP, MISSING, duration_text, number
 
 
@@ -17,7 +17,7 @@ from dbbench.units import GROUP, MISSING, duration_text, number
 class Bar:
     """One arm of a scan. `share` is its length as a share of the longest."""
 
-    arm: Arm
+    arm: ArmLabel
     share: float
     value: str
     duration: str
@@ -39,7 +39,7 @@ class SpaceRow:
     """One arm of one group; a cell for each column that any trial has."""
 
     group: Group
-    arm: Arm
+    arm: ArmLabel
     cells: tuple[str, ...]
 
 

@@ -12,7 +12,7 @@ from dbbench.metrics.table import METRICS, Metric
 from dbbench.model import Cell, Trial
 from dbbench.plan import studies
 from dbbench.plan.studies import Study, StudyTable
-from dbbench.report.page.charts.study import StudyChart, study_chart
+from dbbench.report.page.charts.study_charts import StudyChart, study_chart
 from dbbench.report.page.charts.telemetry import telemetry
 from dbbench.report.page.groups import Group, all_arms, loaded_runs
 from dbbench.report.page.theme import Mark

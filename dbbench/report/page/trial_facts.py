@@ -16,8 +16,7 @@ _PLACES: Final = re.compile(r"(^|_)(dir|directory|directories|file|path|socket|p
 
 
 def facts(trial: Trial) -> dict[str, str]:
-    """Return everything but the server's settings. The conditions that must be equal between arms are first, because a
-    difference affects the ratio."""
+    """Return everything but the server's settings; first the conditions, because a difference affects the ratio."""
     every = {name: fact_text(value) for name, value in trial.host_state.items() if value is not None}
     every |= {row.name: value for row in CONDITIONS if (value := row.value(trial)) is not None}
     if trial.memory is not None:

@@ -12,8 +12,8 @@ from typing import Final
 from dbbench.compare import Row
 from dbbench.compare.interval import SAME, paired
 from dbbench.model import Trial
-from dbbench.report.page.charts.kit import PHONE, Frame, Point, Scale, Ticks
-from dbbench.report.page.groups import Arm, Group, reason
+from dbbench.report.page.charts.kit import PHONE, Axis, Frame, Point, Ticks
+from dbbench.report.page.groups import ArmLabel, Group, reason
 from dbbench.units import change, round_change
 
 WIDE: Final = 1150
@@ -27,7 +27,7 @@ Ratios = dict[str, list[tuple[Trial, float, bool]]]  # arm -> (trial, ratio to t
 class DotRow:
     """One arm. `interval` and `centre` are x positions."""
 
-    arm: Arm
+    arm: ArmLabel
     row: Row
     y: float
     label: float  # y of the name above the points in the narrow drawing
@@ -75,7 +75,7 @@ def _points(group: Group, arm: str) -> list[tuple[Trial, float, bool]]:
 def _plot(group: Group, ratios: Ratios, narrow: bool) -> DotPlot:
     width = PHONE if narrow else WIDE
     left, right = (8.0, width - 8.0) if narrow else (176.0, width - 196.0)
-    x = Scale(*_span(group, ratios), left, right)
+    x = Axis(*_span(group, ratios), left, right)
     blocks = max((trial.block for points in ratios.values() for trial, _, _ in points), default=1)
     tall = max(30.0, min(54.0, 14.0 + 5.0 * blocks))  # height of the points of a row
     gap = 36.0 if narrow else 10.0

@@ -17,7 +17,7 @@ Ticks = Sequence[tuple[float, str]]  # (pixel, label)
 
 
 @dataclass(frozen=True)
-class Scale:
+class Axis:
     """A linear scale: the values `low` to `high` are at the pixels `start` to `end`. On a vertical scale `start` is the
     larger.
     """
@@ -43,7 +43,7 @@ class Scale:
 
     def changes(self, most: int) -> list[float]:
         """Return ratios as ticks that are round changes (+10 %), not round ratios; the baseline is exactly 1."""
-        return [1 + tick for tick in Scale(self.low - 1, self.high - 1, self.start, self.end).ticks(most)]
+        return [1 + tick for tick in Axis(self.low - 1, self.high - 1, self.start, self.end).ticks(most)]
 
 
 @dataclass(frozen=True)
@@ -57,11 +57,11 @@ class Frame:
     top: float
     bottom: float
 
-    def along(self, low: float, high: float) -> Scale:
-        return Scale(low, high, self.left, self.right)
+    def along(self, low: float, high: float) -> Axis:
+        return Axis(low, high, self.left, self.right)
 
-    def up(self, low: float, high: float) -> Scale:
-        return Scale(low, high, self.bottom, self.top)
+    def up(self, low: float, high: float) -> Axis:
+        return Axis(low, high, self.bottom, self.top)
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Step:
+class LevelStep:
     """A vertical line with a tooltip. `state`: regression, improvement, accepted, or ""."""
 
     x: float
@@ -104,7 +104,7 @@ class Chart:
     along: Ticks
     lines: tuple[Line, ...]
     below: str = ""
-    steps: tuple[Step, ...] = ()
+    steps: tuple[LevelStep, ...] = ()
     anchors: Literal["middle", "edges"] = "middle"  # "edges": the labels below begin and end at the first and last tick
 
 
@@ -134,7 +134,7 @@ def polyline(points: Iterable[tuple[float, float] | None]) -> str:
     return "".join(pieces)
 
 
-def whiskers(intervals: Iterable[tuple[float, float | None, float | None]], y: Scale) -> str:
+def whiskers(intervals: Iterable[tuple[float, float | None, float | None]], y: Axis) -> str:
     """Return the path of the intervals (x, low, high), without those that have no bounds."""
     return "".join(
         f"M{x} {y.clipped(low)}V{y.clipped(high)}" for x, low, high in intervals if low is not None and high is not None

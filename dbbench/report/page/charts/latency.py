@@ -12,8 +12,8 @@ from typing import Any, Final
 
 from dbbench.compare import means
 from dbbench.metrics.histogram import LEAST_ABOVE, PERCENTILES, Histogram, merged, percentile_ms
-from dbbench.report.page.charts.kit import PHONE, Chart, Frame, Line, Scale, Ticks, polyline
-from dbbench.report.page.groups import Arm, Group
+from dbbench.report.page.charts.kit import PHONE, Axis, Chart, Frame, Line, Ticks, polyline
+from dbbench.report.page.groups import ArmLabel, Group
 from dbbench.units import number
 
 FRAME: Final = Frame(PHONE, 232, 46.0, 350.0, 10.0, 194.0)
@@ -28,7 +28,7 @@ HEADINGS: Final = (*PERCENTILES, "max")
 class LatencyRow:
     """One arm: the means of its trials' percentiles in ms by name, and the longest transaction."""
 
-    arm: Arm
+    arm: ArmLabel
     transactions: int
     percentiles: dict[str, float | None]
     longest_ms: float | None
@@ -114,7 +114,7 @@ def _points(whole: Histogram) -> list[tuple[float, float]]:
     return [(nines, ms) for nines, ms in points if ms is not None]
 
 
-def _ticks(y: Scale) -> Ticks:
+def _ticks(y: Axis) -> Ticks:
     """Return round values in ms as ticks; on a long axis only powers of ten."""
     powers = range(math.floor(y.low) - 1, math.ceil(y.high) + 1)
     ticks = [digit * 10.0**power for power in powers for digit in (DIGITS if y.high - y.low < 2.2 else (1,))]

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from dbbench.compare import changepoints
 from dbbench.model import plain
-from dbbench.report.page.charts.kit import PHONE, Chart, Frame, Line, Point, Scale, Step, Ticks, padded, whiskers
+from dbbench.report.page.charts.kit import PHONE, Axis, Chart, Frame, LevelStep, Line, Point, Ticks, padded, whiskers
 from dbbench.report.page.theme import Mark
 from dbbench.report.sentences import Parts
 from dbbench.units import GROUP, change, count, interval, number, round_change
@@ -170,7 +170,7 @@ def _tick(tick: float, course: Course) -> str:
     return round_change(tick) if tick != 1 else f"0{GROUP}%"
 
 
-def _dates(points: Sequence[NightPoint], x: Scale) -> Ticks:
+def _dates(points: Sequence[NightPoint], x: Axis) -> Ticks:
     return [(x(place), points[place].night) for place in dict.fromkeys((0, len(points) - 1))]
 
 
@@ -183,22 +183,24 @@ def _label(point: NightPoint, course: Course) -> str:
     return f"{point.night}: {words}" + ("" if point.good else "; does not count")
 
 
-def _changes(course: Course, levels: Sequence[_Level], x: Scale) -> Iterator[Step]:
+def _changes(course: Course, levels: Sequence[_Level], x: Axis) -> Iterator[LevelStep]:
     """Yield the changes of level; a regression or improvement was confirmed on the first night or soon after it."""
     for before, level in itertools.pairwise(levels):
         if before.value and level.value:
             first, states = course.points[level.start], [point.state for point in course.points[level.start :]]
             state = next((s for s in states[:CONFIRMED] if s in ("regression", "improvement")), "")
             new = f" ({'; '.join(fact.text for fact in first.changed)})" if first.changed else ""
-            yield Step(x(level.start - 0.5), state, f"{change(level.value / before.value)} since {first.night}{new}")
+            yield LevelStep(
+                x(level.start - 0.5), state, f"{change(level.value / before.value)} since {first.night}{new}"
+            )
 
 
-def _acceptances(course: Course, x: Scale) -> Iterator[Step]:
+def _acceptances(course: Course, x: Axis) -> Iterator[LevelStep]:
     """Yield the accepted baselines whose night is in the drawing."""
     place = {point.night: index for index, point in enumerate(course.points)}
     for night, reason in course.accepted:
         if night in place:
-            yield Step(x(place[night]), "accepted", f"{night}: accepted as the new level ({reason})")
+            yield LevelStep(x(place[night]), "accepted", f"{night}: accepted as the new level ({reason})")
 
 
 def _caption(course: Course, values: Sequence[float | None], levels: Sequence[_Level]) -> str:

@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from dbbench.report.page.charts.kit import Scale, polyline
+from dbbench.report.page.charts.kit import Axis, polyline
 from dbbench.report.page.charts.telemetry import Telemetry
 from dbbench.report.page.charts.timelines import coarse
 
@@ -35,7 +35,7 @@ def sparklines(seconds: Telemetry) -> dict[str, Sparkline]:
     curves = {}
     for arm, tps in medians.items():
         if np.isfinite(tps).any():
-            x, y = Scale(0, len(tps), 0, WIDTH), Scale(0, top, HEIGHT - 1, 2)
+            x, y = Axis(0, len(tps), 0, WIDTH), Axis(0, top, HEIGHT - 1, 2)
             every = max(1, math.ceil(len(tps) / POINTS))
             means = enumerate(coarse(tps, every))
             points = [(x((i + 0.5) * every), y(mean)) if math.isfinite(mean) else None for i, mean in means]

@@ -126,7 +126,7 @@ def medians(rows: Sequence[Values], seconds: int) -> Values:
 
 
 def telemetry(group: Group) -> Telemetry:
-    """Read the group's series. ResultDamaged where one cannot be read."""
+    """Read the group's series. Raises ResultDamaged."""
     series: dict[str, Series] = {}
     phases: dict[str, list[str]] = {}
     for trial in group.trials:

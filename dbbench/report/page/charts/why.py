@@ -17,7 +17,7 @@ from dbbench.compare.verdict import AHEAD, BEHIND
 from dbbench.metrics.table import METRICS
 from dbbench.report.page.charts.telemetry import Telemetry
 from dbbench.report.page.charts.timelines import mean_of_panel
-from dbbench.report.page.groups import Arm, Group
+from dbbench.report.page.groups import ArmLabel, Group
 from dbbench.units import GROUP, change, listed, number
 
 MOVED: Final = math.log(1.10)  # a smaller change is drawn pale and listed as unchanged
@@ -75,8 +75,7 @@ class Factor:
 
     @property
     def rank(self) -> tuple[bool, float]:
-        """Return the key by which what explains most is first: the share of the time or of the bytes times the
-        change."""
+        """Return the sorting key: first what moved, by its share of the time or of the bytes times its change."""
         share = LEAST_SHARE if self.share is None else self.share
         return not self.moved, -min(REACH, abs(self.far)) * share
 
@@ -109,7 +108,7 @@ class Factor:
 class Why:
     """One pair."""
 
-    arm: Arm
+    arm: ArmLabel
     row: Row
     sentence: str
     factors: tuple[Factor, ...]

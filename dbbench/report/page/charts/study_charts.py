@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from dbbench.report.page.charts.kit import Scale, polyline, step_above
+from dbbench.report.page.charts.kit import Axis, polyline, step_above
 from dbbench.report.page.charts.telemetry import Telemetry, Values
 from dbbench.report.page.theme import Mark
 from dbbench.units import number
@@ -56,7 +56,7 @@ def study_chart(name: str, seconds: Telemetry) -> StudyChart:
     length = max(len(values) for values in measured.values())
     most = max(float(np.nanmax(values)) for values in measured.values())
     top = step_above(most) if most > 0 else 1.0
-    x, y = Scale(-0.5, length - 0.5, 0.0, WIDTH), Scale(0.0, top, HEIGHT - 1.0, 3.0)
+    x, y = Axis(-0.5, length - 0.5, 0.0, WIDTH), Axis(0.0, top, HEIGHT - 1.0, 3.0)
     curves, missing = [], []
     for arm, mark in [(arm, seconds.group.marks[arm]) for arm in seconds.group.arms]:
         if arm in measured:
@@ -68,8 +68,7 @@ def study_chart(name: str, seconds: Telemetry) -> StudyChart:
 
 
 def _mean(seconds: Telemetry, arm: str, columns: Sequence[str]) -> Values:
-    """Return the mean of the summed columns per second, over the trials that have that second; trials may have
-    different lengths."""
+    """Return the mean of the summed columns, in each second over the trials that have it."""
     rows = [seconds.values(trial.id, columns[0]) + sum(np.nan_to_num(seconds.values(trial.id, name))
                                                        for name in columns[1:])
             for trial in seconds.used(arm)]  # fmt: skip

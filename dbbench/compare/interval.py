@@ -69,8 +69,9 @@ class Estimate:
         return 1.0 if self.n < LEAST_BLOCKS else _p_value(self.mean, self.combined_sd / math.sqrt(self.n), self.df)
 
     def more_blocks(self, level: float) -> int | None:
-        """Return after how many further blocks the interval excludes 1 or is within ±5 %, if mean and scatter stay; None
-        if more than MOST_BLOCKS."""
+        """Return after how many further blocks the interval excludes 1 or is within ±5 %, with this mean and scatter.
+
+        None: more than MOST_BLOCKS."""
         half_width = max(abs(self.mean), SAME - abs(self.mean))
         for n in range(max(self.n + 1, LEAST_BLOCKS), MOST_BLOCKS + 1):
             if self.half_width(level, n) <= half_width:

@@ -1,7 +1,4 @@
-"""Operations on the filled filesystem, timed after the load: check, snapshot, grow, backup, crash, repair, scan.
-
-`storage/filesystems/port.py` describes what a filesystem or layer must support for them.
-"""
+"""Operations on the filled filesystem, timed after the load: check, snapshot, grow, backup, crash, repair, scan."""
 
 from __future__ import annotations
 
@@ -33,11 +30,8 @@ _THE_TRIALS: Final = (FilesystemDamaged, FilesystemGone, Interrupted, Terminated
 
 
 def operated(names: Sequence[str], filled: Filled) -> tuple[OperationFacts, ...]:
-    """Run the steps of these operations, in order. Raises FilesystemDamaged.
-
-    If a step fails, this is recorded and no further operation runs: the load's results are valid, but the state of the
-    filesystem is unknown.
-    """
+    """Run the steps of these operations, in order. Raises FilesystemDamaged. If a step fails, this is recorded and no
+    further operation runs: the load's results are valid, but the state of the filesystem is unknown."""
     steps: list[OperationFacts] = []
     for number, name in enumerate(names):
         try:

@@ -1,9 +1,5 @@
-"""Operations `snapshot` and `clone`: make a copy, start a second server on it, query it, roll back to it, drop it; and
-`base-backup`.
-
-`snapshot` uses the filesystem's own snapshots while a server runs: the second server recovers as after a crash. `clone`
-copies the files of a stopped server: by reflink if possible, and plain, as the reference.
-"""
+"""Operations `base-backup`, `snapshot` (the filesystem's own, while a server runs: the second server recovers as after
+a crash) and `clone` (copies of the files of a stopped server)."""
 
 from __future__ import annotations
 
@@ -89,7 +85,6 @@ def _while_it_is_stopped(name: str, how: Snapshots, filled: Filled) -> Iterator[
 
 
 def _second_server(name: str, how: Snapshots, filled: Filled) -> Iterator[OperationFacts]:
-    """Run next to the first server: mount the clone, start a server on it (including recovery) and query it."""
     with contextlib.ExitStack() as copy:
         began = time.monotonic()
         datadir = copy.enter_context(how.clone(filled))
@@ -113,7 +108,6 @@ def _free_bytes(filled: Filled) -> int | None:
 
 
 def _add_rows(server: Server) -> None:
-    """Commit the rows from before the copy, as the last acknowledged change."""
     doubling = (f"INSERT INTO {TABLE} SELECT id + {2**power}, filler FROM {TABLE}" for power in range(DOUBLINGS))
     execute(
         server,
@@ -125,7 +119,6 @@ def _add_rows(server: Server) -> None:
 
 
 def _add_later_row(server: Server) -> None:
-    """Commit a row after the copy."""
     execute(server, f"INSERT INTO {TABLE} VALUES ({LATER}, 'later')")
 
 
@@ -157,7 +150,6 @@ def base_backup(filled: Filled) -> Iterator[OperationFacts]:
 
 
 def _stream(argv: list[str], room: Path, env: Mapping[str, str]) -> int:
-    """Run the command and count what it writes. Raises OperationFailed with its last lines."""
     size = 0
     with tempfile.TemporaryDirectory(dir=room) as folder:
         messages = Path(folder) / "stderr"

@@ -1,10 +1,8 @@
-"""Copies of the data directory file by file: by reflink (xfs, btrfs: blocks are shared until they are written), and
-plain, the reference that every filesystem supports.
+"""Copies of the data directory file by file: by reflink (blocks are shared until they are written), or plain.
 
 For a running PostgreSQL, its backup functions make the copy consistent: files are copied in sequence while they are
-written, and changes are in the log from the start of the backup to its end, which is copied last. The second server
-applies it, as for any base backup. InnoDB has no such functions without a separate tool.
-"""
+written, and changes are in the log from the start of the backup to its end, which is copied last. InnoDB has no such
+functions without a separate tool."""
 
 from __future__ import annotations
 
@@ -58,7 +56,6 @@ class Copies:
         return self.server is not None
 
     def lacks(self, stored: Stored) -> str | None:
-        """Return why no copy is possible: no reflinks, a server without backup functions, or no space."""
         if self.reflink == "always" and not _shares(stored.fs.path):
             return f"{stored.fs.family} with these options does not support reflinks"
         if self.server is not None and not profile_of(self.server.engine).copied_running:
@@ -70,17 +67,14 @@ class Copies:
         return None if needed <= free else f"a copy needs {size_text(needed)}, but only {size_text(free)} is free"
 
     def snapshot(self, stored: Stored) -> None:
-        """Copy the data directory to a directory next to it. Raises OperationFailed."""
         if self.server is None:
             self._copy(stored, stored.datadir, _target(stored))
         else:
             _back_up(self.server, stored.datadir, _target(stored))
 
     def _copy(self, stored: Stored, source: Path, target: Path) -> None:
-        """Run cp -a into a new directory of the same owner, and sync it.
-
-        The attributes of the setup are set before: reflinks require them to be equal.
-        """
+        """Run cp -a into a new directory of the same owner, and sync it. The attributes of the setup are set before:
+        reflinks require them to be equal."""
         target.mkdir(mode=0o700)
         filesystems.apply_attributes(replace(stored.setup, attributes=attributes_of(stored.setup)), target)
         process.run(["cp", "-a", f"--reflink={self.reflink}", f"{source}/.", target], timeout_s=_COPY_S)
@@ -95,7 +89,6 @@ class Copies:
         return None
 
     def rollback(self, stored: Stored) -> None:
-        """Remove the data directory and copy it back."""
         shutil.rmtree(stored.datadir)
         self._copy(stored, _target(stored), stored.datadir)
 
@@ -135,7 +128,6 @@ def _target(stored: Stored) -> Path:
 
 
 def _back_up(server: Server, source: Path, target: Path) -> None:
-    """Make a base backup with cp(1), starting with an immediate checkpoint."""
     renamed = numbers_of(server.version) >= (15,)
     with contextlib.closing(server.connect()) as session, contextlib.closing(session.cursor()) as cursor:
         cursor.execute(_BEGIN[renamed])

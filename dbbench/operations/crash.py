@@ -1,9 +1,5 @@
-"""Operation `crash-recovery`: kill the server in the middle of a load, and start it again with a cold cache.
-
-The time is from the start to the first answer. Every row that was acknowledged before the kill must exist, and the data
-must pass the engine's check. Killing a server loses nothing that it had given to the kernel; the power-loss lab tests
-the rest.
-"""
+"""Operation `crash-recovery`: kill the server in the middle of a load, and time its start from a cold cache to the
+first answer. Every acknowledged row must exist; the power-loss lab tests what the kernel had not written."""
 
 from __future__ import annotations
 
@@ -39,7 +35,6 @@ def crash_recovery(filled: Filled) -> Iterator[OperationFacts]:
 
 
 def _killed(filled: Filled) -> tuple[int, int | None]:
-    """Load the server and kill it; return (rows that it acknowledged, bytes of log since its last checkpoint)."""
     written: list[_Writer] = []
     log_bytes = None
     killed = False

@@ -1,11 +1,5 @@
-"""Operations on the whole filesystem: `fsck`, `grow`, `repair` and `scan`.
-
-`fsck`: all checks of the whole filesystem that its family has. `grow`: add another device and distribute the data over
-all of them. `repair`: defragment with the filesystem's own tool on the data files of the stopped server, then with the
-engine: VACUUM FULL and OPTIMIZE TABLE rewrite the tables. `scan`: read every table from a cold cache, then every table
-of a clone. The server reads one table after the other in one session. The clone is a snapshot of the stopped data,
-taken by the filesystem or a layer below it; a filesystem without snapshots has only the first step.
-"""
+"""Operations on the whole filesystem: `fsck`; `grow` by another device; `repair`, with the filesystem's tool and then
+with the engine; `scan` of every table, then of every table of a clone, from a cold cache and in one session."""
 
 from __future__ import annotations
 
@@ -128,7 +122,6 @@ def scan(filled: Filled) -> Iterator[OperationFacts]:
 
 
 def _read(name: str, server: Server, said: str) -> OperationFacts:
-    """Read all tables to their end; return the step with their bytes and the rate."""
     sql = sql_of(server)
     with contextlib.closing(server.connect()) as connection:
         tables, began = sql.tables(connection), time.monotonic()

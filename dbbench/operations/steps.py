@@ -36,26 +36,21 @@ class Filled(Stored):
 
     @property
     def files(self) -> list[Path]:
-        """The data files that exist."""
         return [path for path in self.data_files(self.datadir) if path.exists()]
 
     @property
     def no_snapshots(self) -> str:
-        """Why there are no snapshots."""
         return f"neither {self.fs.family} nor a layer below it has snapshots"
 
     def obstacle(self, how: Snapshots) -> str | None:
-        """Return why no second server can run on such a copy of the data, or None.
-
-        With a separate directory for the log, the second server would write into the log of the first one.
-        """
+        """Return why no second server can run on such a copy of the data, or None. With a separate directory for the
+        log, the second server would write into the log of the first one."""
         if self.log is not None or "wal" in self.setup.volumes:
             return "the write-ahead log is on another device, and a consistent copy would need both"
         return how.lacks(self)
 
     @contextlib.contextmanager
     def serving_copy(self, datadir: Path) -> Iterator[Server]:
-        """Start the second server on a copy, without the lock files that were copied with the data."""
         for lock in _LOCKS:
             (datadir / lock).unlink(missing_ok=True)
         with self.second(datadir) as server:

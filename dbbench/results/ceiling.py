@@ -1,8 +1,5 @@
-"""ceiling.json: what fio measured on the bare device, and which trials stayed at it.
-
-What is a limit is a property of the run: if a trial exceeds what fio measured, that is no limit for any trial. Trials
-keep their rates, and are judged whenever the run is read.
-"""
+"""ceiling.json: what fio measured on the bare device, and which trials stayed at it. If a trial exceeds a measurement,
+it is no limit for any trial of the run; therefore trials keep their rates, and are judged whenever the run is read."""
 
 from __future__ import annotations
 
@@ -71,10 +68,8 @@ def limits_of(rows: Sequence[CeilingRow]) -> dict[Kind, float]:
 
 
 def judged(trials: Sequence[Trial], ceiling: CeilingFacts | None) -> tuple[tuple[Trial, ...], tuple[Exceeded, ...]]:
-    """Return the trials with W042 if the device limited them, and the measurements that a trial exceeded.
-
-    Trials of different hosts have different measurements. `ceiling` is that of this host.
-    """
+    """Return the trials with W042 if the device limited them, and the measurements that a trial exceeded. Trials of
+    different hosts have different measurements. `ceiling` is that of this host."""
     whole = ceiling or CeilingFacts()
     measured = {trial.id: trial.ceiling for trial in trials if trial.ceiling is not None and trial.ceiling.rates}
     exceeded: list[Exceeded] = []
@@ -104,7 +99,6 @@ def _rate(trial: Trial, kind: Kind) -> float | None:
 
 
 def _with_limits(trial: Trial, limits: dict[Kind, float]) -> Trial:
-    """Return the trial with W042 for the limits that it reached, and with its share of the flushed writes."""
     rates = trial.ceiling.rates if trial.ceiling is not None else ()
     at = [rate for rate in rates
           if rate.constant and rate.median / limits.get((rate.side, rate.unit), math.inf) >= NEAR]  # fmt: skip

@@ -1,8 +1,5 @@
-"""Atomic files: temporary name, fsync, rename, fsync of the directory.
-
-A results folder may come from someone else. Every file in it is opened by `plain_file`, which follows no symbolic link,
-opens only regular files, and reads no more than LIMITS allows.
-"""
+"""Files of a results folder: written atomically; read by `plain_file`, which follows no link, opens only regular files
+and reads no more than LIMITS allows, because a results folder may come from someone else."""
 
 from __future__ import annotations
 
@@ -112,10 +109,8 @@ def try_lock(fd: int, shared: bool = False) -> bool:
 
 @contextlib.contextmanager
 def lock_file(path: Path) -> Iterator[tuple[int, bool]]:
-    """Create the file if it is missing and try to lock it within the block.
-
-    Yield its descriptor, and whether it was locked.
-    """
+    """Create the file if it is missing and try to lock it within the block. Yield its descriptor, and whether it was
+    locked."""
     fd = own_file(path, os.O_RDWR, 0o644)
     try:
         yield fd, try_lock(fd)
@@ -125,10 +120,8 @@ def lock_file(path: Path) -> Iterator[tuple[int, bool]]:
 
 @contextlib.contextmanager
 def exclusive(lock: Path, refused: Callable[[str], errors.DbbenchError]) -> Iterator[None]:
-    """Hold that lock file within the block, with this process's id in it.
-
-    If another process holds it, raise the error that `refused` returns for its process id.
-    """
+    """Hold that lock file within the block, with this process's id in it. If another process holds it, raise the error
+    that `refused` returns for its process id."""
     with writing(lock):
         fd = own_file(lock, os.O_RDWR, 0o600)
     try:
@@ -142,11 +135,8 @@ def exclusive(lock: Path, refused: Callable[[str], errors.DbbenchError]) -> Iter
 
 
 def own_file(path: Path, flags: int, mode: int) -> int:
-    """Open a file of this user for writing and create it if it is missing; return the descriptor.
-
-    Raises OSError for anything that could lead to another user's file: a symbolic link, a device, a FIFO, a second hard
-    link.
-    """
+    """Open a file of this user for writing and create it if it is missing; return the descriptor. Raises OSError for
+    anything that could lead to another user's file: a symbolic link, a device, a FIFO, a second hard link."""
     with contextlib.suppress(FileNotFoundError):
         _check_own(path, path.lstat())
     fd = os.open(path, flags | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, mode)
@@ -167,10 +157,8 @@ def _check_own(path: Path, found: os.stat_result) -> None:
 
 
 def remove(path: Path) -> bool:
-    """Remove a regular file; return False if there is none. Follows no link, also in the directories above it.
-
-    Raises OSError.
-    """
+    """Remove a regular file; return False if there is none. Follows no link, also in the directories above it. Raises
+    OSError."""
     folder = _folder_of(path, Path("/"))
     try:
         if not stat.S_ISREG(os.stat(path.name, dir_fd=folder, follow_symlinks=False).st_mode):
@@ -250,10 +238,8 @@ def sha256(path: Path, below: Path) -> str:
 
 
 def plain_file(path: Path, below: Path, most_bytes: int | None = None) -> io.BufferedReader:
-    """Open a file in the results folder `below` for reading. Raises OSError, ResultNotRegular, ResultDamaged.
-
-    Refuses symbolic links, also in the directories above the file, and FIFOs, sockets and devices, which may never end.
-    """
+    """Open a file in the results folder `below` for reading. Raises OSError, ResultNotRegular, ResultDamaged. Refuses
+    symbolic links, also in the directories above the file, and FIFOs, sockets and devices, which may never end."""
     with _refusing(path):
         return opened(path, LIMITS.get(path.name, most_bytes or OTHERS), below)
 
@@ -279,11 +265,8 @@ def _refusing(path: Path) -> Iterator[None]:
 
 
 def sound_json(written: bytes) -> Any:
-    """Parse a JSON file of the results.
-
-    Raises ValueError for content that dbbench does not write: NaN, numbers beyond 64 bits, duplicate keys, and nesting
-    or sizes that would exhaust the memory.
-    """
+    """Parse a JSON file of the results. Raises ValueError for content that dbbench does not write: NaN, numbers beyond
+    64 bits, duplicate keys, and nesting or sizes that would exhaust the memory."""
     if written.count(b"[") + written.count(b"{") > _MOST_PARTS or written.count(b",") > _MOST_VALUES:
         raise ValueError("it has too many parts")
     try:
@@ -294,10 +277,8 @@ def sound_json(written: bytes) -> Any:
 
 
 def read_as(kind: type[_T], path: Path, below: Path, missing: errors.DbbenchError | None = None) -> _T:
-    """Read a JSON file in the results folder `below` as this dataclass.
-
-    Raises `missing` if the file does not exist, ResultDamaged, and what `read_bytes` raises.
-    """
+    """Read a JSON file in the results folder `below` as this dataclass. Raises `missing` if the file does not exist,
+    ResultDamaged, and what `read_bytes` raises."""
     try:
         return parsed_as(kind, read_summed(path, below))
     except (OSError, ValueError) as error:
@@ -355,10 +336,8 @@ class TooLarge(OSError):
 
 
 def opened(path: Path, most_bytes: int, below: Path | None = None) -> io.BufferedReader:
-    """Open a regular file for reading, and never anything else. Raises OSError, NotRegular, TooLarge.
-
-    Below the directory `below` symbolic links are refused; without it, links are followed as usual.
-    """
+    """Open a regular file for reading, and never anything else. Raises OSError, NotRegular, TooLarge. Below the
+    directory `below` symbolic links are refused; without it, links are followed as usual."""
     fd = _located(path, below)
     try:
         status = os.fstat(fd)
@@ -381,10 +360,7 @@ def content(path: Path, most_bytes: int, below: Path | None = None) -> bytes:
 
 
 def given(path: Path, most_bytes: int, head_bytes: int | None = None) -> bytes:
-    """Return the content, or the head, of a file that the user named; links are followed.
-
-    Raises FileUnreadable.
-    """
+    """Return the content, or the head, of a file that the user named; links are followed. Raises FileUnreadable."""
     try:
         if head_bytes is None:
             return content(path, most_bytes)

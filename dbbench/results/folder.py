@@ -25,13 +25,10 @@ _MOST_NAMED: Final = 5  # damaged trials, or damaged files of a trial, that an e
 
 
 class RunFolder:
-    """The folder of a run, for the programs that work on it. run.json and each trial.json are read once.
-
-    `run` is run.json as it was read or saved last. Whoever changes the run holds its lock.
-    """
+    """The folder of a run, for the programs that work on it. run.json and each trial.json are read once. `run` is
+    run.json as it was read or saved last. Whoever changes the run holds its lock."""
 
     def __init__(self, path: Path) -> None:
-        """Raises RunMissing, ResultDamaged."""
         self.path = path
         self.run = load_spec(path)
         self.journal = Journal(path / "journal.jsonl")
@@ -39,19 +36,16 @@ class RunFolder:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Lock the run within the block, and read run.json again. Raises RunLocked."""
         with locked(self.path):
             self.run = load_spec(self.path)
             yield
 
     def save(self, run: Run) -> None:
-        """Replace run.json."""
         save_spec(self.path, run)
         self.run = run
 
     @property
     def pending(self) -> list[TrialSpec]:
-        """Return the trials without a result, in the recorded order."""
         return pending(self.path, self.run)
 
     def trial(self, spec: TrialSpec) -> Trial:
@@ -79,10 +73,8 @@ class RunFolder:
 
 def must_match(folder: RunFolder, plan: Plan, cells: Sequence[Cell], scripts: Mapping[str, str]) -> None:
     """Raise RunLocked with the keys of run.json that differ from what the user's plan gives, and with the scripts of
-    the run that do: a results folder does not decide what is executed.
-
-    Another size of the budget, and what earlier trials did, are not differences.
-    """
+    the run that do: a results folder does not decide what is executed. Another size of the budget, and what earlier
+    trials did, are not differences."""
     stored, path = folder.run, folder.path
     if None not in (plan.budget_s, stored.plan.budget_s):
         plan = replace(plan, budget_s=stored.plan.budget_s)
@@ -106,7 +98,6 @@ def must_match(folder: RunFolder, plan: Plan, cells: Sequence[Cell], scripts: Ma
 
 
 def _differing(key: str, typed: Any, stored: Any) -> Iterator[str]:
-    """Yield the keys at which two JSON values differ: "plan.device.at", "cells[0].engine.bins"."""
     if isinstance(typed, dict) and isinstance(stored, dict):
         for name in dict.fromkeys((*typed, *stored)):
             yield from _differing(f"{key}.{name}".lstrip("."), typed.get(name), stored.get(name))
@@ -132,13 +123,11 @@ class LoadedRun:
 
     @property
     def unfinished(self) -> list[str]:
-        """Return the ids of trials that are not finished."""
         done = {trial.id for trial in self.trials} | set(self.damaged)
         return [spec.id for spec in self.run.order if spec.id not in done]
 
     @property
     def versions(self) -> dict[str, str]:
-        """Return the versions of the kernel, the servers, programs and packages, and dbbench, as far as known."""
         kernel = {"kernel": str(self.run.host["kernel"])} if self.run.host.get("kernel") else {}
         servers: dict[str, dict[str, None]] = {}
         for trial in self.trials:
@@ -185,7 +174,6 @@ class LoadedRun:
 
 @contextlib.contextmanager
 def _of(run: Path) -> Iterator[None]:
-    """Name the run in a ResultDamaged of the block."""
     try:
         yield
     except ResultDamaged as error:
@@ -195,7 +183,6 @@ def _of(run: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _reading(run: Path, path: Path) -> Iterator[None]:
-    """Raise ResultDamaged for a file of the run that cannot be read within the block."""
     with _of(run):
         try:
             yield
@@ -210,10 +197,8 @@ def _count(number: Any) -> int:
 
 
 def load_run(path: str | Path, *, verify: bool = True) -> LoadedRun:
-    """Read the directory of a run. `verify` compares every file with SHA256SUMS.
-
-    Raises RunMissing if it is not a run, and ResultDamaged with the names of all damaged trials and files.
-    """
+    """Read the directory of a run. `verify` compares every file with SHA256SUMS. Raises RunMissing if it is not a run,
+    and ResultDamaged with the names of all damaged trials and files."""
     loaded = load_whole(path, verify=verify)
     if loaded.damaged:
         raise all_of(loaded)
@@ -221,11 +206,8 @@ def load_run(path: str | Path, *, verify: bool = True) -> LoadedRun:
 
 
 def load_whole(path: str | Path, *, verify: bool = True) -> LoadedRun:
-    """Read the directory of a run with all undamaged trials; `damaged` describes the others.
-
-    Raises RunMissing if it is not a run, and ResultDamaged if run.json, ceiling.json or the result of the power-loss
-    lab is damaged.
-    """
+    """Read the directory of a run with all undamaged trials; `damaged` describes the others. Raises RunMissing if it is
+    not a run, and ResultDamaged if run.json, ceiling.json or the result of the power-loss lab is damaged."""
     folder = Path(path)
     with _of(folder):
         run = load_spec(folder)
@@ -285,10 +267,8 @@ def load_trial(folder: Path) -> Trial:
 
 
 def find_runs(results: Path, plan_sha256: str) -> list[RunFolder]:
-    """Return the runs of that plan that `dbbench run` may continue, the newest first.
-
-    Other runs are recognised by their bytes, because parsing hundreds takes seconds.
-    """
+    """Return the runs of that plan that `dbbench run` may continue, the newest first. Other runs are recognised by
+    their bytes, because parsing hundreds takes seconds."""
     of_plan = []
     for path in folders(results):
         with contextlib.suppress(ResultDamaged, RunMissing, OSError):

@@ -18,11 +18,9 @@ IndexRow = dict[str, Any]
 
 def index_rows(results: Path, runs: list[Path], make: Callable[[Path], IndexRow], maker: str,
          fits: Callable[[IndexRow], bool] = bool) -> list[IndexRow]:  # fmt: skip
-    """Return `make(run)` for each run, from the index if neither run.json nor the directory of trials has changed.
-
-    A trial's directory is written once, so the modification time of `trials/` changes with every trial that is added or
-    removed. An entry of another `maker` (version of dbbench), or one that does not fit, is computed again.
-    """
+    """Return `make(run)` for each run, from the index if neither run.json nor the directory of trials has changed. A
+    trial's directory is written once, so the modification time of `trials/` changes with every trial that is added or
+    removed. An entry of another `maker` (version of dbbench), or one that does not fit, is computed again."""
     indexed = _known(results)
     all_rows, now, changed = list[IndexRow](), dict[str, tuple[str, IndexRow]](), False
     for run in runs:
@@ -40,7 +38,6 @@ def index_rows(results: Path, runs: list[Path], make: Callable[[Path], IndexRow]
 
 
 def _stamp(run: Path, maker: str) -> str:
-    """Return a stamp that changes with the maker, with run.json and with the set of finished trials."""
     times = []
     for path in (run / "run.json", run / "trials"):
         try:
@@ -62,6 +59,5 @@ def _known(results: Path) -> dict[str, tuple[str, IndexRow]]:
 
 
 def _keep(results: Path, now: dict[str, tuple[str, IndexRow]]) -> None:
-    """Write the index if possible; in a read-only directory every run is read each time."""
     with contextlib.suppress(DbbenchError):
         write_text(results / INDEX_NAME, json.dumps(now))

@@ -1,14 +1,9 @@
-"""The journal: what a run has acquired from the machine, so that a later start can release it.
-
-It has one JSON object per line, on disk before the resource is acquired (`take`) and after it is released
-(`give_back`). The kernel releases mounts, loop devices and processes of a trial, because they end with its namespaces.
-The journal is for resources that outlive them: images, directories on existing filesystems, and filesystems on real
-disks.
+"""The journal: what a run has acquired from the machine and does not end with its processes (images, directories,
+filesystems on real disks), so that a later start can release it.
 
 Lines about disks have a seal, the proof that this user's dbbench wrote the line for the run in this directory: they
 decide what `run` may erase without confirmation, and a results folder may come from someone else. The key is stored
-outside of every results folder. Without a key nothing is sealed, and the user is asked again.
-"""
+outside of every results folder. Without a key nothing is sealed, and the user is asked again."""
 
 from __future__ import annotations
 
@@ -61,7 +56,6 @@ class Journal:
 
     @property
     def tag(self) -> str:
-        """Return the tag of the run."""
         return tag_of(self.path.parent)
 
     def note(self, event: str, **facts: Any) -> None:
@@ -107,7 +101,6 @@ class Journal:
         return [path for kind, path in self._held() if kind == what and _is_ours(what, path, self.tag)]
 
     def foreign(self) -> list[tuple[str, str]]:
-        """Return (what, path) of journal entries that this run cannot have made."""
         return [(kind, path) for kind, path in self._held() if not _is_ours(kind, path, self.tag)]
 
     def _held(self) -> list[tuple[str, str]]:
@@ -138,11 +131,9 @@ class Journal:
         return last_events[-1] if last_events else None
 
     def had(self, device: str) -> bool:
-        """Whether this run has held the device with that identity exclusively."""
         return bool(self._about(device, "had"))
 
     def _about(self, device: str, *events: str) -> list[dict[str, Any]]:
-        """Return the lines about that disk that this run wrote for this user."""
         return [entry for entry in self.entries() if entry.get("event") in events and entry.get("device") == device
                 and holds(entry, self.tag)]  # fmt: skip
 

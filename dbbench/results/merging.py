@@ -43,11 +43,9 @@ def sources(folder: Path) -> list[Path]:
 
 
 def merge(source: Path, results: Path) -> Merged:
-    """Import the finished trials of the run in `source` into `results`.
-
-    Everything is verified before anything is written. Raises ResultDamaged, ImportRefused, RunLocked, and RunNameTaken
-    if the name belongs to a run of another plan here.
-    """
+    """Import the finished trials of the run in `source` into `results`. Everything is verified before anything is
+    written. Raises ResultDamaged, ImportRefused, RunLocked, and RunNameTaken if the name belongs to a run of another
+    plan here."""
     their_run = load_spec(_plain_folder(source))
     folder = results / checked_name(their_run.name)
     finished = _finished(source, their_run)
@@ -124,7 +122,6 @@ def keep_scripts(folder: Path, scripts: dict[str, str]) -> None:
 
 
 def _plain_folder(source: Path) -> Path:
-    """Return `source` if neither it nor its main files are links. Raises ImportRefused."""
     for path in (source, source / "run.json", source / "trials", source / "plan.toml", source / CEILING):
         if path.is_symlink():
             raise ImportRefused(
@@ -134,7 +131,6 @@ def _plain_folder(source: Path) -> Path:
 
 
 def _finished(source: Path, run: Run) -> list[Path]:
-    """Return the finished, undamaged trials of the run. Unknown directories next to them are ignored."""
     finished = []
     for spec in run.order:
         path = source / "trials" / checked_name(spec.id)
@@ -166,7 +162,6 @@ def _scripts(source: Path) -> dict[str, str]:
 
 
 def _text(run: Path, name: str) -> str:
-    """Return a file of a run as text. Raises ImportRefused if it is not text, ResultNotRegular, ResultDamaged."""
     try:
         return read_bytes(run / name, run.parent).decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -181,7 +176,6 @@ class Incoming:
     """The directory of a trial while its files arrive; `finish` turns it into a result."""
 
     def __init__(self, run_folder: Path, trial_id: str) -> None:
-        """Raises ImportRefused if the id is not a valid trial name."""
         checked_name(trial_id)
         self.final = run_folder / "trials" / trial_id
         self.folder = run_folder / "trials" / f".partial-{trial_id}"
@@ -204,9 +198,7 @@ class Incoming:
 
     def finish(self) -> bool:
         """Verify the files, make them durable and rename the directory; return False if the same result already exists.
-
-        Raises ResultDamaged if the files do not match their checksums, ImportRefused if a different result exists.
-        """
+        Raises ResultDamaged if the files do not match their checksums, ImportRefused if a different result exists."""
         must_be_whole(self.folder)
         if standing(self.folder, self.final):
             shutil.rmtree(self.folder)
@@ -261,10 +253,8 @@ def read(path: Path, below: Path, offset: int = 0, most: int = _CHUNK) -> bytes:
 
 
 def must_be_whole(folder: Path) -> None:
-    """Check that the files of a trial's `folder` are exactly those in its SHA256SUMS.
-
-    Raises ResultDamaged, or ImportRefused for a link.
-    """
+    """Check that the files of a trial's `folder` are exactly those in its SHA256SUMS. Raises ResultDamaged, or
+    ImportRefused for a link."""
     there = {name for name, _ in files_of(folder)}
     if SUMS in there:
         listed = {
@@ -295,10 +285,8 @@ def standing(ours: Path, final: Path) -> bool:
 
 
 def take(source: Path, run_folder: Path) -> bool:
-    """Copy the finished trial at `source` into a run; return False if the same trial already exists.
-
-    Raises ImportRefused or ResultDamaged; then nothing was copied.
-    """
+    """Copy the finished trial at `source` into a run; return False if the same trial already exists. Raises
+    ImportRefused or ResultDamaged; then nothing was copied."""
     incoming = Incoming(run_folder, source.name)
     try:
         for name, size in files_of(source):

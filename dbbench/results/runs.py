@@ -1,6 +1,5 @@
 """The files of a run: run.json, which is written before the first trial and extended when a block is repeated;
-powercut.json of the power-loss lab. Only one process at a time works on a run.
-"""
+powercut.json of the power-loss lab. Only one process at a time works on a run."""
 
 from __future__ import annotations
 
@@ -36,11 +35,8 @@ KEPT: Final = "powercut"  # directory of disk images and logs
 
 def create_run(results: Path, run: model.Run, plan_text: str) -> Path:
     """Make the directory of a run with plan.toml and run.json atomically; return it. Raises RunLocked if it exists:
-    another process was faster.
-
-    A hidden directory that a killed process left while creating a run with this name is removed, unless a process is
-    still using it.
-    """
+    another process was faster. A hidden directory that a killed process left while creating a run with this name is
+    removed, unless a process is still using it."""
     folder, making = results / run.name, results / f".{run.name}.{os.getpid()}.new"
     for left in results.glob(f".{run.name}.*.new"):
         maker = left.name.split(".")[-2]
@@ -97,7 +93,6 @@ def load_spec(folder: Path) -> model.Run:
 
 
 def _check_order(path: Path, run: model.Run) -> None:
-    """Raise ResultDamaged for invalid names, and for trials of cells that the run does not have."""
     for name in (run.name, *(spec.id for spec in run.order)):
         if not NAME.fullmatch(name):  # directories have these names
             raise ResultDamaged(f"{path} is invalid: {name!r} is not a valid name of a run or trial")

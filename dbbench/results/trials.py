@@ -55,10 +55,8 @@ class Draft:
 
 
 def set_aside(run_folder: Path, ids: Iterable[str], why: str) -> list[str]:
-    """Move finished trials to `set-aside/WHY` so that they are run again; return the ids of those that existed.
-
-    Raises ResultsUnwritable.
-    """
+    """Move finished trials to `set-aside/WHY` so that they are run again; return the ids of those that existed. Raises
+    ResultsUnwritable."""
     moved = []
     for trial in (run_folder / "trials" / name for name in ids):
         if trial.is_dir():
@@ -80,11 +78,9 @@ def results_of(trial: Path) -> Path:
 
 
 def damage(folder: Path, below: Path | None = None, least: str = "trial.json") -> list[str]:
-    """Return one line for each file of a finished trial that is not as it was written; [] if all are intact.
-
-    `below`: the results folder, if `folder` is not a trial's. `least`: a file that the checksums must name. Raises
-    ResultNotRegular, ResultDamaged.
-    """
+    """Return one line for each file of a finished trial that is not as it was written; [] if all are intact. `below`:
+    the results folder, if `folder` is not a trial's. `least`: a file that the checksums must name. Raises
+    ResultNotRegular, ResultDamaged."""
     below = below or results_of(folder)
     try:
         text = read_bytes(folder / SUMS, below).decode(errors="replace")

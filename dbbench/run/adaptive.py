@@ -22,14 +22,11 @@ LEVEL: Final = 0.98  # wider than the verdict's 95 %, because the width is check
 
 def further(run: Run, trials: Mapping[str, Trial]) -> Run:
     """Return the run with one more block of the cells whose question is open, or with the same order if none is open.
-
     `trials` are the finished trials by id, all of `run.order`. A pair is settled once it has at least LEAST pairs and
     half its interval at LEVEL is within the precision; then its arm is not measured again. The baseline stays in until
-    its last pair is settled. `run.questions` has the state of each cell, and `run.settled` the same state as text.
-
-    With a budget alone the block has all cells, and `trials` are not needed. With both, whichever is reached first
-    ends the run; `run.budget.ended` says why.
-    """
+    its last pair is settled. `run.questions` has the state of each cell, and `run.settled` the same state as text. With
+    a budget alone the block has all cells, and `trials` are not needed. With both, whichever is reached first ends the
+    run; `run.budget.ended` says why."""
     step = 1 if run.budget is None else run.budget.step
     block = max((spec.block for spec in run.order), default=0) + step
     if run.precision is None:
@@ -46,7 +43,6 @@ def further(run: Run, trials: Mapping[str, Trial]) -> Run:
 
 
 def _if_it_fits(run: Run, block: list[TrialSpec]) -> Run:
-    """Return the run with the block added, unless its budget has no time for it; then it says why it ended."""
     ended: BudgetEnd = ""
     if run.budget is not None:
         if not block:
@@ -88,11 +84,8 @@ def of_first_blocks(run: Run, spec: TrialSpec) -> bool:
 
 def charged(run: Run, seconds: float, cell: str = "") -> Run:
     """Return the run with so many more seconds of its budget used; `cell` is that of the trial that was finished, if
-    any.
-
-    The time of a cell is a moving average of its trials: the last one counts half, the one before a quarter, because a
-    disk becomes slower in the course of a run.
-    """
+    any. The time of a cell is a moving average of its trials: the last one counts half, the one before a quarter,
+    because a disk becomes slower in the course of a run."""
     if run.budget is None:
         return run
     times = dict(run.budget.cell_s)
@@ -104,11 +97,9 @@ def charged(run: Run, seconds: float, cell: str = "") -> Run:
 
 
 def concluded(run: Run, done: Collection[str]) -> tuple[Run, list[str]]:
-    """Return the run when no further trial begins, and the finished trials that do not count.
-
-    `done`: ids of finished trials. A block that the end of the budget interrupted is removed from the order, so that
-    all cells have the same number of trials.
-    """
+    """Return the run when no further trial begins, and the finished trials that do not count. `done`: ids of finished
+    trials. A block that the end of the budget interrupted is removed from the order, so that all cells have the same
+    number of trials."""
     if run.budget is None or run.plan.budget_s is None:
         return run, []
     missing = [spec for spec in run.order if spec.id not in done]
@@ -145,7 +136,6 @@ def half_width(run: Run, cell: Cell, trials: list[Trial]) -> tuple[int, float | 
 
 
 def _answered(run: Run, cell: Cell, trials: list[Trial], questions: dict[str, Question]) -> bool:
-    """Return whether the cell needs no further block; the reason is stored in `questions`."""
     if cell.id in questions and questions[cell.id].kind == "settled":
         return True
     pairs, half = half_width(run, cell, trials)
@@ -185,11 +175,9 @@ def another(run: Run, block: int, cells: Collection[Cell]) -> list[TrialSpec]:
 
 
 def extended(run: Run, status_of: Callable[[TrialSpec], Status]) -> Run:
-    """Return the run with a second attempt of each block that has a suspect trial, or the same run if there is none.
-
-    A failed trial is not repeated, because its failure would most likely happen again. With a budget, blocks are
-    repeated while they fit.
-    """
+    """Return the run with a second attempt of each block that has a suspect trial, or the same run if there is none. A
+    failed trial is not repeated, because its failure would most likely happen again. With a budget, blocks are repeated
+    while they fit."""
     planned = sum(spec.attempt == 1 for spec in run.order)
     extra = int(planned * EXTRA_TRIALS) - (len(run.order) - planned)
     order, last = list(run.order), max((spec.position for spec in run.order), default=0)

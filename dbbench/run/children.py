@@ -1,12 +1,8 @@
 """Trials as separate processes: start one, forward its events, stop it on request, kill it after its deadline.
 
-A run has one fork server, which imports what trials need once, and forks a process for each request (`serve`). It is a
-child of the run, and the processes of the trials are its children: if one of them is killed, so is everything below.
-
-A phase ends its work by an exception in the trial's process (`record.deadline`). It cannot be raised while the
-process is in a call that no signal interrupts: libpq waiting for a server's answer, or the kernel (state D). Therefore
-the process reports the deadline of each phase to its parent, which kills it some time after the deadline.
-"""
+A run has one fork server, which imports what trials need once, and forks a process for each request (`serve`). If one
+of them is killed, so is everything below. A process reports the deadline of each phase, so that its parent can kill it
+in a call that no signal interrupts: libpq waiting for a server's answer, or the kernel (state D)."""
 
 from __future__ import annotations
 
@@ -73,7 +69,6 @@ class Stop:
             child.send_signal(self.signal)
 
     def error(self) -> DbbenchError:
-        """Return the error that ends the run after a stop request."""
         kind = Interrupted if self.signal == signal.SIGINT else Terminated
         return kind("stopped on request", effect="Finished trials are kept. The interrupted trial is discarded.")
 
@@ -99,7 +94,6 @@ class Child:
         self._status: int | None = None
 
     def send_signal(self, number: int) -> None:
-        """Send a signal, unless the process has ended."""
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(self._pidfd, number)
 
@@ -128,10 +122,8 @@ class Child:
 
 
 class Launcher:
-    """Runs work in separate processes, one at a time, and forwards their events. A context manager.
-
-    `module` is what the fork server runs: it calls `serve`. `log` is the file for stderr of the processes.
-    """
+    """Runs work in separate processes, one at a time, and forwards their events. A context manager. `module` is what
+    the fork server runs: it calls `serve`. `log` is the file for stderr of the processes."""
 
     def __init__(self, module: str, log: Path, emit: Emit, stop: Stop) -> None:
         self.log, self.emit = log, emit
@@ -160,13 +152,9 @@ class Launcher:
             self._server = self._stack.enter_context(server), ours
 
     def run(self, request: dict[str, Any], overdue: Overdue | None = None) -> int:
-        """Have the module do this work in a process; return its exit status.
-
-        Raises the error that the process reports, an error if the run is stopped, TrialStuck if the process exceeds its
-        deadlines (it is killed), FilesystemFull, ResultsUnwritable. It is a separate session: this process forwards
-        Ctrl-C, so that the servers do not get it from the terminal. If this process is killed, the worker and
-        everything below it end too.
-        """
+        """Have the module do this work in a process; return its exit status. Raises the error that the process reports,
+        an error if the run is stopped, TrialStuck if the process exceeds its deadlines (it is killed), FilesystemFull,
+        ResultsUnwritable."""
         errors, overdue = list[DbbenchError](), overdue or Overdue()
         self.prepare()
         with self._stop.launching():
@@ -196,7 +184,6 @@ class Launcher:
         return status
 
     def _forked(self, request: dict[str, Any]) -> Child | int:
-        """Return the process that begins the work, or the exit status of a fork server that did not start."""
         assert self._server is not None
         server, requests = self._server
         output, written = os.pipe()
@@ -219,12 +206,10 @@ class Launcher:
 
 
 def serve(main: Callable[[dict[str, Any]], int]) -> NoReturn:
-    """Be a fork server: for each request of a Launcher, run `main` with it in a child process.
-
-    The arguments of the command are the descriptor of its socket and the run's directory, which is for people who look
-    for the processes of a run. With a request come the descriptors for stdout and stderr. The answers are the child's
-    pid with its pidfd, and later its exit status, negative after a signal.
-    """
+    """Be a fork server: for each request of a Launcher, run `main` with it in a child process. The arguments of the
+    command are the descriptor of its socket and the run's directory, which is for people who look for the processes of
+    a run. With a request come the descriptors for stdout and stderr. The answers are the child's pid with its pidfd,
+    and later its exit status, negative after a signal."""
     namespaces.die_with_parent()
     requests = socket.socket(fileno=int(sys.argv[1]))
     while True:

@@ -24,10 +24,8 @@ from dbbench.units import iso
 
 
 def choose(results_folder: Path, wanted: Asked, *, new: bool, name: str | None) -> RunFolder | None:
-    """Return the run to resume, or None if a new run is needed. Raises RunNameTaken.
-
-    Without a name this is the newest unfinished run of the same plan, otherwise the newest finished one.
-    """
+    """Return the run to resume, or None if a new run is needed. Raises RunNameTaken. Without a name this is the newest
+    unfinished run of the same plan, otherwise the newest finished one."""
     if name is not None:
         return _of_that_name(results_folder, wanted, name)
     if new or not results_folder.is_dir():
@@ -145,7 +143,6 @@ def _of_that_name(results_folder: Path, wanted: Asked, name: str) -> RunFolder |
 
 
 def _goes_on(run: Run, wanted: Asked) -> bool:
-    """Return whether `run` has the same plan and the same share of its blocks, and runs on this machine."""
     if run.plan_sha256 != wanted.sha256 or run.hosts:
         return False
     step = run.budget.step if run.budget is not None else 1

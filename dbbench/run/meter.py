@@ -73,7 +73,6 @@ class Meter:
 
     @contextlib.contextmanager
     def window(self) -> Iterator[None]:
-        """Measure totals of everything that happens within the block."""
         self.before = self.server.counters()
         machine, moved, dirty = host.reading(self._pids()), IoClock(), _page_cache_debt()
         log = DiskClock(self.disks["log"].leaves) if "log" in self.disks else None
@@ -108,16 +107,13 @@ class Meter:
 
     @contextlib.contextmanager
     def drain(self) -> Iterator[None]:
-        """Count the bytes that are written to the device within the block."""
         disk = DiskClock(devices.leaves_of(self.disks))
         yield
         self.drain_write_bytes = disk.difference()["write_bytes"]
 
     def read_ended(self) -> None:
-        """Read the server's counters when the load's sessions have ended.
-
-        In PostgreSQL a session may outlive its client; it reports its last second when it ends.
-        """
+        """Read the server's counters when the load's sessions have ended. In PostgreSQL a session may outlive its
+        client; it reports its last second when it ends."""
         sessions = self.idle.get("sessions_connected", 0)
 
         def some_left() -> bool:
@@ -128,7 +124,6 @@ class Meter:
 
     @property
     def flushes_note(self) -> str:
-        """Why device flushes are not measurable here; "" if they are."""
         return devices.flushes_reason(devices.leaves_of(self.disks))
 
     @property
@@ -159,11 +154,8 @@ class Meter:
         return self.server.written_bytes(self.before, self.after)
 
     def work(self, explicit: bool) -> Work:
-        """Return the server's and the kernel's counts over the whole life of the load.
-
-        Not over the window alone: PostgreSQL counts a session's transactions up to 10 s late, at the latest when it
-        ends.
-        """
+        """Return the server's and the kernel's counts over the whole life of the load. Not over the window alone:
+        PostgreSQL counts a session's transactions up to 10 s late, at the latest when it ends."""
         work_facts = self.server.work(self.idle, self.drained, explicit)
         return dataclasses.replace(work_facts, **self.moved) if self.load.pids and self.client is None else work_facts
 
@@ -176,10 +168,8 @@ class Meter:
         return self.server.hit_ratio(self.before, self.after)
 
     def cpu_ms(self) -> float | None:
-        """Return the CPU time of everything except client and dbbench, including kernel workers.
-
-        Without a server the client's time is included, because it does the work.
-        """
+        """Return the CPU time of everything except client and dbbench, including kernel workers. Without a server the
+        client's time is included, because it does the work."""
         return cpu_ms(self.cpu if self.server.pid is not None else {**self.cpu, "client_cpu_s": 0.0})
 
     def cpu_pct(self) -> float | None:
@@ -188,7 +178,6 @@ class Meter:
         return used_ms / 10 / seconds / cpus if used_ms is not None and seconds and cpus else None
 
     def warnings(self) -> tuple[TrialWarning, ...]:
-        """Return warnings about the server's counters, background load, steal, heat and foreign I/O in the window."""
         if self.machine is None:
             return self.server.warnings()
         below = foreign_io(_moved(self.below), self._below_bytes(), self.machine.seconds)
@@ -210,14 +199,11 @@ class Meter:
 
     @cached_property
     def intruding(self) -> tuple[float, float] | None:
-        """The (10^6 bytes, share of all) that other processes transferred on the trial's own device, if it is enough
-        to disturb.
-
-        At most what the trial's processes did not transfer there (a server counts what it writes), and at most what
-        other processes transferred with calls, less the traffic of all other disks and what is not written yet. A
+        """The (10^6 bytes, share of all) that other processes transferred on the trial's own device, if it is enough to
+        disturb. At most what the trial's processes did not transfer there (a server counts what it writes), and at most
+        what other processes transferred with calls, less the traffic of all other disks and what is not written yet. A
         filesystem's own writes (journal, metadata) are in the first, and I/O on other filesystems is in the second, so
-        only the smaller one counts.
-        """
+        only the smaller one counts."""
         if self.machine is None or (whole := _moved(self.disk)) is None:
             return None
         ours, theirs, written = self.machine.ours_moved, self.machine.foreign_moved, self.engine_write_bytes
@@ -240,7 +226,6 @@ def foreign_io(whole: int | None, own: int | None, seconds: float) -> tuple[floa
 
 
 def _resident(files: Sequence[Path]) -> int | None:
-    """Return the resident bytes, or None if the server has removed a file meanwhile."""
     try:
         return pagecache.resident_bytes(files)
     except OSError:

@@ -12,11 +12,9 @@ from dbbench.storage.devices.port import Device
 
 @dataclass(frozen=True)
 class RunPermit:
-    """The devices whose identity the user typed, and the filesystems that the run's journal records.
-
-    A typed identity permits erasing what was on the device when the command started, which is while `checking` is set.
-    Anything that appears later, between two trials, was put there by another process.
-    """
+    """The devices whose identity the user typed, and the filesystems that the run's journal records. A typed identity
+    permits erasing what was on the device when the command started, which is while `checking` is set. Anything that
+    appears later, between two trials, was put there by another process."""
 
     typed: Collection[str]
     journal: Journal

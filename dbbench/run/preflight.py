@@ -45,10 +45,8 @@ def check(plan: Plan, expanded: Expanded, results: Path, *, images: dict[Path, i
 def lacking(
     plan: Plan, expanded: Expanded, results: Path, *, images: dict[Path, int] | None = None
 ) -> Iterator[errors.DbbenchError]:
-    """Yield all problems of the plan on this machine.
-
-    `images`: bytes that the run's images still need, by directory; None: everything that the plan requires.
-    """
+    """Yield all problems of the plan on this machine. `images`: bytes that the run's images still need, by directory;
+    None: everything that the plan requires."""
     problems = itertools.chain(
         _programs(plan, expanded), _rights(plan, results), _sources(expanded), _settings(expanded), _cores(plan),
         _memory(expanded), _open_files(expanded), _client(plan, expanded), _space(plan, expanded, results, images),
@@ -127,8 +125,6 @@ def _sources(expanded: Expanded) -> Iterator[errors.DbbenchError]:
 
 
 def _settings(expanded: Expanded) -> Iterator[errors.DbbenchError]:
-    """Yield an error for each setting that the installed server refuses, and each one that requires io_uring where the
-    kernel refuses it."""
     from dbbench.engines import ENGINES
     from dbbench.machine import host
 
@@ -148,10 +144,8 @@ def _settings(expanded: Expanded) -> Iterator[errors.DbbenchError]:
 
 
 def _refused_settings(engine: Engine, bin_: str | None, chosen: Settings) -> Iterator[str]:
-    """Yield a sentence for each setting that the installed server refuses; if it refuses none alone, for all.
-
-    If the server is not installed, `_programs` says so.
-    """
+    """Yield a sentence for each setting that the installed server refuses; if it refuses none alone, for all. If the
+    server is not installed, `_programs` says so."""
     place, title = Path(bin_) if bin_ else None, engine.PROFILE.title
     if not chosen or (version := engine.installed(place)) is None or not (whole := engine.refused(chosen, place)):
         return
@@ -177,7 +171,6 @@ def _cores(plan: Plan) -> Iterator[errors.DbbenchError]:
 
 
 def _memory(expanded: Expanded) -> Iterator[errors.DbbenchError]:
-    """Yield an error for each memory limit above what is available, and each server's cache above what it may use."""
     from dbbench.machine.limits import cgroup
 
     usable = cgroup.usable_bytes()
@@ -197,7 +190,6 @@ def _memory(expanded: Expanded) -> Iterator[errors.DbbenchError]:
 
 
 def _open_files(expanded: Expanded) -> Iterator[errors.DbbenchError]:
-    """Yield an error for each server and load generator that must open more files than the hard limit permits."""
     from dbbench.drivers import sessions_of
 
     hard = most_files()
@@ -216,7 +208,6 @@ def _open_files(expanded: Expanded) -> Iterator[errors.DbbenchError]:
 
 
 def _client(plan: Plan, expanded: Expanded) -> Iterator[errors.DbbenchError]:
-    """Yield an error if the load generator cannot be started on the client's host, or cannot reach this one."""
     if plan.client is None:
         return
     from dbbench import remote
@@ -232,7 +223,6 @@ def _client(plan: Plan, expanded: Expanded) -> Iterator[errors.DbbenchError]:
 def _space(
     plan: Plan, expanded: Expanded, results: Path, images: dict[Path, int] | None
 ) -> Iterator[errors.DbbenchError]:
-    """Yield an error for each disk without space for the image, the missing golden copies, or the results."""
     from dbbench.datasets.golden import cache_folder
 
     needs: list[tuple[Path, int, str]] = [(results, len(expanded.order) * RESULT_BYTES, "results")]
@@ -280,10 +270,8 @@ def _largest_trials(folders: Mapping[str, str], expanded: Expanded) -> list[tupl
 
 
 def _redo_bytes(cell: Cell, setup: FsSetup) -> int:
-    """Return the size of InnoDB's redo log on this filesystem, which is allocated completely at the start.
-
-    MariaDB waits forever on a full filesystem. 0 with compression: zeros need no space.
-    """
+    """Return the size of InnoDB's redo log on this filesystem, which is allocated completely at the start. MariaDB
+    waits forever on a full filesystem. 0 with compression: zeros need no space."""
     from dbbench.storage import filesystems
 
     if setup.mkfs.family not in filesystems.FAMILIES or filesystems.traits(setup).compresses:
@@ -300,7 +288,6 @@ def _log_bytes(cell: Cell) -> dict[Role, int]:
 
 
 def _log_fits(plan: Plan, expanded: Expanded) -> Iterator[errors.DbbenchError]:
-    """Yield an error if the logs do not fit on their own device."""
     from dbbench.storage import devices
 
     logs = max(_log_bytes(cell).get("log", 0) for cell in expanded.cells)
@@ -338,7 +325,6 @@ def fits(plan: Plan, expanded: Expanded) -> Iterator[errors.DbbenchError]:
 
 
 def _images(plan: Plan, results: Path) -> dict[Path, int]:
-    """Return the bytes of all images of a new run, by directory."""
     sizes: dict[Path, int] = {}
     if plan.device.imaged:
         for spec in plan.device.volumes.values():
@@ -348,7 +334,6 @@ def _images(plan: Plan, results: Path) -> dict[Path, int]:
 
 
 def _golden_bytes(expanded: Expanded) -> int:
-    """Return the bytes of the golden copies that are still to be built."""
     from dbbench.datasets import golden
 
     sizes: dict[str, int] = {}
@@ -404,7 +389,6 @@ def refused_disks(plan: Plan, results: Path) -> Iterator[errors.DbbenchError]:
 
 
 def _disks(plan: Plan) -> list[Path]:
-    """Return the block devices of the plan, with that of the log."""
     return [Path(path) for spec in plan.device.volumes.values() for path in spec.disks]
 
 
@@ -421,10 +405,8 @@ def free_bytes(path: Path) -> int:
 
 
 def check_run(wanted: Asked, plan_file: str, root: Path, folder: RunFolder | None, wipe: tuple[str, ...]) -> None:
-    """Raise what keeps the plan from being run. `root` is the results folder, `folder` that of a run to be resumed.
-
-    The guards of a block device are passed once here, and again in each trial.
-    """
+    """Raise what keeps the plan from being run. `root` is the results folder, `folder` that of a run to be resumed. The
+    guards of a block device are passed once here, and again in each trial."""
     from dbbench.results.journal import Journal
     from dbbench.run.permit import RunPermit
     from dbbench.storage import devices

@@ -1,7 +1,5 @@
 """A run: its trials in the recorded order, one at a time, each in a separate process; resumed after an interruption.
-
-The directories that exist show which trials are finished. When none is left, `adaptive` may add blocks.
-"""
+The directories that exist show which trials are finished."""
 
 from __future__ import annotations
 
@@ -57,12 +55,10 @@ class Finished:
 def execute(
     path: Path, sha256: str, *, wipe: tuple[str, ...] = (), emit: Emit, between: Between = lambda run: run
 ) -> Finished:
-    """Run the remaining trials of the run in `path`; return the results of all its trials.
-
-    `sha256` is the identity of the user's plan, which every process of the run compares with run.json. `between` is
-    called when no trial is running. Raises RunLocked, the error of a trial that could not begin, Interrupted and
-    Terminated; the same command resumes the run after each of them.
-    """
+    """Run the remaining trials of the run in `path`; return the results of all its trials. `sha256` is the identity of
+    the user's plan, which every process of the run compares with run.json. `between` is called when no trial is
+    running. Raises RunLocked, the error of a trial that could not begin, Interrupted and Terminated; the same command
+    resumes the run after each of them."""
     with (
         results.locked(path),
         stoppable() as stop,
@@ -154,7 +150,6 @@ class Queue:
             self.folder.save(charged(self.run, seconds, cell))
 
     def _prepare(self) -> None:
-        """Make the images, measure the bare device, and build the golden copies that the cache does not have."""
         self._launcher.prepare()
         image.make_images(self.run, self.folder.path, self.folder.journal, self._tell)
         if not self.run.plan.device.existing and results.load_ceiling(self.folder.path) is None:
@@ -175,14 +170,12 @@ class Queue:
             built.add(key)
 
     def _measure_again(self) -> None:
-        """Measure the bare device once more if a trial exceeded the first measurement: it may have been disturbed."""
         ceiling = results.load_ceiling(self.folder.path)
         if ceiling is not None and not ceiling.again and judged(self.folder.trials, ceiling)[1]:
             self._tell("measuring the bare device again, because a trial exceeded the first measurement")
             self._start("ceiling")
 
     def _start(self, work: str, item: str = "") -> int:
-        """Do this work in a process of its own; return its exit status."""
         return self._launcher.run(dataclasses.asdict(dataclasses.replace(self._request, work=work, item=item)))
 
     def _next(self) -> Iterator[TrialSpec]:
@@ -200,7 +193,6 @@ class Queue:
             yield left[0]
 
     def _repeat(self) -> None:
-        """Add a second attempt of each block with a suspect trial."""
         longer = extended(self.run, lambda spec: self.folder.trial(spec).status)
         if more := len(longer.order) - len(self.run.order):
             self.folder.save(longer)
@@ -208,7 +200,6 @@ class Queue:
             self._emit(Event("note", {"text": text, "total": len(longer.order)}))
 
     def _add_block(self) -> None:
-        """Add a block: with --until-precision for the open questions, with a budget only if it fits."""
         before = self.run
         if before.precision is None and before.budget is None:
             return

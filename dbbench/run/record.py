@@ -1,7 +1,5 @@
-"""The record of a trial in progress: times of its stages, facts, warnings, result.
-
-`Record.stage` is the only way to enter a phase: it measures the time, reports progress, and enforces the deadline.
-"""
+"""The record of a trial in progress. `Record.stage` is the only way to enter a phase: it measures the time, reports
+progress, and enforces the deadline."""
 
 from __future__ import annotations
 
@@ -65,22 +63,17 @@ class Record:
         self._phase: model.Phase | None = None
 
     def tell(self, kind: str, **data: Any) -> None:
-        """Forward a progress event."""
         self.emit(Event(kind, {"trial": self.spec.id, **data}))
 
     def warn(self, *warnings: model.TrialWarning) -> None:
-        """Add warnings and report them."""
         for warning in warnings:
             self._warnings.append(warning)
             self.tell("warning", id=warning.id, text=warning.text)
 
     @contextlib.contextmanager
     def stage(self, phase: model.Phase) -> Iterator[None]:
-        """Time a phase, report it as progress, and raise DeadlinePassed if it exceeds its deadline.
-
-        The parent knows the deadline too, and kills this process if it is in a call that signals do not interrupt
-        (`run.children`).
-        """
+        """Time a phase, report it as progress, and raise DeadlinePassed if it exceeds its deadline. The parent knows
+        the deadline too, and kills this process if it is in a call that signals do not interrupt (`run.children`)."""
         self._phase = phase
         limit_s = self._deadline_s(phase)
         self.tell("phase_begin", phase=phase.value, expected_s=self._expected_s(phase), deadline_s=limit_s)
@@ -94,7 +87,6 @@ class Record:
             self.tell("phase_end", phase=phase.value, seconds=round(seconds, 3))
 
     def phase_s(self, phase: model.Phase) -> float:
-        """Return the seconds of a phase so far (0 if it was not reached)."""
         return sum(done.seconds for done in self._phases if done.name is phase)
 
     def fail(self, error: BaseException) -> None:
@@ -211,11 +203,9 @@ def keep_logs(logs: Path, raw: Path) -> None:
 
 @dataclass(init=False, kw_only=True, repr=False, eq=False)
 class Facts:
-    """The fields of `model.Trial`, set by the stages one after the other.
-
-    A field without a default does not exist before its stage: reading it earlier raises AttributeError, and a trial
-    that failed earlier is published without it.
-    """
+    """The fields of `model.Trial`, set by the stages one after the other. A field without a default does not exist
+    before its stage: reading it earlier raises AttributeError, and a trial that failed earlier is published without
+    it."""
 
     # Set before the load, in the order of the stages.
     device: model.DeviceFacts

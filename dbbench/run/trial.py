@@ -2,8 +2,8 @@
 
 `run_trial` runs one trial and publishes its result. `drive` is the road: device → filesystem → dataset → engine → cold
 cache → load and samplers (`run_load`) → what is left (`examine`) → result. What outlives its stage (device, mount) is
-on one stack; what ends with its stage is a `with`. The details of a phase are in the module of `stages/` with its name.
-"""
+on one stack; what ends with its stage is a `with`. The details of a phase are in the module of `stages/` with its
+name."""
 
 from __future__ import annotations
 
@@ -55,11 +55,9 @@ Images = Mapping[Role, tuple[Path, ...]]  # only for kind loop
 
 
 def run_trial(trial: Record, workdir: WorkDir, images: Images, permit: RunPermit) -> Status:
-    """Run one trial and publish it; return its status.
-
-    Errors during the trial make it failed. Only a request to stop, or a refusal to begin (a device that may not be
-    used, a missing program: exit codes 2 and 5), is raised; then there is no result.
-    """
+    """Run one trial and publish it; return its status. Errors during the trial make it failed. Only a request to stop,
+    or a refusal to begin (a device that may not be used, a missing program: exit codes 2 and 5), is raised; then there
+    is no result."""
     with process.recording() as commands:
         try:
             with threads.all_checked(), naming_full(trial.draft.folder):

@@ -22,7 +22,6 @@ class WorkDir:
         return self.root / "mnt"
 
     def mount_point(self, role: Role) -> Path:
-        """Return the mount point of a volume."""
         return self.mount if role == "data" else self.root / "wal"
 
     @property
@@ -37,7 +36,6 @@ class WorkDir:
 
     @property
     def operations(self) -> Path:
-        """A directory for what operations mount and stream."""
         return self.root / "operations"
 
     def make(self) -> None:
@@ -47,5 +45,4 @@ class WorkDir:
             folder.mkdir(exist_ok=True)
 
     def place(self, engine: EngineSpec) -> Place:
-        """Return the place of a server of that engine."""
         return Place(self.root / "s", self.logs, Path(engine.bin) if engine.bin else None)

@@ -1,9 +1,7 @@
 """Run a trial, build a golden copy, or measure the bare device, in a process of the fork server (`run/children.py`).
 
 As root it uses private mount, pid and ipc namespaces: if it or its parent is killed, the kernel ends every server,
-mount and loop device. Without root (kind `dir`) each program is tied to its life, and the journal records the
-directories to release. stdout carries progress events, one JSON object per line.
-"""
+mount and loop device. Without root (kind `dir`) each program is tied to its life."""
 
 from __future__ import annotations
 
@@ -80,11 +78,8 @@ def private(run: Run, workdir: WorkDir, sha256: str) -> Run:
 
 
 def main(document: dict[str, Any]) -> int:
-    """Do the work of a `Request`.
-
-    Return 0 if it is done and published (a failed trial too), otherwise another exit status after an `error` event with
-    the reason.
-    """
+    """Do the work of a `Request`. Return 0 if it is done and published (a failed trial too), otherwise another exit
+    status after an `error` event with the reason."""
     request = Request(**document)
     os.umask(0o022)
     emit = events_to(os.dup(1))
@@ -164,7 +159,6 @@ def guarded(work: Callable[[WorkDir], None], workdir: WorkDir, emit: Emit) -> in
 
 
 def _without_namespaces(work: Callable[[WorkDir], None], folder: RunFolder, emit: Emit) -> int:
-    """Do the work in a temporary directory recorded in the journal; die with the parent."""
     namespaces.die_with_parent()
     journal = folder.journal
     runtime = Path(tempfile.mkdtemp(prefix=f"dbbench-{journal.tag}-", dir="/tmp"))

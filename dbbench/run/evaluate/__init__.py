@@ -206,7 +206,6 @@ def _of_window(trial: Record, observed: Observed) -> Iterator[TrialWarning]:
 
 
 def _of_scan(trial: Record, observed: Observed) -> Iterator[TrialWarning]:
-    """Yield W118 if log was written while tables were only read."""
     written = observed.meter.work(explicit=False).log_bytes if trial.cell.workload.driver == "scan" else None
     if written is not None and written >= SCAN_LOG_BYTES:
         yield TrialWarning("W118", f"{written / 1e6:.1f} MB of log were written while the tables were scanned")
@@ -243,7 +242,6 @@ def _of_later_stages(trial: Record, _observed: Observed) -> Iterator[TrialWarnin
 
 
 def _of_growth(trial: Record, _observed: Observed) -> Iterator[TrialWarning]:
-    """Yield W152 if the filesystem compressed the restored files, but not what grew."""
     facts = trial.facts.growth
     if facts is None or facts.compressed_share is None or facts.restored_share is None:
         return
@@ -294,7 +292,6 @@ WARNINGS: Final[tuple[Callable[[Record, Observed], Iterator[TrialWarning]], ...]
 
 
 def _work(trial: Record, observed: Observed) -> None:
-    """Compare the load's counts with those of server and kernel. Raises WorkUnconfirmed, FilesElsewhere."""
     outcome, meter, cell = observed.outcome, observed.meter, trial.cell
     if meter.strays:
         files = ", ".join(meter.strays[:_SHOWN_FILES])
@@ -314,7 +311,6 @@ def _refuse(trial: Record, outcome: Outcome, facts: tuple[model.WorkFacts, ...])
 
 
 def _disks(device: model.DeviceFacts) -> tuple[model.DeviceFacts, ...]:
-    """Return the disks of all volumes."""
     return tuple(disk for volume in device.volumes.values() for disk in volume.members or (volume,))
 
 
@@ -326,7 +322,6 @@ def _commits(outcome: Outcome, written_bytes: int | None) -> int:
 
 
 def _durability(trial: Record, observed: Observed) -> None:
-    """Compare the class of filesystem and server together with the flushes that were counted."""
     facts, meter, outcome = trial.facts.filesystem, observed.meter, observed.outcome
     effective = trial.facts.effective_settings
     of_data = partial(filesystems.reports_of, facts.family, facts.mount_options_effective)

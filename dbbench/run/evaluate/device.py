@@ -42,11 +42,9 @@ def canary(probe: Mapping[str, float], others: Sequence[Mapping[str, float]]) ->
 
 
 def silent(window: Window, series: Series) -> Iterator[TrialWarning]:
-    """Yield W106 if a disk completed no request for SILENT_S seconds in a row while one was pending.
-
-    A filesystem that delays its requests leaves the disk idle, and a slow disk completes some. One warning per disk,
-    for its longest interruption.
-    """
+    """Yield W106 if a disk completed no request for SILENT_S seconds in a row while one was pending. A filesystem that
+    delays its requests leaves the disk idle, and a slow disk completes some. One warning per disk, for its longest
+    interruption."""
     for disk, prefix in (("the device", ""), ("the log's device", "log_")):
         names = [f"{prefix}{name}" for name in ("util_pct", "r_per_s", "w_per_s", "f_per_s", "d_per_s")]
         if not all(name in series for name in names[:3]):
@@ -72,10 +70,8 @@ def _longest(flags: Sequence[bool]) -> tuple[int, int]:
 
 
 def with_rates(ceiling: CeilingFacts, series: Series, cell: Cell, tps: float | None) -> CeilingFacts:
-    """Return the ceiling with the rates of the device in the trial's window; `tps` are transactions that flush.
-
-    What is a limit is decided when all trials of the run are known (`results.ceiling`).
-    """
+    """Return the ceiling with the rates of the device in the trial's window; `tps` are transactions that flush. What is
+    a limit is decided when all trials of the run are known (`results.ceiling`)."""
     rates = [*_rates(series, cell)]
     if tps and profile_of(cell.engine.name).has_server:
         row = f"write_{profile_of(cell.engine.name).page_bytes // 1024}k_fdatasync"
@@ -84,10 +80,8 @@ def with_rates(ceiling: CeilingFacts, series: Series, cell: Cell, tps: float | N
 
 
 def slower(ceiling: CeilingFacts, series: Series, cell: Cell) -> Iterator[TrialWarning]:
-    """Yield W106 if the device was busy and yet gave less than half of its slowest rate before the run.
-
-    Both rates, requests and bytes, must be that low for LEAST_SECONDS seconds of the window.
-    """
+    """Yield W106 if the device was busy and yet gave less than half of its slowest rate before the run. Both rates,
+    requests and bytes, must be that low for LEAST_SECONDS seconds of the window."""
     if not ceiling.rows or any(name not in series for names in _RATES for name in names):
         return  # a load shorter than iostat's first interval has only the first column
     iops, rate = (min(getattr(row, name) for row in ceiling.rows) for name in ("iops", "mb_per_s"))
@@ -106,7 +100,6 @@ def slower(ceiling: CeilingFacts, series: Series, cell: Cell) -> Iterator[TrialW
 
 
 def _summed(series: Series, cell: Cell, names: Sequence[str]) -> Column:
-    """Return the seconds of the window with the columns added; a gap if one of them has a gap."""
     columns = [measured_seconds(cell.window, series[name]) for name in names if name in series]
     return [sum(row) if None not in row else None for row in zip(*columns, strict=True)]
 

@@ -1,8 +1,5 @@
-"""Compare the load generator's counts with those of the server and of the kernel.
-
-A trial fails (E352) if the server counted far less, or far more, than the load generator reports, if far fewer flushes
-reached the device than its commits need, or if they wrote far too little log.
-"""
+"""Compare the load generator's counts with those of the server and of the kernel. A trial fails (E352) if the server
+counted far less or more, or if far fewer flushes or bytes of log were written than its commits need."""
 
 from __future__ import annotations
 
@@ -116,9 +113,7 @@ def flushes(
     outcome: Outcome, meter: Meter, cell: Cell, flags: tuple[Durability, ...], logs: int
 ) -> Iterator[WorkFacts]:
     """Yield the flushes that the window's commits needed, if the class promises them and the device counts them.
-
-    `logs`: how many logs a commit flushes on this device; a binary log needs flushes of its own.
-    """
+    `logs`: how many logs a commit flushes on this device; a binary log needs flushes of its own."""
     writes = meter.writes(explicit(outcome.claims))
     if not writes or meter.flushes is None or not logs or not durability.needs_flushes(flags):
         return
@@ -128,9 +123,7 @@ def flushes(
 
 def log(outcome: Outcome, facts: tuple[WorkFacts, ...], meter: Meter) -> Iterator[WorkFacts]:
     """Yield the log that commits wrote: those that the server counted, and those of a load that always changes rows.
-
-    With a binary log, yield what they wrote to it too.
-    """
+    With a binary log, yield what they wrote to it too."""
     work = meter.work(explicit(outcome.claims))
     if not outcome.claims or work.log_bytes is None:
         return
@@ -165,10 +158,8 @@ def fault(fact: WorkFacts, outcome: Outcome, cell: Cell) -> DbbenchError | None:
 
 
 def _may_be_temporary(fact: WorkFacts, outcome: Outcome, cell: Cell) -> bool:
-    """Return whether the commits may concern temporary or unlogged tables, which need neither log nor flush.
-
-    This is possible for a script or a database that dbbench did not make.
-    """
+    """Return whether the commits may concern temporary or unlogged tables, which need neither log nor flush. This is
+    possible for a script or a database that dbbench did not make."""
     foreign = cell.dataset.kind == "source" or any(claim.custom for claim in outcome.claims)
     return foreign and fact.count in ("flushes", "log_bytes", "binlog_bytes")
 
@@ -181,7 +172,6 @@ def _outside(fact: WorkFacts) -> bool:
 
 
 def _text(fact: WorkFacts) -> str:
-    """Describe both counts and the bounds."""
     bounds = f"expected at least {fact.least}" + ("" if fact.most is None else f" and at most {fact.most}")
     if fact.count == "flushes":
         return f"{fact.counted} device flushes for {fact.claimed} commits; {bounds}"

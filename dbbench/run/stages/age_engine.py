@@ -1,10 +1,8 @@
-"""Ageing by the engine (`[age_engine]`): its load continues until several times the size of the data has been written.
+"""Ageing by the engine (`[age_engine]`): its load continues until several times the size of the data has been written,
+with a window at each factor; then the tables are scanned cold, repaired and scanned again.
 
-At each factor the extents and sizes of the tables are read and a window is measured; the windows between are kept as
-points too. Then the aged tables are scanned cold, defragmented by the filesystem's tool and scanned again, rewritten by
-the engine and scanned again. Bytes written are those that the server counts (log and data), so that a filesystem with
-write amplification is not aged less.
-"""
+Bytes written are those that the server counts (log and data), so that a filesystem with write amplification is not aged
+less."""
 
 from __future__ import annotations
 
@@ -35,11 +33,9 @@ FIGURES: Final = ("tps", "p99_ms")
 
 @dataclass(frozen=True)
 class Loads:
-    """The cell's load outside its measured window, and a scan of its tables.
-
-    Output to keep goes into directories of `raw`, the rest through `scratch`, which differs from that of the trial's
-    load, whose logs are read at the very end.
-    """
+    """The cell's load outside its measured window, and a scan of its tables. Output to keep goes into directories of
+    `raw`, the rest through `scratch`, which differs from that of the trial's load, whose logs are read at the very
+    end."""
 
     cell: model.Cell
     seed: int
@@ -54,7 +50,6 @@ class Loads:
         return self._outcome(server, dataclasses.replace(self.cell, workload=workload, window=window), name)
 
     def scan(self, server: Server, name: str) -> Outcome:
-        """Scan all tables."""
         workload = dataclasses.replace(self.cell.workload, driver="scan", during="", window="to-completion")
         window, nothing = model.Window("to-completion", 0.0, 0.0), model.Dataset("none")
         cell = dataclasses.replace(self.cell, workload=workload, parameters={}, dataset=nothing, window=window)
@@ -145,7 +140,6 @@ def _points(
 
 
 def _driven(server: Server, window: model.Window, course: _Course, name: str) -> model.WrittenPoint:
-    """Run one window; add what it wrote to the course."""
     factor, before = course.factor, server.counters()
     outcome = course.loads.oltp(server, window, name)
     server.checkpoint()  # writes the dirty pages, so that they are counted and the next window begins without them
@@ -156,14 +150,12 @@ def _driven(server: Server, window: model.Window, course: _Course, name: str) ->
 
 
 def _shape(filled: Filled) -> tuple[int | None, int, int | None]:
-    """Return extents of all data files, their bytes, and the used space of the filesystem."""
     logical = sum(path.stat().st_size for path in filled.files)
     disk = filesystems.space(filled.fs, logical).disk_bytes if filled.fs.raw is None else None
     return extents_of(filled.files), logical, disk
 
 
 def _scanned(filled: Filled, loads: Loads, when: str) -> model.AgedScan:
-    """Scan all tables from a cold cache."""
     cache_text = cold(filled)
     with filled.serving(filled.datadir) as server:
         disk = DiskClock(filled.volume.leaves)
@@ -176,10 +168,7 @@ def _scanned(filled: Filled, loads: Loads, when: str) -> model.AgedScan:
 
 def slopes(points: Sequence[model.WrittenPoint]) -> Iterator[model.AgedSlope]:
     """Yield the regression line of each metric over the bytes that were written before its window, with its 95 %
-    interval (t).
-
-    Bytes are in units of the data's size. No line for fewer than three windows.
-    """
+    interval (t). Bytes are in units of the data's size. No line for fewer than three windows."""
     for name in FIGURES:
         measured = [(point.factor, value) for point in points if (value := getattr(point, name)) is not None]
         line = steadiness.line(*zip(*measured, strict=True)) if len(measured) > 2 else None

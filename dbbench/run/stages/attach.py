@@ -93,7 +93,6 @@ def first_host_state(setup: FsSetup, journal: Journal) -> dict[str, Any]:
 
 
 def _first_states(journal: Journal) -> dict[Any, dict[str, Any]]:
-    """Return the first state with each size of sectors, that of the run's first trial first."""
     return {entry.get("sectors"): entry["state"] for entry in journal.entries()
             if entry.get("event") == _STATE and isinstance(entry.get("state"), dict)}  # fmt: skip
 

@@ -17,10 +17,8 @@ from dbbench.storage.filesystems import Made
 
 @contextlib.contextmanager
 def layered(setups: Setups, disks: Volumes, journal: Journal) -> Iterator[dict[Role, Device]]:
-    """Make the layers of each volume within the block.
-
-    The journal records that the content of the disks may be incomplete from now on.
-    """
+    """Make the layers of each volume within the block. The journal records that the content of the disks may be
+    incomplete from now on."""
     for disk in (disk for device in disks.values() for disk in device.each):
         if disk.facts.real:
             journal.note("making", device=devices.identity(disk.path))

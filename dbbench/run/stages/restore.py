@@ -1,7 +1,5 @@
-"""The dataset on the filesystem under test, restored from its golden copy; the server that will use it.
-
-Either the whole data directory or one tablespace of it is there.
-"""
+"""The dataset (a data directory, or one tablespace of it) restored from its golden copy; the server that will use
+it."""
 
 from __future__ import annotations
 

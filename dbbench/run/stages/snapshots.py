@@ -1,10 +1,7 @@
-"""Snapshots during the load: a thread takes them, and its observations are recorded after the window.
+"""Snapshots during the load: a thread takes them, starts a second server on the newest and queries it.
 
-Take snapshots at intervals during the load, start a second server on the newest and query it, keep some of them.
-
-A thread of this process waits and calls the tools. Its servers are not in the trial's control group, so that they take
-no memory from the load; they share its CPUs and its disk, which is what is being measured.
-"""
+Its servers are not in the trial's control group, so that they take no memory from the load; they share its CPUs and its
+disk, which is what is being measured."""
 
 from __future__ import annotations
 
@@ -72,11 +69,8 @@ def lacks(how: Snapshots, filled: Filled) -> str | None:
 
 @contextlib.contextmanager
 def taking(plan: SnapshotSpec, filled: Filled, how: Snapshots, now_utc: Callable[[], float]) -> Iterator[Taking]:
-    """Take snapshots within the block.
-
-    One in progress at the end of the block is completed first. Afterwards the space of the kept ones is read, and all
-    are dropped.
-    """
+    """Take snapshots within the block. One in progress at the end of the block is completed first. Afterwards the space
+    of the kept ones is read, and all are dropped."""
     taking = Taking(plan, filled, how, now_utc)
     try:
         with threads.beside("snapshots", taking.work):
@@ -111,7 +105,6 @@ class Taking:
             yield TrialWarning("W108", f"{longer}, so the next one started late")
 
     def end(self) -> None:
-        """Read the space of the kept snapshots, and drop them."""
         with self._told("dropping them"):
             for number, copy in self._kept:
                 if number < len(self.taken):
@@ -133,7 +126,6 @@ class Taking:
                     due = time.monotonic()
 
     def _turn(self) -> None:
-        """Take a snapshot, start a server on it, query it, stop it, and drop the oldest snapshot."""
         number = len(self.taken)
         tagged = dataclasses.replace(self._filled, tag=str(number + 1))
         begin_utc, began = self._now_utc(), time.monotonic()
@@ -177,9 +169,7 @@ def asked(server: Server) -> str:
 
 def with_cost(facts: SnapshotFacts, outcome: Outcome, window: Window) -> SnapshotFacts:
     """Return the facts with times since the start of the load, and with the rates with and without a snapshot.
-
-    `outcome.series` is that of the load.
-    """
+    `outcome.series` is that of the load."""
     taken = tuple(
         dataclasses.replace(
             snapshot,

@@ -23,10 +23,8 @@ def space(fs: Mounted, engine: Engine, files: Sequence[Path]) -> SpaceFacts:
 
 
 def probe(cell: Cell, seed: int, mounts: Mounts, facts: FilesystemFacts, datadir: Path) -> FilesystemFacts:
-    """Return the facts with the latency of fsync and the limits of atomic writes, of each volume.
-
-    The files are made in the directories of data and log, which may have attributes or a volume of their own.
-    """
+    """Return the facts with the latency of fsync and the limits of atomic writes, of each volume. The files are made in
+    the directories of data and log, which may have attributes or a volume of their own."""
     folders, each = {"data": datadir, "log": filesystems.log_directory(cell.setup, mounts)}, {}
     for role, of_volume in facts.volumes.items():
         fs, folder = mounts[role], folders[role]

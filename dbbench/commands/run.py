@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import shlex
-import sys
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -15,14 +12,12 @@ import click
 from dbbench import __version__, results
 from dbbench.commands.finding import report_of
 from dbbench.commands.options import Options, command_line, plan_argument, progress_option, results_option
-from dbbench.commands.show import put_trials
+from dbbench.commands.show import again, listing_trials
 from dbbench.errors import (
     EXIT_OK,
     EXIT_TRIAL_FAILED,
     DbbenchError,
-    FilesystemFull,
     Interrupted,
-    ResultsUnwritable,
     Terminated,
     TrialDied,
 )
@@ -99,15 +94,10 @@ def command(options: Options, plan_file: str, new: bool, name: str | None, wipe:
     announced = [allowance.text, forecast(plan, expanded, root).text] if allowance is not None else []
     if folder.run.budget is not None and folder.run.budget.used_s:
         announced.append(f"{duration_text(folder.run.budget.used_s)} of the budget were used before")
-    try:
+    path = folder.path
+    with listing_trials(options, lambda: [path], again(path.name)):
         _drive(options, folder, wanted.sha256, wipe, announced)
-        return _conclude(options, folder.path)
-    except (FilesystemFull, ResultsUnwritable) as error:
-        with contextlib.suppress(DbbenchError):
-            if not options.json:
-                put_trials(results.load_run(folder.path, verify=False))
-        error.remedy = f"Free some disk space or correct the cause, then resume with:  {_command(folder.path)}"
-        raise
+        return _conclude(options, path)
 
 
 def is_finished(folder: RunFolder) -> bool:
@@ -138,14 +128,8 @@ def _drive(options: Options, folder: RunFolder, sha256: str, wipe: tuple[str, ..
         raise kind(
             f"run {folder.run.name} was stopped",
             effect="Finished trials are kept.",
-            remedy=f"Resume it with:  {_command(folder.path)}",
+            remedy=f"Resume it with:  {again(folder.run.name)}",
         ) from None
-
-
-def _command(folder: Path) -> str:
-    """Return the command line that resumes the run in `folder`."""
-    words = [word for word in sys.argv[1:] if word != "--new"]
-    return "dbbench " + shlex.join(words if len(words) == len(sys.argv) - 1 else [*words, "--name", folder.name])
 
 
 def _conclude(options: Options, folder: Path) -> int:

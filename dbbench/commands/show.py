@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import shlex
+import sys
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 from dbbench import __version__, results
 from dbbench.commands.finding import folder_of, report_of, run_argument
 from dbbench.commands.options import Options, command_line, results_option
-from dbbench.errors import ResultDamaged, RunMissing, UnknownName
+from dbbench.errors import DbbenchError, FilesystemFull, ResultDamaged, ResultsUnwritable, RunMissing, UnknownName
 from dbbench.fleet import remains
 from dbbench.metrics.table import METRICS
 from dbbench.model import Status, Trial, plain
@@ -20,7 +24,7 @@ from dbbench.plan import writes
 from dbbench.plan.tomlfile import did_you_mean
 from dbbench.report.text import put, put_json, put_table
 from dbbench.report.trial_text import trial_text
-from dbbench.results import LoadedRun, all_of, load_whole
+from dbbench.results import LoadedRun, all_of, load_run, load_whole
 from dbbench.units import number
 
 
@@ -142,6 +146,33 @@ def put_trials(run: LoadedRun) -> None:
     header = ("trial", "status", "value", "seconds", "warnings")
     damaged = [(name, "damaged", None, None, error.id) for name, error in run.damaged.items()]
     put_table(header, [*(_trial_cells(trial, run) for trial in run.trials), *damaged], right="--rr")
+
+
+def again(name: str = "") -> str:
+    """Return this command line as one that resumes its run; `name`: of the run, in case that the command was --new."""
+    words = [word for word in sys.argv[1:] if word != "--new"]
+    return "dbbench " + shlex.join([*words, "--name", name] if name and "--new" in sys.argv else words)
+
+
+@contextlib.contextmanager
+def listing_trials(options: Options, paths: Callable[[], Iterable[Path]], resume: str) -> Iterator[None]:
+    """If a results disk is full or a results folder not writable in the block, print the trials of the runs so far;
+    the error names the command that resumes."""
+    try:
+        yield
+    except (FilesystemFull, ResultsUnwritable) as error:
+        with contextlib.suppress(DbbenchError):
+            runs = [load_run(path, verify=False) for path in paths()]
+            if options.json:
+                put_json({"runs": [{
+                    "run": run.path.name, "path": str(run.path), "unfinished": run.unfinished,
+                    "trials": [{"id": trial.id, "status": trial.status.value} for trial in run.trials],
+                } for run in runs]})  # fmt: skip
+            else:
+                for run in runs:
+                    put_trials(run)
+        error.remedy = f"Free some disk space or correct the cause, then resume with:  {resume}"
+        raise
 
 
 def _trial_cells(trial: Trial, run: LoadedRun) -> tuple[object, ...]:

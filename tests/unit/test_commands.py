@@ -16,8 +16,10 @@ import pytest
 
 from dbbench import cli, packages, results
 from dbbench.commands.doctor import of_plan
+from dbbench.commands.options import Options
 from dbbench.commands.run import exit_status, is_finished
-from dbbench.errors import DiskTooSmall, KernelLacks, NotRoot, ProgramMissing, RunLocked, RunNameTaken
+from dbbench.commands.show import listing_trials
+from dbbench.errors import DiskTooSmall, FilesystemFull, KernelLacks, NotRoot, ProgramMissing, RunLocked, RunNameTaken
 from dbbench.model import Fault, Run, Settings, Status, Trial
 from dbbench.plan.request import Asked, asked
 from dbbench.results.fileio import try_lock
@@ -640,3 +642,20 @@ def test_directories_need_no_root(machine: Machine, tmp_path: Path) -> None:
     )
     assert lacks(tmp_path, text) == []
     assert [kind.id for kind in lacks(tmp_path, text.replace(f"{tmp_path}/b", "/usr"))] == ["E101"]
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_trials_are_listed_when_the_results_disk_is_full(
+    as_json: bool, results_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Those that are finished, and the command that resumes."""
+    path = synthetic.write(results_folder, Shape(name="half", work=TPCB, missing=2))
+    with pytest.raises(FilesystemFull) as full, listing_trials(Options(json=as_json), lambda: [path], "dbbench run p"):
+        raise FilesystemFull("no space left")
+    printed = capsys.readouterr().out
+    assert full.value.remedy == "Free some disk space or correct the cause, then resume with:  dbbench run p"
+    if as_json:
+        (run,) = json.loads(printed)["runs"]
+        assert (run["run"], len(run["unfinished"])) == ("half", 2) and run["trials"][0]["status"] == "ok"
+    else:
+        assert ", 2 to do;" in printed

@@ -227,8 +227,9 @@ def _powercut() -> Iterator[Probe]:
 def _host() -> Iterator[Probe]:
     """Yield conditions that affect measurements. A run starts in spite of them, and records them in its results."""
     from dbbench.machine import host
+    from dbbench.machine.host import tunables
 
-    state = host.state()
+    state = tunables.state()
     governor = state.get("governor")
     calm = governor in (None, "performance")
     yield Probe(Purpose.HOST, "CPU governor", calm, str(governor or "none"), "performance",

@@ -34,6 +34,7 @@ from dbbench.fleet.room import (
 )
 from dbbench.fleet.supervisor import described
 from dbbench.machine import host as machine
+from dbbench.machine.host import tunables
 from dbbench.model import plain
 from dbbench.model.base import NAME
 from dbbench.results import merging
@@ -107,7 +108,7 @@ def _deal(question: Deal) -> Dealt:
             )
         results.must_match(there, run.plan, merging.own_scripts(run.cells, folder), question.scripts)
     else:
-        facts = {**machine.facts(), "hostname": HERE.name, "state": machine.state()}
+        facts = {**machine.facts(), "hostname": HERE.name, "state": tunables.state()}
         run = dataclasses.replace(run, host=facts, versions=machine.versions(), dbbench_version=__version__,
                                   cells=merging.own_scripts(run.cells, folder))  # fmt: skip
         HERE.results.mkdir(parents=True, exist_ok=True)

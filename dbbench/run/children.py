@@ -282,8 +282,8 @@ class Overdue:
 
 def waiting(pid: int) -> str:
     """Return what the child processes of `pid` wait for: those in state D first, each with its kernel function."""
-    readable, table = [], tasks(PROC, set())
-    for child in (table[number] for number in below((pid,), table.values()) - {pid}):
+    readable, table = [], tasks()
+    for child in (table[number] for number in below((pid,), table) - {pid}):
         asleep, where = child.state == "D", content(PROC / f"{child.pid}/wchan")
         if where is not None:  # else it is gone
             name = f"{child.name} (pid {child.pid}{', state D' if asleep else ''})"

@@ -37,6 +37,7 @@ def choose(results_folder: Path, wanted: Asked, *, new: bool, name: str | None) 
 def create(results_folder: Path, wanted: Asked, name: str | None, version: str, precision: float | None = None) -> Path:
     """Make the directory of a new run, with the plan, the order and the host's facts."""
     from dbbench.machine import host
+    from dbbench.machine.host import tunables
 
     folder = results_folder / (name or free_name(results_folder, wanted.plan.name))
     run = Run(
@@ -46,7 +47,7 @@ def create(results_folder: Path, wanted: Asked, name: str | None, version: str, 
         plan_sha256=wanted.sha256,
         cells=own_scripts(wanted.expanded.cells, folder),
         order=wanted.expanded.order,
-        host={**host.facts(), "state": host.state()},
+        host={**host.facts(), "state": tunables.state()},
         versions=host.versions(),
         dbbench_version=version,
         precision=precision,

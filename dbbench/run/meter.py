@@ -13,7 +13,8 @@ from typing import Final
 from dbbench import process
 from dbbench.drivers.protocol import Load
 from dbbench.engines.port import Server
-from dbbench.machine import host, pagecache, threads
+from dbbench.machine import pagecache, threads
+from dbbench.machine.host.load import HostLoad, foreign_load, load_warnings, reading
 from dbbench.machine.limits import Confined, MemoryReading
 from dbbench.machine.limits import written_cores as written
 from dbbench.model import CheckpointFacts, CoresFacts, IoFacts, Role, TrialWarning, Work
@@ -49,7 +50,7 @@ class Meter:
     others: dict[str, int | None] = field(default_factory=dict)  # the same of all disks that the trial does not use
     shared: tuple[str, ...] = ()  # the disks below the images
     cpu: dict[str, float | None] = field(default_factory=dict)
-    machine: host.HostLoad | None = None
+    machine: HostLoad | None = None
     switches_per_s: float | None = None  # context switches of server and load generator
     server_bytes: int | None = None  # largest memory of the server's processes in the window
     before: dict[str, float] = field(default_factory=dict)  # the server's counters at the start of the window
@@ -74,7 +75,7 @@ class Meter:
     @contextlib.contextmanager
     def window(self) -> Iterator[None]:
         self.before = self.server.counters()
-        machine, moved, dirty = host.reading(self._pids()), IoClock(), _page_cache_debt()
+        machine, moved, dirty = reading(self._pids()), IoClock(), _page_cache_debt()
         log = DiskClock(self.disks["log"].leaves) if "log" in self.disks else None
         self.shared = shared_disks(self.disks)
         below, others = DiskClock(self.shared), DiskClock(sysfs.other_disks(devices.leaves_of(self.disks)))
@@ -93,7 +94,7 @@ class Meter:
         self.below, self.others = below.difference(), others.difference()
         self.disk, self.cpu, self.log = disk.difference(), cpu.difference(), log.difference() if log else {}
         self.client_cpu = self.client.cpu() if self.client is not None else self.cpu
-        self.machine = host.foreign_load(machine, host.reading(self._pids()))
+        self.machine = foreign_load(machine, reading(self._pids()))
         self.after, self.moved = self.server.counters(), moved.difference()
         debt = _page_cache_debt()
         self.debt_bytes = _sum(debt, self.server.dirty_bytes())
@@ -187,7 +188,7 @@ class Meter:
             if amount is not None
             for mb, share in [amount]
         )
-        return (*self.server.warnings(), *host.load_warnings(self.machine), *foreign)
+        return (*self.server.warnings(), *load_warnings(self.machine), *foreign)
 
     def _below_bytes(self) -> int | None:
         """Return the bytes that this trial transferred on the disks below: everything that its own devices

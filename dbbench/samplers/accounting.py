@@ -20,15 +20,13 @@ from typing import Final
 from dbbench.machine.host.proc import (
     PROC,
     CpuTimes,
-    ProcessTimes,
+    Task,
     below,
     content,
     cpu_times,
-    processes,
     tasks,
     threads,
     times_run,
-    tree,
 )
 from dbbench.storage.devices import sysfs
 
@@ -40,7 +38,7 @@ _LOOKS: Final = 2  # readings in which the open files are listed: thousands of d
 class _CpuReading:
     monotonic: float
     cpu: CpuTimes | None
-    processes: dict[int, ProcessTimes]
+    processes: dict[int, Task]
 
 
 class CpuClock:
@@ -96,11 +94,11 @@ class CpuClock:
             return None
         # The time of reaped children includes their whole life, so their time up to `before` is subtracted.
         reaped = mine_after.reaped_s - mine_before.reaped_s
-        lived = sum(before.processes[pid].all_s for pid in tree(gone, before.processes))
+        lived = sum(before.processes[pid].all_s for pid in below(gone, before.processes))
         return (alive or 0.0) + reaped - lived if reaped >= lived else None
 
     def _read(self) -> _CpuReading:
-        return _CpuReading(time.monotonic(), cpu_times(self._proc), processes(self._proc))
+        return _CpuReading(time.monotonic(), cpu_times(self._proc), tasks(self._proc))
 
 
 def cpu_ms(difference: Mapping[str, float | None]) -> float | None:
@@ -134,7 +132,7 @@ def _tree_s(
     if not present:
         return None
     total = 0.0
-    for pid in tree(present, after.processes, without):
+    for pid in below(present, after.processes, without):
         old = before.processes.get(pid)
         same = old is not None and old.started == after.processes[pid].started
         total += after.processes[pid].all_s - (old.all_s if same and old is not None else 0.0)
@@ -204,7 +202,7 @@ class TaskClock:
     def read(self) -> None:
         """Read all threads once, and the memory of each process of the server."""
         table = tasks(self._proc, self._foreign)
-        ours = below(self._roots, table.values())
+        ours = below(self._roots, table)
         self._foreign |= table.keys() - ours
         at, switches = time.monotonic(), dict[tuple[int, int], int]()
         for pid in ours:
@@ -215,9 +213,9 @@ class TaskClock:
             self._seconds += at - self._at
         self._switches, self._at = switches, at
         if self._places and len(self._outside) < _LOOKS:
-            pids = below(self._server, table.values()) if self._server else ours
+            pids = below(self._server, table) if self._server else ours
             self._outside.append(files_elsewhere(pids, self._places, bool(self._server), self._proc))
-        if (memory := _memory_bytes(below(self._server, table.values()), self._proc)) is not None:
+        if (memory := _memory_bytes(below(self._server, table), self._proc)) is not None:
             self.server_bytes = max(memory, self.server_bytes or 0)
 
     def elsewhere(self) -> set[str]:

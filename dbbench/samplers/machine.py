@@ -22,7 +22,8 @@ from pathlib import Path
 from threading import Event
 from typing import Final
 
-from dbbench.machine import host, threads
+from dbbench.machine import threads
+from dbbench.machine.host import tunables
 from dbbench.machine.host.proc import PROC
 from dbbench.machine.limits.cgroup import Groups
 from dbbench.metrics.series import Series, both_clocks
@@ -79,7 +80,7 @@ class Machine:
         self._mounts = Mounts(target.mounts)
         roots = (os.getpid(),) if self._server is None else (os.getpid(), self._server)
         self._processes = Processes(roots, Groups(self._mounts.table()), proc)
-        self._files = SettingFiles({**host.watched(), **host.block_files(target.disks, target.mounts)})
+        self._files = SettingFiles({**tunables.watched(), **tunables.block_files(target.disks, target.mounts)})
         self._writes = WriteWatch(target.disks)
         self._found: list[Disturbance] = []
         self._began = clocks()

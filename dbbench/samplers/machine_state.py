@@ -104,7 +104,7 @@ class Processes:
         """Read the table of processes."""
         table = proc_files.tasks(self._proc, self._foreign)
         alive = [pid for pid, started in self._ours.items() if pid in table and table[pid].started == started]
-        self._now = {pid: table[pid] for pid in sorted(below((*self._roots, *alive), table.values()))}
+        self._now = {pid: table[pid] for pid in sorted(below((*self._roots, *alive), table))}
         self._ours = {pid: process.started for pid, process in self._now.items()}
         self._foreign |= table.keys() - self._now.keys()
         self._threads = {pid: proc_files.threads(process, self._proc) for pid, process in self._now.items()}
@@ -172,7 +172,7 @@ class Processes:
         None while one of them runs or waits for a CPU, or if the kernel does not count it.
         """
         total = 0
-        for pid in below((root,), self._now.values()):
+        for pid in below((root,), self._now):
             for thread in self._threads[pid]:
                 if thread.state == "R":
                     return None

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from dbbench import process
 from dbbench.errors import CommandFailed, DeadlinePassed, ProgramMissing
-from dbbench.machine.host.proc import process_times
+from dbbench.machine.host.proc import PROC, task
 from dbbench.process import run, running
 from dbbench.samplers.sampler import Sampled, Sampling
 from dbbench.samplers.sysstat import Interval, Recorder, SysstatDocument, Table, missing_keys, numbers, statistics
@@ -86,7 +86,7 @@ _Sections = Mapping[str, Mapping[str, Any] | None]
 def wait_between_records(pid: int) -> None:
     """Wait, for 1 s at most, until the recorder sleeps: a signal while it writes a record leaves that one incomplete,
     and sadf reports a damaged file. On a busy machine sadc is interrupted within a record."""
-    process.wait_while(lambda: (found := process_times(pid)) is not None and found.state in "RD", 1.0, every_s=0.002)
+    process.wait_while(lambda: (found := task(f"{PROC}/{pid}")) is not None and found.state in "RD", 1.0, every_s=0.002)
 
 
 def _names(disk: str | None) -> tuple[str, ...]:

@@ -16,7 +16,8 @@ import pytest
 
 from dbbench import process
 from dbbench.machine import host
-from dbbench.machine.host.proc import processes
+from dbbench.machine.host import load, tunables
+from dbbench.machine.host.proc import tasks
 
 
 def test_facts_are_this_machines() -> None:
@@ -33,7 +34,7 @@ def test_facts_are_this_machines() -> None:
 def test_a_quiet_machine_does_not_change() -> None:
     """Two readings of the state are equal: nothing in it moves by itself."""
     # More than once: a test in another lane may change it just then, for example by swapon.
-    assert process.wait_while(lambda: host.changed(host.state(), host.state()), 10) == []
+    assert process.wait_while(lambda: tunables.changed(tunables.state(), tunables.state()), 10) == []
 
 
 @pytest.mark.needs("mkfs.ext4", "sadf")
@@ -47,7 +48,7 @@ def test_versions_are_numbers() -> None:
 
 def named(name: str) -> list[int]:
     """Pids of the processes of that name."""
-    return [found.pid for found in processes().values() if found.name == name]
+    return [found.pid for found in tasks().values() if found.name == name]
 
 
 @pytest.fixture
@@ -70,11 +71,11 @@ def burner(tmp_path: Path) -> Iterator[str]:
 @pytest.mark.needs("setsid")
 def test_a_foreign_burner_is_named(burner: str) -> None:
     """Its share and its name; CPU time of dbbench itself is not foreign."""
-    began, own, before = time.monotonic(), time.process_time(), host.reading()
+    began, own, before = time.monotonic(), time.process_time(), load.reading()
     while True:  # our own load, until the burner too has been given a core for a while
-        found = host.foreign_load(before, host.reading())
+        found = load.foreign_load(before, load.reading())
         hits = [one for one in found.processes if one.name == burner and one.cpu_s > 0.5]
-        told = [warning.id for warning in host.load_warnings(found)]
+        told = [warning.id for warning in load.load_warnings(found)]
         if (hits and "W012" in told and time.process_time() - own > 1) or time.monotonic() - began > 60:
             break
     (hit,) = hits
@@ -87,11 +88,11 @@ def test_a_foreign_burner_is_named(burner: str) -> None:
 INSIDE = """
 import json, os, sys, time
 from pathlib import Path
-from dbbench.machine import host
+from dbbench.machine.host import load
 proc = Path(sys.argv[1])
-before, end, names = host.reading(proc=proc), time.monotonic() + 60, []
+before, end, names = load.reading(proc=proc), time.monotonic() + 60, []
 while sys.argv[2] not in names and time.monotonic() < end:
-    names = [one.name for one in host.foreign_load(before, host.reading(proc=proc)).processes]
+    names = [one.name for one in load.foreign_load(before, load.reading(proc=proc)).processes]
 me = int(os.readlink(proc / "self"))
 print(json.dumps([names, [pid for pid, _ in before.ours], me, os.getpid()]))
 """

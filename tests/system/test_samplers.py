@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from dbbench import process, samplers
-from dbbench.machine.host.proc import processes
+from dbbench.machine.host.proc import tasks
 from dbbench.metrics.series import Series
 from dbbench.model import TrialWarning
 from dbbench.samplers import Sampled, Samples, iostat, machine, sar
@@ -52,7 +52,7 @@ def in_one_of_three(test: Callable[..., None]) -> Callable[..., None]:
 
 def recorder(name: str) -> int:
     """Return the pid of dbbench's recorder, which exists as soon as the block has begun."""
-    return next(p.pid for p in processes().values() if p.parent == os.getpid() and p.name == name)
+    return next(p.pid for p in tasks().values() if p.parent == os.getpid() and p.name == name)
 
 
 def write(device: Device, blocks: int) -> None:

@@ -14,7 +14,7 @@ from dbbench.compare import rows
 from dbbench.compare.remarks import texts
 from dbbench.compare.unequal import limited, unequal
 from dbbench.errors import PlanInvalid
-from dbbench.machine import host
+from dbbench.machine.host import tunables
 from dbbench.metrics.series import Series
 from dbbench.model import (
     CeilingFacts,
@@ -96,7 +96,7 @@ def test_block_layer_is_read_of_each_disk(tmp_path: Path) -> None:
         queue.mkdir(parents=True)
         (queue / "scheduler").write_text(scheduler)
         (queue / "read_ahead_kb").write_text("128\n")
-    found = host.block_layer(("a", "b"), tmp_path)
+    found = tunables.block_layer(("a", "b"), tmp_path)
     assert (found["disk: scheduler"], found["disk 2: scheduler"]) == ("mq-deadline", "none")
     assert (found["disk: read_ahead_kb"], found["disk: wbt_lat_usec"]) == ("128", None)
 
@@ -123,7 +123,7 @@ def test_the_files_that_are_watched_are_those_of_disks_and_volumes(tmp_path: Pat
     number = tmp_path.stat().st_dev
     volume = tmp_path / "sys/dev/block" / f"{os.major(number)}:{os.minor(number)}" / "queue"
     (tmp_path / "sys/fs/btrfs/uuid/devices/a").mkdir(parents=True)
-    found = host.block_files(("a",), (tmp_path,), tmp_path)
+    found = tunables.block_files(("a",), (tmp_path,), tmp_path)
     assert found["a: scheduler"] == tmp_path / "sys/class/block/a/queue/scheduler"
     assert found["a: loop/dio"] == tmp_path / "sys/class/block/a/loop/dio"
     assert found["btrfs: read_ahead_kb"] == tmp_path / "sys/fs/btrfs/uuid/bdi/read_ahead_kb"

@@ -14,7 +14,7 @@ from typing import Any, Final, cast
 import pytest
 
 from dbbench.errors import error_kinds, warning_kinds
-from dbbench.machine import host
+from dbbench.machine.host import load
 from dbbench.machine.host.proc import MovedBytes
 from dbbench.model import DeviceFacts, Run, Status
 from dbbench.run.evaluate import settings_changed
@@ -79,15 +79,15 @@ def test_bytes_of_the_trials_processes_and_of_others_are_apart(tmp_path: Path) -
         (tmp_path / str(pid)).mkdir()
         (tmp_path / str(pid) / "stat").write_text(f"{pid} (x) S {parent} " + " ".join(["0"] * 48))
         (tmp_path / str(pid) / "io").write_text(IO.format(moved, moved, 7))
-    before = host.reading(proc=tmp_path)
+    before = load.reading(proc=tmp_path)
     (tmp_path / "12/io").unlink()  # it ended, and was waited for
     (tmp_path / "11/io").write_text(IO.format(57, 30_000_057, 9))
     (tmp_path / "13/io").write_text(IO.format(900_000, 99_000_000, 50_000_007))
-    load = host.foreign_load(before, host.reading(proc=tmp_path))
-    assert load.ours_moved == (7, 30_000_007, 2)  # a child that was waited for counts with its whole life
-    assert load.foreign_moved == (0, 98_100_000, 50_000_000)
-    nothing = host.reading(proc=tmp_path / "none")
-    assert host.foreign_load(nothing, nothing).foreign_moved is None
+    found = load.foreign_load(before, load.reading(proc=tmp_path))
+    assert found.ours_moved == (7, 30_000_007, 2)  # a child that was waited for counts with its whole life
+    assert found.foreign_moved == (0, 98_100_000, 50_000_000)
+    nothing = load.reading(proc=tmp_path / "none")
+    assert load.foreign_load(nothing, nothing).foreign_moved is None
 
 
 def test_accounts_that_are_lost_hide_no_other_process(tmp_path: Path) -> None:
@@ -96,10 +96,10 @@ def test_accounts_that_are_lost_hide_no_other_process(tmp_path: Path) -> None:
         (tmp_path / str(pid)).mkdir()
         (tmp_path / str(pid) / "stat").write_text(f"{pid} (x) S 1 " + " ".join(["0"] * 48))
         (tmp_path / str(pid) / "io").write_text(IO.format(0, moved, 0))
-    before = host.reading(proc=tmp_path)
+    before = load.reading(proc=tmp_path)
     shutil.rmtree(tmp_path / "13")
     (tmp_path / "14/io").write_text(IO.format(0, 105_000_000, 0))
-    moved = host.foreign_load(before, host.reading(proc=tmp_path)).foreign_moved
+    moved = load.foreign_load(before, load.reading(proc=tmp_path)).foreign_moved
     assert moved is not None and moved.written == 100_000_000
 
 
@@ -113,11 +113,11 @@ def test_bytes_elsewhere_count_only_where_files_lie_elsewhere(elsewhere: bool, o
     assert (foreign_io(41_000_000, own, 1.0) is None) == elsewhere
 
 
-def moved(ours: int | None, foreign: int | None) -> host.HostLoad:
+def moved(ours: int | None, foreign: int | None) -> load.HostLoad:
     """Bytes written by the trial's processes and by others in 5 s; folios make the former look like more."""
     of_ours = None if ours is None else MovedBytes(0, 100 * ours, ours)
     of_others = None if foreign is None else MovedBytes(0, foreign, foreign)
-    return host.HostLoad(5.0, 2, 0.0, 0.0, 0.0, 0.0, (), ours_moved=of_ours, foreign_moved=of_others)
+    return load.HostLoad(5.0, 2, 0.0, 0.0, 0.0, 0.0, (), ours_moved=of_ours, foreign_moved=of_others)
 
 
 @pytest.mark.parametrize(

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from pathlib import Path
 
 import pytest
 
-from dbbench.machine import host
-from dbbench.machine.host import HostLoad, LoadReading
-from dbbench.machine.host.proc import CpuTimes, ProcessTimes, chosen, common, process_times, tree
+from dbbench.machine.host import load, tunables
+from dbbench.machine.host.load import HostLoad, LoadReading
+from dbbench.machine.host.proc import CpuTimes, Task, below, chosen, common, task
 
 
 def write(root: Path, name: str, content: str) -> None:
@@ -21,7 +22,7 @@ def write(root: Path, name: str, content: str) -> None:
 
 def test_state_of_an_empty_machine_is_none(tmp_path: Path) -> None:
     """No file is there: every value is None, nothing raises."""
-    assert set(host.state(tmp_path).values()) == {None}
+    assert set(tunables.state(tmp_path).values()) == {None}
 
 
 def test_state_reads_what_moves_numbers(tmp_path: Path) -> None:
@@ -37,7 +38,7 @@ def test_state_reads_what_moves_numbers(tmp_path: Path) -> None:
     write(tmp_path, "sys/kernel/mm/transparent_hugepage/enabled", "always [madvise] never\n")
     write(tmp_path, "proc/sys/vm/dirty_ratio", "20\n")
     write(tmp_path, "proc/swaps", "Filename Type Size Used Priority\n/dev/sda2 partition 1000 0 -2\n/s file 24 0 -3\n")
-    state = host.state(tmp_path)
+    state = tunables.state(tmp_path)
     assert state["governor"] == "powersave"
     assert (state["turbo"], state["c_states"]) == ("off", "POLL C1")
     assert (state["thp"], state["vm_dirty_ratio"]) == ("madvise", 20)
@@ -55,25 +56,24 @@ def test_cpus_that_disagree_are_all_named(tmp_path: Path) -> None:
 def test_changes_are_named_with_both_values() -> None:
     """What W018 prints; equal states change nothing."""
     before = {"governor": "performance", "thp": "never", "turbo": None}
-    assert host.changed(before, dict(before)) == []
+    assert tunables.changed(before, dict(before)) == []
     after = {"governor": "powersave", "thp": "never", "turbo": "on"}
-    assert host.changed(before, after) == ["governor: performance -> powersave", "turbo: absent -> on"]
+    assert tunables.changed(before, after) == ["governor: performance -> powersave", "turbo: absent -> on"]
 
 
 def test_names_with_brackets_and_spaces(tmp_path: Path) -> None:
     """A process may call itself anything."""
-    write(tmp_path, "7/stat", f"7 (kworker) R (x)) S 2 {' '.join(['0'] * 3)} 0 2129984 0 0 0 0 30 12 5 7 20 0 1 0 24 0")
-    found = process_times(7, tmp_path)
+    numbers = f"2 0 0 0 0 2129988 0 0 0 0 30 12 5 7 20 -5 1 0 24 {'0 ' * 17} 50 1 0"
+    write(tmp_path, "7/stat", f"7 (kworker) R (x)) S {numbers}")
     tick = os.sysconf("SC_CLK_TCK")
-    assert found == ProcessTimes(7, "kworker) R (x)", 2, 24, True, 42 / tick, 12 / tick, "S")
-    assert process_times(8, tmp_path) is None
+    expected = Task(7, "kworker) R (x)", "S", 2, True, True, "-5", 1, 24, "1/50", 42 / tick, 12 / tick)
+    assert task(f"{tmp_path}/7") == expected
+    assert task(f"{tmp_path}/8") is None
 
 
-def times(
-    pid: int, parent: int, own: float, reaped: float = 0.0, *, started: int = 1, kernel: bool = False
-) -> ProcessTimes:
+def times(pid: int, parent: int, own: float, reaped: float = 0.0, *, started: int = 1, kernel: bool = False) -> Task:
     """A process named after its pid."""
-    return ProcessTimes(pid, f"p{pid}", parent, started, kernel, own, reaped)
+    return Task(pid, f"p{pid}", "S", parent, kernel, False, "0", 1, started, "0", own, reaped)
 
 
 @pytest.mark.parametrize(
@@ -91,14 +91,14 @@ def times(
 def test_a_checkout_in_a_command_line_does_not_make_a_process_ours(words: str, ours: bool, tmp_path: Path) -> None:
     """Only what runs dbbench belongs to a trial; the load of a shell or of tests in a checkout is foreign."""
     write(tmp_path, "7/cmdline", words.replace(" ", "\0") + "\0")
-    assert host._is_dbbench(tmp_path, 7) is ours
+    assert load._is_dbbench(tmp_path, 7) is ours
 
 
 def test_a_tree_leaves_branches_out() -> None:
     """The server's branch is not dbbench's."""
     table = {p.pid: p for p in (times(1, 0, 0), times(2, 1, 0), times(3, 2, 0), times(4, 1, 0), times(5, 4, 0))}
-    assert tree([1], table, without={4}) == {1, 2, 3}
-    assert tree([9], table) == set()
+    assert below([1], table, without={4}) == {1, 2, 3}
+    assert below([9], table) == set()
 
 
 def cpu(busy: float, idle: float, steal: float = 0.0) -> CpuTimes:
@@ -109,13 +109,13 @@ def cpu(busy: float, idle: float, steal: float = 0.0) -> CpuTimes:
 def at(
     monotonic: float,
     machine: CpuTimes,
-    ours: list[ProcessTimes],
-    foreign: list[ProcessTimes],
+    ours: list[Task],
+    foreign: list[Task],
     kernel: float | None = 0.0,
 ) -> LoadReading:
     """A reading."""
 
-    def keyed(some: list[ProcessTimes]) -> dict[tuple[int, int], ProcessTimes]:
+    def keyed(some: list[Task]) -> dict[tuple[int, int], Task]:
         return {(p.pid, p.started): p for p in some}
 
     return LoadReading(monotonic, machine, keyed(ours), keyed(foreign), kernel)
@@ -125,11 +125,11 @@ def test_the_biggest_foreign_process_is_named() -> None:
     """The share of all CPUs; threads of the kernel and dbbench's processes are excluded."""
     before = at(0, cpu(100, 100), [times(10, 1, 50)], [times(20, 1, 3), times(21, 1, 500)])
     after = at(10, cpu(118, 102), [times(10, 1, 60)], [times(20, 1, 8), times(21, 1, 501)], kernel=2.0)
-    found = host.foreign_load(before, after)
+    found = load.foreign_load(before, after)
     assert found.foreign_cpu_s == pytest.approx(6)
     assert found.foreign_share == pytest.approx(0.3)
     assert [(p.pid, p.name, p.cpu_s) for p in found.processes] == [(20, "p20", 5), (21, "p21", 1)]
-    (warning,) = host.load_warnings(found)
+    (warning,) = load.load_warnings(found)
     assert (warning.id, warning.suspect) == ("W012", True)
     assert "30 %" in warning.text and "pid 20 p20" in warning.text
 
@@ -138,9 +138,9 @@ def test_short_lived_processes_are_in_their_parents_time() -> None:
     """A compiler run in many short processes is seen, though none of them lived at both readings."""
     before = at(0, cpu(0, 0), [], [times(20, 1, 1, 100), times(22, 20, 40)])
     after = at(10, cpu(9, 11), [], [times(20, 1, 1, 100 + 45 + 4)])  # 22 ended: 40 before, 5 in the window
-    found = host.foreign_load(before, after)
+    found = load.foreign_load(before, after)
     assert found.foreign_cpu_s == pytest.approx(9)
-    (warning,) = host.load_warnings(found)
+    (warning,) = load.load_warnings(found)
     assert "pid 20" not in warning.text  # the shell that started them used nothing itself
 
 
@@ -148,60 +148,61 @@ def test_a_reused_pid_is_another_process() -> None:
     """Its CPU time is its own, not the difference to the old one's."""
     before = at(0, cpu(0, 0), [], [times(20, 1, 100, started=1)])
     after = at(10, cpu(9, 11), [], [times(20, 1, 2, started=9)])
-    assert [p.cpu_s for p in host.foreign_load(before, after).processes] == [2]
+    assert [p.cpu_s for p in load.foreign_load(before, after).processes] == [2]
 
 
 def test_what_was_ours_stays_ours() -> None:
     """A process of dbbench whose parent ended is adopted by init, and is still counted as dbbench's."""
     before = at(0, cpu(0, 0), [times(30, 10, 5)], [])
     after = at(10, cpu(9, 11), [], [times(30, 1, 9)])
-    assert host.foreign_load(before, after).foreign_cpu_s == 0
+    assert load.foreign_load(before, after).foreign_cpu_s == 0
 
 
 def test_in_a_container_it_is_the_rest() -> None:
     """If other processes are not visible, busy time that is not dbbench's is foreign, of unknown origin."""
     before = at(0, cpu(100, 100), [times(10, 1, 50)], [], kernel=None)
     after = at(10, cpu(112, 108), [times(10, 1, 58)], [], kernel=None)
-    found = host.foreign_load(before, after)
+    found = load.foreign_load(before, after)
     assert found.foreign_cpu_s == pytest.approx(4)
-    assert "not visible" in host.load_warnings(found)[0].text
+    assert "not visible" in load.load_warnings(found)[0].text
 
 
 def test_steal_is_said() -> None:
     """W015 above 2 %; below it nothing."""
-    found = host.foreign_load(at(0, cpu(0, 0), [], []), at(10, cpu(9, 10, steal=1), [], []))
+    found = load.foreign_load(at(0, cpu(0, 0), [], []), at(10, cpu(9, 10, steal=1), [], []))
     assert found.steal_share == pytest.approx(0.05)
-    assert [(w.id, w.suspect) for w in host.load_warnings(found)] == [("W015", True)]
-    assert host.load_warnings(HostLoad(10, 2, 0.1, 0.005, 0.01, 0.0, ())) == ()
+    assert [(w.id, w.suspect) for w in load.load_warnings(found)] == [("W015", True)]
+    assert load.load_warnings(HostLoad(10, 2, 0.1, 0.005, 0.01, 0.0, ())) == ()
 
 
 def test_what_cannot_be_read_is_not_quiet(tmp_path: Path) -> None:
     """Without /proc nothing is known: None, not 0 %."""
-    before, after = host.reading(proc=tmp_path), host.reading(proc=tmp_path)
-    found = host.foreign_load(before, after)
+    before, after = load.reading(proc=tmp_path), load.reading(proc=tmp_path)
+    found = load.foreign_load(before, after)
     assert (found.foreign_share, found.steal_share, found.processes) == (None, None, ())
 
 
 def test_limits_are_of_the_machine_or_of_cores() -> None:
     """On 64 CPUs, half a CPU is less than 5 % and still a load by others."""
     small = HostLoad(10, 64, 6.0, 6.0 / 640, 0.0, 0.0, ())
-    assert host.FOREIGN_SHARE > 6.0 / 640
-    assert [w.id for w in host.load_warnings(small)] == ["W012"]
+    assert load.FOREIGN_SHARE > 6.0 / 640
+    assert [w.id for w in load.load_warnings(small)] == ["W012"]
 
 
 def test_what_the_machine_counts_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Throttling, dropped page cache and swapping are reported if their counters rose, and not if they do not exist."""
     counter, vmstat = tmp_path / "cpu0/thermal_throttle/core_throttle_count", tmp_path / "vmstat"
     counter.parent.mkdir(parents=True)
-    monkeypatch.setattr(host, "CPUS", tmp_path)
+    monkeypatch.setattr(load, "CPUS", tmp_path)
 
-    def at(heat: int, drops: int, swapped: int) -> host.Events:
+    def at(heat: int, drops: int, swapped: int) -> LoadReading:
         counter.write_text(f"{heat}\n")
         vmstat.write_text(f"nr_free_pages 5\npswpin {swapped}\npswpout 3\ndrop_pagecache {drops}\ndrop_slab 9\n")
-        return host.events(tmp_path)
+        return load.reading(proc=tmp_path)
 
-    def said(after: host.Events) -> list[str]:
-        return [warning.id for warning in host.warnings(after.since(first), 10)]
+    def said(after: LoadReading) -> list[str]:
+        found = dataclasses.replace(load.foreign_load(first, after), seconds=10)
+        return [warning.id for warning in load.load_warnings(found)]
 
     first = at(7, 2, 100)
     assert said(at(7, 2, 100)) == []
@@ -211,6 +212,6 @@ def test_what_the_machine_counts_is_said(tmp_path: Path, monkeypatch: pytest.Mon
     assert said(at(7, 2, 2600)) == ["W131"]
     vmstat.unlink()
     counter.unlink()
-    assert said(host.events(tmp_path)) == []
-    assert [w.id for w in host.load_warnings(HostLoad(10, 2, 0.1, 0.005, 0.01, 0.0, (), host.Events(1)))] == ["W015"]
-    assert host.load_warnings(HostLoad(10, 2, 0.1, 0.005, 0.01, 0.0, ())) == ()
+    assert said(load.reading(proc=tmp_path)) == []
+    assert [w.id for w in load.load_warnings(HostLoad(10, 2, 0.1, 0.005, 0.01, 0.0, (), {"throttled": 1}))] == ["W015"]
+    assert load.load_warnings(HostLoad(10, 2, 0.1, 0.005, 0.01, 0.0, ())) == ()

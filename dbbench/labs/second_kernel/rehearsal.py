@@ -20,6 +20,7 @@ from typing import Final
 from dbbench import results
 from dbbench.errors import EXIT_OK, DbbenchError, Interrupted, KernelLacks, Terminated
 from dbbench.machine import host
+from dbbench.machine.host import tunables
 from dbbench.model import Cell, Dataset, DeviceSpec, EngineSpec, Plan, Run, Scalar, TrialSpec, WalDevice
 from dbbench.model.events import Emit
 from dbbench.plan import Expanded
@@ -107,7 +108,7 @@ def main(argv: list[str]) -> int:
     """Exit status 0: every trial has a result."""
     folder, emit = Path(argv[0]), events_to(1)
     run = results.load_spec(folder)
-    run = dataclasses.replace(run, host={**host.facts(), "state": host.state()}, versions=host.versions())
+    run = dataclasses.replace(run, host={**host.facts(), "state": tunables.state()}, versions=host.versions())
     results.save_spec(folder, run)
     PLACE.mkdir(parents=True, exist_ok=True)
     for spec in pending(folder, run):

@@ -20,6 +20,10 @@ PROC: Final = Path("/proc")
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 _EXITING: Final = 0x4  # PF_EXITING, include/linux/sched.h
 _KERNEL_THREAD: Final = 0x00200000  # PF_KTHREAD
+_READ_BYTES: Final = 65536
+# System call number of ioprio_get(2), which libc does not wrap; on other architectures the I/O priority is not read.
+_IOPRIO_GET: Final = {"x86_64": 252, "aarch64": 31}.get(platform.machine())
+_IOPRIO_WHO_PROCESS: Final = 1
 
 
 @dataclass(frozen=True)
@@ -45,24 +49,6 @@ class CpuTimes:
         return self.busy_s + self.idle_s + self.iowait_s + self.steal_s + self.guest_s
 
 
-@dataclass(frozen=True)
-class ProcessTimes:
-    """One process. `reaped_s` is the CPU time of the terminated descendants that it has waited for."""
-
-    pid: int
-    name: str
-    parent: int
-    started: int  # ticks since boot; identifies a process together with the pid
-    kernel: bool
-    own_s: float
-    reaped_s: float
-    state: str = ""  # "R", "S", "D", "T" ... of proc_pid_stat(5)
-
-    @property
-    def all_s(self) -> float:
-        return self.own_s + self.reaped_s
-
-
 def cpu_times(proc: Path = PROC) -> CpuTimes | None:
     """Return the CPU time of the machine, or None if /proc/stat cannot be read."""
     try:
@@ -83,28 +69,6 @@ def vmstat(proc: Path = PROC) -> dict[str, int]:
     """Return the counters of /proc/vmstat by name. Raises OSError."""
     lines = (line.split() for line in (proc / "vmstat").read_text().splitlines())
     return {words[0]: int(words[1]) for words in lines}
-
-
-def process_times(pid: int | str, proc: Path = PROC) -> ProcessTimes | None:
-    """Return the times of a process, or None if it is gone or hidden."""
-    try:
-        text = (proc / str(pid) / "stat").read_text(errors="replace")
-        head, _, tail = text.rpartition(")")  # a name may contain spaces and parentheses
-        number, _, name = head.partition(" (")
-        rest = tail.split()
-        used, reaped = int(rest[11]) + int(rest[12]), int(rest[13]) + int(rest[14])
-        return ProcessTimes(
-            int(number),
-            name,
-            int(rest[1]),
-            int(rest[19]),
-            bool(int(rest[6]) & _KERNEL_THREAD),
-            used / _TICKS,
-            reaped / _TICKS,
-            rest[0],
-        )
-    except (OSError, ValueError, IndexError):
-        return None
 
 
 class MovedBytes(NamedTuple):
@@ -128,30 +92,6 @@ def moved_bytes(pid: int, proc: Path = PROC) -> MovedBytes | None:
         return MovedBytes(int(values["read_bytes"]), written, int(values["wchar"]))
     except (ValueError, KeyError):
         return None
-
-
-def processes(proc: Path = PROC) -> dict[int, ProcessTimes]:
-    """Return every process that this /proc shows, by pid."""
-    names: list[str] = []
-    with contextlib.suppress(OSError):
-        names = os.listdir(proc)  # noqa: PTH208 -- names only; Path objects cost three times as much
-    stats = (process_times(name, proc) for name in names if name.isdigit())
-    return {process.pid: process for process in stats if process is not None}
-
-
-def tree(roots: Iterable[int], table: Mapping[int, ProcessTimes], without: Collection[int] = ()) -> set[int]:
-    """Return the pids of `roots` and of all their descendants, without the branches that begin in `without`."""
-    children: dict[int, list[int]] = {}
-    for process in table.values():
-        children.setdefault(process.parent, []).append(process.pid)
-    pids: set[int] = set()
-    waiting = [pid for pid in roots if pid in table]
-    while waiting:
-        pid = waiting.pop()
-        if pid not in pids and pid not in without:
-            pids.add(pid)
-            waiting.extend(children.get(pid, []))
-    return pids
 
 
 def text(path: Path) -> str | None:
@@ -184,27 +124,6 @@ def common(paths: Iterable[Path]) -> str | None:
     return ", ".join(sorted(contents)) or None
 
 
-# System call number of ioprio_get(2), which libc does not wrap; on other architectures the I/O priority is not read.
-_IOPRIO_GET: Final = {"x86_64": 252, "aarch64": 31}.get(platform.machine())
-_IOPRIO_WHO_PROCESS: Final = 1
-_READ_BYTES: Final = 65536
-
-
-@dataclass(frozen=True, slots=True)
-class Task:
-    """A process or one of its threads, from its line in proc_pid_stat(5)."""
-
-    pid: int  # the thread id of a thread
-    name: str
-    state: str  # "R", "S", "D", "T" ...
-    parent: int
-    exiting: bool
-    nice: str
-    threads: int
-    started: int  # ticks since boot; identifies a task together with the pid
-    policy: str  # "0" is normal; "1/50" is policy 1 with the real-time priority 50
-
-
 def content(path: str | Path) -> str | None:
     """Return the content of a small file of /proc or /sys, or None if it cannot be read.
 
@@ -223,45 +142,74 @@ def content(path: str | Path) -> str | None:
         os.close(fd)
 
 
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A process or one of its threads, from its line in proc_pid_stat(5)."""
+
+    pid: int  # the thread id of a thread
+    name: str
+    state: str  # "R", "S", "D", "T" ...
+    parent: int
+    kernel: bool  # a thread of the kernel
+    exiting: bool
+    nice: str
+    threads: int
+    started: int  # ticks since boot; identifies a task together with the pid
+    policy: str  # "0" is normal; "1/50" is policy 1 with the real-time priority 50
+    own_s: float  # CPU time
+    reaped_s: float  # CPU time of the terminated descendants that it has waited for
+
+    @property
+    def all_s(self) -> float:
+        return self.own_s + self.reaped_s
+
+
 def task(folder: str) -> Task | None:
     """Return the process or thread of this directory in /proc, or None if it is gone."""
     head, _, tail = (content(f"{folder}/stat") or "").rpartition(")")  # a name may contain spaces and parentheses
     number, _, name = head.partition(" (")
     rest = tail.split()
     try:
-        policy = rest[38] if rest[37] == "0" else f"{rest[38]}/{rest[37]}"
-        exiting = bool(int(rest[6]) & _EXITING)
-        return Task(int(number), name, rest[0], int(rest[1]), exiting, rest[16], int(rest[17]), int(rest[19]), policy)
+        flags, own, reaped = int(rest[6]), int(rest[11]) + int(rest[12]), int(rest[13]) + int(rest[14])
+        return Task(
+            int(number),
+            name,
+            rest[0],
+            int(rest[1]),
+            bool(flags & _KERNEL_THREAD),
+            bool(flags & _EXITING),
+            rest[16],
+            int(rest[17]),
+            int(rest[19]),
+            rest[38] if rest[37] == "0" else f"{rest[38]}/{rest[37]}",
+            own / _TICKS,
+            reaped / _TICKS,
+        )
     except (IndexError, ValueError):
         return None
 
 
-def pids(proc: Path = PROC) -> set[int]:
-    """Return the pids of all processes that this /proc shows. Raises OSError."""
+def tasks(proc: Path = PROC, without: set[int] | None = None) -> dict[int, Task]:
+    """Return the processes that this /proc shows, by pid, except for those in `without`; pids that are gone are removed
+    from it. Raises OSError."""
     names = os.listdir(proc)  # noqa: PTH208 -- names only; Path objects cost three times as much
-    return {int(name) for name in names if name.isdigit()}
-
-
-def tasks(proc: Path, without: set[int]) -> dict[int, Task]:
-    """Return the processes by pid, except for those in `without`; pids that are gone are removed from it."""
-    listed = pids(proc)
-    without &= listed
-    read = (task(f"{proc}/{pid}") for pid in listed - without)
+    listed, known = {int(name) for name in names if name.isdigit()}, set() if without is None else without
+    known &= listed
+    read = (task(f"{proc}/{pid}") for pid in listed - known)
     return {process.pid: process for process in read if process is not None}
 
 
-def below(roots: Iterable[int], table: Iterable[Task]) -> set[int]:
-    """Return the pids of the roots that exist, and of all processes below them."""
+def below(roots: Iterable[int], table: Mapping[int, Task], without: Collection[int] = ()) -> set[int]:
+    """Return the pids of the roots that exist, and of all processes below them, without the branches that begin in
+    `without`."""
     children: dict[int, list[int]] = {}
-    there = set()
-    for process in table:
-        there.add(process.pid)
+    for process in table.values():
         children.setdefault(process.parent, []).append(process.pid)
     pids: set[int] = set()
-    waiting = [pid for pid in roots if pid in there]
+    waiting = [pid for pid in roots if pid in table]
     while waiting:
         pid = waiting.pop()
-        if pid not in pids:
+        if pid not in pids and pid not in without:
             pids.add(pid)
             waiting.extend(children.get(pid, ()))
     return pids

@@ -14,7 +14,7 @@ from dbbench.datasets import Restored
 from dbbench.engines import profile_of
 from dbbench.engines.port import Engine
 from dbbench.errors import FilesElsewhere, WorkUnconfirmed
-from dbbench.machine import host
+from dbbench.machine.host import tunables
 from dbbench.machine.kernel_log import Watch
 from dbbench.metrics import summary
 from dbbench.metrics.outcome import Outcome
@@ -161,7 +161,7 @@ def settings_changed(
 ) -> Iterator[TrialWarning]:
     """Yield W128 if a setting of the plan, or one that affects flushes, was changed during the load."""
     keys = [name for name in before if name in asked or _DECIDING.search(name)]
-    if changes := host.changed({name: before[name] for name in keys}, {name: after.get(name) for name in keys}):
+    if changes := tunables.changed({name: before[name] for name in keys}, {name: after.get(name) for name in keys}):
         yield TrialWarning("W128", "; ".join(changes))
 
 
@@ -214,7 +214,7 @@ def _of_scan(trial: Record, observed: Observed) -> Iterator[TrialWarning]:
 def _of_machine(trial: Record, observed: Observed) -> Iterator[TrialWarning]:
     began, ended, kernel = trial.facts.host_state, trial.facts.host_state_end, observed.kernel
     first = {name: value for name, value in observed.first_state.items() if name in began}
-    if changes := [*host.changed(first, {name: began[name] for name in first}), *host.changed(began, ended)]:
+    if changes := [*tunables.changed(first, {name: began[name] for name in first}), *tunables.changed(began, ended)]:
         yield TrialWarning("W018", "; ".join(changes))
     if second := trial.run.host.get("second_kernel"):
         yield TrialWarning("W099", str(second))

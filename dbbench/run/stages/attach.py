@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from dbbench.machine import host
 from dbbench.machine.host import tunables
 from dbbench.model import Cell, DeviceFacts, FsSetup, Plan, Role, WearFacts, WriteFacts
 from dbbench.plan import writes
@@ -75,9 +74,9 @@ def wear(device: Device) -> WearFacts | None:
 def host_state(disks: Volumes, setup: FsSetup, journal: Journal) -> dict[str, Any]:
     """Return the state of host and block layer. The run's journal keeps the first one for comparison, and the first one
     with each size of sectors that an fs setup asks for."""
-    state, sectors = host.state(), _sectors(setup)
+    state, sectors = tunables.state(), _sectors(setup)
     for role, device in disks.items():  # named separately: setups have different numbers of disks
-        state |= host.block_layer(device.leaves, called="disk" if role == "data" else "log disk")
+        state |= tunables.block_layer(device.leaves, called="disk" if role == "data" else "log disk")
     if sectors not in _first_states(journal):
         journal.note(_STATE, state=state, sectors=sectors)
     return state

@@ -1,0 +1,282 @@
+"""The load from outside: whether other processes used the machine during a measurement.
+
+It is the CPU time of processes that do not belong to the trial, time stolen by the hypervisor, and events that are rare
+on a quiet machine (heat, a dropped page cache, swapping). There are two readings, at the beginning and at the end of
+the window. In a trial's pid namespace /proc shows only the trial; `namespaces.host_proc` shows the whole machine.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import re
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from dbbench.machine.host.proc import (
+    CpuTimes,
+    MovedBytes,
+    Task,
+    below,
+    cpu_times,
+    moved_bytes,
+    number,
+    tasks,
+    text,
+    vmstat,
+)
+from dbbench.machine.namespaces import host_proc
+from dbbench.model import TrialWarning
+from dbbench.units import count, percent
+
+CPUS: Final = Path("/sys/devices/system/cpu")
+# A machine with enough memory occasionally swaps out idle pages, at a lower rate; pages that the load needs are swapped
+# in and out all the time.
+SWAPPED_BYTES_PER_S: Final = 1e6
+# A foreign load below both limits cannot cause the difference between two arms. The second limit is the lower one on
+# machines with more than 10 CPUs.
+FOREIGN_SHARE: Final = 0.05
+FOREIGN_CORES: Final = 0.5
+NAMED_SHARE: Final = 0.1  # share of the foreign CPU time above which a warning names the process
+# Quiet virtual machines show up to 1 %. From 2 to 3 % on, throughput changes by as much as it scatters
+# (docs/method.md has the measurements).
+STEAL_SHARE: Final = 0.02
+
+
+@dataclass(frozen=True)
+class LoadReading:
+    """The machine at one moment. `foreign` and `ours` use (pid, start) as keys because pids are reused."""
+
+    monotonic: float
+    cpu: CpuTimes | None
+    ours: Mapping[tuple[int, int], Task]
+    foreign: Mapping[tuple[int, int], Task]
+    kernel_s: float | None  # CPU time of kernel threads; None: not visible from here
+    events: Mapping[str, int] = field(default_factory=dict)
+    # Bytes that each process has read from and written to disks, as far as this user may read it.
+    moved: Mapping[tuple[int, int], MovedBytes] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ForeignProcess:
+    """A process that does not belong to the trial; its CPU seconds between two readings, without its children's."""
+
+    pid: int
+    name: str
+    cpu_s: float
+
+
+@dataclass(frozen=True)
+class HostLoad:
+    """Load between two readings. Shares refer to the time of all CPUs; None means "not measurable"."""
+
+    seconds: float
+    cpus: int | None
+    foreign_cpu_s: float | None
+    foreign_share: float | None
+    steal_share: float | None
+    iowait_share: float | None
+    processes: tuple[ForeignProcess, ...]  # the busiest foreign ones, at most five
+    events: Mapping[str, int] = field(default_factory=dict)
+    ours_moved: MovedBytes | None = None
+    foreign_moved: MovedBytes | None = None
+
+
+def reading(ours: tuple[int, ...] = (), proc: Path | None = None) -> LoadReading:
+    """Read the load of the machine now.
+
+    In a pid namespace of its own, the trial's processes are all in that namespace, plus the dbbench that started it;
+    otherwise this process, the processes in `ours` (a server, a load generator) and the descendants of both.
+    """
+    where = proc or host_proc()
+    table: dict[int, Task] = {}
+    with contextlib.suppress(OSError):
+        table = tasks(where)
+    own_pids = _of_our_namespace(table, where) or below((os.getpid(), *ours), table)
+    kernel = [process.all_s for process in table.values() if process.kernel]
+    others = [process.pid for process in table.values() if process.pid not in own_pids and not process.kernel]
+    return LoadReading(
+        time.monotonic(),
+        cpu_times(where),
+        {(p.pid, p.started): p for p in table.values() if p.pid in own_pids},
+        {(pid, table[pid].started): table[pid] for pid in others},
+        sum(kernel) if kernel else None,
+        events(where),
+        {
+            (p.pid, p.started): size
+            for p in table.values()
+            if not p.kernel and (size := moved_bytes(p.pid, where)) is not None
+        },
+    )
+
+
+def events(proc: Path) -> dict[str, int]:
+    """Return what this machine counts since boot: `throttled` (how often a CPU was slowed down because of its heat),
+    `cache_drops` (writes to drop_caches that dropped the page cache) and `swapped_pages` (in and out)."""
+    throttled = [
+        count for path in CPUS.glob("cpu*/thermal_throttle/*_throttle_count") if (count := number(path)) is not None
+    ]
+    counted: dict[str, int] = {}
+    with contextlib.suppress(OSError):
+        counted = vmstat(proc)
+    swapped = [counted[name] for name in ("pswpin", "pswpout") if name in counted]
+    drops = [counted["drop_pagecache"]] if "drop_pagecache" in counted else []
+    parts = {"throttled": throttled, "cache_drops": drops, "swapped_pages": swapped}
+    return {name: sum(values) for name, values in parts.items() if values}
+
+
+def _moved(before: LoadReading, after: LoadReading, among: Iterable[tuple[int, int]]) -> MovedBytes | None:
+    """Return the bytes that these processes moved between two readings; None if it is known of none of them.
+
+    What ended children moved is in their parent's account if it has waited for them, with their whole life; otherwise
+    it is lost.
+    """
+    each = [(before.moved.get(key, MovedBytes(0, 0, 0)), after.moved[key]) for key in among if key in after.moved]
+    grown = [[max(0, new - old) for old, new in zip(*pair, strict=True)] for pair in each]
+    return MovedBytes(*map(sum, zip(*grown, strict=True))) if grown else None
+
+
+def foreign_load(before: LoadReading, after: LoadReading) -> HostLoad:
+    """Return the load between two readings that does not belong to the trial.
+
+    If all processes are visible, this sums the time of all foreign processes including their terminated children; that
+    is exact, whereas /proc/stat counts ticks. In a container that cannot see the others it is the busy time minus the
+    trial's own, so it includes kernel threads.
+    """
+    seconds = after.monotonic - before.monotonic
+    busiest, counted = (
+        _busiest(before, after),
+        {name: number - before.events[name] for name, number in after.events.items() if name in before.events},
+    )
+    moved = (_moved(before, after, after.ours), _moved(before, after, _still_foreign(before, after)))
+    if before.cpu is None or after.cpu is None or seconds <= 0:
+        return HostLoad(seconds, None, None, None, None, None, busiest, counted, *moved)
+    if after.kernel_s is not None:
+        foreign = _grown(before.foreign, _still_foreign(before, after))
+    else:
+        busy = after.cpu.busy_s + after.cpu.guest_s - before.cpu.busy_s - before.cpu.guest_s
+        foreign = max(0.0, busy - _grown(before.ours, after.ours))
+    total = after.cpu.total_s - before.cpu.total_s
+    return HostLoad(
+        seconds,
+        after.cpu.cpus,
+        foreign,
+        _share(foreign, seconds * after.cpu.cpus),
+        _share(after.cpu.steal_s - before.cpu.steal_s, total),
+        _share(after.cpu.iowait_s - before.cpu.iowait_s, total),
+        busiest,
+        counted,
+        *moved,
+    )
+
+
+def _busiest_text(busiest: tuple[ForeignProcess, ...], foreign_cpu_s: float) -> str:
+    """Return the name of the busiest process, unless it used little: the time is then of many, or of ended ones."""
+    if not busiest:
+        return "the processes are not visible"
+    first = busiest[0]
+    if first.cpu_s < NAMED_SHARE * foreign_cpu_s:
+        return f"no running process used more than {first.cpu_s:.1f} s of it"
+    return f"pid {first.pid} {first.name}: {first.cpu_s:.1f} s"
+
+
+def load_warnings(load: HostLoad) -> tuple[TrialWarning, ...]:
+    """Return W012, W015, W130 and W131 (all suspect) if their limits are exceeded."""
+    warnings: list[TrialWarning] = []
+    if load.foreign_share is not None and load.foreign_cpu_s is not None and load.cpus:
+        cores = load.foreign_cpu_s / load.seconds
+        if load.foreign_share >= FOREIGN_SHARE or cores >= FOREIGN_CORES:
+            text = f"other processes used {percent(load.foreign_share)} of the CPU time in {load.seconds:.0f} s"
+            text += f" ({_busiest_text(load.processes, load.foreign_cpu_s)})"
+            warnings.append(TrialWarning("W012", text))
+    if load.steal_share is not None and load.steal_share >= STEAL_SHARE:
+        text = f"the hypervisor took {percent(load.steal_share, 1)} of the CPU time in {load.seconds:.0f} s"
+        warnings.append(TrialWarning("W015", text))
+    if times := load.events.get("throttled"):
+        text = f"the CPUs were throttled {count(times, 'time')} in {load.seconds:.0f} s"
+        warnings.append(TrialWarning("W015", text))
+    if times := load.events.get("cache_drops"):
+        text = f"the machine's page cache was dropped {count(times, 'time')} in {load.seconds:.0f} s"
+        warnings.append(TrialWarning("W130", text))
+    swapped = load.events.get("swapped_pages", 0) * mmap.PAGESIZE
+    if load.seconds > 0 and swapped / load.seconds >= SWAPPED_BYTES_PER_S:
+        text = f"{swapped / 1e6:.0f} MB were swapped in {load.seconds:.0f} s"
+        warnings.append(TrialWarning("W131", text))
+    return tuple(warnings)
+
+
+def _of_our_namespace(table: Mapping[int, Task], where: Path) -> set[int]:
+    """Return the pids, as `where` numbers them, of this pid namespace and of the dbbench above it.
+
+    The set is empty if `where` shows only this namespace. Needs no permission to inspect other users' processes.
+    """
+    try:
+        me = int((where / "self").readlink().name)  # `self` links to this process's pid in that /proc
+    except (OSError, ValueError):
+        return set()
+    if me == os.getpid():
+        return set()
+    init = me
+    while init in table and _inner_pid(where, init) != 1:
+        init = table[init].parent
+    members = below((init,), table)  # orphans are adopted by the namespace's first process
+    above = table[init].parent if init in table else 0
+    while above in table and _is_dbbench(where, above):
+        members.add(above)
+        above = table[above].parent
+    return members
+
+
+def _inner_pid(where: Path, pid: int) -> int | None:
+    """Return the pid in the process's own namespace: the last entry of NSpid, proc(5)."""
+    match = re.search(r"^NSpid:.*\s(\d+)$", text(where / str(pid) / "status") or "", re.MULTILINE)
+    return int(match[1]) if match else None
+
+
+def _is_dbbench(where: Path, pid: int) -> bool:
+    """Whether the process runs dbbench: its command, or one of its modules (`-m dbbench.run.worker`).
+
+    A directory of that name in a command line says nothing: a shell or an editor may have been started from a checkout.
+    """
+    try:
+        words = (where / str(pid) / "cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return False
+    return any(word.endswith(b"/dbbench") for word in words[:2]) or any(
+        word == b"dbbench" or word.startswith(b"dbbench.") for word in words
+    )
+
+
+def _grown(before: Mapping[tuple[int, int], Task], after: Mapping[tuple[int, int], Task]) -> float:
+    """Return the CPU seconds that a set of processes used between two readings.
+
+    The whole life of a terminated process is in its parent's `reaped_s`, so its time up to the first reading is
+    subtracted.
+    """
+    grown = sum(p.all_s for p in after.values()) - sum(p.all_s for p in before.values())
+    return max(grown, sum(cpu_s for _, cpu_s in _each(before, after)), 0.0)
+
+
+def _each(before: Mapping[tuple[int, int], Task], after: Mapping[tuple[int, int], Task]) -> list[tuple[Task, float]]:
+    """Return each living process with the CPU seconds that it used itself."""
+    return [(process, process.own_s - (before[key].own_s if key in before else 0.0)) for key, process in after.items()]
+
+
+def _still_foreign(before: LoadReading, after: LoadReading) -> dict[tuple[int, int], Task]:
+    """Remove processes that belonged to the trial at the first reading; if the parent ended, they are no longer in the
+    tree."""
+    return {key: process for key, process in after.foreign.items() if key not in before.ours}
+
+
+def _busiest(before: LoadReading, after: LoadReading) -> tuple[ForeignProcess, ...]:
+    used = [pair for pair in _each(before.foreign, _still_foreign(before, after)) if pair[1] > 0]
+    used.sort(key=lambda pair: -pair[1])
+    return tuple(ForeignProcess(process.pid, process.name, cpu_s) for process, cpu_s in used[:5])
+
+
+def _share(part: float, whole: float) -> float | None:
+    return max(0.0, part) / whole if whole > 0 else None

@@ -12,7 +12,7 @@ import click
 from dbbench import __version__, results
 from dbbench.commands.options import Options, command_line, plan_argument, progress_option, results_option
 from dbbench.errors import EXIT_OK, LabContradicts, LabUnreliable, RunMissing, RunNameTaken
-from dbbench.model import Conclusion, LabFacts, LabRow, plain
+from dbbench.model import Conclusion, LabFacts, plain
 from dbbench.plan.narrowing import Narrowing
 from dbbench.plan.request import Asked, able, asked, fs_option
 from dbbench.report.text import put, put_json, put_table
@@ -58,7 +58,8 @@ def command(options: Options, plan_file: str, cuts: int | None, minutes: float |
 
     page = write([run], report_of(folder))
     if options.json:
-        put_json({"run": folder.name, "path": str(folder), "report": str(page), **document(run.lab)})
+        lab: dict[str, Any] = plain(run.lab)
+        put_json({"run": folder.name, "path": str(folder), "report": str(page), **lab, "blind": list(run.lab.blind)})
     else:
         _put(run.lab, folder, page)
     _judge(run.lab)
@@ -92,8 +93,9 @@ def folder_of_lab(results_folder: Path, wanted: Asked, name: str | None) -> Path
         )
     folder = results_folder / name
     with contextlib.suppress(RunMissing):
-        run = results.RunFolder(folder)
-        if run.run.plan_sha256 in (wanted.sha256, alone.sha256) and _holds_no_cut(folder):
+        run, lab = results.RunFolder(folder), results.load_lab(folder, verify=False)
+        holds_cuts = lab is not None and (lab.complete or lab.rows)
+        if run.run.plan_sha256 in (wanted.sha256, alone.sha256) and not holds_cuts:
             must_be_of(run, wanted)
             return folder
     raise RunNameTaken(
@@ -103,31 +105,16 @@ def folder_of_lab(results_folder: Path, wanted: Asked, name: str | None) -> Path
     )
 
 
-def _holds_no_cut(folder: Path) -> bool:
-    lab = results.load_lab(folder, verify=False)
-    return lab is None or not (lab.complete or lab.rows)
-
-
-def document(lab: LabFacts) -> dict[str, Any]:
-    """Return what --json prints about a power-loss test."""
-    document_of_lab: dict[str, Any] = plain(lab)
-    return {**document_of_lab, "blind": list(lab.blind)}
-
-
-def settings_text(row: LabRow) -> str:
-    """Return the settings of a row in words; "" for the engine's default."""
-    return ", ".join(f"{name}={value}" for name, value in row.settings.items())
-
-
 def _put(lab: LabFacts, folder: Path, page: Path) -> None:
     heads = ("filesystem", "engine", "settings", "class", "cuts", "commits", "lost", "torn", "failed", "flushes/commit",
              "result")  # fmt: skip
-    rows = [
-        (row.fs_setup, f"{row.engine} {row.engine_version}".strip(), settings_text(row) or "–", row.durability_class,
-         row.valid, row.acknowledged, row.lost, row.torn, row.failed_recoveries,
-         "–" if row.flushes_per_commit is None else f"{row.flushes_per_commit:.2f}", row.statement)
-        for row in lab.rows
-    ]  # fmt: skip
+    rows = []
+    for row in lab.rows:
+        settings = ", ".join(f"{name}={value}" for name, value in row.settings.items()) or "–"
+        flushes = "–" if row.flushes_per_commit is None else f"{row.flushes_per_commit:.2f}"
+        rows.append((row.fs_setup, f"{row.engine} {row.engine_version}".strip(), settings, row.durability_class,
+                     row.valid, row.acknowledged, row.lost, row.torn, row.failed_recoveries, flushes,
+                     row.statement))  # fmt: skip
     put_table(heads, rows, right="----rrrrrr-")
     put()
     for control in lab.controls:

@@ -4,27 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from dbbench import __version__, results
 from dbbench.commands.options import Options, command_line, plan_argument, progress_option, results_option
 from dbbench.errors import EXIT_OK, EXIT_TRIAL_FAILED, RunNameTaken
-from dbbench.model import Status, Trial
+from dbbench.model import Status
 from dbbench.plan.narrowing import Narrowing
 from dbbench.plan.request import Asked, asked, fs_option
 from dbbench.report.text import put, put_json, put_table
 from dbbench.results import LoadedRun
 
-
-class Tried(NamedTuple):
-    """An fs setup of the plan, and its outcome."""
-
-    fs_setup: str  # label of the arm
-    lacks: str | None  # why it does not work with the kernel of this machine
-    worked: bool
-    trials: tuple[Trial, ...]
+if TYPE_CHECKING:
+    from dbbench.labs.second_kernel import CommandEnd
 
 
 @command_line()
@@ -49,11 +43,11 @@ def command(options: Options, plan_file: str, fs: tuple[str, ...], every: bool, 
     if not arms:
         _nothing_to_do(options, lacks)
         return EXIT_OK
-    folder, faults, kernel = _rehearsed(options, request, arms, name)
+    folder, end = _rehearse(options, request, arms, name)
     run = results.load_run(folder)
-    tried = [_tried(arm, lacks[arm], run) for arm in arms]
-    _put(options, run, tried, kernel, faults)
-    return EXIT_OK if all(setup.worked for setup in tried) and not faults else EXIT_TRIAL_FAILED
+    setups = [_outcome(arm, lacks[arm], run) for arm in arms]
+    _put(options, run, setups, end)
+    return EXIT_OK if all(setup["worked"] for setup in setups) and not end.faults else EXIT_TRIAL_FAILED
 
 
 def lacking(wanted: Asked) -> dict[str, str | None]:
@@ -63,8 +57,8 @@ def lacking(wanted: Asked) -> dict[str, str | None]:
     return {cell.arm: filesystems.works(cell.setup) for cell in wanted.expanded.cells}
 
 
-def _rehearsed(options: Options, wanted: Asked, arms: list[str], name: str | None) -> tuple[Path, tuple[str, ...], str]:
-    """Run the small plan in the second kernel; return the run's directory, faults of that kernel, and its version."""
+def _rehearse(options: Options, wanted: Asked, arms: list[str], name: str | None) -> tuple[Path, CommandEnd]:
+    """Run the small plan in the second kernel; return the run's directory, and how it ended."""
     from dbbench.labs.second_kernel import rehearsed, small_root
     from dbbench.labs.second_kernel.rehearsal import PLACE, small
     from dbbench.model.events import Event
@@ -80,15 +74,18 @@ def _rehearsed(options: Options, wanted: Asked, arms: list[str], name: str | Non
         less = dataclasses.replace(wanted, plan=plan, expanded=expanded, sha256=identity(plan, expanded.cells))
         folder = create(root, less, name or free_name(root, f"{plan.name}-rehearsal"), __version__)
         keep_scripts(folder, less)
-        done = rehearsed(folder, emit)
-    return folder, done.faults, done.kernel
+        return folder, rehearsed(folder, emit)
 
 
-def _tried(arm: str, lacks: str | None, run: LoadedRun) -> Tried:
-    trials = tuple(trial for trial in run.trials if trial.fs_setup == arm)
+def _outcome(arm: str, lacks: str | None, run: LoadedRun) -> dict[str, Any]:
+    """Return the outcome of a setup, as --json prints it."""
+    trials = [trial for trial in run.trials if trial.fs_setup == arm]
     planned = sum(cell.arm == arm for cell in run.run.cells)
     worked = len(trials) == planned and all(trial.status is not Status.FAILED for trial in trials)
-    return Tried(arm, lacks, worked, trials)
+    errors = [{"trial": trial.id, "id": trial.error.id, "phase": trial.error.phase, "text": trial.error.text}
+              for trial in trials if trial.error is not None]  # fmt: skip
+    return {"fs_setup": arm, "lacks": lacks, "worked": worked, "trials": [trial.id for trial in trials],
+            "errors": errors}  # fmt: skip
 
 
 def _nothing_to_do(options: Options, lacks: dict[str, str | None]) -> None:
@@ -98,33 +95,25 @@ def _nothing_to_do(options: Options, lacks: dict[str, str | None]) -> None:
     put(f"This machine's kernel supports {', '.join(lacks)}. Use --all to rehearse them anyway.")
 
 
-def _put(options: Options, run: LoadedRun, tried: list[Tried], kernel: str, faults: tuple[str, ...]) -> None:
+def _put(options: Options, run: LoadedRun, setups: list[dict[str, Any]], end: CommandEnd) -> None:
     from dbbench.labs.second_kernel import folder as builds
     from dbbench.labs.second_kernel import left_out
 
     if options.json:
-        put_json({"run": run.path.name, "path": str(run.path), "kernel": kernel, "comparable": False,
-                  "setups": [_document(setup) for setup in tried], "faults": list(faults),
-                  "left_out": left_out()})  # fmt: skip
+        put_json({"run": run.path.name, "path": str(run.path), "kernel": end.kernel, "comparable": False,
+                  "setups": setups, "faults": list(end.faults), "left_out": left_out()})  # fmt: skip
         return
     rows = []
-    for setup in tried:
-        bad = next((trial for trial in setup.trials if trial.error is not None), None)
-        why = f"{bad.error.phase or '?'}: {bad.error.id} {bad.error.text}" if bad and bad.error else ""
-        rows.append(
-            (setup.fs_setup, "worked" if setup.worked else "failed", len(setup.trials), why or setup.lacks or "")
-        )
-    put(f"Rehearsed with Linux {kernel} (user-mode Linux). This shows that setups work, not how fast they are.")
+    for setup in setups:
+        outcome, why = "worked" if setup["worked"] else "failed", setup["lacks"] or ""
+        if setup["errors"]:
+            error = setup["errors"][0]
+            why = f"{error['phase'] or '?'}: {error['id']} {error['text']}"
+        rows.append((setup["fs_setup"], outcome, len(setup["trials"]), why))
+    put(f"Rehearsed with Linux {end.kernel} (user-mode Linux). This shows that setups work, not how fast they are.")
     put_table(("filesystem", "outcome", "trials", "why"), rows, right="--r-")
-    for line in faults:
+    for line in end.faults:
         put(f"fault in the second kernel: {line}")
     for line in left_out():
         put(f"the second kernel was built without {line}\n  To build it again later:  rm -r {builds()}")
     put(f"results: {run.path}")
-
-
-def _document(one: Tried) -> dict[str, Any]:
-    errors = [{"trial": trial.id, "id": trial.error.id, "phase": trial.error.phase, "text": trial.error.text}
-              for trial in one.trials if trial.error is not None]  # fmt: skip
-    return {"fs_setup": one.fs_setup, "lacks": one.lacks, "worked": one.worked,
-            "trials": [trial.id for trial in one.trials], "errors": errors}  # fmt: skip

@@ -59,7 +59,6 @@ def _own(_pid: int) -> process.User:
 
 
 def _of_processes() -> dict[int, str]:
-    """Return the user and group ids of all processes of the machine."""
     account_of: dict[int, str] = {}
     for status in namespaces.host_proc().glob("[0-9]*/status"):
         with contextlib.suppress(OSError):  # the process has ended
@@ -84,7 +83,6 @@ def _of_ranges(tables: tuple[Path, ...] = _RANGES) -> dict[int, str]:
 
 
 def _unnamed(number: int) -> bool:
-    """Whether neither an account nor a group has the id."""
     for look in (pwd.getpwuid, grp.getgrgid):
         with contextlib.suppress(KeyError):
             look(number)
@@ -93,7 +91,6 @@ def _unnamed(number: int) -> bool:
 
 
 def _mapped(number: int) -> bool:
-    """Whether the id exists in this user namespace."""
     return all(any(first <= number < first + count for first, count in _map(name)) for name in ("uid_map", "gid_map"))
 
 

@@ -244,7 +244,6 @@ def serving(profile: Profile, datadir: Path, settings: Settings, place: Place) -
 
 
 def _listening(network: Network | None, owner: process.User) -> dict[str, Scalar]:
-    """Return private settings of a server that listens on one address and accepts only TLS there."""
     if network is None:
         return {}
     network.own(owner.uid, owner.gid)
@@ -303,7 +302,6 @@ def check_running(server: Server) -> None:
 
 
 def _table_faults(server: InnodbServer) -> tuple[int, list[str]]:
-    """Return the number of user tables, and what CHECK TABLE reports."""
     tables = server.tables(SYSTEM_SCHEMAS)
     with ThreadPoolExecutor(min(_CHECKERS, os.cpu_count() or 1)) as pool:
         return len(tables), [line for lines in pool.map(server.check_table, tables) for line in lines]

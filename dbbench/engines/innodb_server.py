@@ -149,7 +149,6 @@ class InnodbServer(Server):
             rows_of(connection, f"GRANT ALL ON `{grant}`.* TO {user}")
 
     def settle(self) -> None:
-        """Wait until purge has caught up, then write all dirty pages."""
         until, shortest, since = time.monotonic() + SETTLE_S, float("inf"), time.monotonic()
         while time.monotonic() - since < _CALM_S:
             length = self.counters().get("innodb_history_list_length", 0)
@@ -215,7 +214,6 @@ class InnodbServer(Server):
         return values
 
     def sessions(self) -> Sessions:
-        """Return the sessions from the process list and the number of connections."""
         opened = int(self._read("SHOW GLOBAL STATUS LIKE 'Connections'")[0][1]) - len(self._opened)
         if self._opened_before is None:
             self._opened_before = opened
@@ -228,7 +226,6 @@ class InnodbServer(Server):
         return Sessions(present, opened - self._opened_before)
 
     def recovery_bytes(self) -> int | None:
-        """Return the redo log since InnoDB's checkpoint."""
         age = self.counters().get("innodb_redo_age_bytes")
         return None if age is None else int(age)
 

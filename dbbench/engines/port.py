@@ -172,7 +172,6 @@ class Server:
         return self._running.pid if self._running is not None else None
 
     def alive(self) -> bool:
-        """Whether the server's process still runs."""
         return self._running is None or self._running.poll() is None
 
     def connect(self, database: str | None = None) -> Any:
@@ -248,7 +247,6 @@ class Server:
         return tuple(warnings)
 
     def close(self) -> None:
-        """Close the connection of the counters."""
         with self._lock, contextlib.suppress(Exception):
             if self._counting is not None:
                 self._counting.close()

@@ -293,7 +293,7 @@ def check_structure(server: PostgresServer, *options: str) -> bool:
         return False
     argv: list[str | Path] = [amcheck, f"--host={server.socket_dir}", f"--port={server.port}", f"--username={NAME}",
             f"--database={NAME}", "--jobs=2", "--no-dependent-toast", *options]  # fmt: skip
-    done = process.run(argv, timeout_s=CHECK_S, ok=(0, 1, 2))
+    done = process.run(argv, timeout_s=CHECK_S, ok=(0, 1, 2), as_user=account())  # it reads what may be damaged
     refuse_corrupt("pg_amcheck", (done.stdout + done.stderr).splitlines() if done.returncode else [])
     return True
 
@@ -372,7 +372,6 @@ def _unknown_defaults(settings: Settings, folder: Path) -> tuple[str, ...]:
 
 @functools.lru_cache
 def _described(folder: Path) -> frozenset[str]:
-    """Return the settings that a server has, in lower case."""
     lines = process.run((folder / "postgres", "--describe-config"), note=False).stdout.splitlines()
     return frozenset(line.partition("\t")[0].lower() for line in lines)
 
@@ -413,7 +412,6 @@ def _hba(network: Network | None) -> str:
 
 
 def _listening(network: Network | None, owner: process.User) -> dict[str, Scalar]:
-    """Return private settings of a server that listens on one address."""
     if network is None:
         return {}
     network.own(owner.uid, owner.gid)

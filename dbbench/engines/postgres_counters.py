@@ -27,7 +27,6 @@ class PgView:
 
     @property
     def columns(self) -> dict[str, str]:
-        """Return the column of each counter."""
         pairs = (word.partition("=") for word in self.counters.split())
         return {name: column or name for name, _, column in pairs}
 
@@ -101,7 +100,6 @@ class Reading:
         return {name: float(value) for name, value in values.items() if isinstance(value, int | float)}
 
     def without_value(self, counters: Mapping[str, float]) -> tuple[str, ...]:
-        """Return view.column of every counter without a number in the row."""
         return tuple(origin for name, origin in self.origins.items() if name not in counters)
 
 
@@ -148,7 +146,6 @@ class CheckpointLog:
         self._counts: Counter[str] = Counter()
 
     def read(self) -> dict[str, float]:
-        """Return cumulative counts since the server's start."""
         with self._log.open("rb") as file:
             file.seek(self._offset)
             new = file.read()

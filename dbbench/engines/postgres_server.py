@@ -171,7 +171,6 @@ class PostgresServer(Server):
         return Sessions(others, None if count is None else count - (self._opened_before or 0), configured)
 
     def recovery_bytes(self) -> int | None:
-        """Return the WAL since the last checkpoint's redo point."""
         redo = "SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), redo_lsn) FROM pg_control_checkpoint()"
         return int(rows(self, redo)[0][0])
 
@@ -256,7 +255,6 @@ class PostgresServer(Server):
         return settings
 
     def has_extension(self, name: str) -> bool:
-        """Whether the dataset's database has the extension."""
         return bool(rows(self, f"SELECT 1 FROM pg_extension WHERE extname = '{name}'"))
 
     def _open(self) -> Any:

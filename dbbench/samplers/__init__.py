@@ -30,14 +30,12 @@ class Samples:
         self.parts = parts
 
     def series(self, begin_utc: float, seconds: int) -> Series:
-        """Return every sampler's columns, one value per second from `begin_utc`."""
         merged = Series(seconds)
         for part in self.parts.values():
             merged.update(part.series(begin_utc, seconds))
         return merged
 
     def warnings(self) -> tuple[TrialWarning, ...]:
-        """Return the warnings of every sampler; call it after `series`."""
         return tuple(warning for part in self.parts.values() for warning in part.warnings())
 
     def first(self) -> dict[str, float] | None:
@@ -46,7 +44,6 @@ class Samples:
         return part.first() if isinstance(part, engine_counters.Counters) else None
 
     def last(self) -> dict[str, float] | None:
-        """Return the engine's counters of the last readable second."""
         part = self.parts.get("counters")
         return part.last() if isinstance(part, engine_counters.Counters) else None
 

@@ -82,7 +82,6 @@ class CpuClock:
         return all_s - (mine_after.reaped_s - mine_before.reaped_s)  # without the time of the client that has ended
 
     def _client_s(self, before: _CpuReading, after: _CpuReading, me: int) -> float | None:
-        """Return None if a client has ended and another process has reaped it with its CPU time."""
         if not self._client:
             return 0.0
         gone = [pid for pid in self._client if pid not in after.processes]

@@ -86,15 +86,12 @@ class Counters:
             self._fault, self._fatal = "the server did not answer at the end", True
 
     def first(self) -> dict[str, float] | None:
-        """Return the earliest successful reading."""
         return next((r.counters for r in self.readings if r.counters is not None), None)
 
     def last(self) -> dict[str, float] | None:
-        """Return the latest successful reading."""
         return next((r.counters for r in reversed(self.readings) if r.counters is not None), None)
 
     def series(self, begin_utc: float, seconds: int) -> Series:
-        """Return the columns on the trial's clock."""
         series = to_series(self.readings, begin_utc, seconds)
         pairs = itertools.pairwise(self.readings)
         seen = on_the_second(((b.due_utc, 1.0 if _usable(a, b) else None) for a, b in pairs), begin_utc, seconds)
@@ -108,7 +105,6 @@ class Counters:
         return series
 
     def warnings(self) -> tuple[TrialWarning, ...]:
-        """Return W013, W014, W128, W135 for the last call of `series`."""
         return tuple(self._warnings)
 
     def _work(self, ended: Event) -> None:

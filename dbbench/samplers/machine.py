@@ -92,7 +92,6 @@ class Machine:
         self._warnings: tuple[TrialWarning, ...] = ()
 
     def close(self) -> None:
-        """Stop watching."""
         self._mounts.close()
         self._writes.close()
 
@@ -108,7 +107,6 @@ class Machine:
                 due = max(due, self._turn[1] - _EVERY_S) + _EVERY_S
 
     def series(self, begin_utc: float, seconds: int) -> Series:
-        """Return no columns; the warnings refer to these seconds."""
         end_utc = begin_utc + seconds
         of_load = [
             dataclasses.replace(finding, utc=min(finding.utc, end_utc - 0.001))
@@ -120,11 +118,9 @@ class Machine:
         return Series(seconds)
 
     def warnings(self) -> tuple[TrialWarning, ...]:
-        """Return warnings of KINDS for the last call of `series`."""
         return self._warnings
 
     def look(self) -> None:
-        """Read everything once."""
         late_s = self._look_at_clocks()
         self._look_at_mounts()
         self._processes.read()

@@ -52,11 +52,9 @@ class Mounts:
         self._poll.poll(1000 * seconds)
 
     def table(self) -> tuple[Mount, ...]:
-        """Return all mounts."""
         return parsed(self._read().decode(errors="surrogateescape"))
 
     def values(self) -> Values:
-        """Return the current options (W132). If a path's mount is gone, the mount above it applies."""
         text = self._read()
         if text != self._text:
             self._text = text
@@ -83,7 +81,6 @@ class SettingFiles:
         self._paths = {name: str(path) for name, path in paths.items() if path.is_file()}
 
     def values(self) -> Values:
-        """Return the current contents; unreadable files are omitted."""
         read = {name: content(path) for name, path in self._paths.items()}
         return {("W018", name): text for name, text in read.items() if text is not None}
 
@@ -101,7 +98,6 @@ class Processes:
         self._scheduled: dict[tuple[int, int], Scheduled] = {}  # by thread id and start time
 
     def read(self) -> None:
-        """Read the table of processes."""
         table = proc_files.tasks(self._proc, self._foreign)
         alive = [pid for pid, started in self._ours.items() if pid in table and table[pid].started == started]
         self._now = {pid: table[pid] for pid in sorted(below((*self._roots, *alive), table))}

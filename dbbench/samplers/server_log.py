@@ -66,7 +66,6 @@ class ServerLog:
             self.events = events(file.read().decode(errors="replace"))
 
     def series(self, begin_utc: float, seconds: int) -> Series:
-        """Return counts per second."""
         inside = [(int(event.utc - begin_utc), event) for event in self.events if event.utc >= begin_utc]
         inside = [(second, event) for second, event in inside if second < seconds]
         bad = [(second, event) for second, event in inside if event.kind == "error"]
@@ -81,7 +80,6 @@ class ServerLog:
         return Series(seconds, columns)
 
     def warnings(self) -> tuple[TrialWarning, ...]:
-        """Return W025 with the first line, for the last call of `series`."""
         return self._warnings
 
 

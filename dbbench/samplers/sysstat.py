@@ -145,7 +145,6 @@ class Recorder:
             self.ended_early = f"{Path(program.argv[0]).name} {how}" + "".join(f": {line}" for line in last_line)
 
     def series(self, begin_utc: float, seconds: int) -> Series:
-        """Return columns on the trial's clock; what the recorder did not write is a gap."""
         document = self._read()
         series = to_series(document.entries, self.began_utc, begin_utc, seconds)
         if self.lead not in series:
@@ -170,7 +169,6 @@ class Recorder:
             yield gaps
 
     def warnings(self) -> tuple[TrialWarning, ...]:
-        """Return W013, W014, W140 for the last call of `series`."""
         return tuple(self._warnings)
 
 

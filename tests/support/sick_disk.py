@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dbbench.labs.powercut.disk import Disks, opened, serve, served
+from dbbench.labs.powercut.disk import Disks, serve, served
 
 SIZE = 384 * 2**20  # bytes; mkfs.xfs refuses less than 300 MiB
 _ZEROS = 2**20
@@ -28,7 +28,7 @@ class SickDisk(Disks):
     """It logs nothing, and reads its orders before each request."""
 
     def __init__(self, image: Path, orders: Path) -> None:
-        self._fds = opened([image])
+        self._fds = (os.open(image, os.O_RDWR | os.O_CLOEXEC),)
         self._orders = orders
 
     def _obey(self, request: str) -> None:

@@ -92,6 +92,21 @@ def test_a_lab_that_hangs_is_killed(dbbench: Dbbench) -> None:
         examined(folder, wanted.sha256, Order(1, 2, None, ("lying disk",)), lambda _: None, Overdue(grace_s=-STEP_S))
 
 
+@pytest.mark.needs("engine:postgres")
+def test_minutes_bound_the_controls_too(dbbench: Dbbench) -> None:
+    """Controls get half of the time: one that had no time to lose makes the lab blind, and says why."""
+    from dbbench.commands.powercut import folder_of_lab
+    from dbbench.plan.request import asked
+
+    wanted = asked(str(dbbench.folder / dbbench.plan(plan("postgres", ["ext4"]))), [])
+    folder = folder_of_lab(dbbench.folder / "results", wanted, None)
+    order = Order(1, None, 0.1, ("lying disk", "nobarrier"))
+    examined(folder, wanted.sha256, order, lambda _: None)
+    found = json.loads((folder / "powercut.json").read_text())
+    assert found["complete"] and found["seconds"] < 150  # 6 s, and the making and recording that had begun
+    assert [(one["blind"], one["note"]) for one in found["controls"]][-1] == (True, "the time was used up")
+
+
 @pytest.mark.needs("engine:postgres", "mkfs.xfs", "mkfs.btrfs", "fs:xfs", "fs:btrfs")
 def test_full_loses_nothing_and_the_controls_do(dbbench: Dbbench) -> None:
     """10 cuts each of PostgreSQL on ext4, xfs and btrfs: class full, nothing lost; each control loses 5 of 6; the page

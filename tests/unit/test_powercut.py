@@ -11,9 +11,9 @@ from typing import Final
 import pytest
 
 from dbbench.labs.powercut import disk_images, targets, witness
+from dbbench.labs.powercut.conclusions import conclusion, contradiction, is_blind, statement, upper_bound
 from dbbench.labs.powercut.disk import RECORD, Log, LogEntry, LogWriter, read_log
 from dbbench.labs.powercut.disk_images import BLOCK, DESTAGE_S, SECTOR, Cut, Media, Medium
-from dbbench.labs.powercut.lab import conclusion, contradiction, is_blind, statement, upper_bound
 from dbbench.model import CutFacts, Durability
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "fixtures"))

@@ -12,8 +12,8 @@ import pytest
 from dbbench import plan
 from dbbench.commands.powercut import folder_of_lab
 from dbbench.errors import ResultDamaged, RunNameTaken
-from dbbench.labs.powercut.ground import disks as disks_of
-from dbbench.labs.powercut.ground import files_of
+from dbbench.labs.powercut.recovery import disks as disks_of
+from dbbench.labs.powercut.recovery import files_of
 from dbbench.labs.powercut.targets import targets
 from dbbench.model import Cell, Run, Setting
 from dbbench.plan import catalog

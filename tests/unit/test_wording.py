@@ -26,7 +26,7 @@ from dbbench.commands.powercut import _judge
 from dbbench.compare import remarks
 from dbbench.datasets import sources
 from dbbench.errors import EXIT_OK, DbbenchError
-from dbbench.labs.powercut import lab as powercut
+from dbbench.labs.powercut import conclusions as powercut
 from dbbench.model import (
     Conclusion,
     DatasetFacts,

@@ -1,9 +1,9 @@
 """The power-loss lab: do acknowledged commits survive a power loss, and does the server start again?
 
 A server works on a disk of the lab, which logs every write and flush (`disk`). From the log, any number of disks are
-made as a power loss would have left them (`disk_images`). Each is recovered and checked (`ground`) against what a
+made as a power loss would have left them (`disk_images`). Each is recovered and checked (`recovery`) against what a
 witness outside the server knows (`witness`). Controls that must lose data prove that the lab detects a loss
-(`targets`); the conclusion from n cuts is arithmetic (`lab`).
+(`targets`); the conclusion from n cuts is arithmetic (`conclusions`).
 
 `examined` starts the lab's process; `unavailable` says in advance whether this machine supports the lab.
 """
@@ -32,7 +32,7 @@ MEMORY_BYTES: Final = 2 * 2**30
 
 @dataclass(frozen=True)
 class Order:
-    """What the lab is to do. `controls`: only these, by name; `lying`: see `lab.Bench`."""
+    """What the lab is to do. `controls`: only these, by name; `lying`: see `recovery.Lab`."""
 
     seed: int
     cuts: int | None = None  # cuts per target

@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import os
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from dbbench import __version__, results
 from dbbench.errors import DbbenchError
 from dbbench.labs.powercut import Order, disk_images
-from dbbench.labs.powercut.ground import DEADLINES_S, Lab
-from dbbench.labs.powercut.lab import Bench, Tally, control, examine
-from dbbench.labs.powercut.targets import LabTarget, controls_of, how_often, targets
+from dbbench.labs.powercut.lab import Tally, examine, try_control
+from dbbench.labs.powercut.recovery import DEADLINES_S, Lab
+from dbbench.labs.powercut.targets import controls_of, how_often, targets
 from dbbench.machine import namespaces
-from dbbench.model import ControlFacts, LabFacts, LabRow, Run
-from dbbench.model.events import Emit, Event
-from dbbench.results.journal import Journal
+from dbbench.model import ControlFacts, LabFacts, Run
+from dbbench.model.events import Event
 from dbbench.run.children import serve
 from dbbench.run.workdir import WorkDir
 from dbbench.run.worker import RUNTIME, events_to, guarded, private, reported
@@ -29,6 +29,13 @@ from dbbench.units import iso
 # Between two reports there are at most two recoveries, or one recording with its kills. What hangs where no signal ends
 # it, in the kernel or in a client library, is killed then.
 STEP_S: Final = 2 * sum(DEADLINES_S.values())
+CONTROLS_SHARE: Final = 0.5  # most of the time that controls may use, so that setups have the rest
+_DISK: Final[dict[str, int | float | str | bool]] = {
+    "destage_s": disk_images.DESTAGE_S,
+    "cache_bytes": disk_images.CACHE_BYTES,
+    "sector_bytes": disk_images.SECTOR,
+    "block_bytes": disk_images.BLOCK,
+}
 
 
 def main(request: dict[str, Any]) -> int:
@@ -37,60 +44,50 @@ def main(request: dict[str, Any]) -> int:
     os.umask(0o022)
     emit = events_to(os.dup(1))
 
-    def start(workdir: WorkDir) -> None:
-        _work(private(results.load_spec(folder), workdir, request["sha256"]), folder, order, workdir, emit)
+    def work(workdir: WorkDir) -> None:
+        run = private(results.load_spec(folder), workdir, request["sha256"])
+        _examine(run, order, Lab(workdir, folder, order.seed, tell, order.lying))
+
+    def tell(what: str) -> None:
+        emit(Event("prepare", {"what": what, "deadline_s": STEP_S}))
 
     try:
-        work = lambda: guarded(start, WorkDir(RUNTIME), emit)  # noqa: E731
-        return namespaces.isolated(work, RUNTIME, keep=[folder])
+        return namespaces.isolated(partial(guarded, work, WorkDir(RUNTIME), emit), RUNTIME, keep=[folder])
     except DbbenchError as error:
         return reported(error, emit)
 
 
-def _work(run: Run, folder: Path, order: Order, workdir: WorkDir, emit: Emit) -> None:
+def _examine(run: Run, order: Order, lab: Lab) -> None:
+    """Try the controls once on each engine, then every target; save the results after each."""
     began, created = time.monotonic(), iso(time.time())
     lab_targets, skipped = targets(run.cells, run.plan.device.given)
-    until = began + order.minutes * 60 if order.minutes else None
-    lab = Lab(workdir, Journal(folder / "journal.jsonl"))
-    tell = lambda what: emit(Event("prepare", {"what": what, "deadline_s": STEP_S}))  # noqa: E731
-    bench = Bench(lab, folder, order.seed, tell, lying=order.lying)
-    teeth: list[ControlFacts] = []
+    controls: list[ControlFacts] = []
     tallies: list[Tally] = []
 
-    def save(complete: bool) -> None:
-        results.save_lab(folder, LabFacts(
-            created, order.seed, _rows(tallies, teeth), tuple(teeth), skipped, _disk(),
-            round(time.monotonic() - began, 1), complete, __version__,
-        ))  # fmt: skip
+    def share_time(share: float) -> None:
+        """Bound the next part to a share of the time that is left."""
+        if order.minutes is not None:
+            left_s = began + order.minutes * 60 - time.monotonic()
+            lab.until = time.monotonic() + max(0.0, left_s) * share
 
-    for engine in _one_of_each_engine(lab_targets):
-        for weakened in controls_of(engine.engine.name, order.controls):
-            teeth.append(control(bench, weakened, engine, *how_often(order.cuts)))
-            save(False)
+    def save(complete: bool = False) -> None:
+        blind = {facts.engine for facts in controls if facts.blind}
+        rows = tuple(tally.row(tally.target.engine.name in blind) for tally in tallies)
+        seconds = round(time.monotonic() - began, 1)
+        results.save_lab(lab.folder, LabFacts(created, order.seed, rows, tuple(controls), skipped, _DISK, seconds,
+                                              complete, __version__))  # fmt: skip
+
+    share_time(CONTROLS_SHARE)
+    first_of_engine = {target.engine.name: target for target in reversed(lab_targets)}
+    for engine in reversed(first_of_engine.values()):
+        for control in controls_of(engine.engine.name, order.controls):
+            controls.append(try_control(lab, control, engine, *how_often(order.cuts)))
+            save()
     for number, target in enumerate(lab_targets):
-        if until is not None:  # the remaining time, divided equally
-            bench.until = time.monotonic() + max(0.0, until - time.monotonic()) / (len(lab_targets) - number)
-        tallies.append(examine(bench, target, order.cuts))
-        save(False)
-    save(True)
-
-
-def _one_of_each_engine(wanted: list[LabTarget]) -> list[LabTarget]:
-    return list({target.engine.name: target for target in reversed(wanted)}.values())[::-1]
-
-
-def _rows(tallies: list[Tally], teeth: list[ControlFacts]) -> tuple[LabRow, ...]:
-    blind = {facts.engine for facts in teeth if facts.blind}
-    return tuple(tally.row(tally.target.engine.name in blind) for tally in tallies)
-
-
-def _disk() -> dict[str, int | float | str | bool]:
-    return {
-        "destage_s": disk_images.DESTAGE_S,
-        "cache_bytes": disk_images.CACHE_BYTES,
-        "sector_bytes": disk_images.SECTOR,
-        "block_bytes": disk_images.BLOCK,
-    }
+        share_time(1 / (len(lab_targets) - number))
+        tallies.append(examine(lab, target, order.cuts))
+        save()
+    save(complete=True)
 
 
 if __name__ == "__main__":

@@ -42,6 +42,9 @@ _PROGRAM: Final = ("-c", f"import sys; from {__name__} import main; main(sys.arg
 _FOLDER: Final = {"st_mode": stat.S_IFDIR | 0o700, "st_nlink": 2}
 # libfuse 3; version 2 may be installed as well.
 _LIBRARIES: Final = tuple(f"{folder}/{FUSE}" for folder in ("usr/lib/*", "usr/lib64", "lib/*"))
+# Time of arrival in ns, whether it is a flush, offset, length, position in `data`, number of the disk.
+RECORD: Final = struct.Struct("<Q?QIQB")
+BUFFER: Final = 2**20
 
 
 class Disks:
@@ -50,11 +53,10 @@ class Disks:
     use_ns = True
 
     def __init__(self, images: Sequence[Path], log: Path) -> None:
-        self._fds = opened(images)
+        self._fds = tuple(os.open(image, os.O_RDWR | os.O_CLOEXEC) for image in images)
         self._log = LogWriter(log)
 
     def getattr(self, path: str, _fh: Any = None) -> dict[str, int]:
-        """Return the stat(2) data of directory and files."""
         if path == "/":
             return _FOLDER
         if (number := path[1:]) not in self.readdir("/", None)[2:]:
@@ -63,34 +65,24 @@ class Disks:
         return {"st_mode": stat.S_IFREG | 0o600, "st_nlink": 1, "st_size": size, "st_blocks": size // 512}
 
     def readdir(self, _path: str, _fh: Any) -> list[str]:
-        """Return the files."""
         return [".", "..", *map(str, range(len(self._fds)))]
 
     def read(self, path: str, size: int, offset: int, _fh: Any) -> bytes:
-        """Read from the image, which has all writes."""
         return os.pread(self._fds[int(path[1:])], size, offset)
 
     def write(self, path: str, data: bytes, offset: int, _fh: Any) -> int:
-        """Log the write, then do it."""
         number = int(path[1:])
         self._log.write(offset, data, number)
         return os.pwrite(self._fds[number], data, offset)
 
     def fsync(self, path: str, _datasync: int, _fh: Any) -> int:
-        """Log a flush of the disk's cache."""
         self._log.flush(int(path[1:]))
         return 0
 
     def destroy(self, _path: str) -> None:
-        """Complete the log after the unmount."""
         self._log.close()
         for fd in self._fds:
             os.close(fd)
-
-
-def opened(images: Sequence[Path]) -> tuple[int, ...]:
-    """Return descriptors of the images."""
-    return tuple(os.open(image, os.O_RDWR | os.O_CLOEXEC) for image in images)
 
 
 def library() -> Path | None:
@@ -162,11 +154,6 @@ def main(argv: list[str]) -> None:
     serve(Disks([Path(image) for image in images], Path(log)), mount_point)
 
 
-# Time of arrival in ns, whether it is a flush, offset, length, position in `data`, number of the disk.
-RECORD: Final = struct.Struct("<Q?QIQB")
-BUFFER: Final = 2**20
-
-
 @dataclass(frozen=True)
 class LogEntry:
     """One request as it arrived."""
@@ -188,17 +175,14 @@ class LogWriter:
         self._place = 0
 
     def write(self, offset: int, data: bytes, disk: int = 0) -> None:
-        """Log a write that has arrived."""
         self._index.write(RECORD.pack(time.monotonic_ns(), False, offset, len(data), self._place, disk))
         self._data.write(data)
         self._place += len(data)
 
     def flush(self, disk: int = 0) -> None:
-        """Log a flush that has arrived; it applies to that disk only."""
         self._index.write(RECORD.pack(time.monotonic_ns(), True, 0, 0, self._place, disk))
 
     def close(self) -> None:
-        """Complete the log, so that it can be read."""
         self._index.close()
         self._data.close()
 
@@ -245,11 +229,9 @@ class Log:
         return Log(tuple(entry for entry in self.entries if not entry.flush), self.data)
 
     def at(self, ns: int) -> int:
-        """Return the position of the first entry that arrived at that time or later."""
         return bisect.bisect_left(self._times, ns)
 
     def flushes_between(self, begin: int, end: int) -> Sequence[int]:
-        """Return the positions of the flushes from `begin` up to, but not including, `end`."""
         return self._flushes[bisect.bisect_left(self._flushes, begin) : bisect.bisect_left(self._flushes, end)]
 
 

@@ -26,6 +26,11 @@ CACHE_BYTES: Final = 64 * 2**20  # a usual size for a disk of 2025
 SECTOR: Final = 512
 BLOCK: Final = 4096
 _COPY: Final = 8 * 2**20
+Aim = Literal["drop", "subset", "commit", "checkpoint"]
+AIMS: Final[tuple[Aim, ...]] = ("checkpoint", "commit", "drop", "subset")
+KILLED: Final = "kill"  # kills the processes of the server instead of the power; see `recording`
+LARGE: Final = 64  # unflushed blocks at a flush: more than a few commits write, so they belong to a checkpoint
+HALF: Final = 0.5
 
 
 @dataclass(frozen=True)
@@ -133,13 +138,6 @@ def copied(source: Path, target: Path) -> None:
             os.lseek(new.fileno(), offset, os.SEEK_SET)
             while offset < end:
                 offset += os.sendfile(new.fileno(), old.fileno(), offset, min(_COPY, end - offset))
-
-
-Aim = Literal["drop", "subset", "commit", "checkpoint"]
-AIMS: Final[tuple[Aim, ...]] = ("checkpoint", "commit", "drop", "subset")
-KILLED: Final = "kill"  # kills the processes of the server instead of the power; see `recording`
-LARGE: Final = 64  # unflushed blocks at a flush: more than a few commits write, so they belong to a checkpoint
-HALF: Final = 0.5
 
 
 def chosen_cuts(

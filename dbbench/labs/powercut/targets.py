@@ -24,6 +24,10 @@ DECIDING: Final = (
     "innodb_flush_log_at_trx_commit", "innodb_doublewrite", "innodb_flush_method", "sync_binlog", "log_bin",
     "innodb_use_fdatasync", "innodb_log_file_write_through",
 )  # fmt: skip
+FEW, FEW_NEEDED = 6, 5
+MANY, MANY_NEEDED = 20, 18
+LONG: Final = 100  # from this number of cuts of a setup, each control is tried MANY times
+LYING: Final = "lying disk"
 
 
 @dataclass(frozen=True)
@@ -39,7 +43,6 @@ class LabTarget:
 
     @property
     def setups(self) -> dict[Role, FsSetup]:
-        """Return the setup of each volume."""
         return {"data": self.setup} if self.log is None else {"data": self.setup, "log": self.log}
 
     @property
@@ -54,7 +57,6 @@ class LabTarget:
 
     @property
     def key(self) -> str:
-        """Return a name that is unique in a lab."""
         words = [self.arm, self.engine.name, *(f"{name}={value}" for name, value in self.deciding.items())]
         return " ".join(words)
 
@@ -94,12 +96,6 @@ def not_examined(cell: Cell) -> str | None:
         if reason := works(setup):
             return reason
     return None
-
-
-FEW, FEW_NEEDED = 6, 5
-MANY, MANY_NEEDED = 20, 18
-LONG: Final = 100  # from this number of cuts of a setup, each control is tried MANY times
-LYING: Final = "lying disk"
 
 
 @dataclass(frozen=True)

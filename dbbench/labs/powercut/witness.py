@@ -17,6 +17,7 @@ from typing import Final
 from dbbench.drivers.sessions import fault
 from dbbench.engines import profile_of, sql_of
 from dbbench.engines.port import Server
+from dbbench.engines.sql import cursor_of, rows
 from dbbench.machine import threads
 
 DOUBLINGS: Final = 14
@@ -59,25 +60,22 @@ class Acknowledged:
     times: dict[int, list[int]] = field(default_factory=dict)
 
     def before(self, ns: int) -> dict[int, int]:
-        """Return for each session how many of its transactions were acknowledged before that time."""
         return {session: sum(when < ns for when in times) for session, times in self.times.items()}
 
     @property
     def count(self) -> int:
-        """Return the number of all acknowledged transactions."""
         return sum(map(len, self.times.values()))
 
     def rounds(self) -> list[tuple[int, int]]:
-        """Return the start and end in ns of the answers of each round of sessions."""
         rounds: dict[int, list[int]] = {}
         for session, times in self.times.items():
             rounds.setdefault(session // SESSIONS, []).extend(times[:1] + times[-1:])
         return [(min(times), max(times)) for times in rounds.values() if times]
 
 
-def made(server: Server) -> None:
+def create_tables(server: Server) -> None:
     """Create the tables, with all accounts empty."""
-    with contextlib.closing(server.connect()) as connection, contextlib.closing(connection.cursor()) as cursor:
+    with cursor_of(server) as cursor:
         cursor.execute("CREATE TABLE account (id INT PRIMARY KEY, balance BIGINT NOT NULL, filler CHAR(180) NOT NULL)")
         cursor.execute("CREATE TABLE ledger (session INT NOT NULL, n INT NOT NULL, debit INT NOT NULL, "
                        "credit INT NOT NULL, amount INT NOT NULL, PRIMARY KEY (session, n))")  # fmt: skip
@@ -99,8 +97,7 @@ def banking(server: Server, round_: int, seen: Acknowledged) -> Iterator[Callabl
         helpers.append(threads.Helper("checkpoints", _checkpoints, server, stop))
     for number in range(round_ * SESSIONS, (round_ + 1) * SESSIONS):
         seen.times[number] = []
-        work = _work_in_one_message if sql_of(server).one_message else _work
-        helpers.append(threads.Helper(f"witness-{number}", work, server, number, seen.times[number], stop))
+        helpers.append(threads.Helper(f"witness-{number}", _work, server, number, seen.times[number], stop))
     for helper in helpers:
         helper.start()
 
@@ -121,7 +118,7 @@ def missing(server: Server, acknowledged: Mapping[int, int]) -> int:
     """Return how many acknowledged transactions are missing from the ledger or differ. Raises the server's
     own errors."""
     lost = 0
-    with contextlib.closing(server.connect()) as connection, contextlib.closing(connection.cursor()) as cursor:
+    with cursor_of(server) as cursor:
         for session, count in acknowledged.items():
             cursor.execute("SELECT COUNT(*), COALESCE(SUM(amount), 0), COALESCE(SUM(debit), 0) FROM ledger "
                            f"WHERE session = {session} AND n <= {count}")  # fmt: skip
@@ -136,9 +133,7 @@ def missing(server: Server, acknowledged: Mapping[int, int]) -> int:
 
 def unequal(server: Server) -> int:
     """Return the accounts whose balance differs from the ledger. Raises the server's own errors."""
-    with contextlib.closing(server.connect()) as connection, contextlib.closing(connection.cursor()) as cursor:
-        cursor.execute(UNEQUAL)
-        return int(cursor.fetchone()[0])
+    return int(rows(server, UNEQUAL)[0][0])
 
 
 def _statements(session: int, n: int) -> list[str]:
@@ -152,28 +147,21 @@ def _statements(session: int, n: int) -> list[str]:
     ]
 
 
-def _work_in_one_message(server: Server, session: int, times: list[int], stop: threading.Event) -> None:
-    with contextlib.closing(server.connect()) as connection:
-        cursor = connection.cursor()
-        while not stop.is_set():
-            cursor.execute("; ".join(("BEGIN", *_statements(session, len(times) + 1), "COMMIT")))
-            times.append(time.monotonic_ns())
-
-
 def _work(server: Server, session: int, times: list[int], stop: threading.Event) -> None:
     with contextlib.closing(server.connect()) as connection:
-        connection.autocommit = False
-        cursor = connection.cursor()
+        cursor, whole = connection.cursor(), sql_of(server).one_message
+        connection.autocommit = whole
         while not stop.is_set():
-            for statement in _statements(session, len(times) + 1):
+            statements = _statements(session, len(times) + 1)
+            for statement in ["; ".join(("BEGIN", *statements, "COMMIT"))] if whole else statements:
                 cursor.execute(statement)
-            connection.commit()
+            if not whole:
+                connection.commit()
             times.append(time.monotonic_ns())
 
 
 def _checkpoints(server: Server, stop: threading.Event) -> None:
     """Request checkpoints; InnoDB's settings here make it flush continuously."""
-    with contextlib.closing(server.connect()) as connection:
-        cursor = connection.cursor()
+    with cursor_of(server) as cursor:
         while not stop.wait(CHECKPOINT_S):
             cursor.execute("CHECKPOINT")

@@ -20,10 +20,11 @@ from typing import Final
 
 from dbbench import packages, process
 from dbbench.datasets.golden import alone
-from dbbench.errors import LabUnavailable, NotRoot, RehearsalFailed
-from dbbench.labs.second_kernel.boot import LEFT_OUT, BootOrder, booted, built
+from dbbench.errors import DiskTooSmall, LabUnavailable, NotRoot, RehearsalFailed
+from dbbench.labs.second_kernel.boot import LEFT_OUT, BootOrder, run_boot, run_build
 from dbbench.machine import threads
 from dbbench.model.events import Emit, parsed
+from dbbench.units import size_text
 
 __all__ = ["CommandEnd", "left_out", "rehearsed", "run_inside", "unavailable"]
 
@@ -85,7 +86,7 @@ def run_inside(
     )
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
-    answer = booted(order, timeout_s, stdout, stderr)
+    answer = run_boot(order, timeout_s, stdout, stderr)
     if "status" not in answer:
         last = "\n  ".join(answer.get("console", [])[-12:]) or "it printed nothing"
         raise RehearsalFailed(
@@ -175,25 +176,6 @@ def small_root(tell: Callable[[str], None]) -> Path:
 
 
 def _built(place: Path, tell: Callable[[str], None]) -> Path:
-    _enough(place)
-    making = place / ".making"
-    shutil.rmtree(making, ignore_errors=True)  # left by a build that was killed
-    making.mkdir()
-    try:
-        key = built(making, str(mirror()), tell)
-        kept = place / f"{key}-r{RECIPE}"
-        shutil.rmtree(kept, ignore_errors=True)
-        making.rename(kept)
-    except BaseException:
-        shutil.rmtree(making, ignore_errors=True)
-        raise
-    return kept / "root"
-
-
-def _enough(place: Path) -> None:
-    from dbbench.errors import DiskTooSmall
-    from dbbench.units import size_text
-
     disk = os.statvfs(place)
     if disk.f_bavail * disk.f_frsize < _BUILD_BYTES:
         raise DiskTooSmall(
@@ -201,6 +183,18 @@ def _enough(place: Path) -> None:
             effect="Nothing was changed.",
             remedy="Free some disk space, or set XDG_CACHE_HOME to a folder on a larger disk.",
         )
+    making = place / ".making"
+    shutil.rmtree(making, ignore_errors=True)  # left by a build that was killed
+    making.mkdir()
+    try:
+        key = run_build(making, str(mirror()), tell)
+        kept = place / f"{key}-r{RECIPE}"
+        shutil.rmtree(kept, ignore_errors=True)
+        making.rename(kept)
+    except BaseException:
+        shutil.rmtree(making, ignore_errors=True)
+        raise
+    return kept / "root"
 
 
 def mirror() -> str | None:

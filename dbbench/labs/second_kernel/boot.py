@@ -1,5 +1,5 @@
 """Build and boot the second kernel: `main(["build" or "boot", SPEC, REPORTS])` in a separate Python process, started by
-`built` and `booted`, which read its reports; it runs in private namespaces.
+`run_build` and `run_boot`, which read its reports; it runs in private namespaces.
 
 The kernel is Debian unstable's user-mode Linux, as packaged, with OpenZFS's module built for it. The package has no
 kernel headers: the configuration is read from the kernel (`--showconfig`), the source gets its version (modules must
@@ -31,7 +31,7 @@ from datetime import UTC, datetime
 from email.parser import Parser
 from email.utils import parsedate_to_datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from dbbench import process
 from dbbench.errors import CommandFailed, DbbenchError, DeadlinePassed, RehearsalFailed, all_errors
@@ -48,15 +48,44 @@ _ZFS_PACKAGES: Final = (
 )  # fmt: skip
 LEFT_OUT: Final = "left-out"  # file beside the small root: what a build lacks, one part with the reason per line
 _PROXIES: Final = ("http_proxy", "https_proxy", "no_proxy")
-
 _FAILURES: Final = (CommandFailed, DeadlinePassed, OSError, ValueError)
-
-Tell = Callable[[str], None]
 _GRACE_S: Final = 10.0
+_JOBS: Final = f"-j{os.cpu_count() or 1}"
 # Not started with `-m`: the package imports this module, and Python would warn about the second import.
 _PROGRAM: Final = f"import sys; from {__name__} import main; sys.exit(main(sys.argv[1:]))"
-_PASSED: Final = ("XDG_CACHE_HOME", "PYTHONPATH", "http_proxy", "https_proxy", "no_proxy",
+_PASSED: Final = ("XDG_CACHE_HOME", "PYTHONPATH", *_PROXIES,
                   "COVERAGE_PROCESS_START", "COVERAGE_PROCESS_CONFIG", "COVERAGE_FILE")  # fmt: skip
+_HEADER: Final = struct.Struct("<16sHHIQQQIHHHHHH")  # Elf64_Ehdr
+_SECTION: Final = struct.Struct("<IIQQQQ")  # the first fields of Elf64_Shdr: name, type, flags, addr, offset, size
+_SECTION_BYTES: Final = 64
+_ENTRY: Final = struct.Struct("<QQQ")
+_GPL: Final = 1
+RUNTIME: Final = namespaces.RUNTIME
+_TIES: Final = ("/dev/null", "/dev/urandom")  # devices that the process of the kernel needs, besides a tmpfs with exec
+KERNEL_FILE: Final = "usr/bin/linux.uml"
+ROOM: Final = "room"  # an empty folder, on which the second kernel mounts its own disk
+_LIBRARIES: Final = "usr/lib/x86_64-linux-gnu"
+_LOADER: Final = "lib64/ld-linux-x86-64.so.2"
+_DLOPENED: Final = ("libgcc_s.so.1",)  # pthread_exit loads this at run time, so ldd does not list it
+_KMOD: Final = "usr/bin/kmod"
+_LVM: Final = ("lvm", "pvcreate", "pvremove", "pvs", "pvscan", "vgcreate", "vgremove", "vgchange", "vgs", "vgextend",
+               "lvcreate", "lvremove", "lvchange", "lvs", "lvextend", "lvconvert", "lvdisplay")  # fmt: skip
+# name -> path of its file
+ZFS_PROGRAMS: Final = ("zfs", "zpool", "zdb")
+OWN_PROGRAMS: Final[dict[str, str]] = {
+    **{name: f"usr/sbin/{name}" for name in ZFS_PROGRAMS},
+    **dict.fromkeys(("modprobe", "insmod", "rmmod", "lsmod"), _KMOD),
+}
+SPARE_PROGRAMS: Final[dict[str, str]] = {
+    **dict.fromkeys(_LVM, "usr/sbin/lvm"),
+    **dict.fromkeys(("thin_check", "thin_dump", "thin_repair"), "usr/sbin/pdata_tools"),
+    **{name: f"usr/sbin/{name}" for name in ("mdadm", "dmsetup", "cryptsetup", "mkfs.f2fs", "fsck.f2fs", "dump.f2fs",
+                                             "mkfs.nilfs2", "mount.nilfs2", "umount.nilfs2", "nilfs_cleanerd",
+                                             "nilfs-tune")},
+    **{name: f"usr/bin/{name}" for name in ("lscp", "mkcp", "chcp", "rmcp")},
+}  # fmt: skip
+
+Tell = Callable[[str], None]
 
 
 def build(making: Path, mirror: str, tell: Tell) -> str:
@@ -71,7 +100,10 @@ def build(making: Path, mirror: str, tell: Tell) -> str:
         _debian(whole, mirror, tell)
         left_out += _tools(whole)
         version = _inside(whole, "/usr/bin/linux.uml", "--version").strip()
-        small, key = _keep(whole, version), f"uml-{version}"
+        small, key = whole / "small", f"uml-{version}"  # within the whole one, because depmod runs there
+        kept_of(whole, small)
+        shutil.copytree(whole / "usr/lib/uml/modules", small / "usr/lib/modules")
+        _inside(whole, "depmod", "-b", f"/{small.name}", version)
         try:
             key += f"-{_zfs(whole, small, version, tell)}"
         except _FAILURES as failure:
@@ -102,8 +134,13 @@ def _debian(root: Path, mirror: str, tell: Tell) -> None:
     services.write_text("#!/bin/sh\nexit 101\n")  # packages that are installed here must not start services
     services.chmod(0o755)
     # The lists of a mirror that is not updated expire. Their signatures are checked, and this root only runs the build.
-    options = ['APT::Install-Recommends "false";', 'DPkg::Options:: "--force-unsafe-io";',
-               'Acquire::Check-Valid-Until "false";', *_proxies_of_apt()]  # fmt: skip
+    options = [
+        'APT::Install-Recommends "false";',
+        'DPkg::Options:: "--force-unsafe-io";',
+        'Acquire::Check-Valid-Until "false";',
+    ]
+    configured = process.run(["apt-config", "dump"], note=False).stdout.splitlines()  # how apt reaches its mirror
+    options += [line for line in configured if re.match(r"Acquire::https?::Proxy\b", line)]
     (root / "etc/apt/apt.conf.d/90dbbench").write_text("\n".join(options) + "\n")
     namespaces.mount("proc", root / "proc", "proc")  # linux.uml reads /proc/self/exe
     _inside(root, "apt-get", "update", "-q", env=proxies)
@@ -115,7 +152,6 @@ def _debian(root: Path, mirror: str, tell: Tell) -> None:
 
 
 def _tools(root: Path) -> list[str]:
-    """Install the tools; return those that are not possible, each with the reason."""
     left_out = []
     for name in _TOOLS:
         try:
@@ -138,35 +174,27 @@ def _zfs(root: Path, small: Path, version: str, tell: Tell) -> str:
     tell("a compiler, and the sources of Linux and OpenZFS")
     _install(root, *_ZFS_PACKAGES, f"linux-source-{version.rpartition('.')[0]}")
     _inside(root, "apt-get", "download", "-q", "-o", "APT::Sandbox::User=root", "zfs-dkms", env=_proxies(), cwd="/tmp")
-    openzfs = _openzfs(root)
+    # Only unpacked: installed, it would be built for the running kernel.
+    _inside(root, "dpkg-deb", "-x", f"/tmp/{next((root / 'tmp').glob('zfs-dkms_*.deb')).name}", "/tmp/openzfs")
+    openzfs = next((root / "tmp/openzfs/usr/src").glob("zfs-*"))
     tell(f"headers for Linux {version}")
     source = _headers(root, version)
     tell(f"the module of {openzfs.name}")
-    _module(root, openzfs, source)
+    folder, linux, um = f"/{openzfs.relative_to(root)}", f"/{source.relative_to(root)}", {"ARCH": "um"}
+    (openzfs / "configure").chmod(0o755)
+    options = ("--with-config=kernel", f"--with-linux={linux}", f"--with-linux-obj={linux}")
+    _inside(root, "./configure", *options, env=um, cwd=folder)
+    _inside(root, "make", "-s", _JOBS, env=um, cwd=folder)
     extra = small / "usr/lib/modules" / version / "extra"
     extra.mkdir()
     for name in ("spl", "zfs"):
-        built, stripped = f"/{openzfs.relative_to(root)}/module/{name}.ko", f"/tmp/{name}.ko"
-        _inside(root, "strip", "--strip-debug", "-o", stripped, built)
+        stripped = f"/tmp/{name}.ko"
+        _inside(root, "strip", "--strip-debug", "-o", stripped, f"{folder}/module/{name}.ko")
         shutil.copy(root / stripped.lstrip("/"), extra)
     _inside(root, "depmod", "-b", f"/{small.name}", version)
     for name in ZFS_PROGRAMS:
         _copied(root, small, f"usr/sbin/{name}")
     return openzfs.name
-
-
-def _proxies_of_apt() -> list[str]:
-    """Return how this machine's apt reaches its mirror."""
-    dumped = process.run(["apt-config", "dump"], note=False).stdout
-    return [line for line in dumped.splitlines() if re.match(r"Acquire::https?::Proxy\b", line)]
-
-
-def _openzfs(root: Path) -> Path:
-    """Unpack the module's source; return its directory. It is not installed, as it would be built for the running
-    kernel."""
-    package = next((root / "tmp").glob("zfs-dkms_*.deb"))
-    _inside(root, "dpkg-deb", "-x", f"/tmp/{package.name}", "/tmp/openzfs")
-    return next((root / "tmp/openzfs/usr/src").glob("zfs-*"))
 
 
 def _headers(root: Path, version: str) -> Path:
@@ -181,49 +209,18 @@ def _headers(root: Path, version: str) -> Path:
     # This option would change the version string.
     (source / ".config").write_text(config.replace("CONFIG_LOCALVERSION_AUTO=y", ""))
     for target in ("olddefconfig", "modules_prepare"):
-        _inside(root, "make", "-C", packed, "-s", _jobs(), "ARCH=um", target)
+        _inside(root, "make", "-C", packed, "-s", _JOBS, "ARCH=um", target)
     (source / "Module.symvers").write_text(symvers((root / KERNEL_FILE).read_bytes()))
     return source
 
 
-def _module(root: Path, openzfs: Path, source: Path) -> None:
-    build_folder, linux = f"/{openzfs.relative_to(root)}", f"/{source.relative_to(root)}"
-    (openzfs / "configure").chmod(0o755)
-    um = {"ARCH": "um"}
-    options = ("--with-config=kernel", f"--with-linux={linux}", f"--with-linux-obj={linux}")
-    _inside(root, "./configure", *options, env=um, cwd=build_folder)
-    _inside(root, "make", "-s", _jobs(), env=um, cwd=build_folder)
-
-
-def _keep(root: Path, version: str) -> Path:
-    """Make the small root within the whole one, because depmod runs there; return its directory."""
-    small = root / "small"
-    kept_of(root, small)
-    shutil.copytree(root / "usr/lib/uml/modules", small / "usr/lib/modules")
-    _inside(root, "depmod", "-b", f"/{small.name}", version)
-    return small
-
-
 def _inside(root: Path, *argv: str, env: Mapping[str, str] | None = None, cwd: str = "/") -> str:
-    """Run a program in the build's root; return its output."""
     place = ["env", "-C", cwd] if cwd != "/" else []
     quiet = {"DEBIAN_FRONTEND": "noninteractive", "HOME": "/root", **(env or {})}
     return process.run(["chroot", root, *place, *argv], timeout_s=_DEADLINE_S, env=quiet).stdout
 
 
-def _jobs() -> str:
-    return f"-j{os.cpu_count() or 1}"
-
-
-_HEADER: Final = struct.Struct("<16sHHIQQQIHHHHHH")  # Elf64_Ehdr
-_SECTION: Final = struct.Struct("<IIQQQQ")  # the first fields of Elf64_Shdr: name, type, flags, addr, offset, size
-_SECTION_BYTES: Final = 64
-_ENTRY: Final = struct.Struct("<QQQ")
-_GPL: Final = 1
-
-
-@dataclass(frozen=True)
-class _Section:
+class _Section(NamedTuple):
     address: int
     offset: int
     size: int
@@ -240,12 +237,11 @@ def symvers(executable: bytes) -> str:
     if rest or flags.size < count:
         raise ValueError(f"__ksymtab has {symbols.size} bytes and __kflagstab {flags.size}: not the known shape")
     lines = []
-    for number in range(count):
-        _value, name, namespace = _ENTRY.unpack_from(executable, symbols.offset + number * _ENTRY.size)
-        gpl = executable[flags.offset + number] & _GPL
-        export = "EXPORT_SYMBOL_GPL" if gpl else "EXPORT_SYMBOL"
-        words = ("0x00000000", _at(executable, sections, name), "vmlinux", export, _at(executable, sections, namespace))
-        lines.append("\t".join(words))
+    tables = executable[symbols.offset :][: symbols.size], executable[flags.offset :][:count]
+    for (_value, *texts), flag in zip(_ENTRY.iter_unpack(tables[0]), tables[1], strict=True):
+        name, namespace = (_at(executable, sections, address) for address in texts)
+        export = "EXPORT_SYMBOL_GPL" if flag & _GPL else "EXPORT_SYMBOL"
+        lines.append("\t".join(("0x00000000", name, "vmlinux", export, namespace)))
     return "\n".join(lines) + "\n"
 
 
@@ -255,10 +251,7 @@ def _sections(executable: bytes) -> dict[str, _Section]:
     header = _HEADER.unpack_from(executable)
     table, count, names = header[6], header[12], header[13]
     raw = [_SECTION.unpack_from(executable, table + _SECTION_BYTES * number) for number in range(count)]
-    strings = raw[names][4]
-    return {
-        _text(executable, strings + name): _Section(address, offset, size) for name, _, _, address, offset, size in raw
-    }
+    return {_text(executable, raw[names][4] + name): _Section(*place) for name, _, _, *place in raw}
 
 
 def _at(executable: bytes, sections: dict[str, _Section], address: int) -> str:
@@ -291,8 +284,8 @@ class BootOrder:
     files: tuple[int, ...] = field(default_factory=lambda: resource.getrlimit(resource.RLIMIT_NOFILE))
 
 
-def built(making: Path, mirror: str, tell: Callable[[str], None]) -> str:
-    """Build in `making`; return the key of the build. Raises RehearsalFailed."""
+def run_build(making: Path, mirror: str, tell: Tell) -> str:
+    """Run `build` in a process of its own; return the key. Raises RehearsalFailed."""
     key = ""
     for answer in _child("build", {"making": str(making), "mirror": mirror}, None):
         if "tell" in answer:
@@ -301,7 +294,7 @@ def built(making: Path, mirror: str, tell: Callable[[str], None]) -> str:
     return key
 
 
-def booted(order: BootOrder, timeout_s: float, stdout: Path | int, stderr: Path | int) -> dict[str, Any]:
+def run_boot(order: BootOrder, timeout_s: float, stdout: Path | int, stderr: Path | int) -> dict[str, Any]:
     """Run the order in the second kernel; return the report of `inside`, and `console`, the kernel's output.
 
     An empty `status` means that the kernel died. Raises DeadlinePassed after `timeout_s`, when all of it is killed.
@@ -338,10 +331,6 @@ def _child(verb: str, spec: dict[str, Any], timeout_s: float | None, stdout: Pat
                 raise kind(answer.pop("evidence"), **answer)
             yield answer
         child.wait(_GRACE_S)
-
-
-RUNTIME: Final = namespaces.RUNTIME
-_TIES: Final = ("/dev/null", "/dev/urandom")  # devices that the process of the kernel needs, besides a tmpfs with exec
 
 
 def main(argv: Sequence[str]) -> int:
@@ -390,7 +379,9 @@ def _boot(order: BootOrder) -> dict[str, Any]:
                  for _ in (order.room_bytes, *order.disks)]  # fmt: skip
         for fd, size_bytes in zip(disks, (order.room_bytes, *order.disks), strict=True):
             os.truncate(fd, size_bytes)
-        _formatted(disks[0])
+        # Without a journal: the content of this disk is discarded after the boot.
+        mkfs = ["mkfs.ext4", "-q", "-F", "-m", "0", "-O", "^has_journal", f"/proc/self/fd/{disks[0]}"]
+        process.run(mkfs, timeout_s=120, pass_fds=disks[:1], note=False)
         printed = stack.enter_context(console.open("wb")).fileno()
         argv: process.Argv = ["chroot", small, f"/{KERNEL_FILE}", *_arguments(order, init, disks, printed)]
         kernel = process.running(
@@ -400,12 +391,6 @@ def _boot(order: BootOrder) -> dict[str, Any]:
         lines = console.read_text(errors="replace").replace("\r", "").splitlines()
         boot_answer = json.loads(answer.read_text()) if answer.exists() else {}
         return {**boot_answer, "ended": status, "console": lines[-200:]}
-
-
-def _formatted(fd: int) -> None:
-    """Make ext4 without a journal: the content of this disk is discarded after the boot."""
-    argv = ["mkfs.ext4", "-q", "-F", "-m", "0", "-O", "^has_journal", f"/proc/self/fd/{fd}"]
-    process.run(argv, timeout_s=120, pass_fds=[fd], note=False)
 
 
 def _arguments(order: BootOrder, init: Path, disks: Sequence[int], console: int) -> list[str]:
@@ -428,31 +413,6 @@ def _init(order: BootOrder, control: Path) -> str:
         f"import sys\nsys.path[:] = {list(order.path)!r}\n"
         f"from dbbench.labs.second_kernel.inside import main\nmain({str(control)!r})\n"
     )
-
-
-KERNEL_FILE: Final = "usr/bin/linux.uml"
-ROOM: Final = "room"  # an empty folder, on which the second kernel mounts its own disk
-_LIBRARIES: Final = "usr/lib/x86_64-linux-gnu"
-_LOADER: Final = "lib64/ld-linux-x86-64.so.2"
-_DLOPENED: Final = ("libgcc_s.so.1",)  # pthread_exit loads this at run time, so ldd does not list it
-_KMOD: Final = "usr/bin/kmod"
-_LVM: Final = ("lvm", "pvcreate", "pvremove", "pvs", "pvscan", "vgcreate", "vgremove", "vgchange", "vgs", "vgextend",
-               "lvcreate", "lvremove", "lvchange", "lvs", "lvextend", "lvconvert", "lvdisplay")  # fmt: skip
-
-# name -> path of its file
-ZFS_PROGRAMS: Final = ("zfs", "zpool", "zdb")
-OWN_PROGRAMS: Final[dict[str, str]] = {
-    **{name: f"usr/sbin/{name}" for name in ZFS_PROGRAMS},
-    **dict.fromkeys(("modprobe", "insmod", "rmmod", "lsmod"), _KMOD),
-}
-SPARE_PROGRAMS: Final[dict[str, str]] = {
-    **dict.fromkeys(_LVM, "usr/sbin/lvm"),
-    **dict.fromkeys(("thin_check", "thin_dump", "thin_repair"), "usr/sbin/pdata_tools"),
-    **{name: f"usr/sbin/{name}" for name in ("mdadm", "dmsetup", "cryptsetup", "mkfs.f2fs", "fsck.f2fs", "dump.f2fs",
-                                             "mkfs.nilfs2", "mount.nilfs2", "umount.nilfs2", "nilfs_cleanerd",
-                                             "nilfs-tune")},
-    **{name: f"usr/bin/{name}" for name in ("lscp", "mkcp", "chcp", "rmcp")},
-}  # fmt: skip
 
 
 def small_command(small: Path, name: str) -> list[str]:

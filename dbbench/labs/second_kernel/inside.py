@@ -96,7 +96,6 @@ def _furnish(order: BootOrder, control: Path) -> None:
 
 
 def _programs(small: Path) -> None:
-    """Put the small root's programs into the usual directories."""
     for name, file in {**boot.OWN_PROGRAMS, **boot.SPARE_PROGRAMS}.items():
         path = Path("/usr/sbin") / name
         if not (small / file).exists() or (name in boot.SPARE_PROGRAMS and process.find(name)):

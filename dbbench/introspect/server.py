@@ -24,11 +24,46 @@ from dbbench.engines.settings import Reported, same_in_mysql, same_in_postgres
 from dbbench.errors import DbbenchError, LiveServerUnreadable
 from dbbench.machine import namespaces
 from dbbench.machine.namespaces import Mount
-from dbbench.model.base import PRODUCTION, STANDALONE
+from dbbench.model.base import PRODUCTION, STANDALONE, shipped
 from dbbench.plan.catalog import Catalog
 from dbbench.units import size_text
 
 STATEMENT_S: Final = 60  # enough for the size of a database with very many files; longer would burden the server
+# Settings that the plan does not contain: paths, replication and names of this server would break a private server; a
+# loaded buffer pool would make its cache warm; the others do not affect I/O.
+_FOREIGN: Final = re.compile(
+    r"innodb_buffer_pool_(dump|load)_.*|archive_.*|recovery_.*|restore_command|primary_.*|synchronous_standby_names"
+    r"|cluster_name|.*_(file|directory|library|libraries|path|home_dir)|listen_.*|port|unix_socket.*|log_.*|logging_.*|ssl.*|.*_group_home_dir|innodb_data_file_path"
+    r"|innodb_undo_.*|innodb_temp_.*|innodb_page_size|innodb_read_only|innodb_force_.*|innodb_version|hot_standby.*"
+    r"|wal_level|.*_preload_.*|data_checksums|config_.*|server_.*|event_source|shared_memory_type|dynamic_shared_.*"
+)
+_OF_INNODB: Final = re.compile(
+    r"innodb_.*|sync_binlog|binlog_(format|row_image|order_commits|.*group_commit.*)|max_connections|table_open_cache"
+    r"|.*_buffer_size|tmp_table_size|max_heap_table_size"
+)
+_WINDOW_S: Final = (60, 120)  # warm-up and window of the plan
+_QUERIES: Final = {  # by dialect: bytes of the data, data directory
+    "postgres": (
+        "SELECT pg_database_size(current_database())",
+        "SELECT setting FROM pg_settings WHERE name = 'data_directory'",
+    ),
+    "mysql": (
+        "SELECT sum(data_length + index_length) FROM information_schema.tables WHERE table_type = 'BASE TABLE' "
+        "AND table_schema NOT IN ('mysql', 'sys', 'information_schema', 'performance_schema')",
+        "SELECT @@datadir",
+    ),
+}
+SYSBENCH_TABLES: Final = 8  # number of tables of the sysbench workload in the plan
+OTHERS: Final = ("ext4", "xfs", "btrfs")  # setups that the baseline is compared with
+# Mount options that do not characterise a setup.
+_QUIET: Final = {"noatime", "relatime", "discard", "nodiscard", "nodiscard=async", "rw", "defaults"}
+FREE: Final = 2.5  # size of the device ÷ size of the data: space for the copy, its log and growth
+LEAST_BYTES: Final = 8 * 2**30
+COPY: Final = "/srv/copy"
+_GENERATED: Final = {
+    "pgbench": 'name = "pgbench-tpcb"\nscale = {scale}   # a dataset of the same size',
+    "sysbench": 'name = "sysbench-oltp-read-write"\ntables = {tables}\ntable_size = {rows}   # of the same size',
+}
 PLACES: Final = (
     "/run/postgresql/.s.PGSQL.*", "/tmp/.s.PGSQL.*", "/run/mysqld/mysqld.sock", "/var/lib/mysql/mysql.sock",
 )  # fmt: skip
@@ -116,32 +151,6 @@ def _unreadable(socket: Path, error: Exception) -> DbbenchError:
     )
 
 
-# Settings that the plan does not contain: paths, replication and names of this server would break a private server; a
-# loaded buffer pool would make its cache warm; the others do not affect I/O.
-_FOREIGN: Final = re.compile(
-    r"innodb_buffer_pool_(dump|load)_.*|archive_.*|recovery_.*|restore_command|primary_.*|synchronous_standby_names"
-    r"|cluster_name|.*_(file|directory|library|libraries|path|home_dir)|listen_.*|port|unix_socket.*|log_.*|logging_.*|ssl.*|.*_group_home_dir|innodb_data_file_path"
-    r"|innodb_undo_.*|innodb_temp_.*|innodb_page_size|innodb_read_only|innodb_force_.*|innodb_version|hot_standby.*"
-    r"|wal_level|.*_preload_.*|data_checksums|config_.*|server_.*|event_source|shared_memory_type|dynamic_shared_.*"
-)
-_OF_INNODB: Final = re.compile(
-    r"innodb_.*|sync_binlog|binlog_(format|row_image|order_commits|.*group_commit.*)|max_connections|table_open_cache"
-    r"|.*_buffer_size|tmp_table_size|max_heap_table_size"
-)
-_WINDOW_S: Final = (60, 120)  # warm-up and window of the plan
-_QUERIES: Final = {  # by dialect: bytes of the data, data directory
-    "postgres": (
-        "SELECT pg_database_size(current_database())",
-        "SELECT setting FROM pg_settings WHERE name = 'data_directory'",
-    ),
-    "mysql": (
-        "SELECT sum(data_length + index_length) FROM information_schema.tables WHERE table_type = 'BASE TABLE' "
-        "AND table_schema NOT IN ('mysql', 'sys', 'information_schema', 'performance_schema')",
-        "SELECT @@datadir",
-    ),
-}
-
-
 @dataclass(frozen=True)
 class ServerFacts:
     """What was read. None: this role has no permission to see it."""
@@ -184,78 +193,26 @@ def _settings_of(live: LiveServer, memory_bytes: int | None) -> tuple[str, dict[
     }  # fmt: skip
 
 
-SYSBENCH_TABLES: Final = 8  # number of tables of the sysbench workload in the plan
-OTHERS: Final = ("ext4", "xfs", "btrfs")  # setups that the baseline is compared with
-# Mount options that do not characterise a setup.
-_QUIET: Final = {"noatime", "relatime", "discard", "nodiscard", "nodiscard=async", "rw", "defaults"}
-FREE: Final = 2.5  # size of the device ÷ size of the data: space for the copy, its log and growth
-LEAST_BYTES: Final = 8 * 2**30
-
-COPY: Final = "/srv/copy"
-_GENERATED: Final = {
-    "pgbench": 'name = "pgbench-tpcb"\nscale = {scale}   # a dataset of the same size',
-    "sysbench": 'name = "sysbench-oltp-read-write"\ntables = {tables}\ntable_size = {rows}   # of the same size',
-}
-_PLAN: Final = """\
-# Written from {engine} {version} on {socket}, which was only read.
-# To see what a run on other filesystems would do:   dbbench plan {file}
-name = "{name}"
-
-# The data directory is on {ground}.
-fs_setups = {setups}
-baseline = "{baseline}"{unsure}
-
-blocks = 5
-warmup = "90s"
-measure = "120s"
-# memory = "{memory}"      # that of this machine; with this key the kernel limits server and page cache to it
-
-[device]
-kind = "loop"             # a disk like the server's own is better: kind = "block", path = "/dev/disk/by-id/..."
-size = "{device}"
-
-[[engine]]
-name = "{engine}"
-profile = "{profile}"
-# Settings of the server that matter to storage and differ from those of dbbench:
-{settings}
-# The database has {whole}.
-
-[[workload]]
-{workload}
-clients = 8
-# To use the server's own data instead (for its own statements: dbbench workload from-statements):
-#   {command}
-# source = "{copy}"
-"""
-
-
 def setup_of(facts: ServerFacts, catalog: Catalog) -> tuple[str, str]:
     """Return the fs setup that is closest to the mount of the data directory, and in which respects it may differ."""
     if facts.mount is None:
         return "ext4", f"this role cannot read the path of {facts.engine}'s data directory; choose the setup yourself"
-    family = facts.mount.fstype
+    family, options = facts.mount.fstype, set(facts.mount.options)
     if family.startswith("zfs"):
         return "zfs", "choose the nearest zfs setup: `zfs get all` shows record size and compression"
-    best: tuple[int, str] | None = None
+    # The compression of btrfs also in the spelling that people use.
+    options |= {re.sub(r"^(compress(?:-force)?=(?:zlib|zstd)):3$", r"\1", option) for option in options}
+    nearest: list[tuple[int, int, str]] = []
     for name in catalog.setups:
-        try:
+        with contextlib.suppress(DbbenchError):
             setup = catalog.setup(name)
-        except DbbenchError:
-            continue
-        special = setup.layers or setup.volumes or setup.attributes or setup.claims or setup.mkfs.options
-        options = set(setup.mount) - _QUIET
-        if setup.mkfs.family == family and not special and options <= _options(facts):
-            best = max(best or (-1, ""), (len(options), name), key=lambda each: (each[0], -len(each[1])))
-    if best is None:
-        return "ext4", f"no fs setup uses {facts.mount.fstype}; choose the nearest one yourself"
-    return best[1], ""
-
-
-def _options(facts: ServerFacts) -> set[str]:
-    """Return the mount's options; btrfs's compression also in the spelling that people use."""
-    options = set(facts.mount.options) if facts.mount else set()
-    return options | {re.sub(r"^(compress(?:-force)?=(?:zlib|zstd)):3$", r"\1", option) for option in options}
+            special = setup.layers or setup.volumes or setup.attributes or setup.claims or setup.mkfs.options
+            own = set(setup.mount) - _QUIET
+            if setup.mkfs.family == family and not special and own <= options:
+                nearest.append((len(own), -len(name), name))
+    if not nearest:
+        return "ext4", f"no fs setup uses {family}; choose the nearest one yourself"
+    return max(nearest)[2], ""
 
 
 def plan_text(live: LiveServer, facts: ServerFacts, catalog: Catalog, file: Path, memory_bytes: int | None) -> str:
@@ -267,7 +224,7 @@ def plan_text(live: LiveServer, facts: ServerFacts, catalog: Catalog, file: Path
         f"settings.{name} = {json.dumps(value)}" for name, value in facts.settings.items() if name.isidentifier()
     ]
     ground = f"{mount.fstype} ({','.join(mount.options)}) at {mount.point}" if mount else "an unknown filesystem"
-    return _PLAN.format(
+    return (shipped() / "plans/from-running.in").read_text().format(
         engine=facts.engine, profile=facts.profile, version=_plain(facts.version), socket=_plain(str(live.socket)),
         file=_plain(str(file)), name=re.sub(r"[^A-Za-z0-9._-]", "-", file.stem).strip("._-") or "plan",
         ground=_plain(ground), setups=json.dumps(list(setups)), baseline=baseline,

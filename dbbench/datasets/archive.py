@@ -1,9 +1,5 @@
-"""Datasets of kind `archive`: a base copy of a primary's data directory, and the log that the primary wrote after it.
-
-Made once: the dataset is loaded, the stopped data directory is copied, and pgbench or sysbench runs on the copy until
-it has written about `log_bytes` of WAL or binary logs. The result has the base copy as `data/`, the logs as `archive/`,
-and the checksum of every table of the primary at the end of the last log.
-"""
+"""Datasets of kind `archive`: a base copy of a primary's data directory (`data/`), the log that the primary wrote after
+it while pgbench or sysbench ran (`archive/`), and the checksum of every table at its end."""
 
 from __future__ import annotations
 
@@ -60,10 +56,7 @@ def record(folder: Path, engine: Engine, settings: Settings, dataset: Dataset, p
 
 def handed(golden: Golden, datadir: Path, engine: Engine, scratch: Path) -> None:
     """Make the archive readable for the trial; PostgreSQL's restored data directory becomes a standby with an empty
-    inbox.
-
-    Raises RestoreFailed if a file of the archive has changed.
-    """
+    inbox. Raises RestoreFailed if a file of the archive has changed."""
     source = golden.path / ARCHIVE
     try:
         wrong = [log.name for log in load(source).logs if crc_of(source / log.name) != (log.size, log.crc32)]

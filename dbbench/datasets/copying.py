@@ -56,9 +56,7 @@ class Restored:
 
 def restored(golden: Golden, datadir: Path, owner: User, progress: Progress = lambda _done, _whole: None) -> Restored:
     """Restore `golden` as `datadir`, which does not exist or is an empty directory (its attributes stay), for `owner`.
-
-    Raises FilesystemFull, and RestoreFailed also if the copy, or the golden copy itself, differs from the manifest.
-    """
+    Raises FilesystemFull, and RestoreFailed also if the copy, or the golden copy itself, differs from the manifest."""
     manifest, began = golden.manifest, time.monotonic()
     with in_use(golden), _writing(golden, datadir):
         _make_root(golden, datadir)

@@ -60,10 +60,8 @@ COLUMNS: Final = (119, 59)  # characters in sysbench's columns c and pad
 
 
 def completed(dataset: Dataset, engine: str) -> Dataset:
-    """Return the dataset with all parameters of its kind, sizes in bytes.
-
-    Raises PlanInvalid for a parameter that is unknown, impossible, or not supported by this engine.
-    """
+    """Return the dataset with all parameters of its kind, sizes in bytes. Raises PlanInvalid for a parameter that is
+    unknown, impossible, or not supported by this engine."""
     kind, profile = dataset.kind, profile_of(engine)
     if kind == "source":
         return dataset

@@ -1,7 +1,5 @@
-"""Golden copies: a dataset is built once and restored for each trial; and their cache, with its limit and its locks.
-
-A copy KEY has a lock file `.KEY.lock` next to it: locked exclusively to build or evict it, shared to restore it.
-"""
+"""Golden copies: a dataset is built once and restored for each trial; and their cache, with its limit and its locks. A
+copy KEY has a lock file `.KEY.lock` next to it: locked exclusively to build or evict it, shared to restore it."""
 
 from __future__ import annotations
 
@@ -73,10 +71,8 @@ class Recipe:
 
 
 def recipe(spec: EngineSpec, dataset: Dataset, raw: bool = False) -> Recipe:
-    """Return what a copy of the dataset would be made from now. Raises ProgramMissing, PlanInvalid.
-
-    `raw`: in one tablespace, for a bare device.
-    """
+    """Return what a copy of the dataset would be made from now. Raises ProgramMissing, PlanInvalid. `raw`: in one
+    tablespace, for a bare device."""
     engine: Engine = engines.ENGINES[spec.name]
     bin_ = Path(spec.bin) if spec.bin else None
     version = engine.installed(bin_)
@@ -114,11 +110,9 @@ def key(spec: EngineSpec, dataset: Dataset, raw: bool = False) -> str:
 
 
 def ensure(made_of: Recipe, place: Place, tell: Tell = lambda _: None, *, cache: Path | None = None) -> Golden:
-    """Return the golden copy of that recipe; build it if the cache does not have it.
-
-    `place` is for the server of the build. If another process is building the same copy, this waits for it. Raises
-    DiskTooSmall before anything is built, DatasetBuildFailed, and the engine's own errors.
-    """
+    """Return the golden copy of that recipe; build it if the cache does not have it. `place` is for the server of the
+    build. If another process is building the same copy, this waits for it. Raises DiskTooSmall before anything is
+    built, DatasetBuildFailed, and the engine's own errors."""
     cache = cache or cache_folder()
     place = dataclasses.replace(place, tablespace_bytes=made_of.tablespace_bytes)
     folder = cache / made_of.key
@@ -219,11 +213,9 @@ def _load(making: Path, made_of: Recipe, place: Place, tell: Tell) -> _Content:
 
 @contextlib.contextmanager
 def reachable(making: Path, account: User, open_place: Path) -> Iterator[Path]:
-    """Yield a path to `making` that the engine's account can reach: itself, or `open_place`.
-
-    The cache is in root's home directory, which other users cannot enter. In a private mount namespace the directory is
-    bind-mounted to an accessible place; otherwise no such path exists.
-    """
+    """Yield a path to `making` that the engine's account can reach: itself, or `open_place`. The cache is in root's
+    home directory, which other users cannot enter. In a private mount namespace the directory is bind-mounted to an
+    accessible place; otherwise no such path exists."""
     way = way_to(making, account, open_place)
     try:
         yield way
@@ -284,10 +276,8 @@ def alone(lock: Path, tell: Callable[[str], None]) -> Iterator[None]:
 
 
 def make_room(cache: Path, needed: int) -> None:
-    """Evict copies until `needed` bytes fit below the limit and on the disk. Raises DiskTooSmall.
-
-    A copy that is in use is not evicted, even if the limit is then exceeded.
-    """
+    """Evict copies until `needed` bytes fit below the limit and on the disk. Raises DiskTooSmall. A copy that is in use
+    is not evicted, even if the limit is then exceeded."""
     limit = size_limit()
     if needed > limit:
         raise DiskTooSmall(

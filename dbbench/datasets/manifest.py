@@ -1,8 +1,5 @@
-"""The format of a golden copy: a directory with `data/` as left by a stopped server, and `manifest.json`.
-
-The manifest lists every directory and file with its size, CRC-32 and mode. It is written last, so a copy is
-complete if its manifest exists; the manifest of a damaged copy is removed.
-"""
+"""The format of a golden copy: a directory with `data/` as left by a stopped server, and `manifest.json`, which is
+written last, so that a copy is complete if its manifest exists; the manifest of a damaged copy is removed."""
 
 from __future__ import annotations
 
@@ -125,10 +122,8 @@ def lock_of(folder: Path) -> Path:
 
 
 def load(folder: Path) -> Golden | None:
-    """Return the golden copy in `folder`, or None if there is none or it does not match its manifest.
-
-    Checks only sizes and kinds; contents are checked by each restore.
-    """
+    """Return the golden copy in `folder`, or None if there is none or it does not match its manifest. Checks only sizes
+    and kinds; contents are checked by each restore."""
     global _MANIFEST
     if _MANIFEST is None:
         _MANIFEST = TypeAdapter(Manifest)
@@ -205,11 +200,8 @@ def crc_of(path: Path) -> tuple[int, int]:
 
 
 def scan(data: Path, threads: int) -> tuple[Entry, ...]:
-    """Return everything in `data`, sorted by path, files with their CRC-32 (`threads` at a time).
-
-    Raises DatasetBuildFailed for anything else: a stopped server leaves no sockets, and a link could lead out of
-    the copy.
-    """
+    """Return everything in `data`, sorted by path, files with their CRC-32 (`threads` at a time). Raises
+    DatasetBuildFailed for anything else: a stopped server leaves no sockets, and a link could lead out of the copy."""
     names = sorted(path.relative_to(data).as_posix() for path in data.rglob("*"))
     with ThreadPoolExecutor(threads) as pool:
         return tuple(pool.map(lambda name: _entry(data, name), names))
@@ -228,9 +220,7 @@ def _entry(data: Path, name: str) -> Entry:
 
 def compressibility(files: list[Path]) -> float | None:
     """Return the size divided by the size after zlib level 1, for a seeded 4-MiB sample; None if the files are empty.
-
-    Pieces are compressed separately, as a compressing filesystem does.
-    """
+    Pieces are compressed separately, as a compressing filesystem does."""
     sizes = [(path, path.stat().st_size) for path in files]
     pieces = [(path, offset) for path, size in sizes for offset in range(0, size, SAMPLE_PIECE)]
     if not pieces:

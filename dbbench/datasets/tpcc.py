@@ -1,9 +1,5 @@
-"""The TPC-C-like dataset: nine tables, loaded one warehouse per session in parallel, and its consistency conditions.
-
-`workloads/tpcc.sql` has tables and conditions, `workloads/tpcc.lua` is the load. The rows follow the initial population
-of the specification (4.3.3). They depend only on the seed, separately for each warehouse. A row is a tuple of texts; a
-missing value is NULL. Texts consist of letters and digits, so that nothing has to be quoted.
-"""
+"""The TPC-C-like dataset (`workloads/tpcc.sql`), loaded one warehouse per session in parallel. Rows follow the initial
+population of the specification (4.3.3), and depend only on the seed, separately for each warehouse."""
 
 from __future__ import annotations
 

@@ -1,10 +1,5 @@
-"""apply: replay the archived log of a primary on its base copy, as fast as possible or in batches.
-
-PostgreSQL is a standby that fetches segments with its restore_command; MariaDB and MySQL are servers whose binary logs
-are decoded and piped into a client. kB/s is the log applied (10^3 bytes) divided by the seconds in which some of it was
-waiting; if all of it is offered at once, those are all seconds. There are no transactions per second: those columns are
-gaps. At the end every table must have the same checksum as on the primary.
-"""
+"""apply: replay the archived log of a primary on its base copy, as fast as possible or in batches. kB/s is the log
+applied (10^3 bytes) divided by the seconds in which some of it was waiting."""
 
 from __future__ import annotations
 
@@ -52,10 +47,8 @@ _END_S: Final = 600.0  # time for the client to finish after it has received eve
 
 @contextlib.contextmanager
 def driving(task: LoadTask) -> Iterator[Load]:
-    """Apply the archive in `scratch`; when the block ends normally, compare every table. See `protocol.Driver`.
-
-    Raises DataCorrupt if one differs from the primary's.
-    """
+    """Apply the archive in `scratch`; when the block ends normally, compare every table. See `protocol.Driver`. Raises
+    DataCorrupt if one differs from the primary's."""
     try:
         archive = load_archive(task.scratch / ARCHIVE)
     except (OSError, ValueError) as error:

@@ -1,9 +1,5 @@
-"""One statement during a load in a fixed window (`during` of a workload), for example DROP TABLE of a large table.
-
-It starts in the window, at the share given by the parameter `during_at`, in a separate session. Its effect on the load
-comes from the load's own counts: the seconds from its start to `AFTER_S` after its end, compared with the seconds of
-the window before it.
-"""
+"""One statement during a load in a fixed window (`during` of a workload), and its effect on the load: the seconds from
+its start to `AFTER_S` after its end, compared with the seconds of the window before it."""
 
 from __future__ import annotations
 

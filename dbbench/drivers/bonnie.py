@@ -1,8 +1,4 @@
-"""bonnie++: its tests of one large file and of many small ones, in sequence, as an unprivileged account.
-
-Parameters: file_size (0: twice the memory), files (in units of 1024; 0: omit those tests), chars (the tests by single
-characters, which measure the C library as much as the filesystem).
-"""
+"""bonnie++: its tests of one large file and of many small ones, in sequence, as an unprivileged account."""
 
 from __future__ import annotations
 
@@ -96,10 +92,8 @@ def _outcome(load: ToolLoad, cell: Cell, memory: int) -> Outcome:
 
 @process.understood("bonnie++")
 def parse(text: str) -> dict[str, float | None]:
-    """Return the results of the last result line: RATE, STEM_cpu_pct, STEM_max_ms.
-
-    Raises DriverFailed if there is none, or one in an unknown format.
-    """
+    """Return the results of the last result line: RATE, STEM_cpu_pct, STEM_max_ms. Raises DriverFailed if there is
+    none, or one in an unknown format."""
     lines = [line.split(",") for line in text.splitlines() if re.match(r"\d\.\d+,", line)]
     if not lines:
         raise DriverFailed("bonnie++ printed no results")

@@ -1,8 +1,6 @@
-"""A program that works on files in a separate process: `python -m dbbench.drivers.filework WORK FOLDER JSON`.
-
-It is a separate process so that the trial's control group counts its memory and its CPU time is known. Each line of its
-output is a JSON object with `t`, the seconds since it began; the other keys depend on the kind of work.
-"""
+"""A program that works on files: `python -m dbbench.drivers.filework WORK FOLDER JSON`. It is a separate process so
+that the trial's control group counts its memory and its CPU time is known. It prints JSON objects with `t`, the seconds
+so far."""
 
 from __future__ import annotations
 
@@ -104,11 +102,8 @@ def copy(folder: Path, asked: dict[str, Any], told: Printer) -> None:
 
 
 def smallfiles(folder: Path, asked: dict[str, Any], told: Printer) -> None:
-    """Create many small files, read them cold in another order, delete them.
-
-    Prints a line per step: `step`, `files`, `seconds`; reads also have `why` if they were not cold. Creating and
-    deleting end when the filesystem is synced.
-    """
+    """Create many small files, read them cold in another order, delete them. Prints a line per step: `step`, `files`,
+    `seconds`; reads also have `why` if they were not cold. Creating and deleting end when the filesystem is synced."""
     seed, size, clients = int(asked["seed"]), int(asked["file_bytes"]), int(asked["clients"])
     data = memoryview(content(max(size, PAGE) * 16, float(asked["zeros"]), seed))
     paths = [folder / f"d{number // FOLDER_FILES}" / f"f{number}" for number in range(int(asked["files"]))]

@@ -1,13 +1,5 @@
-"""copy and smallfiles: run the program `filework` and parse its output, lines of JSON.
-
-copy: one large file written from memory; the seconds until it was written, and until it was on the device. The first
-time is what a user sees with `cp` or `pv`: much of the file may still be in the page cache. Parameters: file_size,
-zeros (the share of each page that is zero and therefore compressible).
-
-smallfiles: create many small files, read them cold in another order, delete them; the rate of each step. Creating and
-deleting end when the filesystem is synced, so that cached changes do not count as done. Parameters: files, file_bytes,
-zeros. W010 if the files could not be made cold.
-"""
+"""copy (one large file from memory) and smallfiles (many files created, read cold, deleted): run the program `filework`
+and parse its output, lines of JSON."""
 
 from __future__ import annotations
 
@@ -126,11 +118,9 @@ class FileWork:
 
     @contextlib.contextmanager
     def driving(self, task: LoadTask) -> Iterator[Load]:
-        """Do the work. See `protocol.Driver`.
-
-        It runs as this process's user: other accounts could not reach an interpreter in a closed home directory. When
-        it has closed its files, the trial empties their caches, and it waits for that.
-        """
+        """Do the work. See `protocol.Driver`. It runs as this process's user: other accounts could not reach an
+        interpreter in a closed home directory. When it has closed its files, the trial empties their caches, and it
+        waits for that."""
         env = {name: os.environ[name] for name in _KEPT if name in os.environ}
         asked = {name: task.cell.parameters[name] for name in self.parameters} | {"seed": task.seed}
         folder, answer = files.folder_of(task.server), task.scratch / f"{self.work}.cold"

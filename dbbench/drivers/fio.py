@@ -1,10 +1,5 @@
-"""fio: a job file next to the workload's TOML file, for a fixed window, on files laid out in advance.
-
-The job file defines the work; directory, duration and logs are put before it, and may not be in it. Parameters of the
-workload are variables of the job file: `file_size` is ${FILE_SIZE}. Laying out the files is not part of the load: a
-separate run of fio does it, and their pages are dropped from the page cache. One I/O counts as one transaction of the
-trial.
-"""
+"""fio: a job file next to the workload's TOML file, for a fixed window, on files that a run of fio before it lays out.
+One I/O counts as one transaction of the trial."""
 
 from __future__ import annotations
 

@@ -91,12 +91,10 @@ def by_second(
     side: str,
     running_utc: tuple[float, float] | None = None,
 ) -> Column:
-    """Return the rate of one direction per second from `begin_utc`: each job's mean, summed over the jobs.
-
-    `logs`: one text per job, with lines "ms since 1970 at the interval's end, value, direction, ..." (fio's
-    log_unix_epoch). There is no line for an interval without an I/O: such time is 0 between the first and the last
-    line of a job, and within `running_utc`. A second is a gap if less than half of it is known.
-    """
+    """Return the rate of one direction per second from `begin_utc`: each job's mean, summed over the jobs. `logs`: one
+    text per job, with lines "ms since 1970 at the interval's end, value, direction, ..." (fio's log_unix_epoch). There
+    is no line for an interval without an I/O: such time is 0 between the first and the last line of a job, and within
+    `running_utc`. A second is a gap if less than half of it is known."""
     column: Column = [None] * seconds
     for log in logs:
         entries = list(_entries(log, begin_utc))
@@ -117,12 +115,10 @@ def by_second(
 
 
 def _entries(log: str, begin_utc: float) -> Iterator[tuple[float, float, float, str]]:
-    """Yield begin and end in seconds since `begin_utc`, rate and direction of each line of a job's log.
-
-    fio takes samples at the interval's pace, or late, and the value is the mean since the last sample, not since the
-    last line. Whole intervals before it had no I/O, so what is left is the last one and its delay. A delay of more
-    than an interval looks the same: it occurs if all of fio was stopped, and then there was little or no I/O.
-    """
+    """Yield begin and end in seconds since `begin_utc`, rate and direction of each line of a job's log. fio takes
+    samples at the interval's pace, or late, and the value is the mean since the last sample, not since the last line.
+    Whole intervals before it had no I/O, so what is left is the last one and its delay. A delay of more than an
+    interval looks the same: it occurs if all of fio was stopped, and then there was little or no I/O."""
     previous, last = -math.inf, -math.inf
     for line in log.splitlines():
         ended_ms, value, direction, *_ = (field.strip() for field in line.split(","))

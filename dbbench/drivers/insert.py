@@ -1,14 +1,5 @@
-"""insert: load a table, index it, then query it next to inserts at a fixed rate, like Small Datum's insert benchmark.
-
-Before the window, rows are inserted in the order of the primary key into a table without other indexes; then its
-secondary indexes are created, one after the other. From the start of the warm-up, sysbench's threads query short
-ranges of these indexes, and other sessions insert rows on a schedule and delete as many of the oldest, so that the
-table keeps its size. A session that is late skips nothing, and so catches up after a stall. Queries next to fewer
-inserts than required are less work: below LEAST of the rate the step has no result (W153).
-
-Parameters: rows (loaded), clients (sysbench's threads), insert_rate (rows per second), batch (rows per INSERT), writers
-(sessions that insert).
-"""
+"""insert: load a table, index it, then query it with sysbench next to inserts at a fixed rate, like Small Datum's
+insert benchmark. A session that is late skips nothing, and so catches up after a stall."""
 
 from __future__ import annotations
 

@@ -1,9 +1,5 @@
-"""pgbench: its built-in scripts and custom ones, with every transaction from the logs of all its workers.
-
-Latency is pgbench's: from the start of the transaction to its end, with `rate` from the scheduled start. Parameters:
-clients, threads (workers of pgbench itself), rate, protocol; scale belongs to the dataset. Other parameters of a
-workload with its own script are variables of the script (`:name`).
-"""
+"""pgbench: its built-in scripts and custom ones, with every transaction from the logs of all its workers. Latency is
+pgbench's: from the start of the transaction to its end, with `rate` from the scheduled start."""
 
 from __future__ import annotations
 
@@ -83,12 +79,10 @@ def _load(task: LoadTask, program: Program, begin_utc: float, begin_in_logs: flo
 
 
 def command(server: Server, cell: Cell, seed: int, logs: Path, client: Client | None = None) -> list[str]:
-    """Return the argv; `logs` is the directory of its logs.
-
-    Prepared statements are the default of its built-in scripts: the comparison is about storage, not the parser. A
-    user's own script gets pgbench's default, because it may have statements that cannot be prepared. With `client` the
-    argv is for that host: its own program, the server's address, and scripts that are sent there.
-    """
+    """Return the argv; `logs` is the directory of its logs. Prepared statements are the default of its built-in
+    scripts: the comparison is about storage, not the parser. A user's own script gets pgbench's default, because it may
+    have statements that cannot be prepared. With `client` the argv is for that host: its own program, the server's
+    address, and scripts that are sent there."""
     parameters = _parameters(cell)
     protocol = parameters.get("protocol", "prepared" if (cell.workload.script or BUILT_IN[0]) in BUILT_IN else "")
     rate = parameters.get("rate") or 0

@@ -51,11 +51,9 @@ def log_files(folder: Path, prefix: str) -> list[Path]:
 
 
 def parse(paths: Iterable[Path], begin_utc: float, seconds: int) -> tuple[Counts, int]:
-    """Return all workers' transactions by the second in which they ended, and how many were skipped.
-
-    `begin_utc` is second 0. A failed transaction counts as an error, not as a transaction. Raises DriverFailed for a
-    line that is not pgbench's.
-    """
+    """Return all workers' transactions by the second in which they ended, and how many were skipped. `begin_utc` is
+    second 0. A failed transaction counts as an error, not as a transaction. Raises DriverFailed for a line that is not
+    pgbench's."""
     counts, skipped = Counts(seconds), 0
     for path in paths:
         with path.open("rb") as log:

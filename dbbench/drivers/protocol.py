@@ -33,11 +33,8 @@ class Live:
 
 @dataclass(frozen=True)
 class LoadTask:
-    """The load of a trial.
-
-    `cell.window` defines how long it runs, `cell.parameters` its size (clients, threads, rate ...), and
-    `cell.workload.script` its script.
-    """
+    """The load of a trial. `cell.window` defines how long it runs, `cell.parameters` its size (clients, threads, rate
+    ...), and `cell.workload.script` its script."""
 
     server: Server
     cell: Cell
@@ -56,10 +53,8 @@ class Load(Protocol):
     def pids(self) -> tuple[int, ...]: ...  # pids of the tool's processes, for CPU accounting
 
     def wait_until(self, second: float, watch: Callable[[Live], None]) -> None:
-        """Block until `second` of the load's clock (0 = start of warm-up), calling `watch` once per second.
-
-        Raises DriverFailed or EngineDied as soon as the tool or the server has ended.
-        """
+        """Block until `second` of the load's clock (0 = start of warm-up), calling `watch` once per second. Raises
+        DriverFailed or EngineDied as soon as the tool or the server has ended."""
         ...
 
     def wait(self, watch: Callable[[Live], None]) -> None:
@@ -67,10 +62,8 @@ class Load(Protocol):
         ...
 
     def outcome(self) -> Outcome:
-        """Parse the results after the server has stopped.
-
-        Raises DriverFailed or NoProgress if the measurement is not what was requested.
-        """
+        """Parse the results after the server has stopped. Raises DriverFailed or NoProgress if the measurement is not
+        what was requested."""
         ...
 
 
@@ -86,11 +79,8 @@ class Away(Protocol):
     """A load generator that can also run on another host. Satisfied by a module."""
 
     def driving_from(self, client: Client, task: LoadTask) -> AbstractContextManager[Load]:
-        """Start the load on the client's host, otherwise like `Driver.driving`.
-
-        The tool ends with the client. Its logs are in `scratch` when the client has returned them, after the server has
-        stopped.
-        """
+        """Start the load on the client's host, otherwise like `Driver.driving`. The tool ends with the client. Its logs
+        are in `scratch` when the client has returned them, after the server has stopped."""
         ...
 
 

@@ -1,10 +1,5 @@
-"""scan: read tables of the dataset sequentially, each in its own session, all at once.
-
-It starts with the window, when the server is otherwise idle. A pass is one scan of every table: it ends with the last
-session, and with `repeat_for` all sessions begin the next one together. The duration is that of a pass (their mean);
-MB/s is the tables' logical size (10^6 bytes) divided by it. There are no transactions per second: those columns of the
-series are gaps.
-"""
+"""scan: read tables of the dataset sequentially, each in its own session, all at once. A pass is one scan of every
+table; MB/s is the tables' logical size (10^6 bytes) divided by its duration."""
 
 from __future__ import annotations
 
@@ -61,11 +56,8 @@ def _tables(sql: Sql, connection: Any, cell: Cell) -> list[Table]:
 
 
 def chosen(tables: list[Table], asked: object, tablespace: str) -> list[Table]:
-    """Return the tables named in "a,b,c", or the `asked` largest that are not empty.
-
-    `tablespace`: only tables in it, if it is what is under test. Raises DriverFailed if a named table, or any table, is
-    missing.
-    """
+    """Return the tables named in "a,b,c", or the `asked` largest that are not empty. `tablespace`: only tables in it,
+    if it is what is under test. Raises DriverFailed if a named table, or any table, is missing."""
     there = {table.name: table for table in tables if tablespace in ("", table.tablespace)}
     if isinstance(asked, str):
         names = [name.strip() for name in asked.split(",") if name.strip()]

@@ -1,14 +1,5 @@
-"""statements: a script of SQL steps, each of them timed: maintenance that a DBA waits for.
-
-Untimed steps run first, before the window, followed by a checkpoint. Rows are those that the server counted (COPY, LOAD
-DATA, INSERT ...), otherwise those of the dataset. Bytes are the size of the file of rows once for each table, otherwise
-the logical size of the tables before or after, whichever is larger. Parameters: clients (sessions), file_bytes (of the
-file of rows), tables; every other one is a `{name}` of the script.
-
-A step begins with a line "-- step NAME" and attributes after semicolons: "on ENGINE ..." (default: all), "each table",
-"untimed". Its statements follow, each ending with a semicolon at the end of a line. `{name}` is a parameter of the
-workload, `{table}` the table's name, `{file}` the file of rows.
-"""
+"""statements: a script of SQL steps, each of them timed: maintenance that a DBA waits for. docs/workloads.md describes
+the script; untimed steps run first, before the window, followed by a checkpoint."""
 
 from __future__ import annotations
 

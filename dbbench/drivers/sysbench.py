@@ -1,9 +1,6 @@
-"""sysbench: all scripts that it includes, and custom ones, through a wrapper that counts each event.
-
-Parameters: clients (sysbench's threads), rate, script; every other parameter (tables, table_size, range_size, rand_type
-...) is an option of the script. Latency is from the first call of the event to its success, including all attempts;
-with `rate` it includes the wait in sysbench's queue, at the resolution of sysbench's own buckets (1.8 %).
-"""
+"""sysbench: all scripts that it includes, and custom ones, through a wrapper that counts each event. Latency is from
+the first call of the event to its success; with `rate` it includes the wait in sysbench's queue (in buckets of 1.8
+%)."""
 
 from __future__ import annotations
 
@@ -77,11 +74,8 @@ def driving(task: LoadTask) -> Iterator[Load]:
 
 @contextlib.contextmanager
 def driving_from(client: Client, task: LoadTask) -> Iterator[Load]:
-    """Run sysbench on the client's host, whose clock sets DBBENCH_BEGIN.
-
-    The password is sent on stdin, from which sysbench reads its options: a command-line option would be visible to all
-    users.
-    """
+    """Run sysbench on the client's host, whose clock sets DBBENCH_BEGIN. The password is sent on stdin, from which
+    sysbench reads its options: a command-line option would be visible to all users."""
     script = _script(task.cell)
     if "/" in script:  # files that it loads must be in its directory on the client's host
         script, *_ = [client.placed(Path(path)) for path in (script, *task.cell.workload.beside)]
@@ -110,10 +104,8 @@ def _load(task: LoadTask, program: Program, begin_utc: float) -> ToolLoad:
 
 
 def command(server: Server, cell: Cell, seed: int, client: Client | None = None) -> list[str]:
-    """Return the argv; the script and the settings of the wrapper are in the environment.
-
-    With `client` it is for that host, to which the wrapper is sent.
-    """
+    """Return the argv; the script and the settings of the wrapper are in the environment. With `client` it is for that
+    host, to which the wrapper is sent."""
     rate = cell.parameters.get("rate") or 0
     wrapper = shipped().resolve() / "workloads" / _WRAPPER
     return [
@@ -132,11 +124,8 @@ def command(server: Server, cell: Cell, seed: int, client: Client | None = None)
 
 
 def connection_from(client: Client, server: Server) -> list[str]:
-    """Return the options with which it reaches the server from the client's host.
-
-    With --mysql-ssl sysbench 1.0 uses the certificates in its current directory; for PostgreSQL libpq takes TLS from
-    the environment.
-    """
+    """Return the options with which it reaches the server from the client's host. With --mysql-ssl sysbench 1.0 uses
+    the certificates in its current directory; for PostgreSQL libpq takes TLS from the environment."""
     address, tls, kind = client.spec, sql_of(server).sysbench_tls, sql_of(server).sysbench
     return [
         "--config-file=/dev/stdin",

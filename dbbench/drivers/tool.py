@@ -138,9 +138,7 @@ class ToolLoad:
 
 def outcome_of(load: ToolLoad, counts: Counts, **figures: float | None) -> Outcome:
     """Return the outcome of a load with these counts: what finished in the window, and the series over all of it.
-
-    Raises NoProgress if nothing finished in the window; failed attempts give a warning.
-    """
+    Raises NoProgress if nothing finished in the window; failed attempts give a warning."""
     warmup, measure = whole_seconds(load.task.cell.window)
     measured = counts.measured(warmup, warmup + measure)
     if measured.transactions == 0:

@@ -1,8 +1,5 @@
-"""Read recordings: an export of pg_stat_statements (CSV), or the slow log of MariaDB or MySQL.
-
-pt-query-digest reads slow logs. A filter makes it print each event as hexadecimal words, so that no text of the log can
-be mistaken for another event.
-"""
+"""Read recordings: an export of pg_stat_statements (CSV), or the slow log of MariaDB or MySQL, which pt-query-digest
+prints as hexadecimal words, so that no text of the log can be mistaken for another event."""
 
 from __future__ import annotations
 
@@ -45,11 +42,9 @@ _LINE: Final = re.compile(r"(?:[0-9a-f]*\t){4}[0-9a-f]*")
 
 @dataclass
 class Statement:
-    """One kind of statement: its text with $1 (PostgreSQL), or its fingerprint (slow log).
-
-    `seconds`: the time of all calls, None if it was not recorded. `group`: one of GROUPS. `why`: the reason for leaving
-    it out, or what differs from the recording. `samples`: statements of this kind that can be sent.
-    """
+    """One kind of statement: its text with $1 (PostgreSQL), or its fingerprint (slow log). `seconds`: the time of all
+    calls, None if it was not recorded. `group`: one of GROUPS. `why`: the reason for leaving it out, or what differs
+    from the recording. `samples`: statements of this kind that can be sent."""
 
     text: str
     calls: int = 0
@@ -98,10 +93,8 @@ class RecordedStatements:
 
 
 def read(path: Path) -> RecordedStatements:
-    """Return the file's statements.
-
-    Raises FileUnreadable, ProgramMissing, and ScriptInvalid if it is neither format.
-    """
+    """Return the file's statements. Raises FileUnreadable, ProgramMissing, and ScriptInvalid if it is neither
+    format."""
     data = given(path, LARGEST)
     if packed := next((names for magic, names in PACKED.items() if data.startswith(magic)), None):
         raise _unreadable(path, f"it is compressed ({packed[0]})", f"Unpack it:  {packed[1]} {path}")

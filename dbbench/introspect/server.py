@@ -1,9 +1,5 @@
-"""Read a running server of the user's through one read-only session on its unix socket, and write a plan that compares
-its filesystem with others on this machine. Nothing of the server is changed.
-
-PostgreSQL: `default_transaction_read_only`; MariaDB and MySQL: one transaction started READ ONLY. Passwords come from
-where the servers' own clients look for them: PGPASSWORD and .pgpass, MYSQL_PWD; never from the command line.
-"""
+"""Read a running server through one read-only session on its unix socket, and write a plan that compares its filesystem
+with others. Passwords come from where the servers' own clients look for them; never from the command line."""
 
 from __future__ import annotations
 
@@ -96,10 +92,8 @@ def sockets() -> list[Path]:
 
 @contextlib.contextmanager
 def reading(socket: Path, user: str | None = None, database: str | None = None) -> Iterator[LiveServer]:
-    """Yield a read-only session. `socket`: the socket, or PostgreSQL's directory of it.
-
-    Raises LiveServerUnreadable if nothing answers or the server refuses.
-    """
+    """Yield a read-only session. `socket`: the socket, or PostgreSQL's directory of it. Raises LiveServerUnreadable if
+    nothing answers or the server refuses."""
     path = next(iter(sorted(socket.glob(".s.PGSQL.[0-9]*"))), socket) if socket.is_dir() else socket
     path = Path(str(path).removesuffix(".lock"))
     if not path.is_socket():

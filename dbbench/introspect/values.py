@@ -1,8 +1,5 @@
-"""Values for the parameters of pg_stat_statements ($1), which records neither values nor types.
-
-A value is a literal in quotes, whose type PostgreSQL infers as it does that of a parameter: `interval $1`, `= ANY($1)`.
-sqlglot finds what it is compared with. Otherwise the recorded text is not changed.
-"""
+"""Values for the parameters of pg_stat_statements ($1), which records neither values nor types. A value is a literal in
+quotes, whose type PostgreSQL infers as it does that of a parameter: `interval $1`, `= ANY($1)`."""
 
 from __future__ import annotations
 
@@ -92,11 +89,9 @@ class Parameter:
 
 
 def samples_of(text: str, ask: Ask | None, most_bytes: int) -> tuple[list[str], list[str]]:
-    """Return statements with values, and in which respects they differ from the recorded one.
-
-    `ask` queries a server with its tables. Raises ValueError with the reason if no value can be drawn,
-    LiveServerUnreadable if the server refuses the statement.
-    """
+    """Return statements with values, and in which respects they differ from the recorded one. `ask` queries a server
+    with its tables. Raises ValueError with the reason if no value can be drawn, LiveServerUnreadable if the server
+    refuses the statement."""
     text = text.rstrip("; \n\t")
     parameters, differences = _asked(text, ask), list[str]()
     if re.match(r"insert\b(?!.*\bon conflict\b)", text, re.IGNORECASE | re.DOTALL):
@@ -132,10 +127,8 @@ def _asked(text: str, ask: Ask | None) -> dict[int, Parameter]:
 
 
 def parameters_of(text: str) -> tuple[dict[int, Parameter], tuple[str, ...]]:
-    """Return what a text says about its parameters, and the tables; nothing if sqlglot cannot parse it.
-
-    Raises ValueError for a $ that is no parameter.
-    """
+    """Return what a text says about its parameters, and the tables; nothing if sqlglot cannot parse it. Raises
+    ValueError for a $ that is no parameter."""
     marked = _PARAMETER.sub(r" :p\1 ", _TYPED.sub(r"CAST(\g<number> AS \g<type>)", text))
     if sum(f":{token.text}" == marked[token.start - 1 : token.end + 1] for token in tokens(marked, "postgres")
            if re.fullmatch(r"p\d+", token.text)) != len(_PARAMETER.findall(text)):  # fmt: skip

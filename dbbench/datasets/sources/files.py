@@ -1,8 +1,5 @@
-"""The files of a source: copied or unpacked beneath a new directory, without following a link out of the source.
-
-Whoever made a source could have put links into it that lead to files which only root can read or write. Everything is
-opened relative to its directory with O_NOFOLLOW; links and special files are refused, with their names.
-"""
+"""The files of a source: copied or unpacked beneath a new directory, without following a link out of the source:
+whoever made it could have put links into it that lead to files which only root can read or write."""
 
 from __future__ import annotations
 
@@ -38,6 +35,7 @@ _PIECE: Final = 2**20
 Leave = Callable[[PurePosixPath], bool]  # whether a path relative to the source is left out
 
 
+# Everything is opened relative to its directory with O_NOFOLLOW; links and special files are refused.
 def copy_tree(source: Path, target: Path, leave: Leave = lambda _: False) -> None:
     """Copy a directory, or a file as `target`. Raises SourceRefused for links and special files, SourceIncomplete."""
     source = source.resolve()
@@ -90,9 +88,7 @@ def unsafe(why: str) -> DbbenchError:
 
 def linked(folder: Path, source: Path) -> Path:
     """Return the directory of a server's log or tablespace, which may be outside of the source. Raises SourceRefused.
-
-    It must belong to the owner of the source: only the owner, or root, could have put the link there.
-    """
+    It must belong to the owner of the source: only the owner, or root, could have put the link there."""
     target, owner = folder.resolve(), source.resolve().stat().st_uid
     if not target.is_relative_to(source.resolve()) and target.stat().st_uid != owner:
         raise unsafe(f"{folder} leads to {target}, which does not belong to the owner of {source}")
@@ -163,9 +159,7 @@ def _unpack(archive: tarfile.TarFile, member: tarfile.TarInfo, target: Path, tar
 
 def check_manifest(manifest: Path, copy: Path, leave: Leave) -> None:
     """Compare a copy with the names and sizes in backup_manifest, which pg_basebackup has written since version 13.
-
-    Raises SourceIncomplete.
-    """
+    Raises SourceIncomplete."""
     for entry in json.loads(manifest.read_bytes())["Files"] if manifest.is_file() else ():
         name = entry.get("Path") or os.fsdecode(bytes.fromhex(entry["Encoded-Path"]))
         path = copy / name

@@ -1,9 +1,5 @@
-"""Convert dumps and physical copies of MariaDB and MySQL into a data directory.
-
-A physical copy loses what identified the original server: its server id, its binary and relay logs, its replication
-sources, and settings persisted by MySQL. A backup whose log was not applied is prepared on the copy with the tool that
-made it.
-"""
+"""Convert dumps and physical copies of MariaDB and MySQL into a data directory. A physical copy loses what identified
+the original server: its server id, its logs, its replication sources, and settings persisted by MySQL."""
 
 from __future__ import annotations
 

@@ -257,10 +257,8 @@ def _cluster(path: Path) -> Source:
 
 
 def tablespaces(cluster: Path) -> list[tuple[str, Path]]:
-    """Return (OID, directory) of a cluster's tablespaces. Raises SourceIncomplete.
-
-    If a link is dangling, a directory with the name of its target is searched for next to the cluster and in it.
-    """
+    """Return (OID, directory) of a cluster's tablespaces. Raises SourceIncomplete. If a link is dangling, a directory
+    with the name of its target is searched for next to the cluster and in it."""
     folders, links = [], sorted((cluster / "pg_tblspc").glob("[0-9]*"))
     named = {link.name: Path(link.readlink() if link.is_symlink() else link) for link in links}
     if (table := cluster / "tablespace_map").is_file():

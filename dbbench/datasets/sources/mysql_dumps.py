@@ -1,8 +1,5 @@
-"""Load dumps of mysqldump and mydumper into a running server, with the client of MariaDB.
-
-A directory of mydumper is loaded file by file: databases and tables, then the rows (several files at a time), then
-views, triggers and routines. myloader is not used: it continues after errors, and ends with status 0.
-"""
+"""Load dumps of mysqldump and mydumper into a running server, with the client of MariaDB. myloader is not used: it
+continues after errors, and ends with status 0."""
 
 from __future__ import annotations
 
@@ -67,10 +64,8 @@ _DELIMITER: Final = "//dbbench//"  # in no statement: a line of mydumper that en
 
 
 class MysqlScript:
-    """A dump of mysqldump or mariadb-dump. Iterating yields the lines for the client.
-
-    The accounts of the original server, its system schemas and its place in a replication are left out.
-    """
+    """A dump of mysqldump or mariadb-dump. Iterating yields the lines for the client. The accounts of the original
+    server, its system schemas and its place in a replication are left out."""
 
     def __init__(self, lines: Iterable[bytes], unknown: Callable[[str], bool], database: str) -> None:
         """`unknown`: whether the server does not have a variable. `database`: that of a dump that names none."""
@@ -243,11 +238,9 @@ def _database_of(name: str, databases: dict[str, str]) -> str:
 
 
 def _lines(folder: Path, path: Path, routines: bool = False) -> Iterator[bytes]:
-    """Yield the lines of a file. Raises SourceRefused, and SourceIncomplete if it ends too early.
-
-    `routines`: views, triggers and routines. Lines end with ";" also within a statement, with a space after it. Each
-    CREATE stands between statements that save and restore the character set.
-    """
+    """Yield the lines of a file. Raises SourceRefused, and SourceIncomplete if it ends too early. `routines`: views,
+    triggers and routines. Lines end with ";" also within a statement, with a space after it. Each CREATE stands between
+    statements that save and restore the character set."""
     last, end, open_ = b"", f"{_DELIMITER}\n".encode(), routines  # until the first CREATE
     try:
         file: Any = opened(path, sys.maxsize, folder)

@@ -1,10 +1,5 @@
-"""Convert physical copies of PostgreSQL into a cluster, and choose the database that the drivers use.
-
-A physical copy is vacuumed and frozen once, so that the first scan does not set hint bits. It loses what identified the
-original server: its configuration files, replication slots and connections to other servers. The server recovers it and
-creates dbbench's role without a network (`--single`). Tablespaces become directories within the data directory
-(`allow_in_place_tablespaces`), so that no link leads out of it.
-"""
+"""Convert physical copies of PostgreSQL into a cluster without what identified the original server (configuration,
+replication slots, connections to others), and choose the database that the drivers use."""
 
 from __future__ import annotations
 
@@ -178,7 +173,7 @@ def _clean(data: Path) -> tuple[SourceChange, ...]:
 
 def _recover(data: Path, place: Place, account: process.User) -> None:
     """Recover to the end of the backup and create the role `dbbench`, without accepting connections."""
-    # Versions before 15 may not know the setting.
+    # Tablespaces become directories, so that no link leads out. Versions before 15 may not know the setting.
     in_place = ["-c", "allow_in_place_tablespaces=on"] if any((data / "pg_tblspc").iterdir()) else []
     argv = [postgres.programs(place.bin)[0], "--single", "-D", str(data), "--config-file=/dev/null", "-c", "fsync=off",
             *in_place, "-c", "lc_messages=C", "template1"]  # fmt: skip
@@ -190,6 +185,7 @@ def _recover(data: Path, place: Place, account: process.User) -> None:
         raise DatasetBuildFailed(f"the server does not start on the copy:\n{last_lines(printed)}")
 
 
+# So that the first scan does not set hint bits.
 def settle(server: Server) -> str:
     """Vacuum, freeze and analyse the database that the drivers use."""
     execute(server, "VACUUM (FREEZE, ANALYZE)")
@@ -210,10 +206,8 @@ def seal(data: Path, place: Place, checksums: Scalar | None) -> tuple[SourceChan
 
 def load(source: Source, server: Server, data: Path, wanted: str, tablespace: str) -> tuple[SourceChange, ...]:
     """Load a dump, and rename the database to `dbbench`, to which drivers connect: the one requested, otherwise the
-    largest. See `sources.load`.
-
-    Settings of the database would override those of the plan, so they are reset except for its search_path.
-    """
+    largest. See `sources.load`. Settings of the database would override those of the plan, so they are reset except for
+    its search_path."""
     changes = () if source.physical else postgres_dumps.load(source, server, data)
     oid = ""
     if tablespace:

@@ -90,10 +90,8 @@ def _rows_of(server: Server, database: str, table: str, count: bool) -> int | No
 
 
 def _restore(source: Source, server: Server, data: Path) -> tuple[Tables, dict[str, None]]:
-    """Read the archive once to see whether it is complete, then restore it.
-
-    pg_restore reads a copy, because the server's account may not be able to read the source.
-    """
+    """Read the archive once to see whether it is complete, then restore it. pg_restore reads a copy, because the
+    server's account may not be able to read the source."""
     account, copy, program = postgres.account(), data.with_name("source"), server.bin / "pg_restore"
     files.copy_tree(source.path, copy)
     files.hand_over(copy, account)

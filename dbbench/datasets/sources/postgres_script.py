@@ -35,11 +35,9 @@ _COMMENT: Final = re.compile(rb"/\*|\*/")
 
 
 class PostgresScript:
-    """A plain dump of pg_dump or pg_dumpall, or the script that pg_restore makes of an archive.
-
-    Iterating yields the lines for psql. `database` is the one that the last line belongs to, "" before the first
-    \\connect: where it changes, another session begins. `skipped` has the settings that were left out.
-    """
+    """A plain dump of pg_dump or pg_dumpall, or the script that pg_restore makes of an archive. Iterating yields the
+    lines for psql. `database` is the one that the last line belongs to, "" before the first \\connect: where it
+    changes, another session begins. `skipped` has the settings that were left out."""
 
     def __init__(
         self, lines: Iterable[bytes], unknown: Callable[[str], bool], needs: Callable[[str], None], role: str = ""

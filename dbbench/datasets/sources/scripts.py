@@ -1,9 +1,5 @@
-"""Dumps that are SQL scripts, on their way to the client that runs them.
-
-A script is read line by line: statements that cannot or must not run here are replaced by empty lines, so that a line
-number in the client's message is that of the dump. What the script names (tables, rows of COPY blocks) is collected,
-to be compared with the copy; a script that ends too early raises SourceIncomplete.
-"""
+"""Dumps that are SQL scripts, on their way to the client that runs them. Statements that cannot or must not run here
+are replaced by empty lines, so that a line number in the client's message is that of the dump."""
 
 from __future__ import annotations
 
@@ -68,10 +64,8 @@ def compare(
     path: Path, tables: Tables, skipped: Iterable[str], rows_of: Callable[[str, str, bool], int | None]
 ) -> tuple[SourceChange, ...]:
     """Compare the tables that the dump names, and the rows that it contains, with the copy; return what was left out.
-    Raises DatasetBuildFailed.
-
-    `rows_of` returns the rows of a table (0 unless they are to be counted), or None if it does not exist.
-    """
+    Raises DatasetBuildFailed. `rows_of` returns the rows of a table (0 unless they are to be counted), or None if it
+    does not exist."""
     wrong = []
     for (database, table), rows in tables.items():
         present = rows_of(database, table, rows is not None)

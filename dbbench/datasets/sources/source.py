@@ -55,10 +55,8 @@ class Source:
     def dataset(
         self, tablespace: str = "", database: str = "", settle: bool = True, checksums: bool | None = None
     ) -> Dataset:
-        """Return it as a cell's dataset. Its path and its estimated size are not part of its identity.
-
-        `settle` and `checksums` are for physical copies: see `model.WorkloadSpec`.
-        """
+        """Return it as a cell's dataset. Its path and its estimated size are not part of its identity. `settle` and
+        `checksums` are for physical copies: see `model.WorkloadSpec`."""
         parameters: dict[str, Scalar] = {
             "path": str(self.path),
             "form": self.form,
@@ -81,10 +79,8 @@ def unusable(why: str, remedy: str | None = None) -> DbbenchError:
 
 
 def fits(source: Source, engine: str, version: str, page_size: int) -> None:
-    """Raise SourceIncomplete if that version of the engine cannot load the source.
-
-    Files of a server require the same release (PostgreSQL 15, MariaDB 10.11); a dump requires the same or a later one.
-    """
+    """Raise SourceIncomplete if that version of the engine cannot load the source. Files of a server require the same
+    release (PostgreSQL 15, MariaDB 10.11); a dump requires the same or a later one."""
     theirs, ours = release(engine, source.version), release(engine, version)
     for wrong, why, remedy in (
         (engine != source.engine and (source.form, engine) != ("mydumper", "mysql"),  # mydumper names no server
@@ -124,11 +120,8 @@ def release(engine: str, version: str) -> tuple[int, ...]:
 
 
 def measured(path: Path, *more: Path) -> tuple[int, str]:
-    """Return the size of all files in `path` and `more`, and a digest of their names, sizes and times.
-
-    Times represent contents, which may be terabytes; the location does not matter. Raises SourceIncomplete if a file
-    cannot be read.
-    """
+    """Return the size of all files in `path` and `more`, and a digest of their names, sizes and times. Times represent
+    contents, which may be terabytes; the location does not matter. Raises SourceIncomplete if a file cannot be read."""
     total, digest = 0, hashlib.sha256()
     for number, root in enumerate((path, *more)):
         for name, file in _files(root):

@@ -4,8 +4,6 @@ applied (10^3 bytes) divided by the seconds in which some of it was waiting."""
 from __future__ import annotations
 
 import contextlib
-import itertools
-import json
 import math
 import queue
 import re
@@ -16,10 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Final, Protocol
 
+import numpy as np
 from pydantic import TypeAdapter
 
 from dbbench import process
 from dbbench.drivers.protocol import Live, Load, LoadTask, client_account
+from dbbench.drivers.tool import DEATH_S, POLL_S, finished
 from dbbench.engines import checksums_of, mysqld, profile_of
 from dbbench.engines.port import Server
 from dbbench.engines.serving import tail
@@ -27,15 +27,16 @@ from dbbench.errors import CommandFailed, DataCorrupt, DriverFailed, EngineDied,
 from dbbench.machine import threads
 from dbbench.metrics import steadiness
 from dbbench.metrics.outcome import Outcome
-from dbbench.metrics.series import FIRST, Column, Series
+from dbbench.metrics.series import Column
 from dbbench.model import TrialWarning, plain
 from dbbench.results.fileio import write_json
 
+ARCHIVE: Final = "archive"
+INBOX: Final = "inbox"
+DESCRIPTION: Final = "archive.json"
 RATE: Final = "apply_kb_per_s"  # the column of the series
 STUCK_S: Final = 300.0  # longer than the pause of a slow disk that writes all dirty pages at a restartpoint
 FALLEN: Final = 0.05  # decay from start to end as a share of the mean rate; a smaller one does not change a verdict
-_POLL_S: Final = 0.1
-_DEATH_S: Final = 1.0  # clients notice a killed server at most this much earlier than `alive` does
 # Log that may be missing while more files follow: a record can continue in the next segment, and decoded log can still
 # be in a pipe.
 CLOSE_BYTES: Final = 2**20
@@ -58,21 +59,14 @@ def driving(task: LoadTask) -> Iterator[Load]:
     with applying(task.server, archive, task.scratch, task.raw, bin_) as applier:
         apply = ApplyLoad(task, archive, applier, interval_s, batch)
         yield apply
-        verify(task.server, archive, task.raw)
-
-
-def verify(server: Server, archive: Archive, raw: Path) -> None:
-    """Compare the tables and write the comparison to raw/checksums.json. Raises DataCorrupt."""
-    checksums = checksums_of(server)
-    (raw / "checksums.json").write_text(
-        json.dumps({"primary": archive.checksums, "standby": checksums}, indent=1) + "\n"
-    )
-    if wrong := differences(archive.checksums, checksums):
-        raise DataCorrupt(
-            f"the standby differs from its primary: {'; '.join(wrong[:5])}",
-            effect="The trial is marked failed.",
-            remedy="See raw/checksums.json and the server's log of the trial.",
-        )
+        checksums = checksums_of(task.server)
+        write_json(task.raw / "checksums.json", {"primary": archive.checksums, "standby": checksums})
+        if wrong := differences(archive.checksums, checksums):
+            raise DataCorrupt(
+                f"the standby differs from its primary: {'; '.join(wrong[:5])}",
+                effect="The trial is marked failed.",
+                remedy="See raw/checksums.json and the server's log of the trial.",
+            )
 
 
 def differences(primary: dict[str, str], standby: dict[str, str]) -> list[str]:
@@ -105,12 +99,12 @@ class ApplyLoad:
     def wait_until(self, second: float, watch: Callable[[Live], None]) -> None:
         """Block until `second`, or until all is applied: the load does not fill a fixed time."""
         while self._now_s() < second and self._goes_on(watch):
-            time.sleep(_POLL_S)
+            time.sleep(POLL_S)
 
     def wait(self, watch: Callable[[Live], None]) -> None:
         """Block until all is applied. Raises EngineDied, DriverFailed, NoProgress."""
         while self._goes_on(watch):
-            time.sleep(_POLL_S)
+            time.sleep(POLL_S)
 
     def outcome(self) -> Outcome:
         """Return rate, duration, and the rate over time."""
@@ -125,9 +119,9 @@ class ApplyLoad:
             if decay.high < 0 and fallen > FALLEN:
                 text = f"by {-decay.slope:.0f} kB/s a minute (95 %: {-decay.high:.0f} to {-decay.low:.0f})"
                 warnings.append(TrialWarning("W111", f"the apply rate fell {text} over {duration_s:.0f} s"))
-        series = Series(math.ceil(duration_s), {name: [] for name in FIRST})
-        series.set(RATE, rates)
-        return Outcome(self.begin_utc, duration_s, 0, 0, series, None, figures, tuple(warnings))
+        outcome = finished(self.begin_utc, duration_s, figures, warnings=tuple(warnings))
+        outcome.series.set(RATE, rates)
+        return outcome
 
     def _now_s(self) -> float:
         return time.monotonic() - self._began
@@ -140,7 +134,11 @@ class ApplyLoad:
 
     def _goes_on(self, watch: Callable[[Live], None]) -> bool:
         """Check the progress once; return False when all is applied."""
-        self._alive()
+        fault = self.applier.fault
+        if not process.wait_while(self.server.alive, DEATH_S if fault else 0.0, 0.02):
+            raise EngineDied(f"the server (pid {self.server.pid}) died: {fault or 'it was applying the log'}")
+        if fault:
+            raise DriverFailed(fault)
         waiting = not self.applier.caught_up()
         now, applied = self._now_s(), self.applier.applied()
         before_s, before = self._points[-1]
@@ -152,10 +150,8 @@ class ApplyLoad:
             self._grown_at = now
         elif now - self._grown_at > STUCK_S:
             raise NoProgress(
-                (
-                    f"the standby stopped after {applied} bytes: nothing was applied for {STUCK_S:.0f} s; "
-                    f"{self.applier.left()}"
-                ),
+                f"the standby stopped after {applied} bytes of {sum(log.size for log in self.archive.logs)}: nothing "
+                f"was applied for {STUCK_S:.0f} s",
                 effect="The trial is marked failed.",
                 remedy="See the server's log of the trial.",
             )
@@ -169,25 +165,11 @@ class ApplyLoad:
             return True
         return waiting
 
-    def _alive(self) -> None:
-        fault = self.applier.fault()
-        if not process.wait_while(self.server.alive, _DEATH_S if fault else 0.0, 0.02):
-            raise EngineDied(f"the server (pid {self.server.pid}) died: {fault or 'it was applying the log'}")
-        if fault:
-            raise DriverFailed(fault)
-
 
 def by_second(points: list[tuple[float, int]]) -> Column:
     """Return kB applied in each whole second from points (second, bytes so far), interpolated linearly."""
-    seconds: list[float] = []
-    left = 0
-    for second in range(int(points[-1][0]) + 1):
-        while left + 1 < len(points) and points[left + 1][0] <= second:
-            left += 1
-        (begin, low), (end, high) = points[left], points[min(left + 1, len(points) - 1)]
-        share = (second - begin) / (end - begin) if end > begin else 0.0
-        seconds.append(low + (high - low) * share)
-    return [(late - early) / 1e3 for early, late in itertools.pairwise(seconds)]
+    seconds, applied = zip(*points, strict=True)
+    return [float(kb) for kb in np.diff(np.interp(range(int(seconds[-1]) + 1), seconds, applied)) / 1e3]
 
 
 class Applier(Protocol):
@@ -198,8 +180,8 @@ class Applier(Protocol):
     def offer(self, logs: Sequence[LogFile], last: bool) -> None: ...
     def applied(self) -> int: ...  # bytes of log applied so far
     def caught_up(self) -> bool: ...  # whether all offered log is applied, except for CLOSE_BYTES before the last file
+    @property
     def fault(self) -> str: ...  # why it has stopped; "": it has not
-    def left(self) -> str: ...  # the remaining work, for an error message
 
 
 @contextlib.contextmanager
@@ -217,13 +199,13 @@ class StandbyRecovery:
     """A standby: a segment is offered as a link in its inbox."""
 
     pids: tuple[int, ...] = ()  # the server itself applies the log
+    fault = ""  # of the server itself
 
     def __init__(self, connection: Any, archive: Archive, scratch: Path) -> None:
         self._connection, self._archive, self._scratch = connection, archive, scratch
         self._begin = self._replayed()
         self._target = self._begin
         self._last = False
-        self._fault = ""
 
     def offer(self, logs: Sequence[LogFile], last: bool) -> None:
         """Make the segments visible, each atomically."""
@@ -239,12 +221,6 @@ class StandbyRecovery:
     def caught_up(self) -> bool:
         replayed = self._replayed()
         return replayed >= self._archive.end if self._last else replayed >= self._target - CLOSE_BYTES
-
-    def fault(self) -> str:
-        return self._fault
-
-    def left(self) -> str:
-        return f"it replayed up to byte {self._replayed()} of the log, which ends at {self._archive.end}"
 
     def _replayed(self) -> int:
         import psycopg2
@@ -266,7 +242,7 @@ class Replay:
         self._client, self._decoder, self._scratch, self._raw = client, decoder, scratch, raw
         self._offered: queue.SimpleQueue[LogFile | None] = queue.SimpleQueue()
         self._target, self._last = 0, False
-        self._done, self._at, self._ended, self._fault = 0, 0, False, ""
+        self._done, self._at, self._ended, self.fault = 0, 0, False, ""
         self.helper = threads.Helper("replay", self._work)
         self.helper.start()
 
@@ -309,12 +285,6 @@ class Replay:
     def caught_up(self) -> bool:
         return self._ended if self._last else self.applied() >= self._target - CLOSE_BYTES
 
-    def fault(self) -> str:
-        return self._fault
-
-    def left(self) -> str:
-        return f"of {self._target} bytes of binary logs"
-
     def _work(self) -> None:
         try:
             assert self._client.popen.stdin is not None
@@ -324,10 +294,10 @@ class Replay:
                 self._client.popen.stdin.close()
             if self._client.wait(_END_S) != 0:
                 output = tail(self._raw / "client.out", lines=4).strip()
-                self._fault = self._fault or f"the client ended with status {self._client.poll()}: {output}"
+                self.fault = self.fault or f"the client ended with status {self._client.poll()}: {output}"
             self._ended = True
         except BaseException as error:  # `ApplyLoad` reads and raises it
-            self._fault = self._fault or str(error)
+            self.fault = self.fault or str(error)
 
     def _decoded(self, log: LogFile, into: IO[bytes]) -> None:
         """Pipe one file; each event begins with its position in the file."""
@@ -372,11 +342,6 @@ def _tool(kind: mysqld.Mysqld, *names: str) -> tuple[str, ...]:
     return (str(program),)
 
 
-ARCHIVE: Final = "archive"
-INBOX: Final = "inbox"
-DESCRIPTION: Final = "archive.json"
-
-
 @dataclass(frozen=True)
 class LogFile:
     """One file of the archive: a WAL segment or a binary log."""
@@ -398,8 +363,7 @@ class Archive:
 
 def load_archive(folder: Path) -> Archive:
     """Read archive.json in `folder`. Raises OSError or ValueError."""
-    adapter: TypeAdapter[Archive] = TypeAdapter(Archive)
-    return adapter.validate_json((folder / DESCRIPTION).read_bytes())
+    return TypeAdapter(Archive).validate_json((folder / DESCRIPTION).read_bytes())
 
 
 def save_archive(folder: Path, archive: Archive) -> None:

@@ -42,11 +42,9 @@ class Fake:
     def caught_up(self) -> bool:
         return not self.stands
 
+    @property
     def fault(self) -> str:
         return self.said
-
-    def left(self) -> str:
-        return "it waits"
 
     def alive(self) -> bool:
         return self.lives
@@ -92,7 +90,7 @@ def test_a_standby_that_stands_is_an_error(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(apply, "STUCK_S", 0.2)
     fake = Fake()
     fake.stands = True
-    with pytest.raises(NoProgress, match="stopped after 0 bytes: nothing was applied for 0 s; it waits"):
+    with pytest.raises(NoProgress, match="stopped after 0 bytes of 400: nothing was applied for 0 s"):
         loaded(fake).wait(lambda _: None)
 
 

@@ -161,7 +161,7 @@ def _put_mixed(cells: Sequence[Cell], classes: Mapping[str, str | None]) -> None
 
 def _life(path: Path, spec: DeviceSpec, wanted: Asked) -> dict[str, Any]:
     """Return the size of a disk, and the share of its rated life that the run uses if the disk reports it."""
-    from dbbench.storage.devices import condition, sysfs
+    from dbbench.storage.devices import smart, sysfs
 
     name = sysfs.name_of(path.stat().st_rdev) or ""
     size = sysfs.size_bytes(name) if name else None
@@ -169,7 +169,7 @@ def _life(path: Path, spec: DeviceSpec, wanted: Asked) -> dict[str, Any]:
     return {
         "size_bytes": size,
         "written_bytes": written,
-        "endurance_share": condition.endurance_share(condition.wear(sysfs.disk_of(name)) if name else None, written),
+        "endurance_share": smart.endurance_share(smart.wear(sysfs.leaves(name)) if name else None, written),
     }
 
 

@@ -13,7 +13,7 @@ from dbbench.drivers.protocol import Live
 from dbbench.errors import DriverFailed
 from dbbench.metrics.histogram import Histogram, bucket_of
 from dbbench.metrics.series import Column
-from dbbench.storage.devices import condition
+from dbbench.storage.devices import ceiling
 
 INTERVAL_S: Final = 0.5  # seconds per log entry; short, because fio omits an incomplete interval at its end
 _EARLY: Final = 0.05  # of an interval: by how much two samples may be closer to each other
@@ -54,7 +54,7 @@ class FioSummary:
 def parse(text: str) -> FioSummary:
     """Parse the JSON+ summary. Raises DriverFailed if there is none."""
     try:
-        jobs = condition.ceiling_jobs(text)
+        jobs = ceiling.parse_jobs(text)
     except ValueError as error:
         raise DriverFailed(f"fio's summary cannot be read: {error}") from None
     sides = [job[side] for job in jobs for side in _SIDES if job[side]["total_ios"]]

@@ -18,7 +18,7 @@ from dbbench.plan.arms import combinations, factors_of
 from dbbench.plan.server_settings import settings_of
 from dbbench.plan.workloads import label
 from dbbench.plan.writes import BINARY_LOG, kept_logs, spares, tables_bytes, used
-from dbbench.storage.devices import condition, sysfs
+from dbbench.storage.devices import ceiling, sysfs
 from dbbench.storage.devices.directory import disk_below, disks_with_several
 from dbbench.storage.filesystems import PERIODS, period_s
 from dbbench.units import level_text, size_text
@@ -183,7 +183,7 @@ def _device(plan: Plan, cells: Sequence[Cell]) -> Iterator[str]:
     if plan.device.directories:
         return
     longest = max(cell.window.measure_s for cell in cells)
-    takes = len(condition.CEILING_ROWS) * condition.ceiling_seconds(longest)
+    takes = len(ceiling.ROWS) * ceiling.row_seconds(longest)
     yield f"Before the first trial, fio measures the bare device for {takes:.0f} s."
     if plan.device.disks:
         yield _HISTORY[plan.device.condition]

@@ -24,7 +24,7 @@ from dbbench.model.run import COPIED
 from dbbench.plan.expanding import Expanded
 from dbbench.plan.server_settings import settings_of
 from dbbench.storage import devices, filesystems
-from dbbench.storage.devices import condition
+from dbbench.storage.devices import ceiling, precondition
 from dbbench.storage.filesystems import devices_to_add
 from dbbench.units import size_text
 
@@ -282,13 +282,13 @@ def once(plan: Plan) -> dict[str, int]:
     if not sizes:
         return {}
     # The baseline measures single flushed writes in two sizes, parallel writes, and writes of 1 MiB.
-    each_s = condition.ceiling_seconds(max(plan.measure_s, *(spec.measure_s or 0 for spec in plan.workload)))
+    each_s = ceiling.row_seconds(max(plan.measure_s, *(spec.measure_s or 0 for spec in plan.workload)))
     parts = {"baseline measurement": int(each_s * (2 * WRITE_RATE + 2 * RANDOM_RATE))}
     if plan.device.image_bytes:
         parts["image"] = plan.device.image_bytes
     if plan.device.condition == "precondition":
-        rounds = [ROUNDS * condition.round_s(size) * RANDOM_RATE for size in sizes]
-        parts["preconditioning"] = plan.blocks * int(condition.FILLS * sum(sizes) + sum(rounds))
+        rounds = [ROUNDS * precondition.round_s(size) * RANDOM_RATE for size in sizes]
+        parts["preconditioning"] = plan.blocks * int(precondition.FILLS * sum(sizes) + sum(rounds))
     return parts
 
 

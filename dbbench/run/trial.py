@@ -48,7 +48,7 @@ from dbbench.run.workdir import WorkDir
 from dbbench.samplers import Samples
 from dbbench.samplers.accounting import DiskClock
 from dbbench.storage import ageing, layers
-from dbbench.storage.devices import leaves_of
+from dbbench.storage.devices import canary, leaves_of, smart
 from dbbench.storage.filesystems import Stored
 
 Images = Mapping[Role, tuple[Path, ...]]  # only for kind loop
@@ -83,7 +83,7 @@ def drive(trial: Record, workdir: WorkDir, images: Images, permit: RunPermit) ->
             disks = stack.enter_context(attach.attached(plan, cell, images, permit))
             device = disks["data"]
             facts.device, facts.host_state = device.facts, attach.host_state(disks, cell.setup, journal)
-            facts.canary, facts.wear = attach.probe(device), attach.wear(device)
+            facts.canary, facts.wear = canary.measure(device), smart.wear(device.leaves)
 
         if plan.device.condition != "none":
             with stage(Phase.CONDITION):  # all trials of a comparison begin with the same history of writes
@@ -189,7 +189,7 @@ def examine(trial: Record, workdir: WorkDir, disks: Volumes, mounts: Mounts, rea
     stage, facts, cell, plan, folder = trial.stage, trial.facts, trial.cell, trial.run.plan, trial.folder
     with stage(Phase.SPACE):
         facts.space = space.space(ready.fs, ENGINES[cell.engine.name], ready.files)
-        facts.device, facts.wear_end = attach.facts_after(disks), attach.wear(disks["data"])
+        facts.device, facts.wear_end = attach.facts_after(disks), smart.wear(disks["data"].leaves)
         facts.host_state_end = attach.host_state(disks, cell.setup, folder.journal)
         facts.ceiling = results.load_ceiling(folder.path) or CeilingFacts(note="not measured")
         facts.filesystem = space.probe(cell, plan.seed, mounts, facts.filesystem, ready.datadir)

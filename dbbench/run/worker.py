@@ -36,7 +36,7 @@ from dbbench.run.stages import attach, restore
 from dbbench.run.trial import run_trial
 from dbbench.run.workdir import WorkDir
 from dbbench.storage import devices
-from dbbench.storage.devices import condition, image
+from dbbench.storage.devices import ceiling, image
 
 RUNTIME: Final = Path("/run/dbbench")  # short, because the path of a socket has at most 107 bytes
 
@@ -131,8 +131,8 @@ def _measure_ceiling(folder: RunFolder, request: Request, _workdir: WorkDir, _em
     with devices.attached({"data": wanted}, permit) as volumes:
         permit.note(disks := volumes["data"].each)
         attach.erase(disks)
-        ceiling, first = condition.measured_ceiling(disks[0], longest, run.plan.seed), results.load_ceiling(path)
-        results.save_ceiling(path, ceiling if first is None else dataclasses.replace(first, again=ceiling.rows))
+        now, first = ceiling.measure(disks[0], longest, run.plan.seed), results.load_ceiling(path)
+        results.save_ceiling(path, now if first is None else dataclasses.replace(first, again=now.rows))
 
 
 def _run_trial(folder: RunFolder, request: Request, workdir: WorkDir, emit: Emit) -> None:

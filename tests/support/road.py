@@ -28,7 +28,7 @@ from dbbench.run.record import Record
 from dbbench.run.trial import run_trial
 from dbbench.run.workdir import WorkDir
 from dbbench.samplers import SAMPLERS
-from dbbench.storage.devices import KINDS, condition, directory
+from dbbench.storage.devices import KINDS, canary, directory
 from dbbench.storage.devices.port import Device, DiskSet
 from dbbench.storage.filesystems import FAMILIES
 from dbbench.storage.filesystems.common import mount_of
@@ -194,7 +194,7 @@ class Road:
         """Yield the directory without the disk below it, so that no program is started for its wear. The canary writes
         nothing, because a directory has the name of its file."""
         with self.calls.around("device"), directory.attached(disks.spec, arm) as device:
-            (device.path / condition.PROBE).mkdir()
+            (device.path / canary.FILE).mkdir()
             yield dataclasses.replace(device, leaves=())
 
     def _emit(self, event: Event) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from dbbench import process
 from dbbench.storage import devices
-from dbbench.storage.devices import condition
+from dbbench.storage.devices import canary
 from dbbench.storage.devices.port import Device
 
 
@@ -19,7 +19,7 @@ def test_a_device_is_probed_in_its_middle(loop_device: Device) -> None:
     process.run(["mkfs.ext4", "-q", loop_device.argument], pass_fds=(loop_device.fd,))
     before = process.run(["blkid", "-p", "-o", "export", loop_device.path]).stdout
     began, so_far = time.monotonic(), devices.io_counters(loop_device.leaves[0])
-    found = condition.probe(loop_device)
+    found = canary.measure(loop_device)
     assert time.monotonic() - began < 120  # 0.5 s on an idle machine: every trial waits for it
     written = devices.io_counters(loop_device.leaves[0])
     assert so_far is not None and written is not None
@@ -31,11 +31,11 @@ def test_a_device_is_probed_in_its_middle(loop_device: Device) -> None:
 
 def test_a_directory_is_probed_by_a_file_that_is_gone_again(tmp_path: Path) -> None:
     """Nothing stays behind."""
-    found = condition.probe(tmp_path)
+    found = canary.measure(tmp_path)
     assert found["cpu_ms"] > 0
     assert list(tmp_path.iterdir()) == []
 
 
 def test_what_cannot_be_measured_is_left_out() -> None:
     """A directory without room or direct I/O gives the CPU's figure alone; never a zero."""
-    assert set(condition.probe(Path("/proc"))) == {"cpu_ms"}
+    assert set(canary.measure(Path("/proc"))) == {"cpu_ms"}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dbbench.storage.devices import condition, loop
+from dbbench.storage.devices import loop, precondition
 from dbbench.storage.devices.image import image_facts, make_image
 
 pytestmark = pytest.mark.needs("root")
@@ -20,7 +20,7 @@ def test_discard_frees_every_block_before_a_trial(tmp_path: Path) -> None:
     full = image_facts(image).blocks
     with loop.attached(image) as device:
         os.pwrite(device.fd, b"x" * 4096, 2**20)
-        found = condition.discarded(device)
+        found = precondition.discard(device)
         assert os.pread(device.fd, 4096, 2**20) == bytes(4096)
     assert (found.how, found.written_bytes) == ("discard", 0)
     after = image_facts(image).blocks
@@ -33,8 +33,8 @@ def test_preconditioning_fills_twice_and_then_writes_at_random(tmp_path: Path) -
     image = tmp_path / "image"
     make_image(image, 64 * 2**20, lambda _: None)
     with loop.attached(image) as device:
-        found = condition.preconditioned(device, 1)
+        found = precondition.fill(device, 1)
         assert os.pread(device.fd, 4096, 32 * 2**20) != bytes(4096)
     assert found.written_bytes > 2 * 64 * 2**20
     assert 5 <= len(found.rounds_iops) <= 25
-    assert found.steady == condition.settled(found.rounds_iops)
+    assert found.steady == precondition.settled(found.rounds_iops)

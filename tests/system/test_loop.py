@@ -18,7 +18,7 @@ from dbbench.labs.powercut import disk
 from dbbench.machine import namespaces
 from dbbench.model import DeviceSpec
 from dbbench.storage import devices
-from dbbench.storage.devices import condition, directory, loop, sysfs, used
+from dbbench.storage.devices import canary, directory, loop, sysfs, used
 from dbbench.storage.devices.image import write_out
 from dbbench.storage.devices.port import Device, DiskSet
 from tests.support import sick_disk
@@ -83,7 +83,7 @@ def test_sectors_are_as_large_as_asked_for(tmp_path: Path, sector_bytes: int) ->
         assert os.pwrite(device.fd, b"small", 5) == 5
         os.fsync(device.fd)
         assert os.pread(device.fd, 5, 5) == b"small"
-        assert condition.probe(device)["fdatasync_ms"] >= 0
+        assert canary.measure(device)["fdatasync_ms"] >= 0
 
 
 def test_a_discard_shows_in_the_images_blocks(tmp_path: Path) -> None:

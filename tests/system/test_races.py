@@ -24,7 +24,7 @@ from dbbench.errors import DbbenchError, DeviceChanged, DeviceInUse, DeviceNotEm
 from dbbench.results.journal import Journal
 from dbbench.run.permit import RunPermit
 from dbbench.storage import devices, filesystems, layers
-from dbbench.storage.devices import block, condition, guard, hold
+from dbbench.storage.devices import block, canary, ceiling, guard, hold, precondition
 from dbbench.storage.devices.port import Device
 from dbbench.storage.filesystems import formatted
 from tests.support import foreign
@@ -70,9 +70,9 @@ def trial(disk: Disk, seed: int) -> float:
     """The stages of a trial that write to the bare device, and two filesystems; when the last one ended."""
     with attached(disk) as device:
         hold.erase(device.fd)
-        condition.probe(device)
-        condition.measured_ceiling(device, 6.0, seed)
-        condition.discarded(device)
+        canary.measure(device)
+        ceiling.measure(device, 6.0, seed)
+        precondition.discard(device)
         for _ in range(2):
             filesystems.make(shipped("ext4"), device)
             with filesystems.mounted(shipped("ext4"), device, disk.folder / "trial"):
@@ -193,7 +193,7 @@ def stopped(probe: subprocess.Popen[str]) -> int:
 def test_without_seccomp_the_hold_is_released_for_mkfs(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
     """A kernel or container that refuses the filter: mkfs, mount and unmount work, and the device is held between
     them."""
-    monkeypatch.setattr(hold, "_can_lend", lambda: False)
+    monkeypatch.setattr(hold, "possible", lambda: False)
     with attached(disk) as device:
         filesystems.make(shipped("ext4"), device)
         assert hold.exclusively(device.fd) is None

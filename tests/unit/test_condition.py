@@ -10,7 +10,7 @@ import pytest
 
 from dbbench.model import WearFacts
 from dbbench.run.evaluate import device
-from dbbench.storage.devices import condition
+from dbbench.storage.devices import precondition, smart
 
 
 @pytest.mark.parametrize(
@@ -26,37 +26,37 @@ from dbbench.storage.devices import condition
 )
 def test_steady_is_five_rounds_in_a_narrow_band_without_a_slope(rates: list[float], steady: bool) -> None:
     """Range within 20 % of the mean, the fitted line within 10 % of it."""
-    assert condition.settled(rates) is steady
+    assert precondition.settled(rates) is steady
 
 
 def test_nvme_tells_kelvin_per_cent_and_units_of_512_kilobytes() -> None:
     """data_units_written counts thousands of 512-byte blocks."""
     document = {"temperature": 313, "percent_used": 3, "data_units_written": 2_000_000}
-    assert condition.of_nvme(document) == WearFacts(1_024_000_000_000, 0.03, 40.0)
-    assert condition.of_nvme({"critical_warning": 0}) is None
+    assert smart.of_nvme(document) == WearFacts(1_024_000_000_000, 0.03, 40.0)
+    assert smart.of_nvme({"critical_warning": 0}) is None
 
 
 def test_smartctl_tells_it_of_nvme_and_sata() -> None:
     """SATA's attribute counts logical blocks; its use has no common name."""
     nvme = {"temperature": {"current": 40}, "nvme_smart_health_information_log": {"percentage_used": 3,
             "data_units_written": 2_000_000}}  # fmt: skip
-    assert condition.of_smartctl(nvme) == WearFacts(1_024_000_000_000, 0.03, 40.0)
+    assert smart.of_smartctl(nvme) == WearFacts(1_024_000_000_000, 0.03, 40.0)
     written = {"name": "Total_LBAs_Written", "raw": {"value": 2_000_000}}
     sata = {"logical_block_size": 512, "temperature": {"current": 31}, "ata_smart_attributes": {"table": [written]}}
-    assert condition.of_smartctl(sata) == WearFacts(1_024_000_000, None, 31.0)
-    assert condition.of_smartctl({"smartctl": {"exit_status": 2}}) is None
+    assert smart.of_smartctl(sata) == WearFacts(1_024_000_000, None, 31.0)
+    assert smart.of_smartctl({"smartctl": {"exit_status": 2}}) is None
 
 
 def test_share_of_life_is_by_what_its_own_use_took() -> None:
     """30 TB took 3 %: 1 TB takes a thousandth. A new disk does not tell yet."""
-    assert condition.endurance_share(WearFacts(30 * 10**12, 0.03), 10**12) == pytest.approx(0.001)
-    assert condition.endurance_share(WearFacts(10**12, 0.0), 10**12) is None
-    assert condition.endurance_share(None, 10**12) is None
+    assert smart.endurance_share(WearFacts(30 * 10**12, 0.03), 10**12) == pytest.approx(0.001)
+    assert smart.endurance_share(WearFacts(10**12, 0.0), 10**12) is None
+    assert smart.endurance_share(None, 10**12) is None
 
 
 def test_a_loop_device_has_no_wear() -> None:
     """Nothing is started for it."""
-    assert condition.wear("loop3") is None and condition.wear("") is None
+    assert smart.wear(("loop3",)) is None and smart.wear(()) is None
 
 
 def probe(mb_per_s: float) -> dict[str, float]:

@@ -36,7 +36,7 @@ from dbbench.results import load_trial
 from dbbench.results.journal import Journal
 from dbbench.results.runs import load_spec
 from dbbench.samplers import iostat, sar, server_log
-from dbbench.storage.devices import condition, guard
+from dbbench.storage.devices import ceiling, guard, smart
 from dbbench.storage.filesystems import btrfs, ext, f2fs, nilfs2, xfs, zfs
 from dbbench.storage.filesystems.zfs import properties
 from dbbench.storage.layers import crypt, lvm
@@ -225,9 +225,9 @@ PARSERS: Final[dict[str, tuple[Callable[[str], object], str, tuple[type[Exceptio
     "cryptsetup": (crypt.parse_status, fixture("layers/cryptsetup-status.txt"), ()),
     "lvs": (lvm.parse_lvs, fixture("layers/lvs-thin.json"), ()),
     "lvs-taken": (lambda t: lvm.parse_taken(t, 4096), "0 1000 snapshot 16/1000 8", ()),
-    "fio": (condition.parsed_ceiling, fixture("fio/two_rows.json"), (ValueError,)),
-    "smartctl": (lambda t: condition.of_smartctl(json.loads(t)), SMART, (ValueError,)),
-    "nvme": (lambda t: condition.of_nvme(json.loads(t)), SMART, (ValueError,)),
+    "fio": (ceiling.parse_rows, fixture("fio/two_rows.json"), (ValueError,)),
+    "smartctl": (lambda t: smart.of_smartctl(json.loads(t)), SMART, (ValueError,)),
+    "nvme": (lambda t: smart.of_nvme(json.loads(t)), SMART, (ValueError,)),
     "cores": (limits.parsed_cores, "0-3,8,10-11", (ValueError,)),
     "proc-stat": (of_folder("stat", proc.cpu_times), STAT, ()),
     "event": (events.parsed, '{"kind": "second", "data": {"phase": "measure"}}', ()),

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from dbbench.machine.host import tunables
-from dbbench.model import Cell, DeviceFacts, FsSetup, Plan, Role, WearFacts, WriteFacts
+from dbbench.model import Cell, DeviceFacts, FsSetup, Plan, Role, WriteFacts
 from dbbench.plan import writes
 from dbbench.results.journal import Journal
 from dbbench.run.permit import RunPermit
 from dbbench.run.stages import Volumes
 from dbbench.samplers.accounting import DiskClock
 from dbbench.storage import devices
-from dbbench.storage.devices import condition, hold, loop
+from dbbench.storage.devices import hold, loop
 from dbbench.storage.devices.port import Device, DiskSet
 from dbbench.storage.filesystems import family_of
 
@@ -59,16 +59,6 @@ def erase(disks: Iterable[Device]) -> None:
     for disk in disks:
         if disk.facts.real:
             hold.erase(disk.fd)
-
-
-def probe(device: Device) -> dict[str, float]:
-    """Return the results of the canary."""
-    return condition.probe(device.path if device.facts.existing else device)
-
-
-def wear(device: Device) -> WearFacts | None:
-    """Return the wear that the first disk reports."""
-    return condition.wear(device.leaves[0] if device.leaves else "")
 
 
 def host_state(disks: Volumes, setup: FsSetup, journal: Journal) -> dict[str, Any]:

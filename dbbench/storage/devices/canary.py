@@ -1,0 +1,88 @@
+"""The canary of a trial: a core and the device are measured shortly, to notice a machine that became slower."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import mmap
+import os
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from dbbench.storage.devices.port import Device
+
+_MIB: Final = 2**20
+_WRITE_BYTES: Final = 32 * _MIB
+_FLUSHES: Final = 8
+_CPU_BYTES: Final = 4 * _MIB  # about 3 to 15 ms of SHA-256 on one core
+_CPU_TRIES: Final = 3  # the shortest of these counts: what the core can do without interruptions
+FILE: Final = ".dbbench-canary"
+
+
+def measure(target: Device | Path) -> dict[str, float]:
+    """Return cpu_ms (fixed work), write_mb_per_s (32 MiB, 1 MiB at a time) and fdatasync_ms (median of 8 with 16 KiB).
+
+    `target`: a locked device, or a directory in which a file is written and removed. Disk values are omitted if direct
+    I/O is refused or there is no space; nothing is raised for that.
+    """
+    block = bytes(_CPU_BYTES)
+    rates = {"cpu_ms": round(1000 * min(_timed(lambda: hashlib.sha256(block)) for _ in range(_CPU_TRIES)), 3)}
+    if isinstance(target, Device) and target.fd < 0:
+        target = target.path
+    with contextlib.suppress(OSError):
+        rates |= _of_device(target) if isinstance(target, Device) else _of_directory(target)
+    return rates
+
+
+def _of_device(device: Device) -> dict[str, float]:
+    middle = device.facts.size_bytes // 2 // _MIB * _MIB
+    if device.facts.size_bytes - middle < 2 * _WRITE_BYTES:
+        return {}
+    fd = os.open(device.argument, os.O_WRONLY | os.O_DIRECT)
+    try:
+        return _written(fd, middle)
+    finally:
+        os.close(fd)
+
+
+def _of_directory(folder: Path) -> dict[str, float]:
+    path = folder / FILE
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_DIRECT, 0o600)
+    try:
+        return _written(fd, 0)
+    finally:
+        os.close(fd)
+        path.unlink()
+
+
+def _written(fd: int, begin: int) -> dict[str, float]:
+    with mmap.mmap(-1, _MIB) as page:  # direct I/O needs aligned memory
+        page.write(os.urandom(_MIB))  # random, so that no layer below can skip zeros
+        whole = memoryview(page)
+        small = whole[:16384]  # a multiple of every sector size, which direct I/O requires
+        try:
+            seconds = _timed(
+                lambda: [os.pwrite(fd, whole, begin + offset) for offset in range(0, _WRITE_BYTES, len(whole))]
+            )
+            flushes = [_timed(lambda: _flushed(fd, small, begin)) for _ in range(_FLUSHES)]
+        finally:
+            small.release()
+            whole.release()
+    return {
+        "write_mb_per_s": round(_WRITE_BYTES / 1e6 / seconds, 1),
+        "fdatasync_ms": round(1000 * statistics.median(flushes), 3),
+    }
+
+
+def _flushed(fd: int, block: memoryview, begin: int) -> None:
+    os.pwrite(fd, block, begin)
+    os.fdatasync(fd)
+
+
+def _timed(work: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began

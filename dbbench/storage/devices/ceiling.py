@@ -1,0 +1,93 @@
+"""What the bare device can do, measured with fio: single flushed writes like commits, and many random reads and writes
+at a time, like checkpoints and scans."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from dbbench import errors, process
+from dbbench.model import CeilingFacts, CeilingRow
+from dbbench.storage.devices.port import Device
+
+_DEEP: Final = 32  # requests in flight: the whole queue of a SATA disk, and enough for most of the rate of an NVMe disk
+_SPAN: Final = 4 * 2**30  # bytes that are accessed: more than the cache of a controller, and fast on a large disk
+_SKIP: Final = 2**20  # the first MiB stays erased, so that the data cannot look like a filesystem
+_LONGEST_S: Final = 5.0
+_SHORTEST_S: Final = 0.1
+_SHARE: Final = 1 / 60  # share of the measured window for each row: 2 s for two minutes
+
+ROWS: Final[dict[str, tuple[str, ...]]] = {
+    "write_8k_fdatasync": ("--rw=randwrite", "--bs=8k", "--iodepth=1", "--fdatasync=1"),
+    "write_16k_fdatasync": ("--rw=randwrite", "--bs=16k", "--iodepth=1", "--fdatasync=1"),
+    "write_8k": ("--rw=randwrite", "--bs=8k", f"--iodepth={_DEEP}", "--fdatasync=0"),
+    "read_8k": ("--rw=randread", "--bs=8k", f"--iodepth={_DEEP}", "--fdatasync=0"),
+    "read_16k": ("--rw=randread", "--bs=16k", f"--iodepth={_DEEP}", "--fdatasync=0"),
+    "write_1m": ("--rw=write", "--bs=1m", f"--iodepth={_DEEP}", "--fdatasync=0"),
+    "read_1m": ("--rw=read", "--bs=1m", f"--iodepth={_DEEP}", "--fdatasync=0"),
+}
+
+
+def measure(device: Device, window_s: float, seed: int) -> CeilingFacts:
+    """Measure the rows on a locked device without a filesystem; its content beyond the first MiB is overwritten.
+
+    If fio is missing or fails, there are no rows and `note` gives the reason: the run is possible without them.
+    """
+    if process.find("fio") is None:
+        return CeilingFacts(note="fio is not installed")
+    size = min(device.facts.size_bytes - 2 * _SKIP, _SPAN)
+    argv = command(device.argument, size, row_seconds(window_s), seed)
+    try:
+        done = process.run(argv, timeout_s=60 + 3 * len(ROWS) * _LONGEST_S, pass_fds=(device.fd,))
+        return CeilingFacts(parse_rows(done.stdout))
+    except (errors.CommandFailed, errors.DeadlinePassed, ValueError) as error:
+        return CeilingFacts(note=str(error).splitlines()[0])
+
+
+def row_seconds(window_s: float) -> float:
+    """Return how long each row is measured: a sixtieth of the window, 0.1 to 5 s."""
+    return min(_LONGEST_S, max(_SHORTEST_S, window_s * _SHARE))
+
+
+def command(target: str, size_bytes: int, each_s: float, seed: int, rows: Sequence[str] = tuple(ROWS)) -> list[str]:
+    """Return fio's argv for these rows in sequence, on an existing file or device."""
+    common = [f"--filename={target}", f"--offset={_SKIP}", f"--size={size_bytes}", "--ioengine=libaio", "--direct=1",
+              "--time_based", f"--runtime={round(1000 * each_s)}ms", f"--randseed={seed}", "--allow_file_create=0",
+              "--refill_buffers"]  # fmt: skip
+    jobs = [word for name in rows for word in (f"--name={name}", "--stonewall", *common, *ROWS[name])]
+    return ["fio", "--output-format=json", *jobs]
+
+
+def parse_jobs(printed: str) -> list[dict[str, Any]]:
+    """Return the jobs in fio's JSON (formats `json` and `json+`, 3.x), each with the global options among its own.
+
+    Raises ValueError if it is invalid.
+    """
+    with contextlib.suppress(KeyError, TypeError, AttributeError, json.JSONDecodeError):
+        document = json.loads(printed[max(0, printed.find("{")) :])  # fio may print notes before the JSON
+        common = document.get("global options", {})
+        return [{**job, "job options": {**common, **job.get("job options", {})}} for job in document["jobs"]]
+    raise ValueError("the output of fio is not JSON")
+
+
+def parse_rows(printed: str) -> tuple[CeilingRow, ...]:
+    """Return the rows in fio's JSON. Raises ValueError if it is invalid, or if a job failed."""
+    try:
+        return tuple(_row(job) for job in parse_jobs(printed))
+    except (KeyError, TypeError, AttributeError):
+        raise ValueError("the output of fio is not JSON") from None
+
+
+def _row(job: Mapping[str, Any]) -> CeilingRow:
+    if job["error"]:
+        raise ValueError(f"fio's job {job['jobname']} failed with error {job['error']}")
+    side = max((job["read"], job["write"]), key=lambda part: float(part["io_bytes"]))
+    sync = job.get("sync", {}).get("lat_ns", {}).get("mean") or 0.0
+    return CeilingRow(
+        name=str(job["jobname"]),
+        iops=round(float(side["iops"]), 1),
+        mb_per_s=round(float(side["bw_bytes"]) / 1e6, 2),
+        mean_ms=round((float(side["clat_ns"]["mean"]) + float(sync)) / 1e6, 4),
+    )

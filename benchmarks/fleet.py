@@ -1,6 +1,6 @@
 """What a fleet costs: the coordinator with 200 made-up hosts, 16 real workers with trials of 1 s, a worker in a window.
 
-The trials of the workers are simulated: their supervisors sleep and publish. Prints each figure next to its target;
+The trials of the workers are simulated: their shares sleep and publish. Prints each figure next to its target;
 exits with 1 if a target is missed.
 
     python benchmarks/fleet.py [many|real|quiet ..]       # default all: about five minutes
@@ -24,11 +24,15 @@ import psutil
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from dbbench.fleet import ledger, processes, security
+from dbbench import __version__
+from dbbench.fleet import record, security
+from dbbench.fleet.connection import Connection
 from dbbench.fleet.coordinator import Coordinator
-from dbbench.fleet.ledger import Fleet
-from dbbench.fleet.room import Room
-from dbbench.fleet.transport import Dask, Lasting
+from dbbench.fleet.dealing import first_blocks
+from dbbench.fleet.folder import HostFolder
+from dbbench.fleet.launch import free_address
+from dbbench.fleet.messages import Assignment
+from dbbench.fleet.record import Fleet
 from dbbench.model import (
     Arm,
     Cell,
@@ -47,9 +51,11 @@ from dbbench.model.events import ignore
 
 CPU_MS: Final = 5.0  # CPU time of the coordinator per trial
 IDEAL: Final = 1.1  # wall time ÷ time of the trials alone
+IDEAL_OF_A_SECOND: Final = 1.3  # the same for trials of a second: the end of a trial is noticed after up to 0.2 s
 GROWTH_KB: Final = 60_000  # growth of the coordinator's memory, from a tenth of the trials to the last
 CORE: Final = 0.005  # share of a core that a worker uses in a window
 WINDOW_S: Final = 60.0
+ASSIGNMENT: Final = Assignment("", b"", "# plan\n", {}, (), __version__)
 
 
 def plan_run(blocks: int, trial_s: float) -> Run:
@@ -69,9 +75,9 @@ def plan_run(blocks: int, trial_s: float) -> Run:
 
 def made(results: Path, run: Run, hosts: list[str]) -> Fleet:
     """Create a fleet of those hosts."""
-    fleet = Fleet("f", "spread", run.created, run.plan_sha256, ledger.deal(run.order, hosts, "spread"))
-    ledger.save(results, fleet)
-    ledger.create_runs(results, fleet, run, "# plan\n", {})
+    fleet = Fleet("f", "spread", run.created, run.plan_sha256, first_blocks(run.order, hosts, "spread"))
+    record.save(results, fleet)
+    record.create_runs(results, fleet, run, "# plan\n", {})
     return fleet
 
 
@@ -91,12 +97,12 @@ def many(folder: Path) -> bool:
     print("200 hosts x 100 trials, made up")
     names = [f"h{number:03d}" for number in range(200)]
     hosts = Hosts(names, folder / "hosts")
-    coordinator = Coordinator(folder, made(folder, plan_run(10_000, TRIAL_S), names), "", {}, hosts, ignore,
+    coordinator = Coordinator(folder, made(folder, plan_run(10_000, TRIAL_S), names), hosts, ASSIGNMENT, ignore,
                               clock=hosts.clock)  # fmt: skip
     began, before, early = hosts.clock(), hosts.own_s, 0
-    while any(book.open for book in coordinator.books.values()):
+    while any(host.open for host in coordinator.hosts.values()):
         coordinator.step()
-        if not early and sum(len(book.taken) for book in coordinator.books.values()) >= 2000:
+        if not early and sum(len(host.taken) for host in coordinator.hosts.values()) >= 2000:
             early = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - early
     return all([
@@ -112,7 +118,7 @@ def many(folder: Path) -> bool:
 @contextlib.contextmanager
 def workers(folder: Path, count: int) -> Iterator[tuple[str, list[subprocess.Popen[bytes]]]]:
     """Start a scheduler and workers with simulated trials; yield (address, worker processes)."""
-    address, certs = processes.free_address(), str(security.made(folder / "certs"))
+    address, certs = free_address(), str(security.make(folder / "certs"))
     me = [sys.executable, __file__]
     env = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     scheduler = [sys.executable, "-m", "dbbench", "fleet", "scheduler", "--listen", address, "--certs", certs]
@@ -132,19 +138,19 @@ def real(folder: Path) -> bool:
     """Run 16 workers x 100 trials of 1 s, all on this machine."""
     print("16 real workers x 100 trials of 1 s")
     with workers(folder / "hosts", 16) as (address, _):
-        engine = Lasting(lambda: Dask(address, folder / "hosts/certs"), lambda _: None)
-        names = sorted(processes.waited(engine, lambda found: len(found) == 16, 120))
+        connection = Connection(address, folder / "hosts/certs")
+        names = sorted(connection.wait_for_hosts(lambda found: len(found) == 16, 120))
         fleet = made(folder, plan_run(800, 1.0), names)
-        coordinator = Coordinator(folder, fleet, "", {}, engine, ignore)
+        coordinator = Coordinator(folder, fleet, connection, ASSIGNMENT, ignore)
         began, cpu = time.monotonic(), time.process_time()
         coordinator.work()
         took, own = time.monotonic() - began, time.process_time() - cpu
-        engine.end()
+        connection.close()
     home = len(list((folder / "f/trials").glob("[!.]*")))
     return all([
         held("trials that were not collected", 1600 - home, 0),
         held("coordinator's CPU a trial, engine included", 1000 * own / 1600, CPU_MS, " ms"),
-        held("time ÷ ideal", took / 100, IDEAL),
+        held("time ÷ ideal", took / 100, IDEAL_OF_A_SECOND),
     ])  # fmt: skip
 
 
@@ -152,11 +158,11 @@ def quiet(folder: Path) -> bool:
     """Measure the CPU time of a worker in a window of its host, including questions, and of an idle dask worker."""
     print(f"a worker in a window of {WINDOW_S:.0f} s")
     with workers(folder / "hosts", 1) as (address, popen):
-        engine = Lasting(lambda: Dask(address, folder / "hosts/certs"), lambda _: None)
-        names = sorted(processes.waited(engine, lambda found: len(found) == 1, 60))
+        connection = Connection(address, folder / "hosts/certs")
+        names = sorted(connection.wait_for_hosts(lambda found: len(found) == 1, 60))
         run = dataclasses.replace(plan_run(1, WINDOW_S + 20), order=plan_run(1, WINDOW_S + 20).order[:1])
-        coordinator = Coordinator(folder, made(folder, run, names), "", {}, engine, ignore)
-        state = Room(folder / "hosts" / names[0] / "f")
+        coordinator = Coordinator(folder, made(folder, run, names), connection, ASSIGNMENT, ignore)
+        state = HostFolder(folder / "hosts" / names[0] / "f")
         while not state.path.is_dir() or state.state().phase != "measure":
             coordinator.step()
         until = time.monotonic() + 5
@@ -184,7 +190,7 @@ def quiet(folder: Path) -> bool:
         other.terminate()
         other.wait(30)
         coordinator.work()
-        engine.end()
+        connection.close()
     print(f"  {'of a core, dask worker as it comes, idle':<58} {100 * default:10.3f} %")
     return held("of a core, dbbench fleet worker", 100 * share, 100 * CORE, " %")
 
@@ -195,11 +201,11 @@ def _cpu_s(pid: int) -> float:
 
 
 def worker(address: str, certs: str, results: str) -> None:
-    """Run a worker whose supervisors simulate trials."""
+    """Run a worker whose share simulates trials."""
     from dbbench.fleet import daemons
     from dbbench.fleet.host import HERE
 
-    HERE.supervisor = (sys.executable, str(Path(__file__).with_name("fleet_supervise.py").resolve()))
+    HERE.share = (sys.executable, str(Path(__file__).with_name("fleet_share.py").resolve()))
     daemons.work(address, Path(results).name, Path(results), Path(certs), None)
 
 

@@ -15,8 +15,8 @@ from dbbench import results
 from dbbench.commands.finding import folder_of, run_argument
 from dbbench.commands.options import Options, command_line, results_option
 from dbbench.errors import DbbenchError, RunLocked
-from dbbench.fleet import ledger, remains
-from dbbench.fleet.ledger import Fleet
+from dbbench.fleet import here, record
+from dbbench.fleet.record import Fleet
 from dbbench.report.text import put, put_json
 from dbbench.results.journal import Journal
 from dbbench.results.trials import leftovers
@@ -62,13 +62,11 @@ def _units(options: Options, run: str | None) -> list[Unit]:
     """Return what to clean: fleets with their runs, runs that belong to no fleet, and the worker of the folder."""
     results_folder = options.results_folder
     fleets = [
-        fleet
-        for fleet in ledger.fleets(results_folder, options.passed_over)
-        if run in (None, fleet.name, *ledger.run_names(fleet))
+        fleet for fleet in record.fleets(results_folder, options.passed_over) if run in (None, fleet.name, *fleet.runs)
     ]
     units: list[Unit] = [partial(_clean_fleet, results_folder, fleet) for fleet in fleets]
     if run is None and results_folder.is_dir():
-        fleet_runs = {name for fleet in fleets for name in ledger.run_names(fleet)}
+        fleet_runs = {name for fleet in fleets for name in fleet.runs}
         units += [partial(_clean_run, path) for path in results.runs(results_folder) if path.name not in fleet_runs]
         units.append(partial(_clean_worker, results_folder))
     elif run is not None and not fleets:
@@ -96,17 +94,13 @@ def _clean_each(units: list[Unit], dry_run: bool, failed: list[DbbenchError] | N
 
 def _clean_fleet(results_folder: Path, fleet: Fleet, dry_run: bool) -> list[Left]:
     """Clean the runs of a fleet, and what its hosts on this machine left; hosts that still run trials are skipped."""
-    with results.locked(ledger.folder_of(results_folder, fleet.name)):  # so that no coordinator is collecting trials
-        runs = [
-            results_folder / name for name in ledger.run_names(fleet) if (results_folder / name / "run.json").is_file()
-        ]
-        units: list[Unit] = [
-            partial(_clean_run, path) for path in (*runs, *remains.runs_here(results_folder, fleet.name))
-        ]
-        units += [partial(_clean_worker, path) for path in remains.hosts_here(results_folder, fleet.name)]
+    with results.locked(record.folder_of(results_folder, fleet.name)):  # so that no coordinator is collecting trials
+        runs = [results_folder / name for name in fleet.runs if (results_folder / name / "run.json").is_file()]
+        units: list[Unit] = [partial(_clean_run, path) for path in (*runs, *here.runs_here(results_folder, fleet.name))]
+        units += [partial(_clean_worker, path) for path in here.hosts_here(results_folder, fleet.name)]
         failed: list[DbbenchError] = []
         leftovers = _clean_each(units, dry_run, failed)
-        for path in remains.copies(results_folder, fleet):
+        for path in here.copies(results_folder, fleet):
             leftovers.append(Left("copy of a result", path, _size(path)))
             if not dry_run:
                 shutil.rmtree(path)
@@ -117,9 +111,9 @@ def _clean_fleet(results_folder: Path, fleet: Fleet, dry_run: bool) -> list[Left
 
 def _clean_worker(results_folder: Path, dry_run: bool) -> list[Left]:
     """Remove the scratch folder of a worker that was killed."""
-    if not (results_folder / remains.SCRATCH).is_dir() or (results_folder / remains.SCRATCH).is_symlink():
+    if not (results_folder / here.SCRATCH).is_dir() or (results_folder / here.SCRATCH).is_symlink():
         return []
-    with remains.worker_of(results_folder) as scratch:
+    with here.worker_of(results_folder) as scratch:
         leftovers = [Left("scratch folder", scratch, _size(scratch))]
         if not dry_run:
             shutil.rmtree(scratch)

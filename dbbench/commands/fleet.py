@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import time
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -99,22 +100,24 @@ def run(options: Options, **given: Any) -> int:
         raise click.UsageError("--detach has no effect without --local: hosts on other machines always continue")
     if given["precision"] is not None and given["mode"] == "each":
         raise click.UsageError("--until-precision requires --spread")
-    from dbbench.fleet import control, processes
+    from dbbench.fleet import run as fleet_run
+    from dbbench.fleet.launch import HostOptions
     from dbbench.report.progress.fleet import renderer
 
     root = options.results_folder.resolve()
     narrowing = Narrowing(given["fs"], given["blocks"], given["budget"], given["seed"], given["quick"])
-    request = asked(given["plan_file"], options.paths, narrowing)
-    order = control.FleetOrder(request, given["mode"], given["name"], given["new"], given["precision"],
-                               given["least"] or 1, given["wipe"], seconds_of(given["gone_after"]))  # fmt: skip
-    reach = processes.Reach(given["scheduler"], given["ssh"], given["local"], given["listen"], given["remote"],
-                          given["host_results"], given["certs"], given["detach"])  # fmt: skip
-    fleet = control.resumed(root, order)
+    request = fleet_run.FleetRequest(
+        asked(given["plan_file"], options.paths, narrowing), given["mode"], given["name"], given["new"],
+        given["precision"], given["least"] or 1, given["wipe"], seconds_of(given["gone_after"]),
+    )  # fmt: skip
+    hosts = HostOptions(given["scheduler"], given["ssh"], given["local"], given["listen"], given["remote"],
+                        given["host_results"], given["certs"], given["detach"])  # fmt: skip
+    fleet = fleet_run.choose(root, request)
     if fleet is not None and fleet.finished:
         click.echo(f"fleet {fleet.name} is already finished; --new starts another", err=True)
-        return conclude(options, root, fleet)
-    show = partial(options.shown, renderer)
-    return conclude(options, root, control.work(root, order, fleet, reach, show))
+    else:
+        fleet = fleet_run.work(root, request, fleet, hosts, partial(options.shown, renderer))
+    return conclude(options, root, fleet)
 
 
 @command_line(name="worker")
@@ -128,9 +131,9 @@ def worker(options: Options, address: str, name: str | None, give_up: float | No
     needs_engine()
     end_with_coordinator()
     from dbbench.fleet import daemons
-    from dbbench.fleet.host import named
+    from dbbench.fleet.host import valid_name
 
-    daemons.work(address, named(name or os.uname().nodename), options.results_folder, certs, give_up)
+    daemons.work(address, valid_name(name or os.uname().nodename), options.results_folder, certs, give_up)
 
 
 @command_line(name="scheduler")
@@ -145,7 +148,7 @@ def scheduler(options: Options, listen: str, certs: Path | None) -> None:
     from dbbench.fleet import daemons, security
 
     listen = security.whole(listen)  # refused before anything is made
-    folder, there = security.made(certs), ".config/dbbench/fleet"
+    folder, there = security.make(certs), ".config/dbbench/fleet"
     if certs is None and not security.is_loopback(listen):
         give = f"tar -C {shlex.quote(str(folder))} -c . | ssh HOST 'mkdir -p {there} && tar -C {there} -x'"
         put(f"A worker needs the same certificates:  {give}")
@@ -157,49 +160,28 @@ def scheduler(options: Options, listen: str, certs: Path | None) -> None:
 @results_option
 def status(options: Options, name: str | None) -> None:
     """Show each host of a fleet: trial, phase, expected end, time of the last answer."""
-    import time
-
-    from dbbench.fleet import ledger, remains
+    from dbbench.fleet import here, record
     from dbbench.report.progress.fleet import HOST_HEADER, host_cells, standing
 
     root = options.results_folder
     fleet = chosen(root, name)
-    reported = ledger.told(root, fleet.name)
+    reported = record.load_status(root, fleet.name)
     rows = reported.get("hosts", [])
-    working = ledger.coordinator(root, fleet.name) is not None
-    here = remains.at_work(root, fleet.name)
-    here += [host for host in remains.orphans(root) if host.fleet != fleet.name]
+    coordinated = record.coordinator(record.folder_of(root, fleet.name)) is not None
+    working = here.running(root, fleet.name)
+    working += [host for host in here.without_coordinator(root) if host.fleet != fleet.name]
     if options.json:
-        put_json({"name": fleet.name, "mode": fleet.mode, "finished": fleet.finished, "coordinator": working,
+        put_json({"name": fleet.name, "mode": fleet.mode, "finished": fleet.finished, "coordinator": coordinated,
                   "utc": reported.get("utc"), "hosts": rows,
-                  "at_work_here": [host.row() for host in here]})  # fmt: skip
+                  "at_work_here": [host.row() for host in working]})  # fmt: skip
         return
     if rows:
         put_table(HOST_HEADER, [host_cells(row, time.time()) for row in rows])
         put(standing(rows))
-    if not working and not fleet.finished:
+    if not coordinated and not fleet.finished:
         put("No coordinator is running, so this is the last reported state. The same `fleet run` command resumes.")
-    for line in remains.told_of(here if not working else []):
+    for line in here.sentences(working if not coordinated else []):
         put(line)
-
-
-@command_line(name="collect")
-@click.argument("name", metavar="[RUN]", required=False)
-@click.option("--scheduler", "address", required=True, metavar="ADDRESS", help="Address of the fleet's scheduler.")
-@certs_option
-@results_option
-def collect(options: Options, name: str | None, address: str, certs: Path | None) -> None:
-    """Collect the trials that the hosts have finished, without starting anything."""
-    needs_engine()
-    from dbbench.fleet import control
-
-    root = options.results_folder.resolve()
-    fleet = chosen(root, name)
-    count, total = control.collect(root, fleet, address, certs)
-    if options.json:
-        put_json({"name": fleet.name, "trials": count, "of": total})
-    else:
-        put(f"{fleet.name}: {count} trials collected")
 
 
 @command_line(name="stop")
@@ -214,26 +196,28 @@ def stop(options: Options, name: str | None, address: str | None, certs: Path | 
 
     Hosts on this machine are stopped even if no scheduler answers.
     """
-    from dbbench.fleet import remains
+    from dbbench.fleet import here, record
 
     root = options.results_folder.resolve()
-    here = remains.at_work(root, name) if name is not None else []
-    # This machine is a host of a fleet with its coordinator on another machine.
-    if here and not record_of(root, str(name)):
-        put_stopped(here)
-        return
-    fleet = chosen(root, name)
-    put_stopped(remains.at_work(root, fleet.name))
-    others = set(fleet.dealing) - {path.name for path in remains.hosts_here(root, fleet.name)}
-    if others or address:
+    working = here.running(root, name) if name is not None else []
+    # This machine may be a host of a fleet that has its coordinator on another machine.
+    fleet = None if working and not record.exists(root, str(name)) else chosen(root, name)
+    if fleet is not None:
+        working = here.running(root, fleet.name)
+    left = here.stop(working)
+    for host in working:
+        put(f"{host.host}: still stopping (process {host.pid})" if host in left else f"{host.host}: stopped")
+    if fleet is not None and (
+        address or fleet.blocks.keys() - {path.name for path in here.hosts_here(root, fleet.name)}
+    ):
         needs_engine()
-        from dbbench.fleet import control
+        from dbbench.fleet.run import stop as stop_others
 
-        for host in control.halt(root, fleet, address or fleet.scheduler, certs):
-            put(f"{host}: stopped")
+        for host_name in stop_others(root, fleet, address or fleet.scheduler, certs):
+            put(f"{host_name}: stopped")
 
 
-for each in (run, worker, scheduler, status, collect, stop):
+for each in (run, worker, scheduler, status, stop):
     command.add_command(each)
 
 
@@ -255,29 +239,13 @@ def needs_engine() -> None:
         )
 
 
-def record_of(results_folder: Path, name: str) -> bool:
-    """Return whether the coordinator of the fleet of that name has its files here."""
-    from dbbench.fleet import ledger
-
-    return (ledger.folder_of(results_folder, name) / "fleet.json").is_file()
-
-
-def put_stopped(here: list[Any]) -> None:
-    """Stop these supervisors of this machine and print the outcome of each."""
-    from dbbench.fleet import remains
-
-    left = remains.stop(here)
-    for host in here:
-        put(f"{host.host}: still stopping (process {host.pid})" if host in left else f"{host.host}: stopped")
-
-
 def chosen(results_folder: Path, name: str | None) -> Any:
     """Return the fleet of that name, or the newest one. Raises RunMissing."""
-    from dbbench.fleet import ledger
+    from dbbench.fleet import record
 
     if name is not None:
-        return ledger.load(results_folder, name)
-    fleets = ledger.fleets(results_folder)
+        return record.load(results_folder, name)
+    fleets = record.fleets(results_folder)
     if not fleets:
         raise RunMissing(f"there is no fleet in {results_folder}", remedy="Start one:  dbbench fleet run PLAN")
     return fleets[-1]
@@ -286,12 +254,12 @@ def chosen(results_folder: Path, name: str | None) -> Any:
 def conclude(options: Options, root: Path, fleet: Any) -> int:
     """Write the page of all hosts and print the verdict; return 1 if a trial failed."""
     from dbbench.commands.report import write
-    from dbbench.fleet import ledger
+    from dbbench.fleet import record
     from dbbench.report.verdict_table import as_document, put_tables
     from dbbench.report.verdicts import verdicts
 
-    runs = [results.load_run(root / name) for name in ledger.run_names(fleet)]
-    page = write(runs, report_of(runs[0].path if len(runs) == 1 else ledger.folder_of(root, fleet.name)))
+    runs = [results.load_run(root / name) for name in fleet.runs]
+    page = write(runs, report_of(runs[0].path if len(runs) == 1 else record.folder_of(root, fleet.name)))
     tables = verdicts(runs)
     trials = [trial for run in runs for trial in run.trials]
     counts = {status.value: sum(trial.status is status for trial in trials) for status in Status}

@@ -17,7 +17,7 @@ from dbbench import __version__, results
 from dbbench.commands.finding import folder_of, report_of, run_argument
 from dbbench.commands.options import Options, command_line, results_option
 from dbbench.errors import DbbenchError, FilesystemFull, ResultDamaged, ResultsUnwritable, RunMissing, UnknownName
-from dbbench.fleet import remains
+from dbbench.fleet import here
 from dbbench.metrics.table import METRICS
 from dbbench.model import Status, Trial, plain
 from dbbench.plan import writes
@@ -55,7 +55,7 @@ def _put_runs(options: Options, folder: Path) -> None:
     else:
         header = ("run", "created", "state", "trials", "ok", "suspect", "failed", "filesystems")
         put_table(header, [_words(row) for row in rows], right="---rrrr")
-        for line in remains.told_of(remains.orphans(folder)):
+        for line in here.sentences(here.without_coordinator(folder)):
             put(line)
 
 
@@ -124,14 +124,14 @@ def _words(row: dict[str, Any]) -> tuple[object, ...]:
 
 def _put_run(options: Options, run: LoadedRun) -> None:
     options.passed_over += [all_of(run)] if run.damaged else []
-    here = [daemon for daemon in remains.orphans(run.path.parent) if daemon.folder.name == run.path.name]
+    working = [host for host in here.without_coordinator(run.path.parent) if host.run.name == run.path.name]
     if options.json:
         put_json({"run": plain(run.run), "trials": [plain(trial) for trial in run.trials],
                   "damaged": {name: error.id for name, error in run.damaged.items()},
-                  "at_work_here": [daemon.row() for daemon in here]})  # fmt: skip
+                  "at_work_here": [host.row() for host in working]})  # fmt: skip
         return
     put_trials(run)
-    for line in remains.told_of(here):
+    for line in here.sentences(working):
         put(line)
 
 

@@ -1,4 +1,4 @@
-"""The coordinator: asks every host for its results, copies them, and reassigns the blocks of a lost host.
+"""The coordinator: asks every host for its results, copies them, and assigns the blocks of a lost host to others.
 
 It has no state of its own: hosts have theirs on their disks, and collected trials are in the results. If it is killed,
 the same command resumes. It keeps at most one answer per host in memory, and the names of trials.
@@ -8,371 +8,377 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from dbbench import __version__, results
+from dbbench import results
 from dbbench.errors import BudgetUsedUp, DbbenchError, HostLost, ResultDamaged
-from dbbench.fleet import ledger
-from dbbench.fleet.ledger import Book, Fleet
-from dbbench.fleet.room import Answer, Chunk, Deal, Dealt, HostSeen, Question, Refused, See
-from dbbench.fleet.transport import Lost, Transport
-from dbbench.model import Budget, BudgetEnd, Run, TrialSpec
+from dbbench.fleet import budget, record
+from dbbench.fleet.connection import Connection, Lost
+from dbbench.fleet.dealing import deal, first_blocks, trials_of_host, unfinished_blocks
+from dbbench.fleet.messages import (
+    Answer,
+    Assignment,
+    FileRequest,
+    HostReport,
+    HostState,
+    Question,
+    Refusal,
+    ResultRequest,
+    batches,
+)
+from dbbench.fleet.record import Fleet
+from dbbench.model import Budget, Run, TrialSpec
 from dbbench.model.events import Emit, Event
 from dbbench.report.sentences import budget_text
+from dbbench.results.merging import Incoming
 from dbbench.results.trials import set_aside
 from dbbench.units import iso
 
 PATIENCE_S: Final = 15.0  # a host without news answers after this time: each question costs a few ms of its CPU
 GONE_AFTER_S: Final = 600.0  # longer than a reboot; what the host measures meanwhile is not lost
 _RETRY_S: Final = 1.0
-_TELL_S: Final = 1.0
-_SAVE_SHARE: Final = 20  # writing run.json takes at most 1/20 of the time: with 20 000 trials it has several MB
+_STATUS_S: Final = 1.0
+_MOST_DAMAGED: Final = 3  # one damaged transfer may be the network; three in a row mean a bad disk
+
+Talk = Generator[Question, Any, None]  # yields questions to one host, and is sent the answers
+
+
+@dataclass
+class FleetHost:
+    """The state of one host of the fleet."""
+
+    name: str
+    run: str  # name of the run of this host
+    heard: float  # time of the last answer, UTC
+    blocks: tuple[int, ...] = ()
+    order: tuple[TrialSpec, ...] = ()  # trials of this host, with repeats as soon as they are known
+    taken: set[str] = field(default_factory=set)  # ids of trials that the coordinator has stored
+    state: HostState = field(default_factory=HostState)
+    assigned: tuple[int, ...] = ()  # the blocks that the host knows as its own
+    talk: Talk | None = None
+    waiting: bool = False  # whether a question is on its way
+    retry_at: float = 0.0
+    damaged: int = 0  # damaged transfers in a row
+    done: bool = False
+    gone: str = ""  # why the fleet no longer waits for this host
+
+    @property
+    def open(self) -> bool:
+        """Whether the coordinator still waits for results of this host."""
+        return not self.done and not self.gone
+
+    @property
+    def missing(self) -> list[TrialSpec]:
+        """Return its trials that were not collected."""
+        return [spec for spec in self.order if spec.id not in self.taken]
+
+    def assign(self, blocks: tuple[int, ...], order: tuple[TrialSpec, ...], finished: set[str]) -> None:
+        """Assign these blocks from now on. A host without blocks waits for those of hosts that leave."""
+        self.blocks, self.order = blocks, order
+        self.taken = finished & {spec.id for spec in order}
+        self.done = not order
+
+    def row(self, now: float) -> dict[str, Any]:
+        """Return the host's row in `fleet status`."""
+        left, mean = len(self.missing), self.state.mean_s
+        phase = "gone" if self.gone else "done" if self.done else self.state.phase or "between trials"
+        return {
+            "host": self.name, "run": self.run, "trial": self.state.trial, "phase": phase,
+            "phase_s": round(now - self.state.since, 1) if self.state.since and self.open else None,
+            "done": len(self.taken), "trials": len(self.order), "blocks": list(self.blocks),
+            "eta_s": 0.0 if not left else None if mean is None or self.gone else round(left * mean, 1),
+            "heard": iso(self.heard), "note": self.gone or self.state.note,
+        }  # fmt: skip
 
 
 class Coordinator:
     """A fleet in operation."""
 
     def __init__(
-        self, results_folder: Path, fleet: Fleet, plan_text: str, scripts: dict[str, str], engine: Transport,
-        emit: Emit, *, wipe: tuple[str, ...] = (), patience_s: float = PATIENCE_S, gone_after_s: float = GONE_AFTER_S,
-        clock: Callable[[], float] = time.time,
+        self, results_folder: Path, fleet: Fleet, connection: Connection, assignment: Assignment, emit: Emit, *,
+        tied: bool = False, gone_after_s: float = GONE_AFTER_S, clock: Callable[[], float] = time.time,
     ) -> None:  # fmt: skip
-        self.results, self.fleet, self.engine = results_folder, fleet, engine
-        self._plan_text, self._scripts, self._wipe = plan_text, scripts, wipe
-        self._emit, self._clock = emit, clock
-        self._patience_s, self._gone_after_s = patience_s, gone_after_s
-        self._runs = {name: results.load_spec(results_folder / name) for name in ledger.run_names(fleet)}
-        self._start = True  # whether hosts start supervisors
-        self._unsaved: set[str] = set()
-        self._saved, self._save_s, self._told, self._looked = 0.0, 0.0, 0.0, 0.0
-        self.books = {host: self._book(host) for host in fleet.dealing}
+        """`assignment`: what is the same for all hosts. `tied`: hosts stop after their trial if this process ends."""
+        self.results, self.fleet, self.connection = results_folder, fleet, connection
+        self._assignment, self.emit, self._clock, self._gone_after_s = assignment, emit, clock, gone_after_s
+        self._lock = str(record.folder_of(results_folder, fleet.name)) if tied else ""
+        self.runs = {name: results.load_spec(results_folder / name) for name in fleet.runs}
+        self._unsaved = set[str]()
+        self._looked = self._published = 0.0
+        self.hosts = {name: FleetHost(name, fleet.run_of(name), clock()) for name in fleet.blocks}
+        for host in self.hosts.values():
+            self._assign(host)
+        self._deal()
 
     def work(self) -> None:
         """Work until every host has run its blocks or is lost. Raises HostLost at the end."""
-        self._emit(Event("fleet_begin", {"name": self.fleet.name, "mode": self.fleet.mode, "hosts": list(self.books),
-                                         "trials": sum(len(book.expected) for book in self.books.values()),
-                                         "done": sum(len(book.taken) for book in self.books.values())}))  # fmt: skip
+        hosts = self.hosts.values()
+        self.emit(Event("fleet_begin", {"name": self.fleet.name, "mode": self.fleet.mode, "hosts": list(self.hosts),
+                                        "trials": sum(len(host.order) for host in hosts),
+                                        "done": sum(len(host.taken) for host in hosts)}))  # fmt: skip
         try:
-            while any(book.open for book in self.books.values()) or self._further():
+            while any(host.open for host in hosts) or self._further():
                 self.step()
             self._conclude()
         finally:
-            self._save(now=True)
-            self._tell(now=True)
-
-    def collect(self, seconds: float) -> None:
-        """Copy finished trials from hosts that answer within that many seconds; start nothing."""
-        until = self._clock() + seconds
-        self._start = False
-        for book in self.books.values():
-            book.dealt = True
-        while any(book.open and not book.current for book in self.books.values()) and self._clock() < until:
-            self.step()
-        for book in self.books.values():
-            if book.current and book.state.trial:
-                self._emit(
-                    Event("note", {"text": f"{book.host} is running a trial; its results are collected after it"})
-                )
-        self._save(now=True)
+            self._save()
+            self._publish_status()
 
     def step(self) -> None:
         """Ask every idle host, and process the answers."""
-        for book in self.books.values():
-            self._ask(book)
-        for host, answer in self.engine.answers(_TELL_S):
-            book = self.books[host]
-            book.asked = False
+        for host in self.hosts.values():
+            if host.open and not host.waiting and self._clock() >= host.retry_at:
+                self._advance(host, None)
+        for name, answer in self.connection.answers(_STATUS_S):
+            host = self.hosts[name]
+            host.waiting = False
             if isinstance(answer, Lost):
-                book.lost(answer.why, self._clock() + _RETRY_S)
-            elif book.open:
-                book.heard = self._clock()
-                self._guarded(book, answer)
-                self._ask(book)
-        self._look()
-        self._save()
-        self._tell()
+                host.talk, host.retry_at = None, self._clock() + _RETRY_S
+            elif host.open:
+                host.heard = self._clock()
+                self._advance(host, answer)
+        if (now := self._clock()) - self._looked >= _STATUS_S:
+            self._looked = now
+            self._look_for_lost(now)
+        if time.monotonic() - self._published >= _STATUS_S:
+            self._save()
+            self._publish_status()
 
-    # --- questions to hosts ---
+    # A talk with a host: straight on, from one question to the next.
 
-    def _ask(self, book: Book) -> None:
-        """Send the next question, unless one is pending or none is due."""
-        if not book.asked and book.open and self._clock() >= book.retry_at and (self._start or not book.current):
-            book.asked = True
-            self.engine.ask(book.host, self._question(book))
-
-    def _question(self, book: Book) -> Question:
-        if not book.dealt:
-            return self._deal(book)
-        if book.transfer is not None and book.transfer.rest:
-            name, _ = book.transfer.rest[0]
-            return Chunk(book.run, book.transfer.trial, name, book.transfer.offset)
-        return See(book.run, book.blocks, tuple(sorted(book.arrived)), self._patience_s, self._start)
-
-    def _deal(self, book: Book) -> Deal:
-        run = self._runs[book.run]
-        budget = None if run.budget is None else Budget(step=0)
-        host_run = dataclasses.replace(run, order=book.order, precision=None, budget=budget, hosts={}, host={},
-                                       versions={})  # fmt: skip
-        return Deal(book.run, results.written_spec(host_run), self._plan_text, self._scripts, self._wipe, __version__)
-
-    # --- answers of hosts ---
-
-    def _guarded(self, book: Book, answer: Answer) -> None:
-        """Process an answer; a failure affects only this host."""
+    def _advance(self, host: FleetHost, answer: Answer) -> None:
+        """Give the answer to the host's talk, and send the next question. A failure affects only this host."""
+        if isinstance(answer, Refusal):
+            self._give_up(host, str(answer.error.get("evidence")), answer.error.get("remedy"))
+            return
+        if host.talk is None:
+            host.talk, answer = self._talk(host), None
         try:
-            self._take(book, answer)
+            question = next(host.talk, None) if answer is None else host.talk.send(answer)
+        except StopIteration:
+            question = None
         except ResultDamaged as error:
-            book.transfer = None
-            book.damaged += 1
-            if book.damaged >= 3:  # one damaged transfer may be the network; three in a row mean a bad disk
-                self._give_up(book, f"{error.title}: {error.evidence}")
+            question, host.damaged = None, host.damaged + 1
+            if host.damaged >= _MOST_DAMAGED:
+                self._give_up(host, f"{error.title}: {error.evidence}")
         except DbbenchError as error:
-            self._give_up(book, f"{error.id} {error.title}: {error.evidence}")
+            question = None
+            self._give_up(host, f"{error.id} {error.title}: {error.evidence}")
+        if question is None:
+            host.talk = None
+        else:
+            host.waiting = True
+            self.connection.ask(host.name, question)
 
-    def _take(self, book: Book, answer: Answer) -> None:
-        match answer:
-            case Refused(error):
-                self._give_up(book, str(error.get("evidence")), error.get("remedy"))
-            case Dealt(facts):
-                book.dealt = True
-                self._change(book.run, hosts={**self._runs[book.run].hosts, book.host: facts})
-                if self.fleet.mode == "each":  # each host has a separate run, like one started by hand
-                    host_facts = {name: value for name, value in facts.items() if name != "versions"}
-                    self._change(book.run, host=host_facts, versions=dict(facts["versions"]))
-            case HostSeen():
-                self._see(book, answer)
-            case bytes() if book.transfer is not None:
-                book.transfer.take(answer)
-                self._home(book)
+    def _talk(self, host: FleetHost) -> Talk:
+        """Yield questions until the host has nothing to do, or must be asked again later."""
+        while host.open:
+            if host.assigned != host.blocks:
+                blocks = host.blocks
+                self._store_facts(host, (yield self._assignment_of(host)).facts)
+                host.assigned = blocks
+            taken = tuple(sorted(host.taken))
+            report = yield ResultRequest(host.run, host.blocks, taken, PATIENCE_S, self._lock)
+            if not report.assigned:
+                host.assigned = ()
+                continue
+            self._follow(host, report)
+            if report.trial:
+                incoming = Incoming(self.results / host.run, report.trial)
+                for number, (pieces, last) in enumerate(batches(report.files)):
+                    request = FileRequest(host.run, report.trial, pieces, last)
+                    contents = (yield request) if number else report.content
+                    for (name, _, size), content in zip(pieces, contents, strict=True):
+                        if len(content) != size:
+                            raise ResultDamaged(f"{report.trial}: {name} ended too early")
+                        incoming.write(name, content)
+                incoming.finish()
+                self._store_trial(host, report.trial)
+            elif report.state.ended:
+                self._end(host)
+                host.retry_at = self._clock() + _RETRY_S
+                return
 
-    def _see(self, book: Book, seen: HostSeen) -> None:
-        book.current = not seen.trial
-        if not seen.dealt:
-            book.dealt = False
-            return
-        if (has := seen.state.waits_for) != book.state.waits_for and has and not self._is_ours(has):
-            self._emit(Event("note", {"text": f"{book.host} waits for the disk, which is used by {has}"}))
-        book.state = seen.state
-        dealt = {spec.id for spec in book.order}
-        if new := [TrialSpec(**spec) for spec in seen.repeats if spec["id"] not in dealt]:
-            book.order = (*book.order, *new)
-            have = {spec.id for spec in self._runs[book.run].order}
-            more = [spec for spec in new if spec.id not in have]
-            self._change(book.run, order=(*self._runs[book.run].order, *more))
-        if seen.trial:
-            book.begin(seen, self.results / book.run)
-            self._home(book)
-        elif seen.state.error is not None and seen.state.error.get("id") == BudgetUsedUp.id:
-            self._cut(book)
-        elif seen.state.error is not None:
-            error = seen.state.error
-            self._give_up(book, str(error.get("evidence")), error.get("remedy"))
-        elif seen.state.ended and book.expected <= book.taken and not self._another(book):
-            book.done = True
-            self._emit(Event("note", {"text": f"{book.host}: all of its {len(book.taken)} trials are collected"}))
+    def _assignment_of(self, host: FleetHost) -> Assignment:
+        run = self.runs[host.run]
+        limit = None if run.budget is None else Budget(step=0)
+        host_run = dataclasses.replace(run, order=host.order, precision=None, budget=limit, hosts={}, host={},
+                                       versions={})  # fmt: skip
+        return dataclasses.replace(self._assignment, run=host.run, spec=results.written_spec(host_run))
 
-    def _is_ours(self, folder: str) -> bool:
-        """Whether the run's directory belongs to a host of this fleet."""
-        return Path(folder).is_relative_to(ledger.folder_of(self.results, self.fleet.name))
+    def _store_facts(self, host: FleetHost, facts: dict[str, Any]) -> None:
+        self._change(host.run, hosts=dict(sorted({**self.runs[host.run].hosts, host.name: facts}.items())))
+        if self.fleet.mode == "each":  # each host has a separate run, like one started by hand
+            host_facts = {name: value for name, value in facts.items() if name != "versions"}
+            self._change(host.run, host=host_facts, versions=dict(facts["versions"]))
 
-    def _home(self, book: Book) -> None:
-        """Publish a trial that has arrived completely.
+    def _follow(self, host: FleetHost, report: HostReport) -> None:
+        """Note the host's state, and the trials that it has added to repeat blocks."""
+        user, ours = report.state.waits_for, record.folder_of(self.results, self.fleet.name)
+        if user and user != host.state.waits_for and not Path(user).is_relative_to(ours):
+            self._note(f"{host.name} waits for the disk, which is used by {user}")
+        host.state = report.state
+        run, known = self.runs[host.run], {spec.id for spec in host.order}
+        if repeats := [TrialSpec(**spec) for spec in report.repeats if spec["id"] not in known]:
+            host.order = (*host.order, *repeats)
+            in_run = {spec.id for spec in run.order}
+            self._change(run.name, order=(*run.order, *(spec for spec in repeats if spec.id not in in_run)))
 
-        Its host continues meanwhile. It keeps the trial, and is asked for it again if it cannot be published here.
-        """
-        transfer = book.transfer
-        if transfer is None or transfer.rest:
-            return
-        book.transfer, book.arriving = None, transfer.trial
-        self._ask(book)
-        try:
-            transfer.incoming.finish()
-            book.taken.add(transfer.trial)
-        finally:
-            book.arriving = None
-        book.damaged = 0
-        trial = results.load_trial(self.results / book.run / "trials" / transfer.trial)
-        primary = self._runs[book.run].cell(trial.id.rpartition("-b")[0]).workload.primary
-        self._emit(Event("trial_end", {
-            "host": book.host, "trial": trial.id, "arm": trial.fs_setup, "engine": trial.engine,
+    def _store_trial(self, host: FleetHost, name: str) -> None:
+        host.taken.add(name)
+        host.damaged = 0
+        trial = results.load_trial(self.results / host.run / "trials" / name)
+        primary = self.runs[host.run].cell(trial.id.rpartition("-b")[0]).workload.primary
+        self.emit(Event("trial_end", {
+            "host": host.name, "trial": trial.id, "arm": trial.fs_setup, "engine": trial.engine,
             "workload": trial.workload, "block": trial.block, "attempt": trial.attempt, "status": trial.status.value,
             "metric": primary, "value": trial.summary.get(primary),
             "error": dataclasses.asdict(trial.error) if trial.error else None}))  # fmt: skip
 
-    # --- hosts that are lost ---
+    def _end(self, host: FleetHost) -> None:
+        """Decide what follows when the host runs nothing and has no further result."""
+        error = host.state.error
+        if error is not None and error.get("id") != BudgetUsedUp.id:
+            self._give_up(host, str(error.get("evidence")), error.get("remedy"))
+        elif error is not None:
+            self._cut(host)
+        elif not host.missing and not self._add_block(host):
+            host.done = True
+            self._note(f"{host.name}: all of its {len(host.taken)} trials are collected")
 
-    def _look(self) -> None:
-        now = self._clock()
-        if now - self._looked < _TELL_S:
-            return
-        self._looked, there = now, self.engine.hosts()
-        for book in self.books.values():
-            book.heard = max(book.heard, there.get(book.host, 0.0))
-            if book.open and now - book.heard > self._gone_after_s:
-                self._give_up(book, f"no answer for {now - book.heard:.0f} s")
+    # Blocks: of lost hosts, and further ones.
 
-    def _give_up(self, book: Book, why: str, remedy: Any = None) -> None:
-        """Expect nothing more of the host; with `spread` its unfinished blocks are reassigned as a whole."""
-        book.gone, book.transfer = why, None
-        self.engine.forget(book.host)
-        self._emit(Event("note", {"text": f"! {book.host}: {why}" + (f" ({remedy})" if remedy else "")}))
-        gone, dealt = {**self.fleet.gone, book.host: why}, self.fleet.dealing
-        run = self._runs[book.run]
-        left = ledger.unfinished_blocks(run.order, book.blocks, book.taken)
-        able = {
-            b.host: len(ledger.unfinished_blocks(run.order, b.blocks, b.taken))
-            for b in self.books.values()
-            if not b.gone
-        }
-        if self.fleet.mode == "spread" and left and able:
-            torn = [spec.id for spec in run.order if spec.block in left]  # the whole block runs again on another host
-            aside = set_aside(self.results / book.run, torn, book.host)
-            dealt = ledger.deal_again(dealt, book.host, left, able)
-            aside_text = f", {len(aside)} of its finished trials are not used" if aside else ""
-            self._emit(Event("note", {"text": f"blocks {', '.join(map(str, left))} of {book.host} are assigned again "
-                                              f"in full{aside_text}"}))  # fmt: skip
-        self._deal_again(dealt, run, gone)
+    def _look_for_lost(self, now: float) -> None:
+        there = self.connection.hosts()
+        for host in self.hosts.values():
+            host.heard = max(host.heard, there.get(host.name, 0.0))
+            if host.open and now - host.heard > self._gone_after_s:
+                self._give_up(host, f"no answer for {now - host.heard:.0f} s")
 
-    def _deal_again(self, dealt: ledger.Dealing, run: Run, gone: dict[str, str]) -> None:
-        self.fleet = dataclasses.replace(self.fleet, dealing=dealt, gone=gone)
-        ledger.save(self.results, self.fleet)
-        for host, book in self.books.items():
-            if book.blocks != dealt[host]:
-                book.redeal(dealt[host], ledger.trials_of_host(run.order, dealt[host]))
+    def _give_up(self, host: FleetHost, why: str, remedy: Any = None) -> None:
+        """Expect nothing more of the host; with `spread` its unfinished blocks are assigned to others as a whole."""
+        host.gone, host.talk = why, None
+        self.connection.forget(host.name)
+        self._note(f"! {host.name}: {why}" + (f" ({remedy})" if remedy else ""))
+        run = self.runs[host.run]
+        left = unfinished_blocks(run.order, host.blocks, host.taken)
+        blocks = self.fleet.blocks
+        if self.fleet.mode == "spread" and left and not all(other.gone for other in self.hosts.values()):
+            aside = set_aside(self.results / host.run, [s.id for s in run.order if s.block in left], host.name)
+            blocks = {**blocks, host.name: tuple(block for block in host.blocks if block not in left)}
+            unused = f", {len(aside)} of its finished trials are not used" if aside else ""
+            self._note(f"blocks {', '.join(map(str, left))} of {host.name} are assigned again in full{unused}")
+        self.fleet = dataclasses.replace(self.fleet, blocks=blocks, gone={**self.fleet.gone, host.name: why})
+        self._deal()
 
-    # --- a budget of time ---
+    def _deal(self) -> None:
+        """Assign each block of the runs that no host has, and store that before it is acted on."""
+        self._save()
+        run = self.runs.get(self.fleet.name)
+        if run is None:  # each host has a run of its own
+            blocks = {name: first_blocks(self.runs[host.run].order, [name], "each")[name]
+                      for name, host in self.hosts.items()}  # fmt: skip
+        else:
+            left = {name: len(unfinished_blocks(run.order, host.blocks, host.taken))
+                    for name, host in self.hosts.items() if not host.gone}  # fmt: skip
+            blocks = deal(run.order, self.fleet.blocks, left)
+        self.fleet = dataclasses.replace(self.fleet, blocks=blocks)
+        record.save(self.results, self.fleet)
+        for host in self.hosts.values():
+            if host.blocks != blocks[host.name]:
+                self._assign(host)
 
-    def _another(self, book: Book) -> bool:
+    def _assign(self, host: FleetHost) -> None:
+        blocks = self.fleet.blocks[host.name]
+        order = trials_of_host(self.runs[host.run].order, blocks)
+        host.assign(blocks, order, results.finished(self.results / host.run))
+
+    def _add_block(self, host: FleetHost) -> bool:
         """With a budget alone, assign another block to a host whose budget has time for it; return whether it did."""
-        run, mean_s = self._runs[book.run], book.state.mean_s
-        if run.budget is None or run.precision is not None or run.plan.budget_s is None or mean_s is None:
+        longer = budget.with_block(self.runs[host.run], host.state)
+        if longer is None:
             return False
-        block_s = mean_s * len(run.cells)
-        if book.state.used_s + block_s > run.plan.budget_s:
-            return False
-        hosts = [host for host in self.books if self.books[host].run == book.run]
-        longer, dealt = ledger.deal_longer(run, self.fleet.dealing, book.host, hosts)
-        self._change(book.run, order=longer.order)
-        self._save(now=True)
-        self._deal_again(dealt, longer, self.fleet.gone)
+        self._change(host.run, order=longer.order)
+        self.fleet = dataclasses.replace(
+            self.fleet, blocks={**self.fleet.blocks, host.name: (*host.blocks, longer.order[-1].block)}
+        )
+        self._deal()
         return True
 
-    def _cut(self, book: Book) -> None:
+    def _cut(self, host: FleetHost) -> None:
         """Drop what a host could not finish within its budget: repeats, and incomplete blocks, whose finished trials
         are set aside."""
-        run = self._runs[book.run]
-        missing = {spec.id: spec for spec in book.order if spec.id not in book.taken}
-        torn = sorted({spec.block for spec in missing.values() if spec.attempt == 1})
-        if torn:
-            set_aside(self.results / book.run, [spec.id for spec in book.order if spec.block in torn], "budget")
-            self._emit(Event("note", {"text": f"{book.host} has used up its budget; blocks that it did not finish: "
-                                              f"{', '.join(map(str, torn))}"}))  # fmt: skip
-        if missing:
-            order = tuple(spec for spec in run.order if spec.block not in torn and spec.id not in missing)
-            end: BudgetEnd = "cut" if torn else "time"
-            self._change(book.run, order=order, budget=dataclasses.replace(run.budget or Budget(), ended=end))
-            left = tuple(block for block in book.blocks if block not in torn)
-            self._save(now=True)
-            self._deal_again({**self.fleet.dealing, book.host: left}, self._runs[book.run], self.fleet.gone)
-            book.redeal(left, ledger.trials_of_host(order, left))
-        book.done = book.dealt = True
-
-    def _account(self) -> None:
-        """Store in each run how much of the budget its hosts have used: the largest value of a host."""
-        for name, run in self._runs.items():
-            if run.budget is not None:
-                states = [book.state for book in self.books.values() if book.run == name]
-                used_s = max([run.budget.used_s, *(state.used_s for state in states)])
-                trial_s = max((state.mean_s for state in states if state.mean_s is not None), default=None)
-                times = run.budget.cell_s if trial_s is None else {cell.id: trial_s for cell in run.cells}
-                self._change(name, budget=dataclasses.replace(run.budget, used_s=used_s, cell_s=times))
-
-    def _give_result(self) -> None:
-        """Store in each run the outcome of its budget. Blocks that no host has any more are dropped."""
-        self._account()
-        for name, run in self._runs.items():
-            if run.budget is not None:
-                dealt = {block for book in self.books.values() if book.run == name for block in book.blocks}
-                order = tuple(spec for spec in run.order if spec.block in dealt)
-                whole = dealt - set(
-                    ledger.unfinished_blocks(order, sorted(dealt), results.finished(self.results / name))
-                )
-                budget = dataclasses.replace(run.budget, blocks=len(whole), ended=run.budget.ended or "time")
-                self._change(name, order=order, budget=budget)
-                self._emit(Event("note", {"text": f"{name}: {budget_text(self._runs[name])}"}))
+        run, dropped = budget.cut(self.runs[host.run], host.missing)
+        if dropped:
+            set_aside(self.results / host.run, [spec.id for spec in host.order if spec.block in dropped], "budget")
+            self._note(f"{host.name} has used up its budget; blocks that it did not finish: "
+                       f"{', '.join(map(str, dropped))}")  # fmt: skip
+        self._change(run.name, order=run.order, budget=run.budget)
+        self._deal()
+        self._assign(host)
+        host.done = True
 
     def _further(self) -> bool:
         """With --until-precision, assign further blocks of open questions when all results are collected; return
         whether there are any."""
-        run, able = self._runs.get(self.fleet.name), [book.host for book in self.books.values() if not book.gone]
-        if run is None or run.precision is None or not able or self._lacking():
+        run = self.runs.get(self.fleet.name)
+        able = [host for host in self.hosts.values() if not host.gone]
+        if run is None or run.precision is None or not able or any(host.missing for host in self.hosts.values()):
             return False
-        # Imported here, because it imports everything that a runner needs.
-        from dbbench.fleet.ledger import dealt_further
+        from dbbench.run.adaptive import further  # imported here, because it imports everything that a runner needs
 
-        self._account()
-        run = self._runs[self.fleet.name]
-        longer, dealt = dealt_further(run, self.fleet.dealing, self.results / run.name, able)
-        self._change(
-            run.name, order=longer.order, questions=longer.questions, settled=longer.settled, budget=longer.budget
-        )
-        self._save(now=True)
+        longer = self._with_used(run)
+        trials = {spec.id: results.load_trial(self.results / run.name / "trials" / spec.id) for spec in run.order}
+        # The precision is checked once for as many blocks as there are hosts, which is less often than on one machine.
+        for _ in able:
+            longer = further(longer, trials)
+        self._change(run.name, order=longer.order, questions=longer.questions, settled=longer.settled,
+                     budget=longer.budget)  # fmt: skip
         if more := len(longer.order) - len(run.order):
-            self._emit(Event("note", {"text": f"{more} more trials to reach the precision"}))
-        self._deal_again(dealt, longer, self.fleet.gone)
-        return any(book.open for book in self.books.values())
+            self._note(f"{more} more trials to reach the precision")
+        self._deal()
+        return any(host.open for host in self.hosts.values())
 
-    def _lacking(self) -> list[Book]:
-        return [book for book in self.books.values() if book.expected - book.taken]
+    def _with_used(self, run: Run) -> Run:
+        return budget.with_used(run, [host.state for host in self.hosts.values() if host.run == run.name])
 
     def _conclude(self) -> None:
-        lacking = self._lacking()
-        if not lacking:
-            self._give_result()
+        lacking = [host for host in self.hosts.values() if host.missing]
+        for name, run in self.runs.items() if not lacking else ():
+            if run.budget is not None:
+                blocks = {block for host in self.hosts.values() if host.run == name for block in host.blocks}
+                ended = budget.conclude(self._with_used(run), blocks, results.finished(self.results / name))
+                self._change(name, order=ended.order, budget=ended.budget)
+                self._note(f"{name}: {budget_text(ended)}")
         self.fleet = dataclasses.replace(self.fleet, finished=not lacking)
-        ledger.save(self.results, self.fleet)
-        home = sum(len(book.taken) for book in self.books.values())
-        self._emit(Event("fleet_end", {"name": self.fleet.name, "trials": home, "lacking": [b.host for b in lacking]}))
+        record.save(self.results, self.fleet)
+        taken = sum(len(host.taken) for host in self.hosts.values())
+        self.emit(Event("fleet_end", {"name": self.fleet.name, "trials": taken, "lacking": [h.name for h in lacking]}))
         if lacking:
             raise HostLost(
-                "\n  ".join(f"{book.host}: {book.gone}; {len(book.expected - book.taken)} trials were not collected"
-                            for book in lacking),
+                "\n  ".join(f"{host.name}: {host.gone}; {len(host.missing)} trials were not collected"
+                            for host in lacking),
                 effect="The results that arrived are kept.",
                 remedy="Correct the cause on the host, then run the same command again to resume.",
             )  # fmt: skip
 
-    # --- state: runs, hosts and progress ---
-
-    def _book(self, host: str) -> Book:
-        name = ledger.run_name(self.fleet, host)
-        order = ledger.trials_of_host(self._runs[name].order, self.fleet.dealing[host])
-        taken = {spec.id for spec in order} & results.finished(self.results / name)
-        book = Book(host, name, self.fleet.dealing[host], order, taken, self._clock())
-        book.done = not order  # a host without blocks waits for blocks of hosts that leave
-        return book
+    def _note(self, text: str) -> None:
+        self.emit(Event("note", {"text": text}))
 
     def _change(self, name: str, **news: Any) -> None:
-        self._runs[name] = dataclasses.replace(self._runs[name], **news)
+        self.runs[name] = dataclasses.replace(self.runs[name], **news)
         self._unsaved.add(name)
 
-    def _save(self, now: bool = False) -> None:
-        if self._unsaved and (now or time.monotonic() - self._saved > _SAVE_SHARE * self._save_s):
-            began = time.monotonic()
-            for name in sorted(self._unsaved):
-                results.save_spec(self.results / name, self._sorted(self._runs[name]))
-            self._unsaved.clear()
-            self._saved = time.monotonic()
-            self._save_s = self._saved - began
+    def _save(self) -> None:
+        for name in sorted(self._unsaved):
+            results.save_spec(self.results / name, self.runs[name])
+        self._unsaved.clear()
 
-    @staticmethod
-    def _sorted(run: Run) -> Run:
-        return dataclasses.replace(run, hosts=dict(sorted(run.hosts.items())))
-
-    def _tell(self, now: bool = False) -> None:
-        if now or time.monotonic() - self._told >= _TELL_S:
-            self._told = time.monotonic()
-            rows = [book.row(self._clock()) for book in self.books.values()]
-            ledger.tell(self.results, self.fleet.name, rows)
-            self._emit(Event("hosts", {"utc": iso(self._clock()), "hosts": rows}))
+    def _publish_status(self) -> None:
+        self._published = time.monotonic()
+        rows = [host.row(self._clock()) for host in self.hosts.values()]
+        record.save_status(self.results, self.fleet.name, rows)
+        self.emit(Event("hosts", {"utc": iso(self._clock()), "hosts": rows}))

@@ -8,15 +8,16 @@ import select
 import shutil
 import signal
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any, Final
 
 import dask
 
-from dbbench.fleet import remains, security
+from dbbench.fleet import here, security
+from dbbench.fleet.connection import DISK, PLACE
 from dbbench.fleet.host import HERE
-from dbbench.fleet.transport import DISK, PLACE
 from dbbench.machine import threads
 
 # Background work of a Dask worker: with the defaults it wakes 50 times per second and uses 1.6 % of a core.
@@ -47,6 +48,7 @@ import distributed  # noqa: E402  (some of it is read when it is imported)
 HEARTBEAT_S: Final = 5.0
 _AGAIN_S: Final = 2.0  # a scheduler that died is restarted by the process that started it
 _STEP_S: Final = 0.5
+_leave = threading.Event()  # the worker is to end
 
 
 class _Quiet:
@@ -72,7 +74,7 @@ class Scheduler(_Quiet, distributed.Scheduler):  # type: ignore[misc]
 
 
 def work(address: str, name: str, results: Path, certs: Path | None, give_up_s: float | None) -> None:
-    """Answer questions on this host until it is told to leave. Raises FleetInsecure.
+    """Answer questions on this host until SIGINT or SIGTERM, or the end of its ssh. Raises FleetInsecure.
 
     If there is no scheduler, wait for one for `give_up_s` seconds (None: forever). Raises RunLocked if another worker
     uses the same results folder.
@@ -81,12 +83,12 @@ def work(address: str, name: str, results: Path, certs: Path | None, give_up_s: 
     HERE.name, HERE.results = name, results.resolve()
     if certs == security.STDIN:
         threads.Helper("ssh", _leave_with_ssh).start()
-    with remains.worker_of(HERE.results) as scratch:
+    with here.worker_of(HERE.results) as scratch:
         heard = time.monotonic()
-        while not HERE.leave.is_set() and (give_up_s is None or time.monotonic() - heard < give_up_s):
+        while not _leave.is_set() and (give_up_s is None or time.monotonic() - heard < give_up_s):
             if asyncio.run(_serve(address, name, secured, scratch)):
                 heard = time.monotonic()
-            if not HERE.leave.is_set():
+            if not _leave.is_set():
                 time.sleep(_AGAIN_S)
 
 
@@ -95,7 +97,7 @@ def _leave_with_ssh() -> None:
     ends = select.poll()
     ends.register(sys.stdout, 0)  # reports POLLERR and POLLHUP only
     ends.poll()
-    HERE.leave.set()
+    _leave.set()
 
 
 async def _serve(address: str, name: str, secured: Any, scratch: Path) -> bool:
@@ -108,7 +110,7 @@ async def _serve(address: str, name: str, secured: Any, scratch: Path) -> bool:
     stop = asyncio.Event()
 
     def leave() -> None:
-        HERE.leave.set()
+        _leave.set()
         stop.set()
 
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -118,7 +120,7 @@ async def _serve(address: str, name: str, secured: Any, scratch: Path) -> bool:
         while worker.status not in (distributed.Status.closed, distributed.Status.failed) and not stop.is_set():
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(stop.wait(), _STEP_S)
-            if HERE.leave.is_set() and not worker.state.executing_count:
+            if _leave.is_set() and not worker.state.executing_count:
                 break
         return True
     except (OSError, TimeoutError, ValueError, RuntimeError):

@@ -1,6 +1,7 @@
-"""The worker's side on a host: answer a question from the directories that exist, and keep the supervisor running.
+"""The worker's side on a host: answer a question from the directories that exist, and keep the share running.
 
-Every question may be repeated at any time, also by another coordinator. Only the host's identity is kept in memory.
+Every question may be repeated at any time, also by another coordinator. Only the host's identity and what it is to run
+are kept in memory.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ import dataclasses
 import os
 import signal
 import sys
-import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,30 +18,45 @@ from typing import Final
 
 from dbbench import __version__, process, results
 from dbbench.errors import CommandFailed, CoordinatorGone, DbbenchError, ImportRefused, RunNameTaken
-from dbbench.fleet.room import (
+from dbbench.fleet.folder import HostFolder, Taken
+from dbbench.fleet.messages import (
     Answer,
-    Chunk,
-    Deal,
-    Dealt,
-    Halt,
-    HostSeen,
+    Assignment,
+    FileRequest,
+    HostFacts,
+    HostReport,
     HostState,
-    Leave,
     Question,
-    Refused,
-    Room,
-    See,
+    Refusal,
+    ResultRequest,
+    StopRequest,
+    batches,
 )
-from dbbench.fleet.supervisor import described
+from dbbench.fleet.share import as_data
 from dbbench.machine import host as machine
 from dbbench.machine.host import tunables
-from dbbench.model import plain
+from dbbench.model import Run, plain
 from dbbench.model.base import NAME
 from dbbench.results import merging
 
-CHUNK: Final = 4 * 2**20  # bytes per answer: limits what coordinator and scheduler keep in memory for each host
-_STARTS: Final = 3  # starts of a supervisor without a trial between them, before it is given up
-_WAKE_S: Final = 2.0  # seconds between checks, because a killed supervisor sends no signal
+_STARTS: Final = 3  # starts of a share without a trial between them, before it is given up
+_LOOK_S: Final = 0.2  # one `stat`: 0.03 % of a core
+_LOOK_AGAIN_S: Final = 2.0  # a share that was killed writes no state
+
+
+@dataclass
+class Task:
+    """What this host is to run. Not kept in the results folder, which may come from someone else: a worker that was
+    restarted has its blocks assigned again."""
+
+    run: Run
+    wipe: tuple[str, ...]
+    starts: int = 0  # of the share, since its last trial
+    trials: int = 0  # finished at its last start
+
+    @property
+    def blocks(self) -> set[int]:
+        return {spec.block for spec in self.run.order}
 
 
 @dataclass
@@ -50,46 +65,35 @@ class Here:
 
     name: str = field(default_factory=lambda: os.environ.get("DBBENCH_FLEET_NAME") or os.uname().nodename)
     results: Path = field(default_factory=lambda: Path(os.environ.get("DBBENCH_FLEET_RESULTS") or "results").resolve())
-    supervisor: tuple[str, ...] = (sys.executable, "-m", "dbbench.fleet.supervisor")
-    leave: threading.Event = field(default_factory=threading.Event)
-    starts: dict[str, int] = field(default_factory=dict)  # starts of the run's supervisor since its last trial
-    # Run -> the identity of its plan, and the devices that may be wiped. Not kept in the results folder, which may come
-    # from someone else: a worker that was restarted has its blocks assigned again.
-    dealt: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    share: tuple[str, ...] = (sys.executable, "-m", "dbbench.fleet.share")
+    tasks: dict[str, Task] = field(default_factory=dict)  # by the name of the run
 
 
 HERE: Final = Here()
 
 
 def answer(question: Question) -> Answer:
-    """Answer a question. The only function that the transport calls here; errors of dbbench are returned as data."""
+    """Answer a question. The only function that a coordinator calls here; errors of dbbench are returned as data."""
     try:
+        folder = HERE.results / merging.checked_name(question.run)
         match question:
-            case Deal():
-                return _deal(question)
-            case See():
-                return _see(question)
-            case Chunk():
-                folder = _folder(question.run) / "trials" / merging.checked_name(question.trial)
-                return merging.read(folder / merging.inner(question.file), HERE.results, question.offset, CHUNK)
-            case Halt():
-                _halt(question)
-                return None
-            case Leave():
-                HERE.leave.set()
+            case Assignment():
+                return _assign(folder, question)
+            case ResultRequest():
+                return _report(HostFolder(folder), question)
+            case FileRequest():
+                return _read(HostFolder(folder), question)
+            case StopRequest():
+                _stop(HostFolder(folder))
                 return None
     except DbbenchError as error:
-        return Refused(described(error))
+        return Refusal(as_data(error))
     except OSError as error:
-        return Refused(described(DbbenchError(f"{HERE.name}: {error}")))
+        return Refusal(as_data(DbbenchError(f"{HERE.name}: {error}")))
 
 
-def _folder(run: str) -> Path:
-    return HERE.results / merging.checked_name(run)
-
-
-def _deal(question: Deal) -> Dealt:
-    """Make the run's directory once, and record the blocks of this host.
+def _assign(folder: Path, question: Assignment) -> HostFacts:
+    """Make the run's directory once, and note the blocks of this host.
 
     Raises RunNameTaken for another plan, RunLocked if the run that exists was changed.
     """
@@ -99,7 +103,7 @@ def _deal(question: Deal) -> Dealt:
             effect="Nothing was changed.",
             remedy="Install the same version on all hosts.",
         )
-    folder, run = _folder(question.run), results.parsed_spec(question.spec)
+    run = results.parsed_spec(question.spec)
     if (folder / "run.json").exists():
         there = results.RunFolder(folder)
         if there.run.plan_sha256 != run.plan_sha256:
@@ -114,97 +118,91 @@ def _deal(question: Deal) -> Dealt:
         HERE.results.mkdir(parents=True, exist_ok=True)
         results.create_run(HERE.results, run, question.plan)
     merging.keep_scripts(folder, question.scripts)
-    room = Room(folder)
-    room.make()
-    room.deal(run.order)
-    HERE.starts.pop(question.run, None)
-    HERE.dealt[question.run] = (run.plan_sha256, *question.wipe)
-    return Dealt(merging.facts_of(results.load_spec(folder))[HERE.name])
+    host, task = HostFolder(folder), Task(run, question.wipe)
+    host.make()
+    if not {spec.block for spec in host.run().order} <= task.blocks:
+        _stop(host)  # some of its blocks belong to other hosts now
+    HERE.tasks[question.run] = task
+    return HostFacts(merging.facts_of(host.run())[HERE.name])
 
 
-def _see(question: See) -> HostSeen:
-    folder = _folder(question.run)
-    room = Room(folder)
-    unknown = question.start and question.run not in HERE.dealt
-    if unknown or not (folder / "run.json").exists() or {s.block for s in room.dealt()} != set(question.blocks):
-        return HostSeen(False)
-    taken, until = set(question.taken), time.monotonic() + question.patience_s
-    room.listen()
-    room.acknowledge(question.taken)
-    with room.hearing("bell") as bell:
-        while True:
-            alive = _supervised(room, question.start)
-            finished = next(iter(room.finished_beyond(taken)), "")
-            state = room.state()
-            # Nothing is transferred during a trial, because that would be load.
-            new = "" if alive and state.trial else finished
-            over = time.monotonic() >= until or not alive or state.ended or not (finished or question.start)
-            if new or over:
-                return _seen(room, new)
-            bell.wait(min(_WAKE_S, until - time.monotonic()))
-            room.listen()
+def _report(host: HostFolder, question: ResultRequest) -> HostReport:
+    task = HERE.tasks.get(question.run)
+    if task is None or task.blocks != set(question.blocks) or not (host.folder / "run.json").exists():
+        return HostReport(False)
+    until = time.monotonic() + question.patience_s
+    host.save_taken(Taken(question.taken, question.coordinator))
+    while True:
+        alive, stamp = _keep_running(host, task), host.stamp("state.json")
+        state = host.state()
+        # Nothing is transferred during a trial, because that would be load.
+        new = [] if alive and state.trial else host.finished_beyond(question.taken)
+        trial = next((spec.id for spec in new if spec.block in task.blocks), "")
+        if trial or not alive or time.monotonic() >= until:
+            repeats = tuple(plain(spec) for spec in host.run().order if spec.attempt > 1)
+            if not trial:
+                return HostReport(True, state, repeats=repeats)
+            files = tuple(merging.files_of(host.folder / "trials" / trial))
+            first = FileRequest(question.run, trial, *next(batches(files)))
+            return HostReport(True, state, trial, files, _read(host, first), repeats)
+        left_s = min(_LOOK_AGAIN_S, until - time.monotonic())
+        process.wait_while(lambda seen=stamp: host.stamp("state.json") == seen, left_s, _LOOK_S)  # type: ignore[misc]
 
 
-def _seen(room: Room, trial: str) -> HostSeen:
-    repeats = tuple(plain(spec) for spec in room.run().order if spec.attempt > 1)
-    if not trial:
-        return HostSeen(True, room.state(), repeats=repeats)
-    folder = room.folder / "trials" / trial
-    files = tuple(merging.files_of(folder))
-    content, room_left = dict[str, bytes](), CHUNK
-    for name, size in sorted(files, key=lambda file: file[1]):
-        if size <= room_left:
-            content[name] = merging.read(folder / name, HERE.results, most=CHUNK)
-            room_left -= size
-    return HostSeen(True, room.state(), trial, files, content, repeats)
+def _read(host: HostFolder, question: FileRequest) -> tuple[bytes, ...]:
+    trial = host.folder / "trials" / merging.checked_name(question.trial)
+    content = tuple(
+        merging.read(trial / merging.inner(name), HERE.results, offset, size) for name, offset, size in question.pieces
+    )
+    if question.last:
+        taken = host.taken()
+        host.save_taken(dataclasses.replace(taken, trials=(*taken.trials, question.trial)))
+    return content
 
 
-def _supervised(room: Room, start: bool) -> bool:
-    """Ensure that a supervisor runs the remaining trials; return False if none remain, or if it would stop again at
-    once."""
-    if room.supervised():
+def _keep_running(host: HostFolder, task: Task) -> bool:
+    """Start the share if none runs and trials are left; return whether one runs.
+
+    An error of a share ends the work, unless it was started before the blocks were assigned, or had no coordinator.
+    """
+    if host.is_alive():
         return True
-    run = room.wanted(room.run())
-    state = room.state()
-    if not results.pending(room.folder, run) and state.ended:
+    state, left = host.state(), results.pending(host.folder, _merged(host.run(), task))
+    gone = state.error is not None and state.error.get("id") == CoordinatorGone.id
+    if state.ended and (not left if state.error is None else task.starts and not gone):
         return False
-    dealt_since = (room.path / "dealt.json").stat().st_mtime > _mtime(room.path / "state.json")
-    asked_again = state.error is not None and state.error.get("id") == CoordinatorGone.id
-    if state.ended and state.error is not None and not dealt_since and not asked_again:
-        return False
-    if start:
-        _start(room)
-    return start
-
-
-def _start(room: Room) -> None:
-    """Start a supervisor that is not a child of this process, so that it outlives it."""
-    name, done = room.folder.name, sum(1 for _ in (room.folder / "trials").glob("[!.]*"))
-    key = f"{name}:{done}"
-    HERE.starts[key] = HERE.starts.get(key, 0) + 1
-    if HERE.starts[key] > _STARTS:
+    trials = len(results.finished(host.folder))
+    task.starts, task.trials = (task.starts + 1 if trials == task.trials else 1), trials
+    if task.starts > _STARTS:
         raise DbbenchError(
-            f"the supervisor of {name} on {HERE.name} ended {_STARTS} times without running a trial",
-            remedy=f"See {room.path / 'supervisor.log'} and {room.folder / 'launcher.log'} on {HERE.name}.",
+            f"the trials of {host.folder.name} on {HERE.name} ended {_STARTS} times without a result",
+            remedy=f"See {host.path / 'share.log'} and {host.folder / 'launcher.log'} on {HERE.name}.",
         )
-    room.tell(HostState(note="starting"))  # clears the error of the previous supervisor
-    # Another supervisor was faster, or this one ended; the state contains the reason.
+    with results.locked(host.folder):
+        results.save_spec(host.folder, _merged(results.load_spec(host.folder), task))
+    host.save_state(HostState(note="starting"))
+    # Another share was faster, or this one ended; the state contains the reason.
     with contextlib.suppress(CommandFailed):
-        argv = [*HERE.supervisor, str(room.folder), *HERE.dealt[name]]
+        argv = [*HERE.share, str(host.folder), task.run.plan_sha256, *task.wipe]
         process.run(argv, env=process.kept_environment(), timeout_s=60, note=False)
+    return True
 
 
-def _halt(question: Halt) -> None:
-    room = Room(_folder(question.run))
-    if (pid := room.supervisor()) is not None:
-        os.kill(pid, signal.SIGTERM)
+def _merged(run: Run, task: Task) -> Run:
+    """Return the run with the assigned blocks, new ones at the end, and with the repeats that it has."""
+    kept = tuple(spec for spec in run.order if spec.block in task.blocks)
+    ids = {spec.id for spec in kept}
+    order = (*kept, *(spec for spec in task.run.order if spec.id not in ids))
+    return run if order == run.order else dataclasses.replace(run, order=order)
 
 
-def _mtime(path: Path) -> float:
-    return path.stat().st_mtime if path.exists() else 0.0
+def _stop(host: HostFolder) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        if (pid := host.pid()) is not None:
+            os.kill(pid, signal.SIGTERM)
 
 
-def named(name: str) -> str:
+def valid_name(name: str) -> str:
     """Return a host's name as used in results and resources. Raises ImportRefused if it is not valid."""
     if not NAME.fullmatch(name):
         raise ImportRefused(f"invalid host name {name!r}: use letters, digits and . _ + : = -")

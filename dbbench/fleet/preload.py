@@ -10,8 +10,8 @@ from typing import Any
 
 from dbbench.errors import FleetInsecure
 from dbbench.fleet import daemons
-from dbbench.fleet.host import HERE, named
-from dbbench.fleet.transport import DISK, PLACE
+from dbbench.fleet.connection import DISK, PLACE
+from dbbench.fleet.host import HERE, valid_name
 
 
 def dask_setup(worker: Any) -> None:
@@ -23,7 +23,7 @@ def dask_setup(worker: Any) -> None:
         if not address.startswith("tls://"):
             error = FleetInsecure(f"{address} does not use TLS")
             raise SystemExit(f"{error.id} {error.title}: {error}")  # dask only logs other exceptions
-    for resource in (f"{PLACE}{named(HERE.name)}", DISK):
+    for resource in (f"{PLACE}{valid_name(HERE.name)}", DISK):
         worker.state.total_resources[resource] = 1.0
         worker.state.available_resources[resource] = 1.0
     HERE.results.mkdir(parents=True, exist_ok=True)

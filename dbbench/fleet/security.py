@@ -96,7 +96,7 @@ def files_of(certs: Path | None) -> list[Path]:
     return files
 
 
-def made(certs: Path | None) -> Path:
+def make(certs: Path | None) -> Path:
     """Return the directory of a fleet's certificates; make it with mode 0700 if it does not exist.
 
     The authority's key is not kept. Raises ProgramMissing without openssl, ResultsUnwritable.

@@ -18,7 +18,6 @@ import json
 import os
 import queue
 import re
-import shlex
 import socket
 import stat
 import subprocess
@@ -32,6 +31,7 @@ from dbbench import process
 from dbbench.errors import ClientLost, ClientUnusable, DbbenchError
 from dbbench.machine import threads
 from dbbench.model import ClientSpec
+from dbbench.remote import ssh
 
 ROLE: Final = "dbbench_client"  # role in the database that may log in only from the client's address
 # File names that sysbench 1.0 expects in its current directory (drv_mysql.c).
@@ -225,10 +225,6 @@ _END_S: Final = 15.0  # seconds for the agent to end the load generator and remo
 _THREADS_S: Final = 1.0  # seconds until a thread whose pipe is closed has ended
 # Exit statuses if Python is too old (1), or the shell cannot start it (126, 127); ssh reports its errors with 255.
 _OF_PYTHON: Final = (1, 126, 127)
-# ssh does not ask for passwords, does not share connections, and detects an interrupted network after 30 s.
-SSH_OPTIONS: Final = ("-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "-o", "ControlMaster=no",
-                  "-o", "ControlPath=none", "-o", "ClearAllForwardings=yes", "-o", "ServerAliveInterval=5",
-                  "-o", "ServerAliveCountMax=6")  # fmt: skip
 
 
 class Session:
@@ -392,11 +388,11 @@ def opened_session(host: str, log: Path) -> Iterator[Session]:
     """
     agent = Path(__file__).with_name("agent.py").read_bytes()
     start = f"import os;exec(b''.join(os.read(0,1)for _ in range({len(agent)})))"
-    argv = ["ssh", *SSH_OPTIONS, "--", host, shlex.join(["python3", "-I", "-c", start])]
+    argv = ssh.command(host, ["python3", "-I", "-c", start])
     env = {"SSH_AUTH_SOCK": os.environ["SSH_AUTH_SOCK"]} if "SSH_AUTH_SOCK" in os.environ else {}
     with process.running(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, env=env,
-                         own_session=True) as ssh:  # fmt: skip
-        session = Session(host, ssh, log)
+                         own_session=True) as program:  # fmt: skip
+        session = Session(host, program, log)
         try:
             session.begin(agent)
             yield session

@@ -12,8 +12,19 @@ from pathlib import Path
 from pydantic import TypeAdapter
 
 from dbbench.errors import BudgetUsedUp
-from dbbench.fleet.room import Answer, Chunk, Deal, Dealt, HostSeen, HostState, Question, Refused, See
-from dbbench.fleet.transport import Lost
+from dbbench.fleet.connection import Connection, Lost
+from dbbench.fleet.messages import (
+    Answer,
+    Assignment,
+    FileRequest,
+    HostFacts,
+    HostReport,
+    HostState,
+    Question,
+    Refusal,
+    ResultRequest,
+    batches,
+)
 from dbbench.model import Run, Status, Trial, TrialSpec, plain
 from dbbench.results.fileio import sha256
 from dbbench.results.merging import files_of
@@ -22,10 +33,11 @@ TRIAL_S = 10.0
 _RUN = TypeAdapter(Run)
 
 
-class Hosts:
+class Hosts(Connection):
     """An engine whose hosts run trials of TRIAL_S on a simulated clock; it includes the coordinator's CPU time."""
 
     def __init__(self, names: list[str], folder: Path) -> None:
+        super().__init__("tls://made.up")
         self.names, self.folder = names, folder
         self.now = 1e9
         self._theirs, self._began = 0.0, time.thread_time()  # CPU seconds of this simulation, and at the start
@@ -56,10 +68,10 @@ class Hosts:
         """Note the time of the answer."""
         with self._inside():
             assert host not in [name for _, name, _ in self.waiting], "one question at a time for each host"
-            at = self._advanced(host, question) if isinstance(question, See) else self.clock()
+            at = self._advanced(host, question) if isinstance(question, ResultRequest) else self.clock()
             self.waiting.append((at, host, question))
 
-    def _advanced(self, host: str, question: See) -> float:
+    def _advanced(self, host: str, question: ResultRequest) -> float:
         """Return when the next trial beyond `taken` is finished; the one after it starts when this one was fetched."""
         if set(self.finished[host]) - set(question.taken):
             return self.clock()
@@ -99,19 +111,19 @@ class Hosts:
 
     def _answer(self, host: str, question: Question) -> Answer:
         match question:
-            case Deal() if host in self.refuse:
-                return Refused({"evidence": self.refuse[host], "remedy": None})
-            case Deal():
+            case Assignment() if host in self.refuse:
+                return Refusal({"evidence": self.refuse[host], "remedy": None})
+            case Assignment():
                 self.order[host] = _RUN.validate_json(question.spec).order
                 self.finished.setdefault(host, [])
-                return Dealt({"hostname": host, "kernel": "6.1", "versions": {}})
-            case See():
+                return HostFacts({"hostname": host, "kernel": "6.1", "versions": {}})
+            case ResultRequest():
                 return self._seen(host, question)
-            case Chunk():
+            case FileRequest():
                 return self._piece(host, question)
         raise AssertionError(question)
 
-    def _seen(self, host: str, question: See) -> HostSeen:
+    def _seen(self, host: str, question: ResultRequest) -> HostReport:
         left = [spec for spec in self.order[host] if spec.id not in self.finished[host]]
         over = len(self.finished[host]) * self.trial_s.get(host, TRIAL_S) >= self.budget_s
         if left and not over and not set(self.finished[host]) - set(question.taken):
@@ -119,18 +131,16 @@ class Hosts:
         new = next((i for i in self.finished[host] if i not in question.taken), "")
         state = HostState(
             mean_s=TRIAL_S,
-            left=len(left),
             ended=not left or over,
             since=self.clock(),
             used_s=len(self.finished[host]) * self.trial_s.get(host, TRIAL_S),
             error={"id": BudgetUsedUp.id, "evidence": ""} if left and over else None,
         )
         if not new:
-            return HostSeen(True, state)
+            return HostReport(True, state)
         folder = self.folder / host / "trials" / new
         files = tuple(files_of(folder))
-        small = {name: (folder / name).read_bytes() for name, size in files if size < 5000}
-        return HostSeen(True, state, new, files, small)
+        return HostReport(True, state, new, files, self._piece(host, FileRequest("f", new, *next(batches(files)))))
 
     def publish(self, host: str, spec: TrialSpec) -> None:
         """Finish a trial at once."""
@@ -144,6 +154,6 @@ class Hosts:
         (folder / "SHA256SUMS").write_text("".join(f"{sha256(folder / name, folder)}  {name}\n" for name in content))
         self.finished[host].append(spec.id)
 
-    def _piece(self, host: str, question: Chunk) -> bytes:
-        path = self.folder / host / "trials" / question.trial / question.file
-        return path.read_bytes()[question.offset : question.offset + 4000]
+    def _piece(self, host: str, question: FileRequest) -> tuple[bytes, ...]:
+        trial = self.folder / host / "trials" / question.trial
+        return tuple((trial / name).read_bytes()[offset : offset + size] for name, offset, size in question.pieces)

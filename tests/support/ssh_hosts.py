@@ -68,7 +68,7 @@ def lan(folder: Path, names: Sequence[str], *, private_tmp: bool = False) -> Ite
             _answering(found, name)
         yield found
     finally:
-        for pid in processes_on(holder.pid):  # supervisors outlive their ssh session by design
+        for pid in processes_on(holder.pid):  # shares outlive their ssh session by design
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, 9)
         for child in (*servers, holder):

@@ -68,7 +68,7 @@ def test_each_host_is_reached_by_ssh(machines: Lan, dbbench: Any) -> None:
 
 def test_worker_ends_with_its_ssh(machines: Lan, tmp_path: Path) -> None:
     """Its certificates are not stored on the host, so it does not outlive the connection that brought them."""
-    bundle = b"".join(path.read_bytes() for path in security.files_of(security.made(tmp_path / "certs")))
+    bundle = b"".join(path.read_bytes() for path in security.files_of(security.make(tmp_path / "certs")))
     words = "fleet worker tls://198.18.77.1:1 --name e --give-up 600 --results ends --certs -"
     ssh = subprocess.Popen(machines.inside(["ssh", "db1", f"{sys.executable} -m dbbench {words}"]),
                            stdin=subprocess.PIPE, env=machines.env("coordinator"))  # fmt: skip
@@ -127,7 +127,7 @@ def test_ssh_cluster_of_dask_is_a_scheduler(machines: Lan, dbbench: Any) -> None
     text = (ROOT / "docs/fleet/ssh_cluster.py").read_text()
     key, certs = (
         str(machines.folder / "key"),
-        str(security.made(machines.homes["coordinator"] / ".config/dbbench/fleet")),
+        str(security.make(machines.homes["coordinator"] / ".config/dbbench/fleet")),
     )
     for name, value in (("HOSTS", [machines.addresses["db1"]]), ("SCHEDULER", machines.addresses["coordinator"]),
                         ("CERTS", certs),

@@ -16,16 +16,16 @@ import pytest
 
 from dbbench import results
 from dbbench.errors import FileUnreadable, FleetInsecure, HostLost
-from dbbench.fleet import ledger, processes, security
+from dbbench.fleet import dealing, host, launch, record, security
 from dbbench.fleet.coordinator import Coordinator
-from dbbench.fleet.ledger import Fleet
-from dbbench.fleet.room import Room, See
+from dbbench.fleet.messages import Assignment
+from dbbench.fleet.record import Fleet
 from dbbench.model import Run, TrialSpec
 from dbbench.model.events import Event, ignore
-from dbbench.results.merging import Incoming
 from tests.support.fleet_hosts import TRIAL_S, Hosts
 
 MakeRun = Callable[..., Run]
+ASSIGNMENT = Assignment("", b"", "# plan\n", {}, (), "1")
 
 
 @pytest.fixture
@@ -61,43 +61,39 @@ def at_work(room: Path, plan_run: Callable[[int], Run]) -> Callable[..., tuple[C
         names = [f"h{number:03d}" for number in range(count)]
         run, results_folder = plan_run(blocks), room / "results"
         if hosts is None:
-            fleet = Fleet("f", mode, "2026-01-01T00:00:00Z", "cafe", ledger.deal(run.order, names, mode))  # type: ignore[arg-type]
-            ledger.save(results_folder, fleet)
-            ledger.create_runs(results_folder, fleet, run, "# plan\n", {})
+            fleet = Fleet("f", mode, "2026-01-01T00:00:00Z", "cafe", dealing.first_blocks(run.order, names, mode))  # type: ignore[arg-type]
+            record.save(results_folder, fleet)
+            record.create_runs(results_folder, fleet, run, "# plan\n", {})
             hosts = Hosts(names, room / "hosts")
-        results.load_spec(results_folder / ledger.run_name(ledger.load(results_folder, "f"), names[0]))
+        results.load_spec(results_folder / record.load(results_folder, "f").run_of(names[0]))
         told = list[Event]()
         made = Coordinator(
-            results_folder, ledger.load(results_folder, "f"), "# plan\n", {}, hosts, told.append, clock=hosts.clock
+            results_folder, record.load(results_folder, "f"), hosts, ASSIGNMENT, told.append, clock=hosts.clock
         )
         return made, hosts, told
 
     return make
 
 
-# --- dealing ---------------------------------------------------------------------------------------
-
-
 def test_blocks_are_dealt_whole_and_evenly(plan_run: Callable[[int], Run]) -> None:
     """Every block to one host, none twice, and no host has two more than another."""
-    dealt = ledger.deal(plan_run(10).order, ["b", "a", "c"], "spread")
+    dealt = dealing.first_blocks(plan_run(10).order, ["b", "a", "c"], "spread")
     assert sorted(block for mine in dealt.values() for block in mine) == list(range(1, 11))
     assert {len(mine) for mine in dealt.values()} == {3, 4}
-    assert ledger.deal(plan_run(10).order, ["c", "b", "a"], "spread") == dealt
+    assert dealing.first_blocks(plan_run(10).order, ["c", "b", "a"], "spread") == dealt
 
 
 def test_each_host_has_all_blocks(plan_run: Callable[[int], Run]) -> None:
     """With --each the host is a factor."""
-    assert ledger.deal(plan_run(3).order, ["a", "b"], "each") == {"a": (1, 2, 3), "b": (1, 2, 3)}
+    assert dealing.first_blocks(plan_run(3).order, ["a", "b"], "each") == {"a": (1, 2, 3), "b": (1, 2, 3)}
 
 
-def test_lost_blocks_go_to_who_has_least_left() -> None:
-    """Whole, and what was finished stays where it is."""
-    dealt = ledger.deal_again({"a": (1, 4), "b": (2, 5), "c": (3,)}, "a", [4], {"b": 2, "c": 0})
+def test_blocks_without_a_host_go_to_who_has_least_left(plan_run: Callable[[int], Run]) -> None:
+    """Whole, and the others stay where they are. Blocks that the run does not have any more are dropped."""
+    dealt = dealing.deal(plan_run(5).order, {"a": (1,), "b": (2, 5), "c": (3,)}, {"b": 2, "c": 0})
     assert dealt == {"a": (1,), "b": (2, 5), "c": (3, 4)}
-
-
-# --- the coordinator -------------------------------------------------------------------------------
+    assert dealing.deal(plan_run(5).order, dealt, {"b": 2}) == dealt
+    assert dealing.deal(plan_run(2).order, dealt, {}) == {"a": (1,), "b": (2,), "c": ()}
 
 
 @pytest.mark.parametrize("mode", ["spread", "each"])
@@ -139,8 +135,8 @@ def test_another_coordinator_goes_on(
     first, hosts, _ = at_work(2, 4)
     while len(list((room / "results/f/trials").glob("[!.]*"))) < 3:
         first.step()
-    for host in hosts.names:
-        hosts.forget(host)
+    for name in hosts.names:
+        hosts.forget(name)
     second, _, _ = at_work(2, 4, hosts=hosts)
     second.work()
     assert results.load_run(room / "results/f").unfinished == []
@@ -153,7 +149,7 @@ def test_gone_host_has_its_blocks_dealt_again_whole(
 ) -> None:
     """With spread: a torn block is driven again by one other host, what is home of it set aside, and it is said."""
     coordinator, hosts, told = at_work(2, 6)
-    while len(hosts.finished.get("h001", ())) < 3 or len(coordinator.books["h001"].taken) < 3:
+    while len(hosts.finished.get("h001", ())) < 3 or len(coordinator.hosts["h001"].taken) < 3:
         coordinator.step()
     hosts.dead.add("h001")
     coordinator.work()
@@ -163,7 +159,7 @@ def test_gone_host_has_its_blocks_dealt_again_whole(
     aside = sorted(path.name for path in (room / "results/f/set-aside/h001").iterdir())
     assert len(aside) == 1
     assert any("assigned again in full, 1 of its finished trials" in str(event.data.get("text")) for event in told)
-    assert ledger.load(room / "results", "f").gone.keys() == {"h001"}
+    assert record.load(room / "results", "f").gone.keys() == {"h001"}
 
 
 def test_gone_host_of_each_is_an_error(
@@ -175,7 +171,7 @@ def test_gone_host_of_each_is_an_error(
     with pytest.raises(HostLost, match=r"h001: no mkfs\.xfs; 4 trials were not collected"):
         coordinator.work()
     assert results.load_run(room / "results/f-h000").unfinished == []
-    assert not ledger.load(room / "results", "f").finished
+    assert not record.load(room / "results", "f").finished
 
 
 def test_damaged_transfer_is_never_a_result(
@@ -196,54 +192,32 @@ def test_damaged_transfer_is_never_a_result(
     assert list((room / "results/f/trials").glob("[!.]*")) == []
 
 
-def test_host_goes_on_while_its_result_is_kept(
-    at_work: Callable[..., tuple[Coordinator, Hosts, list[Event]]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The next question is on its way before the last answer is verified and on the disk, and names it as taken."""
-    coordinator, hosts, _ = at_work(2, 4)
-    finish, named = Incoming.finish, list[bool]()
-
-    def finished(incoming: Incoming) -> bool:
-        on_the_way = [question for _, _, question in hosts.waiting if isinstance(question, See)]
-        named.append(any(incoming.final.name in question.taken for question in on_the_way))
-        return finish(incoming)
-
-    monkeypatch.setattr(Incoming, "finish", finished)
-    coordinator.work()
-    assert named == [True] * 8
-
-
 def test_large_fleet_is_cheap(at_work: Callable[..., tuple[Coordinator, Hosts, list[Event]]], room: Path) -> None:
     """200 hosts: flat memory, 1.1 x the ideal time at trials of 10 s.
 
     Four trials a host; a hundred, and the coordinator's CPU, in benchmarks/fleet.py.
     """
     coordinator, hosts, _ = at_work(200, 400)
-    coordinator._emit = ignore
+    coordinator.emit = ignore
     began, memory = hosts.clock(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     coordinator.work()
     assert hosts.clock() - began <= 1.1 * 4 * TRIAL_S
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - memory < 50_000  # kB
 
 
-# --- a host's folder -------------------------------------------------------------------------------
+def test_new_blocks_are_run_last(plan_run: Callable[[int], Run]) -> None:
+    """A block that is assigned later never interrupts another; one that went elsewhere is dropped; repeats stay."""
+    order = plan_run(6).order
+    run = dataclasses.replace(plan_run(6), order=dealing.trials_of_host(order, (3, 5)))
+    again = dataclasses.replace(run.order[0], id=run.order[0].id.replace("-a1", "-a2"), attempt=2)
+    run = dataclasses.replace(run, order=(*run.order, again))
 
+    def blocks(*mine: int) -> list[int]:
+        task = host.Task(dataclasses.replace(run, order=dealing.trials_of_host(order, mine)), ())
+        return [spec.block for spec in host._merged(run, task).order]
 
-def test_new_blocks_follow_those_that_were_begun(plan_run: Callable[[int], Run], room: Path) -> None:
-    """A block that is dealt later never interrupts another; one that went elsewhere is dropped unless begun."""
-    run = dataclasses.replace(plan_run(6), order=ledger.trials_of_host(plan_run(6).order, (3, 5)))
-    folder = results.create_run(room, run, "")
-    room = Room(folder)
-    room.make()
-    (folder / "trials" / run.order[0].id).mkdir()
-    room.deal(ledger.trials_of_host(plan_run(6).order, (5, 1)))
-    assert [spec.block for spec in room.wanted(run).order] == [3, 3, 5, 5, 1, 1]
-    room.deal(ledger.trials_of_host(plan_run(6).order, (1,)))
-    assert [spec.block for spec in room.wanted(run).order] == [3, 3, 1, 1]
-    assert room.finished_beyond(set()) == []  # block 3 is another host's now
-
-
-# --- who may speak ---------------------------------------------------------------------------------
+    assert blocks(5, 1, 3) == [3, 3, 5, 5, 3, 1, 1]
+    assert blocks(1, 5) == [5, 5, 1, 1]
 
 
 @pytest.mark.parametrize(
@@ -270,12 +244,12 @@ def test_certificates_are_private(room: Path, monkeypatch: pytest.MonkeyPatch) -
     """Made once, without the authority's key, in a directory of mode 0700. Their text is accepted in their place."""
     pytest.importorskip("distributed")
     folder = room / "config/fleet"
-    assert security.made(folder) == folder
+    assert security.make(folder) == folder
     files = security.files_of(folder)
     assert sorted(folder.iterdir()) == sorted(files)
     assert {path.stat().st_mode & 0o777 for path in (*files, folder)} == {0o600, 0o700}
     before = [path.read_text() for path in files]
-    security.made(folder)
+    security.make(folder)
     assert [path.read_text() for path in files] == before
     monkeypatch.setattr(sys, "stdin", io.StringIO("".join(before)))
     for secured in (security.of(folder), security.of(security.STDIN)):
@@ -306,7 +280,7 @@ def test_key_that_others_can_read_is_refused(room: Path) -> None:
 @pytest.mark.starts_processes
 def test_nothing_of_the_engine_is_imported_without_need() -> None:
     """The commands and the fleet's own modules, but those that start daemons, import no dask."""
-    modules = "dbbench.cli, dbbench.commands.fleet, dbbench.fleet.control, dbbench.fleet.host"
+    modules = "dbbench.cli, dbbench.commands.fleet, dbbench.fleet.run, dbbench.fleet.host"
     code = f"import sys, {modules}; print([n for n in sys.modules if n.split('.')[0] in ('dask', 'distributed')])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
@@ -314,8 +288,8 @@ def test_nothing_of_the_engine_is_imported_without_need() -> None:
 
 @pytest.mark.starts_processes
 def test_host_begins_lightly() -> None:
-    """What answers and supervises on a host knows files only; the runner, with all that drives trials, comes later."""
-    code = "import sys, dbbench.fleet.host, dbbench.fleet.supervisor; print(*sorted(sys.modules))"
+    """What answers and waits on a host knows files only; the runner, with all that drives trials, comes later."""
+    code = "import sys, dbbench.fleet.host, dbbench.fleet.share; print(*sorted(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     heavy = {
         "dbbench.run.queue",
@@ -336,12 +310,13 @@ def test_worker_by_ssh_is_one_command(room: Path, monkeypatch: pytest.MonkeyPatc
     for name in (security.CERT, security.CA, security.KEY):
         (room / name).write_text(f"{name}\n")
         (room / name).chmod(0o600)
-    reach = processes.Reach(None, "root@db1, db2", None, None, "sudo dbbench", "/my results", None, False)
-    found = processes.by_ssh("tls://me:8786", reach, room, Path("/x"))
+    options = launch.HostOptions(None, "root@db1, db2", None, None, "sudo dbbench", "/my results", None, False)
+    found = launch.ssh_workers(options, "tls://me:8786", room, Path("/x"))
     assert found["db2"].stdin == b"host.pem\nca.pem\nhost.key\n" and "host.key" not in repr(found)
     assert sorted(found) == ["db1", "db2"]
-    assert found["db1"].argv[:3] == ("ssh", "-o", "BatchMode=yes")
-    assert found["db1"].argv[-2:] == (
+    assert found["db1"].argv[0] == "ssh" and "BatchMode=yes" in found["db1"].argv
+    assert found["db1"].argv[-3:] == (
+        "--",
         "root@db1",
         "sudo dbbench fleet worker tls://me:8786 --name db1 --results '/my results' --give-up 60 --certs -",
     )

@@ -1,10 +1,9 @@
-"""A fleet's host between two trials: transfer of results, waking the supervisor, turns at the disk."""
+"""A fleet's host between two trials: transfer of results, its share of the blocks, turns at the disk."""
 
 from __future__ import annotations
 
 import dataclasses
 import os
-import select
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -13,70 +12,105 @@ from pathlib import Path
 import pytest
 
 from dbbench import __version__, results
-from dbbench.fleet import host, ledger, supervisor
-from dbbench.fleet.ledger import Fleet
-from dbbench.fleet.room import Deal, Dealt, HostSeen, HostState, Refused, Room, See
-from dbbench.fleet.supervisor import Keeper, Turn
+from dbbench.errors import CoordinatorGone
+from dbbench.fleet import disk_turn, host, messages, record
+from dbbench.fleet.disk_turn import DiskTurn
+from dbbench.fleet.folder import HostFolder, Taken
+from dbbench.fleet.messages import (
+    Assignment,
+    FileRequest,
+    HostFacts,
+    HostReport,
+    HostState,
+    Refusal,
+    ResultRequest,
+    batches,
+)
+from dbbench.fleet.record import Fleet
+from dbbench.fleet.share import Share
 from dbbench.machine import namespaces
 from dbbench.model import Run, Status, Trial
 from dbbench.model.events import Event
 
 
 @pytest.fixture
-def room(tmp_path: Path, make_run: Callable[..., Run], monkeypatch: pytest.MonkeyPatch) -> Room:
-    """The folder of a run of two trials that were dealt to this host, the first of them finished."""
-    monkeypatch.setattr(host.HERE, "results", tmp_path)
-    monkeypatch.setattr(host.HERE, "dealt", {"f": ("cafe",)})
+def at_host(tmp_path: Path, make_run: Callable[..., Run], monkeypatch: pytest.MonkeyPatch) -> HostFolder:
+    """The folder of a run of two trials that were assigned to this host, the first of them finished."""
     run = make_run("f")
-    room = Room(results.create_run(tmp_path, run, "# plan\n"))
-    room.make()
-    room.deal(run.order)
-    publish(room, run, 0)
-    return room
+    monkeypatch.setattr(host.HERE, "results", tmp_path)
+    monkeypatch.setattr(host.HERE, "tasks", {"f": host.Task(run, ())})
+    monkeypatch.setattr(host.HERE, "share", ("false",))
+    at_host = HostFolder(results.create_run(tmp_path, run, "# plan\n"))
+    at_host.make()
+    publish(at_host, run, 0)
+    return at_host
 
 
 @pytest.fixture
-def supervised(room: Room) -> Iterator[Room]:
-    """The same, with a supervisor alive."""
-    with room.supervising() as ours:
+def at_work(at_host: HostFolder) -> Iterator[HostFolder]:
+    """The same, with a share that runs trials."""
+    with at_host.lock() as ours:
         assert ours
-        yield room
+        yield at_host
 
 
-def publish(room: Room, run: Run, index: int) -> None:
+def publish(at_host: HostFolder, run: Run, index: int) -> None:
     """Finish a trial."""
     spec = run.order[index]
     trial = Trial(spec.id, "f", "h", "ext4", "postgres", "w", spec.block, 1, spec.position, Status.OK)
-    results.Draft(room.folder, spec.id).publish(trial, None, [], None)
+    results.Draft(at_host.folder, spec.id).publish(trial, None, [], None)
 
 
-def seen(*, taken: tuple[str, ...] = (), patience_s: float = 0.0, start: bool = True) -> HostSeen:
+def report(*, taken: tuple[str, ...] = (), patience_s: float = 0.0, coordinator: str = "") -> HostReport:
     """What the host answers."""
-    answer = host.answer(See("f", (1, 2), taken, patience_s, start))
-    assert isinstance(answer, HostSeen)
+    answer = host.answer(ResultRequest("f", (1, 2), taken, patience_s, coordinator))
+    assert isinstance(answer, HostReport)
     return answer
 
 
-def test_nothing_travels_during_a_trial(supervised: Room) -> None:
+def test_nothing_travels_during_a_trial(at_work: HostFolder) -> None:
     """Also not what was finished before, when a coordinator comes back in the middle of a window."""
-    first, second = (spec.id for spec in supervised.run().order)
-    supervised.tell(HostState(trial=second, phase="measure"))
-    assert (seen().trial, seen(start=False).trial) == ("", "")
-    supervised.tell(HostState(trial=""))
-    assert (seen().trial, seen(taken=(first,)).trial) == (first, "")
+    first, second = (spec.id for spec in at_work.run().order)
+    at_work.save_state(HostState(trial=second, phase="measure"))
+    assert report().trial == ""
+    at_work.save_state(HostState(trial=""))
+    assert (report().trial, report(taken=(first,)).trial) == (first, "")
 
 
-def test_finished_trials_of_a_dead_supervisor_travel(room: Room) -> None:
-    """Its state names a running trial, but no process runs it."""
-    room.tell(HostState(trial=room.run().order[1].id, phase="measure"))
-    assert seen(start=False).trial == room.run().order[0].id
+def test_finished_trials_of_a_dead_share_travel(at_host: HostFolder) -> None:
+    """Its state names a trial and an error, but no process runs it."""
+    host.HERE.tasks["f"].starts = 1
+    at_host.save_state(HostState(trial=at_host.run().order[1].id, phase="measure", ended=True, error={"id": "E999"}))
+    assert report().trial == at_host.run().order[0].id
 
 
-def test_a_restarted_worker_starts_nothing_from_the_folder(room: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It was not told which plan this is and what may be wiped, so it asks for its blocks; finished trials travel."""
-    monkeypatch.setattr(host.HERE, "dealt", {})
-    assert not seen().dealt
-    assert seen(start=False).trial == room.run().order[0].id
+def test_a_restarted_worker_starts_nothing_from_the_folder(
+    at_host: HostFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It does not know which plan this is and what may be erased, so its blocks are assigned again."""
+    monkeypatch.setattr(host.HERE, "tasks", {})
+    assert report() == HostReport(False)
+
+
+@pytest.mark.starts_processes
+def test_a_share_that_does_nothing_is_given_up(at_host: HostFolder) -> None:
+    """After three starts without a trial the host refuses, and names the logs."""
+    answer = host.answer(ResultRequest("f", (1, 2), (at_host.run().order[0].id,), 60.0))
+    assert isinstance(answer, Refusal) and "3 times without a result" in str(answer.error["evidence"])
+    assert "share.log" in str(answer.error["remedy"])
+
+
+def test_an_error_of_before_is_forgotten(at_host: HostFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks that are assigned again are tried again; an error of a share that was started since ends the work."""
+    started = list[HostState]()
+    monkeypatch.setattr(host.process, "run", lambda *_args, **_kwargs: started.append(at_host.state()))  # type: ignore[attr-defined]
+    at_host.save_state(HostState(ended=True, error={"id": "E999", "evidence": "no mkfs"}))
+    report()
+    assert [state.note for state in started] == ["starting"]
+    for error, starts in ({"id": "E999"}, 1), ({"id": CoordinatorGone.id}, 2):
+        at_host.save_state(HostState(ended=True, error=error))
+        report()
+        assert len(started) == starts
 
 
 @pytest.mark.parametrize("key", ["plan.device.at", "cells[0].engine.bins", "scripts/w.sql"])
@@ -85,13 +119,13 @@ def test_a_run_that_was_changed_on_a_host_is_refused(
 ) -> None:
     """The coordinator's plan decides; the error names the key (E803)."""
     monkeypatch.setattr(host.HERE, "results", tmp_path)
-    monkeypatch.setattr(host.HERE, "dealt", {})
+    monkeypatch.setattr(host.HERE, "tasks", {})
     scripts = {"w.sql": "SELECT 1;\n"}
     run = dataclasses.replace(make_run("f"), host={"hostname": host.HERE.name})
     results.create_run(tmp_path, run, "# plan\n")
-    deal = Deal("f", results.written_spec(run), "# plan\n", scripts, ("disk",), __version__)
-    assert isinstance(host.answer(deal), Dealt)
-    assert host.HERE.dealt == {"f": ("cafe", "disk")}
+    assignment = Assignment("f", results.written_spec(run), "# plan\n", scripts, ("disk",), __version__)
+    assert isinstance(host.answer(assignment), HostFacts)
+    assert (host.HERE.tasks["f"].wipe, host.HERE.tasks["f"].run.plan_sha256) == (("disk",), "cafe")
     cell = run.cells[0]
     evil = dataclasses.replace(cell, engine=dataclasses.replace(cell.engine, bins=("/tmp/evil",)))
     if key.startswith("plan"):
@@ -101,41 +135,56 @@ def test_a_run_that_was_changed_on_a_host_is_refused(
         results.save_spec(tmp_path / "f", dataclasses.replace(run, cells=(evil,)))
     else:
         (tmp_path / "f/scripts/w.sql").write_text("\\! id\n")
-    refused = host.answer(deal)
-    assert isinstance(refused, Refused) and refused.error["id"] == "E803" and key in str(refused.error["evidence"])
+    refusal = host.answer(assignment)
+    assert isinstance(refusal, Refusal) and refusal.error["id"] == "E803" and key in str(refusal.error["evidence"])
 
 
-def test_end_of_a_trial_wakes_who_asks(supervised: Room, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The end does, and no phase: a worker that is woken in a window is load."""
-    monkeypatch.setattr(host, "_WAKE_S", 60.0)
-    first, second = (spec.id for spec in supervised.run().order)
-    keeper, answers = Keeper(supervised), list[HostSeen]()
-    with supervised.hearing("bell") as bell:
-        keeper.emit(Event("trial_begin", {"id": second}))
-        keeper.emit(Event("phase_begin", {"phase": "measure"}))
-        assert select.select([bell.fd], [], [], 0.0)[0] == []
-    asking = threading.Thread(target=lambda: answers.append(seen(taken=(first,), patience_s=60.0)))
+def test_end_of_a_trial_ends_the_waiting(at_work: HostFolder) -> None:
+    """The question is answered with the result as soon as the trial has ended."""
+    first, second = (spec.id for spec in at_work.run().order)
+    share, answers = Share(at_work.folder), list[HostReport]()
+    share.emit(Event("trial_begin", {"id": second}))
+    share.emit(Event("phase_begin", {"phase": "measure"}))
+    asking = threading.Thread(target=lambda: answers.append(report(taken=(first,), patience_s=60.0)))
     asking.start()
-    while not supervised.listened():
+    while at_work.taken() != Taken((first,)):
         time.sleep(0.01)
-    publish(supervised, supervised.run(), 1)
-    keeper.emit(Event("trial_end", {"id": second}))
+    publish(at_work, at_work.run(), 1)
+    share.emit(Event("trial_end", {"id": second}))
     asking.join(30)
     assert [answer.trial for answer in answers] == [second]
 
 
-def test_a_host_is_abandoned_without_its_coordinator(tmp_path: Path) -> None:
-    """Of `--local`, and not detached; a host that has its results elsewhere never is."""
-    fleet = Fleet("f", "spread", "2026-01-01", "0", {"local-1": (1,)})
-    ledger.save(tmp_path, fleet)
-    ours, elsewhere = tmp_path / ".fleet/f/hosts/local-1/f", tmp_path / "results/f"
-    assert (ledger.abandoned(ours), ledger.abandoned(elsewhere)) == (True, False)
-    assert not ledger.abandoned(Path("/results/night"))  # as in a container
-    with ledger.coordinating(tmp_path, "f"):
-        assert (ledger.coordinator(tmp_path, "f"), ledger.abandoned(ours)) == (os.getpid(), False)
-    assert ledger.coordinator(tmp_path, "f") is None
-    ledger.save(tmp_path, dataclasses.replace(fleet, detached=True))
-    assert not ledger.abandoned(ours)
+def test_trials_go_on_as_soon_as_a_result_was_read(at_work: HostFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They wait while a coordinator asks and does not have a finished trial, but not for its verification."""
+    monkeypatch.setattr(messages, "BATCH", 100)
+    trial = at_work.run().order[0].id
+    assert not at_work.awaits_transfer()  # nobody has asked
+    answer = report()
+    contents = [answer.content]
+    for pieces, last in list(batches(answer.files))[1:]:
+        assert at_work.awaits_transfer()
+        content = host.answer(FileRequest("f", trial, pieces, last))
+        assert isinstance(content, tuple)
+        contents.append(content)
+    assert not at_work.awaits_transfer()
+    assert len(contents) > 3 and {sum(map(len, content)) for content in contents[:-1]} == {100}
+    there = (at_work.folder / "trials" / trial / name for name, _ in answer.files)
+    assert b"".join(b"".join(content) for content in contents) == b"".join(path.read_bytes() for path in there)
+
+
+def test_a_host_ends_without_its_coordinator(at_work: HostFolder, tmp_path: Path) -> None:
+    """If the coordinator says so, and has ended; one that does not say it is not missed."""
+    record.save(tmp_path, Fleet("f", "spread", "2026-01-01", "0", {"local-1": (1,)}))
+    folder, share = record.folder_of(tmp_path, "f"), Share(at_work.folder)
+    share._must_be_wanted()
+    report(coordinator=str(folder))
+    with record.coordinating(tmp_path, "f"):
+        assert record.coordinator(folder) == os.getpid()
+        share._must_be_wanted()
+    assert record.coordinator(folder) is None
+    with pytest.raises(CoordinatorGone):
+        share._must_be_wanted()
 
 
 def test_locks_of_disks_are_private(
@@ -144,47 +193,41 @@ def test_locks_of_disks_are_private(
     """They lie in a directory that only this user can enter; one of another user, or a link, is refused."""
     monkeypatch.setattr(namespaces, "RUNTIME", tmp_path / "run")
     monkeypatch.setattr(Path, "home", lambda: tmp_path / "home")
-    lock = supervisor.lock_of(make_run("f"), tmp_path)
+    lock = disk_turn.lock_of(make_run("f"), tmp_path)
     assert lock.parent.stat().st_mode & 0o777 == 0o700
     lock.parent.chmod(0o755)  # as an earlier version made it
     assert namespaces.private_folder().stat().st_mode & 0o777 == 0o700
     (tmp_path / "victim").write_text("not of dbbench\n")
     lock.symlink_to(tmp_path / "victim")
-    with pytest.raises(OSError, match="symbolic link"), Turn(tmp_path) as turn:
-        turn.take(make_run("f"), 1, lambda *_: None)
+    with pytest.raises(OSError, match="symbolic link"):
+        DiskTurn(tmp_path, lambda _: None).take(make_run("f"), 1)
     assert (tmp_path / "victim").read_text() == "not of dbbench\n"
     lock.parent.rename(tmp_path / "elsewhere")
     lock.parent.symlink_to(tmp_path / "elsewhere")
     with pytest.raises(PermissionError):
-        supervisor.lock_of(make_run("f"), tmp_path)
+        disk_turn.lock_of(make_run("f"), tmp_path)
 
 
 @pytest.fixture
 def one_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All runs are on the same disk."""
-    monkeypatch.setattr(supervisor, "lock_of", lambda _run, _folder: tmp_path / "disk.lock")
+    monkeypatch.setattr(disk_turn, "lock_of", lambda _run, _folder: tmp_path / "disk.lock")
 
 
 @pytest.mark.usefixtures("one_disk")
-def test_who_waits_for_the_disk_says_for_whom(tmp_path: Path, make_run: Callable[..., Run]) -> None:
+def test_who_waits_for_the_disk_says_for_whom(at_host: HostFolder, tmp_path: Path) -> None:
     """The folder of the run that has it, as text and as a value."""
-    told, waits = list[tuple[str, str]](), threading.Event()
-
-    def note(text: str, waits_for: str = "") -> None:
-        told.append((text, waits_for))
-        waits.set()
-
-    def other() -> None:
-        with Turn(tmp_path / "other") as turn:
-            turn.take(make_run("f"), 1, note)
-
-    with Turn(tmp_path / "first") as turn:
-        turn.take(make_run("f"), 1, note)
-        waiting = threading.Thread(target=other)
-        waiting.start()
-        assert waits.wait(30)
+    run, turn, share = at_host.run(), DiskTurn(tmp_path / "first", lambda _: None), Share(at_host.folder)
+    turn.take(run, 1)
+    waiting = threading.Thread(target=share.run, args=(lambda _: None,))
+    waiting.start()
+    while not at_host.state().note:
+        time.sleep(0.01)
+    state = at_host.state()
+    turn.release()
     waiting.join(30)
-    assert told == [(f"waiting for the disk, which is used by {tmp_path / 'first'}", str(tmp_path / "first"))]
+    assert state.waits_for == str(tmp_path / "first") and state.waits_for in state.note
+    assert at_host.state().ended and at_host.state().error is None
 
 
 @pytest.mark.usefixtures("one_disk")
@@ -193,17 +236,19 @@ def test_disk_goes_to_who_waited(tmp_path: Path, make_run: Callable[..., Run]) -
     run, order, waits = make_run("f"), list[str](), threading.Event()
 
     def other() -> None:
-        with Turn(tmp_path) as turn:
-            turn.take(run, 1, lambda *_: waits.set())
-            order.append("other")
+        turn = DiskTurn(tmp_path, lambda _: waits.set())
+        turn.take(run, 1)
+        order.append("other")
+        turn.release()
 
-    with Turn(tmp_path) as turn:
-        turn.take(run, 1, lambda *_: None)
-        waiting = threading.Thread(target=other)
-        waiting.start()
-        assert waits.wait(30)
-        turn.take(run, 1, lambda *_: order.append("not in the middle of a block"))
-        turn.take(run, 2, lambda *_: None)
-        order.append("first again")
+    turn = DiskTurn(tmp_path, lambda _: None)
+    turn.take(run, 1)
+    waiting = threading.Thread(target=other)
+    waiting.start()
+    assert waits.wait(30)
+    turn.take(run, 1)  # not given up in the middle of a block
+    assert order == []
+    turn.take(run, 2)
+    order.append("first again")
     waiting.join(30)
     assert order == ["other", "first again"]

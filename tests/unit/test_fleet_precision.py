@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from dbbench import results
-from dbbench.fleet import ledger
+from dbbench.fleet import dealing, record
 from dbbench.fleet.coordinator import Coordinator
-from dbbench.fleet.ledger import Fleet
-from dbbench.fleet.room import Deal, Question
+from dbbench.fleet.messages import Assignment, Question
+from dbbench.fleet.record import Fleet
 from dbbench.model import Budget, Run, TrialSpec
 from dbbench.model.events import ignore
 from dbbench.plan import ordered
@@ -30,22 +30,23 @@ def hosts(tmp_path: Path, make_run: Callable[..., Run]) -> Hosts:
     order = tuple(TrialSpec(f"{cell.id}-b{block}-a1", cell.id, block, 1, 2 * block + i - 1)
                   for block in (1, 2) for i, cell in enumerate(cells))  # fmt: skip
     run = dataclasses.replace(one, name="f", cells=cells, order=order, precision=0.05)
-    fleet = Fleet("f", "spread", "2026-01-01T00:00:00Z", "cafe", ledger.deal(order, NAMES, "spread"))
-    ledger.save(tmp_path, fleet)
-    ledger.create_runs(tmp_path, fleet, run, "# plan\n", {})
+    fleet = Fleet("f", "spread", "2026-01-01T00:00:00Z", "cafe", dealing.first_blocks(order, NAMES, "spread"))
+    record.save(tmp_path, fleet)
+    record.create_runs(tmp_path, fleet, run, "# plan\n", {})
     return Hosts(NAMES, tmp_path / "hosts")
 
 
 def coordinator(results_folder: Path, hosts: Hosts) -> Coordinator:
     """One at work, or the next one."""
-    return Coordinator(results_folder, ledger.load(results_folder, "f"), "", {}, hosts, ignore, clock=hosts.clock)
+    return Coordinator(results_folder, record.load(results_folder, "f"), hosts, Assignment("", b"", "", {}, (), "1"),
+                       ignore, clock=hosts.clock)  # fmt: skip
 
 
 def test_blocks_are_added_whole_until_all_is_settled(tmp_path: Path, hosts: Hosts) -> None:
     """One to each host at a time, as on one machine: from LEAST pairs on, and no further. Hosts decide nothing."""
     coordinator(tmp_path, hosts).work()
     run = results.load_run(tmp_path / "f")
-    assert run.unfinished == [] and ledger.load(tmp_path, "f").finished
+    assert run.unfinished == [] and record.load(tmp_path, "f").finished
     assert {spec.block for spec in run.run.order} == set(range(1, LEAST + 2))  # two at a time
     assert run.run.settled == {"xfs.postgres.w": f"settled after {LEAST + 1} pairs: ±0.0 % at 98 %"}
     by_block = {block: {t.host for t in run.trials if t.block == block} for block in range(1, LEAST + 2)}
@@ -56,17 +57,17 @@ def test_next_coordinator_deals_what_was_added(tmp_path: Path, hosts: Hosts) -> 
     """A coordinator that was killed between extending and assigning the order leaves unassigned blocks."""
     first = coordinator(tmp_path, hosts)
 
-    def killed(_dealt: object, run: Run, _gone: object) -> None:
-        raise SystemExit(len(run.order))
+    def killed() -> None:
+        raise SystemExit(len(first.runs["f"].order))
 
-    first._deal_again = killed  # type: ignore[method-assign]
+    first._deal = killed  # type: ignore[method-assign]
     with pytest.raises(SystemExit, match="8"):
         first.work()
     assert len(results.load_spec(tmp_path / "f").order) == 8
     second = coordinator(tmp_path, hosts)
     second.work()
     assert results.load_run(tmp_path / "f").unfinished == []
-    assert sorted(block for mine in second.fleet.dealing.values() for block in mine) == list(range(1, LEAST + 2))
+    assert sorted(block for mine in second.fleet.blocks.values() for block in mine) == list(range(1, LEAST + 2))
 
 
 def test_hosts_are_not_asked_for_the_precision(tmp_path: Path, hosts: Hosts) -> None:
@@ -74,11 +75,8 @@ def test_hosts_are_not_asked_for_the_precision(tmp_path: Path, hosts: Hosts) -> 
     asked, ask = list[Question](), hosts.ask
     hosts.ask = lambda host, question: (asked.append(question), ask(host, question))  # type: ignore[method-assign]
     coordinator(tmp_path, hosts).work()
-    assert {results.parsed_spec(deal.spec).precision for deal in asked if isinstance(deal, Deal)} == {None}
+    assert {results.parsed_spec(deal.spec).precision for deal in asked if isinstance(deal, Assignment)} == {None}
     assert results.load_spec(tmp_path / "f").precision == 0.05
-
-
-# --- a budget of time -----------------------------------------------------------------------------
 
 
 def budgeted(tmp_path: Path, make_run: Callable[..., Run], budget_s: float, mode: str) -> Hosts:
@@ -89,9 +87,9 @@ def budgeted(tmp_path: Path, make_run: Callable[..., Run], budget_s: float, mode
     run = dataclasses.replace(one, name="f", cells=cells, order=tuple(ordered(cells, 3, 1)), plan=plan,
                               budget=Budget())  # fmt: skip
     fleet = Fleet("f", "each" if mode == "each" else "spread", "2026-01-01T00:00:00Z", "cafe",
-                  ledger.deal(run.order, NAMES, mode))  # fmt: skip
-    ledger.save(tmp_path, fleet)
-    ledger.create_runs(tmp_path, fleet, run, "# plan\n", {})
+                  dealing.first_blocks(run.order, NAMES, mode))  # fmt: skip
+    record.save(tmp_path, fleet)
+    record.create_runs(tmp_path, fleet, run, "# plan\n", {})
     return Hosts(NAMES, tmp_path / "hosts")
 
 
@@ -107,7 +105,7 @@ def test_each_host_of_a_spread_fleet_uses_its_own_budget(tmp_path: Path, make_ru
     hosts.trial_s["b"] = 1.7 * TRIAL_S
     coordinator(tmp_path, hosts).work()
     run = results.load_run(tmp_path / "f")
-    assert run.unfinished == [] and ledger.load(tmp_path, "f").finished
+    assert run.unfinished == [] and record.load(tmp_path, "f").finished
     assert {host: len(blocks) for host, blocks in by_host(tmp_path / "f").items()} == {"a": 5, "b": 3}
     assert run.run.budget and (run.run.budget.ended, run.run.budget.blocks) == ("time", 8)
     assert run.run.budget.used_s == pytest.approx(102.0)
@@ -128,7 +126,7 @@ def test_a_block_that_a_host_could_not_finish_is_dropped(tmp_path: Path, make_ru
     hosts.budget_s = 65.0  # slower than it seemed: the fourth block of a host is cut
     coordinator(tmp_path, hosts).work()
     run = results.load_run(tmp_path / "f")
-    assert run.unfinished == [] and ledger.load(tmp_path, "f").finished
+    assert run.unfinished == [] and record.load(tmp_path, "f").finished
     assert {host: len(blocks) for host, blocks in by_host(tmp_path / "f").items()} == {"a": 3, "b": 3}
     assert run.run.budget and (run.run.budget.ended, run.run.budget.blocks) == ("cut", 6)
     assert len(list((tmp_path / "f/set-aside/budget").iterdir())) == 2
@@ -142,10 +140,10 @@ def test_a_killed_coordinator_leaves_no_block_of_nobody(tmp_path: Path, make_run
     hosts = budgeted(tmp_path, make_run, 90.0, "spread")
     first = coordinator(tmp_path, hosts)
 
-    def killed(*_: object) -> None:
+    def killed() -> None:
         raise SystemExit(1)
 
-    first._deal_again = killed  # type: ignore[method-assign]
+    first._deal = killed  # type: ignore[method-assign]
     with pytest.raises(SystemExit):
         first.work()
     assert len(results.load_spec(tmp_path / "f").order) == 8
@@ -161,6 +159,6 @@ def test_hosts_know_the_budget_and_add_no_blocks(tmp_path: Path, make_run: Calla
     asked, ask = list[Question](), hosts.ask
     hosts.ask = lambda host, question: (asked.append(question), ask(host, question))  # type: ignore[method-assign]
     coordinator(tmp_path, hosts).work()
-    dealt = [results.parsed_spec(deal.spec) for deal in asked if isinstance(deal, Deal)]
+    dealt = [results.parsed_spec(deal.spec) for deal in asked if isinstance(deal, Assignment)]
     assert dealt and all((run.budget, run.plan.budget_s) == (Budget(step=0), 50.0) for run in dealt)
     assert further(dealt[0], {}).order == dealt[0].order

@@ -156,14 +156,14 @@ def test_clean_of_one_run_leaves_what_another_has(
 def test_a_fleets_files_are_not_written_through(
     name: str, plant: str, two_runs: Path, tmp_path: Path, victim: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """`show` looks for supervisors that work without a coordinator; what is in the place of their locks stays
+    """`show` looks for hosts that work without a coordinator; what is in the place of their locks stays
     as it is."""
-    from dbbench.fleet import ledger
+    from dbbench.fleet import record
 
     results_folder = tmp_path / "r"
     shutil.copytree(two_runs, results_folder)
-    ledger.save(results_folder, ledger.Fleet("f", "spread", "2026-01-01T00:00:00Z", "x", {"bad": (1,)}))
-    ledger.save(results_folder, ledger.Fleet("bad", "spread", "2026-01-01T00:00:00Z", "x", {"h": (1,)}))
+    record.save(results_folder, record.Fleet("f", "spread", "2026-01-01T00:00:00Z", "x", {"bad": (1,)}))
+    record.save(results_folder, record.Fleet("bad", "spread", "2026-01-01T00:00:00Z", "x", {"h": (1,)}))
     (room := results_folder / "bad/fleet").mkdir()
     (room / "lock").touch()
     (path := room / name).unlink(missing_ok=True)
@@ -177,40 +177,33 @@ def test_a_fleets_files_are_not_written_through(
     assert victim.read_text() == TEXT
 
 
-@pytest.mark.parametrize("name", ["bell", "ack", "listening", "lock", "state.json", "taken.json"])
+@pytest.mark.parametrize("name", ["lock", "state.json", "taken.json"])
 def test_a_host_writes_into_no_planted_file(name: str, two_runs: Path, tmp_path: Path, victim: Path) -> None:
-    """What a worker and a supervisor write into a run's folder reaches no other file: a link is planted for each."""
-    from dbbench.fleet.room import HostState, Room
+    """What a worker and a share write into a run's folder reaches no other file: a link is planted for each."""
+    from dbbench.fleet.folder import HostFolder, Taken
+    from dbbench.fleet.messages import HostState
 
     folder = tmp_path / "r/bad"
     shutil.copytree(two_runs / "bad", folder)
-    (room := Room(folder)).make()
-    (path := room.path / name).unlink(missing_ok=True)
-    path.symlink_to(victim)
+    (host := HostFolder(folder)).make()
+    (path := host.path / name).symlink_to(victim)
     before = victim.stat()
-
-    def hear() -> None:
-        for bell in ("bell", "ack"):
-            with room.hearing(bell):
-                pass
-
-    for work in (room.listen, lambda: room.ring("bell"), lambda: room.acknowledge(("t",)), room.sign, hear,
-                 lambda: room.tell(HostState())):  # fmt: skip
+    for work in (host.pid, lambda: host.save_taken(Taken(("t",))), lambda: host.save_state(HostState())):
         with contextlib.suppress(OSError, DbbenchError):
             work()
-    assert victim.stat().st_mtime_ns == before.st_mtime_ns
+    assert path.name == name and victim.stat().st_mtime_ns == before.st_mtime_ns
 
 
 @pytest.mark.parametrize("linked", [".fleet", ".fleet/f", ".fleet/f/hosts", ".fleet/f/hosts/h", ".fleet-worker"])
 def test_clean_follows_no_link_of_a_fleet(linked: str, tmp_path: Path) -> None:
     """The copies of its hosts go when they are home; those behind a link are another's results."""
-    from dbbench.fleet import ledger
+    from dbbench.fleet import record
 
     results_folder, elsewhere = tmp_path / "r", tmp_path / "elsewhere"
     synthetic.write(
         results_folder, Shape(name="f", arms=("ext4", "xfs"), work=(("postgres", "pgbench-tpcb"),), blocks=1)
     )
-    ledger.save(results_folder, ledger.Fleet("f", "spread", "2026-01-01T00:00:00Z", "x", {"h": (1,)}, finished=True))
+    record.save(results_folder, record.Fleet("f", "spread", "2026-01-01T00:00:00Z", "x", {"h": (1,)}, finished=True))
     shutil.copytree(results_folder / "f", results_folder / ".fleet/f/hosts/h/f")
     (results_folder / ".fleet-worker").mkdir()
     (results_folder / linked).rename(elsewhere)

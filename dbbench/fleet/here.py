@@ -1,8 +1,7 @@
-"""What a fleet has on a machine in addition to its results: a worker's scratch directory, hosts of `--local`.
+"""What a fleet has on this machine in addition to its results: a worker's scratch directory, and hosts of `--local`.
 
 RESULTS/.fleet-worker/          files of dask for the worker that uses this results folder
 RESULTS/.fleet-worker.lock      held by it
-RESULTS/.fleet/FLEET/hosts/     results folders of hosts that are workers of `--local`, with their own runs
 """
 
 from __future__ import annotations
@@ -17,9 +16,10 @@ from typing import Any, Final
 
 from dbbench import process, results
 from dbbench.errors import ResultDamaged, ResultNotRegular, RunLocked
-from dbbench.fleet import ledger
-from dbbench.fleet.ledger import Fleet
-from dbbench.fleet.room import HostState, Room
+from dbbench.fleet import record
+from dbbench.fleet.folder import HostFolder
+from dbbench.fleet.messages import HostState
+from dbbench.fleet.record import Fleet
 from dbbench.machine.host.proc import task
 from dbbench.results.fileio import exclusive, read_bytes, real_folder
 from dbbench.results.trials import SUMS, damage, results_of
@@ -46,7 +46,7 @@ def worker_of(results_folder: Path) -> Iterator[Path]:
 
 def hosts_here(results_folder: Path, name: str) -> list[Path]:
     """Return the results folders of the fleet's hosts that are workers of this machine."""
-    hosts = ledger.folder_of(results_folder, name) / ledger.HOSTS
+    hosts = record.folder_of(results_folder, name) / record.HOSTS
     return sorted(path for path in hosts.glob("*") if path.is_dir() and not _is_elsewhere(path, results_folder))
 
 
@@ -56,66 +56,59 @@ def runs_here(results_folder: Path, name: str) -> list[Path]:
 
 
 @dataclass(frozen=True)
-class AtWork:
-    """A running supervisor on this machine."""
+class RunningHost:
+    """A host of a fleet on this machine that runs its share."""
 
     fleet: str
     host: str
-    folder: Path  # folder of the run that it works on
+    run: Path
     pid: int
     state: HostState
 
     def row(self) -> dict[str, Any]:
         """Return it as a part of a JSON document."""
-        return {"fleet": self.fleet, "host": self.host, "run": str(self.folder), "pid": self.pid,
+        return {"fleet": self.fleet, "host": self.host, "run": str(self.run), "pid": self.pid,
                 "trial": self.state.trial, "phase": self.state.phase, "note": self.state.note}  # fmt: skip
 
 
-def at_work(results_folder: Path, name: str) -> list[AtWork]:
-    """Return the fleet's supervisors on this machine: those of `--local`, and one whose host has `results`
-    as its own."""
+def running(results_folder: Path, name: str) -> list[RunningHost]:
+    """Return the fleet's hosts that work on this machine: those of `--local`, and one that has `results_folder` as its
+    own."""
     working, own_run = [], results_folder / name
     for run in (*runs_here(results_folder, name), own_run):
-        room = Room(run)
-        pid = None
-        if (room.path / "lock").is_file():
-            # A lock that is a link elsewhere does not belong to a supervisor.
-            with contextlib.suppress(OSError, ResultNotRegular):
-                pid = room.supervisor()
-        if pid is not None:
-            working.append(
-                AtWork(name, os.uname().nodename if run == own_run else run.parent.name, run, pid, room.state())
-            )
+        host = HostFolder(run)
+        if not (host.path / "lock").is_file():
+            continue
+        with contextlib.suppress(OSError, ResultNotRegular):  # a lock that is a link does not belong to a share
+            if (pid := host.pid()) is not None:
+                host_name = os.uname().nodename if run == own_run else run.parent.name
+                working.append(RunningHost(name, host_name, run, pid, host.state()))
     return working
 
 
-def orphans(results_folder: Path) -> list[AtWork]:
-    """Return supervisors on this machine whose fleets have no running coordinator."""
-    names = sorted(path.parent.name for path in (results_folder / ledger.FOLDER).glob("*/fleet.json"))
-    return [
-        host
-        for name in names
-        if ledger.coordinator(results_folder, name) is None
-        for host in at_work(results_folder, name)
-    ]
+def without_coordinator(results_folder: Path) -> list[RunningHost]:
+    """Return hosts that work on this machine and whose fleets have no running coordinator."""
+    folders = sorted(path.parent for path in (results_folder / record.FOLDER).glob("*/fleet.json"))
+    names = [folder.name for folder in folders if record.coordinator(folder) is None]
+    return [host for name in names for host in running(results_folder, name)]
 
 
-def told_of(left: list[AtWork]) -> list[str]:
-    """Return lines about supervisors that run without a coordinator; [] if there are none."""
+def sentences(hosts: list[RunningHost]) -> list[str]:
+    """Return lines about hosts that work without a coordinator; [] if there are none."""
     lines = [
         f"fleet {host.fleet}, host {host.host}: process {host.pid} is running without a coordinator "
         f"({host.state.trial or host.state.note or 'between trials'}{host.state.phase and ', ' + host.state.phase})"
-        for host in left
+        for host in hosts
     ]
-    return [*lines, *(f"To stop them:  dbbench fleet stop {name}" for name in sorted({host.fleet for host in left}))]
+    return [*lines, *(f"To stop them:  dbbench fleet stop {name}" for name in sorted({host.fleet for host in hosts}))]
 
 
-def stop(hosts: list[AtWork], within_s: float = STOP_S) -> list[AtWork]:
-    """Stop those supervisors cleanly without a scheduler; return those that still run after `within_s`."""
-    for supervisor in hosts:
+def stop(hosts: list[RunningHost]) -> list[RunningHost]:
+    """Stop those hosts cleanly without a scheduler; return those that still work after STOP_S."""
+    for host in hosts:
         with contextlib.suppress(ProcessLookupError):
-            os.kill(supervisor.pid, signal.SIGTERM)
-    return process.wait_while(lambda: [host for host in hosts if _lives(host.pid)], within_s, 0.1)
+            os.kill(host.pid, signal.SIGTERM)
+    return process.wait_while(lambda: [host for host in hosts if _lives(host.pid)], STOP_S, 0.1)
 
 
 def _lives(pid: int) -> bool:
@@ -131,7 +124,7 @@ def copies(results_folder: Path, fleet: Fleet) -> list[Path]:
         return []
     trials = [path for run in runs_here(results_folder, fleet.name) for path in sorted((run / "trials").glob("[!.]*"))]
     here = [path for path in trials if path.is_dir() and not _is_elsewhere(path, results_folder)]
-    return [path for path in here if _is_home(path, results_folder / path.parts[-3] / "trials" / path.name)]
+    return [path for path in here if _is_collected(path, results_folder / path.parts[-3] / "trials" / path.name)]
 
 
 def _is_elsewhere(path: Path, results_folder: Path) -> bool:
@@ -143,10 +136,10 @@ def _is_elsewhere(path: Path, results_folder: Path) -> bool:
     return False
 
 
-def _is_home(copy: Path, home: Path) -> bool:
-    """Whether the result at `home` is undamaged and identical to `copy`."""
+def _is_collected(copy: Path, result: Path) -> bool:
+    """Whether the result is undamaged and identical to `copy`."""
     try:
-        same = read_bytes(copy / SUMS, results_of(copy)) == read_bytes(home / SUMS, results_of(home))
-        return same and not damage(home)
+        same = read_bytes(copy / SUMS, results_of(copy)) == read_bytes(result / SUMS, results_of(result))
+        return same and not damage(result)
     except (OSError, ResultDamaged):
         return False

@@ -1,0 +1,152 @@
+"""Questions to hosts and their answers, through a scheduler of dask.distributed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import queue
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from dbbench.errors import FleetUnreachable
+from dbbench.fleet import host, security
+from dbbench.fleet.messages import Answer, Question
+
+PLACE: Final = "host_"  # resource of each worker: host_NAME = 1, so that a question goes to this host only
+DISK: Final = "DISK"  # resource for one question at a time that uses the disk
+_LOOK_S: Final = 5.0  # seconds between two queries of the list of workers, which is long in a large fleet
+_TIMEOUT: Final = "20s"
+
+
+@dataclass(frozen=True)
+class Lost:
+    """No answer came, because the worker or the scheduler died. Nothing is known; ask again."""
+
+    why: str
+
+
+class Connection:
+    """A client of a scheduler. If that ends, all questions are lost, and the client of the next scheduler is used.
+
+    `upkeep` is called regularly: it restarts workers and schedulers that died.
+    """
+
+    def __init__(
+        self, address: str, certs: Path | None = None, upkeep: Callable[[Connection], None] = lambda _: None
+    ) -> None:
+        """Raises FleetInsecure."""
+        self.address, self._certs, self._upkeep = security.whole(address), certs, upkeep
+        self._names = (f"dbbench-{uuid.uuid4().hex[:12]}-{n}" for n in itertools.count())
+        self._answers: queue.Queue[tuple[str, Question, Answer | Lost]] = queue.Queue()
+        self._pending: dict[str, tuple[Question, Any]] = {}  # host -> its question, and the future of the answer
+        self._futures: list[Any] = []  # released together: one by one they would delay the next question
+        self._client: Any = None
+        self._hosts: dict[str, float] = {}
+        self._looked = -_LOOK_S
+
+    def connect(self) -> None:
+        """Connect to the scheduler. Raises FleetUnreachable if it does not answer, FleetInsecure, FileUnreadable."""
+        import distributed
+
+        self._looked = -_LOOK_S
+        try:
+            self._client = distributed.Client(self.address, security=security.of(self._certs), timeout=_TIMEOUT,
+                                              set_as_default=False)  # fmt: skip
+        except (OSError, TimeoutError, ValueError) as error:
+            raise FleetUnreachable(
+                f"no scheduler at {self.address}: {error}", remedy="dbbench fleet scheduler"
+            ) from error
+
+    def hosts(self) -> dict[str, float]:
+        """Return the available hosts, and when each was last heard (UTC)."""
+        if time.monotonic() - self._looked >= _LOOK_S or self._client is None:
+            self._looked = time.monotonic()
+            self._hosts = self._look()
+            self._futures.clear()
+        return self._hosts
+
+    def _look(self) -> dict[str, float]:
+        try:
+            workers = self._client.scheduler_info()["workers"].values()
+        except Exception:  # a dying scheduler may raise anything; then no worker is known to be connected
+            return {}
+        return {
+            name.removeprefix(PLACE): float(worker["last_seen"])
+            for worker in workers
+            for name in worker.get("resources", {})
+            if name.startswith(PLACE)
+        }
+
+    def ask(self, host_name: str, question: Question) -> None:
+        """Send a question to a host, waiting until the host is available. One at a time for each host."""
+        if self._client is None:
+            self._pending[host_name] = question, None
+            self._answers.put((host_name, question, Lost("there is no connection to the scheduler")))
+        else:
+            carried = self._carry(self._client, host_name, question)
+            self._pending[host_name] = (
+                question,
+                asyncio.run_coroutine_threadsafe(carried, self._client.loop.asyncio_loop),
+            )
+
+    async def _carry(self, client: Any, host_name: str, question: Question) -> None:
+        """Fetch an answer in the client's own thread, while the coordinator writes another one to its disk."""
+        answer: Answer | Lost
+        try:
+            future = client.submit(
+                host.answer, question, key=next(self._names), pure=False, retries=0,
+                resources={f"{PLACE}{host_name}": 1, DISK: 1},
+            )  # fmt: skip
+            answer = await future
+            self._futures.append(future)
+        except (Exception, asyncio.CancelledError) as error:  # KilledWorker, or a closed connection
+            answer = Lost(f"{type(error).__name__}: {error}")
+        self._answers.put((host_name, question, answer))
+
+    def answers(self, timeout_s: float) -> list[tuple[str, Answer | Lost]]:
+        """Return the answers that have arrived; wait up to the timeout for the first."""
+        self._upkeep(self)
+        if self._client is not None and self._client.status != "running":
+            self.close()
+        if self._client is None:
+            try:
+                self.connect()
+            except FleetUnreachable:
+                time.sleep(timeout_s)
+        received = list[tuple[str, Answer | Lost]]()
+        with contextlib.suppress(queue.Empty):
+            while True:
+                name, question, answer = self._answers.get(timeout=0.0 if received else timeout_s)
+                # Otherwise the answer is from a host that was forgotten, or came after its question was lost.
+                if name in self._pending and self._pending[name][0] is question:
+                    del self._pending[name]
+                    received.append((name, answer))
+        return received
+
+    def forget(self, host_name: str) -> None:
+        """Ignore answers of that host from now on."""
+        _, carried = self._pending.pop(host_name, (None, None))
+        if carried is not None:
+            carried.cancel()
+
+    def close(self) -> None:
+        """Disconnect from the scheduler; pending questions are lost."""
+        if self._client is not None:
+            with contextlib.suppress(Exception):  # the connection is already closed
+                self._client.close(timeout="2s")
+        self._client = None
+        self._futures.clear()
+        for name, (question, _) in self._pending.items():
+            self._answers.put((name, question, Lost("the connection to the scheduler was lost")))
+
+    def wait_for_hosts(self, enough: Callable[[set[str]], bool], within_s: float) -> set[str]:
+        """Return the available hosts as soon as there are enough, or after so many seconds."""
+        until = time.monotonic() + within_s
+        while not enough(hosts := set(self.hosts())) and time.monotonic() < until:
+            self.answers(0.5)
+        return hosts

@@ -1,0 +1,142 @@
+"""A host's share of a fleet's run: a daemon that runs it as `dbbench run` does, started once by the host's worker
+(`python -m dbbench.fleet.share FOLDER SHA256 ID...`).
+
+Its input is the run's directory, the identity of the user's plan, and the devices that may be erased. It reports its
+state, and between two trials it waits for the transfer of results. It outlives the worker that started it, the
+scheduler and the coordinator; its trials end with it. If it is killed, the next question starts another one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, NoReturn
+
+from dbbench import process, results
+from dbbench.errors import CoordinatorGone, DbbenchError, Terminated
+from dbbench.fleet import record
+from dbbench.fleet.disk_turn import DiskTurn
+from dbbench.fleet.folder import HostFolder
+from dbbench.fleet.messages import HostState
+from dbbench.model import Run
+from dbbench.model.events import Event
+from dbbench.results.fileio import own_file
+
+HANDOVER_S: Final = 120.0  # if the coordinator asks but does not collect results, the run continues without it
+_POLL_S: Final = 0.02  # only between two trials
+
+
+class Share:
+    """Reports the state of the run; between trials it waits for the transfer of results, and for the disk."""
+
+    def __init__(self, folder: Path) -> None:
+        self.host, self.turn = HostFolder(folder), DiskTurn(folder, self._wait_for_disk)
+        self._state = HostState(since=time.time())
+        self._took_s: list[float] = []
+        self._began = 0.0
+
+    def run(self, drive: Callable[[Share], object]) -> None:
+        """Call `drive`, which runs the trials. What stops it is recorded in the state."""
+        error: DbbenchError | None = None
+        try:
+            self.turn.take(results.load_spec(self.host.folder), None)
+            drive(self)
+        except DbbenchError as cause:
+            error = cause
+        except BaseException as cause:
+            error = DbbenchError(f"{type(cause).__name__}: {cause}", remedy=f"See {self.host.path / 'share.log'}.")
+            raise
+        finally:
+            self.turn.release()
+            self._report(trial="", phase="", note="", waits_for="", ended=True, error=error and as_data(error))
+
+    def emit(self, event: Event) -> None:
+        """Follow the run's events. During a phase the state is not written, because that would be load."""
+        data = event.data
+        match event.kind:
+            case "trial_begin":
+                self._began = time.monotonic()
+                self._report(trial=str(data["id"]), phase="begin", note="", waits_for="")
+            case "phase_begin":
+                self._report(phase=str(data["phase"]))
+            case "prepare" if str(data["what"]) != self._state.note:
+                self._report(note=str(data["what"]), waits_for="")
+            case "trial_end":
+                self._took_s.append(time.monotonic() - self._began)
+                self._report(trial="", phase="", mean_s=sum(self._took_s) / len(self._took_s))
+
+    def between(self, run: Run) -> Run:
+        """Let results be copied, and wait for the disk; `queue.execute` calls this before each trial."""
+        process.wait_while(self.host.awaits_transfer, HANDOVER_S, _POLL_S)
+        self._must_be_wanted()
+        self._report(used_s=run.budget.used_s if run.budget else 0.0)
+        if left := results.pending(self.host.folder, run):
+            self.turn.take(run, left[0].block)
+        return run
+
+    def _wait_for_disk(self, user: str) -> None:
+        if user != self._state.waits_for or not self._state.note:
+            self._report(note=f"waiting for the disk, which is used by {user or 'another run'}", waits_for=user)
+        self._must_be_wanted()
+
+    def _must_be_wanted(self) -> None:
+        """Raise CoordinatorGone if the run must not go on without its coordinator, and that has ended."""
+        coordinator = self.host.taken().coordinator
+        if coordinator and record.coordinator(Path(coordinator)) is None:
+            raise CoordinatorGone(
+                f"{self.host.folder.parent.name} found no coordinator of the fleet {Path(coordinator).name}",
+                effect="It stopped after its current trial. Finished trials are kept.",
+                remedy="Run the same `dbbench fleet run` command again to resume. With --detach, hosts continue "
+                "without it.",
+            )
+
+    def _report(self, **news: object) -> None:
+        self._state = dataclasses.replace(self._state, since=time.time(), **news)  # type: ignore[arg-type]
+        self.host.save_state(self._state)
+
+
+def as_data(error: DbbenchError) -> dict[str, object]:
+    """Return an error as data, so that another process can show it."""
+    return {"id": error.id, "evidence": error.evidence, "where": error.where,
+            "effect": error.effect, "remedy": error.remedy}  # fmt: skip
+
+
+def become_share(folder: Path, drive: Callable[[Share], object]) -> None:
+    """Become a daemon and run the trials assigned to this host. Returns at once if another share already does."""
+    host = HostFolder(folder)
+
+    def stop(_number: int, _frame: object) -> NoReturn:
+        raise Terminated("stopped on request")
+
+    with host.lock() as held:
+        if held:
+            process.become_daemon(own_file(host.path / "share.log", os.O_WRONLY | os.O_APPEND, 0o644))
+            signal.signal(signal.SIGTERM, stop)  # handled also while waiting for the disk
+            Share(folder).run(drive)
+
+
+def main(folder: Path, sha256: str, wipe: tuple[str, ...]) -> None:
+    """Run the real trials, if this machine can run them."""
+    from dbbench.plan import Expanded  # imported here, because a worker needs `as_data` only
+    from dbbench.plan.request import Asked
+    from dbbench.run.preflight import check_run
+    from dbbench.run.queue import execute
+    from dbbench.run.worker import must_be
+
+    def drive(share: Share) -> None:
+        run_folder = results.RunFolder(folder)
+        run = run_folder.run
+        must_be(run, sha256)
+        check_run(Asked("", run.plan, Expanded(run.cells, run.order), sha256), "PLAN", folder.parent, run_folder, wipe)
+        execute(folder, sha256, wipe=wipe, emit=share.emit, between=share.between)
+
+    become_share(folder, drive)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2], tuple(sys.argv[3:]))

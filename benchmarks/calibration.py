@@ -23,7 +23,7 @@ import scipy.signal
 
 from dbbench.compare import Interaction, by_host, changepoints, compare, compare_all, interactions, rows
 from dbbench.compare.interaction import DEPENDS
-from dbbench.fleet import ledger
+from dbbench.fleet.dealing import first_blocks, trials_of_host
 from dbbench.metrics.table import METRICS
 from dbbench.model import Status, Trial, TrialSpec
 
@@ -274,9 +274,9 @@ def spread(
     speed, own = rng.normal(0, HOST_CV, hosts), rng.normal(0, apart, hosts)
     order = tuple(TrialSpec(f"{arm}-b{block}-a1", arm, block, 1, 0) for block in range(1, blocks + 1) for arm in "ab")
     entries, trials = list[dict[str, Any]](), list[Trial]()
-    for number, mine in enumerate(ledger.deal(order, [f"h{n}" for n in range(hosts)], "spread").items()):
+    for number, mine in enumerate(first_blocks(order, [f"h{n}" for n in range(hosts)], "spread").items()):
         host, dealt = mine
-        for spec in ledger.trials_of_host(order, dealt):
+        for spec in trials_of_host(order, dealt):
             level = 1.0 if spec.cell == "a" else ratio * float(numpy.exp(own[number]))
             entry = _trial(HOSTS[0], spec.cell, level, spec.block, 1, speed[number], 0.0, rng)
             tps = float(numpy.mean(entry["tps"][WARMUP_S:]))

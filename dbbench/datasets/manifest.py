@@ -6,12 +6,13 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import fcntl
+import functools
 import os
 import random
 import stat
 import sys
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -112,9 +113,6 @@ def open_entry(golden: Golden, entry: Entry) -> int:
         return os.dup(file.fileno())
 
 
-_MANIFEST: TypeAdapter[Manifest] | None = None
-
-
 def lock_of(folder: Path) -> Path:
     """Return the lock file of the golden copy in `folder`. It remains after the copy is removed: removing it would
     race."""
@@ -124,36 +122,30 @@ def lock_of(folder: Path) -> Path:
 def load(folder: Path) -> Golden | None:
     """Return the golden copy in `folder`, or None if there is none or it does not match its manifest. Checks only sizes
     and kinds; contents are checked by each restore."""
-    global _MANIFEST
-    if _MANIFEST is None:
-        _MANIFEST = TypeAdapter(Manifest)
     try:
-        manifest = _MANIFEST.validate_json((folder / "manifest.json").read_bytes())
+        manifest = _adapter().validate_json((folder / "manifest.json").read_bytes())
     except (OSError, ValidationError, ValueError):
         return None
     golden = Golden(folder, manifest)
-    return golden if manifest.format == FORMAT and not any(map(golden_lacks(golden), manifest.entries)) else None
+    return golden if manifest.format == FORMAT and all(_is_there(golden, entry) for entry in manifest.entries) else None
 
 
-def golden_lacks(golden: Golden) -> Callable[[Entry], bool]:
-    """Return a function that tells whether an entry is missing, or differs from the manifest in kind or size."""
-
-    def lacks(entry: Entry) -> bool:
-        if not is_below(entry.path):
-            return True
-        try:
-            status = (golden.data / entry.path).lstat()
-        except OSError:
-            return True
-        kind = stat.S_ISREG if entry.kind == "file" else stat.S_ISDIR
-        return not kind(status.st_mode) or (entry.kind == "file" and status.st_size != entry.size)
-
-    return lacks
+@functools.cache
+def _adapter() -> TypeAdapter[Manifest]:
+    return TypeAdapter(Manifest)
 
 
-def is_below(path: str) -> bool:
-    """Whether a relative path stays below the directory that it is appended to."""
-    return not path.startswith("/") and ".." not in path.split("/")
+def _is_there(golden: Golden, entry: Entry) -> bool:
+    """Whether an entry, which must be below `data`, has the kind and the size of the manifest."""
+    if entry.path.startswith("/") or ".." in entry.path.split("/"):
+        return False
+    try:
+        status = (golden.data / entry.path).lstat()
+    except OSError:
+        return False
+    if entry.kind == "dir":
+        return stat.S_ISDIR(status.st_mode)
+    return stat.S_ISREG(status.st_mode) and status.st_size == entry.size
 
 
 def save(folder: Path, manifest: Manifest) -> None:

@@ -13,13 +13,13 @@ from typing import Final
 from dbbench import process
 from dbbench.drivers.fio_output import INTERVAL_S, READ, WRITE, by_second, live, parse
 from dbbench.drivers.protocol import Live, Load, LoadTask, located
-from dbbench.drivers.tool import FAILED, ToolLoad, whole_seconds, write_command
+from dbbench.drivers.tool import FAILED, ToolLoad, outputs, whole_seconds, write_command
 from dbbench.engines import files
 from dbbench.engines.serving import put_aside
 from dbbench.errors import DriverFailed, FilesElsewhere, NoProgress
 from dbbench.machine import pagecache
 from dbbench.metrics.outcome import Claim, Outcome
-from dbbench.metrics.series import FIRST, Clock, Series
+from dbbench.metrics.series import FIRST, Series
 from dbbench.model import Cell
 
 LAYOUT_S: Final = 6 * 3600.0  # a layout that takes longer is stuck
@@ -47,14 +47,19 @@ def driving(task: LoadTask) -> Iterator[Load]:
     process.run(["fio", "--create_only=1", given], timeout_s=LAYOUT_S, as_user=account, env=env, cwd=task.scratch)
     pagecache.evict(files.data_files(folder))
     begin_utc, set_by_s = task.clock.now_utc(), task.clock.slip_s()
-    printed = task.raw / "fio.out", task.raw / "fio.err"
+    printed = outputs(task.raw, "fio")
+
+    def show(line: str) -> Live | None:
+        progress = live(line)
+        return progress and replace(progress, second=int(task.clock.now_utc() - begin_utc))
+
     with process.running([*argv, given], stdout=printed[0], stderr=printed[1], as_user=account, env=env,
                          cwd=task.scratch, role="server") as program:  # fmt: skip
         yield ToolLoad(
             task, program, begin_utc, printed,
             judged=lambda load: _outcome(load, begin_utc + set_by_s),
             seconds=sum(whole_seconds(task.cell.window)),
-            live=lambda line: _live(line, task.clock, begin_utc),
+            live=show,
         )  # fmt: skip
     if not files.data_files(folder):
         raise FilesElsewhere("fio's jobs have no file on the filesystem under test", effect=FAILED)
@@ -85,36 +90,29 @@ def _variables(cell: Cell) -> dict[str, str]:
     return {name.upper(): str(int(value) if isinstance(value, bool) else value) for name, value in values.items()}
 
 
-def _live(line: str, clock: Clock, begin_utc: float) -> Live | None:
-    progress = live(line)
-    return None if progress is None else replace(progress, second=int(clock.now_utc() - begin_utc))
-
-
 def _outcome(load: ToolLoad, begin_utc: float) -> Outcome:
     """Return fio's own summary of the window, and its logs as series."""
     raw, scratch = load.task.raw, load.task.scratch
     text = (scratch / "fio.json").read_text(errors="replace")
     (raw / "fio.json").write_text(text)
-    fio_summary = parse(text)
-    if fio_summary.errors:
-        raise DriverFailed(f"{fio_summary.errors} of fio's jobs had errors", effect=FAILED)
-    if not fio_summary.ios or not fio_summary.seconds:
+    total = parse(text)
+    if total.errors:
+        raise DriverFailed(f"{total.errors} of fio's jobs had errors", effect=FAILED)
+    if not total.ios or not total.seconds:
         raise NoProgress("fio did no I/O in the window", effect=FAILED)
+    moved = {"read": total.read_bytes, "write": total.write_bytes}
+    rates = {f"{side}_mb_per_s": size / total.seconds / 1e6 if size else None for side, size in moved.items()}
     return Outcome(
         begin_utc=load.begin_utc,
-        window_s=fio_summary.seconds,
-        transactions=fio_summary.ios,
+        window_s=total.seconds,
+        transactions=total.ios,
         errors=0,
-        series=_series(scratch, raw, begin_utc, load.seconds, fio_summary.running_utc),
-        histogram=fio_summary.histogram,
-        figures={
-            "max_ms": fio_summary.longest_ms,
-            "read_mb_per_s": fio_summary.read_bytes / fio_summary.seconds / 1e6 if fio_summary.read_bytes else None,
-            "write_mb_per_s": fio_summary.write_bytes / fio_summary.seconds / 1e6 if fio_summary.write_bytes else None,
-        },
+        series=_series(scratch, raw, begin_utc, load.seconds, total.running_utc),
+        histogram=total.histogram,
+        figures={"max_ms": total.longest_ms, **rates},
         claims=(
-            Claim("read_bytes", fio_summary.read_bytes, counted=fio_summary.counted),
-            Claim("write_bytes", fio_summary.write_bytes, counted=fio_summary.counted),
+            Claim("read_bytes", total.read_bytes, counted=total.counted),
+            Claim("write_bytes", total.write_bytes, counted=total.counted),
         ),
     )
 

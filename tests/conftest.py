@@ -12,7 +12,7 @@ from typing import Final
 
 import pytest
 
-from dbbench.machine.namespaces import mounts_of
+from dbbench.machine.mounts import mounts_of
 from dbbench.storage.devices import loop
 from dbbench.storage.devices.port import Device
 from dbbench.storage.layers import volume

@@ -17,7 +17,7 @@ from typing import Final
 
 from dbbench.datasets.manifest import BLOCK, DAMAGED, Entry, Golden, Manifest, condemn, crc_of, in_use, open_entry
 from dbbench.errors import DbbenchError, FilesystemFull, RestoreFailed
-from dbbench.machine import namespaces, threads
+from dbbench.machine import mounts, threads
 from dbbench.machine.pagecache import syncfs
 from dbbench.model import DatasetFacts
 from dbbench.process import User
@@ -97,7 +97,7 @@ def _make_root(golden: Golden, datadir: Path) -> None:
     datadir.mkdir(0o700, exist_ok=True)
     if any(datadir.iterdir()):
         raise RestoreFailed(f"{datadir} is not an empty directory", effect="Nothing was changed.")
-    mount = namespaces.mount_holding(datadir.resolve(), namespaces.mounts_of(Path("/proc/self")))
+    mount = mounts.mount_holding(datadir.resolve(), mounts.mounts_of(Path("/proc/self")))
     if mount is not None and any(option.startswith("compress") for option in mount.options):
         return  # the space that compressed data will need is not known in advance
     if _needed_bytes(golden.manifest) > free_bytes(datadir):

@@ -18,8 +18,8 @@ from dbbench.datasets.generated import SCALE_BYTES, SYSBENCH_ROW_BYTES
 from dbbench.engines import ENGINES, profile_of
 from dbbench.engines.settings import Reported, same_in_mysql, same_in_postgres
 from dbbench.errors import DbbenchError, LiveServerUnreadable
-from dbbench.machine import namespaces
-from dbbench.machine.namespaces import Mount
+from dbbench.machine import mounts
+from dbbench.machine.mounts import Mount
 from dbbench.model.base import PRODUCTION, STANDALONE, shipped
 from dbbench.plan.catalog import Catalog
 from dbbench.units import size_text
@@ -164,7 +164,7 @@ def facts_of(live: LiveServer, memory_bytes: int | None) -> ServerFacts:
     mount = None
     if datadir:
         with contextlib.suppress(OSError):
-            mount = namespaces.mount_holding(Path(datadir).resolve(), namespaces.mounts_of(Path("/proc/self")))
+            mount = mounts.mount_holding(Path(datadir).resolve(), mounts.mounts_of(Path("/proc/self")))
     data_bytes = None if whole[0][0] is None else int(whole[0][0])
     return ServerFacts(live.engine, live.version, *_settings_of(live, memory_bytes), data_bytes, mount)
 

@@ -7,8 +7,6 @@ that called setsid; when the last process of the mount namespace ends, its mount
 them are released. Killing process groups, or only the parent, is not enough.
 
 Python 3.11 has neither `unshare` nor `prctl`: both are called in libc.
-
-Mounts are read from the kernel's mountinfo (proc(5)).
 """
 
 from __future__ import annotations
@@ -16,20 +14,19 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import re
 import select
 import signal
 import stat
 import sys
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NoReturn
 
 from dbbench import process
 from dbbench.errors import DbbenchError, IsolationRefused
 from dbbench.machine import libc
+from dbbench.machine.mounts import Mount, mount_holding, mounts_of
 
 RUNTIME: Final = Path("/run/dbbench")  # short, because the path of a unix socket has at most 107 bytes
 _OUTER: Final = "host_run"  # within a trial: the directory that its tmpfs covers
@@ -50,48 +47,16 @@ _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_NO_NEW_PRIVS: Final = 38
 
 # Filesystems of the kernel itself: a copy of such a mount keeps no device busy.
-_KERNEL: Final = frozenset(
-    [
-        "autofs",
-        "binfmt_misc",
-        "bpf",
-        "cgroup",
-        "cgroup2",
-        "configfs",
-        "debugfs",
-        "devpts",
-        "devtmpfs",
-        "efivarfs",
-        "fusectl",
-        "hugetlbfs",
-        "mqueue",
-        "proc",
-        "pstore",
-        "ramfs",
-        "rpc_pipefs",
-        "securityfs",
-        "selinuxfs",
-        "sysfs",
-        "tmpfs",
-        "tracefs",
-    ]
-)
+_KERNEL: Final = frozenset((
+    "autofs", "binfmt_misc", "bpf", "cgroup", "cgroup2", "configfs", "debugfs", "devpts", "devtmpfs", "efivarfs",
+    "fusectl", "hugetlbfs", "mqueue", "proc", "pstore", "ramfs", "rpc_pipefs", "securityfs", "selinuxfs", "sysfs",
+    "tmpfs", "tracefs",
+))  # fmt: skip
 _TREES: Final = tuple(Path(p) for p in ("/proc", "/sys", "/dev", "/etc"))  # a container's mounts below these are kept
-_NEEDED: Final = [
-    "/",
-    "/usr",
-    "/usr/lib",
-    "/usr/local",
-    "/lib",
-    "/bin",
-    "/sbin",
-    "/opt",
-    "/var",
-    "/var/lib",
-    "/var/tmp",
-    "/tmp",
+_NEEDED: Final = (
+    "/", "/usr", "/usr/lib", "/usr/local", "/lib", "/bin", "/sbin", "/opt", "/var", "/var/lib", "/var/tmp", "/tmp",
     "/run",
-]
+)  # fmt: skip
 _WATCHED: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD)
 
 _private = False  # whether this process has private mounts; set where they are made, because /proc may hide pid 1
@@ -304,52 +269,3 @@ def _refused(evidence: str) -> DbbenchError:
         effect="Nothing was changed.",
         remedy="Run it as root; in a container, with CAP_SYS_ADMIN (docker run --privileged).",
     )
-
-
-@dataclass(frozen=True)
-class Mount:
-    """One line of mountinfo. `device` is "major:minor"; major 0 (btrfs, tmpfs) is not a block device."""
-
-    id: int
-    parent: int
-    device: str
-    point: Path
-    fstype: str
-    source: str  # the source as given to mount: /dev/sdb1, tmpfs
-    options: tuple[str, ...]  # options of the mount and of the superblock, in the kernel's order, without duplicates
-
-
-def mounts_of(process: Path) -> tuple[Mount, ...]:
-    """Return the mounts in the namespace of a process (its directory in /proc), in mount order. Raises OSError."""
-    return parsed_mounts((process / "mountinfo").read_text(errors="surrogateescape"))
-
-
-def parsed_mounts(mountinfo: str) -> tuple[Mount, ...]:
-    r"""Parse a mountinfo file. Its lines end only with \n: the kernel allows other line ends in names."""
-    return tuple(_line(line.split(" ")) for line in mountinfo.split("\n") if line)
-
-
-def mount_holding(path: Path, table: Sequence[Mount]) -> Mount | None:
-    """Return the mount that contains `path` (absolute, without symlinks), or None if the table has none."""
-    above = [entry for entry in table if entry.point == path or entry.point in path.parents]
-    deepest = max((len(entry.point.parts) for entry in above), default=0)
-    return next((entry for entry in reversed(above) if len(entry.point.parts) == deepest), None)
-
-
-def _line(words: list[str]) -> Mount:
-    dash = words.index("-", 6)  # optional fields precede it
-    options = dict.fromkeys(f"{words[5]},{words[dash + 3]}".split(","))
-    return Mount(
-        id=int(words[0]),
-        parent=int(words[1]),
-        device=words[2],
-        point=Path(unescaped(words[4])),
-        fstype=words[dash + 1],
-        source=unescaped(words[dash + 2]),
-        options=tuple(options),
-    )
-
-
-def unescaped(text: str) -> str:
-    r"""Decode the octal escapes of a field of mountinfo, fstab or swaps (a space is \\040)."""
-    return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), text)

@@ -10,6 +10,7 @@ outside the reach of both.
 from __future__ import annotations
 
 import bisect
+import contextlib
 import ctypes
 import errno
 import itertools
@@ -65,7 +66,13 @@ class Emptying:
 EVICTING: Final = Emptying("posix_fadvise", lambda: None)  # the files' pages alone, which are always evicted
 
 
-# --- what is resident ------------------------------------------------------------------------------
+@contextlib.contextmanager
+def _reading(path: Path) -> Iterator[int]:
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
 
 
 def resident_bytes(files: Sequence[Path]) -> int | None:
@@ -75,14 +82,11 @@ def resident_bytes(files: Sequence[Path]) -> int | None:
     """
     total = 0
     for path in files:
-        fd = os.open(path, os.O_RDONLY)
-        try:
+        with _reading(path) as fd:
             size = os.lseek(fd, 0, os.SEEK_END)  # stat would report 0 for a bare device
             pages = _cachestat(fd) if size else 0
             if pages is None:
                 pages = _mincore(fd, size) if os.access(path, os.W_OK) else None
-        finally:
-            os.close(fd)
         if pages is None:
             return None
         total += pages * mmap.PAGESIZE
@@ -90,16 +94,12 @@ def resident_bytes(files: Sequence[Path]) -> int | None:
 
 
 def _size(path: Path) -> int:
-    """Return the size of a file, or of a block device, whose stat says 0."""
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        return os.lseek(fd, 0, os.SEEK_END)
-    finally:
-        os.close(fd)
+    with _reading(path) as fd:
+        return os.lseek(fd, 0, os.SEEK_END)  # stat would report 0 for a bare device
 
 
 def _cachestat(fd: int) -> int | None:
-    """Return the resident pages of the whole file, or None if the call is missing or refused."""
+    """Return the resident pages of the file, or None if the call is missing or refused."""
     whole = (ctypes.c_uint64 * 2)(0, 0)
     counts = (ctypes.c_uint64 * 5)()  # cache, dirty, writeback, evicted, recently evicted
     try:
@@ -123,16 +123,10 @@ def _mincore(fd: int, size: int) -> int:
         libc.call("munmap", address, size)
 
 
-# --- emptying --------------------------------------------------------------------------------------
-
-
 def syncfs(path: Path) -> None:
     """Write back dirty data of the filesystem that contains `path` (syncfs(2)). Raises OSError."""
-    fd = os.open(path, os.O_RDONLY)
-    try:
+    with _reading(path) as fd:
         libc.call("syncfs", fd, path=path)
-    finally:
-        os.close(fd)
 
 
 def drop(at: Path, control: Path = DROP_CACHES) -> None:
@@ -149,14 +143,8 @@ def evict(files: Sequence[Path]) -> None:
     if files:
         syncfs(files[0])
     for path in files:
-        fd = os.open(path, os.O_RDONLY)
-        try:
+        with _reading(path) as fd:
             os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
-        finally:
-            os.close(fd)
-
-
-# --- the sample ------------------------------------------------------------------------------------
 
 
 def sample(files: Sequence[Path], seed: int, size_bytes: int = SAMPLE_BYTES) -> list[Piece]:
@@ -183,20 +171,16 @@ def read(pieces: Sequence[Piece]) -> int:
     buffer = bytearray(_PIECE)
     total = 0
     for piece in pieces:
-        fd = os.open(piece.path, os.O_RDONLY)
-        try:
+        with _reading(piece.path) as fd:
             os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
             total += os.preadv(fd, [memoryview(buffer)[: piece.length]], piece.offset)
-        finally:
-            os.close(fd)
     return total
 
 
 def _data(path: Path, begin: int, size: int) -> Iterator[Piece]:
     """Yield the parts of one piece that hold data, by SEEK_DATA and SEEK_HOLE."""
     end = min(begin + _PIECE, size)
-    fd = os.open(path, os.O_RDONLY)
-    try:
+    with _reading(path) as fd:
         offset = begin
         while offset < end:
             try:
@@ -212,11 +196,6 @@ def _data(path: Path, begin: int, size: int) -> Iterator[Piece]:
             if offset < hole:
                 yield Piece(path, offset, hole - offset)
             offset = hole
-    finally:
-        os.close(fd)
-
-
-# --- the proof -------------------------------------------------------------------------------------
 
 
 def empty_and_prove(
@@ -228,13 +207,12 @@ def empty_and_prove(
     least_share: float = LEAST_SHARE,
     control: Path = DROP_CACHES,
 ) -> CacheFacts:
-    """Empty the caches of the data files and prove it; on failure `proved` is False with a reason, and nothing is
-    raised.
+    """Empty the caches of the data files and prove it; on failure `proved` is False with a reason.
 
-    `disks`: kernel names below the filesystem (["loop7"]) whose reads are counted; without them, this process's reads
-    from storage (/proc/self/io). If none of the files was resident, the sample is read first, so that there is
-    something to empty. `least_share`: the share of the sample's bytes that the device must deliver (small with
-    compression). If data remains in memory, the page cache of the whole machine is dropped, which needs root.
+    `disks`: kernel names below the filesystem (["loop7"]) whose reads are counted; without them, this process's reads.
+    If none of the files was resident, the sample is read first, so that there is something to empty. `least_share`: the
+    share of the sample's bytes that the device must deliver (small with compression). If data remains in memory, the
+    page cache of the whole machine is dropped, which needs root.
     """
     held = [path for path in files if _size(path)]
     if not held:
@@ -276,8 +254,10 @@ def _emptied(
         sample_bytes, delivered, least_share
     )
     remains = bool(after) or (delivered is not None and delivered < sample_bytes * least_share)
-    facts = CacheFacts(touched + by.how, _sum(before, own_before), _sum(after, own_after), sample_bytes, delivered,
-                       not reason, reason)  # fmt: skip
+    resident_before, resident_after = (
+        None if pages is None else pages + (own or 0) for pages, own in ((before, own_before), (after, own_after))
+    )
+    facts = CacheFacts(touched + by.how, resident_before, resident_after, sample_bytes, delivered, not reason, reason)
     return facts, remains
 
 
@@ -285,19 +265,12 @@ def _empty(by: Emptying, files: Sequence[Path]) -> None:
     """Empty them, and wait for a cache that releases its memory in the background."""
     by.empty()
     evict(files)
-    _resident_after_tries(files)
-    process.wait_while(by.bytes_held, _OWN_S, _PAUSE_S)
-
-
-def _resident_after_tries(files: Sequence[Path]) -> int | None:
-    left = resident_bytes(files)
     for _try in range(_TRIES - 1):
-        if not left:
+        if not resident_bytes(files):
             break
         time.sleep(_PAUSE_S)
         evict(files)
-        left = resident_bytes(files)
-    return left
+    process.wait_while(by.bytes_held, _OWN_S, _PAUSE_S)
 
 
 def _delivered(pieces: Sequence[Piece], disks: Sequence[str]) -> tuple[int, int | None]:
@@ -329,10 +302,6 @@ def _first_reason(
     if own_before and own_after is not None and own_after >= own_before:  # it may also hold other data
         return f"the filesystem's own cache holds {own_after} bytes, no less than before"
     return f"{after} bytes of the data files are still resident" if after else ""
-
-
-def _sum(pages: int | None, own: int | None) -> int | None:
-    return None if pages is None else pages + (own or 0)
 
 
 def _sample_reason(sample_bytes: int, delivered: int | None, least_share: float) -> str:

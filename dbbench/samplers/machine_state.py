@@ -15,9 +15,9 @@ from typing import Final
 from dbbench.machine.host import proc as proc_files
 from dbbench.machine.host.proc import Scheduled, Task, below, content, described, scheduled, times_run
 from dbbench.machine.limits.cgroup import Groups
-from dbbench.machine.namespaces import Mount
-from dbbench.machine.namespaces import mount_holding as holding
-from dbbench.machine.namespaces import parsed_mounts as parsed
+from dbbench.machine.mounts import Mount
+from dbbench.machine.mounts import mount_holding as holding
+from dbbench.machine.mounts import parsed_mounts as parsed
 
 Values = Mapping[tuple[str, str], str]
 

@@ -17,7 +17,7 @@ import pytest
 
 from dbbench import process as programs
 from dbbench.machine.limits import cgroup
-from dbbench.machine.namespaces import mounts_of
+from dbbench.machine.mounts import mounts_of
 from tests.support.leftovers import GONE_S, below, left_of
 from tests.support.plans import plan
 

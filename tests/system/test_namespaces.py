@@ -18,7 +18,7 @@ import pytest
 
 from dbbench import process
 from dbbench.machine import namespaces
-from dbbench.machine.namespaces import mounts_of
+from dbbench.machine.mounts import mounts_of
 from dbbench.storage.devices import guard, loop
 
 pytestmark = pytest.mark.needs("root")

@@ -27,7 +27,7 @@ from dbbench.drivers.tool import read_counts
 from dbbench.engines import postgres_counters
 from dbbench.errors import DbbenchError, FileUnreadable, PlanInvalid
 from dbbench.introspect import recordings, rules, values
-from dbbench.machine import kernel_log, limits, namespaces
+from dbbench.machine import kernel_log, limits, mounts
 from dbbench.machine.host import proc
 from dbbench.metrics.series import read_csv_gz
 from dbbench.model import events
@@ -200,7 +200,7 @@ PARSERS: Final[dict[str, tuple[Callable[[str], object], str, tuple[type[Exceptio
     "statements": (of_file(recordings.read), fixture("recorded/pgss.csv"), ()),
     "wipefs": (guard.parsed, fixture("devices/wipefs_ext4.json"), (ValueError, LookupError, TypeError)),
     "mountinfo": (
-        namespaces.parsed_mounts,
+        mounts.parsed_mounts,
         fixture("devices/mountinfo.txt"),
         (ValueError, IndexError),
     ),  # the kernel's own

@@ -10,7 +10,7 @@ import pytest
 
 from dbbench import plan
 from dbbench.introspect.server import LiveServer, ServerFacts, plan_text, setup_of
-from dbbench.machine.namespaces import Mount
+from dbbench.machine.mounts import Mount
 from dbbench.plan.catalog import catalog
 
 FACTS: Final = ServerFacts(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dbbench.machine import namespaces
+from dbbench.machine import mounts, namespaces
 
-TABLE = namespaces.parsed_mounts((Path(__file__).parent.parent / "fixtures/devices/mountinfo.txt").read_text())
+TABLE = mounts.parsed_mounts((Path(__file__).parent.parent / "fixtures/devices/mountinfo.txt").read_text())
 
 
 def foreign(*keep: str) -> set[str]:
@@ -24,15 +24,15 @@ def test_a_line_is_read_whole() -> None:
 def test_optional_fields_are_skipped() -> None:
     """A shared or slave mount has fields before the dash that others have not."""
     line = "36 35 98:0 /mnt1 /mnt2 rw,noatime shared:1 master:2 - ext3 /dev/root rw,errors=continue"  # proc(5)
-    assert namespaces.parsed_mounts(line)[0].fstype == "ext3"
-    assert namespaces.parsed_mounts(line)[0].options == ("rw", "noatime", "errors=continue")
+    assert mounts.parsed_mounts(line)[0].fstype == "ext3"
+    assert mounts.parsed_mounts(line)[0].options == ("rw", "noatime", "errors=continue")
 
 
 def test_a_path_lies_on_the_deepest_mount_and_the_latest_of_two() -> None:
     """/dev/pts is mounted twice here: the later one hides the earlier."""
-    assert namespaces.mount_holding(Path("/srv/btr/deep/x"), TABLE) == next(e for e in TABLE if e.device == "7:4")
-    assert namespaces.mount_holding(Path("/srv/btrx"), TABLE) == next(e for e in TABLE if e.point == Path("/srv"))
-    pts = namespaces.mount_holding(Path("/dev/pts/0"), TABLE)
+    assert mounts.mount_holding(Path("/srv/btr/deep/x"), TABLE) == next(e for e in TABLE if e.device == "7:4")
+    assert mounts.mount_holding(Path("/srv/btrx"), TABLE) == next(e for e in TABLE if e.point == Path("/srv"))
+    pts = mounts.mount_holding(Path("/dev/pts/0"), TABLE)
     assert pts is not None and pts.device == "0:26"
 
 

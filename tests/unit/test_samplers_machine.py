@@ -13,7 +13,7 @@ import pytest
 
 from dbbench.machine import threads
 from dbbench.machine.limits.cgroup import Groups
-from dbbench.machine.namespaces import Mount
+from dbbench.machine.mounts import Mount
 from dbbench.samplers.machine import Machine
 from dbbench.samplers.machine_state import SettingFiles, changed
 from dbbench.samplers.sampler import Sampled

@@ -31,7 +31,7 @@ from typing import Any, BinaryIO, Final
 
 from dbbench import process
 from dbbench.errors import DeadlinePassed, LabUnavailable
-from dbbench.machine import libc, namespaces
+from dbbench.machine import libc, mounts, namespaces
 from dbbench.packages import FUSE
 
 READY_S: Final = 60.0
@@ -121,7 +121,7 @@ def served(
 
 def _await(program: process.Running, at: Path, output: Path) -> None:
     for _ in range(int(READY_S / _POLL_S)):
-        if any(entry.point == at for entry in namespaces.mounts_of(Path("/proc/self"))):
+        if any(entry.point == at for entry in mounts.mounts_of(Path("/proc/self"))):
             return
         if program.poll() is not None:
             raise LabUnavailable(f"the lab's disks did not start: {_said(output)}", effect="Nothing was examined.",

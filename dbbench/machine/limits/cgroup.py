@@ -16,7 +16,7 @@ from typing import Final
 from dbbench import process
 from dbbench.machine import host, namespaces
 from dbbench.machine.host.proc import content, number, text
-from dbbench.machine.namespaces import Mount, mounts_of
+from dbbench.machine.mounts import Mount, mounts_of
 from dbbench.results.journal import Journal
 
 WHAT: Final = "cgroup"  # the kind of its entries in the journal

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Final
 
 from dbbench.errors import DbbenchError, DeviceLocked, DeviceUnusable
-from dbbench.machine.namespaces import mount_holding as holding
-from dbbench.machine.namespaces import mounts_of
+from dbbench.machine.mounts import mount_holding as holding
+from dbbench.machine.mounts import mounts_of
 from dbbench.model import DeviceFacts, DeviceSpec, Role
 from dbbench.results.fileio import try_lock
 from dbbench.storage.devices import guard, naming, sysfs

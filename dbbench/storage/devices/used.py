@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Final
 
 from dbbench.machine import libc
-from dbbench.machine.namespaces import Mount, host_proc, mounts_of, unescaped
+from dbbench.machine.mounts import Mount, mounts_of, unescaped
+from dbbench.machine.namespaces import host_proc
 from dbbench.storage.devices import sysfs
 
 # The process or the descriptor has ended, or the process is a zombie.

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from dbbench.errors import CommandFailed, DbbenchError, MakeFailed
-from dbbench.machine.namespaces import Mount, mounts_of
+from dbbench.machine.mounts import Mount, mounts_of
 from dbbench.model import Extents, FsSetup
 from dbbench.storage.devices import image
 from dbbench.storage.devices.port import Device

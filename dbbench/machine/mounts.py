@@ -1,0 +1,57 @@
+"""Mounts, read from the kernel's mountinfo (proc(5))."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Mount:
+    """One line of mountinfo. `device` is "major:minor"; major 0 (btrfs, tmpfs) is not a block device."""
+
+    id: int
+    parent: int
+    device: str
+    point: Path
+    fstype: str
+    source: str  # the source as given to mount: /dev/sdb1, tmpfs
+    options: tuple[str, ...]  # options of the mount and of the superblock, in the kernel's order, without duplicates
+
+
+def mounts_of(process: Path) -> tuple[Mount, ...]:
+    """Return the mounts in the namespace of a process (its directory in /proc), in mount order. Raises OSError."""
+    return parsed_mounts((process / "mountinfo").read_text(errors="surrogateescape"))
+
+
+def parsed_mounts(mountinfo: str) -> tuple[Mount, ...]:
+    r"""Parse a mountinfo file. Its lines end only with \n: the kernel allows other line ends in names."""
+    return tuple(_line(line.split(" ")) for line in mountinfo.split("\n") if line)
+
+
+def mount_holding(path: Path, table: Sequence[Mount]) -> Mount | None:
+    """Return the mount that contains `path` (absolute, without symlinks), or None if the table has none."""
+    above = [entry for entry in table if entry.point == path or entry.point in path.parents]
+    deepest = max((len(entry.point.parts) for entry in above), default=0)
+    return next((entry for entry in reversed(above) if len(entry.point.parts) == deepest), None)
+
+
+def _line(words: list[str]) -> Mount:
+    dash = words.index("-", 6)  # optional fields precede it
+    options = dict.fromkeys(f"{words[5]},{words[dash + 3]}".split(","))
+    return Mount(
+        id=int(words[0]),
+        parent=int(words[1]),
+        device=words[2],
+        point=Path(unescaped(words[4])),
+        fstype=words[dash + 1],
+        source=unescaped(words[dash + 2]),
+        options=tuple(options),
+    )
+
+
+def unescaped(text: str) -> str:
+    r"""Decode the octal escapes of a field of mountinfo, fstab or swaps (a space is \\040)."""
+    return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), text)

@@ -18,6 +18,8 @@ from dbbench.commands.options import (
     command_group,
     command_line,
     plan_argument,
+    plan_options,
+    precision_option,
     progress_option,
     results_option,
 )
@@ -25,7 +27,7 @@ from dbbench.errors import EXIT_OK, EXIT_TRIAL_FAILED, ProgramMissing, RunMissin
 from dbbench.machine import namespaces
 from dbbench.model import Status
 from dbbench.plan.narrowing import Narrowing
-from dbbench.plan.request import asked, plan_options, precision_option
+from dbbench.plan.request import asked
 from dbbench.report.text import put, put_json, put_table
 from dbbench.units import seconds_of
 

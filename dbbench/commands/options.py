@@ -144,6 +144,47 @@ def _files(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> lis
 plan_argument = click.argument("plan_file", metavar="PLAN", shell_complete=_files)
 
 
+fs_option = click.option(
+    "--fs", metavar="A,B", help="Use only these of the plan's fs_setups.",
+    callback=lambda _ctx, _param, labels: tuple(filter(None, map(str.strip, (labels or "").split(",")))),
+)  # fmt: skip
+
+
+def plan_options(function: Function) -> Function:
+    """Add the options --fs, --blocks, --budget, --quick and --seed: the fields of a Narrowing."""
+    for option in (
+        click.option("--seed", type=int, metavar="N", help="Override the seed of the trials' order."),
+        click.option("--quick", is_flag=True, help="Run one block with the shortest windows (smoke test)."),
+        click.option("--budget", metavar="TIME", help="Run as many blocks as fit in this time, for example 8h."),
+        click.option("--blocks", type=int, metavar="N", help="Override the number of blocks."),
+        fs_option,
+    ):
+        function = option(function)
+    return function
+
+
+def _share_given(_ctx: click.Context, _param: click.Parameter, value: str | None) -> float | None:
+    """Convert "2%" or "0.02" to 0.02."""
+    if value is None:
+        return None
+    try:
+        share = float(value.removesuffix("%")) / (100 if value.endswith("%") else 1)
+    except ValueError:
+        share = 0.0
+    if not 0 < share < 1:
+        raise click.BadParameter(f"expected a percentage such as 2%, not {value}")
+    return share
+
+
+precision_option = click.option(
+    "--until-precision",
+    "precision",
+    metavar="2%",
+    callback=_share_given,
+    help="Add blocks (up to 15) until each interval is this narrow; setups that are decided stop early.",
+)
+
+
 def catalogue(names: Callable[[], Iterable[str]], *commands: click.Command) -> Callable[[Callable[..., Any]], Any]:
     """Decorate `function(options, name, ...)`: `name` is None to list. `names` are completed by the shell."""
 

@@ -10,11 +10,11 @@ from typing import Any
 import click
 
 from dbbench import __version__, results
-from dbbench.commands.options import Options, command_line, plan_argument, progress_option, results_option
+from dbbench.commands.options import Options, command_line, fs_option, plan_argument, progress_option, results_option
 from dbbench.errors import EXIT_OK, LabContradicts, LabUnreliable, RunMissing, RunNameTaken
 from dbbench.model import Conclusion, LabFacts, plain
 from dbbench.plan.narrowing import Narrowing
-from dbbench.plan.request import Asked, able, asked, fs_option
+from dbbench.plan.request import Asked, able, asked
 from dbbench.report.text import put, put_json, put_table
 
 CUTS = 30  # for each setup and engine, unless --cuts or --minutes is given

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dbbench import __version__, results
-from dbbench.commands.options import Options, command_line, plan_argument, progress_option, results_option
+from dbbench.commands.options import Options, command_line, fs_option, plan_argument, progress_option, results_option
 from dbbench.errors import EXIT_OK, EXIT_TRIAL_FAILED, RunNameTaken
 from dbbench.model import Status
 from dbbench.plan.narrowing import Narrowing
-from dbbench.plan.request import Asked, asked, fs_option
+from dbbench.plan.request import Asked, asked
 from dbbench.report.text import put, put_json, put_table
 from dbbench.results import LoadedRun
 

@@ -5,14 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from dbbench import __version__, results
-from dbbench.commands.finding import report_of
-from dbbench.commands.options import Options, command_line, plan_argument, progress_option, results_option
-from dbbench.commands.show import again, listing_trials
+from dbbench import __version__
+from dbbench.commands.options import (
+    Options,
+    command_line,
+    plan_argument,
+    plan_options,
+    precision_option,
+    progress_option,
+    results_option,
+)
 from dbbench.errors import (
     EXIT_OK,
     EXIT_TRIAL_FAILED,
@@ -21,15 +27,10 @@ from dbbench.errors import (
     Terminated,
     TrialDied,
 )
-from dbbench.model import Run, Status, plain
-from dbbench.plan.forecast import forecast, foreseen, remembered
-from dbbench.plan.narrowing import Narrowing
-from dbbench.plan.request import able, asked, plan_options, precision_option, shared
-from dbbench.report.sentences import budget_text
-from dbbench.report.text import put, put_json
-from dbbench.results import LoadedRun, RunFolder
-from dbbench.run.preflight import check_run
 from dbbench.units import duration_text
+
+if TYPE_CHECKING:  # these take most of a second, which `--help` does not need
+    from dbbench.results import LoadedRun, RunFolder
 
 
 def part_given(_ctx: click.Context, _param: click.Parameter, value: str | None) -> tuple[int, int] | None:
@@ -73,7 +74,13 @@ def command(options: Options, plan_file: str, new: bool, name: str | None, wipe:
         raise click.UsageError("--new and --name cannot be combined")
     if part and (precision or not name):
         raise click.UsageError("--share requires --name and cannot be combined with --until-precision")
-    from dbbench.run.create import choose, create, keep_scripts, must_be_of, refine
+    from dbbench.commands.show import again, listing_trials
+    from dbbench.plan.forecast import forecast, foreseen, remembered
+    from dbbench.plan.narrowing import Narrowing
+    from dbbench.plan.request import able, asked, shared
+    from dbbench.results import RunFolder
+    from dbbench.run.create import choose, create, is_finished, keep_scripts, must_be_of, refine
+    from dbbench.run.preflight import check_run
 
     wanted = shared(able(asked(plan_file, options.paths, Narrowing(**narrowing)), options.paths), part)
     root = options.results_folder.resolve()
@@ -86,7 +93,10 @@ def command(options: Options, plan_file: str, new: bool, name: str | None, wipe:
             must_be_of(folder, wanted)
         refine(folder, precision, wanted.plan.budget_s)
         if is_finished(folder):
-            return _finished_before(options, folder.path, name)
+            status = _conclude(options, folder.path, before=True)
+            other = "--name ANOTHER" if name else "--new"
+            click.echo(f"run {folder.path.name} is already finished; {other} starts another", err=True)
+            return status
     check_run(replace(wanted, plan=plan, expanded=expanded), plan_file, root, folder, wipe)
     if folder is None:
         folder = RunFolder(create(root, wanted, name, __version__, precision))
@@ -100,15 +110,9 @@ def command(options: Options, plan_file: str, new: bool, name: str | None, wipe:
         return _conclude(options, path)
 
 
-def is_finished(folder: RunFolder) -> bool:
-    """Return whether every trial was run and none failed because its process died (E348)."""
-    from dbbench.run.create import killed
-
-    return not folder.pending and not killed(folder)
-
-
 def _drive(options: Options, folder: RunFolder, sha256: str, wipe: tuple[str, ...], announced: Iterable[str]) -> None:
     """Run the trials after the announcements; if stopped, print the command that resumes."""
+    from dbbench.commands.show import again
     from dbbench.model.events import Event
     from dbbench.report.progress import renderer
     from dbbench.run.create import set_killed_aside
@@ -132,44 +136,37 @@ def _drive(options: Options, folder: RunFolder, sha256: str, wipe: tuple[str, ..
         ) from None
 
 
-def _conclude(options: Options, folder: Path) -> int:
-    """Write the page and print the verdict; return 1 if a trial failed, else 0."""
+def _conclude(options: Options, folder: Path, before: bool = False) -> int:
+    """Print the verdict; return 1 if a trial failed, else 0. `before`: the run was finished before; its page stays."""
+    from dbbench.commands.finding import report_of
     from dbbench.commands.report import write
+    from dbbench.results import load_run
 
-    run = results.load_run(folder)
-    page = write([run], report_of(folder))
+    run, page = load_run(folder), report_of(folder)
+    if not before or not page.exists():
+        write([run], page)
     _put(options, run, page)
     return exit_status(run)
 
 
 def exit_status(run: LoadedRun) -> int:
     """Return 1 if a trial failed, else 0."""
-    return EXIT_TRIAL_FAILED if any(trial.status is Status.FAILED for trial in run.trials) else EXIT_OK
-
-
-def _finished_before(options: Options, folder: Path, name: str | None) -> int:
-    """Print the verdict of a finished run; return the same exit status as when it ended."""
-    run = results.load_run(folder)
-    page = report_of(folder)
-    if not page.exists():
-        from dbbench.commands.report import write
-
-        write([run], page)
-    _put(options, run, page)
-    again = "--name ANOTHER" if name else "--new"
-    click.echo(f"run {folder.name} is already finished; {again} starts another", err=True)
-    return exit_status(run)
+    return EXIT_TRIAL_FAILED if any(trial.status == "failed" for trial in run.trials) else EXIT_OK
 
 
 def _put(options: Options, run: LoadedRun, page: Path) -> None:
+    from dbbench.model import Status, plain
+    from dbbench.plan.forecast import budget_text
+    from dbbench.report.text import put, put_json
     from dbbench.report.verdict_table import as_document, put_tables
     from dbbench.report.verdicts import verdicts
 
     tables = verdicts([run])
     counts = {status.value: sum(trial.status is status for trial in run.trials) for status in Status}
     if options.json:
+        budget = None if run.run.budget is None else {"budget_s": run.run.plan.budget_s, **plain(run.run.budget)}
         put_json({"run": run.path.name, "path": str(run.path), "report": str(page), **counts,
-                  "skipped": run.run.skipped, "budget": _budget(run.run),
+                  "skipped": run.run.skipped, "budget": budget,
                   "compare": as_document(tables)})  # fmt: skip
         return
     put_tables(tables)
@@ -182,7 +179,3 @@ def _put(options: Options, run: LoadedRun, page: Path) -> None:
     for trial in run.trials:
         if trial.error is not None:
             put(f"  {trial.id} failed in {trial.error.phase or '?'}: {trial.error.id} {trial.error.text}")
-
-
-def _budget(run: Run) -> dict[str, Any] | None:
-    return None if run.budget is None else {"budget_s": run.plan.budget_s, **plain(run.budget)}

@@ -32,7 +32,7 @@ from dbbench.fleet.messages import (
 from dbbench.fleet.record import Fleet
 from dbbench.model import Budget, Run, TrialSpec
 from dbbench.model.events import Emit, Event
-from dbbench.report.sentences import budget_text
+from dbbench.plan.forecast import budget_text
 from dbbench.results.merging import Incoming
 from dbbench.results.trials import set_aside
 from dbbench.units import iso

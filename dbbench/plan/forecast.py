@@ -18,7 +18,7 @@ from dbbench import results
 from dbbench.compare.interval import LEAST_BLOCKS, Estimate, estimate_of, groups
 from dbbench.compare.scatter import shared
 from dbbench.errors import DbbenchError, PlanInvalid
-from dbbench.model import Cell, EarlierLoad, Phase, Plan, Status, Trial
+from dbbench.model import Cell, EarlierLoad, Phase, Plan, Run, Status, Trial
 from dbbench.model.plan import MOST_TRIALS
 from dbbench.plan.expanding import Expanded, blocks, ordered
 from dbbench.plan.preview import preview
@@ -90,6 +90,22 @@ class Allowance:
             return (f"the budget of {budget} will probably be exceeded: {blocks} of {each} each{first} take about "
                     f"{duration_text(all_s)}, and fewer give no interval")  # fmt: skip
         return f"the budget of {budget} gives about {count(self.blocks, 'block')} of {each} each{first}"
+
+
+def budget_text(run: Run) -> str:
+    """Describe what the budget of the run gave, and why it ended; "" without a budget."""
+    if run.budget is None or run.plan.budget_s is None:
+        return ""
+    whole, used = count(run.budget.blocks or 0, "block"), duration_text(run.budget.used_s)
+    reason = {
+        "": "the run is not finished",
+        "time": "another block would not fit",
+        "cut": "the time ended during another block, which does not count",
+        "first": "the first blocks took longer, and fewer give no interval",
+        "precision": "the requested precision was reached",
+        "most": "a run cannot have more blocks",
+    }[run.budget.ended]
+    return f"budget {duration_text(run.plan.budget_s)}: {whole} in {used}; {reason}"
 
 
 def foreseen(plan: Plan, expanded: Expanded, step: int = 1) -> tuple[Plan, Expanded, Allowance | None]:

@@ -1,13 +1,9 @@
-"""The options that select and narrow a plan, for `plan` and `run`."""
+"""A plan as the command line asks for it, and what of it this machine can do."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar
-
-import click
 
 from dbbench.engines import ENGINES, profile_of
 from dbbench.engines.settings import numbers_of
@@ -20,8 +16,6 @@ from dbbench.plan.narrowing import Narrowing
 from dbbench.plan.tomlfile import MOST_BYTES
 from dbbench.results.fileio import given_text
 
-Function = TypeVar("Function", bound=Callable[..., Any])
-
 
 @dataclass(frozen=True)
 class Asked:
@@ -33,47 +27,6 @@ class Asked:
     sha256: str
     skipped: dict[str, str] = field(default_factory=dict)  # arm -> why it is not run with all or some engines
     step: int = 1  # distance between block numbers: N of --share K/N
-
-
-fs_option = click.option(
-    "--fs", metavar="A,B", help="Use only these of the plan's fs_setups.",
-    callback=lambda _ctx, _param, labels: tuple(filter(None, map(str.strip, (labels or "").split(",")))),
-)  # fmt: skip
-
-
-def plan_options(function: Function) -> Function:
-    """Add the options --fs, --blocks, --budget, --quick and --seed: the fields of a Narrowing."""
-    for option in (
-        click.option("--seed", type=int, metavar="N", help="Override the seed of the trials' order."),
-        click.option("--quick", is_flag=True, help="Run one block with the shortest windows (smoke test)."),
-        click.option("--budget", metavar="TIME", help="Run as many blocks as fit in this time, for example 8h."),
-        click.option("--blocks", type=int, metavar="N", help="Override the number of blocks."),
-        fs_option,
-    ):
-        function = option(function)
-    return function
-
-
-def _share_given(_ctx: click.Context, _param: click.Parameter, value: str | None) -> float | None:
-    """Convert "2%" or "0.02" to 0.02."""
-    if value is None:
-        return None
-    try:
-        share = float(value.removesuffix("%")) / (100 if value.endswith("%") else 1)
-    except ValueError:
-        share = 0.0
-    if not 0 < share < 1:
-        raise click.BadParameter(f"expected a percentage such as 2%, not {value}")
-    return share
-
-
-precision_option = click.option(
-    "--until-precision",
-    "precision",
-    metavar="2%",
-    callback=_share_given,
-    help="Add blocks (up to 15) until each interval is this narrow; setups that are decided stop early.",
-)
 
 
 def asked(file: str, paths: list[str], narrowing: Narrowing | None = None) -> Asked:

@@ -13,10 +13,10 @@ from dbbench.compare.interaction import DEPENDS
 from dbbench.compare.remarks import RemarkKind, texts
 from dbbench.compare.verdict import AHEAD, BEHIND, LIMITED, without_guard
 from dbbench.metrics.table import Metric
-from dbbench.model import Run, titled
+from dbbench.model import titled
 from dbbench.results import Exceeded
 from dbbench.results.ceiling import BOTH, FLUSHED
-from dbbench.units import GROUP, change, count, duration_text, interval, level_text, listed, number
+from dbbench.units import GROUP, change, count, interval, level_text, listed, number
 
 Part = tuple[str, bool]  # (text, whether it is bold)
 Parts = tuple[Part, ...]
@@ -262,19 +262,3 @@ def by_host(arm: ByHost) -> str:
 def joined(sentences: Iterable[Parts]) -> list[str]:
     """Return the sentences as plain text."""
     return [plain_text(parts) for parts in sentences if parts]
-
-
-def budget_text(run: Run) -> str:
-    """Describe what the budget of the run gave, and why it ended; "" without a budget."""
-    if run.budget is None or run.plan.budget_s is None:
-        return ""
-    whole, used = count(run.budget.blocks or 0, "block"), duration_text(run.budget.used_s)
-    reason = {
-        "": "the run is not finished",
-        "time": "another block would not fit",
-        "cut": "the time ended during another block, which does not count",
-        "first": "the first blocks took longer, and fewer give no interval",
-        "precision": "the requested precision was reached",
-        "most": "a run cannot have more blocks",
-    }[run.budget.ended]
-    return f"budget {duration_text(run.plan.budget_s)}: {whole} in {used}; {reason}"

@@ -78,6 +78,11 @@ def refine(folder: RunFolder, precision: float | None, budget_s: float | None) -
         folder.save(run)
 
 
+def is_finished(folder: RunFolder) -> bool:
+    """Return whether every trial was run and none failed because its process died (E348)."""
+    return not folder.pending and not killed(folder)
+
+
 def killed(folder: RunFolder) -> list[str]:
     """Return the ids of trials that failed because their process died, which is not evidence about the filesystem."""
     return [trial.id for trial in folder.trials if trial.error is not None and trial.error.id == TrialDied.id]

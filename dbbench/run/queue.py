@@ -21,7 +21,7 @@ from dbbench.metrics.table import METRICS
 from dbbench.model import Run, Status, TrialSpec
 from dbbench.model.events import Emit, Event
 from dbbench.plan import writes
-from dbbench.report.sentences import budget_text
+from dbbench.plan.forecast import budget_text
 from dbbench.results import RunFolder
 from dbbench.results.ceiling import judged
 from dbbench.results.fileio import writing

@@ -39,15 +39,17 @@ def dbbench(*argv: str, cwd: Path, **more: str) -> subprocess.CompletedProcess[s
     return subprocess.run(command, cwd=cwd, env=environment(**more), capture_output=True, text=True, timeout=HANGS_S)
 
 
-def test_help_imports_nothing_heavy(tmp_path: Path) -> None:
-    """`dbbench --help` is quick because it imports no command and no library but click."""
-    code = "import sys; from dbbench.cli import run; run(['--help']); print(*sorted(sys.modules), file=sys.stderr)"
+@pytest.mark.parametrize("command", [(), ("run",), ("plan",)])
+def test_help_imports_nothing_heavy(command: tuple[str, ...], tmp_path: Path) -> None:
+    """Help is quick because it imports no other command and no library but click."""
+    argv = [*command, "--help"]
+    code = f"import sys; from dbbench.cli import run; run({argv}); print(*sorted(sys.modules), file=sys.stderr)"
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
     modules = set(done.stderr.split())
     assert "click" in modules
     assert {name for name in modules if name.split(".")[0] in HEAVY} == set()
     commands = {name for name in modules if name.startswith("dbbench.commands.")}
-    assert commands <= {"dbbench.commands.options"}
+    assert commands <= {"dbbench.commands.options", *(f"dbbench.commands.{name}" for name in command)}
 
 
 def test_a_reader_that_has_gone_is_no_success(tmp_path: Path) -> None:

@@ -21,10 +21,9 @@ from dbbench.machine import host
 from dbbench.model import Budget, Plan, Run, Status
 from dbbench.plan import expand, identity, load, narrowed
 from dbbench.plan.catalog import Catalog, catalog
-from dbbench.plan.forecast import foreseen
+from dbbench.plan.forecast import budget_text, foreseen
 from dbbench.plan.narrowing import Narrowing
 from dbbench.plan.request import Asked, asked, shared
-from dbbench.report.sentences import budget_text
 from dbbench.results import merging
 from dbbench.run.adaptive import charged, concluded, duration_s, extended, fits, further, may_begin
 from dbbench.run.create import choose, create, refine

@@ -17,7 +17,7 @@ import pytest
 from dbbench import cli, packages, results
 from dbbench.commands.doctor import of_plan
 from dbbench.commands.options import Options
-from dbbench.commands.run import exit_status, is_finished
+from dbbench.commands.run import exit_status
 from dbbench.commands.show import listing_trials
 from dbbench.errors import DiskTooSmall, FilesystemFull, KernelLacks, NotRoot, ProgramMissing, RunLocked, RunNameTaken
 from dbbench.model import Fault, Run, Settings, Status, Trial
@@ -25,7 +25,7 @@ from dbbench.plan.request import Asked, asked
 from dbbench.results.fileio import try_lock
 from dbbench.results.journal import Journal, tag_of
 from dbbench.run import preflight, worker
-from dbbench.run.create import choose, create, free_name, keep_scripts, must_be_of, set_killed_aside
+from dbbench.run.create import choose, create, free_name, is_finished, keep_scripts, must_be_of, set_killed_aside
 from dbbench.storage import layers
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "fixtures"))

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from dbbench.errors import ResultDamaged, ResultNotRegular
 from dbbench.model import Run
+from dbbench.plan.forecast import budget_text
 from dbbench.report.page.groups import Group, all_arms, loaded_runs
 from dbbench.report.page.trial_facts import fact_text
-from dbbench.report.sentences import budget_text
 from dbbench.results.fileio import read_bytes
 from dbbench.units import count, duration_text
 

@@ -9,7 +9,6 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Final
 
 from dbbench import process
@@ -20,7 +19,7 @@ from dbbench.metrics.summary import SCAN_OF_CLONE, SCAN_OF_DATA
 from dbbench.model import OperationFacts
 from dbbench.operations.steps import Filled, cold, ended, impossible, timed
 from dbbench.storage import filesystems
-from dbbench.storage.filesystems.common import extents
+from dbbench.storage.filesystems.common import extents_of
 from dbbench.units import size_text
 
 _TOOL_S: Final = 6 * 3600.0
@@ -135,10 +134,3 @@ def _read(name: str, server: Server, said: str) -> OperationFacts:
 def _total_bytes(filled: Filled) -> int:
     total = os.statvfs(filled.fs.path)
     return total.f_blocks * total.f_frsize
-
-
-def extents_of(files: list[Path]) -> int | None:
-    """Return the number of extents of all files, or None if the filesystem does not report it."""
-    counts = [extents(path) for path in files]
-    counted = [count for count in counts if count is not None]
-    return sum(counted) if len(counted) == len(counts) else None

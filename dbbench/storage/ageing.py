@@ -141,11 +141,9 @@ class _Sequence:
 
 
 def aged(fs: Mounted, device_bytes: int, asked: Ageing, seed: int) -> AgeFacts:
-    """Age the filesystem; return what was done, with its free space before and after. Raises FilesystemFull.
-
-    `fill` refers to the size of the devices, so that each filesystem of a plan gets the same; if a filesystem offers
-    much less (mirrors), it refers to that.
-    """
+    """Age the filesystem; return what was done, with its free space before and after. Raises FilesystemFull. `fill`
+    refers to the size of the devices, so that each filesystem of a plan gets the same; if a filesystem offers much less
+    (mirrors), it refers to that."""
     offered = os.statvfs(fs.path)
     total = offered.f_blocks * offered.f_frsize
     whole = device_bytes if total >= WHOLE * device_bytes else total

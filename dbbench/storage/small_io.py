@@ -57,10 +57,8 @@ METHODS: Final = (
 
 
 class Directory:
-    """A directory in which methods are measured, one process at a time. Raises DeviceLocked, OSError.
-
-    Its files have names until it is closed: btrfs does not write files without a name when they are flushed.
-    """
+    """A directory in which methods are measured, one process at a time. Raises DeviceLocked, OSError. Its files have
+    names until it is closed: btrfs does not write files without a name when they are flushed."""
 
     def __init__(self, path: Path, seed: int) -> None:
         self.path, self._random = path, random.Random(seed)
@@ -128,11 +126,8 @@ def percentile(ordered: list[float], percent: float) -> float:
 
 
 def syncs(folder: Path, window_s: float, seed: int) -> tuple[tuple[SyncFacts, ...], str]:
-    """Measure appends of 16 KiB with fsync and with fdatasync.
-
-    Returns a row for each of the two and "", or () and the reason. It lasts at most 0.4 s for each, a sixtieth of
-    the window if that is shorter.
-    """
+    """Measure appends of 16 KiB with fsync and with fdatasync. Returns a row for each of the two and "", or () and the
+    reason. It lasts at most 0.4 s for each, a sixtieth of the window if that is shorter."""
     each_s = min(_LONGEST_S, max(_SHORTEST_S, window_s * _SHARE))
     try:
         with contextlib.closing(Directory(folder, seed)) as directory:
@@ -151,10 +146,8 @@ def _row(call: str, taken_s: list[float]) -> SyncFacts:
 
 def atomic_write_bytes(folder: Path) -> tuple[int, int] | None:
     """Return the smallest and the largest write to a file of this directory that the filesystem does as a whole or not
-    at all (RWF_ATOMIC); (0, 0) if it offers none, None if the kernel or the C library does not report it.
-
-    Asked for a file, because a directory has no such writes. The file is removed.
-    """
+    at all (RWF_ATOMIC); (0, 0) if it offers none, None if the kernel or the C library does not report it. Asked for a
+    file, because a directory has no such writes. The file is removed."""
     path, buffer = folder / ".dbbench-atomic", ctypes.create_string_buffer(_STATX_BYTES)
     with contextlib.suppress(OSError, AttributeError):
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)

@@ -177,9 +177,9 @@ def test_repair_leaves_fewer_pieces(family: str, engine: str, filled: Filling) -
     with filled(family, engine) as one:
         fill(one)
         assert one.data_files is not None
-        before = sum(common.extents(path) or 0 for path in one.data_files(one.datadir))
+        before = common.extents_of(one.data_files(one.datadir)) or 0
         steps = named(operated(["repair"], one))
-        after = sum(common.extents(path) or 0 for path in one.data_files(one.datadir))
+        after = common.extents_of(one.data_files(one.datadir)) or 0
         by_tool, by_engine = steps["repair: filesystem"], steps["repair: engine"]
         assert by_tool.seconds is not None and by_engine.seconds is not None
         said = re.search(r"(\d+) extents before, (\d+) after", by_tool.text)

@@ -21,10 +21,11 @@ from dbbench.metrics import steadiness
 from dbbench.metrics.outcome import Outcome
 from dbbench.metrics.series import Clock
 from dbbench.operations import Filled
-from dbbench.operations.maintenance import extents_of, of_engine, of_filesystem
+from dbbench.operations.maintenance import of_engine, of_filesystem
 from dbbench.operations.steps import cold
 from dbbench.samplers.accounting import DiskClock
 from dbbench.storage import filesystems
+from dbbench.storage.filesystems.common import extents_of
 
 # Smallest number of written bytes per window; a load that writes less does not age the tables.
 LEAST_BYTES: Final = 2**16

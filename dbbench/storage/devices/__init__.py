@@ -20,23 +20,9 @@ from dbbench.storage.devices.port import Attached, Device, DiskSet, Permit, join
 from dbbench.storage.devices.sysfs import IoCounters, flushes, flushes_reason, io_counters, leaves, queue_attributes
 
 __all__ = [
-    "KINDS",
-    "Described",
-    "Device",
-    "DiskSet",
-    "IoCounters",
-    "Permit",
-    "attached",
-    "describe_all",
-    "flushes",
-    "flushes_reason",
-    "identity",
-    "io_counters",
-    "leaves",
-    "leaves_of",
-    "queue_attributes",
-    "size_bytes",
-]
+    "KINDS", "Described", "Device", "DiskSet", "IoCounters", "Permit", "attached", "describe_all", "flushes",
+    "flushes_reason", "identity", "io_counters", "leaves", "leaves_of", "queue_attributes", "size_bytes",
+]  # fmt: skip
 
 
 @contextlib.contextmanager

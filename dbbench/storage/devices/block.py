@@ -30,12 +30,9 @@ _FREE_S: Final = 30.0
 
 @contextlib.contextmanager
 def attached(path: Path, expected: str | None, permit: Permit, *, fstab: Path = guard.FSTAB) -> Iterator[Device]:
-    """Attach a block device exclusively within the block; at the end, wait until nothing holds it.
-
-    `expected` is the identity in the plan. Raises NotRoot, DeviceUnusable (missing, not a block device, another
-    identity than the plan's), DeviceLocked, DeviceInUse, DeviceNotEmpty; afterwards UnmountFailed if something still
-    holds it.
-    """
+    """Attach a block device exclusively within the block; at the end, wait until nothing holds it. `expected` is the
+    identity in the plan. Raises NotRoot, DeviceUnusable (missing, not a block device, another identity than the
+    plan's), DeviceLocked, DeviceInUse, DeviceNotEmpty; afterwards UnmountFailed if something still holds it."""
     if os.geteuid() != 0:
         raise NotRoot(f"only root can format {path}", effect=guard.UNTOUCHED, remedy="Run the command with sudo.")
     with contextlib.ExitStack() as stack, contextlib.ExitStack() as held:

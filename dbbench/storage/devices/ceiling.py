@@ -31,10 +31,8 @@ ROWS: Final[dict[str, tuple[str, ...]]] = {
 
 
 def measure(device: Device, window_s: float, seed: int) -> CeilingFacts:
-    """Measure the rows on a locked device without a filesystem; its content beyond the first MiB is overwritten.
-
-    If fio is missing or fails, there are no rows and `note` gives the reason: the run is possible without them.
-    """
+    """Measure the rows on a locked device without a filesystem; its content beyond the first MiB is overwritten. If fio
+    is missing or fails, there are no rows and `note` gives the reason: the run is possible without them."""
     if process.find("fio") is None:
         return CeilingFacts(note="fio is not installed")
     size = min(device.facts.size_bytes - 2 * _SKIP, _SPAN)
@@ -62,9 +60,7 @@ def command(target: str, size_bytes: int, each_s: float, seed: int, rows: Sequen
 
 def parse_jobs(printed: str) -> list[dict[str, Any]]:
     """Return the jobs in fio's JSON (formats `json` and `json+`, 3.x), each with the global options among its own.
-
-    Raises ValueError if it is invalid.
-    """
+    Raises ValueError if it is invalid."""
     with contextlib.suppress(KeyError, TypeError, AttributeError, json.JSONDecodeError):
         document = json.loads(printed[max(0, printed.find("{")) :])  # fio may print notes before the JSON
         common = document.get("global options", {})

@@ -26,30 +26,10 @@ from dbbench.storage.devices.port import Device
 MARKER: Final = ".dbbench"
 PREFIX: Final = "dbbench-"
 # These directories are refused; a folder made for this purpose below /srv, /home or /mnt is accepted.
-_SYSTEM: Final = frozenset(
-    [
-        "/",
-        "/bin",
-        "/home",
-        "/lib",
-        "/lib32",
-        "/lib64",
-        "/media",
-        "/mnt",
-        "/opt",
-        "/root",
-        "/run",
-        "/sbin",
-        "/srv",
-        "/tmp",
-        "/var",
-        "/var/cache",
-        "/var/lib",
-        "/var/log",
-        "/var/spool",
-        "/var/tmp",
-    ]
-)
+_SYSTEM: Final = frozenset((
+    "/", "/bin", "/home", "/lib", "/lib32", "/lib64", "/media", "/mnt", "/opt", "/root", "/run", "/sbin", "/srv",
+    "/tmp", "/var", "/var/cache", "/var/lib", "/var/log", "/var/spool", "/var/tmp",
+))  # fmt: skip
 # These are refused with everything below them: programs, settings and directories of the kernel.
 _TREES: Final = tuple(Path(p) for p in ["/boot", "/dev", "/efi", "/etc", "/lib", "/proc", "/sys", "/usr"])
 _EMPTY: Final = frozenset({"lost+found"})  # what mkfs creates in an empty filesystem

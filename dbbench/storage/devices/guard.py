@@ -43,10 +43,8 @@ COPIES: Final = (8 * 2**20, 32 * 2**20, 128 * 2**20, 64 * 2**20, 256 * 2**30)
 @dataclass(frozen=True)
 class Reason:
     """Why a device is not free. A signature has its UUID and label, or "". "data" is content without a signature.
-
     "unseen" is a process that may not be inspected (in a container often its first one): it might have the device open.
-    Mounts, swap and md would have prevented O_EXCL, so it is not a reason by itself: it is reported with others.
-    """
+    Mounts, swap and md would have prevented O_EXCL, so it is not a reason by itself: it is reported with others."""
 
     kind: Literal["in use", "unseen", "signature", "data"]
     text: str
@@ -106,10 +104,8 @@ def found_on(fd: int, *, mine: Set[int], fstab: Path = FSTAB) -> list[Reason]:
 
 
 def must_be_alone(fd: int) -> None:
-    """Raise DeviceInUse if another process writes to a held device, through a plain descriptor or a loop device.
-
-    The exclusive hold prevents neither. A process that has already closed it is not detected.
-    """
+    """Raise DeviceInUse if another process writes to a held device, through a plain descriptor or a loop device. The
+    exclusive hold prevents neither. A process that has already closed it is not detected."""
     device = used.target(kernel_name(fd))
     if users := [*used.by_writers(device, host_proc()), *used.by_loops(device)]:
         raise DeviceInUse(
@@ -130,11 +126,8 @@ def locked_by(fd: int) -> str:
 
 
 def signatures_of(fd: int) -> list[Reason]:
-    """Return what wipefs finds, including backups.
-
-    A failing wipefs, and a disk that cannot be read, count as use, because the content is unknown. (wipefs ignores what
-    it cannot read.)
-    """
+    """Return what wipefs finds, including backups. A failing wipefs, and a disk that cannot be read, count as use,
+    because the content is unknown. (wipefs ignores what it cannot read.)"""
     try:
         _must_be_readable(fd)
         done = process.run(

@@ -102,10 +102,8 @@ def regained(plain: int) -> bool:
 
 @contextlib.contextmanager
 def lent() -> Iterator[None]:
-    """Let programs of the block open the held devices exclusively.
-
-    The devices stay held; on a machine that does not support this, they are released meanwhile.
-    """
+    """Let programs of the block open the held devices exclusively. The devices stay held; on a machine that does not
+    support this, they are released meanwhile."""
     if not any(hold.fd is not None for hold in _held.values()):
         yield
     elif possible():
@@ -118,11 +116,8 @@ def lent() -> Iterator[None]:
 
 @contextlib.contextmanager
 def handed_over(*plain: int) -> Iterator[None]:
-    """Let a program of the block mount these devices.
-
-    They are released when it calls mount(2), and held again if the block fails. `changed` compares with what is on them
-    then.
-    """
+    """Let a program of the block mount these devices. They are released when it calls mount(2), and held again if the
+    block fails. `changed` compares with what is on them then."""
     for fd in plain:
         if (held := _of(fd)) is not None:
             held.content = guard.signatures_of(fd)
@@ -157,11 +152,9 @@ def changed(*plain: int) -> str | None:
 
 
 def erase(plain: int) -> None:
-    """Erase every signature of a filesystem, a member of an array or a partition table, including copies.
-
-    Nothing on the device can be mounted any more, not even through a loop device over it. If a loop device was put over
-    it meanwhile, the erased bytes are written back. Raises OSError, CommandFailed, DeviceInUse.
-    """
+    """Erase every signature of a filesystem, a member of an array or a partition table, including copies. Nothing on
+    the device can be mounted any more, not even through a loop device over it. If a loop device was put over it
+    meanwhile, the erased bytes are written back. Raises OSError, CommandFailed, DeviceInUse."""
     must_be_alone(plain)
     size = os.lseek(plain, 0, os.SEEK_END)
     places = [(0, _ENDS), (max(0, size - _ENDS), _ENDS), *((place, _PIECE) for place in guard.COPIES if place < size)]

@@ -224,11 +224,9 @@ def make_images(run: Run, folder: Path, journal: Journal, progress: Callable[[st
 
 
 def give_back_images(journal: Journal, patience_s: float = 0.0) -> list[Path]:
-    """Remove the images that this run made; return the files that were removed.
-
-    One that is still attached after `patience_s`, or whose path contains a link, stays recorded; the kernel releases
-    that of a killed trial a moment later.
-    """
+    """Remove the images that this run made; return the files that were removed. One that is still attached after
+    `patience_s`, or whose path contains a link, stays recorded; the kernel releases that of a killed trial a moment
+    later."""
     process.wait_while(lambda: any(map(_is_held, map(Path, journal.outstanding("image")))), patience_s)
     removed: list[Path] = []
     for image in map(Path, journal.outstanding("image")):

@@ -62,10 +62,8 @@ def possible() -> bool:
 
 @contextlib.contextmanager
 def lending(opened: Opened, mounts: Callable[[], None]) -> Iterator[None]:
-    """Programs started in the block ask `opened` when they open a block device exclusively.
-
-    `mounts` is called just before they mount something. Raises OSError if this machine does not support it.
-    """
+    """Programs started in the block ask `opened` when they open a block device exclusively. `mounts` is called just
+    before they mount something. Raises OSError if this machine does not support it."""
     with contextlib.ExitStack() as stack:
 
         def start(spawn: Callable[[], T]) -> T:

@@ -81,10 +81,8 @@ def _opened(image: Path) -> tuple[int, bool]:
 
 
 def _is_free(image: Path, file: int) -> None:
-    """Refuse an image that another loop device uses, because two of them destroy the filesystem.
-
-    A trial that is ending has _SETTLE_S seconds to release it.
-    """
+    """Refuse an image that another loop device uses, because two of them destroy the filesystem. A trial that is ending
+    has _SETTLE_S seconds to release it."""
     status = os.fstat(file)
     behind = used.Target("", frozenset(), frozenset({(status.st_dev, status.st_ino)}))
     # The loop driver keeps the descriptor, and so the lock, until it has cleared the device.

@@ -15,10 +15,8 @@ from dbbench.model import DeviceFacts, DeviceSpec, Role, Scalar
 
 @dataclass(frozen=True)
 class Device:
-    """A block device that was checked and is locked (flock) until the block ends.
-
-    Programs that write to it get `argument` with `pass_fds=(fd,)`: the checked file description, not a name.
-    """
+    """A block device that was checked and is locked (flock) until the block ends. Programs that write to it get
+    `argument` with `pass_fds=(fd,)`: the checked file description, not a name."""
 
     path: Path  # /dev/loop7
     fd: int
@@ -69,10 +67,8 @@ def leaves_of(volumes: Mapping[Role, Device]) -> tuple[str, ...]:
 
 @contextlib.contextmanager
 def joint(several: Iterable[AbstractContextManager[Device]]) -> Iterator[Device]:
-    """Yield the first device with the others as its members.
-
-    `facts.size_bytes` is the sum, `leaves` are all leaves of the members.
-    """
+    """Yield the first device with the others as its members. `facts.size_bytes` is the sum, `leaves` are all leaves of
+    the members."""
     with contextlib.ExitStack() as stack:
         yield as_one(tuple(stack.enter_context(member) for member in several))
 

@@ -151,10 +151,8 @@ def flushes(leaves: Sequence[str]) -> int | None:
 
 
 def flushes_reason(leaves: Sequence[str]) -> str:
-    """Return why flushes cannot be counted here; "" if they can.
-
-    The kernel sends no flushes to a disk with `write through`, so there is nothing to count.
-    """
+    """Return why flushes cannot be counted here; "" if they can. The kernel sends no flushes to a disk with `write
+    through`, so there is nothing to count."""
     if not leaves:
         return "no disk is known below"
     for leaf in leaves:
@@ -213,10 +211,8 @@ def free_number() -> int:
 
 
 def configure(device: int, file: int, flags: int, sector_bytes: int) -> None:
-    """Bind an open file to an open loop device with these flags and sectors (0: of 512 bytes) atomically.
-
-    OSError EBUSY: another process was faster. EINVAL: the kernel has no such sectors.
-    """
+    """Bind an open file to an open loop device with these flags and sectors (0: of 512 bytes) atomically. OSError
+    EBUSY: another process was faster. EINVAL: the kernel has no such sectors."""
     name = os.fsencode(Path(f"/proc/self/fd/{file}").readlink())[:63]
     info = _INFO.pack(0, 0, 0, 0, 0, 0, 0, 0, flags, name, b"", b"", 0, 0)
     fcntl.ioctl(device, _LOOP_CONFIGURE, _CONFIG.pack(file, sector_bytes, info, *[0] * 8))
@@ -230,11 +226,9 @@ def is_bound(name: str) -> bool:
 
 
 def status(name: str) -> LoopStatus | None:
-    """Return what a loop device is bound to, or None if it was released meanwhile. Raises OSError.
-
-    A file that the kernel cannot examine, because the server of its filesystem has died, is (0, 0). It is not a file
-    that can be examined at the same time.
-    """
+    """Return what a loop device is bound to, or None if it was released meanwhile. Raises OSError. A file that the
+    kernel cannot examine, because the server of its filesystem has died, is (0, 0). It is not a file that can be
+    examined at the same time."""
     fd = os.open(f"/dev/{name}", os.O_RDONLY | os.O_CLOEXEC)
     try:
         answer = fcntl.ioctl(fd, _LOOP_GET_STATUS64, bytes(_INFO.size))

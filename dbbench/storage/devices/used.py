@@ -11,7 +11,7 @@ import errno
 import os
 import stat
 import struct
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -110,49 +110,44 @@ def users(name: str, mine: Set[int] = frozenset()) -> list[str]:
 
 def by_open_files(device: Target, proc: Path, mine: Set[int] = frozenset()) -> list[str]:
     """Return processes with a descriptor of it, except for the descriptors `mine`."""
-    users = []
     me = (proc / "self").readlink().name
 
-    def look(process: Path) -> None:
-        for entry in sorted(process.joinpath("fd").iterdir()):
-            ours = process.name == me and int(entry.name) in mine
-            if not ours and _opens(entry, device):
-                users.append(f"opened by {_who(process)}")
-                return
+    def hit(process: Path, entry: Path) -> bool:
+        return not (process.name == me and int(entry.name) in mine) and _opens(entry, device)
 
-    return _each(proc, look, "the open files") + users
+    users, unreadable = _with_descriptor(proc, hit)
+    return unreadable + [f"opened by {_who(process)}" for process in users]
 
 
 def by_writers(device: Target, proc: Path) -> list[str]:
     """Return other processes that have it open for writing, without those that cannot be inspected."""
-    users = []
     me = (proc / "self").readlink().name
 
-    def look(process: Path) -> None:
-        for entry in sorted(process.joinpath("fd").iterdir()):
-            if process.name != me and _opens(entry, device) and _writes(process / "fdinfo" / entry.name):
-                users.append(f"opened for writing by {_who(process)}: {_command(process)}")
-                return
+    def hit(process: Path, entry: Path) -> bool:
+        return process.name != me and _opens(entry, device) and _writes(process / "fdinfo" / entry.name)
 
-    _each(proc, look, "the open files")
-    return users
+    users, _unreadable = _with_descriptor(proc, hit)
+    return [f"opened for writing by {_who(process)}: {_command(process)}" for process in users]
 
 
 def by_locks(file: os.stat_result, proc: Path) -> list[str]:
-    """Return processes that hold a flock(2) on that file or device node, with their commands.
+    """Return processes that hold a flock(2) on that file or device node, with their commands. Loop devices that hold
+    one on their image do not count, nor does a process that inherited the lock and has not used it yet."""
+    users, unreadable = _with_descriptor(
+        proc, lambda process, entry: _locks(entry, process / "fdinfo" / entry.name, file)
+    )
+    return [f"locked by {_who(process)}: {_command(process)}" for process in users] + unreadable
 
-    Loop devices that hold one on their image do not count, nor does a process that inherited the lock and has not used
-    it yet.
-    """
+
+def _with_descriptor(proc: Path, hit: Callable[[Path, Path], bool]) -> tuple[list[Path], list[str]]:
+    """Return the processes with a descriptor for which `hit` is true, and a sentence for each unreadable process."""
     users = []
 
     def look(process: Path) -> None:
-        for entry in sorted(process.joinpath("fd").iterdir()):
-            if _locks(entry, process / "fdinfo" / entry.name, file):
-                users.append(f"locked by {_who(process)}: {_command(process)}")
-                return
+        if any(hit(process, entry) for entry in sorted(process.joinpath("fd").iterdir())):
+            users.append(process)
 
-    return users + _each(proc, look, "the open files")
+    return users, _each(proc, look, "the open files")
 
 
 def by_mounts(device: Target, proc: Path) -> list[str]:
@@ -288,17 +283,13 @@ def _mounts(entry: Mount, device: Target) -> bool:
 def _each(proc: Path, look: Callable[[Path], None], what: str) -> list[str]:
     """Call `look` with every process's directory; return a sentence for each that exists and cannot be read."""
     unreadable: list[str] = []
-    for process in _processes(proc):
+    for process in (entry for entry in proc.iterdir() if entry.name.isdigit()):
         try:
             look(process)
         except OSError as error:
             if error.errno not in _ENDED:
                 unreadable.append(Unseen(f"{what} of {_who(process)} cannot be read: {error.strerror}"))
     return unreadable
-
-
-def _processes(proc: Path) -> Iterator[Path]:
-    return (entry for entry in proc.iterdir() if entry.name.isdigit())
 
 
 def _who(process: Path) -> str:

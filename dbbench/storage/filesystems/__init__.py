@@ -151,21 +151,17 @@ def commands(setup: FsSetup, targets: tuple[str, ...], at: str) -> list[tuple[st
 
 
 def make(setup: FsSetup, device: Device, journal: Journal | None = None) -> Made:
-    """Make the filesystem on a locked device, whose checks were passed when it was attached. Raises MakeFailed.
-
-    A pool is recorded in `journal`, because it does not end with the namespaces.
-    """
+    """Make the filesystem on a locked device, whose checks were passed when it was attached. Raises MakeFailed. A pool
+    is recorded in `journal`, because it does not end with the namespaces."""
     return family_on(device, setup).create(setup, device, journal)
 
 
 def mounted(
     setup: FsSetup, device: Device, at: Path, journal: Journal | None = None, arc_bytes: int | None = None
 ) -> AbstractContextManager[Mounted]:
-    """Mount the filesystem of `device` at `at` within the block; afterwards the device is free again.
-
-    Raises MountFailed (with the kernel's message if available) and UnmountFailed (with the processes that hold it); an
-    error of the block takes precedence. For an existing directory, raises DeviceUnusable.
-    """
+    """Mount the filesystem of `device` at `at` within the block; afterwards the device is free again. Raises
+    MountFailed (with the kernel's message if available) and UnmountFailed (with the processes that hold it); an error
+    of the block takes precedence. For an existing directory, raises DeviceUnusable."""
     return family_on(device, setup).opened(setup, device, MountPoint(at, journal, arc_bytes))
 
 
@@ -197,10 +193,8 @@ def data_directory(setup: FsSetup, fs: Mounted) -> Path:
 
 
 def log_directory(setup: FsSetup, mounts: Mapping[Role, Mounted]) -> Path | None:
-    """Return the separate directory of the write-ahead log, or None. It may not exist yet.
-
-    It is on the log's own filesystem, otherwise in the setup's volume for it.
-    """
+    """Return the separate directory of the write-ahead log, or None. It may not exist yet. It is on the log's own
+    filesystem, otherwise in the setup's volume for it."""
     if "log" in mounts:
         return mounts["log"].path / "wal"
     return mounts["data"].path / "wal" if "wal" in setup.volumes else None
@@ -217,11 +211,9 @@ def apply_attributes(setup: FsSetup, datadir: Path) -> None:
 
 
 def verify_files(setup: FsSetup, files: Iterable[Path]) -> None:
-    """Raise SetupNotInForce if nodatacow, +C or compression are not in effect on these files.
-
-    These options have no effect on existing files. nodatacow and +C must be set on every file; compression on at least
-    one, because the kernel does not compress data that does not shrink.
-    """
+    """Raise SetupNotInForce if nodatacow, +C or compression are not in effect on these files. These options have no
+    effect on existing files. nodatacow and +C must be set on every file; compression on at least one, because the
+    kernel does not compress data that does not shrink."""
     written = [path for path in files if path.stat().st_size > 0]
     if not written:
         return

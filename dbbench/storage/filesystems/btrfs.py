@@ -92,7 +92,6 @@ class Btrfs(Formatted):
         return (*self.needs, *(("chattr",) if attributes else ()))
 
     def geometry(self, target: Path) -> dict[str, Scalar]:
-        """Return node and sector size, checksum, features and profiles (`btrfs inspect-internal`)."""
         inspect = ["btrfs", "inspect-internal"]
         superblock = parse_super(process.run([*inspect, "dump-super", target]).stdout)
         return {**superblock, **parse_chunks(process.run([*inspect, "dump-tree", "-t", "chunk", target]).stdout)}
@@ -102,7 +101,6 @@ class Btrfs(Formatted):
         return tuple(f"device={other}" for other in others)
 
     def members(self, path: Path) -> frozenset[str]:
-        """Return the kernel names of the devices of the filesystem mounted at `path`."""
         return frozenset(link.name for link in (_folder(path) / "devices").iterdir())
 
     def forget(self, devices: tuple[Device, ...]) -> None:
@@ -112,7 +110,6 @@ class Btrfs(Formatted):
             process.run(argv, ok=(0, 1), pass_fds=[device.fd for device in devices])
 
     def volume_commands(self, setup: FsSetup, at: Path) -> list[list[str]]:
-        """Return the commands for each subvolume, its properties and its attributes, which new files inherit."""
         commands = []
         for name, volume in setup.volumes.items():
             commands.append(["btrfs", "subvolume", "create", str(at / name)])
@@ -139,7 +136,6 @@ class Btrfs(Formatted):
         return _unknown("supported_sectorsizes", option_value(options, "-s"), "sector size")
 
     def tears(self, effective: tuple[str, ...], attributes: tuple[str, ...]) -> bool:
-        """Whether data is overwritten in place."""
         return "nodatacow" in effective or "+C" in attributes
 
     def bdi(self, path: Path) -> Path:
@@ -147,14 +143,12 @@ class Btrfs(Formatted):
         return _folder(path) / "bdi"
 
     def compresses(self, options: tuple[str, ...]) -> str | None:
-        """Return the algorithm of the last `compress` option, or of a volume's property, which takes precedence."""
         for option in reversed(options):
             if match := re.fullmatch(r"compress(?:ion|-force)?(?:=(\w+)(?::-?\d+)?)?", option):
                 return None if match[1] in ("no", "none") else match[1] or "zlib"  # zlib is the kernel's default
         return None
 
     def compression_ratio(self, path: Path) -> float | None:
-        """Return uncompressed ÷ on disk for the data extents in `path`, by compsize, which needs root."""
         return parse_compsize(process.run(["compsize", "-b", path], timeout_s=300).stdout)
 
     def attributes(self, path: Path) -> tuple[str, ...]:
@@ -172,12 +166,10 @@ class Btrfs(Formatted):
         return replace(self.described, checksums=checksums, repairs=repairs, when_full=when_full)
 
     def taken_bytes(self, fs: Mounted) -> tuple[int, int] | None:
-        """Return the used bytes of metadata and system chunks, and of data chunks, including every copy."""
         used = parse_usage(_usage(fs.path))
         return (used.get("metadata", 0) + used.get("system", 0), used.get("data", 0)) if used else None
 
     def free_extents(self, fs: Mounted) -> Iterator[FreeExtent]:
-        """Yield the gaps between extents in data chunks, and the unallocated space as one extent."""
         fd = os.open(fs.path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             for start, length in _data_chunks(fd):
@@ -285,20 +277,17 @@ class _Subvolumes:
         return None if _is_subvolume(_source(stored)) else f"{_source(stored)} is not the root of a subvolume"
 
     def snapshot(self, stored: Stored) -> None:
-        """Take a read-only snapshot of the subvolume that is or contains the data directory."""
         process.run(
             ["btrfs", "subvolume", "snapshot", "-r", _source(stored), stored.fs.path / (self.SNAPSHOT + stored.tag)]
         )
 
     @contextlib.contextmanager
     def clone(self, stored: Stored) -> Iterator[Path]:
-        """Yield a writable snapshot of the snapshot, which needs no mount."""
         copy = stored.fs.path / (self.CLONE + stored.tag)
         process.run(["btrfs", "subvolume", "snapshot", stored.fs.path / (self.SNAPSHOT + stored.tag), copy])
         yield copy / stored.datadir.relative_to(_source(stored))  # `drop` deletes it
 
     def taken_bytes(self, stored: Stored) -> int | None:
-        """Return the exclusive bytes of snapshot and clone, data and file metadata, as written so far."""
         syncfs(stored.fs.path)
         both = [stored.fs.path / (name + stored.tag) for name in (self.SNAPSHOT, self.CLONE)]
         there = [path for path in both if path.exists()]
@@ -317,7 +306,6 @@ class _Subvolumes:
             pass
 
     def drop(self, stored: Stored) -> None:
-        """Mount as before, delete the snapshots, and wait until their space is free."""
         root = stored.fs.path
         if f"subvol=/{self.BACK}" in mount_of(root).options:
             with self._family.unmounted(stored):
@@ -332,16 +320,15 @@ class _Devices:
     """Add a device, and balance over all of them."""
 
     def add(self, stored: Stored, spare: Device) -> str:
-        """Add the device with -K (no discard) and -f (overwrite a signature that the guard has permitted)."""
         if stored.journal is not None and spare.facts.real:
             stored.journal.note("made", device=identity(spare.path), uuid=_folder(stored.fs.path).name)
         hold.release(spare.fd)
+        # -K: no discard; -f: overwrite a signature that the guard has permitted
         argv = ["btrfs", "device", "add", "-K", "-f", spare.argument, str(stored.fs.path)]
         process.run(argv, pass_fds=(spare.fd,))
         return f"{len(_devices(stored.fs.path))} devices"
 
     def rebalance(self, stored: Stored) -> str:
-        """Rewrite every chunk over all devices."""
         argv = ["btrfs", "balance", "start", "--full-balance", str(stored.fs.path)]
         return process.run(argv, timeout_s=_BALANCE_S).stdout.strip() or "done"
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import array
+import contextlib
 import fcntl
 import os
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -26,15 +27,6 @@ NOCOW_FL: Final = 0x00800000
 _GETFLAGS: Final = 0x80086601  # FS_IOC_GETFLAGS (linux/fs.h)
 _EXTENT_UNWRITTEN: Final = 0x800  # allocated but not written; reads return zeros
 _EXTENT_ENCODED: Final = 0x8  # the blocks do not contain the bytes as they are read: they are compressed
-
-
-def without_discard(options: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the options, with `nodiscard` unless they contain an option about discard.
-
-    Online discard is a separate setup, and some kernels enable it by default.
-    """
-    explicit = any(option.split("=")[0] in ("discard", "nodiscard") for option in options)
-    return options if explicit else (*options, "nodiscard")
 
 
 def kernel_version() -> tuple[int, int]:
@@ -85,40 +77,29 @@ def inode_flags(path: Path) -> int:
 
 def is_encoded(path: Path) -> bool:
     """Whether an extent of the file is compressed, by FIEMAP; the file is written back for it."""
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        return any(flags & _EXTENT_ENCODED for _offset, _length, flags in image.extents(fd))
-    finally:
-        os.close(fd)
+    with path.open("rb") as file:
+        return any(flags & _EXTENT_ENCODED for _offset, _length, flags in image.extents(file.fileno()))
 
 
 def extents_from(path: Path, offset: int = 0) -> Extents | None:
-    """Return the extents of a file from that offset on by FIEMAP, or None if the filesystem has none (ZFS)."""
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    """Return the extents of a file from that offset on by FIEMAP; None if the filesystem has none (ZFS), or the file is
+    gone or may not be read."""
     count = compressed = unwritten = 0
-    try:
-        for start, length, flags in image.extents(fd):
+    with contextlib.suppress(OSError), path.open("rb") as file:
+        for start, length, flags in image.extents(file.fileno()):
             inner = start + length - max(start, offset)
             if inner > 0:
                 count += 1
                 compressed += inner if flags & _EXTENT_ENCODED else 0
                 unwritten += inner if flags & _EXTENT_UNWRITTEN else 0
-    except OSError:
-        return None
-    finally:
-        os.close(fd)
-    return Extents(count, compressed, unwritten)
+        return Extents(count, compressed, unwritten)
+    return None
 
 
-def extents(path: Path) -> int | None:
-    """Return the number of extents of a file by FIEMAP, or None if the filesystem has none (ZFS)."""
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        return sum(1 for _ in image.extents(fd))
-    except OSError:
-        return None
-    finally:
-        os.close(fd)
+def extents_of(files: Iterable[Path]) -> int | None:
+    """Return the number of extents of all files, or None if the filesystem does not report it."""
+    each = [extents_from(path) for path in files]
+    return None if None in each else sum(extents.count for extents in each if extents is not None)
 
 
 def content_bytes(root: Path) -> int:
@@ -132,11 +113,8 @@ def content_bytes(root: Path) -> int:
 
 
 def mount_of(path: Path) -> Mount:
-    """Return the mount that contains `path`, by the kernel's mount ID. Raises OSError.
-
-    btrfs shows another device number in mountinfo than stat(2), and a path may have several mounts on top of each
-    other.
-    """
+    """Return the mount that contains `path`, by the kernel's mount ID. Raises OSError. btrfs shows another device
+    number in mountinfo than stat(2), and a path may have several mounts on top of each other."""
     fd = os.open(path, os.O_PATH)
     try:
         info = Path(f"/proc/self/fdinfo/{fd}").read_text()
@@ -150,11 +128,8 @@ def mount_of(path: Path) -> Mount:
 
 
 def until_let_go(step: Callable[[], object], at: Path | None, stuck: Callable[[str], DbbenchError]) -> None:
-    """Repeat `step` (umount, zpool export) until it succeeds.
-
-    After BUSY_S seconds of CommandFailed, raise what `stuck` returns for the processes that hold the filesystem at
-    `at`, or for the last message.
-    """
+    """Repeat `step` (umount, zpool export) until it succeeds. After BUSY_S seconds of CommandFailed, raise what `stuck`
+    returns for the processes that hold the filesystem at `at`, or for the last message."""
     until, pause_s = time.monotonic() + BUSY_S, 0.02
     while True:
         try:
@@ -169,10 +144,8 @@ def until_let_go(step: Callable[[], object], at: Path | None, stuck: Callable[[s
 
 
 def holders_of_filesystem(at: Path, limit: int = 5) -> list[str]:
-    """Return processes with a file, working directory or root on the filesystem at `at`.
-
-    [] if it does not even answer stat(2) (xfs after a shutdown).
-    """
+    """Return processes with a file, working directory or root on the filesystem at `at`. [] if it does not even answer
+    stat(2) (xfs after a shutdown)."""
     try:
         st_dev = at.stat().st_dev
     except OSError:

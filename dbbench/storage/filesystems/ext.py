@@ -54,7 +54,6 @@ class Ext(Formatted):
         return [f"mkfs.{self.name}", "-q", *force, *rest, "-E", ",".join((*_EXTENDED, *extended)), *targets]
 
     def geometry(self, target: Path) -> dict[str, Scalar]:
-        """Return block and inode size, journal, features, and groups with unwritten inode tables (dumpe2fs)."""
         return parse_dumpe2fs(process.run(["dumpe2fs", target], timeout_s=300).stdout)
 
     def lacks(self, setup: FsSetup) -> str | None:
@@ -67,11 +66,8 @@ class Ext(Formatted):
 
     def live(self, device_name: str, proc: Path = Path("/proc")) -> dict[str, Scalar]:
         """Return has_journal and data_mode of the mounted filesystem. Raises KernelLacks if the kernel does not report
-        them.
-
-        The kernel reports a data mode only with a journal, also if the superblock's default and not a mount option set
-        it.
-        """
+        them. The kernel reports a data mode only with a journal, also if the superblock's default and not a mount
+        option set it."""
         source = proc / f"fs/ext4/{device_name}/options"
         try:
             options = source.read_text().split()
@@ -96,7 +92,6 @@ class Ext(Formatted):
                 *(() if live["has_journal"] else (Durability.NO_JOURNAL,)))  # fmt: skip
 
     def free_extents(self, fs: Mounted) -> Iterable[FreeExtent]:
-        """Return the free extents from e2freefrag."""
         return parse_e2freefrag(process.run(["e2freefrag", mount_of(fs.path).source], timeout_s=TOOL_S).stdout)
 
 

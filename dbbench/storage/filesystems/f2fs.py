@@ -34,7 +34,6 @@ class F2fs(Formatted):
     checks = (Check("fsck.f2fs --dry-run", _fsck),)
 
     def geometry(self, target: Path) -> dict[str, Scalar]:
-        """Return blocks, segments, sections, space for cleaning and features (dump.f2fs), and the UUID (blkid)."""
         facts = parse_dump(process.run(["dump.f2fs", "-d", "1", target]).stdout)
         uuid = process.run(["blkid", "--probe", "--output", "value", "--match-tag", "UUID", target], note=False)
         return {"uuid": uuid.stdout.strip(), **facts}

@@ -54,8 +54,10 @@ class Formatted(Family):
         raise NotImplementedError
 
     def mount_options(self, setup: FsSetup) -> tuple[str, ...]:
-        """Return the setup's options, with `nodiscard` unless they contain an option about discard."""
-        return common.without_discard(setup.mount)
+        """Return the setup's options, with `nodiscard` unless they contain an option about discard: online discard is
+        a separate setup, and some kernels enable it by default."""
+        explicit = any(option.split("=")[0] in ("discard", "nodiscard") for option in setup.mount)
+        return setup.mount if explicit else (*setup.mount, "nodiscard")
 
     def mount_words(self, others: tuple[str, ...]) -> tuple[str, ...]:
         """Return mount options that name the other devices, so that no scan is needed."""
@@ -104,9 +106,7 @@ class Formatted(Family):
 
     def create(self, setup: FsSetup, device: Device, journal: Journal | None) -> Made:
         """Run mkfs on the checked file descriptions, so that a changed name has no effect. Raises MakeFailed.
-
-        `Made.argv` contains the devices' paths, as a person would type them.
-        """
+        `Made.argv` contains the devices' paths, as a person would type them."""
         deadline_s = MKFS_S + device.facts.size_bytes * _SECONDS_PER_BYTE
         paths = {member.argument: str(member.path) for member in device.each}
         try:
@@ -169,10 +169,8 @@ class Formatted(Family):
         _must_be_ours(device)
 
     def mount(self, setup: FsSetup, device: Device, at: Path, *more: str) -> tuple[str, ...]:
-        """Run mount(8) on the checked descriptions, with `more` options; return those of the setup.
-
-        Raises MountFailed, DeviceChanged.
-        """
+        """Run mount(8) on the checked descriptions, with `more` options; return those of the setup. Raises MountFailed,
+        DeviceChanged."""
         asked = self.mount_options(setup)
         others = self.mount_words(tuple(member.argument for member in device.each[1:]))
         argv = ["mount", "-t", self.name, "-o", ",".join((*asked, *others, *more)), device.argument, str(at)]
@@ -208,19 +206,14 @@ class Formatted(Family):
     @contextlib.contextmanager
     def unmounted(self, stored: Stored, *options: str) -> Iterator[None]:
         """Unmount the filesystem within the block for programs that use its device, and mount it again afterwards.
-
-        Additional options may mount another subvolume instead of the filesystem.
-        """
+        Additional options may mount another subvolume instead of the filesystem."""
         syncfs(stored.fs.path)
         with self._away(stored.setup, stored.volume, stored.fs.path, *options), hold.lent():
             yield
 
     def emptying(self, setup: FsSetup, device: Device, fs: Mounted) -> Emptying:
-        """Return unmounting and mounting, which drops files, inodes and metadata.
-
-        The device is still open here, so its buffers remain until they are dropped. Raises MountFailed,
-        UnmountFailed.
-        """
+        """Return unmounting and mounting, which drops files, inodes and metadata. The device is still open here, so its
+        buffers remain until they are dropped. Raises MountFailed, UnmountFailed."""
 
         def empty() -> None:
             with self._away(setup, device, fs.path):

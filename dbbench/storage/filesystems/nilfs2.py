@@ -23,7 +23,6 @@ class Nilfs2(Formatted):
     described = Character("data and metadata", False, "yes", False, "grow and shrink", COPIED)
 
     def geometry(self, target: Path) -> dict[str, Scalar]:
-        """Return blocks, segments, space for cleaning and features (nilfs-tune)."""
         return parse_tune(process.run(["nilfs-tune", "-l", target]).stdout)
 
     def resizing(self, stored: Stored) -> list[str]:

@@ -87,10 +87,8 @@ class Stored:
 
 
 class Snapshots(Protocol):
-    """Copies of one moment. At most one exists for each `tag`, and the family chooses the rest of its name.
-
-    Each operation leaves the filesystem mounted at `fs.path` with a data directory that a server can start from.
-    """
+    """Copies of one moment. At most one exists for each `tag`, and the family chooses the rest of its name. Each
+    operation leaves the filesystem mounted at `fs.path` with a data directory that a server can start from."""
 
     @property
     def name(self) -> str:
@@ -152,11 +150,8 @@ class Check:
 @dataclass(frozen=True)
 class Character:
     """Features of a filesystem other than speed, from the manual pages: mount(8), btrfs(5), zfsprops(7),
-    zpoolconcepts(7), resize2fs(8), xfs_growfs(8), lvmsnapshot in lvm(8), nilfs(8).
-
-    `checksums` of data; `repairs` itself from a second copy; `resize` while mounted; `when_full` for a database that
-    overwrites its own pages.
-    """
+    zpoolconcepts(7), resize2fs(8), xfs_growfs(8), lvmsnapshot in lvm(8), nilfs(8). `checksums` of data; `repairs`
+    itself from a second copy; `resize` while mounted; `when_full` for a database that overwrites its own pages."""
 
     checksums: str  # "data and metadata", "metadata", "none"
     repairs: bool
@@ -254,9 +249,7 @@ class Family:
 
     def reports(self, options: tuple[str, ...], unprotected: bool) -> tuple[str, ...]:
         """Return public reports of losses after a power loss with these options, as "owner/project#number".
-
-        `unprotected`: the server does not repair torn pages.
-        """
+        `unprotected`: the server does not repair torn pages."""
         return ()
 
     def compresses(self, options: tuple[str, ...]) -> str | None:
@@ -295,11 +288,9 @@ class Family:
         return None
 
     def taken_bytes(self, fs: Mounted) -> tuple[int, int] | None:
-        """Return the device bytes used by metadata and by the content of files, or None if unknown.
-
-        Metadata is everything that is neither free nor content: inode tables, trees, journal, reserved space. The
-        default is the size of the volume − free − blocks of the files, for a filesystem on one volume.
-        """
+        """Return the device bytes used by metadata and by the content of files, or None if unknown. Metadata is
+        everything that is neither free nor content: inode tables, trees, journal, reserved space. The default is the
+        size of the volume − free − blocks of the files, for a filesystem on one volume."""
         size_of = Path(f"/sys/dev/block/{mount_of(fs.path).device}/size")
         if not os.path.lexists(size_of):
             return None

@@ -38,15 +38,12 @@ class Raw(Family):
         return [("dd", "if=data/ibdata1", f"of={targets[0]}", "bs=1M", "oflag=direct")]
 
     def create(self, setup: FsSetup, device: Device, journal: Journal | None = None) -> Made:
-        """Make nothing."""
         return Made((), "", {"device_bytes": device.facts.size_bytes})
 
     @contextlib.contextmanager
     def opened(self, setup: FsSetup, device: Device, to: MountPoint) -> Iterator[Mounted]:
-        """Make a node for the device in a memory filesystem; `raw` names it. Raises MountFailed.
-
-        The content of the device remains.
-        """
+        """Make a node for the device in a memory filesystem; `raw` names it. Raises MountFailed. The content of the
+        device remains."""
         at = to.path
         at.mkdir(parents=True, exist_ok=True)
         try:
@@ -68,16 +65,13 @@ class Raw(Family):
         raise DeviceUnusable(f"{path} is on a filesystem", effect="Nothing was changed.")
 
     def emptying(self, setup: FsSetup, device: Device, fs: Mounted) -> Emptying:
-        """Return what drops the device's buffers."""
         return Emptying("BLKFLSBUF", lambda: hold.drop_buffers(device.fd))
 
     def bdi(self, path: Path) -> Path:
-        """Return the device's own bdi."""
         number = path.stat().st_rdev
         return Path(f"/sys/dev/block/{os.major(number)}:{os.minor(number)}/bdi")
 
     def compressed(self, files: Sequence[Path]) -> bool:
-        """Return False."""
         return False
 
 

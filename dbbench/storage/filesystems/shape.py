@@ -15,13 +15,17 @@ from typing import Final, TypeVar
 from dbbench.errors import AnswerUnknown, CommandFailed, DeadlinePassed, ProgramMissing
 from dbbench.machine.pagecache import syncfs
 from dbbench.model import Extents, FileShape, FreeExtents, GrownFile, GrowthFacts, SpaceFacts
-from dbbench.storage.filesystems.common import BLOCK, extents, extents_from, mount_of
+from dbbench.storage.filesystems.common import BLOCK, extents_from, extents_of, mount_of
 from dbbench.storage.filesystems.families import FAMILIES
 from dbbench.storage.filesystems.port import FreeExtent, Mounted
 
 T = TypeVar("T")
 
 LARGEST: Final = 5  # files: enough for the largest table of a dataset and its largest indexes
+# Files of each kind that are examined, those that grew most first: they contain nearly all of the growth.
+MOST_GROWN: Final = 64
+SHOWN_GROWN: Final = 5
+Sizes = Mapping[Path, int]
 _BAD: Final = frozenset({"ro", "emergency_ro", "shutdown"})
 _PROBE: Final = ".dbbench-probe"
 _LEAST_READ: Final = 0.9  # share of the requested bytes; ends of files and metadata change it a little
@@ -34,12 +38,9 @@ def sync(path: Path) -> None:
 
 
 def healthy(fs: Mounted) -> str | None:
-    """Return why the filesystem is no longer reliable, or None.
-
-    Changed mount options are one sign. There are two more, because neither works for all filesystems: a failing
-    fsync (xfs still reports rw after a shutdown), and the superblock options ro, emergency_ro or shutdown. The kernel
-    log is checked elsewhere.
-    """
+    """Return why the filesystem is no longer reliable, or None. Changed mount options are one sign. There are two more,
+    because neither works for all filesystems: a failing fsync (xfs still reports rw after a shutdown), and the
+    superblock options ro, emergency_ro or shutdown. The kernel log is checked elsewhere."""
     now = mount_of(fs.path).options
     before = [option for option in fs.options_effective if option not in fs.properties]
     bad = _BAD.intersection(now)
@@ -57,10 +58,8 @@ def healthy(fs: Mounted) -> str | None:
 
 
 def space(fs: Mounted, logical_bytes: int) -> SpaceFacts:
-    """Return used and free space, after writing dirty data. `logical_bytes`: the sizes of the data files.
-
-    A filesystem made by dbbench counts as a whole; of an existing one only the directory.
-    """
+    """Return used and free space, after writing dirty data. `logical_bytes`: the sizes of the data files. A filesystem
+    made by dbbench counts as a whole; of an existing one only the directory."""
     syncfs(fs.path)
     total = os.statvfs(fs.path)
     free = total.f_bavail * total.f_frsize
@@ -82,10 +81,8 @@ def space(fs: Mounted, logical_bytes: int) -> SpaceFacts:
 
 
 def least_read_share(fs: Mounted) -> float:
-    """Return the minimum share of a sample's bytes that the device must deliver when it is read cold.
-
-    Nearly all of them, or what the best compression leaves.
-    """
+    """Return the minimum share of a sample's bytes that the device must deliver when it is read cold. Nearly all of
+    them, or what the best compression leaves."""
     algorithm = FAMILIES[fs.family].compresses(fs.options_effective)
     return _LEAST_READ / _BEST_COMPRESSION if algorithm else _LEAST_READ
 
@@ -105,7 +102,7 @@ def shaped(found: SpaceFacts, fs: Mounted, files: Sequence[Path]) -> SpaceFacts:
 def largest(fs: Mounted, files: Sequence[Path]) -> tuple[FileShape, ...]:
     """Return the largest of these files with their extents, the largest first."""
     sizes = sorted(((path.stat().st_size, path) for path in files), key=lambda entry: (-entry[0], entry[1]))
-    return tuple(FileShape(_below(path, fs.path), size, extents(path)) for size, path in sizes[:LARGEST])
+    return tuple(FileShape(_below(path, fs.path), size, extents_of([path])) for size, path in sizes[:LARGEST])
 
 
 def _below(path: Path, root: Path) -> str:
@@ -113,10 +110,8 @@ def _below(path: Path, root: Path) -> str:
 
 
 def free_space(fs: Mounted, unread: list[str] | None = None) -> tuple[FreeExtents, ...] | None:
-    """Return the histogram of the free extents, after writing dirty data, or None if no tool reports it.
-
-    A tool that failed is added to `unread`.
-    """
+    """Return the histogram of the free extents, after writing dirty data, or None if no tool reports it. A tool that
+    failed is added to `unread`."""
     if not os.path.ismount(fs.path):
         return None
     syncfs(fs.path)
@@ -165,12 +160,6 @@ def _probe(folder: Path) -> None:
         path.unlink()
 
 
-# Files of each kind that are examined, those that grew most first: they contain nearly all of the growth.
-MOST_GROWN: Final = 64
-SHOWN_GROWN: Final = 5
-Sizes = Mapping[Path, int]
-
-
 def sizes(files: Iterable[Path]) -> dict[Path, int]:
     """Return the sizes of those files that exist."""
     sizes_of_files = {}
@@ -183,21 +172,17 @@ def sizes(files: Iterable[Path]) -> dict[Path, int]:
 
 
 def restored_share(fs: Mounted, files: Sizes) -> float | None:
-    """Return the share of bytes in compressed extents, of the largest of these files.
-
-    None if no tool reports it, or if the filesystem does not compress.
-    """
+    """Return the share of bytes in compressed extents, of the largest of these files. None if no tool reports it, or if
+    the filesystem does not compress."""
     if not _compresses(fs):
         return None
     largest = sorted(files.items(), key=lambda entry: (-entry[1], entry[0]))[:MOST_GROWN]
-    return _share([(size, _extents(path, 0)) for path, size in largest if size], "compressed_bytes")
+    return _share([(size, extents_from(path)) for path, size in largest if size], "compressed_bytes")
 
 
 def growth(fs: Mounted, before: Sizes, data: Sizes, logs: Sizes, restored: float | None) -> GrowthFacts:
-    """Return what grew since `before`, the sizes of data and log files then.
-
-    A file that was made meanwhile grew from 0. `restored`: see `restored_share`.
-    """
+    """Return what grew since `before`, the sizes of data and log files then. A file that was made meanwhile grew from
+    0. `restored`: see `restored_share`."""
     tables, log = (_grown(fs, before, files) for files in (data, logs))
     ends = [(file.grown_bytes, file.extents) for file in tables[:MOST_GROWN]]
     counts = [extents.count for _, extents in ends if extents is not None]
@@ -226,20 +211,13 @@ def _grown(fs: Mounted, before: Sizes, files: Sizes) -> list[GrownFile]:
     first = sorted(grown, key=lambda path: (-grown[path], path))
     return [
         GrownFile(
-            str(path.relative_to(fs.path) if path.is_relative_to(fs.path) else path),
+            _below(path, fs.path),
             files[path],
             grown[path],
-            _extents(path, before.get(path, 0)) if number < MOST_GROWN else None,
+            extents_from(path, before.get(path, 0)) if number < MOST_GROWN else None,
         )
         for number, path in enumerate(first)
     ]
-
-
-def _extents(path: Path, offset: int) -> Extents | None:
-    try:
-        return extents_from(path, offset)
-    except OSError:  # the file was removed meanwhile, or this user may not read it
-        return None
 
 
 def _share(ends: Sequence[tuple[int, Extents | None]], field: str) -> float | None:

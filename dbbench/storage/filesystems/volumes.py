@@ -46,11 +46,8 @@ class _LvmSnapshots:
     atomic = True
 
     def lacks(self, stored: Stored) -> str | None:
-        """Return why not: the group has free space only if the setup leaves some.
-
-        A snapshot that was held during the load is removed first, once `still_held` has shown that it did not
-        overflow.
-        """
+        """Return why not: the group has free space only if the setup leaves some. A snapshot that was held during the
+        load is removed first, once `still_held` has shown that it did not overflow."""
         facts = _facts(stored)
         if not facts["snapshot"]:
             return "the volume fills its group; use a setup with `snapshot`, which leaves free space"
@@ -62,12 +59,10 @@ class _LvmSnapshots:
         return None
 
     def snapshot(self, stored: Stored) -> None:
-        """Take a snapshot of the whole volume."""
         lvm.snapshot(_facts(stored), SNAPSHOT + stored.tag, share=_SHARE)
 
     @contextlib.contextmanager
     def clone(self, stored: Stored) -> Iterator[Path]:
-        """Yield a writable copy of the snapshot, mounted."""
         facts, at, family = _facts(stored), stored.room / "lvm-copy", formatted_of(stored.setup)
         at.mkdir(parents=True, exist_ok=True)
         try:
@@ -81,10 +76,8 @@ class _LvmSnapshots:
             lvm.drop(facts, ROOM, CLONE + stored.tag)
 
     def taken_bytes(self, stored: Stored) -> int | None:
-        """Return the chunks that the snapshot keeps, or blocks of the pool that are not the volume's.
-
-        For several thin snapshots it is not known which block belongs to which.
-        """
+        """Return the chunks that the snapshot keeps, or blocks of the pool that are not the volume's. For several thin
+        snapshots it is not known which block belongs to which."""
         if stored.tag:
             return None
         syncfs(stored.fs.path)
@@ -104,7 +97,6 @@ class _LvmGrowing:
     """Add a device to the group and extend the volume over it: immediate, no data is moved."""
 
     def add(self, stored: Stored, spare: Device) -> str:
-        """Run vgextend and lvextend."""
         lvm.extend(_facts(stored), spare)
         if stored.journal is not None:
             note_made(spare, stored.journal)
@@ -151,10 +143,8 @@ def growing_of(setup: FsSetup) -> Growing | None:
 
 
 def layers_to_add(setup: FsSetup) -> tuple[Layer, ...]:
-    """Return the layers that `grow` makes of further devices, bottom first, before it adds them.
-
-    For a volume on mirrors this is another mirror; () if the device is added directly.
-    """
+    """Return the layers that `grow` makes of further devices, bottom first, before it adds them. For a volume on
+    mirrors this is another mirror; () if the device is added directly."""
     family = families.FAMILIES.get(setup.mkfs.family)
     below = setup.layers if family and family.growing else setup.layers[:-1]
     return tuple(replace(layer, groups=1) for layer in below) if growing_of(setup) else ()

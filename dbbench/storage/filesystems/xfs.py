@@ -61,7 +61,6 @@ class Xfs(Formatted):
     }
 
     def geometry(self, target: Path) -> dict[str, Scalar]:
-        """Return allocation groups, log, sector and block size, features (xfs_info and xfs_db)."""
         facts = parse_xfs_info(process.run(["xfs_info", target]).stdout)
         printed = process.run(["xfs_db", "-r", "-c", "sb 0", "-c", "print uuid", target]).stdout
         return {"uuid": printed.split("=")[1].strip(), **facts}
@@ -75,15 +74,12 @@ class Xfs(Formatted):
         return f"blocks of {size} bytes, above the page size of {PAGE_BYTES}, need Linux 6.12; this is {release}"
 
     def sector_bytes(self, setup: FsSetup) -> int:
-        """Return the size of a block above the page size, at most that of InnoDB's pages.
-
-        mkfs.xfs uses the sectors of the device. InnoDB could not write pages with direct I/O if they were larger.
-        """
+        """Return the size of a block above the page size, at most that of InnoDB's pages. mkfs.xfs uses the sectors of
+        the device. InnoDB could not write pages with direct I/O if they were larger."""
         size = _block_bytes(setup)
         return min(size, LARGEST_SECTOR) if size > PAGE_BYTES else 0
 
     def free_extents(self, fs: Mounted) -> Iterable[FreeExtent]:
-        """Return the free extents from xfs_spaceman."""
         text = process.run(["xfs_spaceman", "-c", "freesp -b", fs.path], timeout_s=TOOL_S).stdout
         return parse_freesp(text, os.statvfs(fs.path).f_frsize)
 

@@ -16,15 +16,14 @@ from dbbench.model import Layer, Scalar
 from dbbench.results.journal import Journal
 from dbbench.storage.devices.port import Device, as_one
 from dbbench.storage.layers import crypt, lvm, md
-from dbbench.storage.layers.volume import WHAT, Holding, LayerKind, note_made, wiped
+from dbbench.storage.layers.volume import WHAT, LayerKind, note_made, wiped
 from dbbench.storage.layers.volume import kernel_lacks as lacks
 
 T = TypeVar("T")
 
-__all__ = ["HOLDING", "KINDS", "commands", "give_back", "held", "holding", "lacks", "note_made", "stacked", "wiped"]
+__all__ = ["KINDS", "commands", "give_back", "held", "holding", "lacks", "note_made", "stacked", "wiped"]
 
 KINDS: Final[dict[str, LayerKind]] = {"md": md, "lvm": lvm, "crypt": crypt}
-HOLDING: Final[dict[str, Holding]] = {"lvm": lvm}
 
 
 @contextlib.contextmanager
@@ -61,8 +60,7 @@ def stacked(
 def held(volume: Device) -> tuple[dict[str, Scalar], ...]:
     """Take the snapshot that the setup holds during the measurement; return the facts of all layers. Raises
     MakeFailed."""
-    return tuple(HOLDING[str(facts["kind"])].held(facts) if facts["kind"] in HOLDING else facts
-                 for facts in volume.layers)  # fmt: skip
+    return tuple(lvm.held(facts) if facts["kind"] == "lvm" else facts for facts in volume.layers)
 
 
 def commands(
@@ -84,7 +82,7 @@ def commands(
 
 def holding(layers: Sequence[Layer]) -> list[tuple[str, ...]]:
     """Return the commands of `held`, which run after mkfs, mount and restore."""
-    return [argv for layer in layers if layer.kind in HOLDING for argv in HOLDING[layer.kind].holding(layer)]
+    return [argv for layer in layers if layer.kind == "lvm" for argv in lvm.holding(layer)]
 
 
 def dealt(items: Sequence[T], groups: int) -> list[tuple[T, ...]]:

@@ -160,11 +160,8 @@ def still_held(facts: dict[str, Scalar]) -> None:
 
 
 def snapshot(facts: dict[str, Scalar], name: str, origin: str = DATA, share: float = 1.0) -> str:
-    """Take a snapshot of a volume of the group; return its kernel name (dm-5), active and writable.
-
-    A classic one gets that share of the space for snapshots. The kernel freezes the filesystem meanwhile. Raises
-    MakeFailed.
-    """
+    """Take a snapshot of a volume of the group; return its kernel name (dm-5), active and writable. A classic one gets
+    that share of the space for snapshots. The kernel freezes the filesystem meanwhile. Raises MakeFailed."""
     group, thin = str(facts["name"]), facts["snapshot"] == "thin"
     names = _devices(group)
     with failing(f"a snapshot of {group}/{origin}"):
@@ -175,11 +172,8 @@ def snapshot(facts: dict[str, Scalar], name: str, origin: str = DATA, share: flo
 
 
 def cloned(facts: dict[str, Scalar], name: str, of: str) -> str:
-    """Make a writable copy of a snapshot, which does not change; return its kernel name. Raises MakeFailed.
-
-    LVM does not support this for classic snapshots: writes to the copy use the remaining space, with device-mapper
-    alone.
-    """
+    """Make a writable copy of a snapshot, which does not change; return its kernel name. Raises MakeFailed. LVM does
+    not support this for classic snapshots: writes to the copy use the remaining space, with device-mapper alone."""
     if facts["snapshot"] == "thin":
         return snapshot(facts, name, of)
     group, room, mapped = str(facts["name"]), f"{name}room", _mapped(str(facts["name"]), name)
@@ -215,10 +209,8 @@ def merge(facts: dict[str, Scalar], name: str) -> None:
 
 
 def extend(facts: dict[str, Scalar], spare: Device) -> None:
-    """Add another device to the group and extend the volume by it (thin: its pool first). Raises MakeFailed.
-
-    A striped volume continues on it without stripes, because these would need as many further devices.
-    """
+    """Add another device to the group and extend the volume by it (thin: its pool first). Raises MakeFailed. A striped
+    volume continues on it without stripes, because these would need as many further devices."""
     group, names = str(facts["name"]), _devices(str(facts["name"]))
     with failing(f"adding {spare.path} to {group}"):
         wiped(spare.fd)
@@ -251,11 +243,8 @@ def used_bytes(facts: dict[str, Scalar], name: str) -> int:
 
 @process.understood("dmsetup")
 def parse_taken(status: str, chunk_bytes: int) -> int:
-    """Return bytes from device-mapper's status of a snapshot, a pool or a thin volume.
-
-    Formats: "snapshot 16/139264 16" (sectors with and of its own tables), "thin-pool 2 112/1024 40/6208 ..." (chunks),
-    "thin 2560 638975" (sectors).
-    """
+    """Return bytes from device-mapper's status of a snapshot, a pool or a thin volume. Formats: "snapshot 16/139264 16"
+    (sectors with and of its own tables), "thin-pool 2 112/1024 40/6208 ..." (chunks), "thin 2560 638975" (sectors)."""
     kind, *words = status.split()
     if kind == "snapshot":
         return (int(words[0].split("/")[0]) - int(words[1])) * 512

@@ -69,10 +69,8 @@ def made(layer: Layer, devices: Sequence[Device], journal: Journal) -> Iterator[
 
 
 def read_back(array: str, name: str, block: Path) -> dict[str, Scalar]:
-    """Return what the kernel reports about a running array.
-
-    `sync`: "idle", or the current action; "none" if the level has nothing to synchronise.
-    """
+    """Return what the kernel reports about a running array. `sync`: "idle", or the current action; "none" if the level
+    has nothing to synchronise."""
     md = block / array / "md"
     facts: dict[str, Scalar] = {
         "kind": "md",
@@ -131,9 +129,7 @@ def end(name: str) -> bool:
 
 def add(facts: dict[str, Scalar], spare: Device) -> None:
     """Add a device to the array and start to distribute its data: RAID0 and RAID10 are reshaped, RAID1 gets a copy.
-
-    This continues in the background. Raises MakeFailed.
-    """
+    This continues in the background. Raises MakeFailed."""
     array, number = named(str(facts["name"])), int(facts["devices"]) + 1
     with failing(f"adding {spare.path} to /dev/{array}"):
         wiped(spare.fd)

@@ -26,6 +26,17 @@ from dbbench.storage.devices.hold import afterwards
 from dbbench.storage.devices.port import Device
 
 WHAT: Final = "layer"  # kind of resource in the journal
+_BLOCK: Final = Path("/sys/block")
+MAPPER_ENV: Final = {"DM_DISABLE_UDEV": "1"}  # the tools create device nodes themselves and do not wait for udev
+_ROOT: Final = Path("/")
+# The option of the kernel's configuration for each driver: Kconfig of drivers/md and fs.
+_CONFIG: Final = {
+    "raid0": "MD_RAID0", "raid1": "MD_RAID1", "raid10": "MD_RAID10", "dm-mod": "BLK_DEV_DM",
+    "dm-snapshot": "DM_SNAPSHOT", "dm-thin-pool": "DM_THIN_PROVISIONING", "dm-crypt": "DM_CRYPT",
+    "f2fs": "F2FS_FS", "nilfs2": "NILFS2_FS", "xfs": "XFS_FS", "btrfs": "BTRFS_FS", "ext4": "EXT4_FS",
+}  # fmt: skip
+# Drivers that are separate modules, with the package that builds them.
+_NOT_IN_KERNEL: Final = {"zfs": "zfs-dkms"}
 _RELEASE_S: Final = 20.0  # the mount of a killed trial, or udev, may still use the device
 _APPEAR_S: Final = 5.0  # the kernel creates a node in /dev at once, but udev may be busy
 
@@ -164,10 +175,8 @@ class LayerKind(Protocol):
     def made(
         self, layer: Layer, devices: Sequence[Device], journal: Journal
     ) -> AbstractContextManager[tuple[Device, ...]]:
-        """Make the layer on these devices within the block; afterwards nothing of it is left on them.
-
-        Each resulting volume has what was read back in its `layers`: one entry.
-        """
+        """Make the layer on these devices within the block; afterwards nothing of it is left on them. Each resulting
+        volume has what was read back in its `layers`: one entry."""
         ...
 
     def end(self, name: str) -> bool:
@@ -176,34 +185,9 @@ class LayerKind(Protocol):
         ...
 
 
-class Holding(Protocol):
-    """A kind of layer that can hold a snapshot during the measurement."""
-
-    def holding(self, layer: Layer) -> list[tuple[str, ...]]:
-        """Return the commands that take the snapshot after the restore, as a user would type them."""
-        ...
-
-    def held(self, facts: dict[str, Scalar]) -> dict[str, Scalar]:
-        """Take the snapshot; return the facts of the volume with what was read back."""
-        ...
-
-
-_ROOT: Final = Path("/")
-# The option of the kernel's configuration for each driver: Kconfig of drivers/md and fs.
-_CONFIG: Final = {
-    "raid0": "MD_RAID0", "raid1": "MD_RAID1", "raid10": "MD_RAID10", "dm-mod": "BLK_DEV_DM",
-    "dm-snapshot": "DM_SNAPSHOT", "dm-thin-pool": "DM_THIN_PROVISIONING", "dm-crypt": "DM_CRYPT",
-    "f2fs": "F2FS_FS", "nilfs2": "NILFS2_FS", "xfs": "XFS_FS", "btrfs": "BTRFS_FS", "ext4": "EXT4_FS",
-}  # fmt: skip
-# Drivers that are separate modules, with the package that builds them.
-_NOT_IN_KERNEL: Final = {"zfs": "zfs-dkms"}
-
-
 def kernel_lacks(module: str, root: Path = _ROOT) -> str | None:
     """Return why this kernel does not have `module` ("raid0", "dm-thin-pool", "f2fs"), with what provides it, or None.
-
-    Starts at most `modprobe -n` and `dmsetup targets`.
-    """
+    Starts at most `modprobe -n` and `dmsetup targets`."""
     if _there(module, root) or _built_in(module, root) or loadable(module):
         return None
     if module in _NOT_IN_KERNEL:
@@ -260,10 +244,6 @@ def _words(path: Path) -> list[str]:
         return []
 
 
-_BLOCK: Final = Path("/sys/block")
-MAPPER_ENV: Final = {"DM_DISABLE_UDEV": "1"}  # the tools create device nodes themselves and do not wait for udev
-
-
 def mapped_names(prefix: str, block: Path = _BLOCK) -> dict[str, str]:
     """Return name -> kernel name (dm-3) of the devices called `prefix` or `prefix-...`."""
     names = {}
@@ -289,10 +269,8 @@ def mapped_status(name: str) -> str:
 
 def remove_mapped(prefix: str) -> bool:
     """Remove the devices called `prefix...`, upper ones first, and erase what they were on; return whether there were
-    any. Raises UnmountFailed.
-
-    A killed tool may have left one suspended: a process that waits for it would wait forever.
-    """
+    any. Raises UnmountFailed. A killed tool may have left one suspended: a process that waits for it would wait
+    forever."""
     with kept_open(mapped_below(prefix)) as lower:
         mapped = mapped_names(prefix)
         for name, kernel_name in mapped.items():

@@ -83,7 +83,6 @@ class Datasets:
         return None if stored.fs.pool is not None else "the pool was not created for this trial"
 
     def snapshot(self, stored: Stored) -> None:
-        """Take snapshots of all datasets in one transaction group."""
         process.run(["zfs", "snapshot", "-r", f"{_pool(stored).name}@{SNAPSHOT}{stored.tag}"])
 
     @contextlib.contextmanager
@@ -99,7 +98,6 @@ class Datasets:
             process.run(["zfs", "unmount", target])
 
     def taken_bytes(self, stored: Stored) -> int | None:
-        """Return the bytes that only this snapshot and its clone need, after all dirty data was written."""
         pool = _pool(stored)
         pool.sync()
         argv = ["zfs", "get", "-Hrp", "-o", "name,property,value", "used,usedbydataset", pool.name]
@@ -190,7 +188,6 @@ class Zfs(Family):
         return ("zpool", "zfs", "zdb")
 
     def commands(self, setup: FsSetup, targets: tuple[str, ...], at: str) -> list[tuple[str, ...]]:
-        """Return the commands for making and mounting, as a person would type them."""
         made = [
             pool.argv(setup, _NAME, targets),
             *pool.volume_argv(setup, _NAME),
@@ -199,10 +196,8 @@ class Zfs(Family):
         return [tuple(argv) for argv in made]
 
     def create(self, setup: FsSetup, device: Device, journal: Journal | None = None) -> Made:
-        """Make the pool with its datasets, and export it. Raises MakeFailed.
-
-        The journal records it first, because a pool of the kernel does not end with the namespaces.
-        """
+        """Make the pool with its datasets, and export it. Raises MakeFailed. The journal records it first, because a
+        pool of the kernel does not end with the namespaces."""
         name = pool.new_name(journal)
         if journal is not None:
             journal.note("take", what=pool.JOURNALLED, path=name)
@@ -221,11 +216,9 @@ class Zfs(Family):
 
     @contextlib.contextmanager
     def opened(self, setup: FsSetup, device: Device, to: MountPoint) -> Iterator[Mounted]:
-        """Import the pool of a device within the block; afterwards remove it, or export it if `to.stays`.
-
-        A pool that was not exported before replays its log. Raises MountFailed, MakeFailed, UnmountFailed; an error
-        of the block takes precedence over the last.
-        """
+        """Import the pool of a device within the block; afterwards remove it, or export it if `to.stays`. A pool that
+        was not exported before replays its log. Raises MountFailed, MakeFailed, UnmountFailed; an error of the block
+        takes precedence over the last."""
         at, journal = to.path, to.journal
         at.mkdir(parents=True, exist_ok=True)
         with pool.released(device):
@@ -250,12 +243,10 @@ class Zfs(Family):
             pool.wipe(hosted.members)
 
     def existing(self, path: Path) -> Mounted:
-        """Return a directory on an existing dataset of the kernel's ZFS."""
         mount = mount_of(path)
         return _facts(path, (), (*mount.options, *properties.effective(pool.dataset_properties(mount.source))), None)
 
     def emptying(self, setup: FsSetup, device: Device, fs: Mounted) -> Emptying:
-        """Return the export and import of the pool, which also empties its part of the ARC."""
         if fs.pool is None:
             return EVICTING
         return Emptying(
@@ -271,7 +262,6 @@ class Zfs(Family):
         return properties.lacks(setup, version) if version else None
 
     def give_back(self, journal: Journal) -> list[str]:
-        """Destroy leftover pools, then restore the ARC's limits."""
         return [*pool.give_back(journal), *driver.arc_given_back(journal)]
 
     def tears(self, effective: tuple[str, ...], attributes: tuple[str, ...]) -> bool:
@@ -294,11 +284,9 @@ class Zfs(Family):
         return float(tunables["txg_timeout_s"]) if "txg_timeout_s" in tunables else self.period_s
 
     def compression_ratio(self, path: Path) -> float | None:
-        """Return the ratio of the dataset that contains `path` and of those below it (zfs get)."""
         return _ratio(pool.dataset_properties(mount_of(path).source))
 
     def compressed(self, files: Sequence[Path]) -> bool:
-        """Whether one of the files occupies less space than its size, after everything is written."""
         pool.sync(mount_of(files[0]).source.split("/")[0])
         stats = (path.stat() for path in files)
         return any(stat.st_blocks * BLOCK < stat.st_size for stat in stats)
@@ -313,10 +301,8 @@ def _ratio(found: Mapping[str, str]) -> float:
 
 
 def _geometry(name: str, setup: FsSetup) -> dict[str, Scalar]:
-    """Return the properties of the datasets by name; those of a volume have its name as prefix.
-
-    Raises MountFailed if one differs from the setup.
-    """
+    """Return the properties of the datasets by name; those of a volume have its name as prefix. Raises MountFailed if
+    one differs from the setup."""
     facts: dict[str, Scalar] = {"driver": f"OpenZFS {driver.version()}"}
     of_volumes = [(part, volume.options) for part, volume in setup.volumes.items()]
     for part, options in [("", setup.mount), *of_volumes]:

@@ -43,7 +43,6 @@ class ZfsPool:
         return (*self.device.each, *self.joined)
 
     def sync(self) -> None:
-        """Write dirty data of the pool. See `sync`."""
         sync(self.name)
 
     def used_and_free(self) -> tuple[int, int]:
@@ -53,12 +52,10 @@ class ZfsPool:
         return int(found["used"]), int(found["available"])
 
     def adopt(self, spare: Device) -> None:
-        """Let the kernel take over a device that will join the pool. It is imported and wiped with the others."""
         hold.release(spare.fd)
         self.joined = (*self.joined, spare)
 
     def reopen(self) -> None:
-        """Export and import the pool, which drops it from the ARC."""
         self.export()
         self.bring_in()
 
@@ -115,11 +112,9 @@ def new_name(journal: Journal | None = None) -> str:
 
 
 def argv(setup: FsSetup, name: str, targets: tuple[str, ...]) -> list[str]:
-    """Return the command `zpool create`.
-
-    cachefile=none: no host imports the pool at boot. failmode=continue: an I/O error fails the write; by default the
-    pool would hang. -f: overwrite an old signature that the guard has permitted.
-    """
+    """Return the command `zpool create`. cachefile=none: no host imports the pool at boot. failmode=continue: an I/O
+    error fails the write; by default the pool would hang. -f: overwrite an old signature that the guard has
+    permitted."""
     topology = setup.mkfs.topology
     vdevs = [*targets[:-1], "log", targets[-1]] if topology == "log" else list(targets)
     if topology == "mirror":

@@ -52,10 +52,8 @@ def parse_get(text: str) -> dict[str, str]:
 
 @process.understood("zdb")
 def parse_label(text: str) -> dict[str, Scalar]:
-    """Return name, pool_guid, version and ashift of the first label in `zdb -l`; {} without one.
-
-    `ashift` is the value in use; the pool's property of that name is 0 if ZFS has chosen it.
-    """
+    """Return name, pool_guid, version and ashift of the first label in `zdb -l`; {} without one. `ashift` is the value
+    in use; the pool's property of that name is 0 if ZFS has chosen it."""
     label: dict[str, Scalar] = {}
     for name, value in re.findall(r"^\s*(name|pool_guid|version|ashift): '?([^'\n]+)'?$", text, re.MULTILINE):
         label.setdefault(name, int(value) if value.isdigit() else value)
@@ -119,11 +117,8 @@ def reports(options: Iterable[str], unprotected: bool) -> tuple[str, ...]:
 
 
 def tears(options: Iterable[str]) -> bool:
-    """Whether the smallest database page is larger than a record, and so can tear.
-
-    A record is copied on write. A page of several records may be written by several transactions, and power may be lost
-    between them.
-    """
+    """Whether the smallest database page is larger than a record, and so can tear. A record is copied on write. A page
+    of several records may be written by several transactions, and power may be lost between them."""
     return record_bytes(options) < _SMALLEST_PAGE
 
 

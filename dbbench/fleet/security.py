@@ -17,8 +17,8 @@ from typing import Any, Final
 
 from dbbench.errors import FileUnreadable, FleetInsecure
 from dbbench.machine import namespaces
-from dbbench.remote import network
-from dbbench.remote.network import Pair
+from dbbench.remote import certificates
+from dbbench.remote.certificates import Pair
 from dbbench.results.fileio import writing
 
 PORT: Final = 8786
@@ -102,7 +102,7 @@ def make(certs: Path | None) -> Path:
     The authority's key is not kept. Raises ProgramMissing without openssl, ResultsUnwritable.
     """
     folder = certs or default_folder()
-    with network.private(), writing(folder):
+    with certificates.private(), writing(folder):
         if folder.exists():
             return folder
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -110,8 +110,8 @@ def make(certs: Path | None) -> Path:
             new = Path(scratch) / folder.name
             new.mkdir()
             ca = Pair(Path(scratch) / CA, Path(scratch) / "authority.key")
-            network.make_authority(ca, "dbbench fleet")
-            network.sign(ca, "dbbench", Pair(new / CERT, new / KEY))
+            certificates.make_authority(ca, "dbbench fleet")
+            certificates.sign(ca, "dbbench", Pair(new / CERT, new / KEY))
             ca.cert.rename(new / CA)
             with contextlib.suppress(OSError):  # another process was faster
                 new.rename(folder)

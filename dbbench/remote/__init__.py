@@ -1,8 +1,8 @@
 """A load generator on another host, reached by ssh: checks before the server starts, the load generator of a trial, and
 the transfer of its logs after the server has stopped.
 
-`agent` runs on that host; `network` has the session with it, and how that host reaches the server, with TLS and a
-password.
+`agent` runs on that host, `ssh` has the session with it; `network` has how that host reaches the server, with TLS and
+a password.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from dbbench import packages, process
 from dbbench.errors import ClientUnusable, DbbenchError, ProgramMissing
 from dbbench.metrics.series import Clock
 from dbbench.model import ClientFacts, ClientSpec
-from dbbench.remote.network import CA, CERT, KEY, Network, Session, answering, certified, password
-from dbbench.remote.network import opened_session as opened
+from dbbench.remote.network import CA, CERT, KEY, Network, answering, certified, password
+from dbbench.remote.ssh import Session, session_on
 
 __all__ = ["Client", "Network", "RemoteProgram", "lacking"]
 # Number of connections, whose median time counts, and of clock readings, of which the fastest counts.
@@ -72,8 +72,6 @@ class Client:
     _session: Session | None = None
     _cpu: dict[str, Any] = field(default_factory=dict)
 
-    # --- before the server starts, and after it has stopped ------------------------------------------
-
     @contextlib.contextmanager
     def reached(self, clock: Clock, raw: Path, scratch: Path) -> Iterator[Network]:
         """Connect, check the requirements, make the certificates.
@@ -82,7 +80,7 @@ class Client:
         nothing is left on that host.
         """
         secret = password(self.spec)
-        with opened(self.spec.host, raw / "client_ssh.err") as session:
+        with session_on(self.spec.host, raw / "client_ssh.err") as session:
             self._session = session
             self.tool, version = tool_of(session, self.driver, self.version)
             peer, took = reachable(session, self.spec)
@@ -145,8 +143,6 @@ class Client:
         for name in self.session.ask("files"):
             if name not in sent and re.fullmatch(r"(events|pgbench_log|queue)[.\d]*", name):
                 self.session.get(name, scratch / name)
-
-    # --- CPU of its host -----------------------------------------------------------------------------
 
     def read_cpu(self) -> None:
         """Read the CPU times at the beginning of the window."""
@@ -316,7 +312,7 @@ def lacking(spec: ClientSpec, drivers: Mapping[str, str]) -> Iterator[DbbenchErr
 
 
 def _of_host(spec: ClientSpec, drivers: Mapping[str, str], log: Path) -> Iterator[DbbenchError]:
-    with opened(spec.host, log) as session:
+    with session_on(spec.host, log) as session:
         for driver, version in drivers.items():
             try:
                 tool_of(session, driver, version)

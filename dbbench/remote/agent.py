@@ -1,6 +1,6 @@
 """The program on the client's host: it starts the load generator, answers requests, and leaves nothing behind.
 
-`network` sends the text of this file through ssh, so that nothing of dbbench has to be installed there: Python 3.7 or
+`ssh` sends the text of this file through ssh, so that nothing of dbbench has to be installed there: Python 3.7 or
 later with its standard library is sufficient. Requests are lines of JSON on stdin, {"do": NAME, ...}, some followed by
 bytes; answers are lines of JSON on stdout, {"answer": ...} or {"error": TEXT}, some followed by bytes; {"output": ...}
 and {"ended": ...} occur between them while the load generator runs.
@@ -91,8 +91,6 @@ class Agent:
             if do != "get":  # `get` has already sent its answer
                 tell({"answer": answer})
         return bool(came)
-
-    # --- requests ------------------------------------------------------------------------------------
 
     def facts(self) -> dict[str, Any]:
         return {

@@ -1,11 +1,29 @@
-"""How dbbench calls ssh: for a load generator on another host, and for the workers of a fleet."""
+"""How dbbench calls ssh: for the workers of a fleet, and for the session with the agent on a load generator's host."""
 
 from __future__ import annotations
 
+import contextlib
+import json
+import os
+import queue
 import shlex
-from collections.abc import Sequence
-from typing import Final
+import subprocess
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import IO, Any, Final
 
+from dbbench import process
+from dbbench.errors import ClientLost, ClientUnusable, DbbenchError
+from dbbench.machine import threads
+
+CONNECT_S: Final = 20.0  # seconds for ssh, the login and the start of Python
+ASK_S: Final = 60.0
+_BEAT_S: Final = 5.0  # the agent ends after 60 s without data (SILENCE_S)
+_END_S: Final = 15.0  # seconds for the agent to end the load generator and remove its directory, and for ssh to end
+_THREADS_S: Final = 1.0  # seconds until a thread whose pipe is closed has ended
+# Exit statuses if Python is too old (1), or the shell cannot start it (126, 127); ssh reports its errors with 255.
+_OF_PYTHON: Final = (1, 126, 127)
 # ssh does not ask for passwords, does not share connections, and detects an interrupted network after 30 s.
 _OPTIONS: Final = ("-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "-o", "ControlMaster=no",
                    "-o", "ControlPath=none", "-o", "ClearAllForwardings=yes", "-o", "ServerAliveInterval=5",
@@ -15,3 +33,190 @@ _OPTIONS: Final = ("-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "-o",
 def command(host: str, words: Sequence[str]) -> list[str]:
     """Return the argv that runs a program on another host, an ssh destination; the shell there gets one quoted line."""
     return ["ssh", *_OPTIONS, "--", host, shlex.join(words)]
+
+
+class Session:
+    """Sends requests to the agent, one at a time. Output of the load generator goes to `prints` ("out", "err")."""
+
+    def __init__(self, host: str, ssh: process.Running, log: Path) -> None:
+        self.host, self.log = host, log
+        self.prints: dict[str, Path] = {}
+        self.ended: dict[str, Any] | None = None  # the agent's message about the end of the load generator
+        self.facts: dict[str, Any] = {}
+        self._ssh, self._writing = ssh, threading.Lock()
+        self._answers: queue.Queue[dict[str, Any] | None] = queue.Queue()
+        self._target: Path | None = None  # file for the bytes that arrive next
+        self._done = threading.Event()
+        self._helpers = [threads.Helper(f"client {what}", work)
+                         for what, work in (("listen", self._listen), ("beat", self._beat))]  # fmt: skip
+
+    @property
+    def gone(self) -> bool:
+        """Whether the connection has ended."""
+        return self._done.is_set()
+
+    def begin(self, agent: bytes) -> None:
+        """Send the agent and wait for its first message. Raises ClientUnusable."""
+        with contextlib.suppress(BrokenPipeError):
+            self._write(agent)
+        for helper in self._helpers:
+            helper.start()
+        try:
+            first = self._answers.get(timeout=CONNECT_S)
+        except queue.Empty:
+            raise self._unreachable(f"no answer within {CONNECT_S:.0f} s") from None
+        if first is None or "hello" not in first:
+            status = self._ssh.wait(_END_S)
+            if status in _OF_PYTHON:
+                raise ClientUnusable(f"{self.host}: no Python: {self._said()}", effect="No load was started.",
+                                  remedy=f"Install python3 (3.7 or later) on {self.host}.")  # fmt: skip
+            raise self._unreachable(self._said())
+        self.facts = first["hello"]
+
+    def ask(self, do: str, content: bytes = b"", timeout_s: float = ASK_S, **what: Any) -> Any:
+        """Send a request; return the agent's answer. Raises ClientLost, or ClientUnusable if it failed there."""
+        try:
+            self._write(json.dumps({"do": do, **what}).encode() + b"\n" + content)
+            answer = self._answers.get(timeout=timeout_s)
+        except (OSError, queue.Empty):
+            answer = None
+        if answer is None:
+            raise self.lost(f"no answer to the request {do}")
+        if "error" in answer:
+            raise ClientUnusable(f"{self.host}: {answer['error']}", effect="The trial is marked failed.")
+        return answer.get("answer")
+
+    def put(self, name: str, content: bytes) -> str:
+        """Write a file into the agent's directory; return its path there."""
+        return str(self.ask("put", content, name=name, size=len(content)))
+
+    def get(self, name: str, target: Path) -> None:
+        """Copy a file of the agent's directory. Raises ClientLost."""
+        self._target = target
+        self.ask("get", name=name, timeout_s=3600.0)
+
+    def lost(self, what: str) -> DbbenchError:
+        """Return the error for a broken connection: HelperDied if a thread of dbbench caused it."""
+        if self.gone:
+            self._helpers[0].join(_THREADS_S)
+        self.check()
+        return ClientLost(
+            f"{self.host}: {what}; ssh says: {self._said()}",
+            effect="The trial is marked failed.",
+            remedy=f"Check the network between the two hosts, for example with: ssh {self.host} true",
+        )
+
+    def close(self) -> None:
+        """Have the agent end the load generator and remove its directory; then ssh ends by itself."""
+        pipe = self._ssh.popen.stdin
+        with self._writing, contextlib.suppress(OSError):
+            if pipe is not None:
+                pipe.close()
+        with contextlib.suppress(Exception):
+            self._ssh.wait(_END_S)
+        self._done.set()
+        for helper in self._helpers:
+            if helper.started:
+                helper.join(_THREADS_S)
+
+    def check(self) -> None:
+        """Raise the exception of a thread of this connection."""
+        for helper in self._helpers:
+            helper.check()
+
+    def _write(self, content: bytes) -> None:
+        pipe = self._ssh.popen.stdin
+        with self._writing:
+            if pipe is None or pipe.closed:
+                raise BrokenPipeError
+            pipe.write(content)
+            pipe.flush()
+
+    def _beat(self) -> None:
+        while not self._done.wait(_BEAT_S):
+            with contextlib.suppress(OSError):
+                self._write(b'{"do": "beat"}\n')
+
+    def _listen(self) -> None:
+        pipe = self._ssh.popen.stdout
+        assert pipe is not None
+        try:
+            while line := _line(pipe):
+                self._hear(line, pipe)
+        finally:
+            self._done.set()
+            self._answers.put(None)
+
+    def _hear(self, line: bytes, pipe: IO[bytes]) -> None:
+        try:
+            answer = json.loads(line)
+        except ValueError:
+            answer = None
+        if not isinstance(answer, dict):
+            return  # output of a login shell
+        if "output" in answer:
+            _append(self.prints.get(answer["output"]), answer["text"])
+        elif "ended" in answer:
+            self.ended = answer
+        elif "bytes" in answer:
+            self._answers.put({} if self._took(int(answer["bytes"]), pipe) else None)
+        else:
+            self._answers.put(answer)
+
+    def _took(self, size: int, pipe: IO[bytes]) -> bool:
+        """Write the next bytes into the requested file; return False if they did not all arrive."""
+        assert self._target is not None
+        with self._target.open("wb") as file:
+            while size and (piece := pipe.read(min(size, 1 << 20))):
+                file.write(piece)
+                size -= len(piece)
+        return size == 0
+
+    def _said(self) -> str:
+        """Return the last lines of ssh's error messages."""
+        try:
+            lines = [line for line in self.log.read_text(errors="replace").splitlines() if line.strip()]
+        except OSError:
+            lines = []
+        return "; ".join(lines[-3:]) or "nothing"
+
+    def _unreachable(self, why: str) -> DbbenchError:
+        return ClientUnusable(
+            f"{self.host}: {why}",
+            effect="No load was started.",
+            remedy=f"Make this command work for this user without a prompt: ssh -o BatchMode=yes {self.host} true",
+        )
+
+
+@contextlib.contextmanager
+def session_on(host: str, log: Path) -> Iterator[Session]:
+    """Yield a session with an agent on `host`, an ssh destination; at the end nothing of it is left there.
+
+    `log` takes ssh's error messages. Raises ClientUnusable, ProgramMissing.
+    """
+    agent = Path(__file__).with_name("agent.py").read_bytes()
+    start = f"import os;exec(b''.join(os.read(0,1)for _ in range({len(agent)})))"
+    argv = command(host, ["python3", "-I", "-c", start])
+    env = {"SSH_AUTH_SOCK": os.environ["SSH_AUTH_SOCK"]} if "SSH_AUTH_SOCK" in os.environ else {}
+    with process.running(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, env=env,
+                         own_session=True) as program:  # fmt: skip
+        session = Session(host, program, log)
+        try:
+            session.begin(agent)
+            yield session
+        finally:
+            session.close()
+        session.check()
+
+
+def _line(pipe: IO[bytes]) -> bytes:
+    """Return the next line; b"" at the end, and for a pipe that was closed."""
+    with contextlib.suppress(OSError, ValueError):
+        return pipe.readline()
+    return b""
+
+
+def _append(path: Path | None, text: str) -> None:
+    if path is not None:
+        with path.open("a") as file:
+            file.write(text)

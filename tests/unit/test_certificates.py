@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from dbbench.remote import network
-from dbbench.remote.network import Pair
+from dbbench.remote import certificates
+from dbbench.remote.certificates import Pair
 
 pytestmark = [pytest.mark.needs("openssl"), pytest.mark.starts_processes]
 
@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.needs("openssl"), pytest.mark.starts_processes]
 def ca(tmp_path: Path) -> Pair:
     """An authority."""
     pair = Pair(tmp_path / "ca.pem", tmp_path / "ca.key")
-    network.make_authority(pair, "dbbench test")
+    certificates.make_authority(pair, "dbbench test")
     return pair
 
 
@@ -26,7 +26,7 @@ def signed(ca: Pair, name: str) -> Pair:
     folder = ca.cert.parent / name
     folder.mkdir()
     pair = Pair(folder / "cert.pem", folder / "key.pem")
-    network.sign(ca, name, pair)
+    certificates.sign(ca, name, pair)
     assert {path.name for path in folder.iterdir()} == {"cert.pem", "key.pem"}
     return pair
 
@@ -71,7 +71,7 @@ def test_a_certificate_of_another_authority_is_refused(ca: Pair, tmp_path: Path)
     """The same name is not enough."""
     (tmp_path / "other").mkdir()
     other = Pair(tmp_path / "other/ca.pem", tmp_path / "other/ca.key")
-    network.make_authority(other, "dbbench test")
+    certificates.make_authority(other, "dbbench test")
     server = strict(other, signed(other, "db1.example"), ssl.PROTOCOL_TLS_SERVER)
     client = strict(ca, signed(ca, "dbbench_client"), ssl.PROTOCOL_TLS_CLIENT)
     with pytest.raises(ssl.SSLCertVerificationError):

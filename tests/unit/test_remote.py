@@ -23,7 +23,7 @@ from dbbench.errors import ClientLost, ClientUnusable
 from dbbench.metrics.series import Clock
 from dbbench.remote import Client, Network, RemoteProgram, agent
 from dbbench.remote import network as networks
-from dbbench.remote.network import Session
+from dbbench.remote.ssh import Session
 from tests.unit.test_client import FACTS, SPEC, cells
 
 # --- the password ----------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from dbbench.machine import threads
 from dbbench.machine.host import proc
 from dbbench.model import SnapshotSpec, Status
 from dbbench.operations import Filled, copies
-from dbbench.remote.network import Session
+from dbbench.remote.ssh import Session
 from dbbench.run.stages import snapshots
 from dbbench.samplers import engine_counters, machine
 from dbbench.samplers.sampler import Sampled

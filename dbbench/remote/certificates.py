@@ -1,0 +1,87 @@
+"""Certificates of a private authority, for the machines of a fleet and for a server whose load generator is on another
+host. The `openssl` program makes them; keys use elliptic curves and have mode 0600."""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from dbbench import process
+
+_DAYS: Final = 825  # some libraries refuse certificates that are valid for longer
+_NEW_KEY: Final = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1")
+_OPENSSL_S: Final = 60.0
+# Extensions that RFC 5280 requires, and that Python checks from 3.13 on. They are listed here, because
+# /etc/ssl/openssl.cnf differs between releases.
+_AUTHORITY: Final = """\
+[req]
+distinguished_name = name
+x509_extensions = authority
+[name]
+[authority]
+basicConstraints = critical,CA:TRUE
+keyUsage = critical,keyCertSign,cRLSign
+subjectKeyIdentifier = hash
+"""
+_SIGNED: Final = """\
+basicConstraints = critical,CA:FALSE
+keyUsage = critical,digitalSignature
+extendedKeyUsage = serverAuth,clientAuth
+subjectKeyIdentifier = hash
+authorityKeyIdentifier = keyid
+subjectAltName = {kind}:{name}
+"""
+
+
+class Pair(NamedTuple):
+    """A certificate and its key."""
+
+    cert: Path
+    key: Path
+
+
+@contextlib.contextmanager
+def private() -> Iterator[None]:
+    """Make files that are created within the block readable only by their owner."""
+    before = os.umask(0o077)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
+def make_authority(ca: Pair, name: str) -> None:
+    """Make a self-signed authority. Raises CommandFailed, ProgramMissing."""
+    config = ca.cert.parent / "authority.cnf"
+    config.write_text(_AUTHORITY)
+    _openssl("req", "-x509", *_NEW_KEY, "-nodes", "-days", str(_DAYS), "-subj", f"/CN={name}", "-config", config,
+             "-keyout", ca.key, "-out", ca.cert)  # fmt: skip
+    config.unlink()
+
+
+def sign(ca: Pair, name: str, own: Pair) -> None:
+    """Make a key and a certificate for `name`, a host's name or address, for both ends of a connection.
+
+    The name is also the common name: libpq before version 15 looks for an address only there.
+    """
+    folder = own.cert.parent
+    request, extension = folder / "request.pem", folder / "extension.cnf"
+    try:
+        ipaddress.ip_address(name)
+        kind = "IP"
+    except ValueError:
+        kind = "DNS"
+    extension.write_text(_SIGNED.format(kind=kind, name=name))
+    _openssl("req", "-new", *_NEW_KEY, "-nodes", "-subj", f"/CN={name}", "-keyout", own.key, "-out", request)
+    _openssl("x509", "-req", "-in", request, "-CA", ca.cert, "-CAkey", ca.key, "-CAcreateserial",
+             "-days", str(_DAYS), "-extfile", extension, "-out", own.cert)  # fmt: skip
+    request.unlink()
+    extension.unlink()
+
+
+def _openssl(*words: str | Path) -> None:
+    process.run(["openssl", *words], timeout_s=_OPENSSL_S)

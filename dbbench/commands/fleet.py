@@ -23,6 +23,7 @@ from dbbench.commands.options import (
     progress_option,
     results_option,
 )
+from dbbench.commands.show import again, listing_trials
 from dbbench.errors import EXIT_OK, EXIT_TRIAL_FAILED, ProgramMissing, RunMissing
 from dbbench.machine import namespaces
 from dbbench.model import Status
@@ -118,7 +119,9 @@ def run(options: Options, **given: Any) -> int:
     if fleet is not None and fleet.finished:
         click.echo(f"fleet {fleet.name} is already finished; --new starts another", err=True)
     else:
-        fleet = fleet_run.work(root, request, fleet, hosts, partial(options.shown, renderer))
+        paths = lambda: [root / name for name in fleet_run.names_of_runs(root, request)]  # noqa: E731
+        with listing_trials(options, paths, again()):
+            fleet = fleet_run.work(root, request, fleet, hosts, partial(options.shown, renderer))
     return conclude(options, root, fleet)
 
 

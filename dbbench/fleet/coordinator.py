@@ -14,7 +14,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from dbbench import results
-from dbbench.errors import BudgetUsedUp, DbbenchError, HostLost, ResultDamaged
+from dbbench.errors import (
+    BudgetUsedUp,
+    DbbenchError,
+    FilesystemFull,
+    HostLost,
+    ResultDamaged,
+    ResultsUnwritable,
+)
 from dbbench.fleet import budget, record
 from dbbench.fleet.connection import Connection, Lost
 from dbbench.fleet.dealing import deal, first_blocks, trials_of_host, unfinished_blocks
@@ -150,7 +157,8 @@ class Coordinator:
     # A talk with a host: straight on, from one question to the next.
 
     def _advance(self, host: FleetHost, answer: Answer) -> None:
-        """Give the answer to the host's talk, and send the next question. A failure affects only this host."""
+        """Give the answer to the host's talk, and send the next question. A failure affects only this host, except that
+        of the results disk here."""
         if isinstance(answer, Refusal):
             self._give_up(host, str(answer.error.get("evidence")), answer.error.get("remedy"))
             return
@@ -164,6 +172,8 @@ class Coordinator:
             question, host.damaged = None, host.damaged + 1
             if host.damaged >= _MOST_DAMAGED:
                 self._give_up(host, f"{error.title}: {error.evidence}")
+        except (FilesystemFull, ResultsUnwritable):
+            raise
         except DbbenchError as error:
             question = None
             self._give_up(host, f"{error.id} {error.title}: {error.evidence}")

@@ -101,10 +101,19 @@ def work(root: Path, request: FleetRequest, fleet: Fleet | None, options: HostOp
     return fleet
 
 
+def names_of_runs(root: Path, request: FleetRequest) -> list[str]:
+    """Return the names of the runs of the fleet that `work` has resumed or made."""
+    fleets = [fleet for fleet in _same_plan(root, request) if request.name in (None, fleet.name)]
+    return fleets[-1].runs if fleets else []
+
+
+def _same_plan(root: Path, request: FleetRequest) -> list[Fleet]:
+    return [f for f in record.fleets(root) if (f.plan_sha256, f.mode) == (request.plan.sha256, request.mode)]
+
+
 def _existing(root: Path, request: FleetRequest) -> Fleet | None:
     """Return the fleet that the command resumes, or None if it starts a new one. Raises RunNameTaken."""
-    same = [f for f in record.fleets(root) if (f.plan_sha256, f.mode) == (request.plan.sha256, request.mode)]
-    name = request.name
+    same, name = _same_plan(root, request), request.name
     if name is None:
         return None if request.new or not same else ([f for f in same if not f.finished] or same)[-1]
     for fleet in same:

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from dbbench import results
-from dbbench.errors import FileUnreadable, FleetInsecure, HostLost
+from dbbench.errors import FileUnreadable, FleetInsecure, HostLost, ResultsUnwritable
 from dbbench.fleet import dealing, host, launch, record, security
 from dbbench.fleet.coordinator import Coordinator
 from dbbench.fleet.messages import Assignment
@@ -190,6 +190,22 @@ def test_damaged_transfer_is_never_a_result(
     with pytest.raises(HostLost, match="altered"):
         coordinator.work()
     assert list((room / "results/f/trials").glob("[!.]*")) == []
+
+
+def test_results_that_cannot_be_written_end_the_coordinator(
+    at_work: Callable[..., tuple[Coordinator, Hosts, list[Event]]], room: Path
+) -> None:
+    """A failure of the disk here is not one of the host, whose result is fetched when the fleet is resumed."""
+    coordinator, hosts, _ = at_work(1, 1)
+    (room / "results/f/trials").rmdir()
+    (room / "results/f/trials").write_text("")
+    with pytest.raises(ResultsUnwritable):
+        coordinator.work()
+    assert not coordinator.hosts["h000"].gone
+    (room / "results/f/trials").unlink()
+    hosts.waiting.clear()
+    at_work(1, 1, hosts=hosts)[0].work()
+    assert results.load_run(room / "results/f").unfinished == []
 
 
 def test_large_fleet_is_cheap(at_work: Callable[..., tuple[Coordinator, Hosts, list[Event]]], room: Path) -> None:

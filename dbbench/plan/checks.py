@@ -12,7 +12,7 @@ from dbbench.engines import ENGINES, SERVERS, profile_of
 from dbbench.engines.port import Profile
 from dbbench.engines.settings import respelt_size
 from dbbench.errors import PlanInvalid
-from dbbench.machine import limits
+from dbbench.machine import cores
 from dbbench.model import DROPPED, EngineSpec, Plan, Scalar, Workload, WorkloadSpec, spelt
 from dbbench.model.base import NAME
 from dbbench.model.plan import MOST_TRIALS
@@ -128,7 +128,7 @@ def _check_engine(draft: Draft, key: Key, engine: EngineSpec) -> None:
     check_list(document, (*key, "bin"), draft.value((*key, "bin")), engine.bins, "path")
     for name, words in (("cpus_server", engine.cpus_server), ("cpus_client", engine.cpus_client)):
         try:
-            limits.parsed_cores(words if words is not None else "0")
+            cores.parsed_cores(words if words is not None else "0")
         except ValueError:
             document.flaw((*key, name), f'"{name}" must be a list of CPUs such as "0-3,8", not "{words}"')
     known = _names_with_default(draft, engine)

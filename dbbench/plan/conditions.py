@@ -10,7 +10,7 @@ from typing import Final
 from dbbench.engines import profile_of
 from dbbench.engines.settings import own_cache_bytes, word
 from dbbench.errors import MachineTooSmall
-from dbbench.machine import limits
+from dbbench.machine import cores
 from dbbench.machine.limits import cgroup
 from dbbench.model import Cell, DeviceSpec, EngineSpec, Plan, titled, without_levels
 from dbbench.model.run import COPIED
@@ -141,20 +141,20 @@ def _cores(served: Sequence[Cell]) -> Iterator[str]:
         specs.setdefault(cell.engine.name, cell.engine)
     for engine, spec in specs.items():
         try:
-            found = limits.chosen_cores(spec, os.sched_getaffinity(0), alone=away)
+            found = cores.chosen_cores(spec, os.sched_getaffinity(0), alone=away)
         except MachineTooSmall as error:
             yield f"{engine} cannot run on the requested cores: {error.evidence}."
             continue
         node = f" of NUMA node {found.numa_node}" if found.numa_node is not None else ""
         if away:
-            server = limits.written_cores(found.server)
+            server = cores.written_cores(found.server)
             yield f"{engine} runs on cores {server}{node}; the load generator runs on another host."
         elif not found.shared:
-            server, client = limits.written_cores(found.server), limits.written_cores(found.client)
+            server, client = cores.written_cores(found.server), cores.written_cores(found.client)
             yield f"{engine} runs on cores {server}{node}, the load generator on {client}."
         else:
             yield (f"{engine} and the load generator share {len(found.shared)} cores and compete for them. With "
-                   f"{limits.APART_FROM} or more cores, each gets its own.")  # fmt: skip
+                   f"{cores.APART_FROM} or more cores, each gets its own.")  # fmt: skip
 
 
 def _checkpoints(plan: Plan, served: Sequence[Cell]) -> Iterator[str]:

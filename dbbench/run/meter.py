@@ -14,9 +14,9 @@ from dbbench import process
 from dbbench.drivers.protocol import Load
 from dbbench.engines.port import Server
 from dbbench.machine import pagecache, threads
+from dbbench.machine.cores import written_cores as written
 from dbbench.machine.host.load import HostLoad, foreign_load, load_warnings, reading
 from dbbench.machine.limits import Confined, MemoryReading
-from dbbench.machine.limits import written_cores as written
 from dbbench.model import CheckpointFacts, CoresFacts, IoFacts, Role, TrialWarning, Work
 from dbbench.remote import Client
 from dbbench.samplers.accounting import CpuClock, DiskClock, IoClock, TaskClock, cpu_ms

@@ -161,11 +161,11 @@ def _refused_settings(engine: Engine, bin_: str | None, chosen: Settings) -> Ite
 
 
 def _cores(plan: Plan) -> Iterator[errors.DbbenchError]:
-    from dbbench.machine import limits
+    from dbbench.machine import cores
 
     for engine in plan.engine:
         try:
-            limits.chosen_cores(engine, os.sched_getaffinity(0))
+            cores.chosen_cores(engine, os.sched_getaffinity(0))
         except errors.MachineTooSmall as error:
             yield error
 

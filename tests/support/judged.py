@@ -12,7 +12,8 @@ from typing import Any, cast
 from dbbench import results
 from dbbench.datasets import Restored
 from dbbench.errors import DbbenchError
-from dbbench.machine.limits import Confined, Cores
+from dbbench.machine.cores import Cores
+from dbbench.machine.limits import Confined
 from dbbench.metrics.histogram import Histogram
 from dbbench.metrics.outcome import Outcome
 from dbbench.metrics.series import Series

@@ -20,7 +20,7 @@ from dbbench.engines.mysqld import Mysqld
 from dbbench.engines.port import Place
 from dbbench.errors import PlanInvalid
 from dbbench.labs.second_kernel.rehearsal import small
-from dbbench.machine import limits
+from dbbench.machine import cores
 from dbbench.model import Cell, ClientFacts, ClientSpec, CoresFacts, EngineSpec, Plan, Status, Trial
 from dbbench.plan import catalog
 from dbbench.plan.conditions import sentences
@@ -125,8 +125,8 @@ def test_plan_says_what_the_network_does_to_the_figures(tmp_path: Path) -> None:
 
 def test_server_has_all_cores_where_the_load_is_elsewhere() -> None:
     """On eight cores two would have been the load generator's."""
-    assert limits.chosen_cores(EngineSpec("postgres"), range(8), Path("/nowhere")).server != set(range(8))
-    assert limits.chosen_cores(EngineSpec("postgres"), range(8), Path("/nowhere"), alone=True).server == set(range(8))
+    assert cores.chosen_cores(EngineSpec("postgres"), range(8), Path("/nowhere")).server != set(range(8))
+    assert cores.chosen_cores(EngineSpec("postgres"), range(8), Path("/nowhere"), alone=True).server == set(range(8))
 
 
 # --- what servers let in ---------------------------------------------------------------------------

@@ -27,7 +27,7 @@ from dbbench.drivers.tool import read_counts
 from dbbench.engines import postgres_counters
 from dbbench.errors import DbbenchError, FileUnreadable, PlanInvalid
 from dbbench.introspect import recordings, rules, values
-from dbbench.machine import kernel_log, limits, mounts
+from dbbench.machine import cores, kernel_log, mounts
 from dbbench.machine.host import proc
 from dbbench.metrics.series import read_csv_gz
 from dbbench.model import events
@@ -228,7 +228,7 @@ PARSERS: Final[dict[str, tuple[Callable[[str], object], str, tuple[type[Exceptio
     "fio": (ceiling.parse_rows, fixture("fio/two_rows.json"), (ValueError,)),
     "smartctl": (lambda t: smart.of_smartctl(json.loads(t)), SMART, (ValueError,)),
     "nvme": (lambda t: smart.of_nvme(json.loads(t)), SMART, (ValueError,)),
-    "cores": (limits.parsed_cores, "0-3,8,10-11", (ValueError,)),
+    "cores": (cores.parsed_cores, "0-3,8,10-11", (ValueError,)),
     "proc-stat": (of_folder("stat", proc.cpu_times), STAT, ()),
     "event": (events.parsed, '{"kind": "second", "data": {"phase": "measure"}}', ()),
     "journal": (of_file(a_journal), JOURNAL, ()),

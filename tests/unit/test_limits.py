@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dbbench.errors import MachineTooSmall, MemoryExceeded
-from dbbench.machine import host, limits
+from dbbench.machine import cores, host
 from dbbench.machine.limits import MemoryGroup, cgroup, confined
 from dbbench.model import EngineSpec, Run
 from dbbench.results.journal import Journal
@@ -129,13 +129,13 @@ def test_kill_for_want_of_memory_is_named_in_place_of_what_it_looked_like(
 @pytest.mark.parametrize(("words", "numbers"), [("0", {0}), ("0-3,8", {0, 1, 2, 3, 8}), ("5, 2-3", {2, 3, 5})])
 def test_lists_of_cores_are_read_as_the_kernel_writes_them(words: str, numbers: set[int]) -> None:
     """And written again in the shortest form."""
-    assert limits.parsed_cores(words) == numbers
-    assert limits.parsed_cores(limits.written_cores(numbers)) == numbers
+    assert cores.parsed_cores(words) == numbers
+    assert cores.parsed_cores(cores.written_cores(numbers)) == numbers
 
 
 def test_below_four_cores_all_are_shared() -> None:
     """Half of a machine is not reserved unless the plan requests it."""
-    found = limits.chosen_cores(EngineSpec("postgres"), range(2), Path("/nowhere"))
+    found = cores.chosen_cores(EngineSpec("postgres"), range(2), Path("/nowhere"))
     assert found.server == found.client == found.shared == {0, 1}
 
 
@@ -145,34 +145,34 @@ def test_from_four_cores_on_a_quarter_is_the_clients(tmp_path: Path) -> None:
         folder = tmp_path / f"cpu/cpu{core}/topology"
         folder.mkdir(parents=True)
         (folder / "thread_siblings_list").write_text(f"{core % 4},{core % 4 + 4}\n")
-    found = limits.chosen_cores(EngineSpec("postgres"), range(8), tmp_path)
+    found = cores.chosen_cores(EngineSpec("postgres"), range(8), tmp_path)
     assert (found.client, found.shared) == ({3, 7}, set())
     assert found.server == {0, 1, 2, 4, 5, 6}
 
 
 def test_what_one_names_the_other_does_not_get() -> None:
     """Naming one side is enough to have both apart."""
-    assert limits.chosen_cores(EngineSpec("postgres", cpus_client="1"), range(2)).server == {0}
-    assert limits.chosen_cores(EngineSpec("postgres", cpus_server="0-2"), range(4)).client == {3}
+    assert cores.chosen_cores(EngineSpec("postgres", cpus_client="1"), range(2)).server == {0}
+    assert cores.chosen_cores(EngineSpec("postgres", cpus_server="0-2"), range(4)).client == {3}
 
 
 def test_what_is_asked_for_is_taken_though_it_overlaps() -> None:
     """A person may put both on one core; it is said, not corrected."""
-    found = limits.chosen_cores(EngineSpec("postgres", cpus_server="0", cpus_client="0"), range(4))
+    found = cores.chosen_cores(EngineSpec("postgres", cpus_server="0", cpus_client="0"), range(4))
     assert found.shared == {0}
 
 
 def test_cores_that_are_not_there_are_refused() -> None:
     """By number, with those that are."""
     with pytest.raises(MachineTooSmall, match="CPU 7 is not available"):
-        limits.chosen_cores(EngineSpec("postgres", cpus_server="2,7"), range(4))
+        cores.chosen_cores(EngineSpec("postgres", cpus_server="2,7"), range(4))
 
 
 def test_node_gives_its_cores(tmp_path: Path) -> None:
     """The server's CPUs are those of the node; an unknown node is refused."""
     (tmp_path / "node/node1").mkdir(parents=True)
     (tmp_path / "node/node1/cpulist").write_text("4-7\n")
-    found = limits.chosen_cores(EngineSpec("postgres", numa_node=1), range(8), tmp_path)
+    found = cores.chosen_cores(EngineSpec("postgres", numa_node=1), range(8), tmp_path)
     assert (found.server, found.numa_node, found.shared) == ({4, 5, 6, 7}, 1, set())
     with pytest.raises(MachineTooSmall, match="no such node"):
-        limits.chosen_cores(EngineSpec("postgres", numa_node=2), range(8), tmp_path)
+        cores.chosen_cores(EngineSpec("postgres", numa_node=2), range(8), tmp_path)

@@ -21,8 +21,6 @@ _VM: Final = (
     "dirty_expire_centisecs", "dirty_writeback_centisecs", "overcommit_memory", "nr_hugepages",
     "vfs_cache_pressure",
 )  # fmt: skip
-
-
 # Settings of `state` that are one short file each.
 _FILES: Final = {
     "cpus_online": "sys/devices/system/cpu/online",
@@ -33,6 +31,22 @@ _FILES: Final = {
     "thp_defrag": "sys/kernel/mm/transparent_hugepage/defrag",
     "numa_balancing": "proc/sys/kernel/numa_balancing",
 }
+# Properties and settings of a disk (Documentation/ABI/stable/sysfs-block of the kernel). Each of them can change a
+# comparison, above all read_ahead_kb and scheduler. Loop numbers are reused and keep earlier settings.
+_QUEUE: Final = (
+    "scheduler", "read_ahead_kb", "nr_requests", "wbt_lat_usec", "rotational", "logical_block_size",
+    "physical_block_size", "minimum_io_size", "optimal_io_size", "max_sectors_kb", "write_cache", "fua",
+    "discard_granularity", "discard_max_bytes", "nomerges", "rq_affinity", "add_random", "io_poll", "iostats",
+    "stable_writes",
+)  # fmt: skip
+# Those that follow from the size of the sectors, which an fs setup may ask for.
+SECTORS: Final = ("logical_block_size", "physical_block_size", "minimum_io_size", "discard_granularity")
+_SETTABLE: Final = (
+    "scheduler", "read_ahead_kb", "nr_requests", "wbt_lat_usec", "rotational", "max_sectors_kb", "write_cache",
+    "discard_max_bytes", "nomerges", "rq_affinity", "add_random", "io_poll", "iostats",
+)  # fmt: skip
+_DISK: Final = ("ro", "size", "device/queue_depth", "device/cache_type", "loop/dio", "loop/backing_file")
+SYS_BLOCK: Final = Path("/sys/class/block")
 
 
 def watched(root: Path = Path("/")) -> dict[str, Path]:
@@ -108,25 +122,6 @@ def _swap_kb(proc: Path) -> int | None:
         return None
 
 
-# Properties and settings of a disk (Documentation/ABI/stable/sysfs-block of the kernel). Each of them can change a
-# comparison, above all read_ahead_kb and scheduler. Loop numbers are reused and keep earlier settings.
-_QUEUE: Final = (
-    "scheduler", "read_ahead_kb", "nr_requests", "wbt_lat_usec", "rotational", "logical_block_size",
-    "physical_block_size", "minimum_io_size", "optimal_io_size", "max_sectors_kb", "write_cache", "fua",
-    "discard_granularity", "discard_max_bytes", "nomerges", "rq_affinity", "add_random", "io_poll", "iostats",
-    "stable_writes",
-)  # fmt: skip
-
-# Those that follow from the size of the sectors, which an fs setup may ask for.
-SECTORS: Final = ("logical_block_size", "physical_block_size", "minimum_io_size", "discard_granularity")
-
-_SETTABLE: Final = (
-    "scheduler", "read_ahead_kb", "nr_requests", "wbt_lat_usec", "rotational", "max_sectors_kb", "write_cache",
-    "discard_max_bytes", "nomerges", "rq_affinity", "add_random", "io_poll", "iostats",
-)  # fmt: skip
-_DISK: Final = ("ro", "size", "device/queue_depth", "device/cache_type", "loop/dio", "loop/backing_file")
-
-
 def block_layer(disks: Sequence[str], root: Path = Path("/"), called: str = "disk") -> dict[str, str | None]:
     """Return the block layer's settings: "disk: scheduler", for several disks "disk 2: scheduler".
 
@@ -159,9 +154,6 @@ def block_files(disks: Sequence[str], mounts: Sequence[Path], root: Path = Path(
         for member in (root / "sys/fs/btrfs").glob(f"*/devices/{disk}"):  # a btrfs mount's device number has no bdi
             paths["btrfs: read_ahead_kb"] = member.parents[1] / "bdi/read_ahead_kb"
     return paths
-
-
-SYS_BLOCK: Final = Path("/sys/class/block")
 
 
 @contextlib.contextmanager

@@ -23,6 +23,20 @@ WHAT: Final = "cgroup"  # the kind of its entries in the journal
 _GONE_S: Final = 5.0  # a group cannot be removed before the last of its processes has been reaped
 _STEP_S: Final = 0.02
 _SELF: Final = Path("/proc/self")
+# Files that can slow down or stop the processes of a group: cgroups(7), Documentation/admin-guide/cgroup-v1 and -v2.
+_V1: Final = (
+    "cpu.shares", "cpu.cfs_quota_us", "cpu.cfs_period_us", "cpu.cfs_burst_us", "cpu.idle", "cpu.rt_period_us",
+    "cpu.rt_runtime_us", "cpuset.cpus", "cpuset.mems", "cpuset.cpu_exclusive", "memory.limit_in_bytes",
+    "memory.soft_limit_in_bytes", "memory.memsw.limit_in_bytes", "memory.swappiness", "memory.kmem.limit_in_bytes",
+    "pids.max", "blkio.weight", "blkio.bfq.weight", "blkio.throttle.read_bps_device",
+    "blkio.throttle.write_bps_device", "blkio.throttle.read_iops_device", "blkio.throttle.write_iops_device",
+)  # fmt: skip
+_V2: Final = (
+    "cpu.max", "cpu.max.burst", "cpu.weight", "cpu.idle", "cpu.uclamp.min", "cpu.uclamp.max", "cpuset.cpus",
+    "cpuset.mems", "cpuset.cpus.partition", "memory.min", "memory.low", "memory.high", "memory.max",
+    "memory.swap.max", "memory.swap.high", "memory.zswap.max", "pids.max", "io.max", "io.weight", "io.bfq.weight",
+    "io.latency",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -200,22 +214,6 @@ def _field(path: Path, name: str) -> int | None:
         if word == name and value.isdigit():
             return int(value)
     return None
-
-
-# Files that can slow down or stop the processes of a group: cgroups(7), Documentation/admin-guide/cgroup-v1 and -v2.
-_V1: Final = (
-    "cpu.shares", "cpu.cfs_quota_us", "cpu.cfs_period_us", "cpu.cfs_burst_us", "cpu.idle", "cpu.rt_period_us",
-    "cpu.rt_runtime_us", "cpuset.cpus", "cpuset.mems", "cpuset.cpu_exclusive", "memory.limit_in_bytes",
-    "memory.soft_limit_in_bytes", "memory.memsw.limit_in_bytes", "memory.swappiness", "memory.kmem.limit_in_bytes",
-    "pids.max", "blkio.weight", "blkio.bfq.weight", "blkio.throttle.read_bps_device",
-    "blkio.throttle.write_bps_device", "blkio.throttle.read_iops_device", "blkio.throttle.write_iops_device",
-)  # fmt: skip
-_V2: Final = (
-    "cpu.max", "cpu.max.burst", "cpu.weight", "cpu.idle", "cpu.uclamp.min", "cpu.uclamp.max", "cpuset.cpus",
-    "cpuset.mems", "cpuset.cpus.partition", "memory.min", "memory.low", "memory.high", "memory.max",
-    "memory.swap.max", "memory.swap.high", "memory.zswap.max", "pids.max", "io.max", "io.weight", "io.bfq.weight",
-    "io.latency",
-)  # fmt: skip
 
 
 class Groups:

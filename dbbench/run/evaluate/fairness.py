@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from dbbench.machine.limits import parsed_cores as parsed
+from dbbench.machine.cores import parsed_cores as parsed
 from dbbench.metrics import steadiness, summary
 from dbbench.metrics.series import Column
 from dbbench.model import Cell, ClientFacts, CoresFacts, FilesystemFacts, MemoryFacts, TrialWarning, Window

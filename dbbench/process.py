@@ -1,8 +1,4 @@
-"""Start programs. This is the only module that does: argument lists, never a shell, with deadlines and clear errors.
-
-`run` waits for a program, `running` keeps one running during a block. Both add the argv to the list of `recording`, so
-that a trial can show its commands. `wait_while` polls a condition, with a limit.
-"""
+"""Start programs. This is the only module that does: argument lists, never a shell, with deadlines and clear errors."""
 
 from __future__ import annotations
 
@@ -76,7 +72,6 @@ class Running:
 
     @property
     def pids(self) -> tuple[int, ...]:
-        """Return the pids of its processes on this machine."""
         return (self.pid,)
 
     def poll(self) -> int | None:
@@ -122,10 +117,8 @@ def _ended(popen: subprocess.Popen[bytes], timeout_s: float) -> int:
 
 
 def user(*names: str) -> User:
-    """Return the first account of `names` that this machine has; without root, the caller's own.
-
-    Raises ProgramMissing if there is none; a container may run under a number that /etc/passwd does not have.
-    """
+    """Return the first account of `names` that this machine has; without root, the caller's own. Raises
+    ProgramMissing."""
     if (number := os.geteuid()) != 0:
         with contextlib.suppress(KeyError):
             me = pwd.getpwuid(number)
@@ -172,35 +165,30 @@ def understood(program: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
 
 
 @contextlib.contextmanager
+def _within(variable: contextvars.ContextVar[T], value: T) -> Iterator[T]:
+    token = variable.set(value)
+    try:
+        yield value
+    finally:
+        variable.reset(token)
+
+
+@contextlib.contextmanager
 def recording() -> Iterator[list[list[str]]]:
     """Collect the argv of every program started within the block, in order."""
     commands: list[list[str]] = []
-    token = _recorded.set(commands)
-    try:
+    with _within(_recorded, commands):
         yield commands
-    finally:
-        _recorded.reset(token)
 
 
-@contextlib.contextmanager
-def placing(places: Mapping[str, Entering]) -> Iterator[None]:
-    """Start programs that have a role within the block of that role, so that they inherit its CPUs and
-    control group."""
-    token = _places.set(places)
-    try:
-        yield
-    finally:
-        _places.reset(token)
+def placing(places: Mapping[str, Entering]) -> contextlib.AbstractContextManager[object]:
+    """Start programs that have a role in the block of that role, so that they inherit its CPUs and control group."""
+    return _within(_places, places)
 
 
-@contextlib.contextmanager
-def spawning(spawn: Spawn) -> Iterator[None]:
+def spawning(spawn: Spawn) -> contextlib.AbstractContextManager[object]:
     """Start the programs of the block through `spawn`, which gets the function that starts one."""
-    token = _spawn.set(spawn)
-    try:
-        yield
-    finally:
-        _spawn.reset(token)
+    return _within(_spawn, spawn)
 
 
 def run(
@@ -218,9 +206,8 @@ def run(
 ) -> Completed:
     """Run a program to its end.
 
-    `env` is added to a small clean environment (PATH, LANG=C.UTF-8, TZ=UTC, HOME). `stdout_to` sends stdout
-    to a file; the result then has "" there. Raises ProgramMissing, CommandFailed (status not in `ok`; the
-    evidence is the last lines it printed) and DeadlinePassed (the program is killed).
+    `env` is added to a small clean environment (PATH, LANG=C.UTF-8, TZ=UTC, HOME). `stdout_to`: a file for stdout.
+    Raises ProgramMissing, CommandFailed (status not in `ok`) and DeadlinePassed (the program is killed).
     """
     words = _resolved(argv, note)
     began = time.monotonic()
@@ -229,23 +216,15 @@ def run(
         popen = _start(words, out, subprocess.PIPE, subprocess.PIPE, as_user, env, cwd, pass_fds)
         try:
             stdout, stderr = popen.communicate(stdin.encode(), timeout=timeout_s)
-        except subprocess.TimeoutExpired:
+        except BaseException as error:
             popen.kill()  # do not read its pipes to the end: a daemon that it started may keep them open
             popen.wait()
-            raise DeadlinePassed(
-                f"{' '.join(words)} was still running after {timeout_s:.0f} s and was killed"
-            ) from None
-        except BaseException:
-            popen.kill()
-            popen.wait()
+            if isinstance(error, subprocess.TimeoutExpired):
+                text = f"{' '.join(words)} was still running after {timeout_s:.0f} s and was killed"
+                raise DeadlinePassed(text) from None
             raise
-    done = Completed(
-        words,
-        popen.returncode,
-        (stdout or b"").decode(errors="replace"),
-        (stderr or b"").decode(errors="replace"),
-        time.monotonic() - began,
-    )
+    printed_out, printed_err = ((stream or b"").decode(errors="replace") for stream in (stdout, stderr))
+    done = Completed(words, popen.returncode, printed_out, printed_err, time.monotonic() - began)
     if done.returncode not in ok:
         printed = done.stderr.strip() or done.stdout.strip() or "it printed nothing"
         last_lines = printed.partition("\nUsage:")[0].splitlines()[-8:]  # mkfs.xfs prints its usage after the reason
@@ -304,8 +283,8 @@ def wait_while(busy: Callable[[], T], within_s: float, every_s: float = 0.05) ->
 
 
 def become_daemon(log: int) -> None:
-    """Continue as a daemon in a separate session, with the output in the open file `log`. The original process exits
-    here with status 0, and the daemon does not depend on any parent. Call this before threads are started."""
+    """Continue as a daemon in a separate session, with the output in the open file `log`; the original process exits
+    here with status 0. Call this before threads are started."""
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
     if os.fork():

@@ -1,7 +1,6 @@
 """The kernel log of one device between two moments: reads /dev/kmsg from its end and detects lost lines.
 
-Lines are assigned by device name, so a watch must be between attach and detach: loop numbers are reused. Lines about
-other devices are common and irrelevant to a trial.
+Lines are assigned by device name, so a watch must be between attach and detach: loop numbers are reused.
 """
 
 from __future__ import annotations
@@ -75,10 +74,7 @@ class Watch:
 
     def lines_about(self, disk: str = "") -> tuple[str, ...] | None:
         """Return the lines since the start that report a fault of the disk (kernel name: "loop7") or of one of its
-        partitions.
-
-        Faults are I/O errors, a shutdown, corruption, or a change to read-only.
-        """
+        partitions."""
         return self._about(disk, is_fault)
 
     def all_lines_about(self, disk: str = "") -> tuple[str, ...] | None:
@@ -86,8 +82,7 @@ class Watch:
         return self._about(disk, lambda line: True)
 
     def lines_about_machine(self) -> tuple[str, ...] | None:
-        """Return the lines since the start about problems without a device: out of memory, hung processors, hardware
-        errors."""
+        """Return the lines since the start about problems without a device."""
         self._read()
         return tuple(line.text for line in self._lines if _MACHINE.search(line.text)) if self._known else None
 

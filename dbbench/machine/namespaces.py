@@ -74,10 +74,9 @@ def unmount(path: Path, lazy: bool = False) -> None:
 
 
 def die_with_parent(parent: int | None = None) -> None:
-    """Have the kernel kill this process when the thread of the parent that started it ends.
+    """Have the kernel kill this process when the thread of the parent that started it ends; at once if it is gone.
 
-    `parent` is the expected pid of the parent, by default the value of PARENT in the environment. If it is already gone
-    (killed while this process started), the process kills itself here.
+    `parent` is the expected pid of the parent, by default the value of PARENT in the environment.
     """
     parent_pid = os.environ.pop(PARENT, "")
     expected = parent or int(parent_pid or os.getppid())
@@ -100,10 +99,9 @@ def isolated(
     Call this from the main thread of a separate process that was started by a thread which lives as long as its
     process: a SIGKILL of either ends everything (`parent`: see die_with_parent). Inside, `runtime` is a tmpfs with the
     directories mnt, s and scratch; `runtime/host_proc` is the /proc of the machine, and `host_run` the user's directory
-    of locks. Foreign filesystems are
-    detached, except those that contain the system's directories, Python, this program, the home and current
+    of locks. Foreign filesystems are detached, except those of the system, Python, this program, the home and current
     directories, and `keep`. Every SIGINT and SIGTERM is forwarded to `work`, whose processes are a separate session:
-    Ctrl-C reaches them once. The middle process stays in the new mount namespace. Raises IsolationRefused.
+    Ctrl-C reaches them once. Raises IsolationRefused.
     """
     if threading.current_thread() is not threading.main_thread():
         raise RuntimeError("isolated() belongs into the main thread: PR_SET_PDEATHSIG follows the thread")
@@ -140,8 +138,7 @@ def isolated(
 def private_folder() -> Path:
     """Return this user's directory of locks and keys on this machine, which no other account can enter; make it.
 
-    It is /run/dbbench for root, which a trial has at another path. Raises OSError, PermissionError if it belongs to
-    another user.
+    Raises OSError, PermissionError if it belongs to another user.
     """
     folder = RUNTIME
     if os.geteuid() != 0:
@@ -162,11 +159,8 @@ def mounts_are_private() -> bool:
 
 
 def detach_foreign(keep: Iterable[Path]) -> list[str]:
-    """Detach foreign filesystems from this mount namespace; return the mount points for which that failed.
-
-    A copy of a mount in this namespace would keep its device busy after the owner's umount. Only for a namespace that
-    receives mounts but does not propagate them (MS_SLAVE).
-    """
+    """Detach foreign filesystems from this mount namespace, where they would keep devices busy after the owner's
+    umount; return the mount points for which that failed. Only for a namespace that propagates no mounts (MS_SLAVE)."""
     left = []
     for entry in foreign(mounts_of(Path("/proc/self")), keep):
         try:

@@ -1,8 +1,5 @@
 """Start threads. This is the only module that does; an exception in a thread is kept and raised in the thread that
-waits.
-
-`beside` runs a thread while a block runs. Work that ends before its block is joined with a `Helper`.
-"""
+waits."""
 
 from __future__ import annotations
 
@@ -37,7 +34,6 @@ class Helper:
         self._thread = threading.Thread(target=context.run, args=(kept,), name=name, daemon=True)
 
     def start(self) -> None:
-        """Start the thread."""
         self._thread.start()
 
     @property
@@ -69,11 +65,8 @@ class Helper:
 
 @contextlib.contextmanager
 def beside(name: str, work: Callable[[threading.Event], object], limit_s: float | None = None) -> Iterator[Helper]:
-    """Run `work(ended)` in a thread while the block runs.
-
-    At the end of the block the event `ended` is set and the work is awaited for at most `limit_s`; its exception is
-    raised unless the block itself raises one.
-    """
+    """Run `work(ended)` in a thread while the block runs. At its end the event is set and the work is awaited for at
+    most `limit_s`; its exception is raised unless the block itself raises one."""
     ended = threading.Event()
     helper = Helper(name, work, ended)
     helper.start()
@@ -87,10 +80,8 @@ def beside(name: str, work: Callable[[threading.Event], object], limit_s: float 
 
 @contextlib.contextmanager
 def all_checked() -> Iterator[None]:
-    """Raise at the end of the block any exception of a thread that was not checked, or that a library started.
-
-    An exception of the block itself takes precedence.
-    """
+    """Raise at the end of the block any exception of a thread that was not checked, or that a library started, unless
+    the block itself raises one."""
     _dead.clear()
     of_libraries = list[DbbenchError]()
     before = threading.excepthook

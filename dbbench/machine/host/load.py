@@ -130,11 +130,8 @@ def events(proc: Path) -> dict[str, int]:
 
 
 def _moved(before: LoadReading, after: LoadReading, among: Iterable[tuple[int, int]]) -> MovedBytes | None:
-    """Return the bytes that these processes moved between two readings; None if it is known of none of them.
-
-    What ended children moved is in their parent's account if it has waited for them, with their whole life; otherwise
-    it is lost.
-    """
+    """Return the bytes that these processes moved between two readings; None if it is known of none of them. What
+    ended children moved is in the account of a parent that has waited for them; otherwise it is lost."""
     each = [(before.moved.get(key, MovedBytes(0, 0, 0)), after.moved[key]) for key in among if key in after.moved]
     grown = [[max(0, new - old) for old, new in zip(*pair, strict=True)] for pair in each]
     return MovedBytes(*map(sum, zip(*grown, strict=True))) if grown else None
@@ -267,8 +264,7 @@ def _each(before: Mapping[tuple[int, int], Task], after: Mapping[tuple[int, int]
 
 
 def _still_foreign(before: LoadReading, after: LoadReading) -> dict[tuple[int, int], Task]:
-    """Remove processes that belonged to the trial at the first reading; if the parent ended, they are no longer in the
-    tree."""
+    """Leave out what belonged to the trial at the first reading: if a parent ends, its children leave the tree."""
     return {key: process for key, process in after.foreign.items() if key not in before.ours}
 
 

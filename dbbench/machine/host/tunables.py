@@ -1,7 +1,7 @@
 """Settings of the kernel and the block layer that can change during a run and affect the results.
 
-They are read before every trial. `equal_readahead` sets one of them: ext4 and xfs read ahead as much as their disk says
-and btrfs at least 4 MiB, which alone changes the result of a scan.
+`equal_readahead` sets one of them: ext4 and xfs read ahead as much as their disk says and btrfs at least 4 MiB, which
+alone changes the result of a scan.
 """
 
 from __future__ import annotations
@@ -158,11 +158,8 @@ def block_files(disks: Sequence[str], mounts: Sequence[Path], root: Path = Path(
 
 @contextlib.contextmanager
 def on_disks(disks: Sequence[str], size_bytes: int | None, root: Path = SYS_BLOCK) -> Iterator[None]:
-    """Set the read-ahead of the disks to `size_bytes` within the block (None: leave it), then restore it. Raises
-    OSError.
-
-    Set it before the filesystem is mounted: most filesystems copy the value then.
-    """
+    """Set the read-ahead of the disks to `size_bytes` (None: leave it) within the block, which must mount the
+    filesystem: most of them copy the value then. Raises OSError."""
     files = [root / disk / "queue/read_ahead_kb" for disk in disks] if size_bytes is not None else []
     before = [(path, path.read_text()) for path in files]
     try:

@@ -1,7 +1,6 @@
 """Control groups, version 2 or 1: a group with a memory limit for one server, and the groups of other processes.
 
-The group counts the server's memory and its page cache, so that a dataset larger than the limit is read from the disk
-on a machine of any size. It outlives its processes, so the journal records it before it is made.
+The group counts the server's memory and its page cache. It outlives its processes, so the journal records it first.
 """
 
 from __future__ import annotations
@@ -72,11 +71,7 @@ class MemoryGroup:
 
     @contextlib.contextmanager
     def entered(self) -> Iterator[None]:
-        """Move this process into the group within the block, so that what it starts is in the group from its first page
-        on.
-
-        The few pages that this process needs itself stay charged to the group.
-        """
+        """Move this process into the group within the block, so that what it starts is in it from its first page on."""
         _move(self.path)
         try:
             yield
@@ -85,10 +80,8 @@ class MemoryGroup:
 
 
 def hierarchy(at: Path | None = None, process: Path = _SELF) -> Hierarchy | str:
-    """Return where a limit can be set here, or the reason why it cannot.
-
-    `at`: a directory of a private mount namespace, in which the hierarchy is mounted if it is not mounted yet.
-    """
+    """Return where a limit can be set here, or the reason why it cannot. `at`: a directory of a private mount
+    namespace, in which the hierarchy is mounted if it is not mounted yet."""
     if os.geteuid() != 0:
         return "only root may make control groups"
     hierarchies = _mounted(process)
@@ -275,7 +268,6 @@ class Groups:
 
 
 def _is_of(mount: Mount, controllers: str) -> bool:
-    """Whether the mount is the hierarchy of these controllers; for version 2 the list is empty."""
-    if not controllers:
+    if not controllers:  # version 2
         return mount.fstype == "cgroup2"
     return mount.fstype == "cgroup" and controllers.split(",")[0] in mount.options

@@ -172,13 +172,14 @@ def _put_status(root: Path, rows: list[dict[str, Any]], regressions: list[analys
     if not rows:
         put(f"There are no nights in {root}. Run one with:  dbbench nightly run PLAN")
         return
-    put_table(("plan", "newest night", "hours ago"), [(r["plan"], r["run"], f"{r['age_h']:.0f}") for r in rows], "--r")
+    ages = [(r["plan"], r["run"], f"{r['age_h']:.0f}") for r in rows]
+    put_table(("plan", "newest night", "hours ago"), ages, right=("hours ago",))
     put()
     if not regressions:
         put("No regression was confirmed.")
         return
     table = [(r.since, r.plan, r.series, f"{r.ratio:.3f}", r.until or "still", r.run) for r in regressions]
-    put_table(("since", "plan", "series", "ratio", "until", "run"), table, right="---r")
+    put_table(("since", "plan", "series", "ratio", "until", "run"), table, right=("ratio",))
 
 
 def _put(options: Options, outcome: NightOutcome) -> None:
@@ -191,7 +192,7 @@ def _put(options: Options, outcome: NightOutcome) -> None:
         put(f"  {text}")
     rows = [(f.key, f"{f.ratio:.3f}", None if f.level is None else f"{f.level:.3f}",
              None if f.change is None else f"{f.change - 1:+.1%}", f.state, f.since) for f in findings]  # fmt: skip
-    put_table(("series", "ratio", "level", "change", "state", "since"), rows, right="-rrr")
+    put_table(("series", "ratio", "level", "change", "state", "since"), rows, right=("ratio", "level", "change"))
     for finding in findings:
         for note in finding.notes:
             put(f"  {finding.key}: {note}")

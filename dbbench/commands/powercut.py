@@ -115,7 +115,7 @@ def _put(lab: LabFacts, folder: Path, page: Path) -> None:
         rows.append((row.fs_setup, f"{row.engine} {row.engine_version}".strip(), settings, row.durability_class,
                      row.valid, row.acknowledged, row.lost, row.torn, row.failed_recoveries, flushes,
                      row.statement))  # fmt: skip
-    put_table(heads, rows, right="----rrrrrr-")
+    put_table(heads, rows, right=heads[4:10])
     put()
     for control in lab.controls:
         verdict = "lost too little: the test cannot detect a loss" if control.blind else "lost data, as expected"

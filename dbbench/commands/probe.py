@@ -57,7 +57,7 @@ def command(options: Options, directories: tuple[Path, ...], time: str, seed: in
         if markdown:
             put("\n" + table_text(header, rows) + "\n")
         else:
-            put_table(header, rows, right="-rrrrrr")
+            put_table(header, rows, right=header[1:])
             put()
     for pair in pairs:
         put_wrapped(pair.sentence)

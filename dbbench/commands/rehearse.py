@@ -111,7 +111,7 @@ def _put(options: Options, run: LoadedRun, setups: list[dict[str, Any]], end: Co
             why = f"{error['phase'] or '?'}: {error['id']} {error['text']}"
         rows.append((setup["fs_setup"], outcome, len(setup["trials"]), why))
     put(f"Rehearsed with Linux {end.kernel} (user-mode Linux). This shows that setups work, not how fast they are.")
-    put_table(("filesystem", "outcome", "trials", "why"), rows, right="--r-")
+    put_table(("filesystem", "outcome", "trials", "why"), rows, right=("trials",))
     for line in end.faults:
         put(f"fault in the second kernel: {line}")
     for line in left_out():

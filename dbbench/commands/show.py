@@ -54,7 +54,7 @@ def _put_runs(options: Options, folder: Path) -> None:
         put(f"There are no runs in {folder}. Write a plan with dbbench init, then run it with dbbench run plan.toml.")
     else:
         header = ("run", "created", "state", "trials", "ok", "suspect", "failed", "filesystems")
-        put_table(header, [_words(row) for row in rows], right="---rrrr")
+        put_table(header, [_words(row) for row in rows], right=("trials", "ok", "suspect", "failed"))
         for line in here.sentences(here.without_coordinator(folder)):
             put(line)
 
@@ -145,7 +145,7 @@ def put_trials(run: LoadedRun) -> None:
         put(text)
     header = ("trial", "status", "value", "seconds", "warnings")
     damaged = [(name, "damaged", None, None, error.id) for name, error in run.damaged.items()]
-    put_table(header, [*(_trial_cells(trial, run) for trial in run.trials), *damaged], right="--rr")
+    put_table(header, [*(_trial_cells(trial, run) for trial in run.trials), *damaged], right=("value", "seconds"))
 
 
 def again(name: str = "") -> str:

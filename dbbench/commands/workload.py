@@ -123,7 +123,8 @@ def _tell(options: Options, output: Path, recording: RecordedStatements, files: 
             put(f"{group}: {_share(*shares[group])}")
             put_table(("calls", "share", "of the time", "statement", "why"), [
                 (calls, percent(share, 1), "" if time is None else percent(time, 1), *texts)
-                for calls, share, time, *texts in listed[:_PRINTED]], right="rrr")  # fmt: skip
+                for calls, share, time, *texts in listed[:_PRINTED]],
+                right=("calls", "share", "of the time"))  # fmt: skip
             put(f"... and {len(listed) - _PRINTED} more; --json has all\n" if len(listed) > _PRINTED else "")
     kept = count(len(recording.kept), "statement")
     put(f"{output}: {kept}. {_share(*shares[REPRODUCED])} are reproduced as recorded.")

@@ -163,7 +163,7 @@ def export(outcome: NightOutcome, root: Path, files: dict[str, str | None]) -> N
     for entry in base.entries:
         finding = findings.get(entry.name) or findings.get(entry.name + history.ITSELF)
         if finding is None:
-            state, notes = "guard" if entry.fs_setup == loaded.run.baseline + GUARD else "reference", entry.notes
+            state, notes = "guard" if entry.row.fs_setup == loaded.run.baseline + GUARD else "reference", entry.notes
         else:
             level = () if finding.change is None else (f"{finding.change - 1:+.1%} compared with the accepted nights",)
             state, notes = finding.state, (*level, *finding.notes)

@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from dbbench.compare import Row
 from dbbench.compare.remarks import texts
-from dbbench.metrics.table import METRICS
+from dbbench.metrics.table import Metric
 from dbbench.model import Status
 from dbbench.model.run import titled
 from dbbench.report.text import json_text
@@ -31,23 +32,19 @@ _SPECIAL_IN_MARKDOWN: Final = re.compile(r"([\\`*_{}\[\]<>#|!~])")
 class ArmFigures:
     """One metric of a setup with one engine and workload. `state` is a verdict, or the finding of a night."""
 
-    engine: str
-    workload: str  # name with the variant
-    fs_setup: str
-    metric: str  # a name of `metrics.METRICS`
-    value: float | None
-    ratio: float | None
-    lo: float | None
-    hi: float | None
-    n: int
+    row: Row
+    metric: Metric
     state: str
-    durability_class: str = "unknown"
     notes: tuple[str, ...] = ()
+
+    @property
+    def workload(self) -> str:
+        return titled(self.row.workload, self.row.variant)
 
     @property
     def name(self) -> str:
         """Return "postgres pgbench-tpcb, clients=8: xfs"."""
-        return f"{self.engine} {self.workload}: {self.fs_setup}"
+        return f"{self.row.engine} {self.workload}: {self.row.fs_setup}"
 
 
 @dataclass(frozen=True)
@@ -79,10 +76,8 @@ def exported(form: str, runs: Sequence[LoadedRun], verdicts: Verdicts) -> str:
 def report_of(runs: Sequence[LoadedRun], verdicts: Verdicts) -> Report:
     """Return every row of the verdicts; failed trials are the report's problems."""
     entries = tuple(
-        ArmFigures(row.engine, titled(row.workload, row.variant), row.fs_setup, table.metric.name, row.value, row.ratio,
-                   row.lo, row.hi, row.n, row.verdict, row.durability_class, texts(row.notes))
-        for table in verdicts.tables for row in table.rows
-    )  # fmt: skip
+        ArmFigures(row, table.metric, row.verdict, texts(row.notes)) for table in verdicts.tables for row in table.rows
+    )
     trials = [trial for run in runs for trial in run.trials]
     failed = tuple(f"{t.id}: {t.error.id} {t.error.text}" for t in trials if t.status is Status.FAILED and t.error)
     names, created = ", ".join(run.run.name for run in runs), max(run.run.created for run in runs)
@@ -97,16 +92,14 @@ def bencher(report: Report) -> str:
     """
     benchmarks: dict[str, dict[str, Any]] = {}
     for entry in report.entries:
-        measures = benchmarks.setdefault(entry.name, {})
-        if entry.value is not None:
-            measures[entry.metric.replace("_", "-")] = {"value": entry.value}
-        if entry.ratio is not None and entry.lo is not None and entry.hi is not None:
-            bounds = {"value": entry.ratio, "lower_value": entry.lo, "upper_value": entry.hi}
-            measures[f"{entry.metric.replace('_', '-')}-ratio"] = bounds
-    return (
-        json.dumps({name: measures for name, measures in benchmarks.items() if measures}, indent=1, allow_nan=False)
-        + "\n"
-    )
+        row, measure, measures = entry.row, entry.metric.name.replace("_", "-"), {}
+        if row.value is not None:
+            measures[measure] = {"value": row.value}
+        if row.ratio is not None and row.lo is not None and row.hi is not None:
+            measures[f"{measure}-ratio"] = {"value": row.ratio, "lower_value": row.lo, "upper_value": row.hi}
+        if measures:
+            benchmarks.setdefault(entry.name, {}).update(measures)
+    return json.dumps(benchmarks, indent=1, allow_nan=False) + "\n"
 
 
 def junit(report: Report) -> str:
@@ -129,11 +122,11 @@ def junit(report: Report) -> str:
 
 def _case(suite: ET.Element, entry: ArmFigures) -> None:
     names = {
-        "classname": _clean(f"{entry.engine}.{entry.workload}"),
-        "name": _clean(f"{entry.fs_setup} {entry.metric}"),
+        "classname": _clean(f"{entry.row.engine}.{entry.workload}"),
+        "name": _clean(f"{entry.row.fs_setup} {entry.metric.name}"),
     }
     case = ET.SubElement(suite, "testcase", names)
-    words = _clean("; ".join([_size(entry), *entry.notes]))
+    words = _clean("; ".join([_size(entry.row), *entry.notes]))
     if entry.state in FAILS:
         ET.SubElement(case, "failure", message=f"{entry.state}: {words}", type=entry.state)
     elif entry.state in SKIPPED:
@@ -142,11 +135,11 @@ def _case(suite: ET.Element, entry: ArmFigures) -> None:
         ET.SubElement(case, "system-out").text = f"{entry.state}: {words}"
 
 
-def _size(entry: ArmFigures) -> str:
-    if entry.ratio is None:
+def _size(row: Row) -> str:
+    if row.ratio is None:
         return "no change is known"
-    bounds = "" if entry.lo is None else f" ({interval(entry.lo, entry.hi)})"
-    return f"{change(entry.ratio)}{bounds}, {count(entry.n, 'block')}"
+    bounds = "" if row.lo is None else f" ({interval(row.lo, row.hi)})"
+    return f"{change(row.ratio)}{bounds}, {count(row.n, 'block')}"
 
 
 def _clean(words: str) -> str:
@@ -160,14 +153,14 @@ def markdown(report: Report) -> str:
         lines += [f"> [!{ALERTS[report.state]}]", f"> {report.state}"]
         lines += [f"> {_plain(problem)}" for problem in report.problems] + [""]
     columns: tuple[tuple[str, str, Callable[[ArmFigures], str]], ...] = (
-        ("workload", "---", lambda entry: _plain(f"{entry.engine} {entry.workload}")),
-        ("setup", "---", lambda entry: _plain(entry.fs_setup)),
-        ("metric", "---", lambda entry: METRICS[entry.metric].label),
-        ("value", "---:", lambda entry: METRICS[entry.metric].with_unit(entry.value)),
-        ("change", "---:", lambda entry: change(entry.ratio)),
-        ("interval", "---", lambda entry: interval(entry.lo, entry.hi)),
+        ("workload", "---", lambda entry: _plain(f"{entry.row.engine} {entry.workload}")),
+        ("setup", "---", lambda entry: _plain(entry.row.fs_setup)),
+        ("metric", "---", lambda entry: entry.metric.label),
+        ("value", "---:", lambda entry: entry.metric.with_unit(entry.row.value)),
+        ("change", "---:", lambda entry: change(entry.row.ratio)),
+        ("interval", "---", lambda entry: interval(entry.row.lo, entry.row.hi)),
         ("verdict", "---", lambda entry: f"**{entry.state}**" if entry.state in FAILS else entry.state),
-        ("blocks", "---:", lambda entry: str(entry.n)),
+        ("blocks", "---:", lambda entry: str(entry.row.n)),
         ("notes", "---", lambda entry: _plain("; ".join(entry.notes))),
     )
     rows = [[title for title, _, _ in columns], [align for _, align, _ in columns]]
@@ -188,16 +181,16 @@ def openmetrics(report: Report) -> str:
     lines: list[str] = []
     for metric in dict.fromkeys(entry.metric for entry in report.entries):
         of_metric = [entry for entry in report.entries if entry.metric == metric]
-        label, unit = METRICS[metric].label, f" in {METRICS[metric].unit}" if METRICS[metric].unit else ""
+        unit = f" in {metric.unit}" if metric.unit else ""
         families: tuple[tuple[str, str, Callable[[ArmFigures], float | None]], ...] = (
-            ("", f"{label}{unit}", lambda entry: entry.value),
-            ("_ratio", f"{label}, candidate divided by baseline", lambda entry: entry.ratio),
-            ("_ratio_lower", "lower bound of the ratio", lambda entry: entry.lo),
-            ("_ratio_upper", "upper bound of the ratio", lambda entry: entry.hi),
+            ("", f"{metric.label}{unit}", lambda entry: entry.row.value),
+            ("_ratio", f"{metric.label}, candidate divided by baseline", lambda entry: entry.row.ratio),
+            ("_ratio_lower", "lower bound of the ratio", lambda entry: entry.row.lo),
+            ("_ratio_upper", "upper bound of the ratio", lambda entry: entry.row.hi),
             ("_bad", "1 for a regression, else 0", lambda entry: float(entry.state in FAILS)),
         )
         for suffix, about, value in families:
-            lines += _family(f"dbbench_{metric}{suffix}", about, of_metric, value)
+            lines += _family(f"dbbench_{metric.name}{suffix}", about, of_metric, value)
     lines += ["# TYPE dbbench_last_run_timestamp_seconds gauge",
               "# HELP dbbench_last_run_timestamp_seconds start of the run; alert on its age",
               f"dbbench_last_run_timestamp_seconds {epoch(report.created)}"]  # fmt: skip
@@ -210,14 +203,14 @@ def _family(
     measured = [(entry, amount) for entry in entries if (amount := value(entry)) is not None]
     if measured:
         yield f"# TYPE {name} gauge"
-        yield f"# HELP {name} {_escaped(about)}"
+        yield f"# HELP {name} {_escape(about)}"
     for entry, amount in measured:
-        labels = {"engine": entry.engine, "workload": entry.workload, "fs_setup": entry.fs_setup}
-        inside = ",".join(f'{key}="{_escaped(word)}"' for key, word in labels.items())
+        labels = {"engine": entry.row.engine, "workload": entry.workload, "fs_setup": entry.row.fs_setup}
+        inside = ",".join(f'{key}="{_escape(word)}"' for key, word in labels.items())
         yield f"{name}{{{inside}}} {amount!r}"
 
 
-def _escaped(words: str) -> str:
+def _escape(words: str) -> str:
     return words.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 

@@ -75,7 +75,7 @@ def put_plan(wanted: Asked, look: Preview, expected: Forecast, allowance: Allowa
         rows.append((spec.position, cell.arm, cell.engine.name, cell.title, spec.block, load,
                      classes[cell.id] or "that of the directory", time_text(look.trial_s[cell.id])))  # fmt: skip
     header = ("", "filesystem", "engine", "workload", "block", "load", "durability", "in all")
-    put_table(header, rows, right="r---r--r")
+    put_table(header, rows, right=("", "block", "in all"))
     _put_mixed(list(cells.values()), classes)
     put("\nconditions")
     for line in conditions.sentences(plan, list(cells.values())):

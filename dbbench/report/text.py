@@ -39,15 +39,13 @@ def json_text(content: Any) -> str:
     return json.dumps(finite(content), ensure_ascii=False, indent=1, allow_nan=False)
 
 
-def put_table(header: Sequence[str], rows: Iterable[Sequence[object]], right: str = "") -> None:
-    """Print columns of equal width; `right` has an "r" at each column that is aligned to the right ("-r-")."""
-    cells = [[_cell(value) for value in row] for row in rows]
-    widths = [max(len(line[i]) for line in [list(header), *cells]) for i in range(len(header))]
-    for line in [list(header), *cells]:
-        words = (
-            text.rjust(width) if right[i : i + 1] == "r" else text.ljust(width)
-            for i, (text, width) in enumerate(zip(line, widths, strict=True))
-        )
+def put_table(header: Sequence[str], rows: Iterable[Sequence[object]], right: Sequence[str] = ()) -> None:
+    """Print columns of equal width; `right` names those that are aligned to the right."""
+    lines = [list(header), *([_cell(value) for value in row] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for line in lines:
+        columns = zip(header, line, widths, strict=True)
+        words = (text.rjust(width) if title in right else text.ljust(width) for title, text, width in columns)
         put("  ".join(words).rstrip())
 
 

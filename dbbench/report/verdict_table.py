@@ -146,7 +146,7 @@ def put_tables(verdicts: Verdicts) -> None:
         for _, caveat in sentences.caveats(table.rows):
             put_wrapped(f"! {sentences.plain_text(caveat)}")
         cells = [[column.words(row, table.metric) for column in columns] for row in table.rows]
-        put_table([column.title for column in columns], cells, "".join(" r"[column.right] for column in columns))
+        put_table([column.title for column in columns], cells, [column.title for column in columns if column.right])
         for row in table.rows:
             if row.notes:
                 put_wrapped(f"  {row.fs_setup}: {'; '.join(texts(row.notes))}")

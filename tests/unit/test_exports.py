@@ -14,17 +14,20 @@ import synthetic
 from synthetic import Shape
 
 from dbbench import results
+from dbbench.compare import Row
+from dbbench.metrics.table import METRICS
 from dbbench.report.exports import FORMATS, ArmFigures, Report, report_of
 from dbbench.report.verdicts import verdicts
 
 HOSTILE = 'a"b\\c<d>&|`*\n\x00'
 
 
-def entry(state: str, **more: object) -> ArmFigures:
+def entry(state: str, notes: tuple[str, ...] = (), **more: object) -> ArmFigures:
     """An arm with that state."""
-    known = {"engine": "postgres", "workload": "tpcb, clients=8", "fs_setup": "xfs", "metric": "tps", "value": 1900.5,
-             "ratio": 0.8, "lo": 0.75, "hi": 0.85, "n": 7} | more  # fmt: skip
-    return ArmFigures(**known, state=state)  # type: ignore[arg-type]
+    known = {"fs_setup": "xfs", "engine": "postgres", "workload": "tpcb", "value": 1900.5, "ratio": 0.8, "lo": 0.75,
+             "hi": 0.85, "verdict": "slower", "n": 7, "wins": 0, "level": 0.95, "durability_class": "full",
+             "mixed_durability": False, "variant": "clients=8"} | more  # fmt: skip
+    return ArmFigures(Row(**known), METRICS["tps"], state, notes)  # type: ignore[arg-type]
 
 
 def report(*entries: ArmFigures, problems: tuple[str, ...] = ()) -> Report:
@@ -91,6 +94,6 @@ def test_a_run_becomes_a_report(tmp_path: Path) -> None:
     work = (("postgres", "pgbench-tpcb"),)
     shape = Shape(work=work, failed=("xfs.postgres.pgbench-tpcb-b1-a1",))
     made = report_of([run := results.load_run(synthetic.write(tmp_path, shape))], verdicts([run]))
-    assert [one.fs_setup for one in made.entries] == ["ext4", "xfs", "btrfs"]
+    assert [each.row.fs_setup for each in made.entries] == ["ext4", "xfs", "btrfs"]
     assert made.state == "failed" and "E402" in made.problems[0]
     assert all(FORMATS[form](made) for form in FORMATS)

@@ -61,13 +61,9 @@ def changepoints(series: Sequence[float | None]) -> list[int]:
     """
     import numpy
 
-    usable = [index for index, value in enumerate(series) if _usable(value)]
+    usable = [i for i, value in enumerate(series) if value is not None and math.isfinite(value) and value > 0]
     logs = numpy.log(numpy.array([series[index] for index in usable], dtype=float))
     return [usable[place] for place in _places(logs)]
-
-
-def _usable(value: float | None) -> bool:
-    return value is not None and math.isfinite(value) and value > 0
 
 
 def _places(logs: Nights) -> list[int]:

@@ -10,7 +10,7 @@ from typing import Final
 
 from dbbench.compare import ByHost, Curve, Interaction, Row
 from dbbench.compare.interaction import DEPENDS
-from dbbench.compare.remarks import RemarkKind, texts
+from dbbench.compare.remarks import RemarkKind
 from dbbench.compare.verdict import AHEAD, BEHIND, LIMITED, without_guard
 from dbbench.metrics.table import Metric
 from dbbench.model import titled
@@ -139,11 +139,6 @@ def caveats(rows: Sequence[Row]) -> list[tuple[str, Parts]]:
 def _class_of(row: Row) -> str:
     reports = [str(note.values["reports"]) for note in row.notes if note.kind is RemarkKind.REPORTED]
     return row.durability_class + (f" ({', '.join(reports)})" if reports else "")
-
-
-def remarks(row: Row) -> str:
-    """Return the remarks about a row."""
-    return "; ".join(texts(row.notes))
 
 
 def crossing(curve: Curve, baseline: str) -> Parts:

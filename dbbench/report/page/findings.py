@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dbbench.errors import Kind, error_kinds, warning_kinds
-from dbbench.model import Trial
 from dbbench.report.page.groups import Group
 from dbbench.units import count
 
@@ -45,12 +44,15 @@ def findings(groups: Sequence[Group]) -> tuple[Finding, ...]:
     errors: dict[str, list[TrialEvidence]] = {}
     warnings: dict[str, list[TrialEvidence]] = {}
     for group, trial in [(g, trial) for g in groups for trial in g.trials]:
-        name = _name(trial, group)
+        again = f", attempt {trial.attempt}" if trial.attempt > 1 else ""
+        name = f"{trial.fs_setup} block {trial.block}{again} ({group.title})"
         if trial.error is not None:
             where = f"{name}, in phase {trial.error.phase or 'unknown'}"
             errors.setdefault(trial.error.id, []).append(TrialEvidence(where, trial.error.text))
         for warning in trial.warnings:
-            link = None if warning.second is None else _link(group, trial, warning.second)
+            # The script of the page reads the link to a second of the timelines.
+            to = f"#c={group.ident}&fs={group.arms.index(trial.fs_setup)}&trials=1&at={warning.second}"
+            link = None if warning.second is None else to
             evidence = TrialEvidence(name, warning.text, warning.second, link, bool(warning.suspect))
             warnings.setdefault(warning.id, []).append(evidence)
     failure, foreign = Kind("the trial failed", "", ""), Kind("a warning of another version of dbbench", "", "")
@@ -64,18 +66,8 @@ def findings(groups: Sequence[Group]) -> tuple[Finding, ...]:
     return tuple(all_findings)
 
 
-def _name(trial: Trial, group: Group) -> str:
-    again = f", attempt {trial.attempt}" if trial.attempt > 1 else ""
-    return f"{trial.fs_setup} block {trial.block}{again} ({group.title})"
-
-
 def _whose(places: list[TrialEvidence], total: int) -> str:
     trials = len({place.where for place in places})
     if trials == total and total > 1:
         return f"all {total} trials"
     return places[0].where if trials == 1 else count(trials, "trial")
-
-
-def _link(group: Group, trial: Trial, second: int) -> str:
-    """Return the link to the timelines with this second; the script of the page reads it."""
-    return f"#c={group.ident}&fs={group.arms.index(trial.fs_setup)}&trials=1&at={second}"

@@ -79,10 +79,6 @@ def _of_space(attribute: str) -> Value:
     return lambda trial: getattr(trial.space, attribute) if trial.space is not None else None
 
 
-def _percent(value: float | None) -> str:
-    return MISSING if value is None else f"{100 * value:.1f} %"
-
-
 def _mean_free(free: tuple[FreeExtents, ...] | None) -> float | None:
     extents = sum(extent.extents for extent in free or ())
     return sum(extent.bytes for extent in free or ()) / extents if extents else None
@@ -113,7 +109,7 @@ COLUMNS: Final[tuple[tuple[str, Value, Callable[[float | None], str]], ...]] = (
     ("used on disk", _of_space("disk_bytes"), METRICS["disk_bytes"].text),
     ("data ÷ disk", _of_space("compression_ratio"), number),
     ("free", _of_space("free_bytes"), METRICS["disk_bytes"].text),
-    ("of it metadata", _of_space("metadata_share"), _percent),
+    ("of it metadata", _of_space("metadata_share"), lambda value: MISSING if value is None else f"{100 * value:.1f} %"),
     ("extents of the largest file", _of_summary("largest_file_extents"), number),
     ("mean free extent", lambda t: _mean_free(t.space.free) if t.space else None, METRICS["disk_bytes"].text),
     ("mean free extent after ageing", lambda t: _mean_free(t.age.after) if t.age else None, METRICS["disk_bytes"].text),

@@ -16,6 +16,7 @@ from dbbench.units import count, duration_text, number
 
 SPARK: Final = 40  # seconds of throughput in the small chart
 DAY_S: Final = 86400.0
+_BARS: Final = "▁▂▃▄▅▆▇█"
 
 
 @dataclass
@@ -38,7 +39,7 @@ class State:
     took_s: list[float] = field(default_factory=list)
     began: float = 0.0
     phase_began: float = 0.0
-    told: set[tuple[str, str]] = field(default_factory=set)  # (ID, text) of the warnings so far
+    warned: set[tuple[str, str]] = field(default_factory=set)  # (ID, text) of the warnings so far
 
     def take(self, event: Event, now: float | None = None) -> None:
         """Apply one event. Unknown events of a newer version are ignored."""
@@ -76,8 +77,8 @@ class State:
     def is_new(self, warning: dict[str, Any]) -> bool:
         """Return whether no earlier warning of the run has the same ID and text."""
         key = (str(warning.get("id")), str(warning.get("text")))
-        new = key not in self.told
-        self.told.add(key)
+        new = key not in self.warned
+        self.warned.add(key)
         return new
 
     def _run_begin(self, data: dict[str, Any], now: float) -> None:
@@ -104,8 +105,7 @@ class State:
         self.expected_s, self.phase_began = data.get("expected_s"), now
 
     def _phase_end(self, data: dict[str, Any], now: float) -> None:
-        phase = str(data["phase"])
-        self.phases[phase] = float(data["seconds"])
+        self.phases[str(data["phase"])] = float(data["seconds"])
 
     def _copied(self, data: dict[str, Any], now: float) -> None:
         self.copied = data
@@ -124,9 +124,6 @@ class State:
         self.trial, self.phases, self.second = {}, {}, {}
 
 
-_BARS: Final = "▁▂▃▄▅▆▇█"
-
-
 def eta(left_s: float | None, wall: float | None = None) -> str:
     """Return "about 7 min left, until 22:00" in local time; "" if nothing is known yet."""
     if left_s is None:
@@ -136,10 +133,10 @@ def eta(left_s: float | None, wall: float | None = None) -> str:
     return f"{words} left, until {time.strftime('%H:%M' if left_s < DAY_S else '%a %H:%M', end)}"
 
 
-def copied(told: dict[str, Any]) -> str:
+def copied(data: dict[str, Any]) -> str:
     """Return "45 % at 310 MB/s, 12 s left" for the last `copied` event."""
-    share = 100 * told["bytes"] / max(1, told["of"])
-    return f"{share:.0f} % at {number(told['mb_per_s'])} MB/s, {math.ceil(told['left_s'])} s left"
+    share = 100 * data["bytes"] / max(1, data["of"])
+    return f"{share:.0f} % at {number(data['mb_per_s'])} MB/s, {math.ceil(data['left_s'])} s left"
 
 
 def spark(values: Sequence[float | None]) -> str:

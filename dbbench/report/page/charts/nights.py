@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from dbbench.compare import changepoints
 from dbbench.model import plain
-from dbbench.report.page.charts.kit import PHONE, Axis, Chart, Frame, LevelStep, Line, Point, Ticks, padded, whiskers
+from dbbench.report.page.charts.kit import PHONE, Axis, Chart, Frame, LevelStep, Line, Point, padded, whiskers
 from dbbench.report.page.theme import Mark
 from dbbench.report.sentences import Parts
 from dbbench.units import GROUP, change, count, interval, number, round_change
@@ -152,7 +152,7 @@ def _chart(ident: str, course: Course) -> Chart:
         caption=_caption(course, values, levels),
         frame=FRAME,
         up=[(y(tick), _tick(tick, course)) for tick in y.ticks(4)],
-        along=_dates(course.points, x),
+        along=[(x(place), course.points[place].night) for place in dict.fromkeys((0, len(values) - 1))],
         lines=(Line(None, path, points, bars),),
         steps=tuple(sorted([*_changes(course, levels, x), *_acceptances(course, x)], key=lambda step: step.x)),
         anchors="edges",
@@ -168,10 +168,6 @@ def _tick(tick: float, course: Course) -> str:
     if not course.against:
         return number(tick)
     return round_change(tick) if tick != 1 else f"0{GROUP}%"
-
-
-def _dates(points: Sequence[NightPoint], x: Axis) -> Ticks:
-    return [(x(place), points[place].night) for place in dict.fromkeys((0, len(points) - 1))]
 
 
 def _label(point: NightPoint, course: Course) -> str:

@@ -12,7 +12,6 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
-from dbbench.model import Trial
 from dbbench.report.page.charts.telemetry import Telemetry, Values
 from dbbench.report.page.groups import Group
 from dbbench.units import GROUP, count, listed, number
@@ -183,12 +182,14 @@ def timelines(group: Group, seconds: Telemetry) -> Timelines:
             rows = [coarse(panel.column(seconds, trial.id), every) for trial in trials]
             series[panel.spec.key] = [every, length, *pack(rows, length)]
     place = {arm: index for index, arm in enumerate(group.arms)}
+    # The columns of throughput, p95 and CPU show where a trial has no data.
+    recorded = [panel for chart in charts for panel in chart.panels if panel.spec.key in ("tps", "p95", "user")]
     events = StripEvents(
         sorted({(w.id, w.second, place[t.fs_setup]) for t in trials for w in t.warnings
                 if w.second is not None and 0 <= w.second < seconds.seconds}, key=lambda warning: warning[1:]),
         {t.id: seconds.stalls(t) for t in trials},
         {t.id: seconds.checkpoints(t) for t in trials},
-        {t.id: _missing(charts, t, seconds) for t in trials},
+        {t.id: {p.spec.key: gaps(p.column(seconds, t.id)) for p in recorded} for t in trials},
     )  # fmt: skip
     return Timelines(charts, events, {
         "id": group.ident,
@@ -217,12 +218,6 @@ def coarse(values: Values, every: int) -> Values:
     count = finite.sum(axis=1)
     means = np.where(finite, table, 0.0).sum(axis=1) / np.maximum(count, 1)
     return np.where(count > 0, means, np.nan)
-
-
-def _missing(charts: Sequence[TimelineChart], trial: Trial, seconds: Telemetry) -> dict[str, list[list[int]]]:
-    """Return the seconds in which a trial has no throughput, no p95 or no CPU, as [first, after the last]."""
-    panels = [panel for chart in charts for panel in chart.panels if panel.spec.key in ("tps", "p95", "user")]
-    return {panel.spec.key: gaps(panel.column(seconds, trial.id)) for panel in panels}
 
 
 def gaps(values: Values) -> list[list[int]]:

@@ -50,7 +50,7 @@ def command(options: Options, plan_file: str, cuts: int | None, minutes: float |
     """
     request = able(asked(plan_file, options.paths, Narrowing(fs, seed=seed)), options.paths)
     cuts = CUTS if cuts is None and minutes is None else cuts
-    folder = _examined(options, request, name, cuts, minutes)
+    folder = _examine(options, request, name, cuts, minutes)
     run = results.load_run(folder)
     assert run.lab is not None
     from dbbench.commands.finding import report_of
@@ -66,7 +66,7 @@ def command(options: Options, plan_file: str, cuts: int | None, minutes: float |
     return EXIT_OK
 
 
-def _examined(options: Options, wanted: Asked, name: str | None, cuts: int | None, minutes: float | None) -> Path:
+def _examine(options: Options, wanted: Asked, name: str | None, cuts: int | None, minutes: float | None) -> Path:
     from dbbench.errors import LabUnavailable
     from dbbench.labs.powercut import Order, examined, unavailable
     from dbbench.report.progress import renderer

@@ -20,7 +20,6 @@ ENGINES: Final[dict[str, Engine]] = {
 }
 
 SERVERS: Final = tuple(name for name, engine in ENGINES.items() if engine.PROFILE.has_server)
-SERVERLESS: Final = frozenset(ENGINES.keys() - set(SERVERS))  # their loads use files directly
 
 
 def profile_of(engine: str) -> Profile:

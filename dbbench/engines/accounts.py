@@ -28,6 +28,7 @@ from dbbench.results.fileio import own_file
 NAME: Final = "dbbench"
 # Unassigned in systemd's table of user ids (UIDS-GIDS), and among the 65536 ids that a container usually has.
 NUMBERS: Final = range(60578, 61184)
+_FLOCK: Final = struct.Struct("hhqqi")  # struct flock
 _RANGES: Final = (Path("/etc/subuid"), Path("/etc/subgid"))
 
 
@@ -47,7 +48,8 @@ def _own(_pid: int) -> process.User:
     """Return the user id of this process; add it to /etc/passwd and /etc/group of the namespace."""
     taken = {**_of_processes(), **_of_ranges()}
     for number in random.sample(NUMBERS, len(NUMBERS)):
-        if number not in taken and _unnamed(number) and _mapped(number) and _reserved(number):
+        exists = all(any(first <= number < first + count for first, count in _map(kind)) for kind in ("uid", "gid"))
+        if number not in taken and exists and not _has_name(number) and _reserve(number):
             _name(Path("/etc/passwd"), f"{NAME}:x:{number}:{number}::/nonexistent:/bin/false\n")
             _name(Path("/etc/group"), f"{NAME}:x:{number}:\n")
             return process.User(NAME, number, number)
@@ -82,28 +84,22 @@ def _of_ranges(tables: tuple[Path, ...] = _RANGES) -> dict[int, str]:
     return account_of
 
 
-def _unnamed(number: int) -> bool:
-    for look in (pwd.getpwuid, grp.getgrgid):
+def _has_name(number: int) -> bool:
+    for look_up in (pwd.getpwuid, grp.getgrgid):
         with contextlib.suppress(KeyError):
-            look(number)
-            return False
-    return True
+            look_up(number)
+            return True
+    return False
 
 
-def _mapped(number: int) -> bool:
-    return all(any(first <= number < first + count for first, count in _map(name)) for name in ("uid_map", "gid_map"))
-
-
-def _map(name: str) -> Iterator[tuple[int, int]]:
-    for line in Path("/proc/self", name).read_text().splitlines():
+def _map(kind: str) -> Iterator[tuple[int, int]]:
+    """Yield the (first, count) of the ids that exist in this user namespace."""
+    for line in Path("/proc/self", f"{kind}_map").read_text().splitlines():
         first, _, count = map(int, line.split())
         yield first, count
 
 
-_FLOCK: Final = struct.Struct("hhqqi")  # struct flock
-
-
-def _reserved(number: int) -> bool:
+def _reserve(number: int) -> bool:
     """Reserve the id while this process lives; return False if another trial has it.
 
     It is a lock of one byte of a file (F_OFD_SETLK in fcntl(2)), which the kernel releases with the descriptor.

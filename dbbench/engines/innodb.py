@@ -189,9 +189,7 @@ def serving(profile: Profile, datadir: Path, settings: Settings, place: Place) -
     password = secrets.token_urlsafe(24)
     role = _ROLE if network is None else f"{_ROLE}GRANT ALL PRIVILEGES ON *.* TO {NAME}@localhost WITH GRANT OPTION;\n"
     init = put(role.format(password=password), "init.sql", place, owner, role.format(password=_HIDDEN))
-    options = put_aside(f'mysql-password="{password}"\n', SYSBENCH_OPTIONS, sockets)
-    if os.geteuid() == 0:  # sysbench runs as the server's account
-        os.chown(options, owner.uid, owner.gid)
+    put_aside(f'mysql-password="{password}"\n', SYSBENCH_OPTIONS, sockets, owner)  # sysbench runs as that account
     private = {
         "datadir": str(datadir),
         "socket": str(sockets / f"{profile.name}.sock"),
@@ -212,7 +210,7 @@ def serving(profile: Profile, datadir: Path, settings: Settings, place: Place) -
         account=owner,
         stop=signal.SIGTERM,
         abort=signal.SIGKILL,  # enough for a server that is a single process
-        remedy=_confined(program),
+        remedy=_apparmor_hint(program),
         open_files=text.open_files(wanted),
         offset=log_size(place.log),
     )
@@ -225,14 +223,8 @@ def serving(profile: Profile, datadir: Path, settings: Settings, place: Place) -
     try:
         with serving_program(launch, answer) as server, closing(server):
             init.unlink()  # the server has read it, and processes of its account could read the password in it
-            reported, here = server.reported(), text.numbers_of(program.version)
-            server.left_out = tuple(
-                name
-                for name, setting in wanted.items()
-                if setting.origin == "default"
-                and name not in reported
-                and here in profile.versions.get(name, text.EVERY_VERSION)
-            )
+            reported = server.reported()
+            server.left_out = text.absent_defaults(wanted, reported, program.version, profile.versions)
             # log_bin may name the log's files, but the server reports ON
             comparable = {name: s for name, s in wanted.items() if name != "log_bin" or isinstance(s.value, bool)}
             text.refuse_differences(comparable, reported, text.same_in_mysql, launch.tail("warning"))
@@ -428,7 +420,7 @@ def durability(effective: dict[str, str], tears: bool) -> tuple[Durability, ...]
     return tuple(flags)
 
 
-def _confined(program: Mysqld) -> str | None:
+def _apparmor_hint(program: Mysqld) -> str | None:
     """Return a hint if Ubuntu's AppArmor profile confines /usr/sbin/mysqld to its own directories, otherwise None."""
     profile, disabled = _APPARMOR / "usr.sbin.mysqld", _APPARMOR / "disable/usr.sbin.mysqld"
     if str(program.path) != "/usr/sbin/mysqld" or not profile.exists() or disabled.exists():

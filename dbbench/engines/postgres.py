@@ -230,9 +230,8 @@ def serving(datadir: Path, settings: Settings, place: Place, profile: Profile = 
     folder, owner = _found(place.bin), account()
     version = _version(folder)
     slot = switched_on(settings, SLOT)
-    settings = {name: setting for name, setting in _of_version(settings, version).items() if name != SLOT}
-    left_out = _unknown_defaults(settings, folder)
-    wanted = {name: setting for name, setting in settings.items() if name not in left_out}
+    settings = {name: setting for name, setting in settings.items() if name != SLOT}
+    wanted = text.taken(settings, _describe_settings(folder))  # the server would refuse to start with others
     sockets = own(place.sockets, owner)
     forget(sockets, ".s.PGSQL.*")
     names = dict.fromkeys((pwd.getpwuid(os.geteuid()).pw_name, owner.name))  # clients run as the server's account
@@ -269,7 +268,7 @@ def serving(datadir: Path, settings: Settings, place: Place, profile: Profile = 
 
     with serving_program(launch, answer) as server, contextlib.closing(server):
         server.prepare(slot)
-        server.left_out = left_out
+        server.left_out = text.absent_defaults(settings, wanted, version, PROFILE.versions)
         text.refuse_differences(wanted, server.reported(), text.same_in_postgres, launch.tail("warning"))
         if place.network:
             server.admit(ROLE, place.network.password)
@@ -352,26 +351,8 @@ def durability(effective: dict[str, str], tears: bool) -> tuple[Durability, ...]
     return tuple(flags)
 
 
-def _of_version(settings: Settings, version: str) -> Settings:
-    """Return the settings without defaults of other versions."""
-    here = text.numbers_of(version)
-    return {
-        name: setting
-        for name, setting in settings.items()
-        if setting.origin != "default" or here in PROFILE.versions.get(name, text.EVERY_VERSION)
-    }
-
-
-def _unknown_defaults(settings: Settings, folder: Path) -> tuple[str, ...]:
-    """Return the defaults that the server itself does not describe: it would refuse to start with them."""
-    described = _described(folder)
-    return tuple(
-        name for name, setting in settings.items() if setting.origin == "default" and name.lower() not in described
-    )
-
-
 @functools.lru_cache
-def _described(folder: Path) -> frozenset[str]:
+def _describe_settings(folder: Path) -> frozenset[str]:
     lines = process.run((folder / "postgres", "--describe-config"), note=False).stdout.splitlines()
     return frozenset(line.partition("\t")[0].lower() for line in lines)
 

@@ -89,20 +89,19 @@ def put(text: str, name: str, place: Place, account: process.User, shown: str | 
     """
     place.logs.mkdir(parents=True, exist_ok=True)
     (place.logs / name).write_text(text if shown is None else shown)
-    used = put_aside(text, name, place.sockets)
-    if os.geteuid() == 0:
-        os.chown(used, account.uid, account.gid)
-    return used
+    return put_aside(text, name, place.sockets, account)
 
 
-def put_aside(text: str, name: str, sockets: Path) -> Path:
-    """Write a file that only this process's account can read, not the server's."""
+def put_aside(text: str, name: str, sockets: Path, account: process.User | None = None) -> Path:
+    """Write a file that only the account can read; None: this process's, not the server's."""
     used = sockets / name
     used.unlink(missing_ok=True)
     # O_EXCL: do not follow a link that a process of the server's account may have created.
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     with os.fdopen(os.open(used, flags, 0o600), "w") as file:
         file.write(text)
+        if account is not None and os.geteuid() == 0:
+            os.fchown(file.fileno(), account.uid, account.gid)
     return used
 
 
@@ -136,7 +135,7 @@ def serving_program(launch: Launch, answer: Callable[[process.Running], Answer |
                 yield server
             except Exception as error:
                 if program.poll() is not None:
-                    raise _died(launch, program, seen_as=error) from error
+                    raise _death(launch, program, seen_as=error) from error
                 raise
             _stop(launch, program)
     finally:
@@ -206,7 +205,7 @@ def _has_room(launch: Launch) -> None:
 
 def _stop(launch: Launch, program: process.Running) -> None:
     if program.poll() is not None:
-        raise _died(launch, program)
+        raise _death(launch, program)
     began = time.monotonic()
     program.popen.send_signal(launch.stop)
     try:
@@ -218,7 +217,7 @@ def _stop(launch: Launch, program: process.Running) -> None:
             effect="Unwritten data is lost. The trial is marked failed.",
         ) from None
     if status < 0:  # a signal other than dbbench's killed it just before the clean stop
-        raise _died(launch, program)
+        raise _death(launch, program)
     if status != 0:
         raise errors.EngineStopFailed(
             f"{launch.name} stopped with {_status(status)}:\n{launch.tail()}",
@@ -226,7 +225,7 @@ def _stop(launch: Launch, program: process.Running) -> None:
         )
 
 
-def _died(launch: Launch, program: process.Running, seen_as: Exception | None = None) -> errors.DbbenchError:
+def _death(launch: Launch, program: process.Running, seen_as: Exception | None = None) -> errors.DbbenchError:
     seen = f"\n  first symptom: {str(seen_as).splitlines()[0]}" if seen_as and str(seen_as) else ""
     return errors.EngineDied(
         f"{launch.name} (pid {program.pid}) ended with {_status(program.popen.wait())}:\n{launch.tail()}{seen}",

@@ -148,10 +148,19 @@ def same_in_mysql(asked: Scalar, found: Reported) -> bool:
     return quantity is not None and quantity == shown
 
 
-def taken(settings: Settings, effective: Mapping[str, str]) -> Settings:
+def taken(settings: Settings, effective: Iterable[str]) -> Settings:
     """Return the settings without the defaults that the server does not have."""
     there = {spelt(name) for name in effective}
     return {name: setting for name, setting in settings.items() if setting.origin != "default" or spelt(name) in there}
+
+
+def absent_defaults(
+    settings: Settings, effective: Iterable[str], version: str, versions: Mapping[str, Versions]
+) -> tuple[str, ...]:
+    """Return the defaults that a server of this version should have but does not."""
+    absent = settings.keys() - taken(settings, effective).keys()
+    here = numbers_of(version)
+    return tuple(name for name in settings if name in absent and here in versions.get(name, EVERY_VERSION))
 
 
 def own_cache_bytes(settings: Settings) -> int | None:

@@ -31,6 +31,7 @@ from dbbench.machine.host.proc import (
 from dbbench.storage.devices import sysfs
 
 _EVERY_S: Final = 1.0
+_FLAGS: Final = re.compile(r"^flags:\s*([0-7]+)", re.MULTILINE)
 _LOOKS: Final = 2  # readings in which the open files are listed: thousands of descriptors would disturb each second
 
 
@@ -242,15 +243,11 @@ def files_elsewhere(pids: Collection[int], places: Sequence[str], only_written: 
                     inside = any(f"{file}/".startswith(f"{place}/") for place in places)
                     if inside or file.endswith(" (deleted)") or not stat.S_ISREG(entry.stat().st_mode):
                         continue
-                    if not only_written or _writes(f"{proc}/{pid}/fdinfo/{entry.name}"):
+                    # proc_pid_fdinfo(5): flags in octal
+                    flags = _FLAGS.search(content(f"{proc}/{pid}/fdinfo/{entry.name}") or "")
+                    if not only_written or (flags and int(flags[1], 8) & os.O_ACCMODE != os.O_RDONLY):
                         files.add(file)
     return files
-
-
-def _writes(fdinfo: str) -> bool:
-    """Whether a descriptor is open for writing (proc_pid_fdinfo(5): flags in octal)."""
-    flags = re.search(r"^flags:\s*([0-7]+)", content(fdinfo) or "", re.MULTILINE)
-    return flags is not None and int(flags[1], 8) & os.O_ACCMODE != os.O_RDONLY
 
 
 def _memory_bytes(server: Collection[int], proc: Path) -> int | None:

@@ -19,8 +19,8 @@ def test_numbers_that_containers_have_are_taken(tmp_path: Path) -> None:
 
 def test_a_number_is_reserved_once() -> None:
     """Another trial of this machine does not get it while this process lives."""
-    number = next(number for number in accounts.NUMBERS if accounts._reserved(number))
-    assert not accounts._reserved(number)
+    number = next(number for number in accounts.NUMBERS if accounts._reserve(number))
+    assert not accounts._reserve(number)
 
 
 def test_without_a_free_number_nothing_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -37,8 +37,8 @@ def test_without_a_free_number_nothing_is_started(monkeypatch: pytest.MonkeyPatc
 
 def test_processes_accounts_and_groups_take_their_numbers() -> None:
     """This process's own number is in use, and it has a name."""
-    assert 0 in accounts._of_processes() and not accounts._unnamed(0)
-    assert accounts._unnamed(4_000_000_000 - 1)
+    assert 0 in accounts._of_processes() and accounts._has_name(0)
+    assert not accounts._has_name(4_000_000_000 - 1)
 
 
 def test_a_user_without_an_entry_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from dbbench.engines import ENGINES, postgres, profile_of
 from dbbench.engines.port import Engine, Place, Programs, Server
 from dbbench.engines.postgres_counters import SOURCES, CheckpointLog, Reading, checkpoint_events, reading
 from dbbench.engines.postgres_server import PostgresServer, ready
-from dbbench.engines.settings import EVERY_VERSION, numbers_of
+from dbbench.engines.settings import EVERY_VERSION, absent_defaults, numbers_of, taken
 from dbbench.model import Durability, merged
 
 RECORDED = Path(__file__).parents[1] / "fixtures" / "engines"
@@ -279,9 +279,9 @@ def test_a_newer_release_is_read_as_far_as_its_columns_go() -> None:
 def test_a_default_has_a_first_and_a_last_version(version: str, has: set[str], has_not: set[str]) -> None:
     """Defaults that a version does not have are left out; what a person asked for is not."""
     asked = merged(("default", postgres.defaults(None)), ("plan", {"io_workers": 5} if version == "14.1" else {}))
-    found = postgres._of_version(asked, version)
-    assert has <= found.keys()
-    assert found.keys() & has_not == ({"io_workers"} if version == "14.1" else set())
+    missing = absent_defaults(asked, (), version, postgres.PROFILE.versions)
+    assert has <= set(missing) and not has_not & set(missing)
+    assert ("io_workers" in taken(asked, ())) == (version == "14.1")
 
 
 def test_every_setting_with_versions_is_a_default_or_a_feature() -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import dataclasses
 import importlib.util
 import os
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,8 +59,8 @@ def requirements() -> Iterator[Requirement]:
     yield Requirement("libfuse 3", str(path) if path else None, packages.remedy([packages.FUSE]), packages.FUSE)
     module = importlib.util.find_spec("mfusepy") is not None
     yield Requirement("mfusepy", "installed" if module else None, packages.extra("lab"))
-    free, needed = _available_bytes(), f"{MEMORY_BYTES // 2**20} MiB"
-    enough = free is None or free >= MEMORY_BYTES
+    meminfo = re.search(r"^MemAvailable: *(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE)
+    needed, enough = f"{MEMORY_BYTES // 2**20} MiB", meminfo is None or int(meminfo[1]) * 1024 >= MEMORY_BYTES
     yield Requirement(f"{needed} of available memory", "yes" if enough else None, f"free {needed} for the disks")
 
 
@@ -92,10 +93,3 @@ def examined(folder: Path, sha256: str, order: Order, emit: Emit, overdue: Overd
         raise DeadlinePassed(stuck.evidence, effect="The lab was killed. Its results so far are kept.") from None
     if status != 0:
         raise LabUnavailable(f"the lab's process ended with status {status}", remedy=f"See {folder / LOG}.")
-
-
-def _available_bytes() -> int | None:
-    for line in Path("/proc/meminfo").read_text().splitlines():
-        if line.startswith("MemAvailable:"):
-            return int(line.split()[1]) * 1024
-    return None

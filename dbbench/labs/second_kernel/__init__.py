@@ -13,7 +13,7 @@ import os
 import platform
 import shutil
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -54,7 +54,6 @@ def run_inside(
     *,
     shared: Sequence[Path] = (),
     disks: Sequence[int] = (),
-    env: Mapping[str, str] | None = None,
     cwd: Path = Path("/"),
     timeout_s: float = LIMIT_S,
     memory_bytes: int = MEMORY_BYTES,
@@ -76,7 +75,7 @@ def run_inside(
     order = BootOrder(
         root=str(root),
         argv=tuple(str(word) for word in argv),
-        env={**base, **seen, **(env or {})},
+        env={**base, **seen},
         cwd=str(cwd),
         shared=tuple(str(path.resolve()) for path in shared),
         disks=tuple(disks),

@@ -43,8 +43,10 @@ def main(control: str) -> NoReturn:
         _furnish(order, folder)
         began = _uptime_s()
         status = _run(order)
+        # Nothing else checks how the module was built.
+        faults = [line for line in process.run(["dmesg"], note=False).stdout.splitlines() if FAULTS.search(line)]
         answer = {"status": status, "boot_s": began, "command_s": round(_uptime_s() - began, 2),
-                  "kernel": os.uname().release, "faults": _faults()}  # fmt: skip
+                  "kernel": os.uname().release, "faults": faults}  # fmt: skip
     except BaseException:
         traceback.print_exc()  # prints to the console of the kernel
     with contextlib.suppress(OSError):
@@ -154,12 +156,6 @@ def _copied(reading: int, terminal: str) -> None:
         while part:
             part = part[os.write(fd, part) :]
     termios.tcdrain(fd)
-
-
-def _faults() -> list[str]:
-    """Return the kernel log's lines about faults of the kernel: nothing else checks how the module was built."""
-    printed = process.run(["dmesg"], note=False).stdout
-    return [line for line in printed.splitlines() if FAULTS.search(line)]
 
 
 def _uptime_s() -> float:

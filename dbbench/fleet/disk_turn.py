@@ -66,10 +66,7 @@ def lock_of(run: Run, folder: Path) -> Path:
     from dbbench.storage.devices import image  # imported here, because it imports all kinds of devices
 
     device = run.plan.device
-    if device.imaged:
-        path = image.folders_of_images(run, folder)[0]
-    else:
-        named = device.paths.values() if isinstance(device.paths, dict) else device.paths
-        path = Path(next(iter(named), device.path or str(folder)))
+    named = [*map(str, image.folders_of_images(run, folder)), *device.directories.values(), *device.disks]
+    path = Path(named[0] if named else device.path or folder)
     status = path.stat() if path.exists() else folder.stat()  # a missing path is refused later
     return namespaces.private_folder() / f"disk-{status.st_rdev or status.st_dev}.lock"

@@ -129,16 +129,6 @@ class DeviceSpec:
         return self.kind == "dir"
 
     @property
-    def imaged(self) -> bool:
-        """Whether these are loop devices over image files that dbbench makes."""
-        return self.kind == "loop"
-
-    @property
-    def real(self) -> bool:
-        """Whether these are block devices: their content is erased, and the user must confirm their identity."""
-        return self.kind == "block"
-
-    @property
     def volumes(self) -> dict[Role, DeviceSpec]:
         """Return the devices of each volume, as if it were the only one."""
         if (log := self.wal) is None:
@@ -157,20 +147,26 @@ class DeviceSpec:
         return self.paths if isinstance(self.paths, dict) else {}
 
     @property
+    def targets(self) -> tuple[str, ...]:
+        """Return the names of the disks in commands that are only shown: loop devices have none before they exist."""
+        if self.kind != "loop":
+            return self.disks
+        return ("LOOP",) if self.count == 1 else tuple(f"LOOP{number}" for number in range(1, self.count + 1))
+
+    @property
     def image_bytes(self) -> int:
         """Return the size of all image files, with that of the log."""
-        return sum(spec.count * spec.size_bytes for spec in self.volumes.values()) if self.imaged else 0
+        return sum(spec.count * spec.size_bytes for spec in self.volumes.values()) if self.kind == "loop" else 0
 
-    def least_bytes(self, measure: Callable[[Path], int | None]) -> int | None:
-        """Return the size of the smallest disk; None if none exists. `measure` returns that of a block device."""
-        if self.imaged:
-            return self.size_bytes
-        return min(filter(None, (measure(Path(path)) for path in self.disks)), default=None)
+    def disk_bytes(self, measure: Callable[[Path], int | None]) -> list[int]:
+        """Return the size of each disk, 0 for one that does not exist; `measure` returns that of a block device."""
+        sizes = [self.size_bytes] * self.count if self.kind == "loop" else []
+        return sizes + [measure(Path(path)) or 0 for path in self.disks]
 
     @property
     def given(self) -> int:
         """Return the number of devices available to an fs setup; for kind dir this is the arm's directory."""
-        return 1 if self.existing else len(self.paths) or self.count
+        return 1 if self.directories else len(self.paths) or self.count
 
 
 @dataclass(frozen=True)

@@ -151,7 +151,7 @@ def remembered(plan: Plan, expanded: Expanded, results_folder: Path) -> Expanded
 def _same_device(trial: Trial, plan: Plan) -> bool:
     facts = trial.device
     return (
-        facts is not None and facts.kind == plan.device.kind and (plan.device.imaged or facts.path in plan.device.disks)
+        facts is not None and facts.kind == plan.device.kind and (bool(facts.image) or facts.path in plan.device.disks)
     )
 
 

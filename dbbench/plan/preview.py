@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from dbbench.datasets import generated
-from dbbench.model import Cell, DeviceSpec, FsSetup, Plan, plain
+from dbbench.model import Cell, FsSetup, Plan, plain
 from dbbench.model.run import COPIED
 from dbbench.plan import writes
 from dbbench.plan.expanding import Expanded
@@ -79,19 +79,13 @@ def preview(plan: Plan, expanded: Expanded) -> Preview:
 
 def targets_of(plan: Plan, setup: FsSetup) -> tuple[str, ...]:
     """Return the devices that a setup uses, as the plan names them; loop devices have no names before they are made."""
-    return _targets(plan.device)[: writes.used(plan, setup)]
+    return plan.device.targets[: writes.used(plan, setup)]
 
 
 def spares_of(plan: Plan, setup: FsSetup) -> tuple[str, ...]:
     """Return the devices that the operation `grow` adds, as the plan names them."""
     first = writes.used(plan, setup)
-    return _targets(plan.device)[first : first + writes.spares(plan, setup)]
-
-
-def _targets(device: DeviceSpec) -> tuple[str, ...]:
-    if device.imaged:
-        return ("LOOP",) if device.count == 1 else tuple(f"LOOP{index}" for index in range(1, device.count + 1))
-    return device.disks
+    return plan.device.targets[first : first + writes.spares(plan, setup)]
 
 
 def _key(cell: Cell) -> str:
@@ -128,7 +122,7 @@ def _load_s(cell: Cell, size: int, written: int) -> float:
 
 def _commands(plan: Plan, expanded: Expanded) -> tuple[tuple[str, tuple[str, ...]], ...]:
     """Return the mkfs and mount commands of each arm; there are none for existing directories."""
-    if plan.device.existing:
+    if plan.device.directories:
         return ()
     setups = {cell.arm: (cell.setup, cell.wal_setup) for cell in expanded.cells}
     said = []

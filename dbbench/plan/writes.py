@@ -11,7 +11,6 @@ import contextlib
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Final
 
 from dbbench.datasets import generated, golden, manifest
@@ -105,14 +104,7 @@ def spares(plan: Plan, setup: FsSetup) -> int:
 def used(plan: Plan, setup: FsSetup) -> int:
     """Return the number of devices that a setup uses at first."""
     given, spare = plan.device.given, spares(plan, setup)
-    return 1 if plan.device.existing else min(given - spare if given > spare else given, setup.devices.max)
-
-
-def device_bytes(plan: Plan) -> list[int]:
-    """Return the sizes of the plan's devices; 0 for a device that cannot be read."""
-    if plan.device.imaged:
-        return [plan.device.size_bytes] * plan.device.count
-    return [devices.size_bytes(Path(path)) or 0 for path in plan.device.disks]
+    return min(given - spare if given > spare else given, setup.devices.max)
 
 
 def copies(plan: Plan, setup: FsSetup) -> int:
@@ -148,7 +140,7 @@ def of_trial(plan: Plan, cell: Cell) -> dict[str, int]:
     """Return the bytes that one trial of the cell writes to its devices, by cause."""
     times, empty = copies(plan, cell.setup), profile_of(cell.engine.name).empty_bytes
     data = tables_bytes(cell) + int(EMPTY_SHARE * empty)
-    whole = sum(device_bytes(plan)[: used(plan, cell.setup)])
+    whole = sum(plan.device.disk_bytes(devices.size_bytes)[: used(plan, cell.setup)])
     share = COMPRESSED if filesystems.traits(cell.setup).compresses else 1
     parts = {"mkfs": _made_bytes(cell.setup, whole), "restore": int(data * share) * times}
     if plan.age is not None:  # a mirror needs no factor: half of the bytes, each written twice
@@ -278,7 +270,7 @@ def _only_reads(script: str) -> bool:
 def once(plan: Plan) -> dict[str, int]:
     """Return the bytes that a run writes outside of its trials, by cause: the measurement of the bare device, the
     image files, preconditioning."""
-    sizes = device_bytes(plan)
+    sizes = plan.device.disk_bytes(devices.size_bytes)
     if not sizes:
         return {}
     # The baseline measures single flushed writes in two sizes, parallel writes, and writes of 1 MiB.

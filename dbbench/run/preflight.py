@@ -96,7 +96,7 @@ def _programs(plan: Plan, expanded: Expanded) -> Iterator[errors.DbbenchError]:
     from dbbench.storage import filesystems
 
     absent = missing_programs(expanded)
-    made = [] if plan.device.existing else [setup for cell in expanded.cells for setup in cell.setups.values()]
+    made = [] if plan.device.directories else [setup for cell in expanded.cells for setup in cell.setups.values()]
     setups = {setup.name: setup for setup in made}
     absent += [name for setup in setups.values() for name in filesystems.missing_programs(setup)]
     if absent:
@@ -246,7 +246,7 @@ def _space(
                 effect=UNTOUCHED,
                 remedy=f"Free some space, or use another disk: {where} in [device], --results DIR, or DBBENCH_CACHE.",
             )
-    if not plan.device.existing and expanded.cells:
+    if expanded.cells:
         yield from fits(plan, expanded)
         yield from _log_fits(plan, expanded)
 
@@ -291,8 +291,8 @@ def _log_fits(plan: Plan, expanded: Expanded) -> Iterator[errors.DbbenchError]:
     from dbbench.storage import devices
 
     logs = max(_log_bytes(cell).get("log", 0) for cell in expanded.cells)
-    size = plan.device.volumes["log"].least_bytes(devices.size_bytes) if logs else None
-    if size is not None and logs > size * USABLE:
+    size = sum(plan.device.volumes["log"].disk_bytes(devices.size_bytes)) if logs else 0
+    if size and logs > size * USABLE:
         yield errors.DiskTooSmall(
             f"logs of about {size_text(logs)} do not fit on [device.wal], which has {size_text(size)}",
             effect=UNTOUCHED,
@@ -304,7 +304,7 @@ def fits(plan: Plan, expanded: Expanded) -> Iterator[errors.DbbenchError]:
     """Yield an error if a dataset, its server's logs and the aged files do not fit on one device of the plan."""
     from dbbench.storage import devices
 
-    if (size := plan.device.least_bytes(devices.size_bytes)) is None:
+    if not (size := min(filter(None, plan.device.disk_bytes(devices.size_bytes)), default=0)):
         return
     sizes = [(dataset_bytes(cell) + table_bytes(cell), _log_bytes(cell)["data"], cell) for cell in expanded.cells]
     dataset, logs, cell = max(sizes, key=lambda row: row[0] + row[1])
@@ -326,10 +326,10 @@ def fits(plan: Plan, expanded: Expanded) -> Iterator[errors.DbbenchError]:
 
 def _images(plan: Plan, results: Path) -> dict[Path, int]:
     sizes: dict[Path, int] = {}
-    if plan.device.imaged:
-        for spec in plan.device.volumes.values():
+    for spec in plan.device.volumes.values():
+        if spec.image_bytes:
             folder = Path(spec.at) if spec.at else results
-            sizes[folder] = sizes.get(folder, 0) + spec.count * spec.size_bytes
+            sizes[folder] = sizes.get(folder, 0) + spec.image_bytes
     return sizes
 
 

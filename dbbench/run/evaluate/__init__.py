@@ -184,7 +184,7 @@ def _of_conditions(trial: Record, observed: Observed) -> Iterator[TrialWarning]:
     yield from fairness.warnings(cell, facts.memory, facts.cores, observed.meter)
     yield from fairness.of_client(facts.client)
     yield from device.slower(facts.ceiling, observed.outcome.series, cell)
-    if trial.run.plan.device.real:  # a loop file is affected more by other I/O on the disk below than by its history
+    if trial.run.plan.device.disks:  # a loop file is affected more by other I/O on the disk below than by its history
         done, key = results.finished(trial.folder.path), (trial.spec.block, trial.spec.attempt)
         block = [spec for spec in trial.run.order if spec.id in done and (spec.block, spec.attempt) == key]
         others = [trial.folder.trial(spec).canary for spec in block]

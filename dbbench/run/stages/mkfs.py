@@ -19,9 +19,8 @@ from dbbench.storage.filesystems import Made
 def layered(setups: Setups, disks: Volumes, journal: Journal) -> Iterator[dict[Role, Device]]:
     """Make the layers of each volume within the block. The journal records that the content of the disks may be
     incomplete from now on."""
-    for disk in (disk for device in disks.values() for disk in device.each):
-        if disk.facts.real:
-            journal.note("making", device=devices.identity(disk.path))
+    for device in disks.values():
+        devices.note(journal, "making", device.each)
     with contextlib.ExitStack() as stack:
         volumes: dict[Role, Device] = {}
         for role, setup in setups.items():
@@ -37,7 +36,6 @@ def make(setups: Setups, volumes: Volumes, journal: Journal, cell_id: str) -> di
         for member in volume.each:
             if member.facts.image:
                 write_out(Path(member.facts.image))
-            if volume.facts.real:
-                journal.note("made", device=devices.identity(member.path), uuid=made[role].uuid, trial=cell_id)
-                layers.note_made(member, journal)  # so that the guard of the next trial recognises the layers
+            layers.note_made(member, journal)  # so that the guard of the next trial recognises the layers
+        devices.note(journal, "made", volume.each, uuid=made[role].uuid, trial=cell_id)
     return made

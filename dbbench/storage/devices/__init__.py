@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Final
 
 from dbbench.errors import DeviceUnusable
 from dbbench.model import Role
+from dbbench.results.journal import Journal
 from dbbench.storage.devices import block, directory, guard, loop, sysfs
 from dbbench.storage.devices.naming import Described, describe_all, identity
 from dbbench.storage.devices.port import Attached, Device, DiskSet, Permit, joint, leaves_of
@@ -21,8 +22,15 @@ from dbbench.storage.devices.sysfs import IoCounters, flushes, flushes_reason, i
 
 __all__ = [
     "KINDS", "Described", "Device", "DiskSet", "IoCounters", "Permit", "attached", "describe_all", "flushes",
-    "flushes_reason", "identity", "io_counters", "leaves", "leaves_of", "queue_attributes", "size_bytes",
+    "flushes_reason", "identity", "io_counters", "leaves", "leaves_of", "note", "queue_attributes", "size_bytes",
 ]  # fmt: skip
+
+
+def note(journal: Journal | None, event: str, disks: Iterable[Device], **more: str) -> None:
+    """Record an event of block devices in the journal, by their identity; nothing for image files and layers."""
+    for disk in disks:
+        if journal is not None and disk.facts.real:
+            journal.note(event, device=identity(disk.path), **more)
 
 
 @contextlib.contextmanager

@@ -21,7 +21,7 @@ from typing import ClassVar, Final
 from dbbench import process
 from dbbench.machine.pagecache import syncfs
 from dbbench.model import FsSetup, Scalar, Volume
-from dbbench.storage.devices import hold, identity
+from dbbench.storage.devices import hold, note
 from dbbench.storage.devices.port import Device
 from dbbench.storage.filesystems.common import FSCK_S, NOCOW_FL, inode_flags, matched, mount_of, option_value
 from dbbench.storage.filesystems.formatted import Formatted, damaged
@@ -320,8 +320,7 @@ class _Devices:
     """Add a device, and balance over all of them."""
 
     def add(self, stored: Stored, spare: Device) -> str:
-        if stored.journal is not None and spare.facts.real:
-            stored.journal.note("made", device=identity(spare.path), uuid=_folder(stored.fs.path).name)
+        note(stored.journal, "made", [spare], uuid=_folder(stored.fs.path).name)
         hold.release(spare.fd)
         # -K: no discard; -f: overwrite a signature that the guard has permitted
         argv = ["btrfs", "device", "add", "-K", "-f", spare.argument, str(stored.fs.path)]

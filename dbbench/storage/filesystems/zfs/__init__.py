@@ -20,7 +20,7 @@ from dbbench.errors import CommandFailed, DbbenchError, DeadlinePassed, MountFai
 from dbbench.machine.pagecache import EVICTING, Emptying
 from dbbench.model import FsSetup, Scalar
 from dbbench.results.journal import Journal
-from dbbench.storage.devices import identity
+from dbbench.storage.devices import note
 from dbbench.storage.devices.port import Device
 from dbbench.storage.filesystems.common import BLOCK, FSCK_S, mkfs_failed, mount_of, read_ahead_kb
 from dbbench.storage.filesystems.formatted import damaged
@@ -124,9 +124,8 @@ class Members:
     def add(self, stored: Stored, spare: Device) -> str:
         """Add the device to the mirror if the pool is one, otherwise as an additional top-level device."""
         pool = _pool(stored)
-        if stored.journal is not None and spare.facts.real:
-            guid = process.run(["zpool", "get", "-H", "-o", "value", "guid", pool.name]).stdout.strip()
-            stored.journal.note("made", device=identity(spare.path), uuid=guid)
+        guid = process.run(["zpool", "get", "-H", "-o", "value", "guid", pool.name]).stdout.strip()
+        note(stored.journal, "made", [spare], uuid=guid)
         pool.adopt(spare)
         if stored.setup.mkfs.topology == "mirror":
             process.run(["zpool", "attach", "-f", pool.name, _first_side(pool.name), spare.path])

@@ -64,7 +64,7 @@ def from_statements(options: Options, file: Path, output: Path, engine: str | No
             + "; ".join(list(dict.fromkeys(each.why for each in recording.statements))[:3]),
             effect="Nothing was written.",
         )
-    files = writing.written(output.stem, recording, engines, _dataset(options, data_of))
+    files = writing.files_of(output.stem, recording, engines, _dataset(options, data_of))
     _write(output.parent, files)
     _tell(options, output, recording, list(files))
 
@@ -102,7 +102,7 @@ def _write(folder: Path, files: dict[str, bytes]) -> None:
 def _tell(options: Options, output: Path, recording: RecordedStatements, files: list[str]) -> None:
     """Print the statements in three groups, with their shares of the calls and of the time."""
     from dbbench.introspect.recordings import APPROXIMATED, GROUPS, LEFT_OUT, REPRODUCED
-    from dbbench.introspect.rules import shown
+    from dbbench.introspect.refusals import shown
 
     groups = {group: [each for each in recording.statements if each.group == group] for group in GROUPS}
     shares = {group: recording.shares(statements) for group, statements in groups.items()}

@@ -29,7 +29,7 @@ SESSIONS: Final = 4
 _SEGMENT: Final = re.compile(r"[0-9A-F]{24}")
 _POLL_S: Final = 0.05
 _STANDBY: Final = """
-# A standby of dbbench: what it replays is handed over in this folder.
+# A standby of dbbench: what it replays is hand_over over in this folder.
 restore_command = 'cp "{inbox}/%f" "%p"'
 recovery_target_timeline = 'latest'
 wal_retrieve_retry_interval = '100ms'
@@ -54,7 +54,7 @@ def record(folder: Path, engine: Engine, settings: Settings, dataset: Dataset, p
         shutil.rmtree(primary, ignore_errors=True)
 
 
-def handed(golden: Golden, datadir: Path, engine: Engine, scratch: Path) -> None:
+def hand_over(golden: Golden, datadir: Path, engine: Engine, scratch: Path) -> None:
     """Make the archive readable for the trial; PostgreSQL's restored data directory becomes a standby with an empty
     inbox. Raises RestoreFailed if a file of the archive has changed."""
     source = golden.path / ARCHIVE
@@ -99,7 +99,7 @@ def _segments(server: Server, dataset: Dataset, primary: Path, archive: Path) ->
         sums = checksums_of(server)
     names = sorted(path.name for path in (primary / "pg_wal").iterdir() if _SEGMENT.fullmatch(path.name))
     names_between = [name for name in names if first <= name <= last]
-    return Archive(server.engine, _taken(primary / "pg_wal", archive, names_between), end, sums)
+    return Archive(server.engine, _take_logs(primary / "pg_wal", archive, names_between), end, sums)
 
 
 def _binary_logs(server: Server, dataset: Dataset, primary: Path, archive: Path) -> Archive:
@@ -122,7 +122,7 @@ def _binary_logs(server: Server, dataset: Dataset, primary: Path, archive: Path)
         ask("FLUSH BINARY LOGS")
         names = [path.name for path in files()[before:-1]]  # without the new, empty log
         sums = checksums_of(server)
-    return Archive(server.engine, _taken(primary, archive, names), 0, sums)
+    return Archive(server.engine, _take_logs(primary, archive, names), 0, sums)
 
 
 def _drive(server: Server, argv: list[Any], grown: Callable[[], int], wanted: int) -> None:
@@ -145,7 +145,7 @@ def _calm(left: Callable[[], int]) -> None:
         raise DatasetBuildFailed("sessions of the load on the primary did not end")
 
 
-def _taken(source: Path, archive: Path, names: list[str]) -> tuple[LogFile, ...]:
+def _take_logs(source: Path, archive: Path, names: list[str]) -> tuple[LogFile, ...]:
     """Copy the files into the archive, readable for every account."""
     if not names:
         raise DatasetBuildFailed("the primary produced no log")

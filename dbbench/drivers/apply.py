@@ -203,7 +203,7 @@ class StandbyRecovery:
 
     def __init__(self, connection: Any, archive: Archive, scratch: Path) -> None:
         self._connection, self._archive, self._scratch = connection, archive, scratch
-        self._begin = self._replayed()
+        self._begin = self._replay_position()
         self._target = self._begin
         self._last = False
 
@@ -216,13 +216,13 @@ class StandbyRecovery:
 
     def applied(self) -> int:
         """Return the bytes applied. The last segment is partly empty and counts up to the point where it was closed."""
-        return max(0, min(self._replayed(), self._archive.end) - self._begin)
+        return max(0, min(self._replay_position(), self._archive.end) - self._begin)
 
     def caught_up(self) -> bool:
-        replayed = self._replayed()
+        replayed = self._replay_position()
         return replayed >= self._archive.end if self._last else replayed >= self._target - CLOSE_BYTES
 
-    def _replayed(self) -> int:
+    def _replay_position(self) -> int:
         import psycopg2
 
         try:
@@ -290,7 +290,7 @@ class Replay:
             assert self._client.popen.stdin is not None
             with contextlib.suppress(BrokenPipeError):  # the client's exit status and output give the cause
                 while (log := self._offered.get()) is not None:
-                    self._decoded(log, self._client.popen.stdin)
+                    self._decode(log, self._client.popen.stdin)
                 self._client.popen.stdin.close()
             if self._client.wait(_END_S) != 0:
                 output = tail(self._raw / "client.out", lines=4).strip()
@@ -299,7 +299,7 @@ class Replay:
         except BaseException as error:  # `ApplyLoad` reads and raises it
             self.fault = self.fault or str(error)
 
-    def _decoded(self, log: LogFile, into: IO[bytes]) -> None:
+    def _decode(self, log: LogFile, into: IO[bytes]) -> None:
         """Pipe one file; each event begins with its position in the file."""
         argv = [*self._decoder, "--no-defaults", str(self._scratch / ARCHIVE / log.name)]
         errors = self._raw / "binlog.err"

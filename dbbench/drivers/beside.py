@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from dbbench.drivers.protocol import Live, Load, LoadTask
-from dbbench.drivers.sessions import Work, cancel, check
+from dbbench.drivers.sessions import SessionWork, cancel, check
 from dbbench.engines.sql import rows_of
 from dbbench.machine import threads
 from dbbench.metrics.outcome import Outcome
@@ -46,7 +46,7 @@ class _Beside:
         self.began_utc: float | None = None
         self.ended_utc: float | None = None
         self.left = threading.Event()
-        self.work = Work(self.cell.workload.during, session, threads.Helper("beside", self._carry_out))
+        self.work = SessionWork(self.cell.workload.during, session, threads.Helper("beside", self._carry_out))
 
     @property
     def pids(self) -> tuple[int, ...]:

@@ -55,7 +55,7 @@ def at_once(clients: int, work: Callable[[int], None]) -> None:
         work(0)
         return
     fork = multiprocessing.get_context("fork")  # forked processes share the content in memory
-    writers = [fork.Process(target=_guarded, args=(work, number)) for number in range(clients)]
+    writers = [fork.Process(target=_guard, args=(work, number)) for number in range(clients)]
     for writer in writers:
         writer.start()
     for writer in writers:
@@ -64,7 +64,7 @@ def at_once(clients: int, work: Callable[[int], None]) -> None:
         sys.exit(1)
 
 
-def _guarded(work: Callable[[int], None], number: int) -> None:
+def _guard(work: Callable[[int], None], number: int) -> None:
     try:
         work(number)
     except OSError as error:

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from dbbench.drivers import sysbench
 from dbbench.drivers.protocol import Live, Load, LoadTask
-from dbbench.drivers.sessions import Work, cancel, check, follow
+from dbbench.drivers.sessions import SessionWork, cancel, check, follow
 from dbbench.drivers.tool import whole_seconds
 from dbbench.engines import sql_of
 from dbbench.engines.sql import rows_of
@@ -80,7 +80,7 @@ class InsertLoad:
         self.inserted: list[float] = []  # when each batch was committed, UTC
         self.deleted = 0  # number of deleted batches
         self.queries: Load | None = None
-        self.works: list[Work] = []
+        self.works: list[SessionWork] = []
         self.left = threading.Event()
 
     @property
@@ -92,7 +92,7 @@ class InsertLoad:
         DriverFailed and what sysbench's load raises."""
         if self.queries is None:
             # In a thread, so that a deadline can end it.
-            self.works = [Work("loading", self.sessions[0], threads.Helper("load", self._load_and_index))]
+            self.works = [SessionWork("loading", self.sessions[0], threads.Helper("load", self._load_and_index))]
             self.works[0].helper.start()
             follow(self.task.server, self.works, lambda _: None)
             self.queries = self._start()
@@ -147,13 +147,13 @@ class InsertLoad:
         server, session = self.task.server, self.sessions[0]
         rows_of(session, f"DROP TABLE IF EXISTS {TABLE}")
         rows_of(session, f"CREATE TABLE {TABLE} ({COLUMNS})")
-        with self._timed("load"):
+        with self._time("load"):
             for first in range(1, self.rows + 1, LOAD_ROWS):
                 if self.left.is_set():
                     raise DriverFailed("the load was stopped")
                 rows_of(session, insert(first, min(LOAD_ROWS, self.rows + 1 - first), self.task.seed))
         for name, columns in INDEXES.items():
-            with self._timed(f"index_{name}"):
+            with self._time(f"index_{name}"):
                 rows_of(session, f"CREATE INDEX {TABLE}_by_{name} ON {TABLE} ({columns})")
         sql = sql_of(server)
         for statement in (*sql.finished(TABLE), *sql.settled()):
@@ -161,7 +161,7 @@ class InsertLoad:
         server.settle()  # what load and indexes left to be written is no part of the next step
 
     @contextlib.contextmanager
-    def _timed(self, step: str) -> Iterator[None]:
+    def _time(self, step: str) -> Iterator[None]:
         began = time.monotonic()
         yield
         self.steps[step] = time.monotonic() - began
@@ -173,7 +173,7 @@ class InsertLoad:
         queries = self.stack.enter_context(sysbench.driving(replace(task, cell=cell)))
         began = time.monotonic()
         self.works = [
-            Work("inserting", session, threads.Helper(f"writer-{index}", self._write, index, session, began))
+            SessionWork("inserting", session, threads.Helper(f"writer-{index}", self._write, index, session, began))
             for index, session in enumerate(self.sessions)
         ]
         for work in self.works:

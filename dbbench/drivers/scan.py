@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from dbbench.drivers.protocol import Live, Load, LoadTask
-from dbbench.drivers.sessions import Work, cancel, follow
+from dbbench.drivers.sessions import SessionWork, cancel, follow
 from dbbench.drivers.tool import finished
 from dbbench.engines import sql_of
 from dbbench.engines.sql import Sql, Table
@@ -98,7 +98,9 @@ class _Session:
         self.statement = sql.scan(connection, table.name)
         self.plan = ""  # query plan of the first scan, which is cold
         self.seconds: list[float] = []  # of each scan
-        self.work = Work(f"the scan of {table.name}", connection, threads.Helper(f"scan-{table.name}", self._scan))
+        self.work = SessionWork(
+            f"the scan of {table.name}", connection, threads.Helper(f"scan-{table.name}", self._scan)
+        )
 
     def _scan(self) -> None:
         try:

@@ -20,7 +20,7 @@ _CANCEL_S: Final = 10.0
 
 
 @dataclass
-class Work:
+class SessionWork:
     """Work in a thread of its own. `what` it is, for messages."""
 
     what: str
@@ -28,7 +28,7 @@ class Work:
     helper: threads.Helper
 
 
-def check(server: Server, works: Sequence[Work]) -> None:
+def check(server: Server, works: Sequence[SessionWork]) -> None:
     """Raise EngineDied, or the error of the first work that failed."""
     for work in works:
         if not work.helper.alive and (error := work.helper.error()) is not None:
@@ -37,7 +37,7 @@ def check(server: Server, works: Sequence[Work]) -> None:
         raise fault(server, f"during {works[0].what}", None)
 
 
-def follow(server: Server, works: Sequence[Work], watch: Callable[[Live], None]) -> None:
+def follow(server: Server, works: Sequence[SessionWork], watch: Callable[[Live], None]) -> None:
     """Block until all works have ended, calling `watch` once per second. Raises as `check`."""
     began, shown = time.monotonic(), -1
     while running := [work for work in works if work.helper.alive]:
@@ -49,7 +49,7 @@ def follow(server: Server, works: Sequence[Work], watch: Callable[[Live], None])
     check(server, works)
 
 
-def cancel(server: Server, works: Sequence[Work]) -> None:
+def cancel(server: Server, works: Sequence[SessionWork]) -> None:
     """Cancel the statements of works that have not ended; ignore a server or a session that has ended."""
     alive = [work for work in works if work.helper.alive]
     for work in alive:

@@ -18,7 +18,7 @@ from queue import SimpleQueue
 from typing import Any, Final
 
 from dbbench.drivers.protocol import Live, Load, LoadTask, located
-from dbbench.drivers.sessions import Work, cancel, follow
+from dbbench.drivers.sessions import SessionWork, cancel, follow
 from dbbench.drivers.tool import finished
 from dbbench.engines import SERVERS, sql_of
 from dbbench.errors import DriverFailed, ScriptInvalid
@@ -58,7 +58,7 @@ def driving(task: LoadTask) -> Iterator[Load]:
             yield load
         finally:
             load.left = True
-            cancel(task.server, [Work("", session, load.work.helper) for session in sessions])
+            cancel(task.server, [SessionWork("", session, load.work.helper) for session in sessions])
 
 
 def dataset_rows(cell: Cell) -> int | None:
@@ -97,7 +97,7 @@ class StatementsLoad:
             self.tables = list(self._all_sizes())
         self.done: list[Done] = []
         self.begin_utc, self.ended, self.left = 0.0, False, False
-        self.work = Work("", None, threads.Helper("statements", self._run, False))
+        self.work = SessionWork("", None, threads.Helper("statements", self._run, False))
 
     def wait_until(self, second: float, watch: Callable[[Live], None]) -> None:
         """Run the untimed steps, and a checkpoint, so that their writes are not part of the first timed one. Raises as
@@ -107,7 +107,7 @@ class StatementsLoad:
 
     def wait(self, watch: Callable[[Live], None]) -> None:
         """Run the timed steps. Raises EngineDied or DriverFailed as soon as one statement fails."""
-        self.work = Work("", None, threads.Helper("statements", self._run, True))
+        self.work = SessionWork("", None, threads.Helper("statements", self._run, True))
         self._follow(watch)
         self.ended = True
 
@@ -219,7 +219,7 @@ class SqlStep:
 
     def of(self, values: Mapping[str, Scalar | Path]) -> SqlStep:
         """Return the step with every `{name}` except `{table}` filled in. Raises ScriptInvalid for an unknown name."""
-        return replace(self, statements=tuple(_filled(statement, values, self.name) for statement in self.statements))
+        return replace(self, statements=tuple(_fill(statement, values, self.name) for statement in self.statements))
 
 
 def for_table(statement: str, table: str) -> str:
@@ -263,7 +263,7 @@ def _step(words: str, body: str) -> SqlStep:
     return step
 
 
-def _filled(statement: str, values: Mapping[str, Scalar | Path], step: str) -> str:
+def _fill(statement: str, values: Mapping[str, Scalar | Path], step: str) -> str:
     def value(match: re.Match[str]) -> str:
         if match[1] == "table":
             return match[0]

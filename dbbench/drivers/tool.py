@@ -93,11 +93,11 @@ class ToolLoad:
         gave_up = [line for line in lines if self.aborted(line)]
         if not self._server_lives(patience_s=DEATH_S if ended or gave_up else 0.0):
             raise EngineDied(
-                f"the server (pid {self.task.server.pid}) died; output of the load generator: {self._said()}"
+                f"the server (pid {self.task.server.pid}) died; output of the load generator: {self._last_lines()}"
             )
         if gave_up:
             # The first error, of which the last ones may be an effect.
-            raise DriverFailed(f"clients gave up: {self._said()}", effect=FAILED)
+            raise DriverFailed(f"clients gave up: {self._last_lines()}", effect=FAILED)
         for line in lines:
             if (second := self.live(line)) is not None:
                 watch(second)
@@ -124,9 +124,9 @@ class ToolLoad:
         status = self.program.poll()
         if status == 0:
             return DriverFailed(f"{self._name()} ended after {self._now_s():.1f} s of {self.seconds} s")
-        return DriverFailed(f"{self._name()} ended with status {status}: {self._said()}")
+        return DriverFailed(f"{self._name()} ended with status {status}: {self._last_lines()}")
 
-    def _said(self) -> str:
+    def _last_lines(self) -> str:
         """Return its last lines, error messages first."""
         lines = [line for line in self.text().splitlines() if line.strip()]
         wrong = [line for line in lines if any(word in line for word in ("FATAL", "ERROR", "error:"))]

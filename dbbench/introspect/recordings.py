@@ -14,7 +14,7 @@ from typing import Final
 from dbbench import process
 from dbbench.datasets.sources import PACKED
 from dbbench.errors import DbbenchError, ScriptInvalid
-from dbbench.introspect.rules import CONTROL, refusal, shown
+from dbbench.introspect.refusals import CONTROL, refusal, shown
 from dbbench.results.fileio import given
 
 REPRODUCED: Final = "reproduced"
@@ -99,7 +99,7 @@ def read(path: Path) -> RecordedStatements:
     if packed := next((names for magic, names in PACKED.items() if data.startswith(magic)), None):
         raise _unreadable(path, f"it is compressed ({packed[0]})", f"Unpack it:  {packed[1]} {path}")
     slow = _HEADING.search(data)
-    statements = _slow_log(data) if slow else _exported(data, path)
+    statements = _read_slow_log(data) if slow else _read_export(data, path)
     if not statements:
         raise _unreadable(path, "it contains no statements")
     return RecordedStatements(str(path), "mysql" if slow else "postgres", sorted(statements, key=lambda s: -s.calls))
@@ -115,7 +115,7 @@ def _unreadable(path: Path, why: str, remedy: str = "") -> DbbenchError:
     )
 
 
-def _exported(data: bytes, path: Path) -> list[Statement]:
+def _read_export(data: bytes, path: Path) -> list[Statement]:
     """Return the statements of a CSV file with a header; the same text of several users counts as one. The load has one
     database: of those that the rows name, the one with the most calls."""
     csv.field_size_limit(2**24)  # a statement may be longer than the module's default of 128 KiB
@@ -141,7 +141,7 @@ def _exported(data: bytes, path: Path) -> list[Statement]:
     return list(statements.values())
 
 
-def _slow_log(data: bytes) -> list[Statement]:
+def _read_slow_log(data: bytes) -> list[Statement]:
     """Return one statement per kind (the fingerprint of pt-query-digest)."""
     if b";\r\n" in data and b"\r\n# " in data:  # a server on Windows
         data = data.replace(b"\r\n", b"\n")

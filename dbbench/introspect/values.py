@@ -17,7 +17,7 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from dbbench.introspect.rules import SHOWN, tokens
+from dbbench.introspect.refusals import SHOWN, tokens
 
 Ask = Callable[..., list[tuple[Any, ...]]]  # (statement, *values) -> rows; raises LiveServerUnreadable
 
@@ -54,7 +54,7 @@ _TYPES: Final = "SELECT parameter_types::text[] FROM pg_prepared_statements WHER
 
 
 @dataclass
-class Parameter:
+class Placeholder:
     """What the text, or a server, says about a parameter."""
 
     type: str = ""  # "": unknown
@@ -74,7 +74,7 @@ class Parameter:
         if self.argument and _TEXTS.fullmatch(kind):
             raise ValueError("a text for a function, which may accept few values")
         if self.type.endswith("[]"):
-            one = Parameter(kind, values=self.values, argument=False)
+            one = Placeholder(kind, values=self.values, argument=False)
             elements = (re.sub(r'(["\\])', r"\\\1", str(one.draw(rng))) for _ in range(ELEMENTS))
             return "{" + ",".join(f'"{element}"' for element in elements) + "}"
         if self.rows is not None:
@@ -93,7 +93,7 @@ def samples_of(text: str, ask: Ask | None, most_bytes: int) -> tuple[list[str], 
     with its tables. Raises ValueError with the reason if no value can be drawn, LiveServerUnreadable if the server
     refuses the statement."""
     text = text.rstrip("; \n\t")
-    parameters, differences = _asked(text, ask), list[str]()
+    parameters, differences = _complete(text, ask), list[str]()
     if re.match(r"insert\b(?!.*\bon conflict\b)", text, re.IGNORECASE | re.DOTALL):
         place = min((match.start() for match in re.finditer(r"\breturning\b", text, re.IGNORECASE)), default=len(text))
         text = f"{text[:place]}\nON CONFLICT DO NOTHING {text[place:]}".rstrip()
@@ -111,13 +111,13 @@ def samples_of(text: str, ask: Ask | None, most_bytes: int) -> tuple[list[str], 
     return samples, differences
 
 
-def _asked(text: str, ask: Ask | None) -> dict[int, Parameter]:
+def _complete(text: str, ask: Ask | None) -> dict[int, Placeholder]:
     """Return all parameters, the begin of a range before its end. Raises ValueError."""
     parameters, tables = parameters_of(text)
     numbers = {int(number) for number in _PARAMETER.findall(text)}
-    types = prepared(ask, _TYPED.sub(r"CAST(\g<number> AS \g<type>)", text), _TYPES)[0][0] if ask else []
+    types = prepare(ask, _TYPED.sub(r"CAST(\g<number> AS \g<type>)", text), _TYPES)[0][0] if ask else []
     for number in numbers:
-        parameter = parameters.setdefault(number, Parameter())
+        parameter = parameters.setdefault(number, Placeholder())
         if ask:
             parameter.type = types[number - 1] if parameter.type in ("", "[]") else parameter.type
             parameter.values = _values(ask, parameter, tables)
@@ -126,7 +126,7 @@ def _asked(text: str, ask: Ask | None) -> dict[int, Parameter]:
     return {number: parameters[number] for number in sorted(numbers, key=lambda each: (parameters[each].after, each))}
 
 
-def parameters_of(text: str) -> tuple[dict[int, Parameter], tuple[str, ...]]:
+def parameters_of(text: str) -> tuple[dict[int, Placeholder], tuple[str, ...]]:
     """Return what a text says about its parameters, and the tables; nothing if sqlglot cannot parse it. Raises
     ValueError for a $ that is no parameter."""
     marked = _PARAMETER.sub(r" :p\1 ", _TYPED.sub(r"CAST(\g<number> AS \g<type>)", text))
@@ -137,11 +137,11 @@ def parameters_of(text: str) -> tuple[dict[int, Parameter], tuple[str, ...]]:
         tree = sqlglot.parse_one(marked, dialect="postgres")
     except (SqlglotError, RecursionError):
         return {}, ()
-    parameters: dict[int, Parameter] = {}
+    parameters: dict[int, Placeholder] = {}
     for node in tree.find_all(exp.Placeholder):
         child: Any = node
         parent: Any = node.parent
-        parameter = parameters.setdefault(_number(node), Parameter())
+        parameter = parameters.setdefault(_number(node), Placeholder())
         while isinstance(parent, exp.Cast | exp.Paren | exp.Neg | exp.Any | exp.All):
             if isinstance(parent, exp.Cast):
                 parameter.type = parent.to.sql("postgres")
@@ -185,7 +185,7 @@ def _start(end: Any) -> int:
     return next((_number(node.right) for node in begins if node.left.sql() == end.left.sql()), 0)
 
 
-def _values(ask: Ask, parameter: Parameter, tables: tuple[str, ...]) -> tuple[Any, ...]:
+def _values(ask: Ask, parameter: Placeholder, tables: tuple[str, ...]) -> tuple[Any, ...]:
     """Return the values of its column in the server's statistics, numbers and times as such."""
     if not parameter.column or parameter.rows is not None:
         return ()
@@ -205,7 +205,7 @@ def _values(ask: Ask, parameter: Parameter, tables: tuple[str, ...]) -> tuple[An
     return tuple(values)
 
 
-def prepared(ask: Ask, text: str, *questions: str) -> list[tuple[Any, ...]]:
+def prepare(ask: Ask, text: str, *questions: str) -> list[tuple[Any, ...]]:
     """Prepare a statement and return the answer to the last question. Raises the server's own error."""
     ask(f"PREPARE dbbench_asked AS {text}")
     try:

@@ -13,30 +13,13 @@ from typing import Any, Final
 
 from dbbench.errors import LiveServerUnreadable
 from dbbench.introspect.recordings import REPRODUCED, RecordedStatements, Statement
-from dbbench.introspect.values import Ask, prepared, samples_of
+from dbbench.introspect.values import Ask, prepare, samples_of
 from dbbench.model.base import shipped
 from dbbench.units import percent, size_text
 
 WEIGHTS: Final = 10_000  # the sum of the weights, to which calls are scaled
 ENTRY: Final = 20  # bytes of the index of workloads/dbbench_recorded.lua per statement
 SAMPLE_BYTES: Final = 12 * 2**20  # of all statements next to a Lua script; a plan accepts files of 16 MiB
-_TOML: Final = """\
-# Written from {source}: {kept} statements of {all}, {share} of the calls as recorded.
-# Each statement is a transaction of its own, because the recording has no transactions. A statement that fails is an
-# error of the trial (W019), and does not end the load.
-title   = "Statements recorded from {source}"
-driver  = "sysbench"
-engines = {engines}
-script  = "{name}.lua"
-beside  = ["{name}.statements"]
-options = {{ mysql-ignore-errors = "all" }}
-{dataset}
-
-[parameters]
-clients = {{ type = "integer", default = 4, min = 1, help = "number of sessions" }}
-rate = {{ type = "integer", default = 0, min = 0, help = "scheduled statements per second, latency measured from the \
-schedule (open loop); 0 = as fast as possible" }}
-"""
 
 
 def choose(recording: RecordedStatements, ask: Ask | None, most: int) -> None:
@@ -77,7 +60,7 @@ def _prepare(statement: Statement, ask: Ask) -> None:
     """Let the server check a statement of a slow log."""
     if statement.database:
         ask(f"USE `{statement.database.replace('`', '``')}`")
-    ask("COMMIT")  # in the read-only transaction of `reading`, a change cannot even be prepared
+    ask("COMMIT")  # in the read-only transaction of `reading`, a change cannot even be prepare
     ask("PREPARE dbbench_asked FROM %s", statement.samples[0])
 
 
@@ -86,9 +69,9 @@ def _check_plan(statement: Statement, ask: Ask) -> None:
     plan = _nodes(ask(f"EXPLAIN (FORMAT JSON) {statement.samples[0]}"))
     numbers = {int(number) for number in re.findall(r"\$(\d+)", statement.text)}
     execute = f"EXECUTE dbbench_asked({', '.join(['NULL'] * len(numbers))})" if numbers else "EXECUTE dbbench_asked"
-    with contextlib.suppress(LiveServerUnreadable):  # `interval $1` cannot be prepared
+    with contextlib.suppress(LiveServerUnreadable):  # `interval $1` cannot be prepare
         force = "SET plan_cache_mode = force_generic_plan"
-        expected = _nodes(prepared(ask, statement.text, force, f"EXPLAIN (FORMAT JSON) {execute}"))
+        expected = _nodes(prepare(ask, statement.text, force, f"EXPLAIN (FORMAT JSON) {execute}"))
         if plan != expected:
             statement.approximate(f"another plan: {plan} instead of {expected}")
 
@@ -104,15 +87,16 @@ def _nodes(answer: list[tuple[Any, ...]]) -> str:
     return ", ".join(parts)
 
 
-def written(name: str, recording: RecordedStatements, engines: Sequence[str], dataset: str) -> dict[str, bytes]:
+def files_of(name: str, recording: RecordedStatements, engines: Sequence[str], dataset: str) -> dict[str, bytes]:
     """Return the content of the workload's files, by name; the first is the TOML file, of which `dataset` is a line."""
     kept = recording.kept
     exact, _ = recording.shares([each for each in kept if each.group == REPRODUCED])
-    text = _TOML.format(
+    folder = shipped() / "workloads"
+    text = (folder / "dbbench_recorded.in").read_text().format(
         name=name, source=re.sub(r"[^A-Za-z0-9._-]", "_", recording.source.rpartition("/")[2]), kept=len(kept),
         all=len(recording.statements), share=percent(exact, 1), engines=json.dumps(list(engines)), dataset=dataset,
     )  # fmt: skip
-    script = (shipped() / "workloads/dbbench_recorded.lua").read_bytes()
+    script = (folder / "dbbench_recorded.lua").read_bytes()
     return {f"{name}.toml": text.encode(), f"{name}.lua": script, f"{name}.statements": _statements(recording)}
 
 

@@ -26,7 +26,7 @@ from dbbench.drivers import statements as steps
 from dbbench.drivers.tool import read_counts
 from dbbench.engines import postgres_counters
 from dbbench.errors import DbbenchError, FileUnreadable, PlanInvalid
-from dbbench.introspect import recordings, rules, values
+from dbbench.introspect import recordings, refusals, values
 from dbbench.machine import cores, kernel_log, mounts
 from dbbench.machine.host import proc
 from dbbench.metrics.series import read_csv_gz
@@ -191,7 +191,7 @@ PARSERS: Final[dict[str, tuple[Callable[[str], object], str, tuple[type[Exceptio
         "-- step load; untimed\nCOPY t FROM x;\n-- step b\nSELECT 1;\n",
         (),
     ),
-    "logged": (lambda t: rules.refusal(t, "mysql"), fixture("recorded/slow.log")[:2000], ()),
+    "logged": (lambda t: refusals.refusal(t, "mysql"), fixture("recorded/slow.log")[:2000], ()),
     "samples": (
         lambda t: values.samples_of(t, None, 9),
         "SELECT a FROM b WHERE c BETWEEN $1 AND date $2 LIMIT $3",

@@ -16,9 +16,9 @@ import pytest
 from dbbench import cli
 from dbbench.errors import FileUnreadable, ScriptInvalid
 from dbbench.introspect.recordings import LEFT_OUT, RecordedStatements, Statement, read
-from dbbench.introspect.rules import refusal
-from dbbench.introspect.values import Parameter, parameters_of, samples_of
-from dbbench.introspect.writing import choose, written
+from dbbench.introspect.refusals import refusal
+from dbbench.introspect.values import Placeholder, parameters_of, samples_of
+from dbbench.introspect.writing import choose, files_of
 from dbbench.plan.catalog import catalog
 
 FIXTURES: Final = Path(__file__).parents[1] / "fixtures/recorded"
@@ -250,7 +250,7 @@ def test_a_hostile_name_stays_a_comment() -> None:
     """The recording's name stands in comments and in a title."""
     recording = RecordedStatements('a"\n[evil]\nb.csv', "postgres", [Statement("SELECT $1::int", 1)])
     choose(recording, None, 9)
-    files = written("w", recording, ["postgres"], DATA)
+    files = files_of("w", recording, ["postgres"], DATA)
     text = files["w.toml"].decode()
     assert set(tomllib.loads(text)) >= {"title", "driver"} and "evil" not in tomllib.loads(text)
     assert b"evil" not in files["w.lua"]
@@ -303,7 +303,7 @@ def test_values_follow_the_statistics_or_a_guess() -> None:
     rng = random.Random(1)
 
     def drawn(kind: str, *values: object, argument: bool = False) -> set[object]:
-        return {Parameter(kind, "c", values, argument=argument).draw(rng) for _ in range(500)}
+        return {Placeholder(kind, "c", values, argument=argument).draw(rng) for _ in range(500)}
 
     assert drawn("integer", 9, 5) == {5, 6, 7, 8, 9} and drawn("text", "it's", "{}") == {"it's", "{}"}
     assert drawn("text[]", 'a"', "b\\", argument=False) <= {
@@ -316,7 +316,7 @@ def test_values_follow_the_statistics_or_a_guess() -> None:
 def test_a_type_that_cannot_be_drawn_is_refused(name: str) -> None:
     """A wrong value would be an error each time."""
     with pytest.raises(ValueError, match=name.split("(")[0]):
-        Parameter(name).draw(random.Random(1))
+        Placeholder(name).draw(random.Random(1))
 
 
 @pytest.mark.parametrize("text", ["c BETWEEN $1 AND $2", "c >= $1 AND c < $2", "c >= date $1 AND c < date $2"])
@@ -348,7 +348,7 @@ def test_statements_of_an_export_become_a_workload(tmp_path: Path) -> None:
         "guessed values", "rows whose key exists are not inserted (ON CONFLICT DO NOTHING); guessed values",
     ]  # fmt: skip
     (tmp_path / "workloads").mkdir()
-    for name, content in written("mine", recording, ["postgres"], DATA).items():
+    for name, content in files_of("mine", recording, ["postgres"], DATA).items():
         (tmp_path / "workloads" / name).write_bytes(content)
     workload = catalog([tmp_path]).workload("mine")
     assert (workload.driver, workload.script, workload.beside) == ("sysbench", "mine.lua", ("mine.statements",))
@@ -381,7 +381,7 @@ def test_a_script_of_sysbench_sends_the_logged_texts(tmp_path: Path) -> None:
         tmp_path, "SELECT a FROM t WHERE b = 'é'", "use shop;\nSELECT a FROM t WHERE b = 'f'", "DELETE FROM t"
     )
     choose(recording, None, 9)
-    files = written("logged", recording, ["mariadb", "mysql"], DATA)
+    files = files_of("logged", recording, ["mariadb", "mysql"], DATA)
     head, _, rest = files["logged.statements"].partition(b"\n\n")
     kinds = [line.split() for line in head.decode().splitlines()]
     assert [kind[1:] for kind in kinds] == [["-", "1"], [b"shop".hex(), "1"], [b"shop".hex(), "1"]]

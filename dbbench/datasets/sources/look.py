@@ -311,7 +311,7 @@ def is_prepared(backup: Path) -> bool:
 
 
 def _innodb(path: Path) -> Source:
-    if _locked(path / "ibdata1"):
+    if _has_lock(path / "ibdata1"):
         raise _in_use(
             f"{path}/ibdata1 is locked: its server is running", "mariabackup or xtrabackup, or stop the server first."
         )
@@ -367,7 +367,7 @@ def _page_size(tablespace: Path) -> int | None:
     return 512 << shift if shift else 16384
 
 
-def _locked(file: Path) -> bool:
+def _has_lock(file: Path) -> bool:
     """Whether a process has a lock on the file. This queries the lock and does not acquire it."""
     with file.open("rb") as opened:
         lock = struct.pack(_FLOCK, fcntl.F_WRLCK, 0, 0, 0, 0)

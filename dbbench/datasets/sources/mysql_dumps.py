@@ -78,11 +78,11 @@ class MysqlScript:
     def __iter__(self) -> Iterator[bytes]:
         for line in self._lines:
             self.line += 1
-            yield line if line.startswith(b"INSERT ") and not self._hidden else self._kept(line)
+            yield line if line.startswith(b"INSERT ") and not self._hidden else self._keep(line)
         if self._marks:
             raise incomplete('its closing line "-- Dump completed" is missing')
 
-    def _kept(self, line: bytes) -> bytes:
+    def _keep(self, line: bytes) -> bytes:
         if self._routine or line.startswith(b"DELIMITER "):  # nothing in the body of a routine is a statement
             self._routine = not re.match(rb"DELIMITER ;\s*$", line)
             return b"\n" if self._hidden and line[:9] != b"DELIMITER" else line

@@ -104,7 +104,7 @@ def _restore(source: Source, server: Server, data: Path) -> tuple[Tables, dict[s
         assert reader.popen.stdout is not None
         script = PostgresScript(reader.popen.stdout, lambda _: False, functools.partial(_make_role, server))
 
-        def said() -> str:
+        def read_messages() -> str:
             messages.seek(0)
             return messages.read().decode(errors="replace").strip()
 
@@ -112,10 +112,10 @@ def _restore(source: Source, server: Server, data: Path) -> tuple[Tables, dict[s
             for _line in script:
                 pass
         except SourceIncomplete as error:
-            reason = said() if reader.wait(LOAD_S) else error.evidence
+            reason = read_messages() if reader.wait(LOAD_S) else error.evidence
             raise unusable(f"{source.path} is damaged or truncated: {reason}") from error
         if reader.wait(LOAD_S):
-            raise unusable(f"{source.path} cannot be read:\n{last_lines(said())}")
+            raise unusable(f"{source.path} cannot be read:\n{last_lines(read_messages())}")
     jobs = 1 if source.form == "pg_dump tar" else len(os.sched_getaffinity(0))
     argv: list[str | Path] = [program, "--no-owner", "--no-privileges", "--no-tablespaces", "--exit-on-error",
                               f"--jobs={jobs}", *_where(server), f"--dbname={server.database}", copy]  # fmt: skip

@@ -80,7 +80,7 @@ class PostgresScript:
         if self._is_left_out(line):
             return b"\n"
         if table := _CREATE.match(line):
-            self.tables.setdefault((self.database, self._qualified(table[1])), None)
+            self.tables.setdefault((self.database, self._qualify(table[1])), None)
         elif path := _PATH.match(line):
             self._schema = path[1]
         elif policy := _POLICY.match(line):
@@ -112,11 +112,11 @@ class PostgresScript:
                 break
         else:
             raise incomplete(f"it ends within the rows of line {first}: {shown(copy[0])}")
-        key = self.database, self._qualified(copy[1])
+        key = self.database, self._qualify(copy[1])
         plain = not copy[2].strip()  # with options, a row may have several lines
         self.tables[key] = (self.tables.get(key) or 0) + self.line - first - 1 if plain else None
 
-    def _qualified(self, name: bytes) -> str:
+    def _qualify(self, name: bytes) -> str:
         alone = self._schema and re.fullmatch(_NAME, name)
         return (self._schema + b"." + name if alone else name).decode(errors="replace")
 
@@ -124,17 +124,17 @@ class PostgresScript:
         """Follow a command of psql. Raises SourceRefused for others than those that a dump contains."""
         if not (connect := _CONNECT.match(line)):
             if not _HARMLESS.match(line):
-                raise self._refused(line)
+                raise self._refusal(line)
             return
         name = connect[1].decode(errors="replace")
         name = name[1:-1].replace('""', '"') if name.startswith('"') else name
         if conninfo := _CONNINFO.fullmatch(name):
             name = re.sub(r"\\(.)", r"\1", conninfo[1] or conninfo[2] or "")
         elif "=" in name or "://" in name:  # it could name another server
-            raise self._refused(line)
+            raise self._refusal(line)
         self.database, self._schema = name, b""
 
-    def _refused(self, line: bytes) -> DbbenchError:
+    def _refusal(self, line: bytes) -> DbbenchError:
         return SourceRefused(
             f"line {self.line} of the dump contains a command for psql, as no dump does: {shown(line)}",
             effect="It was not run.",
@@ -164,7 +164,7 @@ class PostgresScript:
                 self._between = self._between or token[0] == b";"
                 self._open += [_COMMENT] if token[0] == b"/*" else []
             elif token[0] == b"\\":
-                raise self._refused(line)
+                raise self._refusal(line)
             else:
                 self._between = False
                 self._begin_string(token, line[max(0, token.start() - 2) : token.start()])

@@ -55,7 +55,7 @@ def restore(cell: Cell, setup: FsSetup, fs: Mounted, workdir: WorkDir, emit: Emi
     if fs.raw is not None and isinstance(engine, UsesBareDevice):
         engine.move_data(datadir, fs.raw)
     if cell.dataset.kind == "archive":
-        datasets.archive.handed(golden, datadir, engine, workdir.scratch)
+        datasets.archive.hand_over(golden, datadir, engine, workdir.scratch)
     return dataclasses.replace(copy, datadir=server, facts=_facts(golden, here, cell, tablespace))
 
 

@@ -35,7 +35,6 @@ def _devices(trial: Trial) -> str | None:
 
 
 def _profile(trial: Trial) -> str | None:
-    """Return the profile of the server settings."""
     return trial.profile if trial.profile and trial.effective_settings else None
 
 

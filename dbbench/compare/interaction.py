@@ -123,7 +123,7 @@ def _interactions(key: Group, cells: list[_Cell], planned: list[Levels], metric:
     about = []
     for factor, levels in steps.items():
         contrasts = tuple(
-            _contrast(arm, level, levels[0], guess, holm.get((name, arm, level)), arm in limited)
+            _contrast((arm, level, levels[0]), guess, holm.get((name, arm, level)), arm in limited)
             for (name, arm, level), guess in differences.items()
             if name == factor
         )
@@ -136,7 +136,6 @@ def _interactions(key: Group, cells: list[_Cell], planned: list[Levels], metric:
 def _means(
     factor: str, levels: Sequence[Scalar], cells: Sequence[_Cell], planned: Sequence[Levels]
 ) -> dict[tuple[str, Scalar], LogRatio]:
-    """Return each arm's mean ratio at each level."""
     means = {}
     for arm in dict.fromkeys(row.fs_setup for _, row in cells):
         for level in levels:
@@ -175,9 +174,7 @@ def _confidences(guesses: Mapping[_K, LogRatio]) -> dict[_K, float]:
     return dict(zip(tested, holm_levels([guesses[key].p_value() for key in tested]), strict=True))
 
 
-def _contrast(
-    arm: str, level: Scalar, reference: Scalar, guess: LogRatio, confidence: float | None, limited: bool
-) -> Contrast:
+def _contrast(place: tuple[str, Scalar, Scalar], guess: LogRatio, confidence: float | None, limited: bool) -> Contrast:
     low = high = df = None
     verdict = LIMITED if limited else "inconclusive"
     if confidence is not None:
@@ -187,7 +184,7 @@ def _contrast(
             verdict = DEPENDS
         elif bounds[0] >= -SAME and bounds[1] <= SAME:
             verdict = "same"
-    return Contrast(arm, level, reference, math.exp(guess.mean), low, high, verdict, confidence, df)
+    return Contrast(*place, math.exp(guess.mean), low, high, verdict, confidence, df)
 
 
 def _ratios(means: Mapping[tuple[str, Scalar], LogRatio], limited: set[str], metric: Metric) -> Iterator[LevelRatio]:

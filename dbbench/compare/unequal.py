@@ -65,7 +65,6 @@ def _features(one: Sequence[Trial], other: Sequence[Trial]) -> Iterator[Remark]:
 
 
 def _made(trials: Sequence[Trial]) -> set[tuple[str, frozenset[str]]]:
-    """Return each family with the features that were read back after mkfs."""
     facts = [trial.filesystem for trial in trials if trial.filesystem is not None]
     return {(fs.family, frozenset(str(fs.geometry["features"]).split())) for fs in facts if fs.geometry.get("features")}
 

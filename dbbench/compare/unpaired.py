@@ -53,7 +53,6 @@ def unpaired_rows(
 
 
 def _arm_rows(of_arm: Mapping[str, Sequence[Trial]], metric: Metric) -> list[Row]:
-    """Return the rows of an arm for each of its values, of which the first is the baseline."""
     measured = {value: [v for t in of if (v := t.summary.get(metric.name)) and v > 0] for value, of in of_arm.items()}
     logs = {value: [math.log(v) for v in values] for value, values in measured.items()}
     base, *others = logs

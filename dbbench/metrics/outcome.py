@@ -155,7 +155,6 @@ class Counts:
         )
 
     def _percentiles(self, percent: int) -> Column:
-        """`Histogram.percentile_ms` of every second."""
         seen = self.latencies.cumsum(axis=1)
         total = seen[:, -1]
         rank = np.ceil(total * percent / 100)

@@ -116,7 +116,6 @@ def _score(rest: Sequence[float]) -> float:
 
 
 def _means(values: Sequence[float | None], size: int) -> list[float]:
-    """Return the means of complete batches; gaps are left out."""
     whole = len(values) // size * size
     batches = [[v for v in values[begin : begin + size] if v is not None] for begin in range(0, whole, size)]
     return [statistics.fmean(batch) for batch in batches if batch]

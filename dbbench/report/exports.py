@@ -169,7 +169,6 @@ def markdown(report: Report) -> str:
 
 
 def _plain(words: str) -> str:
-    """Return the text with all Markdown escaped."""
     return _SPECIAL_IN_MARKDOWN.sub(r"\\\1", words.replace("\n", " "))
 
 

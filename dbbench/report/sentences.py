@@ -165,7 +165,6 @@ def interaction(about: Interaction) -> Parts:
 
 
 def _ratios(about: Interaction) -> str:
-    """Return the arms whose ratios depend on the factor, with their ratios at each level and the changes."""
     texts = []
     arms = list(dict.fromkeys(of.fs_setup for of in about.contrasts if of.verdict == DEPENDS))
     for arm in arms[:MOST_NAMED]:

@@ -62,7 +62,6 @@ def _growth(trial: Trial) -> Iterator[str]:
 
 
 def _latency(trial: Trial, run: LoadedRun) -> Iterator[str]:
-    """Yield a table of percentiles from the histogram of the window."""
     histogram = run.histogram(trial)
     if histogram is None or not histogram.total:
         return
@@ -118,7 +117,6 @@ def _snapshots(trial: Trial) -> Iterator[str]:
 
 
 def _wear(trial: Trial) -> Iterator[str]:
-    """Yield the effects of the engine's own load on its tables."""
     if trial.age_engine is None:
         return
     for point in trial.age_engine.points:

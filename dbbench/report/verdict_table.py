@@ -38,7 +38,6 @@ class Column(NamedTuple):
 
 def _field(key: str, title: str = "", text: Callable[[Row, Metric], object] | None = None, right: bool = False,
            page: Literal["", "cell", "download"] = "") -> Column:  # fmt: skip
-    """Return the column of a field of the row."""
     return Column(key, title, lambda row, _metric: getattr(row, key), text, right, page)
 
 
@@ -167,7 +166,6 @@ def _factor_lines(verdicts: Verdicts) -> Iterator[str]:
 
 
 def _host_lines(verdicts: Verdicts, table: VerdictTable) -> Iterator[str]:
-    """Yield a line for each arm of the table with its ratio on each host."""
     here = (table.engine, table.workload, table.variant)
     for metric, arm in verdicts.hosts:
         if metric == table.metric and (arm.engine, arm.workload, arm.variant) == here:

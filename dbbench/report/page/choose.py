@@ -102,7 +102,6 @@ def _abilities(able: Character | None, checked: str) -> tuple[str, ...]:
 
 
 def _checked(arm: str, groups: Sequence[Group]) -> str:
-    """Return the mean time of the operations fsck and scrub on the filled filesystem, if the plan has them."""
     took = [operation.seconds for group in groups for trial in group.used_of(arm) for operation in trial.operations
             if operation.name.split(":")[0] in ("fsck", "scrub") and operation.seconds is not None]  # fmt: skip
     return duration_text(statistics.fmean(took)) if took else MISSING

@@ -92,7 +92,6 @@ def _machines(run: Run) -> list[tuple[str, Facts, Facts]]:
 
 
 def _versions(title: str, trials: Sequence[Trial]) -> list[Fact]:
-    """Return each version of an engine, with its features that affect how it reads and writes."""
     features_of = {trial.engine_version: trial.engine_features for trial in trials if trial.engine_features}
     return [
         Fact(f"{title} {version}", (", ".join(f"{name} {value}" for name, value in features.items()),))

@@ -27,7 +27,7 @@ from dbbench.report.page.charts import nights
 from dbbench.report.page.charts.dots import DotPlot, dot_plots
 from dbbench.report.page.charts.factors import FactorChart, factor_charts
 from dbbench.report.page.charts.figures import RELATIVE, figures, picture
-from dbbench.report.page.charts.latency import HEADINGS, Latency, latencies
+from dbbench.report.page.charts.latency import HEADINGS, LatencyTable, latencies
 from dbbench.report.page.charts.nights import Course, NightChart, night_charts
 from dbbench.report.page.charts.telemetry import telemetry
 from dbbench.report.page.charts.timelines import Timelines, timelines
@@ -38,7 +38,7 @@ from dbbench.report.page.environment import Environment, conditions, environment
 from dbbench.report.page.findings import Finding, findings
 from dbbench.report.page.groups import Group, groups, marks_of
 from dbbench.report.page.headline import SIGNS, Verdict, verdict
-from dbbench.report.page.method import Method, method, subtitle
+from dbbench.report.page.method import MethodFacts, method, subtitle
 from dbbench.report.page.operations import OperationTable, operation_tables, snapshot_tables
 from dbbench.report.page.power_loss import PowerCuts, power_cuts
 from dbbench.report.page.redaction import redact_run
@@ -86,7 +86,7 @@ class PageModel:
     comparisons: tuple[GroupView, ...]
     choose: Choose
     factors: tuple[FactorChart, ...]
-    latencies: tuple[Latency, ...]
+    latencies: tuple[LatencyTable, ...]
     findings: tuple[Finding, ...]
     bars: tuple[Bars, ...]
     space: SpaceTable
@@ -98,7 +98,7 @@ class PageModel:
     lab_alone: bool  # the runs have only power-loss tests and no trials, so the page omits the sections about trials
     conditions: tuple[str, ...]
     environment: Environment
-    method: Method
+    method: MethodFacts
     drawing: dict[str, Any]  # the data for the page's script
     results: dict[str, Any]  # the data for download
 
@@ -162,7 +162,6 @@ def _comparison(group: Group) -> GroupView:
 
 
 def _results(runs: Sequence[LoadedRun], comparisons: Sequence[GroupView]) -> dict[str, Any]:
-    """Return the rows of `compare --json` for every measured metric, and the values of each trial."""
     tables: list[dict[str, Any]] = []
     for group, metric in [(c.group, heading.metric) for c in comparisons for heading in c.table.headings]:
         names = {"run": group.loaded.run.name, "baseline": group.baseline, "metric": metric.name}

@@ -27,7 +27,7 @@ class Repeat:
 
 
 @dataclass(frozen=True)
-class Method:
+class MethodFacts:
     """The section on the method. `workloads`: (group, what its workload does, with its parameters)."""
 
     levels: tuple[str, ...]
@@ -35,7 +35,7 @@ class Method:
     repeats: tuple[Repeat, ...]
 
 
-def method(groups: Sequence[Group], redact: Sequence[str] = ()) -> Method:
+def method(groups: Sequence[Group], redact: Sequence[str] = ()) -> MethodFacts:
     """Return the section on how the figures were made. The plan contains hosts, paths and parameters: if one of these
     is redacted, the plan is omitted.
     """
@@ -47,7 +47,7 @@ def method(groups: Sequence[Group], redact: Sequence[str] = ()) -> Method:
         command = ["dbbench", "run", where, "--new"] if run.order else ["dbbench", "powercut", where]
         repeats.append(Repeat(run, shlex.join(command), "" if redact else _plan_text(plan), budget_text(run)))
     workloads = tuple((group, _workload(group)) for group in groups)
-    return Method(tuple(f"{level:.4g}" for level in levels), workloads, tuple(repeats))
+    return MethodFacts(tuple(f"{level:.4g}" for level in levels), workloads, tuple(repeats))
 
 
 def _plan_text(plan: Path) -> str:

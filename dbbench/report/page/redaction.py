@@ -65,7 +65,6 @@ def _names(run: LoadedRun) -> list[tuple[str, str]]:
 
 
 def _clients(run: LoadedRun) -> set[str]:
-    """Return the names and addresses of both hosts if the load generator ran on another host."""
     client = run.run.plan.client
     words = {word for trial in run.trials if (c := trial.client) for word in (c.host, c.hostname, c.peer, c.address)}
     return words | ({client.host, client.address} if client else set())

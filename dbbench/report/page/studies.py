@@ -79,7 +79,6 @@ def then_and_now(groups: Sequence[Group]) -> tuple[ThenNow, ...]:
 
 
 def _tables(study: Study, table: StudyTable, wanted: str, groups: Sequence[Group]) -> Iterator[ThenNowTable]:
-    """Yield a table for each group of the workload that has the published variant."""
     metric = METRICS[table.metric]
     for group in groups:
         if group.cells[0].workload.name == table.workload and is_variant(group.cells[0], wanted):

@@ -125,7 +125,6 @@ def _bar(share: float | None) -> str:
 
 
 def _done(state: State) -> list[str]:
-    """Return one line for each engine and workload with the results of its arms so far."""
     groups: dict[tuple[str, str], list[str]] = {}
     for (engine, workload, arm), values in state.values.items():
         groups.setdefault((engine, workload), []).append(f"{arm} {mean_and_spread(values)}")

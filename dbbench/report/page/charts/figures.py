@@ -185,7 +185,6 @@ def _headline(
 
 
 def _strip(chart: TimelineChart, seconds: Telemetry, events: StripEvents) -> list[go.Scatter]:
-    """Return the traces above a headline chart: the rows of the arms, then that of the checkpoints."""
     group = seconds.group
     keys = [chart.panels[0].spec.key, "user"]  # columns of the load generator and of sar
     traces, checkpoints = [], []

@@ -38,7 +38,7 @@ class LatencyRow:
 
 
 @dataclass(frozen=True)
-class Latency:
+class LatencyTable:
     """The distribution of one group."""
 
     group: Group
@@ -55,7 +55,7 @@ class Latency:
         }  # fmt: skip
 
 
-def latencies(groups: Sequence[Group]) -> tuple[Latency, ...]:
+def latencies(groups: Sequence[Group]) -> tuple[LatencyTable, ...]:
     """Return a distribution for each group that recorded latencies. Raises ResultDamaged."""
     distributions = []
     for group in groups:
@@ -75,7 +75,7 @@ def latencies(groups: Sequence[Group]) -> tuple[Latency, ...]:
                 longest_ms = max((ms for ms in longest if ms is not None), default=None)
                 rows.append(LatencyRow(group.arm(row), whole.total, own, longest_ms))
         if rows:
-            distributions.append(Latency(group, _chart(group, histograms), tuple(rows)))
+            distributions.append(LatencyTable(group, _chart(group, histograms), tuple(rows)))
     return tuple(distributions)
 
 

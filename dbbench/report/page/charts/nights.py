@@ -192,7 +192,6 @@ def _changes(course: Course, levels: Sequence[_Level], x: Axis) -> Iterator[Leve
 
 
 def _acceptances(course: Course, x: Axis) -> Iterator[LevelStep]:
-    """Yield the accepted baselines whose night is in the drawing."""
     place = {point.night: index for index, point in enumerate(course.points)}
     for night, reason in course.accepted:
         if night in place:

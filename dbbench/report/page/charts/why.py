@@ -146,7 +146,6 @@ def whys(group: Group, seconds: Telemetry) -> tuple[Why, ...]:
 
 
 def _factors(group: Group, seconds: Telemetry, arm: str) -> Iterator[Factor]:
-    """Yield everything that is compared for an arm and the baseline."""
     trials = [*group.used_of(group.baseline), *group.used_of(arm)]
     for name, part in FIGURES:
         if rows := {row.fs_setup: row for row in group.rows_of(name)}:

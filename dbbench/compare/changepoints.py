@@ -70,7 +70,7 @@ def _places(logs: Nights) -> list[int]:
     places: list[int] = []
     for end in range(2 * LEAST_NIGHTS, len(logs) + 1):
         if places and end - places[-1] <= SETTLED:
-            places[-1] = _moved(logs, places, end)
+            places[-1] = _refine(logs, places, end)
         begin = max(places[-1] if places else 0, end - MOST_NIGHTS)
         place = _change(logs[begin:end].tobytes()) if end - begin >= 2 * LEAST_NIGHTS else None
         if place is not None:
@@ -88,10 +88,10 @@ def _change(level: bytes) -> int | None:
     return int(place[0]) if exceeds[0] > threshold(len(nights)) else None
 
 
-def _moved(logs: Nights, found: list[int], end: int) -> int:
+def _refine(logs: Nights, places: list[int], end: int) -> int:
     """Return the place of the last change, or a better one near it now that there are more nights."""
-    begin = found[-2] if len(found) > 1 else max(0, found[-1] - MOST_NIGHTS)
-    near = range(max(begin + LEAST_NIGHTS, found[-1] - 2), min(end - LEAST_NIGHTS, found[-1] + 2) + 1)
+    begin = places[-2] if len(places) > 1 else max(0, places[-1] - MOST_NIGHTS)
+    near = range(max(begin + LEAST_NIGHTS, places[-1] - 2), min(end - LEAST_NIGHTS, places[-1] + 2) + 1)
     t_values, _, _ = _t_values(cleaned(logs[None, begin:end]))
     return max(near, key=lambda place: float(t_values[0, place - begin - LEAST_NIGHTS]))
 

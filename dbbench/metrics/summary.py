@@ -64,19 +64,19 @@ def per_hour(stalled_s: float | None, seconds: float) -> float | None:
     return None if stalled_s is None or seconds < SHORT_WINDOW_S else stalled_s * 3600 / seconds
 
 
-def space(found: SpaceFacts) -> dict[str, float | None]:
+def space(facts: SpaceFacts) -> dict[str, float | None]:
     """Return the space that the dataset occupies, and its fragmentation."""
     return {
-        "disk_bytes": found.disk_bytes,
-        "compression_ratio": found.compression_ratio,
-        "metadata_share": found.metadata_share,
-        "largest_file_extents": found.largest[0].extents if found.largest else None,
+        "disk_bytes": facts.disk_bytes,
+        "compression_ratio": facts.compression_ratio,
+        "metadata_share": facts.metadata_share,
+        "largest_file_extents": facts.largest[0].extents if facts.largest else None,
     }
 
 
-def syncs(found: FilesystemFacts) -> dict[str, float | None]:
+def syncs(filesystem: FilesystemFacts) -> dict[str, float | None]:
     """Return the mean latency of an append with fsync and with fdatasync; of the log's filesystem if it has one."""
-    means = {row.call: row.mean_ms for row in found.volumes.get("log", found).syncs}
+    means = {row.call: row.mean_ms for row in filesystem.volumes.get("log", filesystem).syncs}
     return {"fsync_ms": means.get("fsync"), "fdatasync_ms": means.get("fdatasync")}
 
 
@@ -102,20 +102,20 @@ def stability(window: Window, tps: Column, figures: Mapping[str, float | None]) 
     }
 
 
-def aged(found: EngineAgeFacts | None) -> dict[str, float | None]:
+def aged(facts: EngineAgeFacts | None) -> dict[str, float | None]:
     """Return the effect of the engine's own load on its tables; {} if the plan does not ask for it."""
-    if found is None:
+    if facts is None:
         return {}
-    looked_at = [point for point in found.points if point.asked is not None]
+    looked_at = [point for point in facts.points if point.asked is not None]
     first, last = (looked_at[0], looked_at[-1]) if looked_at else (None, None)
-    slope = next((slope_of.per_factor for slope_of in found.slopes if slope_of.metric == "tps"), None)
+    slope = next((slope_of.per_factor for slope_of in facts.slopes if slope_of.metric == "tps"), None)
     return {
         "aged_tps": last.tps if last else None,
         "aged_p99_ms": last.p99_ms if last else None,
         "aged_tps_slope": slope / first.tps if slope is not None and first and first.tps else None,
         "aged_extents": last.extents if last else None,
-        "aged_scan_mb_per_s": found.scans[0].mb_per_s if found.scans else None,
-        "repaired_scan_mb_per_s": found.scans[-1].mb_per_s if len(found.scans) > 1 else None,
+        "aged_scan_mb_per_s": facts.scans[0].mb_per_s if facts.scans else None,
+        "repaired_scan_mb_per_s": facts.scans[-1].mb_per_s if len(facts.scans) > 1 else None,
     }
 
 

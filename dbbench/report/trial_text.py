@@ -52,13 +52,13 @@ def _growth(trial: Trial) -> Iterator[str]:
     grown = trial.growth
     if grown is None or not (grown.data_bytes or grown.log_bytes):
         return
-    told = [f"tables {size_text(grown.data_bytes or 0)}", f"logs {size_text(grown.log_bytes or 0)}"]
-    told += [] if grown.extents is None else [f"{grown.extents} extents"]
+    parts = [f"tables {size_text(grown.data_bytes or 0)}", f"logs {size_text(grown.log_bytes or 0)}"]
+    parts += [] if grown.extents is None else [f"{grown.extents} extents"]
     if grown.compressed_share is not None:
         before = "" if grown.restored_share is None else f" (restored: {percent(grown.restored_share)})"
-        told.append(f"{percent(grown.compressed_share)} compressed{before}")
-    told += [f"{percent(grown.preallocated_share)} allocated and not written"] if grown.preallocated_share else []
-    yield f"  grown during the load: {', '.join(told)}"
+        parts.append(f"{percent(grown.compressed_share)} compressed{before}")
+    parts += [f"{percent(grown.preallocated_share)} allocated and not written"] if grown.preallocated_share else []
+    yield f"  grown during the load: {', '.join(parts)}"
 
 
 def _latency(trial: Trial, run: LoadedRun) -> Iterator[str]:
@@ -101,12 +101,12 @@ def _snapshots(trial: Trial) -> Iterator[str]:
     facts = trial.snapshots
     if facts is None:
         return
-    asked = f"every {duration_text(facts.every_s)}, {facts.keep} kept"
+    planned = f"every {duration_text(facts.every_s)}, {facts.keep} kept"
     if not facts.how:
-        yield f"  snapshots {asked}: not possible: {facts.note}"
+        yield f"  snapshots {planned}: not possible: {facts.note}"
         return
     cost = f"; rate of the load during ÷ between them: {facts.cost_ratio:.3f}" if facts.cost_ratio is not None else ""
-    yield f"  snapshots by {facts.how}, {asked}: {len(facts.taken)} taken{cost}"
+    yield f"  snapshots by {facts.how}, {planned}: {len(facts.taken)} taken{cost}"
     for snapshot in facts.taken:
         dropped = f", the oldest dropped in {duration_text(snapshot.drop_s)}" if snapshot.drop_s is not None else ""
         held = f", holds {size_text(snapshot.bytes)}" if snapshot.bytes is not None else ""

@@ -100,7 +100,6 @@ def folder_of_lab(results_folder: Path, wanted: Asked, name: str | None) -> Path
             return folder
     raise RunNameTaken(
         f"{folder} belongs to another plan, or already has results of the lab",
-        effect="Nothing was changed.",
         remedy="Give another --name.",
     )
 

@@ -37,7 +37,7 @@ def command(options: Options, plan_file: str, fs: tuple[str, ...], every: bool, 
     """
     request = asked(plan_file, options.paths, Narrowing(fs))
     if name and (options.results_folder / name).exists():
-        raise RunNameTaken(f"a run {name} exists", effect="Nothing was changed.", remedy="Give another --name.")
+        raise RunNameTaken(f"a run {name} exists", remedy="Give another --name.")
     lacks = lacking(request)
     arms = [arm for arm, reason in lacks.items() if reason is not None or every]
     if not arms:

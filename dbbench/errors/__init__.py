@@ -27,6 +27,7 @@ class Kind(NamedTuple):
     meaning: str
     remedy: str
     exit_code: int = EXIT_OK  # of the command that an error ends; a warning ends none
+    effect: str = ""  # what an error changed, unless it says so itself
     suspect: bool = False  # a warning that marks its trial as disturbed
 
 
@@ -41,7 +42,7 @@ class DbbenchError(Exception):
         super().__init__(evidence)
         self.evidence = evidence
         self.where = where
-        self.effect = effect
+        self.effect = error_kinds()[self.id].effect if effect is None else effect
         self.remedy = remedy
 
     @property
@@ -209,7 +210,7 @@ def _read(name: str) -> dict[str, Kind]:
     tables = tomllib.loads(Path(__file__).with_name(name).read_text(encoding="utf-8"))
     return {
         ident: Kind(row["title"], _flowing(row["meaning"]), _flowing(row["remedy"]), row.get("exit_code", EXIT_OK),
-                    row.get("suspect", False))
+                    row.get("effect", ""), row.get("suspect", False))
         for ident, row in tables.items()
     }  # fmt: skip
 

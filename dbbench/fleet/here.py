@@ -38,9 +38,11 @@ def worker_of(results_folder: Path) -> Iterator[Path]:
     scratch = real_folder(results_folder / SCRATCH, results_folder)
     with exclusive(
         results_folder / f"{SCRATCH}.lock",
-        lambda pid: RunLocked(f"{results_folder} is used by another fleet worker: process {pid}",
-                              effect="Nothing was changed.", remedy="Name another folder: --results DIR."),
-    ):  # fmt: skip
+        lambda pid: RunLocked(
+            f"{results_folder} is used by another fleet worker: process {pid}",
+            remedy="Name another folder: --results DIR.",
+        ),
+    ):
         yield scratch
 
 

@@ -120,8 +120,9 @@ def _existing(root: Path, request: FleetRequest) -> Fleet | None:
         if fleet.name == name:
             return fleet
     if (root / name).exists() or record.exists(root, name):
-        raise errors.RunNameTaken(f"{name} in {root} is another run, or a fleet of another plan or mode",
-                           effect="Nothing was changed.", remedy="Give another --name.")  # fmt: skip
+        raise errors.RunNameTaken(
+            f"{name} in {root} is another run, or a fleet of another plan or mode", remedy="Give another --name."
+        )
     return None
 
 

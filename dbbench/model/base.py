@@ -38,14 +38,6 @@ def shipped() -> Path:
     return Path(str(resources.files("dbbench"))) / "data"
 
 
-def _several(given: Any) -> Any:
-    return given if isinstance(given, list | tuple) else () if given is None else (given,)
-
-
-def _one_for_all(given: Any) -> Any:
-    return {"": given} if isinstance(given, str) else given
-
-
 def _engine(name: str, info: ValidationInfo) -> str:
     """Refuse an engine that the validation context does not list. Results are read without such a list, because other
     versions of dbbench have other engines."""
@@ -64,8 +56,11 @@ def _locate(path: str, info: ValidationInfo) -> str:
 EngineName = Annotated[str, AfterValidator(_engine)]
 # A path that begins in the directory of the file that names it; absolute then, as a trial runs in another directory.
 Located = Annotated[str, AfterValidator(_locate)]
-ONE_FOR_ALL: Final = BeforeValidator(_one_for_all)  # accepts one value or a table
-SEVERAL: Final = BeforeValidator(_several)  # accepts one value or a list
+# Accept one value instead of a table, and instead of a list.
+ONE_FOR_ALL: Final = BeforeValidator(lambda given: {"": given} if isinstance(given, str) else given)
+SEVERAL: Final = BeforeValidator(
+    lambda given: given if isinstance(given, list | tuple) else () if given is None else (given,)
+)
 
 
 class Phase(StrEnum):

@@ -268,7 +268,6 @@ def one_at_a_time(results: Path, plan: str) -> Iterator[None]:
         folder / f".{plan}.lock",
         lambda pid: RunLocked(
             f"a nightly run of {plan} is in progress (process {pid})",
-            effect="Nothing was changed.",
             remedy="Wait until it has ended.",
         ),
     ):

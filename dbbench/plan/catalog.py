@@ -180,7 +180,7 @@ def _check_job(path: Path) -> None:
     lines = [f"{path.name}:{number} {option}" for number, option in fio.decided(given_text(path, MOST_SCRIPT))]
     if lines:
         text = f"{path} has options that dbbench sets for each trial; remove {', '.join(lines)}"
-        raise PlanInvalid(text, effect="Nothing was changed.")
+        raise PlanInvalid(text)
 
 
 def _check_workload(document: Document, workload: Workload) -> None:
@@ -220,7 +220,7 @@ def _files(roots: Sequence[Path], kind: str) -> dict[str, Path]:
 def _path(name: str, known: dict[str, Path], what: str, lister: str) -> Path:
     if name not in known:
         hint = did_you_mean(name, known)
-        raise UnknownName(f'unknown {what} "{name}"{hint}', effect="Nothing was changed.", remedy=lister)
+        raise UnknownName(f'unknown {what} "{name}"{hint}', remedy=lister)
     return known[name]
 
 

@@ -42,12 +42,11 @@ def expand(plan: model.Plan, catalog: Catalog) -> Expanded:
     or if the baseline is such an arm.
     """
     if many := too_many(plan, [(spec, catalog.workload(spec.name)) for spec in plan.workload]):
-        raise PlanInvalid(many, effect="Nothing was changed.")
+        raise PlanInvalid(many)
     cells, skipped = _distinct(plan, _cells(plan, catalog), catalog)
     for cell in cells:
         if not NAME.fullmatch(f"{cell.id}-b{MOST_TRIALS}-a99"):  # a trial's directory has this name
-            raise PlanInvalid(f'"{cell.id[:300]}" is too long for the name of a trial; use shorter labels and names',
-                              effect="Nothing was changed.")  # fmt: skip
+            raise PlanInvalid(f'"{cell.id[:300]}" is too long for the name of a trial; use shorter labels and names')
     return Expanded(cells, tuple(ordered(cells, plan.blocks, plan.seed)), skipped)
 
 
@@ -134,7 +133,7 @@ def _distinct(
             skipped.setdefault(cell.arm, {})[why] = None
     reasons = {arm: "; ".join(why) for arm, why in skipped.items()}
     if baseline in reasons:
-        raise PlanInvalid(f'baseline "{baseline}": {reasons[baseline]}', effect="Nothing was changed.",
+        raise PlanInvalid(f'baseline "{baseline}": {reasons[baseline]}',
                           remedy="Use that setup as the baseline, or an engine that the tuning is for.")  # fmt: skip
     return tuple(cell for cell in cells if cell.id not in repeats), reasons
 

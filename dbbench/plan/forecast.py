@@ -133,7 +133,6 @@ def _affordable(plan: Plan, expanded: Expanded, first: int) -> None:
         raise PlanInvalid(
             f"the budget of {duration_text(plan.budget_s)} is too short: warm-up and windows of "
             f"{count(first, 'block')} of {count(len(windows), 'trial')} take {duration_text(load_s)}",
-            effect="Nothing was changed.",
             remedy="Raise `budget`, shorten `warmup` and `measure`, or select fewer setups with --fs.",
         )
 

@@ -39,10 +39,9 @@ def narrowed(plan: Plan, to: Narrowing) -> Plan:
     blocks = to.blocks
     if to.budget is not None and (to.quick or blocks is not None):
         other = "--quick" if to.quick else "--blocks"
-        raise PlanInvalid(f"--budget and {other} cannot be combined: both decide the number of blocks",
-                          effect="Nothing was changed.")  # fmt: skip
+        raise PlanInvalid(f"--budget and {other} cannot be combined: both decide the number of blocks")
     if blocks is not None and not 1 <= blocks <= MOST_TRIALS:
-        raise PlanInvalid(f"invalid --blocks {blocks}: must be from 1 to {MOST_TRIALS}", effect="Nothing was changed.")
+        raise PlanInvalid(f"invalid --blocks {blocks}: must be from 1 to {MOST_TRIALS}")
     if to.fs:
         plan = _only(plan, to.fs)
     if to.quick:
@@ -66,7 +65,7 @@ def _budget(written: str) -> float:
         reason = "must be more than 0 s"
     except ValueError as error:
         reason = str(error)
-    raise PlanInvalid(f"invalid --budget {written}: {reason}", effect="Nothing was changed.",
+    raise PlanInvalid(f"invalid --budget {written}: {reason}",
                       remedy="Give a time such as 90min or 8h.")  # fmt: skip
 
 
@@ -76,7 +75,6 @@ def _only(plan: Plan, labels: Sequence[str]) -> Plan:
         if (label := label_of(word, plan.fs_setups)) is None:
             raise UnknownName(
                 f'--fs: "{word}" is not listed in fs_setups of the plan{did_you_mean(word, all_labels)}',
-                effect="Nothing was changed.",
             )
         kept.add(label)
     arms = tuple(arm for arm in plan.fs_setups if arm.label in kept)

@@ -59,7 +59,12 @@ def preview(plan: Plan, expanded: Expanded) -> Preview:
     """Return what running all trials of `expanded` would require. The machine is neither inspected nor changed."""
     trials = expanded.order
     missing = [cell for cell in expanded.cells if COPIED not in cell.dataset.parameters]
-    goldens = {_key(cell): dataset_bytes(cell) for cell in missing}
+    goldens = {  # cells with the same engine and dataset share a golden copy
+        json.dumps([plain(cell.engine), plain(generated.completed(cell.dataset, cell.engine.name))]): dataset_bytes(
+            cell
+        )
+        for cell in missing
+    }
     golden_bytes = sum(goldens.values())
     image_bytes = plan.device.image_bytes
     written = {cell.id: writes.of_trial(plan, cell) for cell in expanded.cells}
@@ -86,11 +91,6 @@ def spares_of(plan: Plan, setup: FsSetup) -> tuple[str, ...]:
     """Return the devices that the operation `grow` adds, as the plan names them."""
     first = writes.used(plan, setup)
     return plan.device.targets[first : first + writes.spares(plan, setup)]
-
-
-def _key(cell: Cell) -> str:
-    """Return a key that cells share if they use the same golden copy."""
-    return json.dumps([plain(cell.engine), plain(generated.completed(cell.dataset, cell.engine.name))])
 
 
 def _trial_s(cell: Cell, written: Mapping[str, int]) -> float:

@@ -173,10 +173,6 @@ def _too_few_spares(draft: Draft, operation: Key) -> Iterator[str]:
             yield f'{further} more than the {least} of fs setup "{setup.name}", but the plan has {device.given}'
 
 
-def _no_paths(draft: Draft, _key: Key) -> bool:
-    return draft.device is not None and not draft.device.path and not draft.device.paths
-
-
 def _table_of_paths(draft: Draft, _key: Key) -> bool:
     return draft.device is not None and isinstance(draft.device.paths, dict)
 
@@ -241,7 +237,7 @@ RULES: Final = (
          lambda d, _: [spec.name for spec, workload in d.workloads.values() if workload.window != "fixed"]),
 
     *(Rule(f"device.{key}", NO_EFFECT, 'with kind = "{}"', _unless_kind(*kinds)) for key, kinds in DEVICE_KEYS.items()),
-    Rule("device.kind", REQUIRES, A_PATH, _if_kind("block", _no_paths)),
+    Rule("device.kind", REQUIRES, A_PATH, _if_kind("block", lambda d, _: d.device is not None and not d.device.disks)),
     Rule("device.kind", REQUIRES, "paths as a list", _if_kind("block", _table_of_paths)),
     Rule("device.kind", REQUIRES, 'a directory of each fs setup: paths = { {} = "/mnt/a" }',
          _if_kind("dir", _no_table)),

@@ -99,7 +99,7 @@ class Document:
         count = f"{len(ordered)} errors" if len(ordered) > 1 else "an error"
         count += " or more" if len(ordered) == _MOST_FLAWS else ""
         lines = "\n".join(f"  {self.where(flaw.key)}  {flaw.text}" for flaw in ordered)
-        raise PlanInvalid(f"{self.path} has {count}:\n{lines}", effect="Nothing was changed.")
+        raise PlanInvalid(f"{self.path} has {count}:\n{lines}")
 
 
 def read(path: Path) -> Document:
@@ -111,7 +111,7 @@ def read(path: Path) -> Document:
     text = given_text(path, MOST_BYTES)
     if long := _LONG_KEY.search(text):  # the time of tomllib grows with the square of the number of parts
         line = text.count("\n", 0, long.start()) + 1
-        raise PlanInvalid(f"{path}:{line}  a key has more than {_DEEPEST} parts", effect="Nothing was changed.")
+        raise PlanInvalid(f"{path}:{line}  a key has more than {_DEEPEST} parts")
     try:
         data = tomllib.loads(text)
         lines = _Scanner(text.replace("\r\n", "\n")).scan()
@@ -119,28 +119,19 @@ def read(path: Path) -> Document:
         message = re.sub(r" \(at line (\d+), column \d+\)$", "", str(error))
         line_match = re.search(r"at line (\d+)", str(error))
         place = f"{path}:{line_match[1]}" if line_match else f"{path}:{text.count(chr(10)) + 1}"
-        raise PlanInvalid(f"{place}  invalid TOML: {message[:_LONGEST]}", effect="Nothing was changed.") from None
-    except RecursionError:
-        place = f"{path}:{_deepest_line(text)}"
-        raise PlanInvalid(f"{place}  values are nested too deeply", effect="Nothing was changed.") from None
+        raise PlanInvalid(f"{place}  invalid TOML: {message[:_LONGEST]}") from None
+    except RecursionError:  # on the line with the most brackets
+        brackets = [line.count("[") + line.count("{") for line in text.split("\n")]
+        line = 1 + brackets.index(max(brackets))
+        raise PlanInvalid(f"{path}:{line}  values are nested too deeply") from None
     except ValueError:
-        place = f"{path}:{_longest_number_line(text)}"
-        raise PlanInvalid(f"{place}  a number has too many digits", effect="Nothing was changed.") from None
+        longest = max(re.finditer(r"\d+", text), key=lambda number: len(number[0]))
+        line = 1 + text.count("\n", 0, longest.start())
+        raise PlanInvalid(f"{path}:{line}  a number has too many digits") from None
     document = Document(path, data, lines, text)
     _check_values(document)
     document.finish()
     return document
-
-
-def _deepest_line(text: str) -> int:
-    """Return the line with the most brackets."""
-    lines = text.split("\n")
-    return 1 + max(range(len(lines)), key=lambda at: lines[at].count("[") + lines[at].count("{"))
-
-
-def _longest_number_line(text: str) -> int:
-    longest = max(re.finditer(r"\d+", text), key=lambda found: len(found[0]))
-    return text.count("\n", 0, longest.start()) + 1
 
 
 def _check_values(document: Document) -> None:

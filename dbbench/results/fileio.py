@@ -367,15 +367,15 @@ def given(path: Path, most_bytes: int, head_bytes: int | None = None) -> bytes:
         with opened(path, most_bytes) as file:
             return file.read(head_bytes) or b""
     except NotRegular as error:
-        raise errors.FileUnreadable(f"{path}: {error.strerror}", effect="Nothing was changed.",
+        raise errors.FileUnreadable(f"{path}: {error.strerror}",
                               remedy="Name a regular file.") from None  # fmt: skip
     except TooLarge as error:
-        raise errors.FileUnreadable(f"{path}: {error.strerror}", effect="Nothing was changed.",
+        raise errors.FileUnreadable(f"{path}: {error.strerror}",
                             remedy=f"Use a part of it, for example: head -c {most_bytes}") from None  # fmt: skip
     except FileNotFoundError:
-        raise errors.FileUnreadable(f"{path} is not a regular file", effect="Nothing was changed.") from None
+        raise errors.FileUnreadable(f"{path} is not a regular file") from None
     except OSError as error:
-        raise errors.FileUnreadable(f"{path} cannot be read: {error.strerror}", effect="Nothing was changed.") from None
+        raise errors.FileUnreadable(f"{path} cannot be read: {error.strerror}") from None
 
 
 def given_text(path: Path, most_bytes: int) -> str:
@@ -383,9 +383,7 @@ def given_text(path: Path, most_bytes: int) -> str:
     try:
         return given(path, most_bytes).decode("utf-8")
     except UnicodeDecodeError as error:
-        raise errors.PlanInvalid(
-            f"{path} is not valid UTF-8 at byte {error.start}", effect="Nothing was changed."
-        ) from None
+        raise errors.PlanInvalid(f"{path} is not valid UTF-8 at byte {error.start}") from None
 
 
 def kind_of(mode: int) -> str:

@@ -92,7 +92,6 @@ def must_match(folder: RunFolder, plan: Plan, cells: Sequence[Cell], scripts: Ma
         raise RunLocked(
             f"{path} was not made from this plan, although run.json names its hash; keys that differ: "
             f"{', '.join(keys[:_MOST_KEYS])}{more}",
-            effect="Nothing was changed.",
             remedy="Another program or user changed the run, or its folder was moved. Start another run with --name.",
         )
 

@@ -136,7 +136,7 @@ def locked(folder: Path) -> Iterator[None]:
 
 def _in_use(folder: Path, by: str) -> DbbenchError:
     remedy = "Wait for that process, or stop it with Ctrl-C in its terminal."
-    return RunLocked(f"{folder.name} is in use by {by}", effect="Nothing was changed.", remedy=remedy)
+    return RunLocked(f"{folder.name} is in use by {by}", remedy=remedy)
 
 
 def save_lab(folder: Path, lab: model.LabFacts) -> None:

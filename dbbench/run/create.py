@@ -111,7 +111,6 @@ def scripts_of(wanted: Asked) -> dict[str, str]:
         if content != text:
             raise PlanInvalid(
                 f"{other} and {path} have the same name, and differ",
-                effect="Nothing was changed.",
                 remedy="Rename one of the scripts.",
             )
     return {name: text for name, (_path, text) in first.items()}
@@ -143,7 +142,6 @@ def _of_that_name(results_folder: Path, wanted: Asked, name: str) -> RunFolder |
     raise RunNameTaken(
         f"{path} exists and belongs to another plan or share, or was made by another version of dbbench or on another "
         "host",
-        effect="Nothing was changed.",
         remedy=f"Choose another name with --name, or rename the folder of the old run: mv {path} {path}-old",
     )
 

@@ -96,7 +96,7 @@ def names() -> list[str]:
 def study(name: str) -> Study:
     """Return the study of that name. Raises UnknownName."""
     if name not in names():
-        raise UnknownName(f'unknown study "{name}"{did_you_mean(name, names())}', effect="Nothing was changed.",
+        raise UnknownName(f'unknown study "{name}"{did_you_mean(name, names())}',
                           remedy="List the studies with: dbbench study")  # fmt: skip
     document = read(_folder() / f"{name}.toml")
     checked = typed(document, Study, document.data)
@@ -149,9 +149,12 @@ def plan_text(found: Study, scale: str, servers: Mapping[str, Sequence[str]]) ->
     Raises UnknownName for a scale that does not exist.
     """
     if scale not in found.scales:
-        raise UnknownName(f'unknown scale "{scale}"{did_you_mean(scale, SCALES)}', effect="Nothing was changed.")
+        raise UnknownName(f'unknown scale "{scale}"{did_you_mean(scale, SCALES)}')
     places = {name: level_text(value) for name, value in found.scales[scale].values.items()}
-    bins = {engine: _bin(folders) for engine, folders in servers.items()}
+    bins = {}
+    for name, folders in servers.items():
+        given = [folder for folder in folders if folder]
+        bins[name] = f"bin = {json.dumps(given[0] if len(given) == 1 else given)}" if given else ""
     engine, bin = next(iter(bins.items()))
     tables = "\n\n".join(f'[[engine]]\nname = "{name}"\n{bin}'.strip() for name, bin in bins.items())
     text = string.Template(found.plan.strip()).substitute(places, engine=engine, bin=bin, servers=tables)
@@ -171,11 +174,6 @@ def interval_text(table: StudyTable, arm: str) -> str:
 def variant_of(table: StudyTable, scale: StudyScale | None) -> str:
     """Return the variant of a table in the plan of that scale."""
     return string.Template(table.variant).safe_substitute(scale.values if scale else {})
-
-
-def _bin(folders: Sequence[str]) -> str:
-    given = [folder for folder in folders if folder]
-    return f"bin = {json.dumps(given[0] if len(given) == 1 else given)}" if given else ""
 
 
 def _folder() -> Path:

@@ -18,7 +18,7 @@ from dbbench.labs.powercut import disk
 from dbbench.machine import namespaces
 from dbbench.model import DeviceSpec
 from dbbench.storage import devices
-from dbbench.storage.devices import canary, directory, loop, sysfs, used
+from dbbench.storage.devices import canary, directory, loop, loop_driver, sysfs, used
 from dbbench.storage.devices.image import write_out
 from dbbench.storage.devices.port import Device, DiskSet
 from tests.support import sick_disk
@@ -127,7 +127,7 @@ def test_many_at_once_get_one_each(tmp_path: Path) -> None:
 
     def attach(image: Path) -> bool:
         with loop.attached(image) as device:
-            return sysfs.status(device.facts.name) == sysfs.LoopStatus(
+            return loop_driver.status(device.facts.name) == loop_driver.LoopStatus(
                 (image.stat().st_dev, image.stat().st_ino), 0, str(image)
             )
 
@@ -158,7 +158,7 @@ def test_a_sigkill_clears_it(image: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", script, image], stdout=subprocess.PIPE, text=True) as program:
         assert program.stdout is not None
         name = program.stdout.readline().strip()
-        assert sysfs.is_bound(name)
+        assert loop_driver.is_bound(name)
         program.kill()
     assert not process.wait_while(lambda: is_behind(image, name), 60)
     with loop.attached(image):
@@ -284,7 +284,9 @@ def test_a_device_whose_file_cannot_be_examined_holds_no_image_of_ours(dead: str
     loop.make_image(image := tmp_path / "image", 32 * 2**20)
     # The kernel remembers for a second what the server said about the file.
     assert (
-        process.wait_while(lambda: (sysfs.status(dead) or sysfs.LoopStatus((1, 1), 0, "")).file != (0, 0), 60.0)
+        process.wait_while(
+            lambda: (loop_driver.status(dead) or loop_driver.LoopStatus((1, 1), 0, "")).file != (0, 0), 60.0
+        )
         is False
     )
     with (

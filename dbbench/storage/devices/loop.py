@@ -20,7 +20,7 @@ from dbbench import process
 from dbbench.errors import DeviceInUse, DeviceLocked, DeviceUnusable, MakeFailed, NotRoot
 from dbbench.model import DeviceFacts
 from dbbench.results.fileio import try_lock
-from dbbench.storage.devices import guard, sysfs, used
+from dbbench.storage.devices import guard, loop_driver, sysfs, used
 from dbbench.storage.devices.hold import afterwards
 from dbbench.storage.devices.image import image_facts, make_image
 from dbbench.storage.devices.port import Device
@@ -97,17 +97,17 @@ def _is_free(image: Path, file: int) -> None:
 
 def _bound(file: int, direct: bool, sector_bytes: int) -> tuple[str, int]:
     """Bind a free loop device to the image; return its name and a descriptor that keeps it bound."""
-    flags = sysfs.LO_FLAGS_AUTOCLEAR | (sysfs.LO_FLAGS_DIRECT_IO if direct else 0)
+    flags = loop_driver.LO_FLAGS_AUTOCLEAR | (loop_driver.LO_FLAGS_DIRECT_IO if direct else 0)
     problem = ""
     for _ in range(_TRIES):
         try:
-            name = f"loop{sysfs.free_number()}"
+            name = f"loop{loop_driver.free_number()}"
             fd = os.open(f"/dev/{name}", os.O_RDWR | os.O_CLOEXEC)
         except OSError as error:
             raise MakeFailed(f"no loop device is available: {error}", remedy="Load the driver: modprobe loop") from None
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # udev does not open a locked device
-            sysfs.configure(fd, file, flags, sector_bytes)
+            loop_driver.configure(fd, file, flags, sector_bytes)
             return name, fd
         except OSError as error:
             os.close(fd)
@@ -134,7 +134,7 @@ def _direct_io(name: str, asked: bool) -> bool:
 
 def _cleared(name: str, sequence: str | None) -> bool:
     """Whether the device released the image; another media number means that it already has a new one."""
-    return not sysfs.is_bound(name) or sysfs.read(sysfs.folder(name) / "diskseq") != sequence
+    return not loop_driver.is_bound(name) or sysfs.read(sysfs.folder(name) / "diskseq") != sequence
 
 
 def _wait_until_cleared(name: str, sequence: str | None) -> None:

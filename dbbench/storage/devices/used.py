@@ -19,7 +19,7 @@ from typing import Final
 from dbbench.machine import libc
 from dbbench.machine.mounts import Mount, mounts_of, unescaped
 from dbbench.machine.namespaces import host_proc
-from dbbench.storage.devices import sysfs
+from dbbench.storage.devices import loop_driver, sysfs
 
 # The process or the descriptor has ended, or the process is a zombie.
 _ENDED: Final = (errno.ENOENT, errno.ESRCH, errno.EINVAL)
@@ -98,7 +98,7 @@ def target(name: str) -> Target:
     """Return the device of that kernel name with what is on it. Raises OSError if a loop device cannot be queried."""
     related = (name, sysfs.disk_of(name), *sysfs.above(name))
     numbers = frozenset(number for each in related if (number := sysfs.number_of(each)) is not None)
-    status = sysfs.status(name) if sysfs.is_bound(name) else None
+    status = loop_driver.status(name) if loop_driver.is_bound(name) else None
     return Target(name, numbers, frozenset({status.file}) if status and any(status.file) else frozenset())
 
 
@@ -177,10 +177,10 @@ def by_loops(device: Target) -> list[str]:
     """Return loop devices over it, or over the same file."""
     users = []
     for name in sysfs.disks():
-        if name == device.name or not sysfs.is_bound(name):
+        if name == device.name or not loop_driver.is_bound(name):
             continue
         try:
-            status = sysfs.status(name)
+            status = loop_driver.status(name)
         except OSError as error:
             users.append(f"the backing file of {name} cannot be determined: {error.strerror}")
             continue

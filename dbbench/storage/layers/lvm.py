@@ -156,9 +156,6 @@ def still_held(facts: dict[str, Scalar]) -> None:
         )
 
 
-# --- Snapshot and extend the filled volume ---------------------------------------------------------
-
-
 def snapshot(facts: dict[str, Scalar], name: str, origin: str = DATA, share: float = 1.0) -> str:
     """Take a snapshot of a volume of the group; return its kernel name (dm-5), active and writable. A classic one gets
     that share of the space for snapshots. The kernel freezes the filesystem meanwhile. Raises MakeFailed."""
@@ -249,9 +246,6 @@ def parse_taken(status: str, chunk_bytes: int) -> int:
     if kind == "snapshot":
         return (int(words[0].split("/")[0]) - int(words[1])) * 512
     return int(words[2].split("/")[0]) * chunk_bytes if kind == "thin-pool" else int(words[0]) * 512
-
-
-# --- Run LVM's programs and parse their output -----------------------------------------------------
 
 
 @process.understood("lvs")

@@ -1,0 +1,73 @@
+"""The loop driver's ioctls (linux/loop.h): get a free device, bind a file to it, query the bound file."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from dbbench.storage.devices import sysfs
+
+CONTROL: Final = Path("/dev/loop-control")
+LO_FLAGS_AUTOCLEAR: Final = 4
+LO_FLAGS_DIRECT_IO: Final = 16
+_LOOP_CTL_GET_FREE: Final = 0x4C82
+_LOOP_CONFIGURE: Final = 0x4C0A
+_LOOP_GET_STATUS64: Final = 0x4C05
+_BLKBSZSET: Final = 0x40081271
+_INFO: Final = struct.Struct("=5Q4I64s64s32s2Q")  # struct loop_info64
+_CONFIG: Final = struct.Struct(f"=2I{_INFO.size}s8Q")  # struct loop_config
+
+
+@dataclass(frozen=True)
+class LoopStatus:
+    """The file of a loop device as (device, inode), or its block device by number (0: none)."""
+
+    file: tuple[int, int]
+    number: int
+    file_name: str  # from sysfs: never truncated, but possibly misleading from another mount namespace
+
+
+def free_number() -> int:
+    """Return the number of a currently free loop device. Raises OSError."""
+    control = os.open(CONTROL, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        return fcntl.ioctl(control, _LOOP_CTL_GET_FREE)
+    finally:
+        os.close(control)
+
+
+def configure(device: int, file: int, flags: int, sector_bytes: int) -> None:
+    """Bind an open file to an open loop device with these flags and sectors (0: of 512 bytes) atomically. OSError
+    EBUSY: another process was faster. EINVAL: the kernel has no such sectors."""
+    name = os.fsencode(Path(f"/proc/self/fd/{file}").readlink())[:63]
+    info = _INFO.pack(0, 0, 0, 0, 0, 0, 0, 0, flags, name, b"", b"", 0, 0)
+    fcntl.ioctl(device, _LOOP_CONFIGURE, _CONFIG.pack(file, sector_bytes, info, *[0] * 8))
+    if sector_bytes:  # until the next first open, the page cache of the device would still have smaller blocks
+        fcntl.ioctl(device, _BLKBSZSET, struct.pack("=i", sector_bytes))
+
+
+def is_bound(name: str) -> bool:
+    """Whether that is a loop device with a bound file."""
+    return (sysfs.folder(name) / "loop/backing_file").exists()
+
+
+def status(name: str) -> LoopStatus | None:
+    """Return what a loop device is bound to, or None if it was released meanwhile. Raises OSError. A file that the
+    kernel cannot examine, because the server of its filesystem has died, is (0, 0). It is not a file that can be
+    examined at the same time."""
+    fd = os.open(f"/dev/{name}", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        answer = fcntl.ioctl(fd, _LOOP_GET_STATUS64, bytes(_INFO.size))
+    except OSError as error:
+        if error.errno == errno.ENXIO:
+            return None
+        answer = bytes(_INFO.size)
+    finally:
+        os.close(fd)
+    device, inode, number, *_ = _INFO.unpack(answer)
+    return LoopStatus((device, inode), number, sysfs.read(sysfs.folder(name) / "loop/backing_file") or "")

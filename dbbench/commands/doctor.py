@@ -18,7 +18,7 @@ from dbbench import packages, process
 from dbbench.commands.options import Options, command_line, results_option
 from dbbench.errors import EXIT_OK, EXIT_USAGE, DbbenchError, ProgramMissing
 from dbbench.report.text import put, put_json
-from dbbench.run.preflight import free_bytes, nearest, refusals
+from dbbench.run.disk_space import free_bytes, nearest
 from dbbench.units import size_text
 
 
@@ -119,6 +119,7 @@ def checks(results_folder: Path) -> Iterator[Probe]:
 def of_plan(file: str, paths: list[str], results_folder: Path) -> Iterator[Probe]:
     """Yield what a plan needs and this machine lacks, and the setups that a run would skip for another reason."""
     from dbbench.plan.request import asked
+    from dbbench.run.preflight import refusals
 
     request = asked(file, paths)
     for arm, reason in request.skipped.items():

@@ -21,7 +21,7 @@ from dbbench.plan.preview import preview
 from dbbench.report.page.html import build, html
 from dbbench.report.page.studies import is_variant, times
 from dbbench.results import LoadedRun, load_run
-from dbbench.run import preflight
+from dbbench.run import disk_space
 from dbbench.storage import filesystems
 from dbbench.units import seconds_of
 from tests.fixtures import synthetic
@@ -326,7 +326,7 @@ def test_a_plan_of_an_unknown_study_is_refused(tmp_path: Path) -> None:
 def test_every_scale_fits_on_its_devices(name: str, scale: str, tmp_path: Path) -> None:
     """The datasets, with the redo that InnoDB takes for windows of that length."""
     made = loaded(tmp_path, name, scale)
-    assert [error.evidence for error in preflight.fits(made, plan.expand(made, SHIPPED))] == []
+    assert [error.evidence for error in disk_space.fits(made, plan.expand(made, SHIPPED))] == []
 
 
 def test_windows_of_tiny_scales_are_seconds(tmp_path: Path) -> None:

@@ -1,0 +1,144 @@
+"""Disk space that a plan needs on this machine: for images, golden copies and results, and on its own devices."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+from dbbench import errors
+from dbbench.datasets import golden
+from dbbench.engines.settings import redo_bytes
+from dbbench.model import Cell, FsSetup, Plan, Role
+from dbbench.plan import Expanded
+from dbbench.plan.preview import RESULT_BYTES
+from dbbench.plan.server_settings import settings_of
+from dbbench.plan.writes import ARCHIVE, dataset_bytes, kept_logs, table_bytes
+from dbbench.storage import devices, filesystems
+from dbbench.storage.devices.directory import PREFIX
+from dbbench.units import size_text
+
+UNTOUCHED: Final = "Nothing was changed."
+USABLE: Final = 0.9  # usable share of a device: ext reserves 5 %, xfs and btrfs need as much for their metadata
+SPARE: Final = 1.05  # factor on the required disk space, because other processes use the disk too
+
+
+def shortages(
+    plan: Plan, expanded: Expanded, results: Path, images: dict[Path, int] | None
+) -> Iterator[errors.DbbenchError]:
+    """Yield an error for each disk without space. `images`: bytes that the run's images still need, by directory."""
+    needs: list[tuple[Path, int, str]] = [(results, len(expanded.order) * RESULT_BYTES, "results")]
+    images = _images(plan, results) if images is None else images
+    needs += [(folder, size, "image") for folder, size in images.items()]
+    if missing := golden_bytes(expanded):
+        needs.append((golden.cache_folder(), missing, "golden copies"))
+    if plan.device.directories:
+        needs += _largest_trials(plan.device.directories, expanded)
+    by_disk: dict[int, list[tuple[Path, int, str]]] = {}
+    for path, size, what in needs:
+        by_disk.setdefault(nearest(path).stat().st_dev, []).append((path, size, what))
+    for group in by_disk.values():
+        needed, free = int(sum(size for _, size, _ in group) * SPARE), free_bytes(group[0][0])
+        if needed > free:
+            what = ", ".join(f"{name} {size_text(size)} at {path}" for path, size, name in group)
+            where = '"paths"' if plan.device.directories else '"at"'
+            yield errors.DiskTooSmall(
+                f"about {size_text(needed)} of disk space is required, but {size_text(free)} is free: {what}",
+                effect=UNTOUCHED,
+                remedy=f"Free some space, or use another disk: {where} in [device], --results DIR, or DBBENCH_CACHE.",
+            )
+    if expanded.cells:
+        yield from fits(plan, expanded)
+
+
+def _largest_trials(folders: Mapping[str, str], expanded: Expanded) -> list[tuple[Path, int, str]]:
+    """Return, for each disk below the plan's directories, what its largest trial needs in addition to what a killed one
+    has left; each trial removes its data, and what is left."""
+    largest: dict[int, tuple[Path, int, str]] = {}
+    for cell in expanded.cells:
+        folder, logs = Path(folders[cell.arm]), _log_bytes(cell)["data"]
+        what = f"data of {cell.workload.name}" + (
+            f" with {size_text(logs)} of {cell.engine.name}'s logs" if logs else ""
+        )
+        left = sum(map(golden.disk_bytes, folder.glob(f"{PREFIX}*")))
+        need = (folder, max(0, dataset_bytes(cell) + table_bytes(cell) + logs - left), what)
+        disk = nearest(folder).stat().st_dev
+        largest[disk] = max(need, largest.get(disk, need), key=lambda row: row[1])
+    return list(largest.values())
+
+
+def _redo_bytes(cell: Cell, setup: FsSetup) -> int:
+    """Return the size of InnoDB's redo log on this filesystem, which is allocated completely at the start. MariaDB
+    waits forever on a full filesystem. 0 with compression: zeros need no space."""
+    if setup.mkfs.family not in filesystems.FAMILIES or filesystems.traits(setup).compresses:
+        return 0
+    return redo_bytes(settings_of(cell))
+
+
+def _log_bytes(cell: Cell) -> dict[Role, int]:
+    """Return the bytes of logs on each volume: an archive is with the data, all others on the volume of the log."""
+    kept = kept_logs(cell)
+    sizes: dict[Role, int] = {"data": kept.pop(ARCHIVE, 0)}
+    role, setup = list(cell.setups.items())[-1]
+    return sizes | {role: sizes.get(role, 0) + sum(kept.values()) + _redo_bytes(cell, setup)}
+
+
+def fits(plan: Plan, expanded: Expanded) -> Iterator[errors.DbbenchError]:
+    """Yield an error for each volume on whose device a dataset, its server's logs or the aged files do not fit."""
+    if size := min(filter(None, plan.device.disk_bytes(devices.size_bytes)), default=0):
+        sizes = [(dataset_bytes(cell) + table_bytes(cell), _log_bytes(cell)["data"], cell) for cell in expanded.cells]
+        dataset, logs, cell = max(sizes, key=lambda row: row[0] + row[1])
+        aged = int(plan.age.fill * size) if plan.age else 0
+        if dataset + logs + aged > size * (USABLE if aged else 1):
+            beside = f" in addition to {size_text(aged)} of aged files" if aged else ""
+            with_logs = f" with {size_text(logs)} of {cell.engine.name}'s logs" if logs else ""
+            what = f"a dataset of about {size_text(dataset)}{with_logs}{beside}"
+            yield errors.DiskTooSmall(
+                f"{what} does not fit on a device of {size_text(size)}",
+                effect=UNTOUCHED,
+                remedy="Use a larger device or a smaller dataset"
+                + (", or smaller logs (redo log, window)" if logs else "")
+                + (", or a smaller fill in [age]." if aged else "."),
+            )
+    logs = max(_log_bytes(cell).get("log", 0) for cell in expanded.cells)
+    log_size = sum(plan.device.volumes["log"].disk_bytes(devices.size_bytes)) if logs else 0
+    if log_size and logs > log_size * USABLE:
+        yield errors.DiskTooSmall(
+            f"logs of about {size_text(logs)} do not fit on [device.wal], which has {size_text(log_size)}",
+            effect=UNTOUCHED,
+            remedy="Use a larger device for [device.wal], a smaller redo log, or a shorter window.",
+        )
+
+
+def _images(plan: Plan, results: Path) -> dict[Path, int]:
+    sizes: dict[Path, int] = {}
+    for spec in plan.device.volumes.values():
+        if spec.image_bytes:
+            folder = Path(spec.at) if spec.at else results
+            sizes[folder] = sizes.get(folder, 0) + spec.image_bytes
+    return sizes
+
+
+def golden_bytes(expanded: Expanded) -> int:
+    """Return the bytes of the golden copies that are still to be built."""
+    sizes: dict[str, int] = {}
+    for cell in expanded.cells:
+        try:
+            key = golden.key(cell.engine, cell.dataset, cell.raw)
+            sizes[key] = 0 if golden.exists(key) else dataset_bytes(cell)
+        except errors.ProgramMissing:  # already reported by _programs; without the engine's version a copy has no key
+            sizes[cell.engine.name + repr(cell.dataset)] = dataset_bytes(cell)
+    return sum(sizes.values())
+
+
+def nearest(path: Path) -> Path:
+    """Return the path, or the nearest existing directory above it."""
+    path = path.absolute()
+    return path if path.exists() else nearest(path.parent)
+
+
+def free_bytes(path: Path) -> int:
+    """Return the bytes that can still be written on the filesystem of `path`, existing or not."""
+    space = os.statvfs(nearest(path))
+    return space.f_frsize * space.f_bavail

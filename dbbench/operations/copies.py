@@ -62,8 +62,9 @@ class Copies:
             return f"files of a running {self.server.engine} that are copied one after the other are not consistent"
         if self.reflink == "always":
             return None
-        place = os.statvfs(stored.fs.path)
-        free, needed = place.f_bavail * place.f_frsize, int(_size(stored.datadir) * _SPARE)
+        place, folders = os.statvfs(stored.fs.path), os.walk(stored.datadir)
+        size = sum(Path(folder, name).lstat().st_size for folder, _folders, names in folders for name in names)
+        free, needed = place.f_bavail * place.f_frsize, int(size * _SPARE)
         return None if needed <= free else f"a copy needs {size_text(needed)}, but only {size_text(free)} is free"
 
     def snapshot(self, stored: Stored) -> None:
@@ -117,10 +118,6 @@ def _shares(folder: Path) -> bool:
     finally:
         first.unlink(missing_ok=True)
         second.unlink(missing_ok=True)
-
-
-def _size(root: Path) -> int:
-    return sum(Path(folder, name).lstat().st_size for folder, _folders, names in os.walk(root) for name in names)
 
 
 def _target(stored: Stored) -> Path:

@@ -36,33 +36,3 @@ from dbbench.results.runs import (
     written_spec,
 )
 from dbbench.results.trials import Draft
-
-__all__ = [
-    "INDEX_NAME",
-    "Draft",
-    "Exceeded",
-    "LoadedRun",
-    "RunFolder",
-    "all_of",
-    "create_run",
-    "drivable",
-    "find_runs",
-    "find_unfinished",
-    "finished",
-    "index_rows",
-    "load_ceiling",
-    "load_lab",
-    "load_run",
-    "load_spec",
-    "load_trial",
-    "load_whole",
-    "locked",
-    "must_match",
-    "parsed_spec",
-    "pending",
-    "runs",
-    "save_ceiling",
-    "save_lab",
-    "save_spec",
-    "written_spec",
-]

@@ -422,12 +422,9 @@ def _folder_of(path: Path, below: Path) -> int:
             fd = inner
             mode = os.fstat(fd).st_mode
             if not stat.S_ISDIR(mode):
-                raise NotRegular(errno.ENOTDIR, f'"{folder}" in its path is {_part(mode)}, not a directory', str(path))
+                kind = "a regular file" if stat.S_ISREG(mode) else kind_of(mode)
+                raise NotRegular(errno.ENOTDIR, f'"{folder}" in its path is {kind}, not a directory', str(path))
     except OSError:
         os.close(fd)
         raise
     return fd
-
-
-def _part(mode: int) -> str:
-    return "a regular file" if stat.S_ISREG(mode) else kind_of(mode)

@@ -33,7 +33,8 @@ def index_rows(results: Path, runs: list[Path], make: Callable[[Path], IndexRow]
             changed = True
         now[run.name] = (stamp, all_rows[-1])
     if changed or indexed:
-        _keep(results, now)
+        with contextlib.suppress(DbbenchError):  # in a read-only directory every run is read each time
+            write_text(results / INDEX_NAME, json.dumps(now))
     return all_rows
 
 
@@ -56,8 +57,3 @@ def _known(results: Path) -> dict[str, tuple[str, IndexRow]]:
         return {str(name): (str(stamp), dict(row)) for name, (stamp, row) in content.items()}
     except (OSError, ValueError, TypeError, AttributeError, DbbenchError):
         return {}
-
-
-def _keep(results: Path, now: dict[str, tuple[str, IndexRow]]) -> None:
-    with contextlib.suppress(DbbenchError):
-        write_text(results / INDEX_NAME, json.dumps(now))

@@ -299,15 +299,8 @@ def _work(trial: Record, observed: Observed) -> None:
     facts = work.compared(outcome.claims, meter, cell)
     trial.facts.work = (*facts, *work.log(outcome, facts, meter))
     trial.warn(*work.not_compared(facts))
-    _refuse(trial, outcome, trial.facts.work)
-
-
-def _refuse(trial: Record, outcome: Outcome, facts: tuple[model.WorkFacts, ...]) -> None:
-    """Raise the error of a count outside its bounds, or warn about it if the load may have a reason for it."""
-    for fact in facts:
-        trial.warn(*work.explained(fact, outcome, trial.cell))
-        if error := work.fault(fact, outcome, trial.cell):
-            raise error
+    for warning in work.check(trial.facts.work, outcome, cell):
+        trial.warn(warning)
 
 
 def _disks(device: model.DeviceFacts) -> tuple[model.DeviceFacts, ...]:
@@ -349,6 +342,7 @@ def _durability(trial: Record, observed: Observed) -> None:
     logs = 0 if elsewhere or forced else durability.flushed_logs(effective)
     needed = tuple(work.flushes(outcome, meter, trial.cell, flags, logs))
     trial.facts.work = (*trial.facts.work, *needed)
-    _refuse(trial, outcome, needed)
+    for warning in work.check(needed, outcome, trial.cell):
+        trial.warn(warning)
     if meter.flushes is None and commits:
         trial.warn(TrialWarning("W150", text))

@@ -4,12 +4,12 @@ counted far less or more, or if far fewer flushes or bytes of log were written t
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from dbbench import durability
-from dbbench.errors import DbbenchError, WorkUnconfirmed
+from dbbench.errors import WorkUnconfirmed
 from dbbench.metrics.outcome import Claim, Outcome
 from dbbench.model import WORK_KINDS, Cell, Durability, TrialWarning, WorkFacts
 from dbbench.run.meter import Meter
@@ -100,13 +100,10 @@ def _fact(claim: Claim, counted: int | None, cell: Cell) -> WorkFacts:
     # Autovacuum of a user's many tables, or a statement that runs next to the load, may have any number of
     # transactions.
     if bound.most is not None and cell.dataset.kind != "source" and not cell.workload.during:
-        most = math.ceil(bound.most * claim.total) + AROUND + PREPARED * _clients(cell) * _tables(cell)
+        tables = cell.parameters.get("tables", cell.dataset.parameters.get("tables", 1))
+        sessions = _clients(cell) * (tables if isinstance(tables, int) else 1)
+        most = math.ceil(bound.most * claim.total) + AROUND + PREPARED * sessions
     return WorkFacts(claim.count, round(claim.total), counted, math.floor(bound.least * claim.total), most)
-
-
-def _tables(cell: Cell) -> int:
-    tables = cell.parameters.get("tables", cell.dataset.parameters.get("tables", 1))
-    return tables if isinstance(tables, int) else 1
 
 
 def flushes(
@@ -144,24 +141,14 @@ def not_compared(facts: tuple[WorkFacts, ...]) -> Iterator[TrialWarning]:
         yield TrialWarning("W150", f"{', '.join(lacking)}: neither the server nor the kernel counts them here")
 
 
-def explained(fact: WorkFacts, outcome: Outcome, cell: Cell) -> Iterator[TrialWarning]:
-    """Yield W151 for too few flushes or too little log if the load may have a reason for it."""
-    if _outside(fact) and _may_be_temporary(fact, outcome, cell):
-        yield TrialWarning("W151", _text(fact))
-
-
-def fault(fact: WorkFacts, outcome: Outcome, cell: Cell) -> DbbenchError | None:
-    """Return the error for a count outside its bounds."""
-    if not _outside(fact) or _may_be_temporary(fact, outcome, cell):
-        return None
-    return WorkUnconfirmed(_text(fact), effect=FAILED)
-
-
-def _may_be_temporary(fact: WorkFacts, outcome: Outcome, cell: Cell) -> bool:
-    """Return whether the commits may concern temporary or unlogged tables, which need neither log nor flush. This is
-    possible for a script or a database that dbbench did not make."""
+def check(facts: Sequence[WorkFacts], outcome: Outcome, cell: Cell) -> Iterator[TrialWarning]:
+    """Raise WorkUnconfirmed for a count outside its bounds; yield W151 instead if the commits may concern temporary or
+    unlogged tables, which need neither log nor flush: in a script or a database that dbbench did not make."""
     foreign = cell.dataset.kind == "source" or any(claim.custom for claim in outcome.claims)
-    return foreign and fact.count in ("flushes", "log_bytes", "binlog_bytes")
+    for fact in filter(_outside, facts):
+        if not (foreign and fact.count in ("flushes", "log_bytes", "binlog_bytes")):
+            raise WorkUnconfirmed(_text(fact), effect=FAILED)
+        yield TrialWarning("W151", _text(fact))
 
 
 def _outside(fact: WorkFacts) -> bool:

@@ -27,7 +27,7 @@ from dbbench.plan import ordered
 from dbbench.plan.forecast import foreseen
 from dbbench.plan.request import Asked
 from dbbench.run.create import free_name, must_be_of, refine, scripts_of
-from dbbench.run.preflight import UNTOUCHED
+from dbbench.run.disk_space import UNTOUCHED
 from dbbench.units import iso
 
 _START_S: Final = 60.0  # time to wait for the hosts of a scheduler

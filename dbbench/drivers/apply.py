@@ -14,14 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Final, Protocol
 
-import numpy as np
 from pydantic import TypeAdapter
 
 from dbbench import process
 from dbbench.drivers.protocol import Live, Load, LoadTask, client_account
-from dbbench.drivers.tool import DEATH_S, POLL_S, finished
+from dbbench.drivers.tool import DEATH_S, POLL_S, finished, rates_of
 from dbbench.engines import checksums_of, mysqld, profile_of
-from dbbench.engines.port import Server
 from dbbench.engines.serving import tail
 from dbbench.errors import CommandFailed, DataCorrupt, DriverFailed, EngineDied, NoProgress, ProgramMissing
 from dbbench.machine import threads
@@ -55,10 +53,8 @@ def driving(task: LoadTask) -> Iterator[Load]:
     except (OSError, ValueError) as error:
         raise DriverFailed(f"the archived log cannot be read: {error}") from error
     interval_s, batch = float(task.cell.parameters.get("interval", 0)), int(task.cell.parameters.get("batch", 1))
-    bin_ = Path(task.cell.engine.bin) if task.cell.engine.bin else None
-    with applying(task.server, archive, task.scratch, task.raw, bin_) as applier:
-        apply = ApplyLoad(task, archive, applier, interval_s, batch)
-        yield apply
+    with applying(task, archive) as applier:
+        yield ApplyLoad(task, archive, applier, interval_s, batch)
         checksums = checksums_of(task.server)
         write_json(task.raw / "checksums.json", {"primary": archive.checksums, "standby": checksums})
         if wrong := differences(archive.checksums, checksums):
@@ -167,9 +163,8 @@ class ApplyLoad:
 
 
 def by_second(points: list[tuple[float, int]]) -> Column:
-    """Return kB applied in each whole second from points (second, bytes so far), interpolated linearly."""
-    seconds, applied = zip(*points, strict=True)
-    return [float(kb) for kb in np.diff(np.interp(range(int(seconds[-1]) + 1), seconds, applied)) / 1e3]
+    """Return kB applied in each whole second from points (second, bytes so far)."""
+    return [rate / 1e3 for rate in rates_of(points, int(points[-1][0]))]
 
 
 class Applier(Protocol):
@@ -185,14 +180,28 @@ class Applier(Protocol):
 
 
 @contextlib.contextmanager
-def applying(server: Server, archive: Archive, scratch: Path, raw: Path, bin: Path | None) -> Iterator[Applier]:
-    """Yield the applier for this server; at the end of the block none of its programs runs. Raises ProgramMissing."""
-    if profile_of(server.engine).standby:
+def applying(task: LoadTask, archive: Archive) -> Iterator[Applier]:
+    """Yield the applier for the task's server; at the end of the block none of its programs runs. Raises
+    ProgramMissing."""
+    server, profile = task.server, profile_of(task.server.engine)
+    if profile.standby:
         with contextlib.closing(server.connect()) as connection:
-            yield StandbyRecovery(connection, archive, scratch)
+            yield StandbyRecovery(connection, archive, task.scratch)
         return
-    with Replay.running(server, archive, scratch, raw, bin) as replay:
-        yield replay
+    kind = mysqld.found(profile, Path(task.cell.engine.bin) if task.cell.engine.bin else None)
+    decoder, client = _tool(kind, "mariadb-binlog", "mysqlbinlog"), _tool(kind, "mariadb", "mysql")
+    plain = ["--skip-ssl"] if Path(client[-1]).name == "mariadb" else []  # requires TLS since 11.4
+    argv = [*client, "--no-defaults", *plain, f"--socket={server.socket}", f"--user={server.user}", "--binary-mode",
+            "--max-allowed-packet=1G", server.database]  # fmt: skip
+    with process.running(argv, stdin=subprocess.PIPE, stdout=task.raw / "client.out", env=server.env,
+                         as_user=client_account(server), role="client") as program:  # fmt: skip
+        replay = Replay(program, decoder, task.scratch, task.raw)
+        try:
+            yield replay
+        finally:
+            program.stop()  # this also ends a decoder, because its pipe breaks
+            replay.offered.put(None)
+            replay.helper.join(_END_S)
 
 
 class StandbyRecovery:
@@ -237,35 +246,13 @@ class StandbyRecovery:
 class Replay:
     """Binary logs decoded one after the other, each by its own program, into one client."""
 
-    def __init__(self, client: process.Running, decoder: tuple[str, ...], archive: Archive, scratch: Path, raw: Path
-                 ) -> None:  # fmt: skip
+    def __init__(self, client: process.Running, decoder: tuple[str, ...], scratch: Path, raw: Path) -> None:
         self._client, self._decoder, self._scratch, self._raw = client, decoder, scratch, raw
-        self._offered: queue.SimpleQueue[LogFile | None] = queue.SimpleQueue()
+        self.offered: queue.SimpleQueue[LogFile | None] = queue.SimpleQueue()
         self._target, self._last = 0, False
         self._done, self._at, self._ended, self.fault = 0, 0, False, ""
         self.helper = threads.Helper("replay", self._work)
         self.helper.start()
-
-    @classmethod
-    @contextlib.contextmanager
-    def running(cls, server: Server, archive: Archive, scratch: Path, raw: Path, bin: Path | None) -> Iterator[Replay]:
-        """Start the client and the thread that feeds it."""
-        kind = mysqld.found(profile_of(server.engine), bin)
-        decoder = _tool(kind, "mariadb-binlog", "mysqlbinlog")
-        client = _tool(kind, "mariadb", "mysql")
-        plain = ["--skip-ssl"] if Path(client[-1]).name == "mariadb" else []  # requires TLS since 11.4
-        argv = [*client, "--no-defaults", *plain, f"--socket={server.socket}", f"--user={server.user}", "--binary-mode",
-                "--max-allowed-packet=1G", server.database]  # fmt: skip
-        out = raw / "client.out"
-        with process.running(argv, stdin=subprocess.PIPE, stdout=out, env=server.env, as_user=client_account(server),
-                             role="client") as program:  # fmt: skip
-            replay = cls(program, decoder, archive, scratch, raw)
-            try:
-                yield replay
-            finally:
-                program.stop()  # this also ends a decoder, because its pipe breaks
-                replay._offered.put(None)
-                replay.helper.join(_END_S)
 
     @property
     def pids(self) -> tuple[int, ...]:
@@ -274,10 +261,10 @@ class Replay:
     def offer(self, logs: Sequence[LogFile], last: bool) -> None:
         for log in logs:
             self._target += log.size
-            self._offered.put(log)
+            self.offered.put(log)
         self._last = last
         if last:
-            self._offered.put(None)
+            self.offered.put(None)
 
     def applied(self) -> int:
         return self._done + self._at
@@ -289,7 +276,7 @@ class Replay:
         try:
             assert self._client.popen.stdin is not None
             with contextlib.suppress(BrokenPipeError):  # the client's exit status and output give the cause
-                while (log := self._offered.get()) is not None:
+                while (log := self.offered.get()) is not None:
                     self._decode(log, self._client.popen.stdin)
                 self._client.popen.stdin.close()
             if self._client.wait(_END_S) != 0:

@@ -4,7 +4,6 @@ and parse its output, lines of JSON."""
 from __future__ import annotations
 
 import contextlib
-import itertools
 import json
 import math
 import os
@@ -16,7 +15,7 @@ from typing import Any, Final
 from dbbench import process
 from dbbench.drivers import tool
 from dbbench.drivers.protocol import Live, Load, LoadTask
-from dbbench.drivers.tool import ToolLoad, finished, outputs, write_command
+from dbbench.drivers.tool import ToolLoad, finished, outputs, rates_of, write_command
 from dbbench.engines import files
 from dbbench.errors import DriverFailed
 from dbbench.metrics.outcome import Claim, Outcome
@@ -38,10 +37,8 @@ class Copied:
 
     def by_second(self) -> Column:
         """Return MB per second; 0 during the fsync, when the writer itself writes nothing."""
-        column: Column = [0.0] * max(1, math.ceil(self.synced_s))
-        for (before_s, before), (after_s, after) in itertools.pairwise([(0.0, 0), *self.points]):
-            _spread(column, before_s, after_s, (after - before) / 1e6)
-        return column
+        points = [(0.0, 0), *self.points]
+        return [rate / 1e6 for rate in rates_of(points, max(1, math.ceil(self.synced_s)))]
 
 
 @dataclass(frozen=True)
@@ -98,14 +95,6 @@ def live(line: str) -> Live | None:
 
 def _lines(text: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.splitlines() if line.startswith("{") and line.endswith("}")]
-
-
-def _spread(column: Column, begin_s: float, end_s: float, amount: float) -> None:
-    """Distribute `amount` over the seconds between two moments."""
-    length = end_s - begin_s
-    for second in range(int(begin_s), min(len(column), math.ceil(end_s))):
-        share = (min(end_s, second + 1) - max(begin_s, second)) / length if length else 0.0
-        column[second] = (column[second] or 0.0) + amount * max(0.0, share)
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+import numpy as np
+
 from dbbench import process
 from dbbench.drivers.protocol import Live, LoadTask
 from dbbench.errors import DbbenchError, DriverFailed, EngineDied, NoProgress
@@ -163,6 +165,12 @@ def finished(
     """Return the outcome of work that ran to its end. It has no transactions per second: those columns are gaps."""
     series = Series(math.ceil(seconds), {name: [] for name in FIRST})
     return Outcome(begin_utc, seconds, transactions, 0, series, None, dict(figures), **more)
+
+
+def rates_of(points: Sequence[tuple[float, int]], seconds: int) -> list[float]:
+    """Return the growth in each whole second from points (second, amount so far), interpolated linearly."""
+    times, amounts = zip(*points, strict=True)
+    return [float(growth) for growth in np.diff(np.interp(range(seconds + 1), times, amounts))]
 
 
 def same(what: str, ours: int, theirs: int | None, tool: str, slack: int = 0) -> None:

@@ -29,7 +29,7 @@ SESSIONS: Final = 4
 _SEGMENT: Final = re.compile(r"[0-9A-F]{24}")
 _POLL_S: Final = 0.05
 _STANDBY: Final = """
-# A standby of dbbench: what it replays is hand_over over in this folder.
+# A standby of dbbench: what it replays is handed over in this folder.
 restore_command = 'cp "{inbox}/%f" "%p"'
 recovery_target_timeline = 'latest'
 wal_retrieve_retry_interval = '100ms'

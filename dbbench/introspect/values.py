@@ -4,6 +4,7 @@ quotes, whose type PostgreSQL infers as it does that of a parameter: `interval $
 from __future__ import annotations
 
 import contextlib
+import functools
 import random
 import re
 import uuid
@@ -68,8 +69,7 @@ class Placeholder:
         """Return a value. `begin`: the one at the other end of its range, or None. Raises ValueError if no rule fits
         it."""
         kind = self.type.removesuffix("[]")
-        drawn = next((draw for pattern, draw in _DRAWN if re.fullmatch(pattern, kind, re.IGNORECASE)), None)
-        if drawn is None:
+        if (drawn := _rule_of(kind)) is None:
             raise ValueError(f"a parameter of type {self.type}")
         if self.argument and _TEXTS.fullmatch(kind):
             raise ValueError("a text for a function, which may accept few values")
@@ -86,6 +86,11 @@ class Placeholder:
         if self.values and all(isinstance(value, int) for value in self.values):
             return rng.randint(min(self.values), max(self.values))
         return rng.choice(self.values) if self.values else drawn(rng)
+
+
+@functools.cache
+def _rule_of(kind: str) -> Callable[[random.Random], object] | None:
+    return next((draw for pattern, draw in _DRAWN if re.fullmatch(pattern, kind, re.IGNORECASE)), None)
 
 
 def samples_of(text: str, ask: Ask | None, most_bytes: int) -> tuple[list[str], list[str]]:

@@ -60,7 +60,7 @@ def _prepare(statement: Statement, ask: Ask) -> None:
     """Let the server check a statement of a slow log."""
     if statement.database:
         ask(f"USE `{statement.database.replace('`', '``')}`")
-    ask("COMMIT")  # in the read-only transaction of `reading`, a change cannot even be prepare
+    ask("COMMIT")  # in the read-only transaction of `reading`, a change cannot even be prepared
     ask("PREPARE dbbench_asked FROM %s", statement.samples[0])
 
 
@@ -69,7 +69,7 @@ def _check_plan(statement: Statement, ask: Ask) -> None:
     plan = _nodes(ask(f"EXPLAIN (FORMAT JSON) {statement.samples[0]}"))
     numbers = {int(number) for number in re.findall(r"\$(\d+)", statement.text)}
     execute = f"EXECUTE dbbench_asked({', '.join(['NULL'] * len(numbers))})" if numbers else "EXECUTE dbbench_asked"
-    with contextlib.suppress(LiveServerUnreadable):  # `interval $1` cannot be prepare
+    with contextlib.suppress(LiveServerUnreadable):  # `interval $1` cannot be prepared
         force = "SET plan_cache_mode = force_generic_plan"
         expected = _nodes(prepare(ask, statement.text, force, f"EXPLAIN (FORMAT JSON) {execute}"))
         if plan != expected:

@@ -29,6 +29,7 @@ from synthetic import Shape  # noqa: E402
 from dbbench import results  # noqa: E402
 from dbbench.nightly import history  # noqa: E402
 from dbbench.nightly.analysis import judge  # noqa: E402
+from dbbench.nightly.night import night_of  # noqa: E402
 from dbbench.results import INDEX_NAME as NAME  # noqa: E402
 
 RUNS: Final = 250
@@ -40,7 +41,7 @@ REBUILD_S: Final = 30.0
 def grow(results_folder: Path) -> None:
     """Create RUNS runs of 40 trials, and as many nights."""
     first = synthetic.write(results_folder, SHAPE)
-    base = history.night_of(results.load_run(first))
+    base = night_of(results.load_run(first))
     content = json.loads((first / "run.json").read_text())
     lines = []
     for number in range(RUNS):

@@ -23,6 +23,7 @@ from dbbench.errors import NightMissing
 from dbbench.model import plain
 from dbbench.model.base import NAME
 from dbbench.nightly import analysis, history
+from dbbench.nightly.night import Night
 from dbbench.nightly.tonight import NightOutcome
 from dbbench.report.text import put, put_json, put_table
 
@@ -139,7 +140,7 @@ def _accept(options: Options, run: str, reason: str) -> None:
         put(f"{entry.run} is now the baseline of its plan: {reason}")
 
 
-def _nights_of(plan: str, root: Path, paths: list[str]) -> dict[str, list[history.Night]]:
+def _nights_of(plan: str, root: Path, paths: list[str]) -> dict[str, list[Night]]:
     """Return the nights of a plan, given by its name or its file."""
     from dbbench.plan import load
     from dbbench.plan.catalog import catalog

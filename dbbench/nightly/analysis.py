@@ -1,13 +1,10 @@
-"""Judge the newest night of each series: unchanged, suspect, or at another level.
-
-`courses_of` arranges the nights of a plan for the page, with every missing night in its place; `regressions` lists all
-regressions that the nights of a results folder have confirmed.
-
-The state of a plan's nights, and whether it has changed since the last notification.
-"""
+"""Find regressions: whether the newest night of a series is unchanged, suspect or at another level, what earlier nights
+have confirmed, and whether a notification is due."""
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,7 +14,8 @@ from typing import Final
 
 from dbbench.compare import changepoints
 from dbbench.errors import DbbenchError, ResultDamaged
-from dbbench.nightly.history import FOLDER, ITSELF, Accepted, Night, Ratio, all_accepted, known, missing_between
+from dbbench.nightly.history import FOLDER, all_accepted, known, missing_between
+from dbbench.nightly.night import ITSELF, Accepted, Night, Ratio
 from dbbench.report.page.charts.nights import ChangedFact, Course, NightPoint
 from dbbench.results.fileio import read_bytes, sound_json, write_json
 
@@ -27,7 +25,6 @@ FEW: Final = math.log(1.10)  # with fewer nights than ENOUGH, a larger change is
 ENOUGH: Final = 5  # accepted nights that are needed to estimate their scatter
 RECENT: Final = 10  # number of nights for which a change point counts as new
 MOVED: Final = ("regression", "improvement")
-REGRESSION = "regression"
 QUIET: Final = ("ok", "learning")
 
 
@@ -77,8 +74,11 @@ def confirmed(finding: NightFinding, again: Ratio | None) -> NightFinding:
     lower = finding.ratio < level
     if again.hi < level * math.exp(-finding.margin) if lower else again.lo > level * math.exp(finding.margin):
         state = "regression" if finding.worse else "improvement"
-        return _with(finding, state, f"confirmed by {again.n} more blocks: {again.ratio / level - 1:+.1%}")
-    return _with(finding, "ok", f"not confirmed by {again.n} more blocks: {again.ratio / level - 1:+.1%}")
+        note = "confirmed"
+    else:
+        state, note = "ok", "not confirmed"
+    note = f"{note} by {again.n} more blocks: {again.ratio / level - 1:+.1%}"
+    return dataclasses.replace(finding, state=state, notes=(*finding.notes, note))
 
 
 def series_of(key: str, nights: Sequence[Night]) -> tuple[list[str], list[float | None]]:
@@ -103,7 +103,11 @@ def _finding(key: str, value: Ratio, past: Sequence[Night], tonight: Night, acce
     worse = (away < 0) == (value.better == "higher")
     dates, values = series_of(key, [*past, tonight])
     recent = [place for place in changepoints(values) if place >= len(values) - RECENT]
-    stepped = bool(recent) and abs(_median_log(values[recent[-1] :]) - math.log(level)) >= SHIFT
+    stepped = (
+        bool(recent)
+        and abs(statistics.median(math.log(v) for v in values[recent[-1] :] if v is not None) - math.log(level))
+        >= SHIFT
+    )
     if not tonight.good or not (abs(away) > max(SHIFT, bound) or (stepped and abs(away) >= SHIFT)):
         return NightFinding(key, "ok", value.ratio, level, None, worse)
     change_date = dates[recent[-1]] if stepped else tonight.night
@@ -112,20 +116,10 @@ def _finding(key: str, value: Ratio, past: Sequence[Night], tonight: Night, acce
     state = past[-1].states.get(key, "") if past else ""
     still = "regression" if worse else "improvement"
     if state == still:
-        change_date = next((n.night for n in _run_of(past, key, still)), change_date)
-    return NightFinding(
-        key, still if state == still else "suspect", value.ratio, level, change_date, worse, notes, margin
-    )
-
-
-def _run_of(past: Sequence[Night], key: str, state: str) -> list[Night]:
-    """Return the nights at the end of `past` in which the series was in that state."""
-    run_of_nights: list[Night] = []
-    for night in reversed(past):
-        if night.states.get(key) != state:
-            break
-        run_of_nights.insert(0, night)
-    return run_of_nights
+        same = list(itertools.takewhile(lambda night: night.states.get(key) == still, reversed(past)))
+        change_date = same[-1].night
+    return NightFinding(key, still if state == still else "suspect", value.ratio, level, change_date, worse, notes,
+                        margin)  # fmt: skip
 
 
 def _level(
@@ -160,16 +154,6 @@ def _few(known: float, tonight: float) -> float:
 def _half(ratio: Ratio) -> float:
     """Return half the interval on the log scale; infinity without an interval, so that every distance is acceptable."""
     return math.inf if ratio.lo is None or ratio.hi is None else math.log(ratio.hi / ratio.lo) / 2
-
-
-def _median_log(values: Sequence[float | None]) -> float:
-    return statistics.median(math.log(value) for value in values if value is not None)
-
-
-def _with(finding: NightFinding, state: str, note: str) -> NightFinding:
-    return NightFinding(
-        finding.key, state, finding.ratio, finding.level, finding.since, finding.worse, (*finding.notes, note)
-    )
 
 
 def courses_of(results: Path, runs: Sequence[str], damaged: list[DbbenchError] | None = None) -> tuple[Course, ...]:
@@ -241,25 +225,18 @@ def _of(plan: str, nights: Sequence[Night]) -> Iterator[Regression]:
         for night in nights:
             if series not in night.states:
                 continue  # a night without a value for the series does not end it
-            if night.states[series] == REGRESSION and series in night.ratios:
+            if night.states[series] == "regression" and series in night.ratios:
                 begun = begun or night
             elif begun is not None:
-                yield _one(plan, series, begun, night.night)
+                yield _regression(plan, series, begun, night.night)
                 begun = None
         if begun is not None:
-            yield _one(plan, series, begun, None)
+            yield _regression(plan, series, begun, None)
 
 
-def _one(plan: str, series: str, begun: Night, until: str | None) -> Regression:
-    return Regression(
-        plan,
-        series,
-        begun.night,
-        until,
-        begun.ratios[series].ratio,
-        begun.run,
-        tuple(change.text for change in begun.changes),
-    )
+def _regression(plan: str, series: str, first: Night, until: str | None) -> Regression:
+    changes = tuple(change.text for change in first.changes)
+    return Regression(plan, series, first.night, until, first.ratios[series].ratio, first.run, changes)
 
 
 def overall(tonight: Night, findings: Sequence[NightFinding], missing: Sequence[str]) -> str:

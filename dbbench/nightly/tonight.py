@@ -20,6 +20,7 @@ from dbbench.model import plain
 from dbbench.model.events import Emit
 from dbbench.nightly import history
 from dbbench.nightly.analysis import MOVED, NightFinding, changed, confirmed, judge, overall
+from dbbench.nightly.night import ITSELF, Night, document_of, guarded, local_date, night_of
 from dbbench.plan.request import Asked
 from dbbench.results import LoadedRun
 from dbbench.units import iso
@@ -36,7 +37,7 @@ class NightOutcome(NamedTuple):
 
     plan: str
     state: str  # state of the whole night, see `overall`
-    night: history.Night
+    night: Night
     findings: list[NightFinding]
     missing: list[str]  # dates without a run since the previous night
     pruned: list[str]  # names of the runs whose raw data was removed
@@ -51,7 +52,7 @@ class NightOutcome(NamedTuple):
     def document(self) -> dict[str, Any]:
         """Return what `nightly run --json` prints."""
         findings = [{**plain(finding), "change": finding.change} for finding in self.findings]
-        return {"schema": 1, "plan": self.plan, "state": self.state, "night": history.document_of(self.night),
+        return {"schema": 1, "plan": self.plan, "state": self.state, "night": document_of(self.night),
                 "missing_nights": self.missing, "findings": findings, "pruned": self.pruned}  # fmt: skip
 
 
@@ -66,7 +67,7 @@ def asked_tonight(plan_file: str, paths: list[str], blocks: int | None) -> Asked
 
     entries = catalog(paths)
     plan = narrowed(load(Path(plan_file), entries), Narrowing(blocks=blocks, seed=int(f"{today():%Y%m%d}")))
-    return of_plan(given_text(Path(plan_file), MOST_BYTES), history.guarded(plan), entries)
+    return of_plan(given_text(Path(plan_file), MOST_BYTES), guarded(plan), entries)
 
 
 def run_night(wanted: Asked, root: Path, window: int, run_plan: RunPlan) -> NightOutcome:
@@ -83,16 +84,16 @@ def run_night(wanted: Asked, root: Path, window: int, run_plan: RunPlan) -> Nigh
     return NightOutcome(name, state, night, findings, missing, pruned, news)
 
 
-def _judged(wanted: Asked, root: Path, window: int, run_plan: RunPlan) -> tuple[history.Night, list[NightFinding]]:
+def _judged(wanted: Asked, root: Path, window: int, run_plan: RunPlan) -> tuple[Night, list[NightFinding]]:
     """Return the night and its findings; a second run decides about suspects."""
     name = wanted.plan.name
     before = history.known(root, name)
     loaded = run_plan(wanted, f"{name}-night")
     others = [night for night in before if night.run != loaded.path.name]
-    night = history.night_of(loaded, others[-1] if others else None)
+    night = night_of(loaded, others[-1] if others else None)
     findings = judge(others, night, history.accepted(root, name), window)
     if any(finding.state == "suspect" for finding in findings):
-        again = history.night_of(run_plan(_second(wanted, findings), f"{name}-confirm"))
+        again = night_of(run_plan(_second(wanted, findings), f"{name}-confirm"))
         findings = [_answered(finding, again) if finding.state == "suspect" else finding for finding in findings]
         night = dataclasses.replace(night, confirmations=again.ratios)
     night = dataclasses.replace(
@@ -104,7 +105,7 @@ def _judged(wanted: Asked, root: Path, window: int, run_plan: RunPlan) -> tuple[
     return night, findings
 
 
-def _answered(finding: NightFinding, again: history.Night) -> NightFinding:
+def _answered(finding: NightFinding, again: Night) -> NightFinding:
     """Return the suspect finding after its second run; a second run that is not good confirms nothing."""
     if again.good:
         return confirmed(finding, again.ratios.get(finding.key))
@@ -161,7 +162,7 @@ def export(outcome: NightOutcome, root: Path, files: dict[str, str | None]) -> N
     base, findings = report_of([loaded], verdicts([loaded])), {finding.key: finding for finding in outcome.findings}
     entries = []
     for entry in base.entries:
-        finding = findings.get(entry.name) or findings.get(entry.name + history.ITSELF)
+        finding = findings.get(entry.name) or findings.get(entry.name + ITSELF)
         if finding is None:
             state, notes = "guard" if entry.row.fs_setup == loaded.run.baseline + GUARD else "reference", entry.notes
         else:
@@ -187,4 +188,4 @@ def notify(words: str, document: dict[str, Any]) -> None:
 
 def today() -> datetime.date:
     """Return the date of this night."""
-    return history.local_date(iso(time.time()))
+    return local_date(iso(time.time()))

@@ -28,7 +28,7 @@ from dbbench.errors import ResultDamaged, RunLocked
 from dbbench.model import Arm, DeviceSpec
 from dbbench.nightly import analysis, history
 from dbbench.nightly.analysis import NightFinding
-from dbbench.nightly.history import Accepted, Change, Night, Ratio
+from dbbench.nightly.night import Accepted, Change, Night, Ratio, document_of, guarded, local_date, night_of
 from dbbench.plan.request import Asked
 from dbbench.results import LoadedRun
 
@@ -194,7 +194,7 @@ def test_no_night_is_missing_when_the_clock_changes(zone: Callable[[str], ZoneIn
     for number in range(280):
         day = first + datetime.timedelta(number)
         began = datetime.datetime.combine(day, at, local).astimezone(datetime.UTC)  # a time that is left out: the next
-        known.append(Night(history.local_date(began.isoformat()).isoformat(), f"r{number}", began.isoformat()))
+        known.append(Night(local_date(began.isoformat()).isoformat(), f"r{number}", began.isoformat()))
     assert len({one.night for one in known}) == len(known)
     assert history.missing_dates(known) == []
     for left_out in range(1, 279, 3):
@@ -210,7 +210,7 @@ def test_a_schedule_in_another_time_zone_than_the_machines_has_no_missing_night(
     """A container in UTC that is started at 01:30 in Central Europe, at the end of summer time; nor a delayed start."""
     zone("UTC")
     starts = ["2026-10-23T23:30:04Z", "2026-10-24T23:30:04Z", "2026-10-26T00:30:04Z", "2026-10-27T00:30:04Z"]
-    nights = [Night(history.local_date(start).isoformat(), start, start) for start in starts]
+    nights = [Night(local_date(start).isoformat(), start, start) for start in starts]
     assert [one.night for one in nights] == ["2026-10-23", "2026-10-24", "2026-10-26", "2026-10-27"]
     assert history.missing_dates(nights) == history.missing_dates(nights[1:2], "2026-10-26") == []
     late = [Night("2026-11-01", "a", "2026-11-01T23:50:00Z"), Night("2026-11-03", "b", "2026-11-03T00:10:00Z")]
@@ -227,7 +227,7 @@ def test_the_night_of_a_run_is_the_date_of_the_local_clock(zone: Callable[[str],
     ):
         zone(name)
         run = dataclasses.replace(loaded, run=dataclasses.replace(loaded.run, created=created))
-        assert history.night_of(run).night == expected
+        assert night_of(run).night == expected
 
 
 def test_two_at_once_are_refused(tmp_path: Path) -> None:
@@ -242,11 +242,11 @@ def test_two_at_once_are_refused(tmp_path: Path) -> None:
 def test_the_guard_is_the_reference_again(tmp_path: Path) -> None:
     """Added once; not where each arm has a directory of its own."""
     plan = results.load_spec(synthetic.write(tmp_path, Shape())).plan
-    once = history.guarded(plan)
+    once = guarded(plan)
     assert once.fs_setups[-1] == Arm("ext4", "ext4-guard")
-    assert history.guarded(once) == once
+    assert guarded(once) == once
     own = dataclasses.replace(plan, device=DeviceSpec("dir", paths={"ext4": "/a"}))
-    assert history.guarded(own) == own
+    assert guarded(own) == own
 
 
 def test_a_guard_that_differs_makes_the_night_bad(tmp_path: Path) -> None:
@@ -254,7 +254,7 @@ def test_a_guard_that_differs_makes_the_night_bad(tmp_path: Path) -> None:
     arms = ("ext4", "xfs", "ext4-guard")
     work = (("postgres", "pgbench-tpcb"),)
     slow = synthetic.write(tmp_path, Shape(arms=arms, work=work, blocks=5, noise=0.004))
-    found = history.night_of(results.load_run(slow))
+    found = night_of(results.load_run(slow))
     assert not found.good and "guard" in found.reasons[0]  # the fixture's unknown arms run at 0.9
     assert set(found.ratios) == {KEY, "postgres pgbench-tpcb: ext4 itself"}
     assert found.facts["kernel"] == "6.12.9"
@@ -376,7 +376,7 @@ def test_a_nights_line_also_has_its_changes_in_words(tmp_path: Path) -> None:
     changes = (Change("host", "db1", "db 2"), Change("postgres server", "15.1 (Debian 12)", "15.2"))
     facts = {"host": "db 2", "postgres": "x", "postgres server": "15.2"}
     before = dataclasses.replace(night(1, 0.9), facts=facts, changes=changes)
-    document = history.document_of(before)
+    document = document_of(before)
     assert document["breaks"] == ["host db1 → db 2", "postgres server 15.1 (Debian 12) → 15.2"]
     history.append(tmp_path, "p", before)
     assert history.known(tmp_path, "p") == [before]

@@ -19,7 +19,7 @@ from synthetic import Shape
 from dbbench import results
 from dbbench.compare import changepoints
 from dbbench.nightly import analysis, history
-from dbbench.nightly.history import ITSELF, Change, Night, Ratio
+from dbbench.nightly.night import ITSELF, Change, Night, Ratio
 from dbbench.report.page.charts.kit import Chart
 from dbbench.report.page.charts.nights import ChangedFact, Course, NightPoint, night_charts, without_hosts
 from dbbench.report.page.html import build, render

@@ -24,7 +24,7 @@ from dbbench.errors import PlanInvalid
 from dbbench.labs.powercut.targets import targets
 from dbbench.metrics.outcome import Claim
 from dbbench.model import Cell, Dataset, EngineSpec, FilesystemFacts, Run, Trial, Work, merged
-from dbbench.nightly import history
+from dbbench.nightly.night import night_of
 from dbbench.plan import catalog, conditions, writes
 from dbbench.plan.server_settings import defaults, settings_of
 from dbbench.process import User
@@ -296,10 +296,10 @@ def test_a_night_with_another_profile_says_so(tmp_path: Path) -> None:
     """The profile is one of a night's facts."""
     run, standalone = loaded(tmp_path / "a", None), "standalone"
     before = dataclasses.replace(run, trials=tuple(dataclasses.replace(t, profile=standalone) for t in run.trials))
-    earlier = history.night_of(before)
+    earlier = night_of(before)
     run = loaded(tmp_path / "b", "production")
     tonight = dataclasses.replace(run, trials=tuple(dataclasses.replace(t, profile="production") for t in run.trials))
-    changes = history.night_of(tonight, earlier).changes
+    changes = night_of(tonight, earlier).changes
     assert [(c.name, c.before, c.after) for c in changes if "profile" in c.name] == [
         ("mariadb settings profile", "standalone", "production")
     ]

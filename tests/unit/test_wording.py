@@ -37,7 +37,7 @@ from dbbench.model import (
     TrialWarning,
 )
 from dbbench.nightly import analysis
-from dbbench.nightly.history import Change, Night, Ratio
+from dbbench.nightly.night import Change, Night, Ratio
 from dbbench.report.page.charts.nights import ChangedFact, Course, NightPoint, without_hosts
 from dbbench.report.page.html import build, render
 from dbbench.report.sentences import caveats

@@ -25,14 +25,14 @@ import psutil
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from dbbench import __version__
-from dbbench.fleet import record, security
+from dbbench.fleet import fleet_files, security
 from dbbench.fleet.connection import Connection
 from dbbench.fleet.coordinator import Coordinator
 from dbbench.fleet.dealing import first_blocks
-from dbbench.fleet.folder import HostFolder
+from dbbench.fleet.fleet_files import Fleet
+from dbbench.fleet.host_folder import HostFolder
 from dbbench.fleet.launch import free_address
 from dbbench.fleet.messages import Assignment
-from dbbench.fleet.record import Fleet
 from dbbench.model import (
     Arm,
     Cell,
@@ -76,8 +76,8 @@ def plan_run(blocks: int, trial_s: float) -> Run:
 def made(results: Path, run: Run, hosts: list[str]) -> Fleet:
     """Create a fleet of those hosts."""
     fleet = Fleet("f", "spread", run.created, run.plan_sha256, first_blocks(run.order, hosts, "spread"))
-    record.save(results, fleet)
-    record.create_runs(results, fleet, run, "# plan\n", {})
+    fleet_files.save(results, fleet)
+    fleet_files.create_runs(results, fleet, run, "# plan\n", {})
     return fleet
 
 

@@ -15,8 +15,8 @@ from dbbench import results
 from dbbench.commands.finding import folder_of, run_argument
 from dbbench.commands.options import Options, command_line, results_option
 from dbbench.errors import DbbenchError, RunLocked
-from dbbench.fleet import here, record
-from dbbench.fleet.record import Fleet
+from dbbench.fleet import fleet_files, here
+from dbbench.fleet.fleet_files import Fleet
 from dbbench.report.text import put, put_json
 from dbbench.results.journal import Journal
 from dbbench.results.trials import leftovers
@@ -62,7 +62,9 @@ def _units(options: Options, run: str | None) -> list[Unit]:
     """Return what to clean: fleets with their runs, runs that belong to no fleet, and the worker of the folder."""
     results_folder = options.results_folder
     fleets = [
-        fleet for fleet in record.fleets(results_folder, options.passed_over) if run in (None, fleet.name, *fleet.runs)
+        fleet
+        for fleet in fleet_files.fleets(results_folder, options.passed_over)
+        if run in (None, fleet.name, *fleet.runs)
     ]
     units: list[Unit] = [partial(_clean_fleet, results_folder, fleet) for fleet in fleets]
     if run is None and results_folder.is_dir():
@@ -94,7 +96,9 @@ def _clean_each(units: list[Unit], dry_run: bool, failed: list[DbbenchError] | N
 
 def _clean_fleet(results_folder: Path, fleet: Fleet, dry_run: bool) -> list[Left]:
     """Clean the runs of a fleet, and what its hosts on this machine left; hosts that still run trials are skipped."""
-    with results.locked(record.folder_of(results_folder, fleet.name)):  # so that no coordinator is collecting trials
+    with results.locked(
+        fleet_files.folder_of(results_folder, fleet.name)
+    ):  # so that no coordinator is collecting trials
         runs = [results_folder / name for name in fleet.runs if (results_folder / name / "run.json").is_file()]
         units: list[Unit] = [partial(_clean_run, path) for path in (*runs, *here.runs_here(results_folder, fleet.name))]
         units += [partial(_clean_worker, path) for path in here.hosts_here(results_folder, fleet.name)]

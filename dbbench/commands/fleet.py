@@ -103,25 +103,25 @@ def run(options: Options, **given: Any) -> int:
         raise click.UsageError("--detach has no effect without --local: hosts on other machines always continue")
     if given["precision"] is not None and given["mode"] == "each":
         raise click.UsageError("--until-precision requires --spread")
-    from dbbench.fleet import run as fleet_run
+    from dbbench.fleet import operate
     from dbbench.fleet.launch import HostOptions
-    from dbbench.report.progress.fleet import renderer
+    from dbbench.report.progress.hosts import renderer
 
     root = options.results_folder.resolve()
     narrowing = Narrowing(given["fs"], given["blocks"], given["budget"], given["seed"], given["quick"])
-    request = fleet_run.FleetRequest(
+    request = operate.FleetRequest(
         asked(given["plan_file"], options.paths, narrowing), given["mode"], given["name"], given["new"],
         given["precision"], given["least"] or 1, given["wipe"], seconds_of(given["gone_after"]),
     )  # fmt: skip
     hosts = HostOptions(given["scheduler"], given["ssh"], given["local"], given["listen"], given["remote"],
                         given["host_results"], given["certs"], given["detach"])  # fmt: skip
-    fleet = fleet_run.choose(root, request)
+    fleet = operate.choose(root, request)
     if fleet is not None and fleet.finished:
         click.echo(f"fleet {fleet.name} is already finished; --new starts another", err=True)
     else:
-        paths = lambda: [root / name for name in fleet_run.names_of_runs(root, request)]  # noqa: E731
+        paths = lambda: [root / name for name in operate.names_of_runs(root, request)]  # noqa: E731
         with listing_trials(options, paths, again()):
-            fleet = fleet_run.work(root, request, fleet, hosts, partial(options.shown, renderer))
+            fleet = operate.work(root, request, fleet, hosts, partial(options.shown, renderer))
     return conclude(options, root, fleet)
 
 
@@ -165,14 +165,14 @@ def scheduler(options: Options, listen: str, certs: Path | None) -> None:
 @results_option
 def status(options: Options, name: str | None) -> None:
     """Show each host of a fleet: trial, phase, expected end, time of the last answer."""
-    from dbbench.fleet import here, record
-    from dbbench.report.progress.fleet import HOST_HEADER, host_cells, standing
+    from dbbench.fleet import fleet_files, here
+    from dbbench.report.progress.hosts import HOST_HEADER, host_cells, standing
 
     root = options.results_folder
     fleet = chosen(root, name)
-    reported = record.load_status(root, fleet.name)
+    reported = fleet_files.load_status(root, fleet.name)
     rows = reported.get("hosts", [])
-    coordinated = record.coordinator(record.folder_of(root, fleet.name)) is not None
+    coordinated = fleet_files.coordinator(fleet_files.folder_of(root, fleet.name)) is not None
     working = here.running(root, fleet.name)
     working += [host for host in here.without_coordinator(root) if host.fleet != fleet.name]
     if options.json:
@@ -201,12 +201,12 @@ def stop(options: Options, name: str | None, address: str | None, certs: Path | 
 
     Hosts on this machine are stopped even if no scheduler answers.
     """
-    from dbbench.fleet import here, record
+    from dbbench.fleet import fleet_files, here
 
     root = options.results_folder.resolve()
     working = here.running(root, name) if name is not None else []
     # This machine may be a host of a fleet that has its coordinator on another machine.
-    fleet = None if working and not record.exists(root, str(name)) else chosen(root, name)
+    fleet = None if working and not fleet_files.exists(root, str(name)) else chosen(root, name)
     if fleet is not None:
         working = here.running(root, fleet.name)
     left = here.stop(working)
@@ -216,7 +216,7 @@ def stop(options: Options, name: str | None, address: str | None, certs: Path | 
         address or fleet.blocks.keys() - {path.name for path in here.hosts_here(root, fleet.name)}
     ):
         needs_engine()
-        from dbbench.fleet.run import stop as stop_others
+        from dbbench.fleet.operate import stop as stop_others
 
         for host_name in stop_others(root, fleet, address or fleet.scheduler, certs):
             put(f"{host_name}: stopped")
@@ -246,11 +246,11 @@ def needs_engine() -> None:
 
 def chosen(results_folder: Path, name: str | None) -> Any:
     """Return the fleet of that name, or the newest one. Raises RunMissing."""
-    from dbbench.fleet import record
+    from dbbench.fleet import fleet_files
 
     if name is not None:
-        return record.load(results_folder, name)
-    fleets = record.fleets(results_folder)
+        return fleet_files.load(results_folder, name)
+    fleets = fleet_files.fleets(results_folder)
     if not fleets:
         raise RunMissing(f"there is no fleet in {results_folder}", remedy="Start one:  dbbench fleet run PLAN")
     return fleets[-1]
@@ -259,12 +259,12 @@ def chosen(results_folder: Path, name: str | None) -> Any:
 def conclude(options: Options, root: Path, fleet: Any) -> int:
     """Write the page of all hosts and print the verdict; return 1 if a trial failed."""
     from dbbench.commands.report import write
-    from dbbench.fleet import record
+    from dbbench.fleet import fleet_files
     from dbbench.report.verdict_table import as_document, put_tables
     from dbbench.report.verdicts import verdicts
 
     runs = [results.load_run(root / name) for name in fleet.runs]
-    page = write(runs, report_of(runs[0].path if len(runs) == 1 else record.folder_of(root, fleet.name)))
+    page = write(runs, report_of(runs[0].path if len(runs) == 1 else fleet_files.folder_of(root, fleet.name)))
     tables = verdicts(runs)
     trials = [trial for run in runs for trial in run.trials]
     counts = {status.value: sum(trial.status is status for trial in trials) for status in Status}

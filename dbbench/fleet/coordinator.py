@@ -22,9 +22,10 @@ from dbbench.errors import (
     ResultDamaged,
     ResultsUnwritable,
 )
-from dbbench.fleet import budget, record
+from dbbench.fleet import budget, fleet_files
 from dbbench.fleet.connection import Connection, Lost
 from dbbench.fleet.dealing import deal, first_blocks, trials_of_host, unfinished_blocks
+from dbbench.fleet.fleet_files import Fleet
 from dbbench.fleet.messages import (
     Answer,
     Assignment,
@@ -36,7 +37,6 @@ from dbbench.fleet.messages import (
     ResultRequest,
     batches,
 )
-from dbbench.fleet.record import Fleet
 from dbbench.model import Budget, Run, TrialSpec
 from dbbench.model.events import Emit, Event
 from dbbench.plan.forecast import budget_text
@@ -111,7 +111,7 @@ class Coordinator:
         """`assignment`: what is the same for all hosts. `tied`: hosts stop after their trial if this process ends."""
         self.results, self.fleet, self.connection = results_folder, fleet, connection
         self._assignment, self.emit, self._clock, self._gone_after_s = assignment, emit, clock, gone_after_s
-        self._lock = str(record.folder_of(results_folder, fleet.name)) if tied else ""
+        self._lock = str(fleet_files.folder_of(results_folder, fleet.name)) if tied else ""
         self.runs = {name: results.load_spec(results_folder / name) for name in fleet.runs}
         self._unsaved = set[str]()
         self._looked = self._published = 0.0
@@ -188,7 +188,7 @@ class Coordinator:
         while host.open:
             if host.assigned != host.blocks:
                 blocks = host.blocks
-                self._store_facts(host, (yield self._assignment_of(host)).facts)
+                self._store_facts(host, (yield self._assignment_of(host)))
                 host.assigned = blocks
             taken = tuple(sorted(host.taken))
             report = yield ResultRequest(host.run, host.blocks, taken, PATIENCE_S, self._lock)
@@ -227,7 +227,7 @@ class Coordinator:
 
     def _follow(self, host: FleetHost, report: HostReport) -> None:
         """Note the host's state, and the trials that it has added to repeat blocks."""
-        user, ours = report.state.waits_for, record.folder_of(self.results, self.fleet.name)
+        user, ours = report.state.waits_for, fleet_files.folder_of(self.results, self.fleet.name)
         if user and user != host.state.waits_for and not Path(user).is_relative_to(ours):
             self._note(f"{host.name} waits for the disk, which is used by {user}")
         host.state = report.state
@@ -296,7 +296,7 @@ class Coordinator:
                     for name, host in self.hosts.items() if not host.gone}  # fmt: skip
             blocks = deal(run.order, self.fleet.blocks, left)
         self.fleet = dataclasses.replace(self.fleet, blocks=blocks)
-        record.save(self.results, self.fleet)
+        fleet_files.save(self.results, self.fleet)
         for host in self.hosts.values():
             if host.blocks != blocks[host.name]:
                 self._assign(host)
@@ -364,7 +364,7 @@ class Coordinator:
                 self._change(name, order=ended.order, budget=ended.budget)
                 self._note(f"{name}: {budget_text(ended)}")
         self.fleet = dataclasses.replace(self.fleet, finished=not lacking)
-        record.save(self.results, self.fleet)
+        fleet_files.save(self.results, self.fleet)
         taken = sum(len(host.taken) for host in self.hosts.values())
         self.emit(Event("fleet_end", {"name": self.fleet.name, "trials": taken, "lacking": [h.name for h in lacking]}))
         if lacking:
@@ -390,5 +390,5 @@ class Coordinator:
     def _publish_status(self) -> None:
         self._published = time.monotonic()
         rows = [host.row(self._clock()) for host in self.hosts.values()]
-        record.save_status(self.results, self.fleet.name, rows)
+        fleet_files.save_status(self.results, self.fleet.name, rows)
         self.emit(Event("hosts", {"utc": iso(self._clock()), "hosts": rows}))

@@ -16,10 +16,10 @@ from typing import Any, Final
 
 from dbbench import process, results
 from dbbench.errors import ResultDamaged, ResultNotRegular, RunLocked
-from dbbench.fleet import record
-from dbbench.fleet.folder import HostFolder
+from dbbench.fleet import fleet_files
+from dbbench.fleet.fleet_files import Fleet
+from dbbench.fleet.host_folder import HostFolder
 from dbbench.fleet.messages import HostState
-from dbbench.fleet.record import Fleet
 from dbbench.machine.host.proc import task
 from dbbench.results.fileio import exclusive, read_bytes, real_folder
 from dbbench.results.trials import SUMS, damage, results_of
@@ -48,7 +48,7 @@ def worker_of(results_folder: Path) -> Iterator[Path]:
 
 def hosts_here(results_folder: Path, name: str) -> list[Path]:
     """Return the results folders of the fleet's hosts that are workers of this machine."""
-    hosts = record.folder_of(results_folder, name) / record.HOSTS
+    hosts = fleet_files.folder_of(results_folder, name) / fleet_files.HOSTS
     return sorted(path for path in hosts.glob("*") if path.is_dir() and not _is_elsewhere(path, results_folder))
 
 
@@ -90,8 +90,8 @@ def running(results_folder: Path, name: str) -> list[RunningHost]:
 
 def without_coordinator(results_folder: Path) -> list[RunningHost]:
     """Return hosts that work on this machine and whose fleets have no running coordinator."""
-    folders = sorted(path.parent for path in (results_folder / record.FOLDER).glob("*/fleet.json"))
-    names = [folder.name for folder in folders if record.coordinator(folder) is None]
+    folders = sorted(path.parent for path in (results_folder / fleet_files.FOLDER).glob("*/fleet.json"))
+    names = [folder.name for folder in folders if fleet_files.coordinator(folder) is None]
     return [host for name in names for host in running(results_folder, name)]
 
 
@@ -110,13 +110,11 @@ def stop(hosts: list[RunningHost]) -> list[RunningHost]:
     for host in hosts:
         with contextlib.suppress(ProcessLookupError):
             os.kill(host.pid, signal.SIGTERM)
-    return process.wait_while(lambda: [host for host in hosts if _lives(host.pid)], STOP_S, 0.1)
 
+    def alive() -> list[RunningHost]:
+        return [host for host in hosts if (entry := task(f"/proc/{host.pid}")) is not None and entry.state != "Z"]
 
-def _lives(pid: int) -> bool:
-    """Whether the process runs; a zombie does not."""
-    process = task(f"/proc/{pid}")
-    return process is not None and process.state != "Z"
+    return process.wait_while(alive, STOP_S, 0.1)
 
 
 def copies(results_folder: Path, fleet: Fleet) -> list[Path]:

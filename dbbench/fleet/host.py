@@ -14,16 +14,15 @@ import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from dbbench import __version__, process, results
 from dbbench.errors import CommandFailed, CoordinatorGone, DbbenchError, ImportRefused, RunNameTaken
-from dbbench.fleet.folder import HostFolder, Taken
+from dbbench.fleet.host_folder import HostFolder, Taken
 from dbbench.fleet.messages import (
     Answer,
     Assignment,
     FileRequest,
-    HostFacts,
     HostReport,
     HostState,
     Question,
@@ -45,7 +44,7 @@ _LOOK_AGAIN_S: Final = 2.0  # a share that was killed writes no state
 
 
 @dataclass
-class Task:
+class HostTask:
     """What this host is to run. Not kept in the results folder, which may come from someone else: a worker that was
     restarted has its blocks assigned again."""
 
@@ -66,7 +65,7 @@ class Here:
     name: str = field(default_factory=lambda: os.environ.get("DBBENCH_FLEET_NAME") or os.uname().nodename)
     results: Path = field(default_factory=lambda: Path(os.environ.get("DBBENCH_FLEET_RESULTS") or "results").resolve())
     share: tuple[str, ...] = (sys.executable, "-m", "dbbench.fleet.share")
-    tasks: dict[str, Task] = field(default_factory=dict)  # by the name of the run
+    tasks: dict[str, HostTask] = field(default_factory=dict)  # by the name of the run
 
 
 HERE: Final = Here()
@@ -92,7 +91,7 @@ def answer(question: Question) -> Answer:
         return Refusal(as_data(DbbenchError(f"{HERE.name}: {error}")))
 
 
-def _assign(folder: Path, question: Assignment) -> HostFacts:
+def _assign(folder: Path, question: Assignment) -> dict[str, Any]:
     """Make the run's directory once, and note the blocks of this host.
 
     Raises RunNameTaken for another plan, RunLocked if the run that exists was changed.
@@ -118,12 +117,12 @@ def _assign(folder: Path, question: Assignment) -> HostFacts:
         HERE.results.mkdir(parents=True, exist_ok=True)
         results.create_run(HERE.results, run, question.plan)
     merging.keep_scripts(folder, question.scripts)
-    host, task = HostFolder(folder), Task(run, question.wipe)
+    host, task = HostFolder(folder), HostTask(run, question.wipe)
     host.make()
     if not {spec.block for spec in host.run().order} <= task.blocks:
         _stop(host)  # some of its blocks belong to other hosts now
     HERE.tasks[question.run] = task
-    return HostFacts(merging.facts_of(host.run())[HERE.name])
+    return merging.facts_of(host.run())[HERE.name]
 
 
 def _report(host: HostFolder, question: ResultRequest) -> HostReport:
@@ -160,7 +159,7 @@ def _read(host: HostFolder, question: FileRequest) -> tuple[bytes, ...]:
     return content
 
 
-def _keep_running(host: HostFolder, task: Task) -> bool:
+def _keep_running(host: HostFolder, task: HostTask) -> bool:
     """Start the share if none runs and trials are left; return whether one runs.
 
     An error of a share ends the work, unless it was started before the blocks were assigned, or had no coordinator.
@@ -188,7 +187,7 @@ def _keep_running(host: HostFolder, task: Task) -> bool:
     return True
 
 
-def _merged(run: Run, task: Task) -> Run:
+def _merged(run: Run, task: HostTask) -> Run:
     """Return the run with the assigned blocks, new ones at the end, and with the repeats that it has."""
     kept = tuple(spec for spec in run.order if spec.block in task.blocks)
     ids = {spec.id for spec in kept}

@@ -19,7 +19,7 @@ from typing import Final
 
 from dbbench import process
 from dbbench.errors import FleetUnreachable, ProgramMissing
-from dbbench.fleet import record, security
+from dbbench.fleet import fleet_files, security
 from dbbench.fleet.connection import Connection
 from dbbench.machine import namespaces
 from dbbench.remote import ssh
@@ -154,7 +154,7 @@ def local_workers(count: int, address: str, certs: Path, folder: Path) -> dict[s
     """Return workers on this machine, each a host with its own results folder."""
     workers = {}
     for name in (f"local-{number}" for number in range(1, count + 1)):
-        words = _worker(address, name, str(folder / record.HOSTS / name), certs)
+        words = _worker(address, name, str(folder / fleet_files.HOSTS / name), certs)
         workers[name] = Daemon(name, (*_DBBENCH, *words), folder / f"{name}.log")
     return workers
 

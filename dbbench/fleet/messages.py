@@ -12,7 +12,7 @@ Piece = tuple[str, int, int]  # name of a file, offset, bytes
 
 @dataclass(frozen=True)
 class Assignment:
-    """The blocks of a host from now on; it makes the run's directory if there is none. The answer is HostFacts."""
+    """The blocks of a host from now on; it makes the run's directory if there is none. The answer is its facts."""
 
     run: str
     spec: bytes  # run.json with the order of this host
@@ -52,13 +52,6 @@ class StopRequest:
 
 
 @dataclass(frozen=True)
-class HostFacts:
-    """The host's facts, as in run.json."""
-
-    facts: dict[str, Any]
-
-
-@dataclass(frozen=True)
 class HostState:
     """The state of a host's share: the content of state.json."""
 
@@ -93,7 +86,7 @@ class Refusal:
 
 
 Question = Assignment | ResultRequest | FileRequest | StopRequest
-Answer = HostFacts | HostReport | tuple[bytes, ...] | Refusal | None
+Answer = dict[str, Any] | HostReport | tuple[bytes, ...] | Refusal | None
 
 
 def batches(files: tuple[tuple[str, int], ...]) -> Iterator[tuple[tuple[Piece, ...], bool]]:

@@ -14,11 +14,12 @@ import sys
 import tempfile
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from dbbench.errors import FileUnreadable, FleetInsecure
 from dbbench.machine import namespaces
 from dbbench.remote import certificates
-from dbbench.remote.certificates import Pair
+from dbbench.remote.certificates import KeyPair
 from dbbench.results.fileio import writing
 
 PORT: Final = 8786
@@ -42,14 +43,12 @@ def folder_of_fleet(folder: Path) -> Path:
 
 def parts(address: str) -> tuple[str, str, int]:
     """Return (protocol, host, port) of an address. Raises FleetInsecure for every protocol except tls."""
-    protocol, marked, rest = address.rpartition("://")
-    host, _, port = rest.rpartition(":") if rest.rpartition(":")[2].isdecimal() else (rest, "", str(PORT))
-    host = host.strip("[]") or "127.0.0.1"
-    protocol = protocol if marked else "tls"
-    if protocol != "tls":
+    url = urlsplit(address if "://" in address else f"tls://{address}")
+    host, port = url.hostname or "127.0.0.1", url.port or PORT
+    if url.scheme != "tls":
         raise FleetInsecure(f"{address} does not use TLS", effect="Nothing was started.",
                             remedy=f"Write tls://{host}:{port}.")  # fmt: skip
-    return protocol, host, int(port)
+    return url.scheme, host, port
 
 
 def whole(address: str) -> str:
@@ -75,11 +74,13 @@ def of(certs: Path | None) -> Any:
             raise FileUnreadable("no certificates on standard input")
     else:
         cert, ca, key = map(str, files_of(certs))
+    import ssl
+
     from distributed.security import Security
 
     role_files = {f"tls_{role}_{what}": value
            for role in ("scheduler", "worker", "client") for what, value in (("cert", cert), ("key", key))}  # fmt: skip
-    return Security(tls_ca_file=ca, require_encryption=True, tls_min_version=_tls13(), **role_files)
+    return Security(tls_ca_file=ca, require_encryption=True, tls_min_version=ssl.TLSVersion.TLSv1_3, **role_files)
 
 
 def files_of(certs: Path | None) -> list[Path]:
@@ -109,16 +110,10 @@ def make(certs: Path | None) -> Path:
         with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
             new = Path(scratch) / folder.name
             new.mkdir()
-            ca = Pair(Path(scratch) / CA, Path(scratch) / "authority.key")
+            ca = KeyPair(Path(scratch) / CA, Path(scratch) / "authority.key")
             certificates.make_authority(ca, "dbbench fleet")
-            certificates.sign(ca, "dbbench", Pair(new / CERT, new / KEY))
+            certificates.sign(ca, "dbbench", KeyPair(new / CERT, new / KEY))
             ca.cert.rename(new / CA)
             with contextlib.suppress(OSError):  # another process was faster
                 new.rename(folder)
     return folder
-
-
-def _tls13() -> int:
-    import ssl
-
-    return ssl.TLSVersion.TLSv1_3

@@ -19,9 +19,9 @@ from typing import Final, NoReturn
 
 from dbbench import process, results
 from dbbench.errors import CoordinatorGone, DbbenchError, Terminated
-from dbbench.fleet import record
+from dbbench.fleet import fleet_files
 from dbbench.fleet.disk_turn import DiskTurn
-from dbbench.fleet.folder import HostFolder
+from dbbench.fleet.host_folder import HostFolder
 from dbbench.fleet.messages import HostState
 from dbbench.model import Run
 from dbbench.model.events import Event
@@ -87,7 +87,7 @@ class Share:
     def _must_be_wanted(self) -> None:
         """Raise CoordinatorGone if the run must not go on without its coordinator, and that has ended."""
         coordinator = self.host.taken().coordinator
-        if coordinator and record.coordinator(Path(coordinator)) is None:
+        if coordinator and fleet_files.coordinator(Path(coordinator)) is None:
             raise CoordinatorGone(
                 f"{self.host.folder.parent.name} found no coordinator of the fleet {Path(coordinator).name}",
                 effect="It stopped after its current trial. Finished trials are kept.",

@@ -16,7 +16,7 @@ from dbbench import compare
 from dbbench.compare.interval import LEAST_BLOCKS, estimate, paired
 from dbbench.compare.verdict import GUARD
 from dbbench.metrics.table import METRICS, Metric
-from dbbench.model import Plan, Run, Status, Trial, plain
+from dbbench.model import Plan, Status, Trial, plain
 from dbbench.model.run import titled
 from dbbench.results import LoadedRun
 
@@ -90,8 +90,9 @@ def night_of(loaded: LoadedRun, before: Night | None = None) -> Night:
     if loaded.unfinished:
         reasons.append(f"{len(loaded.unfinished)} trials were not run")
     ratios: dict[str, Ratio] = {}
+    primary = {cell.workload.name: cell.workload.primary for cell in loaded.run.cells}
     for (engine, workload, variant), group in compare.groups(loaded.trials).items():
-        title, metric = f"{engine} {titled(workload, variant)}", _metric(loaded.run, workload)
+        title, metric = f"{engine} {titled(workload, variant)}", METRICS[primary.get(workload, "tps")]
         reasons += [f"{sentence} ({title})" for sentence in _guard_says(group, loaded.run.baseline, metric)]
         ratios |= {f"{title}: {arm}": ratio for arm, ratio in _ratios(group, loaded.run.baseline, metric)}
     facts = _facts(loaded)
@@ -102,11 +103,6 @@ def night_of(loaded: LoadedRun, before: Night | None = None) -> Night:
     created = loaded.run.created
     return Night(local_date(created).isoformat(), loaded.path.name, created, not reasons, tuple(reasons), failed,
                  ratios, facts, changes)  # fmt: skip
-
-
-def _metric(run: Run, workload: str) -> Metric:
-    primary = next((cell.workload.primary for cell in run.cells if cell.workload.name == workload), "tps")
-    return METRICS[primary]
 
 
 def _ratios(group: Sequence[Trial], baseline: str, metric: Metric) -> Iterator[tuple[str, Ratio]]:

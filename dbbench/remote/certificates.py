@@ -37,7 +37,7 @@ subjectAltName = {kind}:{name}
 """
 
 
-class Pair(NamedTuple):
+class KeyPair(NamedTuple):
     """A certificate and its key."""
 
     cert: Path
@@ -54,7 +54,7 @@ def private() -> Iterator[None]:
         os.umask(before)
 
 
-def make_authority(ca: Pair, name: str) -> None:
+def make_authority(ca: KeyPair, name: str) -> None:
     """Make a self-signed authority. Raises CommandFailed, ProgramMissing."""
     config = ca.cert.parent / "authority.cnf"
     config.write_text(_AUTHORITY)
@@ -63,7 +63,7 @@ def make_authority(ca: Pair, name: str) -> None:
     config.unlink()
 
 
-def sign(ca: Pair, name: str, own: Pair) -> None:
+def sign(ca: KeyPair, name: str, own: KeyPair) -> None:
     """Make a key and a certificate for `name`, a host's name or address, for both ends of a connection.
 
     The name is also the common name: libpq before version 15 looks for an address only there.

@@ -18,7 +18,7 @@ from typing import Final
 from dbbench.errors import ClientUnusable, DbbenchError
 from dbbench.machine import threads
 from dbbench.model import ClientSpec
-from dbbench.remote.certificates import Pair, make_authority, private, sign
+from dbbench.remote.certificates import KeyPair, make_authority, private, sign
 
 ROLE: Final = "dbbench_client"  # role in the database that may log in only from the client's address
 # File names that sysbench 1.0 expects in its current directory (drv_mysql.c).
@@ -68,7 +68,7 @@ def password(spec: ClientSpec) -> str:
     return text
 
 
-def certified(folder: Path, spec: ClientSpec) -> tuple[Pair, dict[str, bytes]]:
+def certified(folder: Path, spec: ClientSpec) -> tuple[KeyPair, dict[str, bytes]]:
     """Make the server's certificate and key in `folder`; return them with the files for the client.
 
     The authority's own key is deleted before this returns, so that nothing else can be signed with it.
@@ -78,9 +78,9 @@ def certified(folder: Path, spec: ClientSpec) -> tuple[Pair, dict[str, bytes]]:
     with private():
         for name in ("server", "client"):
             (folder / name).mkdir(exist_ok=True)
-        ca = Pair(folder / "server" / "ca.pem", folder / "ca.key")
-        server = Pair(folder / "server" / "server.pem", folder / "server" / "server.key")
-        client = Pair(folder / "client" / CERT, folder / "client" / KEY)
+        ca = KeyPair(folder / "server" / "ca.pem", folder / "ca.key")
+        server = KeyPair(folder / "server" / "server.pem", folder / "server" / "server.key")
+        client = KeyPair(folder / "client" / CERT, folder / "client" / KEY)
         make_authority(ca, "dbbench trial")
         sign(ca, spec.address, server)
         sign(ca, ROLE, client)

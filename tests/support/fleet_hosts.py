@@ -17,7 +17,6 @@ from dbbench.fleet.messages import (
     Answer,
     Assignment,
     FileRequest,
-    HostFacts,
     HostReport,
     HostState,
     Question,
@@ -116,7 +115,7 @@ class Hosts(Connection):
             case Assignment():
                 self.order[host] = _RUN.validate_json(question.spec).order
                 self.finished.setdefault(host, [])
-                return HostFacts({"hostname": host, "kernel": "6.1", "versions": {}})
+                return {"hostname": host, "kernel": "6.1", "versions": {}}
             case ResultRequest():
                 return self._seen(host, question)
             case FileRequest():

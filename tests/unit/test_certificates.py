@@ -8,30 +8,30 @@ from pathlib import Path
 import pytest
 
 from dbbench.remote import certificates
-from dbbench.remote.certificates import Pair
+from dbbench.remote.certificates import KeyPair
 
 pytestmark = [pytest.mark.needs("openssl"), pytest.mark.starts_processes]
 
 
 @pytest.fixture
-def ca(tmp_path: Path) -> Pair:
+def ca(tmp_path: Path) -> KeyPair:
     """An authority."""
-    pair = Pair(tmp_path / "ca.pem", tmp_path / "ca.key")
+    pair = KeyPair(tmp_path / "ca.pem", tmp_path / "ca.key")
     certificates.make_authority(pair, "dbbench test")
     return pair
 
 
-def signed(ca: Pair, name: str) -> Pair:
+def signed(ca: KeyPair, name: str) -> KeyPair:
     """A certificate of that authority."""
     folder = ca.cert.parent / name
     folder.mkdir()
-    pair = Pair(folder / "cert.pem", folder / "key.pem")
+    pair = KeyPair(folder / "cert.pem", folder / "key.pem")
     certificates.sign(ca, name, pair)
     assert {path.name for path in folder.iterdir()} == {"cert.pem", "key.pem"}
     return pair
 
 
-def strict(ca: Pair, pair: Pair, protocol: int) -> ssl.SSLContext:
+def strict(ca: KeyPair, pair: KeyPair, protocol: int) -> ssl.SSLContext:
     """One end that verifies the other as strictly as Python 3.13 does by default."""
     context = ssl.SSLContext(protocol)
     context.load_verify_locations(ca.cert)
@@ -58,7 +58,7 @@ def shaken(server: ssl.SSLContext, client: ssl.SSLContext, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["db1.example", "192.0.2.7", "2001:db8::7"])
-def test_strict_verification_accepts_both_ends(ca: Pair, name: str) -> None:
+def test_strict_verification_accepts_both_ends(ca: KeyPair, name: str) -> None:
     """The server's name or address, the client's certificate and the authority hold under VERIFY_X509_STRICT."""
     server = strict(ca, signed(ca, name), ssl.PROTOCOL_TLS_SERVER)
     client = strict(ca, signed(ca, "dbbench_client"), ssl.PROTOCOL_TLS_CLIENT)
@@ -67,10 +67,10 @@ def test_strict_verification_accepts_both_ends(ca: Pair, name: str) -> None:
         shaken(server, client, "db2.example")
 
 
-def test_a_certificate_of_another_authority_is_refused(ca: Pair, tmp_path: Path) -> None:
+def test_a_certificate_of_another_authority_is_refused(ca: KeyPair, tmp_path: Path) -> None:
     """The same name is not enough."""
     (tmp_path / "other").mkdir()
-    other = Pair(tmp_path / "other/ca.pem", tmp_path / "other/ca.key")
+    other = KeyPair(tmp_path / "other/ca.pem", tmp_path / "other/ca.key")
     certificates.make_authority(other, "dbbench test")
     server = strict(other, signed(other, "db1.example"), ssl.PROTOCOL_TLS_SERVER)
     client = strict(ca, signed(ca, "dbbench_client"), ssl.PROTOCOL_TLS_CLIENT)

@@ -16,10 +16,10 @@ import pytest
 
 from dbbench import results
 from dbbench.errors import FileUnreadable, FleetInsecure, HostLost, ResultsUnwritable
-from dbbench.fleet import dealing, host, launch, record, security
+from dbbench.fleet import dealing, fleet_files, host, launch, security
 from dbbench.fleet.coordinator import Coordinator
+from dbbench.fleet.fleet_files import Fleet
 from dbbench.fleet.messages import Assignment
-from dbbench.fleet.record import Fleet
 from dbbench.model import Run, TrialSpec
 from dbbench.model.events import Event, ignore
 from tests.support.fleet_hosts import TRIAL_S, Hosts
@@ -62,13 +62,13 @@ def at_work(room: Path, plan_run: Callable[[int], Run]) -> Callable[..., tuple[C
         run, results_folder = plan_run(blocks), room / "results"
         if hosts is None:
             fleet = Fleet("f", mode, "2026-01-01T00:00:00Z", "cafe", dealing.first_blocks(run.order, names, mode))  # type: ignore[arg-type]
-            record.save(results_folder, fleet)
-            record.create_runs(results_folder, fleet, run, "# plan\n", {})
+            fleet_files.save(results_folder, fleet)
+            fleet_files.create_runs(results_folder, fleet, run, "# plan\n", {})
             hosts = Hosts(names, room / "hosts")
-        results.load_spec(results_folder / record.load(results_folder, "f").run_of(names[0]))
+        results.load_spec(results_folder / fleet_files.load(results_folder, "f").run_of(names[0]))
         told = list[Event]()
         made = Coordinator(
-            results_folder, record.load(results_folder, "f"), hosts, ASSIGNMENT, told.append, clock=hosts.clock
+            results_folder, fleet_files.load(results_folder, "f"), hosts, ASSIGNMENT, told.append, clock=hosts.clock
         )
         return made, hosts, told
 
@@ -159,7 +159,7 @@ def test_gone_host_has_its_blocks_dealt_again_whole(
     aside = sorted(path.name for path in (room / "results/f/set-aside/h001").iterdir())
     assert len(aside) == 1
     assert any("assigned again in full, 1 of its finished trials" in str(event.data.get("text")) for event in told)
-    assert record.load(room / "results", "f").gone.keys() == {"h001"}
+    assert fleet_files.load(room / "results", "f").gone.keys() == {"h001"}
 
 
 def test_gone_host_of_each_is_an_error(
@@ -171,7 +171,7 @@ def test_gone_host_of_each_is_an_error(
     with pytest.raises(HostLost, match=r"h001: no mkfs\.xfs; 4 trials were not collected"):
         coordinator.work()
     assert results.load_run(room / "results/f-h000").unfinished == []
-    assert not record.load(room / "results", "f").finished
+    assert not fleet_files.load(room / "results", "f").finished
 
 
 def test_damaged_transfer_is_never_a_result(
@@ -229,7 +229,7 @@ def test_new_blocks_are_run_last(plan_run: Callable[[int], Run]) -> None:
     run = dataclasses.replace(run, order=(*run.order, again))
 
     def blocks(*mine: int) -> list[int]:
-        task = host.Task(dataclasses.replace(run, order=dealing.trials_of_host(order, mine)), ())
+        task = host.HostTask(dataclasses.replace(run, order=dealing.trials_of_host(order, mine)), ())
         return [spec.block for spec in host._merged(run, task).order]
 
     assert blocks(5, 1, 3) == [3, 3, 5, 5, 3, 1, 1]
@@ -296,7 +296,7 @@ def test_key_that_others_can_read_is_refused(room: Path) -> None:
 @pytest.mark.starts_processes
 def test_nothing_of_the_engine_is_imported_without_need() -> None:
     """The commands and the fleet's own modules, but those that start daemons, import no dask."""
-    modules = "dbbench.cli, dbbench.commands.fleet, dbbench.fleet.run, dbbench.fleet.host"
+    modules = "dbbench.cli, dbbench.commands.fleet, dbbench.fleet.operate, dbbench.fleet.host"
     code = f"import sys, {modules}; print([n for n in sys.modules if n.split('.')[0] in ('dask', 'distributed')])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from dbbench import results
-from dbbench.fleet import here, record
-from dbbench.fleet.record import Fleet
+from dbbench.fleet import fleet_files, here
+from dbbench.fleet.fleet_files import Fleet
 from dbbench.model import Run, Status, Trial
 from dbbench.results import merging
 from dbbench.results.journal import Journal, tag_of
@@ -32,8 +32,8 @@ def results_folder(tmp_path: Path, make_run: Callable[..., Run]) -> Path:
     results_folder = tmp_path / "results"
     run = make_run("f")
     fleet = Fleet("f", "spread", run.created, run.plan_sha256, {"local-1": (1, 2)})
-    record.save(results_folder, fleet)
-    record.create_runs(results_folder, fleet, run, "# plan\n", {})
+    fleet_files.save(results_folder, fleet)
+    fleet_files.create_runs(results_folder, fleet, run, "# plan\n", {})
     theirs = results.create_run(host_of(results_folder), run, "# plan\n")
     for spec in run.order:
         results.Draft(theirs, spec.id).publish(
@@ -87,7 +87,7 @@ def test_what_killed_hosts_leave_is_given_back(told: Any, results_folder: Path) 
 def test_copies_of_a_finished_fleet_go(told: Any, results_folder: Path) -> None:
     """A host's copy of a collected trial is removed if it is identical; a trial that was not collected stays."""
     first, second = trials(host_of(results_folder) / "f")
-    record.save(results_folder, dataclasses.replace(record.load(results_folder, "f"), finished=True))
+    fleet_files.save(results_folder, dataclasses.replace(fleet_files.load(results_folder, "f"), finished=True))
     assert (
         told("clean")
         .splitlines()[0]
@@ -100,7 +100,7 @@ def test_copies_of_a_finished_fleet_go(told: Any, results_folder: Path) -> None:
 def test_copy_stays_where_the_result_is_damaged(told: Any, results_folder: Path) -> None:
     """It is then the only one that is whole."""
     first = trials(results_folder / "f")[0]
-    record.save(results_folder, dataclasses.replace(record.load(results_folder, "f"), finished=True))
+    fleet_files.save(results_folder, dataclasses.replace(fleet_files.load(results_folder, "f"), finished=True))
     path = results_folder / "f/trials" / first / "trial.json"
     path.write_text(path.read_text().replace('"ok"', '"suspect"'))
     assert told("clean").strip() == "nothing to remove"
@@ -110,7 +110,7 @@ def test_copy_stays_where_the_result_is_damaged(told: Any, results_folder: Path)
 def test_fleet_that_is_worked_on_is_left_alone(told: Any, results_folder: Path) -> None:
     """A coordinator: all of it, for what arrives is no leftover. A host or its worker: what is theirs."""
     left = leave_behind(results_folder)
-    with record.coordinating(results_folder, "f"):
+    with fleet_files.coordinating(results_folder, "f"):
         assert told("clean").strip() == "nothing to remove"
         assert "E803" in told("clean", "f", code=5)
     with results.locked(host_of(results_folder) / "f"), here.worker_of(host_of(results_folder)):

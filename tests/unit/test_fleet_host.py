@@ -13,20 +13,19 @@ import pytest
 
 from dbbench import __version__, results
 from dbbench.errors import CoordinatorGone
-from dbbench.fleet import disk_turn, host, messages, record
+from dbbench.fleet import disk_turn, fleet_files, host, messages
 from dbbench.fleet.disk_turn import DiskTurn
-from dbbench.fleet.folder import HostFolder, Taken
+from dbbench.fleet.fleet_files import Fleet
+from dbbench.fleet.host_folder import HostFolder, Taken
 from dbbench.fleet.messages import (
     Assignment,
     FileRequest,
-    HostFacts,
     HostReport,
     HostState,
     Refusal,
     ResultRequest,
     batches,
 )
-from dbbench.fleet.record import Fleet
 from dbbench.fleet.share import Share
 from dbbench.machine import namespaces
 from dbbench.model import Run, Status, Trial
@@ -38,7 +37,7 @@ def at_host(tmp_path: Path, make_run: Callable[..., Run], monkeypatch: pytest.Mo
     """The folder of a run of two trials that were assigned to this host, the first of them finished."""
     run = make_run("f")
     monkeypatch.setattr(host.HERE, "results", tmp_path)
-    monkeypatch.setattr(host.HERE, "tasks", {"f": host.Task(run, ())})
+    monkeypatch.setattr(host.HERE, "tasks", {"f": host.HostTask(run, ())})
     monkeypatch.setattr(host.HERE, "share", ("false",))
     at_host = HostFolder(results.create_run(tmp_path, run, "# plan\n"))
     at_host.make()
@@ -124,7 +123,7 @@ def test_a_run_that_was_changed_on_a_host_is_refused(
     run = dataclasses.replace(make_run("f"), host={"hostname": host.HERE.name})
     results.create_run(tmp_path, run, "# plan\n")
     assignment = Assignment("f", results.written_spec(run), "# plan\n", scripts, ("disk",), __version__)
-    assert isinstance(host.answer(assignment), HostFacts)
+    assert isinstance(host.answer(assignment), dict)
     assert (host.HERE.tasks["f"].wipe, host.HERE.tasks["f"].run.plan_sha256) == (("disk",), "cafe")
     cell = run.cells[0]
     evil = dataclasses.replace(cell, engine=dataclasses.replace(cell.engine, bins=("/tmp/evil",)))
@@ -175,14 +174,14 @@ def test_trials_go_on_as_soon_as_a_result_was_read(at_work: HostFolder, monkeypa
 
 def test_a_host_ends_without_its_coordinator(at_work: HostFolder, tmp_path: Path) -> None:
     """If the coordinator says so, and has ended; one that does not say it is not missed."""
-    record.save(tmp_path, Fleet("f", "spread", "2026-01-01", "0", {"local-1": (1,)}))
-    folder, share = record.folder_of(tmp_path, "f"), Share(at_work.folder)
+    fleet_files.save(tmp_path, Fleet("f", "spread", "2026-01-01", "0", {"local-1": (1,)}))
+    folder, share = fleet_files.folder_of(tmp_path, "f"), Share(at_work.folder)
     share._must_be_wanted()
     report(coordinator=str(folder))
-    with record.coordinating(tmp_path, "f"):
-        assert record.coordinator(folder) == os.getpid()
+    with fleet_files.coordinating(tmp_path, "f"):
+        assert fleet_files.coordinator(folder) == os.getpid()
         share._must_be_wanted()
-    assert record.coordinator(folder) is None
+    assert fleet_files.coordinator(folder) is None
     with pytest.raises(CoordinatorGone):
         share._must_be_wanted()
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from dbbench import results
-from dbbench.fleet import dealing, record
+from dbbench.fleet import dealing, fleet_files
 from dbbench.fleet.coordinator import Coordinator
+from dbbench.fleet.fleet_files import Fleet
 from dbbench.fleet.messages import Assignment, Question
-from dbbench.fleet.record import Fleet
 from dbbench.model import Budget, Run, TrialSpec
 from dbbench.model.events import ignore
 from dbbench.plan import ordered
@@ -31,22 +31,22 @@ def hosts(tmp_path: Path, make_run: Callable[..., Run]) -> Hosts:
                   for block in (1, 2) for i, cell in enumerate(cells))  # fmt: skip
     run = dataclasses.replace(one, name="f", cells=cells, order=order, precision=0.05)
     fleet = Fleet("f", "spread", "2026-01-01T00:00:00Z", "cafe", dealing.first_blocks(order, NAMES, "spread"))
-    record.save(tmp_path, fleet)
-    record.create_runs(tmp_path, fleet, run, "# plan\n", {})
+    fleet_files.save(tmp_path, fleet)
+    fleet_files.create_runs(tmp_path, fleet, run, "# plan\n", {})
     return Hosts(NAMES, tmp_path / "hosts")
 
 
 def coordinator(results_folder: Path, hosts: Hosts) -> Coordinator:
     """One at work, or the next one."""
-    return Coordinator(results_folder, record.load(results_folder, "f"), hosts, Assignment("", b"", "", {}, (), "1"),
-                       ignore, clock=hosts.clock)  # fmt: skip
+    fleet, assignment = fleet_files.load(results_folder, "f"), Assignment("", b"", "", {}, (), "1")
+    return Coordinator(results_folder, fleet, hosts, assignment, ignore, clock=hosts.clock)
 
 
 def test_blocks_are_added_whole_until_all_is_settled(tmp_path: Path, hosts: Hosts) -> None:
     """One to each host at a time, as on one machine: from LEAST pairs on, and no further. Hosts decide nothing."""
     coordinator(tmp_path, hosts).work()
     run = results.load_run(tmp_path / "f")
-    assert run.unfinished == [] and record.load(tmp_path, "f").finished
+    assert run.unfinished == [] and fleet_files.load(tmp_path, "f").finished
     assert {spec.block for spec in run.run.order} == set(range(1, LEAST + 2))  # two at a time
     assert run.run.settled == {"xfs.postgres.w": f"settled after {LEAST + 1} pairs: ±0.0 % at 98 %"}
     by_block = {block: {t.host for t in run.trials if t.block == block} for block in range(1, LEAST + 2)}
@@ -88,8 +88,8 @@ def budgeted(tmp_path: Path, make_run: Callable[..., Run], budget_s: float, mode
                               budget=Budget())  # fmt: skip
     fleet = Fleet("f", "each" if mode == "each" else "spread", "2026-01-01T00:00:00Z", "cafe",
                   dealing.first_blocks(run.order, NAMES, mode))  # fmt: skip
-    record.save(tmp_path, fleet)
-    record.create_runs(tmp_path, fleet, run, "# plan\n", {})
+    fleet_files.save(tmp_path, fleet)
+    fleet_files.create_runs(tmp_path, fleet, run, "# plan\n", {})
     return Hosts(NAMES, tmp_path / "hosts")
 
 
@@ -105,7 +105,7 @@ def test_each_host_of_a_spread_fleet_uses_its_own_budget(tmp_path: Path, make_ru
     hosts.trial_s["b"] = 1.7 * TRIAL_S
     coordinator(tmp_path, hosts).work()
     run = results.load_run(tmp_path / "f")
-    assert run.unfinished == [] and record.load(tmp_path, "f").finished
+    assert run.unfinished == [] and fleet_files.load(tmp_path, "f").finished
     assert {host: len(blocks) for host, blocks in by_host(tmp_path / "f").items()} == {"a": 5, "b": 3}
     assert run.run.budget and (run.run.budget.ended, run.run.budget.blocks) == ("time", 8)
     assert run.run.budget.used_s == pytest.approx(102.0)
@@ -126,7 +126,7 @@ def test_a_block_that_a_host_could_not_finish_is_dropped(tmp_path: Path, make_ru
     hosts.budget_s = 65.0  # slower than it seemed: the fourth block of a host is cut
     coordinator(tmp_path, hosts).work()
     run = results.load_run(tmp_path / "f")
-    assert run.unfinished == [] and record.load(tmp_path, "f").finished
+    assert run.unfinished == [] and fleet_files.load(tmp_path, "f").finished
     assert {host: len(blocks) for host, blocks in by_host(tmp_path / "f").items()} == {"a": 3, "b": 3}
     assert run.run.budget and (run.run.budget.ended, run.run.budget.blocks) == ("cut", 6)
     assert len(list((tmp_path / "f/set-aside/budget").iterdir())) == 2

@@ -158,12 +158,12 @@ def test_a_fleets_files_are_not_written_through(
 ) -> None:
     """`show` looks for hosts that work without a coordinator; what is in the place of their locks stays
     as it is."""
-    from dbbench.fleet import record
+    from dbbench.fleet import fleet_files
 
     results_folder = tmp_path / "r"
     shutil.copytree(two_runs, results_folder)
-    record.save(results_folder, record.Fleet("f", "spread", "2026-01-01T00:00:00Z", "x", {"bad": (1,)}))
-    record.save(results_folder, record.Fleet("bad", "spread", "2026-01-01T00:00:00Z", "x", {"h": (1,)}))
+    fleet_files.save(results_folder, fleet_files.Fleet("f", "spread", "2026-01-01T00:00:00Z", "x", {"bad": (1,)}))
+    fleet_files.save(results_folder, fleet_files.Fleet("bad", "spread", "2026-01-01T00:00:00Z", "x", {"h": (1,)}))
     (room := results_folder / "bad/fleet").mkdir()
     (room / "lock").touch()
     (path := room / name).unlink(missing_ok=True)
@@ -180,7 +180,7 @@ def test_a_fleets_files_are_not_written_through(
 @pytest.mark.parametrize("name", ["lock", "state.json", "taken.json"])
 def test_a_host_writes_into_no_planted_file(name: str, two_runs: Path, tmp_path: Path, victim: Path) -> None:
     """What a worker and a share write into a run's folder reaches no other file: a link is planted for each."""
-    from dbbench.fleet.folder import HostFolder, Taken
+    from dbbench.fleet.host_folder import HostFolder, Taken
     from dbbench.fleet.messages import HostState
 
     folder = tmp_path / "r/bad"
@@ -197,13 +197,15 @@ def test_a_host_writes_into_no_planted_file(name: str, two_runs: Path, tmp_path:
 @pytest.mark.parametrize("linked", [".fleet", ".fleet/f", ".fleet/f/hosts", ".fleet/f/hosts/h", ".fleet-worker"])
 def test_clean_follows_no_link_of_a_fleet(linked: str, tmp_path: Path) -> None:
     """The copies of its hosts go when they are home; those behind a link are another's results."""
-    from dbbench.fleet import record
+    from dbbench.fleet import fleet_files
 
     results_folder, elsewhere = tmp_path / "r", tmp_path / "elsewhere"
     synthetic.write(
         results_folder, Shape(name="f", arms=("ext4", "xfs"), work=(("postgres", "pgbench-tpcb"),), blocks=1)
     )
-    record.save(results_folder, record.Fleet("f", "spread", "2026-01-01T00:00:00Z", "x", {"h": (1,)}, finished=True))
+    fleet_files.save(
+        results_folder, fleet_files.Fleet("f", "spread", "2026-01-01T00:00:00Z", "x", {"h": (1,)}, finished=True)
+    )
     shutil.copytree(results_folder / "f", results_folder / ".fleet/f/hosts/h/f")
     (results_folder / ".fleet-worker").mkdir()
     (results_folder / linked).rename(elsewhere)

@@ -7,7 +7,7 @@ import io
 import pytest
 
 from dbbench.model.events import Event
-from dbbench.report.progress import fleet
+from dbbench.report.progress import hosts
 from dbbench.units import epoch
 
 ROW = {
@@ -19,17 +19,17 @@ ROW = {
 def test_host_is_a_line() -> None:
     """Trial, phase and its time, what is home, time of the last answer; a dash for unknown values."""
     now = epoch("2026-11-21T18:00:05.000Z")
-    shown = dict(zip(fleet.HOST_HEADER, fleet.host_cells(ROW, now), strict=True))
+    shown = dict(zip(hosts.HOST_HEADER, hosts.host_cells(ROW, now), strict=True))
     assert (shown["host"], shown["phase"], shown["for"], shown["done"]) == ("db1", "measure", "1:01", "3/10")
     assert shown["last answer"] == "0:05 ago"
-    waiting = fleet.host_cells({**ROW, "trial": "", "phase_s": None, "eta_s": None}, now)
+    waiting = hosts.host_cells({**ROW, "trial": "", "phase_s": None, "eta_s": None}, now)
     assert [waiting[index] for index in (1, 3, 5)] == ["–", "–", "–"]
 
 
 def test_all_hosts_are_one_line() -> None:
     """What is home of how many, how many hosts are in which phase, and the slowest host's time."""
     other = {**ROW, "host": "db2", "phase": "restore", "done": 2, "eta_s": 30.0}
-    words = fleet.standing([ROW, other])
+    words = hosts.standing([ROW, other])
     assert words.startswith("5/20 trials collected; 1 measure, 1 restore; about 12 min left, until ")
 
 
@@ -45,7 +45,7 @@ def test_plain_and_json_progress() -> None:
     told = {}
     for kind in ("plain", "json", "auto", "none"):
         stream = io.StringIO()
-        with fleet.renderer(kind, stream) as emit:
+        with hosts.renderer(kind, stream) as emit:
             for event in events:
                 emit(event)
         told[kind] = stream.getvalue().splitlines()
@@ -63,7 +63,7 @@ def test_screen_has_a_line_for_each_host(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setenv("COLUMNS", "140")
     stream = io.StringIO()
     stream.isatty = lambda: True  # type: ignore[method-assign]
-    with fleet.renderer("auto", stream) as emit:
+    with hosts.renderer("auto", stream) as emit:
         emit(Event("note", {"text": "blocks 3 of db9 are assigned again in full"}))
         emit(Event("hosts", {"utc": "", "hosts": [ROW, {**ROW, "host": "db2"}]}))
     drawn = stream.getvalue()

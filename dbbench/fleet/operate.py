@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Final
 
 from dbbench import __version__, errors, results
-from dbbench.fleet import launch, record, security
+from dbbench.fleet import fleet_files, launch, security
 from dbbench.fleet.connection import Connection
 from dbbench.fleet.coordinator import Coordinator
 from dbbench.fleet.dealing import first_blocks
+from dbbench.fleet.fleet_files import Fleet
 from dbbench.fleet.launch import HostOptions
 from dbbench.fleet.messages import Assignment, StopRequest
-from dbbench.fleet.record import Fleet
 from dbbench.model import Budget, Run
 from dbbench.model.events import Emit, Event
 from dbbench.plan import ordered
@@ -63,11 +63,11 @@ def choose(root: Path, request: FleetRequest) -> Fleet | None:
         return fleet
     _must_match(root, fleet, wanted)
     if request.precision is not None:
-        with record.coordinating(root, fleet.name):
+        with fleet_files.coordinating(root, fleet.name):
             folder = results.RunFolder(root / fleet.name)
             refine(folder, request.precision, folder.run.plan.budget_s)
             fleet = dataclasses.replace(fleet, finished=fleet.finished and not folder.pending)
-            record.save(root, fleet)
+            fleet_files.save(root, fleet)
     return fleet
 
 
@@ -79,10 +79,10 @@ def work(root: Path, request: FleetRequest, fleet: Fleet | None, options: HostOp
     """
     wanted = request.plan
     name = fleet.name if fleet else request.name or free_name(root, wanted.plan.name)
-    folder = record.folder_of(root, name)
+    folder = fleet_files.folder_of(root, name)
     before = fleet.scheduler if fleet else None
     with (
-        record.coordinating(root, name),
+        fleet_files.coordinating(root, name),
         _detachable(options.tied) as check,
         launch.connected(options, folder, before, check) as (connection, hosts, address),
     ):
@@ -108,7 +108,7 @@ def names_of_runs(root: Path, request: FleetRequest) -> list[str]:
 
 
 def _same_plan(root: Path, request: FleetRequest) -> list[Fleet]:
-    return [f for f in record.fleets(root) if (f.plan_sha256, f.mode) == (request.plan.sha256, request.mode)]
+    return [f for f in fleet_files.fleets(root) if (f.plan_sha256, f.mode) == (request.plan.sha256, request.mode)]
 
 
 def _existing(root: Path, request: FleetRequest) -> Fleet | None:
@@ -119,7 +119,7 @@ def _existing(root: Path, request: FleetRequest) -> Fleet | None:
     for fleet in same:
         if fleet.name == name:
             return fleet
-    if (root / name).exists() or record.exists(root, name):
+    if (root / name).exists() or fleet_files.exists(root, name):
         raise errors.RunNameTaken(
             f"{name} in {root} is another run, or a fleet of another plan or mode", remedy="Give another --name."
         )
@@ -156,8 +156,8 @@ def _create(root: Path, request: FleetRequest, name: str, hosts: list[str], addr
     run = Run(name, fleet.created, plan, wanted.sha256, cells, trials, dbbench_version=__version__,
               precision=request.precision, budget=None if plan.budget_s is None else Budget(),
               skipped=wanted.skipped)  # fmt: skip
-    record.save(root, fleet)
-    record.create_runs(root, fleet, run, wanted.text, scripts_of(wanted))
+    fleet_files.save(root, fleet)
+    fleet_files.create_runs(root, fleet, run, wanted.text, scripts_of(wanted))
     return fleet
 
 
@@ -197,7 +197,7 @@ def _detachable(tied: bool) -> Iterator[Callable[[], None]]:
 
 def stop(root: Path, fleet: Fleet, address: str, certs: Path | None) -> list[str]:
     """Ask the hosts to stop; return those that did. Raises FleetUnreachable."""
-    own_certs = security.folder_of_fleet(record.folder_of(root, fleet.name))
+    own_certs = security.folder_of_fleet(fleet_files.folder_of(root, fleet.name))
     connection = Connection(address, certs or (own_certs if own_certs.is_dir() else None))
     connection.connect()
     hosts = sorted(connection.hosts().keys() & fleet.blocks.keys())

@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 from dbbench import process
-from dbbench.errors import DeadlinePassed, LabUnavailable
+from dbbench.errors import LabUnavailable
 from dbbench.machine import libc, mounts, namespaces
 from dbbench.packages import FUSE
 
@@ -116,24 +116,21 @@ def served(
             raise
         namespaces.unmount(mount_point)
         if status := server.wait(READY_S):
-            raise LabUnavailable(f"the lab's disks ended with status {status}: {_said(output)}")
+            raise LabUnavailable(f"the lab's disks ended with status {status}: {_last_lines(output)}")
 
 
 def _await(program: process.Running, at: Path, output: Path) -> None:
-    for _ in range(int(READY_S / _POLL_S)):
-        if any(entry.point == at for entry in mounts.mounts_of(Path("/proc/self"))):
-            return
+    def absent() -> bool:
         if program.poll() is not None:
-            raise LabUnavailable(f"the lab's disks did not start: {_said(output)}", effect="Nothing was examined.",
-                                 remedy="dbbench doctor")  # fmt: skip
-        try:
-            program.wait(_POLL_S)
-        except DeadlinePassed:
-            continue
-    raise LabUnavailable(f"the lab's disks did not appear within {READY_S:.0f} s: {_said(output)}")
+            raise LabUnavailable(f"the lab's disks did not start: {_last_lines(output)}",
+                                 effect="Nothing was examined.", remedy="dbbench doctor")  # fmt: skip
+        return not any(entry.point == at for entry in mounts.mounts_of(Path("/proc/self")))
+
+    if process.wait_while(absent, READY_S, _POLL_S):
+        raise LabUnavailable(f"the lab's disks did not appear within {READY_S:.0f} s: {_last_lines(output)}")
 
 
-def _said(output: Path) -> str:
+def _last_lines(output: Path) -> str:
     lines = output.read_text(errors="replace").strip().splitlines() if output.exists() else []
     return "; ".join(lines[-3:]) or "it printed nothing"
 

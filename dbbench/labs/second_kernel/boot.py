@@ -101,7 +101,7 @@ def build(making: Path, mirror: str, tell: Tell) -> str:
         left_out += _tools(whole)
         version = _inside(whole, "/usr/bin/linux.uml", "--version").strip()
         small, key = whole / "small", f"uml-{version}"  # within the whole one, because depmod runs there
-        kept_of(whole, small)
+        make_small_root(whole, small)
         shutil.copytree(whole / "usr/lib/uml/modules", small / "usr/lib/modules")
         _inside(whole, "depmod", "-b", f"/{small.name}", version)
         try:
@@ -193,7 +193,7 @@ def _zfs(root: Path, small: Path, version: str, tell: Tell) -> str:
         shutil.copy(root / stripped.lstrip("/"), extra)
     _inside(root, "depmod", "-b", f"/{small.name}", version)
     for name in ZFS_PROGRAMS:
-        _copied(root, small, f"usr/sbin/{name}")
+        _copy_program(root, small, f"usr/sbin/{name}")
     return openzfs.name
 
 
@@ -337,27 +337,25 @@ def main(argv: Sequence[str]) -> int:
     """Run the process; exit status 0 if the request succeeded."""
     verb, spec, reports = argv[0], json.loads(argv[1]), int(argv[2])
 
-    def report(**said: Any) -> None:
-        os.write(reports, (json.dumps(said) + "\n").encode())
+    def report(**words: Any) -> None:
+        os.write(reports, (json.dumps(words) + "\n").encode())
 
     def work() -> int:
+        if verb == "build":
+            report(key=build(Path(spec["making"]), spec["mirror"], lambda what: report(tell=what)))
+        else:
+            report(**_boot(BootOrder(**spec)))
+        return 0
+
+    def reporting(function: Callable[[], int]) -> int:
         try:
-            if verb == "build":
-                key = build(Path(spec["making"]), spec["mirror"], lambda what: report(tell=what))
-                report(key=key)
-            else:
-                report(**_boot(BootOrder(**spec)))
+            return function()
         except DbbenchError as error:
             report(error=error.id, evidence=error.evidence, effect=error.effect, remedy=error.remedy)
             return error.exit_code
-        return 0
 
     keep = [Path(spec["making"])] if verb == "build" else [Path(p) for p in (spec["root"], *spec["shared"])]
-    try:
-        return namespaces.isolated(work, RUNTIME, keep=keep)
-    except DbbenchError as error:
-        report(error=error.id, evidence=error.evidence, effect=error.effect, remedy=error.remedy)
-        return error.exit_code
+    return reporting(lambda: namespaces.isolated(lambda: reporting(work), RUNTIME, keep=keep))
 
 
 def _boot(order: BootOrder) -> dict[str, Any]:
@@ -422,7 +420,7 @@ def small_command(small: Path, name: str) -> list[str]:
     return [str(small / _LOADER), "--library-path", str(small / _LIBRARIES), "--argv0", name, str(small / file), *first]
 
 
-def kept_of(root: Path, small: Path) -> None:
+def make_small_root(root: Path, small: Path) -> None:
     """Make the small root in `small` from a whole `root`."""
     for folder in ("usr/bin", "usr/sbin", _LIBRARIES, "lib64", "host", "proc", "dev/shm", "tmp", "root", ROOM):
         (small / folder).mkdir(parents=True, exist_ok=True)
@@ -432,12 +430,12 @@ def kept_of(root: Path, small: Path) -> None:
     shutil.copy(root / _LOADER, small / _LOADER)
     for program in dict.fromkeys((KERNEL_FILE, _KMOD, *SPARE_PROGRAMS.values())):
         if program not in SPARE_PROGRAMS.values() or (root / program).exists():
-            _copied(root, small, program)
+            _copy_program(root, small, program)
     for name in _DLOPENED:
         shutil.copy(root / _LIBRARIES / name, small / _LIBRARIES / name)
 
 
-def _copied(root: Path, small: Path, program: str) -> None:
+def _copy_program(root: Path, small: Path, program: str) -> None:
     """Copy a program with its libraries. Raises OSError if the root does not have it."""
     shutil.copy(root / program, small / program)
     listed = process.run(["chroot", root, "ldd", f"/{program}"], ok=(0, 1)).stdout  # status 1: a static program

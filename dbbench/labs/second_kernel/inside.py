@@ -117,7 +117,7 @@ def _run(order: BootOrder) -> int:
     copiers = []
     for number, (reading, writing) in enumerate(pipes, 1):
         os.close(writing)
-        copier = threads.Helper(f"copy-{number}", _copied, reading, f"/dev/tty{number}")
+        copier = threads.Helper(f"copy-{number}", _forward, reading, f"/dev/tty{number}")
         copier.start()
         copiers.append(copier)
     while True:
@@ -148,7 +148,7 @@ def _become(order: BootOrder, outputs: list[int]) -> NoReturn:
         os._exit(127)
 
 
-def _copied(reading: int, terminal: str) -> None:
+def _forward(reading: int, terminal: str) -> None:
     """Forward bytes until the last writer has closed and everything has left this machine."""
     fd = os.open(terminal, os.O_RDWR | os.O_NOCTTY)
     tty.setraw(fd)

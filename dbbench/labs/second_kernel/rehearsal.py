@@ -114,14 +114,14 @@ def main(argv: list[str]) -> int:
     for spec in pending(folder, run):
         if reason := filesystems.works(run.cell(spec.cell).setup):
             lacks = KernelLacks(f"the second kernel does not support it either: {reason}")
-            _failed(folder, spec, lacks, emit)
+            _publish_failure(folder, spec, lacks, emit)
     while left := pending(folder, run):
         try:
             execute(folder, run.plan_sha256, emit=emit)  # the command made this run just now
         except (Interrupted, Terminated):
             raise
         except DbbenchError as error:  # the trial could not begin: it was refused, or its dataset failed
-            _failed(folder, left_first(folder, run, left), error, emit)
+            _publish_failure(folder, left_first(folder, run, left), error, emit)
     return EXIT_OK
 
 
@@ -130,7 +130,7 @@ def left_first(folder: Path, run: Run, before: list[TrialSpec]) -> TrialSpec:
     return next(iter(pending(folder, run)), before[0])
 
 
-def _failed(folder: Path, spec: TrialSpec, error: DbbenchError, emit: Emit) -> None:
+def _publish_failure(folder: Path, spec: TrialSpec, error: DbbenchError, emit: Emit) -> None:
     record = Record(RunFolder(folder), spec, emit)
     record.fail(error)
     record.publish()

@@ -14,7 +14,7 @@ from dbbench.plan.tomlfile import Document, Key
 @dataclass(frozen=True)
 class Draft:
     """The parts without an error, by their place in the file. `setups`: those of the arms; `log_setup`: that of
-    `[device.wal]`."""
+    the log's own volume."""
 
     document: Document
     catalog: Catalog

@@ -29,7 +29,9 @@ WITHOUT_SOURCE: Final = 'without a "source"'
 A_PATH: Final = 'path = "/dev/disk/by-id/..."'
 ONE_TABLESPACE: Final = " and ".join(name for name in SERVERS if profile_of(name).one_tablespace)
 
-# Key of [device] or [device.wal] -> the kinds with which it has an effect; "dir" with any [device.wal] is refused.
+LOG: Final = "device.wal"  # the table of the log's own volume
+LOG_TEXT: Final = f"[{LOG}]"
+# Key of [device] or of the log's table -> the kinds with which it has an effect; the log's table is refused with "dir".
 DEVICE_KEYS: Final = {
     "size": ("loop",), "at": ("loop",), "count": ("loop",), "path": ("block",), "paths": ("block", "dir"),
     "identity": ("block",), "condition": ("block",), "wal": ("loop", "block"), "wal.size": ("loop", "dir"),
@@ -90,7 +92,7 @@ def _if_kind(kind: str, conflict: Conflict = lambda _draft, _key: True) -> Confl
 
 
 def _of_log(conflict: Callable[[FsSetup], Iterable[object] | bool]) -> Conflict:
-    """Return the conflict of the setup of `[device.wal]`."""
+    """Return the conflict of the setup of the log's own volume."""
     return lambda draft, _: conflict(draft.log_setup) if draft.log_setup is not None else ()
 
 
@@ -115,7 +117,7 @@ def _is_raw(draft: Draft, arm: Key) -> bool:
 
 
 def _log_apart(draft: Draft, arm: Key) -> bool:
-    """Whether the arm's log is on the device of `[device.wal]`."""
+    """Whether the arm's log is on its own volume."""
     return draft.device is not None and "log" in draft.device.volumes and draft.arms[arm].wal
 
 
@@ -242,26 +244,26 @@ RULES: Final = (
     Rule("device.kind", REQUIRES, 'a directory of each fs setup: paths = { {} = "/mnt/a" }',
          _if_kind("dir", _no_table)),
     Rule("device.paths", REQUIRES, 'a directory for "{}"', _if_kind("dir", _labels_without_directory)),
-    Rule("device.wal", REQUIRES, f'{A_PATH}, because kind = "block"',
+    Rule(LOG, REQUIRES, f'{A_PATH}, because kind = "block"',
          _if_kind("block", lambda d, _: not d.value(("device", "wal", "path")))),
-    Rule("device.wal.fs_setup", REQUIRES, "{} devices or more, but the log has one",
+    Rule(f"{LOG}.fs_setup", REQUIRES, "{} devices or more, but the log has one",
          _of_log(lambda setup: [setup.devices.min] if setup.devices.min > 1 else ())),
-    Rule("device.wal.fs_setup", EXCLUDES, "[device.wal]: mkfs does not make it; use a setup with a volume for the log",
+    Rule(f"{LOG}.fs_setup", EXCLUDES, f"{LOG_TEXT}: mkfs does not make it; use a setup with a volume for the log",
          _of_log(lambda setup: setup.mkfs.family in FAMILIES and not FAMILIES[setup.mkfs.family].by_mkfs)),
-    Rule("device.wal.fs_setup", EXCLUDES, "[device.wal]: it has volumes", _of_log(lambda setup: bool(setup.volumes))),
+    Rule(f"{LOG}.fs_setup", EXCLUDES, f"{LOG_TEXT}: it has volumes", _of_log(lambda setup: bool(setup.volumes))),
 
     Rule("fs_setups", REQUIRES, "{}", _too_few_devices),
-    Rule("fs_setups.wal", NO_EFFECT, "without [device.wal]",
+    Rule("fs_setups.wal", NO_EFFECT, f"without {LOG_TEXT}",
          lambda d, _: d.device is not None and "log" not in d.device.volumes),
-    Rule("fs_setups", REQUIRES, "[device.wal] for the remaining files, because it has no filesystem",
+    Rule("fs_setups", REQUIRES, f"{LOG_TEXT} for the remaining files, because it has no filesystem",
          lambda d, arm: d.device is not None and _is_raw(d, arm) and not _log_apart(d, arm)),
     Rule("fs_setups", EXCLUDES, f'engine "{{}}", which requires a filesystem (possible: {ONE_TABLESPACE})',
          _engines_on_files),
-    Rule("fs_setups", EXCLUDES, "[device.wal]: it already has a volume for the log; add wal = false",
+    Rule("fs_setups", EXCLUDES, f"{LOG_TEXT}: it already has a volume for the log; add wal = false",
          lambda d, arm: _log_apart(d, arm) and _log_volume(d, arm)),
     Rule("fs_setups", EXCLUDES, 'operation "{}", which cannot copy a log on another device', _copies_without_log),
 
-    Rule("engine", EXCLUDES, "[device.wal]: it has no write-ahead log",
+    Rule("engine", EXCLUDES, f"{LOG_TEXT}: it has no write-ahead log",
          lambda d, key: d.device is not None and "log" in d.device.volumes and not _has_server(d, key)),
     Rule("engine.profile", NO_EFFECT, "with an engine without a server", lambda d, key: not _has_server(d, key)),
     Rule("engine.cpus_client", NO_EFFECT, "with [client]", _client),

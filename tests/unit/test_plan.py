@@ -3,15 +3,18 @@ from __future__ import annotations
 import dataclasses
 import random
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from dbbench.errors import PlanInvalid, UnknownName
-from dbbench.model import FsSetup, Needs, Plan
+from dbbench.model import FsSetup, Needs, Plan, WalDevice
 from dbbench.plan import Expanded, expand, identity, load, narrowed, preview
 from dbbench.plan.catalog import Catalog, catalog
 from dbbench.plan.narrowing import Narrowing
+from dbbench.plan.rules import GENERATED, RULES
 from dbbench.plan.server_settings import settings_of
+from dbbench.plan.tomlfile import written_fields
 
 PLANS = Path(__file__).parents[2] / "docs" / "plans"
 GOOD = """\
@@ -341,6 +344,20 @@ def test_the_demo_is_what_it_says(known: Catalog) -> None:
     assert [arm.label for arm in plan.fs_setups] == ["ext4", "xfs", "btrfs"]
     assert look.eta_s <= 620
     assert look.disk_bytes <= 8 * 2**30
+
+
+def test_rules_are_about_keys_that_a_plan_has() -> None:
+    """A rule for a key that does not exist would never be checked."""
+    names = {"operation"}
+    for name, kind in written_fields(Plan).items():
+        inner = next((arg for arg in get_args(kind) if dataclasses.is_dataclass(arg)), kind)
+        names |= {
+            name,
+            *(f"{name}.{key}" for key in (written_fields(inner) if dataclasses.is_dataclass(inner) else ())),
+        }
+    names |= {f"device.wal.{key}" for key in written_fields(WalDevice)}
+    parameters = {f"workload.{name}" for name in GENERATED}
+    assert {rule.key for rule in RULES} <= names | parameters
 
 
 # --- expanding -------------------------------------------------------------------------------------

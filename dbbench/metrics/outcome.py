@@ -14,7 +14,11 @@ from dbbench.metrics.histogram import PER_E, Histogram
 from dbbench.metrics.series import Column, Series
 from dbbench.model import TrialWarning
 
+BUCKETS: Final = 2400  # the last begins at e^24 us: no transaction takes seven hours
 LEAST_PAGES: Final = 500  # a server that starts reads up to 300 pages of its catalogue
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -71,11 +75,6 @@ class Outcome:
     claims: tuple[Claim, ...] = ()  # to compare with what the server or the kernel counted
     commits: int | None = None  # of the window, if they are not the transactions
     scanned_bytes: int | None = None  # of the tables that a scan read: its costs are per GiB
-
-
-BUCKETS: Final = 2400  # the last begins at e^24 us: no transaction takes seven hours
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 
 def buckets_of(latency_us: Floats) -> Ints:

@@ -168,7 +168,8 @@ def test_the_journal_alone_ends_a_pool(private: None, tmp_path: Path) -> None:
     """What a killed run has left is ended by its name, and once only."""
     journal = Journal(tmp_path / "journal")
     with disks(tmp_path, 1) as device:
-        fs = mounted("zfs", device, tmp_path / "mnt", journal).__enter__()
+        opened = mounted("zfs", device, tmp_path / "mnt", journal)  # kept: without it the pool would be exported
+        fs = opened.__enter__()
         assert fs.pool is not None
         assert zfs.FAMILY.give_back(journal) == [fs.pool.name]
         assert zfs.FAMILY.give_back(journal) == []

@@ -50,9 +50,19 @@ _REMEDIES: Final = {
     errno.EROFS: "The filesystem is mounted read-only. Choose another place.",
     errno.ENAMETOOLONG: "A name has at most 255 bytes. Use a shorter one.",
 }
+_KINDS: Final = {stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device",
+                 stat.S_IFDIR: "a directory", stat.S_IFLNK: "a symbolic link"}  # fmt: skip
 _T = TypeVar("_T")
 _ADAPTERS: Final[dict[Any, TypeAdapter[Any]]] = {}  # by dataclass
 _SUM: Final = b',\n "sha256": "'
+
+
+class NotRegular(OSError):
+    """The path is not a regular file, or it goes through a symbolic link where none is allowed."""
+
+
+class TooLarge(OSError):
+    """The file exceeds the maximum size for its kind."""
 
 
 @contextlib.contextmanager
@@ -321,18 +331,6 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(entries) != len(pairs):
         raise ValueError("a key is listed twice")
     return entries
-
-
-_KINDS: Final = {stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device",
-                 stat.S_IFDIR: "a directory", stat.S_IFLNK: "a symbolic link"}  # fmt: skip
-
-
-class NotRegular(OSError):
-    """The path is not a regular file, or it goes through a symbolic link where none is allowed."""
-
-
-class TooLarge(OSError):
-    """The file exceeds the maximum size for its kind."""
 
 
 def opened(path: Path, most_bytes: int, below: Path | None = None) -> io.BufferedReader:

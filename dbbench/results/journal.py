@@ -70,7 +70,9 @@ class Journal:
                 size = os.fstat(fd).st_size
                 # After a power loss the last line may be incomplete; this line must not continue it.
                 cut = size > 0 and os.pread(fd, 1, size - 1) != b"\n"
-                _write_whole(fd, f"{chr(10) if cut else ''}{line}".encode())
+                data = f"{chr(10) if cut else ''}{line}".encode()
+                while data:  # on a nearly full disk one call writes a part, and the next call reports the error
+                    data = data[os.write(fd, data) :]
                 os.fsync(fd)
                 if size == 0:
                     sync(self.path.parent)  # makes the name of a new file durable
@@ -143,12 +145,6 @@ def _is_ours(what: str, path: str, tag: str) -> bool:
     if named is None:
         return True
     return re.fullmatch(named.replace("{tag}", tag), path) is not None and not {"..", ""} & set(path.split("/")[1:])
-
-
-def _write_whole(fd: int, data: bytes) -> None:
-    """Write all data. On a nearly full disk one call writes a part of it, and the next call reports the error."""
-    while data:
-        data = data[os.write(fd, data) :]
 
 
 def of(entry: Mapping[str, Any], tag: str) -> str:

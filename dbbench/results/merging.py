@@ -10,7 +10,7 @@ import stat
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, Final
 
 from dbbench.errors import ImportRefused, ResultDamaged, RunMissing, RunNameTaken
 from dbbench.model import Cell, Run, Workload
@@ -20,6 +20,9 @@ from dbbench.results.fileio import RAW, plain_file, read_bytes, real_folder, syn
 from dbbench.results.runs import create_run, folders, load_spec, locked, save_spec
 from dbbench.results.runs import finished as finished_here
 from dbbench.results.trials import SUMS, damage, results_of
+
+UNCHANGED: Final = "Nothing was imported from it."
+_CHUNK: Final = 2**20
 
 
 @dataclass(frozen=True)
@@ -166,10 +169,6 @@ def _text(run: Path, name: str) -> str:
         return read_bytes(run / name, run.parent).decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ImportRefused(f"{run / name} cannot be read: {error}", effect=UNCHANGED) from error
-
-
-UNCHANGED = "Nothing was imported from it."
-_CHUNK = 2**20
 
 
 class Incoming:

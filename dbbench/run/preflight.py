@@ -72,11 +72,10 @@ def missing_programs(expanded: Expanded) -> list[str]:
         bin_ = Path(cell.engine.bin) if cell.engine.bin else None
         programs += ENGINES[cell.engine.name].programs(bin_)
         programs += [PROGRAMS[cell.workload.driver]] if cell.workload.driver in PROGRAMS else []
-    return [name for name in dict.fromkeys(programs) if not _is_there(name)]
-
-
-def _is_there(program: str) -> bool:
-    return os.access(program, os.X_OK) if "/" in program else process.find(program) is not None
+    return [
+        name for name in dict.fromkeys(programs)
+        if not (os.access(name, os.X_OK) if "/" in name else process.find(name))
+    ]  # fmt: skip
 
 
 def _rights(plan: Plan, results: Path) -> Iterator[errors.DbbenchError]:

@@ -7,13 +7,15 @@ name."""
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from pathlib import Path
 
 from dbbench import durability, process, results, samplers
+from dbbench.drivers import AWAY, DRIVERS, beside
 from dbbench.drivers.protocol import Load, LoadTask
 from dbbench.engines import ENGINES
 from dbbench.engines.settings import taken
@@ -22,6 +24,7 @@ from dbbench.machine.limits import Confined, confined
 from dbbench.model import CeilingFacts, Phase, Role, Status
 from dbbench.operations import Filled, operated
 from dbbench.plan.server_settings import settings_of
+from dbbench.remote import Client
 from dbbench.results.fileio import naming_full
 from dbbench.run.evaluate import Observed, judge, settings_changed
 from dbbench.run.meter import Meter
@@ -154,7 +157,7 @@ def run_load(
         samples = stack.enter_context(samplers.beside(load.sampled(cell, disks, mounts, server), raw))
         idle = server.counters()
         task = LoadTask(server, cell, plan.seed, trial.clock, raw, workdir.scratch, ready.cold)
-        with load.drive(task, client) as generator:
+        with generate_load(task, client) as generator:
             meter = Meter(disks, server, generator, limits, engine.data_files(datadir), idle=idle, client=client)
             meter.elsewhere = facts.dataset is not None and bool(facts.dataset.tablespace)
             meter.places = (*paths(mounts), workdir.root, trial.folder.path, Path("/dev"))
@@ -182,6 +185,21 @@ def run_load(
             server.purge_log()  # the log that is kept for replicas is not part of the data's space
             stack.close()
     return generator, samples, meter
+
+
+@contextlib.contextmanager
+def generate_load(task: LoadTask, client: Client | None) -> Iterator[Load]:
+    """Yield the cell's load generator, on the client's host if there is one, with the statement of `during`."""
+    workload = task.cell.workload
+    started = (
+        DRIVERS[workload.driver].driving(task) if client is None else AWAY[workload.driver].driving_from(client, task)
+    )
+    with started as load:
+        if not workload.during:
+            yield load
+            return
+        with beside.beside(load, task) as both:
+            yield both
 
 
 def examine(trial: Record, workdir: WorkDir, disks: Volumes, mounts: Mounts, ready: Filled) -> None:

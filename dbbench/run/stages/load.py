@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
-from dbbench.drivers import AWAY, DRIVERS, beside, sessions_of
-from dbbench.drivers.protocol import Live, Load, LoadTask
+from dbbench.drivers import sessions_of
+from dbbench.drivers.protocol import Live, Load
 from dbbench.engines import ENGINES, profile_of
 from dbbench.engines.port import Place, Server
 from dbbench.metrics.outcome import Outcome
@@ -40,21 +40,6 @@ def reach(client: Client | None, place: Place, clock: Clock, raw: Path, scratch:
         return
     with client.reached(clock, raw, scratch) as network:
         yield dataclasses.replace(place, network=network)
-
-
-@contextlib.contextmanager
-def drive(task: LoadTask, client: Client | None) -> Iterator[Load]:
-    """Yield the cell's load generator, on the client's host if there is one, with the statement of `during`."""
-    workload = task.cell.workload
-    started = (
-        DRIVERS[workload.driver].driving(task) if client is None else AWAY[workload.driver].driving_from(client, task)
-    )
-    with started as load:
-        if not workload.during:
-            yield load
-            return
-        with beside.beside(load, task) as both:
-            yield both
 
 
 def sampled(cell: Cell, disks: Volumes, mounts: Mounts, server: Server) -> Sampled:

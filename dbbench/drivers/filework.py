@@ -111,7 +111,7 @@ def smallfiles(folder: Path, asked: dict[str, Any], told: Printer) -> None:
         parent.mkdir()
     told.begin()
 
-    def step(name: str, work: Callable[[Path], None], among: list[Path], **facts: Any) -> None:
+    def step(name: str, work: Callable[[Path], object], among: list[Path], **facts: Any) -> None:
         began = time.monotonic()
 
         def work_on_share(client: int) -> None:
@@ -133,13 +133,8 @@ def smallfiles(folder: Path, asked: dict[str, Any], told: Printer) -> None:
     told.say(closed=True)
     why = await_cold(Path(asked["answer"]))
     shuffled = random.Random(seed).sample(paths, len(paths))
-    step("read", _read, shuffled, why=why)
+    step("read", Path.read_bytes, shuffled, why=why)
     step("delete", Path.unlink, shuffled)
-
-
-def _read(path: Path) -> None:
-    with path.open("rb", buffering=0) as file:
-        file.read()
 
 
 def await_cold(answer: Path) -> str:

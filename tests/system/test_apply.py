@@ -76,7 +76,7 @@ def applied() -> Callable[..., Outcome]:
             shutil.copytree(golden.path / ARCHIVE, root / "copy" / ARCHIVE)  # the server's account must get there
             reachable = dataclasses.replace(golden, path=root / "copy")
             datasets.restored(golden, root / "data", kind.account())
-            datasets.archive.handed(reachable, root / "data", kind, root / "scratch")
+            datasets.archive.hand_over(reachable, root / "data", kind, root / "scratch")
             workload = Workload("t", "apply", (engine,), {"kind": "none"}, window="to-completion")
             cell = Cell("c", "ext4", FsSetup("t", Mkfs("ext4")), spec, workload, parameters, Dataset("none"),
                         Window("to-completion", 0, 0))  # fmt: skip
@@ -161,7 +161,7 @@ def test_a_damaged_segment_is_not_applied(archive_of: Any, tmp_path: Path) -> No
         file.seek(MIB)
         file.write(bytes([byte[0] ^ 1]))
     with pytest.raises(RestoreFailed, match=f"{segment.name}"):
-        datasets.archive.handed(copy, tmp_path / "data", ENGINES["postgres"], tmp_path)
+        datasets.archive.hand_over(copy, tmp_path / "data", ENGINES["postgres"], tmp_path)
     assert not (copy.path / "manifest.json").exists()
 
 

@@ -21,6 +21,35 @@ from dbbench.report.text import put, put_json
 from dbbench.run.disk_space import free_bytes, nearest
 from dbbench.units import size_text
 
+NEEDED_BYTES = 8 * 2**30  # disk space for the demo
+_QUIET = 0.2  # load per CPU; a higher load changes results by more than filesystems differ
+
+
+class Purpose(StrEnum):
+    """What a user wants to do."""
+
+    PLAN = "this plan"
+    MEASURE = "measure"
+    REHEARSE = "rehearse"
+    POWERCUT = "power-loss lab"
+    FLEET = "fleet"
+    BROWSER = "browser tests"
+    HOST = "reproducible results"
+    DEVICES = "devices"
+
+
+class Probe(NamedTuple):
+    """One row of doctor's table."""
+
+    purpose: str
+    check: str
+    ok: bool
+    found: str | None
+    needed: str = ""  # what needs it, or how much is needed
+    fix: str = ""
+    packages: tuple[str, ...] = ()  # the packages to install with apt
+    optional: bool = False  # the purpose is possible without it
+
 
 @command_line()
 @click.option(
@@ -65,39 +94,6 @@ def _put_row(row: Probe, width: int) -> None:
     put(f"  {state:<10}  {row.check:<{width}}  {text}".rstrip())
     for line in row.fix.splitlines():
         put(f"  {'':<10}  {'':<{width}}  {line}")
-
-
-# --- the checks ------------------------------------------------------------------------------------
-
-
-NEEDED_BYTES = 8 * 2**30  # disk space for the demo
-_QUIET = 0.2  # load per CPU; a higher load changes results by more than filesystems differ
-
-
-class Purpose(StrEnum):
-    """What a user wants to do."""
-
-    PLAN = "this plan"
-    MEASURE = "measure"
-    REHEARSE = "rehearse"
-    POWERCUT = "power-loss lab"
-    FLEET = "fleet"
-    BROWSER = "browser tests"
-    HOST = "reproducible results"
-    DEVICES = "devices"
-
-
-class Probe(NamedTuple):
-    """One row of doctor's table."""
-
-    purpose: str
-    check: str
-    ok: bool
-    found: str | None
-    needed: str = ""  # what needs it, or how much is needed
-    fix: str = ""
-    packages: tuple[str, ...] = ()  # the packages to install with apt
-    optional: bool = False  # the purpose is possible without it
 
 
 def checks(results_folder: Path) -> Iterator[Probe]:

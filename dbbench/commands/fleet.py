@@ -40,7 +40,7 @@ certs_option = click.option(
 )
 
 
-@command_group()
+@command_group
 def command() -> None:
     """Run a plan on several machines with dask.distributed (extra `fleet`)."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import sys
@@ -12,9 +11,9 @@ from typing import Final
 
 import click
 
-from dbbench.commands.options import Options, command_line
+from dbbench.commands.options import Options, command_line, write_new
 from dbbench.engines import ENGINES, SERVERS, profile_of
-from dbbench.errors import LiveServerUnreadable, ResultsUnwritable
+from dbbench.errors import LiveServerUnreadable
 from dbbench.model.base import shipped
 from dbbench.report.text import put, put_json
 
@@ -107,9 +106,9 @@ def command(options: Options, engines: tuple[str, ...], output: str, from_runnin
     elif from_running:
         chosen, text = _running(options, path, socket, user, database)
     else:
-        chosen = engines or _installed() or SERVERS[:1]
+        chosen = engines or tuple(name for name in SERVERS if ENGINES[name].installed() is not None) or SERVERS[:1]
         text = plan_text(path, tuple(name for name in SERVERS if name in chosen))
-    _write(path, text)
+    write_new({path: text})
     if options.json:
         put_json({"path": str(path), "engines": list(chosen)})
     else:
@@ -121,29 +120,14 @@ def _write_units(options: Options, folder: Path) -> None:
     started = shutil.which(sys.argv[0]) or shutil.which("dbbench")
     program = str(Path(started).absolute()) if started else _PROGRAM
     word = program if re.fullmatch(r"[\w/.+@-]+", program) else f'"{program.replace("%", "%%")}"'
+    texts = {folder / file.name: file.read_text(encoding="utf-8") for file in sorted((shipped() / "systemd").iterdir())}
     with suppress(OSError):  # reported with the first file
         folder.mkdir(parents=True, exist_ok=True)
-    texts = {folder / file.name: file.read_text(encoding="utf-8") for file in sorted((shipped() / "systemd").iterdir())}
-    for path, text in texts.items():
-        _write(path, text.replace(_PROGRAM, word))
+    write_new({path: text.replace(_PROGRAM, word) for path, text in texts.items()})
     if options.json:
         put_json({"paths": [str(path) for path in texts], "program": program})
     else:
         put("\n".join([*(f"Wrote {path}" for path in texts), "Next:  systemctl daemon-reload"]))
-
-
-def _write(path: Path, text: str) -> None:
-    """Write a file that does not exist yet. Raises ResultsUnwritable."""
-    try:
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
-    except FileExistsError:
-        raise ResultsUnwritable(
-            f"{path} exists", effect="It was not changed.", remedy="Choose another file:  dbbench init -o other.toml"
-        ) from None
-    except OSError as error:
-        raise ResultsUnwritable(f"{path} cannot be written: {error.strerror}", effect="Nothing was changed.") from None
-    with os.fdopen(fd, "w", encoding="utf-8") as file:
-        file.write(text)
 
 
 def plan_text(path: Path, engines: tuple[str, ...]) -> str:
@@ -173,7 +157,3 @@ def _running(
         memory = host.facts().get("memory_bytes")
         facts = live.facts_of(server, memory)
         return (facts.engine,), live.plan_text(server, facts, catalog(options.paths), path, memory)
-
-
-def _installed() -> tuple[str, ...]:
-    return tuple(name for name in SERVERS if ENGINES[name].installed() is not None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import datetime
+import time
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +26,10 @@ from dbbench.nightly import analysis, history
 from dbbench.nightly.night import Night
 from dbbench.nightly.tonight import NightOutcome
 from dbbench.report.text import put, put_json, put_table
+from dbbench.units import epoch
 
 
-@command_group()
+@command_group
 def command(**_given: Any) -> None:
     """Run a plan every night, compare each night with the nights before, and detect regressions."""
 
@@ -86,7 +87,8 @@ def status(options: Options, plan: str | None) -> None:
     """
     root = options.results_folder
     nights = _nights_of(plan, root, options.paths) if plan else history.every_plan(root, options.passed_over)
-    rows = [{"plan": name, "run": last.run, "created": last.created, "age_h": round(_age_h(last.created), 1),
+    rows = [{"plan": name, "run": last.run, "created": last.created,
+             "age_h": round((time.time() - epoch(last.created)) / 3600, 1),
              "states": last.states} for name, each in nights.items() for last in each[-1:]]  # fmt: skip
     regressions = analysis.regressions(nights)
     if options.json:
@@ -148,11 +150,6 @@ def _nights_of(plan: str, root: Path, paths: list[str]) -> dict[str, list[Night]
     named = NAME.fullmatch(plan) and history.known(root, plan)
     name = plan if named else load(Path(plan), catalog(paths)).name
     return {name: history.known(root, name)}
-
-
-def _age_h(created: str) -> float:
-    age = datetime.datetime.now(datetime.UTC) - datetime.datetime.fromisoformat(created)
-    return age.total_seconds() / 3600
 
 
 def _check_age(name: str, root: Path, rows: list[dict[str, Any]]) -> None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TextIO, TypeVar
 
 import click
 
-from dbbench.errors import DbbenchError
+from dbbench.errors import DbbenchError, ResultsUnwritable
 
 CONTEXT: Final = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -101,14 +101,10 @@ def put_commands(formatter: click.HelpFormatter, commands: Iterable[click.Comman
         formatter.write_dl([(str(each.name), each.get_short_help_str(limit=200)) for each in commands])
 
 
-def command_group() -> Callable[[Callable[..., Any]], Commands]:
-    """Return `click.group` with the global options."""
-
-    def decorate(function: Callable[..., Any]) -> Commands:
-        made: Commands = click.group(cls=Commands, context_settings=CONTEXT)(global_options(function))
-        return made
-
-    return decorate
+def command_group(function: Callable[..., Any]) -> Commands:
+    """Return the function as a `click.group` with the global options."""
+    group: Commands = click.group(cls=Commands, context_settings=CONTEXT)(global_options(function))
+    return group
 
 
 def options_of(ctx: click.Context) -> Options:
@@ -125,6 +121,20 @@ def _keep(ctx: click.Context, param: click.Parameter, value: Any) -> None:
         setattr(options_of(ctx), str(param.name), value)
 
 
+def write_new(files: Mapping[Path, str]) -> None:
+    """Write all files, or none if one of them exists. Raises ResultsUnwritable."""
+    taken = [path for path in files if os.path.lexists(path)]
+    try:
+        for path, text in files.items() if not taken else ():
+            with path.open("x", encoding="utf-8") as file:
+                file.write(text)
+    except OSError as error:
+        raise ResultsUnwritable(f"{path} cannot be written: {error.strerror}") from None
+    if taken:
+        text = ", ".join(map(str, taken[:3]))
+        raise ResultsUnwritable(f"{text} exists", effect="Nothing was written.", remedy="Choose another with -o FILE.")
+
+
 results_option = click.option(
     "--results", "results_folder", default="results", metavar="DIR", type=click.Path(path_type=Path), show_default=True,
     help="Results folder.", expose_value=False, callback=_keep,
@@ -135,13 +145,7 @@ progress_option = click.option(
 )  # fmt: skip
 
 
-def _files(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[Any]:
-    from click.shell_completion import CompletionItem
-
-    return [CompletionItem(incomplete, type="file")]
-
-
-plan_argument = click.argument("plan_file", metavar="PLAN", shell_complete=_files)
+plan_argument = click.argument("plan_file", metavar="PLAN", type=click.Path())  # the shell completes files
 
 
 fs_option = click.option(

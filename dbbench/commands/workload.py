@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from dbbench.commands.options import Options, catalogue, command_line
+from dbbench.commands.options import Options, catalogue, command_line, write_new
 from dbbench.engines import SERVERS, profile_of
-from dbbench.errors import ResultsUnwritable, ScriptInvalid
+from dbbench.errors import ScriptInvalid
 from dbbench.model import Workload, plain
 from dbbench.model.base import NAME
 from dbbench.plan.catalog import catalog, parameters
@@ -65,7 +64,9 @@ def from_statements(options: Options, file: Path, output: Path, engine: str | No
             effect="Nothing was written.",
         )
     files = writing.files_of(output.stem, recording, engines, _dataset(options, data_of))
-    _write(output.parent, files)
+    with contextlib.suppress(OSError):  # reported with the first file
+        output.parent.mkdir(parents=True, exist_ok=True)
+    write_new({output.parent / name: content.decode() for name, content in files.items()})
     _tell(options, output, recording, list(files))
 
 
@@ -81,22 +82,6 @@ def _dataset(options: Options, data_of: str | None) -> str:
         return '# Your own data: add to [[workload]] in the plan:  source = "PATH"\ndataset = { kind = "none" }'
     values = catalog(options.paths).workload(data_of).dataset
     return f"dataset = {{ {', '.join(f'{name} = {json.dumps(value)}' for name, value in values.items())} }}"
-
-
-def _write(folder: Path, files: dict[str, bytes]) -> None:
-    """Write all files, or none if one of them exists. Raises ResultsUnwritable."""
-    if taken := [str(folder / name) for name in files if (folder / name).exists()]:
-        raise ResultsUnwritable(
-            f"{', '.join(taken[:3])} exists", effect="Nothing was written.", remedy="Choose another with -o FILE."
-        )
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, content in files.items():
-            fd = os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
-            with os.fdopen(fd, "wb") as file:
-                file.write(content)
-    except OSError as error:
-        raise ResultsUnwritable(f"{folder} cannot be written: {error.strerror}") from None
 
 
 def _tell(options: Options, output: Path, recording: RecordedStatements, files: list[str]) -> None:

@@ -127,10 +127,8 @@ version_option = click.option("--version", is_flag=True, expose_value=False, is_
 
 
 def version_text(package: Path) -> str:
-    """Return "commit 8511515 of 2026-11-23" for the directory of the package, or "commit unknown".
-
-    A wheel or .deb contains the line; a checkout asks git, and says whether files of it were changed since.
-    """
+    """Return "commit 8511515 of 2026-11-23" for the directory of the package, or "commit unknown". A wheel or .deb
+    contains the line; a checkout asks git."""
     try:
         words = (package / BAKED).read_text(encoding="utf-8").strip().split(maxsplit=2)
     except OSError:
@@ -212,9 +210,7 @@ def _status(argv: list[str], options: Options) -> int:
 
 def _open_streams() -> None:
     """Open /dev/null for each stream that the caller has closed; otherwise a file of the results gets its number.
-
-    Raises ResultsUnwritable if it is stdout: the result would be lost.
-    """
+    Raises ResultsUnwritable if it is stdout."""
     closed = [name for name in ("stdin", "stdout", "stderr") if getattr(sys, name) is None]
     for name in closed:  # in the order of their numbers
         setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), "r+", encoding="utf-8"))

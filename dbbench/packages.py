@@ -156,11 +156,9 @@ def fix(package: str) -> str:
 
 
 def install(names: Sequence[str], *options: str) -> str:
-    """Return what installs packages, given by their Debian names: the command of apt-get, with `options`, or of dnf.
-
-    Without these two, it names the projects. With PostgreSQL, for which apt-get would create a cluster and start it,
-    the command is that of this installer, which installs everything that benchmarks need.
-    """
+    """Return what installs packages, given by their Debian names: the command of apt-get, with `options`, or of dnf;
+    without these two, the names of the projects. For PostgreSQL, of which apt-get would start a cluster, it is the
+    command of the installer, which installs everything that benchmarks need."""
     if manager() == "apt-get":
         commands = []
         if "postgresql" in names:

@@ -6,7 +6,7 @@ import contextlib
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -65,18 +65,18 @@ class _RunRow:
 
     name: str
     path: str
-    state: str
-    created: str | None
-    plan: str | None
-    trials: int | None
-    done: int | None
-    ok: int | None
-    suspect: int | None
-    failed: int | None
-    fs_setups: list[str] | None
-    engines: list[str] | None
-    workloads: list[str] | None
-    error: str | None
+    state: str = "damaged"
+    created: str | None = None
+    plan: str | None = None
+    trials: int | None = None
+    done: int | None = None
+    ok: int | None = None
+    suspect: int | None = None
+    failed: int | None = None
+    fs_setups: list[str] | None = None
+    engines: list[str] | None = None
+    workloads: list[str] | None = None
+    error: str | None = None
 
 
 def _fits(row: dict[str, Any]) -> bool:
@@ -90,27 +90,19 @@ def _fits(row: dict[str, Any]) -> bool:
 
 
 def _run_row(path: Path) -> dict[str, Any]:
-    row: dict[str, Any] = {"name": path.name, "path": str(path), "state": "damaged"}
-    empty = ("created", "plan", "trials", "done", "ok", "suspect", "failed", "fs_setups", "engines", "workloads")
     try:
         run = results.load_run(path, verify=False)
     except (ResultDamaged, RunMissing) as error:
-        return {**row, **dict.fromkeys(empty), "error": f"{error.id}: {error.evidence}"}
-    counts = {status.value: sum(trial.status is status for trial in run.trials) for status in Status}
+        return asdict(_RunRow(path.name, str(path), error=f"{error.id}: {error.evidence}"))
+    ok, suspect, failed = (sum(trial.status is status for trial in run.trials) for status in Status)
     cells = run.run.cells
-    return {
-        **row,
-        "state": "unfinished" if run.unfinished else "finished",
-        "created": run.run.created,
-        "plan": run.run.plan.name,
-        "trials": len(run.run.order),
-        "done": len(run.trials),
-        **counts,
-        "fs_setups": [arm.label for arm in run.run.plan.fs_setups],
-        "engines": list(dict.fromkeys(cell.engine.name for cell in cells)),
-        "workloads": list(dict.fromkeys(cell.workload.name for cell in cells)),
-        "error": None,
-    }
+    return asdict(_RunRow(
+        path.name, str(path), "unfinished" if run.unfinished else "finished", run.run.created, run.run.plan.name,
+        len(run.run.order), len(run.trials), ok, suspect, failed,
+        fs_setups=[arm.label for arm in run.run.plan.fs_setups],
+        engines=list(dict.fromkeys(cell.engine.name for cell in cells)),
+        workloads=list(dict.fromkeys(cell.workload.name for cell in cells)),
+    ))  # fmt: skip
 
 
 def _words(row: dict[str, Any]) -> tuple[object, ...]:

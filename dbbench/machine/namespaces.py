@@ -75,9 +75,7 @@ def unmount(path: Path, lazy: bool = False) -> None:
 
 def die_with_parent(parent: int | None = None) -> None:
     """Have the kernel kill this process when the thread of the parent that started it ends; at once if it is gone.
-
-    `parent` is the expected pid of the parent, by default the value of PARENT in the environment.
-    """
+    `parent`: its expected pid, by default the value of PARENT in the environment."""
     parent_pid = os.environ.pop(PARENT, "")
     expected = parent or int(parent_pid or os.getppid())
     _ask_for_death()
@@ -136,10 +134,8 @@ def isolated(
 
 
 def private_folder() -> Path:
-    """Return this user's directory of locks and keys on this machine, which no other account can enter; make it.
-
-    Raises OSError, PermissionError if it belongs to another user.
-    """
+    """Make this user's directory of locks and keys on this machine, which no other account can enter. Raises OSError,
+    PermissionError if it belongs to another user."""
     folder = RUNTIME
     if os.geteuid() != 0:
         folder = Path.home() / ".local/state/dbbench" / os.uname().nodename

@@ -1,10 +1,8 @@
 """The page cache: which part of some files it holds, how to empty it, and the proof that it is empty.
 
-There are two proofs. First, the kernel's count of resident pages, before (some) and after (none). Second, the device: a
-seeded sample of the files is read, and its bytes must come from the device. Only the filesystem under test becomes
-cold; the page cache of the whole machine is dropped only if the proof fails otherwise. If a filesystem has its own
-cache next to the page cache (the ARC of ZFS), its bytes count as well. Caches of a hypervisor or a controller are
-outside the reach of both.
+There are two proofs: the kernel's count of resident pages, before (some) and after (none), and a seeded sample of the
+files, whose bytes must come from the device. If a filesystem has its own cache (the ARC of ZFS), its bytes count as
+well. Caches of a hypervisor or a controller are outside the reach of both.
 """
 
 from __future__ import annotations
@@ -76,10 +74,8 @@ def _reading(path: Path) -> Iterator[int]:
 
 
 def resident_bytes(files: Sequence[Path]) -> int | None:
-    """Return the bytes of the files in the page cache, by cachestat(2) or mincore(2).
-
-    None if the kernel does not report it (files that this user neither owns nor may write).
-    """
+    """Return the bytes of the files in the page cache, by cachestat(2) or mincore(2); None if the kernel does not
+    report it (files that this user neither owns nor may write)."""
     total = 0
     for path in files:
         with _reading(path) as fd:
@@ -99,7 +95,6 @@ def _size(path: Path) -> int:
 
 
 def _cachestat(fd: int) -> int | None:
-    """Return the resident pages of the file, or None if the call is missing or refused."""
     whole = (ctypes.c_uint64 * 2)(0, 0)
     counts = (ctypes.c_uint64 * 5)()  # cache, dirty, writeback, evicted, recently evicted
     try:
@@ -130,10 +125,8 @@ def syncfs(path: Path) -> None:
 
 
 def drop(at: Path, control: Path = DROP_CACHES) -> None:
-    """Write back the filesystem of `at` and drop the machine's clean page cache, dentries and inodes.
-
-    In a container the write may succeed without an effect. Raises OSError without permission.
-    """
+    """Write back the filesystem of `at` and drop the machine's clean page cache, dentries and inodes; in a container
+    this may have no effect. Raises OSError without permission."""
     syncfs(at)
     control.write_text("3\n")
 
@@ -178,7 +171,6 @@ def read(pieces: Sequence[Piece]) -> int:
 
 
 def _data(path: Path, begin: int, size: int) -> Iterator[Piece]:
-    """Yield the parts of one piece that hold data, by SEEK_DATA and SEEK_HOLE."""
     end = min(begin + _PIECE, size)
     with _reading(path) as fd:
         offset = begin
@@ -274,7 +266,7 @@ def _empty(by: Emptying, files: Sequence[Path]) -> None:
 
 
 def _delivered(pieces: Sequence[Piece], disks: Sequence[str]) -> tuple[int, int | None]:
-    """Return the bytes of the sample, and the bytes that the devices delivered while it was read."""
+    """Return the bytes of the sample, and what the devices delivered meanwhile."""
     before = _read_so_far(disks)
     got = read(pieces)
     after = _read_so_far(disks)

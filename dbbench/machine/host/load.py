@@ -1,9 +1,5 @@
-"""The load from outside: whether other processes used the machine during a measurement.
-
-It is the CPU time of processes that do not belong to the trial, time stolen by the hypervisor, and events that are rare
-on a quiet machine (heat, a dropped page cache, swapping). There are two readings, at the beginning and at the end of
-the window. In a trial's pid namespace /proc shows only the trial; `namespaces.host_proc` shows the whole machine.
-"""
+"""The load from outside between two readings: CPU time of processes that do not belong to the trial, time stolen by
+the hypervisor, and events that are rare on a quiet machine (heat, a dropped page cache, swapping)."""
 
 from __future__ import annotations
 
@@ -140,9 +136,8 @@ def _moved(before: LoadReading, after: LoadReading, among: Iterable[tuple[int, i
 def foreign_load(before: LoadReading, after: LoadReading) -> HostLoad:
     """Return the load between two readings that does not belong to the trial.
 
-    If all processes are visible, this sums the time of all foreign processes including their terminated children; that
-    is exact, whereas /proc/stat counts ticks. In a container that cannot see the others it is the busy time minus the
-    trial's own, so it includes kernel threads.
+    If all processes are visible, this sums the time of the foreign ones; that is exact, whereas /proc/stat counts
+    ticks. In a container that cannot see them it is the busy time minus the trial's own, with kernel threads.
     """
     seconds = after.monotonic - before.monotonic
     busiest, counted = (
@@ -207,10 +202,8 @@ def load_warnings(load: HostLoad) -> tuple[TrialWarning, ...]:
 
 
 def _of_our_namespace(table: Mapping[int, Task], where: Path) -> set[int]:
-    """Return the pids, as `where` numbers them, of this pid namespace and of the dbbench above it.
-
-    The set is empty if `where` shows only this namespace. Needs no permission to inspect other users' processes.
-    """
+    """Return the pids, as `where` numbers them, of this pid namespace and of the dbbench above it; none if `where`
+    shows only this namespace."""
     try:
         me = int((where / "self").readlink().name)  # `self` links to this process's pid in that /proc
     except (OSError, ValueError):
@@ -235,10 +228,8 @@ def _inner_pid(where: Path, pid: int) -> int | None:
 
 
 def _is_dbbench(where: Path, pid: int) -> bool:
-    """Whether the process runs dbbench: its command, or one of its modules (`-m dbbench.run.worker`).
-
-    A directory of that name in a command line says nothing: a shell or an editor may have been started from a checkout.
-    """
+    """Whether the process runs dbbench: its command, or one of its modules (`-m dbbench.run.worker`). A directory of
+    that name says nothing: a shell or an editor may have been started from a checkout."""
     try:
         words = (where / str(pid) / "cmdline").read_bytes().split(b"\0")
     except OSError:
@@ -249,17 +240,13 @@ def _is_dbbench(where: Path, pid: int) -> bool:
 
 
 def _grown(before: Mapping[tuple[int, int], Task], after: Mapping[tuple[int, int], Task]) -> float:
-    """Return the CPU seconds that a set of processes used between two readings.
-
-    The whole life of a terminated process is in its parent's `reaped_s`, so its time up to the first reading is
-    subtracted.
-    """
+    """Return the CPU seconds that a set of processes used between two readings. The whole life of a terminated process
+    is in its parent's `reaped_s`, so its time up to the first reading is subtracted."""
     grown = sum(p.all_s for p in after.values()) - sum(p.all_s for p in before.values())
     return max(grown, sum(cpu_s for _, cpu_s in _each(before, after)), 0.0)
 
 
 def _each(before: Mapping[tuple[int, int], Task], after: Mapping[tuple[int, int], Task]) -> list[tuple[Task, float]]:
-    """Return each living process with the CPU seconds that it used itself."""
     return [(process, process.own_s - (before[key].own_s if key in before else 0.0)) for key, process in after.items()]
 
 

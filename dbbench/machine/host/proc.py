@@ -1,7 +1,4 @@
-"""Read /proc and /sys: small files, CPU times, scheduling of processes and threads.
-
-Starts no process. A missing or unreadable file is None, because kernels and machines differ.
-"""
+"""Read /proc and /sys: small files, CPU times, scheduling of processes and threads; None for what cannot be read."""
 
 from __future__ import annotations
 
@@ -118,18 +115,14 @@ def chosen(path: Path) -> str | None:
 
 
 def common(paths: Iterable[Path]) -> str | None:
-    """Return the distinct contents of files that should agree (one per CPU), sorted and joined by ", "; None without
-    files."""
+    """Return the distinct contents of files that should agree (one per CPU), joined by ", "; None without files."""
     contents = {content for path in paths if (content := text(path)) is not None}
     return ", ".join(sorted(contents)) or None
 
 
 def content(path: str | Path) -> str | None:
-    """Return the content of a small file of /proc or /sys, or None if it cannot be read.
-
-    The path is a string because a Path object costs three times as much, and dozens of files are read each second
-    during a measurement.
-    """
+    """Return the content of a small file, or None. The path may be a string: dozens of files are read each second
+    during a measurement, and a Path object costs three times as much."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -200,8 +193,7 @@ def tasks(proc: Path = PROC, without: set[int] | None = None) -> dict[int, Task]
 
 
 def below(roots: Iterable[int], table: Mapping[int, Task], without: Collection[int] = ()) -> set[int]:
-    """Return the pids of the roots that exist, and of all processes below them, without the branches that begin in
-    `without`."""
+    """Return the pids of existing roots and all processes below them, without the branches that begin in `without`."""
     children: dict[int, list[int]] = {}
     for process in table.values():
         children.setdefault(process.parent, []).append(process.pid)

@@ -108,8 +108,7 @@ def usable_bytes(process: Path = _SELF) -> int | None:
 
 @contextlib.contextmanager
 def limited(where: Hierarchy, name: str, limit_bytes: int, journal: Journal) -> Iterator[MemoryGroup]:
-    """Make a group `name` with that limit and without swap; remove it at the end. Raises OSError if the
-    kernel refuses."""
+    """Make a group with that limit and without swap; remove it at the end. Raises OSError if the kernel refuses."""
     path = where.parent / name
     journal.note("take", what=WHAT, path=str(path))
     try:
@@ -122,8 +121,7 @@ def limited(where: Hierarchy, name: str, limit_bytes: int, journal: Journal) -> 
 
 
 def give_back(journal: Journal) -> list[str]:
-    """Remove the groups left by a killed run and return their names; a group that still has processes stays
-    recorded."""
+    """Remove the groups left by a killed run, and return them; one that still has processes stays recorded."""
     gone = [path for path in journal.outstanding(WHAT) if _removed(Path(path))]
     for path in gone:
         journal.note("give_back", what=WHAT, path=path)
@@ -176,11 +174,8 @@ def _home(point: Path, version: int, process: Path) -> Path:
 
 
 def _parent(point: Path, home: Path, version: int) -> Path:
-    """Return the directory in which to make a group.
-
-    Version 1: inside the group of this process, so that its limits apply to the server too. Version 2 does not allow
-    processes in groups that have controllers: next to that group, whose parent contains only groups.
-    """
+    """Return where to make a group. Version 1: inside the group of this process, so that its limits apply to the server
+    too. Version 2 allows no processes in groups that have controllers: next to it, in a parent of groups only."""
     parent = home if version == 1 or home == point else home.parent
     if version == 2:
         with contextlib.suppress(OSError):  # usually already enabled; if it is refused, memory.max does not exist
@@ -219,10 +214,8 @@ class Groups:
         self._files: dict[str, tuple[str, ...]] = {}  # directory -> existing files with its limits and those above it
 
     def frozen(self, listed: str) -> bool:
-        """Whether a process with these groups (/proc/PID/cgroup) is frozen, by its group or by one above.
-
-        Since Linux 6.17, which counts frozen time in version 2, this includes a freeze since the last call.
-        """
+        """Whether a process with these groups (/proc/PID/cgroup) is frozen, by its group or by one above; since Linux
+        6.17, also whether it was since the last call."""
         return any([self._frozen(folder) for folder in self._of(listed)])
 
     def _frozen(self, folder: str) -> bool:

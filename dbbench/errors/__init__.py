@@ -42,8 +42,13 @@ class DbbenchError(Exception):
         super().__init__(evidence)
         self.evidence = evidence
         self.where = where
-        self.effect = error_kinds()[self.id].effect if effect is None else effect
+        self._effect = effect
         self.remedy = remedy
+
+    @property
+    def effect(self) -> str:
+        # Not read before it is asked for: where no file can be opened, an error must still be raised.
+        return error_kinds()[self.id].effect if self._effect is None else self._effect
 
     @property
     def exit_code(self) -> int:

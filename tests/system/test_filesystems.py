@@ -7,7 +7,9 @@ import fcntl
 import os
 import struct
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -19,6 +21,8 @@ from dbbench.plan import catalog
 from dbbench.storage import filesystems
 from dbbench.storage.devices.port import Device
 from dbbench.storage.filesystems import common, ext, formatted
+from dbbench.storage.filesystems.directory import Directory
+from dbbench.storage.filesystems.port import Mounted, MountPoint
 
 MIB = 2**20
 SHUTDOWN = 0x8004587D  # FS_IOC_SHUTDOWN
@@ -229,10 +233,16 @@ def test_a_full_filesystem_is_not_a_bad_one(loop_device: Device, tmp_path: Path)
         assert filesystems.healthy(fs) is None
 
 
+def existing(path: Path) -> AbstractContextManager[Mounted]:
+    """A directory as a trial of kind `dir` has it."""
+    setup, at = FsSetup("x", Mkfs("ext4")), MountPoint(path)
+    return Directory().opened(setup, SimpleNamespace(path=path), at)  # type: ignore[arg-type]
+
+
 def test_an_existing_directory_is_read_without_root(tmp_path: Path) -> None:
     """Kind `dir`: options and class of the filesystem that it lies on, space of what lies below it alone."""
     try:
-        with filesystems.existing(tmp_path) as fs:
+        with existing(tmp_path) as fs:
             (tmp_path / "data").write_bytes(os.urandom(MIB))
             space = filesystems.space(fs, MIB)
             assert filesystems.healthy(fs) is None
@@ -245,5 +255,5 @@ def test_an_existing_directory_is_read_without_root(tmp_path: Path) -> None:
 
 def test_a_directory_on_an_unknown_family_is_refused() -> None:
     """dbbench does not know which data tmpfs and others preserve after a power loss, and invents no class."""
-    with pytest.raises(DeviceUnusable, match="is on proc"), filesystems.existing(Path("/proc")):
+    with pytest.raises(DeviceUnusable, match="is on proc"), existing(Path("/proc")):
         pytest.fail("a class was made up")

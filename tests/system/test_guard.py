@@ -11,7 +11,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from dbbench.errors import DeviceInUse, DeviceLocked, DeviceNotEmpty, DeviceUnus
 from dbbench.machine import namespaces
 from dbbench.model import DeviceSpec, WalDevice
 from dbbench.plan import request
-from dbbench.run import preflight
+from dbbench.run import disk_space
 from dbbench.storage import devices
 from dbbench.storage.devices import block, guard, hold, loop, naming, sysfs, used
 from dbbench.storage.devices.port import Device, DiskSet
@@ -70,19 +70,20 @@ def only_readable_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     To the program each of them is a reason to refuse (test_what_cannot_be_read_counts_as_use); the other tests
     would find nothing else on such a machine.
     """
-    all_of_them = used._processes
+    look_at_each = used._each
 
-    def readable(proc: Path) -> Iterator[Path]:
-        for folder in all_of_them(proc):
-            try:
-                (folder / "ns/mnt").readlink()
-            except PermissionError:
-                continue
-            except OSError:
-                pass
-            yield folder
+    def look_at_readable(proc: Path, look: Callable[[Path], None], what: str) -> list[str]:
+        def look_if_readable(process: Path) -> None:
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                try:
+                    (process / "ns/mnt").readlink()
+                except PermissionError:
+                    return
+            look(process)
 
-    monkeypatch.setattr(used, "_processes", readable)
+        return look_at_each(proc, look_if_readable, what)
+
+    monkeypatch.setattr(used, "_each", look_at_readable)
 
 
 @contextlib.contextmanager
@@ -366,7 +367,7 @@ def test_a_disk_too_small_for_the_redo_log_is_told(disk: Disk, tmp_path: Path, w
         plan(engine="mariadb", workload="sysbench-oltp-read-write", device={"kind": "block", **devices[where]})
     )
     wanted = request.asked(str(tmp_path / "plan.toml"), [])
-    found = list(preflight._space(wanted.plan, wanted.expanded, tmp_path, None))
+    found = list(disk_space.shortages(wanted.plan, wanted.expanded, tmp_path, None))
     assert [error.id for error in found] == ["E203"]
     assert "logs" in found[0].evidence
     assert "64 MiB" in found[0].evidence or "67.1 MB" in found[0].evidence

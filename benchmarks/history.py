@@ -72,7 +72,7 @@ def command(results_folder: Path, *words: str) -> float:
 def analysis(results_folder: Path) -> float:
     """Return the CPU seconds of reading all nights and judging the newest one."""
     began = time.process_time()
-    nights = history.known(results_folder, "demo")
+    nights = history.all_nights(results_folder, "demo")
     judge(nights[:-1], nights[-1], None, RUNS)
     return time.process_time() - began
 

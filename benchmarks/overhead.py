@@ -36,7 +36,7 @@ from dbbench.drivers.protocol import LoadTask
 from dbbench.engines import ENGINES
 from dbbench.engines.port import Place, Server
 from dbbench.metrics.series import Clock
-from dbbench.model import Cell, Dataset, EngineSpec, FsSetup, Mkfs, Window, Workload, merged
+from dbbench.model import Cell, Dataset, EngineSpec, FsSetup, Mkfs, Window, Workload, merge_settings
 
 LEAST_RATIO = 0.98
 MOST_CPU = 0.02  # share of a core that dbbench itself uses during the load
@@ -71,7 +71,7 @@ def serving(case: Case, folder: Path) -> Iterator[Server]:
     own = Path(tempfile.mkdtemp(prefix="dbb", dir=folder))
     own.chmod(0o755)
     engine, place = ENGINES[case.engine], Place(own / "s", own / "log")
-    settings = merged(("default", engine.defaults(SERVER_MEMORY)), ("window", engine.window_settings(60, 120)))
+    settings = merge_settings(("default", engine.defaults(SERVER_MEMORY)), ("window", engine.window_settings(60, 120)))
     try:
         engine.create(own / "data", place)
         with engine.serving(own / "data", settings, place) as server:

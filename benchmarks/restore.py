@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Final
 
 from dbbench import process
-from dbbench.datasets import golden, manifest, restored
+from dbbench.datasets import golden, manifest, restore_copy
 from dbbench.datasets.manifest import Golden, Manifest
 from dbbench.engines.port import Place
 from dbbench.model import Dataset, EngineSpec, FsSetup, Mkfs
@@ -88,13 +88,13 @@ def measured(family: str, copy: Golden, work: Path, rounds: int) -> bool:
     owner = process.user("postgres", "nobody")
     copied_s: list[float] = []
     seconds: dict[str, list[float]] = {"write": [], "copy": [], "cp": []}
-    with loop.attached(work / "image") as device:
+    with loop.attach(work / "image") as device:
         filesystems.make(setup, device)
-        with filesystems.mounted(setup, device, work / "mnt") as fs:
+        with filesystems.mount(setup, device, work / "mnt") as fs:
             target = fs.path / "data"
 
             def restore() -> None:
-                copied_s.append(restored(copy, target, owner).copy_s)
+                copied_s.append(restore_copy(copy, target, owner).copy_s)
 
             tasks: dict[str, Callable[[], None]] = {
                 "write": lambda: write(target, copy.manifest.logical_bytes),

@@ -169,7 +169,7 @@ def group(**_given: Any) -> None:
 
 def run(argv: Sequence[str]) -> int:
     """Run a command line and return its exit status. This is the only place that prints errors."""
-    signal.signal(signal.SIGTERM, _terminated)
+    signal.signal(signal.SIGTERM, _terminate)
     os.umask(os.umask(0o022) | 0o022)  # others must not be able to write results; a stricter umask is kept
     options = Options()
     status = _status(list(argv), options)
@@ -190,7 +190,7 @@ def _status(argv: list[str], options: Options) -> int:
 
             instruction = os.environ["_DBBENCH_COMPLETE"]
             return shell_complete(group, {"obj": options}, "dbbench", "_DBBENCH_COMPLETE", instruction)
-        return _invoked(argv, options)
+        return _invoke(argv, options)
     except click.exceptions.Exit as ended:
         return ended.exit_code
     except click.ClickException as error:
@@ -203,7 +203,7 @@ def _status(argv: list[str], options: Options) -> int:
     except BrokenPipeError:
         return EXIT_PIPE
     except Exception as error:
-        named = error if isinstance(error, DbbenchError) else _named(error)
+        named = error if isinstance(error, DbbenchError) else _translate(error)
         tell(named, options, error)
         return named.exit_code
 
@@ -231,7 +231,7 @@ def _check_limits() -> None:
             )
 
 
-def _invoked(argv: list[str], options: Options) -> int:
+def _invoke(argv: list[str], options: Options) -> int:
     """Run the command and return its exit status, or 1 if it skipped something; print the errors of what it skipped.
     `group.main` is not used, because it turns a broken pipe into success."""
     try:
@@ -256,12 +256,12 @@ def tell(error: DbbenchError, options: Options, cause: BaseException | None = No
         import traceback
 
         lines.append("".join(traceback.format_exception(cause or error)).rstrip())
-    word = click.style("error", fg="red", bold=True) if options.coloured(sys.stderr) else "error"
+    word = click.style("error", fg="red", bold=True) if options.has_colour(sys.stderr) else "error"
     with contextlib.suppress(OSError):
         print(f"{word} {inert(chr(10).join(lines))}", file=sys.stderr, flush=True)
 
 
-def _named(error: Exception) -> DbbenchError:
+def _translate(error: Exception) -> DbbenchError:
     """Return an error of dbbench for another one: that of a file or stream of the user, or a fault of dbbench."""
     from dbbench.results.fileio import FULL, unwritable
 
@@ -276,5 +276,5 @@ def _named(error: Exception) -> DbbenchError:
     return DbbenchError(text, remedy="This is a fault of dbbench. With -v it prints where; please report it.")
 
 
-def _terminated(_number: int, _frame: object) -> None:
+def _terminate(_number: int, _frame: object) -> None:
     raise Terminated("terminated")

@@ -123,7 +123,7 @@ def package_of(program: str, family: str = "debian") -> str | None:
     return None
 
 
-def required(program: str) -> bool:
+def is_essential(program: str) -> bool:
     """Return whether every benchmark needs it, and not only some plans or tests."""
     return any(program in tool.programs and tool.group == "run" and not tool.optional for tool in TOOLS)
 
@@ -203,7 +203,7 @@ def remedy(programs: Sequence[str]) -> str:
                 f"{Path(name).name} belongs to {package}, which is installed ({neighbour}), but is not in {looked}. "
                 f"Find it with  dpkg -L {package}  and add its directory to PATH."
             )
-    there, absent = _wanted(programs)
+    there, absent = _missing(programs)
     lines += map(fix, absent)
     command = install(there, "--no-install-recommends") if there else ""
     return "\n".join(filter(None, (command, *lines)))
@@ -211,10 +211,10 @@ def remedy(programs: Sequence[str]) -> str:
 
 def installable(programs: Sequence[str]) -> list[str]:
     """Return the packages that contain missing programs, of those that apt can install."""
-    return _wanted(programs)[0]
+    return _missing(programs)[0]
 
 
-def _wanted(programs: Sequence[str]) -> tuple[list[str], list[str]]:
+def _missing(programs: Sequence[str]) -> tuple[list[str], list[str]]:
     """Return the packages of which no program is installed: those that apt can install, and the others."""
     names = dict.fromkeys(package for name in programs if (package := package_of(name)) and not _neighbour(name))
     there = [name for name in names if exists(name)]

@@ -81,7 +81,7 @@ class Running:
     def wait(self, timeout_s: float) -> int:
         """Return the exit status. Raises DeadlinePassed after `timeout_s`."""
         try:
-            return _ended(self.popen, timeout_s)
+            return _wait(self.popen, timeout_s)
         except subprocess.TimeoutExpired:
             raise DeadlinePassed(f"{self.argv[0]} is still running after {timeout_s:.0f} s") from None
 
@@ -90,13 +90,13 @@ class Running:
         if self.popen.poll() is None:
             self.popen.send_signal(how)
             try:
-                return _ended(self.popen, self.grace_s)
+                return _wait(self.popen, self.grace_s)
             except subprocess.TimeoutExpired:
                 self.popen.kill()
         return self.popen.wait()
 
 
-def _ended(popen: subprocess.Popen[bytes], timeout_s: float) -> int:
+def _wait(popen: subprocess.Popen[bytes], timeout_s: float) -> int:
     """Return the exit status as soon as the process ends. Raises subprocess.TimeoutExpired.
 
     `Popen.wait` with a timeout asks at growing intervals, so it may return 50 ms after the end.
@@ -209,7 +209,7 @@ def run(
     `env` is added to a small clean environment (PATH, LANG=C.UTF-8, TZ=UTC, HOME). `stdout_to`: a file for stdout.
     Raises ProgramMissing, CommandFailed (status not in `ok`) and DeadlinePassed (the program is killed).
     """
-    words = _resolved(argv, note)
+    words = _resolve(argv, note)
     began = time.monotonic()
     with contextlib.ExitStack() as stack:
         out: int | IO[bytes] = stack.enter_context(stdout_to.open("wb")) if stdout_to is not None else subprocess.PIPE
@@ -255,7 +255,7 @@ def running(
     terminal's Ctrl-C: the caller decides how to stop it. If this process is killed, so is the program: as root by the
     trial's namespaces, otherwise by setpriv's --pdeathsig.
     """
-    words = _resolved(argv, note)
+    words = _resolve(argv, note)
     tie = find("setpriv") if os.geteuid() != 0 else None
     started = (str(tie), "--pdeathsig", "KILL", "--", *words) if tie else words
     with contextlib.ExitStack() as stack:
@@ -315,7 +315,7 @@ def end_with(work: Callable[P, int], *given: P.args, **named: P.kwargs) -> NoRet
         os._exit(status)
 
 
-def _resolved(argv: Argv, note: bool) -> tuple[str, ...]:
+def _resolve(argv: Argv, note: bool) -> tuple[str, ...]:
     words = tuple(str(word) for word in argv)
     if "/" not in words[0]:
         hit = find(words[0])

@@ -36,7 +36,7 @@ def on_terminal(text: str) -> str:
 
 def bytes_of(written: object) -> int:
     """Return the bytes of "4GiB", "500MB" or a number. Raises ValueError."""
-    parsed = _parsed(written, _SIZES, 'a size such as "4GiB" or a number of bytes')
+    parsed = _parse(written, _SIZES, 'a size such as "4GiB" or a number of bytes')
     if parsed >= _MOST_BYTES:
         raise ValueError(f"expected less than 8 EiB, not {written!r}"[:_LONGEST])
     return int(parsed)
@@ -44,13 +44,13 @@ def bytes_of(written: object) -> int:
 
 def seconds_of(written: object) -> float:
     """Return the seconds of "90s", "5min", "2h" or a number. Raises ValueError."""
-    parsed = _parsed(written, _TIMES, 'a time such as "90s" or a number of seconds')
+    parsed = _parse(written, _TIMES, 'a time such as "90s" or a number of seconds')
     if parsed > _MOST_S:
         raise ValueError(f"expected at most a year, not {written!r}"[:_LONGEST])
     return parsed
 
 
-def _parsed(written: object, units: dict[str, float] | dict[str, int], expected: str) -> float:
+def _parse(written: object, units: dict[str, float] | dict[str, int], expected: str) -> float:
     if isinstance(written, bool) or not isinstance(written, int | float | str):
         raise ValueError(f"expected {expected}")
     if not isinstance(written, str):
@@ -120,7 +120,7 @@ def _typeset(text: str) -> str:
 
 def change(ratio: float | None) -> str:
     """Return a ratio as a change: "−21.4 %" for 0.786."""
-    return MISSING if ratio is None else f"{_signed(ratio)}{GROUP}%"
+    return MISSING if ratio is None else f"{_change_text(ratio)}{GROUP}%"
 
 
 def round_change(ratio: float) -> str:
@@ -131,10 +131,10 @@ def round_change(ratio: float) -> str:
 
 def interval(low: float | None, high: float | None) -> str:
     """Return two ratios as an interval of changes: "−22.9..−19.9 %"."""
-    return MISSING if low is None or high is None else f"{_signed(low)}..{_signed(high)}{GROUP}%"
+    return MISSING if low is None or high is None else f"{_change_text(low)}..{_change_text(high)}{GROUP}%"
 
 
-def _signed(ratio: float) -> str:
+def _change_text(ratio: float) -> str:
     percent = (ratio - 1) * 100
     text = f"{percent:+,.0f}" if abs(percent) >= 99.95 else f"{percent:+.1f}"
     return "0.0" if text in ("+0.0", "-0.0") else _typeset(text)
@@ -155,7 +155,7 @@ def count(n: int, noun: str, plural: str | None = None) -> str:
     return f"{n} {noun if n == 1 else plural or noun + 's'}"
 
 
-def listed(words: list[str]) -> str:
+def join_words(words: list[str]) -> str:
     """Return "a", "a and b" or "a, b and c"."""
     return words[0] if len(words) == 1 else ", ".join(words[:-1]) + (f" and {words[-1]}" if words else "")
 

@@ -22,7 +22,7 @@ from typing import Final
 from dbbench import process
 from dbbench.engines import ENGINES
 from dbbench.engines.port import Place
-from dbbench.model import merged
+from dbbench.model import merge_settings
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 TUTORIAL: Final = ROOT / "docs/tutorial.md"
@@ -55,7 +55,7 @@ def make_dump(target: Path, folder: Path) -> None:
     engine = ENGINES["postgres"]
     place = Place(folder / "s", folder / "logs", None)
     engine.create(folder / "data", place)
-    with engine.serving(folder / "data", merged(("default", engine.defaults(None))), place) as server:
+    with engine.serving(folder / "data", merge_settings(("default", engine.defaults(None))), place) as server:
         for database, statements in (("postgres", ("CREATE DATABASE shop",)), ("shop", SHOP)):
             with closing(server.connect(database)) as connection, closing(connection.cursor()) as cursor:
                 for statement in statements:

@@ -149,5 +149,5 @@ def image(tmp_path: Path) -> Path:
 @pytest.fixture
 def loop_device(image: Path) -> Iterator[Device]:
     """Yield an attached, locked, empty loop device of 512 MiB; it is detached at the end of the test."""
-    with loop.attached(image) as device:
+    with loop.attach(image) as device:
         yield device

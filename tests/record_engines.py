@@ -19,7 +19,7 @@ from dbbench.engines import ENGINES
 from dbbench.engines.port import Place, Server
 from dbbench.engines.postgres_counters import COLUMNS, reading
 from dbbench.engines.sql import cursor_of, execute, rows
-from dbbench.model import Settings, merged
+from dbbench.model import Settings, merge_settings
 from tests.conftest import engine_bin
 
 FIXTURES: Final = Path(__file__).parent / "fixtures/engines"
@@ -66,7 +66,7 @@ def record(name: str, folder: Path) -> None:
 def settings_of(kind: str) -> Settings:
     """Return the default settings, with frequent checkpoints."""
     small = {"checkpoint_timeout": "30s", "max_wal_size": "32MB", "min_wal_size": "32MB", "track_wal_io_timing": True}
-    return merged(("default", ENGINES[kind].defaults(None)), ("plan", small if kind == "postgres" else {}))
+    return merge_settings(("default", ENGINES[kind].defaults(None)), ("plan", small if kind == "postgres" else {}))
 
 
 def load(server: Server) -> None:

@@ -96,9 +96,7 @@ def _clean_each(units: list[Unit], dry_run: bool, failed: list[DbbenchError] | N
 
 def _clean_fleet(results_folder: Path, fleet: Fleet, dry_run: bool) -> list[Left]:
     """Clean the runs of a fleet, and what its hosts on this machine left; hosts that still run trials are skipped."""
-    with results.locked(
-        fleet_files.folder_of(results_folder, fleet.name)
-    ):  # so that no coordinator is collecting trials
+    with results.lock(fleet_files.folder_of(results_folder, fleet.name)):  # so that no coordinator is collecting trials
         runs = [results_folder / name for name in fleet.runs if (results_folder / name / "run.json").is_file()]
         units: list[Unit] = [partial(_clean_run, path) for path in (*runs, *here.runs_here(results_folder, fleet.name))]
         units += [partial(_clean_worker, path) for path in here.hosts_here(results_folder, fleet.name)]
@@ -125,12 +123,12 @@ def _clean_worker(results_folder: Path, dry_run: bool) -> list[Left]:
 
 
 def _clean_run(folder: Path, dry_run: bool) -> list[Left]:
-    with results.locked(folder):
+    with results.lock(folder):
         journal = Journal(folder / "journal.jsonl")
         left = [Left(what, Path(path), _size(Path(path))) for what in _TAKEN for path in journal.outstanding(what)
                 if what in _NO_FILES or os.path.lexists(path)]  # fmt: skip
         for what, path in journal.foreign()[:_MOST_TOLD]:
-            _put_kept(what, path, f"listed in the journal of {folder.name}: it does not belong to this run")
+            _put_what_stays(what, path, f"listed in the journal of {folder.name}: it does not belong to this run")
         left += [Left("unfinished trial", path, _size(path)) for path in leftovers(folder)]
         if dry_run:
             return left
@@ -142,12 +140,12 @@ def _clean_run(folder: Path, dry_run: bool) -> list[Left]:
         kept = {path for what in _TAKEN for path in journal.outstanding(what)}
     for entry in left:
         if str(entry.path) in kept or os.path.lexists(entry.path):
-            _put_kept(entry.what, entry.path, "it is in use, or is not a file that this run made")
+            _put_what_stays(entry.what, entry.path, "it is in use, or is not a file that this run made")
     gone = [entry for entry in left if str(entry.path) not in kept and not os.path.lexists(entry.path)]
     return [entry for entry in gone if entry.what not in _NO_FILES or str(entry.path) in ended]
 
 
-def _put_kept(what: str, path: str | Path, why: str) -> None:
+def _put_what_stays(what: str, path: str | Path, why: str) -> None:
     click.echo(inert(f"not removed: {what} {path}, {why}"), err=True)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from dbbench.commands.finding import loaded, runs_argument
+from dbbench.commands.finding import load_runs, runs_argument
 from dbbench.commands.options import Options, command_line, results_option
 from dbbench.errors import EXIT_OK
 from dbbench.report.text import put, put_json
@@ -40,21 +40,21 @@ def command(
     The exit status does not depend on the verdicts unless --gate is given.
     """
     from dbbench.report import verdicts as judge
-    from dbbench.report.exports import exported
-    from dbbench.report.pooling import check_pooled
+    from dbbench.report.exports import export
+    from dbbench.report.pooling import check_pool
     from dbbench.report.verdict_table import as_document, put_tables
     from dbbench.results.fileio import write_text
 
     if against is not None and (baseline is not None or by != "fs"):
         raise click.UsageError("--against cannot be combined with --baseline or --by")
-    read = loaded(options, runs)
+    read = load_runs(options, runs)
     if against is not None:
-        read = [*loaded(options, (against,)), *read]
-        verdicts = judge.unpaired(read, "run", None, metric)
+        read = [*load_runs(options, (against,)), *read]
+        verdicts = judge.compare_groups(read, "run", None, metric)
     else:
-        check_pooled(read, by)
+        check_pool(read, by)
         fs = by == "fs"
-        verdicts = judge.verdicts(read, baseline, metric) if fs else judge.unpaired(read, by, baseline, metric)
+        verdicts = judge.verdicts(read, baseline, metric) if fs else judge.compare_groups(read, by, baseline, metric)
     form = "json" if options.json else form
     if form == "text" and output is not None:
         raise click.UsageError("--output requires --format")
@@ -63,7 +63,7 @@ def command(
     elif form == "json" and output is None:
         put_json(as_document(verdicts))
     elif output is None:
-        put(exported(form, read, verdicts).rstrip("\n"))
+        put(export(form, read, verdicts).rstrip("\n"))
     else:
-        write_text(Path(output), exported(form, read, verdicts))
+        write_text(Path(output), export(form, read, verdicts))
     return judge.gate(verdicts) if gate else EXIT_OK

@@ -114,10 +114,10 @@ def checks(results_folder: Path) -> Iterator[Probe]:
 
 def of_plan(file: str, paths: list[str], results_folder: Path) -> Iterator[Probe]:
     """Yield what a plan needs and this machine lacks, and the setups that a run would skip for another reason."""
-    from dbbench.plan.request import asked
+    from dbbench.plan.request import load_request
     from dbbench.run.preflight import refusals
 
-    request = asked(file, paths)
+    request = load_request(file, paths)
     for arm, reason in request.skipped.items():
         yield Probe(Purpose.PLAN, f"{file}: fs setup {arm} is skipped", False, reason, optional=True)
     for error in refusals(request, results_folder):
@@ -129,7 +129,7 @@ def of_plan(file: str, paths: list[str], results_folder: Path) -> Iterator[Probe
 def _engines() -> Iterator[Probe]:
     from dbbench.engines import ENGINES, SERVERS, profile_of
 
-    versions = {name: ENGINES[name].installed() for name in SERVERS}
+    versions = {name: ENGINES[name].installed_version() for name in SERVERS}
     for name, version in versions.items():
         profile, fix, to_install = profile_of(name), "", tuple[str, ...]()
         rivals = [profile_of(other).title for other in profile.excluded_by if versions.get(other)]
@@ -163,7 +163,7 @@ def _programs() -> Iterator[Probe]:
     version_of = versions()
     for program, use in uses.items():
         if packages.package_of(program) != "postgresql":
-            yield _program(Purpose.MEASURE, program, use, not packages.required(program), version_of.get(program))
+            yield _program(Purpose.MEASURE, program, use, not packages.is_essential(program), version_of.get(program))
 
 
 def _program(purpose: str, program: str, use: str, optional: bool = False, version: str | None = None) -> Probe:

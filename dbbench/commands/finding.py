@@ -18,7 +18,7 @@ from dbbench.results import LoadedRun
 Item = TypeVar("Item")
 
 
-def _completed(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[Any]:
+def _complete(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[Any]:
     from click.shell_completion import CompletionItem
 
     folder = options_of(ctx).results_folder
@@ -30,10 +30,10 @@ def _completed(ctx: click.Context, _param: click.Parameter, incomplete: str) -> 
 
 def run_argument(required: bool = True) -> Callable[[Function], Function]:
     """Return the argument RUN, which the shell completes from the runs of the results folder."""
-    return click.argument("run", metavar="RUN" if required else "[RUN]", required=required, shell_complete=_completed)
+    return click.argument("run", metavar="RUN" if required else "[RUN]", required=required, shell_complete=_complete)
 
 
-runs_argument = click.argument("runs", nargs=-1, required=True, metavar="RUN..", shell_complete=_completed)
+runs_argument = click.argument("runs", nargs=-1, required=True, metavar="RUN..", shell_complete=_complete)
 
 
 def folder_of(results_folder: Path, name: str) -> Path:
@@ -47,7 +47,7 @@ def folder_of(results_folder: Path, name: str) -> Path:
     raise RunMissing(f'no run "{name}"{hint}', remedy="dbbench show")
 
 
-def loaded(options: Options, names: tuple[str, ...]) -> list[LoadedRun]:
+def load_runs(options: Options, names: tuple[str, ...]) -> list[LoadedRun]:
     """Return the runs of those names without their damaged trials, which are reported at the end of the output. Raises
     RunMissing, and ResultDamaged if nothing is left."""
     loaded_runs: list[LoadedRun] = []
@@ -60,10 +60,10 @@ def loaded(options: Options, names: tuple[str, ...]) -> list[LoadedRun]:
             continue
         damaged += [results.all_of(run)] if run.damaged else []
         loaded_runs += [run] if run.trials or not run.damaged else []
-    return kept(options, loaded_runs, damaged)
+    return readable(options, loaded_runs, damaged)
 
 
-def kept(options: Options, found: list[Item], damaged: Sequence[DbbenchError]) -> list[Item]:
+def readable(options: Options, found: list[Item], damaged: Sequence[DbbenchError]) -> list[Item]:
     """Return what could be read; the errors are reported at the end of the output. If nothing is left, raise the last
     error."""
     for error in damaged if found else damaged[:-1]:

@@ -28,7 +28,7 @@ from dbbench.errors import EXIT_OK, EXIT_TRIAL_FAILED, ProgramMissing, RunMissin
 from dbbench.machine import namespaces
 from dbbench.model import Status
 from dbbench.plan.narrowing import Narrowing
-from dbbench.plan.request import asked
+from dbbench.plan.request import load_request
 from dbbench.report.text import put, put_json, put_table
 from dbbench.units import seconds_of
 
@@ -110,7 +110,7 @@ def run(options: Options, **given: Any) -> int:
     root = options.results_folder.resolve()
     narrowing = Narrowing(given["fs"], given["blocks"], given["budget"], given["seed"], given["quick"])
     request = operate.FleetRequest(
-        asked(given["plan_file"], options.paths, narrowing), given["mode"], given["name"], given["new"],
+        load_request(given["plan_file"], options.paths, narrowing), given["mode"], given["name"], given["new"],
         given["precision"], given["least"] or 1, given["wipe"], seconds_of(given["gone_after"]),
     )  # fmt: skip
     hosts = HostOptions(given["scheduler"], given["ssh"], given["local"], given["listen"], given["remote"],

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from dbbench.commands.finding import kept
+from dbbench.commands.finding import readable
 from dbbench.commands.options import Options, command_line, results_option
 from dbbench.errors import DbbenchError, ImportRefused, ResultDamaged, RunLocked, RunNameTaken
 from dbbench.report.text import put, put_json
@@ -30,7 +30,7 @@ def command(options: Options, folders: tuple[str, ...]) -> None:
             merged.append(merging.merge(source, root))
         except (ImportRefused, ResultDamaged, RunLocked, RunNameTaken) as error:
             refused.append(error)
-    done = kept(options, merged, refused)
+    done = readable(options, merged, refused)
     if options.json:
         put_json([{"run": run.folder.name, "path": str(run.folder), "added": list(run.added),
                    "known": list(run.known)} for run in done])  # fmt: skip

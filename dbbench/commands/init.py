@@ -14,7 +14,7 @@ import click
 from dbbench.commands.options import Options, command_line, write_new
 from dbbench.engines import ENGINES, SERVERS, profile_of
 from dbbench.errors import LiveServerUnreadable
-from dbbench.model.base import shipped
+from dbbench.model.base import data_folder
 from dbbench.report.text import put, put_json
 
 _HEAD: Final = """\
@@ -102,11 +102,13 @@ def command(options: Options, engines: tuple[str, ...], output: str, from_runnin
         return
     chosen: tuple[str, ...] = ()
     if example:
-        text = (shipped() / "plans" / f"{example}.toml").read_text(encoding="utf-8")
+        text = (data_folder() / "plans" / f"{example}.toml").read_text(encoding="utf-8")
     elif from_running:
         chosen, text = _running(options, path, socket, user, database)
     else:
-        chosen = engines or tuple(name for name in SERVERS if ENGINES[name].installed() is not None) or SERVERS[:1]
+        chosen = (
+            engines or tuple(name for name in SERVERS if ENGINES[name].installed_version() is not None) or SERVERS[:1]
+        )
         text = plan_text(path, tuple(name for name in SERVERS if name in chosen))
     write_new({path: text})
     if options.json:
@@ -120,7 +122,9 @@ def _write_units(options: Options, folder: Path) -> None:
     started = shutil.which(sys.argv[0]) or shutil.which("dbbench")
     program = str(Path(started).absolute()) if started else _PROGRAM
     word = program if re.fullmatch(r"[\w/.+@-]+", program) else f'"{program.replace("%", "%%")}"'
-    texts = {folder / file.name: file.read_text(encoding="utf-8") for file in sorted((shipped() / "systemd").iterdir())}
+    texts = {
+        folder / file.name: file.read_text(encoding="utf-8") for file in sorted((data_folder() / "systemd").iterdir())
+    }
     with suppress(OSError):  # reported with the first file
         folder.mkdir(parents=True, exist_ok=True)
     write_new({path: text.replace(_PROGRAM, word) for path, text in texts.items()})

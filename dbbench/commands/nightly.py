@@ -116,7 +116,7 @@ def baseline(options: Options, run: str | None) -> None:
     if run is not None:
         _accept(options, run, "set as the first baseline")
         return
-    accepted = history.all_accepted(options.results_folder)
+    accepted = history.acceptances(options.results_folder)
     if options.json:
         put_json({plan: [plain(entry) for entry in entries] for plan, entries in accepted.items()})
         return
@@ -147,9 +147,9 @@ def _nights_of(plan: str, root: Path, paths: list[str]) -> dict[str, list[Night]
     from dbbench.plan import load
     from dbbench.plan.catalog import catalog
 
-    named = NAME.fullmatch(plan) and history.known(root, plan)
+    named = NAME.fullmatch(plan) and history.all_nights(root, plan)
     name = plan if named else load(Path(plan), catalog(paths)).name
-    return {name: history.known(root, name)}
+    return {name: history.all_nights(root, name)}
 
 
 def _check_age(name: str, root: Path, rows: list[dict[str, Any]]) -> None:

@@ -32,7 +32,7 @@ class Options:
     results_folder: Path = Path("results")  # value of --results, for commands that have it
     progress: str = "auto"  # value of --progress
 
-    def coloured(self, stream: TextIO) -> bool:
+    def has_colour(self, stream: TextIO) -> bool:
         """Return whether colours may be printed on `stream`: on a terminal, unless --no-color or NO_COLOR is given."""
         return stream.isatty() and not self.no_color and not os.environ.get("NO_COLOR")
 
@@ -42,7 +42,7 @@ class Options:
         return renderer(kind, sys.stderr, color=not self.no_color)
 
 
-def _given(name: str) -> Callable[[click.Context, click.Parameter, Any], Any]:
+def _store(name: str) -> Callable[[click.Context, click.Parameter, Any], Any]:
     """Return a callback that stores the option's value in the Options of the command line."""
 
     def take(ctx: click.Context, _param: click.Parameter, value: Any) -> Any:
@@ -59,15 +59,15 @@ def _given(name: str) -> Callable[[click.Context, click.Parameter, Any], Any]:
 def global_options(function: Function) -> Function:
     """Add the options that every command accepts."""
     for option in (
-        click.option("--path", "paths", metavar="DIR", multiple=True, expose_value=False, callback=_given("paths"),
+        click.option("--path", "paths", metavar="DIR", multiple=True, expose_value=False, callback=_store("paths"),
                      help="Also search DIR (and DBBENCH_PATH) for fs_setups/ and workloads/."),
-        click.option("--no-color", is_flag=True, expose_value=False, callback=_given("no_color"),
+        click.option("--no-color", is_flag=True, expose_value=False, callback=_store("no_color"),
                      help="Disable colours (as NO_COLOR does)."),
-        click.option("--json", is_flag=True, expose_value=False, callback=_given("json"),
+        click.option("--json", is_flag=True, expose_value=False, callback=_store("json"),
                      help="Print one JSON document instead of a table."),
-        click.option("-q", "--quiet", is_flag=True, expose_value=False, callback=_given("quiet"),
+        click.option("-q", "--quiet", is_flag=True, expose_value=False, callback=_store("quiet"),
                      help="Hide progress."),
-        click.option("-v", "--verbose", is_flag=True, expose_value=False, callback=_given("verbose"),
+        click.option("-v", "--verbose", is_flag=True, expose_value=False, callback=_store("verbose"),
                      help="Print tracebacks of errors."),
     ):  # fmt: skip
         function = option(function)
@@ -167,7 +167,7 @@ def plan_options(function: Function) -> Function:
     return function
 
 
-def _share_given(_ctx: click.Context, _param: click.Parameter, value: str | None) -> float | None:
+def _parse_share(_ctx: click.Context, _param: click.Parameter, value: str | None) -> float | None:
     """Convert "2%" or "0.02" to 0.02."""
     if value is None:
         return None
@@ -184,7 +184,7 @@ precision_option = click.option(
     "--until-precision",
     "precision",
     metavar="2%",
-    callback=_share_given,
+    callback=_parse_share,
     help="Add blocks (up to 15) until each interval is this narrow; setups that are decided stop early.",
 )
 

@@ -21,20 +21,20 @@ def command(options: Options, plan_file: str, **narrowing: Any) -> None:
     """
     from dbbench.model import plain
     from dbbench.plan import preview
-    from dbbench.plan.forecast import forecast, foreseen, remembered
+    from dbbench.plan.forecast import apply_budget, forecast, recall
     from dbbench.plan.narrowing import Narrowing
-    from dbbench.plan.request import able, asked, unsupported
-    from dbbench.report.plan_text import as_document, put_plan, put_refused, put_skipped
+    from dbbench.plan.request import able, list_gaps, load_request
+    from dbbench.report.plan_text import as_document, put_plan, put_refusals, put_skips
     from dbbench.report.text import put_json
     from dbbench.run.preflight import refusals
 
-    wanted = asked(plan_file, options.paths, Narrowing(**narrowing))
-    expanded = remembered(wanted.plan, wanted.expanded, options.results_folder)
-    plan, expanded, allowance = foreseen(wanted.plan, expanded)
+    wanted = load_request(plan_file, options.paths, Narrowing(**narrowing))
+    expanded = recall(wanted.plan, wanted.expanded, options.results_folder)
+    plan, expanded, allowance = apply_budget(wanted.plan, expanded)
     wanted = replace(wanted, plan=plan, expanded=expanded)
     look = preview(wanted.plan, wanted.expanded)
     expected = forecast(wanted.plan, wanted.expanded, options.results_folder)
-    lacking = unsupported(wanted, options.paths)
+    lacking = list_gaps(wanted, options.paths)
     refused = refusals(able(wanted, options.paths), options.results_folder)
     if options.json:
         problems = [{"id": refusal.id, "title": refusal.title, "evidence": refusal.evidence, "remedy": refusal.remedy}
@@ -43,5 +43,5 @@ def command(options: Options, plan_file: str, **narrowing: Any) -> None:
                   "skipped": wanted.skipped, "unsupported": lacking, "refused": problems})  # fmt: skip
     else:
         put_plan(wanted, look, expected, allowance)
-        put_skipped(wanted.skipped, lacking)
-        put_refused(refused)
+        put_skips(wanted.skipped, lacking)
+        put_refusals(refused)

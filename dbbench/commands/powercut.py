@@ -14,7 +14,7 @@ from dbbench.commands.options import Options, command_line, fs_option, plan_argu
 from dbbench.errors import EXIT_OK, LabContradicts, LabUnreliable, RunMissing, RunNameTaken
 from dbbench.model import Conclusion, LabFacts, plain
 from dbbench.plan.narrowing import Narrowing
-from dbbench.plan.request import Asked, able, asked
+from dbbench.plan.request import Asked, able, load_request
 from dbbench.report.text import put, put_json, put_table
 
 CUTS = 30  # for each setup and engine, unless --cuts or --minutes is given
@@ -48,7 +48,7 @@ def command(options: Options, plan_file: str, cuts: int | None, minutes: float |
     Controls that must lose data run first; if they lose none, the lab draws no conclusion and reports this. Exit
     status 1: the result contradicts a setup's durability class.
     """
-    request = able(asked(plan_file, options.paths, Narrowing(fs, seed=seed)), options.paths)
+    request = able(load_request(plan_file, options.paths, Narrowing(fs, seed=seed)), options.paths)
     cuts = CUTS if cuts is None and minutes is None else cuts
     folder = _examine(options, request, name, cuts, minutes)
     run = results.load_run(folder)
@@ -68,14 +68,14 @@ def command(options: Options, plan_file: str, cuts: int | None, minutes: float |
 
 def _examine(options: Options, wanted: Asked, name: str | None, cuts: int | None, minutes: float | None) -> Path:
     from dbbench.errors import LabUnavailable
-    from dbbench.labs.powercut import Order, examined, unavailable
+    from dbbench.labs.powercut import Order, examine, unavailable
     from dbbench.report.progress import renderer
 
     if why := unavailable():
         raise LabUnavailable(why, effect="Nothing was changed.")
     folder = folder_of_lab(options.results_folder.resolve(), wanted, name)
-    with options.shown(renderer) as emit, results.locked(folder):
-        examined(folder, wanted.sha256, Order(wanted.plan.seed, cuts, minutes), emit)
+    with options.shown(renderer) as emit, results.lock(folder):
+        examine(folder, wanted.sha256, Order(wanted.plan.seed, cuts, minutes), emit)
     return folder
 
 

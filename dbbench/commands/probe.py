@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from dbbench.commands.options import Options, command_line
-from dbbench.report.text import put, put_json, put_table, put_wrapped, table_text
+from dbbench.report.text import put, put_json, put_paragraph, put_table, table_text
 from dbbench.units import count, duration_text, number, seconds_of
 
 
@@ -46,10 +46,10 @@ def command(options: Options, directories: tuple[Path, ...], time: str, seed: in
     titles = {method.name: method.title for method in METHODS}
     header = ("method", "per s", "p50 ms", "p99 ms", "p99.9 ms", "max ms", "values")
     for each in probed:
-        put_wrapped(f"{each.path}: {each.place}")
-        put_wrapped(f"  {each.sentence}")
+        put_paragraph(f"{each.path}: {each.place}")
+        put_paragraph(f"  {each.sentence}")
         for caution in each.cautions:
-            put_wrapped(f"  ! {caution}")
+            put_paragraph(f"  ! {caution}")
         rows = [
             (titles[r.method], *map(number, (r.per_s, r.p50_ms, r.p99_ms, r.p999_ms, r.max_ms, r.count)))
             for r in each.latencies
@@ -60,4 +60,4 @@ def command(options: Options, directories: tuple[Path, ...], time: str, seed: in
             put_table(header, rows, right=header[1:])
             put()
     for pair in pairs:
-        put_wrapped(pair.sentence)
+        put_paragraph(pair.sentence)

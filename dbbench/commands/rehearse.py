@@ -13,7 +13,7 @@ from dbbench.commands.options import Options, command_line, fs_option, plan_argu
 from dbbench.errors import EXIT_OK, EXIT_TRIAL_FAILED, RunNameTaken
 from dbbench.model import Status
 from dbbench.plan.narrowing import Narrowing
-from dbbench.plan.request import Asked, asked
+from dbbench.plan.request import Asked, load_request
 from dbbench.report.text import put, put_json, put_table
 from dbbench.results import LoadedRun
 
@@ -35,7 +35,7 @@ def command(options: Options, plan_file: str, fs: tuple[str, ...], every: bool, 
     filled, measured and removed. Its figures are not comparable. The second kernel (user-mode Linux with OpenZFS, md,
     LVM, f2fs and nilfs2) is built once, which takes some minutes.
     """
-    request = asked(plan_file, options.paths, Narrowing(fs))
+    request = load_request(plan_file, options.paths, Narrowing(fs))
     if name and (options.results_folder / name).exists():
         raise RunNameTaken(f"a run {name} exists", remedy="Give another --name.")
     lacks = lacking(request)
@@ -59,7 +59,7 @@ def lacking(wanted: Asked) -> dict[str, str | None]:
 
 def _rehearse(options: Options, wanted: Asked, arms: list[str], name: str | None) -> tuple[Path, CommandEnd]:
     """Run the small plan in the second kernel; return the run's directory, and how it ended."""
-    from dbbench.labs.second_kernel import rehearsed, small_root
+    from dbbench.labs.second_kernel import rehearse, small_root
     from dbbench.labs.second_kernel.rehearsal import PLACE, small
     from dbbench.model.events import Event
     from dbbench.plan import identity
@@ -74,7 +74,7 @@ def _rehearse(options: Options, wanted: Asked, arms: list[str], name: str | None
         less = dataclasses.replace(wanted, plan=plan, expanded=expanded, sha256=identity(plan, expanded.cells))
         folder = create(root, less, name or free_name(root, f"{plan.name}-rehearsal"), __version__)
         keep_scripts(folder, less)
-        return folder, rehearsed(folder, emit)
+        return folder, rehearse(folder, emit)
 
 
 def _outcome(arm: str, lacks: str | None, run: LoadedRun) -> dict[str, Any]:

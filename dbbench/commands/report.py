@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from dbbench.commands.finding import loaded, report_of, runs_argument
+from dbbench.commands.finding import load_runs, report_of, runs_argument
 from dbbench.commands.options import Options, command_line, results_option
 from dbbench.errors import DbbenchError, ResultDamaged
 from dbbench.report.text import put, put_json
@@ -24,8 +24,8 @@ from dbbench.results import LoadedRun, all_of
 @results_option
 def command(options: Options, runs: tuple[str, ...], output: str | None, show: bool, redact: str) -> None:
     """Write the report page: one self-contained HTML file that needs no network."""
-    read = loaded(options, runs)
-    path = written(options, read, Path(output) if output else None, tuple(filter(None, redact.split(","))))
+    read = load_runs(options, runs)
+    path = write_page(options, read, Path(output) if output else None, tuple(filter(None, redact.split(","))))
     if options.json:
         put_json({"path": str(path), "bytes": path.stat().st_size})
     else:
@@ -34,7 +34,7 @@ def command(options: Options, runs: tuple[str, ...], output: str | None, show: b
         click.launch(str(path))
 
 
-def written(options: Options, runs: list[LoadedRun], path: Path | None, redact: tuple[str, ...]) -> Path:
+def write_page(options: Options, runs: list[LoadedRun], path: Path | None, redact: tuple[str, ...]) -> Path:
     """Write the page without the trials whose series cannot be read, and without the runs of which another file cannot
     be read; these are reported at the end of the output. Return its path. Raises ResultDamaged if nothing is left."""
     while True:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:  # these take most of a second, which `--help` does not need
     from dbbench.results import LoadedRun, RunFolder
 
 
-def part_given(_ctx: click.Context, _param: click.Parameter, value: str | None) -> tuple[int, int] | None:
+def parse_part(_ctx: click.Context, _param: click.Parameter, value: str | None) -> tuple[int, int] | None:
     """Return "2/8" as (2, 8)."""
     if value is None:
         return None
@@ -54,7 +54,7 @@ def part_given(_ctx: click.Context, _param: click.Parameter, value: str | None) 
     "--share",
     "part",
     metavar="K/N",
-    callback=part_given,
+    callback=parse_part,
     help="Run every N-th block, beginning with the K-th; `dbbench import` merges the shares of N machines.",
 )
 @click.option(
@@ -75,24 +75,24 @@ def command(options: Options, plan_file: str, new: bool, name: str | None, wipe:
     if part and (precision or not name):
         raise click.UsageError("--share requires --name and cannot be combined with --until-precision")
     from dbbench.commands.show import again, listing_trials
-    from dbbench.plan.forecast import forecast, foreseen, remembered
+    from dbbench.plan.forecast import apply_budget, forecast, recall
     from dbbench.plan.narrowing import Narrowing
-    from dbbench.plan.request import able, asked, shared
+    from dbbench.plan.request import able, load_request, take_share
     from dbbench.results import RunFolder
-    from dbbench.run.create import choose, create, is_finished, keep_scripts, must_be_of, refine
+    from dbbench.run.create import choose, create, is_complete, keep_scripts, must_be_of, refine
     from dbbench.run.preflight import check_run
 
-    wanted = shared(able(asked(plan_file, options.paths, Narrowing(**narrowing)), options.paths), part)
+    wanted = take_share(able(load_request(plan_file, options.paths, Narrowing(**narrowing)), options.paths), part)
     root = options.results_folder.resolve()
-    wanted = replace(wanted, expanded=remembered(wanted.plan, wanted.expanded, root))
-    plan, expanded, allowance = foreseen(wanted.plan, wanted.expanded, wanted.step)
+    wanted = replace(wanted, expanded=recall(wanted.plan, wanted.expanded, root))
+    plan, expanded, allowance = apply_budget(wanted.plan, wanted.expanded, wanted.step)
     folder = choose(root, wanted, new=new, name=name)
     if folder is not None:
         changes = precision is not None or wanted.plan.budget_s is not None
-        if changes or not is_finished(folder):
+        if changes or not is_complete(folder):
             must_be_of(folder, wanted)
         refine(folder, precision, wanted.plan.budget_s)
-        if is_finished(folder):
+        if is_complete(folder):
             status = _conclude(options, folder.path, before=True)
             other = "--name ANOTHER" if name else "--new"
             click.echo(f"run {folder.path.name} is already finished; {other} starts another", err=True)

@@ -97,7 +97,7 @@ def _run_row(path: Path) -> dict[str, Any]:
     ok, suspect, failed = (sum(trial.status is status for trial in run.trials) for status in Status)
     cells = run.run.cells
     return asdict(_RunRow(
-        path.name, str(path), "unfinished" if run.unfinished else "finished", run.run.created, run.run.plan.name,
+        path.name, str(path), "unfinished" if run.remaining else "finished", run.run.created, run.run.plan.name,
         len(run.run.order), len(run.trials), ok, suspect, failed,
         fs_setups=[arm.label for arm in run.run.plan.fs_setups],
         engines=list(dict.fromkeys(cell.engine.name for cell in cells)),
@@ -129,7 +129,7 @@ def _put_run(options: Options, run: LoadedRun) -> None:
 
 def put_trials(run: LoadedRun) -> None:
     """Print a run with a line for each trial."""
-    spec, left = run.run, f", {len(run.unfinished)} to do" if run.unfinished else ""
+    spec, left = run.run, f", {len(run.remaining)} to do" if run.remaining else ""
     put(f"{spec.name}: {len(run.trials)} of {len(spec.order)} trials{left}; "
         f"seed {spec.plan.seed}, created {spec.created}")  # fmt: skip
     put(f"folder {run.path}" + (f", page {report_of(run.path)}" if report_of(run.path).exists() else ""))
@@ -157,7 +157,7 @@ def listing_trials(options: Options, paths: Callable[[], Iterable[Path]], resume
             runs = [load_run(path, verify=False) for path in paths()]
             if options.json:
                 put_json({"runs": [{
-                    "run": run.path.name, "path": str(run.path), "unfinished": run.unfinished,
+                    "run": run.path.name, "path": str(run.path), "unfinished": run.remaining,
                     "trials": [{"id": trial.id, "status": trial.status.value} for trial in run.trials],
                 } for run in runs]})  # fmt: skip
             else:

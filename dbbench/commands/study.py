@@ -16,7 +16,7 @@ from dbbench.errors import ProgramMissing
 from dbbench.metrics.table import METRICS
 from dbbench.model import plain
 from dbbench.plan import studies
-from dbbench.plan.request import asked, unsupported
+from dbbench.plan.request import list_gaps, load_request
 from dbbench.plan.studies import DEFAULT, SCALES, Study, StudyTable
 from dbbench.report.text import put, put_json, put_table
 from dbbench.results.fileio import write_text, writing
@@ -49,7 +49,7 @@ def run_(context: click.Context, /, options: Options, name: str, scale: str, fol
     today's.
     """
     study, given = studies.study(name), [str(Path(folder).absolute()) for folder in folders]
-    text = studies.plan_text(study, scale, studies.servers_of(study, _installed(given), given))
+    text = studies.plan_text(study, scale, studies.servers_of(study, _find_servers(given), given))
     path = options.results_folder / f"{name}-{scale}.toml"
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -88,7 +88,8 @@ def _put_study(options: Options, name: str, scale: str) -> None:
         put_json({**_row(study), "study": plain(study), "scale": scale, "plan": text})
         return
     put(f"{study.title}\n{study.address}\n\n{study.did}\n")
-    rows = [(table.workload, f"{table.metric} ({variant})" if variant else table.metric, arm, _published(table, arm),
+    rows = [(table.workload, f"{table.metric} ({variant})" if variant else table.metric, arm,
+             _published_text(table, arm),
              "; ".join(filter(None, (table.note, "superseded" if study.superseded and table.then else ""))))
             for table in study.table
             for variant in (studies.variant_of(table, study.scales["full"]),)
@@ -106,7 +107,7 @@ def _put_study(options: Options, name: str, scale: str) -> None:
     put(f"\n# the plan of scale {scale}\n{text.rstrip()}")
 
 
-def _published(table: StudyTable, arm: str) -> str:
+def _published_text(table: StudyTable, arm: str) -> str:
     """Return the value of an arm, or its ratio to the baseline, with the interval of the ratio."""
     interval = studies.interval_text(table, arm)
     if arm in table.ratios:
@@ -118,7 +119,7 @@ def _published(table: StudyTable, arm: str) -> str:
 
 def _row(study: Study) -> dict[str, Any]:
     servers = _servers(study)
-    reason = _impossible(study, servers) if servers else f"requires {studies.needed(study)}"
+    reason = _impossible(study, servers) if servers else f"requires {studies.servers_text(study)}"
     return {"name": study.name, "title": study.title, "address": study.address, "engines": list(study.engines),
             "engine": ", ".join(servers) or None, "runs": reason is None, "reason": reason}  # fmt: skip
 
@@ -128,8 +129,8 @@ def _impossible(study: Study, servers: dict[str, list[str]]) -> str | None:
     with tempfile.NamedTemporaryFile("w", suffix=".toml") as file:
         file.write(studies.plan_text(study, DEFAULT, servers))
         file.flush()
-        wanted = asked(file.name, [])
-    skipped, plan = unsupported(wanted, []), wanted.plan
+        wanted = load_request(file.name, [])
+    skipped, plan = list_gaps(wanted, []), wanted.plan
     baseline = plan.baseline or plan.fs_setups[0].label
     others = [arm.label for arm in plan.fs_setups if arm.label != baseline]
     if baseline in skipped or (others and all(arm in skipped for arm in others)):
@@ -141,14 +142,14 @@ def _impossible(study: Study, servers: dict[str, list[str]]) -> str | None:
 def _servers(study: Study) -> dict[str, list[str]]:
     """Return the installed servers that the study runs, or none."""
     with contextlib.suppress(ProgramMissing):
-        return studies.servers_of(study, _installed())
+        return studies.servers_of(study, _find_servers())
     return {}
 
 
-def _installed(given: Sequence[str] = ()) -> dict[str, dict[str, str]]:
+def _find_servers(given: Sequence[str] = ()) -> dict[str, dict[str, str]]:
     """Return the versions of the engines that are installed, or are in those folders, by engine and folder."""
     from dbbench.engines import ENGINES
 
     return {name: {folder: version for folder in given or ("",)
-                   if (version := engine.installed(Path(folder) if folder else None)) is not None}
+                   if (version := engine.installed_version(Path(folder) if folder else None)) is not None}
             for name, engine in ENGINES.items()}  # fmt: skip

@@ -57,7 +57,7 @@ def from_statements(options: Options, file: Path, output: Path, engine: str | No
         if live and profile_of(live.engine).dialect != recording.dialect:
             raise click.UsageError(f"--socket is a server of {live.engine}, but {file} was recorded by another one")
         writing.choose(recording, live.rows if live else None, most)
-    if not recording.kept:
+    if not recording.in_workload:
         raise ScriptInvalid(
             f"none of the {len(recording.statements)} statements of {file} can be run again: "
             + "; ".join(list(dict.fromkeys(each.why for each in recording.statements))[:3]),
@@ -111,7 +111,7 @@ def _tell(options: Options, output: Path, recording: RecordedStatements, files: 
                 for calls, share, time, *texts in listed[:_PRINTED]],
                 right=("calls", "share", "of the time"))  # fmt: skip
             put(f"... and {len(listed) - _PRINTED} more; --json has all\n" if len(listed) > _PRINTED else "")
-    kept = count(len(recording.kept), "statement")
+    kept = count(len(recording.in_workload), "statement")
     put(f"{output}: {kept}. {_share(*shares[REPRODUCED])} are reproduced as recorded.")
     if groups[APPROXIMATED]:
         put(f"{_share(*shares[APPROXIMATED])} are approximated: see `why`.")
@@ -172,7 +172,7 @@ def _row(workload: Workload) -> dict[str, Any]:
     from dbbench.drivers import PROGRAMS
     from dbbench.engines import ENGINES
 
-    on = [name for name in workload.engines if ENGINES[name].installed() is not None]
+    on = [name for name in workload.engines if ENGINES[name].installed_version() is not None]
     program = PROGRAMS.get(workload.driver, "")
     reason = None
     if not on:

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from dbbench.compare.changepoints import changepoints
 from dbbench.compare.interaction import Curve, Interaction, crossings, curves, interactions
-from dbbench.compare.interval import LEAST_BLOCKS, Group, chosen, estimate, groups, paired
+from dbbench.compare.interval import LEAST_BLOCKS, Group, chosen, estimate, groups, pairs_of
 from dbbench.compare.remarks import Remark, RemarkKind, remark, texts
 from dbbench.compare.unpaired import ByHost, by_host, heterogeneity, unpaired_rows
 from dbbench.compare.verdict import Comparison, Row, means, rows, word
@@ -46,7 +46,7 @@ def compare(document: Mapping[str, Any]) -> dict[str, Any]:
     if baseline == candidate:
         raise ValueError(f"baseline and candidate are both {baseline!r}")
     trials = [_trial(entry) for entry in document["trials"] if entry["fs_setup"] in (baseline, candidate)]
-    pairs = paired(trials, baseline, candidate)
+    pairs = pairs_of(trials, baseline, candidate)
     values = [(b, c) for base, other in pairs if (b := base.summary["tps"]) and (c := other.summary["tps"])]
     result: dict[str, Any] = {"ratio": None, "lo": None, "hi": None, "verdict": "inconclusive", "n": len(values)}
     result |= {"wins": sum(c > b for b, c in values), "notes": list(texts(_notes(trials, pairs, values)))}

@@ -92,7 +92,7 @@ def _refine(logs: Nights, places: list[int], end: int) -> int:
     """Return the place of the last change, or a better one near it now that there are more nights."""
     begin = places[-2] if len(places) > 1 else max(0, places[-1] - MOST_NIGHTS)
     near = range(max(begin + LEAST_NIGHTS, places[-1] - 2), min(end - LEAST_NIGHTS, places[-1] + 2) + 1)
-    t_values, _, _ = _t_values(cleaned(logs[None, begin:end]))
+    t_values, _, _ = _t_values(without_outliers(logs[None, begin:end]))
     return max(near, key=lambda place: float(t_values[0, place - begin - LEAST_NIGHTS]))
 
 
@@ -113,7 +113,7 @@ def scan(nights: Nights) -> tuple[Nights, NDArray[Any]]:
     import numpy
 
     nights = nights - nights.mean(axis=1, keepdims=True)
-    clean = cleaned(nights)
+    clean = without_outliers(nights)
     t_values, shifts, within = _t_values(clean)
     best = t_values.argmax(axis=1)
     rows = numpy.arange(len(clean))
@@ -127,7 +127,7 @@ def scan(nights: Nights) -> tuple[Nights, NDArray[Any]]:
     return numpy.where(stepped & _taking_part(nights, after, left + shift / 2, shift), exceeds, 0.0), place
 
 
-def cleaned(nights: Nights) -> Nights:
+def without_outliers(nights: Nights) -> Nights:
     """Return the nights with outliers moved towards the median of their neighbours; a step of three nights stays."""
     import numpy
 

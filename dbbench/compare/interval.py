@@ -172,7 +172,7 @@ def chosen(trials: Sequence[Trial]) -> list[Trial]:
     return sorted((trial for trial in trials if trial.id in keep), key=lambda trial: trial.position)
 
 
-def paired(group: Sequence[Trial], baseline: str, candidate: str) -> list[tuple[Trial, Trial]]:
+def pairs_of(group: Sequence[Trial], baseline: str, candidate: str) -> list[tuple[Trial, Trial]]:
     """Return the (baseline, candidate) trials of one (engine, workload) group, by block.
 
     Completeness is per pair: the earliest attempt of the block in which both are ok; without one, each arm's
@@ -200,7 +200,7 @@ def estimate_of(group: Sequence[Trial], baseline: str, candidate: str, metric: s
     """Return the estimate from the pairs in which both trials have a positive value of the metric; None without any."""
     values = [
         (b, c)
-        for base, other in paired(group, baseline, candidate)
+        for base, other in pairs_of(group, baseline, candidate)
         if (b := base.summary.get(metric)) and (c := other.summary.get(metric)) and b > 0 and c > 0
     ]
     return estimate(values) if values else None

@@ -26,7 +26,7 @@ Group = TypeVar("Group")
 Arm = TypeVar("Arm")
 
 
-def shared(run: Mapping[Group, Mapping[Arm, Estimate]]) -> dict[Group, dict[Arm, Estimate]]:
+def share_variance(run: Mapping[Group, Mapping[Arm, Estimate]]) -> dict[Group, dict[Arm, Estimate]]:
     """Return the estimates of the arms in each group, combined with the variance of the other pairs.
 
     Pairs with fewer than LEAST_BLOCKS blocks or without any scatter do not change. No pair changes if the variances are

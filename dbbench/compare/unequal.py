@@ -24,7 +24,7 @@ def unequal(baseline: Sequence[Trial], candidate: Sequence[Trial]) -> tuple[Rema
     return (*conditions, *_work(base, other))
 
 
-def limited(trials: Sequence[Trial]) -> bool:
+def device_limits(trials: Sequence[Trial]) -> bool:
     """Return whether the device limited most of these trials (W042), so that they cannot compare filesystems."""
     good = _good(trials)
     return 2 * sum(any(warning.id == "W042" for warning in trial.warnings) for trial in good) > len(good)
@@ -56,7 +56,7 @@ def _plain(one: Sequence[Trial], other: Sequence[Trial]) -> Iterator[Remark]:
 
 def _features(one: Sequence[Trial], other: Sequence[Trial]) -> Iterator[Remark]:
     """Compare the features of filesystems of one family; options or another version of mkfs may change them."""
-    mine, theirs = _made(one), _made(other)
+    mine, theirs = _family_features(one), _family_features(other)
     for family in sorted({name for name, _ in mine} & {name for name, _ in theirs}):
         sets = {features for name, features in mine | theirs if name == family}
         if len(sets) > 1:
@@ -64,7 +64,7 @@ def _features(one: Sequence[Trial], other: Sequence[Trial]) -> Iterator[Remark]:
             yield remark(RemarkKind.OTHER_FEATURES, family=family, features=", ".join(differing))
 
 
-def _made(trials: Sequence[Trial]) -> set[tuple[str, frozenset[str]]]:
+def _family_features(trials: Sequence[Trial]) -> set[tuple[str, frozenset[str]]]:
     facts = [trial.filesystem for trial in trials if trial.filesystem is not None]
     return {(fs.family, frozenset(str(fs.geometry["features"]).split())) for fs in facts if fs.geometry.get("features")}
 

@@ -8,11 +8,21 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from dbbench.compare.interval import LEAST_BLOCKS, SAME, Estimate, Group, chosen, estimate, groups, holm_levels, paired
+from dbbench.compare.interval import (
+    LEAST_BLOCKS,
+    SAME,
+    Estimate,
+    Group,
+    chosen,
+    estimate,
+    groups,
+    holm_levels,
+    pairs_of,
+)
 from dbbench.compare.remarks import Remark, RemarkKind, remark
-from dbbench.compare.scatter import shared
+from dbbench.compare.scatter import share_variance
 from dbbench.compare.two_levels import two_levels_remark
-from dbbench.compare.unequal import limited, unequal
+from dbbench.compare.unequal import device_limits, unequal
 from dbbench.metrics.table import METRICS, Metric
 from dbbench.model import Status, Trial
 
@@ -86,7 +96,7 @@ def rows(trials: Sequence[Trial], baseline: str, metric: str | Mapping[str, str]
         if any(trial.summary.get(judged.name) is not None or _has(trial, absent) for trial in group):
             arms = sorted({trial.fs_setup for trial in group} - {baseline})
             measured[key] = judged, group, {arm: _pairs(group, baseline, arm, judged) for arm in arms}
-    estimates = shared({
+    estimates = share_variance({
         key: {arm: guess for arm, of_arm in pairs.items() if (guess := _estimate(of_arm))}
         for key, (_, _, pairs) in measured.items()
     })  # fmt: skip
@@ -96,7 +106,7 @@ def rows(trials: Sequence[Trial], baseline: str, metric: str | Mapping[str, str]
 
 def _pairs(group: list[Trial], baseline: str, arm: str, metric: Metric) -> Pairs:
     pairs = [(base.summary.get(metric.name), other.summary.get(metric.name))
-             for base, other in paired(group, baseline, arm)]  # fmt: skip
+             for base, other in pairs_of(group, baseline, arm)]  # fmt: skip
     return [(b, c) for b, c in pairs if b is not None and c is not None]
 
 
@@ -152,7 +162,7 @@ def _with_conditions(row: Row, base: Sequence[Trial], own: Sequence[Trial]) -> R
     """Return the row with the conditions that differ from those of the baseline. If both arms were limited by the
     device, the verdict "same" would describe the device and not the filesystems."""
     row = replace(row, notes=(*row.notes, *unequal(base, own)))
-    if row.verdict in ("same", "inconclusive") and limited(base) and limited(own):
+    if row.verdict in ("same", "inconclusive") and device_limits(base) and device_limits(own):
         return replace(row, verdict=LIMITED, notes=(*row.notes, remark(RemarkKind.DEVICE_LIMITED)))
     return row
 

@@ -54,7 +54,9 @@ class Restored:
     facts: DatasetFacts | None = None
 
 
-def restored(golden: Golden, datadir: Path, owner: User, progress: Progress = lambda _done, _whole: None) -> Restored:
+def restore_copy(
+    golden: Golden, datadir: Path, owner: User, progress: Progress = lambda _done, _whole: None
+) -> Restored:
     """Restore `golden` as `datadir`, which does not exist or is an empty directory (its attributes stay), for `owner`.
     Raises FilesystemFull, and RestoreFailed also if the copy, or the golden copy itself, differs from the manifest."""
     manifest, began = golden.manifest, time.monotonic()

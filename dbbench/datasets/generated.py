@@ -59,7 +59,7 @@ BODY: Final = 208  # bytes in `body` of a clone table; with 48 others on Postgre
 COLUMNS: Final = (119, 59)  # characters in sysbench's columns c and pad
 
 
-def completed(dataset: Dataset, engine: str) -> Dataset:
+def fill_in(dataset: Dataset, engine: str) -> Dataset:
     """Return the dataset with all parameters of its kind, sizes in bytes. Raises PlanInvalid for a parameter that is
     unknown, impossible, or not supported by this engine."""
     kind, profile = dataset.kind, profile_of(engine)
@@ -104,7 +104,7 @@ def _value(kind: str, name: str, value: Scalar) -> Scalar:
 
 def size_bytes(dataset: Dataset, engine: str) -> int:
     """Estimate the size of its data directory in bytes, rather too large."""
-    parameters = completed(dataset, engine).parameters
+    parameters = fill_in(dataset, engine).parameters
     match dataset.kind:
         case "pgbench":
             loaded = int(parameters["scale"]) * SCALE_BYTES * 100 // max(10, int(parameters["fillfactor"]))
@@ -115,7 +115,7 @@ def size_bytes(dataset: Dataset, engine: str) -> int:
         case "tpcc":
             loaded = tpcc.loaded_bytes(parameters)
         case "archive":  # the standby's size at the end: rows added by the log are smaller than the log
-            return size_bytes(_base(completed(dataset, engine), engine), engine) + int(parameters["log_bytes"])
+            return size_bytes(_base(fill_in(dataset, engine), engine), engine) + int(parameters["log_bytes"])
         case "source" if COPIED in parameters:
             return int(parameters[COPIED])
         case "source":
@@ -129,7 +129,7 @@ def size_bytes(dataset: Dataset, engine: str) -> int:
 def building_bytes(dataset: Dataset, engine: str) -> int:
     """Estimate the cache space for building it; for an archive this includes the primary, the base copy, and the log
     twice."""
-    complete = completed(dataset, engine)
+    complete = fill_in(dataset, engine)
     more = int(complete.parameters["log_bytes"]) if complete.kind == "archive" else 0
     return size_bytes(dataset, engine) * (2 if more else 1) + more
 
@@ -141,7 +141,7 @@ def clone_table(number: int) -> str:
 
 def build(server: Server, dataset: Dataset) -> None:
     """Load the dataset into the server's database and vacuum, freeze and analyse it. Raises DatasetBuildFailed."""
-    dataset = completed(dataset, server.engine)
+    dataset = fill_in(dataset, server.engine)
     with _building(dataset):
         # Of an archive the primary's dataset is loaded; `archive.record` then makes its log.
         base = _base(dataset, server.engine) if dataset.kind == "archive" else dataset
@@ -150,7 +150,7 @@ def build(server: Server, dataset: Dataset) -> None:
         if large := int(dataset.parameters.get("large_bytes", 0)):
             _fill(server, [LARGE], max(1, large // CLONE_ROW_BYTES), seed=1)
         if profile_of(server.engine).has_server:
-            execute(server, *sql_of(server).settled())
+            execute(server, *sql_of(server).settle_rows())
 
 
 def _run(server: Server, dataset: Dataset, *argv: object) -> None:
@@ -176,13 +176,13 @@ def _sysbench(server: Server, dataset: Dataset) -> None:
          "prepare")  # fmt: skip
     if share is not None:
         fill_sysbench(server, tables, int(size), float(share))
-    execute(server, *sql.finished(*(f"sbtest{number}" for number in range(1, tables + 1))))
+    execute(server, *sql.finish(*(f"sbtest{number}" for number in range(1, tables + 1))))
 
 
 def _base(dataset: Dataset, engine: str) -> Dataset:
     """Return the dataset from which an archive starts."""
     kind, parameters = profile_of(engine).generated, dataset.parameters
-    return completed(Dataset(kind, {name: parameters[name] for name in PARAMETERS[kind] if name in parameters}), engine)
+    return fill_in(Dataset(kind, {name: parameters[name] for name in PARAMETERS[kind] if name in parameters}), engine)
 
 
 def _clone_tables(server: Server, dataset: Dataset) -> None:
@@ -215,10 +215,10 @@ def _fill(server: Server, tables: Sequence[str], rows: int, seed: int) -> None:
         for number, text in enumerate(statements.pool(seed)):
             cursor.execute("INSERT INTO clone_pool VALUES (%s, %s)", (number, text))
     sql = sql_of(server)
-    execute(server, *sql.analysed("clone_pool"))
+    execute(server, *sql.analyse("clone_pool"))
     row = _ROW.format(hash=sql.row_hash)
     with ThreadPoolExecutor(max(1, min(len(os.sched_getaffinity(0)), len(tables)))) as pool:
-        list(pool.map(lambda table: execute(server, *sql.cloned(table, row, rows, _JOIN)), tables))
+        list(pool.map(lambda table: execute(server, *sql.clone(table, row, rows, _JOIN)), tables))
     execute(server, "DROP TABLE clone_pool")
 
 
@@ -259,7 +259,7 @@ def fill_clones(server: Server, tables: Sequence[str], rows: int, share: float) 
     sql, size = sql_of(server), round(BODY * noise("clone-tables", server.engine, share))
     row = f"n, n * 48271 % 10000, {sql.noisy_bytes(size, BODY - size)}"
     for table in tables:
-        execute(server, *sql.cloned(table, row, rows, packed=True))
+        execute(server, *sql.clone(table, row, rows, packed=True))
 
 
 def fill_sysbench(server: Server, tables: int, rows: int, share: float) -> None:
@@ -269,4 +269,4 @@ def fill_sysbench(server: Server, tables: int, rows: int, share: float) -> None:
     columns = ", ".join(sql.noisy_text(size, length - size, salt) for salt, (length, size) in enumerate(sizes))
     row = f"n, n * 48271 % {rows} + 1, {columns}"
     for table in (f"sbtest{number}" for number in range(1, tables + 1)):
-        execute(server, *sql.filled(table, "id, k, c, pad", row, rows), *sql.numbered(table, rows))
+        execute(server, *sql.fill(table, "id, k, c, pad", row, rows), *sql.set_number(table, rows))

@@ -24,7 +24,7 @@ from dbbench.engines.port import Engine, Place
 from dbbench.errors import DatasetBuildFailed, DiskTooSmall, PlanInvalid, ProgramMissing
 from dbbench.machine import namespaces
 from dbbench.machine.pagecache import syncfs
-from dbbench.model import Dataset, EngineSpec, Settings, SourceChange, merged, plain, spelt
+from dbbench.model import Dataset, EngineSpec, Settings, SourceChange, merge_settings, plain, spelt
 from dbbench.model.run import COPIED
 from dbbench.process import User
 from dbbench.results.fileio import lock_file, naming_full, sha256, sync
@@ -75,14 +75,14 @@ def recipe(spec: EngineSpec, dataset: Dataset, raw: bool = False) -> Recipe:
     tablespace, for a bare device."""
     engine: Engine = engines.ENGINES[spec.name]
     bin_ = Path(spec.bin) if spec.bin else None
-    version = engine.installed(bin_)
+    version = engine.installed_version(bin_)
     if version is None:
         raise ProgramMissing(
             f"{spec.name} is not installed",
             effect="Nothing was changed.",
             remedy="Run dbbench doctor to see how to install it.",
         )
-    whole = generated.completed(dataset, spec.name)
+    whole = generated.fill_in(dataset, spec.name)
     if raw and dataset.kind == "source":
         raise PlanInvalid(
             'a raw device holds a single tablespace of generated data, so it cannot hold data from a "source"'
@@ -93,13 +93,13 @@ def recipe(spec: EngineSpec, dataset: Dataset, raw: bool = False) -> Recipe:
     if sources.kept_as_it_is(whole):
         building |= profile.unsettled
     limits = ("plan", {name: value for name, value in spec.settings.items() if spelt(name) in profile.limits})
-    settings = merged(defaults, ("build", building), limits)
+    settings = merge_settings(defaults, ("build", building), limits)
     space = -(-int(generated.size_bytes(whole, spec.name) * TABLESPACE_ROOM) // 2**26) * 2**26 if raw else 0
     primary: Settings = {}
     if whole.kind == "archive":
-        primary = merged(defaults, ("build", {**building, **profile.primary}))
+        primary = merge_settings(defaults, ("build", {**building, **profile.primary}))
         if not profile.standby:  # a standby does not start with lower limits than its primary's
-            primary |= merged(limits)
+            primary |= merge_settings(limits)
     build = _program_sum(engine.programs(bin_), profile.programs)
     return Recipe(spec, version, build, whole, settings, space, primary)
 
@@ -181,14 +181,14 @@ def _load(making: Path, made_of: Recipe, place: Place, tell: Tell) -> _Content:
     with reachable(making, engine.account(), place.sockets.parent / "golden") as seen:
         data = seen / "data"
         if source is not None and source.physical:
-            tell(f"copying {sources.described(source)}")
+            tell(f"copying {sources.describe(source)}")
             changes += sources.lay(source, data, place)
         else:
             tell(f"making an empty {made_of.engine.name}")
             engine.create(data, place)
         with engine.serving(data, made_of.settings, place) as server:
             if source is not None:
-                tell(f"loading {sources.described(source)}")
+                tell(f"loading {sources.describe(source)}")
                 changes += sources.load(source, made_of.dataset, server, data)
             else:
                 tell(f"loading the dataset {made_of.dataset.kind}")

@@ -22,7 +22,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from dbbench.errors import DatasetBuildFailed, RestoreFailed
 from dbbench.model import Dataset, SourceChange, plain
-from dbbench.results.fileio import kind_of, opened, own_file, write_json
+from dbbench.results.fileio import kind_of, open_file, own_file, write_json
 
 FORMAT: Final = 2  # version of the manifest and of the builders' output; part of every key
 BLOCK: Final = 2**20  # bytes per read; larger reads were no faster, smaller ones need more system calls
@@ -109,7 +109,7 @@ def split(golden: Golden, folder: str) -> tuple[Golden, Golden]:
 
 def open_entry(golden: Golden, entry: Entry) -> int:
     """Open a file of the copy for reading, through no link; return its descriptor. Raises OSError."""
-    with opened(golden.data / entry.path, sys.maxsize, golden.path) as file:
+    with open_file(golden.data / entry.path, sys.maxsize, golden.path) as file:
         return os.dup(file.fileno())
 
 

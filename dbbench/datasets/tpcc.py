@@ -19,7 +19,7 @@ from dbbench.engines.port import Server
 from dbbench.engines.sql import NULL, cursor_of, execute, rows
 from dbbench.errors import DataCorrupt
 from dbbench.model import Dataset, Scalar
-from dbbench.model.base import shipped
+from dbbench.model.base import data_folder
 
 PARAMETERS: Final[dict[str, Scalar]] = {
     "warehouses": 1, "districts": 10, "customers": 3000, "items": 100_000, "seed": 1,
@@ -60,7 +60,7 @@ def loaded_bytes(parameters: dict[str, Scalar]) -> int:
 @functools.cache
 def sections(kind: str) -> dict[str, str]:
     """Return the tables, the index or the conditions of tpcc.sql: heading -> text."""
-    text = (shipped() / "workloads/tpcc.sql").read_text()
+    text = (data_folder() / "workloads/tpcc.sql").read_text()
     return {head.strip(): " ".join(body.split()) for head, body in re.findall(
         rf"^-- {kind}(.*)\n((?:(?!-- ).*\n)+)", text, re.MULTILINE)}  # fmt: skip
 
@@ -70,12 +70,12 @@ def build(server: Server, dataset: Dataset) -> None:
     scale, sql = scale_of(dataset.parameters), sql_of(server)
     tables = {head.partition(" ")[0]: (head.partition("(")[2][:-1], columns.format(time=sql.time_type))
               for head, columns in sections("table").items()}  # fmt: skip
-    execute(server, *(sql.created(table, columns, key) for table, (key, columns) in tables.items()))
-    keys = [statement for table, (key, _) in tables.items() if key for statement in sql.keyed(table, key)]
+    execute(server, *(sql.create(table, columns, key) for table, (key, columns) in tables.items()))
+    keys = [statement for table, (key, _) in tables.items() if key for statement in sql.add_key(table, key)]
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         list(pool.map(lambda number: _fill(server, Rows(scale, number)), range(scale.warehouses + 1)))
         list(pool.map(lambda statement: execute(server, statement), (*sections("index").values(), *keys)))
-    execute(server, *sql.finished(*tables))
+    execute(server, *sql.finish(*tables))
 
 
 def consistency(server: Server, dataset: Dataset) -> str:

@@ -18,7 +18,7 @@ from pydantic import TypeAdapter
 
 from dbbench import process
 from dbbench.drivers.protocol import Live, Load, LoadTask, client_account
-from dbbench.drivers.tool import DEATH_S, POLL_S, finished, rates_of
+from dbbench.drivers.tool import DEATH_S, POLL_S, rates_of, whole_outcome
 from dbbench.engines import checksums_of, mysqld, profile_of
 from dbbench.engines.serving import tail
 from dbbench.errors import CommandFailed, DataCorrupt, DriverFailed, EngineDied, NoProgress, ProgramMissing
@@ -115,7 +115,7 @@ class ApplyLoad:
             if decay.high < 0 and fallen > FALLEN:
                 text = f"by {-decay.slope:.0f} kB/s a minute (95 %: {-decay.high:.0f} to {-decay.low:.0f})"
                 warnings.append(TrialWarning("W111", f"the apply rate fell {text} over {duration_s:.0f} s"))
-        outcome = finished(self.begin_utc, duration_s, figures, warnings=tuple(warnings))
+        outcome = whole_outcome(self.begin_utc, duration_s, figures, warnings=tuple(warnings))
         outcome.series.set(RATE, rates)
         return outcome
 
@@ -136,7 +136,7 @@ class ApplyLoad:
         if fault:
             raise DriverFailed(fault)
         waiting = not self.applier.caught_up()
-        now, applied = self._now_s(), self.applier.applied()
+        now, applied = self._now_s(), self.applier.applied_bytes()
         before_s, before = self._points[-1]
         if self._waiting:
             self._busy_s += now - before_s
@@ -173,7 +173,7 @@ class Applier(Protocol):
     @property
     def pids(self) -> tuple[int, ...]: ...
     def offer(self, logs: Sequence[LogFile], last: bool) -> None: ...
-    def applied(self) -> int: ...  # bytes of log applied so far
+    def applied_bytes(self) -> int: ...  # bytes of log applied so far
     def caught_up(self) -> bool: ...  # whether all offered log is applied, except for CLOSE_BYTES before the last file
     @property
     def fault(self) -> str: ...  # why it has stopped; "": it has not
@@ -223,7 +223,7 @@ class StandbyRecovery:
             self._target = (int(log.name[8:16], 16) * 256 + int(log.name[16:], 16) + 1) * SEGMENT
         self._last = last
 
-    def applied(self) -> int:
+    def applied_bytes(self) -> int:
         """Return the bytes applied. The last segment is partly empty and counts up to the point where it was closed."""
         return max(0, min(self._replay_position(), self._archive.end) - self._begin)
 
@@ -266,11 +266,11 @@ class Replay:
         if last:
             self.offered.put(None)
 
-    def applied(self) -> int:
+    def applied_bytes(self) -> int:
         return self._done + self._at
 
     def caught_up(self) -> bool:
-        return self._ended if self._last else self.applied() >= self._target - CLOSE_BYTES
+        return self._ended if self._last else self.applied_bytes() >= self._target - CLOSE_BYTES
 
     def _work(self) -> None:
         try:

@@ -12,7 +12,7 @@ from typing import Final
 from dbbench import process
 from dbbench.drivers import tool
 from dbbench.drivers.protocol import Load, LoadTask
-from dbbench.drivers.tool import FAILED, ToolLoad, finished, write_command
+from dbbench.drivers.tool import FAILED, ToolLoad, whole_outcome, write_command
 from dbbench.engines import files
 from dbbench.errors import DriverFailed
 from dbbench.metrics.outcome import Claim, Outcome
@@ -79,7 +79,7 @@ def _outcome(load: ToolLoad, cell: Cell, memory: int) -> Outcome:
     if all(value is None for value in figures.values()):
         raise DriverFailed("bonnie++ reported no result: all of its tests ended too soon to be timed", effect=FAILED)
     lived, size = load.lived_s or 0.0, file_bytes(cell, memory)
-    return finished(
+    return whole_outcome(
         load.begin_utc,
         lived,
         {"duration_s": lived, **figures},

@@ -15,7 +15,7 @@ from typing import Any, Final
 from dbbench import process
 from dbbench.drivers import tool
 from dbbench.drivers.protocol import Live, Load, LoadTask
-from dbbench.drivers.tool import ToolLoad, finished, outputs, rates_of, write_command
+from dbbench.drivers.tool import ToolLoad, outputs, rates_of, whole_outcome, write_command
 from dbbench.engines import files
 from dbbench.errors import DriverFailed
 from dbbench.metrics.outcome import Claim, Outcome
@@ -56,7 +56,7 @@ class FileStep:
 
 
 @process.understood("filework")
-def copied(text: str, clients: int = 1) -> Copied:
+def parse_copy(text: str, clients: int = 1) -> Copied:
     """Return the result of a copy. Raises DriverFailed if it did not finish."""
     lines = [line for line in _lines(text) if "bytes" in line]
     lines.sort(key=lambda line: line["t"])
@@ -131,7 +131,7 @@ class FileWork:
 
 def copy_outcome(load: ToolLoad, memory: int) -> Outcome:
     """Return both times, both rates, and the rate per second; MB are 10^6 bytes. W116 for a file that memory holds."""
-    done = copied(load.text(), int(load.task.cell.parameters["clients"]))
+    done = parse_copy(load.text(), int(load.task.cell.parameters["clients"]))
     figures = {
         "duration_s": done.synced_s,
         "copy_s": done.seconds,
@@ -139,7 +139,7 @@ def copy_outcome(load: ToolLoad, memory: int) -> Outcome:
         "copy_synced_mb_per_s": done.bytes / done.synced_s / 1e6,
     }
     warnings, claims = tool.cached_warnings(done.bytes, memory), (Claim("write_bytes", done.bytes),)
-    outcome = finished(load.begin_utc, done.synced_s, figures, transactions=1, warnings=warnings, claims=claims)
+    outcome = whole_outcome(load.begin_utc, done.synced_s, figures, transactions=1, warnings=warnings, claims=claims)
     outcome.series.set("file_write_mb_per_s", done.by_second())
     return outcome
 
@@ -149,7 +149,7 @@ def smallfiles_outcome(load: ToolLoad) -> Outcome:
     file_steps = steps(load.text())
     why, files = file_steps["read"].why, file_steps["create"].files
     size = files * int(load.task.cell.parameters["file_bytes"])
-    return finished(
+    return whole_outcome(
         load.begin_utc,
         load.lived_s or 0.0,
         {

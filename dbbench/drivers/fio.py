@@ -12,7 +12,7 @@ from typing import Final
 
 from dbbench import process
 from dbbench.drivers.fio_output import INTERVAL_S, READ, WRITE, by_second, live, parse
-from dbbench.drivers.protocol import Live, Load, LoadTask, located
+from dbbench.drivers.protocol import Live, Load, LoadTask, locate
 from dbbench.drivers.tool import FAILED, ToolLoad, outputs, whole_seconds, write_command
 from dbbench.engines import files
 from dbbench.engines.serving import put_aside
@@ -38,7 +38,7 @@ def driving(task: LoadTask) -> Iterator[Load]:
     folder, account = files.folder_of(task.server), files.account()
     task.scratch.chmod(0o777)  # fio runs under another account and writes its logs there
     job, env = task.raw / "fio.job", _variables(task.cell)
-    text = located(task.cell.workload.script).read_text(encoding="utf-8")
+    text = locate(task.cell.workload.script).read_text(encoding="utf-8")
     job.write_text(before(folder, task.cell, task.seed, task.scratch / _LOG) + text)
     given = put_aside(job.read_text(), "fio.job", task.scratch)  # that account cannot enter the trial's directories
     given.chmod(0o644)
@@ -77,7 +77,7 @@ def before(folder: Path, cell: Cell, seed: int, log: Path) -> str:
     return "[global]\n" + "".join(f"{name}={value}\n" for name, value in lines.items()) + "\n"
 
 
-def decided(job: str) -> Iterator[tuple[int, str]]:
+def find_conflicts(job: str) -> Iterator[tuple[int, str]]:
     """Yield the line number and the option of each line of a job file that the trial decides."""
     for number, line in enumerate(job.splitlines(), 1):
         if option := _DECIDED.match(line):

@@ -156,7 +156,7 @@ class InsertLoad:
             with self._time(f"index_{name}"):
                 rows_of(session, f"CREATE INDEX {TABLE}_by_{name} ON {TABLE} ({columns})")
         sql = sql_of(server)
-        for statement in (*sql.finished(TABLE), *sql.settled()):
+        for statement in (*sql.finish(TABLE), *sql.settle_rows()):
             rows_of(session, statement)
         server.settle()  # what load and indexes left to be written is no part of the next step
 

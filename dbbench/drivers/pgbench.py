@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Final
 
 from dbbench import process
-from dbbench.drivers.pgbench_output import COUNTS, aborted, live, log_files, parse
-from dbbench.drivers.protocol import Load, LoadTask, client_account, lent, located
+from dbbench.drivers.pgbench_output import COUNTS, is_abort, live, log_files, parse
+from dbbench.drivers.protocol import Load, LoadTask, client_account, locate, path_for_client
 from dbbench.drivers.tool import (
     FAILED,
     Program,
@@ -74,7 +74,7 @@ def _load(task: LoadTask, program: Program, begin_utc: float, begin_in_logs: flo
         judged=lambda load: _outcome(load, begin_in_logs),
         seconds=sum(whole_seconds(task.cell.window)),
         live=live,
-        aborted=aborted,
+        aborted=is_abort,
     )  # fmt: skip
 
 
@@ -86,7 +86,7 @@ def command(server: Server, cell: Cell, seed: int, logs: Path, client: Client | 
     parameters = _parameters(cell)
     protocol = parameters.get("protocol", "prepared" if (cell.workload.script or BUILT_IN[0]) in BUILT_IN else "")
     rate = parameters.get("rate") or 0
-    port, placed = server.socket.name.rpartition(".")[2], client.placed if client else lent
+    port, placed = server.socket.name.rpartition(".")[2], client.place if client else path_for_client
     return [
         client.tool if client else str(server.bin / "pgbench"),
         f"--host={client.spec.address if client else server.socket_dir}",
@@ -122,7 +122,7 @@ def _script(cell: Cell, parameters: dict[str, Scalar], placed: Callable[[Path], 
     # Always with a weight: pgbench takes what follows the last @ of an argument for one.
     weighted = zip(files, weights or [1], strict=False)
     return [
-        *(f"--file={placed(located(file))}@{weight}" for file, weight in weighted),
+        *(f"--file={placed(locate(file))}@{weight}" for file, weight in weighted),
         *([f"--scale={parameters['scale']}"] if "scale" in parameters else []),
         *(f"--define={name}={value}" for name, value in sorted(variables.items())),
     ]

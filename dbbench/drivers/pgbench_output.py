@@ -36,7 +36,7 @@ def live(line: str) -> Live | None:
     return Live(round(float(match[1])), float(match[2]), None) if match else None
 
 
-def aborted(line: str) -> bool:
+def is_abort(line: str) -> bool:
     """Whether a client gave up: pgbench continues without it, with a smaller load than requested."""
     return _ABORTED.search(line) is not None
 

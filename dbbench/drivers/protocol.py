@@ -17,7 +17,7 @@ from dbbench.machine.pagecache import empty_and_prove
 from dbbench.metrics.outcome import Outcome
 from dbbench.metrics.series import Clock
 from dbbench.model import CacheFacts, Cell
-from dbbench.model.base import shipped
+from dbbench.model.base import data_folder
 from dbbench.process import User
 from dbbench.remote import Client
 
@@ -90,7 +90,7 @@ def client_account(server: Server) -> User | None:
     return ENGINES[server.engine].account() if namespaces.mounts_are_private() else None
 
 
-def lent(file: Path) -> str:
+def path_for_client(file: Path) -> str:
     """Return the path of a script for a client: in a trial that of a copy, because the client's account may not be able
     to reach the file."""
     if not namespaces.mounts_are_private():
@@ -101,9 +101,9 @@ def lent(file: Path) -> str:
     return str(folder / file.name)
 
 
-def located(script: str) -> Path:
+def locate(script: str) -> Path:
     """Return a workload's script: an absolute path, or one of dbbench's workloads. Raises FileUnreadable."""
-    path = shipped() / "workloads" / script  # an absolute `script` replaces the directory
+    path = data_folder() / "workloads" / script  # an absolute `script` replaces the directory
     if not path.is_file():
         raise FileUnreadable(
             f"the script {script} is neither a built-in one nor a file",

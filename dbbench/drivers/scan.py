@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from dbbench.drivers.protocol import Live, Load, LoadTask
 from dbbench.drivers.sessions import SessionWork, cancel, follow
-from dbbench.drivers.tool import finished
+from dbbench.drivers.tool import whole_outcome
 from dbbench.engines import sql_of
 from dbbench.engines.sql import Sql, Table
 from dbbench.errors import DriverFailed
@@ -105,7 +105,7 @@ class _Session:
     def _scan(self) -> None:
         try:
             while self.passes.go_on():
-                plan = self.sql.scanned(self.connection, self.statement)
+                plan = self.sql.scan_plan(self.connection, self.statement)
                 self.seconds.append(time.monotonic() - self.passes.ends[-1])
                 self.plan = self.plan or plan
         except threading.BrokenBarrierError:
@@ -113,7 +113,7 @@ class _Session:
         except BaseException:
             self.passes.barrier.abort()
             raise
-        self.plan = self.plan or self.sql.explained(self.connection, self.statement)
+        self.plan = self.plan or self.sql.explain(self.connection, self.statement)
 
 
 class ScanLoad:
@@ -145,7 +145,7 @@ class ScanLoad:
         window_s, size = sum(passes), len(passes) * sum(session.table.size_bytes for session in self.sessions)
         counted = {session.table.name: session.sql.dirtied_blocks(session.plan) for session in self.sessions}
         changed = ", ".join(f"{blocks} blocks of {table}" for table, blocks in counted.items() if blocks)
-        return finished(
+        return whole_outcome(
             self.begin_utc,
             window_s,
             {"duration_s": window_s / len(passes), "mb_per_s": size / 1e6 / window_s},

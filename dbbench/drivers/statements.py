@@ -17,9 +17,9 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Final
 
-from dbbench.drivers.protocol import Live, Load, LoadTask, located
+from dbbench.drivers.protocol import Live, Load, LoadTask, locate
 from dbbench.drivers.sessions import SessionWork, cancel, follow
-from dbbench.drivers.tool import finished
+from dbbench.drivers.tool import whole_outcome
 from dbbench.engines import SERVERS, sql_of
 from dbbench.errors import DriverFailed, ScriptInvalid
 from dbbench.machine import threads
@@ -37,7 +37,7 @@ _NAME: Final = re.compile(r"\{(\w+)\}")
 @contextlib.contextmanager
 def driving(task: LoadTask) -> Iterator[Load]:
     """Run the script of the workload. See `protocol.Driver`."""
-    path = located(task.cell.workload.script)
+    path = locate(task.cell.workload.script)
     (task.raw / "statements.sql").write_text(text := path.read_text(encoding="utf-8"))
     file = task.scratch / "rows.tsv"
     values = {**task.cell.dataset.parameters, **task.cell.workload.options, **task.cell.parameters, "file": file}
@@ -46,7 +46,7 @@ def driving(task: LoadTask) -> Iterator[Load]:
     except ScriptInvalid as error:
         error.where = str(path)
         raise
-    sent = rows_written(file, int(task.cell.parameters["file_bytes"]), task.seed) if "file_bytes" in values else None
+    sent = write_rows(file, int(task.cell.parameters["file_bytes"]), task.seed) if "file_bytes" in values else None
     with contextlib.ExitStack() as stack:
         sessions = [
             stack.enter_context(contextlib.closing(task.server.connect()))
@@ -164,7 +164,7 @@ class StatementsLoad:
                 return True, cursor.rowcount
             cursor.execute(sql)
             if cursor.description is not None:
-                if wrong := sql_of(self.server).refused(cursor.fetchall()):
+                if wrong := sql_of(self.server).refusals(cursor.fetchall()):
                     raise DriverFailed(f"{sql}: {wrong[0]}")
                 return False, None
             return self.sent is not None and str(self.sent.path) in sql, max(0, cursor.rowcount)
@@ -199,7 +199,7 @@ class StatementsLoad:
             "rows_per_s": None if rows is None else rows / duration_s,
             "mb_per_s": None if size is None else size / 1e6 / duration_s,
         }
-        return finished(self.begin_utc, duration_s, figures, len(statements), claims=tuple(claims))
+        return whole_outcome(self.begin_utc, duration_s, figures, len(statements), claims=tuple(claims))
 
 
 def _sum(parts: Sequence[int | None]) -> int | None:
@@ -283,7 +283,7 @@ class Sent:
     bytes: int
 
 
-def rows_written(path: Path, size_bytes: int, seed: int) -> Sent:
+def write_rows(path: Path, size_bytes: int, seed: int) -> Sent:
     """Write whole rows of at least `size_bytes`. The same seed and size give the same bytes. At least 30 MB/s."""
     words, rows, size = pool(seed), 0, 0
     with path.open("w", encoding="ascii") as file:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from dbbench import process
-from dbbench.drivers.protocol import Load, LoadTask, client_account, lent, located
+from dbbench.drivers.protocol import Load, LoadTask, client_account, locate, path_for_client
 from dbbench.drivers.sysbench_output import COUNTS, QUEUE, event_files, histogram, live, parse, put_queued_latencies
 from dbbench.drivers.tool import (
     FAILED,
@@ -31,7 +31,7 @@ from dbbench.errors import DriverFailed
 from dbbench.metrics.outcome import Claim, Counts, Outcome, kinds, pages_of
 from dbbench.metrics.table import TPCC
 from dbbench.model import Cell, Scalar, TrialWarning
-from dbbench.model.base import shipped
+from dbbench.model.base import data_folder
 from dbbench.remote import Client
 from dbbench.remote.network import ROLE
 
@@ -56,7 +56,8 @@ _LARGEST_SEED: Final = 2**31 - 1  # the seed is a C int; 0 would seed from the c
 def driving(task: LoadTask) -> Iterator[Load]:
     """Run sysbench against the server. See `protocol.Driver`."""
     script, *_ = [
-        lent(Path(path)) if "/" in path else path for path in (_script(task.cell), *task.cell.workload.beside)
+        path_for_client(Path(path)) if "/" in path else path
+        for path in (_script(task.cell), *task.cell.workload.beside)
     ]
     argv = command(task.server, task.cell, task.seed)
     task.scratch.chmod(0o777)  # sysbench runs under another account and writes its counts there
@@ -78,7 +79,7 @@ def driving_from(client: Client, task: LoadTask) -> Iterator[Load]:
     sysbench reads its options: a command-line option would be visible to all users."""
     script = _script(task.cell)
     if "/" in script:  # files that it loads must be in its directory on the client's host
-        script, *_ = [client.placed(Path(path)) for path in (script, *task.cell.workload.beside)]
+        script, *_ = [client.place(Path(path)) for path in (script, *task.cell.workload.beside)]
     argv = command(task.server, task.cell, task.seed, client)
     env = _environment(task.cell, script, client.at)
     write_command(task.raw / "sysbench.command", argv, env)
@@ -93,7 +94,7 @@ def driving_from(client: Client, task: LoadTask) -> Iterator[Load]:
 def _environment(cell: Cell, script: str, out: str) -> dict[str, str]:
     """Return the wrapper's environment, except for DBBENCH_BEGIN."""
     queue = {"DBBENCH_QUEUE": "1"} if cell.parameters.get("rate") else {}
-    options = " ".join(f"{name}={_written(value)}" for name, value in _implied(cell).items())
+    options = " ".join(f"{name}={_option_text(value)}" for name, value in _implicit_parameters(cell).items())
     return {"DBBENCH_SCRIPT": script, "DBBENCH_OUT": out, **({"DBBENCH_OPTIONS": options} if options else {}), **queue}
 
 
@@ -107,7 +108,7 @@ def command(server: Server, cell: Cell, seed: int, client: Client | None = None)
     """Return the argv; the script and the settings of the wrapper are in the environment. With `client` it is for that
     host, to which the wrapper is sent."""
     rate = cell.parameters.get("rate") or 0
-    wrapper = shipped().resolve() / "workloads" / _WRAPPER
+    wrapper = data_folder().resolve() / "workloads" / _WRAPPER
     return [
         client.tool if client else "sysbench",
         *(connection_from(client, server) if client else sql_of(server).login(server)),
@@ -117,8 +118,8 @@ def command(server: Server, cell: Cell, seed: int, client: Client | None = None)
         "--report-interval=1",
         "--percentile=95",
         *([f"--rate={rate}", "--histogram=on"] if rate else []),
-        *(f"--{name}={_written(value)}" for name, value in _script_options(cell).items()),
-        client.placed(wrapper) if client else lent(wrapper),
+        *(f"--{name}={_option_text(value)}" for name, value in _script_options(cell).items()),
+        client.place(wrapper) if client else path_for_client(wrapper),
         "run",
     ]
 
@@ -146,16 +147,16 @@ def one_session_each(cell: Cell) -> bool:
 def _script(cell: Cell) -> str:
     """Return the name of a bundled script, or the path of a file."""
     script = str(cell.parameters.get("script") or cell.workload.script)
-    return script if script in BUNDLED else str(located(script))
+    return script if script in BUNDLED else str(locate(script))
 
 
 def _script_options(cell: Cell) -> dict[str, Scalar]:
     loaded = {name: value for name, value in cell.dataset.parameters.items() if name in _OF_DATASET}
     asked = {**loaded, **cell.workload.options, **cell.parameters}
-    return {name: asked[name] for name in sorted(asked.keys() - _OWN - _implied(cell).keys())}
+    return {name: asked[name] for name in sorted(asked.keys() - _OWN - _implicit_parameters(cell).keys())}
 
 
-def _implied(cell: Cell) -> dict[str, Scalar]:
+def _implicit_parameters(cell: Cell) -> dict[str, Scalar]:
     """Return the parameters of the dataset that a user's own script gets only if it has options of these names."""
     if one_session_each(cell):
         return {}
@@ -164,7 +165,7 @@ def _implied(cell: Cell) -> dict[str, Scalar]:
     return {name: values[name] for name in sorted(names)}
 
 
-def _written(value: Scalar) -> str:
+def _option_text(value: Scalar) -> str:
     return ("on" if value else "off") if isinstance(value, bool) else str(value)
 
 
@@ -211,7 +212,7 @@ def claims(cell: Cell, events: int, statements: float) -> tuple[Claim, ...]:
         return (Claim("statements", events, custom=True),)
     changes = script in _CHANGING and generated
     work = tuple(_kinds(cell, script, options, events)) if generated else ()
-    single = any(_written(options.get(name, "off")) in ("on", "1", "true") for name in ("skip_trx", "skip-trx"))
+    single = any(_option_text(options.get(name, "off")) in ("on", "1", "true") for name in ("skip_trx", "skip-trx"))
     if script in _EXPLICIT and not single:
         return (Claim("transactions", events, changes=changes), *work)
     if script in _EXPLICIT:  # with skip_trx: statements, most of which only read
@@ -245,7 +246,7 @@ def _tpcc(cell: Cell, counts: Counts) -> dict[str, float | None]:
     if cell.dataset.kind != "tpcc":
         return {}
     warmup, measure = whole_seconds(cell.window)
-    measured = counts.measured(warmup, warmup + measure)
+    measured = counts.measure(warmup, warmup + measure)
     figures: dict[str, float | None] = {"tpmc": measured.kinds.get(_NEW_ORDER, 0) * 60 / measure}
     for kind, name in enumerate(TPCC, _NEW_ORDER):
         histogram = None if cell.parameters.get("rate") else measured.kind_histograms.get(kind)

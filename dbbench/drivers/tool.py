@@ -142,7 +142,7 @@ def outcome_of(load: ToolLoad, counts: Counts, **figures: float | None) -> Outco
     """Return the outcome of a load with these counts: what finished in the window, and the series over all of it.
     Raises NoProgress if nothing finished in the window; failed attempts give a warning."""
     warmup, measure = whole_seconds(load.task.cell.window)
-    measured = counts.measured(warmup, warmup + measure)
+    measured = counts.measure(warmup, warmup + measure)
     if measured.transactions == 0:
         raise NoProgress(f"no transaction completed in the window of {measure} s", effect=FAILED)
     failed = f"{measured.errors} attempts failed and {measured.transactions} transactions succeeded in the window"
@@ -155,11 +155,11 @@ def outcome_of(load: ToolLoad, counts: Counts, **figures: float | None) -> Outco
         histogram=measured.histogram,
         figures={"max_ms": measured.longest_ms, **figures},
         warnings=(TrialWarning("W019", failed),) if measured.errors else (),
-        between=counts.measured,
+        between=counts.measure,
     )
 
 
-def finished(
+def whole_outcome(
     begin_utc: float, seconds: float, figures: Mapping[str, float | None], transactions: int = 0, **more: Any
 ) -> Outcome:
     """Return the outcome of work that ran to its end. It has no transactions per second: those columns are gaps."""

@@ -41,12 +41,12 @@ def programs(bin: Path | None = None) -> tuple[str, ...]:
     return ()
 
 
-def installed(bin: Path | None = None) -> str | None:
+def installed_version(bin: Path | None = None) -> str | None:
     """Return an empty version: the engine is always available."""
     return ""
 
 
-def refused(settings: Settings, bin: Path | None = None) -> str:
+def refusal(settings: Settings, bin: Path | None = None) -> str:
     """Return why settings are not possible: no server would read them."""
     return f"{PROFILE.name} has no server that has settings" if settings else ""
 
@@ -75,7 +75,7 @@ def create(datadir: Path, place: Place) -> None:
 def serving(datadir: Path, settings: Settings, place: Place) -> Iterator[Files]:
     """Yield the directory. Raises SettingRefused if a plan contains settings, which no server would read."""
     if settings:
-        raise SettingRefused(f"{', '.join(settings)}: {refused(settings)}")
+        raise SettingRefused(f"{', '.join(settings)}: {refusal(settings)}")
     yield Files(datadir, place)
 
 

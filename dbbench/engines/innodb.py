@@ -27,7 +27,7 @@ from dbbench.engines.serving import (
     database_of,
     forget,
     log_size,
-    moved,
+    move,
     own,
     put,
     put_aside,
@@ -157,7 +157,7 @@ def defaults(memory_bytes: int | None) -> dict[str, Scalar]:
     }  # fmt: skip
 
 
-def refused(profile: Profile, checking: Sequence[str], settings: Settings, bin: Path | None = None) -> str:
+def refusal(profile: Profile, checking: Sequence[str], settings: Settings, bin: Path | None = None) -> str:
     """Return the server's errors about settings that it refuses.
 
     `checking`: the options with which it reads all others and ends; for a wrong value its status is 0. log_bin is left
@@ -223,7 +223,7 @@ def serving(profile: Profile, datadir: Path, settings: Settings, place: Place) -
     try:
         with serving_program(launch, answer) as server, closing(server):
             init.unlink()  # the server has read it, and processes of its account could read the password in it
-            reported = server.reported()
+            reported = server.report_settings()
             server.left_out = text.absent_defaults(wanted, reported, program.version, profile.versions)
             # log_bin may name the log's files, but the server reports ON
             comparable = {name: s for name, s in wanted.items() if name != "log_bin" or isinstance(s.value, bool)}
@@ -375,7 +375,7 @@ def move_data(datadir: Path, device: Path) -> None:
 
 def place_log(datadir: Path, folder: Path) -> None:
     """Move the redo log. A golden copy has no binary log; one made later is made there."""
-    moved([path for pattern in _REDO for path in sorted(datadir.glob(pattern))], folder, account())
+    move([path for pattern in _REDO for path in sorted(datadir.glob(pattern))], folder, account())
 
 
 def log_files(datadir: Path, effective: dict[str, str]) -> list[Path]:

@@ -196,7 +196,7 @@ class InnodbServer(Server):
         cycles shorter than the interval between readings are counted once per reading.
         """
         status = self._read("SHOW GLOBAL STATUS")
-        values, lacks = named(status), lacking(self.profile, status)
+        values, lacks = to_counters(status), lacking(self.profile, status)
         if "innodb_history_list_length" not in self.profile.counters:  # MySQL reports it only in a table
             if history := self._read(_HISTORY):
                 values["innodb_history_list_length"] = float(history[0][0])
@@ -291,7 +291,7 @@ class InnodbServer(Server):
     def effective_settings(self) -> dict[str, str]:
         return dict(rows(self, "SHOW GLOBAL VARIABLES", database=""))
 
-    def reported(self) -> dict[str, Reported]:
+    def report_settings(self) -> dict[str, Reported]:
         """Return the settings for comparison. The role has no session values of its own."""
         settings = self.effective_settings()
         self._page = int(settings.get("innodb_page_size", self._page))
@@ -338,7 +338,7 @@ class InnodbServer(Server):
         return float(self._cycles)
 
 
-def named(status: Iterable[tuple[str, str]]) -> dict[str, float]:
+def to_counters(status: Iterable[tuple[str, str]]) -> dict[str, float]:
     """Convert rows of SHOW GLOBAL STATUS to counters."""
     values = {}
     for name, value in status:

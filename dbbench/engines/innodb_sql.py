@@ -33,7 +33,7 @@ class InnodbSql(Sql):
         where = [f"--mysql-socket={server.socket}", f"--mysql-user={server.user}", f"--mysql-db={server.database}"]
         return [f"--config-file={server.socket_dir / SYSBENCH_OPTIONS}", "--db-driver=mysql", *where]
 
-    def quoted(self, table: str) -> str:
+    def quote(self, table: str) -> str:
         return "`" + table.replace("`", "``") + "`"
 
     def tables(self, connection: Any) -> list[Table]:
@@ -51,7 +51,7 @@ class InnodbSql(Sql):
                        " WHERE table_schema = DATABASE() AND table_type = 'BASE TABLE' ORDER BY 1")  # fmt: skip
         sums = {}
         for (name,) in cursor.fetchall():
-            table = self.quoted(str(name))
+            table = self.quote(str(name))
             cursor.execute(f"SELECT COUNT(*) FROM {table}")
             count = cursor.fetchone()[0]
             cursor.execute(f"CHECKSUM TABLE {table} EXTENDED")
@@ -62,7 +62,7 @@ class InnodbSql(Sql):
         with contextlib.closing(server.connect()) as other:
             rows_of(other, f"KILL QUERY {connection.connection_id}")
 
-    def refused(self, rows: Sequence[Sequence[Any]]) -> list[str]:
+    def refusals(self, rows: Sequence[Sequence[Any]]) -> list[str]:
         return [str(row[3]) for row in rows if len(row) == 4 and str(row[2]).lower() == "error"]
 
     def scan(self, connection: Any, table: str) -> str:
@@ -78,29 +78,29 @@ class InnodbSql(Sql):
                 return f"SELECT SQL_NO_CACHE COUNT(*) FROM `{table}`{index} WHERE LENGTH(`{columns[0][0]}`) < 0"
         raise DriverFailed(f"every column of {table} is in an index and none is its primary key: no full scan")
 
-    def scanned(self, connection: Any, statement: str) -> str:
+    def scan_plan(self, connection: Any, statement: str) -> str:
         rows_of(connection, statement)
         return ""
 
-    def explained(self, connection: Any, statement: str) -> str:
+    def explain(self, connection: Any, statement: str) -> str:
         return str(rows_of(connection, f"EXPLAIN FORMAT=JSON {statement}")[0][0])
 
-    def created(self, table: str, columns: str, key: str = "") -> str:
+    def create(self, table: str, columns: str, key: str = "") -> str:
         return f"CREATE TABLE {table} ({columns}{f', PRIMARY KEY ({key})' if key else ''}) ENGINE=InnoDB"
 
-    def analysed(self, *tables: str) -> list[str]:
+    def analyse(self, *tables: str) -> list[str]:
         return [f"ANALYZE TABLE {table}" for table in tables]
 
-    def finished(self, *tables: str) -> list[str]:
-        return self.analysed(*tables)
+    def finish(self, *tables: str) -> list[str]:
+        return self.analyse(*tables)
 
-    def cloned(self, table: str, row: str, rows: int, join: str = "", packed: bool = False) -> list[str]:
+    def clone(self, table: str, row: str, rows: int, join: str = "", packed: bool = False) -> list[str]:
         kind = "varbinary(400)" if packed else "varchar(400)"
         columns = f"id bigint NOT NULL PRIMARY KEY, k integer NOT NULL, body {kind} NOT NULL"
         chunks = self._chunks(f"INSERT INTO {table}", f"{row} FROM numbers {join}".rstrip(), rows, bool(join))
-        return [self.created(table, columns), *chunks, *self.analysed(table)]
+        return [self.create(table, columns), *chunks, *self.analyse(table)]
 
-    def filled(self, table: str, columns: str, row: str, rows: int) -> list[str]:
+    def fill(self, table: str, columns: str, row: str, rows: int) -> list[str]:
         return self._chunks(f"INSERT INTO {table} ({columns})", f"{row} FROM numbers", rows)
 
     def noisy_bytes(self, noise: int, zeros: int) -> str:

@@ -15,7 +15,7 @@ from dbbench.engines.mysqld import Mysqld
 from dbbench.engines.port import LOG_BYTES, Place, Server
 from dbbench.engines.settings import Versions
 from dbbench.errors import EngineStartFailed, ProgramMissing
-from dbbench.model import Scalar, merged
+from dbbench.model import Scalar, merge_settings
 
 BUILD_LOG: Final = 96 * 2**20  # the server's default, which keeps golden copies small; `window_settings` enlarges it
 
@@ -58,9 +58,9 @@ AND GLOBAL_VALUE <> DEFAULT_VALUE FROM information_schema.SYSTEM_VARIABLES WHERE
 account, check_running, data_files = innodb.account, innodb.check_running, innodb.data_files
 durability, log_files, place_log = innodb.durability, innodb.log_files, innodb.place_log
 data_bytes, move_data = innodb.data_bytes, innodb.move_data
-programs, installed = partial(mysqld.programs, PROFILE), partial(mysqld.installed, PROFILE)
+programs, installed_version = partial(mysqld.programs, PROFILE), partial(mysqld.installed_version, PROFILE)
 serving, check = partial(innodb.serving, PROFILE), partial(innodb.check, PROFILE)
-refused = partial(innodb.refused, PROFILE, ("--verbose", "--help"))
+refusal = partial(innodb.refusal, PROFILE, ("--verbose", "--help"))
 
 
 def defaults(memory_bytes: int | None) -> dict[str, Scalar]:
@@ -93,7 +93,7 @@ def create(datadir: Path, place: Place) -> None:
     private = {"datadir": str(datadir), "socket": str(place.sockets / "bootstrap.sock"),
                "max_allowed_packet": "8M", "net_buffer_length": "16K"}  # fmt: skip
     options = ("--bootstrap", "--silent-startup", "--log-warnings=0", "--enforce-storage-engine=")
-    settings, tables = merged(("default", defaults(None))), _system_tables(program)
+    settings, tables = merge_settings(("default", defaults(None))), _system_tables(program)
     printed = innodb.initialize(program, private, settings, place, *options, stdin=tables)
     if "ERROR" in printed:
         raise EngineStartFailed(f"the data directory {datadir} could not be initialized: {printed.strip()[-800:]}")

@@ -12,7 +12,7 @@ from dbbench.engines.innodb_server import COUNTERS_OF_MYSQL
 from dbbench.engines.innodb_sql import InnodbSql
 from dbbench.engines.port import LOG_BYTES, Place
 from dbbench.engines.settings import Versions, word
-from dbbench.model import Durability, Scalar, merged
+from dbbench.model import Durability, Scalar, merge_settings
 
 BUILD_LOG: Final = 100 * 2**20  # the server's default, which keeps golden copies small; `window_settings` enlarges it
 
@@ -50,10 +50,10 @@ FROM performance_schema.variables_info JOIN performance_schema.global_variables 
 account, check_running, data_files = innodb.account, innodb.check_running, innodb.data_files
 log_files, place_log = innodb.log_files, innodb.place_log
 data_bytes, move_data = innodb.data_bytes, innodb.move_data
-programs, installed = partial(mysqld.programs, PROFILE), partial(mysqld.installed, PROFILE)
+programs, installed_version = partial(mysqld.programs, PROFILE), partial(mysqld.installed_version, PROFILE)
 serving, check = partial(innodb.serving, PROFILE), partial(innodb.check, PROFILE)
 _CHECKING: Final = (*(f"--{name}={word(value)}" for name, value in PROFILE.private.items()), "--validate-config")
-refused = partial(innodb.refused, PROFILE, _CHECKING)
+refusal = partial(innodb.refusal, PROFILE, _CHECKING)
 
 
 def defaults(memory_bytes: int | None) -> dict[str, Scalar]:
@@ -78,7 +78,7 @@ def window_settings(warmup_s: float, measure_s: float) -> dict[str, Scalar]:
 def create(datadir: Path, place: Place) -> None:
     """Run mysqld --initialize-insecure: root without a password, reachable only through the private socket."""
     private = {"datadir": str(datadir), **PROFILE.private}
-    settings = merged(("default", defaults(None)))
+    settings = merge_settings(("default", defaults(None)))
     innodb.initialize(mysqld.found(PROFILE, place.bin), private, settings, place, "--initialize-insecure")
 
 

@@ -92,7 +92,7 @@ def programs(profile: Profile, bin: Path | None = None) -> tuple[str, ...]:
     return (str(server.path) if server else profile.programs[0],)
 
 
-def installed(profile: Profile, bin: Path | None = None) -> str | None:
+def installed_version(profile: Profile, bin: Path | None = None) -> str | None:
     """Return the version, for example "10.11.19", or None."""
     server = find(profile, bin)
     return server.version if server else None

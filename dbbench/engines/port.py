@@ -278,11 +278,11 @@ class Engine(Protocol):
         """Return the required programs (names or paths), for `doctor` and for checks before a run."""
         ...
 
-    def installed(self, bin: Path | None = None) -> str | None:
+    def installed_version(self, bin: Path | None = None) -> str | None:
         """Return the version of the installed programs ("15.18"), or None."""
         ...
 
-    def refused(self, settings: Settings, bin: Path | None = None) -> str:
+    def refusal(self, settings: Settings, bin: Path | None = None) -> str:
         """Return what the installed server prints about settings that it does not have, or whose values it does not
         accept; "" if it accepts all. No data is needed, and nothing is started."""
         ...

@@ -24,7 +24,7 @@ from dbbench.engines.accounts import of_server
 from dbbench.engines.port import LOG_BYTES, NAME, Place, Profile, Programs, Server, Values, Weakening
 from dbbench.engines.postgres_server import BLOCK, PORT, SLOT, PostgresServer, ready
 from dbbench.engines.postgres_sql import PostgresSql
-from dbbench.engines.serving import Launch, forget, log_size, moved, own, put, refuse_corrupt, serving_program
+from dbbench.engines.serving import Launch, forget, log_size, move, own, put, refuse_corrupt, serving_program
 from dbbench.engines.settings import Versions, switched_on
 from dbbench.errors import CommandFailed, EngineStartFailed, ProgramMissing
 from dbbench.model import Durability, Scalar, Setting, Settings
@@ -146,13 +146,13 @@ def programs(bin: Path | None = None) -> tuple[str, ...]:
     return tuple(str(folder / name) for name in needed) if folder else needed
 
 
-def installed(bin: Path | None = None) -> str | None:
+def installed_version(bin: Path | None = None) -> str | None:
     """Return the version, for example "15.18" or "19rc1", or None."""
     folder = _folder(bin)
     return _version(folder) if folder else None
 
 
-def refused(settings: Settings, bin: Path | None = None) -> str:
+def refusal(settings: Settings, bin: Path | None = None) -> str:
     """Return the server's message about the first of the settings that it refuses."""
     options = [f"--{name}={text.word(setting.value)}" for name, setting in settings.items() if name != SLOT]
     program = (_found(bin) / "postgres", "-C", "block_size", "-D", "/", "--config-file=/dev/null")
@@ -231,7 +231,7 @@ def serving(datadir: Path, settings: Settings, place: Place, profile: Profile = 
     version = _version(folder)
     slot = switched_on(settings, SLOT)
     settings = {name: setting for name, setting in settings.items() if name != SLOT}
-    wanted = text.taken(settings, _describe_settings(folder))  # the server would refuse to start with others
+    wanted = text.keep_existing(settings, _describe_settings(folder))  # the server would refuse to start with others
     sockets = own(place.sockets, owner)
     forget(sockets, ".s.PGSQL.*")
     names = dict.fromkeys((pwd.getpwuid(os.geteuid()).pw_name, owner.name))  # clients run as the server's account
@@ -269,7 +269,7 @@ def serving(datadir: Path, settings: Settings, place: Place, profile: Profile = 
     with serving_program(launch, answer) as server, contextlib.closing(server):
         server.prepare(slot)
         server.left_out = text.absent_defaults(settings, wanted, version, PROFILE.versions)
-        text.refuse_differences(wanted, server.reported(), text.same_in_postgres, launch.tail("warning"))
+        text.refuse_differences(wanted, server.report_settings(), text.same_in_postgres, launch.tail("warning"))
         if place.network:
             server.admit(ROLE, place.network.password)
         yield server
@@ -313,7 +313,7 @@ def backup(server: Server, room: Path) -> list[str] | str:
 def place_log(datadir: Path, folder: Path) -> None:
     """Move pg_wal and leave a link, as `initdb --waldir` does."""
     log = datadir / "pg_wal"
-    moved(sorted(log.iterdir()), folder, account())
+    move(sorted(log.iterdir()), folder, account())
     log.rmdir()
     log.symlink_to(folder)
 

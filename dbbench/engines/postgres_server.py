@@ -246,7 +246,7 @@ class PostgresServer(Server):
         settings.setdefault("huge_pages_status", huge_pages(self.pid))
         return {**settings, SLOT: "on"} if self._slot else settings
 
-    def reported(self) -> dict[str, Reported]:
+    def report_settings(self) -> dict[str, Reported]:
         """Return every setting in the server's own unit."""
         answer = rows(self, "SELECT name, setting, coalesce(unit, '') FROM pg_settings")
         settings = {name: Reported(setting, unit) for name, setting, unit in answer}

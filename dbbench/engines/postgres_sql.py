@@ -36,7 +36,7 @@ class PostgresSql(Sql):
         where = [f"--pgsql-host={server.socket_dir}", f"--pgsql-port={port}"]
         return ["--db-driver=pgsql", *where, f"--pgsql-user={server.user}", f"--pgsql-db={server.database}"]
 
-    def quoted(self, table: str) -> str:
+    def quote(self, table: str) -> str:
         return ".".join('"' + word.replace('"', '""') + '"' for word in table.split(".", 1))
 
     def tables(self, connection: Any) -> list[Table]:
@@ -73,9 +73,9 @@ class PostgresSql(Sql):
         for name, value in _SCAN_SESSION.items():
             rows_of(connection, f"SET {name} = '{value}'")
         # TIMING OFF, because reading the clock for each row would make the CPU the bottleneck instead of the disk.
-        return f"EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON) SELECT * FROM {self.quoted(table)}"
+        return f"EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON) SELECT * FROM {self.quote(table)}"
 
-    def scanned(self, connection: Any, statement: str) -> str:
+    def scan_plan(self, connection: Any, statement: str) -> str:
         """Raise DriverFailed if the scan was not sequential."""
         plan = rows_of(connection, statement)[0][0]
         plan = json.loads(plan) if isinstance(plan, str) else plan
@@ -87,31 +87,31 @@ class PostgresSql(Sql):
     def dirtied_blocks(self, plan: str) -> int | None:
         return int(json.loads(plan)[0]["Plan"].get("Shared Dirtied Blocks", 0))
 
-    def created(self, table: str, columns: str, key: str = "") -> str:
+    def create(self, table: str, columns: str, key: str = "") -> str:
         return f"CREATE TABLE {table} ({columns})"  # an index over all rows is built faster than row by row
 
-    def keyed(self, table: str, key: str) -> list[str]:
+    def add_key(self, table: str, key: str) -> list[str]:
         return [f"ALTER TABLE {table} ADD PRIMARY KEY ({key})"]
 
-    def analysed(self, *tables: str) -> list[str]:
+    def analyse(self, *tables: str) -> list[str]:
         return [f"ANALYZE {table}" for table in tables]
 
-    def settled(self) -> list[str]:
+    def settle_rows(self) -> list[str]:
         return ["VACUUM (FREEZE, ANALYZE)"]
 
-    def cloned(self, table: str, row: str, rows: int, join: str = "", packed: bool = False) -> list[str]:
+    def clone(self, table: str, row: str, rows: int, join: str = "", packed: bool = False) -> list[str]:
         kind = "bytea" if packed else "varchar(400)"
         columns = f"id bigint NOT NULL, k integer NOT NULL, body {kind} NOT NULL"
         # Stored without the server's compression, because the filesystem's compression is measured.
         stored = [f"ALTER TABLE {table} ALTER body SET STORAGE EXTERNAL"] if packed else []
         insert = f"INSERT INTO {table} SELECT {row} FROM generate_series(1::bigint, {rows}) AS n {join}"
         # One transaction: with wal_level = minimal, rows of a table that was made in it are not logged.
-        return ["BEGIN", self.created(table, columns), *stored, insert, "COMMIT"]
+        return ["BEGIN", self.create(table, columns), *stored, insert, "COMMIT"]
 
-    def filled(self, table: str, columns: str, row: str, rows: int) -> list[str]:
+    def fill(self, table: str, columns: str, row: str, rows: int) -> list[str]:
         return [f"INSERT INTO {table} ({columns}) SELECT {row} FROM generate_series(1::bigint, {rows}) AS n"]
 
-    def numbered(self, table: str, rows: int) -> list[str]:
+    def set_number(self, table: str, rows: int) -> list[str]:
         return [f"SELECT setval(pg_get_serial_sequence('{table}', 'id'), {rows})"]
 
     def noisy_bytes(self, noise: int, zeros: int) -> str:

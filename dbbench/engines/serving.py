@@ -276,7 +276,7 @@ def database_of(datadir: Path) -> str:
         return NAME
 
 
-def moved(sources: Iterable[Path], to: Path, account: process.User) -> None:
+def move(sources: Iterable[Path], to: Path, account: process.User) -> None:
     """Move files and directories into the directory `to`, which is created for the server's account if necessary.
 
     They are copied by plain writes, as a golden copy is restored, and are on the device on return.

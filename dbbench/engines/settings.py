@@ -148,7 +148,7 @@ def same_in_mysql(asked: Scalar, found: Reported) -> bool:
     return quantity is not None and quantity == shown
 
 
-def taken(settings: Settings, effective: Iterable[str]) -> Settings:
+def keep_existing(settings: Settings, effective: Iterable[str]) -> Settings:
     """Return the settings without the defaults that the server does not have."""
     there = {spelt(name) for name in effective}
     return {name: setting for name, setting in settings.items() if setting.origin != "default" or spelt(name) in there}
@@ -158,7 +158,7 @@ def absent_defaults(
     settings: Settings, effective: Iterable[str], version: str, versions: Mapping[str, Versions]
 ) -> tuple[str, ...]:
     """Return the defaults that a server of this version should have but does not."""
-    absent = settings.keys() - taken(settings, effective).keys()
+    absent = settings.keys() - keep_existing(settings, effective).keys()
     here = numbers_of(version)
     return tuple(name for name in settings if name in absent and here in versions.get(name, EVERY_VERSION))
 

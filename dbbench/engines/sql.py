@@ -37,7 +37,7 @@ class Sql(Protocol):
         """Return the options with which sysbench connects to the socket. A password is read from a file."""
         ...
 
-    def quoted(self, table: str) -> str:
+    def quote(self, table: str) -> str:
         """Quote the name of a table, as returned by `tables`, for a statement."""
         ...
 
@@ -56,7 +56,7 @@ class Sql(Protocol):
         """Cancel the statement of a session."""
         ...
 
-    def refused(self, rows: Sequence[Sequence[Any]]) -> list[str]:
+    def refusals(self, rows: Sequence[Sequence[Any]]) -> list[str]:
         """Return the errors in the result rows of a maintenance statement; [] if the engine raises them."""
         return []
 
@@ -64,11 +64,11 @@ class Sql(Protocol):
         """Return a statement that reads a whole table, and prepare the session for it."""
         ...
 
-    def scanned(self, connection: Any, statement: str) -> str:
+    def scan_plan(self, connection: Any, statement: str) -> str:
         """Run a statement from `scan`; return its plan, or "" if only `explained` can return it."""
         ...
 
-    def explained(self, connection: Any, statement: str) -> str:
+    def explain(self, connection: Any, statement: str) -> str:
         """Return the plan of a statement from `scan` after it was run; "" if `scanned` returned it."""
         return ""
 
@@ -76,36 +76,36 @@ class Sql(Protocol):
         """Return how many pages a scan with this plan changed, although it only reads; None: not in the plan."""
         return None
 
-    def created(self, table: str, columns: str, key: str = "") -> str:
+    def create(self, table: str, columns: str, key: str = "") -> str:
         """Return the statement that makes a table; with primary key `key` if rows are best loaded with it."""
         ...
 
-    def keyed(self, table: str, key: str) -> list[str]:
+    def add_key(self, table: str, key: str) -> list[str]:
         """Return the statements that add the primary key to a loaded table, if `created` has not."""
         return []
 
-    def analysed(self, *tables: str) -> list[str]:
+    def analyse(self, *tables: str) -> list[str]:
         """Return the statements that update the statistics of these tables."""
         ...
 
-    def finished(self, *tables: str) -> list[str]:
+    def finish(self, *tables: str) -> list[str]:
         """Return the statements to run on each of these tables after clients have loaded them."""
         return []
 
-    def settled(self) -> list[str]:
+    def settle_rows(self) -> list[str]:
         """Return the statements to run once in a database that was loaded."""
         return []
 
-    def cloned(self, table: str, row: str, rows: int, join: str = "", packed: bool = False) -> list[str]:
+    def clone(self, table: str, row: str, rows: int, join: str = "", packed: bool = False) -> list[str]:
         """Return the statements that make a clone table (id, k, body) and fill it; `packed`: body is bytes, stored as
         they are."""
         ...
 
-    def filled(self, table: str, columns: str, row: str, rows: int) -> list[str]:
+    def fill(self, table: str, columns: str, row: str, rows: int) -> list[str]:
         """Return the statements that fill a table with rows numbered `n`, from 1."""
         ...
 
-    def numbered(self, table: str, rows: int) -> list[str]:
+    def set_number(self, table: str, rows: int) -> list[str]:
         """Return the statements that set the next automatic `id` after so many rows."""
         return []
 

@@ -35,7 +35,7 @@ def cut(run: Run, missing: Sequence[TrialSpec]) -> tuple[Run, list[int]]:
     return dataclasses.replace(run, order=order, budget=dataclasses.replace(run.budget or Budget(), ended=end)), dropped
 
 
-def with_used(run: Run, states: Sequence[HostState]) -> Run:
+def add_usage(run: Run, states: Sequence[HostState]) -> Run:
     """Return the run with how much of its budget the hosts have used: the largest value of a host."""
     if run.budget is None:
         return run

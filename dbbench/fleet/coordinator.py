@@ -304,7 +304,7 @@ class Coordinator:
     def _assign(self, host: FleetHost) -> None:
         blocks = self.fleet.blocks[host.name]
         order = trials_of_host(self.runs[host.run].order, blocks)
-        host.assign(blocks, order, results.finished(self.results / host.run))
+        host.assign(blocks, order, results.list_results(self.results / host.run))
 
     def _add_block(self, host: FleetHost) -> bool:
         """With a budget alone, assign another block to a host whose budget has time for it; return whether it did."""
@@ -340,7 +340,7 @@ class Coordinator:
             return False
         from dbbench.run.adaptive import further  # imported here, because it imports everything that a runner needs
 
-        longer = self._with_used(run)
+        longer = self._add_usage(run)
         trials = {spec.id: results.load_trial(self.results / run.name / "trials" / spec.id) for spec in run.order}
         # The precision is checked once for as many blocks as there are hosts, which is less often than on one machine.
         for _ in able:
@@ -352,15 +352,15 @@ class Coordinator:
         self._deal()
         return any(host.open for host in self.hosts.values())
 
-    def _with_used(self, run: Run) -> Run:
-        return budget.with_used(run, [host.state for host in self.hosts.values() if host.run == run.name])
+    def _add_usage(self, run: Run) -> Run:
+        return budget.add_usage(run, [host.state for host in self.hosts.values() if host.run == run.name])
 
     def _conclude(self) -> None:
         lacking = [host for host in self.hosts.values() if host.missing]
         for name, run in self.runs.items() if not lacking else ():
             if run.budget is not None:
                 blocks = {block for host in self.hosts.values() if host.run == name for block in host.blocks}
-                ended = budget.conclude(self._with_used(run), blocks, results.finished(self.results / name))
+                ended = budget.conclude(self._add_usage(run), blocks, results.list_results(self.results / name))
                 self._change(name, order=ended.order, budget=ended.budget)
                 self._note(f"{name}: {budget_text(ended)}")
         self.fleet = dataclasses.replace(self.fleet, finished=not lacking)

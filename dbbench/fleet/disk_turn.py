@@ -33,9 +33,9 @@ class DiskTurn:
         if self._fd is None or self._block not in (block, None):
             self.release()
             path = lock_of(run, self._folder)
-            queue = self._locked(path.with_suffix(".queue"), path)
+            queue = self._lock(path.with_suffix(".queue"), path)
             try:
-                self._fd = self._locked(path, path)
+                self._fd = self._lock(path, path)
             finally:
                 os.close(queue)
             os.ftruncate(self._fd, 0)
@@ -48,7 +48,7 @@ class DiskTurn:
             os.close(self._fd)
         self._fd = None
 
-    def _locked(self, path: Path, disk: Path) -> int:
+    def _lock(self, path: Path, disk: Path) -> int:
         """Lock the file `path`; return its descriptor, whose closing releases the lock."""
         fd = own_file(path, os.O_RDWR, 0o600)
         try:

@@ -110,7 +110,7 @@ def coordinating(results_folder: Path, name: str) -> Iterator[None]:
     folder = folder_of(results_folder, name)
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    with results.locked(folder):
+    with results.lock(folder):
         yield
 
 

@@ -124,7 +124,7 @@ def copies(results_folder: Path, fleet: Fleet) -> list[Path]:
         return []
     trials = [path for run in runs_here(results_folder, fleet.name) for path in sorted((run / "trials").glob("[!.]*"))]
     here = [path for path in trials if path.is_dir() and not _is_elsewhere(path, results_folder)]
-    return [path for path in here if _is_collected(path, results_folder / path.parts[-3] / "trials" / path.name)]
+    return [path for path in here if _is_complete_copy(path, results_folder / path.parts[-3] / "trials" / path.name)]
 
 
 def _is_elsewhere(path: Path, results_folder: Path) -> bool:
@@ -136,7 +136,7 @@ def _is_elsewhere(path: Path, results_folder: Path) -> bool:
     return False
 
 
-def _is_collected(copy: Path, result: Path) -> bool:
+def _is_complete_copy(copy: Path, result: Path) -> bool:
     """Whether the result is undamaged and identical to `copy`."""
     try:
         same = read_bytes(copy / SUMS, results_of(copy)) == read_bytes(result / SUMS, results_of(result))

@@ -130,7 +130,7 @@ def _report(host: HostFolder, question: ResultRequest) -> HostReport:
     if task is None or task.blocks != set(question.blocks) or not (host.folder / "run.json").exists():
         return HostReport(False)
     until = time.monotonic() + question.patience_s
-    host.save_taken(Taken(question.taken, question.coordinator))
+    host.save_receipt(Taken(question.taken, question.coordinator))
     while True:
         alive, stamp = _keep_running(host, task), host.stamp("state.json")
         state = host.state()
@@ -154,8 +154,8 @@ def _read(host: HostFolder, question: FileRequest) -> tuple[bytes, ...]:
         merging.read(trial / merging.inner(name), HERE.results, offset, size) for name, offset, size in question.pieces
     )
     if question.last:
-        taken = host.taken()
-        host.save_taken(dataclasses.replace(taken, trials=(*taken.trials, question.trial)))
+        taken = host.receipt()
+        host.save_receipt(dataclasses.replace(taken, trials=(*taken.trials, question.trial)))
     return content
 
 
@@ -166,19 +166,19 @@ def _keep_running(host: HostFolder, task: HostTask) -> bool:
     """
     if host.is_alive():
         return True
-    state, left = host.state(), results.pending(host.folder, _merged(host.run(), task))
+    state, left = host.state(), results.pending(host.folder, _merge(host.run(), task))
     gone = state.error is not None and state.error.get("id") == CoordinatorGone.id
     if state.ended and (not left if state.error is None else task.starts and not gone):
         return False
-    trials = len(results.finished(host.folder))
+    trials = len(results.list_results(host.folder))
     task.starts, task.trials = (task.starts + 1 if trials == task.trials else 1), trials
     if task.starts > _STARTS:
         raise DbbenchError(
             f"the trials of {host.folder.name} on {HERE.name} ended {_STARTS} times without a result",
             remedy=f"See {host.path / 'share.log'} and {host.folder / 'launcher.log'} on {HERE.name}.",
         )
-    with results.locked(host.folder):
-        results.save_spec(host.folder, _merged(results.load_spec(host.folder), task))
+    with results.lock(host.folder):
+        results.save_spec(host.folder, _merge(results.load_spec(host.folder), task))
     host.save_state(HostState(note="starting"))
     # Another share was faster, or this one ended; the state contains the reason.
     with contextlib.suppress(CommandFailed):
@@ -187,7 +187,7 @@ def _keep_running(host: HostFolder, task: HostTask) -> bool:
     return True
 
 
-def _merged(run: Run, task: HostTask) -> Run:
+def _merge(run: Run, task: HostTask) -> Run:
     """Return the run with the assigned blocks, new ones at the end, and with the repeats that it has."""
     kept = tuple(spec for spec in run.order if spec.block in task.blocks)
     ids = {spec.id for spec in kept}

@@ -67,22 +67,22 @@ class HostFolder:
         """Return the last written state."""
         return self._read(HostState, "state.json") or HostState()
 
-    def save_taken(self, taken: Taken) -> None:
+    def save_receipt(self, taken: Taken) -> None:
         """Note which trials the coordinator has, and that it has just asked."""
         write_text(self.path / "taken.json", json.dumps(dataclasses.asdict(taken)), durable=False)
 
-    def taken(self) -> Taken:
+    def receipt(self) -> Taken:
         """Return what the coordinator has."""
         return self._read(Taken, "taken.json") or Taken()
 
     def awaits_transfer(self) -> bool:
         """Whether a coordinator asks, and does not have a finished trial yet."""
         recent = time.time() - self.stamp("taken.json") / 1e9 < LISTENING_S
-        return recent and bool(self.finished_beyond(self.taken().trials))
+        return recent and bool(self.finished_beyond(self.receipt().trials))
 
     def finished_beyond(self, taken: Collection[str]) -> list[TrialSpec]:
         """Return the finished trials of the run without those of `taken`, in its order."""
-        new = results.finished(self.folder).difference(taken)
+        new = results.list_results(self.folder).difference(taken)
         return [spec for spec in self.run().order if spec.id in new]
 
     @contextlib.contextmanager

@@ -45,7 +45,7 @@ class HostOptions:
     detach: bool
 
     @property
-    def tied(self) -> bool:
+    def ends_with_coordinator(self) -> bool:
         """Whether hosts on this machine end with the coordinator."""
         return self.local is not None and not self.detach
 
@@ -102,7 +102,7 @@ class Upkeep:
 
 
 @contextlib.contextmanager
-def connected(
+def connect(
     options: HostOptions, folder: Path, before: str | None, check: Callable[[], None]
 ) -> Iterator[tuple[Connection, list[str], str]]:
     """Yield the connection, the hosts that dbbench starts itself, and the address of their scheduler.
@@ -131,7 +131,9 @@ def connected(
             address = before or listen
             workers = ssh_workers(options, address, certs, folder)
         argv = (*_DBBENCH, "fleet", "scheduler", "--listen", address, "--certs", str(certs))
-        upkeep = Upkeep(stack, Daemon("scheduler", argv, folder / "scheduler.log"), workers, options.tied)
+        upkeep = Upkeep(
+            stack, Daemon("scheduler", argv, folder / "scheduler.log"), workers, options.ends_with_coordinator
+        )
 
         def look(connection: Connection) -> None:
             check()

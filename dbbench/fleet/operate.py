@@ -23,8 +23,8 @@ from dbbench.fleet.launch import HostOptions
 from dbbench.fleet.messages import Assignment, StopRequest
 from dbbench.model import Budget, Run
 from dbbench.model.events import Emit, Event
-from dbbench.plan import ordered
-from dbbench.plan.forecast import foreseen
+from dbbench.plan import make_order
+from dbbench.plan.forecast import apply_budget
 from dbbench.plan.request import Asked
 from dbbench.run.create import free_name, must_be_of, refine, scripts_of
 from dbbench.run.disk_space import UNTOUCHED
@@ -54,7 +54,7 @@ def choose(root: Path, request: FleetRequest) -> Fleet | None:
     A finished fleet that is less precise than the request is resumed. Raises PlanInvalid, RunNameTaken, RunLocked.
     """
     wanted = request.plan
-    foreseen(wanted.plan, wanted.expanded)  # refuses a budget that is too short before anything starts
+    apply_budget(wanted.plan, wanted.expanded)  # refuses a budget that is too short before anything starts
     if wanted.plan.client is not None:
         raise errors.PlanInvalid("[client] names the address of one machine, but a fleet has several", effect=UNTOUCHED,
                           remedy="Remove [client], or run the plan on each machine with `dbbench run`.")  # fmt: skip
@@ -83,8 +83,8 @@ def work(root: Path, request: FleetRequest, fleet: Fleet | None, options: HostOp
     before = fleet.scheduler if fleet else None
     with (
         fleet_files.coordinating(root, name),
-        _detachable(options.tied) as check,
-        launch.connected(options, folder, before, check) as (connection, hosts, address),
+        _detachable(options.ends_with_coordinator) as check,
+        launch.connect(options, folder, before, check) as (connection, hosts, address),
     ):
         if fleet is None:
             hosts = hosts or sorted(
@@ -97,7 +97,7 @@ def work(root: Path, request: FleetRequest, fleet: Fleet | None, options: HostOp
                 emit(Event("note", {"text": text}))
             _must_match(root, fleet, wanted)
             Coordinator(root, fleet, connection, assignment, emit, gone_after_s=request.gone_after_s,
-                        tied=options.tied).work()  # fmt: skip
+                        tied=options.ends_with_coordinator).work()  # fmt: skip
     return fleet
 
 
@@ -134,7 +134,7 @@ def _must_match(root: Path, fleet: Fleet, wanted: Asked) -> None:
 
 def _about_budget(root: Path, request: FleetRequest, fleet: Fleet) -> list[str]:
     """Return lines about the budget: what it is expected to allow, or that the fleet keeps its first budget."""
-    _, _, allowance = foreseen(request.plan.plan, request.plan.expanded)
+    _, _, allowance = apply_budget(request.plan.plan, request.plan.expanded)
     if allowance is None:
         return []
     if results.load_spec(root / fleet.runs[0]).plan.budget_s != allowance.budget_s:
@@ -150,7 +150,7 @@ def _create(root: Path, request: FleetRequest, name: str, hosts: list[str], addr
     plan, cells, trials = wanted.plan, wanted.expanded.cells, wanted.expanded.order
     # Each host gets one block and adds others while its budget lasts.
     if plan.budget_s is not None and request.mode == "spread":
-        trials = tuple(ordered(cells, max(plan.blocks, len(hosts)), plan.seed))
+        trials = tuple(make_order(cells, max(plan.blocks, len(hosts)), plan.seed))
     fleet = Fleet(name, "each" if request.mode == "each" else "spread", iso(time.time()), wanted.sha256,
                   first_blocks(trials, hosts, request.mode), scheduler=address)  # fmt: skip
     run = Run(name, fleet.created, plan, wanted.sha256, cells, trials, dbbench_version=__version__,

@@ -73,7 +73,7 @@ class Share:
     def between(self, run: Run) -> Run:
         """Let results be copied, and wait for the disk; `queue.execute` calls this before each trial."""
         process.wait_while(self.host.awaits_transfer, HANDOVER_S, _POLL_S)
-        self._must_be_wanted()
+        self._check_demand()
         self._report(used_s=run.budget.used_s if run.budget else 0.0)
         if left := results.pending(self.host.folder, run):
             self.turn.take(run, left[0].block)
@@ -82,11 +82,11 @@ class Share:
     def _wait_for_disk(self, user: str) -> None:
         if user != self._state.waits_for or not self._state.note:
             self._report(note=f"waiting for the disk, which is used by {user or 'another run'}", waits_for=user)
-        self._must_be_wanted()
+        self._check_demand()
 
-    def _must_be_wanted(self) -> None:
+    def _check_demand(self) -> None:
         """Raise CoordinatorGone if the run must not go on without its coordinator, and that has ended."""
-        coordinator = self.host.taken().coordinator
+        coordinator = self.host.receipt().coordinator
         if coordinator and fleet_files.coordinator(Path(coordinator)) is None:
             raise CoordinatorGone(
                 f"{self.host.folder.parent.name} found no coordinator of the fleet {Path(coordinator).name}",

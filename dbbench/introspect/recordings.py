@@ -15,7 +15,7 @@ from dbbench import process
 from dbbench.datasets.sources import PACKED
 from dbbench.errors import DbbenchError, ScriptInvalid
 from dbbench.introspect.refusals import CONTROL, refusal, shown
-from dbbench.results.fileio import given
+from dbbench.results.fileio import read_input
 
 REPRODUCED: Final = "reproduced"
 APPROXIMATED: Final = "approximated"
@@ -78,7 +78,7 @@ class RecordedStatements:
     statements: list[Statement]
 
     @property
-    def kept(self) -> list[Statement]:
+    def in_workload(self) -> list[Statement]:
         """Those of the workload."""
         return [each for each in self.statements if each.group != LEFT_OUT]
 
@@ -95,7 +95,7 @@ class RecordedStatements:
 def read(path: Path) -> RecordedStatements:
     """Return the file's statements. Raises FileUnreadable, ProgramMissing, and ScriptInvalid if it is neither
     format."""
-    data = given(path, LARGEST)
+    data = read_input(path, LARGEST)
     if packed := next((names for magic, names in PACKED.items() if data.startswith(magic)), None):
         raise _unreadable(path, f"it is compressed ({packed[0]})", f"Unpack it:  {packed[1]} {path}")
     slow = _HEADING.search(data)

@@ -20,7 +20,7 @@ from dbbench.engines.settings import Reported, same_in_mysql, same_in_postgres
 from dbbench.errors import DbbenchError, LiveServerUnreadable
 from dbbench.machine import mounts
 from dbbench.machine.mounts import Mount
-from dbbench.model.base import PRODUCTION, STANDALONE, shipped
+from dbbench.model.base import PRODUCTION, STANDALONE, data_folder
 from dbbench.plan.catalog import Catalog
 from dbbench.units import size_text
 
@@ -218,7 +218,7 @@ def plan_text(live: LiveServer, facts: ServerFacts, catalog: Catalog, file: Path
         f"settings.{name} = {json.dumps(value)}" for name, value in facts.settings.items() if name.isidentifier()
     ]
     ground = f"{mount.fstype} ({','.join(mount.options)}) at {mount.point}" if mount else "an unknown filesystem"
-    return (shipped() / "plans/from-running.in").read_text().format(
+    return (data_folder() / "plans/from-running.in").read_text().format(
         engine=facts.engine, profile=facts.profile, version=_plain(facts.version), socket=_plain(str(live.socket)),
         file=_plain(str(file)), name=re.sub(r"[^A-Za-z0-9._-]", "-", file.stem).strip("._-") or "plan",
         ground=_plain(ground), setups=json.dumps(list(setups)), baseline=baseline,

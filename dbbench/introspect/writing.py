@@ -14,7 +14,7 @@ from typing import Any, Final
 from dbbench.errors import LiveServerUnreadable
 from dbbench.introspect.recordings import REPRODUCED, RecordedStatements, Statement
 from dbbench.introspect.values import Ask, prepare, samples_of
-from dbbench.model.base import shipped
+from dbbench.model.base import data_folder
 from dbbench.units import percent, size_text
 
 WEIGHTS: Final = 10_000  # the sum of the weights, to which calls are scaled
@@ -25,7 +25,7 @@ SAMPLE_BYTES: Final = 12 * 2**20  # of all statements next to a Lua script; a pl
 def choose(recording: RecordedStatements, ask: Ask | None, most: int) -> None:
     """Leave out the statements that cannot be sent again, and all but the `most` frequent. `ask` queries a server with
     their tables."""
-    kept = recording.kept
+    kept = recording.in_workload
     most_bytes = SAMPLE_BYTES // max(1, min(most, len(kept)))
     for statement in kept:
         try:
@@ -89,9 +89,9 @@ def _nodes(answer: list[tuple[Any, ...]]) -> str:
 
 def files_of(name: str, recording: RecordedStatements, engines: Sequence[str], dataset: str) -> dict[str, bytes]:
     """Return the content of the workload's files, by name; the first is the TOML file, of which `dataset` is a line."""
-    kept = recording.kept
+    kept = recording.in_workload
     exact, _ = recording.shares([each for each in kept if each.group == REPRODUCED])
-    folder = shipped() / "workloads"
+    folder = data_folder() / "workloads"
     text = (folder / "dbbench_recorded.in").read_text().format(
         name=name, source=re.sub(r"[^A-Za-z0-9._-]", "_", recording.source.rpartition("/")[2]), kept=len(kept),
         all=len(recording.statements), share=percent(exact, 1), engines=json.dumps(list(engines)), dataset=dataset,
@@ -102,7 +102,7 @@ def files_of(name: str, recording: RecordedStatements, engines: Sequence[str], d
 
 def _statements(recording: RecordedStatements) -> bytes:
     """Return the statements in the format that the script describes."""
-    kept, kinds, index, texts = recording.kept, bytearray(), bytearray(), bytearray()
+    kept, kinds, index, texts = recording.in_workload, bytearray(), bytearray(), bytearray()
     begin, whole = ENTRY * sum(len(each.samples) for each in kept), sum(each.calls for each in kept)
     for statement in kept:
         # In the copy, PostgreSQL's database has the name of dbbench.

@@ -20,7 +20,7 @@ from dbbench.storage.devices import naming, sysfs
 from dbbench.storage.devices.directory import disk_below
 from dbbench.storage.filesystems.common import mount_of
 from dbbench.storage.small_io import METHODS, MOST_BYTES, Directory, atomic_write_bytes, percentile
-from dbbench.units import change, count, duration_text, interval, listed, number, size_text
+from dbbench.units import change, count, duration_text, interval, join_words, number, size_text
 
 COMMIT: Final = METHODS[0]  # what a server does for each commit: the method that directories are compared by
 ROUND_S: Final = 2.0  # of each directory: half of it for COMMIT, whose tail needs most values
@@ -74,7 +74,7 @@ class Probed:
             model = f" ({disk['model']})" if disk["model"] else ""
             disks.append(f"{name}{model}{rotating}, write cache {disk['write_cache'] or 'unknown'}")
         below = f" on {'; '.join(disks)}" if disks else ""
-        layers = f", with {listed(self.facts['layers'])} in between" if self.facts["layers"] else ""
+        layers = f", with {join_words(self.facts['layers'])} in between" if self.facts["layers"] else ""
         machine = f", in a virtual machine ({self.facts['virtualisation']})" if self.facts["virtualisation"] else ""
         return f"{self.facts['filesystem']}{below}{layers}{machine}"
 
@@ -108,14 +108,16 @@ class Pair:
             text = f"{self.path} commits as fast as {self.baseline} ({figures})"
         else:
             text = f"{self.path} cannot be distinguished from {self.baseline} ({figures})"
-        return text + (f"; the same disk lies under both: {listed(list(self.same_disks))}" if self.same_disks else "")
+        return text + (
+            f"; the same disk lies under both: {join_words(list(self.same_disks))}" if self.same_disks else ""
+        )
 
 
 def probe(paths: Sequence[Path], seconds: float, seed: int) -> tuple[list[Probed], list[Pair]]:
     """Measure directories for `seconds` in all. Raises DeviceUnusable, DeviceLocked, DiskTooSmall."""
     turns = random.Random(seed)
     with contextlib.ExitStack() as stack:
-        directories = [stack.enter_context(_opened(path, seed + number)) for number, path in enumerate(paths)]
+        directories = [stack.enter_context(_open(path, seed + number)) for number, path in enumerate(paths)]
         disks = [_disks(path) for path in paths]
         busy = [_foreign_rates(leaves) for leaves in disks]
         taken: list[list[dict[str, list[float]]]] = [[] for _ in paths]
@@ -138,7 +140,7 @@ def probe(paths: Sequence[Path], seconds: float, seed: int) -> tuple[list[Probed
     return probed, [_pair(paths, taken, disks, at) for at in range(1, len(paths))]
 
 
-def _opened(path: Path, seed: int) -> contextlib.closing[Directory]:
+def _open(path: Path, seed: int) -> contextlib.closing[Directory]:
     try:
         free_bytes = shutil.disk_usage(path).free
         if free_bytes < MOST_BYTES:
@@ -219,8 +221,8 @@ def _cautions(leaves: tuple[str, ...], rows: Sequence[Latency], flushed: int | N
         cautions.append(f"a flush takes {duration_text(fastest_s)}: faster than any disk, so something confirms it "
                         "before the data are safe")  # fmt: skip
     elif rotating and fastest_s < ROTATION_S:
-        cautions.append(f"a flush takes {duration_text(fastest_s)}, but {listed(rotating)} claims to rotate: it does "
-                        "not, or a cache confirms flushes before the data are safe")  # fmt: skip
+        cautions.append(f"a flush takes {duration_text(fastest_s)}, but {join_words(rotating)} claims to rotate: it "
+                        "does not, or a cache confirms flushes before the data are safe")  # fmt: skip
     return tuple(cautions)
 
 
@@ -241,7 +243,7 @@ def _foreign_text(leaves: tuple[str, ...], rates: tuple[float, float]) -> tuple[
     if rates[0] < FOREIGN_BYTES_S and rates[1] < FOREIGN_REQUESTS_S:
         return ()
     load = f"{size_text(rates[0])} and {number(round(rates[1]))} requests per second"
-    return (f"other processes use {listed(list(leaves))} ({load} before the probe): it measures what is left",)
+    return (f"other processes use {join_words(list(leaves))} ({load} before the probe): it measures what is left",)
 
 
 def _difference(after: int | None, before: int | None) -> int | None:

@@ -33,7 +33,7 @@ class Cores:
     numa_node: int | None = None  # the server's memory comes only from this node
 
     @property
-    def shared(self) -> frozenset[int]:
+    def common(self) -> frozenset[int]:
         """Return the CPUs that both may use."""
         return self.server & self.client
 
@@ -46,8 +46,8 @@ def chosen_cores(engine: EngineSpec, online: Collection[int], system: Path = _SY
     """
     usable, node = frozenset(online), engine.numa_node
     of_node = _of_node(node, system) & usable if node is not None else usable
-    server = _named(engine.cpus_server, usable, "cpus_server")
-    client = _named(engine.cpus_client, usable, "cpus_client")
+    server = _parse_cpus(engine.cpus_server, usable, "cpus_server")
+    client = _parse_cpus(engine.cpus_client, usable, "cpus_client")
     if server is None and client is None:
         if alone or len(usable) < APART_FROM or len(of_node) < 2:
             return Cores(of_node, usable, node)
@@ -113,7 +113,7 @@ def _bind(node: int | None) -> None:
     libc.call("syscall", number, _MPOL_BIND, mask, len(mask) * bits + 1)
 
 
-def _named(words: str | None, usable: frozenset[int], key: str) -> frozenset[int] | None:
+def _parse_cpus(words: str | None, usable: frozenset[int], key: str) -> frozenset[int] | None:
     if words is None:
         return None
     named = parsed_cores(words)

@@ -111,7 +111,7 @@ class Watch:
             if not record:
                 return
             try:
-                self._lines.append(parsed(record.decode(errors="replace")))
+                self._lines.append(parse(record.decode(errors="replace")))
             except ValueError:  # the kernel does not write such records: the message is damaged
                 self._overrun = True
 
@@ -121,7 +121,7 @@ class Watch:
         self._fd = None
 
 
-def parsed(record: str) -> KernelMessage:
+def parse(record: str) -> KernelMessage:
     """Parse a record of /dev/kmsg: "prio,sequence,microseconds,flags;text" and dictionary lines. Raises ValueError."""
     head, body = record.split(";", 1)
     priority, sequence = head.split(",")[:2]

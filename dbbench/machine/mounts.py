@@ -45,13 +45,13 @@ def _line(words: list[str]) -> Mount:
         id=int(words[0]),
         parent=int(words[1]),
         device=words[2],
-        point=Path(unescaped(words[4])),
+        point=Path(unescape(words[4])),
         fstype=words[dash + 1],
-        source=unescaped(words[dash + 2]),
+        source=unescape(words[dash + 2]),
         options=tuple(options),
     )
 
 
-def unescaped(text: str) -> str:
+def unescape(text: str) -> str:
     r"""Decode the octal escapes of a field of mountinfo, fstab or swaps (a space is \\040)."""
     return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), text)

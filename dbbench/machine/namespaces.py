@@ -89,7 +89,7 @@ def host_proc(runtime: Path = RUNTIME) -> Path:
     return kept if os.access(kept / "1", os.X_OK) else Path("/proc")  # only root may enter `runtime`
 
 
-def isolated(
+def isolate(
     work: Callable[[], int], runtime: Path = RUNTIME, *, keep: Sequence[Path] = (), parent: int | None = None
 ) -> int:
     """Run `work` in new namespaces; return its value, 1 after an exception, or 128 + n after signal n.
@@ -108,7 +108,7 @@ def isolated(
         runtime.mkdir(0o700, parents=True, exist_ok=True)
         libc.call("unshare", CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC)
     except OSError as error:
-        raise _refused(str(error)) from None
+        raise _refusal(str(error)) from None
     for stream in (sys.stdout, sys.stderr):
         stream.flush()  # otherwise each process would print what is buffered
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED)
@@ -129,7 +129,7 @@ def isolated(
         os.close(hold)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
     if complaint_text:
-        raise _refused(complaint_text)
+        raise _refusal(complaint_text)
     return status
 
 
@@ -253,7 +253,7 @@ def _ask_for_death() -> None:
     libc.call("prctl", _PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
-def _refused(evidence: str) -> DbbenchError:
+def _refusal(evidence: str) -> DbbenchError:
     return IsolationRefused(
         f"private mount, pid and ipc namespaces could not be made: {evidence}",
         effect="Nothing was changed.",

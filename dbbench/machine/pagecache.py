@@ -209,7 +209,7 @@ def empty_and_prove(
     held = [path for path in files if _size(path)]
     if not held:
         return CacheFacts(reason="there are no data files")
-    facts, remains = _emptied(held, sample(held, seed), disks, by, least_share)
+    facts, remains = _empty_once(held, sample(held, seed), disks, by, least_share)
     if not remains:
         return facts
 
@@ -219,12 +219,12 @@ def empty_and_prove(
 
     whole = replace(by, how=f"{by.how}, then drop_caches of the whole machine", empty=drop_all)
     try:
-        return replace(_emptied(held, sample(held, seed), disks, whole, least_share)[0], whole_machine=True)
+        return replace(_empty_once(held, sample(held, seed), disks, whole, least_share)[0], whole_machine=True)
     except OSError:  # only root may drop it, and not in every container
         return facts
 
 
-def _emptied(
+def _empty_once(
     files: Sequence[Path], pieces: Sequence[Piece], disks: Sequence[str], by: Emptying, least_share: float
 ) -> tuple[CacheFacts, bool]:
     """Return the facts, and whether the proof failed because data remains in memory."""
@@ -238,7 +238,7 @@ def _emptied(
     _empty(by, files)
     after, own_after = resident_bytes(files), by.bytes_held()
 
-    sample_bytes, delivered = _delivered(pieces, disks)
+    sample_bytes, delivered = _delivery(pieces, disks)
     _empty(by, files)  # the load begins without what the sample has read
     last = resident_bytes(files)
     after = max(after, last) if after is not None and last is not None else None
@@ -265,7 +265,7 @@ def _empty(by: Emptying, files: Sequence[Path]) -> None:
     process.wait_while(by.bytes_held, _OWN_S, _PAUSE_S)
 
 
-def _delivered(pieces: Sequence[Piece], disks: Sequence[str]) -> tuple[int, int | None]:
+def _delivery(pieces: Sequence[Piece], disks: Sequence[str]) -> tuple[int, int | None]:
     """Return the bytes of the sample, and what the devices delivered meanwhile."""
     before = _read_so_far(disks)
     got = read(pieces)

@@ -37,7 +37,7 @@ class Helper:
         self._thread.start()
 
     @property
-    def started(self) -> bool:
+    def is_running(self) -> bool:
         return self._thread.ident is not None
 
     @property
@@ -60,7 +60,7 @@ class Helper:
         if isinstance(error, DbbenchError):
             raise error
         if error is not None:
-            raise _died(self.name, error)
+            raise _death(self.name, error)
 
 
 @contextlib.contextmanager
@@ -79,7 +79,7 @@ def beside(name: str, work: Callable[[threading.Event], object], limit_s: float 
 
 
 @contextlib.contextmanager
-def all_checked() -> Iterator[None]:
+def check_all() -> Iterator[None]:
     """Raise at the end of the block any exception of a thread that was not checked, or that a library started, unless
     the block itself raises one."""
     _dead.clear()
@@ -89,7 +89,7 @@ def all_checked() -> Iterator[None]:
     def noted(args: threading.ExceptHookArgs) -> None:
         before(args)  # prints the traceback
         name = args.thread.name if args.thread is not None else "unknown"
-        of_libraries.append(_died(name, args.exc_value))
+        of_libraries.append(_death(name, args.exc_value))
 
     threading.excepthook = noted
     try:
@@ -102,7 +102,7 @@ def all_checked() -> Iterator[None]:
         raise error
 
 
-def _died(name: str, error: BaseException | None) -> DbbenchError:
+def _death(name: str, error: BaseException | None) -> DbbenchError:
     died = HelperDied(f'the thread "{name}" ended: {type(error).__name__}: {error}')
     died.__cause__ = error
     return died

@@ -55,7 +55,7 @@ PERCENTILES: Final[dict[str, float]] = {
 LEAST_ABOVE: Final = 10  # a percentile that fewer latencies exceed is little more than their maximum
 
 
-def merged(histograms: Iterable[Histogram | None]) -> Histogram:
+def merge(histograms: Iterable[Histogram | None]) -> Histogram:
     """All of them as one; empty if there is none."""
     whole = Histogram()
     for histogram in histograms:

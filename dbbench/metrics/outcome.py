@@ -138,7 +138,7 @@ class Counts:
         series.set("errors", [float(n) for n in self.errors[:lived]])
         return series
 
-    def measured(self, first: int, last: int) -> Measured:
+    def measure(self, first: int, last: int) -> Measured:
         """Merge the seconds from `first` up to, but not including, `last`."""
         merged = self.latencies[first:last].sum(axis=0)
         longest_us = int(self.longest_us[first:last].max(initial=0))

@@ -102,7 +102,7 @@ def stability(window: Window, tps: Column, figures: Mapping[str, float | None]) 
     }
 
 
-def aged(facts: EngineAgeFacts | None) -> dict[str, float | None]:
+def ageing_summary(facts: EngineAgeFacts | None) -> dict[str, float | None]:
     """Return the effect of the engine's own load on its tables; {} if the plan does not ask for it."""
     if facts is None:
         return {}
@@ -119,14 +119,14 @@ def aged(facts: EngineAgeFacts | None) -> dict[str, float | None]:
     }
 
 
-def scanned(operations: Iterable[OperationFacts]) -> dict[str, float | None]:
+def scan_summary(operations: Iterable[OperationFacts]) -> dict[str, float | None]:
     """Return the rates of the operation `scan` (10^6 bytes per second); {} without it."""
     metrics = {SCAN_OF_DATA: "scan_mb_per_s", SCAN_OF_CLONE: "clone_scan_mb_per_s"}
     return {metrics[one.name]: one.bytes / 1e6 / one.seconds if one.bytes and one.seconds else None
             for one in operations if one.name in metrics}  # fmt: skip
 
 
-def completed(outcome: Outcome, drain_s: float | None, io: IoFacts) -> dict[str, float | None]:
+def completion_summary(outcome: Outcome, drain_s: float | None, io: IoFacts) -> dict[str, float | None]:
     """Return the device rates of a workload that runs to completion (10^6 bytes per second), and its drained time.
 
     The drained time includes writing all cached data to the device. {} without a duration.

@@ -33,7 +33,7 @@ SIZE_PARAMETERS: Final = {"pgbench": "scale", "sysbench": "table_size", "tpcc": 
 PACKED: Final = ("sysbench", "clone-tables")
 
 
-def shipped() -> Path:
+def data_folder() -> Path:
     """Return the data directory of the package, which contains `fs_setups`, `workloads` and `reports`."""
     return Path(str(resources.files("dbbench"))) / "data"
 

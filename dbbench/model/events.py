@@ -40,7 +40,7 @@ class Event:
 Emit = Callable[[Event], None]
 
 
-def parsed(line: str | bytes) -> Event | None:
+def parse(line: str | bytes) -> Event | None:
     """Return the event of a line; None if the line is not one (another program printed it)."""
     try:
         whole = json.loads(line)

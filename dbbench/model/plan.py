@@ -164,7 +164,7 @@ class DeviceSpec:
         return sizes + [measure(Path(path)) or 0 for path in self.disks]
 
     @property
-    def given(self) -> int:
+    def device_count(self) -> int:
         """Return the number of devices available to an fs setup; for kind dir this is the arm's directory."""
         return 1 if self.directories else len(self.paths) or self.count
 

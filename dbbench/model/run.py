@@ -66,17 +66,17 @@ class Cell:
     @property
     def title(self) -> str:
         """Return the workload's name with the values of its variant."""
-        return titled(self.workload.name, self.variant)
+        return title_of(self.workload.name, self.variant)
 
     @property
-    def planned(self) -> Cell:
+    def without_measurements(self) -> Cell:
         """Return the cell without what earlier trials and a copy of the user's own data tell; only estimates use it."""
         sizes = ("bytes", COPIED) if self.dataset.kind == "source" else ()
         kept = {name: value for name, value in self.dataset.parameters.items() if name not in sizes}
         return replace(self, earlier=None, dataset=replace(self.dataset, parameters=kept))
 
 
-def titled(workload: str, variant: str) -> str:
+def title_of(workload: str, variant: str) -> str:
     """Return a workload's name with the values of a variant: "pgbench-tpcb, clients=8"."""
     return ", ".join(word for word in (workload, *variant.split("+")) if word)
 
@@ -185,7 +185,7 @@ Settings = dict[str, Setting]
 DROPPED: Final = "default"  # this value of a setting means the server's default, even if an earlier layer sets another
 
 
-def merged(*layers: tuple[str, dict[str, Scalar]]) -> Settings:
+def merge_settings(*layers: tuple[str, dict[str, Scalar]]) -> Settings:
     """Merge server settings given as (origin, settings) layers; later layers override earlier ones.
 
     This is the only place that merges settings. The value `DROPPED` removes a setting.

@@ -14,7 +14,7 @@ from typing import Final
 
 from dbbench.compare import changepoints
 from dbbench.errors import DbbenchError, ResultDamaged
-from dbbench.nightly.history import FOLDER, all_accepted, known, missing_between
+from dbbench.nightly.history import FOLDER, acceptances, all_nights, missing_between
 from dbbench.nightly.night import ITSELF, Accepted, Night, Ratio
 from dbbench.report.page.charts.nights import ChangedFact, Course, NightPoint
 from dbbench.results.fileio import read_bytes, sound_json, write_json
@@ -62,7 +62,7 @@ def judge(nights: Sequence[Night], tonight: Night, accepted: Accepted | None, wi
     return [_finding(key, value, past, tonight, accepted) for key, value in sorted(tonight.ratios.items())]
 
 
-def confirmed(finding: NightFinding, again: Ratio | None) -> NightFinding:
+def confirm(finding: NightFinding, again: Ratio | None) -> NightFinding:
     """Return a suspect finding after a second run in the same night.
 
     If the interval of that run excludes the level on the same side, the change is confirmed; otherwise it was chance,
@@ -164,7 +164,7 @@ def courses_of(results: Path, runs: Sequence[str], damaged: list[DbbenchError] |
     courses: list[Course] = []
     for path in sorted((results / FOLDER).glob("*.jsonl")):
         try:
-            nights, accepted_runs = known(results, path.stem), all_accepted(results).get(path.stem, ())
+            nights, accepted_runs = all_nights(results, path.stem), acceptances(results).get(path.stem, ())
         except ResultDamaged as error:
             if damaged is None:
                 raise
@@ -251,7 +251,7 @@ def overall(tonight: Night, findings: Sequence[NightFinding], missing: Sequence[
     return "improvement" if "improvement" in states else "ok"
 
 
-def changed(results: Path, plan: str, word: str, findings: Sequence[NightFinding]) -> bool:
+def differs(results: Path, plan: str, word: str, findings: Sequence[NightFinding]) -> bool:
     """Return whether the state differs from the last one, so that a notification is due; save it as the last one.
 
     For the first night this is True unless nothing is wrong.

@@ -32,7 +32,7 @@ SERIES_DAYS: Final = 365
 _SECONDS: Final = ("series.csv.gz", "histogram.json")
 
 
-def known(results: Path, plan: str) -> list[Night]:
+def all_nights(results: Path, plan: str) -> list[Night]:
     """Return all nights of the plan, the oldest first. Raises ResultDamaged with the line that cannot be read."""
     path = results / FOLDER / f"{plan}.jsonl"
     if not os.path.lexists(path):
@@ -55,7 +55,7 @@ def every_plan(results: Path, damaged: list[DbbenchError]) -> dict[str, list[Nig
     nights = {}
     for path in sorted((results / FOLDER).glob("*.jsonl")):
         try:
-            nights[path.stem] = known(results, path.stem)
+            nights[path.stem] = all_nights(results, path.stem)
         except ResultDamaged as error:
             damaged.append(error)
     return nights
@@ -63,7 +63,7 @@ def every_plan(results: Path, damaged: list[DbbenchError]) -> dict[str, list[Nig
 
 def append(results: Path, plan: str, night: Night) -> None:
     """Add a night, or replace that of the same run, atomically."""
-    nights = [known_night for known_night in known(results, plan) if known_night.run != night.run]
+    nights = [known_night for known_night in all_nights(results, plan) if known_night.run != night.run]
     folder = results / FOLDER
     with fileio.writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
@@ -128,13 +128,13 @@ def prune(results: Path, nights: Sequence[Night], today: datetime.date) -> list[
         if age <= RAW_DAYS or not fileio.real_folder(trials, results).is_dir():
             continue
         folders = [folder for folder in sorted(trials.glob("[!.]*")) if folder.is_dir() and not folder.is_symlink()]
-        removed = sum(_pruned(folder, age > SERIES_DAYS) for folder in folders)
+        removed = sum(_prune(folder, age > SERIES_DAYS) for folder in folders)
         if removed:
             pruned.append(f"{night.run}: raw output{' and seconds' if age > SERIES_DAYS else ''} of {removed} trials")
     return pruned
 
 
-def _pruned(trial: Path, seconds_too: bool) -> bool:
+def _prune(trial: Path, seconds_too: bool) -> bool:
     """Remove expired data; return whether there was any.
 
     Checksums are written first, so that an interrupted removal leaves a valid directory.
@@ -157,7 +157,7 @@ def _pruned(trial: Path, seconds_too: bool) -> bool:
     return True
 
 
-def all_accepted(results: Path) -> dict[str, list[Accepted]]:
+def acceptances(results: Path) -> dict[str, list[Accepted]]:
     """Return every acceptance by the plan's name, the oldest first. Raises ResultDamaged."""
     path = results / BASELINES_FILE
     if not os.path.lexists(path):
@@ -169,9 +169,9 @@ def all_accepted(results: Path) -> dict[str, list[Accepted]]:
         raise ResultDamaged(f"{path}: {error}", remedy="Restore the file from a copy.") from error
 
 
-def accepted(results: Path, plan: str) -> Accepted | None:
+def acceptance(results: Path, plan: str) -> Accepted | None:
     """Return the newest acceptance for a plan."""
-    entries = all_accepted(results).get(plan)
+    entries = acceptances(results).get(plan)
     return entries[-1] if entries else None
 
 
@@ -179,7 +179,7 @@ def accept(results: Path, loaded: LoadedRun, reason: str) -> Accepted:
     """Accept a run's level for its plan from now on."""
     night = night_of(loaded)
     entry = Accepted(loaded.path.name, loaded.run.created, reason, iso(time.time()), night.ratios)
-    all_entries = all_accepted(results)
+    all_entries = acceptances(results)
     all_entries.setdefault(loaded.run.plan.name, []).append(entry)
     fileio.write_json(
         results / BASELINES_FILE,

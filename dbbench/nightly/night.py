@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from dbbench import compare
-from dbbench.compare.interval import LEAST_BLOCKS, estimate, paired
+from dbbench.compare.interval import LEAST_BLOCKS, estimate, pairs_of
 from dbbench.compare.verdict import GUARD
 from dbbench.metrics.table import METRICS, Metric
 from dbbench.model import Plan, Status, Trial, plain
-from dbbench.model.run import titled
+from dbbench.model.run import title_of
 from dbbench.results import LoadedRun
 
 ITSELF: Final = " itself"  # suffix of the reference's label for its own value, which is not a ratio
@@ -87,12 +87,12 @@ def night_of(loaded: LoadedRun, before: Night | None = None) -> Night:
     good."""
     failed = sum(trial.status is Status.FAILED for trial in loaded.trials)
     reasons = [f"{failed} trials failed"] if failed else []
-    if loaded.unfinished:
-        reasons.append(f"{len(loaded.unfinished)} trials were not run")
+    if loaded.remaining:
+        reasons.append(f"{len(loaded.remaining)} trials were not run")
     ratios: dict[str, Ratio] = {}
     primary = {cell.workload.name: cell.workload.primary for cell in loaded.run.cells}
     for (engine, workload, variant), group in compare.groups(loaded.trials).items():
-        title, metric = f"{engine} {titled(workload, variant)}", METRICS[primary.get(workload, "tps")]
+        title, metric = f"{engine} {title_of(workload, variant)}", METRICS[primary.get(workload, "tps")]
         reasons += [f"{sentence} ({title})" for sentence in _guard_says(group, loaded.run.baseline, metric)]
         ratios |= {f"{title}: {arm}": ratio for arm, ratio in _ratios(group, loaded.run.baseline, metric)}
     facts = _facts(loaded)
@@ -129,7 +129,7 @@ def _guard_says(group: Sequence[Trial], baseline: str, metric: Metric) -> Iterat
     """Yield a line if the guard differs from the reference."""
     values = [
         (base.summary.get(metric.name), other.summary.get(metric.name))
-        for base, other in paired(group, baseline, baseline + GUARD)
+        for base, other in pairs_of(group, baseline, baseline + GUARD)
     ]
     measured = [(b, c) for b, c in values if b and c]
     if measured:

@@ -19,7 +19,7 @@ from dbbench.errors import EXIT_INCONCLUSIVE, EXIT_OK, EXIT_REGRESSION, EXIT_TRI
 from dbbench.model import plain
 from dbbench.model.events import Emit
 from dbbench.nightly import history
-from dbbench.nightly.analysis import MOVED, NightFinding, changed, confirmed, judge, overall
+from dbbench.nightly.analysis import MOVED, NightFinding, confirm, differs, judge, overall
 from dbbench.nightly.night import ITSELF, Night, document_of, guarded, local_date, night_of
 from dbbench.plan.request import Asked
 from dbbench.results import LoadedRun
@@ -58,7 +58,7 @@ class NightOutcome(NamedTuple):
 
 def asked_tonight(plan_file: str, paths: list[str], blocks: int | None) -> Asked:
     """Return the plan with its guard, in tonight's order."""
-    from dbbench.plan import load, narrowed
+    from dbbench.plan import load, narrow
     from dbbench.plan.catalog import catalog
     from dbbench.plan.narrowing import Narrowing
     from dbbench.plan.request import of_plan
@@ -66,7 +66,7 @@ def asked_tonight(plan_file: str, paths: list[str], blocks: int | None) -> Asked
     from dbbench.results.fileio import given_text
 
     entries = catalog(paths)
-    plan = narrowed(load(Path(plan_file), entries), Narrowing(blocks=blocks, seed=int(f"{today():%Y%m%d}")))
+    plan = narrow(load(Path(plan_file), entries), Narrowing(blocks=blocks, seed=int(f"{today():%Y%m%d}")))
     return of_plan(given_text(Path(plan_file), MOST_BYTES), guarded(plan), entries)
 
 
@@ -74,27 +74,27 @@ def run_night(wanted: Asked, root: Path, window: int, run_plan: RunPlan) -> Nigh
     """Run, judge and record this night. `window`: the number of earlier nights that it is compared with."""
     name = wanted.plan.name
     with history.one_at_a_time(root, name):
-        night, findings = _judged(wanted, root, window, run_plan)
-        before = [other for other in history.known(root, name) if other.run != night.run][-1:]
+        night, findings = _judge(wanted, root, window, run_plan)
+        before = [other for other in history.all_nights(root, name) if other.run != night.run][-1:]
         missing = history.missing_dates([*before, night])
         history.append(root, name, night)
         state = overall(night, findings, missing)
-        news = changed(root, name, state, findings)
-        pruned = history.prune(root, history.known(root, name), today())
+        news = differs(root, name, state, findings)
+        pruned = history.prune(root, history.all_nights(root, name), today())
     return NightOutcome(name, state, night, findings, missing, pruned, news)
 
 
-def _judged(wanted: Asked, root: Path, window: int, run_plan: RunPlan) -> tuple[Night, list[NightFinding]]:
+def _judge(wanted: Asked, root: Path, window: int, run_plan: RunPlan) -> tuple[Night, list[NightFinding]]:
     """Return the night and its findings; a second run decides about suspects."""
     name = wanted.plan.name
-    before = history.known(root, name)
+    before = history.all_nights(root, name)
     loaded = run_plan(wanted, f"{name}-night")
     others = [night for night in before if night.run != loaded.path.name]
     night = night_of(loaded, others[-1] if others else None)
-    findings = judge(others, night, history.accepted(root, name), window)
+    findings = judge(others, night, history.acceptance(root, name), window)
     if any(finding.state == "suspect" for finding in findings):
         again = night_of(run_plan(_second(wanted, findings), f"{name}-confirm"))
-        findings = [_answered(finding, again) if finding.state == "suspect" else finding for finding in findings]
+        findings = [_answer(finding, again) if finding.state == "suspect" else finding for finding in findings]
         night = dataclasses.replace(night, confirmations=again.ratios)
     night = dataclasses.replace(
         night,
@@ -105,10 +105,10 @@ def _judged(wanted: Asked, root: Path, window: int, run_plan: RunPlan) -> tuple[
     return night, findings
 
 
-def _answered(finding: NightFinding, again: Night) -> NightFinding:
+def _answer(finding: NightFinding, again: Night) -> NightFinding:
     """Return the suspect finding after its second run; a second run that is not good confirms nothing."""
     if again.good:
-        return confirmed(finding, again.ratios.get(finding.key))
+        return confirm(finding, again.ratios.get(finding.key))
     note = f"its second run was inconclusive: {'; '.join(again.reasons)}"
     return dataclasses.replace(finding, notes=(*finding.notes, note))
 
@@ -116,7 +116,7 @@ def _answered(finding: NightFinding, again: Night) -> NightFinding:
 def _second(wanted: Asked, findings: Sequence[NightFinding]) -> Asked:
     """Return the plan of the second run: only the reference, its guard and the suspects, with enough blocks, in
     another order."""
-    from dbbench.plan import Expanded, identity, ordered
+    from dbbench.plan import Expanded, identity, make_order
 
     keys = [finding.key for finding in findings if finding.state == "suspect"]
     plan = wanted.plan
@@ -125,25 +125,25 @@ def _second(wanted: Asked, findings: Sequence[NightFinding]) -> Asked:
     cells = tuple(c for c in wanted.expanded.cells if c.arm in arms and f"{c.engine.name} {c.title}" in titles)
     plan = dataclasses.replace(plan, budget_s=None, blocks=max(CONFIRM_BLOCKS, plan.blocks), seed=plan.seed + 1,
                                fs_setups=tuple(arm for arm in plan.fs_setups if arm.label in arms))  # fmt: skip
-    expanded = Expanded(cells, tuple(ordered(cells, plan.blocks, plan.seed)))
+    expanded = Expanded(cells, tuple(make_order(cells, plan.blocks, plan.seed)))
     return Asked(wanted.text, plan, expanded, identity(plan, cells))
 
 
 def run_to_end(wanted: Asked, root: Path, name: str, wipe: tuple[str, ...], emit: Emit) -> LoadedRun:
     """Return the finished run of this plan. A stopped run of the same night is resumed."""
-    from dbbench.plan.forecast import remembered
+    from dbbench.plan.forecast import recall
     from dbbench.run.create import create, free_name, keep_scripts, must_be_of
     from dbbench.run.preflight import check
     from dbbench.run.queue import execute
     from dbbench.storage.devices import image
 
-    folder = results.find_unfinished(root, wanted.sha256) if root.is_dir() else None
+    folder = results.find_open(root, wanted.sha256) if root.is_dir() else None
     if folder is not None:
         must_be_of(folder, wanted)
     missing = image.missing_bytes(folder.run, folder.path) if folder else None
     check(wanted.plan, wanted.expanded, root, images=missing)
     if folder is None:
-        wanted = dataclasses.replace(wanted, expanded=remembered(wanted.plan, wanted.expanded, root))
+        wanted = dataclasses.replace(wanted, expanded=recall(wanted.plan, wanted.expanded, root))
     path = folder.path if folder else create(root, wanted, free_name(root, name, today().isoformat()), __version__)
     keep_scripts(path, wanted)
     execute(path, wanted.sha256, wipe=wipe, emit=emit)

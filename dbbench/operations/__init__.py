@@ -12,7 +12,7 @@ from dbbench.operations.crash import crash_recovery
 from dbbench.operations.maintenance import fsck, grow, repair, scan
 from dbbench.operations.steps import Filled, Operation
 
-__all__ = ["OPERATIONS", "Filled", "operated"]
+__all__ = ["OPERATIONS", "Filled", "operate"]
 
 OPERATIONS: Final[dict[str, Operation]] = {
     "fsck": fsck,
@@ -29,7 +29,7 @@ OPERATIONS: Final[dict[str, Operation]] = {
 _THE_TRIALS: Final = (FilesystemDamaged, FilesystemGone, Interrupted, Terminated)
 
 
-def operated(names: Sequence[str], filled: Filled) -> tuple[OperationFacts, ...]:
+def operate(names: Sequence[str], filled: Filled) -> tuple[OperationFacts, ...]:
     """Run the steps of these operations, in order. Raises FilesystemDamaged. If a step fails, this is recorded and no
     further operation runs: the load's results are valid, but the state of the filesystem is unknown."""
     steps: list[OperationFacts] = []

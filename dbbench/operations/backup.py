@@ -20,7 +20,7 @@ from dbbench.engines.sql import execute, rows
 from dbbench.errors import FilesystemDamaged, OperationFailed
 from dbbench.model import OperationFacts
 from dbbench.operations.copies import PLAIN, REFLINK
-from dbbench.operations.steps import Filled, cold, ended, impossible, timed
+from dbbench.operations.steps import Filled, cold, end_step, impossible, time_step
 from dbbench.storage import filesystems
 from dbbench.storage.filesystems.port import Snapshots
 
@@ -53,11 +53,11 @@ def _try(name: str, how: Snapshots, filled: Filled) -> Iterator[OperationFacts]:
         yield impossible(name, why)
         return
     try:
-        yield from (_while_it_runs if how.atomic else _while_it_is_stopped)(name, how, filled)
-        yield timed(f"{name}: roll back", lambda: how.rollback(filled))
+        yield from (_while_it_runs if how.atomic else _run_at_rest)(name, how, filled)
+        yield time_step(f"{name}: roll back", lambda: how.rollback(filled))
         with filled.serving(filled.datadir) as server:
             _must_be_of_before(server, f"{name}, rolled back")
-        yield timed(f"{name}: drop", lambda: how.drop(filled))
+        yield time_step(f"{name}: drop", lambda: how.drop(filled))
     except BaseException:
         how.drop(filled)
         raise
@@ -66,18 +66,18 @@ def _try(name: str, how: Snapshots, filled: Filled) -> Iterator[OperationFacts]:
 def _while_it_runs(name: str, how: Snapshots, filled: Filled) -> Iterator[OperationFacts]:
     with filled.serving(filled.datadir) as server:
         _add_rows(server)
-        yield timed(f"{name}: create", lambda: how.snapshot(filled))
+        yield time_step(f"{name}: create", lambda: how.snapshot(filled))
         _add_later_row(server)
         yield from _second_server(name, how, filled)
 
 
-def _while_it_is_stopped(name: str, how: Snapshots, filled: Filled) -> Iterator[OperationFacts]:
+def _run_at_rest(name: str, how: Snapshots, filled: Filled) -> Iterator[OperationFacts]:
     """Run while nothing else is written, so that the copy's size is the difference in free space."""
     with filled.serving(filled.datadir) as server:
         _add_rows(server)
     free, began = _free_bytes(filled), time.monotonic()
     how.snapshot(filled)
-    created, left = ended(f"{name}: create", began), _free_bytes(filled)
+    created, left = end_step(f"{name}: create", began), _free_bytes(filled)
     yield replace(created, bytes=None if free is None or left is None else free - left)
     with filled.serving(filled.datadir) as server:
         _add_later_row(server)
@@ -89,13 +89,13 @@ def _second_server(name: str, how: Snapshots, filled: Filled) -> Iterator[Operat
         began = time.monotonic()
         datadir = copy.enter_context(how.clone(filled))
         if how.atomic:  # a copy of files already exists
-            yield ended(f"{name}: mount", began)
+            yield end_step(f"{name}: mount", began)
         began = time.monotonic()
         server = copy.enter_context(filled.serving_copy(datadir))
-        yield ended(f"{name}: start a server", began)
+        yield end_step(f"{name}: start a server", began)
         began = time.monotonic()
         text = _must_be_of_before(server, name)
-        yield ended(f"{name}: query", began, text, how.taken_bytes(filled))
+        yield end_step(f"{name}: query", began, text, how.taken_bytes(filled))
 
 
 def _free_bytes(filled: Filled) -> int | None:
@@ -144,7 +144,7 @@ def base_backup(filled: Filled) -> Iterator[OperationFacts]:
             return
         began = time.monotonic()
         size = _stream(argv, filled.room, server.env)
-        done = ended("base-backup", began, None, size)
+        done = end_step("base-backup", began, None, size)
     rate = size / 1e6 / (done.seconds or 1.0)
     yield replace(done, text=f"{rate:.0f} MB/s by {Path(argv[0]).name}, streamed and discarded; {cache_text}")
 

@@ -144,10 +144,10 @@ def _copy_live(source: Path, target: Path) -> None:
     """Run cp -a into a new directory. Files that the server removes meanwhile are not needed by a backup."""
     target.mkdir(mode=0o700)
     done = process.run(["cp", "-a", "--reflink=always", f"{source}/.", target], timeout_s=_COPY_S, ok=(0, 1))
-    if done.returncode and (wrong := beyond_vanished(done.stderr)):
+    if done.returncode and (wrong := without_vanishing(done.stderr)):
         raise OperationFailed("cp says:\n  " + "\n  ".join(wrong[:4]))
 
 
-def beyond_vanished(text: str) -> list[str]:
+def without_vanishing(text: str) -> list[str]:
     """Return cp's messages without those about files that no longer exist."""
     return [line for line in text.splitlines() if line.strip() and not line.endswith("No such file or directory")]

@@ -15,7 +15,7 @@ from dbbench.engines.sql import execute, rows
 from dbbench.errors import EngineDied, FilesystemDamaged, OperationFailed
 from dbbench.machine import threads
 from dbbench.model import OperationFacts
-from dbbench.operations.steps import Filled, cold, ended, timed
+from dbbench.operations.steps import Filled, cold, end_step, time_step
 
 LOAD_S: Final = 5.0  # long enough for about 10 MB of log on a slow disk
 SESSIONS: Final = 4
@@ -25,16 +25,18 @@ TABLE: Final = "dbbench_crash"
 
 def crash_recovery(filled: Filled) -> Iterator[OperationFacts]:
     """Run two steps: recovery, with the size of the log to replay, and the check after it. Raises FilesystemDamaged."""
-    acknowledged, log_bytes = _killed(filled)
+    acknowledged, log_bytes = _kill(filled)
     cache_text = cold(filled)
     began = time.monotonic()
     with filled.serving(filled.datadir) as server:
-        yield ended("crash-recovery: start", began, f"{acknowledged} rows acknowledged before; {cache_text}", log_bytes)
+        yield end_step(
+            "crash-recovery: start", began, f"{acknowledged} rows acknowledged before; {cache_text}", log_bytes
+        )
         _must_have(server, acknowledged)
-    yield timed("crash-recovery: check", lambda: filled.check(filled.datadir))
+    yield time_step("crash-recovery: check", lambda: filled.check(filled.datadir))
 
 
-def _killed(filled: Filled) -> tuple[int, int | None]:
+def _kill(filled: Filled) -> tuple[int, int | None]:
     written: list[_Writer] = []
     log_bytes = None
     killed = False

@@ -17,7 +17,7 @@ from dbbench.engines.port import Server
 from dbbench.engines.sql import execute
 from dbbench.metrics.summary import SCAN_OF_CLONE, SCAN_OF_DATA
 from dbbench.model import OperationFacts
-from dbbench.operations.steps import Filled, cold, ended, impossible, timed
+from dbbench.operations.steps import Filled, cold, end_step, impossible, time_step
 from dbbench.storage import filesystems
 from dbbench.storage.filesystems.common import extents_of
 from dbbench.units import size_text
@@ -35,10 +35,10 @@ def fsck(filled: Filled) -> Iterator[OperationFacts]:
     for check in checks:
         name, work = f"fsck: {check.name}", partial(check.run, filled)
         if check.mounted:
-            yield timed(name, work)
+            yield time_step(name, work)
         else:
-            with filesystems.unmounted(filled):
-                yield timed(name, work)
+            with filesystems.unmount_for(filled):
+                yield time_step(name, work)
 
 
 def grow(filled: Filled) -> Iterator[OperationFacts]:
@@ -51,10 +51,10 @@ def grow(filled: Filled) -> Iterator[OperationFacts]:
         yield impossible("grow", "the plan has no device beyond those that the fs setup uses")
         return
     before = _total_bytes(filled)
-    yield timed("grow: add device", lambda: able.add(filled, spare))
+    yield time_step("grow: add device", lambda: able.add(filled, spare))
     began = time.monotonic()
     text = able.rebalance(filled)
-    done = ended("grow: rebalance", began)
+    done = end_step("grow: rebalance", began)
     yield replace(done, text=f"{text}; {size_text(_total_bytes(filled) - before)} larger")
 
 
@@ -78,7 +78,7 @@ def of_filesystem(filled: Filled) -> OperationFacts:
     for argv in argvs:
         process.run(argv, timeout_s=_TOOL_S, ok=family.defragmented)
     filesystems.sync(filled.fs.path)
-    done = ended("repair: filesystem", began)
+    done = end_step("repair: filesystem", began)
     words = " ".join(word for word in argvs[0] if not word.startswith("/"))
     return OperationFacts(done.name, done.seconds, text=f"{words}: {before} extents before, {extents_of(files)} after")
 
@@ -89,12 +89,12 @@ def of_engine(filled: Filled) -> OperationFacts:
     with filled.serving(filled.datadir) as server:
         sql = sql_of(server)
         with contextlib.closing(server.connect()) as connection:
-            verb, tables = sql.rewriting, [sql.quoted(table.name) for table in sql.tables(connection)]
+            verb, tables = sql.rewriting, [sql.quote(table.name) for table in sql.tables(connection)]
         began = time.monotonic()
         execute(server, *(f"{verb} {table}" for table in tables))
         server.checkpoint()
         filesystems.sync(filled.fs.path)
-        done = ended("repair: engine", began)
+        done = end_step("repair: engine", began)
     text = f"{verb} of {len(tables)} tables: {before} extents before, {extents_of(filled.files)} after"
     return OperationFacts(done.name, done.seconds, text=text)
 
@@ -125,8 +125,8 @@ def _read(name: str, server: Server, said: str) -> OperationFacts:
     with contextlib.closing(server.connect()) as connection:
         tables, began = sql.tables(connection), time.monotonic()
         for table in tables:
-            sql.scanned(connection, sql.scan(connection, table.name))
-        done = ended(name, began, None, sum(table.size_bytes for table in tables))
+            sql.scan_plan(connection, sql.scan(connection, table.name))
+        done = end_step(name, began, None, sum(table.size_bytes for table in tables))
     rate = (done.bytes or 0) / 1e6 / (done.seconds or 1.0)
     return replace(done, text=f"{len(tables)} tables, {rate:.0f} MB/s, {said}")
 

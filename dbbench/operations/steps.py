@@ -60,16 +60,16 @@ class Filled(Stored):
 Operation = Callable[[Filled], Iterator[OperationFacts]]
 
 
-def ended(name: str, began: float, text: str | None = None, bytes: int | None = None) -> OperationFacts:
+def end_step(name: str, began: float, text: str | None = None, bytes: int | None = None) -> OperationFacts:
     """Return a step that began at `began` (monotonic clock) and ends now."""
     return OperationFacts(name, round(time.monotonic() - began, 6), bytes, text or "")
 
 
-def timed(name: str, work: Callable[[], str | None]) -> OperationFacts:
+def time_step(name: str, work: Callable[[], str | None]) -> OperationFacts:
     """Run `work`; return its duration and its text."""
     began = time.monotonic()
     text = work()
-    return ended(name, began, text)
+    return end_step(name, began, text)
 
 
 def impossible(name: str, why: str) -> OperationFacts:

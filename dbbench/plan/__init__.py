@@ -6,9 +6,9 @@ would do, and `identity` the hash that identifies runs of the same plan.
 
 from __future__ import annotations
 
-from dbbench.plan.expanding import Expanded, blocks, dealt, expand, identity, ordered
-from dbbench.plan.narrowing import narrowed
+from dbbench.plan.expanding import Expanded, blocks, deal, expand, identity, make_order
+from dbbench.plan.narrowing import narrow
 from dbbench.plan.preview import Preview, preview
 from dbbench.plan.reading import load
 
-__all__ = ["Expanded", "Preview", "blocks", "dealt", "expand", "identity", "load", "narrowed", "ordered", "preview"]
+__all__ = ["Expanded", "Preview", "blocks", "deal", "expand", "identity", "load", "make_order", "narrow", "preview"]

@@ -52,7 +52,7 @@ def variants(plan: Plan, spec: WorkloadSpec, engine: EngineSpec, known: dict[str
             for (name, values, word), value in zip(lists, choice, strict=True)
             if len(values) > 1
         ]
-        descriptions += [written(name, level) for name, level in levels.items()]
+        descriptions += [level_text(name, level) for name, level in levels.items()]
         *swept, memory, folder = choice
         of_workload, of_server = swept[: len(spec.sweeps)], swept[len(spec.sweeps) :]
         settings = {**engine.settings, **dict(zip(engine.sweeps, of_server, strict=True))}
@@ -102,7 +102,7 @@ def with_levels(engine: EngineSpec, levels: Mapping[str, Scalar]) -> EngineSpec:
     return dataclasses.replace(engine, profile=profile, settings=settings)
 
 
-def written(factor: str, level: Scalar) -> str:
+def level_text(factor: str, level: Scalar) -> str:
     """Return a factor's level as in the name of a variant: "io_method=sync"."""
     return f"{factor}={_word(level)}"
 

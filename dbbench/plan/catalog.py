@@ -21,8 +21,8 @@ from dbbench.drivers import fio
 from dbbench.errors import FileUnreadable, PlanInvalid, UnknownName
 from dbbench.metrics.table import METRICS
 from dbbench.model import Dataset, FsSetup, Parameter, Scalar, Workload
-from dbbench.model.base import NAME, PACKED, SIZE_PARAMETERS, shipped
-from dbbench.plan.tomlfile import Document, did_you_mean, read, typed
+from dbbench.model.base import NAME, PACKED, SIZE_PARAMETERS, data_folder
+from dbbench.plan.tomlfile import Document, convert, did_you_mean, read
 from dbbench.results.fileio import given_text
 from dbbench.units import bytes_of, seconds_of
 
@@ -59,21 +59,21 @@ class Catalog:
     def setup(self, name: str) -> FsSetup:
         """Return the fs setup of that name. Raises UnknownName, PlanInvalid."""
         document = read(_path(name, self.setups, "fs setup", "dbbench fs"))
-        setup = typed(document, FsSetup, document.data)
+        setup = convert(document, FsSetup, document.data)
         for number, layer in enumerate(setup.layers if setup else ()):
             if layer.kind == "md" and layer.level is None:
                 document.flaw(("layers", number), "an md layer requires level = 0, 1 or 10")
         document.finish()
-        return _named(setup, name)
+        return _with_name(setup, name)
 
     def workload(self, name: str) -> Workload:
         """Return the workload of that name. Raises UnknownName, PlanInvalid."""
         document = read(_path(name, self.workloads, "workload", "dbbench workload"))
-        workload = typed(document, Workload, document.data)
+        workload = convert(document, Workload, document.data)
         if workload is not None:
             _check_workload(document, workload)
         document.finish()
-        workload = _named(workload, name)
+        workload = _with_name(workload, name)
         if workload.driver == "fio" and (job := self.script(workload)) is not None:
             _check_job(job)
         return workload
@@ -95,7 +95,7 @@ def catalog(paths: Sequence[str | Path] = ()) -> Catalog:
     for folder in own_folders:
         if not folder.is_dir():
             raise FileUnreadable(f"{folder} is not a directory", remedy="Correct --path or DBBENCH_PATH.")
-    roots = [*own_folders, shipped()]
+    roots = [*own_folders, data_folder()]
     return Catalog(_files(roots, "fs_setups"), _files(roots, "workloads"))
 
 
@@ -115,7 +115,7 @@ def parameters(workload: Workload) -> dict[str, Parameter]:
 def defaults(workload: Workload) -> dict[str, Scalar]:
     """Return the workload's parameters that have a default; durations in seconds, sizes in bytes."""
     values = parameters(workload)
-    return {name: checked(p, p.default) for name, p in values.items() if p.default is not None}
+    return {name: convert_value(p, p.default) for name, p in values.items() if p.default is not None}
 
 
 def dataset_of(workload: Workload, values: dict[str, Scalar]) -> Dataset:
@@ -126,9 +126,9 @@ def dataset_of(workload: Workload, values: dict[str, Scalar]) -> Dataset:
     return adapter.validate_python({"kind": workload.dataset["kind"], "parameters": dataset_values})
 
 
-def checked(parameter: Parameter, value: Any) -> Scalar:
+def convert_value(parameter: Parameter, value: Any) -> Scalar:
     """Convert `value` to the parameter's type: seconds for a duration, bytes for a size. Raises ValueError."""
-    taken = _converted(parameter, value)
+    taken = _convert(parameter, value)
     if parameter.choices and taken not in parameter.choices:
         raise ValueError(f"must be one of {', '.join(map(str, parameter.choices))}, not {value!r}")
     if isinstance(taken, int | float) and not isinstance(taken, bool):
@@ -139,7 +139,7 @@ def checked(parameter: Parameter, value: Any) -> Scalar:
     return taken
 
 
-def _converted(parameter: Parameter, value: Any) -> Scalar:
+def _convert(parameter: Parameter, value: Any) -> Scalar:
     if isinstance(value, list):
         raise ValueError(f"must be one {parameter.type}, not a list")
     if parameter.type == "duration":
@@ -177,7 +177,7 @@ def _check_words(document: Document, workload: Workload) -> None:
 
 def _check_job(path: Path) -> None:
     """Raise PlanInvalid with the lines of a fio job that the trial decides."""
-    lines = [f"{path.name}:{number} {option}" for number, option in fio.decided(given_text(path, MOST_SCRIPT))]
+    lines = [f"{path.name}:{number} {option}" for number, option in fio.find_conflicts(given_text(path, MOST_SCRIPT))]
     if lines:
         text = f"{path} has options that dbbench sets for each trial; remove {', '.join(lines)}"
         raise PlanInvalid(text)
@@ -203,7 +203,7 @@ def _check_workload(document: Document, workload: Workload) -> None:
         if parameter.default is None:
             continue
         try:
-            checked(parameter, parameter.default)
+            convert_value(parameter, parameter.default)
         except ValueError as error:
             document.flaw(("parameters", name, "default"), f'default of "{name}" {error}')
 
@@ -224,7 +224,7 @@ def _path(name: str, known: dict[str, Path], what: str, lister: str) -> Path:
     return known[name]
 
 
-def _named(item: Item | None, name: str) -> Item:
+def _with_name(item: Item | None, name: str) -> Item:
     if item is None:
         raise AssertionError("a file without flaws gives a value")
     return dataclasses.replace(item, name=name)

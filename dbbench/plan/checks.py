@@ -24,7 +24,7 @@ from dbbench.plan.draft import Draft, engines_of
 from dbbench.plan.rules import check_rules
 from dbbench.plan.server_settings import defaults as default_settings
 from dbbench.plan.tomlfile import Document, Key, did_you_mean
-from dbbench.plan.workloads import check_length, check_list, placed
+from dbbench.plan.workloads import check_length, check_list, place_tables
 from dbbench.storage.filesystems import FAMILIES
 from dbbench.units import bytes_of
 
@@ -60,20 +60,20 @@ def _check_names(draft: Draft) -> None:
         if not NAME.fullmatch(arm.label):
             document.flaw(key, f'invalid label "{arm.label}": use letters, digits and . _ + : = -')
     for key, setup in draft.setups.items():
-        _check_known(document, key, f'fs setup "{setup.name}" has the unknown family', setup.mkfs.family, FAMILIES)
+        _check_name(document, key, f'fs setup "{setup.name}" has the unknown family', setup.mkfs.family, FAMILIES)
     for key, operation in draft.operations.items():
-        _check_known(document, key, "unknown operation", operation, OPERATIONS)
+        _check_name(document, key, "unknown operation", operation, OPERATIONS)
     if draft.plan is not None and draft.plan.study is not None:
-        _check_known(document, ("study", "name"), "unknown study", draft.plan.study.name, studies.names())
+        _check_name(document, ("study", "name"), "unknown study", draft.plan.study.name, studies.names())
     baseline = document.data.get("baseline")
     if isinstance(baseline, str) and labels and label_of(baseline, draft.arms.values()) is None:
-        _check_known(document, ("baseline",), "fs_setups has no baseline", baseline, labels)
+        _check_name(document, ("baseline",), "fs_setups has no baseline", baseline, labels)
     paths = draft.device.paths if draft.device is not None and draft.device.kind == "dir" and draft.whole else ()
     for label in paths if isinstance(paths, dict) else ():
-        _check_known(document, ("device", "paths", label), "fs_setups has no", label, labels)
+        _check_name(document, ("device", "paths", label), "fs_setups has no", label, labels)
 
 
-def _check_known(document: Document, key: Key, what: str, name: str, known: Iterable[str]) -> None:
+def _check_name(document: Document, key: Key, what: str, name: str, known: Iterable[str]) -> None:
     if name not in (words := list(known)):
         document.flaw(key, f'{what} "{name}"{did_you_mean(name, words)}')
 
@@ -100,7 +100,7 @@ def _check_workload(draft: Draft, key: Key) -> None:
         document.flaw(key, f'workload "{spec.name}" supports none of the engines of this plan {runs_on}')
     for engine_name in spec.source:
         if engine_name:
-            _check_known(document, (*key, "source", engine_name), "unknown engine", engine_name, SERVERS)
+            _check_name(document, (*key, "source", engine_name), "unknown engine", engine_name, SERVERS)
     if not spec.source:  # a source is inspected when the plan is expanded
         _check_dataset(draft, key)
 
@@ -113,7 +113,7 @@ def _check_dataset(draft: Draft, key: Key) -> None:
     for engine in engines_of(spec, workload, draft.engines.values()):
         for dataset_parameters in each:
             try:
-                generated.completed(placed(dataset_of(workload, dataset_parameters), spec), engine.name)
+                generated.fill_in(place_tables(dataset_of(workload, dataset_parameters), spec), engine.name)
             except PlanInvalid as error:
                 draft.document.flaw(key, error.evidence)
 
@@ -141,7 +141,7 @@ def _check_engine(draft: Draft, key: Key, engine: EngineSpec) -> None:
 
 
 def _check_profile(document: Document, key: Key, engine: Profile, name: str) -> None:
-    _check_known(document, key, f"{engine.title} has no profile", name, engine.settings_profiles)
+    _check_name(document, key, f"{engine.title} has no profile", name, engine.settings_profiles)
 
 
 def _names_with_default(draft: Draft, engine: EngineSpec) -> set[str]:

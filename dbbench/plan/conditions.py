@@ -12,12 +12,12 @@ from dbbench.engines.settings import own_cache_bytes, word
 from dbbench.errors import MachineTooSmall
 from dbbench.machine import cores
 from dbbench.machine.limits import cgroup
-from dbbench.model import Cell, DeviceSpec, EngineSpec, Plan, titled, without_levels
+from dbbench.model import Cell, DeviceSpec, EngineSpec, Plan, title_of, without_levels
 from dbbench.model.run import COPIED
 from dbbench.plan.arms import combinations, factors_of
 from dbbench.plan.server_settings import settings_of
 from dbbench.plan.workloads import label
-from dbbench.plan.writes import BINARY_LOG, kept_logs, spares, tables_bytes, used
+from dbbench.plan.writes import BINARY_LOG, devices_of, kept_logs, spares, tables_bytes
 from dbbench.storage.devices import ceiling, sysfs
 from dbbench.storage.devices.directory import disk_below, disks_with_several
 from dbbench.storage.filesystems import PERIODS, period_s
@@ -112,7 +112,7 @@ def _memory(served: Sequence[Cell]) -> Iterator[str]:
         pool = own_cache_bytes(settings_of(cell)) if profile_of(cell.engine.name).direct_io else None
         could = limit if held else pool or machine
         meant = f", {size / could:.2g} times this ({label(size / could)})" if could else ""
-        title = titled(cell.workload.name, without_levels(cell.variant, cell.levels))
+        title = title_of(cell.workload.name, without_levels(cell.variant, cell.levels))
         guess = " (estimated)" if cell.dataset.kind == "source" and COPIED not in cell.dataset.parameters else ""
         sized = f"the tables of {title} on {cell.engine.name} take {size_text(size)}{guess}{meant}"
         if limit is None:
@@ -149,11 +149,11 @@ def _cores(served: Sequence[Cell]) -> Iterator[str]:
         if away:
             server = cores.written_cores(found.server)
             yield f"{engine} runs on cores {server}{node}; the load generator runs on another host."
-        elif not found.shared:
+        elif not found.common:
             server, client = cores.written_cores(found.server), cores.written_cores(found.client)
             yield f"{engine} runs on cores {server}{node}, the load generator on {client}."
         else:
-            yield (f"{engine} and the load generator share {len(found.shared)} cores and compete for them. With "
+            yield (f"{engine} and the load generator share {len(found.common)} cores and compete for them. With "
                    f"{cores.APART_FROM} or more cores, each gets its own.")  # fmt: skip
 
 
@@ -203,7 +203,7 @@ def _disks(plan: Plan, cells: Sequence[Cell]) -> Iterator[str]:
     if any(added.values()):
         each = ", ".join(f"{arm} by {number}" for arm, number in added.items() if number)
         yield f'Devices that the operation "grow" adds after the load: {each}.'
-    numbers = {cell.arm: used(plan, cell.setup) for cell in cells}
+    numbers = {cell.arm: devices_of(plan, cell.setup) for cell in cells}
     if len(set(numbers.values())) > 1:
         each = ", ".join(f"{arm} {number}" for arm, number in numbers.items())
         yield f"The number of devices differs: {each}. A setup with more disks also has their throughput."

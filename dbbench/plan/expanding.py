@@ -22,8 +22,8 @@ from dbbench.plan.checks import too_many
 from dbbench.plan.draft import engines_of
 from dbbench.plan.server_settings import equal_setup, without_effect
 from dbbench.plan.workloads import dataset_of as dataset_from
-from dbbench.plan.workloads import own_values, placed, sized
-from dbbench.results.fileio import given
+from dbbench.plan.workloads import own_values, place_tables, resize
+from dbbench.results.fileio import read_input
 
 
 class Expanded(NamedTuple):
@@ -47,7 +47,7 @@ def expand(plan: model.Plan, catalog: Catalog) -> Expanded:
     for cell in cells:
         if not NAME.fullmatch(f"{cell.id}-b{MOST_TRIALS}-a99"):  # a trial's directory has this name
             raise PlanInvalid(f'"{cell.id[:300]}" is too long for the name of a trial; use shorter labels and names')
-    return Expanded(cells, tuple(ordered(cells, plan.blocks, plan.seed)), skipped)
+    return Expanded(cells, tuple(make_order(cells, plan.blocks, plan.seed)), skipped)
 
 
 def identity(plan: model.Plan, cells: tuple[model.Cell, ...]) -> str:
@@ -56,15 +56,18 @@ def identity(plan: model.Plan, cells: tuple[model.Cell, ...]) -> str:
     Comments, the order of keys and the location of files do not change it, nor do earlier trials, nor how large a
     budget is: a larger one continues the same run.
     """
-    whole: dict[str, Any] = {"plan": model.plain(plan), "cells": [model.plain(cell.planned) for cell in cells]}
+    whole: dict[str, Any] = {
+        "plan": model.plain(plan),
+        "cells": [model.plain(cell.without_measurements) for cell in cells],
+    }
     if whole["plan"].pop("budget_s") is not None:
         whole["budget"] = True
     for cell in whole["cells"]:
         script = Path(cell["workload"]["script"])
         if script.is_absolute():
-            cell["workload"]["script"] = hashlib.sha256(given(script, MOST_SCRIPT)).hexdigest()
+            cell["workload"]["script"] = hashlib.sha256(read_input(script, MOST_SCRIPT)).hexdigest()
         beside = map(Path, cell["workload"]["beside"])
-        cell["workload"]["beside"] = [hashlib.sha256(given(path, MOST_SCRIPT)).hexdigest() for path in beside]
+        cell["workload"]["beside"] = [hashlib.sha256(read_input(path, MOST_SCRIPT)).hexdigest() for path in beside]
     return hashlib.sha256(json.dumps(whole, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
 
 
@@ -118,7 +121,7 @@ def _distinct(
         group = kept.setdefault((cell.engine.name, cell.workload.name, cell.variant, cell.wal_setup is None), [])
         equal = equal_setup(cell, group)
         if equal is None and without_effect(cell):
-            equal = equal_setup(cell, _untuned(catalog))
+            equal = equal_setup(cell, _setups_without_tuning(catalog))
         if equal is None:
             group.append(cell.setup)
         else:
@@ -138,7 +141,7 @@ def _distinct(
     return tuple(cell for cell in cells if cell.id not in repeats), reasons
 
 
-def _untuned(catalog: Catalog) -> Iterator[model.FsSetup]:
+def _setups_without_tuning(catalog: Catalog) -> Iterator[model.FsSetup]:
     """Yield the catalogue's setups without server settings. An invalid setup is skipped: the plan does not use it."""
     for name in catalog.setups:
         with contextlib.suppress(PlanInvalid):
@@ -154,8 +157,8 @@ def _load(
     values, dataset = {**defaults(workload), **given}, dataset_from(spec, variant.engine.name)
     if dataset is not None:
         values = own_values(workload, values, given)
-    values = sized(str(workload.dataset["kind"]), values, variant.memory_bytes)
-    return values, dataset or placed(dataset_of(workload, values), spec)
+    values = resize(str(workload.dataset["kind"]), values, variant.memory_bytes)
+    return values, dataset or place_tables(dataset_of(workload, values), spec)
 
 
 def _window(plan: model.Plan, spec: model.WorkloadSpec, workload: model.Workload) -> model.Window:
@@ -165,7 +168,7 @@ def _window(plan: model.Plan, spec: model.WorkloadSpec, workload: model.Workload
     return model.Window("fixed", warmup_s, plan.measure_s if spec.measure_s is None else spec.measure_s)
 
 
-def ordered(cells: tuple[model.Cell, ...], blocks: int, seed: int) -> list[model.TrialSpec]:
+def make_order(cells: tuple[model.Cell, ...], blocks: int, seed: int) -> list[model.TrialSpec]:
     """Return blocks of all cells, each in random order.
 
     Cells are sorted by draws of `Random(seed).random()`, whose sequence Python guarantees to keep between versions; it
@@ -181,7 +184,7 @@ def ordered(cells: tuple[model.Cell, ...], blocks: int, seed: int) -> list[model
     return order
 
 
-def dealt(order: Sequence[model.TrialSpec], index: int, of: int) -> tuple[model.TrialSpec, ...]:
+def deal(order: Sequence[model.TrialSpec], index: int, of: int) -> tuple[model.TrialSpec, ...]:
     """Return the trials of every `of`-th block, beginning with the `index`-th (from 1), in their order.
 
     The shares together are the whole order; two shares differ by at most one block.

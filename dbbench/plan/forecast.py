@@ -16,11 +16,11 @@ from typing import Final, TypeVar
 
 from dbbench import results
 from dbbench.compare.interval import LEAST_BLOCKS, Estimate, estimate_of, groups
-from dbbench.compare.scatter import shared
+from dbbench.compare.scatter import share_variance
 from dbbench.errors import DbbenchError, PlanInvalid
 from dbbench.model import Cell, EarlierLoad, Phase, Plan, Run, Status, Trial
 from dbbench.model.plan import MOST_TRIALS
-from dbbench.plan.expanding import Expanded, blocks, ordered
+from dbbench.plan.expanding import Expanded, blocks, make_order
 from dbbench.plan.preview import preview
 from dbbench.plan.writes import with_copies
 from dbbench.results import LoadedRun
@@ -108,7 +108,7 @@ def budget_text(run: Run) -> str:
     return f"budget {duration_text(run.plan.budget_s)}: {whole} in {used}; {reason}"
 
 
-def foreseen(plan: Plan, expanded: Expanded, step: int = 1) -> tuple[Plan, Expanded, Allowance | None]:
+def apply_budget(plan: Plan, expanded: Expanded, step: int = 1) -> tuple[Plan, Expanded, Allowance | None]:
     """Return the plan and its trials with as many blocks as the budget is expected to give; without a budget both are
     unchanged. `step`: the number of hosts that share the blocks; `expanded` has the blocks of one of them. Raises
     PlanInvalid if the windows of the first blocks alone are longer than the budget."""
@@ -121,7 +121,7 @@ def foreseen(plan: Plan, expanded: Expanded, step: int = 1) -> tuple[Plan, Expan
     fit = int((plan.budget_s - look.prepare_s) / block_s)
     number = max(len(first), min(fit, MOST_TRIALS // len(expanded.cells)))
     last = first[0] + (number - 1) * step
-    order = [spec for spec in ordered(expanded.cells, last, plan.seed) if (spec.block - first[0]) % step == 0]
+    order = [spec for spec in make_order(expanded.cells, last, plan.seed) if (spec.block - first[0]) % step == 0]
     allowance = Allowance(plan.budget_s, look.prepare_s, block_s, number, fit >= len(first))
     return dataclasses.replace(plan, blocks=number * step), expanded._replace(order=tuple(order)), allowance
 
@@ -137,7 +137,7 @@ def _affordable(plan: Plan, expanded: Expanded, first: int) -> None:
         )
 
 
-def remembered(plan: Plan, expanded: Expanded, results_folder: Path) -> Expanded:
+def recall(plan: Plan, expanded: Expanded, results_folder: Path) -> Expanded:
     """Return the trials with what the load of each cell did in the newest runs of this host on such a device, and with
     the size of a user's own data that was copied before."""
     expanded = with_copies(expanded)
@@ -211,7 +211,7 @@ def detectable(trial_cv: float, blocks: int, workloads: int, candidates: int) ->
     if blocks < LEAST_BLOCKS:
         return None
     alike = Estimate(blocks, 0.0, math.sqrt(2) * trial_cv)
-    pair = shared({work: dict.fromkeys(range(candidates), alike) for work in range(workloads)})[0][0]
+    pair = share_variance({work: dict.fromkeys(range(candidates), alike) for work in range(workloads)})[0][0]
     df = blocks - 1 + pair.shared_df * SHARED
     limit = float(stdtrit(df, 1 - ALPHA / candidates / 2))
     low, high = 0.0, 1000.0  # bounds of the noncentrality: the difference in standard errors

@@ -30,7 +30,7 @@ class Narrowing:
     quick: bool = False  # one block of the shortest windows
 
 
-def narrowed(plan: Plan, to: Narrowing) -> Plan:
+def narrow(plan: Plan, to: Narrowing) -> Plan:
     """Return `plan` with these changes. Raises UnknownName, PlanInvalid.
 
     If `fs` excludes the baseline, the first remaining arm replaces it. The first blocks of a budget are the fewest that

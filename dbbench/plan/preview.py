@@ -60,9 +60,7 @@ def preview(plan: Plan, expanded: Expanded) -> Preview:
     trials = expanded.order
     missing = [cell for cell in expanded.cells if COPIED not in cell.dataset.parameters]
     goldens = {  # cells with the same engine and dataset share a golden copy
-        json.dumps([plain(cell.engine), plain(generated.completed(cell.dataset, cell.engine.name))]): dataset_bytes(
-            cell
-        )
+        json.dumps([plain(cell.engine), plain(generated.fill_in(cell.dataset, cell.engine.name))]): dataset_bytes(cell)
         for cell in missing
     }
     golden_bytes = sum(goldens.values())
@@ -84,12 +82,12 @@ def preview(plan: Plan, expanded: Expanded) -> Preview:
 
 def targets_of(plan: Plan, setup: FsSetup) -> tuple[str, ...]:
     """Return the devices that a setup uses, as the plan names them; loop devices have no names before they are made."""
-    return plan.device.targets[: writes.used(plan, setup)]
+    return plan.device.targets[: writes.devices_of(plan, setup)]
 
 
 def spares_of(plan: Plan, setup: FsSetup) -> tuple[str, ...]:
     """Return the devices that the operation `grow` adds, as the plan names them."""
-    first = writes.used(plan, setup)
+    first = writes.devices_of(plan, setup)
     return plan.device.targets[first : first + writes.spares(plan, setup)]
 
 

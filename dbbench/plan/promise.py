@@ -11,12 +11,12 @@ from functools import partial
 from dbbench import durability
 from dbbench.engines import ENGINES
 from dbbench.engines.settings import word
-from dbbench.model import Cell, Durability, EngineName, FsSetup, Scalar, durability_class, merged
+from dbbench.model import Cell, Durability, EngineName, FsSetup, Scalar, durability_class, merge_settings
 from dbbench.plan.server_settings import settings_of
 from dbbench.storage import filesystems
 
 
-def promised(cell: Cell) -> str:
+def class_of(cell: Cell) -> str:
     """Return the class of a cell with all settings that its server will get."""
     on_disk = [flag for setup in cell.setups.values() for flag in setup.claims]
     values = {name: setting.value for name, setting in settings_of(cell).items()}
@@ -27,7 +27,7 @@ def of_setup(setup: FsSetup) -> str:
     """Return the class of a setup with its own tuning, on servers whose other settings are durable."""
     flags = setup.claims
     for engine, tuning in setup.tuning.items():
-        settings = merged(("default", ENGINES[engine].defaults(None)), ("fs_setup", tuning))
+        settings = merge_settings(("default", ENGINES[engine].defaults(None)), ("fs_setup", tuning))
         values = {name: setting.value for name, setting in settings.items()}
         flags = durability.combined(flags, _of(setup, engine, values))
     return durability_class(flags)

@@ -14,7 +14,7 @@ from dbbench.plan.arms import default_label, label_of
 from dbbench.plan.catalog import Catalog
 from dbbench.plan.checks import check
 from dbbench.plan.draft import Draft
-from dbbench.plan.tomlfile import Document, Key, read, typed
+from dbbench.plan.tomlfile import Document, Key, convert, read
 from dbbench.plan.workloads import check_length, check_list, read_workload
 
 _LISTS: Final = ("fs_setups", "engine", "workload")
@@ -87,7 +87,7 @@ def _plan(document: Document, read_parts: dict[str, Any]) -> Plan | None:
         plan_values.setdefault("blocks", LEAST_BLOCKS)
     if isinstance(baseline := plan_values.get("baseline"), str):
         plan_values["baseline"] = label_of(baseline, read_parts["fs_setups"]) or baseline
-    return typed(document, Plan, plan_values)
+    return convert(document, Plan, plan_values)
 
 
 def _items(document: Document, name: str) -> list[tuple[Key, Any]]:
@@ -138,4 +138,4 @@ def _part(document: Document, kind: type[Any], item: Any, key: Key) -> Any:
     if not isinstance(item, dict):
         document.flaw(key, f'each entry of "{key[0]}" must be a table, not {item!r}')
         return None
-    return typed(document, kind, item, key)
+    return convert(document, kind, item, key)

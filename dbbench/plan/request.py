@@ -9,8 +9,8 @@ from dbbench.engines import ENGINES, profile_of
 from dbbench.engines.settings import numbers_of
 from dbbench.errors import PlanInvalid
 from dbbench.model import Arm, Cell, Plan
-from dbbench.plan import Expanded, dealt, expand, identity, load, narrowed, ordered
-from dbbench.plan.arms import written
+from dbbench.plan import Expanded, deal, expand, identity, load, make_order, narrow
+from dbbench.plan.arms import level_text
 from dbbench.plan.catalog import Catalog, catalog
 from dbbench.plan.narrowing import Narrowing
 from dbbench.plan.tomlfile import MOST_BYTES
@@ -29,13 +29,13 @@ class Asked:
     step: int = 1  # distance between block numbers: N of --share K/N
 
 
-def asked(file: str, paths: list[str], narrowing: Narrowing | None = None) -> Asked:
+def load_request(file: str, paths: list[str], narrowing: Narrowing | None = None) -> Asked:
     """Read the plan and apply the command line; `skipped` has the arms that are the same as another setup.
 
     Raises FileUnreadable, PlanInvalid, UnknownName.
     """
     known = catalog(paths)
-    plan = narrowed(load(Path(file), known), narrowing or Narrowing())
+    plan = narrow(load(Path(file), known), narrowing or Narrowing())
     return of_plan(given_text(Path(file), MOST_BYTES), plan, known)
 
 
@@ -53,17 +53,17 @@ def able(wanted: Asked, paths: list[str]) -> Asked:
     Unchanged if no baseline or no arm would remain: it is then refused as a whole, with what to install.
     """
     plan, known = wanted.plan, catalog(paths)
-    skipped = unsupported(wanted, paths)
+    skipped = list_gaps(wanted, paths)
     rest = tuple(arm for arm in plan.fs_setups if arm.label not in skipped)
     if not skipped or not rest or (plan.baseline or plan.fs_setups[0].label) in skipped:
         return wanted
-    levels = {name: tuple(level for level in of if written(name, level) not in skipped)
+    levels = {name: tuple(level for level in of if level_text(name, level) not in skipped)
               for name, of in plan.factors.items()}  # fmt: skip
     less = of_plan(wanted.text, replace(plan, fs_setups=rest, factors=levels), known)
     return replace(less, skipped={**wanted.skipped, **less.skipped, **skipped})
 
 
-def unsupported(wanted: Asked, paths: list[str]) -> dict[str, str]:
+def list_gaps(wanted: Asked, paths: list[str]) -> dict[str, str]:
     """Return the arms that this machine cannot make or whose tuning its servers lack, and the levels of factors that
     its kernel refuses ("io_method=io_uring"), with the reason for each."""
     plan, known = wanted.plan, catalog(paths)
@@ -78,7 +78,7 @@ def _refused_levels(plan: Plan) -> dict[str, str]:
     from dbbench.machine import host
 
     refused = {
-        written(name, level): name
+        level_text(name, level): name
         for engine in plan.engine
         for name, level in profile_of(engine.name).io_uring.items()
         if len(plan.factors.get(name, ())) > 1 and level in plan.factors[name]
@@ -92,12 +92,12 @@ def _untunable(cell: Cell) -> str | None:
     profile, tuning = profile_of(cell.engine.name), cell.setup.tuning.get(cell.engine.name, {})
     if not (known := [name for name in tuning if name in profile.versions]):
         return None
-    version = ENGINES[cell.engine.name].installed(Path(cell.engine.bin) if cell.engine.bin else None)
+    version = ENGINES[cell.engine.name].installed_version(Path(cell.engine.bin) if cell.engine.bin else None)
     absent = [name for name in known if version and numbers_of(version) not in profile.versions[name]]
     return f"{profile.title} {version} has no setting {absent[0]}" if absent else None
 
 
-def shared(wanted: Asked, part: tuple[int, int] | None) -> Asked:
+def take_share(wanted: Asked, part: tuple[int, int] | None) -> Asked:
     """Return the K-th of N shares of its blocks; the plan and therefore its hash stay the same. Raises PlanInvalid.
 
     With a budget each share begins with at least one block, and adds every N-th.
@@ -106,8 +106,8 @@ def shared(wanted: Asked, part: tuple[int, int] | None) -> Asked:
         return wanted
     whole = wanted.expanded.order
     if wanted.plan.budget_s is not None:
-        whole = tuple(ordered(wanted.expanded.cells, max(wanted.plan.blocks, part[1]), wanted.plan.seed))
-    order = dealt(whole, *part)
+        whole = tuple(make_order(wanted.expanded.cells, max(wanted.plan.blocks, part[1]), wanted.plan.seed))
+    order = deal(whole, *part)
     if not order:
         raise PlanInvalid(
             f"--share {part[0]}/{part[1]} contains no block, because the plan has only {wanted.plan.blocks}"

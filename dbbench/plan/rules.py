@@ -161,18 +161,18 @@ def _windows_too_short(draft: Draft, _key: Key) -> list[str]:
 
 def _too_few_devices(draft: Draft, arm: Key) -> list[str]:
     device, setup = draft.device, draft.setups.get(arm)
-    if device is None or setup is None or device.kind == "dir" or device.given >= setup.devices.min:
+    if device is None or setup is None or device.kind == "dir" or device.device_count >= setup.devices.min:
         return []
-    return [f"{setup.devices.min} devices or more, but the plan has {device.given}"]
+    return [f"{setup.devices.min} devices or more, but the plan has {device.device_count}"]
 
 
 def _too_few_spares(draft: Draft, operation: Key) -> Iterator[str]:
     device = draft.device
     for setup in draft.setups.values() if device is not None and draft.operations[operation] == "grow" else ():
         more, least = devices_to_add(setup), setup.devices.min
-        if device is not None and device.kind != "dir" and more and device.given < least + more:
+        if device is not None and device.kind != "dir" and more and device.device_count < least + more:
             further = "one device" if more == 1 else f"{more} devices"
-            yield f'{further} more than the {least} of fs setup "{setup.name}", but the plan has {device.given}'
+            yield f'{further} more than the {least} of fs setup "{setup.name}", but the plan has {device.device_count}'
 
 
 def _table_of_paths(draft: Draft, _key: Key) -> bool:
@@ -198,7 +198,7 @@ def _standby(draft: Draft, operation: Key) -> bool:
     return applied and standby and draft.operations[operation] not in READING
 
 
-def _if_generated(conflict: Callable[[WorkloadSpec], bool]) -> Conflict:
+def _for_own_dataset(conflict: Callable[[WorkloadSpec], bool]) -> Conflict:
     """Return the conflict of a workload without the user's data."""
     return lambda draft, load: not draft.workloads[load][0].source and conflict(draft.workloads[load][0])
 
@@ -273,9 +273,9 @@ RULES: Final = (
     Rule("workload", EXCLUDES, '[client]: it has a "during" statement',
          lambda d, key: _client(d, key) and bool(d.workloads[key][1].during)),
     Rule("workload.tablespace", NO_EFFECT, WITHOUT_SOURCE, _tablespace_alone),
-    Rule("workload.database", NO_EFFECT, WITHOUT_SOURCE, _if_generated(lambda spec: bool(spec.database))),
-    Rule("workload.settle", NO_EFFECT, WITHOUT_SOURCE, _if_generated(lambda spec: not spec.settle)),
-    Rule("workload.checksums", NO_EFFECT, WITHOUT_SOURCE, _if_generated(lambda _: True)),
+    Rule("workload.database", NO_EFFECT, WITHOUT_SOURCE, _for_own_dataset(lambda spec: bool(spec.database))),
+    Rule("workload.settle", NO_EFFECT, WITHOUT_SOURCE, _for_own_dataset(lambda spec: not spec.settle)),
+    Rule("workload.checksums", NO_EFFECT, WITHOUT_SOURCE, _for_own_dataset(lambda _: True)),
     *(Rule(f"workload.{name}", EXCLUDES, '"source": it applies to generated datasets',
            lambda d, key: bool(d.workloads[key][0].source)) for name in GENERATED),
     Rule("workload.source", REQUIRES, "a path for {}", _engines_without_source),

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from dbbench.engines import ENGINES
-from dbbench.model import Cell, EngineSpec, FsSetup, Needs, Scalar, Settings, merged, spelt
+from dbbench.model import Cell, EngineSpec, FsSetup, Needs, Scalar, Settings, merge_settings, spelt
 
 
 def settings_of(cell: Cell) -> Settings:
@@ -19,7 +19,7 @@ def settings_of(cell: Cell) -> Settings:
     }
     if cell.checkpoints == "log":
         own |= engine.PROFILE.by_log
-    return merged(
+    return merge_settings(
         ("default", own),
         ("workload", cell.workload.settings.get(name, {})),
         ("fs_setup", cell.setup.tuning.get(name, {})),

@@ -161,7 +161,7 @@ def _why_not(value: Any) -> str:
     return "is a date or a time of day, which no key accepts"
 
 
-def typed(document: Document, kind: type[Noun], data: dict[str, Any], at: Key = ()) -> Noun | None:
+def convert(document: Document, kind: type[Noun], data: dict[str, Any], at: Key = ()) -> Noun | None:
     """Convert `data` to a dataclass, or note its errors with the lines of the keys below `at` and return None.
 
     If only values are out of bounds, their defaults are returned, so that other checks find more.
@@ -293,7 +293,7 @@ class _Scanner:
                 table = self._array_header()
             elif self.text[self.at] == "[":
                 self.at += 1
-                table = self._resolved(self._key())
+                table = self._resolve(self._key())
                 self._note(table)
                 self.at += 1  # the closing bracket
             else:
@@ -303,7 +303,7 @@ class _Scanner:
     def _array_header(self) -> Key:
         self.at += 2
         name = self._key()
-        array = (*self._resolved(name[:-1]), name[-1])
+        array = (*self._resolve(name[:-1]), name[-1])
         self._note(array)
         index = self.tables.get(array, 0)
         self.tables[array] = index + 1
@@ -311,7 +311,7 @@ class _Scanner:
         self.at += 2  # the closing brackets
         return (*array, index)
 
-    def _resolved(self, name: Key) -> Key:
+    def _resolve(self, name: Key) -> Key:
         """Return a header's name with the index of the last element for each array of tables in it."""
         place: Key = ()
         for part in name:

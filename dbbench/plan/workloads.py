@@ -14,8 +14,8 @@ from dbbench.errors import PlanInvalid, UnknownName
 from dbbench.model import Dataset, Parameter, Scalar, Workload, WorkloadSpec
 from dbbench.model.base import SIZE_PARAMETERS
 from dbbench.plan.arms import twins
-from dbbench.plan.catalog import Catalog, checked, parameters
-from dbbench.plan.tomlfile import Document, Key, did_you_mean, typed
+from dbbench.plan.catalog import Catalog, convert_value, parameters
+from dbbench.plan.tomlfile import Document, Key, convert, did_you_mean
 
 # Keys of every workload; all others are its parameters.
 _COMMON: Final = ("name", "engines", "source", "tablespace", "database", "settle", "checksums", "warmup", "measure")
@@ -34,7 +34,7 @@ def read_workload(document: Document, item: Any, key: Key, catalog: Catalog) -> 
     if not isinstance(item, dict):
         document.flaw(key, f'each entry of "workload" must be a table, not {item!r}')
         return None
-    spec = typed(document, WorkloadSpec, {name: item[name] for name in _COMMON if name in item}, key)
+    spec = convert(document, WorkloadSpec, {name: item[name] for name in _COMMON if name in item}, key)
     try:
         workload = catalog.workload(str(item["name"])) if "name" in item else None
     except (UnknownName, PlanInvalid) as error:
@@ -70,7 +70,7 @@ def _values(document: Document, parameter: Parameter, given: Any, key: Key) -> t
     check_length(document, key, given)
     for index, value in enumerate(given if isinstance(given, list) else [given]):
         try:
-            values.append(checked(parameter, value))
+            values.append(convert_value(parameter, value))
             if key[-1] in _SESSIONS and isinstance(values[-1], int) and values[-1] > _MOST_SESSIONS:
                 raise ValueError(f"must be at most {_MOST_SESSIONS}, not {value}")
         except ValueError as error:
@@ -117,7 +117,7 @@ def dataset_of(spec: WorkloadSpec, engine: str) -> Dataset | None:
     return source.dataset(spec.tablespace, spec.database, spec.settle, spec.checksums)
 
 
-def placed(dataset: Dataset, spec: WorkloadSpec) -> Dataset:
+def place_tables(dataset: Dataset, spec: WorkloadSpec) -> Dataset:
     """Return the generated dataset with its tables in the tablespace that the plan names."""
     if not spec.tablespace:
         return dataset
@@ -133,7 +133,7 @@ def own_values(workload: Workload, values: dict[str, Scalar], given: Mapping[str
     return {name: value for name, value in values.items() if name in given or name not in implied or name not in names}
 
 
-def sized(kind: str, values: dict[str, Scalar], memory_bytes: int | None) -> dict[str, Scalar]:
+def resize(kind: str, values: dict[str, Scalar], memory_bytes: int | None) -> dict[str, Scalar]:
     """Return `values` with `size` converted to the amount of data: pgbench's scale, sysbench's rows, TPC-C's
     warehouses.
 

@@ -81,10 +81,10 @@ def tables_bytes(cell: Cell) -> int:
 
 def with_copies(expanded: Expanded) -> Expanded:
     """Return the trials with the size of the golden copy of each user's own data, if the cache has it."""
-    return expanded._replace(cells=tuple(replace(cell, dataset=_measured(cell)) for cell in expanded.cells))
+    return expanded._replace(cells=tuple(replace(cell, dataset=_measure(cell)) for cell in expanded.cells))
 
 
-def _measured(cell: Cell) -> Dataset:
+def _measure(cell: Cell) -> Dataset:
     copy, engine = None, ENGINES[cell.engine.name]
     if cell.dataset.kind == "source":
         with contextlib.suppress(ProgramMissing):  # reported by the checks of the machine
@@ -101,15 +101,15 @@ def spares(plan: Plan, setup: FsSetup) -> int:
     return devices_to_add(setup) if "grow" in plan.operations else 0
 
 
-def used(plan: Plan, setup: FsSetup) -> int:
+def devices_of(plan: Plan, setup: FsSetup) -> int:
     """Return the number of devices that a setup uses at first."""
-    given, spare = plan.device.given, spares(plan, setup)
+    given, spare = plan.device.device_count, spares(plan, setup)
     return min(given - spare if given > spare else given, setup.devices.max)
 
 
 def copies(plan: Plan, setup: FsSetup) -> int:
     """Return how often a setup writes each byte of data: mirrors write it to all of their sides."""
-    number = used(plan, setup)
+    number = devices_of(plan, setup)
     whole = 1
     for layer in setup.layers:
         whole *= _layer_copies(layer, number)
@@ -140,7 +140,7 @@ def of_trial(plan: Plan, cell: Cell) -> dict[str, int]:
     """Return the bytes that one trial of the cell writes to its devices, by cause."""
     times, empty = copies(plan, cell.setup), profile_of(cell.engine.name).empty_bytes
     data = tables_bytes(cell) + int(EMPTY_SHARE * empty)
-    whole = sum(plan.device.disk_bytes(devices.size_bytes)[: used(plan, cell.setup)])
+    whole = sum(plan.device.disk_bytes(devices.size_bytes)[: devices_of(plan, cell.setup)])
     share = COMPRESSED if filesystems.traits(cell.setup).compresses else 1
     parts = {"mkfs": _made_bytes(cell.setup, whole), "restore": int(data * share) * times}
     if plan.age is not None:  # a mirror needs no factor: half of the bytes, each written twice

@@ -23,7 +23,7 @@ from dbbench import packages, process
 from dbbench.errors import ClientUnusable, DbbenchError, ProgramMissing
 from dbbench.metrics.series import Clock
 from dbbench.model import ClientFacts, ClientSpec
-from dbbench.remote.network import CA, CERT, KEY, Network, answering, certified, password
+from dbbench.remote.network import CA, CERT, KEY, Network, answering, certify, password
 from dbbench.remote.ssh import Session, session_on
 
 __all__ = ["Client", "Network", "RemoteProgram", "lacking"]
@@ -73,7 +73,7 @@ class Client:
     _cpu: dict[str, Any] = field(default_factory=dict)
 
     @contextlib.contextmanager
-    def reached(self, clock: Clock, raw: Path, scratch: Path) -> Iterator[Network]:
+    def reach(self, clock: Clock, raw: Path, scratch: Path) -> Iterator[Network]:
         """Connect, check the requirements, make the certificates.
 
         At the end of a block that ends normally, the load generator's files are copied into `scratch`. Afterwards
@@ -86,7 +86,7 @@ class Client:
             peer, took = reachable(session, self.spec)
             offset, error = offset_of(session, clock)
             punctual(session, offset)
-            server, files = certified(self.folder, self.spec)
+            server, files = certify(self.folder, self.spec)
             for name, content in files.items():
                 session.put(name, content)
             self.env = _libpq(session.facts["folder"], secret)
@@ -124,7 +124,7 @@ class Client:
     def secret(self) -> str:
         return self.env["PGPASSWORD"]
 
-    def placed(self, path: Path) -> str:
+    def place(self, path: Path) -> str:
         """Send a script; return its path there."""
         return self.session.put(path.name, path.read_bytes())
 

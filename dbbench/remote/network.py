@@ -68,7 +68,7 @@ def password(spec: ClientSpec) -> str:
     return text
 
 
-def certified(folder: Path, spec: ClientSpec) -> tuple[KeyPair, dict[str, bytes]]:
+def certify(folder: Path, spec: ClientSpec) -> tuple[KeyPair, dict[str, bytes]]:
     """Make the server's certificate and key in `folder`; return them with the files for the client.
 
     The authority's own key is deleted before this returns, so that nothing else can be signed with it.

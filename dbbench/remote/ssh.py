@@ -68,9 +68,9 @@ class Session:
         if first is None or "hello" not in first:
             status = self._ssh.wait(_END_S)
             if status in _OF_PYTHON:
-                raise ClientUnusable(f"{self.host}: no Python: {self._said()}", effect="No load was started.",
+                raise ClientUnusable(f"{self.host}: no Python: {self._last_lines()}", effect="No load was started.",
                                   remedy=f"Install python3 (3.7 or later) on {self.host}.")  # fmt: skip
-            raise self._unreachable(self._said())
+            raise self._unreachable(self._last_lines())
         self.facts = first["hello"]
 
     def ask(self, do: str, content: bytes = b"", timeout_s: float = ASK_S, **what: Any) -> Any:
@@ -101,7 +101,7 @@ class Session:
             self._helpers[0].join(_THREADS_S)
         self.check()
         return ClientLost(
-            f"{self.host}: {what}; ssh says: {self._said()}",
+            f"{self.host}: {what}; ssh says: {self._last_lines()}",
             effect="The trial is marked failed.",
             remedy=f"Check the network between the two hosts, for example with: ssh {self.host} true",
         )
@@ -116,7 +116,7 @@ class Session:
             self._ssh.wait(_END_S)
         self._done.set()
         for helper in self._helpers:
-            if helper.started:
+            if helper.is_running:
                 helper.join(_THREADS_S)
 
     def check(self) -> None:
@@ -172,7 +172,7 @@ class Session:
                 size -= len(piece)
         return size == 0
 
-    def _said(self) -> str:
+    def _last_lines(self) -> str:
         """Return the last lines of ssh's error messages."""
         try:
             lines = [line for line in self.log.read_text(errors="replace").splitlines() if line.strip()]

@@ -14,7 +14,7 @@ from dbbench.compare import Row
 from dbbench.compare.remarks import texts
 from dbbench.metrics.table import Metric
 from dbbench.model import Status
-from dbbench.model.run import titled
+from dbbench.model.run import title_of
 from dbbench.report.text import json_text
 from dbbench.report.verdict_table import as_csv, as_document, as_markdown
 from dbbench.report.verdicts import Verdicts
@@ -39,7 +39,7 @@ class ArmFigures:
 
     @property
     def workload(self) -> str:
-        return titled(self.row.workload, self.row.variant)
+        return title_of(self.row.workload, self.row.variant)
 
     @property
     def name(self) -> str:
@@ -60,7 +60,7 @@ class Report:
     seconds: float = 0.0
 
 
-def exported(form: str, runs: Sequence[LoadedRun], verdicts: Verdicts) -> str:
+def export(form: str, runs: Sequence[LoadedRun], verdicts: Verdicts) -> str:
     """Return the verdicts as "json", "csv", "markdown", or in one of FORMATS."""
     match form:
         case "json":

@@ -12,7 +12,7 @@ from dbbench.errors import DbbenchError
 from dbbench.model import Cell, plain
 from dbbench.plan import Preview, conditions, preview
 from dbbench.plan.forecast import Allowance, Forecast
-from dbbench.plan.promise import promised
+from dbbench.plan.promise import class_of
 from dbbench.plan.request import Asked
 from dbbench.report.text import put, put_table
 from dbbench.storage import devices
@@ -65,7 +65,7 @@ def put_plan(wanted: Asked, look: Preview, expected: Forecast, allowance: Allowa
     for device in _devices(wanted):
         identity = f", identity {device['identity']}" if device["identity"] else ""
         size = f", {size_text(device['size_bytes'])}" if device["size_bytes"] else ""
-        put(f"device {device['kind']} {device['path'] or 'made for the run'}{size}{identity}{_worn(device)}")
+        put(f"device {device['kind']} {device['path'] or 'made for the run'}{size}{identity}{_wear_text(device)}")
     put()
     rows, classes = [], _classes(wanted)
     for spec in wanted.expanded.order:
@@ -76,7 +76,7 @@ def put_plan(wanted: Asked, look: Preview, expected: Forecast, allowance: Allowa
                      classes[cell.id] or "that of the directory", time_text(look.trial_s[cell.id])))  # fmt: skip
     header = ("", "filesystem", "engine", "workload", "block", "load", "durability", "in all")
     put_table(header, rows, right=("", "block", "in all"))
-    _put_mixed(list(cells.values()), classes)
+    _put_classes(list(cells.values()), classes)
     put("\nconditions")
     for line in conditions.sentences(plan, list(cells.values())):
         put(f"  {line}")
@@ -88,7 +88,7 @@ def put_plan(wanted: Asked, look: Preview, expected: Forecast, allowance: Allowa
         put(f"  {arm}: {shlex.join(argv)}")
 
 
-def put_skipped(equal: Mapping[str, str], lacking: Mapping[str, str]) -> None:
+def put_skips(equal: Mapping[str, str], lacking: Mapping[str, str]) -> None:
     """List the filesystems that a run would skip: those that are equal to another setup with these engines, and those
     that this machine cannot make. A run without its baseline is refused."""
     if equal:
@@ -101,7 +101,7 @@ def put_skipped(equal: Mapping[str, str], lacking: Mapping[str, str]) -> None:
         put(f"  {arm}: {reason}")
 
 
-def put_refused(refused: Sequence[DbbenchError]) -> None:
+def put_refusals(refused: Sequence[DbbenchError]) -> None:
     """List the reasons why a run on this machine would be refused, each with its remedy."""
     if refused:
         put("\na run on this machine would be refused")
@@ -114,10 +114,10 @@ def put_refused(refused: Sequence[DbbenchError]) -> None:
 def _classes(wanted: Asked) -> dict[str, str | None]:
     """Return the durability class that each cell promises; None for an existing directory."""
     given = wanted.plan.device.directories
-    return {cell.id: None if given else promised(cell) for cell in wanted.expanded.cells}
+    return {cell.id: None if given else class_of(cell) for cell in wanted.expanded.cells}
 
 
-def _put_mixed(cells: Sequence[Cell], classes: Mapping[str, str | None]) -> None:
+def _put_classes(cells: Sequence[Cell], classes: Mapping[str, str | None]) -> None:
     """Print W022 if cells that are compared with each other promise different durability classes."""
     compared: dict[tuple[str, str], set[str | None]] = {}
     for cell in cells:
@@ -139,7 +139,7 @@ def _life(path: Path, wanted: Asked) -> dict[str, Any]:
     }
 
 
-def _worn(device: dict[str, Any]) -> str:
+def _wear_text(device: dict[str, Any]) -> str:
     if device.get("written_bytes") is None:
         return ""
     share = device["endurance_share"]

@@ -29,7 +29,7 @@ def version_names(loaded: LoadedRun, by: str, runs: Sequence[LoadedRun]) -> list
     return [of_run] * len(loaded.trials)
 
 
-def check_pooled(runs: Sequence[LoadedRun], by: str = "fs") -> None:
+def check_pool(runs: Sequence[LoadedRun], by: str = "fs") -> None:
     """Raise RunsUnlike if trials of runs that differ would have one mean: all, or those with the same versions `by`."""
     pools: dict[frozenset[str], list[LoadedRun]] = {}
     for run in runs:

@@ -13,10 +13,10 @@ from dbbench.compare.interaction import DEPENDS
 from dbbench.compare.remarks import RemarkKind
 from dbbench.compare.verdict import AHEAD, BEHIND, LIMITED, without_guard
 from dbbench.metrics.table import Metric
-from dbbench.model import titled
+from dbbench.model import title_of
 from dbbench.results import Exceeded
 from dbbench.results.ceiling import BOTH, FLUSHED
-from dbbench.units import GROUP, change, count, interval, level_text, listed, number
+from dbbench.units import GROUP, change, count, interval, join_words, level_text, number
 
 Part = tuple[str, bool]  # (text, whether it is bold)
 Parts = tuple[Part, ...]
@@ -75,7 +75,7 @@ def sentence(rows: Sequence[Row], metric: Metric) -> Parts:
     if len(shown) < len(measured):
         parts.append((f"; {count(len(measured) - len(shown), 'other setup')} in between", False))
     if rest := [row.fs_setup for row in ranked if row.ratio is None]:
-        parts.append((f"; no result to compare for {listed(rest)}", False))
+        parts.append((f"; no result to compare for {join_words(rest)}", False))
     return (*parts, (".", False))
 
 
@@ -160,7 +160,7 @@ def interaction(about: Interaction) -> Parts:
         "same-order": ("same order at every level of ", _sides(about)),
         "inconclusive": ("it is inconclusive whether the ratios of the filesystems depend on ", _changes(about)),
     }[about.verdict]
-    where = f"{about.engine} {titled(about.workload, about.variant)}: {lead}"
+    where = f"{about.engine} {title_of(about.workload, about.variant)}: {lead}"
     return ((where, False), (about.factor, True), (f"{rest}.", False))
 
 
@@ -179,14 +179,14 @@ def _ratios(about: Interaction) -> str:
             for of in about.contrasts
             if of.fs_setup == arm and of.verdict == DEPENDS
         ]
-        texts.append(f"{arm} is {listed(ratios)}; its ratio changes by {listed(changes)}")
+        texts.append(f"{arm} is {join_words(ratios)}; its ratio changes by {join_words(changes)}")
     further = f"; and {count(len(arms) - MOST_NAMED, 'other setup')}" if len(arms) > MOST_NAMED else ""
     return f", compared with {about.baseline}: {'; '.join(texts)}{further}"
 
 
 def _sides(about: Interaction) -> str:
     words = {of.fs_setup: of.verdict for of in about.ratios}
-    each = listed([f"{arm} is {word}" for arm, word in words.items()])
+    each = join_words([f"{arm} is {word}" for arm, word in words.items()])
     return f", compared with {about.baseline}: {each}. Whether the ratios change is inconclusive"
 
 
@@ -208,10 +208,10 @@ def no_limit(exceeded: Sequence[Exceeded]) -> Parts:
     """Return the sentence about the measurements of the bare device that trials of a run exceeded; () without any."""
     if not exceeded:
         return ()
-    return (("Not a limit of the device", True), (f": {'; '.join(map(_measured, exceeded))}.", False))
+    return (("Not a limit of the device", True), (f": {'; '.join(map(_measurement, exceeded))}.", False))
 
 
-def _measured(exceeded: Exceeded) -> str:
+def _measurement(exceeded: Exceeded) -> str:
     before, rate = number(exceeded.before), number(exceeded.rate)
     after = "" if exceeded.after is None else f" before the run and {number(exceeded.after)} after it"
     if exceeded.side.endswith(FLUSHED):
@@ -228,7 +228,7 @@ def disagreement(arm: ByHost, metric: Metric, baseline: str) -> Parts:
     """Return the ratios of an arm on hosts that do not agree about it; () if they agree."""
     if arm.spread is None or not arm.spread.disagree:
         return ()
-    ratios = listed([f"{change(host.ratio)} on {host.host}" for host in arm.hosts])
+    ratios = join_words([f"{change(host.ratio)} on {host.host}" for host in arm.hosts])
     text = f" compared with {baseline} ({metric.label}): {ratios}. The pooled ratio holds for none of them."
     return (("The hosts disagree about ", False), (arm.fs_setup, True), (text, False))
 
@@ -253,6 +253,6 @@ def by_host(arm: ByHost) -> str:
     return f"{arm.fs_setup} by host: {'; '.join(hosts)}; {agreement(arm)}"
 
 
-def joined(sentences: Iterable[Parts]) -> list[str]:
+def join(sentences: Iterable[Parts]) -> list[str]:
     """Return the sentences as plain text."""
     return [plain_text(parts) for parts in sentences if parts]

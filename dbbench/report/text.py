@@ -21,7 +21,7 @@ def put(text: str = "") -> None:
     click.echo(on_terminal(text))
 
 
-def put_wrapped(text: str) -> None:
+def put_paragraph(text: str) -> None:
     """Print a long line of the result as several; those after the first are indented. A number keeps its %."""
     indent = " " * (len(text) - len(text.lstrip())) + "  "
     text = _NUMBER_GAP.sub(GROUP, text)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dbbench.engines import profile_of
 from dbbench.metrics.histogram import PERCENTILES, percentile_ms
 from dbbench.metrics.table import METRICS
-from dbbench.model import FilesystemFacts, FreeExtents, Trial, titled
+from dbbench.model import FilesystemFacts, FreeExtents, Trial, title_of
 from dbbench.results import LoadedRun
 from dbbench.units import count, duration_text, number, percent, size_text, time_text
 
@@ -15,7 +15,7 @@ from dbbench.units import count, duration_text, number, percent, size_text, time
 def trial_text(trial: Trial, run: LoadedRun) -> Iterator[str]:
     """Return the lines that describe a trial of the run: phases, figures, latencies, proofs and warnings."""
     yield f"{trial.id}: {trial.status.value}"
-    work = titled(trial.workload, trial.variant)
+    work = title_of(trial.workload, trial.variant)
     yield f"  {trial.engine} {trial.engine_version}, {work}, block {trial.block}, attempt {trial.attempt}"
     if trial.profile and trial.effective_settings:
         stated = profile_of(trial.engine).statement(trial.effective_settings)

@@ -10,9 +10,9 @@ from typing import Any, Final, Literal, NamedTuple
 from dbbench.compare import Row
 from dbbench.compare.remarks import RemarkKind, has, texts
 from dbbench.metrics.table import Metric
-from dbbench.model import SCHEMA, plain, titled
+from dbbench.model import SCHEMA, plain, title_of
 from dbbench.report import sentences
-from dbbench.report.text import put, put_table, put_wrapped, table_text
+from dbbench.report.text import put, put_paragraph, put_table, table_text
 from dbbench.report.verdicts import Verdicts, VerdictTable
 from dbbench.units import change, interval
 
@@ -141,21 +141,21 @@ def put_tables(verdicts: Verdicts) -> None:
         if number:
             put()
         put(_title(table))
-        put_wrapped(sentences.plain_text(sentences.sentence(table.rows, table.metric)))
+        put_paragraph(sentences.plain_text(sentences.sentence(table.rows, table.metric)))
         for _, caveat in sentences.caveats(table.rows):
-            put_wrapped(f"! {sentences.plain_text(caveat)}")
+            put_paragraph(f"! {sentences.plain_text(caveat)}")
         cells = [[column.words(row, table.metric) for column in columns] for row in table.rows]
         put_table([column.title for column in columns], cells, [column.title for column in columns if column.right])
         for row in table.rows:
             if row.notes:
-                put_wrapped(f"  {row.fs_setup}: {'; '.join(texts(row.notes))}")
+                put_paragraph(f"  {row.fs_setup}: {'; '.join(texts(row.notes))}")
         for line in _host_lines(verdicts, table):
-            put_wrapped(f"  {line}")
+            put_paragraph(f"  {line}")
     factors = list(_factor_lines(verdicts))
     if factors:
         put()
     for line in (*factors, *(f"! {text}" for text in verdicts.findings)):
-        put_wrapped(line)
+        put_paragraph(line)
 
 
 def _factor_lines(verdicts: Verdicts) -> Iterator[str]:
@@ -174,5 +174,5 @@ def _host_lines(verdicts: Verdicts, table: VerdictTable) -> Iterator[str]:
 
 def _title(table: VerdictTable) -> str:
     unit = f", {table.metric.unit}" if table.metric.unit else ""
-    work = titled(table.workload, table.variant)
+    work = title_of(table.workload, table.variant)
     return f"{table.engine} {work}: {table.metric.label}{unit} ({table.metric.better} is better)"

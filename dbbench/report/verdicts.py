@@ -12,7 +12,7 @@ from dbbench.compare.remarks import Remark, RemarkKind, remark
 from dbbench.compare.verdict import BEHIND, without_guard
 from dbbench.errors import EXIT_INCONCLUSIVE, EXIT_OK, EXIT_REGRESSION, UnknownName
 from dbbench.metrics.table import METRICS, Metric
-from dbbench.model import Cell, Scalar, Trial, titled
+from dbbench.model import Cell, Scalar, Trial, title_of
 from dbbench.plan.tomlfile import did_you_mean
 from dbbench.report import pooling, sentences
 from dbbench.results import LoadedRun
@@ -69,13 +69,13 @@ def verdicts(runs: Sequence[LoadedRun], baseline: str | None = None, metric: str
         interactions += [(METRICS[judged], about) for about in compare.interactions(rows, levels, METRICS[judged])]
         curves = [curve for curve in compare.crossings(rows) if curve.parameter not in factors]
         lead = f"{METRICS[judged].label}: " if metric == ALL else ""
-        crossed += [lead + text for text in sentences.joined(sentences.crossing(curve, chosen) for curve in curves)]
+        crossed += [lead + text for text in sentences.join(sentences.crossing(curve, chosen) for curve in curves)]
     unlike = [
-        f"{arm.engine} {titled(arm.workload, arm.variant)}: {text}"
+        f"{arm.engine} {title_of(arm.workload, arm.variant)}: {text}"
         for measured, arm in hosts
-        for text in sentences.joined([sentences.disagreement(arm, measured, chosen)])
+        for text in sentences.join([sentences.disagreement(arm, measured, chosen)])
     ]
-    above = sentences.joined(sentences.no_limit(run.exceeded) for run in runs)
+    above = sentences.join(sentences.no_limit(run.exceeded) for run in runs)
     return Verdicts(chosen, tables, [*crossed, *unlike, *above], hosts, interactions)
 
 
@@ -84,7 +84,9 @@ def levels_of(cells: Sequence[Cell]) -> dict[compare.Group, dict[str, Scalar]]:
     return {(cell.engine.name, cell.workload.name, cell.variant): cell.levels for cell in cells if cell.levels}
 
 
-def unpaired(runs: Sequence[LoadedRun], by: str, baseline: str | None = None, metric: str | None = None) -> Verdicts:
+def compare_groups(
+    runs: Sequence[LoadedRun], by: str, baseline: str | None = None, metric: str | None = None
+) -> Verdicts:
     """Return tables of each arm with each kernel, server version or run. UnknownName also if all have the same one."""
     _check_metric(metric, METRICS)
     separate, primary = _separate(runs), _primaries(runs)

@@ -12,7 +12,7 @@ from typing import Final
 
 from dbbench.errors import ResultDamaged
 from dbbench.model import CeilingFacts, CeilingRow, Trial, TrialWarning, plain
-from dbbench.results.fileio import read_as, write_summed
+from dbbench.results.fileio import read_as, write_with_sum
 
 FILE: Final = "ceiling.json"
 NEAR: Final = 0.90  # least rate ÷ limit of a trial at the limit
@@ -37,7 +37,7 @@ class Exceeded:
 
 def save_ceiling(folder: Path, ceiling: CeilingFacts) -> None:
     """Write ceiling.json."""
-    write_summed(folder / FILE, plain(ceiling))
+    write_with_sum(folder / FILE, plain(ceiling))
 
 
 def load_ceiling(folder: Path) -> CeilingFacts | None:
@@ -67,7 +67,7 @@ def limits_of(rows: Sequence[CeilingRow]) -> dict[Kind, float]:
     return {kind: limit for kind, limit in limits.items() if limit > 0}
 
 
-def judged(trials: Sequence[Trial], ceiling: CeilingFacts | None) -> tuple[tuple[Trial, ...], tuple[Exceeded, ...]]:
+def judge(trials: Sequence[Trial], ceiling: CeilingFacts | None) -> tuple[tuple[Trial, ...], tuple[Exceeded, ...]]:
     """Return the trials with W042 if the device limited them, and the measurements that a trial exceeded. Trials of
     different hosts have different measurements. `ceiling` is that of this host."""
     whole = ceiling or CeilingFacts()

@@ -218,14 +218,14 @@ def write_json(path: Path, content: Any) -> None:
     write_text(path, json.dumps(content, ensure_ascii=False, indent=1, allow_nan=False) + "\n")
 
 
-def write_summed(path: Path, content: Any) -> None:
+def write_with_sum(path: Path, content: Any) -> None:
     """Replace `path` by a JSON object whose last key is the SHA-256 of everything before it, for files that are
     updated."""
     body = json.dumps(content, ensure_ascii=False, indent=1, allow_nan=False).removesuffix("\n}").encode()
     write_text(path, f'{body.decode()}{_SUM.decode()}{hashlib.sha256(body).hexdigest()}"\n}}\n')
 
 
-def read_summed(path: Path, below: Path) -> bytes:
+def read_with_sum(path: Path, below: Path) -> bytes:
     """Return the JSON that `write_summed` wrote. Raises OSError, ValueError if it was altered, and what `read_bytes`
     raises."""
     whole = read_bytes(path, below)
@@ -251,7 +251,7 @@ def plain_file(path: Path, below: Path, most_bytes: int | None = None) -> io.Buf
     """Open a file in the results folder `below` for reading. Raises OSError, ResultNotRegular, ResultDamaged. Refuses
     symbolic links, also in the directories above the file, and FIFOs, sockets and devices, which may never end."""
     with _refusing(path):
-        return opened(path, LIMITS.get(path.name, most_bytes or OTHERS), below)
+        return open_file(path, LIMITS.get(path.name, most_bytes or OTHERS), below)
 
 
 def real_folder(path: Path, below: Path) -> Path:
@@ -290,7 +290,7 @@ def read_as(kind: type[_T], path: Path, below: Path, missing: errors.DbbenchErro
     """Read a JSON file in the results folder `below` as this dataclass. Raises `missing` if the file does not exist,
     ResultDamaged, and what `read_bytes` raises."""
     try:
-        return parsed_as(kind, read_summed(path, below))
+        return parsed_as(kind, read_with_sum(path, below))
     except (OSError, ValueError) as error:
         if missing is not None and isinstance(error, FileNotFoundError | NotADirectoryError):
             raise missing from None
@@ -333,10 +333,10 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return entries
 
 
-def opened(path: Path, most_bytes: int, below: Path | None = None) -> io.BufferedReader:
+def open_file(path: Path, most_bytes: int, below: Path | None = None) -> io.BufferedReader:
     """Open a regular file for reading, and never anything else. Raises OSError, NotRegular, TooLarge. Below the
     directory `below` symbolic links are refused; without it, links are followed as usual."""
-    fd = _located(path, below)
+    fd = _locate(path, below)
     try:
         status = os.fstat(fd)
         if not stat.S_ISREG(status.st_mode):
@@ -350,19 +350,19 @@ def opened(path: Path, most_bytes: int, below: Path | None = None) -> io.Buffere
 
 def content(path: Path, most_bytes: int, below: Path | None = None) -> bytes:
     """Return the whole content of a regular file. Raises OSError, NotRegular, TooLarge."""
-    with opened(path, most_bytes, below) as file:
+    with open_file(path, most_bytes, below) as file:
         read = file.read(most_bytes + 1) or b""
     if len(read) > most_bytes:
         raise _too_large(path, most_bytes)
     return read
 
 
-def given(path: Path, most_bytes: int, head_bytes: int | None = None) -> bytes:
+def read_input(path: Path, most_bytes: int, head_bytes: int | None = None) -> bytes:
     """Return the content, or the head, of a file that the user named; links are followed. Raises FileUnreadable."""
     try:
         if head_bytes is None:
             return content(path, most_bytes)
-        with opened(path, most_bytes) as file:
+        with open_file(path, most_bytes) as file:
             return file.read(head_bytes) or b""
     except NotRegular as error:
         raise errors.FileUnreadable(f"{path}: {error.strerror}",
@@ -379,7 +379,7 @@ def given(path: Path, most_bytes: int, head_bytes: int | None = None) -> bytes:
 def given_text(path: Path, most_bytes: int) -> str:
     """Return the content of a file that the user named as text. Raises PlanInvalid if it is not UTF-8."""
     try:
-        return given(path, most_bytes).decode("utf-8")
+        return read_input(path, most_bytes).decode("utf-8")
     except UnicodeDecodeError as error:
         raise errors.PlanInvalid(f"{path} is not valid UTF-8 at byte {error.start}") from None
 
@@ -395,7 +395,7 @@ def _too_large(path: Path, most_bytes: int) -> TooLarge:
     )
 
 
-def _located(path: Path, below: Path | None) -> int:
+def _locate(path: Path, below: Path | None) -> int:
     """Return a descriptor that only names the file (O_PATH), so that devices and FIFOs are not opened."""
     flags = os.O_PATH | os.O_CLOEXEC
     if below is None:

@@ -14,10 +14,10 @@ from dbbench.errors import ResultDamaged, RunLocked, RunMissing
 from dbbench.metrics.histogram import Histogram
 from dbbench.metrics.series import Series, SeriesTooLong, read_csv_gz
 from dbbench.model import Cell, LabFacts, Plan, Run, Trial, TrialSpec, plain
-from dbbench.results.ceiling import Exceeded, judged, load_ceiling
+from dbbench.results.ceiling import Exceeded, judge, load_ceiling
 from dbbench.results.fileio import plain_file, read_as, read_bytes, sound_json
 from dbbench.results.journal import Journal
-from dbbench.results.runs import drivable, finished, folders, load_lab, load_spec, locked, pending, save_spec
+from dbbench.results.runs import drivable, folders, list_results, load_lab, load_spec, lock, pending, save_spec
 from dbbench.results.trials import damage, results_of, set_aside
 
 _MOST_KEYS: Final = 8  # differing keys that an error lists
@@ -35,8 +35,8 @@ class RunFolder:
         self._trials: dict[str, Trial] = {}
 
     @contextlib.contextmanager
-    def locked(self) -> Iterator[None]:
-        with locked(self.path):
+    def lock(self) -> Iterator[None]:
+        with lock(self.path):
             self.run = load_spec(self.path)
             yield
 
@@ -60,7 +60,7 @@ class RunFolder:
     @property
     def trials(self) -> list[Trial]:
         """Return the finished trials, in the recorded order. Raises ResultDamaged."""
-        done = finished(self.path)
+        done = list_results(self.path)
         return [self.trial(spec) for spec in self.run.order if spec.id in done]
 
     def set_aside(self, ids: Iterable[str], why: str) -> list[str]:
@@ -79,7 +79,7 @@ def must_match(folder: RunFolder, plan: Plan, cells: Sequence[Cell], scripts: Ma
     if None not in (plan.budget_s, stored.plan.budget_s):
         plan = replace(plan, budget_s=stored.plan.budget_s)
     typed_run, stored_run = (
-        {"plan": plain(of_plan), "cells": [plain(cell.planned) for cell in of_cells]}
+        {"plan": plain(of_plan), "cells": [plain(cell.without_measurements) for cell in of_cells]}
         for of_plan, of_cells in ((plan, cells), (stored.plan, stored.cells))
     )
     keys = list(_differing("", typed_run, stored_run))
@@ -121,7 +121,7 @@ class LoadedRun:
     ] = ()  # measurements of the bare device that are no limits, because trials exceed them
 
     @property
-    def unfinished(self) -> list[str]:
+    def remaining(self) -> list[str]:
         done = {trial.id for trial in self.trials} | set(self.damaged)
         return [spec.id for spec in self.run.order if spec.id not in done]
 
@@ -219,7 +219,7 @@ def load_whole(path: str | Path, *, verify: bool = True) -> LoadedRun:
                     trials.append(read_trial(folder, spec, run.cell(spec.cell), verify=verify))
         except ResultDamaged as error:
             damaged[spec.id] = error
-    whole, exceeded = judged(trials, ceiling)
+    whole, exceeded = judge(trials, ceiling)
     return LoadedRun(folder, run, whole, lab, damaged, exceeded)
 
 
@@ -232,7 +232,7 @@ def all_of(loaded: LoadedRun, since: LoadedRun | None = None) -> ResultDamaged:
 def _of_run(folder: Path, damaged: Mapping[str, ResultDamaged]) -> ResultDamaged:
     first = next(iter(damaged))
     error = type(damaged[first])(
-        f"{folder}: {_shortened([f'{trial_id}: {error.evidence}' for trial_id, error in damaged.items()], 'trials')}",
+        f"{folder}: {_shorten([f'{trial_id}: {error.evidence}' for trial_id, error in damaged.items()], 'trials')}",
         effect="Nothing was changed.",
         remedy=(
             f"Restore the folder from a copy, or remove the damaged trial (rm -r {folder / 'trials' / first}) and "
@@ -243,7 +243,7 @@ def _of_run(folder: Path, damaged: Mapping[str, ResultDamaged]) -> ResultDamaged
     return error
 
 
-def _shortened(texts: list[str], things: str) -> str:
+def _shorten(texts: list[str], things: str) -> str:
     more = [f"and {len(texts) - _MOST_NAMED} more {things}"] if len(texts) > _MOST_NAMED else []
     return "; ".join([*texts[:_MOST_NAMED], *more])
 
@@ -252,7 +252,7 @@ def read_trial(run_folder: Path, spec: TrialSpec, cell: Cell, *, verify: bool = 
     """Return the finished trial of `spec`. Raises ResultDamaged."""
     folder = run_folder / "trials" / spec.id
     if verify and (faults := damage(folder)):
-        raise ResultDamaged(_shortened(faults, "files"))
+        raise ResultDamaged(_shorten(faults, "files"))
     trial = load_trial(folder)
     expected = (spec.id, cell.arm, cell.engine.name, cell.workload.name, cell.variant, spec.block, spec.attempt)
     if expected != (trial.id, trial.fs_setup, trial.engine, trial.workload, trial.variant, trial.block, trial.attempt):
@@ -278,6 +278,6 @@ def find_runs(results: Path, plan_sha256: str) -> list[RunFolder]:
     return sorted(of_plan, key=lambda folder: (folder.run.created, folder.path), reverse=True)
 
 
-def find_unfinished(results: Path, plan_sha256: str) -> RunFolder | None:
+def find_open(results: Path, plan_sha256: str) -> RunFolder | None:
     """Return the newest run of the plan with unfinished trials, or None."""
     return next((folder for folder in find_runs(results, plan_sha256) if folder.pending), None)

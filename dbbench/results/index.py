@@ -21,7 +21,7 @@ def index_rows(results: Path, runs: list[Path], make: Callable[[Path], IndexRow]
     """Return `make(run)` for each run, from the index if neither run.json nor the directory of trials has changed. A
     trial's directory is written once, so the modification time of `trials/` changes with every trial that is added or
     removed. An entry of another `maker` (version of dbbench), or one that does not fit, is computed again."""
-    indexed = _known(results)
+    indexed = _read(results)
     all_rows, now, changed = list[IndexRow](), dict[str, tuple[str, IndexRow]](), False
     for run in runs:
         stamp = _stamp(run, maker)
@@ -48,7 +48,7 @@ def _stamp(run: Path, maker: str) -> str:
     return " ".join([maker, str(run), *times])
 
 
-def _known(results: Path) -> dict[str, tuple[str, IndexRow]]:
+def _read(results: Path) -> dict[str, tuple[str, IndexRow]]:
     """Return (stamp, row) by the run's name; {} if the index cannot be read or was not written by this user."""
     try:
         if (results / INDEX_NAME).lstat().st_uid != os.geteuid():

@@ -100,12 +100,12 @@ class Journal:
     def outstanding(self, what: str) -> list[str]:
         """Return paths of kind `what` that were acquired and not released, limited to names that this run can have
         made."""
-        return [path for kind, path in self._held() if kind == what and _is_ours(what, path, self.tag)]
+        return [path for kind, path in self._holdings() if kind == what and _is_ours(what, path, self.tag)]
 
     def foreign(self) -> list[tuple[str, str]]:
-        return [(kind, path) for kind, path in self._held() if not _is_ours(kind, path, self.tag)]
+        return [(kind, path) for kind, path in self._holdings() if not _is_ours(kind, path, self.tag)]
 
-    def _held(self) -> list[tuple[str, str]]:
+    def _holdings(self) -> list[tuple[str, str]]:
         held: dict[tuple[str, str], None] = {}
         for entry in self.entries():
             thing = (entry.get("what"), entry.get("path"))
@@ -116,7 +116,7 @@ class Journal:
                     held.pop((thing[0], thing[1]), None)
         return list(held)
 
-    def made(self, device: str, uuid: str) -> bool:
+    def has_filesystem(self, device: str, uuid: str) -> bool:
         """Whether this run made the filesystem `uuid` on the device with that identity."""
         return bool(uuid) and any(entry.get("uuid") == uuid for entry in self._about(device, "made"))
 
@@ -124,7 +124,7 @@ class Journal:
         """Whether this run was killed while it was writing to the device with that identity."""
         return self._last(device, "making", "made") == "making"
 
-    def erased(self, device: str) -> bool:
+    def has_wiped_disk(self, device: str) -> bool:
         """Whether this run has erased the device with that identity since the last permission."""
         return self._last(device, "wipe", "had") == "had"
 
@@ -171,7 +171,7 @@ def _key() -> bytes:
     """Return this user's key; b"" if there is none yet. Raises OSError if other users could read the file."""
     path = Path.home() / _KEY
     try:
-        with fileio.opened(path, _KEY_BYTES, path.parent) as file:
+        with fileio.open_file(path, _KEY_BYTES, path.parent) as file:
             status = os.fstat(file.fileno())
             if status.st_uid != os.geteuid() or status.st_mode & 0o077:
                 raise PermissionError(f"{path} is accessible to other users")

@@ -17,8 +17,8 @@ from dbbench.model import Cell, Run, Workload
 from dbbench.model.base import NAME
 from dbbench.results.ceiling import FILE as CEILING
 from dbbench.results.fileio import RAW, plain_file, read_bytes, real_folder, sync, write_text, writing
-from dbbench.results.runs import create_run, folders, load_spec, locked, save_spec
-from dbbench.results.runs import finished as finished_here
+from dbbench.results.runs import create_run, folders, load_spec, lock, save_spec
+from dbbench.results.runs import list_results as finished_here
 from dbbench.results.trials import SUMS, damage, results_of
 
 UNCHANGED: Final = "Nothing was imported from it."
@@ -51,7 +51,7 @@ def merge(source: Path, results: Path) -> Merged:
     plan here."""
     their_run = load_spec(_plain_folder(source))
     folder = results / checked_name(their_run.name)
-    finished = _finished(source, their_run)
+    finished = _list_trials(source, their_run)
     if folder.exists():
         ours = _same_plan(folder, their_run)
         for trial in finished:
@@ -62,17 +62,17 @@ def merge(source: Path, results: Path) -> Merged:
     if ours is None:
         ours = dataclasses.replace(their_run, hosts=facts_of(their_run), cells=own_scripts(their_run.cells, folder))
         create_run(results, ours, _text(source, "plan.toml"))
-    with locked(folder):
+    with lock(folder):
         keep_scripts(folder, scripts)
         done = finished_here(folder) | {trial.name for trial in finished}
-        save_spec(folder, pooled(united(ours, their_run), their_run, done))
+        save_spec(folder, pool(unite(ours, their_run), their_run, done))
         if (source / CEILING).is_file() and not os.path.lexists(folder / CEILING):
             write_text(folder / CEILING, _text(source, CEILING))
         new = {trial.name: take(trial, folder) for trial in finished}
     return Merged(folder, tuple(i for i, added in new.items() if added), tuple(i for i in new if not new[i]))
 
 
-def united(ours: Run, theirs: Run) -> Run:
+def unite(ours: Run, theirs: Run) -> Run:
     """Return a run with the orders and the host facts of both. Raises ImportRefused if two trials have the same id."""
     specs = {spec.id: spec for spec in ours.order}
     for spec in theirs.order:
@@ -82,7 +82,7 @@ def united(ours: Run, theirs: Run) -> Run:
     return dataclasses.replace(ours, order=tuple(order), hosts={**ours.hosts, **facts_of(theirs)})
 
 
-def pooled(run: Run, theirs: Run, done: Collection[str]) -> Run:
+def pool(run: Run, theirs: Run, done: Collection[str]) -> Run:
     """Return the merged run with what the budgets of both gave together: both are spent at the same time, on two
     machines. `done`: ids of finished trials."""
     if run.budget is None or theirs.budget is None:
@@ -133,7 +133,7 @@ def _plain_folder(source: Path) -> Path:
     return source
 
 
-def _finished(source: Path, run: Run) -> list[Path]:
+def _list_trials(source: Path, run: Run) -> list[Path]:
     finished = []
     for spec in run.order:
         path = source / "trials" / checked_name(spec.id)
@@ -153,7 +153,7 @@ def _same_plan(folder: Path, theirs: Run) -> Run:
             effect=UNCHANGED,
             remedy=f"Rename the existing run: mv {folder} {folder}-old",
         )
-    united(ours, theirs)
+    unite(ours, theirs)
     return ours if ours.hosts else dataclasses.replace(ours, hosts=facts_of(ours))
 
 

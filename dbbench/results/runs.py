@@ -23,8 +23,8 @@ from dbbench.results.fileio import (
     sha256,
     sync,
     write_json,
-    write_summed,
     write_text,
+    write_with_sum,
     writing,
 )
 from dbbench.results.trials import SUMS, damage
@@ -76,7 +76,7 @@ def folders(results: Path) -> list[Path]:
 
 def save_spec(folder: Path, run: model.Run) -> None:
     """Write run.json atomically."""
-    write_summed(folder / "run.json", model.plain(run))
+    write_with_sum(folder / "run.json", model.plain(run))
 
 
 def written_spec(run: model.Run) -> bytes:
@@ -106,7 +106,7 @@ def parsed_spec(written: bytes) -> model.Run:
     return parsed_as(model.Run, written)
 
 
-def finished(folder: Path) -> set[str]:
+def list_results(folder: Path) -> set[str]:
     """Return the ids of the trials that have a result. Lists the directory once, because a run may have thousands."""
     try:
         with os.scandir(folder / "trials") as entries:
@@ -117,7 +117,7 @@ def finished(folder: Path) -> set[str]:
 
 def pending(folder: Path, run: model.Run) -> list[model.TrialSpec]:
     """Return the trials without a result, in the recorded order."""
-    done = finished(folder)
+    done = list_results(folder)
     return [spec for spec in run.order if spec.id not in done]
 
 
@@ -128,7 +128,7 @@ def drivable(run: model.Run) -> bool:
 
 
 @contextlib.contextmanager
-def locked(folder: Path) -> Iterator[None]:
+def lock(folder: Path) -> Iterator[None]:
     """Lock this run within the block. Raises RunLocked with the process that holds it."""
     with exclusive(real_folder(folder, folder.parent) / ".lock", lambda pid: _in_use(folder, f"process {pid}")):
         yield

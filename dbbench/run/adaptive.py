@@ -12,7 +12,7 @@ from typing import Final
 from dbbench.compare.interval import Group, estimate_of
 from dbbench.model import Budget, BudgetEnd, Cell, Question, Run, Status, Trial, TrialSpec
 from dbbench.model.plan import MOST_TRIALS
-from dbbench.plan import ordered
+from dbbench.plan import make_order
 
 LEAST: Final = 5  # smallest number of pairs; with fewer the scatter itself is hardly known
 MOST_BLOCKS: Final = 15  # questions that are still open after so many blocks stay open
@@ -34,7 +34,7 @@ def further(run: Run, trials: Mapping[str, Trial]) -> Run:
     questions, left = dict(run.questions), list[Cell]()
     for key, cells in _groups(run).items():
         of_group = [t for t in trials.values() if (t.engine, t.workload, t.variant) == key]
-        open_cells = [c for c in cells if c.arm != run.baseline and not _answered(run, c, of_group, questions)]
+        open_cells = [c for c in cells if c.arm != run.baseline and not _has_answer(run, c, of_group, questions)]
         if open_cells and block <= MOST_BLOCKS:
             left += [*open_cells, *(c for c in cells if c.arm == run.baseline)]
     settled = {cell: text(question) for cell, question in questions.items()}
@@ -82,7 +82,7 @@ def of_first_blocks(run: Run, spec: TrialSpec) -> bool:
     return spec.attempt == 1 and spec.block <= max(run.plan.blocks, run.budget.step if run.budget else 0)
 
 
-def charged(run: Run, seconds: float, cell: str = "") -> Run:
+def charge(run: Run, seconds: float, cell: str = "") -> Run:
     """Return the run with so many more seconds of its budget used; `cell` is that of the trial that was finished, if
     any. The time of a cell is a moving average of its trials: the last one counts half, the one before a quarter,
     because a disk becomes slower in the course of a run."""
@@ -96,7 +96,7 @@ def charged(run: Run, seconds: float, cell: str = "") -> Run:
     )
 
 
-def concluded(run: Run, done: Collection[str]) -> tuple[Run, list[str]]:
+def conclude(run: Run, done: Collection[str]) -> tuple[Run, list[str]]:
     """Return the run when no further trial begins, and the finished trials that do not count. `done`: ids of finished
     trials. A block that the end of the budget interrupted is removed from the order, so that all cells have the same
     number of trials."""
@@ -135,7 +135,7 @@ def half_width(run: Run, cell: Cell, trials: list[Trial]) -> tuple[int, float | 
     return guess.n, math.expm1(guess.half_width(LEVEL))
 
 
-def _answered(run: Run, cell: Cell, trials: list[Trial], questions: dict[str, Question]) -> bool:
+def _has_answer(run: Run, cell: Cell, trials: list[Trial], questions: dict[str, Question]) -> bool:
     if cell.id in questions and questions[cell.id].kind == "settled":
         return True
     pairs, half = half_width(run, cell, trials)
@@ -169,12 +169,12 @@ def another(run: Run, block: int, cells: Collection[Cell]) -> list[TrialSpec]:
     """Return a further block of these cells, in the order that a plan with this number of blocks gives them."""
     last = max((spec.position for spec in run.order), default=0)
     names = {cell.id for cell in cells}
-    planned = ordered(run.cells, block, run.plan.seed)
+    planned = make_order(run.cells, block, run.plan.seed)
     inside = [spec for spec in planned if spec.block == block and spec.cell in names]
     return [dataclasses.replace(spec, position=last + i) for i, spec in enumerate(inside, start=1)]
 
 
-def extended(run: Run, status_of: Callable[[TrialSpec], Status]) -> Run:
+def extend(run: Run, status_of: Callable[[TrialSpec], Status]) -> Run:
     """Return the run with a second attempt of each block that has a suspect trial, or the same run if there is none. A
     failed trial is not repeated, because its failure would most likely happen again. With a budget, blocks are repeated
     while they fit."""

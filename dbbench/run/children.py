@@ -25,7 +25,7 @@ from dbbench import process
 from dbbench.errors import DbbenchError, DeadlinePassed, Interrupted, Terminated, TrialStuck, all_errors
 from dbbench.machine import namespaces
 from dbbench.machine.host.proc import PROC, below, content, tasks
-from dbbench.model.events import Emit, Event, parsed
+from dbbench.model.events import Emit, Event, parse
 from dbbench.results.fileio import own_file, writing
 
 # Seconds for a clean stop (server shutdown, umount); then the child is killed, and the kernel cleans up.
@@ -62,7 +62,7 @@ class Stop:
         finally:
             self.child, self.starting = None, False
 
-    def started(self, child: Child) -> None:
+    def follow(self, child: Child) -> None:
         """Send signals to the child from now on, including one that arrived while it was starting."""
         self.child, self.starting = child, False
         if self.signal is not None:
@@ -158,13 +158,13 @@ class Launcher:
         errors, overdue = list[DbbenchError](), overdue or Overdue()
         self.prepare()
         with self._stop.launching():
-            child = self._forked(request)
+            child = self._fork(request)
             if isinstance(child, int):
                 return child
             try:
-                self._stop.started(child)
+                self._stop.follow(child)
                 for line in overdue.lines(child.pid, child.output):
-                    event = parsed(line)
+                    event = parse(line)
                     if event is not None and event.kind == "error":
                         errors.append(_error(event))
                     elif event is not None:
@@ -183,7 +183,7 @@ class Launcher:
             raise errors[0]
         return status
 
-    def _forked(self, request: dict[str, Any]) -> Child | int:
+    def _fork(self, request: dict[str, Any]) -> Child | int:
         assert self._server is not None
         server, requests = self._server
         output, written = os.pipe()

@@ -60,11 +60,11 @@ def create(results_folder: Path, wanted: Asked, name: str | None, version: str, 
 def refine(folder: RunFolder, precision: float | None, budget_s: float | None) -> None:
     """Set the precision (None keeps it) and the budget of a run. A finished run that is less precise, or whose budget
     has time left now, gets another block. Raises RunLocked."""
-    from dbbench.run.adaptive import concluded, further
+    from dbbench.run.adaptive import conclude, further
 
     if precision is None and folder.run.plan.budget_s == budget_s:
         return
-    with folder.locked():
+    with folder.lock():
         run = folder.run
         if precision is not None:
             run = dataclasses.replace(run, precision=precision, questions={}, settled={})
@@ -74,24 +74,24 @@ def refine(folder: RunFolder, precision: float | None, budget_s: float | None) -
         if not folder.pending:
             finished = {trial.id: trial for trial in folder.trials}
             longer = further(run, finished)
-            run = longer if longer.order != run.order else concluded(longer, finished)[0]
+            run = longer if longer.order != run.order else conclude(longer, finished)[0]
         folder.save(run)
 
 
-def is_finished(folder: RunFolder) -> bool:
+def is_complete(folder: RunFolder) -> bool:
     """Return whether every trial was run and none failed because its process died (E348)."""
-    return not folder.pending and not killed(folder)
+    return not folder.pending and not deaths(folder)
 
 
-def killed(folder: RunFolder) -> list[str]:
+def deaths(folder: RunFolder) -> list[str]:
     """Return the ids of trials that failed because their process died, which is not evidence about the filesystem."""
     return [trial.id for trial in folder.trials if trial.error is not None and trial.error.id == TrialDied.id]
 
 
 def set_killed_aside(folder: RunFolder) -> list[str]:
     """Move trials whose process died aside, so that they run again; return their ids. Raises RunLocked."""
-    with folder.locked():
-        return folder.set_aside(killed(folder), TrialDied.id)
+    with folder.lock():
+        return folder.set_aside(deaths(folder), TrialDied.id)
 
 
 def must_be_of(folder: RunFolder, wanted: Asked) -> None:

@@ -112,7 +112,7 @@ class Meter:
         yield
         self.drain_write_bytes = disk.difference()["write_bytes"]
 
-    def read_ended(self) -> None:
+    def read_end(self) -> None:
         """Read the server's counters when the load's sessions have ended. In PostgreSQL a session may outlive its
         client; it reports its last second when it ends."""
         sessions = self.idle.get("sessions_connected", 0)
@@ -181,7 +181,7 @@ class Meter:
     def warnings(self) -> tuple[TrialWarning, ...]:
         if self.machine is None:
             return self.server.warnings()
-        below = foreign_io(_moved(self.below), self._below_bytes(), self.machine.seconds)
+        below = foreign_io(_bytes_of(self.below), self._below_bytes(), self.machine.seconds)
         foreign = tuple(
             TrialWarning("W127", f"other processes transferred {mb:.0f} MB on the {where}, {percent(share)} of all")
             for where, amount in (("disk below", below), ("filesystem under test", self.intruding))
@@ -194,7 +194,7 @@ class Meter:
         """Return the bytes that this trial transferred on the disks below: everything that its own devices
         transferred. If the log and the rest of the cluster are on another disk, the bytes of its processes are
         added, because their disk is not known."""
-        disk_bytes = _moved(self.disk)
+        disk_bytes = _bytes_of(self.disk)
         ours = self.machine.ours_moved if self.machine is not None and self.elsewhere else None
         return None if disk_bytes is None else disk_bytes + (ours.read + ours.written if ours else 0)
 
@@ -205,13 +205,13 @@ class Meter:
         what other processes transferred with calls, less the traffic of all other disks and what is not written yet. A
         filesystem's own writes (journal, metadata) are in the first, and I/O on other filesystems is in the second, so
         only the smaller one counts."""
-        if self.machine is None or (whole := _moved(self.disk)) is None:
+        if self.machine is None or (whole := _bytes_of(self.disk)) is None:
             return None
         ours, theirs, written = self.machine.ours_moved, self.machine.foreign_moved, self.engine_write_bytes
         if ours is None or theirs is None:
             return None
         own = ours.read + (ours.written if written is None else written)
-        elsewhere = max(0, (_moved(self.others) or 0) - (whole if self.shared else 0))
+        elsewhere = max(0, (_bytes_of(self.others) or 0) - (whole if self.shared else 0))
         foreign = max(0, theirs.read + min(theirs.written, theirs.called) - elsewhere - self.dirtied_bytes)
         return foreign_io(whole, max(own, whole - foreign), self.machine.seconds)
 
@@ -243,7 +243,7 @@ def _page_cache_debt() -> int | None:
     return sum(int(fields[name][0]) * 1024 for name in ("Dirty", "Writeback"))
 
 
-def _moved(disks: Mapping[str, int | None]) -> int | None:
+def _bytes_of(disks: Mapping[str, int | None]) -> int | None:
     return _sum(disks.get("read_bytes"), disks.get("write_bytes"))
 
 

@@ -21,10 +21,10 @@ class RunPermit:
     checking: bool = False
 
     def wipe(self, identity: str) -> bool:
-        return identity in self.typed and (self.checking or not self.journal.erased(identity))
+        return identity in self.typed and (self.checking or not self.journal.has_wiped_disk(identity))
 
     def made_by_us(self, device: str, uuid: str) -> bool:
-        return self.journal.made(device, uuid) or self.journal.making(device)
+        return self.journal.has_filesystem(device, uuid) or self.journal.making(device)
 
     def had_by_us(self, device: str) -> bool:
         return self.journal.had(device)
@@ -32,5 +32,5 @@ class RunPermit:
     def note(self, disks: Iterable[Device]) -> None:
         """Record in the journal, before anything is written to them, that these disks may contain dbbench's data."""
         for disk in disks:
-            if disk.facts.real and not self.journal.erased(name := devices.identity(disk.path)):
+            if disk.facts.real and not self.journal.has_wiped_disk(name := devices.identity(disk.path)):
                 self.journal.note("had", device=name)

@@ -29,7 +29,7 @@ from dbbench.run.disk_space import UNTOUCHED, nearest, shortages
 from dbbench.run.permit import RunPermit
 from dbbench.storage import devices, filesystems
 from dbbench.storage.devices import block, guard, image, sysfs
-from dbbench.storage.devices.directory import checked
+from dbbench.storage.devices.directory import check_directory
 from dbbench.units import size_text
 
 CLIENT_FILES: Final = 32  # files of a load generator that are not connections
@@ -140,9 +140,13 @@ def _refused_settings(engine: Engine, bin_: str | None, chosen: Settings) -> Ite
     """Yield a sentence for each setting that the installed server refuses; if it refuses none alone, for all. If the
     server is not installed, `_programs` says so."""
     place, title = Path(bin_) if bin_ else None, engine.PROFILE.title
-    if not chosen or (version := engine.installed(place)) is None or not (whole := engine.refused(chosen, place)):
+    if (
+        not chosen
+        or (version := engine.installed_version(place)) is None
+        or not (whole := engine.refusal(chosen, place))
+    ):
         return
-    answers = {name: engine.refused({name: setting}, place) for name, setting in chosen.items()}
+    answers = {name: engine.refusal({name: setting}, place) for name, setting in chosen.items()}
     for name, answer in answers.items():
         if answer:
             unknown = {name} - engine.defaults(None).keys() - engine.PROFILE.versions.keys()
@@ -200,7 +204,7 @@ def _client(plan: Plan, expanded: Expanded) -> Iterator[errors.DbbenchError]:
 
     drivers: dict[str, str] = {}
     for cell in expanded.cells:
-        version = ENGINES[cell.engine.name].installed(Path(cell.engine.bin) if cell.engine.bin else None)
+        version = ENGINES[cell.engine.name].installed_version(Path(cell.engine.bin) if cell.engine.bin else None)
         drivers[cell.workload.driver] = version or ""
     yield from remote.lacking(plan.client, drivers)
 
@@ -220,7 +224,7 @@ def _device(plan: Plan) -> Iterator[errors.DbbenchError]:
     if plan.device.directories:
         for path_of_arm in plan.device.directories.values():
             try:
-                checked(Path(path_of_arm))
+                check_directory(Path(path_of_arm))
             except errors.DbbenchError as error:
                 yield error
 
@@ -251,8 +255,8 @@ def check_run(wanted: Asked, plan_file: str, root: Path, folder: RunFolder | Non
         permit = RunPermit(wipe, journal, checking=True)
         try:
             volumes = wanted.plan.device.volumes
-            with devices.attached(
-                {role: devices.DiskSet(spec, most=spec.given) for role, spec in volumes.items()}, permit
+            with devices.attach(
+                {role: devices.DiskSet(spec, most=spec.device_count) for role, spec in volumes.items()}, permit
             ):
                 pass
         except errors.DeviceNotEmpty as error:

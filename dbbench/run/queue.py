@@ -23,12 +23,12 @@ from dbbench.model.events import Emit, Event
 from dbbench.plan import writes
 from dbbench.plan.forecast import budget_text
 from dbbench.results import RunFolder
-from dbbench.results.ceiling import judged
+from dbbench.results.ceiling import judge
 from dbbench.results.fileio import writing
 from dbbench.results.journal import Journal
 from dbbench.results.trials import leftovers
 from dbbench.run import worker
-from dbbench.run.adaptive import charged, concluded, extended, further, may_begin, of_first_blocks
+from dbbench.run.adaptive import charge, conclude, extend, further, may_begin, of_first_blocks
 from dbbench.run.children import Launcher, stoppable
 from dbbench.run.record import Record
 from dbbench.storage import filesystems, layers
@@ -60,7 +60,7 @@ def execute(
     running. Raises RunLocked, the error of a trial that could not begin, Interrupted and Terminated; the same command
     resumes the run after each of them."""
     with (
-        results.locked(path),
+        results.lock(path),
         stoppable() as stop,
         Launcher(worker.__name__, path / LOG, emit, stop) as launcher,
     ):
@@ -110,10 +110,10 @@ class Queue:
                 self._prepare()
                 self._charge()
             for spec in self._next():
-                self._emit(Event("trial_begin", self._described(spec)))
+                self._emit(Event("trial_begin", self._describe(spec)))
                 self._drive(spec)
                 self._charge(spec.cell)
-                self._emit(Event("trial_end", self._ended(spec)))
+                self._emit(Event("trial_end", self._end(spec)))
             if to_run:
                 self._measure_again()
         except BaseException:
@@ -129,7 +129,7 @@ class Queue:
                 raise BudgetUsedUp(
                     f"{run.name} used {duration_text(run.budget.used_s)}", effect="Finished trials are kept."
                 )
-            run, aside = concluded(run, results.finished(self.folder.path))
+            run, aside = conclude(run, results.list_results(self.folder.path))
             self.folder.set_aside(aside, "budget")
             self.folder.save(run)
             self._emit(Event("note", {"text": budget_text(run)}))
@@ -147,7 +147,7 @@ class Queue:
         now = time.monotonic()
         seconds, self._charged = now - self._charged, now
         if self.run.budget is not None:
-            self.folder.save(charged(self.run, seconds, cell))
+            self.folder.save(charge(self.run, seconds, cell))
 
     def _prepare(self) -> None:
         self._launcher.prepare()
@@ -171,7 +171,7 @@ class Queue:
 
     def _measure_again(self) -> None:
         ceiling = results.load_ceiling(self.folder.path)
-        if ceiling is not None and not ceiling.again and judged(self.folder.trials, ceiling)[1]:
+        if ceiling is not None and not ceiling.again and judge(self.folder.trials, ceiling)[1]:
             self._tell("measuring the bare device again, because a trial exceeded the first measurement")
             self._start("ceiling")
 
@@ -193,7 +193,7 @@ class Queue:
             yield left[0]
 
     def _repeat(self) -> None:
-        longer = extended(self.run, lambda spec: self.folder.trial(spec).status)
+        longer = extend(self.run, lambda spec: self.folder.trial(spec).status)
         if more := len(longer.order) - len(self.run.order):
             self.folder.save(longer)
             text = f"{more} more trials: blocks with a suspect trial are repeated as a whole"
@@ -244,14 +244,14 @@ class Queue:
             "seed": run.plan.seed, "arms": arms, "blocks": run.plan.blocks, "first": first, "budget_s": budget_s,
         }))  # fmt: skip
 
-    def _described(self, spec: TrialSpec) -> dict[str, object]:
+    def _describe(self, spec: TrialSpec) -> dict[str, object]:
         cell = self.run.cell(spec.cell)
         return {"id": spec.id, "position": spec.position, "total": len(self.run.order), "arm": cell.arm,
                 "block": spec.block, "attempt": spec.attempt, "engine": cell.engine.name, "workload": cell.title,
                 "warmup_s": cell.window.warmup_s, "measure_s": cell.window.measure_s}  # fmt: skip
 
-    def _ended(self, spec: TrialSpec) -> dict[str, object]:
+    def _end(self, spec: TrialSpec) -> dict[str, object]:
         trial, primary = self.folder.trial(spec), self.run.cell(spec.cell).workload.primary
-        return {**self._described(spec), "trial": spec.id, "status": trial.status.value, "metric": primary,
+        return {**self._describe(spec), "trial": spec.id, "status": trial.status.value, "metric": primary,
                 "unit": METRICS[primary].unit, "value": trial.summary.get(primary),
                 "error": dataclasses.asdict(trial.error) if trial.error else None}  # fmt: skip

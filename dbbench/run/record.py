@@ -91,7 +91,7 @@ class Record:
 
     def fail(self, error: BaseException) -> None:
         """Mark the trial as failed with this error; an internal error leaves its traceback in raw/."""
-        error = named(error, self.draft.folder)
+        error = translate(error, self.draft.folder)
         if isinstance(error, errors.HelperDied) or not isinstance(error, errors.DbbenchError):
             with contextlib.suppress(OSError):  # if the disk is full, the error of the trial says so
                 (self.draft.raw / "traceback.txt").write_text("".join(traceback.format_exception(error)))
@@ -154,7 +154,7 @@ class Record:
         return base
 
 
-def named(error: BaseException, folder: Path) -> BaseException:
+def translate(error: BaseException, folder: Path) -> BaseException:
     """Return the error of dbbench for a full filesystem (the file, or else the folder) or for the answer of a server;
     others as they are."""
     inner = error.__cause__ if isinstance(error, errors.HelperDied) else error

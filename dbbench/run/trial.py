@@ -18,15 +18,15 @@ from dbbench import durability, process, results, samplers
 from dbbench.drivers import AWAY, DRIVERS, beside
 from dbbench.drivers.protocol import Load, LoadTask
 from dbbench.engines import ENGINES
-from dbbench.engines.settings import taken
+from dbbench.engines.settings import keep_existing
 from dbbench.machine import kernel_log, threads
-from dbbench.machine.limits import Confined, confined
+from dbbench.machine.limits import Confined, confine
 from dbbench.model import CeilingFacts, Phase, Role, Status
-from dbbench.operations import Filled, operated
+from dbbench.operations import Filled, operate
 from dbbench.plan.server_settings import settings_of
 from dbbench.remote import Client
 from dbbench.results.fileio import naming_full
-from dbbench.run.evaluate import Observed, judge, settings_changed
+from dbbench.run.evaluate import Observed, compare_settings, judge
 from dbbench.run.meter import Meter
 from dbbench.run.permit import RunPermit
 from dbbench.run.record import Record, keep_logs, stopping
@@ -44,7 +44,7 @@ from dbbench.run.stages import (
     snapshots,
     space,
 )
-from dbbench.run.stages.age_engine import Loads, worn
+from dbbench.run.stages.age_engine import Loads, age_tables
 from dbbench.run.stages.check import check
 from dbbench.run.stages.condition import precondition
 from dbbench.run.workdir import WorkDir
@@ -63,7 +63,7 @@ def run_trial(trial: Record, workdir: WorkDir, images: Images, permit: RunPermit
     is no result."""
     with process.recording() as commands:
         try:
-            with threads.all_checked(), naming_full(trial.draft.folder):
+            with threads.check_all(), naming_full(trial.draft.folder):
                 drive(trial, workdir, images, permit)
         except BaseException as error:
             if stopping(error) or getattr(error, "exit_code", None) in (2, 5):
@@ -83,7 +83,7 @@ def drive(trial: Record, workdir: WorkDir, images: Images, permit: RunPermit) ->
         kernel = stack.enter_context(kernel_log.Watch())
 
         with stage(Phase.CANARY):  # from here on the device is locked; dbbench has not made a filesystem on it yet
-            disks = stack.enter_context(attach.attached(plan, cell, images, permit))
+            disks = stack.enter_context(attach.attach(plan, cell, images, permit))
             device = disks["data"]
             facts.device, facts.host_state = device.facts, attach.host_state(disks, cell.setup, journal)
             facts.canary, facts.wear = canary.measure(device), smart.wear(device.leaves)
@@ -94,16 +94,16 @@ def drive(trial: Record, workdir: WorkDir, images: Images, permit: RunPermit) ->
 
         clock = DiskClock(leaves_of(disks))
         with stage(Phase.MKFS):
-            volumes = stack.enter_context(mkfs.layered(setups, disks, journal))
+            volumes = stack.enter_context(mkfs.make_layers(setups, disks, journal))
             made = mkfs.make(setups, volumes, journal, cell.id)
 
         with stage(Phase.MOUNT):
-            mounts = stack.enter_context(mount.mounted(plan, cell, volumes, workdir, journal))
+            mounts = stack.enter_context(mount.mount(plan, cell, volumes, workdir, journal))
             fs, facts.filesystem = mounts["data"], mount.facts(setups, volumes, made, mounts)
 
         if plan.age:
             with stage(Phase.AGE):
-                facts.age = None if fs.raw else ageing.aged(fs, volumes["data"].facts.size_bytes, plan.age, plan.seed)
+                facts.age = None if fs.raw else ageing.age(fs, volumes["data"].facts.size_bytes, plan.age, plan.seed)
 
         with stage(Phase.RESTORE):  # the same bytes on every filesystem
             restored = restore.restore(cell, setups["data"], fs, workdir, trial.emit)
@@ -117,7 +117,7 @@ def drive(trial: Record, workdir: WorkDir, images: Images, permit: RunPermit) ->
                 server.settle()  # so that the window does not write what the restore left dirty
             facts.growth = space.restored_growth(fs, engine.data_files(datadir))
             # This takes the snapshot that a layer holds during the load.
-            facts.filesystem = replace(facts.filesystem, layers=layers.held(volumes["data"]))
+            facts.filesystem = replace(facts.filesystem, layers=layers.take_snapshots(volumes["data"]))
 
         with stage(Phase.DROP_CACHE):
             facts.cache = drop_cache.drop(cell, ready)
@@ -128,7 +128,7 @@ def drive(trial: Record, workdir: WorkDir, images: Images, permit: RunPermit) ->
             facts.checked = check(cell.dataset, mounts, ready)
 
         examine(trial, workdir, disks, mounts, ready)
-        facts.writes = attach.written(plan, cell, clock)
+        facts.writes = attach.count_writes(plan, cell, clock)
 
     first, page_bytes = attach.first_host_state(cell.setup, journal), durability.page_bytes(facts.effective_settings)
     tears = fs.tears_pages_of(page_bytes)
@@ -150,11 +150,11 @@ def run_load(
         with stage(Phase.START):
             server = stack.enter_context(engine.serving(datadir, settings, place))
             facts.engine_version, effective = server.version, server.effective_settings()
-            facts.effective_settings, facts.settings = effective, taken(settings, effective)
+            facts.effective_settings, facts.settings = effective, keep_existing(settings, effective)
             log.check_log(engine, datadir, place, effective)
             before = space.file_sizes(engine, datadir, effective)
 
-        samples = stack.enter_context(samplers.beside(load.sampled(cell, disks, mounts, server), raw))
+        samples = stack.enter_context(samplers.beside(load.list_samplers(cell, disks, mounts, server), raw))
         idle = server.counters()
         task = LoadTask(server, cell, plan.seed, trial.clock, raw, workdir.scratch, ready.cold)
         with generate_load(task, client) as generator:
@@ -176,8 +176,8 @@ def run_load(
 
         with stage(Phase.DRAIN), meter.drain():  # writes that caches deferred are completed and counted here
             load.drain(server, mounts)
-        meter.read_ended()
-        trial.warn(*settings_changed(settings, effective, server.effective_settings()))
+        meter.read_end()
+        trial.warn(*compare_settings(settings, effective, server.effective_settings()))
 
         with stage(Phase.STOP):
             grown = space.growth(ready.fs, engine, datadir, effective, before)
@@ -216,14 +216,14 @@ def examine(trial: Record, workdir: WorkDir, disks: Volumes, mounts: Mounts, rea
         with stage(Phase.AGE_ENGINE), limits_of(trial, workdir):  # the same as for the load
             folders = trial.draft.raw / "age_engine", workdir.scratch / "age_engine"
             loads = Loads(cell, plan.seed, trial.clock, *folders)
-            facts.age_engine = worn(ready, plan.age_engine, cell.window, loads)
+            facts.age_engine = age_tables(ready, plan.age_engine, cell.window, loads)
 
     if plan.operations:
         with stage(Phase.OPERATIONS):  # last, because some operations destroy the filesystem
-            facts.operations = operated(plan.operations, ready)
+            facts.operations = operate(plan.operations, ready)
 
 
 def limits_of(trial: Record, workdir: WorkDir) -> AbstractContextManager[Confined]:
     """Return the plan's limits of memory and CPUs for programs that are started in the block."""
     mount_point = workdir.root if os.geteuid() == 0 else None
-    return confined(trial.cell, trial.run.name, trial.folder.journal, mount_point)
+    return confine(trial.cell, trial.run.name, trial.folder.journal, mount_point)

@@ -26,12 +26,12 @@ from dbbench.model.events import Emit, Event
 from dbbench.plan import identity
 from dbbench.plan.catalog import MOST_SCRIPT
 from dbbench.results import RunFolder
-from dbbench.results.fileio import given, naming_full
+from dbbench.results.fileio import naming_full, read_input
 from dbbench.results.merging import own_scripts
 from dbbench.results.trials import ELSEWHERE
 from dbbench.run.children import serve
 from dbbench.run.permit import RunPermit
-from dbbench.run.record import Record, named
+from dbbench.run.record import Record, translate
 from dbbench.run.stages import attach, restore
 from dbbench.run.trial import run_trial
 from dbbench.run.workdir import WorkDir
@@ -71,7 +71,7 @@ def private(run: Run, workdir: WorkDir, sha256: str) -> Run:
             if script.is_absolute():
                 copy = workdir.root / "scripts" / script.name
                 copy.parent.mkdir(exist_ok=True)
-                copy.write_bytes(given(script, MOST_SCRIPT))
+                copy.write_bytes(read_input(script, MOST_SCRIPT))
     run = dataclasses.replace(run, cells=own_scripts(run.cells, workdir.root))
     must_be(run, sha256)
     return run
@@ -99,9 +99,9 @@ def main(document: dict[str, Any]) -> int:
         if run.plan.client is not None:  # the files that ssh reads and the file of the password
             keep += [Path(run.plan.client.password_file), Path(os.environ.get("SSH_AUTH_SOCK", "/"))]
         workdir = WorkDir(RUNTIME, path / ELSEWHERE)
-        return namespaces.isolated(lambda: guarded(work, workdir, emit), RUNTIME, keep=keep)
+        return namespaces.isolate(lambda: guard(work, workdir, emit), RUNTIME, keep=keep)
     except DbbenchError as error:
-        return reported(error, emit)
+        return report(error, emit)
 
 
 def _build_golden(folder: RunFolder, request: Request, workdir: WorkDir, emit: Emit) -> None:
@@ -113,7 +113,7 @@ def _build_golden(folder: RunFolder, request: Request, workdir: WorkDir, emit: E
         raise
     except Exception as error:
         traceback.print_exc()
-        cause = named(error, workdir.root)
+        cause = translate(error, workdir.root)
         kind = type(cause) if isinstance(cause, DbbenchError) else DatasetBuildFailed
         raise kind(
             f"the dataset of {cell.workload.name} on {cell.engine.name}: {type(error).__name__}: {error}",
@@ -128,7 +128,7 @@ def _measure_ceiling(folder: RunFolder, request: Request, _workdir: WorkDir, _em
     longest = max(cell.window.measure_s for cell in run.cells)
     permit = RunPermit(request.wipe, folder.journal)
     wanted = devices.DiskSet(run.plan.device, image.images_of(run, path).get("data", ()))
-    with devices.attached({"data": wanted}, permit) as volumes:
+    with devices.attach({"data": wanted}, permit) as volumes:
         permit.note(disks := volumes["data"].each)
         attach.erase(disks)
         now, first = ceiling.measure(disks[0], longest, run.plan.seed), results.load_ceiling(path)
@@ -146,7 +146,7 @@ def _run_trial(folder: RunFolder, request: Request, workdir: WorkDir, emit: Emit
 WORKS: Final = {"trial": _run_trial, "golden": _build_golden, "ceiling": _measure_ceiling}
 
 
-def guarded(work: Callable[[WorkDir], None], workdir: WorkDir, emit: Emit) -> int:
+def guard(work: Callable[[WorkDir], None], workdir: WorkDir, emit: Emit) -> int:
     """Do the work in its directory; return 0, or the exit status of the error, which is reported to the parent."""
     _signals_are_errors()
     try:
@@ -154,7 +154,7 @@ def guarded(work: Callable[[WorkDir], None], workdir: WorkDir, emit: Emit) -> in
             workdir.make()
             work(workdir)
     except DbbenchError as error:
-        return reported(error, emit)
+        return report(error, emit)
     return 0
 
 
@@ -164,7 +164,7 @@ def _without_namespaces(work: Callable[[WorkDir], None], folder: RunFolder, emit
     runtime = Path(tempfile.mkdtemp(prefix=f"dbbench-{journal.tag}-", dir="/tmp"))
     journal.note("take", what="runtime", path=str(runtime))
     try:
-        return guarded(work, WorkDir(runtime, folder.path / ELSEWHERE), emit)
+        return guard(work, WorkDir(runtime, folder.path / ELSEWHERE), emit)
     finally:
         shutil.rmtree(runtime, ignore_errors=True)
         journal.note("give_back", what="runtime", path=str(runtime))
@@ -182,7 +182,7 @@ def _signals_are_errors() -> None:
     signal.signal(signal.SIGTERM, stop)
 
 
-def reported(error: DbbenchError, emit: Emit) -> int:
+def report(error: DbbenchError, emit: Emit) -> int:
     """Report an error that ended the work to the parent, with all its parts; return its exit code."""
     emit(Event("error", {"id": error.id, "evidence": error.evidence, "where": error.where,
                          "effect": error.effect, "remedy": error.remedy}))  # fmt: skip

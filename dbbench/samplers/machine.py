@@ -28,7 +28,7 @@ from dbbench.machine.host.proc import PROC
 from dbbench.machine.limits.cgroup import Groups
 from dbbench.metrics.series import Series, both_clocks
 from dbbench.model import TrialWarning
-from dbbench.samplers.machine_state import Mounts, Processes, SettingFiles, Values, changed, requests
+from dbbench.samplers.machine_state import Mounts, Processes, SettingFiles, Values, differences, requests
 from dbbench.samplers.sampler import Sampled, Sampling
 from dbbench.storage.devices.used import WriteWatch
 from dbbench.units import iso
@@ -80,7 +80,7 @@ class Machine:
         self._mounts = Mounts(target.mounts)
         roots = (os.getpid(),) if self._server is None else (os.getpid(), self._server)
         self._processes = Processes(roots, Groups(self._mounts.table()), proc)
-        self._files = SettingFiles({**tunables.watched(), **tunables.block_files(target.disks, target.mounts)})
+        self._files = SettingFiles({**tunables.paths_to_watch(), **tunables.block_files(target.disks, target.mounts)})
         self._writes = WriteWatch(target.disks)
         self._found: list[Disturbance] = []
         self._began = clocks()
@@ -124,13 +124,13 @@ class Machine:
         late_s = self._look_at_clocks()
         self._look_at_mounts()
         self._processes.read()
-        stopped = self._processes.stopped()
+        stopped = self._processes.list_idle()
         for pid, name, how in stopped:
             self._note(_STANDING, f"{name} (pid {pid}) {how}", _EVERY_S)
         self._look_at_progress(bool(stopped), _EVERY_S + late_s)
-        for text in self._processes.rescheduled():
+        for text in self._processes.list_rescheduling():
             self._note("W133", text)
-        for path in self._writes.written():
+        for path in self._writes.list_writes():
             self._note("W127", f"another process wrote to {path}")
         values = {**self._files.values(), **self._processes.values()}
         self._values = self._compare(self._values, values)
@@ -141,7 +141,7 @@ class Machine:
             self._options = self._compare(self._options, options)
 
     def _compare(self, before: Values, after: Values) -> Values:
-        for kind, text in changed(before, after):
+        for kind, text in differences(before, after):
             self._note(kind, text)
         return after
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from dbbench.machine.host import proc as proc_files
-from dbbench.machine.host.proc import Scheduled, Task, below, content, described, scheduled, times_run
+from dbbench.machine.host.proc import Scheduled, Task, below, content, describe, read_schedule, times_run
 from dbbench.machine.limits.cgroup import Groups
 from dbbench.machine.mounts import Mount
 from dbbench.machine.mounts import mount_holding as holding
@@ -116,7 +116,7 @@ class Processes:
         process = proc_files.task(folder)  # read again, after its control groups
         return last if process is None or process.exiting else now
 
-    def stopped(self) -> list[tuple[int, str, str]]:
+    def list_idle(self) -> list[tuple[int, str, str]]:
         """Return the processes that do not run: pid, name and "stopped" or "frozen"."""
         frozen = {listed: self._groups.frozen(listed) for listed in set(self._listed.values())}
         stopped = []
@@ -127,7 +127,7 @@ class Processes:
                 stopped.append((pid, process.name, "frozen"))
         return stopped
 
-    def rescheduled(self) -> list[str]:
+    def list_rescheduling(self) -> list[str]:
         """Return changes in the scheduling of threads since the last call (W133).
 
         This process is excluded: it changes its CPUs briefly when it starts programs.
@@ -140,11 +140,11 @@ class Processes:
                 if thread.started > settled:
                     continue
                 key = (thread.pid, thread.started)
-                self._scheduled[key] = now = scheduled(thread)
+                self._scheduled[key] = now = read_schedule(thread)
                 if before.get(key, now) != now:
                     who = f"{thread.name} (pid {pid})" + (f" thread {thread.pid}" if thread.pid != pid else "")
-                    old = described(before[key])
-                    changes += [f"{name} of {who}: {_pair(old[name], value)}" for name, value in described(now).items()
+                    old = describe(before[key])
+                    changes += [f"{name} of {who}: {_pair(old[name], value)}" for name, value in describe(now).items()
                               if old.get(name, value) != value]  # fmt: skip
         return changes
 
@@ -188,7 +188,7 @@ def requests(disks: Iterable[str]) -> int | None:
     return total
 
 
-def changed(before: Values, after: Values) -> list[tuple[str, str]]:
+def differences(before: Values, after: Values) -> list[tuple[str, str]]:
     """Return (warning, text) for each value that both readings have and that differs."""
     return [
         (key[0], f"{key[1]}: {_pair(before[key], value)}")

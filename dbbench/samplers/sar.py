@@ -139,10 +139,10 @@ def parse(text: str, disk_names: tuple[str, ...], pressure: bool = True) -> Syss
         rows_by_table = ((row, (_TABLES | _PSI)[name]) for name, row in sections.items() if row is not None)
         values = dict(pair for row, table in rows_by_table for pair in numbers(row, table, _PER_REQUEST))
         entries.append(Interval(*stamp, values))
-    return SysstatDocument.of(entries, whole, strange, _STAMP, _unexpected(read, tables, disk_names))
+    return SysstatDocument.of(entries, whole, strange, _STAMP, _surplus(read, tables, disk_names))
 
 
-def _unexpected(read: list[_Sections], tables: Mapping[str, Table], disk_names: tuple[str, ...]) -> str:
+def _surplus(read: list[_Sections], tables: Mapping[str, Table], disk_names: tuple[str, ...]) -> str:
     """Return sections and keys that no entry has. sysstat omits an idle disk, so one entry with it is sufficient."""
     texts = []
     for name, table in tables.items():

@@ -73,10 +73,10 @@ class ServerLog:
         if bad:
             more = f" (and {len(bad) - 1} more)" if len(bad) > 1 else ""
             self._warnings = (TrialWarning("W025", bad[0][1].text[:_SHOWN] + more, second=bad[0][0]),)
-        columns = {"server_log_errors": _counted(seconds, [second for second, _ in bad])}
+        columns = {"server_log_errors": _count(seconds, [second for second, _ in bad])}
         vacuums = [second for second, event in inside if event.kind == "autovacuum"]
         if vacuums:
-            columns["autovacuum_runs"] = _counted(seconds, vacuums)
+            columns["autovacuum_runs"] = _count(seconds, vacuums)
         return Series(seconds, columns)
 
     def warnings(self) -> tuple[TrialWarning, ...]:
@@ -105,5 +105,5 @@ def _utc(date: str, time: str) -> float | None:
     return moment.replace(tzinfo=UTC).timestamp()
 
 
-def _counted(seconds: int, hits: list[int]) -> Column:
+def _count(seconds: int, hits: list[int]) -> Column:
     return [float(hits.count(second)) for second in range(seconds)]

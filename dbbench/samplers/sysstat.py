@@ -149,10 +149,10 @@ class Recorder:
         series = to_series(document.entries, self.began_utc, begin_utc, seconds)
         if self.lead not in series:
             series.set(self.lead, [])
-        self._warnings = list(self._judged(document, series[self.lead]))
+        self._warnings = list(self._judge(document, series[self.lead]))
         return series
 
-    def _judged(self, document: SysstatDocument, column: Sequence[float | None]) -> Iterator[TrialWarning]:
+    def _judge(self, document: SysstatDocument, column: Sequence[float | None]) -> Iterator[TrialWarning]:
         good = sum(value is not None for value in column)
         hole = next((second for second, value in enumerate(column) if value is None), None)
         share = f"{good} of {len(column)} seconds have data"

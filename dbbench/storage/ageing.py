@@ -75,7 +75,7 @@ class _Sequence:
         self.dice = random.Random(self.seed)
 
     def steps(self, churn: float) -> Iterator[Step]:
-        yield from self._written(self.whole)
+        yield from self._filled_file(self.whole)
         left = int(churn * self.whole)
         while left >= UNIT:
             batch = min(left, max(UNIT, int(BATCH * self.whole)))
@@ -86,10 +86,10 @@ class _Sequence:
                 name = self._taken_out()
                 freed += self.sizes.pop(name)
                 yield Step("remove", name)
-            yield from self._written(freed)
+            yield from self._filled_file(freed)
         yield Step("sync")
 
-    def _written(self, wanted: int) -> Iterator[Step]:
+    def _filled_file(self, wanted: int) -> Iterator[Step]:
         """Yield new files with that many bytes in total, growing in parallel in pieces."""
         growing: list[tuple[str, int]] = []
         while wanted or growing:
@@ -140,7 +140,7 @@ class _Sequence:
         return max(UNIT, int(low * (high / low) ** self.dice.random()) // UNIT * UNIT)
 
 
-def aged(fs: Mounted, device_bytes: int, asked: Ageing, seed: int) -> AgeFacts:
+def age(fs: Mounted, device_bytes: int, asked: Ageing, seed: int) -> AgeFacts:
     """Age the filesystem; return what was done, with its free space before and after. Raises FilesystemFull. `fill`
     refers to the size of the devices, so that each filesystem of a plan gets the same; if a filesystem offers much less
     (mirrors), it refers to that."""

@@ -78,7 +78,7 @@ class Directory:
 
     def measure(self, method: Method, seconds: float) -> list[float]:
         """Return the seconds of each I/O with its flush, at least one. Raises OSError."""
-        fd = os.open(self._appended() if method.append else self._written(), method.flags | os.O_CLOEXEC)
+        fd = os.open(self._new_file() if method.append else self._filled_file(), method.flags | os.O_CLOEXEC)
         try:
             step = os.preadv if method.flags & os.O_DIRECT else os.pwritev
             buffers, flush = [memoryview(self._buffer)[: method.io_bytes]], method.flush
@@ -101,7 +101,7 @@ class Directory:
         finally:
             os.close(fd)
 
-    def _written(self) -> Path:
+    def _filled_file(self) -> Path:
         if not self._filled.exists():
             with self._filled.open("xb") as file:
                 for _ in range(FILE_BYTES >> 20):
@@ -110,7 +110,7 @@ class Directory:
                 os.fsync(file.fileno())
         return self._filled
 
-    def _appended(self) -> Path:
+    def _new_file(self) -> Path:
         path = self._folder / "appended"
         path.unlink(missing_ok=True)
         with path.open("xb") as file:

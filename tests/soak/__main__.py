@@ -59,7 +59,7 @@ class Soak:
         place = self.folder / f"round{self.number}"
         place.mkdir()
         self.dbbench = Dbbench(place, self.env)
-        kinds = [self.quiet, self.fault, self.fault, self.disk, self.stopped, self.stopped, self.step]
+        kinds = [self.quiet, self.fault, self.fault, self.disk, self.list_idle, self.list_idle, self.step]
         kind = self.draw.choice([kind for kind in kinds if kind != self.disk or unavailable() is None])
         said = kind()
         if left := left_of(place, within_s=GONE_S):
@@ -68,7 +68,7 @@ class Soak:
         shutil.rmtree(place)
         return said
 
-    def planned(self, setup: str = "", engine: str = "") -> str:
+    def without_measurements(self, setup: str = "", engine: str = "") -> str:
         """A plan of chance; what it is."""
         name, workload, size = self.draw.choice([each for each in LOADS if engine in ("", each[0])])
         setup = setup or self.draw.choice(SETUPS)
@@ -77,7 +77,7 @@ class Soak:
 
     def quiet(self) -> str:
         """No fault: the trial does not fail."""
-        said = self.planned()
+        said = self.without_measurements()
         done = driven(self.dbbench, {})
         found = finished(self.dbbench)
         if done.returncode != 0 or set(found.values()) - {"ok", "suspect"}:
@@ -88,7 +88,7 @@ class Soak:
         """A fault in mid-window: no good trial."""
         name = self.draw.choice(sorted(FAULTS))
         setup, plant, marks, _ = FAULTS[name]
-        said = self.planned(setup, "postgres") + f": {name}"
+        said = self.without_measurements(setup, "postgres") + f": {name}"
 
         def do(pid: int) -> None:
             images[:] = list((self.dbbench.folder / "results/r").glob(".dbbench-*.img"))
@@ -109,10 +109,10 @@ class Soak:
             raise Wrong(f"ext4 postgres: {name}: {trial['status']}, {told}")
         return f"ext4 postgres: {name}, {mark}"
 
-    def stopped(self) -> str:
+    def list_idle(self) -> str:
         """A signal at a moment of chance, then resumed."""
         moment = Moment(self.draw.choice(AIMS), self.draw.uniform(0, 1), self.draw.choice(SIGNALS), 1)
-        said = f"{self.planned()}: {moment}"
+        said = f"{self.without_measurements()}: {moment}"
         status, left = stopped_at(self.dbbench, "r", moment)
         if left or status not in (0, 130, 143, -moment.how):
             raise Wrong(f"{said}: exit {status}, left {left}")
@@ -125,7 +125,7 @@ class Soak:
     def step(self) -> str:
         """A process start or a write that fails."""
         kind, at, forever = self.draw.choice(["start", "write"]), self.draw.randint(1, STEPS), self.draw.random() < 0.5
-        said = f"{self.planned()}: {kind} {at} fails{' for ever' if forever else ''}"
+        said = f"{self.without_measurements()}: {kind} {at} fails{' for ever' if forever else ''}"
         env = failing_step(self.dbbench.folder / "plant", {"write": self.dbbench.folder / "results"}, kind, at, forever)
         done = driven(self.dbbench, env)
         if done.returncode not in (0, 1, 2, 5) or "Traceback" in done.stderr:

@@ -185,7 +185,7 @@ def left_of(folder: Path, namespaces: Collection[str] = (), within_s: float = 0.
 
 def a_loop_device_is_found(folder: Path, image: Path) -> None:
     """Assert that the leak check reports a loop device on `image`, a file of the folder, that outlives the block."""
-    held: Any = loop.attached(image)
+    held: Any = loop.attach(image)
     try:
         with pytest.raises(AssertionError, match="loop"), leaving_nothing(folder, within_s=0.2):
             held.__enter__()

@@ -193,7 +193,7 @@ class Road:
     def _attached(self, disks: DiskSet, _permit: Any, arm: str) -> Iterator[Device]:
         """Yield the directory without the disk below it, so that no program is started for its wear. The canary writes
         nothing, because a directory has the name of its file."""
-        with self.calls.around("device"), directory.attached(disks.spec, arm) as device:
+        with self.calls.around("device"), directory.attach(disks.spec, arm) as device:
             (device.path / canary.FILE).mkdir()
             yield dataclasses.replace(device, leaves=())
 

@@ -12,7 +12,7 @@ from typing import Any
 from dbbench.datasets import generated
 from dbbench.engines import ENGINES
 from dbbench.engines.port import Place, Server
-from dbbench.model import Dataset, EngineSpec, Scalar, merged
+from dbbench.model import Dataset, EngineSpec, Scalar, merge_settings
 from tests.conftest import engine_bin
 
 
@@ -49,7 +49,7 @@ def serving(
 ) -> contextlib.AbstractContextManager[Server]:
     """Run a server with the defaults of a trial and these settings."""
     kind = ENGINES[engine]
-    return kind.serving(data, merged(("default", kind.defaults(memory_bytes)), ("plan", settings)), where)
+    return kind.serving(data, merge_settings(("default", kind.defaults(memory_bytes)), ("plan", settings)), where)
 
 
 @contextlib.contextmanager

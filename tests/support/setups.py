@@ -55,7 +55,7 @@ def attached(folder: Path, count: int, sector_bytes: int = 0) -> Iterator[Device
     for image in images:
         image.touch(0o600)
         os.truncate(image, SIZE)
-    with joint([loop.attached(image, sector_bytes) for image in images]) as device:
+    with joint([loop.attach(image, sector_bytes) for image in images]) as device:
         yield device
 
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dbbench.labs.powercut.disk import Disks, serve, served
+from dbbench.labs.powercut.disk import Disks, serve, serve_disks
 
 SIZE = 384 * 2**20  # bytes; mkfs.xfs refuses less than 300 MiB
 _ZEROS = 2**20
@@ -33,12 +33,12 @@ class SickDisk(Disks):
 
     def _obey(self, request: str) -> None:
         until = time.monotonic() + SILENT_S
-        while "silent" in (told := self._told()) and time.monotonic() < until:
+        while "silent" in (told := self._note_error()) and time.monotonic() < until:
             time.sleep(0.02)
         if request in told:
             raise OSError(errno.EIO, os.strerror(errno.EIO))
 
-    def _told(self) -> list[str]:
+    def _note_error(self) -> list[str]:
         with contextlib.suppress(FileNotFoundError):
             return self._orders.read_text().split()
         return []
@@ -91,7 +91,7 @@ def sick_disk(folder: Path) -> Iterator[Sick]:
     image.touch(0o600)
     os.truncate(image, SIZE)
     orders = folder / "orders"
-    with served(folder, [image], orders, folder / "sick.log", (__file__,)) as (file,):
+    with serve_disks(folder, [image], orders, folder / "sick.log", (__file__,)) as (file,):
         attach = ["losetup", "--find", "--show", "--direct-io=on", file]
         name = subprocess.run(attach, check=True, capture_output=True, text=True).stdout.strip()
         disk = Sick(Path(name), orders)

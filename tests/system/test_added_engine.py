@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import dbbench as package
-from dbbench.model.base import shipped
+from dbbench.model.base import data_folder
 from tests.support.plans import plan
 
 CONTRIBUTING = Path(__file__).parents[2] / "CONTRIBUTING.md"
@@ -41,7 +41,7 @@ def extended(dbbench: Any) -> Any:
     (engines / "__init__.py").write_text(registry.replace(IMPORT, f"{IMPORT}{name}, "))
     workloads = dbbench.folder / "workloads"
     workloads.mkdir()
-    tpcb = (shipped() / "workloads/pgbench-tpcb.toml").read_text()
+    tpcb = (data_folder() / "workloads/pgbench-tpcb.toml").read_text()
     (workloads / "own-tpcb.toml").write_text(tpcb.replace('engines  = ["postgres"]', f'engines = ["{name}"]'))
     return dataclasses.replace(dbbench, env={**dbbench.env, "PYTHONPATH": str(dbbench.folder)})
 

@@ -24,7 +24,7 @@ def fs(request: pytest.FixtureRequest, loop_device: Device, tmp_path: Path) -> I
     """A new filesystem of the parameter's family."""
     setup = FsSetup("of the test", Mkfs(request.param))
     filesystems.make(setup, loop_device)
-    with filesystems.mounted(setup, loop_device, tmp_path / "mnt") as mounted:
+    with filesystems.mount(setup, loop_device, tmp_path / "mnt") as mounted:
         yield mounted
 
 
@@ -47,7 +47,7 @@ _first: dict[str, tuple[str, dict[str, tuple[int, int]]]] = {}
 @pytest.mark.parametrize("fs", FAMILIES, indirect=True)
 def test_same_files_on_every_filesystem(fs: Mounted, loop_device: Device) -> None:
     """Names, sizes and bytes are those that any other filesystem got; the fill is what was asked."""
-    found = ageing.aged(fs, loop_device.facts.size_bytes, ASKED, seed=7)
+    found = ageing.age(fs, loop_device.facts.size_bytes, ASKED, seed=7)
     there = content(fs)
     reference = _first.setdefault("reference", (found.digest, there))
     assert (found.digest, there) == reference
@@ -59,7 +59,7 @@ def test_same_files_on_every_filesystem(fs: Mounted, loop_device: Device) -> Non
 @pytest.mark.parametrize("fs", FAMILIES, indirect=True)
 def test_free_space_is_in_pieces(fs: Mounted, loop_device: Device) -> None:
     """Before: a few large extents. Afterwards many: the mean one is less than a quarter."""
-    found: AgeFacts = ageing.aged(fs, loop_device.facts.size_bytes, ASKED, seed=7)
+    found: AgeFacts = ageing.age(fs, loop_device.facts.size_bytes, ASKED, seed=7)
     (few, much), (many, less) = pieces(found.before), pieces(found.after)
     assert less / many < 0.25 * much / few
     assert less < 0.75 * much
@@ -70,4 +70,4 @@ def test_free_space_is_in_pieces(fs: Mounted, loop_device: Device) -> None:
 def test_too_full_is_said(fs: Mounted, loop_device: Device) -> None:
     """A fill that the filesystem has no room for is an error with its name, not a smaller fill."""
     with pytest.raises(FilesystemFull, match="aged"):
-        ageing.aged(fs, loop_device.facts.size_bytes, Ageing(fill=0.99, churn=0.0), seed=1)
+        ageing.age(fs, loop_device.facts.size_bytes, Ageing(fill=0.99, churn=0.0), seed=1)

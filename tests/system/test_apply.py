@@ -23,7 +23,7 @@ from dbbench.engines.port import Place, Server
 from dbbench.errors import DataCorrupt, RestoreFailed
 from dbbench.metrics.outcome import Outcome
 from dbbench.metrics.series import Clock
-from dbbench.model import Cell, Dataset, FsSetup, Mkfs, Window, Workload, merged
+from dbbench.model import Cell, Dataset, FsSetup, Mkfs, Window, Workload, merge_settings
 from tests.support import servers
 from tests.support.plans import plan
 
@@ -68,14 +68,14 @@ def applied() -> Callable[..., Outcome]:
     def done(engine: Any, golden: Golden, during: Callable[[Server], None] = lambda _: None, **parameters: Any
              ) -> Outcome:  # fmt: skip
         kind, spec = ENGINES[engine], servers.spec(engine)
-        settings = merged(("default", kind.defaults(None)), ("plan", SMALL.get(engine, {})))
+        settings = merge_settings(("default", kind.defaults(None)), ("plan", SMALL.get(engine, {})))
         with place(engine) as where:
             root = where.sockets.parent
             for name in ("scratch", "raw"):
                 (root / name).mkdir()
             shutil.copytree(golden.path / ARCHIVE, root / "copy" / ARCHIVE)  # the server's account must get there
             reachable = dataclasses.replace(golden, path=root / "copy")
-            datasets.restored(golden, root / "data", kind.account())
+            datasets.restore_copy(golden, root / "data", kind.account())
             datasets.archive.hand_over(reachable, root / "data", kind, root / "scratch")
             workload = Workload("t", "apply", (engine,), {"kind": "none"}, window="to-completion")
             cell = Cell("c", "ext4", FsSetup("t", Mkfs("ext4")), spec, workload, parameters, Dataset("none"),

@@ -100,7 +100,7 @@ def test_every_setup_is_what_it_says(name: str, tmp_path: Path) -> None:
         assert made.geometry.items() >= GEOMETRY.get(name, {}).items()
         if sector_bytes:
             assert str(made.geometry["sector_size"]) == queue_attributes(device.leaves[0])["logical_block_size"]
-        with filesystems.mounted(setup, device, tmp_path / "mnt") as fs:
+        with filesystems.mount(setup, device, tmp_path / "mnt") as fs:
             asked = {SHOWN.get(option, option) for option in fs.options_asked} - {"", "nodiscard"}
             assert {"rw", *asked} <= set(fs.options_effective)
             online = "discard" in str(setup.mount)
@@ -163,7 +163,7 @@ def test_a_default_of_the_superblock_is_read_from_the_kernel(tmp_path: Path) -> 
         with attached(tmp_path, 1) as device:
             made = filesystems.make(setup, device)
             assert ("journal_data_writeback" in str(made.geometry["default_mount_options"])) is bool(setup.mkfs.tune)
-            with filesystems.mounted(setup, device, tmp_path / "mnt") as fs:
+            with filesystems.mount(setup, device, tmp_path / "mnt") as fs:
                 assert fs.tunables == {"has_journal": True, "data_mode": mode}
 
 
@@ -173,13 +173,13 @@ def test_volumes_have_options_of_their_own(tmp_path: Path) -> None:
     setup = shipped("btrfs-volumes")
     with attached(tmp_path, 1) as device:
         filesystems.make(setup, device)
-        with filesystems.mounted(setup, device, tmp_path / "mnt") as fs:
+        with filesystems.mount(setup, device, tmp_path / "mnt") as fs:
             datadir, wal = filesystems.data_directory(setup, fs), filesystems.log_directory(setup, {"data": fs})
             assert wal is not None and wal.is_dir() and datadir.stat().st_dev != wal.stat().st_dev
             assert datadir.stat().st_mode & 0o777 == 0o700
             (data,), (log,) = fill(datadir, 1), fill(wal, 1)
             filesystems.sync(fs.path)
-            assert common.is_encoded(data) and not common.is_encoded(log)
+            assert common.has_encoding(data) and not common.has_encoding(log)
             assert common.inode_flags(log) & common.NOCOW_FL
             assert not common.inode_flags(data) & common.NOCOW_FL
             assert fs.tears is False
@@ -194,12 +194,12 @@ def test_several_devices_are_mounted_without_a_scan_and_forgotten(tmp_path: Path
     with attached(tmp_path, 2) as device:
         made = filesystems.make(setup, device)
         btrfs.FAMILY.forget(device.each)
-        with filesystems.mounted(setup, device, tmp_path / "mnt") as fs:
+        with filesystems.mount(setup, device, tmp_path / "mnt") as fs:
             assert btrfs.FAMILY.members(fs.path) == {member.path.name for member in device.each}
         assert not Path(f"/sys/fs/btrfs/{made.uuid}").exists()
         single = ALL.setup("btrfs")
         filesystems.make(single, device.each[1])  # a name that were still known would be taken for a member
-        with filesystems.mounted(single, device.each[1], tmp_path / "mnt") as fs:
+        with filesystems.mount(single, device.each[1], tmp_path / "mnt") as fs:
             assert btrfs.FAMILY.members(fs.path) == {device.each[1].path.name}
 
 

@@ -23,7 +23,7 @@ import pytest
 from dbbench import results
 from dbbench.errors import ResultDamaged, RunMissing
 from dbbench.labs.powercut import disk, disk_images, unavailable
-from dbbench.labs.powercut.disk_images import Medium, copied
+from dbbench.labs.powercut.disk_images import Medium, copy
 from dbbench.machine import namespaces
 from dbbench.metrics.histogram import Histogram
 from dbbench.metrics.series import Series
@@ -93,7 +93,7 @@ def a_run() -> Run:
 @contextmanager
 def mounted(image: Path, family: str, at: Path) -> Iterator[Path]:
     """The filesystem in that file, mounted on a loop device."""
-    with loop.attached(image) as device:
+    with loop.attach(image) as device:
         namespaces.mount(device.path, at, family)
         try:
             yield at
@@ -109,9 +109,9 @@ def published(folder: Path, family: str) -> Published:
     base.touch(0o600)
     os.truncate(base, SIZE)
     subprocess.run([*MKFS[family], base], check=True)
-    copied(base, live := folder / "live.img")
+    copy(base, live := folder / "live.img")
     done = dict[str, int]()
-    with disk.served(folder, [live], logged, folder / "disk.log") as (file,), mounted(file, family, at):
+    with disk.serve_disks(folder, [live], logged, folder / "disk.log") as (file,), mounted(file, family, at):
         run_folder = results.create_run(at / "results", run, "# plan\n")
         for spec in run.order:
             draft = results.Draft(run_folder, spec.id)

@@ -15,7 +15,7 @@ import pytest
 from dbbench import datasets, process
 from dbbench.datasets import golden, manifest, sources
 from dbbench.datasets.manifest import Golden
-from dbbench.datasets.sources.look import is_prepared
+from dbbench.datasets.sources.look import has_applied_log
 from dbbench.engines import ENGINES
 from dbbench.engines.port import Place, Server
 from dbbench.errors import ProgramMissing, SourceIncomplete, SourceRefused
@@ -106,7 +106,7 @@ def built(room: Room, engine: str, path: Path, **chosen: str) -> Golden:
 def sums_of(room: Room, engine: str, copy: Golden, statement: str) -> tuple[Any, str]:
     """Restored, started with a trial's settings: the sums of its tables, and the database that drivers get."""
     data = room.root / f"restored-{copy.key}"
-    datasets.restored(copy, data, ENGINES[engine].account())
+    datasets.restore_copy(copy, data, ENGINES[engine].account())
     with room.serving(engine, data) as server:
         return query(server, statement), server.database
 
@@ -256,7 +256,7 @@ def test_a_mydumper_folder_and_a_backup(innodb: tuple[str, Path, Any], room: Roo
         assert not list(copy.data.glob("xtrabackup_*"))
         return
     _innodb_equal(innodb, room, "mydumper", "mydumper", "shop")
-    assert not is_prepared(root / "backup")
+    assert not has_applied_log(root / "backup")
     _innodb_equal(innodb, room, "mariabackup", "backup", "shop")
 
 

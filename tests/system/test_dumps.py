@@ -90,7 +90,7 @@ class Loader:
         changes = sources.load(source, source.dataset(), self.server, self.folder / "data")
         return [change.kind for change in changes]
 
-    def refused(self, path: Path) -> bool:
+    def refusals(self, path: Path) -> bool:
         """Whether an incomplete dump is refused, as it has to be."""
         try:
             self.load(path)
@@ -181,7 +181,7 @@ def test_postgres_dumps_are_loaded_whole_or_not_at_all(name: str, postgres: tupl
     loader, dumps, sums = postgres
     loader.load(dumps / name)
     assert query(loader.server, SUMS) == sums
-    assert not [cut for path, cut in cuts(dumps / name, loader.folder / "cut") if not loader.refused(path)]
+    assert not [cut for path, cut in cuts(dumps / name, loader.folder / "cut") if not loader.refusals(path)]
 
 
 @pytest.mark.needs(*NEEDS_POSTGRES)
@@ -313,7 +313,7 @@ def test_innodb_dumps_are_loaded_whole_or_not_at_all(name: str, innodb: tuple[Lo
     assert [row[1] for row in query(loader.server, FILM_SUMS, at="")] == sums
     assert query(loader.server, "SELECT count(*) FROM film.listed", at="") == [(901,)]
     assert len(query(loader.server, "SHOW TRIGGERS FROM film", at="")) == 1
-    assert not [cut for path, cut in cuts(dumps / name, loader.folder / "cut") if not loader.refused(path)]
+    assert not [cut for path, cut in cuts(dumps / name, loader.folder / "cut") if not loader.refusals(path)]
 
 
 @pytest.mark.needs(*NEEDS_MARIADB)

@@ -18,7 +18,7 @@ def test_discard_frees_every_block_before_a_trial(tmp_path: Path) -> None:
     image = tmp_path / "image"
     make_image(image, 320 * 2**20, lambda _: None)
     full = image_facts(image).blocks
-    with loop.attached(image) as device:
+    with loop.attach(image) as device:
         os.pwrite(device.fd, b"x" * 4096, 2**20)
         found = precondition.discard(device)
         assert os.pread(device.fd, 4096, 2**20) == bytes(4096)
@@ -32,9 +32,9 @@ def test_preconditioning_fills_twice_and_then_writes_at_random(tmp_path: Path) -
     """Five rounds at least; it says whether it came to rest."""
     image = tmp_path / "image"
     make_image(image, 64 * 2**20, lambda _: None)
-    with loop.attached(image) as device:
+    with loop.attach(image) as device:
         found = precondition.fill(device, 1)
         assert os.pread(device.fd, 4096, 32 * 2**20) != bytes(4096)
     assert found.written_bytes > 2 * 64 * 2**20
     assert 5 <= len(found.rounds_iops) <= 25
-    assert found.steady == precondition.settled(found.rounds_iops)
+    assert found.steady == precondition.is_steady(found.rounds_iops)

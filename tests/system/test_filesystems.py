@@ -71,7 +71,7 @@ def test_read_ahead_is_the_mounted_filesystems_own(loop_device: Device, tmp_path
     """btrfs has a bdi of its own beside the disk's; a change there shows, a change at the disk does not."""
     setup = shipped("btrfs")
     filesystems.make(setup, loop_device)
-    with filesystems.mounted(setup, loop_device, tmp_path / "mnt") as fs:
+    with filesystems.mount(setup, loop_device, tmp_path / "mnt") as fs:
         own = filesystems.FAMILIES["btrfs"].bdi(fs.path) / "read_ahead_kb"
         own.write_text("1024")
         assert common.read_ahead_kb(own.parent) == 1024 != fs.read_ahead_kb
@@ -84,7 +84,7 @@ def test_a_planted_claim_is_found(loop_device: Device, tmp_path: Path) -> None:
     liar = dataclasses.replace(shipped("ext4-nobarrier"), claims=())
     filesystems.make(liar, loop_device)
     with (
-        filesystems.mounted(liar, loop_device, tmp_path / "mnt") as fs,
+        filesystems.mount(liar, loop_device, tmp_path / "mnt") as fs,
         pytest.raises(SetupNotInForce, match="claims the durability class 'full'") as caught,
     ):
         filesystems.check_claim(liar, fs)
@@ -98,12 +98,12 @@ def test_an_option_that_came_after_the_files_is_found(name: str, loop_device: De
     setup = shipped(name)
     plain = shipped("btrfs")
     filesystems.make(plain, loop_device)
-    with filesystems.mounted(plain, loop_device, tmp_path / "mnt") as fs:
+    with filesystems.mount(plain, loop_device, tmp_path / "mnt") as fs:
         files = fill(fs.path)
         filesystems.apply_attributes(setup, fs.path)
         filesystems.sync(fs.path)
     with (
-        filesystems.mounted(setup, loop_device, tmp_path / "mnt") as fs,
+        filesystems.mount(setup, loop_device, tmp_path / "mnt") as fs,
         pytest.raises(SetupNotInForce, match=r"of 3 files"),
     ):
         filesystems.verify_files(setup, files)
@@ -114,7 +114,7 @@ def test_a_mount_that_is_refused_has_the_kernels_words(loop_device: Device, tmp_
     """mount(8) says "wrong fs type, bad option"; the kernel's own line says which."""
     setup = dataclasses.replace(shipped("xfs"), mount=("noatime", "nobarrier"))
     filesystems.make(setup, loop_device)
-    with pytest.raises(MountFailed, match="nobarrier"), filesystems.mounted(setup, loop_device, tmp_path / "mnt"):
+    with pytest.raises(MountFailed, match="nobarrier"), filesystems.mount(setup, loop_device, tmp_path / "mnt"):
         pytest.fail("xfs took nobarrier")
 
 
@@ -139,7 +139,7 @@ def test_who_holds_the_filesystem_is_said(loop_device: Device, tmp_path: Path) -
     """An unmount that fails names the process; when it has let go, the unmount succeeds."""
     setup, at = shipped("ext4"), tmp_path / "mnt"
     filesystems.make(setup, loop_device)
-    with filesystems.mounted(setup, loop_device, at) as fs:
+    with filesystems.mount(setup, loop_device, at) as fs:
         held = os.open(fs.path / "held", os.O_CREAT | os.O_RDWR)
         with pytest.raises(UnmountFailed, match=rf"pid {os.getpid()} .*held"):
             ext.FAMILIES[-1].unmount(at, loop_device)
@@ -152,7 +152,7 @@ def test_the_first_error_is_not_hidden_by_the_unmount(loop_device: Device, tmp_p
     """What went wrong first is raised; that the unmount failed too is a note on it."""
     setup, at = shipped("ext4"), tmp_path / "mnt"
     filesystems.make(setup, loop_device)
-    with pytest.raises(ZeroDivisionError) as caught, filesystems.mounted(setup, loop_device, at) as fs:
+    with pytest.raises(ZeroDivisionError) as caught, filesystems.mount(setup, loop_device, at) as fs:
         held = os.open(fs.path / "held", os.O_CREAT | os.O_RDWR)
         raise ZeroDivisionError
     assert "still busy" in str(caught.value.__notes__)
@@ -166,7 +166,7 @@ def test_a_copy_of_the_mount_elsewhere_is_waited_for_and_named(loop_device: Devi
     """umount returning 0 is not the end while another namespace holds a copy of the mount."""
     setup, at = shipped("ext4"), tmp_path / "mnt"
     filesystems.make(setup, loop_device)
-    mount = filesystems.mounted(setup, loop_device, at)
+    mount = filesystems.mount(setup, loop_device, at)
     mount.__enter__()
     holder = ["unshare", "--mount", "--propagation", "private", "sh", "-c", f"touch {tmp_path}/copied; exec sleep 60"]
     with process.running(holder, grace_s=1) as copy:
@@ -203,7 +203,7 @@ def test_a_filesystem_that_went_bad_is_found(
     setup = shipped(name)
     filesystems.make(setup, loop_device)
     with Watch(loop_device.path.name) as watch:
-        with filesystems.mounted(setup, loop_device, tmp_path / "mnt") as fs:
+        with filesystems.mount(setup, loop_device, tmp_path / "mnt") as fs:
             assert filesystems.healthy(fs) is None
             assert watch.lines_about() == ()
             plant(fs)
@@ -219,7 +219,7 @@ def test_a_full_filesystem_is_not_a_bad_one(loop_device: Device, tmp_path: Path)
     """Full has an error of its own."""
     setup = shipped("ext4")
     filesystems.make(setup, loop_device)
-    with filesystems.mounted(setup, loop_device, tmp_path / "mnt") as fs:
+    with filesystems.mount(setup, loop_device, tmp_path / "mnt") as fs:
         file = os.open(fs.path / "fill", os.O_CREAT | os.O_WRONLY)
         free = os.statvfs(fs.path).f_bfree * os.statvfs(fs.path).f_frsize
         while free > 0:
@@ -236,7 +236,7 @@ def test_a_full_filesystem_is_not_a_bad_one(loop_device: Device, tmp_path: Path)
 def existing(path: Path) -> AbstractContextManager[Mounted]:
     """A directory as a trial of kind `dir` has it."""
     setup, at = FsSetup("x", Mkfs("ext4")), MountPoint(path)
-    return Directory().opened(setup, SimpleNamespace(path=path), at)  # type: ignore[arg-type]
+    return Directory().open(setup, SimpleNamespace(path=path), at)  # type: ignore[arg-type]
 
 
 def test_an_existing_directory_is_read_without_root(tmp_path: Path) -> None:

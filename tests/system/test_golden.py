@@ -14,12 +14,12 @@ from typing import Final
 import pytest
 
 from dbbench import process
-from dbbench.datasets import generated, golden, manifest, restored
+from dbbench.datasets import generated, golden, manifest, restore_copy
 from dbbench.datasets.manifest import Golden, lock_of
 from dbbench.engines import ENGINES
 from dbbench.engines.port import Place, Server
 from dbbench.errors import DatasetBuildFailed, DiskTooSmall
-from dbbench.model import Dataset, merged
+from dbbench.model import Dataset, merge_settings
 from tests.support import servers
 from tests.support.servers import query, spec
 
@@ -93,9 +93,9 @@ def test_the_manifest_says_what_was_made(pgbench: Golden) -> None:
 def test_a_restored_postgres_holds_the_rows_vacuumed(pgbench: Golden, open_folder: Path) -> None:
     """It starts with a trial's settings, has every row and index, checksums on, and nothing left to be vacuumed."""
     engine, data = ENGINES["postgres"], open_folder / "restored-pg"
-    restored(pgbench, data, engine.account())
+    restore_copy(pgbench, data, engine.account())
     here = place(open_folder, "serve-pg", "postgres")
-    settings = merged(("default", engine.defaults(None)))
+    settings = merge_settings(("default", engine.defaults(None)))
     with engine.serving(data, settings, here) as server:
         assert rows(server, "pgbench_accounts") == 100_000
         assert server.effective_settings()["data_checksums"] == "on"
@@ -123,9 +123,9 @@ def _sysbench_restored(name: str, folder: Path) -> None:
     engine, here, data = ENGINES[name], place(folder, name, name), folder / f"restored-{name}"
     copy = golden.ensure(golden.recipe(spec(name), SYSBENCH), here, cache=folder / "cache")
     assert copy.manifest.page_size == 16384
-    restored(copy, data, engine.account())
+    restore_copy(copy, data, engine.account())
     window = engine.window_settings(1, 1)
-    settings = merged(("default", engine.defaults(None)), ("window", window))
+    settings = merge_settings(("default", engine.defaults(None)), ("window", window))
     with engine.serving(data, settings, here) as server:
         assert [rows(server, f"sbtest{number}") for number in (1, 2)] == [2000, 2000]
         indexes = "SELECT count(*) FROM information_schema.statistics WHERE table_name = 'sbtest1'"
@@ -145,8 +145,8 @@ def test_clone_tables_are_equal_and_about_as_large_as_was_said(name: str, open_f
     engine, here = ENGINES[name], place(open_folder, f"clone-{name}", name)
     copy = golden.ensure(golden.recipe(spec(name), CLONES), here, cache=open_folder / "cache")
     data = open_folder / f"clones-{name}"
-    restored(copy, data, engine.account())
-    with engine.serving(data, merged(("default", engine.defaults(None))), here) as server:
+    restore_copy(copy, data, engine.account())
+    with engine.serving(data, merge_settings(("default", engine.defaults(None))), here) as server:
         sums = [
             row(server, f"SELECT count(*), sum(id), sum(k), sum(length(body)), min(body) FROM clone_{number}")
             for number in (1, 2)
@@ -246,7 +246,7 @@ def test_a_cache_in_a_closed_home_folder_is_reached(tmp_path: Path) -> None:
     (copy,) = (path for path in (closed / "cache").iterdir() if path.is_dir())
     found = manifest.load(copy)
     assert found is not None
-    restored(found, tmp_path / "data", ENGINES["postgres"].account())
+    restore_copy(found, tmp_path / "data", ENGINES["postgres"].account())
 
 
 @pytest.mark.needs("root", "engine:postgres")
@@ -301,10 +301,10 @@ def test_a_given_share_of_rows_compresses_away(name: str, kind: str, open_folder
     assert packed is not None
     assert 1 - 1 / packed == pytest.approx(0.7, abs=0.08)
     data = open_folder / f"packed-{name}-{kind}"
-    restored(copy, data, ENGINES[name].account())
+    restore_copy(copy, data, ENGINES[name].account())
     table, column = ("clone_1", "body") if kind == "clone-tables" else ("sbtest1", "c")
     with ENGINES[name].serving(
-        data, merged(("default", ENGINES[name].defaults(None))), place(open_folder, f"packed-{name}", name)
+        data, merge_settings(("default", ENGINES[name].defaults(None))), place(open_folder, f"packed-{name}", name)
     ) as server:
         assert row(server, f"SELECT count(*), count(DISTINCT {column}) FROM {table}") == (60_000, 60_000)
         if kind == "sysbench":

@@ -94,7 +94,7 @@ def attached(disk: Disk, permit: Permit | None = None, **more: str) -> Iterator[
     with contextlib.ExitStack() as stack:
         for left in (2, 1, 0):
             try:
-                device = stack.enter_context(block.attached(*asked, fstab=disk.folder / "fstab"))
+                device = stack.enter_context(block.attach(*asked, fstab=disk.folder / "fstab"))
                 break
             except DeviceInUse as error:
                 if not left or "opened by process" not in error.evidence or "held exclusively" in error.evidence:
@@ -208,7 +208,7 @@ def test_who_holds_the_lock_is_named(disk: Disk) -> None:
     with (
         beside(sys.executable, "-c", LOCK, image) as holder,
         pytest.raises(DeviceLocked) as refused,
-        loop.attached(image),
+        loop.attach(image),
     ):
         pass
     assert f"\n  locked by process {holder.pid} (" in refused.value.evidence
@@ -218,7 +218,7 @@ def test_a_swapped_name_hits_nothing(disk: Disk, victim: Disk, tmp_path: Path) -
     """What was checked is what is formatted, wherever the name leads by then."""
     (link := tmp_path / "link").symlink_to(disk.path)
     before = victim.digest()
-    with block.attached(link, None, Permit()) as device:
+    with block.attach(link, None, Permit()) as device:
         link.unlink()
         link.symlink_to(victim.path)
         with hold.lent():
@@ -259,7 +259,7 @@ def test_a_name_swapped_at_any_moment_hits_what_was_checked(disk: Disk, victim: 
             if tried >= 12 and made:
                 break
             try:
-                with block.attached(link, None, Permit(devices.identity(disk.path))) as device, hold.lent():
+                with block.attach(link, None, Permit(devices.identity(disk.path))) as device, hold.lent():
                     process.run(["mkfs.ext4", "-q", "-F", device.argument], pass_fds=(device.fd,))
                     made += 1
             except (DeviceInUse, DeviceNotEmpty, DeviceUnusable):
@@ -277,7 +277,7 @@ def test_the_disk_below_the_root_is_refused() -> None:
     if name is None:
         pytest.skip("no disk is to be seen below /")
     root = Path("/dev", sysfs.disk_of(name))
-    with pytest.raises((DeviceInUse, DeviceUnusable)) as refused, block.attached(root, None, Permit()):
+    with pytest.raises((DeviceInUse, DeviceUnusable)) as refused, block.attach(root, None, Permit()):
         pass
     assert "is mounted at /" in str(refused.value) or "not permitted" in str(refused.value)  # as in a container
 
@@ -293,7 +293,7 @@ def test_a_disk_that_cannot_be_read_is_refused(disk: Disk) -> None:
 @pytest.mark.parametrize("path", ["/dev/no-such-disk", "/dev/null", "/etc/fstab", "/dev", "/", "..", "."])
 def test_what_is_no_block_device_is_refused(path: str) -> None:
     """A file of that name would be overwritten otherwise."""
-    with pytest.raises(DeviceUnusable), block.attached(Path(path), None, Permit()):
+    with pytest.raises(DeviceUnusable), block.attach(Path(path), None, Permit()):
         pass
 
 
@@ -352,7 +352,7 @@ def test_a_device_that_is_listed_twice_is_named(disk: Disk, tmp_path: Path) -> N
         (same, f"{disk.path} is listed twice in [device]"),
     ):
         volumes = {role: DiskSet(of_role, most=2) for role, of_role in spec.volumes.items()}
-        with pytest.raises(DeviceUnusable) as refused, devices.attached(volumes, Permit()):
+        with pytest.raises(DeviceUnusable) as refused, devices.attach(volumes, Permit()):
             pass
         assert refused.value.evidence == said
         assert refused.value.id == "E101"
@@ -366,7 +366,7 @@ def test_a_disk_too_small_for_the_redo_log_is_told(disk: Disk, tmp_path: Path, w
     (tmp_path / "plan.toml").write_text(
         plan(engine="mariadb", workload="sysbench-oltp-read-write", device={"kind": "block", **devices[where]})
     )
-    wanted = request.asked(str(tmp_path / "plan.toml"), [])
+    wanted = request.load_request(str(tmp_path / "plan.toml"), [])
     found = list(disk_space.shortages(wanted.plan, wanted.expanded, tmp_path, None))
     assert [error.id for error in found] == ["E203"]
     assert "logs" in found[0].evidence

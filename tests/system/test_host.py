@@ -34,7 +34,7 @@ def test_facts_are_this_machines() -> None:
 def test_a_quiet_machine_does_not_change() -> None:
     """Two readings of the state are equal: nothing in it moves by itself."""
     # More than once: a test in another lane may change it just then, for example by swapon.
-    assert process.wait_while(lambda: tunables.changed(tunables.state(), tunables.state()), 10) == []
+    assert process.wait_while(lambda: tunables.differences(tunables.state(), tunables.state()), 10) == []
 
 
 @pytest.mark.needs("mkfs.ext4", "sadf")

@@ -45,7 +45,7 @@ def disks(tmp_path: Path) -> Disks:
             os.truncate(path, SIZE)
         return found
 
-    return lambda count: joint([loop.attached(image) for image in images(count)])
+    return lambda count: joint([loop.attach(image) for image in images(count)])
 
 
 @pytest.fixture
@@ -70,9 +70,9 @@ def written_and_read(volume: Device, setup: FsSetup, at: Path) -> None:
     """A filesystem is made on the volume, a file outlives an unmount, and the filesystem is gone again."""
     filesystems.make(setup, volume)
     content = os.urandom(8 * MIB)
-    with filesystems.mounted(setup, volume, at) as fs:
+    with filesystems.mount(setup, volume, at) as fs:
         (fs.path / "file").write_bytes(content)
-    with filesystems.mounted(setup, volume, at) as fs:
+    with filesystems.mount(setup, volume, at) as fs:
         assert (fs.path / "file").read_bytes() == content
         assert filesystems.healthy(fs) is None
 
@@ -93,7 +93,7 @@ def test_an_array_is_what_was_asked_for(
     """Level, members, chunk and size are the kernel's own word; nothing is synchronised; nothing of it is left."""
     layer = Layer("md", level=level, chunk_bytes=chunk)  # type: ignore[arg-type]
     with disks(count) as device:
-        with layers.stacked([layer], device, journal) as volume:
+        with layers.stack_layers([layer], device, journal) as volume:
             facts = facts_of(volume)
             assert (facts["level"], facts["devices"], facts["degraded"], facts["bitmap"]) == (level, count, 0, "none")
             assert facts["sync"] == ("none" if level == 0 else "idle")
@@ -113,7 +113,7 @@ def test_an_array_over_old_signatures(disks: Disks, journal: Journal) -> None:
     with disks(2) as device:
         for member in device.each:
             filesystems.make(EXT4, member)
-        with layers.stacked([Layer("md", level=0)], device, journal):
+        with layers.stack_layers([Layer("md", level=0)], device, journal):
             marks = [guard.signatures_of(member.fd) for member in device.each]
             assert [[mark.text.split()[0] for mark in found] for found in marks] == [["linux_raid_member"]] * 2
 
@@ -124,10 +124,10 @@ def test_marks_on_real_disks_are_journalled(layer: Layer, disks: Disks, journal:
     """After a power loss the next run may erase without a question what this one wrote to a disk."""
     with disks(2) as device:
         real = tuple(replace(member, facts=replace(member.facts, kind="block")) for member in device.each)
-        with layers.stacked([layer], replace(device, members=real), journal):
+        with layers.stack_layers([layer], replace(device, members=real), journal):
             for member in device.each:
                 (mark,) = guard.signatures_of(member.fd)
-                assert journal.made(identity(member.path), mark.uuid)
+                assert journal.has_filesystem(identity(member.path), mark.uuid)
 
 
 @pytest.mark.needs("root", "mdadm", "kernel:raid10")
@@ -136,7 +136,7 @@ def test_an_array_that_cannot_be(disks: Disks, journal: Journal) -> None:
     with (
         disks(1) as device,
         pytest.raises(MakeFailed, match="unusual number of drives") as caught,
-        layers.stacked([Layer("md", level=10)], device, journal),
+        layers.stack_layers([Layer("md", level=10)], device, journal),
     ):
         pass
     assert caught.value.id == "E301"
@@ -149,12 +149,12 @@ def test_a_volume_is_what_was_asked_for(stripes: int, disks: Disks, journal: Jou
     """Linear and striped volumes take the whole group, and leave nothing."""
     layer = Layer("lvm", stripes=stripes, chunk_bytes=64 * 1024)
     with disks(2) as device:
-        with layers.stacked([layer], device, journal) as volume:
+        with layers.stack_layers([layer], device, journal) as volume:
             facts = facts_of(volume)
             assert facts["segtype"] == ("striped" if stripes == 2 else "linear")
             assert (facts.get("stripes"), facts.get("stripe_kb")) == ((2, 64) if stripes == 2 else (None, None))
             assert 0.95 < int(facts["size_bytes"]) / (2 * SIZE) < 1
-            assert layers.held(volume) == volume.layers
+            assert layers.take_snapshots(volume) == volume.layers
             written_and_read(volume, EXT4, tmp_path / "mnt")
         assert [guard.signatures_of(member.fd) for member in device.each] == [[], []]
 
@@ -164,12 +164,12 @@ def test_a_volume_is_what_was_asked_for(stripes: int, disks: Disks, journal: Jou
 def test_a_snapshot_is_held_from_when_it_is_taken(kind: str, disks: Disks, journal: Journal, tmp_path: Path) -> None:
     """What is overwritten afterwards is kept for it: a chunk is copied once, and the snapshot has the old content."""
     layer = Layer("lvm", snapshot=kind, snapshot_size="20%")  # type: ignore[arg-type]
-    with disks(2) as device, layers.stacked([layer], device, journal) as volume:
+    with disks(2) as device, layers.stack_layers([layer], device, journal) as volume:
         filesystems.make(XFS, volume)
-        with filesystems.mounted(XFS, volume, tmp_path / "mnt") as fs:
+        with filesystems.mount(XFS, volume, tmp_path / "mnt") as fs:
             (fs.path / "file").write_bytes(b"old" * MIB)
             before = room_taken(volume, kind)
-            facts = layers.held(volume)[-1]
+            facts = layers.take_snapshots(volume)[-1]
             assert facts["snapshot_held"] is True and int(facts["snapshot_chunk_kb"]) >= 4
             if kind == "classic":
                 assert 0.18 < int(facts["snapshot_bytes"]) / int(facts["size_bytes"]) < 0.21
@@ -197,11 +197,11 @@ def test_a_snapshot_without_room_fails(disks: Disks, journal: Journal, tmp_path:
     with (
         disks(1) as device,
         pytest.raises(FilesystemGone, match="classic snapshot did not hold") as caught,
-        layers.stacked([layer], device, journal) as volume,
+        layers.stack_layers([layer], device, journal) as volume,
     ):
         filesystems.make(EXT4, volume)
-        with filesystems.mounted(EXT4, volume, tmp_path / "mnt") as fs:
-            layers.held(volume)
+        with filesystems.mount(EXT4, volume, tmp_path / "mnt") as fs:
+            layers.take_snapshots(volume)
             (fs.path / "file").write_bytes(os.urandom(64 * MIB))
     assert caught.value.id == "E304"
 
@@ -210,11 +210,11 @@ def test_a_snapshot_without_room_fails(disks: Disks, journal: Journal, tmp_path:
 def test_an_encrypted_volume_hides_what_is_written(disks: Disks, journal: Journal, tmp_path: Path) -> None:
     """The cipher is the kernel's own word, the device below holds none of the text, and no key is kept."""
     with disks(1) as device:
-        with layers.stacked([Layer("crypt")], device, journal) as volume:
+        with layers.stack_layers([Layer("crypt")], device, journal) as volume:
             facts = facts_of(volume)
             assert (facts["cipher"], facts["key_bits"], facts["size_bytes"]) == ("aes-xts-plain64", 512, SIZE)
             filesystems.make(EXT4, volume)
-            with filesystems.mounted(EXT4, volume, tmp_path / "mnt") as fs:
+            with filesystems.mount(EXT4, volume, tmp_path / "mnt") as fs:
                 (fs.path / "file").write_bytes(b"in plain words " * 10000)
             assert b"in plain words " in volume.path.read_bytes()
         assert b"in plain words " not in device.path.read_bytes()
@@ -225,7 +225,7 @@ def test_an_encrypted_volume_hides_what_is_written(disks: Disks, journal: Journa
 def test_layers_lie_on_layers(disks: Disks, journal: Journal, tmp_path: Path) -> None:
     """LVM striped over two RAID1, encrypted on top: made from below, told from below, gone from above."""
     stack = [Layer("md", level=1, groups=2), Layer("lvm", stripes=2), Layer("crypt")]
-    with disks(4) as device, layers.stacked(stack, device, journal) as volume:
+    with disks(4) as device, layers.stack_layers(stack, device, journal) as volume:
         assert [facts["kind"] for facts in volume.layers] == ["md", "md", "lvm", "crypt"]
         assert volume.leaves == device.leaves
         written_and_read(volume, XFS, tmp_path / "mnt")
@@ -277,9 +277,9 @@ def test_what_a_killed_process_leaves_is_given_back(kind: str, at: int | str, jo
             time.sleep(0.01)
     layers.give_back(journal)
     assert journal.outstanding("layer") == []
-    with joint([loop.attached(image) for image in images]) as device:
+    with joint([loop.attach(image) for image in images]) as device:
         assert at != "made" or [guard.signatures_of(member.fd) for member in device.each] == [[]] * 4
-        with layers.stacked([Layer("md", level=0)], device, journal):
+        with layers.stack_layers([Layer("md", level=0)], device, journal):
             pass
         assert [guard.signatures_of(member.fd) for member in device.each] == [[]] * 4
 
@@ -292,9 +292,9 @@ def test_an_array_grows_by_a_device(level: int, larger: bool, disks: Disks, jour
     with disks(3) as device:
         *first, spare = device.each
         layer = Layer("md", level=level)  # type: ignore[arg-type]
-        with md.made(layer, first, journal) as (array,):
+        with md.make(layer, first, journal) as (array,):
             filesystems.make(EXT4, array)
-            with filesystems.mounted(EXT4, array, tmp_path / "mnt") as fs:
+            with filesystems.mount(EXT4, array, tmp_path / "mnt") as fs:
                 (fs.path / "file").write_bytes(b"content" * MIB)
                 facts = facts_of(array)
                 md.add(facts, spare)
@@ -310,7 +310,7 @@ def test_a_volume_grows_by_a_device(disks: Disks, journal: Journal) -> None:
     """The volume is larger by the device, and all is gone afterwards."""
     with disks(2) as device:
         first, spare = device.each
-        with lvm.made(Layer("lvm"), [first], journal) as (volume,):
+        with lvm.make(Layer("lvm"), [first], journal) as (volume,):
             lvm.extend(facts_of(volume), spare)
             assert int(read(f"/sys/block/{volume.path.name}/size")) * 512 > 1.9 * SIZE
         assert guard.signatures_of(spare.fd) == []
@@ -322,10 +322,10 @@ def test_a_volume_on_mirrors_grows_by_a_mirror(disks: Disks, journal: Journal, t
     setup = ALL.setup("ext4-lvm-striped-md1")
     with disks(6) as device:
         whole = replace(as_one(device.each[:4]), spare=as_one(device.each[4:]))
-        with layers.stacked(setup.layers, whole, journal, filesystems.layers_to_add(setup)) as volume:
+        with layers.stack_layers(setup.layers, whole, journal, filesystems.layers_to_add(setup)) as volume:
             assert volume.spare is not None and volume.spare.layers[-1]["level"] == 1
             filesystems.make(setup, volume)
-            with filesystems.mounted(setup, volume, tmp_path / "mnt") as fs:
+            with filesystems.mount(setup, volume, tmp_path / "mnt") as fs:
                 (fs.path / "file").write_bytes(b"content" * MIB)
                 before = os.statvfs(fs.path).f_blocks
                 lvm.extend(facts_of(volume), volume.spare)
@@ -343,23 +343,23 @@ def test_a_snapshot_is_copied_merged_and_dropped(kind: str, disks: Disks, journa
     layer = Layer("lvm", snapshot=kind, snapshot_size="50%")  # type: ignore[arg-type]
     at = tmp_path / "copy"
     at.mkdir()
-    with disks(1) as device, layers.stacked([layer], device, journal) as volume:
+    with disks(1) as device, layers.stack_layers([layer], device, journal) as volume:
         facts = facts_of(volume)
         filesystems.make(EXT4, volume)
-        with filesystems.mounted(EXT4, volume, tmp_path / "mnt") as fs:
+        with filesystems.mount(EXT4, volume, tmp_path / "mnt") as fs:
             (fs.path / "file").write_bytes(b"old content")
             lvm.snapshot(facts, "taken", share=0.5)
             (fs.path / "file").write_bytes(b"new content")
             filesystems.sync(fs.path)
             assert 4096 <= lvm.used_bytes(facts, "taken") < 8 * MIB
-            process.run(["mount", f"/dev/{lvm.cloned(facts, 'copy', 'taken')}", at])
+            process.run(["mount", f"/dev/{lvm.clone(facts, 'copy', 'taken')}", at])
             assert (at / "file").read_bytes() == b"old content"
             (at / "file").write_bytes(b"content of the copy")
             process.run(["umount", at])
             lvm.drop(facts, "copyroom", "copy")
         with let_go(volume):
             lvm.merge(facts, "taken")
-        with filesystems.mounted(EXT4, volume, tmp_path / "mnt") as fs:
+        with filesystems.mount(EXT4, volume, tmp_path / "mnt") as fs:
             assert (fs.path / "file").read_bytes() == b"old content"
         lvm.drop(facts, "taken", "copyroom", "copy")
         lvm.snapshot(facts, "taken", share=0.5)

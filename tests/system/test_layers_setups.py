@@ -20,7 +20,7 @@ from dbbench import process
 from dbbench.engines import mariadb
 from dbbench.engines.port import Place
 from dbbench.errors import EngineStartFailed, FilesystemFull
-from dbbench.model import merged
+from dbbench.model import merge_settings
 from dbbench.results.journal import Journal
 from dbbench.storage import filesystems, layers
 from tests.support import setups
@@ -63,14 +63,14 @@ def test_every_setup_is_what_it_says(name: str, tmp_path: Path) -> None:
     """Made, mounted, read back, claimed rightly, its snapshot held, flushing as its class says, measured, and gone."""
     setup = shipped(name)
     journal = Journal(tmp_path / "journal.jsonl")
-    with attached(tmp_path, setup.devices.min) as device, layers.stacked(setup.layers, device, journal) as volume:
+    with attached(tmp_path, setup.devices.min) as device, layers.stack_layers(setup.layers, device, journal) as volume:
         for found, wanted in zip(volume.layers, LAYERS.get(name, []), strict=False):
             assert found.items() >= wanted.items()
         made = filesystems.make(setup, volume)
         assert made.argv[0][-1] == str(volume.path)
         assert len(made.uuid) == 36
         assert made.geometry.items() >= GEOMETRY.get(name, {}).items()
-        with filesystems.mounted(setup, volume, tmp_path / "mnt") as fs:
+        with filesystems.mount(setup, volume, tmp_path / "mnt") as fs:
             assert {"rw", "noatime", *set(setup.mount)} <= set(fs.options_effective)
             assert not [option for option in fs.options_effective if option.startswith("discard")]
             filesystems.check_claim(setup, fs)
@@ -80,7 +80,7 @@ def test_every_setup_is_what_it_says(name: str, tmp_path: Path) -> None:
             datadir = filesystems.data_directory(setup, fs)
             (datadir / "table").write_bytes(os.urandom(8 * MIB))
             filesystems.sync(fs.path)
-            held = layers.held(volume)
+            held = layers.take_snapshots(volume)
             assert [facts.get("snapshot_held") for facts in held if facts.get("snapshot")] == [True] * sum(
                 bool(layer.snapshot) for layer in setup.layers
             )
@@ -167,13 +167,13 @@ def test_a_server_that_waits_for_space_is_told_at_once(name: str, tmp_path: Path
     place = Place(own / "s", own / "logs")
     with attached(tmp_path, 1) as device:
         filesystems.make(setup, device)
-        with filesystems.mounted(setup, device, own / "mnt") as fs:
+        with filesystems.mount(setup, device, own / "mnt") as fs:
             datadir = filesystems.data_directory(setup, fs)
             mariadb.create(datadir, place)
             began = time.monotonic()
             with (
                 pytest.raises((FilesystemFull, EngineStartFailed), match=r"waits for space|error 28"),
-                mariadb.serving(datadir, merged(("plan", {"innodb_log_file_size": 1024 * MIB})), place),
+                mariadb.serving(datadir, merge_settings(("plan", {"innodb_log_file_size": 1024 * MIB})), place),
             ):
                 pass
             assert time.monotonic() - began < 290  # after 300 s it would be given up anyway

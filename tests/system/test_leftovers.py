@@ -41,7 +41,7 @@ def test_what_others_have_is_not_blamed(tmp_path: Path, image: Path, sysbench: s
     """Another process's loop device, and another's load generator, may come while the block lasts."""
     (tmp_path / "folder").mkdir()
     others = {**os.environ, "PATH": "/usr/bin"}
-    held: Any = loop.attached(image)
+    held: Any = loop.attach(image)
     with leaving_nothing(tmp_path / "folder"):
         held.__enter__()
         program = subprocess.Popen([sysbench, "-c", "read line"], stdin=subprocess.PIPE, env=others)

@@ -42,7 +42,7 @@ def mounted(device: Device, point: Path, family: str = "ext4", options: str = ""
 @contextlib.contextmanager
 def attached(image: Path) -> Iterator[Device]:
     """The only device of a plan, over this image."""
-    with devices.attached({"data": DiskSet(DeviceSpec(), (image,))}, Permit(), "ext4") as volumes:
+    with devices.attach({"data": DiskSet(DeviceSpec(), (image,))}, Permit(), "ext4") as volumes:
         yield volumes["data"]
 
 
@@ -77,7 +77,7 @@ def test_sectors_are_as_large_as_asked_for(tmp_path: Path, sector_bytes: int) ->
     image = tmp_path / "image"
     image.touch(0o600)
     os.truncate(image, 256 * 2**20)  # large enough for the probe
-    with loop.attached(image, sector_bytes) as device:
+    with loop.attach(image, sector_bytes) as device:
         found = int(sysfs.queue_attributes(device.facts.name)["logical_block_size"])
         assert found in ({512} if sector_bytes == 0 else {sector_bytes, min(sector_bytes, os.sysconf("SC_PAGE_SIZE"))})
         assert os.pwrite(device.fd, b"small", 5) == 5
@@ -92,7 +92,7 @@ def test_a_discard_shows_in_the_images_blocks(tmp_path: Path) -> None:
     size = 32 * 2**20
     loop.make_image(image, size)
     for option, kept in (("nodiscard", True), ("discard", False)):
-        with loop.attached(image) as device:
+        with loop.attach(image) as device:
             process.run(["mkfs.ext4", "-q", "-F", "-E", option, device.argument], pass_fds=(device.fd,))
         assert (loop.image_facts(image).blocks * 512 >= size) is kept  # the extents of a file need blocks too
 
@@ -103,7 +103,7 @@ def test_where_the_filesystem_has_no_direct_io_it_is_said(tmp_path: Path) -> Non
     try:
         (tmp_path / "image").touch()
         os.truncate(tmp_path / "image", 2**20)
-        with loop.attached(tmp_path / "image") as device:
+        with loop.attach(tmp_path / "image") as device:
             assert device.facts.direct_io is False
     finally:
         namespaces.unmount(tmp_path)
@@ -112,9 +112,9 @@ def test_where_the_filesystem_has_no_direct_io_it_is_said(tmp_path: Path) -> Non
 def test_one_image_is_behind_one_device(image: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two devices over one file would destroy the filesystem in it."""
     monkeypatch.setattr(loop, "_SETTLE_S", 1.0)  # enough for the driver to unlock the image after the first block
-    with loop.attached(image) as device, pytest.raises(DeviceInUse, match=device.facts.name), loop.attached(image):
+    with loop.attach(image) as device, pytest.raises(DeviceInUse, match=device.facts.name), loop.attach(image):
         pass
-    with loop.attached(image):
+    with loop.attach(image):
         pass
 
 
@@ -126,7 +126,7 @@ def test_many_at_once_get_one_each(tmp_path: Path) -> None:
         os.truncate(image, 2**20)
 
     def attach(image: Path) -> bool:
-        with loop.attached(image) as device:
+        with loop.attach(image) as device:
             return loop_driver.status(device.facts.name) == loop_driver.LoopStatus(
                 (image.stat().st_dev, image.stat().st_ino), 0, str(image)
             )
@@ -141,7 +141,7 @@ def test_a_device_that_is_still_held_is_told(image: Path, tmp_path: Path, monkey
     monkeypatch.setattr(loop, "_CLEARED_S", 0.2)
     point = tmp_path / "mnt"
     point.mkdir()
-    with pytest.raises(MakeFailed, match=f"is mounted at {point}"), loop.attached(image) as device:
+    with pytest.raises(MakeFailed, match=f"is mounted at {point}"), loop.attach(image) as device:
         process.run(["mkfs.ext4", "-q", device.argument], pass_fds=(device.fd,))
         namespaces.mount(device.path, point, "ext4")
     namespaces.unmount(point)
@@ -161,13 +161,13 @@ def test_a_sigkill_clears_it(image: Path) -> None:
         assert loop_driver.is_bound(name)
         program.kill()
     assert not process.wait_while(lambda: is_behind(image, name), 60)
-    with loop.attached(image):
+    with loop.attach(image):
         pass
 
 
 def test_an_image_that_is_not_there_is_refused(tmp_path: Path) -> None:
     """It was removed since the run began: say so."""
-    with pytest.raises(DeviceUnusable, match="No such file"), loop.attached(tmp_path / "image"):
+    with pytest.raises(DeviceUnusable, match="No such file"), loop.attach(tmp_path / "image"):
         pass
 
 
@@ -201,7 +201,7 @@ def test_the_disk_below_a_directory_is_found(family: str, loop_device: Device, t
     spec = DeviceSpec(kind="dir", paths={family: str(tmp_path / "mnt")})
     with (
         mounted(loop_device, tmp_path / "mnt", family),
-        devices.attached({"data": DiskSet(spec)}, Permit(), family) as volumes,
+        devices.attach({"data": DiskSet(spec)}, Permit(), family) as volumes,
     ):
         target = volumes["data"]
         assert target.leaves == loop_device.leaves
@@ -240,7 +240,7 @@ def test_what_mkfs_zeroed_in_the_image_is_written_out(tmp_path: Path, family: st
     image = tmp_path / "image"
     loop.make_image(image, 512 * 2**20)
     assert "unwritten" not in process.run(["filefrag", "-v", image]).stdout
-    with loop.attached(image) as device:
+    with loop.attach(image) as device:
         process.run([f"mkfs.{family}", "-q", device.argument], pass_fds=(device.fd,))
         process.run(["fallocate", "--zero-range", "--offset", "64MiB", "--length", "8MiB", device.path])
         was = "unwritten" in process.run(["filefrag", "-v", image]).stdout

@@ -232,7 +232,7 @@ def test_nobody_elses_umount_is_held_up(kept: bool, image: Path, tmp_path: Path)
     """Our copy of a foreign mount is gone: its device is free at once after umount. One that we keep is not."""
     (point := tmp_path / "foreign").mkdir()
     with contextlib.ExitStack() as stack:
-        device = stack.enter_context(loop.attached(image))
+        device = stack.enter_context(loop.attach(image))
         process.run(["mkfs.ext4", "-q", device.argument], pass_fds=(device.fd,))
         namespaces.mount(device.path, point, "ext4")
         keep = f"[{str(point)!r}]" if kept else "[]"

@@ -17,7 +17,7 @@ from dbbench.engines import ENGINES
 from dbbench.engines.port import Server
 from dbbench.errors import FilesystemDamaged
 from dbbench.model import FsSetup, Mkfs, OperationFacts, Volume
-from dbbench.operations import Filled, operated
+from dbbench.operations import Filled, operate
 from dbbench.storage import filesystems
 from dbbench.storage.devices import loop
 from dbbench.storage.devices.port import Device
@@ -60,7 +60,7 @@ def filled(loop_device: Device, folder: Path) -> Filling:
     @contextlib.contextmanager
     def made(setup: FsSetup, engine: str = "", device: Device = loop_device) -> Iterator[Filled]:
         filesystems.make(setup, device)
-        with filesystems.mounted(setup, device, folder / "mnt") as fs:
+        with filesystems.mount(setup, device, folder / "mnt") as fs:
             datadir = filesystems.data_directory(setup, fs)
             filesystems.apply_attributes(setup, datadir)
             serving, second = (server(engine, folder / name) for name in ("one", "two"))
@@ -102,7 +102,7 @@ def test_sound_filesystems_pass(family: str, filled: Filling) -> None:
     """Each check has its time and its words; the filesystem is mounted again as it was, with its files."""
     with filled(plainly(family, mount=("noatime",))) as one:
         before = common.mount_of(one.fs.path)
-        steps = named(operated(["fsck"], one))
+        steps = named(operate(["fsck"], one))
         after = common.mount_of(one.fs.path)
         assert (before.point, before.options) == (after.point, after.options)
         assert (one.datadir / "t").read_bytes() == PATTERN
@@ -117,7 +117,7 @@ def test_damage_of_ext4_is_found(filled: Filling) -> None:
     with filled(plainly("ext4")) as one:
         _while_unmounted(one, ["debugfs", "-w", "-R", "clri /data/t", one.volume.path])
         with pytest.raises(FilesystemDamaged, match="e2fsck found errors"):
-            operated(["fsck"], one)
+            operate(["fsck"], one)
 
 
 @pytest.mark.needs("root", "mkfs.xfs", "xfs_db", "xfs_repair", "fs:xfs")
@@ -128,7 +128,7 @@ def test_damage_of_xfs_is_found(filled: Filling) -> None:
         change = ["xfs_db", "-x", "-c", f"inode {inode}", "-c", "write -d core.nlinkv2 77", one.volume.path]
         _while_unmounted(one, change)
         with pytest.raises(FilesystemDamaged, match="xfs_repair found errors"):
-            operated(["fsck"], one)
+            operate(["fsck"], one)
 
 
 @pytest.mark.needs("root", "mkfs.btrfs", "btrfs", "fs:btrfs")
@@ -143,7 +143,7 @@ def test_damage_of_btrfs_is_found(filled: Filling, image: Path) -> None:
         os.fsync(one.volume.fd)
         formatted_of(one.setup).mount(one.setup, one.volume, one.fs.path)
         with pytest.raises(FilesystemDamaged, match=r"scrub found errors.*csum_errors"):
-            operated(["fsck"], one)
+            operate(["fsck"], one)
 
 
 def _while_unmounted(one: Filled, argv: list[str | Path]) -> None:
@@ -163,7 +163,7 @@ def test_snapshot_of_a_running_server(engine: str, layout: str, filled: Filling)
     volumes = {"data": Volume()} if layout == "subvolume" else {}
     with filled(plainly("btrfs", volumes=volumes), engine) as one:
         before = _subvolumes(one.fs.path)
-        steps = named(operated(["snapshot"], one))
+        steps = named(operate(["snapshot"], one))
         assert _subvolumes(one.fs.path) == before == ({"data"} if volumes else set())
         with one.serving(one.datadir) as server:
             assert server.alive()
@@ -178,7 +178,7 @@ def test_snapshot_of_a_running_server(engine: str, layout: str, filled: Filling)
 def test_reflinks_take_next_to_nothing(engine: str, filled: Filling) -> None:
     """xfs: both copies hold the rows from before; the one by reflink takes less than a tenth of the plain one."""
     with filled(plainly("xfs"), engine) as one:
-        steps = named(operated(["clone"], one))
+        steps = named(operate(["clone"], one))
         assert sorted(path.name for path in one.fs.path.iterdir()) == ["data"]
     by_link, by_copy = (steps[f"clone by {how}: create"].bytes for how in ("reflink", "copy"))
     assert by_link is not None and by_copy is not None
@@ -190,7 +190,7 @@ def test_reflinks_take_next_to_nothing(engine: str, filled: Filling) -> None:
 def test_ext4_has_the_plain_copy_alone(filled: Filling) -> None:
     """What there is not is said with its reason, and is no failure."""
     with filled(plainly("ext4"), "postgres") as one:
-        steps = named(operated(["snapshot", "clone", "grow"], one))
+        steps = named(operate(["snapshot", "clone", "grow"], one))
     assert {name for name, step in steps.items() if step.seconds is None} == {"snapshot", "clone by reflink", "grow"}
     assert steps["clone by copy: query"].text == "16384 rows, all of them acknowledged before"
 
@@ -199,7 +199,7 @@ def test_ext4_has_the_plain_copy_alone(filled: Filling) -> None:
 def test_reflinks_of_files_without_copy_on_write(filled: Filling) -> None:
     """With +C on the data the copy has it too; the kernel shares blocks between equals only."""
     with filled(plainly("btrfs", attributes=("+C",)), "postgres") as one:
-        steps = named(operated(["clone"], one))
+        steps = named(operate(["clone"], one))
         filesystems.verify_files(one.setup, [one.datadir / "PG_VERSION"])
     assert steps["clone by reflink: create"].seconds is not None
 
@@ -212,7 +212,7 @@ def test_no_room_for_a_copy(filled: Filling) -> None:
         fd = os.open(one.fs.path / "ballast", os.O_WRONLY | os.O_CREAT)
         os.posix_fallocate(fd, 0, free - 30 * MIB)
         os.close(fd)
-        steps = named(operated(["clone"], one))
+        steps = named(operate(["clone"], one))
     assert "is free" in steps["clone by copy"].text
 
 
@@ -225,11 +225,11 @@ def test_another_device(filled: Filling, loop_device: Device, tmp_path: Path) ->
     second = tmp_path / "second"
     second.touch()
     os.truncate(second, 512 * MIB)
-    with loop.attached(second) as spare, filled(plainly("btrfs"), device=replace(loop_device, spare=spare)) as one:
+    with loop.attach(second) as spare, filled(plainly("btrfs"), device=replace(loop_device, spare=spare)) as one:
         for number in range(3):
             (one.datadir / f"t{number}").write_bytes(os.urandom(24 * MIB))
         before = _allocated(one.fs.path)
-        steps = named(operated(["grow", "fsck"], one))
+        steps = named(operate(["grow", "fsck"], one))
         after = _allocated(one.fs.path)
     assert list(before) == [str(loop_device.path)]
     assert set(after) == {str(loop_device.path), str(spare.path)}

@@ -16,8 +16,8 @@ import pytest
 from dbbench.engines import ENGINES
 from dbbench.errors import FilesystemDamaged
 from dbbench.machine import pagecache
-from dbbench.model import FsSetup, Mkfs, OperationFacts, merged
-from dbbench.operations import Filled, crash, operated
+from dbbench.model import FsSetup, Mkfs, OperationFacts, merge_settings
+from dbbench.operations import Filled, crash, operate
 from dbbench.storage import filesystems
 from dbbench.storage.devices.port import Device
 from dbbench.storage.filesystems import common
@@ -45,9 +45,9 @@ def filled(loop_device: Device) -> Iterator[Filling]:
         def made(family: str, engine: str) -> Iterator[Filled]:
             setup, kind = FsSetup("of the test", Mkfs(family)), ENGINES[engine]
             place = servers.place(engine, folder)
-            settings = merged(("default", kind.defaults(None)), ("plan", SMALL[engine]))
+            settings = merge_settings(("default", kind.defaults(None)), ("plan", SMALL[engine]))
             filesystems.make(setup, loop_device)
-            with filesystems.mounted(setup, loop_device, folder / "mnt") as fs:
+            with filesystems.mount(setup, loop_device, folder / "mnt") as fs:
                 datadir = filesystems.data_directory(setup, fs)
                 kind.create(datadir, place)
                 yield Filled(
@@ -99,7 +99,7 @@ def test_base_backup_streams_the_whole_data(engine: str, filled: Filling) -> Non
         fill(one)
         assert one.data_files is not None
         data = sum(path.stat().st_size for path in one.data_files(one.datadir))
-        step = named(operated(["base-backup"], one))["base-backup"]
+        step = named(operate(["base-backup"], one))["base-backup"]
         assert step.seconds is not None and step.bytes is not None
         assert data < step.bytes < data + 200 * MIB
         said = re.match(r"(\d+) MB/s by .*; from a cold cache", step.text)
@@ -124,7 +124,7 @@ def short_load(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_crash_recovery_replays_the_log_and_loses_nothing(family: str, engine: str, filled: Filling) -> None:
     """Seconds from the start to an answer, the log's bytes as the server itself tells them, and a sound check."""
     with filled(family, engine) as one:
-        steps = named(operated(["crash-recovery"], one))
+        steps = named(operate(["crash-recovery"], one))
         start, check = steps["crash-recovery: start"], steps["crash-recovery: check"]
         assert start.seconds is not None and start.bytes is not None
         assert start.bytes > 200 * crash.ROWS  # a transaction's rows; a slow disk has few, and InnoDB may flush earlier
@@ -161,7 +161,7 @@ def test_a_server_that_loses_acknowledged_rows_fails_the_trial(filled: Filling) 
             return pagecache.empty_and_prove(files)
 
         with pytest.raises(Exception, match=r"acknowledged|dbbench_crash") as failed:
-            operated(["crash-recovery"], replace(one, cold=forget))
+            operate(["crash-recovery"], replace(one, cold=forget))
         assert isinstance(failed.value, FilesystemDamaged) or "dbbench_crash" in str(failed.value)
 
 
@@ -178,7 +178,7 @@ def test_repair_leaves_fewer_pieces(family: str, engine: str, filled: Filling) -
         fill(one)
         assert one.data_files is not None
         before = common.extents_of(one.data_files(one.datadir)) or 0
-        steps = named(operated(["repair"], one))
+        steps = named(operate(["repair"], one))
         after = common.extents_of(one.data_files(one.datadir)) or 0
         by_tool, by_engine = steps["repair: filesystem"], steps["repair: engine"]
         assert by_tool.seconds is not None and by_engine.seconds is not None

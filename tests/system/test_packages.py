@@ -211,7 +211,7 @@ def test_a_pod_compares_two_volumes(image: Path, tmp_path: Path) -> None:
     journal = Journal(tmp_path / "journal.jsonl")
     with (
         releases.entered(image, tmp_path / "root") as inside,
-        cgroup.limited(where, "dbbench-test-pod", LIMIT_BYTES, journal) as group,
+        cgroup.limit(where, "dbbench-test-pod", LIMIT_BYTES, journal) as group,
     ):
         root = tmp_path / "root/merged"
         for name in ("fast", "cheap"):

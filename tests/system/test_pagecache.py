@@ -35,7 +35,7 @@ def mounted(name: str, device: Device, at: Path) -> Iterator[tuple[filesystems.M
     if reason := filesystems.works(setup):
         pytest.skip(f"needs {reason}")
     filesystems.make(setup, device)
-    with filesystems.mounted(setup, device, at) as fs:
+    with filesystems.mount(setup, device, at) as fs:
         files = [fs.path / "a", fs.path / "b"]
         for file in files:
             with file.open("wb") as out:

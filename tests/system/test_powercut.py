@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from dbbench.errors import DeadlinePassed
-from dbbench.labs.powercut import Order, examined
+from dbbench.labs.powercut import Order, examine
 from dbbench.labs.powercut.__main__ import STEP_S
 from dbbench.run.children import Overdue
 from tests.conftest import engine_bin
@@ -43,12 +43,12 @@ def plan(engine: str, setups: list[str], **device: Any) -> str:
 def lab(dbbench: Dbbench, text: str, cuts: int, controls: Sequence[str], lying: bool = False) -> dict[str, Any]:
     """Examine the plan with these controls; the content of powercut.json. The run is made by a dry hand: `show`."""
     from dbbench.commands.powercut import folder_of_lab
-    from dbbench.plan.request import asked
+    from dbbench.plan.request import load_request
 
     file = dbbench.folder / dbbench.plan(text)
-    wanted = asked(str(file), [])
+    wanted = load_request(str(file), [])
     folder = folder_of_lab(dbbench.folder / "results", wanted, None)
-    examined(folder, wanted.sha256, Order(1, cuts, None, tuple(controls), lying), lambda event: None)
+    examine(folder, wanted.sha256, Order(1, cuts, None, tuple(controls), lying), lambda event: None)
     found: dict[str, Any] = json.loads((folder / "powercut.json").read_text())
     assert found["complete"]
     return found
@@ -84,24 +84,24 @@ def torn(row: dict[str, Any]) -> list[dict[str, Any]]:
 def test_a_lab_that_hangs_is_killed(dbbench: Dbbench) -> None:
     """A step that exceeds its deadline (here after no time) ends the lab, and nothing of it is left."""
     from dbbench.commands.powercut import folder_of_lab
-    from dbbench.plan.request import asked
+    from dbbench.plan.request import load_request
 
-    wanted = asked(str(dbbench.folder / dbbench.plan(plan("postgres", ["ext4"]))), [])
+    wanted = load_request(str(dbbench.folder / dbbench.plan(plan("postgres", ["ext4"]))), [])
     folder = folder_of_lab(dbbench.folder / "results", wanted, None)
     with pytest.raises(DeadlinePassed, match='"control lying disk on postgres" was still running'):
-        examined(folder, wanted.sha256, Order(1, 2, None, ("lying disk",)), lambda _: None, Overdue(grace_s=-STEP_S))
+        examine(folder, wanted.sha256, Order(1, 2, None, ("lying disk",)), lambda _: None, Overdue(grace_s=-STEP_S))
 
 
 @pytest.mark.needs("engine:postgres")
 def test_minutes_bound_the_controls_too(dbbench: Dbbench) -> None:
     """Controls get half of the time: one that had no time to lose makes the lab blind, and says why."""
     from dbbench.commands.powercut import folder_of_lab
-    from dbbench.plan.request import asked
+    from dbbench.plan.request import load_request
 
-    wanted = asked(str(dbbench.folder / dbbench.plan(plan("postgres", ["ext4"]))), [])
+    wanted = load_request(str(dbbench.folder / dbbench.plan(plan("postgres", ["ext4"]))), [])
     folder = folder_of_lab(dbbench.folder / "results", wanted, None)
     order = Order(1, None, 0.1, ("lying disk", "nobarrier"))
-    examined(folder, wanted.sha256, order, lambda _: None)
+    examine(folder, wanted.sha256, order, lambda _: None)
     found = json.loads((folder / "powercut.json").read_text())
     assert found["complete"] and found["seconds"] < 150  # 6 s, and the making and recording that had begun
     assert [(one["blind"], one["note"]) for one in found["controls"]][-1] == (True, "the time was used up")

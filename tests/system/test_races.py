@@ -62,7 +62,7 @@ def disk(tmp_path: Path) -> Iterator[Disk]:
 def attached(disk: Disk) -> Iterator[Device]:
     """The disk as a target, its identity typed."""
     typed = Permit(devices.identity(disk.path))
-    with block.attached(disk.path, None, typed, fstab=disk.folder / "fstab") as device:
+    with block.attach(disk.path, None, typed, fstab=disk.folder / "fstab") as device:
         yield device
 
 
@@ -75,7 +75,7 @@ def trial(disk: Disk, seed: int) -> float:
         precondition.discard(device)
         for _ in range(2):
             filesystems.make(shipped("ext4"), device)
-            with filesystems.mounted(shipped("ext4"), device, disk.folder / "trial"):
+            with filesystems.mount(shipped("ext4"), device, disk.folder / "trial"):
                 (disk.folder / "trial/table").write_bytes(os.urandom(2**20))
         return time.monotonic()
 
@@ -170,7 +170,7 @@ def test_the_hold_has_no_gap_while_a_filesystem_is_made(disk: Disk, name: str) -
             hold.erase(device.fd)
             made = filesystems.make(setup, device)
             assert stopped(second) == 0
-        with filesystems.mounted(setup, device, disk.folder / "trial") as fs:
+        with filesystems.mount(setup, device, disk.folder / "trial") as fs:
             assert fs.family == setup.mkfs.family
         assert made.uuid
         with beside_probe(disk) as third:
@@ -197,7 +197,7 @@ def test_without_seccomp_the_hold_is_released_for_mkfs(disk: Disk, monkeypatch: 
     with attached(disk) as device:
         filesystems.make(shipped("ext4"), device)
         assert hold.exclusively(device.fd) is None
-        with filesystems.mounted(shipped("ext4"), device, disk.folder / "trial"):
+        with filesystems.mount(shipped("ext4"), device, disk.folder / "trial"):
             pass
         assert hold.exclusively(device.fd) is None
 
@@ -226,9 +226,9 @@ def test_another_filesystem_after_the_unmount_is_left_alone(disk: Disk) -> None:
         filesystems.make(shipped("ext4"), device)
         with hold.handed_over(device.fd):
             pass
-        assert hold.changed(device.fd) is None
+        assert hold.foreign_write(device.fd) is None
         process.run(["mkswap", "--force", disk.path])
-        assert hold.regained(device.fd)
+        assert hold.regain(device.fd)
         with pytest.raises(DeviceChanged, match="swap"):
             formatted._must_be_ours(device)
 
@@ -240,7 +240,7 @@ def test_what_another_process_makes_between_two_trials_is_left_alone(disk: Disk,
     process.run(["mkfs.ext4", "-q", "-F", disk.path])
 
     def attached_again() -> contextlib.AbstractContextManager[Device]:
-        return block.attached(disk.path, None, RunPermit((word,), journal), fstab=disk.folder / "fstab")
+        return block.attach(disk.path, None, RunPermit((word,), journal), fstab=disk.folder / "fstab")
 
     journal.note("wipe", device=word)
     for _ in range(2):
@@ -248,7 +248,7 @@ def test_what_another_process_makes_between_two_trials_is_left_alone(disk: Disk,
             RunPermit((word,), journal).note(device.each)
             hold.erase(device.fd)
             filesystems.make(shipped("ext4"), device)
-            layers.note_made(device, journal)
+            layers.note_signatures(device, journal)
     process.run(["mkfs.ext4", "-q", "-F", disk.path])
     before = disk.digest()
     with pytest.raises(DeviceNotEmpty), attached_again():

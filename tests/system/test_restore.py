@@ -8,7 +8,7 @@ from typing import Final
 import pytest
 
 from dbbench import process
-from dbbench.datasets import manifest, restored
+from dbbench.datasets import manifest, restore_copy
 from dbbench.datasets.manifest import Golden, Manifest
 from dbbench.errors import FilesystemFull
 from dbbench.model import Dataset, FsSetup, Mkfs
@@ -58,9 +58,9 @@ def made(tmp_path: Path) -> Golden:
 def test_the_same_bytes_on_every_filesystem(setup: FsSetup, made: Golden, loop_device: Device, tmp_path: Path) -> None:
     """Names, bytes, modes and owners are there after the filesystem was mounted anew, read from the device."""
     filesystems.make(setup, loop_device)
-    with filesystems.mounted(setup, loop_device, tmp_path / "mnt") as fs:
-        found = restored(made, fs.path / "data", NOBODY)
-    with filesystems.mounted(setup, loop_device, tmp_path / "mnt") as fs:
+    with filesystems.mount(setup, loop_device, tmp_path / "mnt") as fs:
+        found = restore_copy(made, fs.path / "data", NOBODY)
+    with filesystems.mount(setup, loop_device, tmp_path / "mnt") as fs:
         data = fs.path / "data"
         assert manifest.scan(data, 2) == made.manifest.entries
         process.run(["diff", "--recursive", "--no-dereference", made.data, data])
@@ -82,10 +82,10 @@ def _fill(path: Path) -> None:
 def test_too_little_space_is_said_before_anything_is_written(made: Golden, loop_device: Device, tmp_path: Path) -> None:
     """What is needed and what is free stand in the error, and the data directory stays empty."""
     filesystems.make(EXT4, loop_device)
-    with filesystems.mounted(EXT4, loop_device, tmp_path / "mnt") as fs:
+    with filesystems.mount(EXT4, loop_device, tmp_path / "mnt") as fs:
         _fill(fs.path)
         with pytest.raises(FilesystemFull, match=rf"free before .* needs {made.manifest.logical_bytes // 2**20}"):
-            restored(made, fs.path / "data", NOBODY)
+            restore_copy(made, fs.path / "data", NOBODY)
         assert list((fs.path / "data").iterdir()) == []
 
 
@@ -93,7 +93,7 @@ def test_too_little_space_is_said_before_anything_is_written(made: Golden, loop_
 def test_a_filesystem_that_gets_full_on_the_way_is_said(made: Golden, loop_device: Device, tmp_path: Path) -> None:
     """Where nobody can know before (compression), the error in the middle is the same error, not a wrong copy."""
     filesystems.make(ZSTD, loop_device)
-    with filesystems.mounted(ZSTD, loop_device, tmp_path / "mnt") as fs:
+    with filesystems.mount(ZSTD, loop_device, tmp_path / "mnt") as fs:
         _fill(fs.path)
         with pytest.raises(FilesystemFull, match=r"free during the restore"):
-            restored(made, fs.path / "data", NOBODY)
+            restore_copy(made, fs.path / "data", NOBODY)

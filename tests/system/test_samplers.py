@@ -253,7 +253,7 @@ def test_a_sadf_that_reads_nothing_makes_the_trial_suspect(tmp_path: Path, monke
 @in_one_of_three
 def test_a_device_that_is_gone_is_still_known(image: Path, tmp_path: Path) -> None:
     """The recording is read after the loop device was released; sysstat then names it by number."""
-    with loop.attached(image) as device, sar.beside(Sampled(device.facts.name, None), tmp_path) as sampling:
+    with loop.attach(image) as device, sar.beside(Sampled(device.facts.name, None), tmp_path) as sampling:
         begin = time.time()
         time.sleep(1.2)  # what is written before the first reading may be missing
         write(device, 50)

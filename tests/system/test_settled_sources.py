@@ -128,5 +128,5 @@ def test_purge_and_change_buffer_end_before_a_copy_becomes_golden() -> None:
             golden.recipe(spec("mariadb"), dataset), place("mariadb", folder / "3"), cache=folder / "cache"
         )
         assert {change.kind for change in copy.manifest.changes} >= {SourceChangeKind.SETTLED}
-        datasets.restored(copy, folder / "restored", engine.account())
+        datasets.restore_copy(copy, folder / "restored", engine.account())
         assert behind(folder / "restored", folder / "4") == (0, 0)

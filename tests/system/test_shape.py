@@ -31,14 +31,14 @@ def mounted(loop_device: Device, tmp_path: Path) -> Mount:
     def made(family: str, *mount: str) -> AbstractContextManager[Mounted]:
         setup = FsSetup("of the test", Mkfs(family), mount=mount)
         filesystems.make(setup, loop_device)
-        return filesystems.mounted(setup, loop_device, tmp_path / "mnt")
+        return filesystems.mount(setup, loop_device, tmp_path / "mnt")
 
     return made
 
 
 def looked_at(fs: Mounted, *files: Path) -> SpaceFacts:
     """All that a trial records of these files."""
-    return filesystems.shaped(filesystems.space(fs, sum(path.stat().st_size for path in files)), fs, files)
+    return filesystems.find_shape(filesystems.space(fs, sum(path.stat().st_size for path in files)), fs, files)
 
 
 def write(path: Path, piece: bytes, size: int) -> None:
@@ -116,9 +116,9 @@ def test_zeros_and_random_bytes(algorithm: str, image: Path, tmp_path: Path) -> 
     """A GiB of random bytes does not shrink; of zeros each 128 KiB shrink to a block of 4 KiB, the best there is."""
     os.truncate(image, 2 * GIB)
     setup = FsSetup("of the test", Mkfs("btrfs"), mount=(f"compress={algorithm}",))
-    with loop.attached(image) as device:
+    with loop.attach(image) as device:
         filesystems.make(setup, device)
-        with filesystems.mounted(setup, device, tmp_path / "mnt") as fs:
+        with filesystems.mount(setup, device, tmp_path / "mnt") as fs:
             write(fs.path / "noise", os.urandom(64 * MIB), GIB)
             noise = looked_at(fs, fs.path / "noise")
             (fs.path / "noise").unlink()

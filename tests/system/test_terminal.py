@@ -31,7 +31,7 @@ class Watched:
         self.terminal = Terminal(*size)
         self.ends: dict[tuple[int, int], set[bool]] = {}
 
-    def seen(self, screen: Screen, _pid: int) -> bool:
+    def visible(self, screen: Screen, _pid: int) -> bool:
         lines = screen.text.splitlines()
         for head, line in itertools.pairwise(lines):
             if head.startswith("run ") and (count := COUNT.match(line)):
@@ -40,7 +40,7 @@ class Watched:
 
     def run(self, dbbench: Any, *words: str, status: int = 0) -> Screen:
         """Run a command on the terminal; return the screen."""
-        ended = dbbench_on(self.terminal, list(words), dbbench.folder, dbbench.env, self.seen)
+        ended = dbbench_on(self.terminal, list(words), dbbench.folder, dbbench.env, self.visible)
         screen = self.terminal.screen
         assert ended == status, screen.text
         assert screen.cursor_visible and "no longer shown" not in screen.text, screen.text
@@ -52,7 +52,7 @@ class Disturbed(Watched):
 
     done = False
 
-    def seen(self, screen: Screen, pid: int) -> bool:
+    def visible(self, screen: Screen, pid: int) -> bool:
         if not self.done and "tx/s" in screen.text:
             self.done = True
             stand_still(below(pid, "pgbench")[0], 3)
@@ -62,7 +62,7 @@ class Disturbed(Watched):
 class HungUp(Watched):
     """A run whose terminal is lost in its first trial."""
 
-    def seen(self, screen: Screen, pid: int) -> bool:
+    def visible(self, screen: Screen, pid: int) -> bool:
         super().seen(screen, pid)
         return not self.ends
 
@@ -107,7 +107,7 @@ def test_a_lost_terminal_does_not_end_a_run(dbbench: Any) -> None:
     """Every trial is finished, and the page is written, although nothing can be shown any more."""
     dbbench.plan(plan("ext4", "files", SMALL, blocks=2, device={"size": "400MiB"}))
     lost = HungUp(SIZES[0])
-    dbbench_on(lost.terminal, ["run", "plan.toml", "--name", "r"], dbbench.folder, dbbench.env, lost.seen)
+    dbbench_on(lost.terminal, ["run", "plan.toml", "--name", "r"], dbbench.folder, dbbench.env, lost.visible)
     assert lost.ends and len(dbbench.trials()) == 2
     assert (dbbench.folder / "results/r/report.html").exists()
 

@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 
-from dbbench.model.base import shipped
+from dbbench.model.base import data_folder
 from tests.support.plans import plan
 from tests.system.conftest import Dbbench
 
@@ -38,7 +38,7 @@ default = 2
 @pytest.mark.needs("root", "engine:postgres", "sysbench")
 def test_a_broken_condition_fails_the_trial(dbbench: Dbbench) -> None:
     """E403 with the rows, in the phase of checks; the unbroken load beside it says what was checked and has a tpmC."""
-    builtin, own = shipped() / "workloads", Path(dbbench.folder, "own/workloads")
+    builtin, own = data_folder() / "workloads", Path(dbbench.folder, "own/workloads")
     own.mkdir(parents=True)
     own.joinpath("leaking.toml").write_text(WORKLOAD)
     own.joinpath("leaking.lua").write_text(LEAKING)

@@ -48,7 +48,7 @@ def disks(folder: Path, count: int) -> Iterator[Device]:
             image = folder / f"disk{number}"
             image.touch(0o600)
             os.truncate(image, 320 * MIB)
-            members.append(stack.enter_context(loop.attached(image)))
+            members.append(stack.enter_context(loop.attach(image)))
         yield as_one(tuple(members))
 
 
@@ -57,7 +57,7 @@ def mounted(name: str, device: Device, at: Path, journal: Journal | None = None)
     """A shipped setup, made and mounted."""
     setup = shipped(name)
     filesystems.make(setup, device, journal)
-    with filesystems.mounted(setup, device, at, journal) as fs:
+    with filesystems.mount(setup, device, at, journal) as fs:
         yield fs
 
 
@@ -82,7 +82,7 @@ def test_every_setup_is_what_it_says(name: str, private: None, tmp_path: Path) -
         assert (made.geometry["ashift"], made.geometry["topology"]) == (12, setup.mkfs.topology)
         assert made.uuid.isdigit()
         assert len(journal.outstanding("pool")) == 1
-        with filesystems.mounted(setup, device, tmp_path / "mnt", journal) as fs:
+        with filesystems.mount(setup, device, tmp_path / "mnt", journal) as fs:
             filesystems.check_claim(setup, fs)
             asked = {"recordsize": "131072", **properties.pairs(setup.mount)}
             if "data" in setup.volumes:
@@ -159,7 +159,7 @@ def test_the_pools_own_cache_is_limited(private: None, tmp_path: Path) -> None:
     with disks(tmp_path, 1) as device:
         filesystems.make(setup, device)
         before = parameter.read_text()
-        with filesystems.mounted(setup, device, tmp_path / "mnt", None, 80 * MIB) as fs:
+        with filesystems.mount(setup, device, tmp_path / "mnt", None, 80 * MIB) as fs:
             assert 79 * MIB < int(fs.tunables["arc_max_bytes"]) < 81 * MIB
         assert parameter.read_text() == before
 

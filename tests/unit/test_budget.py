@@ -19,13 +19,13 @@ from dbbench import cli, results
 from dbbench.errors import PlanInvalid, RunNameTaken
 from dbbench.machine import host
 from dbbench.model import Budget, Plan, Run, Status
-from dbbench.plan import expand, identity, load, narrowed
+from dbbench.plan import expand, identity, load, narrow
 from dbbench.plan.catalog import Catalog, catalog
-from dbbench.plan.forecast import budget_text, foreseen
+from dbbench.plan.forecast import apply_budget, budget_text
 from dbbench.plan.narrowing import Narrowing
-from dbbench.plan.request import Asked, asked, shared
+from dbbench.plan.request import Asked, load_request, take_share
 from dbbench.results import merging
-from dbbench.run.adaptive import charged, concluded, duration_s, extended, fits, further, may_begin
+from dbbench.run.adaptive import charge, conclude, duration_s, extend, fits, further, may_begin
 from dbbench.run.create import choose, create, refine
 
 TEXT = """name = "b"
@@ -66,7 +66,7 @@ def asked_of(tmp_path: Path, budget: str = "10min") -> Asked:
     """The same as `run` reads it."""
     path = tmp_path / "plan.toml"
     path.write_text(TEXT.format(budget=budget, more=""))
-    return asked(str(path), [])
+    return load_request(str(path), [])
 
 
 def run_of(tmp_path: Path, budget_s: float, step: int = 1, blocks: int = 3) -> Run:
@@ -95,10 +95,10 @@ def test_a_budget_begins_with_the_fewest_blocks_that_give_an_interval(tmp_path: 
     plan = plan_of(tmp_path, known)
     assert (plan.budget_s, plan.blocks) == (600.0, 3)
     five = dataclasses.replace(plan, budget_s=None, blocks=5)
-    eight = narrowed(five, Narrowing(budget="8h"))
+    eight = narrow(five, Narrowing(budget="8h"))
     assert (eight.budget_s, eight.blocks) == (8 * 3600.0, 3)
-    assert (narrowed(plan, Narrowing(blocks=7)).budget_s, narrowed(plan, Narrowing(blocks=7)).blocks) == (None, 7)
-    assert (narrowed(plan, Narrowing(quick=True)).budget_s, narrowed(plan, Narrowing(quick=True)).blocks) == (None, 1)
+    assert (narrow(plan, Narrowing(blocks=7)).budget_s, narrow(plan, Narrowing(blocks=7)).blocks) == (None, 7)
+    assert (narrow(plan, Narrowing(quick=True)).budget_s, narrow(plan, Narrowing(quick=True)).blocks) == (None, 1)
 
 
 @pytest.mark.parametrize(
@@ -168,11 +168,11 @@ def test_plan_says_how_many_blocks_and_which_precision(tmp_path: Path, capsys: p
 def test_a_budget_that_is_probably_exceeded_is_announced(tmp_path: Path, known: Catalog) -> None:
     """By the estimate, which may be wrong: only what is certain is refused."""
     plan = plan_of(tmp_path, known, "130s")
-    longer, expanded, allowance = foreseen(plan, expand(plan, known))
+    longer, expanded, allowance = apply_budget(plan, expand(plan, known))
     assert allowance is not None and not allowance.enough and "probably be exceeded" in allowance.text
     assert (longer.blocks, len(expanded.order)) == (3, 6)
     fixed = dataclasses.replace(plan, budget_s=None, blocks=5)
-    assert foreseen(fixed, expand(fixed, known)) == (fixed, expand(fixed, known), None)
+    assert apply_budget(fixed, expand(fixed, known)) == (fixed, expand(fixed, known), None)
 
 
 # --- blocks ---------------------------------------------------------------------------------------
@@ -190,7 +190,7 @@ def test_whole_blocks_are_added_while_they_fit(tmp_path: Path) -> None:
     assert longer.budget and longer.budget.ended == "time"
     assert [sum(spec.cell == cell.id for spec in run.order) for cell in run.cells] == [7, 7, 7]
     assert [spec.position for spec in run.order] == list(range(1, 22))
-    done, aside = concluded(longer, ids(longer))
+    done, aside = conclude(longer, ids(longer))
     assert done.budget and (done.budget.blocks, done.blocks, aside) == (7, 7, [])
     assert budget_text(done) == "budget 11 min: 7 blocks in 10 min 30 s; another block would not fit"
 
@@ -198,7 +198,7 @@ def test_whole_blocks_are_added_while_they_fit(tmp_path: Path) -> None:
 def test_added_blocks_are_those_that_plan_lists(tmp_path: Path, known: Catalog) -> None:
     """A block that is added to a run has the order that the dry run shows."""
     wanted = asked_of(tmp_path)
-    _, expanded, _ = foreseen(wanted.plan, wanted.expanded)
+    _, expanded, _ = apply_budget(wanted.plan, wanted.expanded)
     folder = create(tmp_path / "results", wanted, "r", "0")
     run = results.load_spec(folder)
     run = further(dataclasses.replace(run, budget=Budget(cell_s={cell.id: 1.0 for cell in run.cells})), {})
@@ -211,20 +211,20 @@ def test_the_time_of_a_cell_follows_its_last_trials(tmp_path: Path) -> None:
     run = dataclasses.replace(run_of(tmp_path, 100), budget=Budget())
     one, other = run.order[0], next(spec for spec in run.order if spec.cell != run.order[0].cell)
     for seconds in (10.0, 20.0, 40.0):
-        run = charged(run, seconds, one.cell)
-    run = charged(run, 5.0)  # a preparation
+        run = charge(run, seconds, one.cell)
+    run = charge(run, 5.0)  # a preparation
     assert run.budget and (run.budget.used_s, run.budget.cell_s) == (75.0, {one.cell: 27.5})
     assert duration_s(run.budget, [one, other]) == 55.0
     assert not fits(run, [one])
     fixed = dataclasses.replace(run, budget=None)
-    assert charged(fixed, 1.0) is fixed and fits(fixed, run.order) and may_begin(fixed, one)
+    assert charge(fixed, 1.0) is fixed and fits(fixed, run.order) and may_begin(fixed, one)
 
 
 def test_a_block_that_the_end_cuts_does_not_count(tmp_path: Path) -> None:
     """Its trials are set aside, those that were not run leave the order: every cell has as many as the others."""
     run = used(run_of(tmp_path, 500, blocks=5), 500.0)
     missing = run.order[-1]
-    done, aside = concluded(run, ids(run) - {missing.id})
+    done, aside = conclude(run, ids(run) - {missing.id})
     assert done.budget and (done.budget.ended, done.budget.blocks) == ("cut", 4)
     assert {spec.block for spec in done.order} == {1, 2, 3, 4}
     assert sorted(aside) == sorted(spec.id for spec in run.order if spec.block == 5 and spec != missing)
@@ -238,7 +238,7 @@ def test_the_first_blocks_run_in_any_case(tmp_path: Path) -> None:
     share = dataclasses.replace(run, budget=Budget(8, 100.0))
     assert may_begin(share, dataclasses.replace(run.order[0], block=5))
     assert not may_begin(share, dataclasses.replace(run.order[0], block=13))
-    done, aside = concluded(further(used(run_of(tmp_path / "b", 100), 270.0), {}), ids(run))
+    done, aside = conclude(further(used(run_of(tmp_path / "b", 100), 270.0), {}), ids(run))
     assert done.budget and (done.budget.ended, done.budget.blocks, aside) == ("first", 3, [])
     assert "the first blocks took longer" in budget_text(done)
 
@@ -251,10 +251,10 @@ def test_repeats_fill_what_is_left(tmp_path: Path) -> None:
     def status(spec: Any) -> Status:
         return Status.SUSPECT if spec.id in suspect else Status.OK
 
-    assert extended(used(run, 450.0), status).order == run.order
-    longer = extended(used(run, 400.0), status)
+    assert extend(used(run, 450.0), status).order == run.order
+    longer = extend(used(run, 400.0), status)
     assert len(longer.order) == len(run.order) + 3
-    done, aside = concluded(used(longer, 500.0), {spec.id for spec in longer.order[:-1]})
+    done, aside = conclude(used(longer, 500.0), {spec.id for spec in longer.order[:-1]})
     assert done.budget and (done.budget.ended, done.budget.blocks, aside) == ("time", 3, [])
     assert done.order == longer.order[:-1]
 
@@ -278,7 +278,7 @@ def test_with_a_precision_whichever_is_first_ends_the_run(tmp_path: Path) -> Non
 def test_a_larger_budget_continues_a_finished_run(tmp_path: Path) -> None:
     """By another block; the time that was used counts. The same budget changes nothing."""
     folder = synthetic.write(tmp_path, Shape(work=(("postgres", "pgbench-tpcb"),), blocks=3))
-    run, _ = concluded(used(run_of(tmp_path / "other", 300), 270.0), ids(run_of(tmp_path / "third", 300)))
+    run, _ = conclude(used(run_of(tmp_path / "other", 300), 270.0), ids(run_of(tmp_path / "third", 300)))
     assert run.budget
     run = dataclasses.replace(run, name=folder.name, budget=dataclasses.replace(run.budget, ended="time"))
     results.save_spec(folder, run)
@@ -300,9 +300,9 @@ def test_each_share_begins_with_a_block_and_adds_every_nth(tmp_path: Path) -> No
     def numbers(request: Asked) -> list[int]:
         return sorted({spec.block for spec in request.expanded.order})
 
-    assert [numbers(shared(wanted, (k, 2))) for k in (1, 2)] == [[1, 3], [2]]
-    assert [numbers(shared(wanted, (k, 5))) for k in (1, 2, 3, 4, 5)] == [[1], [2], [3], [4], [5]]
-    half, root = shared(wanted, (1, 2)), tmp_path / "results"
+    assert [numbers(take_share(wanted, (k, 2))) for k in (1, 2)] == [[1, 3], [2]]
+    assert [numbers(take_share(wanted, (k, 5))) for k in (1, 2, 3, 4, 5)] == [[1], [2], [3], [4], [5]]
+    half, root = take_share(wanted, (1, 2)), tmp_path / "results"
     run = results.load_spec(create(root, half, "r", "0"))
     assert run.budget == Budget(step=2)
     longer = further(dataclasses.replace(run, budget=Budget(2, cell_s={cell.id: 1.0 for cell in run.cells})), {})
@@ -310,10 +310,10 @@ def test_each_share_begins_with_a_block_and_adds_every_nth(tmp_path: Path) -> No
     results.save_spec(root / "r", longer)
     chosen = choose(root, half, new=False, name="r")
     assert chosen is not None and chosen.path == root / "r"
-    for other in (wanted, shared(wanted, (2, 2)), shared(wanted, (1, 3))):
+    for other in (wanted, take_share(wanted, (2, 2)), take_share(wanted, (1, 3))):
         with pytest.raises(RunNameTaken):
             choose(root, other, new=False, name="r")
-    _, expanded, allowance = foreseen(half.plan, half.expanded, half.step)
+    _, expanded, allowance = apply_budget(half.plan, half.expanded, half.step)
     assert allowance and {spec.block for spec in expanded.order} == set(range(1, 2 * allowance.blocks, 2))
 
 
@@ -322,15 +322,15 @@ def test_merged_shares_have_the_blocks_of_both(tmp_path: Path) -> None:
     wanted = asked_of(tmp_path)
     runs = []
     for k, used_s in ((1, 500.0), (2, 480.0)):
-        run = results.load_spec(create(tmp_path / str(k), shared(wanted, (k, 2)), "r", "0"))
+        run = results.load_spec(create(tmp_path / str(k), take_share(wanted, (k, 2)), "r", "0"))
         blocks = len({spec.block for spec in run.order})
         budget = Budget(2, used_s, blocks=blocks, ended="time")
         runs.append(dataclasses.replace(run, budget=budget, host={"hostname": f"h{k}"}))
     done = ids(runs[0]) | ids(runs[1])
-    both = merging.pooled(merging.united(runs[0], runs[1]), runs[1], done)
+    both = merging.pool(merging.unite(runs[0], runs[1]), runs[1], done)
     assert both.budget and (both.budget.used_s, both.budget.blocks, both.blocks) == (500.0, 3, 3)
-    assert merging.pooled(merging.united(both, runs[1]), runs[1], done) == both
-    half = merging.pooled(merging.united(runs[0], runs[1]), runs[1], ids(runs[1]))
+    assert merging.pool(merging.unite(both, runs[1]), runs[1], done) == both
+    half = merging.pool(merging.unite(runs[0], runs[1]), runs[1], ids(runs[1]))
     assert half.budget and half.budget.blocks == 1
 
 

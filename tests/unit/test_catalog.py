@@ -6,8 +6,8 @@ import pytest
 
 from dbbench.errors import FileUnreadable, PlanInvalid, UnknownName
 from dbbench.model import Parameter
-from dbbench.model.base import shipped
-from dbbench.plan.catalog import Catalog, catalog, checked, dataset_of, defaults, parameters
+from dbbench.model.base import data_folder
+from dbbench.plan.catalog import Catalog, catalog, convert_value, dataset_of, defaults, parameters
 from dbbench.storage.filesystems.families import FAMILIES
 
 WORKLOAD = """\
@@ -46,7 +46,7 @@ def test_all_shipped_files_are_good() -> None:
 
 def test_shipped_data_lies_in_the_package() -> None:
     """The data folders are found through the package: in a checkout by symlinks, in a wheel as they are."""
-    assert {"fs_setups", "workloads", "reports"} <= {path.name for path in shipped().iterdir()}
+    assert {"fs_setups", "workloads", "reports"} <= {path.name for path in data_folder().iterdir()}
 
 
 def test_own_folders_come_before_the_shipped_one(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,7 +133,7 @@ def test_a_plan_may_set_the_datasets_sizes_too(folder: Path) -> None:
 )
 def test_values_are_taken_by_their_type(parameter: Parameter, value: object, expected: object) -> None:
     """A value with a unit becomes seconds or bytes; others stay what they are."""
-    assert expected == checked(parameter, value)
+    assert expected == convert_value(parameter, value)
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_values_are_taken_by_their_type(parameter: Parameter, value: object, exp
 def test_values_of_another_kind_are_refused(parameter: Parameter, value: object, told: str) -> None:
     """true is no integer, a list is no value, and limits hold."""
     with pytest.raises(ValueError, match=told):
-        checked(parameter, value)
+        convert_value(parameter, value)
 
 
 def test_names_that_cannot_be_in_a_trials_id_are_passed_over(folder: Path) -> None:

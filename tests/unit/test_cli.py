@@ -18,7 +18,7 @@ from dbbench.commands import explain
 from dbbench.commands.init import plan_text
 from dbbench.commands.options import Options
 from dbbench.errors import DeviceInUse, Terminated, error_kinds, warning_kinds
-from dbbench.report.text import put_wrapped
+from dbbench.report.text import put_paragraph
 
 REST = '[engine]\nname = "postgres"\n[workload]\nname = "scan"\n'
 
@@ -222,11 +222,11 @@ def test_colours_only_on_a_terminal_and_unless_forbidden(monkeypatch: pytest.Mon
     """NO_COLOR, --no-color and a pipe each mean no colours."""
     monkeypatch.delenv("NO_COLOR", raising=False)
     terminal, pipe = SimpleNamespace(isatty=lambda: True), SimpleNamespace(isatty=lambda: False)
-    assert Options().coloured(terminal)  # type: ignore[arg-type]
-    assert not Options().coloured(pipe)  # type: ignore[arg-type]
-    assert not Options(no_color=True).coloured(terminal)  # type: ignore[arg-type]
+    assert Options().has_colour(terminal)  # type: ignore[arg-type]
+    assert not Options().has_colour(pipe)  # type: ignore[arg-type]
+    assert not Options(no_color=True).has_colour(terminal)  # type: ignore[arg-type]
     monkeypatch.setenv("NO_COLOR", "1")
-    assert not Options().coloured(terminal)  # type: ignore[arg-type]
+    assert not Options().has_colour(terminal)  # type: ignore[arg-type]
 
 
 def test_errors_of_a_plan_are_printed_below_each_other(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -352,5 +352,5 @@ def test_the_contract_of_plan_json(tmp_path: Path, capsys: pytest.CaptureFixture
 def test_a_number_is_not_separated_from_its_percent_sign(capsys: pytest.CaptureFixture[str]) -> None:
     """Wherever the line ends, its last word is not a number whose unit begins the next line."""
     for length in range(90, 115):
-        put_wrapped("x" * length + " \u221258.3 %, then \u221252.4 % and 1 234 tx/s")
+        put_paragraph("x" * length + " \u221258.3 %, then \u221252.4 % and 1 234 tx/s")
         assert not re.search(r"\d\n *(%|\d)", capsys.readouterr().out)

@@ -21,11 +21,11 @@ from dbbench.commands.run import exit_status
 from dbbench.commands.show import listing_trials
 from dbbench.errors import DiskTooSmall, FilesystemFull, KernelLacks, NotRoot, ProgramMissing, RunLocked, RunNameTaken
 from dbbench.model import Fault, Run, Settings, Status, Trial
-from dbbench.plan.request import Asked, asked
+from dbbench.plan.request import Asked, load_request
 from dbbench.results.fileio import try_lock
 from dbbench.results.journal import Journal, tag_of
 from dbbench.run import preflight, worker
-from dbbench.run.create import choose, create, free_name, is_finished, keep_scripts, must_be_of, set_killed_aside
+from dbbench.run.create import choose, create, free_name, is_complete, keep_scripts, must_be_of, set_killed_aside
 from dbbench.storage import layers
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "fixtures"))
@@ -60,7 +60,7 @@ def plan_asked(tmp_path: Path, text: str = PLAN) -> Asked:
     """A plan as `run` reads it."""
     path = tmp_path / "plan.toml"
     path.write_text(text)
-    return asked(str(path), [])
+    return load_request(str(path), [])
 
 
 # --- what is printed -------------------------------------------------------------------------------
@@ -244,7 +244,7 @@ def test_clean_does_not_claim_what_a_reboot_has_ended(
 
 def test_clean_leaves_a_run_alone_that_is_worked_on(told: Any, results_folder: Path) -> None:
     """A locked run is reported and skipped; if it is named in the command, the command is refused."""
-    with results.locked(results_folder / "demo"):
+    with results.lock(results_folder / "demo"):
         assert told("clean").strip() == "nothing to remove"
         assert "E803" in told("clean", "demo", code=5)
 
@@ -310,7 +310,7 @@ def test_a_run_is_that_of_its_plan(tmp_path: Path) -> None:
     (tmp_path / "workloads/own.sql").write_text("SELECT 1;\n")
     path = tmp_path / "plan.toml"
     path.write_text(PLAN.replace('"scan"', '"own"'))
-    wanted = asked(str(path), [str(tmp_path)])
+    wanted = load_request(str(path), [str(tmp_path)])
     folder = create(tmp_path / "results", wanted, "r", "1")
     keep_scripts(folder, wanted)
     must_be_of(results.RunFolder(folder), wanted)
@@ -374,7 +374,7 @@ def test_a_workloads_script_is_kept_in_the_run(tmp_path: Path) -> None:
     (tmp_path / "workloads/own.sql").write_text("SELECT 1;\n")
     path = tmp_path / "plan.toml"
     path.write_text(PLAN.replace('"scan"', '"own"'))
-    wanted = asked(str(path), [str(tmp_path)])
+    wanted = load_request(str(path), [str(tmp_path)])
     run = tmp_path / "run"
     run.mkdir()
     keep_scripts(run, wanted)
@@ -408,9 +408,9 @@ def test_a_finished_run_with_a_failed_trial_exits_with_1_again(
         good = dataclasses.replace(trial, id=spec.id, block=spec.block, position=spec.position, status=Status.OK)
         results.Draft(folder, spec.id).publish(dataclasses.replace(good, error=None), None, [], None)
     assert exit_status(results.load_run(folder)) == 1
-    assert is_finished(results.RunFolder(folder)) is not again
+    assert is_complete(results.RunFolder(folder)) is not again
     assert set_killed_aside(results.RunFolder(folder)) == ([trial.id] if again else [])
-    assert bool(results.load_run(folder).unfinished) is again
+    assert bool(results.load_run(folder).remaining) is again
 
 
 def test_new_and_name_cannot_go_together(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -448,10 +448,10 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
         ("dbbench.storage.filesystems.missing_programs", lambda _setup: ()),
         ("dbbench.storage.filesystems.works", lambda setup: found.does_not_work.get(setup.name)),
         ("dbbench.run.disk_space.golden_bytes", lambda _expanded: 10**9),
-        ("dbbench.engines.postgres.installed", lambda _bin=None: "15.18"),
-        ("dbbench.engines.mariadb.installed", lambda _bin=None: "10.11.19"),
-        ("dbbench.engines.postgres.refused", lambda settings, _bin=None: found.refuse(settings)),
-        ("dbbench.engines.mariadb.refused", lambda settings, _bin=None: found.refuse(settings)),
+        ("dbbench.engines.postgres.installed_version", lambda _bin=None: "15.18"),
+        ("dbbench.engines.mariadb.installed_version", lambda _bin=None: "10.11.19"),
+        ("dbbench.engines.postgres.refusal", lambda settings, _bin=None: found.refuse(settings)),
+        ("dbbench.engines.mariadb.refusal", lambda settings, _bin=None: found.refuse(settings)),
         ("dbbench.run.preflight.most_files", lambda: found.open_files),
         ("dbbench.run.disk_space.free_bytes", lambda _path: found.free_bytes),
         ("dbbench.machine.limits.cgroup.usable_bytes", lambda: found.memory_bytes),

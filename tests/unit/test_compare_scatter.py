@@ -17,7 +17,7 @@ from calibration import EQUAL, HOSTS, Case
 
 from dbbench.compare import Comparison, compare_all, rows
 from dbbench.compare.interval import Estimate
-from dbbench.compare.scatter import shared
+from dbbench.compare.scatter import share_variance
 from dbbench.model import Status, Trial
 
 
@@ -31,7 +31,7 @@ def run_of(*sds: float, n: int = 3) -> dict[str, dict[str, Estimate]]:
 
 def test_pairs_that_scatter_alike_lend_each_other_twice_their_own_degrees() -> None:
     """Six equal variances: 2 + 4 degrees of freedom. Their logarithms are too low by digamma(1) = −0.577216."""
-    guess = shared(run_of(*[0.05] * 6))["w0"]["b"]
+    guess = share_variance(run_of(*[0.05] * 6))["w0"]["b"]
     assert (guess.df, guess.shared_df) == (6.0, 4.0)
     assert guess.shared_sd**2 == pytest.approx(0.05**2 * math.exp(0.5772156649))
     assert guess.combined_sd**2 == pytest.approx((2 * 0.05**2 + 4 * guess.shared_sd**2) / 6)
@@ -43,33 +43,33 @@ def test_unlike_pairs_share_what_the_method_of_moments_gives() -> None:
     trigamma(2) is 2.25·6/5 − 0.644934 = 2.055066, which is trigamma(0.8145…): 1.629 degrees, below half
     of 4, so that nothing is shared; with e^±1 it is 0.555066 = trigamma(2.2590…), a quarter of 4.518."""
     far, near = math.exp(0.75), math.exp(0.5)
-    assert shared(run_of(*[far, 1 / far] * 3, n=5))["w0"]["b"].shared_df == 0
-    assert shared(run_of(*[near, 1 / near] * 3, n=5))["w0"]["b"].shared_df == pytest.approx(1.1296, abs=2e-3)
+    assert share_variance(run_of(*[far, 1 / far] * 3, n=5))["w0"]["b"].shared_df == 0
+    assert share_variance(run_of(*[near, 1 / near] * 3, n=5))["w0"]["b"].shared_df == pytest.approx(1.1296, abs=2e-3)
 
 
 def test_no_pair_borrows_within_one_workload() -> None:
     """The candidates of one workload have the baseline's trials in common; below two workloads all stand alone."""
     alone = {"w": {arm: Estimate(3, 0.0, 0.05) for arm in "bcde"}}
-    assert shared(alone) == alone
+    assert share_variance(alone) == alone
     with_silent = alone | {"v": {"b": Estimate(3, 0.0, 0.0)}}
-    assert shared(with_silent) == with_silent
+    assert share_variance(with_silent) == with_silent
 
 
 def test_few_pairs_lend_less() -> None:
     """At most half of the degrees of freedom that the other pairs have together: of three pairs, as many as its own."""
     run = {f"w{number}": {"b": Estimate(5, 0.0, 0.05)} for number in range(3)}
-    assert shared(run)["w0"]["b"].shared_df == 4.0
+    assert share_variance(run)["w0"]["b"].shared_df == 4.0
     del run["w2"]
-    assert shared(run)["w0"]["b"].shared_df == 2.0
+    assert share_variance(run)["w0"]["b"].shared_df == 2.0
 
 
 def test_pairs_without_scatter_or_with_two_blocks_neither_lend_nor_borrow() -> None:
     """Equal values in every block have no logarithm of a variance, and two blocks have no interval."""
     run = run_of(*[0.05] * 6)
     run["w3"] = {"b": Estimate(3, 0.0, 0.0), "c": Estimate(2, 0.0, 1.0)}
-    result = shared(run)
+    result = share_variance(run)
     assert result["w3"] == run["w3"]
-    assert result["w0"] == shared(run_of(*[0.05] * 6))["w0"]
+    assert result["w0"] == share_variance(run_of(*[0.05] * 6))["w0"]
 
 
 def document(scale: dict[str, float]) -> dict[str, Any]:

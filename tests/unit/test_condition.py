@@ -26,7 +26,7 @@ from dbbench.storage.devices import precondition, smart
 )
 def test_steady_is_five_rounds_in_a_narrow_band_without_a_slope(rates: list[float], steady: bool) -> None:
     """Range within 20 % of the mean, the fitted line within 10 % of it."""
-    assert precondition.settled(rates) is steady
+    assert precondition.is_steady(rates) is steady
 
 
 def test_nvme_tells_kelvin_per_cent_and_units_of_512_kilobytes() -> None:

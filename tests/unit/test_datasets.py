@@ -16,11 +16,11 @@ from dbbench.model import Dataset, EngineSpec, Setting
 
 def test_a_default_that_is_written_out_is_the_same_dataset() -> None:
     """Datasets that come out equal have equal parameters, in whatever words they were asked for."""
-    assert generated.completed(Dataset("pgbench"), "postgres") == generated.completed(
+    assert generated.fill_in(Dataset("pgbench"), "postgres") == generated.fill_in(
         Dataset("pgbench", {"fillfactor": 100, "scale": 1}), "postgres"
     )
-    by_size = generated.completed(Dataset("clone-tables", {"table_bytes": "1MiB"}), "mysql")
-    by_rows = generated.completed(Dataset("clone-tables", {"rows": by_size.parameters["rows"]}), "mysql")
+    by_size = generated.fill_in(Dataset("clone-tables", {"table_bytes": "1MiB"}), "mysql")
+    by_rows = generated.fill_in(Dataset("clone-tables", {"rows": by_size.parameters["rows"]}), "mysql")
     assert by_size == by_rows
     assert by_size.parameters["rows"] == 2**20 // generated.CLONE_ROW_BYTES
 
@@ -41,13 +41,13 @@ def test_a_default_that_is_written_out_is_the_same_dataset() -> None:
 def test_what_cannot_be_loaded_is_refused_by_name(dataset: Dataset, engine: str, names: str) -> None:
     """A parameter that is unknown or impossible, or a kind that the engine cannot hold, is an error of the plan."""
     with pytest.raises(PlanInvalid, match=names):
-        generated.completed(dataset, engine)
+        generated.fill_in(dataset, engine)
 
 
 def test_a_tablespace_is_part_of_the_dataset_only_where_it_is_named() -> None:
     """So that datasets without one keep their keys."""
-    assert "tablespace" not in generated.completed(Dataset("clone-tables"), "postgres").parameters
-    placed = generated.completed(Dataset("clone-tables", {"tablespace": "fast"}), "postgres")
+    assert "tablespace" not in generated.fill_in(Dataset("clone-tables"), "postgres").parameters
+    placed = generated.fill_in(Dataset("clone-tables", {"tablespace": "fast"}), "postgres")
     assert placed.parameters["tablespace"] == "fast"
 
 
@@ -72,8 +72,8 @@ def test_texts_are_seeded_and_compress_moderately() -> None:
 
 def test_a_large_table_beside_the_load_makes_another_dataset() -> None:
     """It has its size, and a dataset without one has the key that it always had."""
-    plain, with_it = (generated.completed(Dataset("sysbench", own), "mariadb") for own in ({}, {"large_bytes": 2**30}))
-    assert "large_bytes" not in plain.parameters and plain == generated.completed(
+    plain, with_it = (generated.fill_in(Dataset("sysbench", own), "mariadb") for own in ({}, {"large_bytes": 2**30}))
+    assert "large_bytes" not in plain.parameters and plain == generated.fill_in(
         Dataset("sysbench", {"large_bytes": 0}), "mariadb"
     )
     assert generated.size_bytes(with_it, "mariadb") - generated.size_bytes(plain, "mariadb") > 2**30
@@ -127,14 +127,14 @@ def test_a_share_that_compresses_away_becomes_noise() -> None:
             least, most = profile_of(engine).compressed[kind]
             assert [generated.noise(kind, engine, share) for share in (0.0, least, most, 1.0)] == [1, 1, 0, 0]
             assert generated.noise(kind, engine, (least + most) / 2) == pytest.approx(0.5)
-    asked = generated.completed(Dataset("sysbench", {"compressibility": 0.5}), "postgres")
+    asked = generated.fill_in(Dataset("sysbench", {"compressibility": 0.5}), "postgres")
     assert asked.parameters["compressibility"] == 0.5
-    assert "compressibility" not in generated.completed(Dataset("sysbench"), "postgres").parameters
+    assert "compressibility" not in generated.fill_in(Dataset("sysbench"), "postgres").parameters
     for wrong in (1.5, -0.1, True, "much"):
         with pytest.raises(PlanInvalid, match="must be between 0 and 1"):
-            generated.completed(Dataset("clone-tables", {"compressibility": wrong}), "mysql")
+            generated.fill_in(Dataset("clone-tables", {"compressibility": wrong}), "mysql")
     with pytest.raises(PlanInvalid, match='no parameter "compressibility"'):
-        generated.completed(Dataset("pgbench", {"compressibility": 0.5}), "postgres")
+        generated.fill_in(Dataset("pgbench", {"compressibility": 0.5}), "postgres")
 
 
 def test_a_link_to_a_server_is_that_server(tmp_path: Path) -> None:

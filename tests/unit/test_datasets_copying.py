@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dbbench.datasets import golden, manifest, restored
+from dbbench.datasets import golden, manifest, restore_copy
 from dbbench.datasets.manifest import Golden, Manifest
 from dbbench.errors import RestoreFailed
 from dbbench.model import Dataset
@@ -75,7 +75,7 @@ def test_a_restored_copy_is_the_golden_copy(
     monkeypatch.setattr("dbbench.datasets.copying.LAG", lag)
     monkeypatch.setattr("dbbench.datasets.copying.crc_of", note)
     said: list[tuple[int, int]] = []
-    found = restored(made, tmp_path / "data", ME, lambda done, whole: said.append((done, whole)))
+    found = restore_copy(made, tmp_path / "data", ME, lambda done, whole: said.append((done, whole)))
     assert manifest.scan(tmp_path / "data", 1) == made.manifest.entries
     assert (found.bytes, found.files) == (made.manifest.logical_bytes, 4)
     assert 0 < found.copy_s <= found.seconds
@@ -86,16 +86,16 @@ def test_a_restored_copy_is_the_golden_copy(
 def test_no_holes_are_made(made: Golden, tmp_path: Path) -> None:
     """A sparse file of the golden copy takes all its blocks, as on every other filesystem."""
     assert (made.data / "sparse").stat().st_blocks == 0
-    restored(made, tmp_path / "data", ME)
+    restore_copy(made, tmp_path / "data", ME)
     assert (tmp_path / "data" / "sparse").stat().st_blocks * 512 >= 2**20
 
 
 def test_an_empty_folder_is_filled_and_a_full_one_refused(made: Golden, tmp_path: Path) -> None:
     """The data directory may be there already, with attributes; what lies in it is never overwritten."""
     (tmp_path / "data").mkdir()
-    restored(made, tmp_path / "data", ME)
+    restore_copy(made, tmp_path / "data", ME)
     with pytest.raises(RestoreFailed, match="not an empty directory"):
-        restored(made, tmp_path / "data", ME)
+        restore_copy(made, tmp_path / "data", ME)
 
 
 def test_a_byte_flipped_on_its_way_is_found(made: Golden, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,7 +110,7 @@ def test_a_byte_flipped_on_its_way_is_found(made: Golden, tmp_path: Path, monkey
 
     monkeypatch.setattr("dbbench.datasets.copying.os.write", flip)
     with pytest.raises(RestoreFailed, match=r"base/5/16384 is not equal .* intact"):
-        restored(made, tmp_path / "data", ME)
+        restore_copy(made, tmp_path / "data", ME)
     assert golden.exists("copy", made.path.parent)
 
 
@@ -123,7 +123,7 @@ def test_a_damaged_golden_copy_is_named_and_not_used_again(made: Golden, tmp_pat
         file.write(bytes([byte ^ 0x40]))
     assert golden.exists("copy", made.path.parent)  # sizes alone do not show it
     with pytest.raises(RestoreFailed, match=r"golden copy .* is damaged: base/5/16384 is"):
-        restored(made, tmp_path / "data", ME)
+        restore_copy(made, tmp_path / "data", ME)
     assert not golden.exists("copy", made.path.parent)
 
 
@@ -132,14 +132,14 @@ def test_a_file_missing_in_the_golden_copy_is_named(made: Golden, tmp_path: Path
     (made.data / "PG_VERSION").unlink()
     assert not golden.exists("copy", made.path.parent)
     with pytest.raises(RestoreFailed, match="PG_VERSION"):
-        restored(made, tmp_path / "data", ME)
+        restore_copy(made, tmp_path / "data", ME)
 
 
 def test_a_copy_that_was_evicted_is_not_restored(made: Golden, tmp_path: Path) -> None:
     """What is gone from the cache is an error with its remedy, before anything is written."""
     assert golden.evict(made.path)
     with pytest.raises(RestoreFailed, match="no longer exists"):
-        restored(made, tmp_path / "data", ME)
+        restore_copy(made, tmp_path / "data", ME)
     assert not (tmp_path / "data").exists()
 
 

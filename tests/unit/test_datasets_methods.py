@@ -6,11 +6,11 @@ import pytest
 
 from dbbench import plan
 from dbbench.datasets import split
-from dbbench.datasets.copying import restored
+from dbbench.datasets.copying import restore_copy
 from dbbench.errors import PlanInvalid
 from dbbench.model.events import Event
 from dbbench.plan import catalog
-from dbbench.report.progress.state import State, copied
+from dbbench.report.progress.state import State, copy_text
 from dbbench.results.trials import ELSEWHERE, leftovers
 from dbbench.run.stages.restore import pace
 from tests.unit.test_datasets_copying import ME, a_copy
@@ -23,9 +23,9 @@ def test_a_copy_is_split_into_a_folder_and_the_rest(tmp_path: Path) -> None:
     assert {entry.path for entry in within.manifest.entries} == {"16384", "16385"}
     assert within.manifest.logical_bytes + rest.manifest.logical_bytes == made.manifest.logical_bytes
     assert not [entry.path for entry in rest.manifest.entries if entry.path.startswith("base/5")]
-    restored(within, tmp_path / "part", ME)
+    restore_copy(within, tmp_path / "part", ME)
     assert (tmp_path / "part/16384").read_bytes() == (made.data / "base/5/16384").read_bytes()
-    restored(rest, tmp_path / "rest", ME)
+    restore_copy(rest, tmp_path / "rest", ME)
     assert (tmp_path / "rest/base").is_dir()
 
 
@@ -39,7 +39,7 @@ def test_progress_tells_rate_and_time_left_once_a_second() -> None:
     assert [event.data["bytes"] for event in told] == [100_000_000, 300_000_000]
     state = State()
     state.take(told[-1], 0.0)
-    assert copied(state.copied) == "75 % at 75 MB/s, 2 s left"
+    assert copy_text(state.copied) == "75 % at 75 MB/s, 2 s left"
 
 
 def test_operations_on_whole_copies_do_not_go_with_one_tablespace(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 from dbbench import plan
 from dbbench.datasets import generated, golden, sources
 from dbbench.datasets.sources import Source
-from dbbench.datasets.sources.look import _page_size, is_prepared, tablespaces
+from dbbench.datasets.sources.look import _page_size, has_applied_log, tablespaces
 from dbbench.datasets.sources.look import header_of as header
 from dbbench.drivers.scan import chosen
 from dbbench.engines.sql import Table
@@ -91,7 +91,7 @@ def test_folders_are_known_by_what_is_in_them(tmp_path: Path) -> None:
     for name in ("xtrabackup_checkpoints", "xtrabackup_info"):
         put(name, backup / name)
     assert seen(backup) == ("mariabackup", "mariadb", "10.11.19")
-    assert not is_prepared(backup)
+    assert not has_applied_log(backup)
     (tmp_path / "md").mkdir()
     (tmp_path / "md/metadata").write_text(
         "Started dump at: 2026-11-21 17:43:24\nFinished dump at: 2026-11-21 17:43:25\n"

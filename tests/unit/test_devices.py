@@ -119,13 +119,13 @@ def test_a_serial_is_an_identity_only_where_it_is_unique(sys_tree: Path) -> None
 
 def test_wipefs_output_is_read() -> None:
     """Type, label, UUID and place; a partition table has neither label nor UUID; a blank device has nothing."""
-    found = guard.parsed((FIXTURES / "wipefs_ext4.json").read_text())
+    found = guard.parse((FIXTURES / "wipefs_ext4.json").read_text())
     assert [(reason.kind, reason.label, len(reason.uuid)) for reason in found] == [("signature", "my data", 36)]
     assert found[0].text.startswith("ext4 'my data' (uuid ") and found[0].text.endswith("at byte 1080")
-    assert guard.parsed((FIXTURES / "wipefs_dos.json").read_text())[0].text == "dos at byte 510"
-    assert guard.parsed((FIXTURES / "wipefs_empty.json").read_text()) == []
+    assert guard.parse((FIXTURES / "wipefs_dos.json").read_text())[0].text == "dos at byte 510"
+    assert guard.parse((FIXTURES / "wipefs_empty.json").read_text()) == []
     with pytest.raises(ValueError, match="Expecting value"):
-        guard.parsed("")
+        guard.parse("")
 
 
 def test_the_refusal_in_the_readme_is_the_printed_one(sys_tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -139,7 +139,7 @@ def test_the_refusal_in_the_readme_is_the_printed_one(sys_tree: Path, capsys: py
     (sys_tree / "devices/sda/size").write_text(f"{int(size) // 512}\n")
     mark = {"type": "xfs", "label": label, "uuid": uuid, "offset": hex(int(offset))}
     with pytest.raises(DeviceNotEmpty) as refusal:
-        guard.refuse(Path(disk), "sda", guard.parsed(json.dumps({"signatures": [mark]})), Permit())
+        guard.refuse(Path(disk), "sda", guard.parse(json.dumps({"signatures": [mark]})), Permit())
     cli.tell(refusal.value, Options())
     assert capsys.readouterr().err == sample
 
@@ -233,7 +233,7 @@ def interrupted(_share: float) -> None:
 
 def in_directory(path: Path, arm: str = "ext4") -> Device:
     """Use the directory as a target, leaving data behind; the device that it was."""
-    with directory.attached(DeviceSpec(kind="dir", paths={arm: str(path)}), arm) as device:
+    with directory.attach(DeviceSpec(kind="dir", paths={arm: str(path)}), arm) as device:
         assert device.path.is_dir()
         (device.path / "data").mkdir()
         (device.path / "data/file").write_text("x")
@@ -279,10 +279,10 @@ def test_what_a_killed_run_left_is_removed_and_what_a_living_one_has_is_not(tmp_
     in_directory(tmp_path)
     assert list(tmp_path.iterdir()) == []
     spec = DeviceSpec(kind="dir", paths={"xfs": str(tmp_path), "ext4": str(tmp_path)})
-    with directory.attached(spec, "xfs") as living:
+    with directory.attach(spec, "xfs") as living:
         with (
             pytest.raises(DeviceLocked, match=rf"locked by process {os.getpid()} \("),
-            directory.attached(spec, "ext4"),
+            directory.attach(spec, "ext4"),
         ):
             pass
         assert living.path.is_dir()
@@ -292,14 +292,14 @@ def test_an_arm_without_a_directory_is_refused() -> None:
     """Each fs setup of a `dir` plan has a directory of its own."""
     with (
         pytest.raises(DeviceUnusable, match="'btrfs'"),
-        directory.attached(DeviceSpec(kind="dir", paths={"ext4": "/srv/x"}), "btrfs"),
+        directory.attach(DeviceSpec(kind="dir", paths={"ext4": "/srv/x"}), "btrfs"),
     ):
         pass
 
 
 def test_devices_that_a_plan_gives_are_counted_as_a_setup_gets_them() -> None:
     """Of kind dir each arm has a directory of its own: they are not several devices of one setup."""
-    assert DeviceSpec(count=4).given == 4
-    assert DeviceSpec(kind="block", path="/dev/a").given == 1
-    assert DeviceSpec(kind="block", paths=("/dev/a", "/dev/b")).given == 2
-    assert DeviceSpec(kind="dir", paths={"ext4": "/a", "btrfs-raid0": "/b"}).given == 1
+    assert DeviceSpec(count=4).device_count == 4
+    assert DeviceSpec(kind="block", path="/dev/a").device_count == 1
+    assert DeviceSpec(kind="block", paths=("/dev/a", "/dev/b")).device_count == 2
+    assert DeviceSpec(kind="dir", paths={"ext4": "/a", "btrfs-raid0": "/b"}).device_count == 1

@@ -36,7 +36,7 @@ class Fake:
     def offer(self, logs: Any, last: bool) -> None:
         self.offered += [log.name for log in logs] + (["last"] if last else [])
 
-    def applied(self) -> int:
+    def applied_bytes(self) -> int:
         return 0 if self.stands else 100 * len([name for name in self.offered if name != "last"])
 
     def caught_up(self) -> bool:
@@ -138,10 +138,10 @@ def test_a_description_comes_back(tmp_path: Path) -> None:
 def test_an_archives_dataset_has_what_its_engine_knows() -> None:
     """pgbench's scale for PostgreSQL, sysbench's tables for the others: equal ones have equal keys."""
     asked = Dataset("archive", {"scale": 3, "tables": 2, "table_size": 10, "log_bytes": "1MiB"})
-    assert set(generated.completed(asked, "postgres").parameters) == {"scale", "seed", "log_bytes"}
-    assert set(generated.completed(asked, "mysql").parameters) == {"tables", "table_size", "seed", "log_bytes"}
+    assert set(generated.fill_in(asked, "postgres").parameters) == {"scale", "seed", "log_bytes"}
+    assert set(generated.fill_in(asked, "mysql").parameters) == {"tables", "table_size", "seed", "log_bytes"}
     other = dataclasses.replace(asked, parameters={**asked.parameters, "tables": 9})
-    assert generated.completed(asked, "postgres") == generated.completed(other, "postgres")
+    assert generated.fill_in(asked, "postgres") == generated.fill_in(other, "postgres")
     assert generated.building_bytes(asked, "postgres") > 2 * generated.size_bytes(
         Dataset("pgbench", {"scale": 3}), "postgres"
     )

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dbbench.drivers import DRIVERS, pgbench, sessions_of, sysbench
-from dbbench.drivers.protocol import located
+from dbbench.drivers.protocol import locate
 from dbbench.errors import FileUnreadable
 from dbbench.model import Cell, Dataset, EngineSpec, FsSetup, Mkfs, Scalar, Window, Workload
 from dbbench.plan import catalog
@@ -124,7 +124,7 @@ def test_sysbenchs_seed_is_never_the_time(seed: int, given: int) -> None:
 def test_a_script_that_is_nowhere_is_an_error() -> None:
     """Before anything is started."""
     with pytest.raises(FileUnreadable, match=r"nowhere\.sql"):
-        located("nowhere.sql")
+        locate("nowhere.sql")
 
 
 def test_every_shipped_workload_names_a_driver_and_a_script_it_has() -> None:
@@ -137,10 +137,10 @@ def test_every_shipped_workload_names_a_driver_and_a_script_it_has() -> None:
         known = {"pgbench": pgbench.BUILT_IN, "sysbench": sysbench.BUNDLED, "fio": (), "statements": ()}.get(
             found.driver, ("",)
         )
-        assert found.script in known or located(found.script)
+        assert found.script in known or locate(found.script)
         for parameter in catalog.parameters(found).values():
             if parameter.default is not None:
-                catalog.checked(parameter, parameter.default)
+                catalog.convert_value(parameter, parameter.default)
 
 
 @pytest.mark.parametrize(

@@ -56,10 +56,10 @@ def test_percentiles_of_a_second_are_the_histograms(percent: int) -> None:
 
 def test_the_window_leaves_out_what_is_before_it() -> None:
     """Warm-up is neither in transactions, errors, the histogram nor the longest latency."""
-    window = filled().measured(3, 4)
+    window = filled().measure(3, 4)
     assert (window.transactions, window.errors, window.histogram.total, window.longest_ms) == (2, 2, 2, 0.07)
 
 
 def test_an_empty_window_has_no_longest_latency() -> None:
     """None, not zero."""
-    assert filled().measured(1, 2).longest_ms is None
+    assert filled().measure(1, 2).longest_ms is None

@@ -265,7 +265,7 @@ def test_a_job_files_variables_are_parameters(name: str) -> None:
 
 def test_a_copy_has_two_times() -> None:
     """Until it was written, and until it was on the device; the seconds' rates add up to the file."""
-    found = filework_load.copied(COPY)
+    found = filework_load.parse_copy(COPY)
     assert (found.seconds, found.synced_s, found.bytes) == (1.364019, 1.738535, 209715200)
     assert sum(value or 0 for value in found.by_second()) == pytest.approx(209.7152)
     outcome = filework_load.copy_outcome(ended(COPY), 0)
@@ -277,17 +277,17 @@ def test_a_copy_has_two_times() -> None:
 def test_a_copy_that_was_cut_short_is_none() -> None:
     """Without the last line of output it is unknown whether the copy is on the device."""
     with pytest.raises(DriverFailed):
-        filework_load.copied("\n".join(COPY.splitlines()[:-1]))
+        filework_load.parse_copy("\n".join(COPY.splitlines()[:-1]))
 
 
 def test_the_copy_of_several_clients_is_one() -> None:
     """It ends with the last of them; the seconds' rates add up to all bytes, and a missing client is an error."""
     other = COPY.replace('{"t": 1.', '{"t": 2.').replace('"bytes"', '"client": 1, "bytes"')
-    both = filework_load.copied(COPY + other, clients=2)
+    both = filework_load.parse_copy(COPY + other, clients=2)
     assert (both.seconds, both.synced_s, both.bytes) == (2.364019, 2.738535, 2 * 209715200)
     assert sum(value or 0 for value in both.by_second()) == pytest.approx(2 * 209.7152)
     with pytest.raises(DriverFailed, match="1 of 2 clients"):
-        filework_load.copied(COPY, clients=2)
+        filework_load.parse_copy(COPY, clients=2)
 
 
 def test_a_copy_that_fits_into_memory_is_labelled() -> None:

@@ -72,9 +72,9 @@ def test_latency_is_the_time_column_which_has_the_schedule_lag_in_it() -> None:
     """Under a rate the column "time" counts from the schedule: nothing is added to it."""
     times = [int(line.split()[2]) for path in LOGS for line in path.read_text().splitlines()]
     counts, _ = pgbench_output.parse(LOGS, begin_of(*LOGS), 5)
-    assert max(times) / 1000 == counts.measured(0, 5).longest_ms
+    assert max(times) / 1000 == counts.measure(0, 5).longest_ms
     exact = float(np.sort(times)[int(np.ceil(0.95 * len(times))) - 1]) / 1000
-    assert counts.measured(0, 5).histogram.percentile_ms(95) == pytest.approx(exact, rel=0.01)
+    assert counts.measure(0, 5).histogram.percentile_ms(95) == pytest.approx(exact, rel=0.01)
 
 
 def test_failed_and_skipped_transactions_are_none() -> None:
@@ -132,8 +132,8 @@ def test_progress_lines_are_live() -> None:
 def test_a_client_that_gave_up_is_seen() -> None:
     """pgbench continues without the client; the line on stderr shows it."""
     lines = (FIXTURES / "pgbench_aborted.err").read_text().splitlines()
-    assert [pgbench_output.aborted(line) for line in lines] == [True, True]
-    assert not any(pgbench_output.aborted(line) for line in (FIXTURES / "pgbench.err").read_text().splitlines())
+    assert [pgbench_output.is_abort(line) for line in lines] == [True, True]
+    assert not any(pgbench_output.is_abort(line) for line in (FIXTURES / "pgbench.err").read_text().splitlines())
 
 
 def test_output_without_a_summary_has_no_totals() -> None:

@@ -77,7 +77,7 @@ def test_every_shipped_script_has_its_steps_on_every_engine(engine: str) -> None
 def test_the_file_of_rows_is_the_same_for_the_same_seed(tmp_path: Path) -> None:
     """Whole rows of three columns, at least as many bytes as asked for."""
     one, same, other = (
-        statements.rows_written(tmp_path / name, 50_000, seed) for name, seed in (("a", 1), ("b", 1), ("c", 2))
+        statements.write_rows(tmp_path / name, 50_000, seed) for name, seed in (("a", 1), ("b", 1), ("c", 2))
     )
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes() != (tmp_path / "c").read_bytes()
     lines = (tmp_path / "a").read_text().splitlines()
@@ -90,8 +90,8 @@ def test_the_file_of_rows_is_the_same_for_the_same_seed(tmp_path: Path) -> None:
 def test_work_that_runs_to_its_end_has_rates_of_the_device() -> None:
     """Over its own seconds, all passes of a scan; what was not counted is None, and a fixed window has no duration."""
     ended = Outcome(0.0, 8.0, 0, 0, Series(8), None, {"duration_s": 4.0})
-    assert summary.completed(ended, 0.5, IoFacts(16_000_000, 4_000_000)) == {
+    assert summary.completion_summary(ended, 0.5, IoFacts(16_000_000, 4_000_000)) == {
         "device_read_mb_per_s": 2.0, "device_write_mb_per_s": 0.5, "drained_s": 4.5,
     }  # fmt: skip
-    assert summary.completed(ended, 0.5, IoFacts())["device_read_mb_per_s"] is None
-    assert summary.completed(Outcome(0.0, 4.0, 9, 0, Series(4), None), 0.5, IoFacts(1, 1)) == {}
+    assert summary.completion_summary(ended, 0.5, IoFacts())["device_read_mb_per_s"] is None
+    assert summary.completion_summary(Outcome(0.0, 4.0, 9, 0, Series(4), None), 0.5, IoFacts(1, 1)) == {}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dbbench.engines import ENGINES, profile_of
 from dbbench.engines.serving import total
-from dbbench.engines.settings import taken
-from dbbench.model import merged
+from dbbench.engines.settings import keep_existing
+from dbbench.model import merge_settings
 
 
 def test_what_a_version_has_not_is_left_out() -> None:
@@ -25,8 +25,8 @@ def test_an_engine_has_one_name() -> None:
 
 def test_a_default_that_the_server_does_not_have_is_not_recorded() -> None:
     """Names are compared as servers read them; what a person asked for is recorded in any case."""
-    asked = merged(("default", {"io_workers": 3, "timezone": "UTC"}), ("plan", {"x.y": 1}))
-    assert taken(asked, {"TimeZone": "UTC"}).keys() == {"timezone", "x.y"}
+    asked = merge_settings(("default", {"io_workers": 3, "timezone": "UTC"}), ("plan", {"x.y": 1}))
+    assert keep_existing(asked, {"TimeZone": "UTC"}).keys() == {"timezone", "x.y"}
 
 
 def test_a_sum_needs_all_of_its_parts() -> None:

@@ -34,7 +34,7 @@ def load(tmp_path: Path, more: str = "", engine: str = "") -> None:
 
 def test_it_is_always_there() -> None:
     """Nothing has to be installed for it, and it is registered as what it is."""
-    assert ENGINES["files"].installed() is not None and not ENGINES["files"].programs()
+    assert ENGINES["files"].installed_version() is not None and not ENGINES["files"].programs()
     assert set(ENGINES) - set(SERVERS) == {"files"}
 
 

@@ -12,12 +12,12 @@ import pytest
 
 from dbbench import process
 from dbbench.engines import innodb, mariadb, mysql, profile_of, serving
-from dbbench.engines.innodb_server import InnodbServer, lacking, named
+from dbbench.engines.innodb_server import InnodbServer, lacking, to_counters
 from dbbench.engines.mysqld import Mysqld
 from dbbench.engines.port import Place
 from dbbench.engines.settings import numbers_of
 from dbbench.errors import FilesystemFull
-from dbbench.model import Durability, merged
+from dbbench.model import Durability, merge_settings
 
 RECORDED = Path(__file__).parents[1] / "fixtures" / "engines"
 SERVERS = ["mariadb-10.11", "mariadb-11.8", "mysql-8.0", "mysql-8.4", "mysql-9.7"]
@@ -39,7 +39,7 @@ def server(tmp_path: Path) -> InnodbServer:
 @pytest.mark.parametrize("name", SERVERS)
 def test_both_families_give_the_same_counters(name: str) -> None:
     """What compare and page read has one name and a unit, whoever counted it."""
-    found = named(status(name, "after").items())
+    found = to_counters(status(name, "after").items())
     wanted = {
         "com_commit", "innodb_dirty_bytes", "innodb_log_written_bytes", "innodb_redo_written_bytes",
         "innodb_redo_checkpoint_bytes", "innodb_pages_written", "innodb_dblwr_pages_written",
@@ -66,8 +66,8 @@ def test_what_needs_a_missing_counter_is_none(name: str, server: InnodbServer) -
     before, after = (status(name, when) for when in ("before", "after"))
     for rows in (before, after):
         del rows["Innodb_dblwr_pages_written"], rows["Innodb_buffer_pool_reads"]
-    assert server.written_bytes(named(before.items()), named(after.items())) is None
-    assert server.hit_ratio(named(before.items()), named(after.items())) is None
+    assert server.written_bytes(to_counters(before.items()), to_counters(after.items())) is None
+    assert server.hit_ratio(to_counters(before.items()), to_counters(after.items())) is None
 
 
 @pytest.mark.parametrize("name", SERVERS)
@@ -77,13 +77,13 @@ def test_written_bytes_are_redo_pages_and_doublewrite(name: str, server: InnodbS
     grown = {key: int(after[key]) - int(before[key]) for key in before if before[key].isdigit()}
     pages = grown["Innodb_pages_written"] + grown["Innodb_dblwr_pages_written"]
     expected = grown["Innodb_os_log_written"] + pages * 16384
-    assert server.written_bytes(named(before.items()), named(after.items())) == expected > 0
+    assert server.written_bytes(to_counters(before.items()), to_counters(after.items())) == expected > 0
 
 
 @pytest.mark.parametrize("name", SERVERS)
 def test_hit_ratio_is_of_the_window(name: str, server: InnodbServer) -> None:
     """1 - reads ÷ requests; no request is no ratio."""
-    before, after = named(status(name, "before").items()), named(status(name, "after").items())
+    before, after = to_counters(status(name, "before").items()), to_counters(status(name, "after").items())
     ratio = server.hit_ratio(before, after)
     assert ratio is not None
     assert 0.99 < ratio <= 1
@@ -109,7 +109,9 @@ def test_a_checkpoint_that_ended_is_told_with_its_way(server: InnodbServer) -> N
 
 def test_only_defaults_may_be_unknown_to_a_version() -> None:
     """Only defaults have the prefix `loose_`; an unknown setting of the user prevents the start."""
-    asked = merged(("default", {"innodb_flush_neighbors": 0, "log_bin": False}), ("plan", {"sort_buffer_size": "1M"}))
+    asked = merge_settings(
+        ("default", {"innodb_flush_neighbors": 0, "log_bin": False}), ("plan", {"sort_buffer_size": "1M"})
+    )
     lines = innodb.configuration(asked, {"datadir": "/d"}).splitlines()
     assert 'loose_innodb_flush_neighbors = "0"' in lines
     assert 'sort_buffer_size = "1M"' in lines
@@ -119,7 +121,7 @@ def test_only_defaults_may_be_unknown_to_a_version() -> None:
 
 def test_a_binary_log_can_be_asked_for() -> None:
     """log_bin is an option without a value when it is off."""
-    assert "log_bin = binlog" in innodb.configuration(merged(("plan", {"log_bin": True})), {})
+    assert "log_bin = binlog" in innodb.configuration(merge_settings(("plan", {"log_bin": True})), {})
 
 
 @pytest.mark.parametrize(

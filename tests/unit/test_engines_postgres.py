@@ -12,8 +12,8 @@ from dbbench.engines import ENGINES, postgres, profile_of
 from dbbench.engines.port import Engine, Place, Programs, Server
 from dbbench.engines.postgres_counters import SOURCES, CheckpointLog, Reading, checkpoint_events, reading
 from dbbench.engines.postgres_server import PostgresServer, ready
-from dbbench.engines.settings import EVERY_VERSION, absent_defaults, numbers_of, taken
-from dbbench.model import Durability, merged
+from dbbench.engines.settings import EVERY_VERSION, absent_defaults, keep_existing, numbers_of
+from dbbench.model import Durability, merge_settings
 
 RECORDED = Path(__file__).parents[1] / "fixtures" / "engines"
 RELEASES = ["15", "16", "17", "18", "19"]
@@ -278,10 +278,12 @@ def test_a_newer_release_is_read_as_far_as_its_columns_go() -> None:
 )
 def test_a_default_has_a_first_and_a_last_version(version: str, has: set[str], has_not: set[str]) -> None:
     """Defaults that a version does not have are left out; what a person asked for is not."""
-    asked = merged(("default", postgres.defaults(None)), ("plan", {"io_workers": 5} if version == "14.1" else {}))
+    asked = merge_settings(
+        ("default", postgres.defaults(None)), ("plan", {"io_workers": 5} if version == "14.1" else {})
+    )
     missing = absent_defaults(asked, (), version, postgres.PROFILE.versions)
     assert has <= set(missing) and not has_not & set(missing)
-    assert ("io_workers" in taken(asked, ())) == (version == "14.1")
+    assert ("io_workers" in keep_existing(asked, ())) == (version == "14.1")
 
 
 def test_every_setting_with_versions_is_a_default_or_a_feature() -> None:
@@ -315,7 +317,7 @@ def test_a_window_holds_two_timed_checkpoints() -> None:
 
 def test_a_quote_stays_within_its_setting() -> None:
     """Quotes and backslashes of a value are doubled, and the origin is beside it."""
-    lines = postgres._config(merged(("plan", {"search_path": "it's \\ x"})), {"port": 5432})
+    lines = postgres._config(merge_settings(("plan", {"search_path": "it's \\ x"})), {"port": 5432})
     assert "search_path = 'it''s \\\\ x'  # plan" in lines.splitlines()
     assert "port = '5432'  # private" in lines.splitlines()
 

@@ -16,7 +16,7 @@ from dbbench.engines.settings import (
     word,
 )
 from dbbench.errors import SettingRefused
-from dbbench.model import Scalar, merged
+from dbbench.model import Scalar, merge_settings
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_mysql_value_is_another(asked: Scalar, value: str) -> None:
 
 def test_a_difference_is_refused_with_both_values_and_origin() -> None:
     """The refusal says what was asked, by whom, and what runs."""
-    asked = merged(("default", {"fsync": True}), ("plan", {"shared_buffers": "1GB"}))
+    asked = merge_settings(("default", {"fsync": True}), ("plan", {"shared_buffers": "1GB"}))
     found = {"fsync": Reported("on"), "shared_buffers": Reported("16384", "8kB")}
     with pytest.raises(SettingRefused, match=r"shared_buffers = 1GB \(plan\): the server runs with 16384 × 8kB"):
         refuse_differences(asked, found, same_in_postgres)
@@ -106,28 +106,28 @@ def test_a_difference_is_refused_with_both_values_and_origin() -> None:
 
 def test_nobody_is_told_to_change_a_default() -> None:
     """A default that the server reduced is due to a limit of the machine, which the server's log names."""
-    asked = merged(("default", {"table_open_cache": 2000}))
+    asked = merge_settings(("default", {"table_open_cache": 2000}))
     found = {"table_open_cache": Reported("347"), "max_connections": Reported("100")}
     with pytest.raises(SettingRefused, match=r"2000 \(default\): the server runs with 347") as caught:
         refuse_differences(asked, found, same_in_mysql, "  Changed limits: max_open_files: 1024")
     assert "Changed limits: max_open_files: 1024" in caught.value.evidence
     assert "setting" not in (caught.value.remedy or "") and "Raise it" in (caught.value.remedy or "")
     with pytest.raises(SettingRefused) as caught:
-        refuse_differences(asked | merged(("plan", {"max_connections": 300})), found, same_in_mysql)
+        refuse_differences(asked | merge_settings(("plan", {"max_connections": 300})), found, same_in_mysql)
     assert "in the settings of the plan, or remove the setting there" in (caught.value.remedy or "")
 
 
 def test_only_a_default_may_be_unknown_to_the_server() -> None:
     """A default that this version lacks is left out; a requested setting must exist."""
-    refuse_differences(merged(("default", {"io_method": "worker"})), {}, same_in_postgres)
+    refuse_differences(merge_settings(("default", {"io_method": "worker"})), {}, same_in_postgres)
     with pytest.raises(SettingRefused, match="no such setting"):
-        refuse_differences(merged(("fs_setup", {"io_method": "worker"})), {}, same_in_postgres)
+        refuse_differences(merge_settings(("fs_setup", {"io_method": "worker"})), {}, same_in_postgres)
 
 
 def test_what_makes_the_server_private_cannot_be_set() -> None:
     """A plan that opens a port is refused before anything starts."""
     with pytest.raises(SettingRefused, match="listen_addresses"):
-        keep_private(merged(("plan", {"listen_addresses": "*"})), ("listen_addresses", "port"))
+        keep_private(merge_settings(("plan", {"listen_addresses": "*"})), ("listen_addresses", "port"))
 
 
 def test_a_value_cannot_bring_a_second_line() -> None:
@@ -150,7 +150,7 @@ def test_a_value_cannot_bring_a_second_line() -> None:
 )
 def test_the_servers_own_cache_in_bytes(name: str, value: Scalar, bytes_: int | None) -> None:
     """PostgreSQL's bare numbers are blocks of 8 KiB, InnoDB's bytes; what is not known is None."""
-    assert own_cache_bytes(merged(("plan", {name: value}))) == bytes_
+    assert own_cache_bytes(merge_settings(("plan", {name: value}))) == bytes_
 
 
 @pytest.mark.parametrize(
@@ -183,7 +183,7 @@ def test_versions_have_a_first_and_a_last(
 def test_a_default_can_be_dropped() -> None:
     """The value "default" of a later layer takes the setting away; a layer after it can set it again."""
     layers = ("default", {"innodb_flush_method": "fsync", "b": 1}), ("plan", {"innodb-flush-method": "default"})
-    assert merged(*layers) == merged(("default", {"b": 1}))
-    assert merged(*layers, ("lab", {"b": "default", "innodb_flush_method": "O_DIRECT"})) == merged(
+    assert merge_settings(*layers) == merge_settings(("default", {"b": 1}))
+    assert merge_settings(*layers, ("lab", {"b": "default", "innodb_flush_method": "O_DIRECT"})) == merge_settings(
         ("lab", {"innodb_flush_method": "O_DIRECT"})
     )

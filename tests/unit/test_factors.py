@@ -171,10 +171,10 @@ def test_a_setting_that_this_machine_cannot_have_is_refused(
 ) -> None:
     """What the server refuses, each setting with its origin, and io_uring where nothing else remains."""
     monkeypatch.setattr(host, "without_io_uring", lambda: "refused by a test")
-    monkeypatch.setattr(postgres, "installed", lambda bin=None: "15.18")
+    monkeypatch.setattr(postgres, "installed_version", lambda bin=None: "15.18")
     absent = ("io_method", "file_extend_method")
     monkeypatch.setattr(
-        postgres, "refused", lambda settings, bin=None: "no setting " + "".join(set(absent) & set(settings))
+        postgres, "refusal", lambda settings, bin=None: "no setting " + "".join(set(absent) & set(settings))
         if set(absent) & set(settings) else ""
     )  # fmt: skip
     plan = load(written(tmp_path, TWO), known)
@@ -202,7 +202,7 @@ def test_an_arm_whose_tuning_the_server_lacks_is_skipped(
     tmp_path: Path, known: Catalog, monkeypatch: pytest.MonkeyPatch, version: str, lacks: bool
 ) -> None:
     """With the setting and the version, also in minor releases; the server would refuse to start."""
-    monkeypatch.setattr(postgres, "installed", lambda bin=None: version)
+    monkeypatch.setattr(postgres, "installed_version", lambda bin=None: version)
     text = """
 name = "x"
 fs_setups = ["btrfs-zstd", "btrfs-zstd-writezeros"]

@@ -12,7 +12,7 @@ import pytest
 from dbbench import plan
 from dbbench.compare import rows
 from dbbench.compare.remarks import texts
-from dbbench.compare.unequal import limited, unequal
+from dbbench.compare.unequal import device_limits, unequal
 from dbbench.errors import PlanInvalid
 from dbbench.machine.host import tunables
 from dbbench.metrics.series import Series
@@ -38,7 +38,7 @@ from dbbench.model import (
 from dbbench.plan import catalog, conditions, workloads
 from dbbench.report.sentences import caveats, no_limit, plain_text
 from dbbench.results import Exceeded
-from dbbench.results.ceiling import judged
+from dbbench.results.ceiling import judge
 from dbbench.results.journal import Journal
 from dbbench.run.evaluate import device, fairness
 from dbbench.run.stages.attach import first_host_state
@@ -145,14 +145,14 @@ def rated(name: str = "ext4-1", tps: float = 120.0, **columns: list[float | None
 
 def limit_of(*trials: Trial, ceiling: CeilingFacts | None = None) -> list[str]:
     """What limited each of the trials of a run, "" for none."""
-    return ["; ".join(w.text for w in one.warnings if w.id == "W042") for one in judged(trials, ceiling)[0]]
+    return ["; ".join(w.text for w in one.warnings if w.id == "W042") for one in judge(trials, ceiling)[0]]
 
 
 def test_writes_flat_at_the_ceiling_are_called_so() -> None:
     """As recorded under a cap of 300 writes a second on a busy machine."""
     found = rated(r_per_s=[204, 139, 96, 91, 109], w_per_s=[285, 311.9, 260, 309, 300])
     assert limit_of(found) == ["writes constant at 300 IOPS; the bare device delivers 300"]
-    assert judged([found], None)[0][0].summary["ceiling_pct"] == 80
+    assert judge([found], None)[0][0].summary["ceiling_pct"] == 80
 
 
 @pytest.mark.parametrize(
@@ -196,7 +196,7 @@ def test_what_any_trial_exceeds_is_no_limit_for_the_others() -> None:
     ]
     trials.append(reading("ext4-2", 1830))
     assert limit_of(*trials) == ["", "", "writes constant at 240 MB/s; the bare device delivers 240", ""]
-    exceeded = judged(trials, None)[1]
+    exceeded = judge(trials, None)[1]
     assert exceeded == (Exceeded("reads", "MB/s", 900, None, "ext4", 1830),)
     assert plain_text(no_limit(exceeded)) == (
         "Not a limit of the device: fio measured 900 MB/s, but ext4 read 1 830 MB/s."
@@ -208,9 +208,9 @@ def test_a_second_measurement_after_the_run_counts_if_it_is_higher() -> None:
     trials = [reading("ext4-1", 1800), reading("btrfs-1", 900)]
     higher = dataclasses.replace(CEILING, again=(*CEILING.rows[:-1], CeilingRow("read_1m", 1800, 1850, 20)))
     assert limit_of(*trials, ceiling=higher) == ["reads constant at 1800 MB/s; the bare device delivers 1850", ""]
-    assert judged(trials, higher)[1] == ()
+    assert judge(trials, higher)[1] == ()
     lower = dataclasses.replace(CEILING, again=(*CEILING.rows[:-1], CeilingRow("read_1m", 1200, 1200, 30)))
-    (exceeded,) = judged(trials, lower)[1]
+    (exceeded,) = judge(trials, lower)[1]
     assert "fio measured 900 MB/s before the run and 1 200 after it" in plain_text(no_limit([exceeded]))
     other = dataclasses.replace(higher, rows=CEILING.rows[1:])
     assert limit_of(*trials, ceiling=other) == ["", ""]
@@ -218,10 +218,10 @@ def test_a_second_measurement_after_the_run_counts_if_it_is_higher() -> None:
 
 def test_commits_that_share_flushes_have_no_share_of_the_ceiling() -> None:
     """Above 108 % of single flushed writes it is no ceiling, for no trial of the run."""
-    trials, exceeded = judged([rated(tps=120.0), rated("xfs-1", tps=162.0)], None)
+    trials, exceeded = judge([rated(tps=120.0), rated("xfs-1", tps=162.0)], None)
     assert [one.summary["ceiling_pct"] for one in trials] == [80, 108]
     assert exceeded == ()
-    trials, exceeded = judged([rated(tps=120.0), rated("xfs-1", tps=163.0)], None)
+    trials, exceeded = judge([rated(tps=120.0), rated("xfs-1", tps=163.0)], None)
     assert [one.summary["ceiling_pct"] for one in trials] == [None, None]
     assert plain_text(no_limit(exceeded)) == (
         "Not a limit of the device: fio measured 150 flushed single writes of 8 KiB per second, but xfs reached 163 "
@@ -234,7 +234,7 @@ def test_without_a_ceiling_nothing_is_said() -> None:
     series = Series(5, {"r_per_s": [0.0] * 5, "w_per_s": [300.0] * 5})
     absent = CeilingFacts(note="fio is not installed")
     assert device.with_rates(absent, series, cell(), 100.0) == absent
-    assert judged([trial(ceiling=absent)], None) == ((trial(ceiling=absent),), ())
+    assert judge([trial(ceiling=absent)], None) == ((trial(ceiling=absent),), ())
 
 
 @pytest.mark.parametrize(
@@ -342,7 +342,7 @@ def test_two_arms_at_the_ceiling_are_never_the_same() -> None:
     """The word is about the device; an arm below it is still slower, and one arm alone limits no comparison."""
     flat = (TrialWarning("W042", "writes stood at 300 IOPS"),)
     held = [trial(arm, block, 100 + block, warnings=flat) for arm in "ab" for block in (1, 2, 3)]
-    assert limited(held)
+    assert device_limits(held)
     assert [row.verdict for row in rows(held, "a")] == ["baseline", "device-limited"]
     slower = [*held[:3], *(trial("b", block, 50 + block, warnings=flat) for block in (1, 2, 3))]
     assert [row.verdict for row in rows(slower, "a")] == ["baseline", "slower"]

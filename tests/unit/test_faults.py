@@ -17,7 +17,7 @@ from dbbench.errors import error_kinds, warning_kinds
 from dbbench.machine.host import load
 from dbbench.machine.host.proc import MovedBytes
 from dbbench.model import DeviceFacts, Run, Status
-from dbbench.run.evaluate import settings_changed
+from dbbench.run.evaluate import compare_settings
 from dbbench.run.meter import Meter, foreign_io
 from tests.support.judged import FakeKernel, Judged
 
@@ -57,10 +57,10 @@ def test_settings_that_somebody_changed_are_named() -> None:
     """Those of the plan, and those that decide when a commit is safe; no others: servers count in variables, too."""
     before = {"shared_buffers": "16MB", "fsync": "on", "gtid_executed": "1", "innodb_flush_log_at_trx_commit": "1"}
     after = {"shared_buffers": "8MB", "fsync": "off", "gtid_executed": "2", "innodb_flush_log_at_trx_commit": "2"}
-    (warning,) = settings_changed({"shared_buffers": "16MB"}, before, after)
+    (warning,) = compare_settings({"shared_buffers": "16MB"}, before, after)
     assert (warning.id, warning.suspect) == ("W128", True)
     assert warning.text == ("shared_buffers: 16MB -> 8MB; fsync: on -> off; innodb_flush_log_at_trx_commit: 1 -> 2")
-    assert list(settings_changed({}, before, before)) == []
+    assert list(compare_settings({}, before, before)) == []
 
 
 def test_foreign_io_is_what_the_disk_below_did_beyond_ours() -> None:

@@ -123,7 +123,7 @@ def test_lost_answers_are_asked_again(
         coordinator.step()
         coordinator.step()
     coordinator.work()
-    assert results.load_run(room / "results/f").unfinished == []
+    assert results.load_run(room / "results/f").remaining == []
     driven = [trial for finished in hosts.finished.values() for trial in finished]
     assert len(driven) == len(set(driven)) == 8
 
@@ -139,7 +139,7 @@ def test_another_coordinator_goes_on(
         hosts.forget(name)
     second, _, _ = at_work(2, 4, hosts=hosts)
     second.work()
-    assert results.load_run(room / "results/f").unfinished == []
+    assert results.load_run(room / "results/f").remaining == []
     driven = [trial for finished in hosts.finished.values() for trial in finished]
     assert len(driven) == len(set(driven)) == 8
 
@@ -154,7 +154,7 @@ def test_gone_host_has_its_blocks_dealt_again_whole(
     hosts.dead.add("h001")
     coordinator.work()
     run = results.load_run(room / "results/f")
-    assert run.unfinished == []
+    assert run.remaining == []
     assert all(len({t.host for t in run.trials if t.block == block}) == 1 for block in range(1, 7))
     aside = sorted(path.name for path in (room / "results/f/set-aside/h001").iterdir())
     assert len(aside) == 1
@@ -170,7 +170,7 @@ def test_gone_host_of_each_is_an_error(
     hosts.refuse["h001"] = "no mkfs.xfs"
     with pytest.raises(HostLost, match=r"h001: no mkfs\.xfs; 4 trials were not collected"):
         coordinator.work()
-    assert results.load_run(room / "results/f-h000").unfinished == []
+    assert results.load_run(room / "results/f-h000").remaining == []
     assert not fleet_files.load(room / "results", "f").finished
 
 
@@ -205,7 +205,7 @@ def test_results_that_cannot_be_written_end_the_coordinator(
     (room / "results/f/trials").unlink()
     hosts.waiting.clear()
     at_work(1, 1, hosts=hosts)[0].work()
-    assert results.load_run(room / "results/f").unfinished == []
+    assert results.load_run(room / "results/f").remaining == []
 
 
 def test_large_fleet_is_cheap(at_work: Callable[..., tuple[Coordinator, Hosts, list[Event]]], room: Path) -> None:
@@ -230,7 +230,7 @@ def test_new_blocks_are_run_last(plan_run: Callable[[int], Run]) -> None:
 
     def blocks(*mine: int) -> list[int]:
         task = host.HostTask(dataclasses.replace(run, order=dealing.trials_of_host(order, mine)), ())
-        return [spec.block for spec in host._merged(run, task).order]
+        return [spec.block for spec in host._merge(run, task).order]
 
     assert blocks(5, 1, 3) == [3, 3, 5, 5, 3, 1, 1]
     assert blocks(1, 5) == [5, 5, 1, 1]

@@ -113,6 +113,6 @@ def test_fleet_that_is_worked_on_is_left_alone(told: Any, results_folder: Path) 
     with fleet_files.coordinating(results_folder, "f"):
         assert told("clean").strip() == "nothing to remove"
         assert "E803" in told("clean", "f", code=5)
-    with results.locked(host_of(results_folder) / "f"), here.worker_of(host_of(results_folder)):
+    with results.lock(host_of(results_folder) / "f"), here.worker_of(host_of(results_folder)):
         assert told("clean").splitlines() == [f"removed unfinished trial {results_folder}/f/trials/.partial-y (0 B)"]
     assert [path.exists() for path in left] == [True, True, False, True]

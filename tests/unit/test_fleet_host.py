@@ -146,7 +146,7 @@ def test_end_of_a_trial_ends_the_waiting(at_work: HostFolder) -> None:
     share.emit(Event("phase_begin", {"phase": "measure"}))
     asking = threading.Thread(target=lambda: answers.append(report(taken=(first,), patience_s=60.0)))
     asking.start()
-    while at_work.taken() != Taken((first,)):
+    while at_work.receipt() != Taken((first,)):
         time.sleep(0.01)
     publish(at_work, at_work.run(), 1)
     share.emit(Event("trial_end", {"id": second}))
@@ -176,14 +176,14 @@ def test_a_host_ends_without_its_coordinator(at_work: HostFolder, tmp_path: Path
     """If the coordinator says so, and has ended; one that does not say it is not missed."""
     fleet_files.save(tmp_path, Fleet("f", "spread", "2026-01-01", "0", {"local-1": (1,)}))
     folder, share = fleet_files.folder_of(tmp_path, "f"), Share(at_work.folder)
-    share._must_be_wanted()
+    share._check_demand()
     report(coordinator=str(folder))
     with fleet_files.coordinating(tmp_path, "f"):
         assert fleet_files.coordinator(folder) == os.getpid()
-        share._must_be_wanted()
+        share._check_demand()
     assert fleet_files.coordinator(folder) is None
     with pytest.raises(CoordinatorGone):
-        share._must_be_wanted()
+        share._check_demand()
 
 
 def test_locks_of_disks_are_private(

@@ -15,7 +15,7 @@ from dbbench.fleet.fleet_files import Fleet
 from dbbench.fleet.messages import Assignment, Question
 from dbbench.model import Budget, Run, TrialSpec
 from dbbench.model.events import ignore
-from dbbench.plan import ordered
+from dbbench.plan import make_order
 from dbbench.run.adaptive import LEAST, further
 from tests.support.fleet_hosts import TRIAL_S, Hosts
 
@@ -46,7 +46,7 @@ def test_blocks_are_added_whole_until_all_is_settled(tmp_path: Path, hosts: Host
     """One to each host at a time, as on one machine: from LEAST pairs on, and no further. Hosts decide nothing."""
     coordinator(tmp_path, hosts).work()
     run = results.load_run(tmp_path / "f")
-    assert run.unfinished == [] and fleet_files.load(tmp_path, "f").finished
+    assert run.remaining == [] and fleet_files.load(tmp_path, "f").finished
     assert {spec.block for spec in run.run.order} == set(range(1, LEAST + 2))  # two at a time
     assert run.run.settled == {"xfs.postgres.w": f"settled after {LEAST + 1} pairs: ±0.0 % at 98 %"}
     by_block = {block: {t.host for t in run.trials if t.block == block} for block in range(1, LEAST + 2)}
@@ -66,7 +66,7 @@ def test_next_coordinator_deals_what_was_added(tmp_path: Path, hosts: Hosts) -> 
     assert len(results.load_spec(tmp_path / "f").order) == 8
     second = coordinator(tmp_path, hosts)
     second.work()
-    assert results.load_run(tmp_path / "f").unfinished == []
+    assert results.load_run(tmp_path / "f").remaining == []
     assert sorted(block for mine in second.fleet.blocks.values() for block in mine) == list(range(1, LEAST + 2))
 
 
@@ -84,7 +84,7 @@ def budgeted(tmp_path: Path, make_run: Callable[..., Run], budget_s: float, mode
     one = make_run()
     cells = tuple(dataclasses.replace(one.cells[0], id=f"{arm}.postgres.w", arm=arm) for arm in ("ext4", "xfs"))
     plan = dataclasses.replace(one.plan, budget_s=budget_s, blocks=3)
-    run = dataclasses.replace(one, name="f", cells=cells, order=tuple(ordered(cells, 3, 1)), plan=plan,
+    run = dataclasses.replace(one, name="f", cells=cells, order=tuple(make_order(cells, 3, 1)), plan=plan,
                               budget=Budget())  # fmt: skip
     fleet = Fleet("f", "each" if mode == "each" else "spread", "2026-01-01T00:00:00Z", "cafe",
                   dealing.first_blocks(run.order, NAMES, mode))  # fmt: skip
@@ -105,7 +105,7 @@ def test_each_host_of_a_spread_fleet_uses_its_own_budget(tmp_path: Path, make_ru
     hosts.trial_s["b"] = 1.7 * TRIAL_S
     coordinator(tmp_path, hosts).work()
     run = results.load_run(tmp_path / "f")
-    assert run.unfinished == [] and fleet_files.load(tmp_path, "f").finished
+    assert run.remaining == [] and fleet_files.load(tmp_path, "f").finished
     assert {host: len(blocks) for host, blocks in by_host(tmp_path / "f").items()} == {"a": 5, "b": 3}
     assert run.run.budget and (run.run.budget.ended, run.run.budget.blocks) == ("time", 8)
     assert run.run.budget.used_s == pytest.approx(102.0)
@@ -116,7 +116,7 @@ def test_each_host_with_a_run_of_its_own_adds_its_own_blocks(tmp_path: Path, mak
     coordinator(tmp_path, budgeted(tmp_path, make_run, 90.0, "each")).work()
     for name in ("f-a", "f-b"):
         run = results.load_run(tmp_path / name)
-        assert {spec.block for spec in run.run.order} == {1, 2, 3, 4} and run.unfinished == []
+        assert {spec.block for spec in run.run.order} == {1, 2, 3, 4} and run.remaining == []
         assert run.run.budget and (run.run.budget.ended, run.run.budget.blocks) == ("time", 4)
 
 
@@ -126,7 +126,7 @@ def test_a_block_that_a_host_could_not_finish_is_dropped(tmp_path: Path, make_ru
     hosts.budget_s = 65.0  # slower than it seemed: the fourth block of a host is cut
     coordinator(tmp_path, hosts).work()
     run = results.load_run(tmp_path / "f")
-    assert run.unfinished == [] and fleet_files.load(tmp_path, "f").finished
+    assert run.remaining == [] and fleet_files.load(tmp_path, "f").finished
     assert {host: len(blocks) for host, blocks in by_host(tmp_path / "f").items()} == {"a": 3, "b": 3}
     assert run.run.budget and (run.run.budget.ended, run.run.budget.blocks) == ("cut", 6)
     assert len(list((tmp_path / "f/set-aside/budget").iterdir())) == 2
@@ -150,7 +150,7 @@ def test_a_killed_coordinator_leaves_no_block_of_nobody(tmp_path: Path, make_run
     hosts.waiting.clear()  # the next one has a connection of its own
     coordinator(tmp_path, hosts).work()
     run = results.load_run(tmp_path / "f")
-    assert run.unfinished == [] and {spec.block for spec in run.run.order} == set(range(1, 9))
+    assert run.remaining == [] and {spec.block for spec in run.run.order} == set(range(1, 9))
 
 
 def test_hosts_know_the_budget_and_add_no_blocks(tmp_path: Path, make_run: Callable[..., Run]) -> None:

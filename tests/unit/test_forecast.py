@@ -23,7 +23,7 @@ from dbbench import cli, results
 from dbbench.compare import compare_all
 from dbbench.model import EarlierLoad
 from dbbench.plan import catalog, expand, load
-from dbbench.plan.forecast import DEFAULT_CV, Forecast, detectable, remembered
+from dbbench.plan.forecast import DEFAULT_CV, Forecast, detectable, recall
 
 PLAN = """name = "x"
 fs_setups = ["ext4", "xfs"]
@@ -106,7 +106,7 @@ def test_a_load_is_remembered_by_this_host(tmp_path: Path) -> None:
         text = PLAN.format(blocks=3).replace('name = "postgres"', engine).replace('"xfs"', '"btrfs"')
         path.write_text(text + device)
         plan = load(path, known)
-        return [cell.earlier for cell in remembered(plan, expand(plan, known), tmp_path / "results").cells]
+        return [cell.earlier for cell in recall(plan, expand(plan, known), tmp_path / "results").cells]
 
     ext4, btrfs = loads()
     (window,) = {trial.window for trial in results.load_run(folder).trials}

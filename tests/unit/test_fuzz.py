@@ -139,9 +139,9 @@ def of_folder(name: str, parse: Callable[[Path], object]) -> Callable[[str], obj
 def a_journal(path: Path) -> object:
     """What is outstanding of every kind."""
     journal = Journal(path)
-    return [journal.outstanding(what) for what in ("image", "runtime", "layer", "pool", "cgroup")], journal.made(
-        "a", "b"
-    )
+    return [
+        journal.outstanding(what) for what in ("image", "runtime", "layer", "pool", "cgroup")
+    ], journal.has_filesystem("a", "b")
 
 
 JOURNAL: Final = '{"utc": 1, "event": "take", "what": "image", "path": "/.dbbench-a.img"}\n' * 3
@@ -163,7 +163,7 @@ PARSERS: Final[dict[str, tuple[Callable[[str], object], str, tuple[type[Exceptio
     ),
     "pgbench": (lambda t: read_counts(pgbench_output.COUNTS, t), fixture("drivers/pgbench-15/pgbench.out"), ()),
     "pgbench-live": (pgbench_output.live, fixture("drivers/pgbench-15/pgbench.err"), ()),
-    "pgbench-aborted": (pgbench_output.aborted, fixture("drivers/pgbench-15/pgbench_aborted.err"), ()),
+    "pgbench-aborted": (pgbench_output.is_abort, fixture("drivers/pgbench-15/pgbench_aborted.err"), ()),
     "pgbench-log": (
         of_file(lambda p: pgbench_output.parse([p], 1.0, 5)),
         fixture("drivers/pgbench-15/pgbench_log.4711")[:4000],
@@ -183,7 +183,7 @@ PARSERS: Final[dict[str, tuple[Callable[[str], object], str, tuple[type[Exceptio
     "fio-log": (lambda t: fio_output.by_second([t], 1.7e9, 5, "0"), fixture("drivers/fio_bw.1.log")[:2000], ()),
     "fio-live": (fio_output.live, "Jobs: 2 (f=2): [m(2)][50.0%][r=13.2k,w=13.2k IOPS][eta 00m:01s]", ()),
     "bonnie": (bonnie.parse, fixture("drivers/bonnie.csv"), ()),
-    "copied": (filework_load.copied, fixture("drivers/copy.out"), ()),
+    "copied": (filework_load.parse_copy, fixture("drivers/copy.out"), ()),
     "small-files": (filework_load.steps, fixture("drivers/smallfiles.out"), ()),
     "filework-live": (filework_load.live, '{"t": 0.251105, "bytes": 78643200}', ()),
     "sql-steps": (
@@ -198,13 +198,13 @@ PARSERS: Final[dict[str, tuple[Callable[[str], object], str, tuple[type[Exceptio
         (ValueError,),
     ),
     "statements": (of_file(recordings.read), fixture("recorded/pgss.csv"), ()),
-    "wipefs": (guard.parsed, fixture("devices/wipefs_ext4.json"), (ValueError, LookupError, TypeError)),
+    "wipefs": (guard.parse, fixture("devices/wipefs_ext4.json"), (ValueError, LookupError, TypeError)),
     "mountinfo": (
         mounts.parsed_mounts,
         fixture("devices/mountinfo.txt"),
         (ValueError, IndexError),
     ),  # the kernel's own
-    "kmsg": (kernel_log.parsed, fixture("filesystems/kmsg.txt").splitlines()[0], (ValueError,)),
+    "kmsg": (kernel_log.parse, fixture("filesystems/kmsg.txt").splitlines()[0], (ValueError,)),
     "dumpe2fs": (ext.parse_dumpe2fs, fixture("filesystems/dumpe2fs-ext4-1.47.0.txt"), ()),
     "xfs_info": (xfs.parse_xfs_info, fixture("filesystems/xfs_info-6.13.0.txt"), ()),
     "btrfs-super": (btrfs.parse_super, fixture("filesystems/btrfs-dump-super-6.2.txt"), ()),
@@ -221,16 +221,16 @@ PARSERS: Final[dict[str, tuple[Callable[[str], object], str, tuple[type[Exceptio
     "zdb-label": (properties.parse_label, fixture("zfs/zdb-label-native.txt"), ()),
     "zfs-size": (properties.size_bytes, "1.5G", ()),
     "zpool-status": (zfs.damages, fixture("zfs/zpool-status-damaged-early.txt"), ()),
-    "zfs-taken": (zfs.parse_taken, fixture("zfs/zfs-taken-native.txt"), ()),
+    "zfs-taken": (zfs.parse_bytes, fixture("zfs/zfs-taken-native.txt"), ()),
     "cryptsetup": (crypt.parse_status, fixture("layers/cryptsetup-status.txt"), ()),
     "lvs": (lvm.parse_lvs, fixture("layers/lvs-thin.json"), ()),
-    "lvs-taken": (lambda t: lvm.parse_taken(t, 4096), "0 1000 snapshot 16/1000 8", ()),
+    "lvs-taken": (lambda t: lvm.parse_bytes(t, 4096), "0 1000 snapshot 16/1000 8", ()),
     "fio": (ceiling.parse_rows, fixture("fio/two_rows.json"), (ValueError,)),
     "smartctl": (lambda t: smart.of_smartctl(json.loads(t)), SMART, (ValueError,)),
     "nvme": (lambda t: smart.of_nvme(json.loads(t)), SMART, (ValueError,)),
     "cores": (cores.parsed_cores, "0-3,8,10-11", (ValueError,)),
     "proc-stat": (of_folder("stat", proc.cpu_times), STAT, ()),
-    "event": (events.parsed, '{"kind": "second", "data": {"phase": "measure"}}', ()),
+    "event": (events.parse, '{"kind": "second", "data": {"phase": "measure"}}', ()),
     "journal": (of_file(a_journal), JOURNAL, ()),
     "clock": (epoch, "2026-01-01T00:00:00.123Z", (ValueError,)),
     "bytes": (bytes_of, "4GiB", (ValueError,)),

@@ -56,9 +56,9 @@ def test_cpus_that_disagree_are_all_named(tmp_path: Path) -> None:
 def test_changes_are_named_with_both_values() -> None:
     """What W018 prints; equal states change nothing."""
     before = {"governor": "performance", "thp": "never", "turbo": None}
-    assert tunables.changed(before, dict(before)) == []
+    assert tunables.differences(before, dict(before)) == []
     after = {"governor": "powersave", "thp": "never", "turbo": "on"}
-    assert tunables.changed(before, after) == ["governor: performance -> powersave", "turbo: absent -> on"]
+    assert tunables.differences(before, after) == ["governor: performance -> powersave", "turbo: absent -> on"]
 
 
 def test_names_with_brackets_and_spaces(tmp_path: Path) -> None:

@@ -80,11 +80,11 @@ def test_links_in_place_of_our_files_are_not_written_through(name: str, folder: 
     """`clean` and `run` as root would otherwise empty or lengthen what the link names."""
     (folder / name).unlink(missing_ok=True)
     (folder / name).symlink_to(victim)
-    with pytest.raises((ResultsUnwritable, ResultDamaged)), results.locked(folder):
+    with pytest.raises((ResultsUnwritable, ResultDamaged)), results.lock(folder):
         assert list(Journal(folder / "journal.jsonl").entries())
     with pytest.raises(ResultsUnwritable):
         if name == ".lock":
-            with results.locked(folder):
+            with results.lock(folder):
                 pass
         Journal(folder / "journal.jsonl").note("take", what="image", path="/x")
 
@@ -188,7 +188,7 @@ def test_a_host_writes_into_no_planted_file(name: str, two_runs: Path, tmp_path:
     (host := HostFolder(folder)).make()
     (path := host.path / name).symlink_to(victim)
     before = victim.stat()
-    for work in (host.pid, lambda: host.save_taken(Taken(("t",))), lambda: host.save_state(HostState())):
+    for work in (host.pid, lambda: host.save_receipt(Taken(("t",))), lambda: host.save_state(HostState())):
         with contextlib.suppress(OSError, DbbenchError):
             work()
     assert path.name == name and victim.stat().st_mtime_ns == before.st_mtime_ns

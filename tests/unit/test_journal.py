@@ -51,15 +51,15 @@ def test_filesystem_is_ours_only_on_the_device_it_was_made_on(tmp_path: Path) ->
     """The same UUID on another device, or an empty one, does not belong to dbbench."""
     journal = Journal(tmp_path / "j")
     journal.note("made", device="S1", uuid="u-1")
-    assert journal.made("S1", "u-1")
-    assert not journal.made("S2", "u-1")
-    assert not journal.made("S1", "")
+    assert journal.has_filesystem("S1", "u-1")
+    assert not journal.has_filesystem("S2", "u-1")
+    assert not journal.has_filesystem("S1", "")
 
 
 def test_a_typed_identity_holds_until_the_device_was_erased(tmp_path: Path) -> None:
     """And what a killed trial left unfinished is the run's own, until something was finished there."""
     journal = Journal(tmp_path / "journal.jsonl")
-    assert not journal.erased("S1") and not journal.making("S1")
+    assert not journal.has_wiped_disk("S1") and not journal.making("S1")
     for event, erased, making in (
         ("wipe", False, False),
         ("had", True, False),
@@ -68,8 +68,8 @@ def test_a_typed_identity_holds_until_the_device_was_erased(tmp_path: Path) -> N
         ("wipe", False, False),
     ):
         journal.note(event, device="S1", uuid="u-1")
-        assert (journal.erased("S1"), journal.making("S1")) == (erased, making)
-    assert not journal.erased("S2")
+        assert (journal.has_wiped_disk("S1"), journal.making("S1")) == (erased, making)
+    assert not journal.has_wiped_disk("S2")
 
 
 def believed(journal: Journal) -> bool:

@@ -13,16 +13,16 @@ RECORDED = Path(__file__).parent.parent / "fixtures/filesystems/kmsg.txt"
 
 def lines() -> list[kernel_log.KernelMessage]:
     """The recording."""
-    return [kernel_log.parsed(record) for record in RECORDED.read_text().splitlines()]
+    return [kernel_log.parse(record) for record in RECORDED.read_text().splitlines()]
 
 
 def test_a_record_gives_level_sequence_and_text() -> None:
     """The level is in the low bits of the first number; escaped line ends are line ends again."""
-    assert kernel_log.parsed(
+    assert kernel_log.parse(
         "1,495,2249832199,-;EXT4-fs (loop1): shut down requested (2)\n SUBSYSTEM=x"
     ) == kernel_log.KernelMessage(495, 1, "EXT4-fs (loop1): shut down requested (2)")
-    assert kernel_log.parsed("30,7,1,-;daemon: info").priority == 6
-    assert kernel_log.parsed("6,512,1,-;a\\x0aloop1: rw=1").text == "a\nloop1: rw=1"
+    assert kernel_log.parse("30,7,1,-;daemon: info").priority == 6
+    assert kernel_log.parse("6,512,1,-;a\\x0aloop1: rw=1").text == "a\nloop1: rw=1"
 
 
 def test_faults_of_every_family_are_told_from_what_mounting_says() -> None:
@@ -47,11 +47,11 @@ def test_a_refused_operation_is_no_fault_where_the_filesystem_can_do_without_it(
     """Lines of Linux 6.18 about a loop device whose image is on a tmpfs; a refused write is a fault."""
     text = "operation not supported error, dev loop1, sector 819072 op 0x9:(WRITE_ZEROES) flags 0x20000800 phys_seg 0"
     refused = {
-        operation: kernel_log.is_fault(kernel_log.parsed(f"3,1,1,-;{text.replace('WRITE_ZEROES', operation)}"))
+        operation: kernel_log.is_fault(kernel_log.parse(f"3,1,1,-;{text.replace('WRITE_ZEROES', operation)}"))
         for operation in ("WRITE_ZEROES", "DISCARD", "WRITE", "FLUSH")
     }
     assert refused == {"WRITE_ZEROES": False, "DISCARD": False, "WRITE": True, "FLUSH": True}
-    assert kernel_log.is_fault(kernel_log.parsed("3,1,1,-;I/O error, dev loop1, sector 8 op 0x3:(DISCARD)"))
+    assert kernel_log.is_fault(kernel_log.parse("3,1,1,-;I/O error, dev loop1, sector 8 op 0x3:(DISCARD)"))
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_trouble_of_the_machine_is_told_and_somebody_elses_limit_is_not(tmp_path
     (log := tmp_path / "kmsg").write_text("")
     for number, text in enumerate((*TROUBLE, "Memory cgroup out of memory: Killed process 7 (java)")):
         with kernel_log.Watch("loop1", log) as watch:
-            watch._lines = [kernel_log.parsed(f"3,{number},5,-;{text}")]
+            watch._lines = [kernel_log.parse(f"3,{number},5,-;{text}")]
             assert watch.lines_about_machine() == ((text,) if text in TROUBLE else ())
 
 

@@ -15,7 +15,7 @@ from synthetic import Shape
 
 from dbbench import cli
 from dbbench.compare import means
-from dbbench.metrics.histogram import Histogram, bucket_of, merged, percentile_ms
+from dbbench.metrics.histogram import Histogram, bucket_of, merge, percentile_ms
 from dbbench.report.page.html import build, render
 from dbbench.results import LoadedRun, load_run
 
@@ -33,8 +33,8 @@ def test_a_percentile_needs_ten_slower_ones() -> None:
     assert percentile_ms(one, 50.0) == pytest.approx(1.0, rel=0.01)
     assert percentile_ms(one, 99.0) == pytest.approx(9.0, rel=0.01)
     assert percentile_ms(one, 99.9) is None
-    assert percentile_ms(merged([one] * 10 + [None]), 99.9) == pytest.approx(9.0, rel=0.01)
-    assert percentile_ms(merged([]), 50.0) is None
+    assert percentile_ms(merge([one] * 10 + [None]), 99.9) == pytest.approx(9.0, rel=0.01)
+    assert percentile_ms(merge([]), 50.0) is None
 
 
 def test_the_page_has_all_arms_in_one_chart(run: LoadedRun) -> None:
@@ -44,7 +44,7 @@ def test_the_page_has_all_arms_in_one_chart(run: LoadedRun) -> None:
     of_xfs = [t for t in run.trials if (t.fs_setup, t.workload) == ("xfs", "pgbench-tpcb")]
     each = [histogram for trial in of_xfs if (histogram := run.histogram(trial))]
     row = latency.rows[1]
-    assert row.transactions == merged(each).total
+    assert row.transactions == merge(each).total
     assert row.percentiles["p99"] == means({"xfs": [histogram.percentile_ms(99.0) for histogram in each]})["xfs"]
     assert row.percentiles["p99.99"] is None
     assert [line.mark.name for line in latency.chart.lines if line.mark] == ["ext4", "xfs"]

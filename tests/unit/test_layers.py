@@ -30,7 +30,7 @@ def words(layer: Layer, targets: tuple[str, ...] = FOUR) -> str:
 ])  # fmt: skip
 def test_devices_are_dealt_in_their_order(items: str, groups: int, dealt: list[str]) -> None:
     """Neighbours stay together, and none is left out."""
-    assert ["".join(group) for group in layers.dealt(items, groups)] == dealt
+    assert ["".join(group) for group in layers.deal(items, groups)] == dealt
 
 
 def test_an_array_is_made_in_sync_and_without_a_bitmap() -> None:
@@ -94,7 +94,7 @@ def test_what_lvm_says_of_a_thin_volume() -> None:
 ])  # fmt: skip
 def test_what_is_kept_for_a_snapshot(status: str, taken: int) -> None:
     """As device-mapper counts it: sectors, without a snapshot's own tables, and chunks of 64 KiB in a pool."""
-    assert lvm.parse_taken(status, 65536) == taken
+    assert lvm.parse_bytes(status, 65536) == taken
 
 
 def test_what_cryptsetup_says_of_a_volume() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from dbbench.errors import MachineTooSmall, MemoryExceeded
 from dbbench.machine import cores, host
-from dbbench.machine.limits import MemoryGroup, cgroup, confined
+from dbbench.machine.limits import MemoryGroup, cgroup, confine
 from dbbench.model import EngineSpec, Run
 from dbbench.results.journal import Journal
 
@@ -87,7 +87,7 @@ def test_limit_is_set_without_swap_and_journalled_first(tmp_path: Path, version:
     """Swap would be a second memory. The journal has the group before it is there."""
     journal, where = Journal(tmp_path / "j"), cgroup.Hierarchy(version, tmp_path, tmp_path)
     name = f"dbbench-g-{journal.tag}"
-    with cgroup.limited(where, name, 4096, journal) as group:
+    with cgroup.limit(where, name, 4096, journal) as group:
         assert journal.outstanding("cgroup") == [str(tmp_path / name)]
         assert {name: (group.path / name).read_text() for name in files} == files
         assert group.limit_bytes == 4096
@@ -118,7 +118,7 @@ def test_kill_for_want_of_memory_is_named_in_place_of_what_it_looked_like(
     monkeypatch.setattr("dbbench.machine.limits._group", lambda *_: (group, ""))
     with (
         pytest.raises(MemoryExceeded, match=r"killed 1 of the server's(.|\n)*first symptom: it is gone"),
-        confined(make_run().cells[0], "r", Journal(tmp_path / "j"), None),
+        confine(make_run().cells[0], "r", Journal(tmp_path / "j"), None),
     ):
         raise RuntimeError("it is gone")
 
@@ -136,7 +136,7 @@ def test_lists_of_cores_are_read_as_the_kernel_writes_them(words: str, numbers: 
 def test_below_four_cores_all_are_shared() -> None:
     """Half of a machine is not reserved unless the plan requests it."""
     found = cores.chosen_cores(EngineSpec("postgres"), range(2), Path("/nowhere"))
-    assert found.server == found.client == found.shared == {0, 1}
+    assert found.server == found.client == found.common == {0, 1}
 
 
 def test_from_four_cores_on_a_quarter_is_the_clients(tmp_path: Path) -> None:
@@ -146,7 +146,7 @@ def test_from_four_cores_on_a_quarter_is_the_clients(tmp_path: Path) -> None:
         folder.mkdir(parents=True)
         (folder / "thread_siblings_list").write_text(f"{core % 4},{core % 4 + 4}\n")
     found = cores.chosen_cores(EngineSpec("postgres"), range(8), tmp_path)
-    assert (found.client, found.shared) == ({3, 7}, set())
+    assert (found.client, found.common) == ({3, 7}, set())
     assert found.server == {0, 1, 2, 4, 5, 6}
 
 
@@ -159,7 +159,7 @@ def test_what_one_names_the_other_does_not_get() -> None:
 def test_what_is_asked_for_is_taken_though_it_overlaps() -> None:
     """A person may put both on one core; it is said, not corrected."""
     found = cores.chosen_cores(EngineSpec("postgres", cpus_server="0", cpus_client="0"), range(4))
-    assert found.shared == {0}
+    assert found.common == {0}
 
 
 def test_cores_that_are_not_there_are_refused() -> None:
@@ -173,6 +173,6 @@ def test_node_gives_its_cores(tmp_path: Path) -> None:
     (tmp_path / "node/node1").mkdir(parents=True)
     (tmp_path / "node/node1/cpulist").write_text("4-7\n")
     found = cores.chosen_cores(EngineSpec("postgres", numa_node=1), range(8), tmp_path)
-    assert (found.server, found.numa_node, found.shared) == ({4, 5, 6, 7}, 1, set())
+    assert (found.server, found.numa_node, found.common) == ({4, 5, 6, 7}, 1, set())
     with pytest.raises(MachineTooSmall, match="no such node"):
         cores.chosen_cores(EngineSpec("postgres", numa_node=2), range(8), tmp_path)

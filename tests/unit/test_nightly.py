@@ -65,10 +65,10 @@ def test_a_night_far_off_is_suspect_at_once_and_confirmed_by_the_second_run() ->
     """The second run decides between regression and chance; without its interval it stays suspect."""
     found = judged(nights(20), night(20, 0.72))
     assert (found.state, found.worse, found.since) == ("suspect", True, "2026-01-21")
-    assert analysis.confirmed(found, Ratio(0.73, 0.71, 0.75, 7)).state == "regression"
-    assert analysis.confirmed(found, Ratio(0.9, 0.88, 0.92, 7)).state == "ok"
-    assert analysis.confirmed(found, None).state == "suspect"
-    assert analysis.confirmed(found, Ratio(0.7, None, None, 2)).state == "suspect"
+    assert analysis.confirm(found, Ratio(0.73, 0.71, 0.75, 7)).state == "regression"
+    assert analysis.confirm(found, Ratio(0.9, 0.88, 0.92, 7)).state == "ok"
+    assert analysis.confirm(found, None).state == "suspect"
+    assert analysis.confirm(found, Ratio(0.7, None, None, 2)).state == "suspect"
 
 
 def test_a_small_step_is_found_by_its_nights_together() -> None:
@@ -84,9 +84,9 @@ def test_direction_is_the_metrics() -> None:
     """More is worse of a duration; better is an improvement."""
     before = [night(n, 0.9 + n / 5000, better="lower") for n in range(20)]
     found = judged(before, night(20, 1.2, better="lower"))
-    assert analysis.confirmed(found, Ratio(1.2, 1.18, 1.22, 7, "lower")).state == "regression"
+    assert analysis.confirm(found, Ratio(1.2, 1.18, 1.22, 7, "lower")).state == "regression"
     found = judged(before, night(20, 0.7, better="lower"))
-    assert analysis.confirmed(found, Ratio(0.7, 0.68, 0.72, 7, "lower")).state == "improvement"
+    assert analysis.confirm(found, Ratio(0.7, 0.68, 0.72, 7, "lower")).state == "improvement"
 
 
 def test_a_regression_stays_one_until_it_is_back() -> None:
@@ -111,8 +111,8 @@ def test_few_nights_judge_by_their_own_intervals() -> None:
     assert judged(nights(1), night(1, 0.88)).state == "ok"
     found = judged(nights(1), night(1, 0.8))
     assert found.state == "suspect"
-    assert analysis.confirmed(found, Ratio(0.8, 0.78, 0.82, 7)).state == "regression"
-    assert analysis.confirmed(found, Ratio(0.87, 0.85, 0.89, 7)).state == "ok"
+    assert analysis.confirm(found, Ratio(0.8, 0.78, 0.82, 7)).state == "regression"
+    assert analysis.confirm(found, Ratio(0.87, 0.85, 0.89, 7)).state == "ok"
     few = dataclasses.replace(night(1, 0.5), ratios={KEY: Ratio(0.5, None, None, 2)})
     assert judged(nights(3), few).state == "learning"
 
@@ -144,7 +144,7 @@ def test_changes_alone_are_told(tmp_path: Path) -> None:
     """ok, ok, regression, regression, ok: two changes."""
     (tmp_path / "nightly").mkdir()
     states = ["ok", "ok", "regression", "regression", "ok"]
-    told = [analysis.changed(tmp_path, "p", word, [NightFinding(KEY, word, 1.0)]) for word in states]
+    told = [analysis.differs(tmp_path, "p", word, [NightFinding(KEY, word, 1.0)]) for word in states]
     assert told == [False, False, True, False, True]
 
 
@@ -154,10 +154,10 @@ def test_nights_are_kept_line_by_line(tmp_path: Path) -> None:
         history.append(tmp_path, "p", one)
     again = dataclasses.replace(nights(3)[2], confirmations={KEY: Ratio(1.0, None, None, 1)})
     history.append(tmp_path, "p", again)
-    assert history.known(tmp_path, "p") == [*nights(3)[:2], again]
+    assert history.all_nights(tmp_path, "p") == [*nights(3)[:2], again]
     (tmp_path / "nightly/p.jsonl").write_text("{}\nnot json\n")
     with pytest.raises(ResultDamaged, match=r"p\.jsonl:1"):
-        history.known(tmp_path, "p")
+        history.all_nights(tmp_path, "p")
 
 
 def test_missing_dates_are_found() -> None:
@@ -284,8 +284,8 @@ def test_acceptances_are_kept_with_their_reasons(tmp_path: Path) -> None:
     loaded = results.load_run(folder)
     history.accept(tmp_path, loaded, "first")
     history.accept(tmp_path, loaded, "second")
-    assert [entry.reason for entry in history.all_accepted(tmp_path)["demo"]] == ["first", "second"]
-    newest = history.accepted(tmp_path, "demo")
+    assert [entry.reason for entry in history.acceptances(tmp_path)["demo"]] == ["first", "second"]
+    newest = history.acceptance(tmp_path, "demo")
     assert newest is not None and newest.reason == "second" and KEY in newest.ratios
 
 
@@ -379,7 +379,7 @@ def test_a_nights_line_also_has_its_changes_in_words(tmp_path: Path) -> None:
     document = document_of(before)
     assert document["breaks"] == ["host db1 → db 2", "postgres server 15.1 (Debian 12) → 15.2"]
     history.append(tmp_path, "p", before)
-    assert history.known(tmp_path, "p") == [before]
+    assert history.all_nights(tmp_path, "p") == [before]
 
 
 @pytest.mark.parametrize(

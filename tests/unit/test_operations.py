@@ -14,7 +14,7 @@ from dbbench import operations
 from dbbench.errors import CommandFailed, FilesystemDamaged, Interrupted, PlanInvalid
 from dbbench.metrics import summary
 from dbbench.model import DeviceFacts, FsSetup, Layer, Mkfs, OperationFacts
-from dbbench.operations import Filled, backup, maintenance, operated
+from dbbench.operations import Filled, backup, maintenance, operate
 from dbbench.operations.maintenance import of_filesystem
 from dbbench.plan import load
 from dbbench.plan.catalog import catalog
@@ -137,21 +137,21 @@ def test_a_snapshot_without_its_rows_fails_the_trial(rows: int, least: int, said
     """One acknowledged row is missing, or a later one exists: FilesystemDamaged, and the snapshot is removed."""
     said.rows, said.least = rows, least
     with pytest.raises(FilesystemDamaged, match=f"{rows} rows"):
-        operated(["snapshot"], said.filled)
+        operate(["snapshot"], said.filled)
     assert said.lines[-1] == "drop"
 
 
 def test_what_is_lacking_is_said(said: Said) -> None:
     """No seconds, the reason, and nothing was touched."""
     said.reason = "no room in the pool"
-    assert operated(["snapshot"], said.filled) == (OperationFacts("snapshot", None, text="no room in the pool"),)
+    assert operate(["snapshot"], said.filled) == (OperationFacts("snapshot", None, text="no room in the pool"),)
     assert said.lines == []
 
 
 def test_no_copy_without_its_log(said: Said) -> None:
     """With the write-ahead log elsewhere a second server would write into the first one's."""
     filled = dataclasses.replace(said.filled, log=Path("/log"))
-    facts = operated(["snapshot"], filled)
+    facts = operate(["snapshot"], filled)
     assert facts[0].seconds is None and "log is on another device" in facts[0].text
     assert said.lines == []
 
@@ -171,7 +171,7 @@ def failing(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("failing")
 def test_a_failed_operation_ends_them(said: Said) -> None:
     """Earlier results stay, the failure is reported, and later operations are not tried."""
-    assert operated(["grow", "snapshot"], said.filled) == (
+    assert operate(["grow", "snapshot"], said.filled) == (
         OperationFacts("grow: add device", 1.0),
         OperationFacts("grow", None, text="no such device", failed=True),
         OperationFacts("snapshot", None, text="not tried: grow failed before"),
@@ -186,7 +186,7 @@ def test_a_failed_operation_ends_them(said: Said) -> None:
 def test_what_is_not_the_operations_own_affair_is_raised(error: BaseException, said: Said) -> None:
     """Damage fails the trial; being stopped is no result at all."""
     with pytest.raises(type(error)):
-        operated(["grow"], said.filled)
+        operate(["grow"], said.filled)
 
 
 def test_growing_without_a_device_more(said: Said, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -218,12 +218,12 @@ def test_the_data_is_scanned_and_then_its_clone(said: Said, monkeypatch: pytest.
     assert said.lines == [
         "first up", "first down", "snapshot", "mount", "second up", "second down", "unmount", "drop",
     ]  # fmt: skip
-    assert summary.scanned(steps) == {"scan_mb_per_s": 1.5, "clone_scan_mb_per_s": 1.5}
+    assert summary.scan_summary(steps) == {"scan_mb_per_s": 1.5, "clone_scan_mb_per_s": 1.5}
     monkeypatch.setattr(FAMILIES["ext4"], "snapshots", None)
     only = list(maintenance.scan(said.filled))
     assert [facts.seconds for facts in only] == [2.0, None] and "has snapshots" in only[1].text
-    assert summary.scanned(only) == {"scan_mb_per_s": 1.5, "clone_scan_mb_per_s": None}
-    assert summary.scanned([]) == {}
+    assert summary.scan_summary(only) == {"scan_mb_per_s": 1.5, "clone_scan_mb_per_s": None}
+    assert summary.scan_summary([]) == {}
 
 
 def test_what_grow_adds() -> None:
@@ -312,7 +312,7 @@ def test_sound_plans(top: str, device: str, tmp_path: Path) -> None:
 def test_what_has_no_program_is_not_possible_and_no_failure(said: Said) -> None:
     """A backup of MySQL, a defragmentation of a family without a tool for it: no figure, and a reason."""
     said.engine = "mysql"
-    (backup,) = operated(["base-backup"], said.filled)
+    (backup,) = operate(["base-backup"], said.filled)
     assert (backup.seconds, backup.failed) == (None, False) and "mysql" in backup.text
     other = dataclasses.replace(said.filled, fs=dataclasses.replace(said.filled.fs, family="nilfs2"))
     step = of_filesystem(other)

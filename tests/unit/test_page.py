@@ -418,9 +418,9 @@ def test_twelve_trials_of_ten_minutes_fit(tmp_path: Path) -> None:
 
 def test_vendored_library_is_the_version_that_its_note_names() -> None:
     """The licence note and the file itself agree."""
-    from dbbench.model.base import shipped
+    from dbbench.model.base import data_folder
 
-    assets = shipped() / "reports" / "assets"
+    assets = data_folder() / "reports" / "assets"
     head = (assets / "plotly-cartesian.min.js").open(encoding="utf-8").read(200)
     version = re.search(r"v(\d+\.\d+\.\d+)", head)
     note = (assets / "plotly-cartesian.LICENSE.txt").read_text()

@@ -53,7 +53,10 @@ def test_why_names_what_moved_and_what_did_not(tmp_path: Path) -> None:
     found = why_of(with_figures(loaded, "btrfs", cpu_ms_per_tx=3.0, cpu_pct=60.0, flushes_per_tx=1.05))
     factors = {factor.label: factor for factor in found.factors}
     assert factors["CPU per transaction"].ratio == pytest.approx(3.0)
-    assert (factors["CPU per transaction"].moved, factors["flushes per transaction"].moved) == (True, False)
+    assert (factors["CPU per transaction"].has_changed_much, factors["flushes per transaction"].has_changed_much) == (
+        True,
+        False,
+    )
     moved, _, still = found.sentence.partition(" Within")
     assert "CPU per transaction (×\u202f3.00)" in moved
     assert "flushes per transaction" in still

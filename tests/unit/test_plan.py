@@ -9,7 +9,7 @@ import pytest
 
 from dbbench.errors import PlanInvalid, UnknownName
 from dbbench.model import FsSetup, Needs, Plan, WalDevice
-from dbbench.plan import Expanded, expand, identity, load, narrowed, preview
+from dbbench.plan import Expanded, expand, identity, load, narrow, preview
 from dbbench.plan.catalog import Catalog, catalog
 from dbbench.plan.narrowing import Narrowing
 from dbbench.plan.rules import GENERATED, RULES
@@ -449,39 +449,39 @@ def test_the_identity_is_of_what_is_measured(tmp_path: Path, known: Catalog) -> 
 def test_narrowing_keeps_what_was_asked_for(tmp_path: Path, known: Catalog) -> None:
     """--fs keeps the plan's order; a baseline that is left out is replaced by the first arm."""
     plan = plan_of(tmp_path, GOOD, known)
-    less = narrowed(plan, Narrowing(fs=["ext4-b", "ext4"], blocks=9, seed=3))
+    less = narrow(plan, Narrowing(fs=["ext4-b", "ext4"], blocks=9, seed=3))
     assert ([arm.label for arm in less.fs_setups], less.baseline) == (["ext4", "ext4-b"], "ext4")
     assert (less.blocks, less.seed) == (9, 3)
-    assert narrowed(plan, Narrowing()) == plan
+    assert narrow(plan, Narrowing()) == plan
 
 
 def test_quick_is_one_block_of_seconds(tmp_path: Path, known: Catalog) -> None:
     """--quick shortens every window, also those of a workload; --blocks still counts."""
-    quick = narrowed(plan_of(tmp_path, GOOD, known), Narrowing(quick=True))
+    quick = narrow(plan_of(tmp_path, GOOD, known), Narrowing(quick=True))
     assert (quick.blocks, quick.repeat_suspect) == (1, False)
     assert {c.window.measure_s for c in expand(quick, known).cells if c.window.kind == "fixed"} == {5.0}
-    assert narrowed(quick, Narrowing(quick=True, blocks=2)).blocks == 2
+    assert narrow(quick, Narrowing(quick=True, blocks=2)).blocks == 2
 
 
 def test_narrowing_refuses_what_is_not_there(tmp_path: Path, known: Catalog) -> None:
     """A label that the plan has not, and no blocks, are errors of usage."""
     plan = plan_of(tmp_path, GOOD, known)
     with pytest.raises(UnknownName, match='did you mean "ext4-b"'):
-        narrowed(plan, Narrowing(fs=["ext4-c"]))
+        narrow(plan, Narrowing(fs=["ext4-c"]))
     with pytest.raises(PlanInvalid):
-        narrowed(plan, Narrowing(blocks=0))
+        narrow(plan, Narrowing(blocks=0))
 
 
 def test_narrowing_takes_directories_along(tmp_path: Path, known: Catalog) -> None:
     """Of kind dir only the directories of the arms that are left stay in the plan."""
     text = GOOD.replace('size = "4GiB"', 'kind = "dir"\npaths = { ext4 = "/a", xfs = "/b", ext4-b = "/c" }')
-    assert narrowed(plan_of(tmp_path, text, known), Narrowing(fs=["xfs"])).device.paths == {"xfs": "/b"}
+    assert narrow(plan_of(tmp_path, text, known), Narrowing(fs=["xfs"])).device.paths == {"xfs": "/b"}
 
 
 def test_the_preview_counts_each_golden_copy_once(tmp_path: Path, known: Catalog) -> None:
     """Arms share a copy: more of them cost trials, not copies; the image is counted once."""
     plan = plan_of(tmp_path, GOOD, known)
-    one = preview(narrowed(plan, Narrowing(fs=["xfs"])), expand(narrowed(plan, Narrowing(fs=["xfs"])), known))
+    one = preview(narrow(plan, Narrowing(fs=["xfs"])), expand(narrow(plan, Narrowing(fs=["xfs"])), known))
     all_three = preview(plan, expand(plan, known))
     results = 3_000_000 * 24  # of the 24 trials more
     assert all_three.disk_bytes - one.disk_bytes == results

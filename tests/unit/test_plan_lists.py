@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from dbbench.errors import PlanInvalid, UnknownName
-from dbbench.model import Plan, Setting, titled
-from dbbench.plan import Expanded, expand, identity, load, narrowed, preview
+from dbbench.model import Plan, Setting, title_of
+from dbbench.plan import Expanded, expand, identity, load, narrow, preview
 from dbbench.plan.arms import distinct
 from dbbench.plan.catalog import Catalog, catalog
 from dbbench.plan.narrowing import Narrowing
@@ -196,8 +196,8 @@ def test_paths_are_named_by_what_tells_them_apart(paths: list[str], words: list[
 
 def test_a_title_names_the_values() -> None:
     """As a sentence would: the workload, then each value."""
-    assert titled("scan", "") == "scan"
-    assert titled("scan", "tables=2+memory=1GiB") == "scan, tables=2, memory=1GiB"
+    assert title_of("scan", "") == "scan"
+    assert title_of("scan", "tables=2+memory=1GiB") == "scan, tables=2, memory=1GiB"
 
 
 # --- the log elsewhere -----------------------------------------------------------------------------
@@ -215,9 +215,9 @@ def test_arms_are_named_by_both_filesystems(tmp_path: Path, known: Catalog) -> N
 def test_arms_are_narrowed_by_setup_or_label(tmp_path: Path, known: Catalog) -> None:
     """--fs xfs means xfs+wal:ext4."""
     plan = plan_of(tmp_path, LOG, known)
-    assert [arm.label for arm in narrowed(plan, Narrowing(fs=["xfs", "mine"])).fs_setups] == ["xfs+wal:ext4", "mine"]
+    assert [arm.label for arm in narrow(plan, Narrowing(fs=["xfs", "mine"])).fs_setups] == ["xfs+wal:ext4", "mine"]
     with pytest.raises(UnknownName, match="did you mean"):
-        narrowed(plan, Narrowing(fs=["xsf+wal:ext4"]))
+        narrow(plan, Narrowing(fs=["xsf+wal:ext4"]))
 
 
 def test_the_preview_makes_both(tmp_path: Path, known: Catalog) -> None:

@@ -98,10 +98,10 @@ def test_record_that_was_cut_off_is_passed_over(tmp_path: Path) -> None:
 def test_unflushed_is_what_came_after_the_last_flush(disk: Disk) -> None:
     """A flush before which the power goes is not carried out."""
     found = disk.write(0, b"a").flush().write(1, b"b").write(2, b"c").flush().log()
-    assert [*found.unflushed(4)] == [2, 3]
+    assert [*found.volatile(4)] == [2, 3]
     assert found.unflushed_bytes(4) == 2 * BLOCK
-    assert [*found.unflushed(5)] == []
-    assert [*found.unflushed(1)] == [0]
+    assert [*found.volatile(5)] == []
+    assert [*found.volatile(1)] == [0]
 
 
 # --- images ----------------------------------------------------------------------------------------
@@ -170,7 +170,7 @@ def test_flush_is_of_one_disk(disk: Disk) -> None:
     one, two = disk.cuts(2, 6)
     assert (one[: 2 * BLOCK], two[: 2 * BLOCK]) == (b"a" * BLOCK + b"c" * BLOCK, b"b" * BLOCK + bytes(BLOCK))
     found = disk.log()
-    assert [(found.unflushed(5, number), found.unflushed_bytes(5, number)) for number in (0, 1)] == [
+    assert [(found.volatile(5, number), found.unflushed_bytes(5, number)) for number in (0, 1)] == [
         ([0, 3], 2 * BLOCK), ([4], BLOCK)]  # fmt: skip
 
 
@@ -195,7 +195,7 @@ def test_copy_has_the_same_bytes_and_holes(tmp_path: Path) -> None:
         file.truncate(4 * 2**20)
         file.seek(2**20)
         file.write(b"x" * 5000)
-    disk_images.copied(source, target)
+    disk_images.copy(source, target)
     assert source.read_bytes() == target.read_bytes()
     assert target.stat().st_blocks <= source.stat().st_blocks
     assert target.stat().st_ino != source.stat().st_ino

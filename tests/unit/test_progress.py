@@ -10,7 +10,7 @@ import pytest
 
 import dbbench.report.progress as progress
 from dbbench.errors import Interrupted, Terminated
-from dbbench.model.events import Event, ignore, parsed
+from dbbench.model.events import Event, ignore, parse
 from dbbench.report.progress import live, renderer
 from dbbench.report.progress.live import above, drawn
 from dbbench.report.progress.state import State, eta, mean_and_spread, spark
@@ -68,7 +68,7 @@ def test_an_event_is_one_line_and_comes_back() -> None:
     """What a trial's process prints is what the runner reads."""
     event = Event("note", {"text": "zwei\nZeilen é", "value": 1.5})
     assert "\n" not in event.line()
-    assert parsed(event.line()) == event
+    assert parse(event.line()) == event
 
 
 def test_numbers_that_json_has_not_are_null() -> None:
@@ -80,7 +80,7 @@ def test_numbers_that_json_has_not_are_null() -> None:
 @pytest.mark.parametrize("line", ["", "hello", "3", "{}", '{"kind": "note"}', '{"kind": "note", "data": 3}'])
 def test_other_lines_are_no_events(line: str) -> None:
     """What another program prints on the same stream is passed over."""
-    assert parsed(line) is None
+    assert parse(line) is None
 
 
 # --- state -----------------------------------------------------------------------------------------
@@ -281,7 +281,7 @@ def test_json_is_one_object_a_line() -> None:
     with renderer("json", stream) as emit:
         for event in PLAYED:
             emit(event)
-    assert [parsed(line) for line in stream.getvalue().splitlines()] == PLAYED
+    assert [parse(line) for line in stream.getvalue().splitlines()] == PLAYED
 
 
 def test_none_says_nothing() -> None:

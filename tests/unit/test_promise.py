@@ -8,7 +8,7 @@ import pytest
 
 from dbbench import cli, plan
 from dbbench.plan import catalog
-from dbbench.plan.promise import of_setup, promised
+from dbbench.plan.promise import class_of, of_setup
 
 SHIPPED = catalog.catalog()
 PLAN = """
@@ -56,7 +56,7 @@ def test_a_cell_promises_what_its_setup_and_settings_say(
     path = tmp_path / "plan.toml"
     path.write_text(PLAN.format(setup=setup, engine=engine, settings=settings, workload=workload))
     (cell,) = plan.expand(plan.load(path, SHIPPED), SHIPPED).cells
-    assert promised(cell) == expected
+    assert class_of(cell) == expected
 
 
 def test_a_setup_shows_the_class_of_its_own_tuning() -> None:

@@ -58,7 +58,7 @@ def logged(tmp_path: Path, *texts: str) -> RecordedStatements:
 def test_an_export_is_read() -> None:
     """Statements over several lines with quotes; those called most come first."""
     recording = read(FIXTURES / "pgss.csv")
-    calls = {each.text: each.calls for each in recording.kept}
+    calls = {each.text: each.calls for each in recording.in_workload}
     assert calls["SELECT c FROM sbtest1 WHERE id=$1"] == 1050 and len(calls) > 15 and recording.dialect == "postgres"
     assert list(calls.values()) == sorted(calls.values(), reverse=True)
     assert not any(text in calls for text in ("BEGIN", "END", "COMMIT"))
@@ -104,7 +104,7 @@ def test_shares_are_those_of_calls_and_time(tmp_path: Path) -> None:
         "<insufficient privilege>,20,6000,shop\n,10,0,shop\nSELECT 1 FROM b,10,1000,blog\n"
     )
     recording = read(tmp_path / "f")
-    assert recording.shares(recording.kept) == (pytest.approx(0.6), pytest.approx(0.3))
+    assert recording.shares(recording.in_workload) == (pytest.approx(0.6), pytest.approx(0.3))
     assert sorted(each.why.split(":")[0] for each in left_out(recording)) == [
         "its text is hidden", "of another database (blog)", "the recording does not contain its text",
     ]  # fmt: skip
@@ -122,7 +122,7 @@ def test_a_hidden_text_is_named_with_the_grant(tmp_path: Path, capsys: pytest.Ca
 def test_a_slow_log_is_counted_by_kind() -> None:
     """Statements that differ in their literals are one kind; longer lists of values too."""
     recording = read(FIXTURES / "slow.log")
-    kinds = {each.text: each for each in recording.kept}
+    kinds = {each.text: each for each in recording.in_workload}
     point = kinds["select c from sbtest1 where id=?"]
     assert recording.dialect == "mysql" and point.calls == len(point.samples) > 5 and point.database == "dbbench"
     assert all(re.fullmatch(r"SELECT c FROM sbtest1 WHERE id=\d+", text) for text in point.samples)
@@ -154,7 +154,7 @@ def test_headings_within_a_log_are_no_statements(heading: str, end: str, tmp_pat
         one = f"{time}{HEADING}{heading}{time}{HEADING}SET timestamp=1772442901;\nSELECT a FROM t WHERE id = 1;\n"
     (tmp_path / "slow.log").write_bytes((before + one + before + one + one).replace("\n", end).encode())
     recording = read(tmp_path / "slow.log")
-    assert [(each.text, each.calls) for each in recording.kept] == [("select a from t where id = ?", 3)]
+    assert [(each.text, each.calls) for each in recording.in_workload] == [("select a from t where id = ?", 3)]
     assert left_out(recording) == []
 
 
@@ -167,7 +167,9 @@ def test_no_statement_is_lost_without_a_word(tmp_path: Path) -> None:
     assert [each.why for each in left_out(read(tmp_path / "slow.log"))] == ["the recording ends within it"]
     (tmp_path / "slow.log").write_text(f"{good}{HEADING}SELECT 'a;\n# b';\n{good}{good}")
     recording = read(tmp_path / "slow.log")
-    assert recording.shares(recording.kept)[0] < 1 and any("cannot tell" in each.why for each in left_out(recording))
+    assert recording.shares(recording.in_workload)[0] < 1 and any(
+        "cannot tell" in each.why for each in left_out(recording)
+    )
 
 
 @slow
@@ -175,7 +177,7 @@ def test_no_statement_is_lost_without_a_word(tmp_path: Path) -> None:
 def test_each_statement_keeps_its_database_and_its_bytes(tmp_path: Path) -> None:
     """`use` holds for the statements after it; bytes that are not UTF-8 stay as they are."""
     recording = logged(tmp_path, "use `a``b`;\nSELECT 1 FROM t", "SELECT 2 FROM t", "use shop;\nSELECT '\udcff' FROM t")
-    assert {(each.database, text) for each in recording.kept for text in each.samples} == {
+    assert {(each.database, text) for each in recording.in_workload for text in each.samples} == {
         ("a`b", "SELECT 1 FROM t"), ("a`b", "SELECT 2 FROM t"), ("shop", "SELECT '\udcff' FROM t"),
     }  # fmt: skip
 
@@ -194,8 +196,8 @@ def test_kinds_differ_in_more_than_literals(tmp_path: Path) -> None:
         "REPLACE INTO t VALUES (1, 'a'), (2,'b')", "REPLACE INTO t VALUES (-1.5e3, x'AB')",
     ]  # fmt: skip
     recording = logged(tmp_path, *texts)
-    assert sorted(each.calls for each in recording.kept) == [1, 2, 2] and left_out(recording) == []
-    assert sorted(text for each in recording.kept for text in each.samples) == sorted(texts)
+    assert sorted(each.calls for each in recording.in_workload) == [1, 2, 2] and left_out(recording) == []
+    assert sorted(text for each in recording.in_workload for text in each.samples) == sorted(texts)
 
 
 @pytest.mark.parametrize("text", ["SELECT 'a", 'SELECT "a', "SELECT $a$ b"])
@@ -340,11 +342,12 @@ def test_statements_of_an_export_become_a_workload(tmp_path: Path) -> None:
         Statement("INSERT INTO t VALUES ($1,$2) RETURNING a;", 1, database="shop"),
     ])  # fmt: skip
     choose(recording, None, 9)
-    assert re.fullmatch(r"SELECT a FROM t WHERE id = ('\d+')\n  AND b = \1", recording.kept[0].samples[0])
+    assert re.fullmatch(r"SELECT a FROM t WHERE id = ('\d+')\n  AND b = \1", recording.in_workload[0].samples[0])
     assert re.fullmatch(
-        r"INSERT INTO t VALUES \('\d+','\d+'\) \nON CONFLICT DO NOTHING RETURNING a", recording.kept[1].samples[0]
+        r"INSERT INTO t VALUES \('\d+','\d+'\) \nON CONFLICT DO NOTHING RETURNING a",
+        recording.in_workload[1].samples[0],
     )
-    assert [each.why for each in recording.kept] == [
+    assert [each.why for each in recording.in_workload] == [
         "guessed values", "rows whose key exists are not inserted (ON CONFLICT DO NOTHING); guessed values",
     ]  # fmt: skip
     (tmp_path / "workloads").mkdir()
@@ -398,7 +401,7 @@ def test_the_most_frequent_are_kept() -> None:
     kept = [Statement(f"SELECT {n} FROM a", 9 - n) for n in range(4)]
     recording = RecordedStatements("x", "postgres", [*kept, Statement("SET a = 1", 99, None, LEFT_OUT, "x")])
     choose(recording, None, 2)
-    assert len(recording.kept) == 2
+    assert len(recording.in_workload) == 2
     assert [each.why for each in left_out(recording)] == ["not among the most frequent statements"] * 2 + ["x"]
 
 

@@ -22,7 +22,7 @@ from dbbench.errors import DeadlinePassed, ResultsUnwritable, TrialStuck
 from dbbench.model import Phase, Run, Status, TrialSpec
 from dbbench.model.events import Event
 from dbbench.results.journal import Journal
-from dbbench.run.adaptive import extended
+from dbbench.run.adaptive import extend
 from dbbench.run.children import Launcher, Overdue, Stop, stoppable
 from dbbench.run.queue import give_back
 from dbbench.run.record import Record
@@ -53,7 +53,7 @@ def suspects(*ids: str) -> Callable[[TrialSpec], Status]:
 
 def test_block_with_a_suspect_trial_is_repeated_whole(run: Run) -> None:
     """Both arms of that workload and block get a second attempt at the end; other workloads do not."""
-    longer = extended(run, suspects("xfs.postgres.w-b2-a1"))
+    longer = extend(run, suspects("xfs.postgres.w-b2-a1"))
     new = longer.order[len(run.order) :]
     assert {"ext4.postgres.w-b2-a2", "xfs.postgres.w-b2-a2"} == {spec.id for spec in new}
     assert [spec.position for spec in new] == [17, 18]
@@ -63,27 +63,27 @@ def test_block_with_a_suspect_trial_is_repeated_whole(run: Run) -> None:
 def test_block_is_repeated_once_at_most(run: Run) -> None:
     """A repeat that is suspect again is not repeated."""
     status = suspects("xfs.postgres.w-b2-a1", "xfs.postgres.w-b2-a2")
-    longer = extended(run, status)
-    assert extended(longer, status) is longer
+    longer = extend(run, status)
+    assert extend(longer, status) is longer
 
 
 def test_repeats_end_at_half_of_the_plan(run: Run) -> None:
     """All blocks suspect: 8 further trials of 16, never half a block."""
-    longer = extended(run, lambda _: Status.SUSPECT)
+    longer = extend(run, lambda _: Status.SUSPECT)
     assert len(longer.order) == 24
-    assert extended(longer, lambda _: Status.SUSPECT) is longer
+    assert extend(longer, lambda _: Status.SUSPECT) is longer
 
 
 def test_failed_trial_alone_is_no_reason(run: Run) -> None:
     """What fails for a cause of its own fails again."""
-    assert extended(run, lambda _: Status.FAILED) is run
+    assert extend(run, lambda _: Status.FAILED) is run
 
 
 def test_plan_may_forbid_repeats(run: Run) -> None:
     """repeat_suspect = false."""
     plan = dataclasses.replace(run.plan, repeat_suspect=False)
     quiet = dataclasses.replace(run, plan=plan)
-    assert extended(quiet, lambda _: Status.SUSPECT) is quiet
+    assert extend(quiet, lambda _: Status.SUSPECT) is quiet
 
 
 def test_pending_is_what_has_no_folder(make_run: MakeRun, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from dbbench.machine import threads
 from dbbench.machine.limits.cgroup import Groups
 from dbbench.machine.mounts import Mount
 from dbbench.samplers.machine import Machine
-from dbbench.samplers.machine_state import SettingFiles, changed
+from dbbench.samplers.machine_state import SettingFiles, differences
 from dbbench.samplers.sampler import Sampled
 
 ME = os.getpid()
@@ -232,16 +232,16 @@ def test_limits_of_a_group_and_of_those_above_it_are_read(tmp_path: Path) -> Non
     assert found == {f"{tmp_path}/a/cpu.max": "max 100000", f"{tmp_path}/a/b/memory.max": "max"}
     after = {**found, f"{tmp_path}/a/cpu.max": "5000 100000"}
     before, now = ({("W133", path): text for path, text in values.items()} for values in (found, after))
-    assert changed(before, now) == [("W133", f"{tmp_path}/a/cpu.max: max 100000 -> 5000 100000")]
+    assert differences(before, now) == [("W133", f"{tmp_path}/a/cpu.max: max 100000 -> 5000 100000")]
 
 
 def test_of_a_long_list_only_what_differs_is_shown() -> None:
     """An option that went says as much as one that came."""
     before = {("W132", "/mnt"): "ext4 on 7:0,rw,noatime,errors=remount-ro"}
     after = {("W132", "/mnt"): "ext4 on 7:0,rw,errors=remount-ro,nobarrier"}
-    assert changed(before, after) == [("W132", "/mnt: noatime -> nobarrier")]
+    assert differences(before, after) == [("W132", "/mnt: noatime -> nobarrier")]
     strict = {("W132", "/mnt"): "ext4 on 7:0,rw,errors=remount-ro"}
-    assert changed(before, strict) == [("W132", "/mnt: noatime -> (none)")]
+    assert differences(before, strict) == [("W132", "/mnt: noatime -> (none)")]
 
 
 def test_a_tool_that_changes_the_block_layer_and_back_is_reported(tmp_path: Path) -> None:
@@ -251,5 +251,5 @@ def test_a_tool_that_changes_the_block_layer_and_back_is_reported(tmp_path: Path
     before = files.values()
     setting.write_text("4096\n")
     during = files.values()
-    assert changed(before, during) == [("W018", "loop7: read_ahead_kb: 128 -> 4096")]
-    assert changed(before, files.values()) == changed(before, during)
+    assert differences(before, during) == [("W018", "loop7: read_ahead_kb: 128 -> 4096")]
+    assert differences(before, files.values()) == differences(before, during)

@@ -23,12 +23,12 @@ from dbbench.engines import ENGINES, SERVERS, mysqld, postgres, postgres_server,
 from dbbench.errors import PlanInvalid
 from dbbench.labs.powercut.targets import targets
 from dbbench.metrics.outcome import Claim
-from dbbench.model import Cell, Dataset, EngineSpec, FilesystemFacts, Run, Trial, Work, merged
+from dbbench.model import Cell, Dataset, EngineSpec, FilesystemFacts, Run, Trial, Work, merge_settings
 from dbbench.nightly.night import night_of
 from dbbench.plan import catalog, conditions, writes
 from dbbench.plan.server_settings import defaults, settings_of
 from dbbench.process import User
-from dbbench.report.verdicts import unpaired, verdicts
+from dbbench.report.verdicts import compare_groups, verdicts
 from tests.support.judged import FakeMeter, Judged, outcome
 from tests.support.plans import plan as written
 
@@ -121,7 +121,7 @@ def test_an_unknown_profile_is_refused(tmp_path: Path) -> None:
 
 def test_a_golden_copy_serves_every_profile(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is built without durability in any case, so nothing is built anew."""
-    monkeypatch.setattr(ENGINES["mariadb"], "installed", lambda _bin: "10.11.1")
+    monkeypatch.setattr(ENGINES["mariadb"], "installed_version", lambda _bin: "10.11.1")
     monkeypatch.setattr(ENGINES["mariadb"], "programs", lambda _bin: ("mariadbd",))
     monkeypatch.setattr(golden, "_program_sum", lambda *_: "")
     one, other = (
@@ -186,15 +186,15 @@ def test_a_purge_leaves_one_binary_log() -> None:
 def test_an_archive_lies_beside_the_data(tmp_path: Path) -> None:
     """Unless the plan has a command of its own."""
     owner = User("", tmp_path.stat().st_uid, tmp_path.stat().st_gid)
-    on = merged(("default", {"archive_mode": "on"}))
+    on = merge_settings(("default", {"archive_mode": "on"}))
     archive = tmp_path / "data.archive"
     assert postgres.archiving(on, tmp_path / "data", owner) == {
         "archive_command": f"test ! -f {archive}/%f && cp %p {archive}/%f"
     }
     assert archive.is_dir()
-    own = merged(("default", {"archive_mode": "on"}), ("plan", {"archive_command": "true"}))
+    own = merge_settings(("default", {"archive_mode": "on"}), ("plan", {"archive_command": "true"}))
     assert postgres.archiving(own, tmp_path / "data", owner) == {}
-    assert postgres.archiving(merged(("default", {"archive_mode": "off"})), tmp_path / "x", owner) == {}
+    assert postgres.archiving(merge_settings(("default", {"archive_mode": "off"})), tmp_path / "x", owner) == {}
 
 
 # --- Flushes and log -----------------------------------------------------------------------------------
@@ -270,7 +270,7 @@ def test_runs_of_different_profiles_are_not_compared_silently(tmp_path: Path) ->
     for run, version in ((old, "1"), (new, "2")):
         trials = tuple(dataclasses.replace(trial, engine_version=version) for trial in run.trials)
         versions.append(dataclasses.replace(run, path=Path(version), trials=trials))
-    for row in (row for table in unpaired(versions, "engine_version").tables for row in table.rows):
+    for row in (row for table in compare_groups(versions, "engine_version").tables for row in table.rows):
         assert said in texts(row.notes)
     assert not any(
         "profile" in text for table in verdicts([new, new]).tables for r in table.rows for text in texts(r.notes)

@@ -119,5 +119,5 @@ def test_largest_files_come_first(tmp_path: Path) -> None:
 
 def test_a_directory_of_others_has_no_shape(tmp_path: Path) -> None:
     """In an existing directory only the files belong to dbbench: metadata and free space are unknown, never 0."""
-    found = shape.shaped(SpaceFacts(1, 2, 3), directory(tmp_path), [])
+    found = shape.find_shape(SpaceFacts(1, 2, 3), directory(tmp_path), [])
     assert (found.metadata_bytes, found.metadata_share, found.free) == (None, None, None)

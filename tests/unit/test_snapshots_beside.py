@@ -17,7 +17,7 @@ from dbbench.metrics.outcome import Outcome
 from dbbench.metrics.series import Series
 from dbbench.model import FsSetup, Layer, Mkfs, SnapshotFacts, SnapshotSpec, SnapshotTaken, Window
 from dbbench.operations import Filled, copies
-from dbbench.operations.copies import Copies, beyond_vanished
+from dbbench.operations.copies import Copies, without_vanishing
 from dbbench.report.page.operations import snapshot_column
 from dbbench.run.stages import snapshots as timed_snapshots
 from dbbench.storage.filesystems import FAMILIES, Mounted
@@ -78,7 +78,7 @@ def said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Said:
     """The parts, registered for ext4; the second server answers by a word."""
     found = Said(tmp_path)
     monkeypatch.setattr(FAMILIES["ext4"], "snapshots", found)
-    monkeypatch.setattr(timed_snapshots, "asked", lambda _server: "t: 7 rows")
+    monkeypatch.setattr(timed_snapshots, "query", lambda _server: "t: 7 rows")
     (tmp_path / "postmaster.pid").touch()
     return found
 
@@ -159,8 +159,8 @@ def test_files_that_went_are_no_fault_of_a_copy() -> None:
     """The server removes temporary files and old log while it is copied; any other failure is reported."""
     gone = "cp: cannot stat '/m/data/./base/pgsql_tmp/pgsql_tmp77.0': No such file or directory\n"
     full = "cp: failed to clone '/m/data.copy1/base/5/16384': No space left on device\n"
-    assert beyond_vanished(gone * 2) == []
-    assert beyond_vanished(gone + full) == [full.strip()]
+    assert without_vanishing(gone * 2) == []
+    assert without_vanishing(gone + full) == [full.strip()]
 
 
 def facts(*spans: tuple[float, float]) -> SnapshotFacts:

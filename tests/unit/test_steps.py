@@ -121,7 +121,7 @@ def test_a_run_whose_making_was_killed_is_none_and_its_remains_go(make_run: Make
     """It is not listed, and the next of its name takes it away; what a process that lives is making stays."""
     left = results.create_run(tmp_path, make_run("new"), "").rename(tmp_path / ".new.5000000.new")  # no process has it
     others = results.create_run(tmp_path, make_run("new"), "").rename(tmp_path / ".new.1.new")
-    assert results.find_unfinished(tmp_path, make_run().plan_sha256) is None
+    assert results.find_open(tmp_path, make_run().plan_sha256) is None
     assert results.runs(tmp_path) == []
     results.create_run(tmp_path, make_run("new"), "")
     assert (left.exists(), others.exists()) == (False, True)

@@ -13,7 +13,7 @@ from dbbench.errors import ResultDamaged, RunLocked, RunMissing
 from dbbench.metrics.histogram import Histogram
 from dbbench.metrics.series import Series
 from dbbench.model import Run, Status, Trial
-from dbbench.results.fileio import write_summed
+from dbbench.results.fileio import write_with_sum
 
 MakeRun = Callable[..., Run]
 
@@ -107,16 +107,16 @@ def test_newest_unfinished_run_of_the_same_plan_is_found(tmp_path: Path, make_ru
     publish(done, 1)
     half = results.create_run(tmp_path, make_run("half"), "")
     publish(half, 0)
-    found = results.find_unfinished(tmp_path, "cafe")
+    found = results.find_open(tmp_path, "cafe")
     assert found is not None and found.path == half
-    assert results.find_unfinished(tmp_path, "beef") is None
+    assert results.find_open(tmp_path, "beef") is None
 
 
 def test_second_worker_on_a_run_is_refused_with_who_holds_it(folder: Path) -> None:
     """Two processes never work on one run."""
-    with results.locked(folder), pytest.raises(RunLocked, match=r"process \d+"), results.locked(folder):
+    with results.lock(folder), pytest.raises(RunLocked, match=r"process \d+"), results.lock(folder):
         pass
-    with results.locked(folder):
+    with results.lock(folder):
         pass
 
 
@@ -137,7 +137,9 @@ def test_truncated_run_json_is_damage(folder: Path) -> None:
 def test_a_run_of_another_schema_is_refused(folder: Path) -> None:
     """In one sentence; keys may mean something else there."""
     written = json.loads((folder / "run.json").read_text())
-    write_summed(folder / "run.json", {key: value for key, value in written.items() if key != "sha256"} | {"schema": 2})
+    write_with_sum(
+        folder / "run.json", {key: value for key, value in written.items() if key != "sha256"} | {"schema": 2}
+    )
     with pytest.raises(ResultDamaged, match="its schema is 2, and this version of dbbench reads schema 1 only"):
         results.load_run(folder)
 

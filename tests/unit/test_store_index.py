@@ -43,7 +43,7 @@ def test_a_run_is_read_once(results_folder: Path) -> None:
     first, read = asked(results_folder)
     assert read == ["one", "two"]
     assert asked(results_folder) == (first, [])
-    left = results.load_run(results_folder / "one").unfinished[0]
+    left = results.load_run(results_folder / "one").remaining[0]
     synthetic.write(results_folder.parent / "whole", Shape(name="one", work=WORK, blocks=1))
     shutil.copytree(results_folder.parent / "whole/one/trials" / left, results_folder / "one/trials" / left)
     assert asked(results_folder)[1] == ["one"]

@@ -47,7 +47,7 @@ def test_shares_of_two_hosts_become_one_run(host: Callable[..., Path], tmp_path:
     run = results.load_run(here / "r")
     assert [(trial.host, trial.position) for trial in run.trials] == [("h1", 1), ("h2", 2)]
     assert {name: facts["kernel"] for name, facts in run.run.hosts.items()} == {"h1": "of h1", "h2": "of h2"}
-    assert run.unfinished == []
+    assert run.remaining == []
 
 
 def test_import_is_idempotent(host: Callable[..., Path], tmp_path: Path) -> None:
@@ -176,7 +176,7 @@ def test_incoming_file_stays_in_its_folder(tmp_path: Path, name: str) -> None:
 def test_merged_run_is_not_driven_on(host: Callable[..., Path], tmp_path: Path) -> None:
     """`run` never resumes an imported run: a block would be divided between two hosts."""
     merging.merge(host("h1", 0), tmp_path / "here")
-    assert results.find_unfinished(tmp_path / "here", "cafe") is None
+    assert results.find_open(tmp_path / "here", "cafe") is None
 
 
 def test_folder_without_a_run_is_told(tmp_path: Path) -> None:

@@ -79,11 +79,11 @@ def test_the_end_waits_for_the_work_but_not_for_ever() -> None:
 
 def test_an_error_that_nobody_waited_for_is_raised_at_the_end_of_all() -> None:
     """Unless it was read: then the reader says it in other words."""
-    with pytest.raises(HelperDied, match="planted"), threads.all_checked():
+    with pytest.raises(HelperDied, match="planted"), threads.check_all():
         helper = threads.Helper("w", fail(ValueError("planted")))
         helper.start()
         helper.join()
-    with threads.all_checked():
+    with threads.check_all():
         helper = threads.Helper("w", fail(ValueError("planted")))
         helper.start()
         helper.join()
@@ -94,7 +94,7 @@ def test_an_error_that_nobody_waited_for_is_raised_at_the_end_of_all() -> None:
 def test_a_thread_of_a_library_that_dies_is_raised_too() -> None:
     """Not only threads of dbbench help a trial: rich draws the progress in one of its own."""
     with pytest.raises(HelperDied, match='the thread "library" ended: ValueError: planted') as caught:  # noqa: SIM117
-        with threads.all_checked():
+        with threads.check_all():
             thread = Thread(target=fail(ValueError("planted")), name="library")
             thread.start()
             thread.join()
@@ -103,7 +103,7 @@ def test_a_thread_of_a_library_that_dies_is_raised_too() -> None:
 
 def test_programs_of_a_thread_are_among_the_callers() -> None:
     """It runs in a copy of the caller's context."""
-    with process.recording() as commands, threads.beside("w", lambda _ended: process._resolved(["/bin/a"], True)):
+    with process.recording() as commands, threads.beside("w", lambda _ended: process._resolve(["/bin/a"], True)):
         pass
     assert commands == [["/bin/a"]]
 

@@ -7,7 +7,7 @@ import pytest
 
 from dbbench.errors import FileUnreadable, PlanInvalid
 from dbbench.plan import tomlfile
-from dbbench.plan.tomlfile import did_you_mean, read, typed
+from dbbench.plan.tomlfile import convert, did_you_mean, read
 
 TEXT = '''\
 name = "x"   # [not] = a key
@@ -82,7 +82,7 @@ def test_lines_are_counted_with_carriage_returns(tmp_path: Path) -> None:
 def test_all_flaws_at_once_in_the_order_of_the_file(tmp_path: Path) -> None:
     """A second error is reported together with the first."""
     document = written(tmp_path, 'nam = "x"\ninner = [{ size = "big" },\n { sise = 2 }]\n')
-    assert typed(document, Outer, document.data) is None
+    assert convert(document, Outer, document.data) is None
     with pytest.raises(PlanInvalid) as caught:
         document.finish()
     lines = caught.value.evidence.splitlines()
@@ -96,7 +96,7 @@ def test_all_flaws_at_once_in_the_order_of_the_file(tmp_path: Path) -> None:
 def test_a_union_is_one_flaw(tmp_path: Path) -> None:
     """A value that fits no member of a union is one error, which lists the permitted types."""
     document = written(tmp_path, 'name = "x"\neither = 3\n')
-    typed(document, Outer, document.data)
+    convert(document, Outer, document.data)
     assert [flaw.text for flaw in document.flaws] == ['"either" must be a table or a list']
 
 

@@ -15,11 +15,11 @@ from dbbench.datasets.tpcc import C_LOAD, NULL, Row, Rows, Scale, last_name
 from dbbench.drivers import sysbench_output
 from dbbench.errors import DriverFailed, PlanInvalid
 from dbbench.model import Dataset
-from dbbench.model.base import shipped
-from dbbench.plan.workloads import sized
+from dbbench.model.base import data_folder
+from dbbench.plan.workloads import resize
 
 SMALL: Final = Scale(warehouses=2, districts=2, customers=1200, items=300, seed=1)
-LUA: Final = (shipped() / "workloads/tpcc.lua").read_text()
+LUA: Final = (data_folder() / "workloads/tpcc.lua").read_text()
 
 
 def made(warehouse: int, scale: Scale = SMALL) -> dict[str, list[Row]]:
@@ -98,10 +98,10 @@ def test_the_mix_is_the_specifications() -> None:
 def test_a_warehouse_of_full_scale_takes_the_bytes_that_were_measured() -> None:
     """130 MB and the items; `size` counts in warehouses."""
     whole = Dataset("tpcc", {"warehouses": 2})
-    assert 220e6 < tpcc.loaded_bytes(generated.completed(whole, "postgres").parameters) < 290e6
-    assert sized("tpcc", {"size": "io-bound", "warehouses": 1}, 2**30)["warehouses"] == 25
+    assert 220e6 < tpcc.loaded_bytes(generated.fill_in(whole, "postgres").parameters) < 290e6
+    assert resize("tpcc", {"size": "io-bound", "warehouses": 1}, 2**30)["warehouses"] == 25
     with pytest.raises(PlanInvalid, match='"districts" of the dataset must be 1 or more'):
-        generated.completed(Dataset("tpcc", {"districts": 0}), "mariadb")
+        generated.fill_in(Dataset("tpcc", {"districts": 0}), "mariadb")
 
 
 def test_kinds_of_events_are_counted_by_second(tmp_path: Path) -> None:
@@ -110,7 +110,7 @@ def test_kinds_of_events_are_counted_by_second(tmp_path: Path) -> None:
     counts = sysbench_output.parse([tmp_path / "events.0"], 2)
     assert counts.all_transactions == 5
     assert {kind: list(np.asarray(each)) for kind, each in counts.kinds.items()} == {1: [2, 1], 2: [1, 0]}
-    assert counts.measured(1, 2).kinds == {1: 1, 2: 0}
+    assert counts.measure(1, 2).kinds == {1: 1, 2: 0}
 
 
 def test_latencies_of_kinds_are_counted_by_second(tmp_path: Path) -> None:
@@ -118,9 +118,9 @@ def test_latencies_of_kinds_are_counted_by_second(tmp_path: Path) -> None:
     (tmp_path / "events.0").write_text("0 700 3\n0 -11 2\n0 -10700 2\n0 -20700 1\n1 0 1\n1 -11 1\n1 -10000 1\n")
     counts = sysbench_output.parse([tmp_path / "events.0"], 2)
     assert counts.all_transactions == 4 and set(counts.kinds) == {1}
-    histograms = counts.measured(0, 2).kind_histograms
+    histograms = counts.measure(0, 2).kind_histograms
     assert {kind: each.counts for kind, each in histograms.items()} == {1: {0: 1, 700: 2}, 2: {700: 1}}
-    assert counts.measured(1, 2).kind_histograms[1].counts == {0: 1}
+    assert counts.measure(1, 2).kind_histograms[1].counts == {0: 1}
 
 
 @pytest.mark.parametrize("line", ["0 -100700 1", "0 -12500 1", f"0 {-(2**63)} 1"])

@@ -72,7 +72,7 @@ def filled(folder: Path, fake: Fake) -> Filled:
 def aged(folder: Path, fake: Fake, window: Window) -> EngineAgeFacts:
     """Aged to once the data's bytes, without repairs."""
     asked = EngineAgeing((0.0, 1.0), repair=False)
-    return age_engine.worn(filled(folder, fake), asked, window, cast(Any, fake))
+    return age_engine.age_tables(filled(folder, fake), asked, window, cast(Any, fake))
 
 
 def test_windows_go_on_until_the_factor_is_reached(tmp_path: Path) -> None:
@@ -87,7 +87,7 @@ def test_windows_go_on_until_the_factor_is_reached(tmp_path: Path) -> None:
     assert {one.metric for one in found.slopes} == {"tps", "p99_ms"}
     tps = next(one for one in found.slopes if one.metric == "tps")
     assert tps.per_factor == pytest.approx(-1 * 1024 / 400) and tps.low <= tps.per_factor <= tps.high
-    figures = summary.aged(found)
+    figures = summary.ageing_summary(found)
     assert figures["aged_tps"] == 96 and figures["repaired_scan_mb_per_s"] is None
     assert figures["aged_tps_slope"] == pytest.approx(-2.56 / 99)
 
@@ -97,7 +97,7 @@ def test_a_load_that_writes_nothing_ends_it(tmp_path: Path) -> None:
     fake = Fake(10)
     found = aged(tmp_path, fake, Window("fixed", 0, 2))
     assert len(fake.windows) == 2 and "does not age the tables" in found.note
-    assert summary.aged(found)["aged_tps_slope"] is None
+    assert summary.ageing_summary(found)["aged_tps_slope"] is None
 
 
 def test_a_line_has_its_interval() -> None:

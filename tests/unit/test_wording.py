@@ -106,7 +106,7 @@ def decisions(run: LoadedRun) -> Iterator[object]:
             for row in table.rows:
                 yield [note.kind for note in row.notes]
                 yield [column.words(row, table.metric) for column in COLUMNS if column.key != "notes"]
-    yield queue.extended(run.run, lambda spec: status_of(run, spec.id)).order
+    yield queue.extend(run.run, lambda spec: status_of(run, spec.id)).order
     yield Skeleton(render([run])).elements
     page = build([run])
     yield [[(arm, len(notes)) for arm, notes in comparison.table.notes()] for comparison in page.comparisons]
@@ -197,7 +197,7 @@ def night(number: int, ratio: float, good: bool = True) -> Night:
 def judged(nights: list[Night], tonight: Night) -> list[object]:
     """What is said of tonight, confirmed by a second run that is the same: without a word of prose."""
     again = tonight.ratios["e w: xfs"]
-    findings = [analysis.confirmed(finding, again) for finding in analysis.judge(nights, tonight, None, 60)]
+    findings = [analysis.confirm(finding, again) for finding in analysis.judge(nights, tonight, None, 60)]
     bare = [(dataclasses.replace(finding, notes=()), len(finding.notes)) for finding in findings]
     return [*bare, analysis.overall(tonight, findings, [])]
 

@@ -14,7 +14,7 @@ import pytest
 from dbbench.compare import unequal
 from dbbench.drivers import fio_output, sysbench
 from dbbench.engines import mysql, postgres
-from dbbench.engines.innodb_server import InnodbServer, named
+from dbbench.engines.innodb_server import InnodbServer, to_counters
 from dbbench.engines.mysqld import Mysqld
 from dbbench.engines.port import Place, Programs
 from dbbench.engines.postgres_server import PostgresServer
@@ -195,7 +195,7 @@ def test_the_last_count_waits_for_sessions_that_have_not_ended() -> None:
 
     meter = Meter(cast(Any, None), cast(Any, Ending()), cast(Any, None), cast(Any, None), ())
     meter.idle = {"sessions_connected": 2.0}
-    meter.read_ended()
+    meter.read_end()
     assert meter.drained == {"sessions_connected": 2.0}
 
 
@@ -205,7 +205,7 @@ def test_innodb_counts_writes_by_its_two_identifiers(tmp_path: Path) -> None:
     rows = [("Com_commit", "100"), ("Com_rollback", "2"), ("Com_insert", "60"), ("Com_update", "0"),
             ("Com_delete", "0"), ("Com_replace", "0"), ("Questions", "900"), ("Handler_write", "61"),
             ("Innodb_max_trx_id", "150"), ("Innodb_lsn_current", "7000"), ("Com_select", "5")]  # fmt: skip
-    after = named(rows)
+    after = to_counters(rows)
     before = dict.fromkeys(after, 0.0)
     assert server.work(before, after, True) == Work(102, 900, 61, None, 7000, 48)
     assert server.work(before, after, False).writes == 0  # no lower bound is known

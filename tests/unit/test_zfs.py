@@ -73,10 +73,10 @@ def test_a_scrub_is_sound_or_says_what_is_wrong() -> None:
 
 def test_what_a_snapshot_takes_is_counted() -> None:
     """What only a snapshot holds, and its clone's own data; datasets and other snapshots are not in it."""
-    assert zfs.parse_taken(text("zfs-taken-native")) == 2187264
+    assert zfs.parse_bytes(text("zfs-taken-native")) == 2187264
     several = text("zfs-taken-early")
-    assert zfs.parse_taken(several, "1") == 6488064 + 1155072
-    assert zfs.parse_taken(several, "2") == 4358144 + 2228224
+    assert zfs.parse_bytes(several, "1") == 6488064 + 1155072
+    assert zfs.parse_bytes(several, "2") == 4358144 + 2228224
 
 
 def test_arcstats_are_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -177,14 +177,14 @@ def test_the_kernels_arc_is_limited_and_given_back(monkeypatch: pytest.MonkeyPat
         most.write_text("0\n")
 
     reset()
-    with driver.arc_limited(2**28, journal):
+    with driver.limit_arc(2**28, journal):
         assert (least.read_text(), most.read_text()) == (str(2**25), str(2**28))
         assert len(journal.outstanding(driver.ARC_JOURNALLED)) == 2
     assert (least.read_text(), most.read_text(), journal.outstanding(driver.ARC_JOURNALLED)) == ("1000", "0", [])
-    with pytest.raises(MakeFailed, match="limits the ARC"), driver.arc_limited(2**27, journal):
+    with pytest.raises(MakeFailed, match="limits the ARC"), driver.limit_arc(2**27, journal):
         pytest.fail("the kernel did not take it")
     reset()
-    killed = driver.arc_limited(2**28, journal)
+    killed = driver.limit_arc(2**28, journal)
     killed.__enter__()
     assert driver.arc_given_back(journal) == ["zfs_arc_min 1000", "zfs_arc_max 0"]
     assert (least.read_text(), most.read_text(), driver.arc_given_back(journal)) == ("1000", "0", [])

@@ -61,7 +61,7 @@ def of(dataset: Dataset, spec: EngineSpec) -> Source | None:
             "Start a new run of the plan with dbbench run --new.",
         )
     bin_ = Path(spec.bin) if spec.bin else None
-    version, page = ENGINES[spec.name].installed(bin_), profile.page_bytes
+    version, page = ENGINES[spec.name].installed_version(bin_), profile.page_bytes
     if version is None:
         raise ProgramMissing(
             f"{spec.name} is not installed", effect=UNTOUCHED, remedy="Run dbbench doctor to see how to install it."
@@ -83,7 +83,7 @@ def of(dataset: Dataset, spec: EngineSpec) -> Source | None:
     return source
 
 
-def described(source: Source) -> str:
+def describe(source: Source) -> str:
     """Describe the source in a few words."""
     version = f" {source.version}" if source.version else ""
     return f"{source.path}: {source.form} of {source.engine}{version}, {size_text(source.bytes)}"

@@ -86,7 +86,7 @@ def unsafe(why: str) -> DbbenchError:
     )
 
 
-def linked(folder: Path, source: Path) -> Path:
+def resolve_link(folder: Path, source: Path) -> Path:
     """Return the directory of a server's log or tablespace, which may be outside of the source. Raises SourceRefused.
     It must belong to the owner of the source: only the owner, or root, could have put the link there."""
     target, owner = folder.resolve(), source.resolve().stat().st_uid
@@ -96,7 +96,7 @@ def linked(folder: Path, source: Path) -> Path:
 
 
 @contextlib.contextmanager
-def unpacked(file: IO[bytes], name: str) -> Iterator[IO[bytes]]:
+def decompress(file: IO[bytes], name: str) -> Iterator[IO[bytes]]:
     """Yield the content of a file, decompressed as its name says. Raises SourceIncomplete if it is truncated."""
     suffix = Path(name).suffix
     try:
@@ -130,7 +130,7 @@ class _Counted:
 
 def unpack(tar: Path, target: Path) -> None:
     """Unpack a tar file, compressed or not, beneath `target`. Raises SourceRefused, SourceIncomplete."""
-    with tar.open("rb") as file, unpacked(file, tar.name) as content:
+    with tar.open("rb") as file, decompress(file, tar.name) as content:
         stream = _Counted(content)
         try:
             with tarfile.open(fileobj=stream, mode="r|") as archive:  # type: ignore[call-overload]

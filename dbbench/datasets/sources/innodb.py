@@ -9,8 +9,8 @@ from typing import Final
 
 from dbbench import process
 from dbbench.datasets.sources import files, mysql_dumps
-from dbbench.datasets.sources.look import is_prepared
-from dbbench.datasets.sources.mysql_dumps import quoted
+from dbbench.datasets.sources.look import has_applied_log
+from dbbench.datasets.sources.mysql_dumps import quote
 from dbbench.datasets.sources.source import Source
 from dbbench.engines import innodb
 from dbbench.engines.innodb import SYSTEM_SCHEMAS
@@ -36,7 +36,7 @@ def programs(source: Source) -> tuple[str, ...]:
     """Return the programs that loading the source needs."""
     if not source.physical:
         return ("mariadb",)
-    if source.form in _PREPARED_BY and not is_prepared(source.path):
+    if source.form in _PREPARED_BY and not has_applied_log(source.path):
         return (_PREPARED_BY[source.form],)
     return ()
 
@@ -54,7 +54,7 @@ def lay(source: Source, data: Path, place: Place) -> tuple[SourceChange, ...]:
     own(data, account)
     files.copy_tree(source.path, data, lambda path: len(path.parts) == 1 and any(fnmatch(path.name, p) for p in _LEFT))
     files.hand_over(data, account)
-    if source.form in _PREPARED_BY and not is_prepared(data):
+    if source.form in _PREPARED_BY and not has_applied_log(data):
         argv = [_PREPARED_BY[source.form], "--prepare", _MEMORY, f"--target-dir={data}"]
         try:
             process.run(argv, timeout_s=files.LOAD_S, as_user=account, cwd=data)
@@ -81,7 +81,7 @@ def load(source: Source, server: Server, data: Path, wanted: str, tablespace: st
     if not source.physical:
         tables = rows(server, _TABLES, database="")
         for table in (table for database, table in tables if database == chosen):
-            execute(server, f"ANALYZE TABLE {quoted(chosen)}.{quoted(table)}", database="")
+            execute(server, f"ANALYZE TABLE {quote(chosen)}.{quote(table)}", database="")
     if chosen == DATABASE:
         return changes
     remember_database(data, chosen)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from dbbench.datasets.sources.source import AGAIN, UNTOUCHED, Source, measured, unusable
+from dbbench.datasets.sources.source import AGAIN, UNTOUCHED, Source, measure, unusable
 from dbbench.errors import DbbenchError, SourceRefused
 
 KINDS: Final = ("a dump of pg_dump (plain, custom, directory, tar), mysqldump or mydumper, a backup of pg_basebackup "
@@ -116,12 +116,12 @@ def _file(path: Path) -> Source | None:
     if _POSTGRES.search(head):
         _check_end(path, _POSTGRES_ENDS)
         version = _POSTGRES_FROM.search(head)
-        return Source(path, "pg_dump plain", "postgres", version[1].decode() if version else "", *measured(path))
+        return Source(path, "pg_dump plain", "postgres", version[1].decode() if version else "", *measure(path))
     if tool := _MYSQL.search(head):
         _check_end(path, _MYSQL_ENDS)
         server = _MYSQL_FROM.search(head)  # MariaDB's tool also dumps MySQL
         engine = "mariadb" if b"MariaDB" in (server[2] if server else tool[1]) else "mysql"
-        return Source(path, "mysqldump", engine, server[1].decode() if server else "", *measured(path))
+        return Source(path, "mysqldump", engine, server[1].decode() if server else "", *measure(path))
     if _SQL.search(head):
         raise unusable(
             f"{path} is an SQL script without the comments of pg_dump or mysqldump, which name its server and mark its "
@@ -169,7 +169,7 @@ def _archive(path: Path, file: Path, head: bytes, form: str) -> Source:
     header = header_of(head)
     if header is None:
         raise unusable(f"{file} is a truncated archive of pg_dump, or none")
-    return Source(path, f"pg_dump {form}", "postgres", header.server_version, *measured(path), reader=header.reader)
+    return Source(path, f"pg_dump {form}", "postgres", header.server_version, *measure(path), reader=header.reader)
 
 
 def _dump_directory(path: Path) -> Source:
@@ -252,7 +252,7 @@ def _cluster(path: Path) -> Source:
             f"{path}/pg_wal contains no write-ahead log: the backup was taken without it",
             "Take the backup with pg_basebackup -X stream, or copy the log to that directory.",
         )
-    size = measured(path, *(target for _, target in tablespaces(path)))
+    size = measure(path, *(target for _, target in tablespaces(path)))
     return Source(path, "pg_basebackup plain" if label else "data directory", "postgres", version, *size)
 
 
@@ -286,7 +286,7 @@ def _tars(path: Path, base: Path) -> Source:
                 version = file.read(20).decode().strip() if file else ""
         except (tarfile.TarError, EOFError, OSError, ValueError, zlib.error) as error:
             raise unusable(f"{base} is damaged or truncated: {error}") from None
-    return Source(path, "pg_basebackup tar", "postgres", version, *measured(path))
+    return Source(path, "pg_basebackup tar", "postgres", version, *measure(path))
 
 
 def _backup(path: Path) -> Source:
@@ -301,10 +301,10 @@ def _backup(path: Path) -> Source:
     is_mariadb = "MariaDB" in info.get("server_version", "") or "maria" in info.get("tool_name", "")
     engine, form = ("mariadb", "mariabackup") if is_mariadb else ("mysql", "xtrabackup")
     version = _three_numbers(info.get("server_version", ""))
-    return Source(path, form, engine, version, *measured(path), _page_size(path / "ibdata1"))
+    return Source(path, form, engine, version, *measure(path), _page_size(path / "ibdata1"))
 
 
-def is_prepared(backup: Path) -> bool:
+def has_applied_log(backup: Path) -> bool:
     """Whether its log was applied: `log-applied` by mariabackup, `full-prepared` by xtrabackup."""
     lines = [_pairs(backup / name) for name in CHECKPOINTS]
     return any(checkpoint.get("backup_type") in ("log-applied", "full-prepared") for checkpoint in lines)
@@ -332,7 +332,7 @@ def _innodb(path: Path) -> Source:
         files = (path / name for name in ("mariadb_upgrade_info", "mysql_upgrade_info"))
         if file := next(filter(Path.is_file, files), None):
             version = _three_numbers(file.read_text(errors="replace"))
-    return Source(path, "data directory", engine, version, *measured(path), _page_size(path / "ibdata1"))
+    return Source(path, "data directory", engine, version, *measure(path), _page_size(path / "ibdata1"))
 
 
 def _mydumper(path: Path) -> Source:
@@ -340,7 +340,7 @@ def _mydumper(path: Path) -> Source:
     if (path / "metadata.partial").exists() or not _FINISHED.search((path / "metadata").read_text(errors="replace")):
         raise unusable(f"{path} is incomplete: mydumper did not finish it, according to its metadata", AGAIN)
     is_mysql = any(_OF_MYSQL.search(_schema(file)) for file in sorted(path.glob("*-schema*.sql*"))[:20])
-    return Source(path, "mydumper", "mysql" if is_mysql else "mariadb", "", *measured(path))
+    return Source(path, "mydumper", "mysql" if is_mysql else "mariadb", "", *measure(path))
 
 
 def _schema(file: Path) -> bytes:

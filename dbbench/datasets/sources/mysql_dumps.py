@@ -23,7 +23,7 @@ from dbbench.engines.port import Server
 from dbbench.engines.sql import execute, rows
 from dbbench.errors import DatasetBuildFailed
 from dbbench.model import SourceChange
-from dbbench.results.fileio import NotRegular, opened
+from dbbench.results.fileio import NotRegular, open_file
 
 BACKTICKS: Final = rb"`((?:[^`]|``)+)`"
 _USE: Final = re.compile(rb"(USE|CREATE DATABASE(?: /\*.*?\*/)?) " + BACKTICKS)
@@ -89,12 +89,12 @@ class MysqlScript:
         if mark := _MARK_MYSQL.match(line):
             self._marks += -1 if mark[1] else 1
         elif use := _USE.match(line):
-            self._database = unquoted(use[2])
+            self._database = unquote(use[2])
             self._hidden = self._database in SYSTEM_SCHEMAS
             if self._hidden:
                 self.skipped[f"database {self._database}"] = None
         elif not self._hidden and (table := _CREATE_MYSQL.match(line)):
-            self.tables[self._database, unquoted(table[1])] = None
+            self.tables[self._database, unquote(table[1])] = None
         if self._hidden or self._is_left_out(line):
             return b"\n"
         return line.replace(b"SQL_MODE='", b"SQL_MODE='" + STRICT.encode() + b",").replace(b",' */", b"' */")
@@ -118,18 +118,18 @@ def load(source: Source, server: Server) -> tuple[SourceChange, ...]:
     def rows_of(database: str, table: str, count: bool) -> int | None:
         if (database, table) not in existing:
             return None
-        statement = f"SELECT count(*) FROM {quoted(database)}.{quoted(table)}"
+        statement = f"SELECT count(*) FROM {quote(database)}.{quote(table)}"
         return int(rows(server, statement, database="")[0][0]) if count else 0
 
     return compare(source.path, tables, skipped, rows_of)
 
 
-def quoted(name: str) -> str:
+def quote(name: str) -> str:
     """Quote a name for a statement."""
     return "`" + name.replace("`", "``") + "`"
 
 
-def unquoted(name: bytes) -> str:
+def unquote(name: bytes) -> str:
     """Return a name as it is, of which BACKTICKS matched what is between the quotes."""
     return name.replace(b"``", b"`").decode(errors="replace")
 
@@ -154,7 +154,7 @@ def _run(server: Server, lines: Iterable[bytes], path: Path, database: str, deli
     status, printed = feed(argv, lines, innodb.account(), server.env)
     where, answer = str(path), printed[-1000:].strip()
     if at := _AT.search(printed):
-        with path.open("rb") as file, files.unpacked(file, path.name) as content:
+        with path.open("rb") as file, files.decompress(file, path.name) as content:
             statement = next(itertools.islice(content, int(at[1]) - 1, None), b"")
         where, answer = f"{path}, line {at[1]}: {shown(statement)}", at[0]
     elif altering := _ALTERING.search(printed):
@@ -181,7 +181,7 @@ def _mydumper(folder: Path, server: Server) -> tuple[Tables, dict[str, None]]:
         if name in created:
             _run(server, _lines(folder, created[name]), created[name], "")
         else:
-            execute(server, f"CREATE DATABASE {quoted(name)}", database="")
+            execute(server, f"CREATE DATABASE {quote(name)}", database="")
 
     def run(step: int, path: Path) -> None:
         lines = _lines(folder, path, step >= _VIEW)
@@ -205,7 +205,7 @@ def _tables(folder: Path, database_of: dict[Path, str]) -> Tables:
     tables: Tables = {}
     for path, database in database_of.items():
         if _step(path.name) in (_SEQUENCE, _TABLE):
-            names = [unquoted(match[1]) for line in _lines(folder, path) if (match := _CREATED.match(line))]
+            names = [unquote(match[1]) for line in _lines(folder, path) if (match := _CREATED.match(line))]
             if not names:
                 raise incomplete(f"{path.name} contains no CREATE TABLE")
             tables[database, names[0]] = counts.get((database, names[0]))
@@ -228,7 +228,7 @@ def _databases(folder: Path, paths: Iterable[Path]) -> dict[str, str]:
         match = _DATABASE.search(b"".join(_lines(folder, path)))
         if match is None:
             raise incomplete(f"{path.name} contains no CREATE DATABASE")
-        named[path.name.partition(f"{_STEPS[_CREATE]}.")[0]] = unquoted(match[1])
+        named[path.name.partition(f"{_STEPS[_CREATE]}.")[0]] = unquote(match[1])
     return named
 
 
@@ -243,10 +243,10 @@ def _lines(folder: Path, path: Path, routines: bool = False) -> Iterator[bytes]:
     statements that save and restore the character set."""
     last, end, open_ = b"", f"{_DELIMITER}\n".encode(), routines  # until the first CREATE
     try:
-        file: Any = opened(path, sys.maxsize, folder)
+        file: Any = open_file(path, sys.maxsize, folder)
     except NotRegular as error:
         raise files.unsafe(f"{path}: {error.strerror}") from error
-    with file, files.unpacked(file, path.name) as content:
+    with file, files.decompress(file, path.name) as content:
         for line in content:
             last = line if line.strip() else last
             if routines and _SAVED.match(line):

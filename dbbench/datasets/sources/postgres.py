@@ -113,7 +113,7 @@ def lay(source: Source, data: Path, place: Place) -> tuple[SourceChange, ...]:
     return changes
 
 
-def _is_left(path: PurePosixPath) -> bool:
+def _skips(path: PurePosixPath) -> bool:
     """Whether a path of a cluster is not copied."""
     emptied = len(path.parts) > 1 and path.parts[0] in _EMPTIED
     return path.parts[0] in _LEFT or emptied or path.name.startswith("pgsql_tmp") or path.name == "pg_internal.init"
@@ -124,12 +124,12 @@ def _copy(source: Path, data: Path) -> None:
     log = source / "pg_wal"
 
     def leave(path: PurePosixPath) -> bool:
-        return _is_left(path) or path.parts[0] == "pg_wal" or (path.parts[0] == "pg_tblspc" and len(path.parts) > 1)
+        return _skips(path) or path.parts[0] == "pg_wal" or (path.parts[0] == "pg_tblspc" and len(path.parts) > 1)
 
     files.copy_tree(source, data, leave)
-    files.copy_tree(files.linked(log, source), data / "pg_wal", lambda path: not _LOG.fullmatch(path.parts[0]))
+    files.copy_tree(files.resolve_link(log, source), data / "pg_wal", lambda path: not _LOG.fullmatch(path.parts[0]))
     for oid, folder in tablespaces(source):
-        target = files.linked(folder, source)
+        target = files.resolve_link(folder, source)
         files.copy_tree(target, data / "pg_tblspc" / oid, lambda path: not path.parts[0].startswith("PG_"))
     _check_manifest(source, data)
 
@@ -137,7 +137,7 @@ def _copy(source: Path, data: Path) -> None:
 def _check_manifest(source: Path, data: Path) -> None:
     """Compare the copy with the manifest, without what pg_basebackup itself changes after it has written that."""
     files.check_manifest(
-        source / "backup_manifest", data, lambda path: _is_left(path) or path.parts[0] in (*_CONFIGURATION, "pg_wal")
+        source / "backup_manifest", data, lambda path: _skips(path) or path.parts[0] in (*_CONFIGURATION, "pg_wal")
     )
 
 

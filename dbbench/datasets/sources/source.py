@@ -119,7 +119,7 @@ def release(engine: str, version: str) -> tuple[int, ...]:
     return numbers[: profile_of(engine).release_numbers]
 
 
-def measured(path: Path, *more: Path) -> tuple[int, str]:
+def measure(path: Path, *more: Path) -> tuple[int, str]:
     """Return the size of all files in `path` and `more`, and a digest of their names, sizes and times. Times represent
     contents, which may be terabytes; the location does not matter. Raises SourceIncomplete if a file cannot be read."""
     total, digest = 0, hashlib.sha256()

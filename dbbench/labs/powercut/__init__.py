@@ -26,7 +26,7 @@ from dbbench.model.events import Emit
 from dbbench.run.children import Launcher, Overdue, stoppable
 from dbbench.run.queue import LOG
 
-__all__ = ["Order", "examined", "requirements", "unavailable"]
+__all__ = ["Order", "examine", "requirements", "unavailable"]
 # Images and logs are in memory: five images of 200 MB, a log of the same size, and a server.
 MEMORY_BYTES: Final = 2 * 2**30
 
@@ -70,7 +70,7 @@ def unavailable() -> str | None:
     return None if need is None else f"{need.name} is missing: {need.remedy}"
 
 
-def examined(folder: Path, sha256: str, order: Order, emit: Emit, overdue: Overdue | None = None) -> None:
+def examine(folder: Path, sha256: str, order: Order, emit: Emit, overdue: Overdue | None = None) -> None:
     """Carry out the order for the cells of the run in `folder`, which then contains the results.
 
     `sha256` is the identity of the user's plan.

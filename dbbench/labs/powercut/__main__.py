@@ -23,7 +23,7 @@ from dbbench.model import ControlFacts, LabFacts, Run
 from dbbench.model.events import Event
 from dbbench.run.children import serve
 from dbbench.run.workdir import WorkDir
-from dbbench.run.worker import RUNTIME, events_to, guarded, private, reported
+from dbbench.run.worker import RUNTIME, events_to, guard, private, report
 from dbbench.units import iso
 
 # Between two reports there are at most two recoveries, or one recording with its kills. What hangs where no signal ends
@@ -52,15 +52,15 @@ def main(request: dict[str, Any]) -> int:
         emit(Event("prepare", {"what": what, "deadline_s": STEP_S}))
 
     try:
-        return namespaces.isolated(partial(guarded, work, WorkDir(RUNTIME), emit), RUNTIME, keep=[folder])
+        return namespaces.isolate(partial(guard, work, WorkDir(RUNTIME), emit), RUNTIME, keep=[folder])
     except DbbenchError as error:
-        return reported(error, emit)
+        return report(error, emit)
 
 
 def _examine(run: Run, order: Order, lab: Lab) -> None:
     """Try the controls once on each engine, then every target; save the results after each."""
     began, created = time.monotonic(), iso(time.time())
-    lab_targets, skipped = targets(run.cells, run.plan.device.given)
+    lab_targets, skipped = targets(run.cells, run.plan.device.device_count)
     controls: list[ControlFacts] = []
     tallies: list[Tally] = []
 

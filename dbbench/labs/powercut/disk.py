@@ -91,7 +91,7 @@ def library() -> Path | None:
 
 
 @contextmanager
-def served(
+def serve_disks(
     folder: Path,
     images: Sequence[Path],
     log: Path,
@@ -212,14 +212,14 @@ class Log:
         before = bisect.bisect_left(flushes, position)
         return flushes[before - 1] + 1 if before else 0
 
-    def unflushed(self, position: int, disk: int = 0) -> list[int]:
+    def volatile(self, position: int, disk: int = 0) -> list[int]:
         """Return the writes that the disk may lose if power is lost before `position`."""
         since = range(self.flushed_up_to(position, disk), position)
         return [number for number in since if self.entries[number].disk == disk and not self.entries[number].flush]
 
     def unflushed_bytes(self, position: int, disk: int = 0) -> int:
         """Return the bytes of these writes, without deducting overwritten ones."""
-        return sum(self.entries[number].length for number in self.unflushed(position, disk))
+        return sum(self.entries[number].length for number in self.volatile(position, disk))
 
     def without_flushes(self) -> Log:
         """Return the log of disks that acknowledge flushes without carrying them out."""

@@ -68,7 +68,7 @@ class Medium:
         self._disk = disk
         self._file = working
         self._done = 0
-        copied(base, working)
+        copy(base, working)
 
     def cut(self, cut: Cut, image: Path) -> None:
         """Write the image of that cut into a new file. Raises ValueError for a position before the last one."""
@@ -77,7 +77,7 @@ class Medium:
             raise ValueError(f"position {cut.position} is before the data that is already on the medium")
         self._write(self._file, range(self._done, first), None)
         self._done = first
-        copied(self._file, image)
+        copy(self._file, image)
         if cut.keep > 0:
             self._write(image, range(first, cut.position), cut)
 
@@ -121,7 +121,7 @@ def units(offset: int, length: int, unit: int) -> list[tuple[int, int]]:
     return list(itertools.pairwise(bounds))
 
 
-def copied(source: Path, target: Path) -> None:
+def copy(source: Path, target: Path) -> None:
     """Copy a file into a new inode, without its holes. Raises OSError."""
     target.unlink(missing_ok=True)
     with source.open("rb") as old, target.open("xb") as new:

@@ -22,21 +22,21 @@ from dbbench.errors import DbbenchError
 from dbbench.labs.powercut import disk, disk_images, targets, witness
 from dbbench.labs.powercut.conclusions import conclusion, contradiction, is_blind, statement
 from dbbench.labs.powercut.disk import Log
-from dbbench.labs.powercut.disk_images import DESTAGE_S, KILLED, Cut, Media, copied
+from dbbench.labs.powercut.disk_images import DESTAGE_S, KILLED, Cut, Media, copy
 from dbbench.labs.powercut.recovery import (
     BaseImages,
     Images,
     Lab,
     Recovery,
-    attached,
+    attach,
     check_server,
     disks,
     files_of,
     harm_of_start,
     kill,
     make_base,
-    mounted,
-    named,
+    mount,
+    name_files,
     recover,
     serving,
 )
@@ -69,7 +69,7 @@ class Recording:
     def flushes(self) -> int:
         return len(self.log.flushes_between(*self.whole))
 
-    def seen(self, cut: Cut) -> dict[int, int]:
+    def visible(self, cut: Cut) -> dict[int, int]:
         return self.acknowledged.before(self.log.entries[cut.position].ns)
 
     def media(self, lab: Lab) -> Media:
@@ -167,7 +167,7 @@ def _cut(lab: Lab, recording: Recording, cuts: Sequence[Cut], first: int) -> Ite
             break
         lab.tell(f"{recording.base.target.key}: cut {number}")
         media.cut(cut, files_of(left))
-        recovery, kept = recover(lab, recording.base, left, recording.seen(cut)), ""
+        recovery, kept = recover(lab, recording.base, left, recording.visible(cut)), ""
         if recovery.harms:
             kept = _keep(lab, recording, media, cut, number)
             recovery = _recover_again(lab, recording, media, cut, recovery)
@@ -184,9 +184,9 @@ def _recover_again(lab: Lab, recording: Recording, media: Media, cut: Cut, first
     occupied = lab.scratch / "occupied.img"
     if not occupied.exists():
         occupied.write_bytes(bytes(2**20))
-    with loop.attached(occupied):
+    with loop.attach(occupied):
         media.cut(cut, files_of(left))
-        second = recover(lab, recording.base, left, recording.seen(cut))
+        second = recover(lab, recording.base, left, recording.visible(cut))
     if second.harms:
         return first
     why = second.invalid or "a second recovery found no damage"
@@ -237,7 +237,7 @@ def try_control(lab: Lab, control: Control, engine: LabTarget, tries: int, neede
                 break
             lab.tell(f"{name}: cut {valid + 1}")
             media.cut(cut, files_of(left))
-            recovery = recover(lab, base, left, recording.seen(cut), quick=True)
+            recovery = recover(lab, base, left, recording.visible(cut), quick=True)
             valid += not recovery.invalid
             harmed += bool(recovery.harms)
     except (DbbenchError, OSError, ValueError) as error:
@@ -259,7 +259,7 @@ def record(lab: Lab, base: BaseImages, kills: int, seed: str) -> Recording:
     folder.mkdir()
     lab.server_log.unlink(missing_ok=True)
     for source, image in zip(files_of(base.images), files_of(live), strict=True):
-        copied(source, image)
+        copy(source, image)
     waits_s = [WORK_S * chance.uniform(0.7, 1.3) / (kills + 1) + WORK_S / 2 for _ in range(kills + 1)]
     end, recoveries = _run_rounds(lab, base, live, seen, waits_s)
     for image in files_of(live):
@@ -278,9 +278,9 @@ def _run_rounds(
     """Work for these times, kill and check after each; return when the last round ended, in ns, and the results."""
     end, recoveries = 0, list[Recovery]()
     with (
-        disk.served(lab.workdir.root, files_of(live), lab.scratch / "log", lab.workdir.logs / "disk.log") as files,
-        attached(named(live, files)) as volumes,
-        mounted(lab, base.target, volumes) as datadir,
+        disk.serve_disks(lab.workdir.root, files_of(live), lab.scratch / "log", lab.workdir.logs / "disk.log") as files,
+        attach(name_files(live, files)) as volumes,
+        mount(lab, base.target, volumes) as datadir,
     ):
         for number, wait_s in enumerate(waits_s):
             try:

@@ -121,17 +121,17 @@ def files_of(disks: Images) -> list[Path]:
     return [image for images in disks.values() for image in images]
 
 
-def named(disks: Images, files: Iterable[Path]) -> Images:
+def name_files(disks: Images, files: Iterable[Path]) -> Images:
     """Return these files in place of the images, in the order of `files_of`."""
     rest = iter(files)
     return {role: tuple(itertools.islice(rest, len(images))) for role, images in disks.items()}
 
 
 @contextlib.contextmanager
-def attached(disks: Images) -> Iterator[dict[Role, Device]]:
+def attach(disks: Images) -> Iterator[dict[Role, Device]]:
     """Attach loop devices over the images of each volume within the block."""
     with contextlib.ExitStack() as stack:
-        yield {role: stack.enter_context(joint(map(loop.attached, images))) for role, images in disks.items()}
+        yield {role: stack.enter_context(joint(map(loop.attach, images))) for role, images in disks.items()}
 
 
 def make_base(lab: Lab, target: LabTarget) -> BaseImages:
@@ -142,13 +142,13 @@ def make_base(lab: Lab, target: LabTarget) -> BaseImages:
         image.unlink(missing_ok=True)
         with image.open("xb") as file:
             os.truncate(file.fileno(), IMAGE_BYTES)
-    with phase("prepare"), attached(base) as volumes, contextlib.ExitStack() as stack:
+    with phase("prepare"), attach(base) as volumes, contextlib.ExitStack() as stack:
         for role, setup in target.setups.items():
             filesystems.make(setup, volumes[role], lab.journal)
         mounts: dict[Role, Mounted] = {}
         for role, setup in target.setups.items():
             to = MountPoint(lab.workdir.mount_point(role), lab.journal, stays=True)
-            mounts[role] = stack.enter_context(filesystems.family_of(setup).opened(setup, volumes[role], to))
+            mounts[role] = stack.enter_context(filesystems.family_of(setup).open(setup, volumes[role], to))
             filesystems.check_claim(setup, mounts[role])
         fs = mounts["data"]
         datadir = filesystems.data_directory(target.setup, fs)
@@ -185,7 +185,7 @@ def _template(lab: Lab, target: LabTarget) -> Path:
 
 
 @contextlib.contextmanager
-def mounted(lab: Lab, target: LabTarget, volumes: Volumes) -> Iterator[Path]:
+def mount(lab: Lab, target: LabTarget, volumes: Volumes) -> Iterator[Path]:
     """Mount the target's existing filesystems within the block; yield the data directory.
 
     Raises MountFailed, UnmountFailed.
@@ -261,9 +261,9 @@ def recover(
     recovery = Recovery(count)
     lab.server_log.unlink(missing_ok=True)  # the new log must be of this recovery only
     try:
-        with attached(disks) as volumes:
+        with attach(disks) as volumes:
             try:
-                with mounted(lab, base.target, volumes) as datadir:
+                with mount(lab, base.target, volumes) as datadir:
                     recovery = _start_and_check(lab, base, datadir, acknowledged)
             except errors.MountFailed as error:
                 harms["unrecovered"] = f"mount: {error}"

@@ -13,7 +13,7 @@ from typing import Final
 
 from dbbench.engines import ENGINES, profile_of
 from dbbench.labs.powercut.disk_images import Aim
-from dbbench.model import DROPPED, Cell, EngineSpec, FsSetup, Role, Scalar, Setting, Settings, merged
+from dbbench.model import DROPPED, Cell, EngineSpec, FsSetup, Role, Scalar, Setting, Settings, merge_settings
 from dbbench.plan.catalog import Catalog
 from dbbench.plan.server_settings import defaults, settings_of
 from dbbench.storage.filesystems import works
@@ -69,22 +69,22 @@ def targets(cells: Iterable[Cell], given: int) -> tuple[list[LabTarget], dict[st
     targets_by_key: dict[tuple[str, str], LabTarget] = {}
     skipped: dict[str, str] = {}
     for cell in cells:
-        if reason := not_examined(cell):
+        if reason := exclusion(cell):
             skipped[cell.arm] = reason
             continue
-        target = LabTarget(cell.arm, cell.setup, cell.engine, sized(settings_of(cell), cell.engine.name),
+        target = LabTarget(cell.arm, cell.setup, cell.engine, resize(settings_of(cell), cell.engine.name),
                         max(cell.setup.devices.min, min(given, cell.setup.devices.max)), cell.wal_setup)  # fmt: skip
         targets_by_key.setdefault((target.key, cell.engine.bin or ""), target)
     return list(targets_by_key.values()), skipped
 
 
-def sized(settings: Settings, engine: str, more: Mapping[str, Scalar] | None = None) -> Settings:
+def resize(settings: Settings, engine: str, more: Mapping[str, Scalar] | None = None) -> Settings:
     """Return the settings with the lab's sizes, and `more` of a control, over them."""
     sizes = {name: Setting(value, "lab") for name, value in {**profile_of(engine).lab, **(more or {})}.items()}
     return {**settings, **sizes}
 
 
-def not_examined(cell: Cell) -> str | None:
+def exclusion(cell: Cell) -> str | None:
     """Return why the lab has no disks for that cell, or None."""
     if not profile_of(cell.engine.name).has_server:
         return f"{cell.engine.name}: it has no server that acknowledges commits"
@@ -131,5 +131,5 @@ def how_often(cuts: int | None) -> tuple[int, int]:
 def control_target(control: Control, engine: EngineSpec, known: Catalog) -> LabTarget:
     """Return what it is tested on: the plan's server, otherwise the server at its defaults."""
     server = ENGINES[engine.name]
-    settings = merged(("default", {**defaults(engine, None), **server.window_settings(1, 1)}))
-    return LabTarget(control.name, known.setup(control.setup), engine, sized(settings, engine.name, control.settings))
+    settings = merge_settings(("default", {**defaults(engine, None), **server.window_settings(1, 1)}))
+    return LabTarget(control.name, known.setup(control.setup), engine, resize(settings, engine.name, control.settings))

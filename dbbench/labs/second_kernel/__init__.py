@@ -23,10 +23,10 @@ from dbbench.datasets.golden import alone
 from dbbench.errors import DiskTooSmall, LabUnavailable, NotRoot, RehearsalFailed
 from dbbench.labs.second_kernel.boot import LEFT_OUT, BootOrder, run_boot, run_build
 from dbbench.machine import threads
-from dbbench.model.events import Emit, parsed
+from dbbench.model.events import Emit, parse
 from dbbench.units import size_text
 
-__all__ = ["CommandEnd", "left_out", "rehearsed", "run_inside", "unavailable"]
+__all__ = ["CommandEnd", "left_out", "rehearse", "run_inside", "unavailable"]
 
 MEMORY_BYTES: Final = 2 * 2**30  # memory of the second kernel, allocated on demand
 ROOM_BYTES: Final = 24 * 2**30  # size of the sparse file for everything that is written inside
@@ -97,7 +97,7 @@ def run_inside(
     )
 
 
-def rehearsed(folder: Path, emit: Emit, timeout_s: float = LIMIT_S) -> CommandEnd:
+def rehearse(folder: Path, emit: Emit, timeout_s: float = LIMIT_S) -> CommandEnd:
     """Run the run in `folder` in the second kernel and forward its events; return the result. Raises as `run_inside`.
 
     Output of the trials' processes goes to launcher.log, as for an ordinary run.
@@ -107,7 +107,7 @@ def rehearsed(folder: Path, emit: Emit, timeout_s: float = LIMIT_S) -> CommandEn
     def passed_on() -> None:
         with os.fdopen(reading, "rb") as lines:
             for line in lines:
-                if event := parsed(line):
+                if event := parse(line):
                     emit(event)
 
     hearing = threads.Helper("rehearsal", passed_on)
@@ -171,10 +171,10 @@ def small_root(tell: Callable[[str], None]) -> Path:
     place = folder()
     place.mkdir(parents=True, exist_ok=True)
     with alone(place / ".lock", tell):
-        return found() or _built(place, tell)
+        return found() or _build(place, tell)
 
 
-def _built(place: Path, tell: Callable[[str], None]) -> Path:
+def _build(place: Path, tell: Callable[[str], None]) -> Path:
     disk = os.statvfs(place)
     if disk.f_bavail * disk.f_frsize < _BUILD_BYTES:
         raise DiskTooSmall(

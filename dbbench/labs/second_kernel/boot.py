@@ -355,7 +355,7 @@ def main(argv: Sequence[str]) -> int:
             return error.exit_code
 
     keep = [Path(spec["making"])] if verb == "build" else [Path(p) for p in (spec["root"], *spec["shared"])]
-    return reporting(lambda: namespaces.isolated(lambda: reporting(work), RUNTIME, keep=keep))
+    return reporting(lambda: namespaces.isolate(lambda: reporting(work), RUNTIME, keep=keep))
 
 
 def _boot(order: BootOrder) -> dict[str, Any]:

@@ -125,7 +125,7 @@ def events(proc: Path) -> dict[str, int]:
     return {name: sum(values) for name, values in parts.items() if values}
 
 
-def _moved(before: LoadReading, after: LoadReading, among: Iterable[tuple[int, int]]) -> MovedBytes | None:
+def _sum_moves(before: LoadReading, after: LoadReading, among: Iterable[tuple[int, int]]) -> MovedBytes | None:
     """Return the bytes that these processes moved between two readings; None if it is known of none of them. What
     ended children moved is in the account of a parent that has waited for them; otherwise it is lost."""
     each = [(before.moved.get(key, MovedBytes(0, 0, 0)), after.moved[key]) for key in among if key in after.moved]
@@ -144,7 +144,7 @@ def foreign_load(before: LoadReading, after: LoadReading) -> HostLoad:
         _busiest(before, after),
         {name: number - before.events[name] for name, number in after.events.items() if name in before.events},
     )
-    moved = (_moved(before, after, after.ours), _moved(before, after, _still_foreign(before, after)))
+    moved = (_sum_moves(before, after, after.ours), _sum_moves(before, after, _still_foreign(before, after)))
     if before.cpu is None or after.cpu is None or seconds <= 0:
         return HostLoad(seconds, None, None, None, None, None, busiest, counted, *moved)
     if after.kernel_s is not None:

@@ -228,7 +228,7 @@ class Scheduled:
     io_priority: int | None
 
 
-def scheduled(thread: Task) -> Scheduled:
+def read_schedule(thread: Task) -> Scheduled:
     """Return how a thread is scheduled now."""
     cpus, priority = None, None
     with contextlib.suppress(OSError):
@@ -239,7 +239,7 @@ def scheduled(thread: Task) -> Scheduled:
     return Scheduled(thread.nice, thread.policy, cpus, priority)
 
 
-def described(found: Scheduled) -> dict[str, str]:
+def describe(found: Scheduled) -> dict[str, str]:
     """Return the scheduling as text by name; what could not be read is omitted."""
     values = {"nice": found.nice, "scheduling policy": found.policy}
     if found.cpus is not None:

@@ -49,7 +49,7 @@ _DISK: Final = ("ro", "size", "device/queue_depth", "device/cache_type", "loop/d
 SYS_BLOCK: Final = Path("/sys/class/block")
 
 
-def watched(root: Path = Path("/")) -> dict[str, Path]:
+def paths_to_watch(root: Path = Path("/")) -> dict[str, Path]:
     """Return the files behind `state` that are cheap enough to be read once per second: name -> path."""
     files = {name: root / path for name, path in _FILES.items()}
     files.update({f"vm_{name}": root / "proc/sys/vm" / name for name in _VM})
@@ -83,7 +83,7 @@ def state(root: Path = Path("/")) -> dict[str, Value]:
     return values
 
 
-def changed(before: Mapping[str, object], after: Mapping[str, object]) -> list[str]:
+def differences(before: Mapping[str, object], after: Mapping[str, object]) -> list[str]:
     """Return one line for each key that differs, for W018: "governor: performance -> powersave"."""
     keys = dict.fromkeys([*before, *after])
     return [

@@ -20,7 +20,7 @@ from dbbench.model import Cell, CoresFacts
 from dbbench.results.journal import Journal
 from dbbench.units import size_text
 
-__all__ = ["Confined", "MemoryGroup", "MemoryReading", "cgroup", "confined", "give_back"]
+__all__ = ["Confined", "MemoryGroup", "MemoryReading", "cgroup", "confine", "give_back"]
 
 
 @dataclass(frozen=True)
@@ -51,13 +51,13 @@ class Confined:
         return CoresFacts(
             server=None if server is None else _affinity(server),
             client=written_cores(self.cores.client) if not client else _affinity(client[0]),
-            shared=0 if server is None else len(self.cores.shared),
+            shared=0 if server is None else len(self.cores.common),
             numa_node=self.cores.numa_node,
         )
 
 
 @contextlib.contextmanager
-def confined(cell: Cell, name: str, journal: Journal, at: Path | None) -> Iterator[Confined]:
+def confine(cell: Cell, name: str, journal: Journal, at: Path | None) -> Iterator[Confined]:
     """Run the servers and load generators that the block starts within the cell's limits.
 
     `name` is that of the run; `at` is a directory for a private mount. Without a control group the block runs
@@ -76,9 +76,9 @@ def confined(cell: Cell, name: str, journal: Journal, at: Path | None) -> Iterat
         try:
             yield Confined(chosen, group, reason, asked)
         except Exception as error:
-            _refuse_killed(group, error)
+            _check_oom(group, error)
             raise
-        _refuse_killed(group, None)
+        _check_oom(group, None)
 
 
 def _group(
@@ -91,7 +91,7 @@ def _group(
         return None, where
     try:
         group_name = f"dbbench-{name}-{journal.tag}"  # runs in other results folders may have the same name
-        return stack.enter_context(cgroup.limited(where, group_name, memory_bytes, journal)), ""
+        return stack.enter_context(cgroup.limit(where, group_name, memory_bytes, journal)), ""
     except OSError as error:
         return None, f"the kernel refused a control group: {error}"
 
@@ -99,7 +99,7 @@ def _group(
 def _entering(group: MemoryGroup | None, chosen: Cores) -> Callable[[], contextlib.AbstractContextManager[None]]:
     @contextlib.contextmanager
     def enter() -> Iterator[None]:
-        with on_cores(chosen.server, chosen.numa_node), group.entered() if group else contextlib.nullcontext():
+        with on_cores(chosen.server, chosen.numa_node), group.enter() if group else contextlib.nullcontext():
             yield
 
     return enter
@@ -112,7 +112,7 @@ def _affinity(pid: int) -> str | None:
         return None
 
 
-def _refuse_killed(group: MemoryGroup | None, seen_as: Exception | None) -> None:
+def _check_oom(group: MemoryGroup | None, seen_as: Exception | None) -> None:
     if group is None or not (kills := group.oom_kills):
         return
     limit = size_text(group.limit_bytes or 0)

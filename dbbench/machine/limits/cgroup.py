@@ -70,7 +70,7 @@ class MemoryGroup:
         return _field(self.path / ("memory.events" if self.version == 2 else "memory.oom_control"), "oom_kill")
 
     @contextlib.contextmanager
-    def entered(self) -> Iterator[None]:
+    def enter(self) -> Iterator[None]:
         """Move this process into the group within the block, so that what it starts is in it from its first page on."""
         _move(self.path)
         try:
@@ -84,7 +84,7 @@ def hierarchy(at: Path | None = None, process: Path = _SELF) -> Hierarchy | str:
     namespace, in which the hierarchy is mounted if it is not mounted yet."""
     if os.geteuid() != 0:
         return "only root may make control groups"
-    hierarchies = _mounted(process)
+    hierarchies = _find_mount(process)
     if hierarchies is None and at is not None:
         hierarchies = _mount_privately(at, process)
     if hierarchies is None:
@@ -98,7 +98,7 @@ def usable_bytes(process: Path = _SELF) -> int | None:
     """Return how much memory this process may use, page cache included: the machine's, or the smallest limit of its
     control group and those above it, for example a container's."""
     sizes = [host.memory_bytes()]
-    if hierarchies := _mounted(process):
+    if hierarchies := _find_mount(process):
         version, point = hierarchies
         home = _home(point, version, process)
         name = "memory.max" if version == 2 else "memory.limit_in_bytes"
@@ -107,7 +107,7 @@ def usable_bytes(process: Path = _SELF) -> int | None:
 
 
 @contextlib.contextmanager
-def limited(where: Hierarchy, name: str, limit_bytes: int, journal: Journal) -> Iterator[MemoryGroup]:
+def limit(where: Hierarchy, name: str, limit_bytes: int, journal: Journal) -> Iterator[MemoryGroup]:
     """Make a group with that limit and without swap; remove it at the end. Raises OSError if the kernel refuses."""
     path = where.parent / name
     journal.note("take", what=WHAT, path=str(path))
@@ -116,13 +116,13 @@ def limited(where: Hierarchy, name: str, limit_bytes: int, journal: Journal) -> 
         _set(where, path, limit_bytes)
         yield MemoryGroup(where.version, path, where.home)
     finally:
-        if _removed(path):
+        if _remove(path):
             journal.note("give_back", what=WHAT, path=str(path))
 
 
 def give_back(journal: Journal) -> list[str]:
     """Remove the groups left by a killed run, and return them; one that still has processes stays recorded."""
-    gone = [path for path in journal.outstanding(WHAT) if _removed(Path(path))]
+    gone = [path for path in journal.outstanding(WHAT) if _remove(Path(path))]
     for path in gone:
         journal.note("give_back", what=WHAT, path=path)
     return gone
@@ -140,7 +140,7 @@ def _set(where: Hierarchy, path: Path, limit_bytes: int) -> None:
             (path / file).write_text(value)
 
 
-def _mounted(process: Path) -> tuple[int, Path] | None:
+def _find_mount(process: Path) -> tuple[int, Path] | None:
     for mount in mounts_of(process):
         if (version := _version(mount)) is not None:
             return version, mount.point
@@ -160,7 +160,7 @@ def _mount_privately(at: Path, process: Path) -> tuple[int, Path] | None:
         with contextlib.suppress(OSError):
             point.mkdir(exist_ok=True)
             namespaces.mount("none", point, fstype, data=data)
-    return _mounted(process)
+    return _find_mount(process)
 
 
 def _home(point: Path, version: int, process: Path) -> Path:
@@ -187,7 +187,7 @@ def _move(group: Path) -> None:
     (group / "cgroup.procs").write_text("0")  # 0 means the writing process
 
 
-def _removed(path: Path) -> bool:
+def _remove(path: Path) -> bool:
     def is_left() -> bool:
         with contextlib.suppress(OSError):
             path.rmdir()
@@ -235,10 +235,10 @@ class Groups:
 
     def _of(self, listed: str) -> tuple[str, ...]:
         if listed not in self._folders:
-            self._folders[listed] = tuple(dict.fromkeys(self._named(listed)))
+            self._folders[listed] = tuple(dict.fromkeys(self._names(listed)))
         return self._folders[listed]
 
-    def _named(self, listed: str) -> Iterator[str]:
+    def _names(self, listed: str) -> Iterator[str]:
         for line in listed.splitlines():
             _, controllers, path = line.split(":", 2)
             for mount in self._mounts:

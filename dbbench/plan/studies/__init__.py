@@ -19,7 +19,7 @@ from dbbench.engines.settings import numbers_of
 from dbbench.errors import ProgramMissing, UnknownName
 from dbbench.model import EngineName, Scalar
 from dbbench.model.base import STRICT
-from dbbench.plan.tomlfile import did_you_mean, read, typed
+from dbbench.plan.tomlfile import convert, did_you_mean, read
 from dbbench.units import level_text
 
 SCALES: Final = ("tiny", "laptop", "full")
@@ -99,7 +99,7 @@ def study(name: str) -> Study:
         raise UnknownName(f'unknown study "{name}"{did_you_mean(name, names())}',
                           remedy="List the studies with: dbbench study")  # fmt: skip
     document = read(_folder() / f"{name}.toml")
-    checked = typed(document, Study, document.data)
+    checked = convert(document, Study, document.data)
     document.finish()
     if checked is None:
         raise AssertionError("a file without flaws gives a value")
@@ -123,14 +123,14 @@ def servers_of(found: Study, installed: Installed, given: Sequence[str] = ()) ->
         return servers
     present = ", ".join(f"{name} {version}" for name in found.engines for version in installed.get(name, {}).values())
     raise ProgramMissing(
-        f"study {found.name} requires {needed(found)}; installed: {present or 'none of them'}"
+        f"study {found.name} requires {servers_text(found)}; installed: {present or 'none of them'}"
         + "".join(f"; it cannot use {folder}" for folder in unused),
         effect="Nothing was changed.",
         remedy="Install the server, or name the folder of its programs with --bin. dbbench doctor lists the packages.",
     )
 
 
-def needed(found: Study) -> str:
+def servers_text(found: Study) -> str:
     """Return the servers of which the study requires one: "postgres 18 or later"."""
     versions = {name: ", ".join(found.servers.get(name, ())) for name in found.engines}
     return " or ".join(f"{name} {version} or later" if version else name for name, version in versions.items())
@@ -181,4 +181,4 @@ def _folder() -> Path:
 
 
 __all__ = ["DEFAULT", "SCALES", "Reference", "Study", "StudyScale", "StudyTable", "interval_text", "names",
-           "needed", "plan_text", "servers_of", "study", "suits", "variant_of"]  # fmt: skip
+           "plan_text", "servers_of", "servers_text", "study", "suits", "variant_of"]  # fmt: skip

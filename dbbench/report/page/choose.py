@@ -17,7 +17,7 @@ from dbbench.metrics.table import METRICS
 from dbbench.report.page.groups import ArmLabel, Group, all_arms
 from dbbench.storage.filesystems import character
 from dbbench.storage.filesystems.port import Character
-from dbbench.units import MISSING, change, duration_text, listed
+from dbbench.units import MISSING, change, duration_text, join_words
 
 CPU: Final = {"cpu_ms_per_tx": "tx", "cpu_ms_per_gib": "GiB"}  # a workload has one of them
 WORTH_SAYING: Final = math.log(1.05)  # smaller differences of space and CPU are not mentioned
@@ -70,7 +70,7 @@ def _choice(arm: str, groups: Sequence[Group]) -> Choice:
         stability=_stability(arm, groups),
         disk=METRICS["disk_bytes"].text(first.value(arm, "disk_bytes")),
         cpu=_cpu(arm, groups),
-        abilities=_abilities(able, _checked(arm, groups)),
+        abilities=_abilities(able, _check_text(arm, groups)),
         trade=_trade(arm, apart, rows_of_arm, able),
     )
 
@@ -101,7 +101,7 @@ def _abilities(able: Character | None, checked: str) -> tuple[str, ...]:
     return (able.checksums, repairs, able.snapshots, sends, able.resize, checked, able.when_full)
 
 
-def _checked(arm: str, groups: Sequence[Group]) -> str:
+def _check_text(arm: str, groups: Sequence[Group]) -> str:
     took = [operation.seconds for group in groups for trial in group.used_of(arm) for operation in trial.operations
             if operation.name.split(":")[0] in ("fsck", "scrub") and operation.seconds is not None]  # fmt: skip
     return duration_text(statistics.fmean(took)) if took else MISSING
@@ -114,7 +114,7 @@ def _trade(arm: str, apart: bool, mine: Sequence[tuple[Group, Row]], able: Chara
     first, row = mine[0]
     effects = [*_speeds(mine), *_costs(arm, first), *_features(able, first)]
     gains, costs = ([words for gain, words in effects if gain is wanted] for wanted in (True, False))
-    text = "; ".join(f"{verb} {listed(words)}" for verb, words in (("gains", gains), ("costs", costs)) if words)
+    text = "; ".join(f"{verb} {join_words(words)}" for verb, words in (("gains", gains), ("costs", costs)) if words)
     text = f"{text[0].upper()}{text[1:]}." if text else "No measured difference from the baseline."
     if apart:
         lead = f"Weaker or different durability after a power loss ({row.durability_class}): not directly comparable."

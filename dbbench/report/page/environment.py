@@ -14,7 +14,7 @@ from dbbench.model import Run, Status, Trial
 from dbbench.report.page.groups import Group, all_arms, loaded_runs
 from dbbench.report.page.theme import Mark
 from dbbench.report.page.trial_facts import fact_text, facts, flatten, server_settings
-from dbbench.units import MISSING, listed
+from dbbench.units import MISSING, join_words
 
 MOST_VALUES: Final = 3  # different values of an arm that a cell shows
 
@@ -152,4 +152,4 @@ def _sentences(group: Group) -> Iterator[str]:
             if trial.status is not Status.FAILED and (text := condition.sentence(trial)) is not None:
                 arms.setdefault(text, {})[trial.fs_setup] = None
         for text, of in arms.items():
-            yield f"{group.title}: {text}." if len(arms) == 1 else f"{group.title}, {listed(list(of))}: {text}."
+            yield f"{group.title}: {text}." if len(arms) == 1 else f"{group.title}, {join_words(list(of))}: {text}."

@@ -78,7 +78,7 @@ class Group:
         return f"{self.engine_title} · {self.workload}{run}"
 
     @cached_property
-    def used(self) -> frozenset[str]:
+    def counted_ids(self) -> frozenset[str]:
         """Return the ids of the trials whose figures count."""
         return frozenset(trial.id for trial in chosen(self.trials))
 
@@ -110,7 +110,7 @@ class Group:
     def missing(self) -> list[TrialSpec]:
         """Return the trials of the plan that have not run."""
         cells = {cell.id for cell in self.cells}
-        todo = set(self.loaded.unfinished)
+        todo = set(self.loaded.remaining)
         return [spec for spec in self.loaded.run.order if spec.cell in cells and spec.id in todo]
 
     def apart(self, row: Row) -> bool:
@@ -126,11 +126,11 @@ class Group:
 
     def used_of(self, arm: str) -> list[Trial]:
         """Return the arm's trials whose figures count."""
-        return [trial for trial in self.trials_of(arm) if trial.id in self.used]
+        return [trial for trial in self.trials_of(arm) if trial.id in self.counted_ids]
 
-    def excluded(self, arm: str) -> list[tuple[Trial, str]]:
+    def exclusions(self, arm: str) -> list[tuple[Trial, str]]:
         """Return the arm's trials that do not count, each with the reason."""
-        return [(trial, reason(trial)) for trial in self.trials_of(arm) if trial.id not in self.used]
+        return [(trial, reason(trial)) for trial in self.trials_of(arm) if trial.id not in self.counted_ids]
 
     def _without_figures(self, arm: str) -> Row:
         failed = sum(trial.status is Status.FAILED for trial in self.trials_of(arm))

@@ -13,7 +13,7 @@ from dbbench.report.page.findings import Finding
 from dbbench.report.page.groups import ArmLabel, Group, loaded_runs
 from dbbench.report.page.notices import Notice, notices
 from dbbench.report.sentences import SAME, Parts, sentence, verdict_words
-from dbbench.units import change, count, interval, listed
+from dbbench.units import change, count, interval, join_words
 
 SIGNS: Final = {  # verdicts must be readable without colour
     "faster": "▲", "better": "▲", "slower": "▼", "worse": "▼", "same": "=", "inconclusive": "?", "device-limited": "⊤",
@@ -58,7 +58,7 @@ def verdict(groups: Sequence[Group], warnings: Sequence[Finding], regressions: t
     sentences = tuple((group, sentence(group.rows, group.metric)) for group in groups)
     speed = all(group.metric.words == "speed" for group in groups)
     best, worst = ("Fastest", "Slowest") if speed else ("Best", "Worst")
-    if all(len(_ranked(group)) < 2 for group in groups):
+    if all(len(_rank(group)) < 2 for group in groups):
         best = "Measured"
     cards = [
         Card(best, tuple(f for g in groups if (f := _best(g)))),
@@ -68,7 +68,7 @@ def verdict(groups: Sequence[Group], warnings: Sequence[Finding], regressions: t
     return Verdict(sentences, tuple(notices(groups)), shown, regressions)
 
 
-def _ranked(group: Group) -> list[Row]:
+def _rank(group: Group) -> list[Row]:
     """Return the measured rows with the durability class of the baseline, best first."""
     sign = -1 if group.metric.better == "higher" else 1
     measured = [(row.value, row) for row in without_guard(group.rows)
@@ -77,7 +77,7 @@ def _ranked(group: Group) -> list[Row]:
 
 
 def _best(group: Group) -> Figure | None:
-    ranked = _ranked(group)
+    ranked = _rank(group)
     if not ranked:
         return None
     best, others = ranked[0], [row for row in ranked[1:] if row.ratio is not None]
@@ -93,20 +93,20 @@ def _best(group: Group) -> Figure | None:
 def _lead(others: list[Row], unsettled: list[str]) -> str:
     same = [row.fs_setup for row in others if row.verdict == "same"]
     if unsettled:
-        return f"Not clearly ahead of {listed(unsettled)}."
+        return f"Not clearly ahead of {join_words(unsettled)}."
     if same:
-        return f"{listed(same)} {'is' if len(same) == 1 else 'are'} the {SAME}."
+        return f"{join_words(same)} {'is' if len(same) == 1 else 'are'} the {SAME}."
     return f"Next: {others[0].fs_setup}, {change(others[0].ratio)}." if others else "No other setup was measured."
 
 
 def _worst(group: Group) -> Figure | None:
-    ranked = _ranked(group)
+    ranked = _rank(group)
     if len(ranked) < 2:
         return None
     worst = ranked[-1]
     if worst.verdict == "baseline":
         unsettled = [row.fs_setup for row in ranked[:-1] if row.verdict not in AHEAD]
-        text = f"Not clearly behind {listed(unsettled)}." if unsettled else "Behind all others."
+        text = f"Not clearly behind {join_words(unsettled)}." if unsettled else "Behind all others."
         return _figure(group, worst, text, not unsettled)
     return _figure(group, worst, _against(group, worst), worst.verdict in BEHIND)
 
@@ -125,7 +125,7 @@ def _figure(group: Group, row: Row, text: str, sure: bool) -> Figure:
 
 def _quality(groups: Sequence[Group], warnings: Sequence[Finding]) -> Card:
     trials = [trial for group in groups for trial in group.trials]
-    used = sum(len(group.used) for group in groups)
+    used = sum(len(group.counted_ids) for group in groups)
     missing = sum(len(group.missing()) for group in groups)
     damaged = sum(len(loaded.damaged) for loaded in loaded_runs(groups))
     failed = sum(trial.status is Status.FAILED for trial in trials)
@@ -137,7 +137,7 @@ def _quality(groups: Sequence[Group], warnings: Sequence[Finding]) -> Card:
     blocks = sorted({(group.loaded.run.name, group.loaded.run.blocks) for group in groups})
     lines = (
         f"{'; '.join(odd)}." if odd else "No failed, suspect or missing trials.",
-        f"{listed([count(n, 'block') for _, n in blocks])}, in random order.",
+        f"{join_words([count(n, 'block') for _, n in blocks])}, in random order.",
     )
     links = tuple((f"{finding.ident} {finding.title}", f"#{finding.ident}") for finding in warnings)
     of = f"{used} of {len(trials) + missing + damaged}"

@@ -22,7 +22,7 @@ from dbbench import __version__, units
 from dbbench.compare import remarks
 from dbbench.metrics.histogram import LEAST_ABOVE
 from dbbench.model import plain
-from dbbench.model.base import shipped
+from dbbench.model.base import data_folder
 from dbbench.report.page.charts import nights
 from dbbench.report.page.charts.dots import DotPlot, dot_plots
 from dbbench.report.page.charts.factors import FactorChart, factor_charts
@@ -170,7 +170,7 @@ def _results(runs: Sequence[LoadedRun], comparisons: Sequence[GroupView]) -> dic
     trials = []
     for group, trial in [(c.group, trial) for c in comparisons for trial in c.group.trials]:
         whole = plain(trial)
-        trials.append({key: whole[key] for key in TRIAL_KEYS} | {"used": trial.id in group.used})
+        trials.append({key: whole[key] for key in TRIAL_KEYS} | {"used": trial.id in group.counted_ids})
     labs = [{"run": loaded.run.name, **plain(loaded.lab)} for loaded in runs if loaded.lab is not None]
     return {"schema": SCHEMA, "runs": [loaded.run.name for loaded in runs], "compare": tables, "trials": trials,
             **({"powercut": labs} if labs else {})}  # fmt: skip
@@ -178,7 +178,7 @@ def _results(runs: Sequence[LoadedRun], comparisons: Sequence[GroupView]) -> dic
 
 def html(model: PageModel) -> str:
     """Return the whole page as text."""
-    folder = shipped() / "reports"
+    folder = data_folder() / "reports"
     templates = jinja2.Environment(
         loader=jinja2.FileSystemLoader(folder),
         autoescape=True,
@@ -204,12 +204,12 @@ def html(model: PageModel) -> str:
         library=library,
         script=script,
         policy=_policy([head, library, script]),
-        drawing=embedded(model.drawing),
-        results=embedded(model.results),
+        drawing=embed(model.drawing),
+        results=embed(model.results),
     )
 
 
-def embedded(content: Any) -> Markup:
+def embed(content: Any) -> Markup:
     """Return JSON that is safe inside a script element. Raises ValueError for NaN; keys keep their order."""
     text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return Markup(text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029"))

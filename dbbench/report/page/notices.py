@@ -12,7 +12,7 @@ from dbbench.metrics.summary import SHORT_WINDOW_S
 from dbbench.report.page.environment import differences
 from dbbench.report.page.groups import Group, loaded_runs
 from dbbench.report.sentences import Parts, caveats, disagreement, no_limit
-from dbbench.units import GROUP, duration_text, listed
+from dbbench.units import GROUP, duration_text, join_words
 
 # (kind, warning, its name, what it means): warnings of used trials that a reader must see next to the verdict
 _WARNED: Final = (
@@ -39,8 +39,8 @@ def notices(groups: Sequence[Group]) -> list[Notice]:
         *_caveats(groups),
         *_unequal(groups),
         *(Notice("hosts", parts) for parts in disagreements(groups)),
-        *_limited(groups),
-        *_warned(groups),
+        *_limits(groups),
+        *_warnings(groups),
         *_short(groups),
     ]
 
@@ -56,7 +56,7 @@ def _incomplete(groups: Sequence[Group]) -> Iterator[Notice]:
             trials = ", ".join(f"{name} ({error.id})" for name, error in loaded.damaged.items())
             yield _notice("damaged", f"Damaged trials of {loaded.run.name} are left out", f": {trials}.")
     for loaded in runs:
-        todo, total = len(loaded.unfinished), len(loaded.run.order)
+        todo, total = len(loaded.remaining), len(loaded.run.order)
         if todo:
             text = f": {total - todo} of {total} trials are done. Run the same command again to resume."
             yield _notice("unfinished", f"{loaded.run.name} is not finished", text)
@@ -79,11 +79,11 @@ def _unequal(groups: Sequence[Group]) -> Iterator[Notice]:
             yield Notice("unequal", (("Unequal conditions: ", False), (arm, True), (text, False)))
 
 
-def _limited(groups: Sequence[Group]) -> Iterator[Notice]:
+def _limits(groups: Sequence[Group]) -> Iterator[Notice]:
     """Yield a notice for each group that the device limited, and for each run that exceeded a measured limit."""
     for group in groups:
         if arms := [row.fs_setup for row in group.rows if row.verdict == LIMITED]:
-            both = listed([group.baseline, *arms])
+            both = join_words([group.baseline, *arms])
             text = f" (W042): {both} stayed at what fio measured on the bare device, so they cannot be compared. "
             yield _notice("limited", "The device was the limit", f"{text}{group.title}.")
     for loaded in loaded_runs(groups):
@@ -91,18 +91,24 @@ def _limited(groups: Sequence[Group]) -> Iterator[Notice]:
             yield Notice("no-limit", no_limit(loaded.exceeded))
 
 
-def _warned(groups: Sequence[Group]) -> Iterator[Notice]:
+def _warnings(groups: Sequence[Group]) -> Iterator[Notice]:
     for kind, warning, name, text in _WARNED:
-        hit = [g.title for g in groups if any(w.id == warning for t in g.trials if t.id in g.used for w in t.warnings)]
+        hit = [
+            g.title
+            for g in groups
+            if any(w.id == warning for t in g.trials if t.id in g.counted_ids for w in t.warnings)
+        ]
         if hit:
-            yield _notice(kind, name, f" ({warning}): {text}. {listed(hit)}.")
+            yield _notice(kind, name, f" ({warning}): {text}. {join_words(hit)}.")
 
 
 def _short(groups: Sequence[Group]) -> Iterator[Notice]:
     windows = {group.cells[0].window for group in groups}
     short = {(w.warmup_s, w.measure_s) for w in windows if w.kind == "fixed" and w.measure_s < SHORT_WINDOW_S}
     if short:
-        lengths = listed([f"{duration_text(w)} of warm-up and {duration_text(m)} measured" for w, m in sorted(short)])
+        lengths = join_words(
+            [f"{duration_text(w)} of warm-up and {duration_text(m)} measured" for w, m in sorted(short)]
+        )
         head = "These numbers are a smoke test; do not base a decision on them"
         yield _notice("short", head, f" (W001): {lengths} cover neither whole checkpoint cycles nor the periods of the "
                                      "filesystems.")  # fmt: skip

@@ -63,7 +63,7 @@ def snapshot_tables(groups: Sequence[Group]) -> tuple[OperationTable, ...]:
     tables = []
     for group in groups:
         facts = {row.fs_setup: [trial.snapshots for trial in group.trials_of(row.fs_setup)
-                                if trial.id in group.used and trial.snapshots is not None]
+                                if trial.id in group.counted_ids and trial.snapshots is not None]
                  for row in group.ordered_rows}  # fmt: skip
         if any(facts.values()):
             columns = {arm: snapshot_column(own) for arm, own in facts.items()}

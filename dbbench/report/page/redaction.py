@@ -82,11 +82,11 @@ def _entry(key: str, value: Any, clean: Clean, hide: frozenset[str]) -> Any:
     if key in _IDENTITIES:
         return value
     if key in hide and isinstance(value, dict):
-        return {name: _covered(inner) for name, inner in value.items()}
+        return {name: _cover(inner) for name, inner in value.items()}
     return _walk(value, clean, hide)
 
 
-def _covered(value: Any) -> Any:
+def _cover(value: Any) -> Any:
     if isinstance(value, dict):  # only the value is hidden, not the origin of a Setting or the type of a Parameter
         return value | {name: HIDDEN for name in ("value", "default") if name in value}
     return HIDDEN

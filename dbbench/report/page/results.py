@@ -145,14 +145,14 @@ def result_table(group: Group, seconds: Telemetry) -> ResultTable:
             longest_stall_s=group.value(row.fs_setup, "longest_stall_s"),
             spark=curves.get(row.fs_setup),
             used=len(group.used_of(row.fs_setup)),
-            excluded=tuple(f"block {t.block}.{t.attempt}: {why}" for t, why in group.excluded(row.fs_setup)),
+            excluded=tuple(f"block {t.block}.{t.attempt}: {why}" for t, why in group.exclusions(row.fs_setup)),
             missing=sum(group.loaded.run.cell(spec.cell).arm == row.fs_setup for spec in todo),
         )
         for row in group.rows
     ]
     sign = -1 if group.metric.better == "higher" else 1
     rows.sort(key=lambda r: (r.arm.apart, r.row.value is None, sign * (r.row.value or 0.0)))
-    absent = tuple(h.metric.label for h in headings if h not in kept and _expected(h.metric, group))
+    absent = tuple(h.metric.label for h in headings if h not in kept and _expects(h.metric, group))
     return ResultTable(group.metric, kept, tuple(rows), absent)
 
 
@@ -177,7 +177,7 @@ def _headings(group: Group) -> list[Heading]:
     return headings
 
 
-def _expected(metric: Metric, group: Group) -> bool:
+def _expects(metric: Metric, group: Group) -> bool:
     """Whether to mention that a metric is absent: transactions belong to fixed windows, durations to the others."""
     if metric.name in OF_ONE_WORKLOAD:
         return False

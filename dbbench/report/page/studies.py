@@ -114,7 +114,7 @@ def _why(group: Group, arm: str, metric: Metric) -> str:
         return "not run"
     if group.used_of(arm):  # the reasons why other trials do not count say nothing about these
         return f"no trial has a result for {metric.label}"
-    return "; ".join(dict.fromkeys(why for _, why in group.excluded(arm)))
+    return "; ".join(dict.fromkeys(why for _, why in group.exclusions(arm)))
 
 
 def _conditions(study: Study, groups: Sequence[Group]) -> Iterator[tuple[str, str, str]]:

@@ -76,12 +76,12 @@ class Mark:
     @property
     def band(self) -> str:
         """Return the light colour of a band."""
-        return faded(self.light, BAND[0])
+        return fade(self.light, BAND[0])
 
     @property
     def pale(self) -> str:
         """Return the light colour of a trial around the median."""
-        return faded(self.light, PALE)
+        return fade(self.light, PALE)
 
     @property
     def dasharray(self) -> str:
@@ -98,7 +98,7 @@ class Mark:
         return SHAPES[self.index % len(SHAPES)][1]
 
 
-def faded(color: str, opacity: float) -> str:
+def fade(color: str, opacity: float) -> str:
     """Return a colour "#rrggbb" with this opacity."""
     red, green, blue = (int(color[i : i + 2], 16) for i in (1, 3, 5))
     return f"rgba({red},{green},{blue},{opacity})"
@@ -111,8 +111,8 @@ def dark_colors(marks: Sequence[Mark]) -> dict[str, str]:
     for mark in marks:
         colors |= {
             mark.light: mark.dark,
-            mark.band: faded(mark.dark, BAND[1]),
-            mark.pale: faded(mark.dark, PALE),
+            mark.band: fade(mark.dark, BAND[1]),
+            mark.pale: fade(mark.dark, PALE),
         }
     return colors
 

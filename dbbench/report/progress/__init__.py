@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol, TextIO
 from dbbench.errors import Interrupted, Terminated
 from dbbench.machine import threads
 from dbbench.model.events import Emit, Event, ignore
-from dbbench.report.progress.state import State, copied, eta, opening, result, trial_name
+from dbbench.report.progress.state import State, copy_text, eta, opening, result, trial_name
 from dbbench.units import number, on_terminal, time_text
 
 EVERY_S: Final = 30.0  # without a terminal, a line is printed at least so often
@@ -178,7 +178,7 @@ class PlainLines(Lines):
         words = [f"{self._count(state.trial)} {trial_name(state.trial)}: "
                  f"{state.phase or 'between phases'} {time_text(state.phase_s(now))}{of}"]  # fmt: skip
         if state.copied.get("phase") == state.phase:
-            words.append(copied(state.copied))
+            words.append(copy_text(state.copied))
         if state.second.get("tps") is not None and state.phase == state.second.get("phase"):
             words.append(f"{number(state.second['tps'])} tx/s")
             words.append(f"p95 {number(state.second.get('p95_ms'))} ms")

@@ -12,7 +12,7 @@ from rich.live import Live
 from rich.text import Text
 
 from dbbench.model.events import Event
-from dbbench.report.progress.state import State, copied, eta, mean_and_spread, opening, result, spark, trial_name
+from dbbench.report.progress.state import State, copy_text, eta, mean_and_spread, opening, result, spark, trial_name
 from dbbench.units import number, on_terminal, time_text
 
 _BAR: Final = 14
@@ -77,7 +77,7 @@ def drawn(state: State, now: float, width: int) -> list[str]:
     """Return the lines of a state, with as many ended phases as there is space for."""
     left = eta(state.left_s(now))  # at the right margin, and never cut off
     head = f"run {state.run.get('name', '')}  {opening(state.run)}"
-    head = _cropped(f"{head}   ", width - len(left)).ljust(width - len(left)) + left if left else head
+    head = _crop(f"{head}   ", width - len(left)).ljust(width - len(left)) + left if left else head
     lines = [head] if state.run else []  # the power-loss lab has no run
     if state.preparing:
         share = f" {_bar(state.fraction)} {100 * state.fraction:.0f} %" if state.fraction is not None else ""
@@ -88,7 +88,7 @@ def drawn(state: State, now: float, width: int) -> list[str]:
         words = _phases(state, now)
         while len(words) > 1 and len(lead + "  ".join(words)) > width:
             words.pop(0)
-        lines.append(_cropped(lead, width - len("  ".join(words))) + "  ".join(words))
+        lines.append(_crop(lead, width - len("  ".join(words))) + "  ".join(words))
         if state.second:
             p95 = f"   p95 {number(state.second.get('p95_ms'))} ms" if state.second.get("p95_ms") is not None else ""
             lines.append(f"        {number(state.second.get('tps'))} tx/s {spark(state.tps)}{p95}")
@@ -103,7 +103,7 @@ def _phases(state: State, now: float) -> list[str]:
             spent = state.phase_s(now)
             if state.copied.get("phase") == name:
                 words.append(
-                    f"{word} {_bar(state.copied['bytes'] / max(1, state.copied['of']))} {copied(state.copied)}"
+                    f"{word} {_bar(state.copied['bytes'] / max(1, state.copied['of']))} {copy_text(state.copied)}"
                 )
             elif state.expected_s:
                 share = min(1.0, spent / state.expected_s)
@@ -115,7 +115,7 @@ def _phases(state: State, now: float) -> list[str]:
     return words
 
 
-def _cropped(text: str, width: int) -> str:
+def _crop(text: str, width: int) -> str:
     return text if len(text) <= width else text[: max(0, width - 4)] + "…   "
 
 

@@ -133,7 +133,7 @@ def eta(left_s: float | None, wall: float | None = None) -> str:
     return f"{words} left, until {time.strftime('%H:%M' if left_s < DAY_S else '%a %H:%M', end)}"
 
 
-def copied(data: dict[str, Any]) -> str:
+def copy_text(data: dict[str, Any]) -> str:
     """Return "45 % at 310 MB/s, 12 s left" for the last `copied` event."""
     share = 100 * data["bytes"] / max(1, data["of"])
     return f"{share:.0f} % at {number(data['mb_per_s'])} MB/s, {math.ceil(data['left_s'])} s left"

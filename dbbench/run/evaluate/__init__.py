@@ -149,19 +149,19 @@ def _summary(trial: Record, observed: Observed) -> dict[str, float | None]:
         "first_query_s": trial.phase_s(model.Phase.START),
         "client_cpu_s": meter.client_cpu.get("client_cpu_s"),
         "dbbench_cpu_s": meter.cpu.get("dbbench_cpu_s"),
-        **summary.aged(trial.facts.age_engine),
-        **summary.scanned(trial.facts.operations),
+        **summary.ageing_summary(trial.facts.age_engine),
+        **summary.scan_summary(trial.facts.operations),
         **outcome.figures,
-        **summary.completed(outcome, drain.drain_s, io),
+        **summary.completion_summary(outcome, drain.drain_s, io),
     }
 
 
-def settings_changed(
+def compare_settings(
     asked: model.Settings, before: Mapping[str, str], after: Mapping[str, str]
 ) -> Iterator[TrialWarning]:
     """Yield W128 if a setting of the plan, or one that affects flushes, was changed during the load."""
     keys = [name for name in before if name in asked or _DECIDING.search(name)]
-    if changes := tunables.changed({name: before[name] for name in keys}, {name: after.get(name) for name in keys}):
+    if changes := tunables.differences({name: before[name] for name in keys}, {name: after.get(name) for name in keys}):
         yield TrialWarning("W128", "; ".join(changes))
 
 
@@ -185,7 +185,7 @@ def _of_conditions(trial: Record, observed: Observed) -> Iterator[TrialWarning]:
     yield from fairness.of_client(facts.client)
     yield from device.slower(facts.ceiling, observed.outcome.series, cell)
     if trial.run.plan.device.disks:  # a loop file is affected more by other I/O on the disk below than by its history
-        done, key = results.finished(trial.folder.path), (trial.spec.block, trial.spec.attempt)
+        done, key = results.list_results(trial.folder.path), (trial.spec.block, trial.spec.attempt)
         block = [spec for spec in trial.run.order if spec.id in done and (spec.block, spec.attempt) == key]
         others = [trial.folder.trial(spec).canary for spec in block]
         yield from device.canary(facts.canary, others)
@@ -214,7 +214,10 @@ def _of_scan(trial: Record, observed: Observed) -> Iterator[TrialWarning]:
 def _of_machine(trial: Record, observed: Observed) -> Iterator[TrialWarning]:
     began, ended, kernel = trial.facts.host_state, trial.facts.host_state_end, observed.kernel
     first = {name: value for name, value in observed.first_state.items() if name in began}
-    if changes := [*tunables.changed(first, {name: began[name] for name in first}), *tunables.changed(began, ended)]:
+    if changes := [
+        *tunables.differences(first, {name: began[name] for name in first}),
+        *tunables.differences(began, ended),
+    ]:
         yield TrialWarning("W018", "; ".join(changes))
     if second := trial.run.host.get("second_kernel"):
         yield TrialWarning("W099", str(second))
@@ -296,9 +299,9 @@ def _work(trial: Record, observed: Observed) -> None:
     if meter.strays:
         files = ", ".join(meter.strays[:_SHOWN_FILES])
         raise FilesElsewhere(f"files outside of the filesystem under test were in use: {files}", effect=work.FAILED)
-    facts = work.compared(outcome.claims, meter, cell)
+    facts = work.compare(outcome.claims, meter, cell)
     trial.facts.work = (*facts, *work.log(outcome, facts, meter))
-    trial.warn(*work.not_compared(facts))
+    trial.warn(*work.list_uncertain(facts))
     for warning in work.check(trial.facts.work, outcome, cell):
         trial.warn(warning)
 

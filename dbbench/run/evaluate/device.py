@@ -88,7 +88,7 @@ def slower(ceiling: CeilingFacts, series: Series, cell: Cell) -> Iterator[TrialW
     slow = [
         (second, requests)
         for second, (busy, requests, kb) in enumerate(
-            zip(*(_summed(series, cell, names) for names in _RATES), strict=True)
+            zip(*(_sum(series, cell, names) for names in _RATES), strict=True)
         )
         if busy is not None and requests is not None and kb is not None
         and busy >= BUSY_PCT and 0 < requests < SLOW * iops and kb * _KB < SLOW * rate
@@ -99,7 +99,7 @@ def slower(ceiling: CeilingFacts, series: Series, cell: Cell) -> Iterator[TrialW
         yield TrialWarning("W106", comparison, round(cell.window.warmup_s) + slow[0][0])
 
 
-def _summed(series: Series, cell: Cell, names: Sequence[str]) -> Column:
+def _sum(series: Series, cell: Cell, names: Sequence[str]) -> Column:
     columns = [measured_seconds(cell.window, series[name]) for name in names if name in series]
     return [sum(row) if None not in row else None for row in zip(*columns, strict=True)]
 
@@ -111,7 +111,7 @@ def _rates(series: Series, cell: Cell) -> Iterator[DeviceRate]:
         for side, names in ("reads", (read,)), ("writes", (write,)), ("reads and writes", (read, write)):
             if any(name not in series for name in names):
                 continue
-            values = [value * factor for value in _summed(series, cell, names) if value is not None]
+            values = [value * factor for value in _sum(series, cell, names) if value is not None]
             if values and (median := statistics.median(values)):
                 enough = len(values) >= LEAST_SECONDS
                 low, _, high = statistics.quantiles(values, n=4, method="inclusive") if enough else (0.0, 0.0, math.inf)

@@ -70,7 +70,7 @@ LOG_PER_CHANGE: Final = 64
 BINLOG_PER_COMMIT: Final = 64
 
 
-def compared(claims: tuple[Claim, ...], meter: Meter, cell: Cell) -> tuple[WorkFacts, ...]:
+def compare(claims: tuple[Claim, ...], meter: Meter, cell: Cell) -> tuple[WorkFacts, ...]:
     """Return every claim of the load generator with the other count and its bounds."""
     work = meter.work(explicit(claims))
     counts = (getattr(work, claim.count) if claim.counted else None for claim in claims)
@@ -135,7 +135,7 @@ def log(outcome: Outcome, facts: tuple[WorkFacts, ...], meter: Meter) -> Iterato
         yield WorkFacts("binlog_bytes", work.writes, work.binlog_bytes, BINLOG_PER_COMMIT * max(0, commits))
 
 
-def not_compared(facts: tuple[WorkFacts, ...]) -> Iterator[TrialWarning]:
+def list_uncertain(facts: tuple[WorkFacts, ...]) -> Iterator[TrialWarning]:
     """Yield W150 for the counts without another one to compare with."""
     if lacking := [WORK_KINDS.get(fact.count, fact.count) for fact in facts if fact.counted is None]:
         yield TrialWarning("W150", f"{', '.join(lacking)}: neither the server nor the kernel counts them here")

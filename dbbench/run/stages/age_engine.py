@@ -88,7 +88,7 @@ class _Course:
         return self.written_bytes / self.dataset_bytes
 
 
-def worn(filled: Filled, asked: model.EngineAgeing, window: model.Window, loads: Loads) -> model.EngineAgeFacts:
+def age_tables(filled: Filled, asked: model.EngineAgeing, window: model.Window, loads: Loads) -> model.EngineAgeFacts:
     """Age the tables of the stopped server as the plan requests, scan, repair, scan; the server is stopped again."""
     course = _Course(loads, max(1, sum(path.stat().st_size for path in filled.files)))
     with filled.serving(filled.datadir) as server:
@@ -99,13 +99,13 @@ def worn(filled: Filled, asked: model.EngineAgeing, window: model.Window, loads:
                 note = point
                 break
             points.append(point)
-    scans, repairs = [_scanned(filled, loads, "aged")], []
+    scans, repairs = [_scan(filled, loads, "aged")], []
     if asked.repair:
         for by, mend in (("filesystem", of_filesystem), ("engine", of_engine)):
             done: model.OperationFacts = mend(filled)
             repairs.append(done)
             if done.seconds is not None:
-                scans.append(_scanned(filled, loads, f"repaired by the {by}"))
+                scans.append(_scan(filled, loads, f"repaired by the {by}"))
     return model.EngineAgeFacts(
         dataset_bytes=course.dataset_bytes,
         written_bytes=course.written_bytes,
@@ -156,7 +156,7 @@ def _shape(filled: Filled) -> tuple[int | None, int, int | None]:
     return extents_of(filled.files), logical, disk
 
 
-def _scanned(filled: Filled, loads: Loads, when: str) -> model.AgedScan:
+def _scan(filled: Filled, loads: Loads, when: str) -> model.AgedScan:
     cache_text = cold(filled)
     with filled.serving(filled.datadir) as server:
         disk = DiskClock(filled.volume.leaves)

@@ -31,7 +31,7 @@ def setups_of(plan: Plan, cell: Cell) -> dict[Role, FsSetup]:
 
 
 @contextlib.contextmanager
-def attached(
+def attach(
     plan: Plan, cell: Cell, images: Mapping[Role, tuple[Path, ...]], permit: RunPermit
 ) -> Iterator[dict[Role, Device]]:
     """Attach and lock the trial's devices within the block, with the read-ahead of the plan."""
@@ -46,7 +46,7 @@ def attached(
         for role, setup in setups_of(plan, cell).items()
     }
     with (
-        devices.attached(wanted, permit, cell.arm) as volumes,
+        devices.attach(wanted, permit, cell.arm) as volumes,
         tunables.on_disks(devices.leaves_of(volumes), plan.equal_readahead_bytes),
     ):
         permit.note(disks := [disk for device in volumes.values() for disk in device.each])
@@ -99,7 +99,7 @@ def facts_after(disks: Volumes) -> DeviceFacts:
     return dataclasses.replace(each["data"], wal=each.get("log"))
 
 
-def written(plan: Plan, cell: Cell, clock: DiskClock) -> WriteFacts | None:
+def count_writes(plan: Plan, cell: Cell, clock: DiskClock) -> WriteFacts | None:
     """Return the bytes that the trial was estimated to write and those that its devices counted; None for an existing
     directory, because other processes use its disk."""
     if plan.device.existing:

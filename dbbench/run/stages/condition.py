@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dbbench.model import ConditionFacts
-from dbbench.results import RunFolder, finished
+from dbbench.results import RunFolder, list_results
 from dbbench.storage.devices.port import Device
 from dbbench.storage.devices.precondition import discard, fill
 
 
 def precondition(folder: RunFolder, cell_id: str, device: Device) -> ConditionFacts | None:
     """Discard before each trial; precondition once per block, before its first trial."""
-    plan, done = folder.run.plan, finished(folder.path)
+    plan, done = folder.run.plan, list_results(folder.path)
     if plan.device.condition == "discard":
         return discard(device)
     blocks = {(spec.block, spec.attempt) for spec in folder.run.order if spec.id in done}

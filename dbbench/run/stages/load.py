@@ -28,7 +28,7 @@ def client_of(cell: Cell, folder: Path) -> Client | None:
     """Return the client's host, which keeps its keys in `folder`, or None for a local load generator."""
     if cell.client is None:
         return None
-    version = ENGINES[cell.engine.name].installed(Path(cell.engine.bin) if cell.engine.bin else None)
+    version = ENGINES[cell.engine.name].installed_version(Path(cell.engine.bin) if cell.engine.bin else None)
     return Client(cell.client, cell.workload.driver, version or "", folder)
 
 
@@ -38,11 +38,11 @@ def reach(client: Client | None, place: Place, clock: Clock, raw: Path, scratch:
     if client is None:
         yield place
         return
-    with client.reached(clock, raw, scratch) as network:
+    with client.reach(clock, raw, scratch) as network:
         yield dataclasses.replace(place, network=network)
 
 
-def sampled(cell: Cell, disks: Volumes, mounts: Mounts, server: Server) -> Sampled:
+def list_samplers(cell: Cell, disks: Volumes, mounts: Mounts, server: Server) -> Sampled:
     """Return what the samplers read: the disks, the mounts, the server."""
     first = {role: device.leaves[0] for role, device in disks.items() if device.leaves}
     return Sampled(

@@ -16,7 +16,7 @@ from dbbench.storage.filesystems import Made
 
 
 @contextlib.contextmanager
-def layered(setups: Setups, disks: Volumes, journal: Journal) -> Iterator[dict[Role, Device]]:
+def make_layers(setups: Setups, disks: Volumes, journal: Journal) -> Iterator[dict[Role, Device]]:
     """Make the layers of each volume within the block. The journal records that the content of the disks may be
     incomplete from now on."""
     for device in disks.values():
@@ -25,7 +25,7 @@ def layered(setups: Setups, disks: Volumes, journal: Journal) -> Iterator[dict[R
         volumes: dict[Role, Device] = {}
         for role, setup in setups.items():
             to_add = filesystems.layers_to_add(setup)
-            volumes[role] = stack.enter_context(layers.stacked(setup.layers, disks[role], journal, to_add))
+            volumes[role] = stack.enter_context(layers.stack_layers(setup.layers, disks[role], journal, to_add))
         yield volumes
 
 
@@ -36,6 +36,6 @@ def make(setups: Setups, volumes: Volumes, journal: Journal, cell_id: str) -> di
         for member in volume.each:
             if member.facts.image:
                 write_out(Path(member.facts.image))
-            layers.note_made(member, journal)  # so that the guard of the next trial recognises the layers
+            layers.note_signatures(member, journal)  # so that the guard of the next trial recognises the layers
         devices.note(journal, "made", volume.each, uuid=made[role].uuid, trial=cell_id)
     return made

@@ -22,7 +22,7 @@ from dbbench.storage.filesystems import FAMILIES, Made, Mounted
 
 
 @contextlib.contextmanager
-def mounted(
+def mount(
     plan: Plan, cell: Cell, volumes: Volumes, workdir: WorkDir, journal: Journal
 ) -> Iterator[dict[Role, Mounted]]:
     """Mount the filesystems within the block. A failure of the block on a full one is FilesystemFull."""
@@ -30,7 +30,7 @@ def mounted(
         mounts: dict[Role, Mounted] = {}
         for role, setup in setups_of(plan, cell).items():
             at = workdir.mount_point(role)
-            fs = stack.enter_context(filesystems.mounted(setup, volumes[role], at, journal, _arc_bytes(cell)))
+            fs = stack.enter_context(filesystems.mount(setup, volumes[role], at, journal, _arc_bytes(cell)))
             mounts[role] = equalize_readahead(fs, plan.equal_readahead_bytes)
         if mounts["data"].raw:  # the data directory is next to the log; only the tables are on the device
             mounts["data"] = dataclasses.replace(mounts["data"], path=mounts["log"].path)

@@ -15,7 +15,7 @@ from dbbench.datasets import Golden, Restored
 from dbbench.datasets.copying import Progress
 from dbbench.engines import ENGINES
 from dbbench.engines.port import Place, UsesBareDevice
-from dbbench.model import CacheFacts, Cell, DatasetFacts, FsSetup, Phase, merged
+from dbbench.model import CacheFacts, Cell, DatasetFacts, FsSetup, Phase, merge_settings
 from dbbench.model.events import Emit, Event
 from dbbench.operations import Filled
 from dbbench.plan.server_settings import settings_of
@@ -44,12 +44,12 @@ def restore(cell: Cell, setup: FsSetup, fs: Mounted, workdir: WorkDir, emit: Emi
     if tablespace:
         oid = golden.manifest.tablespaces[tablespace]
         here, rest = datasets.split(golden, f"pg_tblspc/{oid}")
-    copy = datasets.restored(here, datadir, account, pace(emit))
+    copy = datasets.restore_copy(here, datadir, account, pace(emit))
     if tablespace:  # the rest of the cluster is off the device under test, with a link to the tablespace
         shutil.rmtree(workdir.elsewhere, ignore_errors=True)
         workdir.elsewhere.mkdir(0o755)
         server = datasets.golden.way_to(workdir.elsewhere, account, workdir.root / "elsewhere") / "data"
-        datasets.restored(rest, server, account)
+        datasets.restore_copy(rest, server, account)
         (server / "pg_tblspc" / oid).symlink_to(datadir)
     filesystems.verify_files(setup, engine.data_files(server))
     if fs.raw is not None and isinstance(engine, UsesBareDevice):
@@ -95,7 +95,7 @@ def fill(cell: Cell, stored: Stored, place: Place, cold: Callable[[Sequence[Path
     """Return the filesystem with its server at `place`, and another server with separate directories next to it."""
     engine, settings = ENGINES[cell.engine.name], settings_of(cell)
     second = dataclasses.replace(place, sockets=place.sockets.with_name("s2"), logs=place.logs / "clone")
-    small = {**settings, **merged(("clone", {**engine.PROFILE.small}))}
+    small = {**settings, **merge_settings(("clone", {**engine.PROFILE.small}))}
     return Filled(
         **vars(stored),
         serving=lambda data: engine.serving(data, settings, place),

@@ -105,19 +105,22 @@ class Taking:
             yield TrialWarning("W108", f"{longer}, so the next one started late")
 
     def end(self) -> None:
-        with self._told("dropping them"):
+        with self._note_error("dropping them"):
             for number, copy in self._kept:
                 if number < len(self.taken):
                     held = self._by.taken_bytes(copy)
                     self.taken[number] = dataclasses.replace(self.taken[number], bytes=held)
         for _number, copy in self._kept:
-            with self._told("dropping one"):
+            with self._note_error("dropping one"):
                 self._by.drop(copy)
 
     def work(self, ended: threading.Event) -> None:
         """Take snapshots until `ended` is set; one in progress is completed first."""
         due = time.monotonic() + self._plan.every_s
-        with process.placing({}), self._told("a snapshot"):  # its servers are outside of the trial's control group
+        with (
+            process.placing({}),
+            self._note_error("a snapshot"),
+        ):  # its servers are outside of the trial's control group
             while not ended.wait(max(0.0, due - time.monotonic())):
                 self._turn()
                 due += self._plan.every_s
@@ -133,7 +136,7 @@ class Taking:
         self._by.snapshot(tagged)
         snapshot_s, began = time.monotonic() - began, time.monotonic()
         with self._by.clone(tagged) as datadir, tagged.serving_copy(datadir) as server:
-            text = asked(server)
+            text = query(server)
             ready_s = time.monotonic() - began
         drop_s = None
         if len(self._kept) > self._plan.keep:
@@ -144,7 +147,7 @@ class Taking:
         self.taken.append(SnapshotTaken(begin_utc, self._now_utc(), snapshot_s, ready_s, drop_s, text=text))
 
     @contextlib.contextmanager
-    def _told(self, what: str) -> Iterator[None]:
+    def _note_error(self, what: str) -> Iterator[None]:
         """End the snapshots, but not the load, after an error of filesystem, tool or server; any other error fails the
         trial."""
         try:
@@ -156,7 +159,7 @@ class Taking:
             self.fault = self.fault or f"{what} failed after {len(self.taken)} snapshots: {reason}"
 
 
-def asked(server: Server) -> str:
+def query(server: Server) -> str:
     """Query the copy: count the rows of its smallest table that is not empty."""
     with contextlib.closing(server.connect()) as connection:
         sql = sql_of(server)
@@ -164,7 +167,7 @@ def asked(server: Server) -> str:
         if not tables:
             return "no table"
         name = min(tables, key=lambda table: (table.size_bytes, table.name)).name
-        return f"{name}: {rows_of(connection, f'SELECT COUNT(*) FROM {sql.quoted(name)}')[0][0]} rows"
+        return f"{name}: {rows_of(connection, f'SELECT COUNT(*) FROM {sql.quote(name)}')[0][0]} rows"
 
 
 def with_cost(facts: SnapshotFacts, outcome: Outcome, window: Window) -> SnapshotFacts:

@@ -19,7 +19,7 @@ def space(fs: Mounted, engine: Engine, files: Sequence[Path]) -> SpaceFacts:
     logical = sum(map(size, files))
     if fs.raw is not None:
         return SpaceFacts(logical)  # a bare device has no used or free space
-    return filesystems.shaped(filesystems.space(fs, logical), fs, files)
+    return filesystems.find_shape(filesystems.space(fs, logical), fs, files)
 
 
 def probe(cell: Cell, seed: int, mounts: Mounts, facts: FilesystemFacts, datadir: Path) -> FilesystemFacts:

@@ -21,7 +21,7 @@ from dbbench.storage.devices.port import Attached, Device, DiskSet, Permit, join
 from dbbench.storage.devices.sysfs import IoCounters, flushes, flushes_reason, io_counters, leaves, queue_attributes
 
 __all__ = [
-    "KINDS", "Described", "Device", "DiskSet", "IoCounters", "Permit", "attached", "describe_all", "flushes",
+    "KINDS", "Described", "Device", "DiskSet", "IoCounters", "Permit", "attach", "describe_all", "flushes",
     "flushes_reason", "identity", "io_counters", "leaves", "leaves_of", "note", "queue_attributes", "size_bytes",
 ]  # fmt: skip
 
@@ -34,7 +34,7 @@ def note(journal: Journal | None, event: str, disks: Iterable[Device], **more: s
 
 
 @contextlib.contextmanager
-def attached(disks: Mapping[Role, DiskSet], permit: Permit, arm: str = "") -> Iterator[dict[Role, Device]]:
+def attach(disks: Mapping[Role, DiskSet], permit: Permit, arm: str = "") -> Iterator[dict[Role, Device]]:
     """Attach the plan's devices of each volume for one trial, locked until the block ends.
 
     `arm` is the fs setup's label (kind dir: `paths` is by arm). A directory's Device has `fd` -1 and the working
@@ -50,11 +50,11 @@ def attached(disks: Mapping[Role, DiskSet], permit: Permit, arm: str = "") -> It
 def _with_spare(disks: DiskSet, permit: Permit, arm: str) -> Iterator[Device]:
     """Yield the device of a volume; its `spare` are the disks that are left over."""
     kind, spec = KINDS[disks.spec.kind], disks.spec
-    if not disks.spare or spec.given <= disks.spare:
+    if not disks.spare or spec.device_count <= disks.spare:
         with kind(disks, permit, arm) as device:
             yield device
         return
-    most = min(disks.most, spec.given - disks.spare)
+    most = min(disks.most, spec.device_count - disks.spare)
     left = slice(most, most + disks.spare)
     rest = dataclasses.replace(spec, paths=tuple(spec.paths)[left], path=None, identity=None)
     with (  # in this order, so that a device that was added is released first
@@ -67,18 +67,18 @@ def _with_spare(disks: DiskSet, permit: Permit, arm: str) -> Iterator[Device]:
 def _loop(disks: DiskSet, _permit: Permit, _arm: str) -> AbstractContextManager[Device]:
     if not disks.images:
         raise DeviceUnusable("a loop device requires an image file", effect="Nothing was changed.")
-    return joint([loop.attached(image, disks.sector_bytes) for image in disks.images[: disks.most]])
+    return joint([loop.attach(image, disks.sector_bytes) for image in disks.images[: disks.most]])
 
 
 def _block(disks: DiskSet, permit: Permit, _arm: str) -> AbstractContextManager[Device]:
     if not (paths := _paths(disks)):
         raise DeviceUnusable("the plan names no block device", effect=guard.UNTOUCHED,
                              remedy='Set path = "/dev/disk/by-id/..." in [device].')  # fmt: skip
-    return joint([block.attached(Path(path), disks.spec.identity, permit) for path in paths])
+    return joint([block.attach(Path(path), disks.spec.identity, permit) for path in paths])
 
 
 def _dir(disks: DiskSet, _permit: Permit, arm: str) -> AbstractContextManager[Device]:
-    return directory.attached(disks.spec, arm)
+    return directory.attach(disks.spec, arm)
 
 
 def _paths(disks: DiskSet) -> list[str]:

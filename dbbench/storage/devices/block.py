@@ -29,7 +29,7 @@ _FREE_S: Final = 30.0
 
 
 @contextlib.contextmanager
-def attached(path: Path, expected: str | None, permit: Permit, *, fstab: Path = guard.FSTAB) -> Iterator[Device]:
+def attach(path: Path, expected: str | None, permit: Permit, *, fstab: Path = guard.FSTAB) -> Iterator[Device]:
     """Attach a block device exclusively within the block; at the end, wait until nothing holds it. `expected` is the
     identity in the plan. Raises NotRoot, DeviceUnusable (missing, not a block device, another identity than the
     plan's), DeviceLocked, DeviceInUse, DeviceNotEmpty; afterwards UnmountFailed if something still holds it."""
@@ -63,7 +63,7 @@ def number_of(path: Path) -> int | None:
 def _exclusive(path: Path, permit: Permit, fstab: Path) -> int:
     """Return a descriptor of the device with O_EXCL. A device that stays busy is refused with all reasons."""
     until = time.monotonic() + _SETTLE_S
-    while (fd := guard.opened(path, os.O_RDWR | os.O_EXCL)) is None:
+    while (fd := guard.open_device(path, os.O_RDWR | os.O_EXCL)) is None:
         if time.monotonic() > until:
             reasons = [*guard.reasons(path, fstab=fstab), *_lockers(path)] or [guard.held_exclusively()]
             guard.refuse(path, sysfs.name_of(path.stat().st_rdev) or path.name, reasons, permit)

@@ -27,7 +27,7 @@ def measure(target: Device | Path) -> dict[str, float]:
     `target`: a locked device, or a directory in which a file is written and removed. Disk values are omitted if direct
     I/O is refused or there is no space; nothing is raised for that."""
     block = bytes(_CPU_BYTES)
-    rates = {"cpu_ms": round(1000 * min(_timed(lambda: hashlib.sha256(block)) for _ in range(_CPU_TRIES)), 3)}
+    rates = {"cpu_ms": round(1000 * min(_time(lambda: hashlib.sha256(block)) for _ in range(_CPU_TRIES)), 3)}
     if isinstance(target, Device) and target.fd < 0:
         target = target.path
     with contextlib.suppress(OSError):
@@ -41,7 +41,7 @@ def _of_device(device: Device) -> dict[str, float]:
         return {}
     fd = os.open(device.argument, os.O_WRONLY | os.O_DIRECT)
     try:
-        return _written(fd, middle)
+        return _write(fd, middle)
     finally:
         os.close(fd)
 
@@ -50,22 +50,22 @@ def _of_directory(folder: Path) -> dict[str, float]:
     path = folder / FILE
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_DIRECT, 0o600)
     try:
-        return _written(fd, 0)
+        return _write(fd, 0)
     finally:
         os.close(fd)
         path.unlink()
 
 
-def _written(fd: int, begin: int) -> dict[str, float]:
+def _write(fd: int, begin: int) -> dict[str, float]:
     with mmap.mmap(-1, _MIB) as page:  # direct I/O needs aligned memory
         page.write(os.urandom(_MIB))  # random, so that no layer below can skip zeros
         whole = memoryview(page)
         small = whole[:16384]  # a multiple of every sector size, which direct I/O requires
         try:
-            seconds = _timed(
+            seconds = _time(
                 lambda: [os.pwrite(fd, whole, begin + offset) for offset in range(0, _WRITE_BYTES, len(whole))]
             )
-            flushes = [_timed(lambda: _flushed(fd, small, begin)) for _ in range(_FLUSHES)]
+            flushes = [_time(lambda: _flush(fd, small, begin)) for _ in range(_FLUSHES)]
         finally:
             small.release()
             whole.release()
@@ -75,12 +75,12 @@ def _written(fd: int, begin: int) -> dict[str, float]:
     }
 
 
-def _flushed(fd: int, block: memoryview, begin: int) -> None:
+def _flush(fd: int, block: memoryview, begin: int) -> None:
     os.pwrite(fd, block, begin)
     os.fdatasync(fd)
 
 
-def _timed(work: Callable[[], object]) -> float:
+def _time(work: Callable[[], object]) -> float:
     began = time.perf_counter()
     work()
     return time.perf_counter() - began

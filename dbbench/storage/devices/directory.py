@@ -36,16 +36,16 @@ _EMPTY: Final = frozenset({"lost+found"})  # what mkfs creates in an empty files
 
 
 @contextlib.contextmanager
-def attached(spec: DeviceSpec, arm: str) -> Iterator[Device]:
+def attach(spec: DeviceSpec, arm: str) -> Iterator[Device]:
     """Make a directory in the arm's directory; remove it with its content when the block ends.
 
     `path` is the directory, `fd` is -1, major and minor are those of the filesystem's st_dev; `facts.name` and `leaves`
     refer to the disk below, "" and () if there is none (zfs, tmpfs, network). Raises DeviceUnusable, and DeviceLocked
     if another run works in the directory.
     """
-    directory = checked(_path(spec, arm))
+    directory = check_directory(_path(spec, arm))
     for left in _ours(directory):
-        _remove_left(left)
+        _remove_stale(left)
     folder = directory / (PREFIX + re.sub(r"[^A-Za-z0-9._+-]", "_", arm or "data"))
     with contextlib.ExitStack() as stack:
         try:
@@ -53,25 +53,25 @@ def attached(spec: DeviceSpec, arm: str) -> Iterator[Device]:
             stack.callback(shutil.rmtree, folder, ignore_errors=True)
             marker = os.open(folder / MARKER, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         except OSError as error:
-            raise _refused(directory, f"{folder.name} cannot be created in it: {error.strerror}") from None
+            raise _refusal(directory, f"{folder.name} cannot be created in it: {error.strerror}") from None
         stack.callback(os.close, marker)
         try_lock(marker)
         yield _device(folder)
 
 
-def checked(directory: Path) -> Path:
+def check_directory(directory: Path) -> Path:
     """Return the directory without symlinks if it may be used. Raises DeviceUnusable."""
     real = directory.resolve()
     if str(real) in _SYSTEM or any(tree == real or tree in real.parents for tree in _TREES):
-        raise _refused(directory, "it belongs to the operating system")
+        raise _refusal(directory, "it belongs to the operating system")
     if not real.is_dir():
-        raise _refused(directory, "it is not a directory" if real.exists() else "it does not exist")
+        raise _refusal(directory, "it is not a directory" if real.exists() else "it does not exist")
     try:
         others = sorted({entry.name for entry in real.iterdir()} - _EMPTY - {path.name for path in _ours(real)})
     except OSError as error:
-        raise _refused(directory, f"it cannot be read: {error.strerror}") from None
+        raise _refusal(directory, f"it cannot be read: {error.strerror}") from None
     if others:
-        raise _refused(directory, f"it is not empty: {', '.join(others[:5])}" + (" ..." if others[5:] else ""))
+        raise _refusal(directory, f"it is not empty: {', '.join(others[:5])}" + (" ..." if others[5:] else ""))
     return real
 
 
@@ -102,11 +102,11 @@ def _ours(directory: Path) -> list[Path]:
     return [path for path in paths if not path.is_symlink() and (path / MARKER).is_file()]
 
 
-def _remove_left(folder: Path) -> None:
+def _remove_stale(folder: Path) -> None:
     try:
         marker = os.open(folder / MARKER, os.O_RDWR | os.O_CLOEXEC)
     except OSError as error:
-        raise _refused(folder.parent, f"{folder.name} in it belongs to another user: {error.strerror}") from None
+        raise _refusal(folder.parent, f"{folder.name} in it belongs to another user: {error.strerror}") from None
     try:
         if not try_lock(marker):
             raise DeviceLocked(f"{folder} is in use by another run:{guard.locked_by(marker)}", effect=guard.UNTOUCHED)
@@ -131,7 +131,7 @@ def _device(folder: Path) -> Device:
     return Device(folder, -1, os.major(number), os.minor(number), facts, leaves)
 
 
-def _refused(directory: Path, why: str) -> DbbenchError:
+def _refusal(directory: Path, why: str) -> DbbenchError:
     return DeviceUnusable(
         f"{directory} cannot be used: {why}",
         effect="Nothing was changed.",

@@ -54,8 +54,8 @@ class Reason:
 
 def reasons(path: Path, *, fstab: Path = FSTAB) -> list[Reason]:
     """Return all reasons why the device must not be touched; [] if it is free. Raises DeviceUnusable."""
-    exclusive = opened(path, os.O_RDONLY | os.O_EXCL)
-    fd = opened(path, os.O_RDONLY) if exclusive is None else exclusive
+    exclusive = open_device(path, os.O_RDONLY | os.O_EXCL)
+    fd = open_device(path, os.O_RDONLY) if exclusive is None else exclusive
     if fd is None:
         raise DeviceUnusable(f"{path} is busy: the kernel refuses to open it even for reading", effect=UNTOUCHED)
     try:
@@ -70,7 +70,7 @@ def held_exclusively() -> Reason:
     return Reason("in use", "it is held exclusively (O_EXCL), as mounts, swap, md, dm and some programs do")
 
 
-def opened(path: Path, flags: int) -> int | None:
+def open_device(path: Path, flags: int) -> int | None:
     """Return a descriptor of a block device, or None if it is busy (EBUSY). Raises DeviceUnusable."""
     try:
         if not path.is_block_device():  # checked before open(2), which would block on a FIFO
@@ -133,7 +133,7 @@ def signatures_of(fd: int) -> list[Reason]:
         done = process.run(
             ["wipefs", "--no-act", "--json", f"/proc/self/fd/{fd}"], pass_fds=(fd,), note=False, timeout_s=60
         )
-        return parsed(done.stdout)
+        return parse(done.stdout)
     except (OSError, DbbenchError, ValueError, LookupError, TypeError) as error:
         return [Reason("in use", f"its signatures cannot be read: {error}")]
 
@@ -156,7 +156,7 @@ def _must_be_readable(fd: int) -> None:
             raise OSError(errno.EIO, f"it ends before byte {size}")
 
 
-def parsed(answer: str) -> list[Reason]:
+def parse(answer: str) -> list[Reason]:
     """Return the signatures in wipefs's JSON. Raises ValueError or KeyError."""
     marks = []
     for entry in json.loads(answer)["signatures"]:

@@ -89,7 +89,7 @@ def release(*plain: int) -> None:
             held.release()
 
 
-def regained(plain: int) -> bool:
+def regain(plain: int) -> bool:
     """Hold the device again after the kernel has released it; return False if something else still holds it."""
     held = _of(plain)
     if held is not None:
@@ -107,10 +107,10 @@ def lent() -> Iterator[None]:
     if not any(hold.fd is not None for hold in _held.values()):
         yield
     elif possible():
-        with lending(_opened, lambda: None):
+        with lending(_open, lambda: None):
             yield
     else:
-        with _released():
+        with _release():
             yield
 
 
@@ -123,14 +123,14 @@ def handed_over(*plain: int) -> Iterator[None]:
             held.content = guard.signatures_of(fd)
     with contextlib.ExitStack() as stack:
         if possible() and any(_of(fd) is not None for fd in plain):
-            stack.enter_context(lending(_opened, lambda: release(*plain)))
+            stack.enter_context(lending(_open, lambda: release(*plain)))
         else:
             release(*plain)
         try:
             yield
         except BaseException:
             for fd in plain:
-                regained(fd)
+                regain(fd)
             raise
     release(*plain)
 
@@ -141,7 +141,7 @@ def must_be_alone(plain: int) -> None:
         guard.must_be_alone(plain)
 
 
-def changed(*plain: int) -> str | None:
+def foreign_write(*plain: int) -> str | None:
     """Describe what another process wrote to a device since it was handed over, or return None."""
     for fd in plain:
         held = _of(fd)
@@ -183,19 +183,19 @@ def _of(plain: int) -> Hold | None:
     return _held.get(os.fstat(plain).st_rdev)
 
 
-def _opened(number: int, flags: int) -> int | None:
+def _open(number: int, flags: int) -> int | None:
     hold = _held.get(number)
     return None if hold is None or hold.fd is None else hold.share(flags)
 
 
 @contextlib.contextmanager
-def _released() -> Iterator[None]:
+def _release() -> Iterator[None]:
     plain = [os.open(f"/proc/self/fd/{hold.fd}", os.O_RDONLY | os.O_CLOEXEC) for hold in _held.values() if hold.fd]
     release(*plain)
     try:
         yield
     finally:
-        process.wait_while(lambda: not all([regained(fd) for fd in plain]), _BACK_S, 0.01)
+        process.wait_while(lambda: not all([regain(fd) for fd in plain]), _BACK_S, 0.01)
         for fd in plain:
             os.close(fd)
 

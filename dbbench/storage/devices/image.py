@@ -19,7 +19,7 @@ from typing import Final
 from dbbench import process
 from dbbench.errors import DbbenchError, DiskTooSmall, ResultsUnwritable
 from dbbench.model import Role, Run
-from dbbench.results.fileio import opened, remove, try_lock, writing
+from dbbench.results.fileio import open_file, remove, try_lock, writing
 from dbbench.results.journal import Journal, tag_of
 from dbbench.units import size_text
 
@@ -64,7 +64,7 @@ def make_image(path: Path, size_bytes: int, progress: Callable[[float], None] = 
     if place.f_bavail * place.f_frsize < size_bytes:
         raise _too_small(path, size_bytes, f"{size_text(place.f_bavail * place.f_frsize)} are free")
     try:
-        with _created(path) as fd:
+        with _create(path) as fd:
             with contextlib.suppress(OSError):  # a hint for contiguous extents, which some filesystems reject
                 os.posix_fallocate(fd, 0, size_bytes)
             _fill(fd, size_bytes, progress)
@@ -103,7 +103,7 @@ def write_out(path: Path) -> int:
     try:
         ranges: list[tuple[int, int]] = []
         with contextlib.suppress(OSError):  # tmpfs and zfs do not answer
-            ranges = list(_not_written(fd))
+            ranges = list(_unwritten_ranges(fd))
         zeros = bytes(_CHUNK)
         for start, length in ranges:
             for offset in range(start, start + length, _CHUNK):
@@ -116,7 +116,7 @@ def write_out(path: Path) -> int:
         os.close(fd)
 
 
-def _not_written(fd: int) -> Iterator[tuple[int, int]]:
+def _unwritten_ranges(fd: int) -> Iterator[tuple[int, int]]:
     """Yield (offset, length) of allocated but unwritten ranges, and of holes."""
     offset = 0
     for start, length, flags in extents(fd):
@@ -146,7 +146,7 @@ def extents(fd: int) -> Iterator[tuple[int, int, int]]:
 
 
 @contextlib.contextmanager
-def _created(path: Path) -> Iterator[int]:
+def _create(path: Path) -> Iterator[int]:
     """Yield a new empty file, open for direct I/O if possible, and without copy-on-write if possible."""
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     fd = os.open(path, flags, 0o600)
@@ -227,20 +227,20 @@ def give_back_images(journal: Journal, patience_s: float = 0.0) -> list[Path]:
     """Remove the images that this run made; return the files that were removed. One that is still attached after
     `patience_s`, or whose path contains a link, stays recorded; the kernel releases that of a killed trial a moment
     later."""
-    process.wait_while(lambda: any(map(_is_held, map(Path, journal.outstanding("image")))), patience_s)
+    process.wait_while(lambda: any(map(_is_busy, map(Path, journal.outstanding("image")))), patience_s)
     removed: list[Path] = []
     for image in map(Path, journal.outstanding("image")):
-        if not _is_held(image):
+        if not _is_busy(image):
             with contextlib.suppress(OSError):
                 removed += [path for path in (image, _partial(image)) if remove(path)]
                 journal.note("give_back", what="image", path=str(image))
     return removed
 
 
-def _is_held(image: Path) -> bool:
+def _is_busy(image: Path) -> bool:
     """Whether another process has it locked, as a trial does (`devices.loop`)."""
     try:
-        with opened(image, sys.maxsize, Path("/")) as file:
+        with open_file(image, sys.maxsize, Path("/")) as file:
             return not try_lock(file.fileno())
     except OSError:
         return False  # it does not exist, or its path contains a link

@@ -25,7 +25,7 @@ from dbbench.storage.devices.hold import afterwards
 from dbbench.storage.devices.image import image_facts, make_image
 from dbbench.storage.devices.port import Device
 
-__all__ = ["attached", "image_facts", "make_image"]
+__all__ = ["attach", "image_facts", "make_image"]
 
 _TRIES: Final = 50  # another process may take the free device before us; each attempt asks the kernel for another one
 _RETRY_S: Final = 0.02
@@ -34,7 +34,7 @@ _CLEARED_S: Final = 30.0  # the driver flushes and clears in the background, whi
 
 
 @contextlib.contextmanager
-def attached(image: Path, sector_bytes: int = 0) -> Iterator[Device]:
+def attach(image: Path, sector_bytes: int = 0) -> Iterator[Device]:
     """Attach a locked loop device over `image` within the block; at the end, wait until the driver has released it.
 
     Sectors above the page size need Linux 6.15 or so; an older kernel gives the device sectors of its page size.
@@ -47,13 +47,13 @@ def attached(image: Path, sector_bytes: int = 0) -> Iterator[Device]:
             "only root can create loop devices", effect="Nothing was changed.", remedy="Run the command with sudo."
         )
     with contextlib.ExitStack() as stack:
-        file, direct = _opened(image)
+        file, direct = _open(image)
         stack.callback(os.close, file)
         _is_free(image, file)
         before = image_facts(image)
         name, fd = _bound(file, direct, sector_bytes)
         sequence = sysfs.read(sysfs.folder(name) / "diskseq")
-        stack.enter_context(afterwards(lambda: _wait_until_cleared(name, sequence)))
+        stack.enter_context(afterwards(lambda: _wait_until_free(name, sequence)))
         stack.callback(os.close, fd)
         facts = DeviceFacts(
             "loop",
@@ -69,7 +69,7 @@ def attached(image: Path, sector_bytes: int = 0) -> Iterator[Device]:
         yield Device(Path(facts.path), fd, os.major(number), os.minor(number), facts, (name,))
 
 
-def _opened(image: Path) -> tuple[int, bool]:
+def _open(image: Path) -> tuple[int, bool]:
     """Open the image, for direct I/O if its filesystem supports that."""
     for flags in (os.O_DIRECT, 0):
         try:
@@ -132,13 +132,13 @@ def _direct_io(name: str, asked: bool) -> bool:
     return value == "1"
 
 
-def _cleared(name: str, sequence: str | None) -> bool:
+def _let_go(name: str, sequence: str | None) -> bool:
     """Whether the device released the image; another media number means that it already has a new one."""
     return not loop_driver.is_bound(name) or sysfs.read(sysfs.folder(name) / "diskseq") != sequence
 
 
-def _wait_until_cleared(name: str, sequence: str | None) -> None:
-    if process.wait_while(lambda: not _cleared(name, sequence), _CLEARED_S, 0.005):
+def _wait_until_free(name: str, sequence: str | None) -> None:
+    if process.wait_while(lambda: not _let_go(name, sequence), _CLEARED_S, 0.005):
         raise MakeFailed(
             f"/dev/{name} is still attached {_CLEARED_S:.0f} s after its last use: "
             + ("; ".join(used.users(name)) or "?"),

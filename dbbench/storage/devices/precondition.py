@@ -62,11 +62,11 @@ def fill(device: Device, seed: int) -> ConditionFacts:
             _fio(member, ["--rw=write", "--bs=1m", f"--size={size}"], 60 + size / _FILL_RATE, seed)
         each_s = round_s(size)
         disk_rates: list[float] = []
-        while len(disk_rates) < _MOST_ROUNDS and not settled(disk_rates):
+        while len(disk_rates) < _MOST_ROUNDS and not is_steady(disk_rates):
             words = ["--rw=randwrite", "--bs=8k", f"--size={size}", "--time_based", f"--runtime={each_s:.0f}s"]
             disk_rates.append(_fio(member, words, 60 + 2 * each_s, seed + len(disk_rates)))
         written += FILLS * size + round(sum(disk_rates) * 8192 * each_s)
-        rates, steady = rates + disk_rates, steady and settled(disk_rates)
+        rates, steady = rates + disk_rates, steady and is_steady(disk_rates)
     return ConditionFacts("precondition", round(time.monotonic() - began, 3), written, tuple(rates), steady)
 
 
@@ -75,7 +75,7 @@ def round_s(size_bytes: int) -> float:
     return _SHORT_ROUND_S if size_bytes < _SMALL else _LONG_ROUND_S
 
 
-def settled(rates: Sequence[float]) -> bool:
+def is_steady(rates: Sequence[float]) -> bool:
     """Whether the last five rounds are steady."""
     last = list(rates[-_ROUNDS:])
     if len(last) < _ROUNDS or not (mean := statistics.fmean(last)):

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from dbbench.machine import libc
-from dbbench.machine.mounts import Mount, mounts_of, unescaped
+from dbbench.machine.mounts import Mount, mounts_of, unescape
 from dbbench.machine.namespaces import host_proc
 from dbbench.storage.devices import loop_driver, sysfs
 
@@ -66,7 +66,7 @@ class WriteWatch:
                 watch = libc.call("inotify_add_watch", self._fd, os.fsencode(path), _IN_MODIFY | _IN_CLOSE_WRITE)
                 self._paths[watch] = path
 
-    def written(self) -> list[str]:
+    def list_writes(self) -> list[str]:
         """Return the device nodes and files that were written to and closed since the last call."""
         events, place, paths = b"", 0, dict[str, None]()
         with contextlib.suppress(OSError):
@@ -195,7 +195,7 @@ def by_swaps(device: Target, proc: Path) -> list[str]:
     """Return swap areas on it."""
     users = []
     for line in (proc / "swaps").read_text(errors="surrogateescape").strip("\n").split("\n")[1:]:
-        area = unescaped(line.split()[0])
+        area = unescape(line.split()[0])
         try:
             hit = device.is_at(Path(area).stat())
         except OSError as error:
@@ -228,7 +228,7 @@ def by_fstab(device: Target, fstab: Path, tags: Set[str]) -> list[str]:
 
 
 def _names(word: str, device: Target, tags: Set[str]) -> bool:
-    word = unescaped(word).replace('"', "")
+    word = unescape(word).replace('"', "")
     for folder, tag in (("uuid", "UUID"), ("label", "LABEL"), ("partuuid", "PARTUUID"), ("partlabel", "PARTLABEL")):
         word = word.replace(f"/dev/disk/by-{folder}/", f"{tag}=")
     if word in tags:

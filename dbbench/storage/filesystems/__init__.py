@@ -37,12 +37,12 @@ from dbbench.storage.filesystems.families import (
 from dbbench.storage.filesystems.formatted import MKFS_S, Formatted
 from dbbench.storage.filesystems.port import Family, Made, Mounted, MountPoint, Stored, attributes_of, options_of
 from dbbench.storage.filesystems.shape import (
+    find_shape,
     free_space,
     growth,
     healthy,
     least_read_share,
     restored_share,
-    shaped,
     sizes,
     space,
     sync,
@@ -53,16 +53,16 @@ from dbbench.storage.filesystems.volumes import (
     growing_of,
     layers_to_add,
     snapshots_of,
-    unmounted,
+    unmount_for,
 )
 
 __all__ = [
     "FAMILIES", "PERIODS", "Family", "Made", "MountPoint", "Mounted", "Stored", "Traits", "apply_attributes",
-    "character", "check_claim", "commands", "data_directory", "devices_to_add", "emptying",
-    "family_of", "free_space", "give_back", "growing_of", "growth", "healthy", "install", "layers_to_add",
-    "least_read_share", "log_directory", "make", "missing_programs", "mounted", "obstacles", "options_of", "period_s",
-    "reports_of", "restored_share", "shaped", "sizes", "snapshots_of", "space", "sync", "tears_pages_of", "traits",
-    "unmounted", "verify_files", "works",
+    "character", "check_claim", "commands", "data_directory", "devices_to_add", "emptying", "family_of", "find_shape",
+    "free_space", "give_back", "growing_of", "growth", "healthy", "install", "layers_to_add", "least_read_share",
+    "log_directory", "make", "missing_programs", "mount", "obstacles", "options_of", "period_s", "reports_of",
+    "restored_share", "sizes", "snapshots_of", "space", "sync", "tears_pages_of", "traits", "unmount_for",
+    "verify_files", "works",
 ]  # fmt: skip
 
 _MEMORY: Final = Path("/dev/shm")
@@ -86,7 +86,7 @@ def works(setup: FsSetup, root: Path = Path("/")) -> str | None:
         return "; ".join(lacking)
     if not isinstance(family, Formatted) or not family.tries_mkfs or setup.layers:
         return None
-    return _refused(setup, family)
+    return _refusal(setup, family)
 
 
 def obstacles(setup: FsSetup, root: Path = Path("/")) -> list[str]:
@@ -107,7 +107,7 @@ def obstacles(setup: FsSetup, root: Path = Path("/")) -> list[str]:
     return [*reasons, *(reason for module in modules if (reason := layers.lacks(module, root)))]
 
 
-def _refused(setup: FsSetup, family: Formatted) -> str | None:
+def _refusal(setup: FsSetup, family: Formatted) -> str | None:
     """Return mkfs's message about the setup's options and vintage, or None if it accepts them."""
     mkfs = setup.mkfs
     if not (mkfs.options or mkfs.tune or mkfs.vintage):
@@ -156,13 +156,13 @@ def make(setup: FsSetup, device: Device, journal: Journal | None = None) -> Made
     return family_on(device, setup).create(setup, device, journal)
 
 
-def mounted(
+def mount(
     setup: FsSetup, device: Device, at: Path, journal: Journal | None = None, arc_bytes: int | None = None
 ) -> AbstractContextManager[Mounted]:
     """Mount the filesystem of `device` at `at` within the block; afterwards the device is free again. Raises
     MountFailed (with the kernel's message if available) and UnmountFailed (with the processes that hold it); an error
     of the block takes precedence. For an existing directory, raises DeviceUnusable."""
-    return family_on(device, setup).opened(setup, device, MountPoint(at, journal, arc_bytes))
+    return family_on(device, setup).open(setup, device, MountPoint(at, journal, arc_bytes))
 
 
 def emptying(setup: FsSetup, device: Device, fs: Mounted) -> Emptying:
@@ -230,7 +230,7 @@ def verify_files(setup: FsSetup, files: Iterable[Path]) -> None:
             )
     family = family_of(setup)
     algorithm = family.compresses(options_of(setup))
-    if algorithm and not family.compressed(sorted(written, key=lambda path: path.stat().st_size, reverse=True)):
+    if algorithm and not family.has_compression(sorted(written, key=lambda path: path.stat().st_size, reverse=True)):
         raise SetupNotInForce(
             f"none of {len(written)} files has a compressed extent although {setup.name!r} requests {algorithm}",
             effect="Nothing was measured.",

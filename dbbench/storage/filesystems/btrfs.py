@@ -23,8 +23,8 @@ from dbbench.machine.pagecache import syncfs
 from dbbench.model import FsSetup, Scalar, Volume
 from dbbench.storage.devices import hold, note
 from dbbench.storage.devices.port import Device
-from dbbench.storage.filesystems.common import FSCK_S, NOCOW_FL, inode_flags, matched, mount_of, option_value
-from dbbench.storage.filesystems.formatted import Formatted, damaged
+from dbbench.storage.filesystems.common import FSCK_S, NOCOW_FL, inode_flags, match, mount_of, option_value
+from dbbench.storage.filesystems.formatted import Formatted, damage_error
 from dbbench.storage.filesystems.port import COPIED, IN_PLACE, Character, Check, FreeExtent, Mounted, Stored
 
 _FEATURES: Final = Path("/sys/fs/btrfs/features")
@@ -50,7 +50,7 @@ def _scrub(stored: Stored) -> str:
     errors = {key: int(n) for key, n in re.findall(r"^\s*(\w+_errors): (\d+)", done.stdout, re.MULTILINE)}
     if done.returncode or any(n for key, n in errors.items() if key != "no_csum"):
         counts = ", ".join(f"{key} {n}" for key, n in errors.items() if n)
-        raise damaged("scrub", stored, f": {counts or done.stderr.strip()}")
+        raise damage_error("scrub", stored, f": {counts or done.stderr.strip()}")
     read = sum(int(n) for n in re.findall(r"^\s*(?:data|tree)_bytes_scrubbed: (\d+)", done.stdout, re.MULTILINE))
     return f"{read} bytes, no errors"
 
@@ -59,7 +59,7 @@ def _check(stored: Stored) -> str:
     """Run btrfs check by name, because it opens the other devices of the filesystem by name too."""
     done = process.run(["btrfs", "check", "--readonly", stored.volume.path], timeout_s=FSCK_S, ok=(0, 1))
     if done.returncode:
-        raise damaged("btrfs check", stored, ":\n  " + "\n  ".join(done.stderr.splitlines()[-8:]))
+        raise damage_error("btrfs check", stored, ":\n  " + "\n  ".join(done.stderr.splitlines()[-8:]))
     return "no errors"
 
 
@@ -229,7 +229,7 @@ def parse_usage(text: str) -> dict[str, int]:
     """Return used bytes by kind on the devices (both copies of DUP) and "unallocated", from `btrfs filesystem usage
     --raw`."""
     copies = {"DUP": 2, "RAID1": 2, "RAID10": 2, "RAID1C3": 3, "RAID1C4": 4}
-    used_bytes = {"unallocated": int(matched(r"^\s*Device unallocated:\s+(\d+)", text)[1])}
+    used_bytes = {"unallocated": int(match(r"^\s*Device unallocated:\s+(\d+)", text)[1])}
     for kind, profile, used in re.findall(r"^([\w+]+),(\w+): Size:\d+, Used:(\d+)", text, re.MULTILINE):
         key = kind.lower().partition("+")[0]  # a small filesystem has "Data+Metadata"
         used_bytes[key] = used_bytes.get(key, 0) + int(used) * copies.get(profile.upper(), 1)
@@ -302,13 +302,13 @@ class _Subvolumes:
             process.run(["btrfs", "subvolume", "snapshot", root / self.SNAPSHOT, stored.datadir])
             return
         process.run(["btrfs", "subvolume", "snapshot", root / self.SNAPSHOT, root / self.BACK])
-        with self._family.unmounted(stored, f"subvol={self.BACK}"):
+        with self._family.unmount_for(stored, f"subvol={self.BACK}"):
             pass
 
     def drop(self, stored: Stored) -> None:
         root = stored.fs.path
         if f"subvol=/{self.BACK}" in mount_of(root).options:
-            with self._family.unmounted(stored):
+            with self._family.unmount_for(stored):
                 pass
         names = (self.CLONE + stored.tag, self.SNAPSHOT + stored.tag, self.BACK)
         if subvolumes := [root / name for name in names if (root / name).exists()]:

@@ -40,7 +40,7 @@ def option_value(options: tuple[str, ...], flag: str) -> str | None:
     return next((options[i + 1] for i in range(len(options) - 2, -1, -1) if options[i] == flag), None)
 
 
-def mkfs_failed(setup: FsSetup, device: Device, failure: Exception) -> DbbenchError:
+def mkfs_error(setup: FsSetup, device: Device, failure: Exception) -> DbbenchError:
     """Return the error for a failed mkfs."""
     return MakeFailed(
         f"{setup.mkfs.family} on {device.path}: {failure}",
@@ -57,7 +57,7 @@ def read_ahead_kb(bdi: Path) -> int | None:
         return None
 
 
-def matched(pattern: str, text: str) -> re.Match[str]:
+def match(pattern: str, text: str) -> re.Match[str]:
     """Return the first match of `pattern` in a tool's output. Raises ValueError."""
     if (match := re.search(pattern, text, re.MULTILINE)) is None:
         raise ValueError(f"no line is like {pattern}")
@@ -75,7 +75,7 @@ def inode_flags(path: Path) -> int:
     return buffer[0]
 
 
-def is_encoded(path: Path) -> bool:
+def has_encoding(path: Path) -> bool:
     """Whether an extent of the file is compressed, by FIEMAP; the file is written back for it."""
     with path.open("rb") as file:
         return any(flags & _EXTENT_ENCODED for _offset, _length, flags in image.extents(file.fileno()))

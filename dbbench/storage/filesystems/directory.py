@@ -27,7 +27,7 @@ class Directory(Family):
         return Made((), "", {})
 
     @contextlib.contextmanager
-    def opened(self, setup: FsSetup, device: Device, to: MountPoint) -> Iterator[Mounted]:
+    def open(self, setup: FsSetup, device: Device, to: MountPoint) -> Iterator[Mounted]:
         """Raise DeviceUnusable if it is not known which data the filesystem preserves after a power loss."""
         fstype = mount_of(device.path).fstype
         if fstype not in FAMILIES:

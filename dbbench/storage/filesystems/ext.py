@@ -11,7 +11,7 @@ from typing import ClassVar, Final
 from dbbench import process
 from dbbench.errors import KernelLacks
 from dbbench.model import Durability, FsSetup, Scalar
-from dbbench.storage.filesystems.common import PAGE_BYTES, TOOL_S, matched, mount_of, option_value
+from dbbench.storage.filesystems.common import PAGE_BYTES, TOOL_S, match, mount_of, option_value
 from dbbench.storage.filesystems.formatted import Formatted, examine
 from dbbench.storage.filesystems.port import IN_PLACE, Character, Check, FreeExtent, Mounted, Stored
 
@@ -49,7 +49,7 @@ class Ext(Formatted):
         Of several -E it uses only the last, so the setup's own are merged into dbbench's; for the same key the setup's
         value is later and takes effect.
         """
-        rest, extended = _split_extended(self.vintage_options(setup.mkfs))
+        rest, extended = _split_options(self.vintage_options(setup.mkfs))
         force = ["-F"] if _block_bytes(setup) > PAGE_BYTES else []
         return [f"mkfs.{self.name}", "-q", *force, *rest, "-E", ",".join((*_EXTENDED, *extended)), *targets]
 
@@ -162,9 +162,9 @@ def parse_dumpe2fs(text: str) -> dict[str, Scalar]:
 @process.understood("e2freefrag")
 def parse_e2freefrag(text: str) -> list[FreeExtent]:
     """Parse e2freefrag: "   8K...   16K-  :   2   5   0.00%" means two extents, five blocks."""
-    block = matched(r"^Blocksize: (\d+) bytes", text)
-    table = matched(r"^Extent Size Range.*\n([\s\S]*)", text)
-    rows = [matched(r"^ *(\d+)([KMGT]?)\.\.\. *\d+[KMGT]?- +: +(\d+) +(\d+) ", row) for row in table[1].splitlines()]
+    block = match(r"^Blocksize: (\d+) bytes", text)
+    table = match(r"^Extent Size Range.*\n([\s\S]*)", text)
+    rows = [match(r"^ *(\d+)([KMGT]?)\.\.\. *\d+[KMGT]?- +: +(\d+) +(\d+) ", row) for row in table[1].splitlines()]
     return [(int(row[1]) * _UNITS[row[2]], int(row[3]), int(row[4]) * int(block[1])) for row in rows]
 
 
@@ -173,7 +173,7 @@ def _is_ext2(device_name: str, proc: Path) -> bool:
     return any(line.split(" - ")[-1].startswith(f"ext2 /dev/{device_name} ") for line in table)
 
 
-def _split_extended(options: tuple[str, ...]) -> tuple[list[str], list[str]]:
+def _split_options(options: tuple[str, ...]) -> tuple[list[str], list[str]]:
     rest: list[str] = []
     extended: list[str] = []
     words = iter(options)

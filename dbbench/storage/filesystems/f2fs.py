@@ -13,7 +13,7 @@ from typing import Final
 from dbbench import process
 from dbbench.model import Durability, Scalar
 from dbbench.storage.filesystems.common import FSCK_S
-from dbbench.storage.filesystems.formatted import Formatted, damaged
+from dbbench.storage.filesystems.formatted import Formatted, damage_error
 from dbbench.storage.filesystems.port import COPIED, Character, Check, Stored
 
 
@@ -21,7 +21,7 @@ def _fsck(stored: Stored) -> str:
     argv = ["fsck.f2fs", "-f", "--dry-run", stored.volume.argument]
     done = process.run(argv, timeout_s=FSCK_S, ok=range(256), pass_fds=(stored.volume.fd,))
     if wrong := damages(done.stdout) or (done.stderr.strip() if done.returncode else ""):
-        raise damaged("fsck.f2fs", stored, f": {wrong}")
+        raise damage_error("fsck.f2fs", stored, f": {wrong}")
     return "no errors"
 
 

@@ -113,18 +113,18 @@ class Formatted(Family):
             fds = [member.fd for member in device.each]
             for fd in fds:
                 # Otherwise an old signature that mkfs does not overwrite would remain next to the new one.
-                layers.wiped(fd)
+                layers.wipe(fd)
             with hold.lent():
                 done = [process.run(argv, timeout_s=deadline_s, pass_fds=fds)
                         for argv in self.making(setup, tuple(paths))]  # fmt: skip
                 geometry = self.geometry(device.path)
         except (errors.CommandFailed, errors.DeadlinePassed) as failure:
-            raise common.mkfs_failed(setup, device, failure) from failure
+            raise common.mkfs_error(setup, device, failure) from failure
         uuid = str(geometry.pop("uuid"))
         return Made(tuple(tuple(paths.get(word, word) for word in run.argv) for run in done), uuid, geometry)
 
     @contextlib.contextmanager
-    def opened(self, setup: FsSetup, device: Device, to: MountPoint) -> Iterator[Mounted]:
+    def open(self, setup: FsSetup, device: Device, to: MountPoint) -> Iterator[Mounted]:
         """Mount with mount(8), read back, and unmount until the device is held again."""
         at = to.path
         at.mkdir(parents=True, exist_ok=True)
@@ -204,7 +204,7 @@ class Formatted(Family):
             self.mount(setup, device, at, *options)
 
     @contextlib.contextmanager
-    def unmounted(self, stored: Stored, *options: str) -> Iterator[None]:
+    def unmount_for(self, stored: Stored, *options: str) -> Iterator[None]:
         """Unmount the filesystem within the block for programs that use its device, and mount it again afterwards.
         Additional options may mount another subvolume instead of the filesystem."""
         syncfs(stored.fs.path)
@@ -264,7 +264,7 @@ class Formatted(Family):
         )
 
 
-def damaged(tool: str, stored: Stored, text: str) -> errors.DbbenchError:
+def damage_error(tool: str, stored: Stored, text: str) -> errors.DbbenchError:
     """Return the error for damage found by a check; `text` follows the device's path."""
     return errors.FilesystemDamaged(
         f"{tool} found errors on {stored.volume.path}{text}", effect="The trial is marked failed."
@@ -276,13 +276,13 @@ def examine(stored: Stored, *argv: str, ok: Sequence[int] = (0, 1)) -> str:
     any other of these exit statuses than 0."""
     done = process.run([*argv, stored.volume.argument], timeout_s=common.FSCK_S, ok=ok, pass_fds=(stored.volume.fd,))
     if done.returncode:
-        raise damaged(argv[0], stored, ":\n  " + "\n  ".join((done.stderr + done.stdout).splitlines()[-8:]))
+        raise damage_error(argv[0], stored, ":\n  " + "\n  ".join((done.stderr + done.stdout).splitlines()[-8:]))
     return done.stdout
 
 
 def _must_be_ours(device: Device) -> None:
     """Raise DeviceChanged if the device's content is not the filesystem that was handed over to the kernel."""
-    if change := hold.changed(*(member.fd for member in device.each)):
+    if change := hold.foreign_write(*(member.fd for member in device.each)):
         raise errors.DeviceChanged(
             f"{device.path} now has {change}, written by another process",
             effect="The trial is incomplete. The data of the other process was not touched.",
@@ -294,7 +294,7 @@ def _must_be_ours(device: Device) -> None:
 
 def _wait_until_free(device: Device) -> None:
     """Wait until the filesystem is gone: after a successful umount, another namespace may still have a copy."""
-    if process.wait_while(lambda: not hold.regained(device.fd), _RELEASE_S, 0.01):
+    if process.wait_while(lambda: not hold.regain(device.fd), _RELEASE_S, 0.01):
         holders = used.users(device.path.name, {device.fd})
         raise errors.UnmountFailed(
             (

@@ -19,7 +19,7 @@ from dbbench.machine.pagecache import Emptying
 from dbbench.model import Durability, FsSetup, Mkfs, Scalar, Volume
 from dbbench.results.journal import Journal
 from dbbench.storage.devices.port import Device
-from dbbench.storage.filesystems.common import BLOCK, content_bytes, is_encoded, mount_of
+from dbbench.storage.filesystems.common import BLOCK, content_bytes, has_encoding, mount_of
 
 if TYPE_CHECKING:
     from dbbench.storage.filesystems.zfs.pool import ZfsPool
@@ -191,14 +191,14 @@ class Family:
         """Make it on a locked device, whose checks were passed when it was attached. Raises MakeFailed."""
         raise NotImplementedError
 
-    def opened(self, setup: FsSetup, device: Device, to: MountPoint) -> AbstractContextManager[Mounted]:
+    def open(self, setup: FsSetup, device: Device, to: MountPoint) -> AbstractContextManager[Mounted]:
         """Mount it within the block. See `filesystems.mounted`."""
         raise NotImplementedError
 
     @contextlib.contextmanager
     def mounted_again(self, setup: FsSetup, device: Device, at: Path, journal: Journal) -> Iterator[None]:
         """Mount it again with its volumes within the block; it stays on the device."""
-        with self.opened(setup, device, MountPoint(at, journal, stays=True)):
+        with self.open(setup, device, MountPoint(at, journal, stays=True)):
             yield
 
     def existing(self, path: Path) -> Mounted:
@@ -279,9 +279,9 @@ class Family:
         """Return the bytes of the files' data in `path` divided by the bytes on disk, or None if unknown."""
         return None
 
-    def compressed(self, files: Sequence[Path]) -> bool:
+    def has_compression(self, files: Sequence[Path]) -> bool:
         """Whether at least one of these files is compressed on the disk."""
-        return any(is_encoded(path) for path in files)
+        return any(has_encoding(path) for path in files)
 
     def free_extents(self, fs: Mounted) -> Iterable[FreeExtent] | None:
         """Return the extents of its free space, or None if no tool reports them."""

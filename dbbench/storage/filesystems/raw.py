@@ -41,7 +41,7 @@ class Raw(Family):
         return Made((), "", {"device_bytes": device.facts.size_bytes})
 
     @contextlib.contextmanager
-    def opened(self, setup: FsSetup, device: Device, to: MountPoint) -> Iterator[Mounted]:
+    def open(self, setup: FsSetup, device: Device, to: MountPoint) -> Iterator[Mounted]:
         """Make a node for the device in a memory filesystem; `raw` names it. Raises MountFailed. The content of the
         device remains."""
         at = to.path
@@ -71,7 +71,7 @@ class Raw(Family):
         number = path.stat().st_rdev
         return Path(f"/sys/dev/block/{os.major(number)}:{os.minor(number)}/bdi")
 
-    def compressed(self, files: Sequence[Path]) -> bool:
+    def has_compression(self, files: Sequence[Path]) -> bool:
         return False
 
 

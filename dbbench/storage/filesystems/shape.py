@@ -46,7 +46,7 @@ def healthy(fs: Mounted) -> str | None:
     bad = _BAD.intersection(now)
     if bad:
         return f"the kernel shows {fs.path} as {', '.join(sorted(bad))}"
-    if fs.pool is None and fs.raw is None and (other := _changed(before, now)):
+    if fs.pool is None and fs.raw is None and (other := _differences(before, now)):
         return f"the mount options of {fs.path} changed during the trial: {', '.join(other)}"
     try:
         _probe(fs.path)
@@ -87,7 +87,7 @@ def least_read_share(fs: Mounted) -> float:
     return _LEAST_READ / _BEST_COMPRESSION if algorithm else _LEAST_READ
 
 
-def shaped(found: SpaceFacts, fs: Mounted, files: Sequence[Path]) -> SpaceFacts:
+def find_shape(found: SpaceFacts, fs: Mounted, files: Sequence[Path]) -> SpaceFacts:
     """Return the facts of `space` with the fragmentation. Of an existing directory only its files are inspected."""
     found = replace(found, largest=largest(fs, files))
     if not os.path.ismount(fs.path):
@@ -143,7 +143,7 @@ def read_or_say(what: str, read: Callable[[], T], unread: list[str]) -> T | None
         return None
 
 
-def _changed(before: Sequence[str], now: Sequence[str]) -> list[str]:
+def _differences(before: Sequence[str], now: Sequence[str]) -> list[str]:
     """Return each option that was added or removed: strictatime shows as the absence of noatime and relatime."""
     came, gone = sorted(set(now).difference(before)), sorted(set(before).difference(now))
     return [*(f"+{option}" for option in came), *(f"-{option}" for option in gone)]

@@ -19,8 +19,8 @@ from dbbench.storage.devices.port import Device
 from dbbench.storage.filesystems import families
 from dbbench.storage.filesystems.formatted import Formatted
 from dbbench.storage.filesystems.port import Character, Growing, Snapshots, Stored
-from dbbench.storage.layers import lvm, md, note_made
-from dbbench.storage.layers.volume import let_go, opened
+from dbbench.storage.layers import lvm, md, note_signatures
+from dbbench.storage.layers.volume import let_go, open_volume
 
 Ability = TypeVar("Ability")
 
@@ -32,10 +32,10 @@ _RESIZE_S: Final = 3600.0  # ext4 writes the tables of all new groups
 
 
 @contextlib.contextmanager
-def unmounted(stored: Stored) -> Iterator[None]:
+def unmount_for(stored: Stored) -> Iterator[None]:
     """Unmount the filesystem within the block and mount it again with the same options. Raises OperationFailed for a
     pool."""
-    with formatted_of(stored.setup).unmounted(stored):
+    with formatted_of(stored.setup).unmount_for(stored):
         yield
 
 
@@ -54,7 +54,7 @@ class _LvmSnapshots:
         if stored.tag:  # a snapshot during the load, which already uses the setup's own volume
             thin = facts["snapshot"] == "thin"
             return None if thin else "the group's free space is used by the snapshot that the setup holds"
-        lvm.still_held(facts)
+        lvm.check_snapshot(facts)
         lvm.drop(facts, lvm.HELD)
         return None
 
@@ -66,7 +66,7 @@ class _LvmSnapshots:
         facts, at, family = _facts(stored), stored.room / "lvm-copy", formatted_of(stored.setup)
         at.mkdir(parents=True, exist_ok=True)
         try:
-            with opened(lvm.cloned(facts, CLONE + stored.tag, SNAPSHOT + stored.tag), {}) as copy:
+            with open_volume(lvm.clone(facts, CLONE + stored.tag, SNAPSHOT + stored.tag), {}) as copy:
                 family.mount(stored.setup, copy, at, *family.mount_of_copy)
                 try:
                     yield at / stored.datadir.relative_to(stored.fs.path)
@@ -85,7 +85,7 @@ class _LvmSnapshots:
 
     def rollback(self, stored: Stored) -> None:
         """Merge the snapshot into the volume, which must not be open."""
-        with unmounted(stored), let_go(stored.volume):
+        with unmount_for(stored), let_go(stored.volume):
             lvm.merge(_facts(stored), SNAPSHOT)
 
     def drop(self, stored: Stored) -> None:
@@ -99,12 +99,12 @@ class _LvmGrowing:
     def add(self, stored: Stored, spare: Device) -> str:
         lvm.extend(_facts(stored), spare)
         if stored.journal is not None:
-            note_made(spare, stored.journal)
+            note_signatures(spare, stored.journal)
         return "the volume was extended onto it"
 
     def rebalance(self, stored: Stored) -> str:
         """Grow the filesystem; existing data stays where it is."""
-        return _resized(stored)
+        return _resize(stored)
 
 
 class _MdGrowing:
@@ -114,7 +114,7 @@ class _MdGrowing:
         """Add it; reshaping or copying starts in the background."""
         md.add(_facts(stored), spare)
         if stored.journal is not None:
-            note_made(spare, stored.journal)
+            note_signatures(spare, stored.journal)
         return "begun"
 
     def rebalance(self, stored: Stored) -> str:
@@ -122,7 +122,7 @@ class _MdGrowing:
         array = md.until_idle(_facts(stored))
         if int(array["size_bytes"]) <= int(_facts(stored)["size_bytes"]):
             return f"{array['devices']} devices, one more copy"
-        return f"{array['devices']} devices; {_resized(stored)}"
+        return f"{array['devices']} devices; {_resize(stored)}"
 
 
 _LAYERS_SNAPSHOTS: Final[dict[str, Snapshots]] = {"lvm": _LvmSnapshots()}
@@ -171,7 +171,7 @@ def _uppermost(setup: FsSetup, able: Mapping[str, Ability]) -> Ability | None:
     return next((able[layer.kind] for layer in reversed(setup.layers) if layer.kind in able), None)
 
 
-def _resized(stored: Stored) -> str:
+def _resize(stored: Stored) -> str:
     """Grow the mounted filesystem into its volume; return the tool. Raises OperationFailed."""
     argv = families.family_of(stored.setup).resizing(stored)
     if argv is None:

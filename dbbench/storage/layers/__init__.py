@@ -16,18 +16,28 @@ from dbbench.model import Layer, Scalar
 from dbbench.results.journal import Journal
 from dbbench.storage.devices.port import Device, as_one
 from dbbench.storage.layers import crypt, lvm, md
-from dbbench.storage.layers.volume import WHAT, LayerKind, note_made, wiped
+from dbbench.storage.layers.volume import WHAT, LayerKind, note_signatures, wipe
 from dbbench.storage.layers.volume import kernel_lacks as lacks
 
 T = TypeVar("T")
 
-__all__ = ["KINDS", "commands", "give_back", "held", "holding", "lacks", "note_made", "stacked", "wiped"]
+__all__ = [
+    "KINDS",
+    "commands",
+    "give_back",
+    "holding",
+    "lacks",
+    "note_signatures",
+    "stack_layers",
+    "take_snapshots",
+    "wipe",
+]
 
 KINDS: Final[dict[str, LayerKind]] = {"md": md, "lvm": lvm, "crypt": crypt}
 
 
 @contextlib.contextmanager
-def stacked(
+def stack_layers(
     layers: Sequence[Layer], device: Device, journal: Journal, of_spare: Sequence[Layer] = ()
 ) -> Iterator[Device]:
     """Yield the volume that the layers make of a device or its members, bottom first; without layers the device itself.
@@ -41,26 +51,26 @@ def stacked(
         return
     with contextlib.ExitStack() as stack:
         if device.spare is not None:
-            spare = stack.enter_context(stacked(of_spare, device.spare, journal))
+            spare = stack.enter_context(stack_layers(of_spare, device.spare, journal))
             device = dataclasses.replace(device, spare=spare)
         devices, facts = device.each, list[dict[str, Scalar]]()
         for layer in layers:
             volumes: list[Device] = []
-            for group in dealt(devices, layer.groups):
+            for group in deal(devices, layer.groups):
                 for member in group:
-                    wiped(member.fd)  # otherwise an old signature would remain next to that of the layer
-                volumes += stack.enter_context(KINDS[layer.kind].made(layer, group, journal))
+                    wipe(member.fd)  # otherwise an old signature would remain next to that of the layer
+                volumes += stack.enter_context(KINDS[layer.kind].make(layer, group, journal))
                 for member in group:
-                    note_made(member, journal)
+                    note_signatures(member, journal)
             devices = tuple(volumes)
             facts += [made for volume in volumes for made in volume.layers]
         yield dataclasses.replace(as_one(devices, below=device), layers=tuple(facts))
 
 
-def held(volume: Device) -> tuple[dict[str, Scalar], ...]:
+def take_snapshots(volume: Device) -> tuple[dict[str, Scalar], ...]:
     """Take the snapshot that the setup holds during the measurement; return the facts of all layers. Raises
     MakeFailed."""
-    return tuple(lvm.held(facts) if facts["kind"] == "lvm" else facts for facts in volume.layers)
+    return tuple(lvm.take_snapshot(facts) if facts["kind"] == "lvm" else facts for facts in volume.layers)
 
 
 def commands(
@@ -71,7 +81,7 @@ def commands(
     argvs: list[tuple[str, ...]] = []
     for layer in layers:
         volumes: list[str] = []
-        for number, group in enumerate(dealt(targets, layer.groups)):
+        for number, group in enumerate(deal(targets, layer.groups)):
             more, given = KINDS[layer.kind].commands(layer, group)
             place = str(number + 1) if layer.groups > 1 else mark
             argvs += [tuple(word + place if word in given else word for word in argv) for argv in more]
@@ -85,7 +95,7 @@ def holding(layers: Sequence[Layer]) -> list[tuple[str, ...]]:
     return [argv for layer in layers if layer.kind == "lvm" for argv in lvm.holding(layer)]
 
 
-def dealt(items: Sequence[T], groups: int) -> list[tuple[T, ...]]:
+def deal(items: Sequence[T], groups: int) -> list[tuple[T, ...]]:
     """Divide the items into that many groups of neighbours, as equal as possible."""
     ends = [len(items) * number // groups for number in range(groups + 1)]
     return [tuple(items[start:end]) for start, end in itertools.pairwise(ends)]

@@ -12,7 +12,7 @@ from dbbench.model import Layer, Scalar
 from dbbench.results.journal import Journal
 from dbbench.storage.devices.port import Device
 from dbbench.storage.layers import volume
-from dbbench.storage.layers.volume import failing, opened, taken
+from dbbench.storage.layers.volume import failing, open_volume, reserve
 
 
 def programs(layer: Layer) -> tuple[str, ...]:
@@ -39,9 +39,9 @@ def _open(layer: Layer, target: str, name: str) -> tuple[str, ...]:
 
 
 @contextlib.contextmanager
-def made(layer: Layer, devices: Sequence[Device], journal: Journal) -> Iterator[tuple[Device, ...]]:
+def make(layer: Layer, devices: Sequence[Device], journal: Journal) -> Iterator[tuple[Device, ...]]:
     """Yield an encrypted volume on each of the devices. Raises MakeFailed, UnmountFailed."""
-    with taken("crypt", end, devices, journal) as name, contextlib.ExitStack() as stack:
+    with reserve("crypt", end, devices, journal) as name, contextlib.ExitStack() as stack:
         volumes = []
         for number, device in enumerate(devices, start=1):
             member_name = f"{name}-{number}"
@@ -53,7 +53,7 @@ def made(layer: Layer, devices: Sequence[Device], journal: Journal) -> Iterator[
             if facts["cipher"] != layer.cipher:
                 raise MakeFailed(f"{member_name} uses the cipher {facts['cipher']} instead of {layer.cipher}",
                                   effect="Nothing was measured.")  # fmt: skip
-            volumes.append(stack.enter_context(opened(volume.mapped_names(member_name)[member_name], facts)))
+            volumes.append(stack.enter_context(open_volume(volume.mapped_names(member_name)[member_name], facts)))
         yield tuple(volumes)
 
 
@@ -73,4 +73,4 @@ def parse_status(text: str) -> dict[str, Scalar]:
 
 def end(name: str) -> bool:
     """Remove the volumes; return whether there were any. Raises UnmountFailed."""
-    return volume.remove_mapped(name)
+    return volume.remove_dm(name)

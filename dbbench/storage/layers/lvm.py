@@ -29,10 +29,10 @@ from dbbench.storage.layers.volume import (
     mapped_below,
     mapped_names,
     mapped_status,
-    opened,
-    remove_mapped,
-    taken,
-    wiped,
+    open_volume,
+    remove_dm,
+    reserve,
+    wipe,
 )
 
 DATA: Final = "data"
@@ -70,10 +70,10 @@ def holding(layer: Layer) -> list[tuple[str, ...]]:
 
 
 @contextlib.contextmanager
-def made(layer: Layer, devices: Sequence[Device], journal: Journal) -> Iterator[tuple[Device, ...]]:
+def make(layer: Layer, devices: Sequence[Device], journal: Journal) -> Iterator[tuple[Device, ...]]:
     """Yield the volume `data` of a group of the devices. Raises MakeFailed, UnmountFailed, FilesystemGone."""
     names = [str(device.path) for device in devices]
-    with taken("lvm", end, devices, journal) as group:
+    with reserve("lvm", end, devices, journal) as group:
         with failing(f"LVM on {', '.join(names)}"):
             load_module(*needs(layer))
             _lvm(_group(group, names), names)
@@ -83,11 +83,11 @@ def made(layer: Layer, devices: Sequence[Device], journal: Journal) -> Iterator[
                     pool = int(_report(group, names)[_POOL]["lv_size"])
                     argv = _volume(layer, group, pool)[number]
                 _lvm(argv, names)
-            facts = parse_lvs(_said(group, names))
+            facts = parse_lvs(_ask(group, names))
         facts |= {"kind": "lvm", "name": group, "snapshot": layer.snapshot, "snapshot_room": _room(layer)}
-        with opened(_kernel_name(group, DATA), facts) as volume:
+        with open_volume(_kernel_name(group, DATA), facts) as volume:
             yield (volume,)
-            still_held(facts)
+            check_snapshot(facts)
 
 
 def _group(group: str, names: Sequence[str]) -> tuple[str, ...]:
@@ -125,7 +125,7 @@ def _share(layer: Layer) -> float:
     return 1 / (1 + _room(layer) / 100) if layer.snapshot else 1.0
 
 
-def held(facts: dict[str, Scalar]) -> dict[str, Scalar]:
+def take_snapshot(facts: dict[str, Scalar]) -> dict[str, Scalar]:
     """Take the snapshot that the layer requires, and read it back. Raises MakeFailed."""
     if not facts["snapshot"]:
         return facts
@@ -140,12 +140,12 @@ def held(facts: dict[str, Scalar]) -> dict[str, Scalar]:
     return held_facts
 
 
-def still_held(facts: dict[str, Scalar]) -> None:
+def check_snapshot(facts: dict[str, Scalar]) -> None:
     """Raise FilesystemGone if the space for the snapshot was full: the load then ran without one, or got errors."""
     group = str(facts["name"])
     kind = str(facts["snapshot"])
-    name = {"classic": _mapped(group, HELD), "thin": _mapped(group, f"{_POOL}-tpool")}.get(kind)
-    if name is None or name not in mapped_names(_mapped(group)):
+    name = {"classic": _dm_name(group, HELD), "thin": _dm_name(group, f"{_POOL}-tpool")}.get(kind)
+    if name is None or name not in mapped_names(_dm_name(group)):
         return
     words = mapped_status(name)
     if any(word in words for word in ("Invalid", "Overflow", "Fail", "out_of_data_space", "Error")):
@@ -168,12 +168,12 @@ def snapshot(facts: dict[str, Scalar], name: str, origin: str = DATA, share: flo
     return _kernel_name(group, name)
 
 
-def cloned(facts: dict[str, Scalar], name: str, of: str) -> str:
+def clone(facts: dict[str, Scalar], name: str, of: str) -> str:
     """Make a writable copy of a snapshot, which does not change; return its kernel name. Raises MakeFailed. LVM does
     not support this for classic snapshots: writes to the copy use the remaining space, with device-mapper alone."""
     if facts["snapshot"] == "thin":
         return snapshot(facts, name, of)
-    group, room, mapped = str(facts["name"]), f"{name}room", _mapped(str(facts["name"]), name)
+    group, room, mapped = str(facts["name"]), f"{name}room", _dm_name(str(facts["name"]), name)
     with failing(f"a copy of {group}/{of}"):
         _lvm(("lvcreate", "--yes", "--wipesignatures", "n", "-l", "100%FREE", "-n", room, group), _devices(group))
         below, kept = (f"/dev/{_kernel_name(group, volume)}" for volume in (of, room))
@@ -184,7 +184,7 @@ def cloned(facts: dict[str, Scalar], name: str, of: str) -> str:
 
 
 def _kernel_name(group: str, volume: str) -> str:
-    return mapped_names(_mapped(group))[_mapped(group, volume)]
+    return mapped_names(_dm_name(group))[_dm_name(group, volume)]
 
 
 def drop(facts: dict[str, Scalar], *volumes: str) -> None:
@@ -194,8 +194,8 @@ def drop(facts: dict[str, Scalar], *volumes: str) -> None:
         for volume in reversed(volumes):
             if volume in _report(group, _devices(group)):
                 _lvm(("lvremove", "--yes", f"{group}/{volume}"), _devices(group))
-            elif _mapped(group, volume) in mapped_names(_mapped(group)):
-                process.run(["dmsetup", "remove", "--retry", _mapped(group, volume)], env=MAPPER_ENV)
+            elif _dm_name(group, volume) in mapped_names(_dm_name(group)):
+                process.run(["dmsetup", "remove", "--retry", _dm_name(group, volume)], env=MAPPER_ENV)
 
 
 def merge(facts: dict[str, Scalar], name: str) -> None:
@@ -210,7 +210,7 @@ def extend(facts: dict[str, Scalar], spare: Device) -> None:
     volume continues on it without stripes, because these would need as many further devices."""
     group, names = str(facts["name"]), _devices(str(facts["name"]))
     with failing(f"adding {spare.path} to {group}"):
-        wiped(spare.fd)
+        wipe(spare.fd)
         hold.release(spare.fd)
         names = [*names, str(spare.path)]
         _lvm(("vgextend", "--yes", group, str(spare.path)), names)
@@ -232,14 +232,14 @@ def used_bytes(facts: dict[str, Scalar], name: str) -> int:
     volume's."""
     group = str(facts["name"])
     if facts["snapshot"] != "thin":
-        return parse_taken(mapped_status(_mapped(group, name)), 0)
+        return parse_bytes(mapped_status(_dm_name(group, name)), 0)
     chunk = int(facts["pool_chunk_kb"]) * 1024
-    pool = parse_taken(mapped_status(_mapped(group, f"{_POOL}-tpool")), chunk)
-    return pool - parse_taken(mapped_status(_mapped(group, DATA)), chunk)
+    pool = parse_bytes(mapped_status(_dm_name(group, f"{_POOL}-tpool")), chunk)
+    return pool - parse_bytes(mapped_status(_dm_name(group, DATA)), chunk)
 
 
 @process.understood("dmsetup")
-def parse_taken(status: str, chunk_bytes: int) -> int:
+def parse_bytes(status: str, chunk_bytes: int) -> int:
     """Return bytes from device-mapper's status of a snapshot, a pool or a thin volume. Formats: "snapshot 16/139264 16"
     (sectors with and of its own tables), "thin-pool 2 112/1024 40/6208 ..." (chunks), "thin 2560 638975" (sectors)."""
     kind, *words = status.split()
@@ -262,13 +262,13 @@ def parse_lvs(text: str) -> dict[str, Scalar]:
     return facts
 
 
-def _said(group: str, names: Sequence[str]) -> str:
+def _ask(group: str, names: Sequence[str]) -> str:
     how = ["--reportformat", "json", "--units", "b", "--nosuffix", "--all", "-o", _COLUMNS]
     return _lvm(("lvs", *how, group), names, note=False)
 
 
 def _report(group: str, names: Sequence[str]) -> dict[str, dict[str, Any]]:
-    rows = json.loads(_said(group, names))["report"][0]["lv"]
+    rows = json.loads(_ask(group, names))["report"][0]["lv"]
     return {row["lv_name"].strip("[]"): row for row in rows}
 
 
@@ -281,10 +281,10 @@ def _lvm(argv: Sequence[str], names: Sequence[str], note: bool = True, timeout_s
 
 
 def _devices(group: str) -> list[str]:
-    return [f"/dev/{name}" for name in mapped_below(_mapped(group))]
+    return [f"/dev/{name}" for name in mapped_below(_dm_name(group))]
 
 
-def _mapped(group: str, volume: str = "") -> str:
+def _dm_name(group: str, volume: str = "") -> str:
     """Return device-mapper's name of a group or volume: hyphens in the group's name are doubled."""
     return group.replace("-", "--") + (f"-{volume}" if volume else "")
 
@@ -292,6 +292,6 @@ def _mapped(group: str, volume: str = "") -> str:
 def end(name: str) -> bool:
     """Remove all volumes of the group and erase it from its devices; return whether there were any. Raises
     UnmountFailed."""
-    existed = remove_mapped(_mapped(name))
+    existed = remove_dm(_dm_name(name))
     forget_links(Path("/dev", name))
     return existed

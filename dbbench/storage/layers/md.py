@@ -17,7 +17,7 @@ from dbbench.model import Layer, Scalar
 from dbbench.results.journal import Journal
 from dbbench.storage.devices import hold, sysfs
 from dbbench.storage.devices.port import Device
-from dbbench.storage.layers.volume import failing, kept_open, load_module, opened, persistently, taken, wiped
+from dbbench.storage.layers.volume import failing, kept_open, load_module, open_volume, persistently, reserve, wipe
 
 _BLOCK: Final = Path("/sys/block")
 _ENV: Final = {"MDADM_NO_UDEV": "1"}  # mdadm creates device nodes itself and does not wait for udev
@@ -51,20 +51,20 @@ def _create(layer: Layer, volume: str, targets: Sequence[str], *more: str) -> tu
 
 
 @contextlib.contextmanager
-def made(layer: Layer, devices: Sequence[Device], journal: Journal) -> Iterator[tuple[Device, ...]]:
+def make(layer: Layer, devices: Sequence[Device], journal: Journal) -> Iterator[tuple[Device, ...]]:
     """Yield an array of the devices, in sync. Raises MakeFailed, UnmountFailed."""
-    with taken("md", end, devices, journal) as name:
+    with reserve("md", end, devices, journal) as name:
         arguments = [device.argument for device in devices]
         argv = _create(layer, f"/dev/md/{name}", arguments, f"--name={name}", f"--homehost={_HOST}")
         with failing(f"md RAID{layer.level} of {', '.join(str(device.path) for device in devices)}"):
             load_module(*needs(layer))
             process.run(argv, pass_fds=[device.fd for device in devices], env=_ENV, timeout_s=120)
-        array = named(name)
+        array = find_array(name)
         if array is None:
             raise MakeFailed(f"mdadm did not create the array {name}", effect="Nothing was measured.")
         facts = read_back(array, name, _BLOCK)
-        _as_asked(layer, facts)
-        with opened(array, facts) as volume:
+        _check_facts(layer, facts)
+        with open_volume(array, facts) as volume:
             yield (volume,)
 
 
@@ -88,7 +88,7 @@ def read_back(array: str, name: str, block: Path) -> dict[str, Scalar]:
     return facts
 
 
-def _as_asked(layer: Layer, facts: dict[str, Scalar]) -> None:
+def _check_facts(layer: Layer, facts: dict[str, Scalar]) -> None:
     wrong = [
         f"{key} {facts.get(key)} instead of {expected}"
         for key, expected in (("level", layer.level), ("degraded", 0),
@@ -103,7 +103,7 @@ def _as_asked(layer: Layer, facts: dict[str, Scalar]) -> None:
         )
 
 
-def named(name: str) -> str | None:
+def find_array(name: str) -> str | None:
     """Return the kernel name of the running array with that name, or None."""
     for entry in sorted(_BLOCK.glob("md*")):
         if sysfs.slaves(entry.name):  # an entry of a stopped array may remain, without members
@@ -116,13 +116,13 @@ def named(name: str) -> str | None:
 
 def end(name: str) -> bool:
     """Stop the array and erase it from its members; return whether it existed. Raises UnmountFailed."""
-    array = named(name)
+    array = find_array(name)
     if array is not None:
         with kept_open(sysfs.slaves(array)) as members:
             argv = ["mdadm", "--stop", "--quiet", f"/dev/{array}"]
             persistently(lambda: process.run(argv, env=_ENV, timeout_s=60), f"the array /dev/{array} ({name})")
             for fd in members:
-                wiped(fd)
+                wipe(fd)
     Path("/dev/md", name).unlink(missing_ok=True)
     return array is not None
 
@@ -130,9 +130,9 @@ def end(name: str) -> bool:
 def add(facts: dict[str, Scalar], spare: Device) -> None:
     """Add a device to the array and start to distribute its data: RAID0 and RAID10 are reshaped, RAID1 gets a copy.
     This continues in the background. Raises MakeFailed."""
-    array, number = named(str(facts["name"])), int(facts["devices"]) + 1
+    array, number = find_array(str(facts["name"])), int(facts["devices"]) + 1
     with failing(f"adding {spare.path} to /dev/{array}"):
-        wiped(spare.fd)
+        wipe(spare.fd)
         hold.release(spare.fd)
         with_it = ["--add", spare.argument] if facts["level"] == 0 else []
         if facts["level"] == 0:
@@ -149,7 +149,7 @@ def until_idle(facts: dict[str, Scalar], block: Path = _BLOCK) -> dict[str, Scal
     array: dict[str, Scalar] = {}
 
     def is_busy() -> bool:
-        array.update(read_back(named(name) or "", name, block))
+        array.update(read_back(find_array(name) or "", name, block))
         return array["sync"] not in ("none", "idle") or array["level"] != facts["level"] or bool(array["degraded"])
 
     if process.wait_while(is_busy, _RESHAPE_S):

@@ -42,7 +42,7 @@ _APPEAR_S: Final = 5.0  # the kernel creates a node in /dev at once, but udev ma
 
 
 @contextlib.contextmanager
-def taken(kind: str, end: Callable[[str], object], members: Sequence[Device], journal: Journal) -> Iterator[str]:
+def reserve(kind: str, end: Callable[[str], object], members: Sequence[Device], journal: Journal) -> Iterator[str]:
     """Reserve a name for a layer on these members in the journal; afterwards `end` removes what has it."""
     name = f"dbbench-{journal.tag}{secrets.token_hex(2)}"  # md allows 32 characters, including the name of the host
     path = f"{kind}:{name}"
@@ -50,7 +50,7 @@ def taken(kind: str, end: Callable[[str], object], members: Sequence[Device], jo
     def ended() -> None:
         end(name)
         for member in members:
-            wiped(member.fd)
+            wipe(member.fd)
         journal.note("give_back", what=WHAT, path=path)
 
     journal.note("take", what=WHAT, path=path)
@@ -73,7 +73,7 @@ def failing(what: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def opened(name: str, facts: dict[str, Scalar]) -> Iterator[Device]:
+def open_volume(name: str, facts: dict[str, Scalar]) -> Iterator[Device]:
     """Yield the volume of that kernel name (md127, dm-3), locked, so that udev does not open it. Raises MakeFailed."""
     path = Path(f"/dev/{name}")
     if process.wait_while(lambda: not path.is_block_device(), _APPEAR_S, 0.02):
@@ -104,7 +104,7 @@ def let_go(device: Device) -> Iterator[None]:
         fcntl.flock(device.fd, fcntl.LOCK_EX)
         if os.fstat(device.fd).st_rdev != os.makedev(device.major, device.minor):
             raise UnmountFailed(f"{device.path} is now another device", effect="It was not changed.")
-        hold.regained(device.fd)
+        hold.regain(device.fd)
 
 
 @contextlib.contextmanager
@@ -119,12 +119,12 @@ def kept_open(names: Sequence[str]) -> Iterator[list[int]]:
         yield fds
 
 
-def wiped(fd: int) -> None:
+def wipe(fd: int) -> None:
     """Erase every signature by which a device is recognised as a member. Raises UnmountFailed if another
     process holds it."""
 
     def regain() -> None:
-        if not hold.regained(fd):
+        if not hold.regain(fd):
             raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
 
     persistently(regain, Path(f"/proc/self/fd/{fd}").readlink())
@@ -150,7 +150,7 @@ def persistently(step: Callable[[], object], what: object) -> None:
         time.sleep(0.05)
 
 
-def note_made(member: Device, journal: Journal) -> None:
+def note_signatures(member: Device, journal: Journal) -> None:
     """Record the signatures of a layer on a real disk, so that the next run may erase them without asking."""
     if member.facts.real:
         # A dict, because libblkid reports the ZFS label 24 times.
@@ -172,7 +172,7 @@ class LayerKind(Protocol):
         """Return the commands that make it on these targets, as a person would type them, and the resulting volumes."""
         ...
 
-    def made(
+    def make(
         self, layer: Layer, devices: Sequence[Device], journal: Journal
     ) -> AbstractContextManager[tuple[Device, ...]]:
         """Make the layer on these devices within the block; afterwards nothing of it is left on them. Each resulting
@@ -267,7 +267,7 @@ def mapped_status(name: str) -> str:
     return " ".join(words[2:])
 
 
-def remove_mapped(prefix: str) -> bool:
+def remove_dm(prefix: str) -> bool:
     """Remove the devices called `prefix...`, upper ones first, and erase what they were on; return whether there were
     any. Raises UnmountFailed. A killed tool may have left one suspended: a process that waits for it would wait
     forever."""
@@ -282,7 +282,7 @@ def remove_mapped(prefix: str) -> bool:
             for name in free or left:
                 persistently(partial(_remove, name), f"the volume {name}")
         for fd in lower:
-            wiped(fd)
+            wipe(fd)
     return bool(mapped)
 
 

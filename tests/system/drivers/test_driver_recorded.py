@@ -87,7 +87,7 @@ def test_statements_are_sent_as_they_were_recorded(
                     "DROP TABLE gone", "USE `bl``og`", "SELECT id FROM posts WHERE id = 4")  # fmt: skip
 
         log = recorded(server, statements)
-        sent = {(kind.database, text) for kind in read(log).kept for text in kind.samples}
+        sent = {(kind.database, text) for kind in read(log).in_workload for text in kind.samples}
         assert {text for _, text in sent} == {*STATEMENTS, "SELECT id FROM gone", "SELECT id FROM posts WHERE id = 4"}
         convert = ["--json", "workload", "from-statements", str(log), "-o", str(tmp_path / "workloads/ours.toml")]
         assert cli.run(convert) == 0
@@ -99,7 +99,7 @@ def test_statements_are_sent_as_they_were_recorded(
             assert outcome.outcome.transactions > 100 and outcome.outcome.errors > 0
 
         again = read(recorded(server, replayed))
-        logged = {(kind.database, text) for kind in again.kept for text in kind.samples}
+        logged = {(kind.database, text) for kind in again.in_workload for text in kind.samples}
         assert {pair for pair in logged if "SCHEMATA" not in pair[1]} == sent
         ask = ["--socket", str(server.socket), "--user", server.user, "--database", server.database]
         monkeypatch.setenv("MYSQL_PWD", server.env["MYSQL_PWD"])

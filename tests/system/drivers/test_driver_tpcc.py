@@ -15,12 +15,12 @@ from dbbench.datasets import tpcc
 from dbbench.engines.sql import execute, rows
 from dbbench.errors import DataCorrupt, NoProgress
 from dbbench.model import Dataset
-from dbbench.model.base import shipped
+from dbbench.model.base import data_folder
 
 pytestmark = pytest.mark.needs("root", "sysbench")
 SCALE: Final[dict[str, Any]] = {"warehouses": 2, "districts": 2, "customers": 60, "items": 200}
 DATASET: Final = Dataset("tpcc", {**SCALE, "seed": 1})
-SCRIPT: Final = str(shipped() / "workloads/tpcc.lua")
+SCRIPT: Final = str(data_folder() / "workloads/tpcc.lua")
 # What breaks each condition, and how it is undone.
 FAULTS: Final = {
     1: ("UPDATE warehouse SET w_ytd = w_ytd + 1", "UPDATE warehouse SET w_ytd = w_ytd - 1"),

@@ -14,7 +14,7 @@ import pytest
 
 from dbbench.engines import ENGINES, SERVERS
 from dbbench.engines.port import Engine, Place, Server
-from dbbench.model import Scalar, Settings, merged
+from dbbench.model import Scalar, Settings, merge_settings
 from tests.support.servers import place, query
 
 ROWS = 20_000
@@ -35,7 +35,7 @@ class Case:
 
     def settings(self, **plan: Scalar) -> Settings:
         """Return the settings: the defaults of the engine, and those of a plan."""
-        return merged(("default", self.engine.defaults(None)), ("plan", plan))
+        return merge_settings(("default", self.engine.defaults(None)), ("plan", plan))
 
     def serving(self, **plan: Scalar) -> AbstractContextManager[Server]:
         return self.engine.serving(self.datadir, self.settings(**plan), self.place)

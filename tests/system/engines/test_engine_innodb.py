@@ -18,7 +18,7 @@ from dbbench.engines.port import Place
 from dbbench.errors import ProgramMissing
 from dbbench.model import ClientSpec
 from dbbench.remote import Network
-from dbbench.remote.network import CA, CERT, KEY, ROLE, certified
+from dbbench.remote.network import CA, CERT, KEY, ROLE, certify
 from tests.conftest import engine_bin
 from tests.support.servers import query
 from tests.system.engines.conftest import ROWS, Case
@@ -33,7 +33,7 @@ def test_mariadb_is_never_taken_for_mysql(tmp_path: Path) -> None:
     assert folder is not None
     for spelling in ("mariadbd", "mysqld"):
         (tmp_path / spelling).symlink_to(folder / "mariadbd")
-        assert mariadb.installed(tmp_path / spelling) == mariadb.installed()
+        assert mariadb.installed_version(tmp_path / spelling) == mariadb.installed()
         assert mysql_engine.installed(tmp_path / spelling) is None
     assert mysql_engine.installed(tmp_path) is None
     with pytest.raises(ProgramMissing, match="no mysql server in"):
@@ -43,7 +43,7 @@ def test_mariadb_is_never_taken_for_mysql(tmp_path: Path) -> None:
 @pytest.mark.needs("engine:mysql")
 def test_mysql_is_never_taken_for_mariadb() -> None:
     """The folder of a MySQL holds no MariaDB."""
-    assert mariadb.installed(engine_bin("mysql")) is None
+    assert mariadb.installed_version(engine_bin("mysql")) is None
     assert mysql_engine.installed(engine_bin("mysql")) is not None
 
 
@@ -124,7 +124,7 @@ def test_a_server_that_listens_lets_the_client_in_alone(
     with contextlib.closing(socket.socket()) as probe:
         probe.bind(("127.0.0.1", 0))
         spec = ClientSpec("db2", "127.0.0.1", "/no", probe.getsockname()[1])
-    pair, files = certified(folder, spec)
+    pair, files = certify(folder, spec)
     for file, content in files.items():
         (folder / file).write_bytes(content)
     network = Network("127.0.0.1", spec.port, "127.0.0.1", "secret-word", pair.cert.with_name("ca.pem"), *pair)

@@ -106,7 +106,7 @@ def _seen() -> dict[str, tuple[int, int, int]]:
 
 def test_a_folder_without_a_server_is_named(cluster: Case, tmp_path: Path) -> None:
     """`bin` that holds no server: which folder, and what to do."""
-    assert postgres.installed(tmp_path) is None
+    assert postgres.installed_version(tmp_path) is None
     with pytest.raises(ProgramMissing, match=str(tmp_path)):
         postgres._found(tmp_path)
 

@@ -18,7 +18,7 @@ import pytest
 from dbbench.engines.port import Server
 from dbbench.engines.settings import EVERY_VERSION, numbers_of
 from dbbench.errors import DataCorrupt, EngineDied, EngineStartFailed, SettingRefused
-from dbbench.model import Durability, merged
+from dbbench.model import Durability, merge_settings
 from tests.support.servers import query
 from tests.system.engines.conftest import ROWS, Case
 
@@ -31,7 +31,7 @@ def test_what_was_asked_for_runs(case: Case) -> None:
     own = {"shared_buffers": "64MB"} if case.name == "postgres" else {"innodb_buffer_pool_size": 384 * MIB}
     with case.serving(**own) as server:
         effective = server.effective_settings()
-        assert server.version == case.engine.installed(case.place.bin)
+        assert server.version == case.engine.installed_version(case.place.bin)
     assert [effective[name] for name in own] == ["64MB" if case.name == "postgres" else str(384 * MIB)]
     assert case.engine.durability(effective, True) == ()
     assert case.engine.durability(effective, False) == ()
@@ -167,11 +167,13 @@ def test_a_setting_that_no_server_knows_stops_the_start(case: Case) -> None:
 def test_a_server_is_asked_about_settings_without_a_start(case: Case) -> None:
     """It accepts its defaults, and names a setting that it does not have; nothing is written to the data."""
     engine, before = case.engine, sorted(case.datadir.rglob("*"))
-    version = numbers_of(engine.installed(case.place.bin) or "")
+    version = numbers_of(engine.installed_version(case.place.bin) or "")
     known = {name: value for name, value in engine.defaults(None).items()
              if version in engine.PROFILE.versions.get(name, EVERY_VERSION)}  # fmt: skip
-    assert engine.refused(merged(("plan", known)), case.place.bin) == ""
-    assert "no_such_setting" in engine.refused(merged(("plan", {**known, "no_such_setting": 1})), case.place.bin)
+    assert engine.refusal(merge_settings(("plan", known)), case.place.bin) == ""
+    assert "no_such_setting" in engine.refusal(
+        merge_settings(("plan", {**known, "no_such_setting": 1})), case.place.bin
+    )
     assert sorted(case.datadir.rglob("*")) == before
 
 

@@ -16,7 +16,7 @@ from dbbench.engines.innodb_server import lacking
 from dbbench.engines.port import Place, Server
 from dbbench.engines.postgres_counters import COLUMNS
 from dbbench.engines.sql import cursor_of, execute, rows
-from dbbench.model import merged
+from dbbench.model import merge_settings
 from tests.conftest import engine_bin
 from tests.server_roots import RECIPES
 
@@ -37,10 +37,10 @@ def test_a_release_starts_with_the_defaults_and_counts(name: str, short_folder: 
     engine, folder = ENGINES[name.partition("-")[0]], short_folder()
     place = Place(folder / "s", folder / "logs", engine_bin(name))
     engine.create(folder / "data", place)
-    settings = merged(("default", {**engine.defaults(None), **engine.window_settings(1, 60)}))
+    settings = merge_settings(("default", {**engine.defaults(None), **engine.window_settings(1, 60)}))
     with engine.serving(folder / "data", settings, place) as server:
         assert reported_version(server).startswith(server.version)
-        assert server.version == engine.installed(place.bin)
+        assert server.version == engine.installed_version(place.bin)
         execute(server, "CREATE TABLE t (id int PRIMARY KEY, v int)", "INSERT INTO t VALUES (1, 1)")
         server.settle()
         before = server.counters()
@@ -92,7 +92,7 @@ def test_a_view_without_a_column_is_told(short_folder: Callable[[], Path]) -> No
     engine, folder = ENGINES["postgres"], short_folder()
     place = Place(folder / "s", folder / "logs")
     engine.create(folder / "data", place)
-    with engine.serving(folder / "data", merged(("default", engine.defaults(None))), place) as server:
+    with engine.serving(folder / "data", merge_settings(("default", engine.defaults(None))), place) as server:
         execute(server, "SET allow_system_table_mods = on", "DROP VIEW pg_stat_wal",
                 "CREATE VIEW pg_catalog.pg_stat_wal AS SELECT wal_records, wal_fpi FROM pg_stat_get_wal()")  # fmt: skip
         before, after = server.counters(), server.counters()
@@ -110,7 +110,7 @@ def test_a_dropped_default_is_the_servers_own(short_folder: Callable[[], Path]) 
     engine, folder = ENGINES["postgres"], short_folder()
     place = Place(folder / "s", folder / "logs")
     engine.create(folder / "data", place)
-    settings = merged(("default", engine.defaults(None)), ("plan", {"random_page_cost": "default"}))
+    settings = merge_settings(("default", engine.defaults(None)), ("plan", {"random_page_cost": "default"}))
     with engine.serving(folder / "data", settings, place) as server:
         found = rows(server, "SELECT setting, source FROM pg_settings WHERE name = 'random_page_cost'")
     assert found == [("4", "default")]
@@ -126,7 +126,7 @@ def test_times_of_the_log_are_counted_only_where_the_server_measures_them(
     engine, folder = ENGINES["postgres"], short_folder()
     place = Place(folder / "s", folder / "logs")
     engine.create(folder / "data", place)
-    settings = merged(("default", engine.defaults(None)), ("plan", {"track_wal_io_timing": measured}))
+    settings = merge_settings(("default", engine.defaults(None)), ("plan", {"track_wal_io_timing": measured}))
     with engine.serving(folder / "data", settings, place) as server:
         execute(server, "CREATE TABLE t AS SELECT generate_series(1, 1000)", "CHECKPOINT")
         # A session hands its counts in after its end.

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from dbbench.compare import Row
-from dbbench.compare.interval import SAME, paired
+from dbbench.compare.interval import SAME, pairs_of
 from dbbench.model import Trial
 from dbbench.report.page.charts.kit import PHONE, Axis, Frame, Point, Ticks
 from dbbench.report.page.groups import ArmLabel, Group, reason
@@ -58,7 +58,7 @@ def dot_plots(group: Group) -> tuple[DotPlot, DotPlot] | None:
 
 def _points(group: Group, arm: str) -> list[tuple[Trial, float, bool]]:
     """Return the points of an arm. An excluded trial is compared with the baseline of its block and attempt."""
-    pairs = [(trial, base, True) for base, trial in paired(group.trials, group.baseline, arm)]
+    pairs = [(trial, base, True) for base, trial in pairs_of(group.trials, group.baseline, arm)]
     counted = {trial.id for trial, _, _ in pairs}
     for trial in group.trials_of(arm):
         near = [t for t in group.trials_of(group.baseline) if t.block == trial.block]
@@ -105,7 +105,7 @@ def _plot(group: Group, ratios: Ratios, narrow: bool) -> DotPlot:
         narrow=narrow,
         apart_at=apart_at,
         one=x(1.0),
-        same=(x.clipped(math.exp(-SAME)), x.clipped(math.exp(SAME))),
+        same=(x.clip(math.exp(-SAME)), x.clip(math.exp(SAME))),
         ticks=[(x(at), round_change(at) if at != 1 else group.baseline) for at in x.changes(4 if narrow else 9)],
         rows=tuple(rows),
         sides=(f"← {low}", f"{high} →"),

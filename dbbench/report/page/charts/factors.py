@@ -9,8 +9,8 @@ from typing import Final
 from dbbench.compare import Interaction, interactions
 from dbbench.compare.interaction import LevelRatio
 from dbbench.metrics.table import METRICS
-from dbbench.model import titled
-from dbbench.report.page.charts.kit import Chart, Frame, Line, Point, padded, polyline, whiskers
+from dbbench.model import title_of
+from dbbench.report.page.charts.kit import Chart, Frame, Line, Point, pad, polyline, whiskers
 from dbbench.report.page.groups import Group
 from dbbench.report.page.theme import Mark
 from dbbench.report.sentences import Parts, interaction
@@ -47,7 +47,7 @@ def factor_charts(groups: Sequence[Group]) -> tuple[FactorChart, ...]:
 def _chart(ident: str, about: Interaction, marks: dict[str, Mark]) -> Chart:
     bounds = [1.0, *(bound for of in about.ratios for bound in (of.ratio, of.lo, of.hi) if bound is not None)]
     x = FRAME.along(-0.25, len(about.levels) - 0.75)
-    y = FRAME.up(*padded(min(bounds), max(bounds), LEAST_SPAN, 0.06))
+    y = FRAME.up(*pad(min(bounds), max(bounds), LEAST_SPAN, 0.06))
     place = {level: x(index) for index, level in enumerate(about.levels)}
     lines = [Line(marks[about.baseline], polyline((at, y(1.0)) for at in place.values()))]
     for arm in dict.fromkeys(of.fs_setup for of in about.ratios):
@@ -57,7 +57,7 @@ def _chart(ident: str, about: Interaction, marks: dict[str, Mark]) -> Chart:
         lines.append(Line(marks[arm], polyline((point.x, point.y) for point in points), points, bars))
     return Chart(
         ident=ident,
-        caption=f"{about.engine} {titled(about.workload, about.variant)}: {about.factor}",
+        caption=f"{about.engine} {title_of(about.workload, about.variant)}: {about.factor}",
         frame=FRAME,
         up=[(y(ratio), round_change(ratio) if ratio != 1 else about.baseline) for ratio in y.changes(6)],
         along=[(at, level_text(level)) for level, at in place.items()],

@@ -95,12 +95,12 @@ def _lines(panel: Panel, seconds: Telemetry, n: int) -> list[go.Scatter]:
     group, traces = seconds.group, []
     for index, arm in enumerate(group.arms):
         rows = [(row, trial) for row, trial in enumerate(seconds.trials) if trial.fs_setup == arm]
-        used = [row for row, trial in rows if trial.id in group.used]
+        used = [row for row, trial in rows if trial.id in group.counted_ids]
         line = _Lines(panel, group.marks[arm], index, *_axes(n))
         if 0 < len(used) < LEAST_TRIALS:
-            traces += [line.trial(row, trial, trial.id in group.used, 1.6) for row, trial in rows]
+            traces += [line.trial(row, trial, trial.id in group.counted_ids, 1.6) for row, trial in rows]
         else:
-            excluded = [line.trial(row, trial, False, 1.1) for row, trial in rows if trial.id not in group.used]
+            excluded = [line.trial(row, trial, False, 1.1) for row, trial in rows if trial.id not in group.counted_ids]
             traces += [line.band(), line.trials(used), *excluded, line.median()]
     return traces
 
@@ -189,7 +189,7 @@ def _strip(chart: TimelineChart, seconds: Telemetry, events: StripEvents) -> lis
     keys = [chart.panels[0].spec.key, "user"]  # columns of the load generator and of sar
     traces, checkpoints = [], []
     for index, arm in enumerate(group.arms):
-        mark, used = group.marks[arm], [trial.id for trial in seconds.trials if trial in seconds.used(arm)]
+        mark, used = group.marks[arm], [trial.id for trial in seconds.trials if trial in seconds.trials_of(arm)]
         row = {"arm": index, "row": _text(arm)}
         if any(events.missing[trial].get(key) for trial in used for key in keys):
             traces.append(go.Scatter(meta={"of": "missing", "keys": keys, **row}, xaxis="x", yaxis="y2", mode="lines",

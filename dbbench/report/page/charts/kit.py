@@ -31,7 +31,7 @@ class Axis:
         """Return the pixel of a value, rounded to a tenth."""
         return round(self.start + (value - self.low) / (self.high - self.low) * (self.end - self.start), 1)
 
-    def clipped(self, value: float) -> float:
+    def clip(self, value: float) -> float:
         """Return the pixel of a value, or the nearer end of the scale if the value is outside it."""
         return self(min(self.high, max(self.low, value)))
 
@@ -114,7 +114,7 @@ def step_above(value: float) -> float:
     return next(power * factor for factor in (1, 2, 5, 10) if power * factor >= value)
 
 
-def padded(low: float, high: float, least: float, share: float) -> tuple[float, float]:
+def pad(low: float, high: float, least: float, share: float) -> tuple[float, float]:
     """Return the range with `share` of its length added at both ends, at least `least` long and not below 0."""
     pad = max((high - low) * share, (least - (high - low)) / 2)
     return max(0.0, low - pad), high + pad
@@ -137,5 +137,5 @@ def polyline(points: Iterable[tuple[float, float] | None]) -> str:
 def whiskers(intervals: Iterable[tuple[float, float | None, float | None]], y: Axis) -> str:
     """Return the path of the intervals (x, low, high), without those that have no bounds."""
     return "".join(
-        f"M{x} {y.clipped(low)}V{y.clipped(high)}" for x, low, high in intervals if low is not None and high is not None
+        f"M{x} {y.clip(low)}V{y.clip(high)}" for x, low, high in intervals if low is not None and high is not None
     )

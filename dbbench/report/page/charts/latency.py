@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from dbbench.compare import means
-from dbbench.metrics.histogram import LEAST_ABOVE, PERCENTILES, Histogram, merged, percentile_ms
+from dbbench.metrics.histogram import LEAST_ABOVE, PERCENTILES, Histogram, merge, percentile_ms
 from dbbench.report.page.charts.kit import PHONE, Axis, Chart, Frame, Line, Ticks, polyline
 from dbbench.report.page.groups import ArmLabel, Group
 from dbbench.units import number
@@ -60,7 +60,7 @@ def latencies(groups: Sequence[Group]) -> tuple[LatencyTable, ...]:
     distributions = []
     for group in groups:
         each = {row.fs_setup: [*map(group.loaded.histogram, group.used_of(row.fs_setup))] for row in group.ordered_rows}
-        histograms = {arm: merged(of_arm) for arm, of_arm in each.items()}
+        histograms = {arm: merge(of_arm) for arm, of_arm in each.items()}
         histograms = {arm: whole for arm, whole in histograms.items() if percentile_ms(whole, FIRST) is not None}
         percentiles = {
             name: means({arm: [h.percentile_ms(share) for h in of_arm if h] for arm, of_arm in each.items()})

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from dbbench.compare import changepoints
 from dbbench.model import plain
-from dbbench.report.page.charts.kit import PHONE, Axis, Chart, Frame, LevelStep, Line, Point, padded, whiskers
+from dbbench.report.page.charts.kit import PHONE, Axis, Chart, Frame, LevelStep, Line, Point, pad, whiskers
 from dbbench.report.page.theme import Mark
 from dbbench.report.sentences import Parts
 from dbbench.units import GROUP, change, count, interval, number, round_change
@@ -137,13 +137,13 @@ def _chart(ident: str, course: Course) -> Chart:
     levels = [_level(values, *span) for span in zip(starts, [*starts[1:], len(values)], strict=True)]
     x = FRAME.along(-0.5, len(values) - 0.5)
     # All nights that count. Other nights and intervals may be cut off.
-    y = FRAME.up(*padded(min(counted), max(counted), LEAST_SPAN * max(counted), 0.15))
+    y = FRAME.up(*pad(min(counted), max(counted), LEAST_SPAN * max(counted), 0.15))
     points = tuple(
-        Point(x(i), y.clipped(point.ratio), _label(point, course), not point.good)
+        Point(x(i), y.clip(point.ratio), _label(point, course), not point.good)
         for i, point in enumerate(course.points) if point.ratio is not None and point.ratio > 0
     )  # fmt: skip
     path = "".join(
-        f"M{x(level.start - 0.5)} {y.clipped(level.value)}H{x(level.end - 0.5)}"
+        f"M{x(level.start - 0.5)} {y.clip(level.value)}H{x(level.end - 0.5)}"
         for level in levels if level.value is not None
     )  # fmt: skip
     bars = whiskers([(x(i), point.lo, point.hi) for i, point in enumerate(course.points) if point.value], y)

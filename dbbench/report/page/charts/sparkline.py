@@ -39,7 +39,7 @@ def sparklines(seconds: Telemetry) -> dict[str, Sparkline]:
             every = max(1, math.ceil(len(tps) / POINTS))
             means = enumerate(coarse(tps, every))
             points = [(x((i + 0.5) * every), y(mean)) if math.isfinite(mean) else None for i, mean in means]
-            stalls = sorted({second for trial in seconds.used(arm) for second in seconds.stalls(trial)})
+            stalls = sorted({second for trial in seconds.trials_of(arm) for second in seconds.stalls(trial)})
             curves[arm] = Sparkline(
                 line=polyline(points),
                 stalls="".join(f"M{x(second + 0.5)} 4V{HEIGHT - 1}" for second in stalls),

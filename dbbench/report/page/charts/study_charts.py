@@ -48,7 +48,7 @@ class StudyChart:
 def study_chart(name: str, seconds: Telemetry) -> StudyChart:
     """Return the chart with the mean of each arm's trials per second."""
     title, unit, columns, factor = CHARTS[name]
-    means = {arm: factor * _mean(seconds, arm, columns) for arm in seconds.group.arms if seconds.used(arm)}
+    means = {arm: factor * _mean(seconds, arm, columns) for arm in seconds.group.arms if seconds.trials_of(arm)}
     measured = {arm: values for arm, values in means.items() if np.isfinite(values).any()}
     if not measured:
         why = f"no trial recorded {columns[0]}; a load shorter than two seconds leaves no samples"
@@ -71,7 +71,7 @@ def _mean(seconds: Telemetry, arm: str, columns: Sequence[str]) -> Values:
     """Return the mean of the summed columns, in each second over the trials that have it."""
     rows = [seconds.values(trial.id, columns[0]) + sum(np.nan_to_num(seconds.values(trial.id, name))
                                                        for name in columns[1:])
-            for trial in seconds.used(arm)]  # fmt: skip
+            for trial in seconds.trials_of(arm)]  # fmt: skip
     table = np.full((len(rows), max(map(len, rows))), np.nan)
     for index, row in enumerate(rows):
         table[index, : len(row)] = row

@@ -50,7 +50,7 @@ class Telemetry:
         with_series = [trial for trial in self.group.trials if trial.id in self.series]
         return sorted(with_series, key=lambda trial: (place.get(trial.fs_setup, 0), trial.block, trial.attempt))
 
-    def used(self, arm: str) -> list[Trial]:
+    def trials_of(self, arm: str) -> list[Trial]:
         return [trial for trial in self.group.used_of(arm) if trial.id in self.series]
 
     def has(self, name: str) -> bool:
@@ -80,18 +80,18 @@ class Telemetry:
         """Return which seconds of the trial belong to the measured window."""
         return self._inside[trial.id]
 
-    def known(self, trial_id: str, values: Values) -> Values:
+    def window_values(self, trial_id: str, values: Values) -> Values:
         """Return the values of a trial's column in the measured window, without gaps."""
         inside = values[self._inside[trial_id]]
         return inside[np.isfinite(inside)]
 
     def window(self, trial: Trial, name: str) -> Values:
         """Return the values of the column in the measured window, without gaps."""
-        return self.known(trial.id, self.values(trial.id, name))
+        return self.window_values(trial.id, self.values(trial.id, name))
 
     def product(self, arm: str, name: str, other: str) -> float:
         """Return the mean of the product of two columns in the windows of the arm's used trials; a gap counts as 0."""
-        parts = [(self.values(t.id, name) * self.values(t.id, other))[self.inside(t)] for t in self.used(arm)]
+        parts = [(self.values(t.id, name) * self.values(t.id, other))[self.inside(t)] for t in self.trials_of(arm)]
         seconds = sum(part.size for part in parts)
         return math.fsum(float(np.nansum(part)) for part in parts) / seconds if seconds else 0.0
 
@@ -110,7 +110,9 @@ class Telemetry:
 
     def median(self, arm: str, name: str) -> Values:
         """Return, for each second, the median over the arm's used trials; a gap if too few have data."""
-        return medians([self.values(t.id, name) for t in self.used(arm) if name in self.series[t.id]], self.seconds)
+        return medians(
+            [self.values(t.id, name) for t in self.trials_of(arm) if name in self.series[t.id]], self.seconds
+        )
 
 
 def medians(rows: Sequence[Values], seconds: int) -> Values:

@@ -14,7 +14,7 @@ import numpy as np
 
 from dbbench.report.page.charts.telemetry import Telemetry, Values
 from dbbench.report.page.groups import Group
-from dbbench.units import GROUP, count, listed, number
+from dbbench.units import GROUP, count, join_words, number
 
 # Values of a panel (trials × seconds) that the page keeps for each second. With more, the small multiples are packed
 # as means of several seconds, so that 60 trials of an hour fit on a page. Throughput and p95 always keep all seconds.
@@ -121,7 +121,7 @@ class Panel:
     def mean(self, arm: str, seconds: Telemetry) -> float | None:
         """Return the mean over the windows of the arm's used trials; of a wait, over all their requests."""
         total = weights = 0.0
-        for trial in seconds.used(arm):
+        for trial in seconds.trials_of(arm):
             values, requests = self.column(seconds, trial.id), self.spec.requests
             weight = seconds.values(trial.id, requests) if seconds.has(requests) else np.ones_like(values)
             counted = seconds.inside(trial) & np.isfinite(values) & np.isfinite(weight)
@@ -131,7 +131,7 @@ class Panel:
 
     def median_second(self, arm: str, seconds: Telemetry) -> float | None:
         """Return the median over all seconds of the windows of the arm's used trials."""
-        parts = [seconds.known(trial.id, self.column(seconds, trial.id)) for trial in seconds.used(arm)]
+        parts = [seconds.window_values(trial.id, self.column(seconds, trial.id)) for trial in seconds.trials_of(arm)]
         values = np.concatenate(parts) if parts else np.empty(0)
         return float(np.median(values)) if values.size else None
 
@@ -200,7 +200,8 @@ def timelines(group: Group, seconds: Telemetry) -> Timelines:
         "seconds": seconds.seconds,
         "warmup": seconds.warmup,
         "trials": [
-            {"arm": place[t.fs_setup], "block": t.block, "used": t.id in group.used, "stalls": events.stalls[t.id],
+            {"arm": place[t.fs_setup], "block": t.block, "used": t.id in group.counted_ids,
+             "stalls": events.stalls[t.id],
              "checkpoints": events.checkpoints[t.id], "missing": events.missing[t.id]}
             for t in trials
         ],
@@ -271,10 +272,10 @@ def _caption(spec: ChartSpec, panels: Sequence[Panel], group: Group, seconds: Te
         _typical(panel, group, seconds) for panel in panels
     ]  # fmt: skip
     if spec.ident == "tps":
-        facts.append(_stalled(group, seconds))
+        facts.append(_stall_text(group, seconds))
     absent = [each.title.lower() for each in spec.panels if each not in [panel.spec for panel in panels]]
     if absent and spec in ALWAYS:
-        facts.append(f"Not recorded: {listed(absent)}.")
+        facts.append(f"Not recorded: {join_words(absent)}.")
     return " ".join(fact for fact in (spec.says, *facts) if fact)
 
 
@@ -288,8 +289,8 @@ def _typical(panel: Panel, group: Group, seconds: Telemetry) -> str:
     parts = [f"{arm} {number(value)}" for arm, value in values.items() if value is not None]
     if not parts:
         return ""
-    without = [arm for arm, value in values.items() if value is None and seconds.used(arm)]
-    rest = f"; {listed(without)}: none" if without else ""
+    without = [arm for arm, value in values.items() if value is None and seconds.trials_of(arm)]
+    rest = f"; {join_words(without)}: none" if without else ""
     note = f" ({panel.note})" if panel.note else ""
     return f"{what}{note}: {', '.join(parts)}{GROUP}{panel.spec.unit}{rest}."
 
@@ -304,8 +305,8 @@ def _shares(panels: Sequence[Panel], group: Group, seconds: Telemetry) -> str:
     return f"Mean of the window, {titles}: {'; '.join(parts)}{GROUP}%." if parts else ""
 
 
-def _stalled(group: Group, seconds: Telemetry) -> str:
-    stalls_of = [(arm, sum(len(seconds.stalls(trial)) for trial in seconds.used(arm))) for arm in group.arms]
+def _stall_text(group: Group, seconds: Telemetry) -> str:
+    stalls_of = [(arm, sum(len(seconds.stalls(trial)) for trial in seconds.trials_of(arm))) for arm in group.arms]
     parts = [f"{arm} {count(n, 'second')}" for arm, n in stalls_of if n]
     text = f"Stalled (below a tenth of the median, or no transaction), in all trials together: {', '.join(parts)}."
     return text if parts else "No stalled seconds."

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from dbbench.model import EngineAgeFacts
-from dbbench.report.page.charts.kit import PHONE, Chart, Frame, Line, Point, padded, polyline
+from dbbench.report.page.charts.kit import PHONE, Chart, Frame, Line, Point, pad, polyline
 from dbbench.report.page.groups import Group
 from dbbench.report.page.theme import Mark
 from dbbench.units import MISSING, duration_text, number
@@ -81,7 +81,7 @@ def _chart(ident: str, caption: str, curves: Sequence[Curve]) -> Chart | None:
     if not curves:
         return None
     x = FRAME.along(0.0, max(factor for _, points in curves for factor, _ in points) or 1.0)
-    y = FRAME.up(*padded(min(values), max(values), LEAST_SPAN, 0.05))
+    y = FRAME.up(*pad(min(values), max(values), LEAST_SPAN, 0.05))
     lines = []
     for mark, points in curves:
         dots = tuple(

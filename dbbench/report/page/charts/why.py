@@ -18,7 +18,7 @@ from dbbench.metrics.table import METRICS
 from dbbench.report.page.charts.telemetry import Telemetry
 from dbbench.report.page.charts.timelines import mean_of_panel
 from dbbench.report.page.groups import ArmLabel, Group
-from dbbench.units import GROUP, change, listed, number
+from dbbench.units import GROUP, change, join_words, number
 
 MOVED: Final = math.log(1.10)  # a smaller change is drawn pale and listed as unchanged
 NOTHING: Final = 1e-6  # in the unit of the value; smaller values count as zero and have no ratio
@@ -59,7 +59,7 @@ class Factor:
     reach: float = REACH  # logarithm of the ratio at the end of the axis
 
     @property
-    def measured(self) -> bool:
+    def has_value(self) -> bool:
         return self.baseline is not None and self.candidate is not None
 
     @property
@@ -70,14 +70,14 @@ class Factor:
         return math.copysign(math.inf, (self.candidate or 0.0) - (self.baseline or 0.0))
 
     @property
-    def moved(self) -> bool:
+    def has_changed_much(self) -> bool:
         return abs(self.far) >= MOVED
 
     @property
     def rank(self) -> tuple[bool, float]:
         """Return the sorting key: first what moved, by its share of the time or of the bytes times its change."""
         share = LEAST_SHARE if self.share is None else self.share
-        return not self.moved, -min(REACH, abs(self.far)) * share
+        return not self.has_changed_much, -min(REACH, abs(self.far)) * share
 
     @property
     def x(self) -> float:
@@ -133,12 +133,12 @@ def whys(group: Group, seconds: Telemetry) -> tuple[Why, ...]:
         every = list(_factors(group, seconds, row.fs_setup))
         pair = (shares[group.baseline], shares[row.fs_setup])
         known = [replace(f, share=max((of[f.part] for of in pair if f.part in of), default=None))
-                 for f in every if f.measured]  # fmt: skip
+                 for f in every if f.has_value]  # fmt: skip
         shown = [f for f in known if (f.share is None or f.share >= LEAST_SHARE)
                  and max(f.baseline or 0.0, f.candidate or 0.0) >= NOTHING]  # fmt: skip
         reach = min(REACH, max([LEAST_REACH, *(abs(f.far) for f in shown if f.ratio is not None)]))
         factors = sorted((replace(f, reach=reach) for f in shown), key=lambda factor: factor.rank)
-        missing = tuple(f.label for f in every if not f.measured)
+        missing = tuple(f.label for f in every if not f.has_value)
         negligible = tuple(f.label for f in known if f not in shown)
         sentence = _sentence(row, group, factors)
         reasons.append(Why(group.arm(row), row, sentence, tuple(factors), missing, negligible))
@@ -191,7 +191,9 @@ def _sentence(row: Row, group: Group, factors: Sequence[Factor]) -> str:
     head = f"{row.fs_setup}: {group.metric.label} {change(row.ratio)} compared with {group.baseline}"
     if not factors:
         return f"{head}. Nothing else was measured for this pair."
-    far, still = [f for f in factors if f.moved], [f.label for f in factors if not f.moved]
-    moved = f"Also changed: {listed([f'{f.label} ({f.words})' for f in far[:4]])}." if far else "Nothing else changed."
-    rest = f" Within 10{GROUP}%: {listed(still)}." if still else ""
+    far, still = [f for f in factors if f.has_changed_much], [f.label for f in factors if not f.has_changed_much]
+    moved = (
+        f"Also changed: {join_words([f'{f.label} ({f.words})' for f in far[:4]])}." if far else "Nothing else changed."
+    )
+    rest = f" Within 10{GROUP}%: {join_words(still)}." if still else ""
     return f"{head}. {moved}{rest}"

@@ -22,8 +22,8 @@ from dbbench.model import FsSetup, Scalar
 from dbbench.results.journal import Journal
 from dbbench.storage.devices import note
 from dbbench.storage.devices.port import Device
-from dbbench.storage.filesystems.common import BLOCK, FSCK_S, mkfs_failed, mount_of, read_ahead_kb
-from dbbench.storage.filesystems.formatted import damaged
+from dbbench.storage.filesystems.common import BLOCK, FSCK_S, mkfs_error, mount_of, read_ahead_kb
+from dbbench.storage.filesystems.formatted import damage_error
 from dbbench.storage.filesystems.port import (
     COPIED,
     Character,
@@ -52,7 +52,7 @@ def scrub(stored: Stored) -> str:
     if process.wait_while(lambda: "scrub in progress" in _status(name), FSCK_S, _POLL_S):
         raise DeadlinePassed(f"the scrub of {name} is still running after {FSCK_S:.0f} s")
     if damage := damages(_status(name)):
-        raise damaged(f"the scrub of {name}", stored, f": {damage}")
+        raise damage_error(f"the scrub of {name}", stored, f": {damage}")
     return f"{_pool(stored).used_and_free()[0]} bytes, no errors"
 
 
@@ -101,7 +101,7 @@ class Datasets:
         pool = _pool(stored)
         pool.sync()
         argv = ["zfs", "get", "-Hrp", "-o", "name,property,value", "used,usedbydataset", pool.name]
-        return parse_taken(process.run(argv).stdout, stored.tag)
+        return parse_bytes(process.run(argv).stdout, stored.tag)
 
     def rollback(self, stored: Stored) -> None:
         """Roll back every dataset. This also mounts it again, so that no file newer than the snapshot stays in a
@@ -144,7 +144,7 @@ class Members:
 
 
 @process.understood("zfs list")
-def parse_taken(text: str, tag: str = "") -> int:
+def parse_bytes(text: str, tag: str = "") -> int:
     """Parse `zfs get -Hrp -o name,property,value used,usedbydataset`: `used` of the snapshots, `usedbydataset` of the
     clone."""
     rows = (line.split("\t") for line in text.splitlines())
@@ -202,29 +202,29 @@ class Zfs(Family):
             journal.note("take", what=pool.JOURNALLED, path=name)
         targets = tuple(str(member.path) for member in device.each)
         try:
-            with pool.released(device):
+            with pool.release(device):
                 commands = [pool.argv(setup, name, targets), *pool.volume_argv(setup, name)]
                 done = [process.run(argv, timeout_s=120) for argv in commands]
                 facts = _geometry(name, setup)
                 ZfsPool(name, device).export()
                 on_disk = pool.label(device.path)
         except (CommandFailed, MountFailed) as failure:
-            raise mkfs_failed(setup, device, failure) from failure
+            raise mkfs_error(setup, device, failure) from failure
         shape = {"pool_version": on_disk["version"], "ashift": on_disk["ashift"], "topology": setup.mkfs.topology}
         return Made(tuple(command.argv for command in done), str(on_disk["pool_guid"]), {**shape, **facts})
 
     @contextlib.contextmanager
-    def opened(self, setup: FsSetup, device: Device, to: MountPoint) -> Iterator[Mounted]:
+    def open(self, setup: FsSetup, device: Device, to: MountPoint) -> Iterator[Mounted]:
         """Import the pool of a device within the block; afterwards remove it, or export it if `to.stays`. A pool that
         was not exported before replays its log. Raises MountFailed, MakeFailed, UnmountFailed; an error of the block
         takes precedence over the last."""
         at, journal = to.path, to.journal
         at.mkdir(parents=True, exist_ok=True)
-        with pool.released(device):
+        with pool.release(device):
             hosted = ZfsPool(str(pool.label(device.path)["name"]), device)
             if journal is not None:
                 journal.note("take", what=pool.JOURNALLED, path=hosted.name)
-            with driver.arc_limited(to.arc_bytes, journal):
+            with driver.limit_arc(to.arc_bytes, journal):
                 hosted.bring_in()
                 try:
                     _mount(hosted, at)
@@ -285,7 +285,7 @@ class Zfs(Family):
     def compression_ratio(self, path: Path) -> float | None:
         return _ratio(pool.dataset_properties(mount_of(path).source))
 
-    def compressed(self, files: Sequence[Path]) -> bool:
+    def has_compression(self, files: Sequence[Path]) -> bool:
         pool.sync(mount_of(files[0]).source.split("/")[0])
         stats = (path.stat() for path in files)
         return any(stat.st_blocks * BLOCK < stat.st_size for stat in stats)
@@ -316,17 +316,17 @@ def _geometry(name: str, setup: FsSetup) -> dict[str, Scalar]:
 
 def _mount(found: ZfsPool, at: Path) -> None:
     """Mount the pool at `at`, unless the import has already done so, because a pool stores its mount point."""
-    if not _is_mounted(found, at):
+    if not _is_in_place(found, at):
         try:
             process.run(["zfs", "set", f"mountpoint={at}", found.name])
         except CommandFailed as failure:
             raise MountFailed(f"{found.name} could not be mounted at {at}: {failure}") from failure
-    if not _is_mounted(found, at):
+    if not _is_in_place(found, at):
         mount = mount_of(at)
         raise MountFailed(f"{at} belongs to {mount.source} mounted at {mount.point}, not to {found.name}")
 
 
-def _is_mounted(found: ZfsPool, at: Path) -> bool:
+def _is_in_place(found: ZfsPool, at: Path) -> bool:
     mount = mount_of(at)
     return mount.point == at.resolve() and mount.source == found.name
 

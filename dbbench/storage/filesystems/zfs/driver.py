@@ -46,7 +46,7 @@ def arcstats() -> dict[str, int]:
 
 
 @contextlib.contextmanager
-def arc_limited(arc_bytes: int | None, journal: Journal | None) -> Iterator[None]:
+def limit_arc(arc_bytes: int | None, journal: Journal | None) -> Iterator[None]:
     """Set zfs_arc_max, and zfs_arc_min below it, within the block; None leaves them unchanged. They apply to all pools
     of the kernel, also to those of others. Raises MakeFailed if the kernel does not accept the limit."""
     if arc_bytes is None:

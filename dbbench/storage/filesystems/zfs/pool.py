@@ -84,7 +84,7 @@ class ZfsPool:
 
 
 @contextlib.contextmanager
-def released(device: Device) -> Iterator[None]:
+def release(device: Device) -> Iterator[None]:
     """Let the kernel take over the devices for a pool within the block. Raises MakeFailed."""
     driver.load()
     fds = [member.fd for member in device.each]
@@ -93,7 +93,7 @@ def released(device: Device) -> Iterator[None]:
         yield
     finally:
         for fd in fds:
-            hold.regained(fd)
+            hold.regain(fd)
 
 
 def sync(name: str) -> None:

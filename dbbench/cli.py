@@ -28,7 +28,7 @@ from dbbench.errors import (
     FileUnreadable,
     Interrupted,
     MachineTooSmall,
-    ResultsUnwritable,
+    NotWritable,
     Terminated,
 )
 from dbbench.units import inert, size_text
@@ -210,13 +210,13 @@ def _status(argv: list[str], options: Options) -> int:
 
 def _open_streams() -> None:
     """Open /dev/null for each stream that the caller has closed; otherwise a file of the results gets its number.
-    Raises ResultsUnwritable if it is stdout."""
+    Raises NotWritable if it is stdout."""
     closed = [name for name in ("stdin", "stdout", "stderr") if getattr(sys, name) is None]
     for name in closed:  # in the order of their numbers
         setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), "r+", encoding="utf-8"))
     if "stdout" in closed:
         remedy = "Redirect it to a file, or to /dev/null if the result is not needed."
-        raise ResultsUnwritable("standard output is closed", effect="Nothing was changed.", remedy=remedy)
+        raise NotWritable("standard output is closed", effect="Nothing was changed.", remedy=remedy)
 
 
 def _check_limits() -> None:

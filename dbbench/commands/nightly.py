@@ -58,13 +58,13 @@ def run(options: Options, plan_file: str, blocks: int | None, window: int, notif
     missing, or a suspect could not be confirmed).
     """
     from dbbench.nightly import tonight
-    from dbbench.plan.request import Asked
+    from dbbench.plan.request import PlanRequest
     from dbbench.report.progress import renderer
     from dbbench.results import LoadedRun
 
     root = options.results_folder.resolve()
 
-    def run_plan(wanted: Asked, name: str) -> LoadedRun:
+    def run_plan(wanted: PlanRequest, name: str) -> LoadedRun:
         paths = lambda: [run.path for run in results.find_runs(root, wanted.sha256)[:1]]  # noqa: E731
         with listing_trials(options, paths, again()), options.shown(renderer) as emit:
             return tonight.run_to_end(wanted, root, name, wipe, emit)

@@ -11,7 +11,7 @@ from typing import Any, Final, TextIO, TypeVar
 
 import click
 
-from dbbench.errors import DbbenchError, ResultsUnwritable
+from dbbench.errors import DbbenchError, NotWritable
 
 CONTEXT: Final = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -122,17 +122,17 @@ def _keep(ctx: click.Context, param: click.Parameter, value: Any) -> None:
 
 
 def write_new(files: Mapping[Path, str]) -> None:
-    """Write all files, or none if one of them exists. Raises ResultsUnwritable."""
+    """Write all files, or none if one of them exists. Raises NotWritable."""
     taken = [path for path in files if os.path.lexists(path)]
     try:
         for path, text in files.items() if not taken else ():
             with path.open("x", encoding="utf-8") as file:
                 file.write(text)
     except OSError as error:
-        raise ResultsUnwritable(f"{path} cannot be written: {error.strerror}") from None
+        raise NotWritable(f"{path} cannot be written: {error.strerror}") from None
     if taken:
         text = ", ".join(map(str, taken[:3]))
-        raise ResultsUnwritable(f"{text} exists", effect="Nothing was written.", remedy="Choose another with -o FILE.")
+        raise NotWritable(f"{text} exists", effect="Nothing was written.", remedy="Choose another with -o FILE.")
 
 
 results_option = click.option(

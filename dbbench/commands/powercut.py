@@ -14,7 +14,7 @@ from dbbench.commands.options import Options, command_line, fs_option, plan_argu
 from dbbench.errors import EXIT_OK, LabContradicts, LabUnreliable, RunMissing, RunNameTaken
 from dbbench.model import Conclusion, LabFacts, plain
 from dbbench.plan.narrowing import Narrowing
-from dbbench.plan.request import Asked, able, load_request
+from dbbench.plan.request import PlanRequest, able, load_request
 from dbbench.report.text import put, put_json, put_table
 
 CUTS = 30  # for each setup and engine, unless --cuts or --minutes is given
@@ -66,7 +66,7 @@ def command(options: Options, plan_file: str, cuts: int | None, minutes: float |
     return EXIT_OK
 
 
-def _examine(options: Options, wanted: Asked, name: str | None, cuts: int | None, minutes: float | None) -> Path:
+def _examine(options: Options, wanted: PlanRequest, name: str | None, cuts: int | None, minutes: float | None) -> Path:
     from dbbench.errors import LabUnavailable
     from dbbench.labs.powercut import Order, examine, unavailable
     from dbbench.report.progress import renderer
@@ -79,7 +79,7 @@ def _examine(options: Options, wanted: Asked, name: str | None, cuts: int | None
     return folder
 
 
-def folder_of_lab(results_folder: Path, wanted: Asked, name: str | None) -> Path:
+def folder_of_lab(results_folder: Path, wanted: PlanRequest, name: str | None) -> Path:
     """Return a new directory, or that of a run of the same plan, or of a lab that was stopped before its first cut.
     Raises RunNameTaken, RunLocked."""
     from dbbench.run.create import create, free_name, must_be_of

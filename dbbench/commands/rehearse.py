@@ -13,7 +13,7 @@ from dbbench.commands.options import Options, command_line, fs_option, plan_argu
 from dbbench.errors import EXIT_OK, EXIT_TRIAL_FAILED, RunNameTaken
 from dbbench.model import Status
 from dbbench.plan.narrowing import Narrowing
-from dbbench.plan.request import Asked, load_request
+from dbbench.plan.request import PlanRequest, load_request
 from dbbench.report.text import put, put_json, put_table
 from dbbench.results import LoadedRun
 
@@ -50,14 +50,14 @@ def command(options: Options, plan_file: str, fs: tuple[str, ...], every: bool, 
     return EXIT_OK if all(setup["worked"] for setup in setups) and not end.faults else EXIT_TRIAL_FAILED
 
 
-def lacking(wanted: Asked) -> dict[str, str | None]:
+def lacking(wanted: PlanRequest) -> dict[str, str | None]:
     """Return, by arm, why its setup does not work with this machine's own kernel; None if it does."""
     from dbbench.storage import filesystems
 
     return {cell.arm: filesystems.works(cell.setup) for cell in wanted.expanded.cells}
 
 
-def _rehearse(options: Options, wanted: Asked, arms: list[str], name: str | None) -> tuple[Path, CommandEnd]:
+def _rehearse(options: Options, wanted: PlanRequest, arms: list[str], name: str | None) -> tuple[Path, CommandEnd]:
     """Run the small plan in the second kernel; return the run's directory, and how it ended."""
     from dbbench.labs.second_kernel import rehearse, small_root
     from dbbench.labs.second_kernel.rehearsal import PLACE, small

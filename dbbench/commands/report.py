@@ -59,7 +59,7 @@ def write_page(options: Options, runs: list[LoadedRun], path: Path | None, redac
 def write(runs: list[LoadedRun], path: Path, redact: tuple[str, ...] = (),
           damaged: list[DbbenchError] | None = None) -> Path:  # fmt: skip
     """Write the page of `runs` atomically, without the facts that `redact` names. If there are nights among the runs,
-    the page shows all nights of their plan. Raises UnknownName, ResultsUnwritable, ResultDamaged; errors of nights are
+    the page shows all nights of their plan. Raises UnknownName, NotWritable, ResultDamaged; errors of nights are
     added to `damaged` if it is given."""
     from dbbench.nightly import analysis
     from dbbench.report.page.html import render

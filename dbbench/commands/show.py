@@ -16,7 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 from dbbench import __version__, results
 from dbbench.commands.finding import folder_of, report_of, run_argument
 from dbbench.commands.options import Options, command_line, results_option
-from dbbench.errors import DbbenchError, FilesystemFull, ResultDamaged, ResultsUnwritable, RunMissing, UnknownName
+from dbbench.errors import DbbenchError, FilesystemFull, NotWritable, ResultDamaged, RunMissing, UnknownName
 from dbbench.fleet import here
 from dbbench.metrics.table import METRICS
 from dbbench.model import Status, Trial, plain
@@ -152,7 +152,7 @@ def listing_trials(options: Options, paths: Callable[[], Iterable[Path]], resume
     the error names the command that resumes."""
     try:
         yield
-    except (FilesystemFull, ResultsUnwritable) as error:
+    except (FilesystemFull, NotWritable) as error:
         with contextlib.suppress(DbbenchError):
             runs = [load_run(path, verify=False) for path in paths()]
             if options.json:

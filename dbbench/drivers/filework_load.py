@@ -27,7 +27,7 @@ _KEPT: Final = ("PYTHONPATH",)  # without it, Python would not find a checkout t
 
 
 @dataclass(frozen=True)
-class Copied:
+class CopyResult:
     """A written file: seconds without and with its fsync, and the bytes written over time."""
 
     bytes: int
@@ -56,7 +56,7 @@ class FileStep:
 
 
 @process.understood("filework")
-def parse_copy(text: str, clients: int = 1) -> Copied:
+def parse_copy(text: str, clients: int = 1) -> CopyResult:
     """Return the result of a copy. Raises DriverFailed if it did not finish."""
     lines = [line for line in _lines(text) if "bytes" in line]
     lines.sort(key=lambda line: line["t"])
@@ -69,7 +69,7 @@ def parse_copy(text: str, clients: int = 1) -> Copied:
     for line in lines:
         done[line.get("client", 0)] = line["bytes"]
         points[line["t"]] = sum(done.values())
-    return Copied(sum(done.values()), max(written.values()), max(synced.values()), tuple(points.items()))
+    return CopyResult(sum(done.values()), max(written.values()), max(synced.values()), tuple(points.items()))
 
 
 @process.understood("filework")

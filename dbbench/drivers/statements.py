@@ -86,7 +86,9 @@ class StatementsLoad:
 
     pids: tuple[int, ...] = ()  # the sessions are threads of this process
 
-    def __init__(self, task: LoadTask, sessions: Sequence[Any], steps: Sequence[SqlStep], sent: Sent | None) -> None:
+    def __init__(
+        self, task: LoadTask, sessions: Sequence[Any], steps: Sequence[SqlStep], sent: GeneratedRows | None
+    ) -> None:
         self.task, self.server, self.steps, self.sent = task, task.server, steps, sent
         self.free: SimpleQueue[Any] = SimpleQueue()
         for session in sessions:
@@ -275,7 +277,7 @@ def _fill(statement: str, values: Mapping[str, Scalar | Path], step: str) -> str
 
 
 @dataclass(frozen=True)
-class Sent:
+class GeneratedRows:
     """The file: rows of (id, k, body), ids from 1."""
 
     path: Path
@@ -283,7 +285,7 @@ class Sent:
     bytes: int
 
 
-def write_rows(path: Path, size_bytes: int, seed: int) -> Sent:
+def write_rows(path: Path, size_bytes: int, seed: int) -> GeneratedRows:
     """Write whole rows of at least `size_bytes`. The same seed and size give the same bytes. At least 30 MB/s."""
     words, rows, size = pool(seed), 0, 0
     with path.open("w", encoding="ascii") as file:
@@ -292,7 +294,7 @@ def write_rows(path: Path, size_bytes: int, seed: int) -> Sent:
             # 7919 is a prime, so that neighbouring rows use different texts; the hash makes every row unique.
             mark = hashlib.sha256(b"%d" % rows).hexdigest()[:32]
             size += file.write(f"{rows}\t{rows * 48271 % 10000}\t{words[rows * 7919 % POOL_ROWS]} {mark}\n")
-    return Sent(path, rows, size)
+    return GeneratedRows(path, rows, size)
 
 
 def pool(seed: int) -> list[str]:

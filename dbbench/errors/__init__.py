@@ -107,7 +107,7 @@ FilesystemDamaged: Final = _error("E316")
 
 # Sources, recordings, standbys and clients on other hosts
 SourceRefused: Final = _error("E321")
-SourceIncomplete: Final = _error("E323")
+SourceUnusable: Final = _error("E323")
 LiveServerUnreadable: Final = _error("E327")
 ClientUnusable: Final = _error("E329")
 ClientLost: Final = _error("E334")
@@ -149,7 +149,7 @@ class ResultDamaged(DbbenchError):
 
 RunMissing: Final = _error("E802")
 RunLocked: Final = _error("E803")
-ResultsUnwritable: Final = _error("E804")
+NotWritable: Final = _error("E804")
 NightMissing: Final = _error("E806")
 
 

@@ -19,8 +19,8 @@ from dbbench.errors import (
     DbbenchError,
     FilesystemFull,
     HostLost,
+    NotWritable,
     ResultDamaged,
-    ResultsUnwritable,
 )
 from dbbench.fleet import budget, fleet_files
 from dbbench.fleet.connection import Connection, Lost
@@ -172,7 +172,7 @@ class Coordinator:
             question, host.damaged = None, host.damaged + 1
             if host.damaged >= _MOST_DAMAGED:
                 self._give_up(host, f"{error.title}: {error.evidence}")
-        except (FilesystemFull, ResultsUnwritable):
+        except (FilesystemFull, NotWritable):
             raise
         except DbbenchError as error:
             question = None

@@ -25,7 +25,7 @@ from dbbench.model import Budget, Run
 from dbbench.model.events import Emit, Event
 from dbbench.plan import make_order
 from dbbench.plan.forecast import apply_budget
-from dbbench.plan.request import Asked
+from dbbench.plan.request import PlanRequest
 from dbbench.run.create import free_name, must_be_of, refine, scripts_of
 from dbbench.run.disk_space import UNTOUCHED
 from dbbench.units import iso
@@ -38,7 +38,7 @@ _ANSWER_S: Final = 30.0
 class FleetRequest:
     """What a fleet is to run."""
 
-    plan: Asked
+    plan: PlanRequest
     mode: str  # "each" or "spread"
     name: str | None  # name of the fleet
     new: bool  # start a new fleet even if one with this plan can be resumed
@@ -126,7 +126,7 @@ def _existing(root: Path, request: FleetRequest) -> Fleet | None:
     return None
 
 
-def _must_match(root: Path, fleet: Fleet, wanted: Asked) -> None:
+def _must_match(root: Path, fleet: Fleet, wanted: PlanRequest) -> None:
     """Check that the runs of the fleet are those of the user's plan. Raises RunLocked."""
     for name in fleet.runs:
         must_be_of(results.RunFolder(root / name), wanted)

@@ -100,7 +100,7 @@ def files_of(certs: Path | None) -> list[Path]:
 def make(certs: Path | None) -> Path:
     """Return the directory of a fleet's certificates; make it with mode 0700 if it does not exist.
 
-    The authority's key is not kept. Raises ProgramMissing without openssl, ResultsUnwritable.
+    The authority's key is not kept. Raises ProgramMissing without openssl, NotWritable.
     """
     folder = certs or default_folder()
     with certificates.private(), writing(folder):

@@ -123,7 +123,7 @@ def become_share(folder: Path, drive: Callable[[Share], object]) -> None:
 def main(folder: Path, sha256: str, wipe: tuple[str, ...]) -> None:
     """Run the real trials, if this machine can run them."""
     from dbbench.plan import Expanded  # imported here, because a worker needs `as_data` only
-    from dbbench.plan.request import Asked
+    from dbbench.plan.request import PlanRequest
     from dbbench.run.preflight import check_run
     from dbbench.run.queue import execute
     from dbbench.run.worker import must_be
@@ -132,7 +132,9 @@ def main(folder: Path, sha256: str, wipe: tuple[str, ...]) -> None:
         run_folder = results.RunFolder(folder)
         run = run_folder.run
         must_be(run, sha256)
-        check_run(Asked("", run.plan, Expanded(run.cells, run.order), sha256), "PLAN", folder.parent, run_folder, wipe)
+        check_run(
+            PlanRequest("", run.plan, Expanded(run.cells, run.order), sha256), "PLAN", folder.parent, run_folder, wipe
+        )
         execute(folder, sha256, wipe=wipe, emit=share.emit, between=share.between)
 
     become_share(folder, drive)

@@ -21,7 +21,7 @@ from dbbench.model.events import Emit
 from dbbench.nightly import history
 from dbbench.nightly.analysis import MOVED, NightFinding, confirm, differs, judge, overall
 from dbbench.nightly.night import ITSELF, Night, document_of, guarded, local_date, night_of
-from dbbench.plan.request import Asked
+from dbbench.plan.request import PlanRequest
 from dbbench.results import LoadedRun
 from dbbench.units import iso
 
@@ -29,7 +29,7 @@ from dbbench.units import iso
 CONFIRM_BLOCKS: Final = 7
 _EXITS: Final = {"regression": EXIT_REGRESSION, "failed": EXIT_TRIAL_FAILED, "inconclusive": EXIT_INCONCLUSIVE}
 
-RunPlan = Callable[[Asked, str], LoadedRun]  # takes the plan to run and the name of the run
+RunPlan = Callable[[PlanRequest, str], LoadedRun]  # takes the plan to run and the name of the run
 
 
 class NightOutcome(NamedTuple):
@@ -56,7 +56,7 @@ class NightOutcome(NamedTuple):
                 "missing_nights": self.missing, "findings": findings, "pruned": self.pruned}  # fmt: skip
 
 
-def asked_tonight(plan_file: str, paths: list[str], blocks: int | None) -> Asked:
+def asked_tonight(plan_file: str, paths: list[str], blocks: int | None) -> PlanRequest:
     """Return the plan with its guard, in tonight's order."""
     from dbbench.plan import load, narrow
     from dbbench.plan.catalog import catalog
@@ -70,7 +70,7 @@ def asked_tonight(plan_file: str, paths: list[str], blocks: int | None) -> Asked
     return of_plan(given_text(Path(plan_file), MOST_BYTES), guarded(plan), entries)
 
 
-def run_night(wanted: Asked, root: Path, window: int, run_plan: RunPlan) -> NightOutcome:
+def run_night(wanted: PlanRequest, root: Path, window: int, run_plan: RunPlan) -> NightOutcome:
     """Run, judge and record this night. `window`: the number of earlier nights that it is compared with."""
     name = wanted.plan.name
     with history.one_at_a_time(root, name):
@@ -84,7 +84,7 @@ def run_night(wanted: Asked, root: Path, window: int, run_plan: RunPlan) -> Nigh
     return NightOutcome(name, state, night, findings, missing, pruned, news)
 
 
-def _judge(wanted: Asked, root: Path, window: int, run_plan: RunPlan) -> tuple[Night, list[NightFinding]]:
+def _judge(wanted: PlanRequest, root: Path, window: int, run_plan: RunPlan) -> tuple[Night, list[NightFinding]]:
     """Return the night and its findings; a second run decides about suspects."""
     name = wanted.plan.name
     before = history.all_nights(root, name)
@@ -113,7 +113,7 @@ def _answer(finding: NightFinding, again: Night) -> NightFinding:
     return dataclasses.replace(finding, notes=(*finding.notes, note))
 
 
-def _second(wanted: Asked, findings: Sequence[NightFinding]) -> Asked:
+def _second(wanted: PlanRequest, findings: Sequence[NightFinding]) -> PlanRequest:
     """Return the plan of the second run: only the reference, its guard and the suspects, with enough blocks, in
     another order."""
     from dbbench.plan import Expanded, identity, make_order
@@ -126,10 +126,10 @@ def _second(wanted: Asked, findings: Sequence[NightFinding]) -> Asked:
     plan = dataclasses.replace(plan, budget_s=None, blocks=max(CONFIRM_BLOCKS, plan.blocks), seed=plan.seed + 1,
                                fs_setups=tuple(arm for arm in plan.fs_setups if arm.label in arms))  # fmt: skip
     expanded = Expanded(cells, tuple(make_order(cells, plan.blocks, plan.seed)))
-    return Asked(wanted.text, plan, expanded, identity(plan, cells))
+    return PlanRequest(wanted.text, plan, expanded, identity(plan, cells))
 
 
-def run_to_end(wanted: Asked, root: Path, name: str, wipe: tuple[str, ...], emit: Emit) -> LoadedRun:
+def run_to_end(wanted: PlanRequest, root: Path, name: str, wipe: tuple[str, ...], emit: Emit) -> LoadedRun:
     """Return the finished run of this plan. A stopped run of the same night is resumed."""
     from dbbench.plan.forecast import recall
     from dbbench.run.create import create, free_name, keep_scripts, must_be_of

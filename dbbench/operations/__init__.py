@@ -10,9 +10,9 @@ from dbbench.model import OperationFacts
 from dbbench.operations.backup import base_backup, clone, snapshot
 from dbbench.operations.crash import crash_recovery
 from dbbench.operations.maintenance import fsck, grow, repair, scan
-from dbbench.operations.steps import Filled, Operation
+from dbbench.operations.steps import Operation, StoredDatabase
 
-__all__ = ["OPERATIONS", "Filled", "operate"]
+__all__ = ["OPERATIONS", "StoredDatabase", "operate"]
 
 OPERATIONS: Final[dict[str, Operation]] = {
     "fsck": fsck,
@@ -29,7 +29,7 @@ OPERATIONS: Final[dict[str, Operation]] = {
 _THE_TRIALS: Final = (FilesystemDamaged, FilesystemGone, Interrupted, Terminated)
 
 
-def operate(names: Sequence[str], filled: Filled) -> tuple[OperationFacts, ...]:
+def operate(names: Sequence[str], filled: StoredDatabase) -> tuple[OperationFacts, ...]:
     """Run the steps of these operations, in order. Raises FilesystemDamaged. If a step fails, this is recorded and no
     further operation runs: the load's results are valid, but the state of the filesystem is unknown."""
     steps: list[OperationFacts] = []

@@ -20,7 +20,7 @@ from dbbench.engines.sql import execute, rows
 from dbbench.errors import FilesystemDamaged, OperationFailed
 from dbbench.model import OperationFacts
 from dbbench.operations.copies import PLAIN, REFLINK
-from dbbench.operations.steps import Filled, cold, end_step, impossible, time_step
+from dbbench.operations.steps import StoredDatabase, cold, end_step, impossible, time_step
 from dbbench.storage import filesystems
 from dbbench.storage.filesystems.port import Snapshots
 
@@ -33,7 +33,7 @@ _PIECE: Final = 1 << 20
 _NO_BACKUP: Final = "dbbench knows no program for physical backups of {}"
 
 
-def snapshot(filled: Filled) -> Iterator[OperationFacts]:
+def snapshot(filled: StoredDatabase) -> Iterator[OperationFacts]:
     """Use snapshots of the filesystem, or of the layer below it."""
     how = filesystems.snapshots_of(filled.setup)
     if how is None:
@@ -42,13 +42,13 @@ def snapshot(filled: Filled) -> Iterator[OperationFacts]:
         yield from _try("snapshot", how, filled)
 
 
-def clone(filled: Filled) -> Iterator[OperationFacts]:
+def clone(filled: StoredDatabase) -> Iterator[OperationFacts]:
     """Copy by reflink, then plain."""
     yield from _try("clone by reflink", REFLINK, filled)
     yield from _try("clone by copy", PLAIN, filled)
 
 
-def _try(name: str, how: Snapshots, filled: Filled) -> Iterator[OperationFacts]:
+def _try(name: str, how: Snapshots, filled: StoredDatabase) -> Iterator[OperationFacts]:
     if why := filled.obstacle(how):
         yield impossible(name, why)
         return
@@ -63,7 +63,7 @@ def _try(name: str, how: Snapshots, filled: Filled) -> Iterator[OperationFacts]:
         raise
 
 
-def _while_it_runs(name: str, how: Snapshots, filled: Filled) -> Iterator[OperationFacts]:
+def _while_it_runs(name: str, how: Snapshots, filled: StoredDatabase) -> Iterator[OperationFacts]:
     with filled.serving(filled.datadir) as server:
         _add_rows(server)
         yield time_step(f"{name}: create", lambda: how.snapshot(filled))
@@ -71,7 +71,7 @@ def _while_it_runs(name: str, how: Snapshots, filled: Filled) -> Iterator[Operat
         yield from _second_server(name, how, filled)
 
 
-def _run_at_rest(name: str, how: Snapshots, filled: Filled) -> Iterator[OperationFacts]:
+def _run_at_rest(name: str, how: Snapshots, filled: StoredDatabase) -> Iterator[OperationFacts]:
     """Run while nothing else is written, so that the copy's size is the difference in free space."""
     with filled.serving(filled.datadir) as server:
         _add_rows(server)
@@ -84,7 +84,7 @@ def _run_at_rest(name: str, how: Snapshots, filled: Filled) -> Iterator[Operatio
         yield from _second_server(name, how, filled)
 
 
-def _second_server(name: str, how: Snapshots, filled: Filled) -> Iterator[OperationFacts]:
+def _second_server(name: str, how: Snapshots, filled: StoredDatabase) -> Iterator[OperationFacts]:
     with contextlib.ExitStack() as copy:
         began = time.monotonic()
         datadir = copy.enter_context(how.clone(filled))
@@ -98,7 +98,7 @@ def _second_server(name: str, how: Snapshots, filled: Filled) -> Iterator[Operat
         yield end_step(f"{name}: query", began, text, how.taken_bytes(filled))
 
 
-def _free_bytes(filled: Filled) -> int | None:
+def _free_bytes(filled: StoredDatabase) -> int | None:
     """Return the free space, or None if other processes may write to the same filesystem (an existing directory)."""
     if not os.path.ismount(filled.fs.path):
         return None
@@ -133,7 +133,7 @@ def _must_be_of_before(server: Server, what: str) -> str:
     return f"{count} rows, all of them acknowledged before"
 
 
-def base_backup(filled: Filled) -> Iterator[OperationFacts]:
+def base_backup(filled: StoredDatabase) -> Iterator[OperationFacts]:
     """Run one step; its bytes are those of the stream."""
     cache_text = cold(filled)
     with filled.serving(filled.datadir) as server:

@@ -15,7 +15,7 @@ from dbbench.engines.sql import execute, rows
 from dbbench.errors import EngineDied, FilesystemDamaged, OperationFailed
 from dbbench.machine import threads
 from dbbench.model import OperationFacts
-from dbbench.operations.steps import Filled, cold, end_step, time_step
+from dbbench.operations.steps import StoredDatabase, cold, end_step, time_step
 
 LOAD_S: Final = 5.0  # long enough for about 10 MB of log on a slow disk
 SESSIONS: Final = 4
@@ -23,7 +23,7 @@ ROWS: Final = 20  # rows per transaction
 TABLE: Final = "dbbench_crash"
 
 
-def crash_recovery(filled: Filled) -> Iterator[OperationFacts]:
+def crash_recovery(filled: StoredDatabase) -> Iterator[OperationFacts]:
     """Run two steps: recovery, with the size of the log to replay, and the check after it. Raises FilesystemDamaged."""
     acknowledged, log_bytes = _kill(filled)
     cache_text = cold(filled)
@@ -36,7 +36,7 @@ def crash_recovery(filled: Filled) -> Iterator[OperationFacts]:
     yield time_step("crash-recovery: check", lambda: filled.check(filled.datadir))
 
 
-def _kill(filled: Filled) -> tuple[int, int | None]:
+def _kill(filled: StoredDatabase) -> tuple[int, int | None]:
     written: list[_Writer] = []
     log_bytes = None
     killed = False

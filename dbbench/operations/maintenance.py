@@ -17,7 +17,7 @@ from dbbench.engines.port import Server
 from dbbench.engines.sql import execute
 from dbbench.metrics.summary import SCAN_OF_CLONE, SCAN_OF_DATA
 from dbbench.model import OperationFacts
-from dbbench.operations.steps import Filled, cold, end_step, impossible, time_step
+from dbbench.operations.steps import StoredDatabase, cold, end_step, impossible, time_step
 from dbbench.storage import filesystems
 from dbbench.storage.filesystems.common import extents_of
 from dbbench.units import size_text
@@ -25,7 +25,7 @@ from dbbench.units import size_text
 _TOOL_S: Final = 6 * 3600.0
 
 
-def fsck(filled: Filled) -> Iterator[OperationFacts]:
+def fsck(filled: StoredDatabase) -> Iterator[OperationFacts]:
     """Run one step per check: e2fsck -fn, xfs_repair -n, btrfs scrub and check, zpool scrub. Raises
     FilesystemDamaged."""
     checks = filesystems.family_of(filled.setup).checks
@@ -41,7 +41,7 @@ def fsck(filled: Filled) -> Iterator[OperationFacts]:
                 yield time_step(name, work)
 
 
-def grow(filled: Filled) -> Iterator[OperationFacts]:
+def grow(filled: StoredDatabase) -> Iterator[OperationFacts]:
     """Run two steps; the text then states how much larger the filesystem is."""
     able, spare = filesystems.growing_of(filled.setup), filled.volume.spare
     if able is None:
@@ -58,13 +58,13 @@ def grow(filled: Filled) -> Iterator[OperationFacts]:
     yield replace(done, text=f"{text}; {size_text(_total_bytes(filled) - before)} larger")
 
 
-def repair(filled: Filled) -> Iterator[OperationFacts]:
+def repair(filled: StoredDatabase) -> Iterator[OperationFacts]:
     """Run two steps."""
     yield of_filesystem(filled)
     yield of_engine(filled)
 
 
-def of_filesystem(filled: Filled) -> OperationFacts:
+def of_filesystem(filled: StoredDatabase) -> OperationFacts:
     """Defragment the data files with the family's tool; the text has the number of extents before and after."""
     family, files = filesystems.FAMILIES[filled.fs.family], filled.files
     argvs = family.defragmenting(filled.datadir, files)
@@ -83,7 +83,7 @@ def of_filesystem(filled: Filled) -> OperationFacts:
     return OperationFacts(done.name, done.seconds, text=f"{words}: {before} extents before, {extents_of(files)} after")
 
 
-def of_engine(filled: Filled) -> OperationFacts:
+def of_engine(filled: StoredDatabase) -> OperationFacts:
     """Rewrite every table with the server, until it is on the device."""
     before = extents_of(filled.files)
     with filled.serving(filled.datadir) as server:
@@ -99,7 +99,7 @@ def of_engine(filled: Filled) -> OperationFacts:
     return OperationFacts(done.name, done.seconds, text=text)
 
 
-def scan(filled: Filled) -> Iterator[OperationFacts]:
+def scan(filled: StoredDatabase) -> Iterator[OperationFacts]:
     """Run two steps, whose bytes are those of the tables."""
     said = cold(filled)
     with filled.serving(filled.datadir) as server:
@@ -131,6 +131,6 @@ def _read(name: str, server: Server, said: str) -> OperationFacts:
     return replace(done, text=f"{len(tables)} tables, {rate:.0f} MB/s, {said}")
 
 
-def _total_bytes(filled: Filled) -> int:
+def _total_bytes(filled: StoredDatabase) -> int:
     total = os.statvfs(filled.fs.path)
     return total.f_blocks * total.f_frsize

@@ -23,7 +23,7 @@ _LOCKS: Final = ("postmaster.pid", "postmaster.opts")
 
 
 @dataclass(frozen=True)
-class Filled(Stored):
+class StoredDatabase(Stored):
     """A filesystem that contains the dataset, and the ways to use its files."""
 
     serving: Callable[[Path], AbstractContextManager[Server]]  # starts the server of the trial on its data directory
@@ -57,7 +57,7 @@ class Filled(Stored):
             yield server
 
 
-Operation = Callable[[Filled], Iterator[OperationFacts]]
+Operation = Callable[[StoredDatabase], Iterator[OperationFacts]]
 
 
 def end_step(name: str, began: float, text: str | None = None, bytes: int | None = None) -> OperationFacts:
@@ -77,7 +77,7 @@ def impossible(name: str, why: str) -> OperationFacts:
     return OperationFacts(name, None, text=why)
 
 
-def cold(filled: Filled) -> str:
+def cold(filled: StoredDatabase) -> str:
     """Empty the cache of the data files; return a description of the result."""
     filesystems.sync(filled.fs.path)
     facts = filled.cold(filled.data_files(filled.datadir))

@@ -18,7 +18,7 @@ from dbbench.results.fileio import given_text
 
 
 @dataclass(frozen=True)
-class Asked:
+class PlanRequest:
     """A plan as it will be run."""
 
     text: str  # content of the plan file
@@ -29,7 +29,7 @@ class Asked:
     step: int = 1  # distance between block numbers: N of --share K/N
 
 
-def load_request(file: str, paths: list[str], narrowing: Narrowing | None = None) -> Asked:
+def load_request(file: str, paths: list[str], narrowing: Narrowing | None = None) -> PlanRequest:
     """Read the plan and apply the command line; `skipped` has the arms that are the same as another setup.
 
     Raises FileUnreadable, PlanInvalid, UnknownName.
@@ -39,15 +39,15 @@ def load_request(file: str, paths: list[str], narrowing: Narrowing | None = None
     return of_plan(given_text(Path(file), MOST_BYTES), plan, known)
 
 
-def of_plan(text: str, plan: Plan, known: Catalog) -> Asked:
+def of_plan(text: str, plan: Plan, known: Catalog) -> PlanRequest:
     """Return the request for a plan; arms without a cell are not among its arms. Raises PlanInvalid."""
     expanded = expand(plan, known)
     arms = {cell.arm for cell in expanded.cells}
     plan = replace(plan, fs_setups=tuple(arm for arm in plan.fs_setups if arm.label in arms))
-    return Asked(text, plan, expanded, identity(plan, expanded.cells), dict(expanded.skipped))
+    return PlanRequest(text, plan, expanded, identity(plan, expanded.cells), dict(expanded.skipped))
 
 
-def able(wanted: Asked, paths: list[str]) -> Asked:
+def able(wanted: PlanRequest, paths: list[str]) -> PlanRequest:
     """Return the request without the arms and levels that are not possible on this machine, with the reason for each.
 
     Unchanged if no baseline or no arm would remain: it is then refused as a whole, with what to install.
@@ -63,7 +63,7 @@ def able(wanted: Asked, paths: list[str]) -> Asked:
     return replace(less, skipped={**wanted.skipped, **less.skipped, **skipped})
 
 
-def list_gaps(wanted: Asked, paths: list[str]) -> dict[str, str]:
+def list_gaps(wanted: PlanRequest, paths: list[str]) -> dict[str, str]:
     """Return the arms that this machine cannot make or whose tuning its servers lack, and the levels of factors that
     its kernel refuses ("io_method=io_uring"), with the reason for each."""
     plan, known = wanted.plan, catalog(paths)
@@ -97,7 +97,7 @@ def _untunable(cell: Cell) -> str | None:
     return f"{profile.title} {version} has no setting {absent[0]}" if absent else None
 
 
-def take_share(wanted: Asked, part: tuple[int, int] | None) -> Asked:
+def take_share(wanted: PlanRequest, part: tuple[int, int] | None) -> PlanRequest:
     """Return the K-th of N shares of its blocks; the plan and therefore its hash stay the same. Raises PlanInvalid.
 
     With a budget each share begins with at least one block, and adds every N-th.

@@ -13,14 +13,14 @@ from dbbench.model import Cell, plain
 from dbbench.plan import Preview, conditions, preview
 from dbbench.plan.forecast import Allowance, Forecast
 from dbbench.plan.promise import class_of
-from dbbench.plan.request import Asked
+from dbbench.plan.request import PlanRequest
 from dbbench.report.text import put, put_table
 from dbbench.storage import devices
 from dbbench.storage.devices import smart, sysfs
 from dbbench.units import count, size_text, time_text
 
 
-def as_document(wanted: Asked, look: Preview, expected: Forecast) -> dict[str, Any]:
+def as_document(wanted: PlanRequest, look: Preview, expected: Forecast) -> dict[str, Any]:
     """Return the preview for JSON."""
     cells = {cell.id: cell for cell in wanted.expanded.cells}
     classes = _classes(wanted)
@@ -45,7 +45,7 @@ def as_document(wanted: Asked, look: Preview, expected: Forecast) -> dict[str, A
     }  # fmt: skip
 
 
-def put_plan(wanted: Asked, look: Preview, expected: Forecast, allowance: Allowance | None) -> None:
+def put_plan(wanted: PlanRequest, look: Preview, expected: Forecast, allowance: Allowance | None) -> None:
     """Print the preview."""
     plan, cells = wanted.plan, {cell.id: cell for cell in wanted.expanded.cells}
     trials, baseline = len(wanted.expanded.order), plan.baseline or plan.fs_setups[0].label
@@ -111,7 +111,7 @@ def put_refusals(refused: Sequence[DbbenchError]) -> None:
             put(f"    {line}")
 
 
-def _classes(wanted: Asked) -> dict[str, str | None]:
+def _classes(wanted: PlanRequest) -> dict[str, str | None]:
     """Return the durability class that each cell promises; None for an existing directory."""
     given = wanted.plan.device.directories
     return {cell.id: None if given else class_of(cell) for cell in wanted.expanded.cells}
@@ -127,7 +127,7 @@ def _put_classes(cells: Sequence[Cell], classes: Mapping[str, str | None]) -> No
         put(f"W022: durability classes differ in {', '.join(mixed)}: a setup may be faster because it guarantees less")
 
 
-def _life(path: Path, wanted: Asked) -> dict[str, Any]:
+def _life(path: Path, wanted: PlanRequest) -> dict[str, Any]:
     """Return the size of a disk, and the share of its rated life that the run uses if the disk reports it."""
     name = sysfs.name_of(path.stat().st_rdev) or ""
     size = sysfs.size_bytes(name) if name else None
@@ -156,7 +156,7 @@ def _parameters(name: str, values: dict[str, Any]) -> str:
     return f"{name}: " + ", ".join(f"{key} = {value}" for key, value in values.items())
 
 
-def _devices(wanted: Asked) -> list[dict[str, Any]]:
+def _devices(wanted: PlanRequest) -> list[dict[str, Any]]:
     """Return the images, disks or directories of the plan, those of the log last."""
     spec = wanted.plan.device
     if spec.image_bytes:

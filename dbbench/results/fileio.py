@@ -75,7 +75,7 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def unwritable(error: OSError, what: Path | str) -> errors.DbbenchError:
-    """Return the error of dbbench for a file or stream that cannot be written: FilesystemFull, ResultsUnwritable."""
+    """Return the error of dbbench for a file or stream that cannot be written: FilesystemFull, NotWritable."""
     kept = "Everything that was completed before is kept."
     if error.errno in FULL:
         remedy = "Free some disk space, then run the same command again to resume."
@@ -83,7 +83,7 @@ def unwritable(error: OSError, what: Path | str) -> errors.DbbenchError:
     remedy = _REMEDIES.get(error.errno or 0, "Choose another place (--results DIR, -o FILE).")
     if error.errno == errno.ENOENT:
         remedy = f"The directory {Path(what).parent} does not exist. Create it, or choose another place."
-    return errors.ResultsUnwritable(f"{what} cannot be written: {error.strerror}", effect=kept, remedy=remedy)
+    return errors.NotWritable(f"{what} cannot be written: {error.strerror}", effect=kept, remedy=remedy)
 
 
 @contextlib.contextmanager

@@ -56,7 +56,7 @@ class Draft:
 
 def set_aside(run_folder: Path, ids: Iterable[str], why: str) -> list[str]:
     """Move finished trials to `set-aside/WHY` so that they are run again; return the ids of those that existed. Raises
-    ResultsUnwritable."""
+    NotWritable."""
     moved = []
     for trial in (run_folder / "trials" / name for name in ids):
         if trial.is_dir():

@@ -154,7 +154,7 @@ class Launcher:
     def run(self, request: dict[str, Any], overdue: Overdue | None = None) -> int:
         """Have the module do this work in a process; return its exit status. Raises the error that the process reports,
         an error if the run is stopped, TrialStuck if the process exceeds its deadlines (it is killed), FilesystemFull,
-        ResultsUnwritable."""
+        NotWritable."""
         errors, overdue = list[DbbenchError](), overdue or Overdue()
         self.prepare()
         with self._stop.launching():

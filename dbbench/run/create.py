@@ -15,7 +15,7 @@ from dbbench.errors import PlanInvalid, RunMissing, RunNameTaken, TrialDied
 from dbbench.model import Budget, Run
 from dbbench.model.base import NAME
 from dbbench.plan.catalog import MOST_SCRIPT
-from dbbench.plan.request import Asked
+from dbbench.plan.request import PlanRequest
 from dbbench.results import RunFolder
 from dbbench.results.fileio import given_text
 from dbbench.results.merging import keep_scripts as keep_missing
@@ -23,7 +23,7 @@ from dbbench.results.merging import own_scripts
 from dbbench.units import iso
 
 
-def choose(results_folder: Path, wanted: Asked, *, new: bool, name: str | None) -> RunFolder | None:
+def choose(results_folder: Path, wanted: PlanRequest, *, new: bool, name: str | None) -> RunFolder | None:
     """Return the run to resume, or None if a new run is needed. Raises RunNameTaken. Without a name this is the newest
     unfinished run of the same plan, otherwise the newest finished one."""
     if name is not None:
@@ -34,7 +34,9 @@ def choose(results_folder: Path, wanted: Asked, *, new: bool, name: str | None) 
     return next((folder for folder in of_plan if folder.pending), None) or next(iter(of_plan), None)
 
 
-def create(results_folder: Path, wanted: Asked, name: str | None, version: str, precision: float | None = None) -> Path:
+def create(
+    results_folder: Path, wanted: PlanRequest, name: str | None, version: str, precision: float | None = None
+) -> Path:
     """Make the directory of a new run, with the plan, the order and the host's facts."""
     from dbbench.machine import host
     from dbbench.machine.host import tunables
@@ -94,13 +96,13 @@ def set_killed_aside(folder: RunFolder) -> list[str]:
         return folder.set_aside(deaths(folder), TrialDied.id)
 
 
-def must_be_of(folder: RunFolder, wanted: Asked) -> None:
+def must_be_of(folder: RunFolder, wanted: PlanRequest) -> None:
     """Raise RunLocked if the run in `folder` has another plan, other cells or other scripts than those wanted."""
     cells = own_scripts(wanted.expanded.cells, folder.path)
     results.must_match(folder, wanted.plan, cells, scripts_of(wanted))
 
 
-def scripts_of(wanted: Asked) -> dict[str, str]:
+def scripts_of(wanted: PlanRequest) -> dict[str, str]:
     """Return the scripts of the workloads, by the name of the file. Raises PlanInvalid if two that differ have the same
     name."""
     words = (word for cell in wanted.expanded.cells for word in (cell.workload.script, *cell.workload.beside))
@@ -116,7 +118,7 @@ def scripts_of(wanted: Asked) -> dict[str, str]:
     return {name: text for name, (_path, text) in first.items()}
 
 
-def keep_scripts(folder: Path, wanted: Asked) -> None:
+def keep_scripts(folder: Path, wanted: PlanRequest) -> None:
     """Copy missing scripts of the workloads into the run's directory."""
     scripts = scripts_of(wanted).items()
     keep_missing(folder, {name: text for name, text in scripts if not os.path.lexists(folder / "scripts" / name)})
@@ -129,7 +131,7 @@ def free_name(results_folder: Path, plan_name: str, day: str | None = None) -> s
     return next(name for name in names if not (results_folder / name).exists())
 
 
-def _of_that_name(results_folder: Path, wanted: Asked, name: str) -> RunFolder | None:
+def _of_that_name(results_folder: Path, wanted: PlanRequest, name: str) -> RunFolder | None:
     path = results_folder / name
     if not NAME.fullmatch(name):
         raise RunNameTaken(f'invalid name of a run "{name}": use letters, digits and . _ + : = -')
@@ -146,7 +148,7 @@ def _of_that_name(results_folder: Path, wanted: Asked, name: str) -> RunFolder |
     )
 
 
-def _goes_on(run: Run, wanted: Asked) -> bool:
+def _goes_on(run: Run, wanted: PlanRequest) -> bool:
     if run.plan_sha256 != wanted.sha256 or run.hosts:
         return False
     step = run.budget.step if run.budget is not None else 1

@@ -20,7 +20,7 @@ from dbbench.machine import cores, host
 from dbbench.machine.limits import cgroup
 from dbbench.model import Cell, Plan, Settings
 from dbbench.plan import Expanded
-from dbbench.plan.request import Asked
+from dbbench.plan.request import PlanRequest
 from dbbench.plan.server_settings import settings_of
 from dbbench.plan.tomlfile import did_you_mean
 from dbbench.results import RunFolder
@@ -60,7 +60,7 @@ def lacking(
     yield from {error.evidence: error for error in problems}.values()
 
 
-def refusals(wanted: Asked, results: Path) -> list[errors.DbbenchError]:
+def refusals(wanted: PlanRequest, results: Path) -> list[errors.DbbenchError]:
     """Return everything for which a new run would be refused here, for a dry run; nothing is changed."""
     return [*lacking(wanted.plan, wanted.expanded, results), *refused_disks(wanted.plan, results)]
 
@@ -87,7 +87,7 @@ def _rights(plan: Plan, results: Path) -> Iterator[errors.DbbenchError]:
         )
     there = nearest(results)
     if not os.access(there, os.W_OK):
-        yield errors.ResultsUnwritable(
+        yield errors.NotWritable(
             f"{there} is not writable", effect=UNTOUCHED, remedy="Name another folder with --results DIR."
         )
 
@@ -245,7 +245,7 @@ def refused_disks(plan: Plan, results: Path) -> Iterator[errors.DbbenchError]:
                 yield error
 
 
-def check_run(wanted: Asked, plan_file: str, root: Path, folder: RunFolder | None, wipe: tuple[str, ...]) -> None:
+def check_run(wanted: PlanRequest, plan_file: str, root: Path, folder: RunFolder | None, wipe: tuple[str, ...]) -> None:
     """Raise what keeps the plan from being run. `root` is the results folder, `folder` that of a run to be resumed. The
     guards of a block device are passed once here, and again in each trial."""
     missing = image.missing_bytes(folder.run, folder.path) if folder else None

@@ -190,7 +190,7 @@ def stopping(error: BaseException) -> bool:
 
 
 def keep_logs(logs: Path, raw: Path) -> None:
-    """Copy configuration and logs of the server from its private directory into raw/. Raises ResultsUnwritable."""
+    """Copy configuration and logs of the server from its private directory into raw/. Raises NotWritable."""
     with writing(raw):
         raw.stat()  # raises if the results folder was removed, so that mkdir below does not create it again
     for path in sorted(logs.rglob("*")):

@@ -22,7 +22,7 @@ from dbbench.engines.settings import keep_existing
 from dbbench.machine import kernel_log, threads
 from dbbench.machine.limits import Confined, confine
 from dbbench.model import CeilingFacts, Phase, Role, Status
-from dbbench.operations import Filled, operate
+from dbbench.operations import StoredDatabase, operate
 from dbbench.plan.server_settings import settings_of
 from dbbench.remote import Client
 from dbbench.results.fileio import naming_full
@@ -136,7 +136,7 @@ def drive(trial: Record, workdir: WorkDir, images: Images, permit: RunPermit) ->
 
 
 def run_load(
-    trial: Record, workdir: WorkDir, disks: Volumes, mounts: Mounts, ready: Filled
+    trial: Record, workdir: WorkDir, disks: Volumes, mounts: Mounts, ready: StoredDatabase
 ) -> tuple[Load, Samples, Meter]:
     """Run from a cold start to a clean stop: the server, the load and the samplers, the window, the drain."""
     stage, facts, cell, plan, raw = trial.stage, trial.facts, trial.cell, trial.run.plan, trial.draft.raw
@@ -202,7 +202,7 @@ def generate_load(task: LoadTask, client: Client | None) -> Iterator[Load]:
             yield both
 
 
-def examine(trial: Record, workdir: WorkDir, disks: Volumes, mounts: Mounts, ready: Filled) -> None:
+def examine(trial: Record, workdir: WorkDir, disks: Volumes, mounts: Mounts, ready: StoredDatabase) -> None:
     """Read what the load has left; then run the plan's stages that change the data."""
     stage, facts, cell, plan, folder = trial.stage, trial.facts, trial.cell, trial.run.plan, trial.folder
     with stage(Phase.SPACE):

@@ -18,7 +18,7 @@ from dbbench.datasets.manifest import Golden
 from dbbench.datasets.sources.look import has_applied_log
 from dbbench.engines import ENGINES
 from dbbench.engines.port import Place, Server
-from dbbench.errors import ProgramMissing, SourceIncomplete, SourceRefused
+from dbbench.errors import ProgramMissing, SourceRefused, SourceUnusable
 from tests.support import servers
 from tests.support.plans import installed, plan
 from tests.support.servers import query, spec
@@ -169,9 +169,9 @@ def test_one_tablespace_alone_on_the_device(
 def test_names_that_are_not_in_the_source_are_refused(postgres: tuple[Path, Any], room: Room) -> None:
     """An unknown tablespace or database is refused with the existing names; nothing is left in the cache."""
     root, _sums = postgres
-    with pytest.raises(SourceIncomplete, match=r'no tablespace "slow" \(tablespaces: fast'):
+    with pytest.raises(SourceUnusable, match=r'no tablespace "slow" \(tablespaces: fast'):
         built(room, "postgres", root / "base", tablespace="slow")
-    with pytest.raises(SourceIncomplete, match=r'no database "sop" \(databases: .*shop'):
+    with pytest.raises(SourceUnusable, match=r'no database "sop" \(databases: .*shop'):
         built(room, "postgres", root / "stopped", database="sop")
     assert not list((room.root / "cache").glob(".making-*"))
 
@@ -180,7 +180,7 @@ def test_names_that_are_not_in_the_source_are_refused(postgres: tuple[Path, Any]
 def test_what_is_of_another_engine_or_was_changed_is_refused(postgres: tuple[Path, Any], room: Room) -> None:
     """Before anything is built."""
     root, _sums = postgres
-    with process.recording() as started, pytest.raises(SourceIncomplete, match="is made by postgres"):
+    with process.recording() as started, pytest.raises(SourceUnusable, match="is made by postgres"):
         built(room, "mariadb", root / "custom")
     assert started == []
 

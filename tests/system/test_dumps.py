@@ -20,7 +20,7 @@ from dbbench.datasets.sources import postgres as postgres_sources
 from dbbench.engines import ENGINES
 from dbbench.engines.port import Server
 from dbbench.engines.sql import execute, rows
-from dbbench.errors import DatasetBuildFailed, DbbenchError, SourceIncomplete, SourceRefused
+from dbbench.errors import DatasetBuildFailed, DbbenchError, SourceRefused, SourceUnusable
 from dbbench.model import SourceChangeKind
 from tests.support import servers
 from tests.support.servers import query
@@ -94,7 +94,7 @@ class Loader:
         """Whether an incomplete dump is refused, as it has to be."""
         try:
             self.load(path)
-        except (SourceIncomplete, DatasetBuildFailed):
+        except (SourceUnusable, DatasetBuildFailed):
             return True
         return False
 
@@ -269,7 +269,7 @@ def test_a_locale_that_is_missing_is_named(postgres: tuple[Loader, Path, Any]) -
     text = (dumps / "all.sql").read_text(encoding="utf-8")
     path = dumps / "locale.sql"
     path.write_text(text.replace("LOCALE = 'C.UTF-8'", "LOCALE = 'xx_XX.UTF-8'"), encoding="utf-8")
-    with pytest.raises(SourceIncomplete, match=r"needs the locale xx_XX\.UTF-8") as refused:
+    with pytest.raises(SourceUnusable, match=r"needs the locale xx_XX\.UTF-8") as refused:
         postgres_sources.check_locales(sources.look(path))
     assert refused.value.remedy and "locales" in refused.value.remedy
     postgres_sources.check_locales(sources.look(dumps / "all.sql"))

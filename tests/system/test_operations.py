@@ -17,7 +17,7 @@ from dbbench.engines import ENGINES
 from dbbench.engines.port import Server
 from dbbench.errors import FilesystemDamaged
 from dbbench.model import FsSetup, Mkfs, OperationFacts, Volume
-from dbbench.operations import Filled, operate
+from dbbench.operations import StoredDatabase, operate
 from dbbench.storage import filesystems
 from dbbench.storage.devices import loop
 from dbbench.storage.devices.port import Device
@@ -50,7 +50,7 @@ def nothing_of_it_left(tmp_path: Path, folder: Path) -> Iterator[None]:
     assert [left for place in (tmp_path, folder) for left in (*loops_of(place), *mounts_of(place))] == []
 
 
-Filling = Callable[..., contextlib.AbstractContextManager[Filled]]
+Filling = Callable[..., contextlib.AbstractContextManager[StoredDatabase]]
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def filled(loop_device: Device, folder: Path) -> Filling:
     """A filesystem with an empty data directory, or one that a server has made."""
 
     @contextlib.contextmanager
-    def made(setup: FsSetup, engine: str = "", device: Device = loop_device) -> Iterator[Filled]:
+    def made(setup: FsSetup, engine: str = "", device: Device = loop_device) -> Iterator[StoredDatabase]:
         filesystems.make(setup, device)
         with filesystems.mount(setup, device, folder / "mnt") as fs:
             datadir = filesystems.data_directory(setup, fs)
@@ -68,7 +68,7 @@ def filled(loop_device: Device, folder: Path) -> Filling:
                 ENGINES[engine].create(datadir, servers.place(engine, folder / "one"))
             else:
                 (datadir / "t").write_bytes(PATTERN)
-            yield Filled(setup, device, fs, datadir, folder / "room", serving, second)
+            yield StoredDatabase(setup, device, fs, datadir, folder / "room", serving, second)
 
     return made
 
@@ -146,7 +146,7 @@ def test_damage_of_btrfs_is_found(filled: Filling, image: Path) -> None:
             operate(["fsck"], one)
 
 
-def _while_unmounted(one: Filled, argv: list[str | Path]) -> None:
+def _while_unmounted(one: StoredDatabase, argv: list[str | Path]) -> None:
     formatted_of(one.setup).unmount(one.fs.path, one.volume)
     process.run(argv)
     formatted_of(one.setup).mount(one.setup, one.volume, one.fs.path)

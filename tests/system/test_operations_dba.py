@@ -17,7 +17,7 @@ from dbbench.engines import ENGINES
 from dbbench.errors import FilesystemDamaged
 from dbbench.machine import pagecache
 from dbbench.model import FsSetup, Mkfs, OperationFacts, merge_settings
-from dbbench.operations import Filled, crash, operate
+from dbbench.operations import StoredDatabase, crash, operate
 from dbbench.storage import filesystems
 from dbbench.storage.devices.port import Device
 from dbbench.storage.filesystems import common
@@ -31,7 +31,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "mysql": {"innodb_redo_log_capacity": 64 * MIB},
 }
 ENGINE = {name: pytest.mark.needs(f"engine:{name}") for name in SMALL}
-Filling = Callable[..., contextlib.AbstractContextManager[Filled]]
+Filling = Callable[..., contextlib.AbstractContextManager[StoredDatabase]]
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def filled(loop_device: Device) -> Iterator[Filling]:
         folder.chmod(0o755)
 
         @contextlib.contextmanager
-        def made(family: str, engine: str) -> Iterator[Filled]:
+        def made(family: str, engine: str) -> Iterator[StoredDatabase]:
             setup, kind = FsSetup("of the test", Mkfs(family)), ENGINES[engine]
             place = servers.place(engine, folder)
             settings = merge_settings(("default", kind.defaults(None)), ("plan", SMALL[engine]))
@@ -50,7 +50,7 @@ def filled(loop_device: Device) -> Iterator[Filling]:
             with filesystems.mount(setup, loop_device, folder / "mnt") as fs:
                 datadir = filesystems.data_directory(setup, fs)
                 kind.create(datadir, place)
-                yield Filled(
+                yield StoredDatabase(
                     setup, loop_device, fs, datadir, folder,
                     lambda data: kind.serving(data, settings, place), lambda data: kind.serving(data, settings, place),
                     cold=lambda files: pagecache.empty_and_prove(files, 1, loop_device.leaves),
@@ -60,7 +60,7 @@ def filled(loop_device: Device) -> Iterator[Filling]:
         yield made
 
 
-def fill(one: Filled, tables: int = 2, rows: int = 1 << 14) -> None:
+def fill(one: StoredDatabase, tables: int = 2, rows: int = 1 << 14) -> None:
     """Tables that grow side by side, a piece at a time: their files lie in pieces."""
     with (
         one.serving(one.datadir) as server,

@@ -23,7 +23,7 @@ from dbbench.plan import expand, identity, load, narrow
 from dbbench.plan.catalog import Catalog, catalog
 from dbbench.plan.forecast import apply_budget, budget_text
 from dbbench.plan.narrowing import Narrowing
-from dbbench.plan.request import Asked, load_request, take_share
+from dbbench.plan.request import PlanRequest, load_request, take_share
 from dbbench.results import merging
 from dbbench.run.adaptive import charge, conclude, duration_s, extend, fits, further, may_begin
 from dbbench.run.create import choose, create, refine
@@ -62,7 +62,7 @@ def plan_of(tmp_path: Path, known: Catalog, budget: str = "10min", more: str = "
     return load(path, known)
 
 
-def asked_of(tmp_path: Path, budget: str = "10min") -> Asked:
+def asked_of(tmp_path: Path, budget: str = "10min") -> PlanRequest:
     """The same as `run` reads it."""
     path = tmp_path / "plan.toml"
     path.write_text(TEXT.format(budget=budget, more=""))
@@ -297,7 +297,7 @@ def test_each_share_begins_with_a_block_and_adds_every_nth(tmp_path: Path) -> No
     """Three blocks in all, or one for each machine; a run of a share is continued by that share alone."""
     wanted = asked_of(tmp_path)
 
-    def numbers(request: Asked) -> list[int]:
+    def numbers(request: PlanRequest) -> list[int]:
         return sorted({spec.block for spec in request.expanded.order})
 
     assert [numbers(take_share(wanted, (k, 2))) for k in (1, 2)] == [[1, 3], [2]]

@@ -21,7 +21,7 @@ from dbbench.commands.run import exit_status
 from dbbench.commands.show import listing_trials
 from dbbench.errors import DiskTooSmall, FilesystemFull, KernelLacks, NotRoot, ProgramMissing, RunLocked, RunNameTaken
 from dbbench.model import Fault, Run, Settings, Status, Trial
-from dbbench.plan.request import Asked, load_request
+from dbbench.plan.request import PlanRequest, load_request
 from dbbench.results.fileio import try_lock
 from dbbench.results.journal import Journal, tag_of
 from dbbench.run import preflight, worker
@@ -56,7 +56,7 @@ def results_folder(tmp_path: Path) -> Path:
     return tmp_path / "results"
 
 
-def plan_asked(tmp_path: Path, text: str = PLAN) -> Asked:
+def plan_asked(tmp_path: Path, text: str = PLAN) -> PlanRequest:
     """A plan as `run` reads it."""
     path = tmp_path / "plan.toml"
     path.write_text(text)

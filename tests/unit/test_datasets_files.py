@@ -18,7 +18,7 @@ from dbbench.datasets.manifest import Golden
 from dbbench.datasets.sources import files, postgres
 from dbbench.datasets.sources.mysql_dumps import MysqlScript
 from dbbench.datasets.sources.postgres_script import PostgresScript
-from dbbench.errors import DatasetBuildFailed, FilesystemFull, SourceIncomplete, SourceRefused
+from dbbench.errors import DatasetBuildFailed, FilesystemFull, SourceRefused, SourceUnusable
 from dbbench.model import Dataset
 from dbbench.run import worker
 from dbbench.run.workdir import WorkDir
@@ -82,7 +82,7 @@ def test_a_truncated_tar_file_is_refused(tmp_path: Path, suffix: str) -> None:
     assert (tmp_path / "base/2").read_text() == "2" * 700
     for size in range(0, min(len(whole) - 1, 5632), 100 if suffix == "" else 7):
         packed.write_bytes(whole[:size])
-        with pytest.raises(SourceIncomplete):
+        with pytest.raises(SourceUnusable):
             files.unpack(packed, tmp_path)
 
 
@@ -131,7 +131,7 @@ def test_a_backup_is_compared_with_its_manifest(tmp_path: Path) -> None:
         (tmp_path / "base" / name).write_text("abc")
     files.check_manifest(tmp_path / "backup_manifest", tmp_path, lambda path: path.name == "left")
     (tmp_path / "base/2").write_text("ab")
-    with pytest.raises(SourceIncomplete, match="base/2 of the backup"):
+    with pytest.raises(SourceUnusable, match="base/2 of the backup"):
         files.check_manifest(tmp_path / "backup_manifest", tmp_path, lambda path: path.name == "left")
 
 
@@ -209,7 +209,7 @@ def test_a_script_that_is_cut_anywhere_is_incomplete() -> None:
     """At every byte up to the closing comment."""
     end = DUMP.rindex(b"-- PostgreSQL database dump complete") + len(b"-- PostgreSQL database dump complete")
     for size in range(DUMP.index(b"\\restrict"), end):
-        with pytest.raises((SourceIncomplete, SourceRefused)):
+        with pytest.raises((SourceUnusable, SourceRefused)):
             script(DUMP[:size])
     script(DUMP[:end])
 
@@ -260,7 +260,7 @@ def test_a_script_of_mysql_without_the_server_of_its_own() -> None:
     assert b"STRICT_ALL_TABLES" in kept
     assert not any(word in kept for word in (b"user", b"GTID", b"MASTER", b"NOTE", b"b:1"))
     assert b"GRANT" in kept and b"CREATE TABLE `no`" in kept
-    with pytest.raises(SourceIncomplete):
+    with pytest.raises(SourceUnusable):
         list(MysqlScript(io.BytesIO(dump[: dump.index(b"-- Dump")]), lambda _: False, "dbbench"))
 
 
@@ -279,7 +279,7 @@ def test_a_script_of_mysql_without_the_server_of_its_own() -> None:
 def test_what_a_file_is_and_what_helps(tmp_path: Path, head: bytes, what: str, remedy: str) -> None:
     """Each with the command, or with what to do when the dump is made."""
     (path := tmp_path / "shop's; dump.sql").write_bytes(head)
-    with pytest.raises(SourceIncomplete, match=what) as refused:
+    with pytest.raises(SourceUnusable, match=what) as refused:
         sources.look(path)
     assert remedy in (refused.value.remedy or "")
 
@@ -310,7 +310,7 @@ def test_an_archive_tells_which_pg_restore_can_read_it(tmp_path: Path, version: 
     source = sources.look(path)
     assert (source.version, source.reader) == ("15.14", reader)
     if reader > 15:
-        with pytest.raises(SourceIncomplete, match=f"pg_restore {reader} or later"):
+        with pytest.raises(SourceUnusable, match=f"pg_restore {reader} or later"):
             sources.fits(source, "postgres", "15.18", 8192)
     else:
         sources.fits(source, "postgres", "15.18", 8192)

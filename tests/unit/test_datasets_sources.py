@@ -15,7 +15,7 @@ from dbbench.datasets.sources.look import _page_size, has_applied_log, tablespac
 from dbbench.datasets.sources.look import header_of as header
 from dbbench.drivers.scan import chosen
 from dbbench.engines.sql import Table
-from dbbench.errors import DriverFailed, PlanInvalid, SourceIncomplete, SourceRefused
+from dbbench.errors import DriverFailed, PlanInvalid, SourceRefused, SourceUnusable
 from dbbench.model import EngineSpec
 from dbbench.plan import catalog
 
@@ -122,10 +122,10 @@ def test_what_is_unknown_is_refused_with_what_is_known(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("hello\n")
     (tmp_path / "empty").mkdir()
     for name in ("gone", "empty", "notes.txt"):
-        with pytest.raises(SourceIncomplete):
+        with pytest.raises(SourceUnusable):
             sources.look(tmp_path / name)
     (tmp_path / "shop.sql.gz").write_bytes(b"\x1f\x8b\x08" + bytes(20))
-    with pytest.raises(SourceIncomplete) as packed:
+    with pytest.raises(SourceUnusable) as packed:
         sources.look(tmp_path / "shop.sql.gz")
     assert packed.value.remedy == "Decompress it first: gunzip -k shop.sql.gz"
 
@@ -145,14 +145,14 @@ def test_a_backup_without_its_log_or_tablespace_is_refused(tmp_path: Path) -> No
     """Both are named; a tablespace whose link leads nowhere is found beside the backup."""
     backup = cluster(tmp_path / "backup", RUNNING, label=True)
     (backup / "pg_tblspc/16400").symlink_to("/nowhere/fast")
-    with pytest.raises(SourceIncomplete, match=r"16400 .* at /nowhere/fast"):
+    with pytest.raises(SourceUnusable, match=r"16400 .* at /nowhere/fast"):
         sources.look(backup)
     (tmp_path / "fast/PG_15_202209061").mkdir(parents=True)
     (tmp_path / "fast/PG_15_202209061/16385").write_bytes(bytes(100))
     assert tablespaces(backup) == [("16400", tmp_path / "fast")]
     assert sources.look(backup).bytes >= 8192 + 100
     (backup / "pg_wal/000000010000000000000002").unlink()
-    with pytest.raises(SourceIncomplete, match="no write-ahead log"):
+    with pytest.raises(SourceUnusable, match="no write-ahead log"):
         sources.look(backup)
 
 
@@ -160,14 +160,14 @@ def test_a_backup_that_must_be_put_together_first_is_refused(tmp_path: Path) -> 
     """Incremental and packed backups; a system tablespace in several files."""
     backup = innodb(tmp_path / "mb")
     (backup / "xtrabackup_checkpoints").write_text("backup_type = incremental\n")
-    with pytest.raises(SourceIncomplete, match="incremental"):
+    with pytest.raises(SourceUnusable, match="incremental"):
         sources.look(backup)
     put("xtrabackup_checkpoints", backup / "xtrabackup_checkpoints")
     (backup / "shop/orders.ibd.qp").touch()
-    with pytest.raises(SourceIncomplete, match="compressed"):
+    with pytest.raises(SourceUnusable, match="compressed"):
         sources.look(backup)
     (several := innodb(tmp_path / "two") / "ibdata2").touch()
-    with pytest.raises(SourceIncomplete, match=r"ibdata1, ibdata2"):
+    with pytest.raises(SourceUnusable, match=r"ibdata1, ibdata2"):
         sources.look(several.parent)
 
 
@@ -194,7 +194,7 @@ def source(form: str, engine: str, version: str, page: int | None = None) -> Sou
 )
 def test_what_a_server_cannot_take_is_refused(one: Source, engine: str, version: str, said: str) -> None:
     """Another engine, a later dump, files of any other release, other pages: each with both sides in the reason."""
-    with pytest.raises(SourceIncomplete, match=said) as refused:
+    with pytest.raises(SourceUnusable, match=said) as refused:
         sources.fits(one, engine, version, 8192 if engine == "postgres" else 16384)
     assert refused.value.exit_code == 2
     assert refused.value.effect == "Nothing was changed."

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from dbbench import results
-from dbbench.errors import FileUnreadable, FleetInsecure, HostLost, ResultsUnwritable
+from dbbench.errors import FileUnreadable, FleetInsecure, HostLost, NotWritable
 from dbbench.fleet import dealing, fleet_files, host, launch, security
 from dbbench.fleet.coordinator import Coordinator
 from dbbench.fleet.fleet_files import Fleet
@@ -199,7 +199,7 @@ def test_results_that_cannot_be_written_end_the_coordinator(
     coordinator, hosts, _ = at_work(1, 1)
     (room / "results/f/trials").rmdir()
     (room / "results/f/trials").write_text("")
-    with pytest.raises(ResultsUnwritable):
+    with pytest.raises(NotWritable):
         coordinator.work()
     assert not coordinator.hosts["h000"].gone
     (room / "results/f/trials").unlink()

@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 
 from dbbench import cli, results
-from dbbench.errors import DbbenchError, ResultDamaged, ResultNotRegular, ResultsUnwritable
+from dbbench.errors import DbbenchError, NotWritable, ResultDamaged, ResultNotRegular
 from dbbench.model import Run
 from dbbench.report.verdict_table import as_csv
 from dbbench.report.verdicts import verdicts
@@ -80,9 +80,9 @@ def test_links_in_place_of_our_files_are_not_written_through(name: str, folder: 
     """`clean` and `run` as root would otherwise empty or lengthen what the link names."""
     (folder / name).unlink(missing_ok=True)
     (folder / name).symlink_to(victim)
-    with pytest.raises((ResultsUnwritable, ResultDamaged)), results.lock(folder):
+    with pytest.raises((NotWritable, ResultDamaged)), results.lock(folder):
         assert list(Journal(folder / "journal.jsonl").entries())
-    with pytest.raises(ResultsUnwritable):
+    with pytest.raises(NotWritable):
         if name == ".lock":
             with results.lock(folder):
                 pass
@@ -248,7 +248,7 @@ def test_a_file_in_the_images_place_is_not_replaced(tmp_path: Path, make_run: Ma
     (path,) = images_of(run, folder)["data"]
     path.write_text(TEXT)
     journal = Journal(folder / "journal.jsonl")
-    with pytest.raises(ResultsUnwritable, match="not created by this run"):
+    with pytest.raises(NotWritable, match="not created by this run"):
         make_images(run, folder, journal, lambda what, share: None)
     assert (path.read_text(), give_back_images(journal)) == (TEXT, [])
 

@@ -29,7 +29,7 @@ from dbbench.model import Arm, DeviceSpec
 from dbbench.nightly import analysis, history
 from dbbench.nightly.analysis import NightFinding
 from dbbench.nightly.night import Accepted, Change, Night, Ratio, document_of, guarded, local_date, night_of
-from dbbench.plan.request import Asked
+from dbbench.plan.request import PlanRequest
 from dbbench.results import LoadedRun
 
 KEY = "postgres pgbench-tpcb: xfs"
@@ -296,7 +296,7 @@ class Machine:
         self.day = 0
         self.driven: list[tuple[str, list[str], int]] = []
 
-    def __call__(self, wanted: Asked, root: Path, name: str, *_: object) -> LoadedRun:
+    def __call__(self, wanted: PlanRequest, root: Path, name: str, *_: object) -> LoadedRun:
         self.day += name.endswith("-night")
         arms = list(dict.fromkeys(cell.arm for cell in wanted.expanded.cells))
         self.driven.append((name, arms, wanted.plan.blocks))

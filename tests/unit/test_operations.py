@@ -14,7 +14,7 @@ from dbbench import operations
 from dbbench.errors import CommandFailed, FilesystemDamaged, Interrupted, PlanInvalid
 from dbbench.metrics import summary
 from dbbench.model import DeviceFacts, FsSetup, Layer, Mkfs, OperationFacts
-from dbbench.operations import Filled, backup, maintenance, operate
+from dbbench.operations import StoredDatabase, backup, maintenance, operate
 from dbbench.operations.maintenance import of_filesystem
 from dbbench.plan import load
 from dbbench.plan.catalog import catalog
@@ -44,7 +44,7 @@ class Said:
         facts = DeviceFacts("loop", "/dev/loop9", "loop9", 2**30)
         self.device = Device(Path("/dev/loop9"), -1, 7, 9, facts, ("loop9",))
         fs = Mounted(folder, "ext4", (), (), None, (), True)
-        self.filled = Filled(EXT4, self.device, fs, folder / "data", folder / "room",
+        self.filled = StoredDatabase(EXT4, self.device, fs, folder / "data", folder / "room",
                              lambda _: self.server("first"), lambda _: self.server("second"))  # fmt: skip
 
     @contextlib.contextmanager
@@ -77,25 +77,25 @@ class Said:
         return [(self.rows, self.least)]
 
     # --- snapshots
-    def lacks(self, _: Filled) -> str | None:
+    def lacks(self, _: StoredDatabase) -> str | None:
         return self.reason
 
-    def snapshot(self, _: Filled) -> None:
+    def snapshot(self, _: StoredDatabase) -> None:
         self.lines.append("snapshot")
 
     @contextlib.contextmanager
-    def clone(self, _: Filled) -> Iterator[Path]:
+    def clone(self, _: StoredDatabase) -> Iterator[Path]:
         self.lines.append("mount")
         yield self.folder
         self.lines.append("unmount")
 
-    def taken_bytes(self, _: Filled) -> int:
+    def taken_bytes(self, _: StoredDatabase) -> int:
         return 4096
 
-    def rollback(self, _: Filled) -> None:
+    def rollback(self, _: StoredDatabase) -> None:
         self.lines.append("roll back")
 
-    def drop(self, _: Filled) -> None:
+    def drop(self, _: StoredDatabase) -> None:
         self.lines.append("drop")
 
 
@@ -160,7 +160,7 @@ def test_no_copy_without_its_log(said: Said) -> None:
 def failing(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
     """The operation `grow` has one step that succeeds, then ends with the error."""
 
-    def operation(_: Filled) -> Iterator[OperationFacts]:
+    def operation(_: StoredDatabase) -> Iterator[OperationFacts]:
         yield OperationFacts("grow: add device", 1.0)
         raise error
 

@@ -17,7 +17,7 @@ from dbbench.labs.powercut.recovery import files_of
 from dbbench.labs.powercut.targets import targets
 from dbbench.model import Cell, Run, Setting
 from dbbench.plan import catalog
-from dbbench.plan.request import Asked
+from dbbench.plan.request import PlanRequest
 from dbbench.results import create_run, load_lab, save_lab
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "fixtures"))
@@ -130,7 +130,7 @@ def test_name_of_a_lab_that_was_stopped_is_free_until_it_holds_a_cut(tmp_path: P
     or that is no run's is refused."""
     run, whole = make_run("l"), synthetic.lab()
     expanded = plan.Expanded(run.cells, run.order)
-    wanted = Asked("# plan\n", run.plan, expanded, "cafe")
+    wanted = PlanRequest("# plan\n", run.plan, expanded, "cafe")
     folder = create_run(tmp_path, dataclasses.replace(run, plan_sha256="powercut-cafe", order=()), "# plan\n")
     assert folder_of_lab(tmp_path, wanted, "l") == folder
     save_lab(folder, dataclasses.replace(whole, rows=(), complete=False))

@@ -67,7 +67,7 @@ def test_password_is_the_line_of_its_file(tmp_path: Path) -> None:
 # --- what is sent there ----------------------------------------------------------------------------
 
 
-class Asked:
+class Answers:
     """A session whose answers are given by functions, and which notes what it was asked."""
 
     host = "load@db2"
@@ -89,9 +89,9 @@ class Asked:
         return ClientLost(what)
 
 
-def there(**answers: Callable[..., Any]) -> tuple[Client, Asked]:
+def there(**answers: Callable[..., Any]) -> tuple[Client, Answers]:
     """A client that was reached, with the session behind it."""
-    session = Asked(start=lambda **_: {"utc": 1000.5, "monotonic": 5.0}, **answers)
+    session = Answers(start=lambda **_: {"utc": 1000.5, "monotonic": 5.0}, **answers)
     found = Client(
         SPEC, "pgbench", "15.4", Path("/p"), FACTS, "/opt/pg/bin/pgbench", remote._libpq("/tmp/there", "secret-word")
     )
@@ -178,7 +178,7 @@ def test_offset_is_that_of_the_quickest_question() -> None:
         time.sleep(next(waits))
         return {"utc": utc}
 
-    offset, error = remote.offset_of(Asked(clock=slow), clock)  # type: ignore[arg-type]
+    offset, error = remote.offset_of(Answers(clock=slow), clock)  # type: ignore[arg-type]
     assert abs(offset - 3.0) <= error < 0.025
 
 
@@ -192,16 +192,16 @@ def test_start_there_is_told_in_our_clock(tmp_path: Path) -> None:
 def test_certificate_waits_for_a_clock_that_is_a_little_behind() -> None:
     """By what it is behind; a clock that is far behind is an error before the trial."""
     waited: list[float] = []
-    remote.punctual(Asked(), 2.0, waited.append)  # type: ignore[arg-type]
-    remote.punctual(Asked(), -1.5, waited.append)  # type: ignore[arg-type]
+    remote.punctual(Answers(), 2.0, waited.append)  # type: ignore[arg-type]
+    remote.punctual(Answers(), -1.5, waited.append)  # type: ignore[arg-type]
     assert waited == [1.5]
     with pytest.raises(ClientUnusable, match="40 s behind"):
-        remote.punctual(Asked(), -40.0, waited.append)  # type: ignore[arg-type]
+        remote.punctual(Answers(), -40.0, waited.append)  # type: ignore[arg-type]
 
 
 def test_end_of_the_connection_is_an_error_and_no_end_of_the_tool() -> None:
     """A program that may still run there has no status; one that was told has."""
-    session = Asked()
+    session = Answers()
     program = RemoteProgram(session, ("x",), 0.0, 0.0)  # type: ignore[arg-type]
     assert program.poll() is None
     session.gone = True
@@ -214,9 +214,9 @@ def test_end_of_the_connection_is_an_error_and_no_end_of_the_tool() -> None:
 # --- what is found there ---------------------------------------------------------------------------
 
 
-def tools(**told: str) -> Asked:
+def tools(**told: str) -> Answers:
     """A host with these programs, by their paths."""
-    return Asked(find=lambda names, patterns: ["/usr/bin/setpriv"] if names == ["setpriv"] else list(told.values()),
+    return Answers(find=lambda names, patterns: ["/usr/bin/setpriv"] if names == ["setpriv"] else list(told.values()),
                  run=lambda argv, within_s: [0, {v: k for k, v in told.items()}[argv[0]]])  # fmt: skip
 
 

@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 from dbbench import process, results
-from dbbench.errors import DeadlinePassed, ResultsUnwritable, TrialStuck
+from dbbench.errors import DeadlinePassed, NotWritable, TrialStuck
 from dbbench.model import Phase, Run, Status, TrialSpec
 from dbbench.model.events import Event
 from dbbench.results.journal import Journal
@@ -251,7 +251,7 @@ def test_a_log_that_cannot_be_opened_is_said_as_such(tmp_path: Path) -> None:
     """Nothing is started then."""
     (tmp_path / "log").mkdir()
     with (
-        pytest.raises(ResultsUnwritable, match="log cannot be written"),
+        pytest.raises(NotWritable, match="log cannot be written"),
         stoppable() as stop,
         Launcher("dbbench.run.worker", tmp_path / "log", lambda event: None, stop) as launcher,
     ):

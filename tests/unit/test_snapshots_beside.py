@@ -16,7 +16,7 @@ from dbbench.errors import CommandFailed
 from dbbench.metrics.outcome import Outcome
 from dbbench.metrics.series import Series
 from dbbench.model import FsSetup, Layer, Mkfs, SnapshotFacts, SnapshotSpec, SnapshotTaken, Window
-from dbbench.operations import Filled, copies
+from dbbench.operations import StoredDatabase, copies
 from dbbench.operations.copies import Copies, without_vanishing
 from dbbench.report.page.operations import snapshot_column
 from dbbench.run.stages import snapshots as timed_snapshots
@@ -38,32 +38,32 @@ class Said:
         self.seconds = 0.0
         fs = Mounted(folder, "ext4", (), ("rw",), 128, (), True)
         setup = FsSetup("t", Mkfs("ext4"))
-        self.filled = Filled(setup, None, fs, folder, folder, self.server, self.server)  # type: ignore[arg-type]
+        self.filled = StoredDatabase(setup, None, fs, folder, folder, self.server, self.server)  # type: ignore[arg-type]
 
     def say(self, line: str) -> None:
         self.lines.append(line)
         if line == self.fails_at:
             raise CommandFailed(f"planted at {line}")
 
-    def lacks(self, _: Filled) -> None:
+    def lacks(self, _: StoredDatabase) -> None:
         return None
 
-    def snapshot(self, filled: Filled) -> None:
+    def snapshot(self, filled: StoredDatabase) -> None:
         self.say(f"take {filled.tag}")
         time.sleep(self.seconds)
 
     @contextlib.contextmanager
-    def clone(self, filled: Filled) -> Iterator[Path]:
+    def clone(self, filled: StoredDatabase) -> Iterator[Path]:
         self.say(f"clone {filled.tag}")
         yield self.folder
 
-    def taken_bytes(self, filled: Filled) -> int:
+    def taken_bytes(self, filled: StoredDatabase) -> int:
         return int(filled.tag) * 4096
 
-    def rollback(self, _: Filled) -> None:
+    def rollback(self, _: StoredDatabase) -> None:
         raise AssertionError("nobody goes back beside a load")
 
-    def drop(self, filled: Filled) -> None:
+    def drop(self, filled: StoredDatabase) -> None:
         self.say(f"drop {filled.tag}")
 
     @contextlib.contextmanager
@@ -83,7 +83,7 @@ def said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Said:
     return found
 
 
-def taken(said: Said, seconds: float, every_s: float = 0.1, keep: int = 2) -> timed_snapshots.Taking:
+def taken(said: Said, seconds: float, every_s: float = 0.1, keep: int = 2) -> timed_snapshots.SnapshotSchedule:
     """Take them for so long."""
     with timed_snapshots.taking(SnapshotSpec(every_s, keep), said.filled, said, time.time) as thread:
         time.sleep(seconds)

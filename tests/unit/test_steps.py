@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from dbbench import results
-from dbbench.errors import DiskTooSmall, FilesystemFull, ResultsUnwritable
+from dbbench.errors import DiskTooSmall, FilesystemFull, NotWritable
 from dbbench.model import Run, Status
 from dbbench.results.journal import Journal
 from dbbench.results.trials import damage
@@ -74,7 +74,7 @@ def test_every_write_that_fails_leaves_no_half_result(road: Road) -> None:
     while at <= steps:
         for forever in (False, True):
             folder = road.create(f"results-{at}-{forever}")
-            with failing(folder, at, forever), contextlib.suppress(FilesystemFull, ResultsUnwritable):
+            with failing(folder, at, forever), contextlib.suppress(FilesystemFull, NotWritable):
                 road.first(folder)
             steps = Failing.seen if at == 0 else steps
             assert road.calls.all_released(), at
@@ -91,7 +91,7 @@ def test_every_write_of_a_run_that_fails_leaves_the_one_before(make_run: MakeRun
     """run.json that is written anew is the old or the new one, whole."""
     folder = results.create_run(tmp_path, make_run(), "")
     for at in range(1, 8):
-        with failing(folder, at, False), contextlib.suppress(FilesystemFull, ResultsUnwritable):
+        with failing(folder, at, False), contextlib.suppress(FilesystemFull, NotWritable):
             results.save_spec(folder, make_run())
         assert results.load_spec(folder) == make_run()
         assert [path for path in folder.iterdir() if path.name.endswith(".tmp")] == []
@@ -103,7 +103,7 @@ def test_every_write_of_a_new_run_that_fails_leaves_its_name_free(make_run: Make
     steps = at = 0
     while at <= steps:
         for forever in (False, True):
-            with failing(tmp_path, at, forever), contextlib.suppress(FilesystemFull, ResultsUnwritable):
+            with failing(tmp_path, at, forever), contextlib.suppress(FilesystemFull, NotWritable):
                 results.create_run(results_folder, make_run("new"), "# plan\n")
             steps = Failing.seen if at == 0 else steps
             found = [path.name for path in results_folder.iterdir()]

@@ -20,7 +20,7 @@ from dbbench.labs.powercut.witness import Acknowledged, banking
 from dbbench.machine import threads
 from dbbench.machine.host import proc
 from dbbench.model import SnapshotSpec, Status
-from dbbench.operations import Filled, copies
+from dbbench.operations import StoredDatabase, copies
 from dbbench.remote.ssh import Session
 from dbbench.run.stages import snapshots
 from dbbench.samplers import engine_counters, machine
@@ -132,7 +132,7 @@ def sampling_machine(folder: Path) -> Any:
 @contextlib.contextmanager
 def taking_snapshots(_folder: Path) -> Any:
     """Take snapshots during a load, by a function with a fault."""
-    with snapshots.taking(SnapshotSpec(0.01, 2), cast(Filled, object()), copies.PLAIN, time.time):
+    with snapshots.taking(SnapshotSpec(0.01, 2), cast(StoredDatabase, object()), copies.PLAIN, time.time):
         yield time.sleep(0.1)
 
 

@@ -15,7 +15,7 @@ from dbbench.metrics.histogram import Histogram
 from dbbench.metrics.outcome import Outcome
 from dbbench.metrics.series import Series
 from dbbench.model import CacheFacts, DeviceFacts, EngineAgeFacts, EngineAgeing, FsSetup, Mkfs, Window, WrittenPoint
-from dbbench.operations import Filled
+from dbbench.operations import StoredDatabase
 from dbbench.plan import load
 from dbbench.plan.catalog import catalog
 from dbbench.run.stages import age_engine
@@ -54,7 +54,7 @@ class Fake:
         return Outcome(0.0, 2.0, 1, 0, Series(2), None, {"duration_s": 2.0, "mb_per_s": 0.5})
 
 
-def filled(folder: Path, fake: Fake) -> Filled:
+def filled(folder: Path, fake: Fake) -> StoredDatabase:
     """One data file of a MiB on a family without a tool."""
     (folder / "t").write_bytes(b"x" * MIB)
     device = Device(Path("/dev/loop9"), -1, 7, 9, DeviceFacts("loop", "/dev/loop9", "loop9", 1), ())
@@ -64,7 +64,7 @@ def filled(folder: Path, fake: Fake) -> Filled:
     def serving(_datadir: Path) -> Iterator[Any]:
         yield fake
 
-    return Filled(FsSetup("of the test", Mkfs("nilfs2")), device, fs, folder, folder, serving, serving,
+    return StoredDatabase(FsSetup("of the test", Mkfs("nilfs2")), device, fs, folder, folder, serving, serving,
                   cold=lambda files: CacheFacts("posix_fadvise", 1, 0, 1, 1, True),
                   data_files=lambda _: [folder / "t"])  # fmt: skip
 

@@ -50,7 +50,7 @@ _DIALECTS: Final[dict[str, Dialect]] = {"postgres": postgres, "mysql": innodb}
 
 def of(dataset: Dataset, spec: EngineSpec) -> Source | None:
     """Return the source of a cell's dataset, inspected now; None for a generated dataset. Raises what `look` raises,
-    SourceIncomplete also if it differs from the one in the plan, and ProgramMissing if a program for loading it is not
+    SourceUnusable also if it differs from the one in the plan, and ProgramMissing if a program for loading it is not
     installed."""
     if dataset.kind != "source":
         return None

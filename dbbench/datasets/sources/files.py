@@ -20,7 +20,7 @@ from typing import IO, Any, Final
 
 from dbbench import process
 from dbbench.datasets.sources.source import UNTOUCHED, unusable
-from dbbench.errors import DbbenchError, SourceIncomplete, SourceRefused
+from dbbench.errors import DbbenchError, SourceRefused, SourceUnusable
 from dbbench.results.fileio import kind_of
 
 LOAD_S: Final = 24 * 3600.0  # a day; a longer copy is stuck
@@ -37,7 +37,7 @@ Leave = Callable[[PurePosixPath], bool]  # whether a path relative to the source
 
 # Everything is opened relative to its directory with O_NOFOLLOW; links and special files are refused.
 def copy_tree(source: Path, target: Path, leave: Leave = lambda _: False) -> None:
-    """Copy a directory, or a file as `target`. Raises SourceRefused for links and special files, SourceIncomplete."""
+    """Copy a directory, or a file as `target`. Raises SourceRefused for links and special files, SourceUnusable."""
     source = source.resolve()
     try:
         if not source.is_dir():
@@ -52,7 +52,7 @@ def copy_tree(source: Path, target: Path, leave: Leave = lambda _: False) -> Non
                 if not leave(below / name):
                     _copy(name, fd, target / below / name, Path(folder, name))
     except OSError as error:
-        raise SourceIncomplete(f"{error.filename or source} cannot be read: {error.strerror}") from error
+        raise SourceUnusable(f"{error.filename or source} cannot be read: {error.strerror}") from error
 
 
 def hand_over(tree: Path, account: process.User) -> None:
@@ -97,7 +97,7 @@ def resolve_link(folder: Path, source: Path) -> Path:
 
 @contextlib.contextmanager
 def decompress(file: IO[bytes], name: str) -> Iterator[IO[bytes]]:
-    """Yield the content of a file, decompressed as its name says. Raises SourceIncomplete if it is truncated."""
+    """Yield the content of a file, decompressed as its name says. Raises SourceUnusable if it is truncated."""
     suffix = Path(name).suffix
     try:
         if suffix in _PYTHON:
@@ -129,7 +129,7 @@ class _Counted:
 
 
 def unpack(tar: Path, target: Path) -> None:
-    """Unpack a tar file, compressed or not, beneath `target`. Raises SourceRefused, SourceIncomplete."""
+    """Unpack a tar file, compressed or not, beneath `target`. Raises SourceRefused, SourceUnusable."""
     with tar.open("rb") as file, decompress(file, tar.name) as content:
         stream = _Counted(content)
         try:
@@ -139,9 +139,9 @@ def unpack(tar: Path, target: Path) -> None:
                 while stream.read(_PIECE):
                     pass
         except tarfile.TarError as error:
-            raise SourceIncomplete(f"{tar} is damaged or truncated: {error}") from error
+            raise SourceUnusable(f"{tar} is damaged or truncated: {error}") from error
     if stream.size < archive.offset + _END:
-        raise SourceIncomplete(f"{tar} is truncated: the blocks that end an archive are missing")
+        raise SourceUnusable(f"{tar} is truncated: the blocks that end an archive are missing")
 
 
 def _unpack(archive: tarfile.TarFile, member: tarfile.TarInfo, target: Path, tar: Path) -> None:
@@ -159,9 +159,9 @@ def _unpack(archive: tarfile.TarFile, member: tarfile.TarInfo, target: Path, tar
 
 def check_manifest(manifest: Path, copy: Path, leave: Leave) -> None:
     """Compare a copy with the names and sizes in backup_manifest, which pg_basebackup has written since version 13.
-    Raises SourceIncomplete."""
+    Raises SourceUnusable."""
     for entry in json.loads(manifest.read_bytes())["Files"] if manifest.is_file() else ():
         name = entry.get("Path") or os.fsdecode(bytes.fromhex(entry["Encoded-Path"]))
         path = copy / name
         if not leave(PurePosixPath(name)) and not (path.is_file() and path.stat().st_size == entry["Size"]):
-            raise SourceIncomplete(f"{name} of the backup is missing or truncated, according to its backup_manifest")
+            raise SourceUnusable(f"{name} of the backup is missing or truncated, according to its backup_manifest")

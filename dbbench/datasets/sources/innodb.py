@@ -18,7 +18,7 @@ from dbbench.engines.port import NAME as DATABASE
 from dbbench.engines.port import Place, Server
 from dbbench.engines.serving import own, remember_database
 from dbbench.engines.sql import execute, rows
-from dbbench.errors import CommandFailed, DatasetBuildFailed, SourceIncomplete
+from dbbench.errors import CommandFailed, DatasetBuildFailed, SourceUnusable
 from dbbench.model import SourceChange, SourceChangeKind
 
 _LEFT: Final = ("auto.cnf", "mysqld-auto.cnf", "ib_buffer_pool", "ibtmp1", "tc.log", "*.pid", "*.err",
@@ -74,9 +74,9 @@ def load(source: Source, server: Server, data: Path, wanted: str, tablespace: st
         str(name): int(size) for name, size in rows(server, _SIZES, database="") if str(name) not in SYSTEM_SCHEMAS
     }
     if wanted and wanted not in databases:
-        raise SourceIncomplete(f'the source has no database "{wanted}" (databases: {", ".join(databases) or "none"})')
+        raise SourceUnusable(f'the source has no database "{wanted}" (databases: {", ".join(databases) or "none"})')
     if not databases:
-        raise SourceIncomplete(f"{source.path} contains no tables")
+        raise SourceUnusable(f"{source.path} contains no tables")
     chosen = wanted or max(databases, key=databases.__getitem__)
     if not source.physical:
         tables = rows(server, _TABLES, database="")

@@ -70,7 +70,7 @@ _FINISHED: Final = re.compile(r"^(?:# )?Finished dump at: \S+ \d\d:\d\d:\d\d$", 
 
 
 def look(path: Path) -> Source:
-    """Return the source at `path`. Raises SourceIncomplete (also for an unknown format), SourceRefused."""
+    """Return the source at `path`. Raises SourceUnusable (also for an unknown format), SourceRefused."""
     path = path.absolute()
     if not path.exists():
         raise unusable(f"{path} does not exist", "Correct `source` in [[workload]].")
@@ -132,7 +132,7 @@ def _file(path: Path) -> Source | None:
 
 
 def _check_end(path: Path, closing: re.Pattern[bytes]) -> None:
-    """Raise SourceIncomplete if a script does not end with the line that its writer puts there at last."""
+    """Raise SourceUnusable if a script does not end with the line that its writer puts there at last."""
     with path.open("rb") as file:
         file.seek(max(0, path.stat().st_size - _END))
         if not closing.search(file.read()):
@@ -152,7 +152,7 @@ def _member(path: Path, name: str) -> bytes | None:
 
 
 def _check_tar(path: Path) -> None:
-    """Raise SourceIncomplete for a truncated tar file, which pg_restore may read forever."""
+    """Raise SourceUnusable for a truncated tar file, which pg_restore may read forever."""
     truncated = unusable(f"the dump is incomplete: {path} is a truncated tar file", AGAIN)
     try:
         with tarfile.open(path, "r:") as tar:
@@ -257,7 +257,7 @@ def _cluster(path: Path) -> Source:
 
 
 def tablespaces(cluster: Path) -> list[tuple[str, Path]]:
-    """Return (OID, directory) of a cluster's tablespaces. Raises SourceIncomplete. If a link is dangling, a directory
+    """Return (OID, directory) of a cluster's tablespaces. Raises SourceUnusable. If a link is dangling, a directory
     with the name of its target is searched for next to the cluster and in it."""
     folders, links = [], sorted((cluster / "pg_tblspc").glob("[0-9]*"))
     named = {link.name: Path(link.readlink() if link.is_symlink() else link) for link in links}

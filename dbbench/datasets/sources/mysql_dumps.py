@@ -238,7 +238,7 @@ def _database_of(name: str, databases: dict[str, str]) -> str:
 
 
 def _lines(folder: Path, path: Path, routines: bool = False) -> Iterator[bytes]:
-    """Yield the lines of a file. Raises SourceRefused, and SourceIncomplete if it ends too early. `routines`: views,
+    """Yield the lines of a file. Raises SourceRefused, and SourceUnusable if it ends too early. `routines`: views,
     triggers and routines. Lines end with ";" also within a statement, with a space after it. Each CREATE stands between
     statements that save and restore the character set."""
     last, end, open_ = b"", f"{_DELIMITER}\n".encode(), routines  # until the first CREATE

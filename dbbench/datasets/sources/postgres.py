@@ -22,7 +22,7 @@ from dbbench.engines.port import Place, Server
 from dbbench.engines.postgres_server import BLOCK, EXTENSIONS
 from dbbench.engines.serving import own
 from dbbench.engines.sql import execute, rows
-from dbbench.errors import CommandFailed, DatasetBuildFailed, SourceIncomplete
+from dbbench.errors import CommandFailed, DatasetBuildFailed, SourceUnusable
 from dbbench.model import Scalar, SourceChange, SourceChangeKind
 from dbbench.packages import install, manager
 
@@ -67,7 +67,7 @@ def page_size(source: Source, bin: Path | None) -> int | None:
 
 
 def check_locales(source: Source) -> None:
-    """Raise SourceIncomplete if a database or a collation needs a locale that this machine does not have."""
+    """Raise SourceUnusable if a database or a collation needs a locale that this machine does not have."""
     path = {"pg_dump directory": "toc.dat", "data directory": "global/1262", "pg_basebackup plain": "global/1262"}
     file = source.path / path.get(source.form, "")
     if file.is_file():
@@ -151,7 +151,7 @@ def _unpack(source: Path, data: Path) -> None:
     map_ = data / "tablespace_map"
     names = [line.partition(" ")[0] for line in map_.read_text().splitlines()] if map_.is_file() else []
     if absent := [oid for oid in names if not any((data / "pg_tblspc" / oid).glob("PG_*"))]:
-        raise SourceIncomplete(f"{source} lacks {absent[0]}.tar, a tablespace of the cluster")
+        raise SourceUnusable(f"{source} lacks {absent[0]}.tar, a tablespace of the cluster")
     _check_manifest(source, data)
     for name in _LEFT:
         shutil.rmtree(data / name, ignore_errors=True)
@@ -214,7 +214,7 @@ def load(source: Source, server: Server, data: Path, wanted: str, tablespace: st
         spaces = tablespaces_of(server)
         if tablespace not in spaces:
             there = ", ".join(spaces) or "none"
-            raise SourceIncomplete(f'the source has no tablespace "{tablespace}" (tablespaces: {there})')
+            raise SourceUnusable(f'the source has no tablespace "{tablespace}" (tablespaces: {there})')
         oid = spaces[tablespace]
     chosen, filled = _choose(server, data, wanted, oid)
     if chosen != server.database:
@@ -245,7 +245,7 @@ def _choose(server: Server, data: Path, wanted: str, tablespace: str) -> tuple[s
     sizes = {str(name): size_of(oid) for oid, name in rows(
         server, "SELECT oid, datname FROM pg_database WHERE NOT datistemplate", database="template1")}  # fmt: skip
     if wanted and wanted not in sizes:
-        raise SourceIncomplete(f'the source has no database "{wanted}" (databases: {", ".join(sizes)})')
+        raise SourceUnusable(f'the source has no database "{wanted}" (databases: {", ".join(sizes)})')
     others = {name: size for name, size in sizes.items() if name not in (server.database, "postgres")}
     filled = bool(rows(server, "SELECT 1 FROM pg_class WHERE relkind IN ('r', 'p') AND oid > 16383 LIMIT 1"))
     candidates = {server.database: 0} if filled else others or {"postgres": 0}

@@ -20,12 +20,12 @@ from dbbench.datasets.sources.source import Source, unusable
 from dbbench.engines import postgres
 from dbbench.engines.port import Server
 from dbbench.engines.sql import execute, rows
-from dbbench.errors import DatasetBuildFailed, DbbenchError, SourceIncomplete
+from dbbench.errors import DatasetBuildFailed, DbbenchError, SourceUnusable
 from dbbench.model import SourceChange
 
 
 def load(source: Source, server: Server, data: Path) -> tuple[SourceChange, ...]:
-    """Load the dump; return what was left out. Raises DatasetBuildFailed, SourceIncomplete, SourceRefused."""
+    """Load the dump; return what was left out. Raises DatasetBuildFailed, SourceUnusable, SourceRefused."""
     tables, skipped = _psql(source, server) if source.form == "pg_dump plain" else _restore(source, server, data)
     return compare(source.path, tables, skipped, functools.partial(_rows_of, server))
 
@@ -111,7 +111,7 @@ def _restore(source: Source, server: Server, data: Path) -> tuple[Tables, dict[s
         try:
             for _line in script:
                 pass
-        except SourceIncomplete as error:
+        except SourceUnusable as error:
             reason = read_messages() if reader.wait(LOAD_S) else error.evidence
             raise unusable(f"{source.path} is damaged or truncated: {reason}") from error
         if reader.wait(LOAD_S):

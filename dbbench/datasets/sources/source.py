@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from dbbench.engines import profile_of
-from dbbench.errors import DbbenchError, SourceIncomplete
+from dbbench.errors import DbbenchError, SourceUnusable
 from dbbench.model import Dataset, Scalar
 
 UNTOUCHED: Final = "Nothing was changed."
@@ -75,11 +75,11 @@ class Source:
 
 def unusable(why: str, remedy: str | None = None) -> DbbenchError:
     """Return the error for a source that cannot be loaded."""
-    return SourceIncomplete(why, effect=UNTOUCHED, remedy=remedy)
+    return SourceUnusable(why, effect=UNTOUCHED, remedy=remedy)
 
 
 def fits(source: Source, engine: str, version: str, page_size: int) -> None:
-    """Raise SourceIncomplete if that version of the engine cannot load the source. Files of a server require the same
+    """Raise SourceUnusable if that version of the engine cannot load the source. Files of a server require the same
     release (PostgreSQL 15, MariaDB 10.11); a dump requires the same or a later one."""
     theirs, ours = release(engine, source.version), release(engine, version)
     for wrong, why, remedy in (
@@ -121,7 +121,7 @@ def release(engine: str, version: str) -> tuple[int, ...]:
 
 def measure(path: Path, *more: Path) -> tuple[int, str]:
     """Return the size of all files in `path` and `more`, and a digest of their names, sizes and times. Times represent
-    contents, which may be terabytes; the location does not matter. Raises SourceIncomplete if a file cannot be read."""
+    contents, which may be terabytes; the location does not matter. Raises SourceUnusable if a file cannot be read."""
     total, digest = 0, hashlib.sha256()
     for number, root in enumerate((path, *more)):
         for name, file in _files(root):

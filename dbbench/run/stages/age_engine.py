@@ -20,7 +20,7 @@ from dbbench.engines.port import Server
 from dbbench.metrics import steadiness
 from dbbench.metrics.outcome import Outcome
 from dbbench.metrics.series import Clock
-from dbbench.operations import Filled
+from dbbench.operations import StoredDatabase
 from dbbench.operations.maintenance import of_engine, of_filesystem
 from dbbench.operations.steps import cold
 from dbbench.samplers.accounting import DiskClock
@@ -88,7 +88,9 @@ class _Course:
         return self.written_bytes / self.dataset_bytes
 
 
-def age_tables(filled: Filled, asked: model.EngineAgeing, window: model.Window, loads: Loads) -> model.EngineAgeFacts:
+def age_tables(
+    filled: StoredDatabase, asked: model.EngineAgeing, window: model.Window, loads: Loads
+) -> model.EngineAgeFacts:
     """Age the tables of the stopped server as the plan requests, scan, repair, scan; the server is stopped again."""
     course = _Course(loads, max(1, sum(path.stat().st_size for path in filled.files)))
     with filled.serving(filled.datadir) as server:
@@ -119,7 +121,7 @@ def age_tables(filled: Filled, asked: model.EngineAgeing, window: model.Window, 
 
 
 def _points(
-    filled: Filled, server: Server, factors: Sequence[float], window: model.Window, course: _Course
+    filled: StoredDatabase, server: Server, factors: Sequence[float], window: model.Window, course: _Course
 ) -> Iterator[model.WrittenPoint | str]:
     """Yield a point for each window, or a text if ageing cannot continue."""
     warm_s = window.warmup_s  # only the first window has a warm-up, because the server keeps running
@@ -150,13 +152,13 @@ def _driven(server: Server, window: model.Window, course: _Course, name: str) ->
     return model.WrittenPoint(factor, outcome.transactions / outcome.window_s, p99)
 
 
-def _shape(filled: Filled) -> tuple[int | None, int, int | None]:
+def _shape(filled: StoredDatabase) -> tuple[int | None, int, int | None]:
     logical = sum(path.stat().st_size for path in filled.files)
     disk = filesystems.space(filled.fs, logical).disk_bytes if filled.fs.raw is None else None
     return extents_of(filled.files), logical, disk
 
 
-def _scan(filled: Filled, loads: Loads, when: str) -> model.AgedScan:
+def _scan(filled: StoredDatabase, loads: Loads, when: str) -> model.AgedScan:
     cache_text = cold(filled)
     with filled.serving(filled.datadir) as server:
         disk = DiskClock(filled.volume.leaves)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dbbench.datasets import generated
 from dbbench.errors import FilesystemGone
 from dbbench.model import Dataset
-from dbbench.operations import Filled
+from dbbench.operations import StoredDatabase
 from dbbench.run.stages import Mounts
 from dbbench.storage import filesystems
 
 
-def check(dataset: Dataset, mounts: Mounts, ready: Filled) -> str:
+def check(dataset: Dataset, mounts: Mounts, ready: StoredDatabase) -> str:
     """Return what was checked. Raises FilesystemGone, DataCorrupt."""
     for fs in mounts.values():
         if bad := filesystems.healthy(fs):

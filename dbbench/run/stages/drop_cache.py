@@ -11,7 +11,7 @@ from typing import Final
 from dbbench.engines import profile_of
 from dbbench.machine import pagecache
 from dbbench.model import CacheFacts, Cell, Plan
-from dbbench.operations import Filled
+from dbbench.operations import StoredDatabase
 from dbbench.run.stages import Mounts, Setups, Volumes
 from dbbench.run.stages.mount import equalize_readahead
 from dbbench.storage import filesystems
@@ -40,7 +40,7 @@ def emptier(plan: Plan, setups: Setups, volumes: Volumes, mounts: Mounts) -> Cal
     )
 
 
-def drop(cell: Cell, ready: Filled) -> CacheFacts:
+def drop(cell: Cell, ready: StoredDatabase) -> CacheFacts:
     """Empty the caches of the trial's data files."""
     files = ready.data_files(ready.datadir)
     return ready.cold(files) if files or profile_of(cell.engine.name).has_server else _NO_FILES

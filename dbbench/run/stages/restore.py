@@ -17,7 +17,7 @@ from dbbench.engines import ENGINES
 from dbbench.engines.port import Place, UsesBareDevice
 from dbbench.model import CacheFacts, Cell, DatasetFacts, FsSetup, Phase, merge_settings
 from dbbench.model.events import Emit, Event
-from dbbench.operations import Filled
+from dbbench.operations import StoredDatabase
 from dbbench.plan.server_settings import settings_of
 from dbbench.run.workdir import WorkDir
 from dbbench.storage import filesystems
@@ -91,12 +91,12 @@ def pace(emit: Emit, clock: Callable[[], float] = time.monotonic) -> Progress:
     return tell
 
 
-def fill(cell: Cell, stored: Stored, place: Place, cold: Callable[[Sequence[Path]], CacheFacts]) -> Filled:
+def fill(cell: Cell, stored: Stored, place: Place, cold: Callable[[Sequence[Path]], CacheFacts]) -> StoredDatabase:
     """Return the filesystem with its server at `place`, and another server with separate directories next to it."""
     engine, settings = ENGINES[cell.engine.name], settings_of(cell)
     second = dataclasses.replace(place, sockets=place.sockets.with_name("s2"), logs=place.logs / "clone")
     small = {**settings, **merge_settings(("clone", {**engine.PROFILE.small}))}
-    return Filled(
+    return StoredDatabase(
         **vars(stored),
         serving=lambda data: engine.serving(data, settings, place),
         second=lambda data: engine.serving(data, small, second),

@@ -22,7 +22,7 @@ from dbbench.errors import DbbenchError, client_error
 from dbbench.machine import threads
 from dbbench.metrics.outcome import Outcome
 from dbbench.model import SnapshotFacts, SnapshotSpec, SnapshotTaken, TrialWarning, Window
-from dbbench.operations import Filled
+from dbbench.operations import StoredDatabase
 from dbbench.operations.copies import REFLINK
 from dbbench.storage import filesystems
 from dbbench.storage.filesystems.port import Snapshots
@@ -35,8 +35,8 @@ RATES: Final = ("tps", "apply_kb_per_s")
 
 @contextlib.contextmanager
 def beside_load(
-    plan: SnapshotSpec | None, filled: Filled, server: Server, now_utc: Callable[[], float]
-) -> Iterator[Taking | None]:
+    plan: SnapshotSpec | None, filled: StoredDatabase, server: Server, now_utc: Callable[[], float]
+) -> Iterator[SnapshotSchedule | None]:
     """Take the plan's snapshots within the block; none is left afterwards. Where they are not possible, `fault` says
     why; the results of the load are valid."""
     if plan is None:
@@ -47,19 +47,19 @@ def beside_load(
     if not profile_of(server.engine).has_server:
         why = "this engine has no server that could be started on a copy"
     if why is not None:
-        yield Taking(plan, filled, how, now_utc, fault=why)
+        yield SnapshotSchedule(plan, filled, how, now_utc, fault=why)
         return
     with taking(plan, filled, how, now_utc) as snapshots:
         yield snapshots
 
 
-def way(filled: Filled, server: Server) -> Snapshots:
+def way(filled: StoredDatabase, server: Server) -> Snapshots:
     """Return the snapshots of the filesystem, or of the layer below it; otherwise reflinks, if the server supports
     them."""
     return filesystems.snapshots_of(filled.setup) or dataclasses.replace(REFLINK, server=server)
 
 
-def lacks(how: Snapshots, filled: Filled) -> str | None:
+def lacks(how: Snapshots, filled: StoredDatabase) -> str | None:
     """Return why no snapshot is possible while a server runs, or None."""
     why = dataclasses.replace(filled, tag=_FIRST).obstacle(how)
     if why is None or filesystems.snapshots_of(filled.setup) is not None:
@@ -68,10 +68,12 @@ def lacks(how: Snapshots, filled: Filled) -> str | None:
 
 
 @contextlib.contextmanager
-def taking(plan: SnapshotSpec, filled: Filled, how: Snapshots, now_utc: Callable[[], float]) -> Iterator[Taking]:
+def taking(
+    plan: SnapshotSpec, filled: StoredDatabase, how: Snapshots, now_utc: Callable[[], float]
+) -> Iterator[SnapshotSchedule]:
     """Take snapshots within the block. One in progress at the end of the block is completed first. Afterwards the space
     of the kept ones is read, and all are dropped."""
-    taking = Taking(plan, filled, how, now_utc)
+    taking = SnapshotSchedule(plan, filled, how, now_utc)
     try:
         with threads.beside("snapshots", taking.work):
             yield taking
@@ -79,18 +81,18 @@ def taking(plan: SnapshotSpec, filled: Filled, how: Snapshots, now_utc: Callable
         taking.end()
 
 
-class Taking:
+class SnapshotSchedule:
     """The work of the thread, and its observations. `fault` is why it ended early, or did not begin."""
 
     def __init__(
-        self, plan: SnapshotSpec, filled: Filled, how: Snapshots, now_utc: Callable[[], float], fault: str = ""
+        self, plan: SnapshotSpec, filled: StoredDatabase, how: Snapshots, now_utc: Callable[[], float], fault: str = ""
     ) -> None:
         self.taken: list[SnapshotTaken] = []
         self.fault = fault
         self.late = 0
         self._plan, self._filled, self._by, self._now_utc = plan, filled, how, now_utc
         self._how = "" if fault else how.name
-        self._kept: list[tuple[int, Filled]] = []  # (index in `taken`, snapshot)
+        self._kept: list[tuple[int, StoredDatabase]] = []  # (index in `taken`, snapshot)
 
     @property
     def facts(self) -> SnapshotFacts:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from dbbench import process
-from dbbench.errors import DbbenchError, DiskTooSmall, ResultsUnwritable
+from dbbench.errors import DbbenchError, DiskTooSmall, NotWritable
 from dbbench.model import Role, Run
 from dbbench.results.fileio import open_file, remove, try_lock, writing
 from dbbench.results.journal import Journal, tag_of
@@ -209,12 +209,12 @@ def missing_bytes(run: Run, folder: Path) -> dict[Path, int]:
 
 
 def make_images(run: Run, folder: Path, journal: Journal, progress: Callable[[str, float], None]) -> None:
-    """Make the missing images of the run. Raises DiskTooSmall, ResultsUnwritable, FilesystemFull."""
+    """Make the missing images of the run. Raises DiskTooSmall, NotWritable, FilesystemFull."""
     for path, size_bytes in _sizes(run, folder).items():
         if os.path.lexists(path):
             if str(path) in journal.outstanding("image") and not path.is_symlink():
                 continue
-            raise ResultsUnwritable(f"{path} exists and was not created by this run", effect="Nothing was changed.",
+            raise NotWritable(f"{path} exists and was not created by this run", effect="Nothing was changed.",
                             remedy='Move it away, or use another directory with "at" in [device].')  # fmt: skip
         journal.note("take", what="image", path=str(path))
         partial = _partial(path)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from dbbench.compare.interval import LEAST_BLOCKS, SAME, estimate
-from dbbench.errors import DeviceUnusable, DiskTooSmall
+from dbbench.errors import DiskTooSmall, FileUnreadable
 from dbbench.machine import host
 from dbbench.storage.devices import naming, sysfs
 from dbbench.storage.devices.directory import disk_below
@@ -114,7 +114,7 @@ class Pair:
 
 
 def probe(paths: Sequence[Path], seconds: float, seed: int) -> tuple[list[Probed], list[Pair]]:
-    """Measure directories for `seconds` in all. Raises DeviceUnusable, DeviceLocked, DiskTooSmall."""
+    """Measure directories for `seconds` in all. Raises FileUnreadable, DeviceLocked, DiskTooSmall."""
     turns = random.Random(seed)
     with contextlib.ExitStack() as stack:
         directories = [stack.enter_context(_open(path, seed + number)) for number, path in enumerate(paths)]
@@ -151,7 +151,7 @@ def _open(path: Path, seed: int) -> contextlib.closing[Directory]:
         return contextlib.closing(Directory(path, seed))
     except OSError as error:
         remedy = "Name an existing directory in which you may create files."
-        raise DeviceUnusable(f"{path}: {error.strerror}", effect="Nothing was measured.", remedy=remedy) from None
+        raise FileUnreadable(f"{path}: {error.strerror}", effect="Nothing was measured.", remedy=remedy) from None
 
 
 def _round(directory: Directory, turns: random.Random) -> dict[str, list[float]]:
@@ -164,7 +164,7 @@ def _round(directory: Directory, turns: random.Random) -> dict[str, list[float]]
         except OSError as error:
             if method.flags & os.O_DIRECT:
                 continue
-            raise DeviceUnusable(f"{directory.path}: {method.title}: {error.strerror}") from None
+            raise FileUnreadable(f"{directory.path}: {method.title}: {error.strerror}") from None
     return taken
 
 

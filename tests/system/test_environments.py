@@ -25,7 +25,7 @@ NAMING = [
     ["import", LONG], ["fs", "--path", LONG], ["workload", "from-statements", LONG],
     ["study", "run", "bonnie-2011", "--bin", LONG], ["powercut", "plan.toml", "--name", LONG],
     ["rehearse", "plan.toml", "--all", "--name", LONG], ["clean", "--results", LONG], ["explain", LONG],
-    ["completion", LONG],
+    ["completion", LONG], ["probe", LONG],
 ]  # fmt: skip
 RELATIVE = [["doctor"], ["plan", "{}/plan.toml"], ["run", "{}/plan.toml"], ["import", "x"], ["show"], ["init"],
             ["nightly", "run", "{}/plan.toml"], ["powercut", "{}/plan.toml"],

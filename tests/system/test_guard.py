@@ -198,7 +198,7 @@ def test_who_holds_the_lock_is_named(disk: Disk) -> None:
             pass
         script = "import os, sys; from dbbench.machine import namespaces; from dbbench.storage.devices import guard\n"
         script += "def work():\n    print(guard.locked_by(os.open(sys.argv[1], os.O_RDONLY)))\n    return 0\n"
-        script += "sys.exit(namespaces.isolated(work))\n"
+        script += "sys.exit(namespaces.isolate(work))\n"
         env = {"PYTHONPATH": os.environ.get("PYTHONPATH", "")}
         within = process.run([sys.executable, "-c", script, disk.path], env=env).stdout
     named = f"locked by process {holder.pid} ({Path(sys.executable).name[:15]}): {sys.executable} -c import fcntl"
@@ -396,7 +396,7 @@ def test_the_whole_machine_is_looked_at_from_within_a_trial(disk: Disk) -> None:
     script = "import sys; from pathlib import Path; from dbbench.machine import namespaces\n"
     script += "from dbbench.storage.devices import guard\n"
     script += "def work():\n    print(*guard.reasons(Path(sys.argv[1])), sep='\\n')\n    return 0\n"
-    script += "sys.exit(namespaces.isolated(work))\n"
+    script += "sys.exit(namespaces.isolate(work))\n"
     argv = [sys.executable, "-c", script, disk.path]
     # Another lane may have it open just then.
     assert not process.wait_while(lambda: "opened by" in process.run(argv).stdout, 30)

@@ -240,9 +240,9 @@ from dbbench.storage.devices.port import joint
 from dbbench.results.journal import Journal
 from dbbench.model import Layer
 stack = [Layer("md", level=1, groups=2), Layer("lvm", snapshot=sys.argv[1]), Layer("crypt")]
-with joint([loop.attached(Path(image)) for image in sys.argv[3:]]) as device:
-    with layers.stacked(stack, device, Journal(Path(sys.argv[2]))) as volume:
-        layers.held(volume)
+with joint([loop.attach(Path(image)) for image in sys.argv[3:]]) as device:
+    with layers.stack_layers(stack, device, Journal(Path(sys.argv[2]))) as volume:
+        layers.take_snapshots(volume)
         print("made", flush=True)
         time.sleep(100)
 """

@@ -152,7 +152,7 @@ def test_a_sigkill_clears_it(image: Path) -> None:
     """The kernel releases the device."""
     script = (
         "import sys, time; from pathlib import Path; from dbbench.storage.devices import loop\n"
-        "with loop.attached(Path(sys.argv[1])) as device:\n"
+        "with loop.attach(Path(sys.argv[1])) as device:\n"
         "    print(device.facts.name, flush=True); time.sleep(600)\n"
     )
     with subprocess.Popen([sys.executable, "-c", script, image], stdout=subprocess.PIPE, text=True) as program:

@@ -41,7 +41,7 @@ def say(**facts):
 def isolated(work: str, *argv: str, keep: str = "[]") -> Iterator[subprocess.Popen[str]]:
     """A process that runs the body `work` in namespaces; killed at the end if it is still there."""
     script = START + "def work():\n" + textwrap.indent(textwrap.dedent(work), "    ")
-    script += f"\nsys.exit(namespaces.isolated(work, keep=[Path(p) for p in {keep}]))\n"
+    script += f"\nsys.exit(namespaces.isolate(work, keep=[Path(p) for p in {keep}]))\n"
     with subprocess.Popen(
         [sys.executable, "-c", script, *argv], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd="/"
     ) as program:
@@ -155,7 +155,7 @@ def test_signals_reach_the_work(number: signal.Signals) -> None:
 
 
 HOLD = """
-    with loop.attached(Path(sys.argv[1])) as device:
+    with loop.attach(Path(sys.argv[1])) as device:
         process.run(["mkfs.ext4", "-q", device.argument], pass_fds=(device.fd,))
         namespaces.mount(device.path, Path("/run/dbbench/mnt"), "ext4")
         program = 'import time; f = open("/run/dbbench/mnt/f", "w"); f.write("x" * 65536); f.flush(); time.sleep(600)'
@@ -189,7 +189,7 @@ def processes_with(word: str) -> list[int]:
 def test_nothing_outlives_a_sigkill(killed: str, image: Path) -> None:
     """A server that called setsid, a mounted ext4 and its loop device are gone before they would end by themselves."""
     word = f"grandchild-of-{os.getpid()}-{killed.replace(' ', '-')}"
-    script = START + f"def work():\n{HOLD}\nsys.exit(namespaces.isolated(work, keep=[Path(sys.argv[1]).parent]))\n"
+    script = START + f"def work():\n{HOLD}\nsys.exit(namespaces.isolate(work, keep=[Path(sys.argv[1]).parent]))\n"
     argv = [sys.executable, "-c", OUTER, script, str(image), word]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as parent:
         facts = first_line_of(parent)
@@ -204,7 +204,7 @@ def test_nothing_outlives_a_sigkill(killed: str, image: Path) -> None:
 
 def test_a_parent_that_died_early_is_missed() -> None:
     """Who is killed before its child has asked for the same fate must not leave it behind."""
-    script = START + "namespaces.isolated(lambda: print('it ran'))\n"
+    script = START + "namespaces.isolate(lambda: print('it ran'))\n"
     with subprocess.Popen(["true"]) as dead:
         pass
     env = {**os.environ, "DBBENCH_PARENT": str(dead.pid)}
@@ -260,7 +260,7 @@ def test_without_the_right_it_is_refused() -> None:
     script = (
         "from dbbench.machine import namespaces\n"
         "from dbbench.errors import IsolationRefused\n"
-        "try:\n    namespaces.isolated(lambda: print('it ran'))\n"
+        "try:\n    namespaces.isolate(lambda: print('it ran'))\n"
         "except IsolationRefused as error:\n    print(error.id, error.remedy)\n"
     )
     done = process.run(["setpriv", "--bounding-set=-sys_admin", sys.executable, "-c", script])

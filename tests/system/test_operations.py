@@ -260,7 +260,7 @@ def test_a_trial_with_a_past_and_operations(dbbench: Any) -> None:
     text = plan(
         "btrfs", server, {"name": "pgbench-select-only", "scale": 1},
         warmup="0s", measure="4s", operations=["fsck", "snapshot", "clone", "grow"],
-        age={"fill": 0.3, "churn": 0.5}, device={"size": "512MiB", "count": 2},
+        age={"fill": 0.3, "churn": 0.5}, device={"size": "576MiB", "count": 2},
     )  # fmt: skip
     dbbench("run", dbbench.plan(text), "--name", "r", "--progress", "none")
     (trial,) = dbbench.trials().values()

@@ -56,14 +56,14 @@ class Disturbed(Watched):
         if not self.done and "tx/s" in screen.text:
             self.done = True
             stand_still(below(pid, "pgbench")[0], 3)
-        return super().seen(screen, pid)
+        return super().visible(screen, pid)
 
 
 class HungUp(Watched):
     """A run whose terminal is lost in its first trial."""
 
     def visible(self, screen: Screen, pid: int) -> bool:
-        super().seen(screen, pid)
+        super().visible(screen, pid)
         return not self.ends
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dbbench import cli
-from dbbench.errors import DeviceLocked, DeviceUnusable, DiskTooSmall
+from dbbench.errors import DeviceLocked, DiskTooSmall, FileUnreadable
 from dbbench.labs import disk_probe
 from dbbench.labs.disk_probe import Latency, probe
 from dbbench.storage.small_io import METHODS, Directory
@@ -57,7 +57,7 @@ def test_a_directory_is_rarely_called_different_from_itself() -> None:
     assert "faster" in disk_probe._pair(paths, [rounds(1), rounds(0.5)], [(), ()], 1).sentence
 
 
-@pytest.mark.parametrize(("path", "error"), [("/nonexistent", DeviceUnusable), ("/proc", DiskTooSmall)])
+@pytest.mark.parametrize(("path", "error"), [("/nonexistent", FileUnreadable), ("/proc", DiskTooSmall)])
 def test_a_directory_that_cannot_be_measured(path: str, error: type[Exception]) -> None:
     """It is refused before anything is measured."""
     with pytest.raises(error):

@@ -192,7 +192,7 @@ class Family:
         raise NotImplementedError
 
     def open(self, setup: FsSetup, device: Device, to: MountPoint) -> AbstractContextManager[Mounted]:
-        """Mount it within the block. See `filesystems.mounted`."""
+        """Mount it within the block. See `filesystems.mount`."""
         raise NotImplementedError
 
     @contextlib.contextmanager

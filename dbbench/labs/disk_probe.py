@@ -19,7 +19,7 @@ from dbbench.machine import host
 from dbbench.storage.devices import naming, sysfs
 from dbbench.storage.devices.directory import disk_below
 from dbbench.storage.filesystems.common import mount_of
-from dbbench.storage.small_io import METHODS, MOST_BYTES, Directory, atomic_write_bytes, percentile
+from dbbench.storage.small_io import METHODS, MOST_BYTES, MeasuredDirectory, atomic_write_bytes, percentile
 from dbbench.units import change, count, duration_text, interval, join_words, number, size_text
 
 COMMIT: Final = METHODS[0]  # what a server does for each commit: the method that directories are compared by
@@ -140,7 +140,7 @@ def probe(paths: Sequence[Path], seconds: float, seed: int) -> tuple[list[Probed
     return probed, [_pair(paths, taken, disks, at) for at in range(1, len(paths))]
 
 
-def _open(path: Path, seed: int) -> contextlib.closing[Directory]:
+def _open(path: Path, seed: int) -> contextlib.closing[MeasuredDirectory]:
     try:
         free_bytes = shutil.disk_usage(path).free
         if free_bytes < MOST_BYTES:
@@ -148,13 +148,13 @@ def _open(path: Path, seed: int) -> contextlib.closing[Directory]:
             raise DiskTooSmall(
                 text, effect="Nothing was measured.", remedy="Free some space or name another directory."
             )
-        return contextlib.closing(Directory(path, seed))
+        return contextlib.closing(MeasuredDirectory(path, seed))
     except OSError as error:
         remedy = "Name an existing directory in which you may create files."
         raise FileUnreadable(f"{path}: {error.strerror}", effect="Nothing was measured.", remedy=remedy) from None
 
 
-def _round(directory: Directory, turns: random.Random) -> dict[str, list[float]]:
+def _round(directory: MeasuredDirectory, turns: random.Random) -> dict[str, list[float]]:
     """Measure every method once, in random order. One that the filesystem refuses is left out."""
     share = {m.name: ROUND_S / 2 if m is COMMIT else ROUND_S / 2 / (len(METHODS) - 1) for m in METHODS}
     taken: dict[str, list[float]] = {}

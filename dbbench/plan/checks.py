@@ -20,7 +20,7 @@ from dbbench.operations import OPERATIONS
 from dbbench.plan import studies
 from dbbench.plan.arms import PROFILE, factor_names, factors_of, label_of, number
 from dbbench.plan.catalog import dataset_of, defaults
-from dbbench.plan.draft import Draft, engines_of
+from dbbench.plan.draft import PlanDraft, engines_of
 from dbbench.plan.rules import check_rules
 from dbbench.plan.server_settings import defaults as default_settings
 from dbbench.plan.tomlfile import Document, Key, did_you_mean
@@ -31,7 +31,7 @@ from dbbench.units import bytes_of
 MOST_CELLS: Final = 2000
 
 
-def check(draft: Draft) -> None:
+def check(draft: PlanDraft) -> None:
     """Note all errors."""
     document = draft.document
     _check_names(draft)
@@ -53,7 +53,7 @@ def check(draft: Draft) -> None:
     check_rules(draft)
 
 
-def _check_names(draft: Draft) -> None:
+def _check_names(draft: PlanDraft) -> None:
     """Note names that do not exist, and labels that cannot be part of a file's name."""
     document, labels = draft.document, [arm.label for arm in draft.arms.values()]
     for key, arm in draft.arms.items():
@@ -86,7 +86,7 @@ def _check_twice(document: Document, names: Mapping[Key, str], remedy: str = "")
         seen.add(name)
 
 
-def _check_workload(draft: Draft, key: Key) -> None:
+def _check_workload(draft: PlanDraft, key: Key) -> None:
     """Note engines that a workload does not support, and a dataset that cannot be loaded."""
     document, engines = draft.document, draft.engines.values()
     spec, workload = draft.workloads[key]
@@ -105,7 +105,7 @@ def _check_workload(draft: Draft, key: Key) -> None:
         _check_dataset(draft, key)
 
 
-def _check_dataset(draft: Draft, key: Key) -> None:
+def _check_dataset(draft: PlanDraft, key: Key) -> None:
     """Note whether the generated dataset, with each of the plan's sizes, can be loaded into each engine."""
     spec, workload = draft.workloads[key]
     values = {**defaults(workload), **spec.parameters}
@@ -118,7 +118,7 @@ def _check_dataset(draft: Draft, key: Key) -> None:
                 draft.document.flaw(key, error.evidence)
 
 
-def _check_engine(draft: Draft, key: Key, engine: EngineSpec) -> None:
+def _check_engine(draft: PlanDraft, key: Key, engine: EngineSpec) -> None:
     document, profile = draft.document, profile_of(engine.name)
     loads = draft.workloads.values()
     if draft.whole and loads and not any(engines_of(spec, load, [engine]) for spec, load in loads):
@@ -144,7 +144,7 @@ def _check_profile(document: Document, key: Key, engine: Profile, name: str) -> 
     _check_name(document, key, f"{engine.title} has no profile", name, engine.settings_profiles)
 
 
-def _names_with_default(draft: Draft, engine: EngineSpec) -> set[str]:
+def _names_with_default(draft: PlanDraft, engine: EngineSpec) -> set[str]:
     """Return the settings that dbbench, a workload or a setup of the plan sets. Another one that is dropped is probably
     misspelled."""
     tables = [load.settings for _, load in draft.workloads.values()] + [s.tuning for s in draft.setups.values()]

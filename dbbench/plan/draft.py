@@ -12,7 +12,7 @@ from dbbench.plan.tomlfile import Document, Key
 
 
 @dataclass(frozen=True)
-class Draft:
+class PlanDraft:
     """The parts without an error, by their place in the file. `setups`: those of the arms; `log_setup`: that of
     the log's own volume."""
 

@@ -13,7 +13,7 @@ from dbbench.model.base import PRODUCTION
 from dbbench.plan.arms import default_label, label_of
 from dbbench.plan.catalog import Catalog
 from dbbench.plan.checks import check
-from dbbench.plan.draft import Draft
+from dbbench.plan.draft import PlanDraft
 from dbbench.plan.tomlfile import Document, Key, convert, read
 from dbbench.plan.workloads import check_length, check_list, read_workload
 
@@ -35,7 +35,7 @@ def load(path: Path, catalog: Catalog) -> Plan:
     return draft.plan
 
 
-def _draft(document: Document, catalog: Catalog) -> Draft:
+def _draft(document: Document, catalog: Catalog) -> PlanDraft:
     device = _part(document, DeviceSpec, document.data.get("device", {}), ("device",))
     arms: dict[Key, Arm] = {}
     setups: dict[Key, FsSetup] = {}
@@ -58,7 +58,7 @@ def _draft(document: Document, catalog: Catalog) -> Draft:
         "workload": tuple(spec for spec, _ in workloads.values()),
         "device": device or DeviceSpec(),
     }
-    return Draft(
+    return PlanDraft(
         document=document,
         catalog=catalog,
         plan=_plan(document, read_parts),

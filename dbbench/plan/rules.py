@@ -11,7 +11,7 @@ from dbbench.engines import SERVERS, profile_of
 from dbbench.model import FsSetup, WorkloadSpec
 from dbbench.model.base import SIZE_PARAMETERS
 from dbbench.operations import OPERATIONS
-from dbbench.plan.draft import Draft
+from dbbench.plan.draft import PlanDraft
 from dbbench.plan.tomlfile import Key
 from dbbench.storage.filesystems import FAMILIES, devices_to_add
 
@@ -39,7 +39,7 @@ DEVICE_KEYS: Final = {
 }  # fmt: skip
 
 # The names with which a key is in conflict, for {} in the text; a bool if the text needs none.
-Conflict = Callable[[Draft, Key], Iterable[object] | bool]
+Conflict = Callable[[PlanDraft, Key], Iterable[object] | bool]
 
 
 class Rule(NamedTuple):
@@ -51,7 +51,7 @@ class Rule(NamedTuple):
     conflict: Conflict
 
 
-def check_rules(draft: Draft) -> None:
+def check_rules(draft: PlanDraft) -> None:
     """Note every rule that the plan breaks, with the line of the key."""
     for rule in RULES:
         for entry, place, subject in _places(draft, rule.key):
@@ -60,7 +60,7 @@ def check_rules(draft: Draft) -> None:
                 draft.document.flaw(place, rule.relation.format(subject, rule.other.replace("{}", str(name))))
 
 
-def _places(draft: Draft, rule_key: str) -> Iterator[tuple[Key, Key, str]]:
+def _places(draft: PlanDraft, rule_key: str) -> Iterator[tuple[Key, Key, str]]:
     """Yield (key of the entry or of the whole, key of the flaw, its name in the text) where the rule's key is given."""
     head, *rest = rule_key.split(".")
     entries: dict[str, dict[Key, str]] = {
@@ -96,77 +96,77 @@ def _of_log(conflict: Callable[[FsSetup], Iterable[object] | bool]) -> Conflict:
     return lambda draft, _: conflict(draft.log_setup) if draft.log_setup is not None else ()
 
 
-def _client(draft: Draft, _key: Key) -> bool:
+def _client(draft: PlanDraft, _key: Key) -> bool:
     return "client" in draft.document.data
 
 
-def _engines_without_server(draft: Draft, _key: Key) -> list[str]:
+def _engines_without_server(draft: PlanDraft, _key: Key) -> list[str]:
     return [engine.name for engine in draft.engines.values() if not profile_of(engine.name).has_server]
 
 
-def _has_server(draft: Draft, engine: Key) -> bool:
+def _has_server(draft: PlanDraft, engine: Key) -> bool:
     return profile_of(draft.engines[engine].name).has_server
 
 
-def _arms_without_filesystem(draft: Draft, key: Key) -> list[str]:
+def _arms_without_filesystem(draft: PlanDraft, key: Key) -> list[str]:
     return [draft.arms[arm].use for arm in draft.arms if _is_raw(draft, arm)] if draft.value(key) != [] else []
 
 
-def _is_raw(draft: Draft, arm: Key) -> bool:
+def _is_raw(draft: PlanDraft, arm: Key) -> bool:
     return arm in draft.setups and draft.setups[arm].mkfs.family == "raw"
 
 
-def _log_apart(draft: Draft, arm: Key) -> bool:
+def _log_apart(draft: PlanDraft, arm: Key) -> bool:
     """Whether the arm's log is on its own volume."""
     return draft.device is not None and "log" in draft.device.volumes and draft.arms[arm].wal
 
 
-def _log_volume(draft: Draft, arm: Key) -> bool:
+def _log_volume(draft: PlanDraft, arm: Key) -> bool:
     """Whether the arm's setup has a volume for the log."""
     return arm in draft.setups and "wal" in draft.setups[arm].volumes
 
 
-def _engines_on_files(draft: Draft, arm: Key) -> list[str]:
+def _engines_on_files(draft: PlanDraft, arm: Key) -> list[str]:
     """Return the engines that cannot put their tables on a bare device, if the arm has only that."""
     names = {engine.name for engine in draft.engines.values() if not profile_of(engine.name).one_tablespace}
     return sorted(names) if _is_raw(draft, arm) else []
 
 
-def _copies_without_log(draft: Draft, arm: Key) -> list[str]:
+def _copies_without_log(draft: PlanDraft, arm: Key) -> list[str]:
     """Return the operations that copy the data, if its log is elsewhere: such a copy cannot be started."""
     apart = _log_apart(draft, arm) or _log_volume(draft, arm)
     return [name for name in ("snapshot", "clone") if apart and name in draft.operations.values()]
 
 
-def _drivers_here(draft: Draft, load: Key) -> list[str]:
+def _drivers_here(draft: PlanDraft, load: Key) -> list[str]:
     driver = draft.workloads[load][1].driver
     return [driver] if _client(draft, load) and driver not in AWAY else []
 
 
-def _engines_without_source(draft: Draft, load: Key) -> list[str]:
+def _engines_without_source(draft: PlanDraft, load: Key) -> list[str]:
     spec = draft.workloads[load][0]
     return [engine for engine in spec.engines if spec.source and "" not in spec.source and engine not in spec.source]
 
 
-def _tablespaces(draft: Draft, key: Key) -> bool:
+def _tablespaces(draft: PlanDraft, key: Key) -> bool:
     return bool(draft.value(key)) and any(spec.tablespace for spec, _ in draft.workloads.values())
 
 
-def _windows_too_short(draft: Draft, _key: Key) -> list[str]:
+def _windows_too_short(draft: PlanDraft, _key: Key) -> list[str]:
     """Return the plan's window if no snapshot would be taken in it."""
     plan, fixed = draft.plan, all(workload.window == "fixed" for _, workload in draft.workloads.values())
     late = plan is not None and plan.snapshots is not None and plan.snapshots.every_s >= plan.measure_s
     return [f"{plan.measure_s:g} s"] if plan is not None and late and fixed else []
 
 
-def _too_few_devices(draft: Draft, arm: Key) -> list[str]:
+def _too_few_devices(draft: PlanDraft, arm: Key) -> list[str]:
     device, setup = draft.device, draft.setups.get(arm)
     if device is None or setup is None or device.kind == "dir" or device.device_count >= setup.devices.min:
         return []
     return [f"{setup.devices.min} devices or more, but the plan has {device.device_count}"]
 
 
-def _too_few_spares(draft: Draft, operation: Key) -> Iterator[str]:
+def _too_few_spares(draft: PlanDraft, operation: Key) -> Iterator[str]:
     device = draft.device
     for setup in draft.setups.values() if device is not None and draft.operations[operation] == "grow" else ():
         more, least = devices_to_add(setup), setup.devices.min
@@ -175,23 +175,23 @@ def _too_few_spares(draft: Draft, operation: Key) -> Iterator[str]:
             yield f'{further} more than the {least} of fs setup "{setup.name}", but the plan has {device.device_count}'
 
 
-def _table_of_paths(draft: Draft, _key: Key) -> bool:
+def _table_of_paths(draft: PlanDraft, _key: Key) -> bool:
     return draft.device is not None and isinstance(draft.device.paths, dict)
 
 
-def _no_table(draft: Draft, key: Key) -> list[str]:
+def _no_table(draft: PlanDraft, key: Key) -> list[str]:
     """Return a label for the example if the device has no table of directories."""
     given = draft.device is not None and draft.device.paths and _table_of_paths(draft, key)
     return [] if given or not draft.whole else [next((arm.label for arm in draft.arms.values()), "ext4")]
 
 
-def _labels_without_directory(draft: Draft, _key: Key) -> list[str]:
+def _labels_without_directory(draft: PlanDraft, _key: Key) -> list[str]:
     paths = draft.device.paths if draft.device is not None and draft.whole else ()
     labels = [arm.label for arm in draft.arms.values()]
     return [label for label in labels if label not in paths] if isinstance(paths, dict) and paths else []
 
 
-def _standby(draft: Draft, operation: Key) -> bool:
+def _standby(draft: PlanDraft, operation: Key) -> bool:
     """Whether the operation writes to a server that an apply workload leaves as a read-only standby."""
     applied = any(workload.driver == "apply" for _, workload in draft.workloads.values())
     standby = any(profile_of(engine.name).standby for engine in draft.engines.values())
@@ -203,20 +203,20 @@ def _for_own_dataset(conflict: Callable[[WorkloadSpec], bool]) -> Conflict:
     return lambda draft, load: not draft.workloads[load][0].source and conflict(draft.workloads[load][0])
 
 
-def _tablespace_alone(draft: Draft, load: Key) -> bool:
+def _tablespace_alone(draft: PlanDraft, load: Key) -> bool:
     """Whether the workload names a tablespace that neither a source nor its dataset has."""
     spec, workload = draft.workloads[load]
     placed = generated.TABLESPACE in generated.PARAMETERS[str(workload.dataset["kind"])]
     return bool(spec.tablespace) and not spec.source and not placed
 
 
-def _relative(draft: Draft, load: Key) -> bool:
+def _relative(draft: PlanDraft, load: Key) -> bool:
     """Whether the dataset's size is given relative to the memory."""
     spec = draft.workloads[load][0]
     return any((*spec.sweeps.get("size", ()), spec.parameters.get("size", "")))
 
 
-def _other_size(draft: Draft, load: Key) -> list[str]:
+def _other_size(draft: PlanDraft, load: Key) -> list[str]:
     """Return the key that gives the size that `size` gives too."""
     spec, workload = draft.workloads[load]
     grows = SIZE_PARAMETERS.get(str(workload.dataset["kind"]), "")

@@ -56,7 +56,7 @@ METHODS: Final = (
 )
 
 
-class Directory:
+class MeasuredDirectory:
     """A directory in which methods are measured, one process at a time. Raises DeviceLocked, OSError. Its files have
     names until it is closed: btrfs does not write files without a name when they are flushed."""
 
@@ -130,7 +130,7 @@ def syncs(folder: Path, window_s: float, seed: int) -> tuple[tuple[SyncFacts, ..
     reason. It lasts at most 0.4 s for each, a sixtieth of the window if that is shorter."""
     each_s = min(_LONGEST_S, max(_SHORTEST_S, window_s * _SHARE))
     try:
-        with contextlib.closing(Directory(folder, seed)) as directory:
+        with contextlib.closing(MeasuredDirectory(folder, seed)) as directory:
             return tuple(_row(m.name.removeprefix("append_"), directory.measure(m, each_s)) for m in METHODS[1::-1]), ""
     except (OSError, DbbenchError) as error:
         return (), str(error)

@@ -13,7 +13,7 @@ from dbbench import cli
 from dbbench.errors import DeviceLocked, DiskTooSmall, FileUnreadable
 from dbbench.labs import disk_probe
 from dbbench.labs.disk_probe import Latency, probe
-from dbbench.storage.small_io import METHODS, Directory
+from dbbench.storage.small_io import METHODS, MeasuredDirectory
 
 
 @pytest.mark.starts_processes  # systemd-detect-virt
@@ -66,11 +66,11 @@ def test_a_directory_that_cannot_be_measured(path: str, error: type[Exception]) 
 
 def test_one_process_at_a_time(tmp_path: Path) -> None:
     """The second is refused; what a killed one left is used and removed."""
-    with contextlib.closing(Directory(tmp_path, 1)), pytest.raises(DeviceLocked):
-        Directory(tmp_path, 2)
+    with contextlib.closing(MeasuredDirectory(tmp_path, 1)), pytest.raises(DeviceLocked):
+        MeasuredDirectory(tmp_path, 2)
     (tmp_path / ".dbbench-probe").mkdir()
     (tmp_path / ".dbbench-probe/filled").write_bytes(b"half")
-    with contextlib.closing(Directory(tmp_path, 1)) as directory:
+    with contextlib.closing(MeasuredDirectory(tmp_path, 1)) as directory:
         assert directory.measure(METHODS[-1], 0.01)
     assert list(tmp_path.iterdir()) == []
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import os
 import random
 import shutil
 import time
@@ -13,15 +12,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from dbbench.compare.interval import LEAST_BLOCKS, SAME, estimate
+from dbbench.compare.interval import LEAST_BLOCKS, estimate
+from dbbench.compare.verdict import word
 from dbbench.errors import DiskTooSmall, FileUnreadable
 from dbbench.machine import host
+from dbbench.metrics.table import METRICS as TABLE
+from dbbench.samplers.accounting import DiskClock
 from dbbench.storage.devices import naming, sysfs
-from dbbench.storage.devices.directory import disk_below
+from dbbench.storage.devices.directory import disk_below, disks_below
 from dbbench.storage.filesystems.common import mount_of
 from dbbench.storage.small_io import METHODS, MOST_BYTES, MeasuredDirectory, atomic_write_bytes, percentile
 from dbbench.units import change, count, duration_text, interval, join_words, number, size_text
 
+RATE: Final = TABLE["tps"]
 COMMIT: Final = METHODS[0]  # what a server does for each commit: the method that directories are compared by
 ROUND_S: Final = 2.0  # of each directory: half of it for COMMIT, whose tail needs most values
 LEVEL: Final = 0.98  # a directory is called different from itself in 2 % of all probes
@@ -100,14 +103,15 @@ class Pair:
     @property
     def sentence(self) -> str:
         figures = f"{change(self.ratio)}, {LEVEL:.0%} interval {interval(self.low, self.high)}"
-        if self.low is None or self.high is None:
-            text = f"too few rounds to compare {self.path} with {self.baseline}"
-        elif self.low > 1 or self.high < 1:
-            text = f"{self.path} commits {'faster' if self.low > 1 else 'more slowly'} than {self.baseline} ({figures})"
-        elif max(-math.log(self.low), math.log(self.high)) <= SAME:
-            text = f"{self.path} commits as fast as {self.baseline} ({figures})"
-        else:
-            text = f"{self.path} cannot be distinguished from {self.baseline} ({figures})"
+        text = f"too few rounds to compare {self.path} with {self.baseline}"
+        if self.low is not None and self.high is not None:
+            relation = {
+                "faster": "commits faster than",
+                "slower": "commits more slowly than",
+                "same": "commits as fast as",
+                "inconclusive": "cannot be distinguished from",
+            }[word(math.log(self.low), math.log(self.high), RATE)]
+            text = f"{self.path} {relation} {self.baseline} ({figures})"
         return text + (
             f"; the same disk lies under both: {join_words(list(self.same_disks))}" if self.same_disks else ""
         )
@@ -118,25 +122,29 @@ def probe(paths: Sequence[Path], seconds: float, seed: int) -> tuple[list[Probed
     turns = random.Random(seed)
     with contextlib.ExitStack() as stack:
         directories = [stack.enter_context(_open(path, seed + number)) for number, path in enumerate(paths)]
-        disks = [_disks(path) for path in paths]
-        busy = [_foreign_rates(leaves) for leaves in disks]
+        disks = [disks_below(path) for path in paths]
+        foreign = [DiskClock(leaves) for leaves in disks]
+        time.sleep(LOOK_S)
+        busy = [_foreign_text(leaves, clock.difference()) for leaves, clock in zip(disks, foreign, strict=True)]
         taken: list[list[dict[str, list[float]]]] = [[] for _ in paths]
-        flushes = [sysfs.flushes(leaves) for leaves in disks]
+        clocks = [DiskClock(leaves) for leaves in disks]
         end = time.monotonic() + seconds
         while not taken[0] or time.monotonic() < end:
             for at in turns.sample(range(len(paths)), len(paths)):
                 taken[at].append(_round(directories[at], turns))
-        flushed = [_difference(sysfs.flushes(leaves), before) for leaves, before in zip(disks, flushes, strict=True)]
-    probed = []
+        flushed = [clock.difference()["flushes"] for clock in clocks]
+    probed, machine = [], host.virtualisation()
+    reads = {method.name for method in METHODS if method.reads}
     for at, path in enumerate(paths):
         latencies = tuple(
             Latency.of(m.name, [value for turn in taken[at] for value in turn[m.name]])
             for m in METHODS if all(m.name in turn for turn in taken[at])
         )  # fmt: skip
-        calls = sum(row.count for row in latencies if not row.method.startswith("random_read"))
+        calls = sum(row.count for row in latencies if row.method not in reads)
         sharing = sum(leaves == disks[at] for leaves in disks)
-        cautions = (*_cautions(disks[at], latencies, flushed[at], calls * sharing), *_foreign_text(disks[at], busy[at]))
-        probed.append(Probed(str(path), _facts(path, disks[at]), latencies, cautions))
+        facts = {**_facts(path, disks[at]), "virtualisation": machine}
+        cautions = (*_cautions(facts, latencies, flushed[at], calls * sharing), *busy[at])
+        probed.append(Probed(str(path), facts, latencies, cautions))
     return probed, [_pair(paths, taken, disks, at) for at in range(1, len(paths))]
 
 
@@ -162,7 +170,7 @@ def _round(directory: MeasuredDirectory, turns: random.Random) -> dict[str, list
         try:
             taken[method.name] = directory.measure(method, share[method.name])
         except OSError as error:
-            if method.flags & os.O_DIRECT:
+            if method.reads:
                 continue
             raise FileUnreadable(f"{directory.path}: {method.title}: {error.strerror}") from None
     return taken
@@ -172,8 +180,7 @@ def _pair(paths: Sequence[Path], taken: Sequence[Sequence[Mapping[str, list[floa
           disks: Sequence[tuple[str, ...]], at: int) -> Pair:  # fmt: skip
     rates = [[len(turn[COMMIT.name]) / sum(turn[COMMIT.name]) for turn in taken[each]] for each in (0, at)]
     result = estimate(list(zip(*rates, strict=True)))
-    half = result.half_width(LEVEL) if result.n >= LEAST_BLOCKS else None
-    low, high = (None, None) if half is None else (math.exp(result.mean - half), math.exp(result.mean + half))
+    low, high = map(math.exp, result.bounds(LEVEL)) if result.n >= LEAST_BLOCKS else (None, None)
     same = tuple(disk for disk in disks[at] if disk in disks[0])
     return Pair(str(paths[at]), str(paths[0]), result.ratio, low, high, same)
 
@@ -197,27 +204,21 @@ def _facts(path: Path, leaves: tuple[str, ...]) -> dict[str, Any]:
                   for leaf in leaves},
         "layers": sorted(layers),
         "atomic_write_bytes": atomic_write_bytes(path),
-        "virtualisation": host.virtualisation(),
     }  # fmt: skip
 
 
-def _disks(path: Path) -> tuple[str, ...]:
-    name = disk_below(path)
-    return sysfs.leaves(name) if name else ()
-
-
-def _cautions(leaves: tuple[str, ...], rows: Sequence[Latency], flushed: int | None, calls: int) -> tuple[str, ...]:
+def _cautions(facts: Mapping[str, Any], rows: Sequence[Latency], flushed: int | None, calls: int) -> tuple[str, ...]:
     """Return reasons not to believe that a flushed write is safe after a power loss."""
     cautions = []
     fastest_s = min((row.p50_ms for row in rows if row.p50_ms and "fdatasync" in row.method), default=math.inf) / 1000
-    rotating = [leaf for leaf in leaves if sysfs.read(sysfs.folder(leaf) / "queue/rotational") == "1"]
-    rotating = [] if host.virtualisation() else rotating  # virtual disks claim it whatever they are
-    if not leaves:
+    disks, virtual = facts["disks"], facts["virtualisation"]  # virtual disks claim to rotate whatever they are
+    rotating = [name for name, disk in disks.items() if disk["rotational"] == "1" and not virtual]
+    if not disks:
         cautions.append("the kernel shows no disk below: data is in memory, or on another machine")
     elif flushed is not None and flushed < calls / 10:
         cautions.append(f"only {count(flushed, 'flush', 'flushes')} reached the disk for {number(calls)} calls: "
                         "the filesystem does not flush its cache, so commits can be lost in a power loss")  # fmt: skip
-    if leaves and fastest_s < LEAST_S:
+    if disks and fastest_s < LEAST_S:
         cautions.append(f"a flush takes {duration_text(fastest_s)}: faster than any disk, so something confirms it "
                         "before the data are safe")  # fmt: skip
     elif rotating and fastest_s < ROTATION_S:
@@ -226,25 +227,11 @@ def _cautions(leaves: tuple[str, ...], rows: Sequence[Latency], flushed: int | N
     return tuple(cautions)
 
 
-def _foreign_rates(leaves: tuple[str, ...]) -> tuple[float, float]:
-    """Return the bytes and requests per second of the disks while the probe is idle."""
-    before = [sysfs.io_counters(leaf) for leaf in leaves]
-    time.sleep(LOOK_S)
-    moved = [0.0, 0.0]
-    for leaf, old in zip(leaves, before, strict=True):
-        new = sysfs.io_counters(leaf)
-        if old is not None and new is not None:
-            moved[0] += new.read_bytes + new.write_bytes - old.read_bytes - old.write_bytes
-            moved[1] += new.read_operations + new.write_operations - old.read_operations - old.write_operations
-    return moved[0] / LOOK_S, moved[1] / LOOK_S
-
-
-def _foreign_text(leaves: tuple[str, ...], rates: tuple[float, float]) -> tuple[str, ...]:
-    if rates[0] < FOREIGN_BYTES_S and rates[1] < FOREIGN_REQUESTS_S:
+def _foreign_text(leaves: tuple[str, ...], moved: Mapping[str, int | None]) -> tuple[str, ...]:
+    """Return a caution about the use of the disks while the probe was idle, if there was any."""
+    bytes_s = ((moved["read_bytes"] or 0) + (moved["write_bytes"] or 0)) / LOOK_S
+    requests_s = ((moved["read_operations"] or 0) + (moved["write_operations"] or 0)) / LOOK_S
+    if bytes_s < FOREIGN_BYTES_S and requests_s < FOREIGN_REQUESTS_S:
         return ()
-    load = f"{size_text(rates[0])} and {number(round(rates[1]))} requests per second"
+    load = f"{size_text(bytes_s)} and {number(round(requests_s))} requests per second"
     return (f"other processes use {join_words(list(leaves))} ({load} before the probe): it measures what is left",)
-
-
-def _difference(after: int | None, before: int | None) -> int | None:
-    return None if after is None or before is None else after - before

@@ -19,7 +19,7 @@ from dbbench.plan.server_settings import settings_of
 from dbbench.plan.workloads import label
 from dbbench.plan.writes import BINARY_LOG, devices_of, kept_logs, spares, tables_bytes
 from dbbench.storage.devices import ceiling, sysfs
-from dbbench.storage.devices.directory import disk_below, disks_with_several
+from dbbench.storage.devices.directory import disks_below, disks_with_several
 from dbbench.storage.filesystems import PERIODS, period_s
 from dbbench.units import level_text, size_text
 
@@ -231,8 +231,7 @@ def _below(folder: Path) -> tuple[str, ...]:
     folder = folder.absolute()
     while not folder.exists():
         folder = folder.parent
-    name = disk_below(folder)
-    return sysfs.leaves(name) if name else ()
+    return disks_below(folder)
 
 
 def factor_sentences(plan: Plan) -> Iterator[str]:

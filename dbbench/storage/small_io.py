@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import math
 import mmap
 import os
 import random
-import shutil
 import struct
 import time
 from collections.abc import Callable
@@ -45,6 +45,10 @@ class Method:
     flush: Callable[[int], None] | None = None
     append: bool = False
 
+    @property
+    def reads(self) -> bool:
+        return self.flags & os.O_ACCMODE == os.O_RDONLY
+
 
 METHODS: Final = (
     Method("append_fdatasync", "append 16 KiB, fdatasync", 2**14, flush=os.fdatasync, append=True),
@@ -58,29 +62,43 @@ METHODS: Final = (
 
 class MeasuredDirectory:
     """A directory in which methods are measured, one process at a time. Raises DeviceLocked, OSError. Its files have
-    names until it is closed: btrfs does not write files without a name when they are flushed."""
+    names until it is closed: btrfs does not write files without a name when they are flushed. They are opened from the
+    descriptor of a folder that no other account can write to, because `path` may belong to another account."""
 
     def __init__(self, path: Path, seed: int) -> None:
         self.path, self._random = path, random.Random(seed)
-        self._folder, self._filled = path / ".dbbench-probe", path / ".dbbench-probe/filled"
-        self._folder.mkdir(mode=0o700, exist_ok=True)  # one that is not locked was left by a killed process
-        self._lock = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        if not try_lock(self._lock):
-            os.close(self._lock)
+        self._name, self._filled = path / ".dbbench-probe", False
+        self._name.mkdir(mode=0o700, exist_ok=True)  # one that is not locked was left by a killed process
+        self._folder = os.open(self._name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        status = os.fstat(self._folder)
+        ours = status.st_uid == os.geteuid() and not status.st_mode & 0o022
+        if not ours or not try_lock(self._folder):
+            os.close(self._folder)
+            if not ours:
+                raise PermissionError(
+                    errno.EACCES, f"{self._name.name} in it belongs to, or can be written by, another account"
+                )
             raise DeviceLocked(f"{path} is being measured by another process", effect="Nothing was changed.")
-        self._filled.unlink(missing_ok=True)
         self._buffer = mmap.mmap(-1, 2**14)  # aligned, as O_DIRECT requires
         self._buffer.write(self._random.randbytes(2**14))
 
     def close(self) -> None:
-        shutil.rmtree(self._folder, ignore_errors=True)
-        os.close(self._lock)
+        with contextlib.suppress(OSError):
+            for name in ("appended", "filled"):
+                self._remove(name)
+            self._name.rmdir()
+        os.close(self._folder)
 
     def measure(self, method: Method, seconds: float) -> list[float]:
         """Return the seconds of each I/O with its flush, at least one. Raises OSError."""
-        fd = os.open(self._new_file() if method.append else self._filled_file(), method.flags | os.O_CLOEXEC)
+        if method.append:
+            self._write_new("appended", self._buffer[:])  # flushed, or the first flush would also write the new entry
+        elif not self._filled:
+            self._write_new("filled", *(self._random.randbytes(2**20) for _ in range(FILE_BYTES >> 20)))
+            self._filled = True
+        fd = self._open("appended" if method.append else "filled", method.flags)
         try:
-            step = os.preadv if method.flags & os.O_DIRECT else os.pwritev
+            step = os.preadv if method.reads else os.pwritev
             buffers, flush = [memoryview(self._buffer)[: method.io_bytes]], method.flush
             places = FILE_BYTES // method.io_bytes
             taken_s, begin = list[float](), time.perf_counter()
@@ -89,7 +107,7 @@ class MeasuredDirectory:
                 offset = 0  # overwrites are in one place, as in pg_test_fsync
                 if method.append:
                     offset = (len(taken_s) + 1) % places * method.io_bytes
-                elif step is os.preadv:
+                elif method.reads:
                     offset = self._random.randrange(places) * method.io_bytes
                 before = time.perf_counter()
                 step(fd, buffers, offset)
@@ -101,23 +119,19 @@ class MeasuredDirectory:
         finally:
             os.close(fd)
 
-    def _filled_file(self) -> Path:
-        if not self._filled.exists():
-            with self._filled.open("xb") as file:
-                for _ in range(FILE_BYTES >> 20):
-                    file.write(self._random.randbytes(2**20))
-                file.flush()
-                os.fsync(file.fileno())
-        return self._filled
-
-    def _new_file(self) -> Path:
-        path = self._folder / "appended"
-        path.unlink(missing_ok=True)
-        with path.open("xb") as file:
-            file.write(self._buffer[:])
+    def _write_new(self, name: str, *pieces: bytes) -> None:
+        self._remove(name)
+        with os.fdopen(self._open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as file:
+            file.writelines(pieces)
             file.flush()
-            os.fsync(file.fileno())  # otherwise the first measured flush would also write the new directory entry
-        return path
+            os.fsync(file.fileno())
+
+    def _remove(self, name: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(name, dir_fd=self._folder)
+
+    def _open(self, name: str, flags: int) -> int:
+        return os.open(name, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=self._folder)
 
 
 def percentile(ordered: list[float], percent: float) -> float:

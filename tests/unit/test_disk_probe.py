@@ -75,6 +75,25 @@ def test_one_process_at_a_time(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_folder_of_somebody_else_is_refused(tmp_path: Path) -> None:
+    """A link in its place, or a folder that others can write to: what they put there would be overwritten."""
+    (other := tmp_path / "other").mkdir()
+    (other / "filled").write_text("precious")
+    (folder := tmp_path / ".dbbench-probe").symlink_to(other)
+    with pytest.raises(FileUnreadable):
+        probe([tmp_path], 1.0, seed=1)
+    folder.unlink()
+    folder.mkdir()
+    folder.chmod(0o777)
+    (folder / "filled").symlink_to(other / "filled")
+    with pytest.raises(FileUnreadable, match="another account"):
+        probe([tmp_path], 1.0, seed=1)
+    folder.chmod(0o700)
+    with contextlib.closing(MeasuredDirectory(tmp_path, 1)) as directory:
+        directory.measure(METHODS[3], 0.01)
+    assert (other / "filled").read_text() == "precious"
+
+
 @pytest.mark.starts_processes  # systemd-detect-virt
 def test_the_command_prints_one_document(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """With --json; otherwise a table with a dash where a percentile has too few values, and a sentence."""

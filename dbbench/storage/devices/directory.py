@@ -85,6 +85,12 @@ def disk_below(path: Path) -> str | None:
     return name
 
 
+def disks_below(path: Path) -> tuple[str, ...]:
+    """Return the kernel names of the whole disks below a path; () if the kernel shows none."""
+    name = disk_below(path)
+    return sysfs.leaves(name) if name else ()
+
+
 def _path(spec: DeviceSpec, arm: str) -> Path:
     named = spec.paths.get(arm, "") if isinstance(spec.paths, dict) else (spec.path or "")
     if not named:
@@ -127,8 +133,7 @@ def _device(folder: Path) -> Device:
         naming.serial(disk) if disk else "",
         naming.model(disk) if disk else "",
     )
-    leaves = sysfs.leaves(name) if name else ()
-    return Device(folder, -1, os.major(number), os.minor(number), facts, leaves)
+    return Device(folder, -1, os.major(number), os.minor(number), facts, disks_below(folder))
 
 
 def _refusal(directory: Path, why: str) -> DbbenchError:
@@ -144,15 +149,15 @@ def shared_disks(volumes: Mapping[Role, Device]) -> tuple[str, ...]:
     names: list[str] = []
     for disk in (disk for device in volumes.values() for disk in device.each):
         if disk.facts.image:
-            name = disk_below(Path(disk.facts.image).parent)
-            names += sysfs.leaves(name) if name else ()
+            names += disks_below(Path(disk.facts.image).parent)
     return tuple(dict.fromkeys(names))
 
 
 def physical_disks(facts: DeviceFacts) -> tuple[str, ...]:
     """Return the kernel names of the whole disks below a device: those of its image file, or of its partition."""
-    name = disk_below(Path(facts.image).parent) if facts.image else facts.name
-    return sysfs.leaves(name) if name else ()
+    if facts.image:
+        return disks_below(Path(facts.image).parent)
+    return sysfs.leaves(facts.name) if facts.name else ()
 
 
 def disks_with_several(devices: Sequence[tuple[str, ...]]) -> tuple[str, ...]:

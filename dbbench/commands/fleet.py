@@ -119,8 +119,7 @@ def run(options: Options, **given: Any) -> int:
     if fleet is not None and fleet.finished:
         click.echo(f"fleet {fleet.name} is already finished; --new starts another", err=True)
     else:
-        paths = lambda: [root / name for name in operate.names_of_runs(root, request)]  # noqa: E731
-        with listing_trials(options, paths, again()):
+        with listing_trials(options, lambda: [root / name for name in operate.names_of_runs(root, request)], again()):
             fleet = operate.work(root, request, fleet, hosts, partial(options.shown, renderer))
     return conclude(options, root, fleet)
 

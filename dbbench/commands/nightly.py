@@ -65,8 +65,10 @@ def run(options: Options, plan_file: str, blocks: int | None, window: int, notif
     root = options.results_folder.resolve()
 
     def run_plan(wanted: PlanRequest, name: str) -> LoadedRun:
-        paths = lambda: [run.path for run in results.find_runs(root, wanted.sha256)[:1]]  # noqa: E731
-        with listing_trials(options, paths, again()), options.shown(renderer) as emit:
+        with (
+            listing_trials(options, lambda: [run.path for run in results.find_runs(root, wanted.sha256)[:1]], again()),
+            options.shown(renderer) as emit,
+        ):
             return tonight.run_to_end(wanted, root, name, wipe, emit)
 
     outcome = tonight.run_night(tonight.asked_tonight(plan_file, options.paths, blocks), root, window, run_plan)

@@ -13,6 +13,7 @@ import signal
 import sys
 import time
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -145,7 +146,11 @@ def _report(host: HostFolder, question: ResultRequest) -> HostReport:
             first = FileRequest(question.run, trial, *next(batches(files)))
             return HostReport(True, state, trial, files, _read(host, first), repeats)
         left_s = min(_LOOK_AGAIN_S, until - time.monotonic())
-        process.wait_while(lambda seen=stamp: host.stamp("state.json") == seen, left_s, _LOOK_S)  # type: ignore[misc]
+        process.wait_while(partial(_is_unchanged, host, stamp), left_s, _LOOK_S)
+
+
+def _is_unchanged(host: HostFolder, stamp: object) -> bool:
+    return host.stamp("state.json") == stamp
 
 
 def _read(host: HostFolder, question: FileRequest) -> tuple[bytes, ...]:

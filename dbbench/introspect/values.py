@@ -8,7 +8,7 @@ import functools
 import random
 import re
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -110,10 +110,14 @@ def samples_of(text: str, ask: Ask | None, most_bytes: int) -> tuple[list[str], 
         values: dict[int, object] = {}
         for number, parameter in parameters.items():
             values[number] = parameter.draw(rng, values.get(parameter.after))
-        literals = {number: "'" + str(value).replace("'", "''") + "'" for number, value in values.items()}
-        samples.append(_PARAMETER.sub(lambda match: literals[int(match[1])], text))  # noqa: B023
+        samples.append(_with_literals(text, values))
         most_bytes -= len(samples[-1])
     return samples, differences
+
+
+def _with_literals(text: str, values: Mapping[int, object]) -> str:
+    literals = {number: "'" + str(value).replace("'", "''") + "'" for number, value in values.items()}
+    return _PARAMETER.sub(lambda match: literals[int(match[1])], text)
 
 
 def _complete(text: str, ask: Ask | None) -> dict[int, Placeholder]:

@@ -97,9 +97,9 @@ def commands(parent: click.Group, words: tuple[str, ...] = ()) -> Iterator[str]:
 
 @pytest.mark.parametrize("command", list(commands(group)))
 def test_readme_has_every_command(command: str) -> None:
-    """The README's table of commands leaves none out."""
-    table = _whole_section("README.md", "Commands")
-    first = [cell.split("`")[1] for cell in re.findall(r"^\| (`dbbench [^|]*)\|", table, re.M)]
+    """The README's list of commands leaves none out."""
+    heads = re.findall(r"^- (`dbbench [^:]*):", _whole_section("README.md", "Commands"), re.M)
+    first = [line for head in heads for line in re.findall(r"`(dbbench [^`]*)`", head)]
     assert any(line == f"dbbench {command}" or line.startswith(f"dbbench {command} ") for line in first), first
 
 
@@ -249,6 +249,27 @@ def heads(heading: str) -> set[str]:
     """The keys that a definition list of docs/results.md explains; an entry may have several."""
     items = re.findall(r"^- ((?:\*\*`\w+`\*\*,?\s+)*\*\*`\w+`\*\*):", section("docs/results.md", heading), re.M)
     return {key for item in items for key in re.findall(r"`(\w+)`", item)}
+
+
+def anchors(document: Path) -> set[str]:
+    """The fragments by which links reach a document's headings, as GitHub writes them."""
+    headings = re.findall(r"^#+ (.*)$", document.read_text(encoding="utf-8"), re.M)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_links_lead_to_headings(document: Path) -> None:
+    """A link with a fragment, in this document or to another one, has its heading there."""
+    links = re.findall(r"\]\(([^)#:]*)#([^)]+)\)", document.read_text(encoding="utf-8"))
+    broken = [link for link in links if link[1] not in anchors(document.parent / link[0] if link[0] else document)]
+    assert not broken
+
+
+def test_the_index_has_every_document() -> None:
+    """docs/index.md links all others, and the README links it."""
+    linked = {(ROOT / "docs" / link).resolve() for link in re.findall(r"\]\(([^)]+)\)", text("docs/index.md"))}
+    assert {path for path in DOCUMENTS if path.is_relative_to(ROOT / "docs") and path.name != "index.md"} <= linked
+    assert "](docs/index.md)" in text("README.md")
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)

@@ -60,7 +60,7 @@ function draw(box) {
 
 const CONFIG = {
   displaylogo: false, showSendToCloud: false, responsive: false, displayModeBar: "hover", doubleClick: false, scrollZoom: false,
-  modeBarButtons: [["png", "svg"].map((format) => ({ name: "Save as " + format.toUpperCase(), icon: Plotly.Icons.camera, click: (box) => savePicture(box, format) }))],
+  modeBarButtons: [["png", "svg"].map((format) => ({ name: "Save as " + format.toUpperCase(), icon: window.Plotly && Plotly.Icons.camera, click: (box) => savePicture(box, format) }))],
 };
 
 function savePicture(box, format) {

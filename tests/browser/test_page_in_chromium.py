@@ -203,6 +203,16 @@ def test_chips_take_a_setup_out_of_all_charts(browser: WebDriver, page: str) -> 
     until(browser, f"return (() => {{ {names} }})().join() === 'btrfs'")
 
 
+def test_a_page_without_timelines_works(browser: WebDriver, tmp_path: Path) -> None:
+    """Without the library the buttons of the tables still work, and the console has no error."""
+    run = load_run(synthetic.write(tmp_path, Shape(arms=("ext4", "xfs"), work=TPCB, series=False)))
+    browser.get(written(tmp_path, run))
+    assert not browser.execute_script("return 'Plotly' in window")
+    browser.find_element(By.CSS_SELECTOR, "#t-c0 th[data-sort] button").click()
+    browser.find_element(By.ID, "theme").click()
+    assert errors(browser) == []
+
+
 def test_a_second_in_an_hour_is_seen(browser: WebDriver, tmp_path: Path) -> None:
     """One stalled second of 3600 is counted in the table and has its tick above the throughput of the whole hour."""
     shape = Shape(arms=("ext4", "xfs"), work=TPCB, blocks=1, measure_s=3600, stalls=(1805,))

@@ -416,12 +416,20 @@ def test_twelve_trials_of_ten_minutes_fit(tmp_path: Path) -> None:
     assert len(render([run]).encode()) <= 2_200_000
 
 
+def test_a_page_without_timelines_carries_no_library(tmp_path: Path) -> None:
+    """The library draws the timelines only; without them the page is below 0.5 MB, with them the library is in it."""
+    drawn = render([loaded(tmp_path / "with", Shape(work=TPCB))])
+    without = render([loaded(tmp_path / "without", Shape(work=TPCB, series=False))])
+    assert "Plotly, Inc" in drawn
+    assert "Plotly, Inc" not in without and len(without.encode()) < 500_000
+
+
 def test_vendored_library_is_the_version_that_its_note_names() -> None:
     """The licence note and the file itself agree."""
     from dbbench.model.base import data_folder
 
     assets = data_folder() / "reports" / "assets"
-    head = (assets / "plotly-cartesian.min.js").open(encoding="utf-8").read(200)
+    head = (assets / "plotly-basic.min.js").open(encoding="utf-8").read(200)
     version = re.search(r"v(\d+\.\d+\.\d+)", head)
-    note = (assets / "plotly-cartesian.LICENSE.txt").read_text()
+    note = (assets / "plotly-basic.LICENSE.txt").read_text()
     assert version is not None and f"dist-min {version[1]}" in note and "MIT License" in note

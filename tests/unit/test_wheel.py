@@ -103,7 +103,7 @@ def test_wheel_has_its_command_and_licences(wheel: Path) -> None:
     metadata = {name.split(".dist-info/")[1]: name for name in archive.namelist() if ".dist-info/" in name}
     assert "dbbench = dbbench.__main__:main" in archive.read(metadata["entry_points.txt"]).decode()
     assert any(name.endswith("LICENSE") for name in metadata)
-    assert "dbbench/data/reports/assets/plotly-cartesian.LICENSE.txt" in files_of(wheel)
+    assert "dbbench/data/reports/assets/plotly-basic.LICENSE.txt" in files_of(wheel)
 
 
 def test_a_wheel_made_of_the_sdist_is_the_same(wheel: Path, sdist: Path, tmp_path: Path) -> None:

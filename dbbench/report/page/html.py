@@ -56,7 +56,7 @@ TRIAL_KEYS: Final = (
     "error", "warnings", "summary", "space", "age", "age_engine", "snapshots", "operations", "drain", "checkpoints",
     "io", "parameters",
 )  # fmt: skip
-LIBRARY: Final = "plotly-cartesian.min.js"
+LIBRARY: Final = "plotly-basic.min.js"  # only in a page with timelines
 # The page has these scripts in this order in a single function, so a file can use the declarations of earlier files,
 # and none of them is global.
 SCRIPTS: Final = ("data.js", "figures.js", "page.js", "pictures.js")
@@ -196,7 +196,8 @@ def html(model: PageModel) -> str:
     )
     templates.globals.update(signs=SIGNS, least_above=LEAST_ABOVE, latency_headings=HEADINGS, version=__version__)
     own = '(() => {\n"use strict";\n' + "\n".join(_asset(folder, name) for name in SCRIPTS) + "\n})();"
-    head, library, script = map(Markup, (_asset(folder, HEAD_SCRIPT), _asset(folder, LIBRARY), own))
+    library_text = _asset(folder, LIBRARY) if any(comparison.figures for comparison in model.comparisons) else ""
+    head, library, script = map(Markup, (_asset(folder, HEAD_SCRIPT), library_text, own))
     return templates.get_template("page.html.j2").render(
         page=model,
         style=Markup(_asset(folder, "page.css")),

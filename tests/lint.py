@@ -30,7 +30,7 @@ AVOIDED: Final = {
     r"\b(?:says|proves|shows) nothing\b": "is not evidence, does not describe",
     r"\b(?:is|are|was|were) said\b(?! to)": "is reported",
     r"\bwhat (?:becomes?|became|must become) of\b": "the outcome of",
-    r"\bcannot be told (?:from|apart)|\btold apart\b": "cannot be distinguished from",
+    r"\bcannot be told from\b": "cannot be distinguished from",
     r"\bst(?:and|ands|ood|anding) still\b": "stops, does not run",
     r"\bgiv(?:e|es|en|ing) back\b|\bgave back\b": "release",
     r"\bin the place of\b": "instead of",

@@ -105,15 +105,19 @@ def _phrase(row: Row, base: Row, metric: Metric) -> str:
 
 def _without_baseline(rows: Sequence[Row], metric: Metric) -> Parts:
     base = rows[0]
-    counts = {note.kind: note.values for note in base.notes if note.kind in (RemarkKind.FAILED, RemarkKind.RATE_MISSED)}
-    why = "no trial finished"
-    if RemarkKind.FAILED in counts:
-        why = f"{count(int(counts[RemarkKind.FAILED]['failed']), 'trial')} failed"
-    elif RemarkKind.RATE_MISSED in counts:
-        why = f"{count(int(counts[RemarkKind.RATE_MISSED]['missed']), 'trial')} missed the required rate of inserts"
     others = [f"{row.fs_setup} {metric.with_unit(row.value)}" for row in rows[1:] if row.value is not None]
     rest = f". The others measured: {'; '.join(others)}." if others else "."
-    return (("Nothing can be compared", True), (f": of the baseline {base.fs_setup}, {why}{rest}", False))
+    return (("Nothing can be compared", True), (f": of the baseline {base.fs_setup}, {why_without(base)}{rest}", False))
+
+
+def why_without(base: Row) -> str:
+    """Return why the baseline has no value."""
+    counts = {note.kind: note.values for note in base.notes}
+    if RemarkKind.FAILED in counts:
+        return f"{count(int(counts[RemarkKind.FAILED]['failed']), 'trial')} failed"
+    if RemarkKind.RATE_MISSED in counts:
+        return f"{count(int(counts[RemarkKind.RATE_MISSED]['missed']), 'trial')} missed the required rate of inserts"
+    return "no trial finished"
 
 
 def caveats(rows: Sequence[Row]) -> list[tuple[str, Parts]]:
@@ -123,8 +127,8 @@ def caveats(rows: Sequence[Row]) -> list[tuple[str, Parts]]:
         if row.mixed_durability:
             size = "" if row.ratio is None else f" ({change(row.ratio)})"
             text = (
-                f"{size} is not ranked: its durability class is {_class_of(row)}, that of {rows[0].fs_setup} is "
-                f"{_class_of(rows[0])}. After a power loss they do not preserve the same data."
+                f"{size} is not ranked: its durability class is {class_of(row)}, that of {rows[0].fs_setup} is "
+                f"{class_of(rows[0])}. After a power loss they do not preserve the same data."
             )
             all_caveats.append((DURABILITY, ((row.fs_setup, True), (text, False))))
     suspect = sum(int(note.values["suspect"]) for row in rows for note in row.notes if note.kind is RemarkKind.SUSPECT)
@@ -136,7 +140,8 @@ def caveats(rows: Sequence[Row]) -> list[tuple[str, Parts]]:
     return all_caveats
 
 
-def _class_of(row: Row) -> str:
+def class_of(row: Row) -> str:
+    """Return the durability class of a row, and the reports of losses that are known."""
     reports = [str(note.values["reports"]) for note in row.notes if note.kind is RemarkKind.REPORTED]
     return row.durability_class + (f" ({', '.join(reports)})" if reports else "")
 

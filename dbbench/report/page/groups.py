@@ -12,6 +12,7 @@ from dbbench.engines import profile_of
 from dbbench.metrics.table import METRICS, Metric
 from dbbench.model import Cell, Status, Trial, TrialSpec
 from dbbench.report.page.theme import Mark
+from dbbench.report.verdicts import VerdictTable
 from dbbench.results import LoadedRun
 
 Value = Callable[[Trial], float | None]
@@ -94,6 +95,12 @@ class Group:
     def ordered_rows(self) -> tuple[Row, ...]:
         """Return the same rows, those of other durability classes last."""
         return tuple(sorted(self.rows, key=self.apart))
+
+    @property
+    def table(self) -> VerdictTable:
+        """Return the rows as the table of which `answer` makes sentences."""
+        cell = self.cells[0]
+        return VerdictTable(self.engine, cell.workload.name, cell.variant, self.metric, list(self.rows))
 
     def rows_of(self, metric: str) -> list[Row]:
         """Return the rows of this group for a metric; [] if no trial has it."""

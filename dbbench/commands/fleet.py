@@ -66,7 +66,7 @@ def command() -> None:
     default="10m",
     metavar="TIME",
     show_default=True,
-    help="Give up a host that has not answered for this long.",
+    help="Give up on a host that has not answered for this long.",
 )
 @click.option(
     "--listen", metavar="ADDRESS", help="With --ssh: address of the scheduler [default: this machine's name, with TLS]."

@@ -103,7 +103,7 @@ def command(options: Options, plan_file: str, new: bool, name: str | None, wipe:
     keep_scripts(folder.path, wanted)
     announced = [allowance.text, forecast(plan, expanded, root).text] if allowance is not None else []
     if folder.run.budget is not None and folder.run.budget.used_s:
-        announced.append(f"{duration_text(folder.run.budget.used_s)} of the budget were used before")
+        announced.append(f"{duration_text(folder.run.budget.used_s)} of the budget is already used")
     path = folder.path
     with listing_trials(options, lambda: [path], again(path.name)):
         _drive(options, folder, wanted.sha256, wipe, announced)

@@ -73,6 +73,12 @@ def _memory_sentence(trial: Trial) -> str | None:
             f"memory that can hold data ({limit}): {memory.label}, {meaning}")  # fmt: skip
 
 
+def _cache(trial: Trial) -> str | None:
+    texts = {"direct": "direct", "buffered": "through the page cache, as configured",
+             "buffered-fallback": "through the page cache"}  # fmt: skip
+    return texts.get(trial.memory.direct or "") if trial.memory else None
+
+
 def _cache_sentence(trial: Trial) -> str | None:
     texts = {
         "direct": "the server bypassed the page cache (direct I/O)",
@@ -155,7 +161,7 @@ CONDITIONS: Final = (
     Condition("binary log", _binary_log),
     Condition("huge pages", lambda trial: trial.effective_settings.get("huge_pages_status")),
     Condition("memory", _memory, _memory_sentence),
-    Condition("effective cache", lambda trial: trial.memory.direct if trial.memory else None, _cache_sentence),
+    Condition("I/O of the server", _cache, _cache_sentence),
     Condition("cores", _cores, _cores_sentence),
     Condition("place of the load generator", _client, _client_sentence),
     Condition("rate of the bare device", sentence=_ceiling_sentence),

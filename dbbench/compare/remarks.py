@@ -16,7 +16,7 @@ class RemarkKind(StrEnum):
     SUSPECT = "{suspect} suspect"
     NOT_DRIVEN = "no trial has run yet"
     REPORTED = "losses after a power cut were reported: {reports}"
-    BURST = "burst: no checkpoint ended in the window"
+    BURST = "burst: no checkpoint finished in the window"
     DRAIN = "the drain took more than 10 % of the window: use the sustained throughput"
     # In every trial, so the mean alone would mislead.
     UNSTEADY = "no steady state: the mean depends on the window"

@@ -181,12 +181,11 @@ def _difference(golden: Golden, wrong: list[Entry]) -> DbbenchError:
     entries = damaged or wrong
     names = ", ".join(entry.path for entry in entries[:NAMED])
     names += f" and {len(entries) - NAMED} more" if len(entries) > NAMED else ""
-    names += " is" if len(entries) == 1 else " are"
     if damaged:
         condemn(golden)
-        return RestoreFailed(f"the golden copy {golden.path} is damaged: {names} not what was built", **DAMAGED)
+        return RestoreFailed(f"the golden copy {golden.path} is damaged: these files changed: {names}", **DAMAGED)
     return RestoreFailed(
-        f"{names} not equal to the golden copy {golden.path} when read back, although the golden copy is intact",
+        f"files differ from the golden copy {golden.path} after reading them back, and the golden copy is intact: {names}",
         remedy="The memory, the device under test or its driver altered the data. Read dmesg and check the hardware.",
     )
 

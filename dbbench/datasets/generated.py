@@ -70,7 +70,7 @@ def fill_in(dataset: Dataset, engine: str) -> Dataset:
     parameters = {**PARAMETERS[kind], **{name: _value(kind, name, value) for name, value in dataset.parameters.items()}}
     if space := str(parameters.get(TABLESPACE, "")):
         if not profile.tablespaces:
-            raise PlanInvalid(f'{engine} cannot have its tables in a "tablespace"')
+            raise PlanInvalid(f'{engine} does not support "tablespace"')
         if space.startswith("pg_") or not re.fullmatch(r"[a-z_][a-z0-9_]{0,62}", space):
             raise PlanInvalid(f'"{space}" is not a name for a tablespace: use lower-case letters, digits and _')
     for name in ("scale", "tables", "warehouses", "districts", "customers", "items"):

@@ -77,7 +77,7 @@ def command(folder: Path, cell: Cell, seed: int, memory: int) -> list[str]:
 def _outcome(load: ToolLoad, cell: Cell, memory: int) -> Outcome:
     figures = parse(load.text())
     if all(value is None for value in figures.values()):
-        raise DriverFailed("bonnie++ reported no result: all of its tests ended too soon to be timed", effect=FAILED)
+        raise DriverFailed("bonnie++ reported no result: all tests finished too quickly to be timed", effect=FAILED)
     lived, size = load.lived_s or 0.0, file_bytes(cell, memory)
     return whole_outcome(
         load.begin_utc,

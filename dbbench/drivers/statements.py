@@ -261,7 +261,7 @@ def _step(words: str, body: str) -> SqlStep:
         elif word == "untimed":
             step = replace(step, timed=False)
         else:
-            raise ScriptInvalid(f'step "{name}": unknown word "{word}"; use "on ENGINE", "each table" or "untimed"')
+            raise ScriptInvalid(f'step "{name}": unknown keyword "{word}"; use "on ENGINE", "each table" or "untimed"')
     return step
 
 

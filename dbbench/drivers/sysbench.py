@@ -174,7 +174,7 @@ def _outcome(load: ToolLoad) -> Outcome:
     cell, raw, scratch = load.task.cell, load.task.raw, load.task.scratch
     files, threads = event_files(scratch), int(cell.parameters.get("clients", 1))
     if len(files) != threads:
-        raise DriverFailed(f"{len(files)} files of counts of {threads} threads", effect=FAILED)
+        raise DriverFailed(f"{len(files)} result files for {threads} threads", effect=FAILED)
     printed = load.text()
     totals = read_counts(COUNTS, printed)
     counts = parse(files, load.seconds)

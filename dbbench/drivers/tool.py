@@ -178,7 +178,7 @@ def same(what: str, ours: int, theirs: int | None, tool: str, slack: int = 0) ->
     if theirs is None:
         raise DriverFailed(f"{tool} printed no summary of its {what}", effect=FAILED)
     if abs(ours - theirs) > slack:
-        raise DriverFailed(f"{ours} {what} were counted, but {tool} reports {theirs}", effect=FAILED)
+        raise DriverFailed(f"dbbench counted {ours} {what}, {tool} reports {theirs}", effect=FAILED)
 
 
 def whole_seconds(window: Window) -> tuple[int, int]:

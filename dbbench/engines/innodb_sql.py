@@ -76,7 +76,7 @@ class InnodbSql(Sql):
             )
             if columns:
                 return f"SELECT SQL_NO_CACHE COUNT(*) FROM `{table}`{index} WHERE LENGTH(`{columns[0][0]}`) < 0"
-        raise DriverFailed(f"every column of {table} is in an index and none is its primary key: no full scan")
+        raise DriverFailed(f"no column forces a full scan of {table} (all are indexed, there is no primary key)")
 
     def scan_plan(self, connection: Any, statement: str) -> str:
         rows_of(connection, statement)

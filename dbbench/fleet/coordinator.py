@@ -257,7 +257,7 @@ class Coordinator:
             self._cut(host)
         elif not host.missing and not self._add_block(host):
             host.done = True
-            self._note(f"{host.name}: all of its {len(host.taken)} trials are collected")
+            self._note(f"{host.name}: all {len(host.taken)} of its trials have been collected")
 
     # Blocks: of lost hosts, and further ones.
 
@@ -279,8 +279,8 @@ class Coordinator:
         if self.fleet.mode == "spread" and left and not all(other.gone for other in self.hosts.values()):
             aside = set_aside(self.results / host.run, [s.id for s in run.order if s.block in left], host.name)
             blocks = {**blocks, host.name: tuple(block for block in host.blocks if block not in left)}
-            unused = f", {len(aside)} of its finished trials are not used" if aside else ""
-            self._note(f"blocks {', '.join(map(str, left))} of {host.name} are assigned again in full{unused}")
+            unused = f"; its {len(aside)} finished trials are not used" if aside else ""
+            self._note(f"blocks {', '.join(map(str, left))} of {host.name} are reassigned as a whole{unused}")
         self.fleet = dataclasses.replace(self.fleet, blocks=blocks, gone={**self.fleet.gone, host.name: why})
         self._deal()
 

@@ -89,7 +89,7 @@ class Share:
         coordinator = self.host.receipt().coordinator
         if coordinator and fleet_files.coordinator(Path(coordinator)) is None:
             raise CoordinatorGone(
-                f"{self.host.folder.parent.name} found no coordinator of the fleet {Path(coordinator).name}",
+                f"no coordinator is running for fleet {Path(coordinator).name}",
                 effect="It stopped after its current trial. Finished trials are kept.",
                 remedy="Run the same `dbbench fleet run` command again to resume. With --detach, hosts continue "
                 "without it.",

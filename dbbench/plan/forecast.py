@@ -87,8 +87,8 @@ class Allowance:
         first = f" after {duration_text(self.prepare_s)} of preparation" if self.prepare_s >= 1 else ""
         if not self.enough:
             blocks, all_s = count(self.blocks, "block"), self.prepare_s + self.blocks * self.block_s
-            return (f"the budget of {budget} will probably be exceeded: {blocks} of {each} each{first} take about "
-                    f"{duration_text(all_s)}, and fewer give no interval")  # fmt: skip
+            return (f"the budget of {budget} will probably be exceeded: even the minimum of {blocks} of {each} each{first} "
+                    f"takes about {duration_text(all_s)}")  # fmt: skip
         return f"the budget of {budget} gives about {count(self.blocks, 'block')} of {each} each{first}"
 
 
@@ -101,7 +101,7 @@ def budget_text(run: Run) -> str:
         "": "the run is not finished",
         "time": "another block would not fit",
         "cut": "the time ended during another block, which does not count",
-        "first": "the first blocks took longer, and fewer give no interval",
+        "first": "the minimum number of blocks already used the whole budget",
         "precision": "the requested precision was reached",
         "most": "a run cannot have more blocks",
     }[run.budget.ended]

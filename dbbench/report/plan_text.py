@@ -55,10 +55,7 @@ def put_plan(wanted: PlanRequest, look: Preview, expected: Forecast, allowance: 
         f"{size_text(look.written_bytes)} written (estimates)")  # fmt: skip
     causes = sorted(look.written.items(), key=lambda pair: -pair[1])
     put("written: " + ", ".join(f"{cause} {size_text(size)}" for cause, size in causes if size))
-    put(
-        f"bytes of the load: from earlier runs for {look.remembered} of {count(len(cells), 'cell')}, assumed for "
-        "the others"
-    )
+    put(f"written volume: measured earlier for {look.remembered} of {count(len(cells), 'cell')}, assumed for the rest")
     if allowance is not None:
         put(allowance.text)
     put(expected.text)
@@ -92,7 +89,7 @@ def put_skips(equal: Mapping[str, str], lacking: Mapping[str, str]) -> None:
     """List the filesystems that a run would skip: those that are equal to another setup with these engines, and those
     that this machine cannot make. A run without its baseline is refused."""
     if equal:
-        put("\nnot run, because nothing would differ")
+        put("\nskipped: identical to another setup")
     for arm, reason in equal.items():
         put(f"  {arm}: {reason}")
     if lacking:

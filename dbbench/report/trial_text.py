@@ -57,7 +57,7 @@ def _growth(trial: Trial) -> Iterator[str]:
     if grown.compressed_share is not None:
         before = "" if grown.restored_share is None else f" (restored: {percent(grown.restored_share)})"
         parts.append(f"{percent(grown.compressed_share)} compressed{before}")
-    parts += [f"{percent(grown.preallocated_share)} allocated and not written"] if grown.preallocated_share else []
+    parts += [f"{percent(grown.preallocated_share)} allocated but not yet written"] if grown.preallocated_share else []
     yield f"  grown during the load: {', '.join(parts)}"
 
 

@@ -70,7 +70,7 @@ def _largest_trials(folders: Mapping[str, str], expanded: Expanded) -> list[tupl
 
 def _redo_bytes(cell: Cell, setup: FsSetup) -> int:
     """Return the size of InnoDB's redo log on this filesystem, which is allocated completely at the start. MariaDB
-    waits forever on a full filesystem. 0 with compression: zeros need no space."""
+    waits forever for a full filesystem, so leave room; not needed with compression (0)."""
     if setup.mkfs.family not in filesystems.FAMILIES or filesystems.traits(setup).compresses:
         return 0
     return redo_bytes(settings_of(cell))

@@ -158,7 +158,7 @@ def test_a_device_that_slows_down_in_the_window_makes_the_trial_suspect(dbbench:
             if told := [warning for warning in trial["warnings"] if warning["id"] == "W106"]:
                 break
             shutil.rmtree(dbbench.folder / "results")
-    assert told and "before the run its slowest rate was" in told[0]["text"], trial["warnings"]
+    assert told and "the slowest rate before the run:" in told[0]["text"], trial["warnings"]
     assert trial["status"] == "suspect"
 
 

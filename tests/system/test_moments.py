@@ -32,7 +32,7 @@ SEED = int(os.environ.get("DBBENCH_SOAK_SEED", "1"))
 AIMS = ("begin", "prepare", "canary", "mkfs", "mount", "restore", "settle", "drop_cache", "start", "warmup", "measure",
         "drain", "stop", "check", "space", "operations", "trial_end", "run_end")  # fmt: skip
 SIGNALS = (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
-STOPPED_S = 300.0  # a clean stop, which takes a second or two where nobody else computes
+STOPPED_S = 300.0  # a clean stop, which takes a second or two on an idle machine
 LANES = 3
 
 

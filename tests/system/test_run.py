@@ -183,7 +183,7 @@ class TestWhole:
     def test_short_window_says_burst(self, whole: Any) -> None:
         """No checkpoint fits into three seconds, and the verdict says it."""
         assert all("W002" in {w["id"] for w in t["warnings"]} for t in of(whole, "pgbench-tpcb").values())
-        assert "burst: no checkpoint ended in the window" in whole("compare", "r").stdout
+        assert "burst: no checkpoint finished in the window" in whole("compare", "r").stdout
 
     def test_same_golden_bytes_on_every_filesystem(self, whole: Any) -> None:
         """The restored dataset has the same size in all trials of a workload."""

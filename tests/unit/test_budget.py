@@ -240,7 +240,7 @@ def test_the_first_blocks_run_in_any_case(tmp_path: Path) -> None:
     assert not may_begin(share, dataclasses.replace(run.order[0], block=13))
     done, aside = conclude(further(used(run_of(tmp_path / "b", 100), 270.0), {}), ids(run))
     assert done.budget and (done.budget.ended, done.budget.blocks, aside) == ("first", 3, [])
-    assert "the first blocks took longer" in budget_text(done)
+    assert "the minimum number of blocks already used" in budget_text(done)
 
 
 def test_repeats_fill_what_is_left(tmp_path: Path) -> None:

@@ -109,7 +109,7 @@ def test_a_byte_flipped_on_its_way_is_found(made: Golden, tmp_path: Path, monkey
         return write(fd, torn)
 
     monkeypatch.setattr("dbbench.datasets.copying.os.write", flip)
-    with pytest.raises(RestoreFailed, match=r"base/5/16384 is not equal .* intact"):
+    with pytest.raises(RestoreFailed, match=r"after reading them back, and the golden copy is intact: base/5/16384"):
         restore_copy(made, tmp_path / "data", ME)
     assert golden.exists("copy", made.path.parent)
 
@@ -122,7 +122,7 @@ def test_a_damaged_golden_copy_is_named_and_not_used_again(made: Golden, tmp_pat
         file.seek(70_000)
         file.write(bytes([byte ^ 0x40]))
     assert golden.exists("copy", made.path.parent)  # sizes alone do not show it
-    with pytest.raises(RestoreFailed, match=r"golden copy .* is damaged: base/5/16384 is"):
+    with pytest.raises(RestoreFailed, match=r"golden copy .* is damaged: these files changed: base/5/16384"):
         restore_copy(made, tmp_path / "data", ME)
     assert not golden.exists("copy", made.path.parent)
 

@@ -286,7 +286,7 @@ def trial(arm: str = "a", block: int = 1, tps: float = 100.0, **facts: Any) -> T
          {"memory": MemoryFacts(effective_bytes=2 * GIB)},
          "memory differs (2 GiB, not limited by the kernel; baseline: 1 GiB, limited by cgroup v2)"),
         ({"memory": MemoryFacts(direct="direct")}, {"memory": MemoryFacts(direct="buffered-fallback")},
-         "effective cache differs (buffered-fallback; baseline: direct)"),
+         "I/O of the server differs (through the page cache; baseline: direct)"),
         ({"cores": CoresFacts("0", "1")}, {"cores": CoresFacts("0", "0", 1)},
          "cores differs (server 0, load generator 0; baseline: server 0, load generator 1)"),
         ({"checkpoints": CheckpointFacts(2, 2)}, {"checkpoints": CheckpointFacts(3, 3)},

@@ -113,5 +113,5 @@ def test_growth_that_a_compressing_setup_did_not_compress_is_told_beside_the_rat
     if facts and facts.preallocated_share:
         assert told == [
             "0 % of 64 MiB that grew are compressed, and 90 % of the restored files; "
-            "100 % were allocated and not written"
+            "100 % allocated but not yet written"
         ]

@@ -48,10 +48,10 @@ def test_unequal_conditions_stand_before_the_figures_and_first(tmp_path: Path) -
     found = page(tmp_path, {"btrfs": {"memory": fallback}}, {"memory": MEMORY})
     (told,) = notices(found, "unequal")
     assert told.startswith(
-        "Unequal conditions: btrfs and ext4: effective cache differs (buffered-fallback; baseline: direct)"
+        "Unequal conditions: btrfs and ext4: I/O of the server differs (through the page cache; baseline: direct)"
     )
     assert "not measured under equal conditions" in found.conditions[0]
-    assert found.environment.differs[0].name == "effective cache"
+    assert found.environment.differs[0].name == "I/O of the server"
 
 
 def test_settings_of_the_host_are_among_the_facts(tmp_path: Path) -> None:

@@ -64,7 +64,7 @@ def test_screen_has_a_line_for_each_host(monkeypatch: pytest.MonkeyPatch) -> Non
     stream = io.StringIO()
     stream.isatty = lambda: True  # type: ignore[method-assign]
     with hosts.renderer("auto", stream) as emit:
-        emit(Event("note", {"text": "blocks 3 of db9 are assigned again in full"}))
+        emit(Event("note", {"text": "blocks 3 of db9 are reassigned as a whole"}))
         emit(Event("hosts", {"utc": "", "hosts": [ROW, {**ROW, "host": "db2"}]}))
     drawn = stream.getvalue()
     assert "blocks 3 of db9" in drawn and "db1" in drawn and "db2" in drawn and "last answer" in drawn

@@ -20,7 +20,7 @@ from dbbench.units import size_text
 
 __all__ = ["FORMS", "PACKED", "Source", "fits", "look", "places"]
 _TEXTS: Final = {
-    SourceChangeKind.CONFIGURATION: "setting removed: {settings}; add it to `settings` of [[engine]] to keep it",
+    SourceChangeKind.CONFIGURATION: "setting removed: {settings}; set it in `settings` of [[engine]] to restore it",
     SourceChangeKind.PERSISTED: "settings persisted by MySQL (mysqld-auto.cnf) are removed",
     SourceChangeKind.DATABASE_SETTINGS: "settings of the database are reset: {settings}",
     SourceChangeKind.RENAMED: "the database {database} is renamed to {name} in the copy",

@@ -17,7 +17,7 @@ from dbbench.units import GROUP, duration_text, join_words
 # (kind, warning, its name, what it means): warnings of used trials that a reader must see next to the verdict
 _WARNED: Final = (
     ("burst", "W002", "Burst",
-     "no checkpoint ended in the window, so the figures do not include most writes to the data files"),
+     "no checkpoint finished during the window, so most writes to the data files are not in the figures"),
     ("drain", "W003", "Borrowed throughput",
      f"the drain took more than 10{GROUP}% of the window; use the sustained figures"),
     ("unsteady", "W005", "No steady state", "throughput had a trend, so its mean depends on the window"),

@@ -200,7 +200,7 @@ def _of_window(trial: Record, observed: Observed) -> Iterator[TrialWarning]:
     yield from fairness.warm_up(window, trial.facts.filesystem)
     yield from fairness.steady(window, observed.outcome.series["tps"])
     if not meter.checkpoints.ended and meter.engine_write_bytes:
-        yield TrialWarning("W002", meter.checkpoints.note or "no checkpoint ended in the window")
+        yield TrialWarning("W002", meter.checkpoints.note or "no checkpoint finished in the window")
     if drain_s > DRAIN_SHARE * window.measure_s:
         yield TrialWarning("W003", f"the drain took {drain_s:.1f} s after a window of {window.measure_s:.0f} s")
 
@@ -254,7 +254,7 @@ def _of_growth(trial: Record, _observed: Observed) -> Iterator[TrialWarning]:
             f"{percent(facts.compressed_share)} of {size_text(grown_bytes)} that grew are compressed, and "
             f"{percent(facts.restored_share)} of the restored files"
         )
-        text += f"; {percent(allocated)} were allocated and not written" if allocated >= SHOWN_SHARE else ""
+        text += f"; {percent(allocated)} allocated but not yet written" if allocated >= SHOWN_SHARE else ""
         yield TrialWarning("W152", text)
 
 

@@ -95,7 +95,7 @@ def slower(ceiling: CeilingFacts, series: Series, cell: Cell) -> Iterator[TrialW
     ]  # fmt: skip
     if len(slow) >= LEAST_SECONDS:
         text = f"always busy, but only {statistics.median(value for _, value in slow):.4g} IOPS in {len(slow)} seconds"
-        comparison = f"{text}; before the run its slowest rate was {iops:.4g} IOPS"
+        comparison = f"{text}; the slowest rate before the run: {iops:.4g} IOPS"
         yield TrialWarning("W106", comparison, round(cell.window.warmup_s) + slow[0][0])
 
 

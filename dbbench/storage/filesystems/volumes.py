@@ -100,7 +100,7 @@ class _LvmGrowing:
         lvm.extend(_facts(stored), spare)
         if stored.journal is not None:
             note_signatures(spare, stored.journal)
-        return "the volume was extended onto it"
+        return "the logical volume was extended onto this device"
 
     def rebalance(self, stored: Stored) -> str:
         """Grow the filesystem; existing data stays where it is."""

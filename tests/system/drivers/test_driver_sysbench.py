@@ -222,7 +222,7 @@ def test_counts_of_a_lost_thread_are_an_error(drive: Any, mariadb: Any) -> None:
         load.program.wait(60)
         (drive.scratch / "events.1").unlink()
 
-    with pytest.raises(DriverFailed, match="1 files of counts of 2 threads"):
+    with pytest.raises(DriverFailed, match="1 result files for 2 threads"):
         drive(mariadb, "sysbench", "oltp_point_select", clients=2, during=lose_one, **SMALL)
 
 

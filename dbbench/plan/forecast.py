@@ -87,8 +87,8 @@ class Allowance:
         first = f" after {duration_text(self.prepare_s)} of preparation" if self.prepare_s >= 1 else ""
         if not self.enough:
             blocks, all_s = count(self.blocks, "block"), self.prepare_s + self.blocks * self.block_s
-            return (f"the budget of {budget} will probably be exceeded: even the minimum of {blocks} of {each} each{first} takes "
-                    f"about {duration_text(all_s)}")  # fmt: skip
+            return (f"the budget of {budget} will probably be exceeded: even the minimum of {blocks} of {each} each"
+                    f"{first} takes about {duration_text(all_s)}")  # fmt: skip
         return f"the budget of {budget} gives about {count(self.blocks, 'block')} of {each} each{first}"
 
 

@@ -185,7 +185,7 @@ def _difference(golden: Golden, wrong: list[Entry]) -> DbbenchError:
         condemn(golden)
         return RestoreFailed(f"the golden copy {golden.path} is damaged: these files changed: {names}", **DAMAGED)
     return RestoreFailed(
-        f"files differ from the golden copy {golden.path} after reading them back, and the golden copy is intact: {names}",
+        f"files differ from the golden copy {golden.path} after reading them back, and it is intact: {names}",
         remedy="The memory, the device under test or its driver altered the data. Read dmesg and check the hardware.",
     )
 

@@ -109,7 +109,7 @@ def test_a_byte_flipped_on_its_way_is_found(made: Golden, tmp_path: Path, monkey
         return write(fd, torn)
 
     monkeypatch.setattr("dbbench.datasets.copying.os.write", flip)
-    with pytest.raises(RestoreFailed, match=r"after reading them back, and the golden copy is intact: base/5/16384"):
+    with pytest.raises(RestoreFailed, match=r"after reading them back, and it is intact: base/5/16384"):
         restore_copy(made, tmp_path / "data", ME)
     assert golden.exists("copy", made.path.parent)
 

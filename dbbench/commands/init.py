@@ -3,74 +3,34 @@
 from __future__ import annotations
 
 import re
+import shlex
 import shutil
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from dbbench.commands.options import Options, command_line, write_new
-from dbbench.engines import ENGINES, SERVERS, profile_of
+from dbbench.commands.options import Options, command_line, refuse_existing, write_new
+from dbbench.engines import SERVERS
 from dbbench.errors import LiveServerUnreadable
 from dbbench.model.base import data_folder
 from dbbench.report.text import put, put_json
+from dbbench.units import seconds_of
 
-_HEAD: Final = """\
-# Which of these filesystems should hold the database?
-#   dbbench plan {file}      show what a run would do, how long it takes and how much it writes
-#   dbbench run {file}       run it; run it again to resume
-# Sizes and times take units ("4GiB", "90s"). Keys that are not listed here have defaults.
-name = "{name}"
-
-# `dbbench fs` lists all of them. Give one a label to list it twice.
-fs_setups = ["ext4", "xfs", "btrfs"]     # or {{ use = "ext4", label = "ext4-again" }}, to see the effect of chance
-baseline = "ext4"                        # the setup that the others are compared with
-
-blocks = 5          # every combination once per block, in random order; fewer than 5 are seldom conclusive
-seed = 1            # for the random order
-warmup = "90s"      # not counted; fills the caches, and is three of the 30 s intervals at which btrfs writes out
-measure = "120s"    # long enough for two checkpoints
-
-[device]
-kind = "loop"       # a file with direct I/O on the disk of the results: safe, for a first impression
-size = "8GiB"       # it is written in full once
-# at = "/srv"       # directory of the file
-# Test a real disk for a real decision. It is ERASED, and refused if it is in use or not empty:
-# kind = "block"
-# path = "/dev/disk/by-id/nvme-..."      # `dbbench doctor` lists them
-# Directories on existing filesystems: no root needed, nothing is formatted.
-# kind = "dir"
-# paths = {{ ext4 = "/mnt/a", xfs = "/mnt/b" }}
-# pg_wal, redo and binary logs on a separate device and filesystem; setups are then called "xfs+wal:ext4":
-# [device.wal]
-# fs_setup = "ext4"
-# size = "4GiB"     # kind = "block": path = "/dev/disk/by-id/..."
-"""
-
-_SYSBENCH: Final = """
-[[workload]]
-name = "sysbench-oltp-read-write"
-engines = [{engines}]
-tables = 8
-table_size = 250000
-clients = 8
-"""
-
+if TYPE_CHECKING:
+    from dbbench.plan.proposal import Proposal
 
 _EXAMPLES: Final = ("demo", "tiny")
 _PROGRAM: Final = "/usr/local/bin/dbbench"  # the path in the units of the checkout, which is replaced
 
 
 @command_line()
-@click.option("--example", type=click.Choice(_EXAMPLES), help="Write this example plan instead.")
-@click.option(
-    "--units",
-    type=click.Path(path_type=Path, file_okay=False),
-    metavar="DIR",
-    help="Write the systemd units of nightly runs to DIR instead.",
-)
+@click.option("--dirs", metavar="A,B", help="Compare these existing directories: no root, nothing is formatted.")
+@click.option("--fs", metavar="A,B", help="Compare these filesystem setups [default: ext4,xfs,btrfs].")
+@click.option("--device", metavar="DISK", help="Compare them on this disk, which will be erased [default: on a file].")
 @click.option(
     "--engine",
     "engines",
@@ -78,6 +38,8 @@ _PROGRAM: Final = "/usr/local/bin/dbbench"  # the path in the units of the check
     type=click.Choice(SERVERS),
     help="Engine to include [default: all that are installed].",
 )
+@click.option("--workload", "workloads", multiple=True, metavar="NAME", help="Workload [default: one per engine].")
+@click.option("--budget", metavar="TIME", help="Time for the whole run, for example 8h.")
 @click.option("-o", "--output", default="plan.toml", metavar="FILE", show_default=True, help="File to write.")
 @click.option(
     "--from-running",
@@ -89,14 +51,32 @@ _PROGRAM: Final = "/usr/local/bin/dbbench"  # the path in the units of the check
 )
 @click.option("--user", help="User to connect as [default: this account's name].")
 @click.option("--database", help="Database to read the sizes of.")
-def command(options: Options, engines: tuple[str, ...], output: str, from_running: bool, socket: Path | None,
-            user: str | None, database: str | None, example: str | None, units: Path | None) -> None:  # fmt: skip
-    """Write a commented plan.toml. An existing file is not overwritten."""
-    path = Path(output)
+@click.option("--example", type=click.Choice(_EXAMPLES), help="Write this example plan instead.")
+@click.option(
+    "--units",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="Write the systemd units of nightly runs to DIR instead.",
+)
+def command(options: Options, output: str, from_running: bool, socket: Path | None, user: str | None,
+            database: str | None, example: str | None, units: Path | None, **answers: Any) -> None:  # fmt: skip
+    """Write a commented plan.toml. An existing file is not overwritten.
+
+    On a terminal and without options it asks five questions.
+
+    Example: dbbench init --dirs /mnt/a,/mnt/b --engine postgres && dbbench run
+    """
+    from dbbench.plan.catalog import catalog
+
+    path, given = Path(output), any(answers.values())
     if not from_running and (socket or user or database):
         raise click.UsageError("--socket, --user and --database require --from-running")
-    if (example or units) and (engines or from_running or (example and units)):
-        raise click.UsageError("--example, --units, --engine and --from-running cannot be combined")
+    if bool(example) + bool(units) + from_running + given > 1:
+        raise click.UsageError("--example, --units, --from-running and the options of a new plan cannot be combined")
+    if answers["dirs"] and (answers["fs"] or answers["device"]):
+        raise click.UsageError(
+            "--dirs cannot be combined with --fs or --device: existing directories are not formatted"
+        )
     if units:
         _write_units(options, units)
         return
@@ -106,15 +86,68 @@ def command(options: Options, engines: tuple[str, ...], output: str, from_runnin
     elif from_running:
         chosen, text = _running(options, path, socket, user, database)
     else:
-        chosen = (
-            engines or tuple(name for name in SERVERS if ENGINES[name].installed_version() is not None) or SERVERS[:1]
-        )
-        text = plan_text(path, tuple(name for name in SERVERS if name in chosen))
+        if not given and not options.json and sys.stdin.isatty() and sys.stdout.isatty():
+            refuse_existing([path])  # before the questions
+            answers = _ask()
+        proposal = _proposal(**answers)
+        chosen, text = proposal.engines, proposal.text(path, catalog(options.paths))
     write_new({path: text})
     if options.json:
         put_json({"path": str(path), "engines": list(chosen)})
     else:
-        put(f"Wrote {path}{' for ' if chosen else ''}{', '.join(chosen)}. Review it, then run:  dbbench plan {path}")
+        name = "" if path == Path("plan.toml") else f" {shlex.quote(str(path))}"
+        put(f"Wrote {path}{' for ' if chosen else ''}{', '.join(chosen)}. Review it, then run:  dbbench plan{name}")
+
+
+def _proposal(dirs: str | None, fs: str | None, device: str | None, engines: Sequence[str], workloads: Sequence[str],
+              budget: str | None) -> Proposal:  # fmt: skip
+    from dbbench.plan.proposal import Proposal, installed_engines
+
+    if budget:
+        _seconds(budget)
+    chosen = tuple(name for name in SERVERS if name in engines) or installed_engines()
+    disk = str(Path(device).absolute()) if device else None
+    directories = tuple(Path(path).absolute() for path in _words(dirs))
+    return Proposal(chosen, directories, tuple(_words(fs)), disk, tuple(workloads), budget)
+
+
+def _ask() -> dict[str, Any]:
+    """Return the answers of a person to five questions, as if they were options."""
+    from dbbench.plan.proposal import installed_engines
+
+    put("Press Enter for the answer in brackets.")
+    place = click.prompt("Directories to compare (/mnt/a,/mnt/b), a disk to ERASE (/dev/...), or a file", "file")
+    paths = [] if place == "file" else _words(place)
+    disk = place if len(paths) == 1 and place.startswith("/dev/") else None
+    dirs = place if paths and not disk else None
+    fs = None if dirs else click.prompt("Filesystems (dbbench fs lists them)", "ext4,xfs,btrfs")
+    installed = ",".join(installed_engines())
+    engines = click.prompt("Engines", installed, value_proc=_engines)
+    workload = click.prompt("Workload (dbbench workload lists them)", "the usual one of each engine")
+    budget = click.prompt("Time for the whole run", "1h", value_proc=_seconds)
+    return {"dirs": dirs, "fs": fs, "device": disk, "engines": engines,
+            "workloads": [] if " " in workload else _words(workload), "budget": budget}  # fmt: skip
+
+
+def _words(text: str | None) -> list[str]:
+    return [word.strip() for word in (text or "").split(",") if word.strip()]
+
+
+def _engines(text: str) -> list[str]:
+    for name in _words(text):
+        if name not in SERVERS:
+            raise click.BadParameter(f"{name} is not one of {', '.join(SERVERS)}")
+    return _words(text)
+
+
+def _seconds(text: str) -> str:
+    try:
+        if seconds_of(text) > 0:
+            return text
+        reason = "must be more than 0 s"
+    except ValueError as error:
+        reason = str(error)
+    raise click.BadParameter(f"{text}: {reason}; give a time such as 90min or 8h", param_hint="--budget")
 
 
 def _write_units(options: Options, folder: Path) -> None:
@@ -132,14 +165,6 @@ def _write_units(options: Options, folder: Path) -> None:
         put_json({"paths": [str(path) for path in texts], "program": program})
     else:
         put("\n".join([*(f"Wrote {path}" for path in texts), "Next:  systemctl daemon-reload"]))
-
-
-def plan_text(path: Path, engines: tuple[str, ...]) -> str:
-    """Return the text of a plan for these engines, which can be loaded as it is."""
-    name = "".join(c if c.isalnum() or c in "._-" else "-" for c in path.stem).strip("._-") or "plan"
-    text = _HEAD.format(file=path, name=name) + "".join(profile_of(engine).plan for engine in engines)
-    others = [f'"{engine}"' for engine in engines if profile_of(engine).generated == "sysbench"]
-    return text + (_SYSBENCH.format(engines=", ".join(others)) if others else "")
 
 
 def _running(

@@ -123,15 +123,19 @@ def _keep(ctx: click.Context, param: click.Parameter, value: Any) -> None:
 
 def write_new(files: Mapping[Path, str]) -> None:
     """Write all files, or none if one of them exists. Raises NotWritable."""
-    taken = [path for path in files if os.path.lexists(path)]
+    refuse_existing(files)
     try:
-        for path, text in files.items() if not taken else ():
+        for path, text in files.items():
             with path.open("x", encoding="utf-8") as file:
                 file.write(text)
     except OSError as error:
         raise NotWritable(f"{path} cannot be written: {error.strerror}") from None
-    if taken:
-        text = ", ".join(map(str, taken[:3]))
+
+
+def refuse_existing(paths: Iterable[Path]) -> None:
+    """Raise NotWritable if one of them exists."""
+    if taken := [str(path) for path in paths if os.path.lexists(path)]:
+        text = ", ".join(taken[:3])
         raise NotWritable(f"{text} exists", effect="Nothing was written.", remedy="Choose another with -o FILE.")
 
 
@@ -145,7 +149,9 @@ progress_option = click.option(
 )  # fmt: skip
 
 
-plan_argument = click.argument("plan_file", metavar="PLAN", type=click.Path())  # the shell completes files
+plan_argument = click.argument(  # the shell completes files
+    "plan_file", metavar="[PLAN]", default="plan.toml", type=click.Path()
+)
 
 
 fs_option = click.option(

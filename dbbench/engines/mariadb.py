@@ -36,11 +36,6 @@ PROFILE: Final = replace(
         "innodb_log_file_buffering": Versions((10, 8, 4)),
         "innodb_snapshot_isolation": Versions((10, 11, 8)),
     },
-    plan="""
-[[engine]]
-name = "mariadb"
-# settings = { innodb_buffer_pool_size = "1G" }
-""",
     empty_bytes=162_000_000,  # size with 11.8, whose three undo tablespaces of 10 MiB 10.11 does not have
     copying="mariadb-backup --backup --socket={socket} --target-dir={copy}, then "
             "mariadb-backup --prepare --target-dir={copy}",

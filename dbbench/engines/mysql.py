@@ -30,12 +30,6 @@ PROFILE: Final = replace(
     newest=(9, 7),
     counters=COUNTERS_OF_MYSQL,
     versions={"innodb_extend_and_initialize": Versions((8, 0, 22))},
-    plan="""
-[[engine]]
-name = "mysql"
-# bin = "/usr/sbin/mysqld"
-# settings = { innodb_buffer_pool_size = "1G" }
-""",
     empty_bytes=220_000_000,
     copying="xtrabackup --backup --socket={socket} --target-dir={copy}, then xtrabackup --prepare --target-dir={copy}",
     live_settings="""

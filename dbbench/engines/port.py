@@ -83,7 +83,6 @@ class Profile:
     newest: tuple[int, ...] = ()  # the newest release whose counters and settings were checked on a real server
     counters: frozenset[str] = frozenset()  # status variables that it must have; see `SOURCES` for PostgreSQL
     native_password: bool = False  # new accounts log in with mysql_native_password
-    plan: str = ""  # the commented [[engine]] table of a first plan
     locale: str = ""
     page_bytes: int = 16384
     page_setting: str = "innodb_page_size"  # the setting in which the server reports its page size

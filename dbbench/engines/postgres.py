@@ -70,18 +70,6 @@ PROFILE: Final = Profile(
         "file_copy_method": Versions((18,)),
         "file_extend_method": Versions((18, 2), backported=((16, 12), (17, 8))),
     },
-    plan="""
-[[engine]]
-name = "postgres"                        # a private server; servers that already run are not used
-# bin = "/usr/lib/postgresql/17/bin"     # default: the newest installed; a list compares versions
-# settings = { shared_buffers = "1GB" }  # these override the defaults
-
-[[workload]]                             # `dbbench workload` shows all of them
-name = "pgbench-tpcb"
-engines = ["postgres"]
-scale = 50                               # 50 x 16 MB
-clients = 8                              # a list is a sweep: [1, 8, 64]
-""",
     locale="C.UTF-8",
     page_bytes=BLOCK,
     page_setting="block_size",

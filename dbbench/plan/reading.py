@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from pathlib import Path
 from typing import Any, Final, cast
 
 from dbbench.compare.interval import LEAST_BLOCKS
-from dbbench.errors import PlanInvalid, UnknownName
+from dbbench.errors import FileUnreadable, PlanInvalid, UnknownName
 from dbbench.model import Arm, DeviceSpec, EngineSpec, FsSetup, Plan
 from dbbench.model.base import PRODUCTION
 from dbbench.plan.arms import default_label, label_of
@@ -26,7 +27,12 @@ def load(path: Path, catalog: Catalog) -> Plan:
 
     Raises FileUnreadable, or PlanInvalid with all errors, each with file:line and a suggestion.
     """
-    document = read(path)
+    try:
+        document = read(path)
+    except FileUnreadable as error:
+        if not os.path.lexists(path):
+            error.remedy = "Write a plan with:  dbbench init"
+        raise
     draft = _draft(document, catalog)
     check(draft)
     document.finish()

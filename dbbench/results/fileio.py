@@ -371,7 +371,7 @@ def read_input(path: Path, most_bytes: int, head_bytes: int | None = None) -> by
         raise errors.FileUnreadable(f"{path}: {error.strerror}",
                             remedy=f"Use a part of it, for example: head -c {most_bytes}") from None  # fmt: skip
     except FileNotFoundError:
-        raise errors.FileUnreadable(f"{path} is not a regular file") from None
+        raise errors.FileUnreadable(f"{path} does not exist") from None
     except OSError as error:
         raise errors.FileUnreadable(f"{path} cannot be read: {error.strerror}") from None
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import re
 import signal
 import subprocess
@@ -15,7 +16,6 @@ import pytest
 
 from dbbench import cli, packages, process
 from dbbench.commands import explain
-from dbbench.commands.init import plan_text
 from dbbench.commands.options import Options
 from dbbench.errors import DeviceInUse, Terminated, error_kinds, warning_kinds
 from dbbench.report.text import put_paragraph
@@ -113,7 +113,7 @@ def test_sigterm_becomes_an_error(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "argv", [["explian"], ["run"], ["compare"], ["show", "--nonsense"], ["compare", "r", "--format", "x"]]
+    "argv", [["explian"], ["run", "a", "b"], ["compare"], ["show", "--nonsense"], ["compare", "r", "--format", "x"]]
 )
 def test_wrong_usage_is_exit_code_2(capsys: pytest.CaptureFixture[str], argv: list[str]) -> None:
     """click's own errors come on stderr."""
@@ -257,7 +257,81 @@ def test_what_init_writes_is_a_good_plan(
     document = json.loads(capsys.readouterr().out)
     assert {trial["engine"] for trial in document["trials"]} == set(engines)
     assert "btrfs" in {trial["fs_setup"] for trial in document["trials"]} and "W041" not in json.dumps(document)
-    assert plan_text(path, engines).count("#") > 15
+    assert path.read_text().count("#") > 15
+
+
+@pytest.mark.starts_processes
+def test_init_for_directories_writes_six_lines(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Besides comments; the labels are the parts of the paths that differ. `plan` finds plan.toml by itself."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("a", "b"):
+        (tmp_path / name / "pg").mkdir(parents=True)
+    assert cli.run(["init", "--dirs", "a/pg,b/pg", "--engine", "postgres", "--budget", "1h"]) == 0
+    lines = [line for line in Path("plan.toml").read_text().splitlines() if not line.startswith("#")]
+    assert len(lines) == 6 and 'budget = "1h"' in lines[-1]
+    capsys.readouterr()
+    assert cli.run(["plan", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["plan"]["device"]["paths"] == {name: str(tmp_path / name / "pg") for name in ("a", "b")}
+
+
+@pytest.mark.parametrize(
+    ("argv", "identifier", "text"),
+    [
+        (["--dirs", "missing"], "E101", "does not exist"),
+        (["--dirs", "full"], "E101", "full/dbbench"),
+        (["--dirs", "/etc"], "E101", "belongs to the operating system"),
+        (["--dirs", "empty,empty"], "E001", "listed twice"),
+        (["--fs", "xsf"], "E002", 'did you mean "xfs"?'),
+        (["--workload", "pgbench-tpbc"], "E002", 'did you mean "pgbench-tpcb"?'),
+        (["--budget", "soon"], "", "soon"),
+        (["--dirs", "empty", "--fs", "ext4"], "", "--dirs cannot be combined"),
+    ],
+)
+def test_init_refuses_bad_answers(tmp_path: Path, capsys: pytest.CaptureFixture[str],
+                                  monkeypatch: pytest.MonkeyPatch, argv: list[str], identifier: str,
+                                  text: str) -> None:  # fmt: skip
+    """With the reason, and without writing a plan."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "full/precious").mkdir(parents=True)
+    (tmp_path / "empty").mkdir()
+    assert cli.run(["init", "--engine", "postgres", *argv]) in (2, 5)
+    error = capsys.readouterr().err
+    assert identifier in error and text in error
+    assert not Path("plan.toml").exists()
+
+
+@pytest.mark.starts_processes
+def test_init_asks_on_a_terminal(tmp_path: Path) -> None:
+    """Five questions, of which a wrong answer is asked again; in a pipe it asks nothing."""
+    terminal, side = pty.openpty()
+    command = [sys.executable, "-m", "dbbench", "init"]
+    environment = {**os.environ, "PYTHONPATH": str(Path(cli.__file__).parents[1])}
+    with subprocess.Popen(command, cwd=tmp_path, stdin=side, stdout=side, stderr=side, env=environment) as process:
+        os.write(terminal, b"/dev/sdx\next4,xfs\npostgre\npostgres\n\n2h\n")
+        assert process.wait(timeout=120) == 0
+    text = (tmp_path / "plan.toml").read_text()
+    assert 'path = "/dev/sdx"' in text and '["ext4", "xfs"]' in text and 'budget = "2h"' in text
+    assert 'engine = [{ name = "postgres" }]' in text and 'name = "pgbench-tpcb"' in text
+    output = os.read(terminal, 65536).decode()
+    os.close(terminal)
+    os.close(side)
+    assert output.count("]: ") == 6 and "postgre is not one of" in output
+    silent = subprocess.run([*command, "-o", "other.toml"], cwd=tmp_path, stdin=subprocess.DEVNULL, text=True,
+                            capture_output=True, timeout=120, check=True, env=environment)  # fmt: skip
+    assert silent.stdout.startswith("Wrote other.toml")
+
+
+@pytest.mark.parametrize("command", ["plan", "run"])
+def test_a_missing_plan_names_the_command_that_writes_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    """Also without an argument."""
+    monkeypatch.chdir(tmp_path)
+    assert cli.run([command]) == 2
+    assert "plan.toml does not exist" in (error := capsys.readouterr().err) and "dbbench init" in error
 
 
 def test_init_overwrites_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,6 +7,7 @@ marker is not locked was left by a killed run and is removed.
 from __future__ import annotations
 
 import contextlib
+import getpass
 import os
 import re
 import shutil
@@ -71,7 +72,10 @@ def check_directory(directory: Path) -> Path:
     except OSError as error:
         raise _refusal(directory, f"it cannot be read: {error.strerror}") from None
     if others:
-        raise _refusal(directory, f"it is not empty: {', '.join(others[:5])}" + (" ..." if others[5:] else ""))
+        names = ", ".join(others[:5]) + (" ..." if others[5:] else "")
+        raise _refusal(directory, f"it is not empty: {names}", f", for example a new one: {directory / 'dbbench'}")
+    if not os.access(real, os.W_OK | os.X_OK):
+        raise _refusal(directory, f"the user {getpass.getuser()} cannot create files in it")
     return real
 
 
@@ -136,11 +140,11 @@ def _device(folder: Path) -> Device:
     return Device(folder, -1, os.major(number), os.minor(number), facts, disks_below(folder))
 
 
-def _refusal(directory: Path, why: str) -> DbbenchError:
+def _refusal(directory: Path, why: str, example: str = "") -> DbbenchError:
     return DeviceUnusable(
         f"{directory} cannot be used: {why}",
         effect="Nothing was changed.",
-        remedy="Create an empty directory on the filesystem to be measured, and name it in [device].",
+        remedy=f"Name an empty directory on the filesystem to be measured{example}.",
     )
 
 

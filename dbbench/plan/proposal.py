@@ -1,0 +1,121 @@
+"""A first plan: what `dbbench init` writes from a few answers."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from string import Template
+from typing import Final
+
+from dbbench.engines import SERVERS, profile_of
+from dbbench.errors import PlanInvalid
+from dbbench.model import EngineName, Scalar
+from dbbench.model.base import data_folder
+from dbbench.plan.arms import distinct
+from dbbench.plan.catalog import Catalog
+from dbbench.storage.devices.directory import check_directory
+from dbbench.storage.filesystems.common import mount_of
+
+_BARE: Final = re.compile(r"[A-Za-z0-9_-]+")  # a key that needs no quotes
+_SETUPS: Final = ("ext4", "xfs", "btrfs")
+_BUDGET: Final = (
+    'budget = "{}"      # for the whole run: as many blocks as fit, at least 3; a block runs everything once'
+)
+_BLOCKS: Final = "blocks = 5          # every combination once per block, in random order; fewer are seldom conclusive"
+_LOOP: Final = """\
+kind = "loop"       # a file with direct I/O on the disk of the results: safe, for a first impression
+size = "8GiB"       # it is written in full once
+# at = "/srv"       # directory of the file
+# A disk, for a real decision: dbbench init --device /dev/disk/by-id/...      (`dbbench doctor` lists them)
+# Directories on existing filesystems, without root: dbbench init --dirs /mnt/a,/mnt/b"""
+_DISK: Final = """\
+kind = "block"      # it is ERASED; `dbbench run` refuses it if it is in use or not empty
+path = {}"""
+_WORKLOADS: Final[dict[str, dict[str, Scalar]]] = {  # by the engine's kind of dataset
+    "pgbench": {"name": "pgbench-tpcb", "scale": 50, "clients": 8},
+    "sysbench": {"name": "sysbench-oltp-read-write", "tables": 8, "table_size": 250000, "clients": 8},
+}
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """What to compare: directories, or setups (by default three) on a disk or, without one, on a file."""
+
+    engines: tuple[EngineName, ...]
+    directories: tuple[Path, ...] = ()
+    setups: tuple[str, ...] = ()
+    disk: str | None = None
+    workloads: tuple[str, ...] = ()
+    budget: str | None = None
+
+    def text(self, file: Path, known: Catalog) -> str:
+        """Return the text of the plan `file`. Raises UnknownName, DeviceUnusable, PlanInvalid."""
+        name = "".join(c if c.isalnum() or c in "._-" else "-" for c in file.stem).strip("._-") or "plan"
+        setups = self.setups or _SETUPS
+        budget = self.budget or ("30min" if self.directories else None)
+        values = {
+            "file": str(file),
+            "name": name,
+            "engines": ", ".join(_inline({"name": engine}) for engine in self.engines),
+            "length": _BUDGET.format(budget) if budget else _BLOCKS,
+            "setups": ", ".join(_quoted(setup) for setup in setups),
+            "baseline": setups[0],
+        }
+        loads = self._loads(known)
+        if self.directories:
+            values |= _of_directories(self.directories, known) | {"workloads": ", ".join(map(_inline, loads))}
+            return _filled("directories.in", values)
+        for setup in setups:
+            known.setup(setup)
+        values["device"] = _DISK.format(_quoted(self.disk)) if self.disk else _LOOP
+        values["workloads"] = "\n\n".join("[[workload]]\n" + "\n".join(_pairs(load)) for load in loads)
+        return _filled("filesystems.in", values)
+
+    def _loads(self, known: Catalog) -> list[dict[str, object]]:
+        """Return the workloads with their parameters; by default one for each kind of engine."""
+        if self.workloads:
+            return [{"name": known.workload(name).name} for name in self.workloads]
+        loads: list[dict[str, object]] = []
+        for kind, load in _WORKLOADS.items():
+            engines = [name for name in self.engines if profile_of(name).generated == kind]
+            if engines:
+                loads.append({**load, **({"engines": engines} if len(self.engines) > 1 else {})})
+        return loads
+
+
+def installed_engines() -> tuple[EngineName, ...]:
+    """Return the engines whose server is installed here; the first of all if none is."""
+    from dbbench.engines import ENGINES
+
+    return tuple(name for name in SERVERS if ENGINES[name].installed_version() is not None) or SERVERS[:1]
+
+
+def _of_directories(directories: tuple[Path, ...], known: Catalog) -> dict[str, str]:
+    real = [check_directory(path) for path in directories]
+    if len(set(real)) < len(real):
+        raise PlanInvalid(f"a directory is listed twice: {', '.join(map(str, directories))}")
+    labels = distinct([str(path) for path in real])
+    kinds = [mount_of(path).fstype for path in real]
+    arms = [{"use": kind if kind in known.setups else _SETUPS[0], "label": label}
+            for kind, label in zip(kinds, labels, strict=True)]  # fmt: skip
+    paths = {label: str(path) for label, path in zip(labels, real, strict=True)}
+    return {"setups": ", ".join(map(_inline, arms)), "paths": ", ".join(_pairs(paths))}
+
+
+def _filled(template: str, values: Mapping[str, str]) -> str:
+    return Template((data_folder() / "plans" / template).read_text(encoding="utf-8")).substitute(values)
+
+
+def _quoted(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False)  # strings, numbers and lists are written as in TOML
+
+
+def _pairs(table: Mapping[str, object]) -> list[str]:
+    return [f"{key if _BARE.fullmatch(key) else _quoted(key)} = {_quoted(value)}" for key, value in table.items()]
+
+
+def _inline(table: Mapping[str, object]) -> str:
+    return "{ " + ", ".join(_pairs(table)) + " }"

@@ -21,13 +21,15 @@ from dbbench.plan.writes import BINARY_LOG, devices_of, kept_logs, spares, table
 from dbbench.storage.devices import ceiling, sysfs
 from dbbench.storage.devices.directory import disks_below, disks_with_several
 from dbbench.storage.filesystems import PERIODS, period_s
-from dbbench.units import level_text, size_text
+from dbbench.units import count, level_text, size_text
 
 _HISTORY: Final = {
     "none": "The device is not conditioned, so earlier writes may affect results. `condition` in [device] avoids this.",
     "discard": "The whole device is discarded before each trial.",
     "precondition": "Before each block the device is filled twice, then written at random until it is steady.",
 }
+
+_LOCKED_ROWS: Final = {"tpcb-like": "scale", "tpcc.lua": "warehouses"}  # script -> what sets the number of these rows
 
 
 def sentences(plan: Plan, cells: Sequence[Cell]) -> tuple[str, ...]:
@@ -42,6 +44,7 @@ def sentences(plan: Plan, cells: Sequence[Cell]) -> tuple[str, ...]:
                 *_logs(cells),
                 *_sources(cells),
                 *_memory(served),  # without a server there are no tables
+                *_row_locks(served),
                 *_client(plan),
                 *_cores(served),
                 *_checkpoints(plan, served),
@@ -124,6 +127,16 @@ def _memory(served: Sequence[Cell]) -> Iterator[str]:
         else:
             yield (f"Server and page cache together are limited to {size_text(limit)} by the kernel (cgroup "
                    f"v{where.version}); {sized}.")  # fmt: skip
+
+
+def _row_locks(served: Sequence[Cell]) -> Iterator[str]:
+    for cell in served:
+        name = _LOCKED_ROWS.get(cell.workload.script, "")
+        rows, clients = cell.dataset.parameters.get(name), cell.parameters.get("clients")
+        paced = cell.parameters.get("rate") or cell.parameters.get("think_times")
+        if isinstance(rows, int) and isinstance(clients, int) and clients > rows and not paced:
+            yield (f"The {clients} clients of {cell.title} share {count(rows, 'row')} that each transaction locks "
+                   f"({name} = {rows}): they wait for each other more than for the disk.")  # fmt: skip
 
 
 def _client(plan: Plan) -> Iterator[str]:

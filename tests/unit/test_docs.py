@@ -117,6 +117,13 @@ def test_the_schema_of_a_workload_is_that_of_the_code() -> None:
     assert text("docs/workload.schema.json") == written["schema"]()
 
 
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_ids_in_documents_exist(document: Path) -> None:
+    """Also those of the page about published mistakes; the changelog names IDs that were removed."""
+    named = set(re.findall(r"\b[EW]\d{3}\b", document.read_text(encoding="utf-8")))
+    assert document.name == "CHANGELOG.md" or named <= error_kinds().keys() | warning_kinds().keys()
+
+
 def test_errors_and_warnings_are_sorted() -> None:
     """The classes and the two tables are sorted by ID, and each class has its row."""
     ids = [kind.id for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, DbbenchError)]

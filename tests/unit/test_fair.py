@@ -412,3 +412,10 @@ def test_each_condition_is_a_sentence(tmp_path: Path) -> None:
     assert any(line.startswith("Each window of 120 s contains two checkpoints") for line in said)
     assert any(line.startswith("The warm-up of 10 s is shorter than three of the 5 s") for line in said)
     assert "Before the first trial, fio measures the bare device for 14 s." in said
+
+
+@pytest.mark.parametrize(("scale", "shares"), [(3, True), (4, False)])
+def test_more_clients_than_rows_are_a_condition(tmp_path: Path, scale: int, shares: bool) -> None:
+    """The default of four clients updates as many branches as `scale` has."""
+    said = conditions.sentences(*loaded(tmp_path, workload=f"scale = {scale}"))
+    assert any("share 3 rows that each transaction locks" in line for line in said) == shares

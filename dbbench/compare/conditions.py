@@ -129,6 +129,23 @@ def _ceiling_sentence(trial: Trial) -> str | None:
             f"{duration_text(single.mean_ms / 1000)} each")  # fmt: skip
 
 
+def _limit(trial: Trial) -> str | None:
+    return None if trial.limit is None else trial.limit.asked.text
+
+
+def _limit_sentence(trial: Trial) -> str | None:
+    limit = trial.limit
+    if limit is None:
+        return None
+    measured = [
+        f"{number(row.iops)} {kind} IOPS of 8 KiB" if row.name.endswith("8k") else f"{number(row.mb_per_s)} MB/s {kind}"
+        for row in limit.rows for kind in [row.name.split("_")[0]]
+    ]  # fmt: skip
+    by = f" by {limit.enforced}" if limit.enforced else ""
+    shown = f"; fio measured {', '.join(measured)}" if measured else ", not measured"
+    return f"reads and writes of each device were limited to {limit.asked.text} each{by}{shown}"
+
+
 def _discard(trial: Trial) -> str | None:
     if trial.filesystem is None:
         return None
@@ -164,6 +181,7 @@ CONDITIONS: Final = (
     Condition("I/O of the server", _cache, _cache_sentence),
     Condition("cores", _cores, _cores_sentence),
     Condition("place of the load generator", _client, _client_sentence),
+    Condition("limit of each device", _limit, _limit_sentence),
     Condition("rate of the bare device", sentence=_ceiling_sentence),
     Condition("online discard", _discard),
     Condition("read-ahead", _read_ahead),

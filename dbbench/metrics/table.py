@@ -61,6 +61,8 @@ METRICS: Final[dict[str, Metric]] = {
         Metric("tps", "throughput", "tx/s", "higher", "speed", "transactions ÷ seconds of the window, stalls included"),
         Metric("sustained_tps", "sustained throughput", "tx/s", "higher", "speed",
                "transactions ÷ (window + drain): the drain writes what the window left unwritten"),
+        Metric("tps_per_price", "throughput per price", "tx/s", "higher", "speed",
+               "throughput ÷ `price` of the limit in [device]"),
         Metric("ceiling_pct", "share of the ceiling", "%", "higher",
                help="throughput ÷ rate of single flushed writes of the engine's page size on the bare device"),
         Metric("tpmc", "new orders", "1/min", "higher", "speed",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from dbbench.model.base import Durability, Role, Scalar
+from dbbench.model.plan import DeviceLimit
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,15 @@ class CeilingRow:
 
 
 @dataclass(frozen=True)
+class LimitFacts:
+    """The limit of each device (`limit` of the plan), and what fio measured with it on the bare device."""
+
+    asked: DeviceLimit
+    enforced: str = ""  # "cgroup v1"
+    rows: tuple[CeilingRow, ...] = ()
+
+
+@dataclass(frozen=True)
 class DeviceRate:
     """A rate of the device in a trial's window, to compare with what fio measured."""
 
@@ -89,6 +99,7 @@ class CeilingFacts:
     note: str = ""  # why `rows` is empty
     again: tuple[CeilingRow, ...] = ()  # the same after the run, if a trial exceeded them
     rates: tuple[DeviceRate, ...] = ()
+    limits: tuple[LimitFacts, ...] = ()  # in ceiling.json, for each level of the plan's limit
 
 
 @dataclass(frozen=True)

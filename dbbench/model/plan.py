@@ -68,6 +68,18 @@ def _check_address(written: str) -> str:
     return written
 
 
+def _check_limits(limits: DeviceLimits) -> DeviceLimits:
+    if not (limits.iops or limits.mb_per_s):
+        raise ValueError('requires "iops" or "mb_per_s"')
+    numbers = {len(of) for of in (limits.iops, limits.mb_per_s, limits.price)} - {0, 1}
+    if len(numbers) > 1:
+        raise ValueError("has lists of different lengths; the first values of all lists are one level, and so on")
+    names = [level.name for level in limits.levels]
+    if len(set(names)) < len(names):
+        raise ValueError("lists a level twice")
+    return limits
+
+
 def _check_absolute(path: str) -> str:
     if not path.startswith("/"):
         raise ValueError(f'must be an absolute path, not "{path}"')
@@ -106,6 +118,43 @@ class WalDevice:
 
 
 @dataclass(frozen=True)
+class DeviceLimit:
+    """The limit of each device, of reads and of writes separately. `price`: of a volume with it, in any currency."""
+
+    iops: int | None = None
+    mb_per_s: float | None = None  # 10^6 bytes
+    price: float | None = None
+
+    @property
+    def name(self) -> str:
+        """Return the level's name in a variant: "3000iops-125MBps"."""
+        return self.text.replace(" IOPS", "iops").replace(" MB/s", "MBps").replace(" and ", "-")
+
+    @property
+    def text(self) -> str:
+        """Return "3000 IOPS and 125 MB/s"."""
+        rates = (self.iops, "IOPS"), (self.mb_per_s, "MB/s")
+        return " and ".join(f"{rate:.10g} {unit}" for rate, unit in rates if rate is not None)
+
+
+@dataclass(frozen=True)
+class DeviceLimits:
+    """`limit` of `[device]`: the nth values of the lists are one level; a single value applies to every level."""
+
+    __pydantic_config__ = STRICT
+    iops: Annotated[tuple[Annotated[int, Field(ge=10, le=10**7)], ...], SEVERAL] = ()
+    mb_per_s: Annotated[tuple[Annotated[float, Field(ge=0.1, le=10**6)], ...], SEVERAL] = ()
+    price: Annotated[tuple[Annotated[float, Field(gt=0)], ...], SEVERAL] = ()
+
+    @property
+    def levels(self) -> tuple[DeviceLimit, ...]:
+        lists = self.iops, self.mb_per_s, self.price
+        number = max(map(len, lists))
+        columns = (of * number if len(of) == 1 else of or (None,) * number for of in lists)
+        return tuple(DeviceLimit(*level) for level in zip(*columns, strict=True))
+
+
+@dataclass(frozen=True)
 class DeviceSpec:
     """The device on which filesystems are made. `paths`: a list (block), or a table of arm label -> directory (dir).
 
@@ -122,6 +171,7 @@ class DeviceSpec:
     identity: str | None = None
     wal: WalDevice | None = None
     condition: Literal["none", "discard", "precondition"] = "none"  # only for kind block: preparation of an SSD
+    limit: Annotated[DeviceLimits, AfterValidator(_check_limits)] | None = None  # not with kind dir
 
     @property
     def existing(self) -> bool:

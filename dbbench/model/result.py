@@ -16,6 +16,7 @@ from dbbench.model.device import (
     FilesystemFacts,
     GrowthFacts,
     IoFacts,
+    LimitFacts,
     SpaceFacts,
     WearFacts,
     WriteFacts,
@@ -333,6 +334,7 @@ class Trial:
     cores: CoresFacts | None = None
     client: ClientFacts | None = None  # None: the load generator ran on this machine
     ceiling: CeilingFacts | None = None
+    limit: LimitFacts | None = None
     condition: ConditionFacts | None = None
     wear: WearFacts | None = None
     wear_end: WearFacts | None = None

@@ -8,7 +8,7 @@ from typing import Any, Final, Literal
 
 from dbbench.model.base import SCHEMA, Role, Scalar
 from dbbench.model.catalog import Dataset, FsSetup, Workload
-from dbbench.model.plan import ClientSpec, EngineSpec, Plan
+from dbbench.model.plan import ClientSpec, DeviceLimit, EngineSpec, Plan
 
 COPIED: Final = "copied_bytes"  # a parameter of a user's own data: the size of its golden copy, if that exists
 
@@ -47,6 +47,7 @@ class Cell:
     window: Window
     wal_setup: FsSetup | None = None  # for `[device.wal]`
     memory_bytes: int | None = None
+    limit: DeviceLimit | None = None  # of each device
     checkpoints: str = "time"  # what starts a checkpoint: time or log
     variant: str = ""  # the cell's values from lists in the plan: "clients=8", "clients=8+memory=1GiB"
     client: ClientSpec | None = None  # None: the load generator runs on this machine

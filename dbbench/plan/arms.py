@@ -15,7 +15,7 @@ from pathlib import PurePath
 from typing import Any, Final, NamedTuple
 
 from dbbench.engines import ENGINES
-from dbbench.model import Arm, DeviceSpec, EngineSpec, Parameter, Plan, Scalar, WorkloadSpec, spelt
+from dbbench.model import Arm, DeviceLimit, DeviceSpec, EngineSpec, Parameter, Plan, Scalar, WorkloadSpec, spelt
 from dbbench.plan.server_settings import defaults
 from dbbench.units import size_text
 
@@ -24,6 +24,7 @@ _FOREIGN: Final = re.compile(r"[^A-Za-z0-9._:-]+")
 
 Factors = Mapping[str, tuple[Scalar, ...]]
 PROFILE: Final = "profile"
+LIMIT: Final = "limit"  # the factor of a plan whose device has a list of limits
 
 
 class Variant(NamedTuple):
@@ -32,8 +33,9 @@ class Variant(NamedTuple):
     name: str
     parameters: dict[str, Scalar]
     memory_bytes: int | None
+    limit: DeviceLimit | None
     engine: EngineSpec
-    levels: dict[str, Scalar]  # factor of the engine -> level
+    levels: dict[str, Scalar]  # factor -> level
 
 
 def variants(plan: Plan, spec: WorkloadSpec, engine: EngineSpec, known: dict[str, Parameter]) -> Iterator[Variant]:
@@ -46,13 +48,16 @@ def variants(plan: Plan, spec: WorkloadSpec, engine: EngineSpec, known: dict[str
     bins = dict(zip(engine.bins, distinct(engine.bins), strict=True))
     lists.append(("memory", plan.memory or (None,), _size))
     lists.append(("bin", engine.bins or (None,), bins.__getitem__))
-    for *choice, levels in itertools.product(*(values for _, values, _ in lists), combinations(plan, engine)):
+    limits = device_limits(plan)
+    levels_of = combinations(plan, engine)
+    for *choice, limit, levels in itertools.product(*(values for _, values, _ in lists), limits, levels_of):
         descriptions = [
             f"{name}={word(value)}"
             for (name, values, word), value in zip(lists, choice, strict=True)
             if len(values) > 1
         ]
-        descriptions += [level_text(name, level) for name, level in levels.items()]
+        all_levels = {**({LIMIT: limit.name} if limit and len(limits) > 1 else {}), **levels}
+        descriptions += [level_text(name, level) for name, level in all_levels.items()]
         *swept, memory, folder = choice
         of_workload, of_server = swept[: len(spec.sweeps)], swept[len(spec.sweeps) :]
         settings = {**engine.settings, **dict(zip(engine.sweeps, of_server, strict=True))}
@@ -60,11 +65,12 @@ def variants(plan: Plan, spec: WorkloadSpec, engine: EngineSpec, known: dict[str
             "+".join(descriptions),
             dict(zip(spec.sweeps, of_workload, strict=True)),
             memory,
+            limit,
             with_levels(
                 dataclasses.replace(engine, bins=() if folder is None else (folder,), settings=settings, sweeps={}),
                 levels,
             ),
-            levels,
+            all_levels,
         )
 
 
@@ -72,7 +78,12 @@ def number(plan: Plan, spec: WorkloadSpec, engine: EngineSpec) -> int:
     """Return the number of choices that `variants` yields."""
     lists = (*spec.sweeps.values(), *engine.sweeps.values(), plan.memory or (None,), engine.bins or (None,))
     levels = math.prod(map(len, factors_of(plan.factors, engine).values()))
-    return levels * math.prod(map(len, lists))
+    return levels * len(device_limits(plan)) * math.prod(map(len, lists))
+
+
+def device_limits(plan: Plan) -> tuple[DeviceLimit | None, ...]:
+    """Return the levels of the device's limit; (None,) without one."""
+    return plan.device.limit.levels if plan.device.limit else (None,)
 
 
 def factors_of(factors: Factors, engine: EngineSpec) -> dict[str, tuple[Scalar, ...]]:

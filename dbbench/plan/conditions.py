@@ -198,6 +198,10 @@ def _device(plan: Plan, cells: Sequence[Cell]) -> Iterator[str]:
     longest = max(cell.window.measure_s for cell in cells)
     takes = len(ceiling.ROWS) * ceiling.row_seconds(longest)
     yield f"Before the first trial, fio measures the bare device for {takes:.0f} s."
+    if plan.device.limit is not None:
+        levels = ", ".join(level.text for level in plan.device.limit.levels)
+        yield ("From the server's start to the end of the load, the block layer limits the reads and the writes of "
+               f"each device to {levels}. Bursts are not modelled.")  # fmt: skip
     if plan.device.disks:
         yield _HISTORY[plan.device.condition]
     if plan.equal_readahead_bytes is not None:

@@ -95,6 +95,7 @@ def _cells(plan: model.Plan, catalog: Catalog) -> list[model.Cell]:
                         dataset=dataset,
                         window=_window(plan, spec, workload),
                         memory_bytes=variant.memory_bytes,
+                        limit=variant.limit,
                         checkpoints=plan.checkpoints,
                         variant=variant.name,
                         client=plan.client,

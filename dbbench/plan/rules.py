@@ -34,8 +34,9 @@ LOG_TEXT: Final = f"[{LOG}]"
 # Key of [device] or of the log's table -> the kinds with which it has an effect; the log's table is refused with "dir".
 DEVICE_KEYS: Final = {
     "size": ("loop",), "at": ("loop",), "count": ("loop",), "path": ("block",), "paths": ("block", "dir"),
-    "identity": ("block",), "condition": ("block",), "wal": ("loop", "block"), "wal.size": ("loop", "dir"),
-    "wal.at": ("loop", "dir"), "wal.path": ("block", "dir"), "wal.identity": ("block", "dir"),
+    "identity": ("block",), "condition": ("block",), "limit": ("loop", "block"),
+    "wal": ("loop", "block"), "wal.size": ("loop", "dir"), "wal.at": ("loop", "dir"),
+    "wal.path": ("block", "dir"), "wal.identity": ("block", "dir"),
 }  # fmt: skip
 
 # The names with which a key is in conflict, for {} in the text; a bool if the text needs none.

@@ -15,7 +15,7 @@ from dbbench.results import LoadedRun
 _DRAWING: Final = frozenset(
     ("jinja2", "numpy", "plotly", "psutil", "pydantic", "scipy")
 )  # packages that no trial needs
-_OF_CELL: Final = ("parameters", "dataset", "window", "memory_bytes", "checkpoints", "client")
+_OF_CELL: Final = ("parameters", "dataset", "window", "memory_bytes", "limit", "checkpoints", "client")
 _OF_ENGINE: Final = ("settings", "profile", "cpus_server", "cpus_client", "numa_node")
 _OF_SETUP: Final = ("mkfs", "mount", "layers", "attributes", "volumes", "tuning")
 

@@ -34,6 +34,7 @@ OURS: Final = {
     "layer": r"(md|lvm|crypt):dbbench-{tag}[0-9a-f]+",
     "pool": r"dbbench-{tag}[0-9a-f]+",
     "cgroup": r"/(.+/)?dbbench-[^/]+-{tag}",
+    "throttle": r"[0-9]+:[0-9]+ [0-9]+ [0-9]+",
 }
 
 # These events decide which disks the run may erase without confirmation, so only sealed lines count.

@@ -17,7 +17,7 @@ from dbbench.engines.port import Engine
 from dbbench.engines.serving import most_files
 from dbbench.engines.settings import FILES_OF, open_files, own_cache_bytes, word
 from dbbench.machine import cores, host
-from dbbench.machine.limits import cgroup
+from dbbench.machine.limits import cgroup, throttle
 from dbbench.model import Cell, Plan, Settings
 from dbbench.plan import Expanded
 from dbbench.plan.request import PlanRequest
@@ -55,7 +55,7 @@ def lacking(
     problems = itertools.chain(
         _programs(plan, expanded), _rights(plan, results), _sources(expanded), _settings(expanded), _cores(plan),
         _memory(expanded), _open_files(expanded), _client(plan, expanded), shortages(plan, expanded, results, images),
-        _device(plan),
+        _device(plan), _limit(plan),
     )  # fmt: skip
     yield from {error.evidence: error for error in problems}.values()
 
@@ -227,6 +227,17 @@ def _device(plan: Plan) -> Iterator[errors.DbbenchError]:
                 check_directory(Path(path_of_arm))
             except errors.DbbenchError as error:
                 yield error
+
+
+def _limit(plan: Plan) -> Iterator[errors.DbbenchError]:
+    """Yield why the kernel cannot enforce the limit of the devices."""
+    if plan.device.limit is None or os.geteuid() != 0:  # without root, `_rights` says so
+        return
+    reasons = [throttle.obstacle()]
+    for path in [Path(path) for spec in plan.device.volumes.values() for path in spec.disks]:
+        if path.is_block_device() and (sysfs.folder(sysfs.name_of(path.stat().st_rdev) or "") / "partition").exists():
+            reasons.append(f"{path} is a partition; only whole disks can be limited")
+    yield from (throttle.refused(reason) for reason in reasons if reason)
 
 
 def refused_disks(plan: Plan, results: Path) -> Iterator[errors.DbbenchError]:

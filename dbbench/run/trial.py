@@ -52,6 +52,7 @@ from dbbench.samplers import Samples
 from dbbench.samplers.accounting import DiskClock
 from dbbench.storage import ageing, layers
 from dbbench.storage.devices import canary, leaves_of, smart
+from dbbench.storage.devices.ceiling import limit_facts
 from dbbench.storage.filesystems import Stored
 
 Images = Mapping[Role, tuple[Path, ...]]  # only for kind loop
@@ -144,7 +145,7 @@ def run_load(
     client, place = load.client_of(cell, workdir.root / "client"), workdir.place(cell.engine)
     with ExitStack() as stack:
         # From here on, programs start with limits of memory and cores.
-        limits = stack.enter_context(limits_of(trial, workdir))
+        limits = stack.enter_context(limits_of(trial, workdir, disks))
         place = stack.enter_context(load.reach(client, place, trial.clock, raw, workdir.scratch))
         place = replace(place, log_dir=ready.log)
         with stage(Phase.START):
@@ -209,11 +210,12 @@ def examine(trial: Record, workdir: WorkDir, disks: Volumes, mounts: Mounts, rea
         facts.space = space.space(ready.fs, ENGINES[cell.engine.name], ready.files)
         facts.device, facts.wear_end = attach.facts_after(disks), smart.wear(disks["data"].leaves)
         facts.host_state_end = attach.host_state(disks, cell.setup, folder.journal)
-        facts.ceiling = results.load_ceiling(folder.path) or CeilingFacts(note="not measured")
+        ceiling = results.load_ceiling(folder.path) or CeilingFacts(note="not measured")
+        facts.ceiling, facts.limit = replace(ceiling, limits=()), limit_facts(cell.limit, ceiling)
         facts.filesystem = space.probe(cell, plan.seed, mounts, facts.filesystem, ready.datadir)
 
     if plan.age_engine:
-        with stage(Phase.AGE_ENGINE), limits_of(trial, workdir):  # the same as for the load
+        with stage(Phase.AGE_ENGINE), limits_of(trial, workdir, disks):  # the same as for the load
             folders = trial.draft.raw / "age_engine", workdir.scratch / "age_engine"
             loads = Loads(cell, plan.seed, trial.clock, *folders)
             facts.age_engine = age_tables(ready, plan.age_engine, cell.window, loads)
@@ -223,7 +225,8 @@ def examine(trial: Record, workdir: WorkDir, disks: Volumes, mounts: Mounts, rea
             facts.operations = operate(plan.operations, ready)
 
 
-def limits_of(trial: Record, workdir: WorkDir) -> AbstractContextManager[Confined]:
-    """Return the plan's limits of memory and CPUs for programs that are started in the block."""
+def limits_of(trial: Record, workdir: WorkDir, disks: Volumes) -> AbstractContextManager[Confined]:
+    """Return the plan's limits of memory, CPUs and disks for programs that are started in the block."""
     mount_point = workdir.root if os.geteuid() == 0 else None
-    return confine(trial.cell, trial.run.name, trial.folder.journal, mount_point)
+    numbers = [disk.number for device in disks.values() for disk in device.each]
+    return confine(trial.cell, trial.run.name, trial.folder.journal, mount_point, numbers)

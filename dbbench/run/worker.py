@@ -122,8 +122,9 @@ def _build_golden(folder: RunFolder, request: Request, workdir: WorkDir, emit: E
         ) from error
 
 
-def _measure_ceiling(folder: RunFolder, request: Request, _workdir: WorkDir, _emit: Emit) -> None:
-    """Measure what the plan's first device can do without a filesystem: before the run, or again after it."""
+def _measure_ceiling(folder: RunFolder, request: Request, workdir: WorkDir, _emit: Emit) -> None:
+    """Measure what the plan's first device can do without a filesystem: before the run, with each of the plan's limits
+    too, or again after it."""
     run, path = folder.run, folder.path
     longest = max(cell.window.measure_s for cell in run.cells)
     permit = RunPermit(request.wipe, folder.journal)
@@ -131,7 +132,14 @@ def _measure_ceiling(folder: RunFolder, request: Request, _workdir: WorkDir, _em
     with devices.attach({"data": wanted}, permit) as volumes:
         permit.note(disks := volumes["data"].each)
         attach.erase(disks)
-        now, first = ceiling.measure(disks[0], longest, run.plan.seed), results.load_ceiling(path)
+        disk, each_s, seed = disks[0], ceiling.row_seconds(longest), run.plan.seed
+        now, first = ceiling.measure(disk, each_s, seed), results.load_ceiling(path)
+        if first is None and (limits := run.plan.device.limit) and now.rows:
+            measured = [
+                ceiling.measure_limit(disk, level, each_s, seed, folder.journal, workdir.root)
+                for level in limits.levels
+            ]
+            now = dataclasses.replace(now, limits=tuple(measured))
         results.save_ceiling(path, now if first is None else dataclasses.replace(first, again=now.rows))
 
 

@@ -17,11 +17,17 @@ from tests.support.plans import plan
 pytestmark = pytest.mark.needs("root", "fs:ext4", "mkfs.ext4", "engine:postgres", "sadf")
 
 
-def limited(memory: str = "64MiB", cpus: dict[str, str] | None = None, measure: str = "3s", **workload: Any) -> str:
-    """A plan of one trial whose server has that much memory; `workload`: keys of its table."""
+def limited(
+    memory: str = "64MiB",
+    cpus: dict[str, str] | None = None,
+    measure: str = "3s",
+    limit: dict[str, Any] | None = None,
+    **workload: Any,
+) -> str:
+    """A plan of one trial whose server has that much memory; `limit`: of its device; `workload`: keys of its table."""
     load = {"name": "pgbench-tpcb", "clients": 2, **(workload or {"scale": 8})}
     engine = {"name": "postgres", **(cpus or {})}
-    return plan("ext4", engine, load, memory=memory, measure=measure, device={"size": "1GiB"})
+    return plan("ext4", engine, load, memory=memory, measure=measure, device={"size": "1GiB", "limit": limit})
 
 
 def the_trial(dbbench: Any, text: str, status: int = 0) -> dict[str, Any]:
@@ -83,6 +89,47 @@ def test_group_of_a_killed_run_is_given_back(dbbench: Any) -> None:
     assert len(during[0]) == 1
     dbbench("clean", "r")
     assert [*groups_of(dbbench.folder)] == []
+
+
+def throttled() -> str:
+    """The limits of disks in all control groups."""
+    files = [*Path("/sys/fs/cgroup").rglob("io.max"), *Path("/sys/fs/cgroup").rglob("blkio.throttle.*_device")]
+    return "".join(path.read_text() for path in files)
+
+
+@pytest.mark.needs("fio")
+def test_limits_of_the_device_are_enforced_measured_and_removed(dbbench: Any) -> None:
+    """fio measures each level on the bare device, and no write of the filesystem's threads exceeds it."""
+    dbbench.plan(limited("256MiB", measure="6s", clients=8, scale=1, limit={"iops": [100, 2000], "price": [1, 4]}))
+    dbbench("run", "plan.toml", "--name", "r")
+    trials = {trial["limit"]["asked"]["iops"]: trial for trial in dbbench.trials().values()}
+    assert sorted(trials) == [100, 2000]
+    assert {trial["limit"]["enforced"] for trial in trials.values()} <= {"cgroup v1", "cgroup v2"}
+    slow = trials[100]
+    rows = {row["name"]: row["iops"] for row in slow["limit"]["rows"]}
+    assert rows.keys() == {"read_8k", "write_8k"} and all(90 < iops < 110 for iops in rows.values())
+    writes = next(rate for rate in slow["ceiling"]["rates"] if (rate["side"], rate["unit"]) == ("writes", "IOPS"))
+    assert writes["median"] < 110
+    assert slow["summary"]["tps_per_price"] == pytest.approx(slow["summary"]["tps"])
+    assert slow["summary"]["tps"] < trials[2000]["summary"]["tps"]
+    page = (dbbench.folder / "results/r/report.html").read_text()
+    assert "limited to 100 IOPS each by cgroup" in page and "tx/s per price" in page
+    assert not {"100", "2000"} & set(throttled().split())
+
+
+def test_limit_of_a_killed_run_is_removed(dbbench: Any) -> None:
+    """A rule for a loop device would slow down its next owner. `clean` removes it."""
+    dbbench.plan(limited(measure="10s", limit={"iops": 1234}))
+    during: list[str] = []
+
+    def kill(pid: int) -> None:
+        during.append(throttled())
+        os.kill(pid, signal.SIGKILL)
+
+    dbbench.run_and("plan.toml", dbbench.in_window, kill)
+    assert " 1234\n" in during[0] or "riops=1234" in during[0]
+    dbbench("clean", "r")
+    assert "1234" not in throttled()
 
 
 @pytest.mark.alone

@@ -211,7 +211,7 @@ def test_a_pod_compares_two_volumes(image: Path, tmp_path: Path) -> None:
     journal = Journal(tmp_path / "journal.jsonl")
     with (
         releases.entered(image, tmp_path / "root") as inside,
-        cgroup.limit(where, "dbbench-test-pod", LIMIT_BYTES, journal) as group,
+        cgroup.make_group(where, "dbbench-test-pod", journal, LIMIT_BYTES) as group,
     ):
         root = tmp_path / "root/merged"
         for name in ("fast", "cheap"):

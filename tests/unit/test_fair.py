@@ -23,9 +23,12 @@ from dbbench.model import (
     CheckpointFacts,
     CoresFacts,
     Dataset,
+    DeviceFacts,
+    DeviceLimit,
     EngineSpec,
     FilesystemFacts,
     FsSetup,
+    LimitFacts,
     MemoryFacts,
     Mkfs,
     Plan,
@@ -262,6 +265,33 @@ def test_a_device_that_fell_below_what_it_gave_before_the_run_is_reported(
 def test_a_load_without_telemetry_of_its_disk_is_not_called_slow() -> None:
     """A load shorter than iostat's first interval has an empty lead column and no other."""
     assert list(device.slower(CEILING, Series(1, {"util_pct": [None]}), cell())) == []
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        (DeviceLimit(iops=300), ""),
+        (DeviceLimit(iops=200), "write_8k of fio completed 300 IOPS instead of 200"),
+        (DeviceLimit(iops=400), "write_8k of fio completed 300 IOPS instead of 400"),
+        (DeviceLimit(mb_per_s=2.4576), ""),  # 300 writes of 8 KiB
+    ],
+)
+def test_a_limit_that_fio_did_not_measure_is_reported(asked: DeviceLimit, expected: str) -> None:
+    """Above it and below it: the kernel does not enforce it, or the disk is slower."""
+    limit = LimitFacts(asked, "cgroup v1", (CeilingRow("write_8k", 300, 2.4576, 100),))
+    warnings = list(device.limit_missed(limit, CEILING, None))
+    assert [(warning.id, warning.text) for warning in warnings] == ([("W157", expected)] if expected else [])
+
+
+def test_a_window_above_the_limit_is_reported() -> None:
+    """What kernel threads write may not be limited. Two devices may do twice as much."""
+    ceiling = rated(w_per_s=[500.0] * 5, r_per_s=[0.0] * 5).ceiling
+    one = DeviceFacts("loop", "/dev/loop1", "loop1", 2**30)
+    two = dataclasses.replace(one, members=(one, one))
+    assert ceiling is not None
+    (warning,) = device.limit_missed(limit := LimitFacts(DeviceLimit(iops=300)), ceiling, one)
+    assert warning.text == "in the window the writes were 500 IOPS instead of at most 300"
+    assert list(device.limit_missed(limit, ceiling, two)) == list(device.limit_missed(None, ceiling, one)) == []
 
 
 # --- two arms --------------------------------------------------------------------------------------

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from dbbench.errors import MachineTooSmall, MemoryExceeded
+from dbbench.errors import KernelLacks, MachineTooSmall, MemoryExceeded
 from dbbench.machine import cores, host
-from dbbench.machine.limits import MemoryGroup, cgroup, confine
-from dbbench.model import EngineSpec, Run
+from dbbench.machine.limits import MemoryGroup, cgroup, confine, throttle
+from dbbench.model import DeviceLimit, EngineSpec, Run
 from dbbench.results.journal import Journal
 
 V2 = "31 23 0:27 / {} rw,nosuid - cgroup2 cgroup2 rw,nsdelegate\n"
@@ -40,7 +40,7 @@ def test_version_2_is_used_beside_our_own_group(tmp_path: Path) -> None:
     (point / "cgroup.controllers").write_text("cpu io memory pids\n")
     me = process(tmp_path, V2.format(point), "0::/user/session\n")
     found = cgroup.hierarchy(process=me)
-    assert found == cgroup.Hierarchy(2, point / "user/session", point / "user")
+    assert found == cgroup.Hierarchy(2, point / "user/session", point / "user", point)
     assert (point / "user/cgroup.subtree_control").read_text() == "+memory"
 
 
@@ -51,7 +51,7 @@ def test_version_1_is_used_within_our_own_group(tmp_path: Path) -> None:
     two.mkdir()
     (two / "cgroup.controllers").write_text("hugetlb\n")
     me = process(tmp_path, V2.format(two) + V1.format(one), "4:memory:/box\n0::/\n")
-    assert cgroup.hierarchy(process=me) == cgroup.Hierarchy(1, one / "box", one / "box")
+    assert cgroup.hierarchy(process=me) == cgroup.Hierarchy(1, one / "box", one / "box", one)
 
 
 @pytest.mark.parametrize(("version", "name"), [(2, "memory.max"), (1, "memory.limit_in_bytes")])
@@ -85,9 +85,9 @@ def test_without_a_hierarchy_the_reason_is_said(tmp_path: Path) -> None:
 )
 def test_limit_is_set_without_swap_and_journalled_first(tmp_path: Path, version: int, files: dict[str, str]) -> None:
     """Swap would be a second memory. The journal has the group before it is there."""
-    journal, where = Journal(tmp_path / "j"), cgroup.Hierarchy(version, tmp_path, tmp_path)
+    journal, where = Journal(tmp_path / "j"), cgroup.Hierarchy(version, tmp_path, tmp_path, tmp_path)
     name = f"dbbench-g-{journal.tag}"
-    with cgroup.limit(where, name, 4096, journal) as group:
+    with cgroup.make_group(where, name, journal, 4096) as group:
         assert journal.outstanding("cgroup") == [str(tmp_path / name)]
         assert {name: (group.path / name).read_text() for name in files} == files
         assert group.limit_bytes == 4096
@@ -112,7 +112,7 @@ def test_kill_for_want_of_memory_is_named_in_place_of_what_it_looked_like(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make_run: Callable[[], Run]
 ) -> None:
     """The error names the memory limit, not the server's death that was noticed first."""
-    monkeypatch.setattr(cgroup, "hierarchy", lambda at: cgroup.Hierarchy(1, tmp_path, tmp_path))
+    monkeypatch.setattr(cgroup, "hierarchy", lambda at: cgroup.Hierarchy(1, tmp_path, tmp_path, tmp_path))
     (tmp_path / "memory.oom_control").write_text("oom_kill 1\n")
     group = MemoryGroup(1, tmp_path, tmp_path)
     monkeypatch.setattr("dbbench.machine.limits._group", lambda *_: (group, ""))
@@ -121,6 +121,69 @@ def test_kill_for_want_of_memory_is_named_in_place_of_what_it_looked_like(
         confine(make_run().cells[0], "r", Journal(tmp_path / "j"), None),
     ):
         raise RuntimeError("it is gone")
+
+
+# --- disks -----------------------------------------------------------------------------------------
+
+LIMIT = DeviceLimit(iops=500, mb_per_s=12.5)
+
+
+def io_hierarchy(monkeypatch: pytest.MonkeyPatch, version: int, point: Path) -> Journal:
+    """A hierarchy with the controller for I/O, in which this process has a group; a journal."""
+    (home := point / "box").mkdir()
+    where = cgroup.Hierarchy(version, home, point if version == 2 else home, point)
+    monkeypatch.setattr(cgroup, "hierarchy", lambda *_, controller: where)
+    return Journal(point / "j")
+
+
+def test_version_1_limits_a_disk_in_the_root_and_in_our_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The root has the writes of kernel threads. Reads and writes have the same limit, which ends with the block."""
+    journal = io_hierarchy(monkeypatch, 1, tmp_path)
+    with throttle.limit_disks(["7:2"], LIMIT, journal, None) as enforced:
+        assert enforced == "cgroup v1"
+        assert journal.outstanding("throttle") == ["7:2 500 12500000"]
+        for group in (tmp_path, tmp_path / "box"):
+            of_group = {path.name.split(".")[-1]: path.read_text() for path in group.glob("blkio.throttle.*")}
+            assert of_group == {"read_iops_device": "7:2 500", "write_iops_device": "7:2 500",
+                                "read_bps_device": "7:2 12500000", "write_bps_device": "7:2 12500000"}  # fmt: skip
+    assert journal.outstanding("throttle") == []
+    assert {path.read_text() for path in tmp_path.rglob("blkio.throttle.*")} == {"7:2 0"}
+
+
+def test_a_limit_that_another_process_changed_is_not_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A killed run has left its limit, and the number of its loop device has a new owner."""
+    journal = io_hierarchy(monkeypatch, 1, tmp_path)
+    journal.note("take", what="throttle", path="7:2 500 12500000")
+    for side in ("read", "write"):
+        (tmp_path / f"blkio.throttle.{side}_iops_device").write_text("7:1 9\n7:2 700\n")
+    throttle.give_back(journal)
+    assert {path.read_text() for path in tmp_path.glob("blkio.throttle.*")} == {"7:1 9\n7:2 700\n"}
+    assert journal.outstanding("throttle") == []
+
+
+def test_version_2_limits_the_group_that_has_this_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And the group of the server, if its memory is limited."""
+    journal = io_hierarchy(monkeypatch, 2, tmp_path)
+    (memory := tmp_path / "memory").mkdir()
+    group = tmp_path / f"dbbench-io-{journal.tag}"
+    with throttle.limit_disks(["7:2"], DeviceLimit(iops=500), journal, None, MemoryGroup(2, memory, memory)):
+        rules = {(path / "io.max").read_text() for path in (group, memory)}
+        assert rules == {"7:2 riops=500 wiops=500 rbps=max wbps=max"}
+        assert (group / "cgroup.procs").read_text() == "0"
+        for path in group.iterdir():
+            path.unlink()
+    assert not group.exists()
+
+
+def test_a_limit_that_the_kernel_does_not_keep_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Read back: the file still has another rate. Without a hierarchy the reason is in the error."""
+    journal = io_hierarchy(monkeypatch, 1, tmp_path)
+    monkeypatch.setattr(throttle, "_set", lambda *_: None)
+    with pytest.raises(KernelLacks, match="limit of device 7:2"), throttle.limit_disks(["7:2"], LIMIT, journal, None):
+        pass
+    monkeypatch.setattr(cgroup, "hierarchy", lambda *_, controller: "only root may make control groups")
+    with pytest.raises(KernelLacks, match="only root"), throttle.limit_disks(["7:2"], LIMIT, journal, None):
+        pass
 
 
 # --- cores -----------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dbbench.errors import PlanInvalid, UnknownName
-from dbbench.model import Plan, Setting, title_of
+from dbbench.model import DeviceLimit, Plan, Setting, title_of
 from dbbench.plan import Expanded, expand, identity, load, narrow, preview
 from dbbench.plan.arms import distinct
 from dbbench.plan.catalog import Catalog, catalog
@@ -109,6 +109,19 @@ def test_a_list_of_a_servers_setting_is_a_sweep(tmp_path: Path, known: Catalog) 
     assert cell.engine.sweeps == {}
 
 
+def test_limits_of_the_device_are_a_factor(tmp_path: Path, known: Catalog) -> None:
+    """The nth values of the lists are a level; a single value applies to all. One level is no factor."""
+    text = SWEPT.replace("blocks = 2", "device.limit = { iops = [500, 3000], mb_per_s = 125, price = [1, 2] }")
+    cells = expand(plan_of(tmp_path, text, known), known).cells
+    assert len(cells) == 32
+    levels = {str(cell.levels["limit"]): cell for cell in cells}
+    assert list(levels) == ["500iops-125MBps", "3000iops-125MBps"]
+    assert levels["3000iops-125MBps"].limit == DeviceLimit(3000, 125.0, 2.0)
+    assert levels["500iops-125MBps"].variant.endswith("+limit=500iops-125MBps")
+    single = expand(plan_of(tmp_path, SWEPT.replace("blocks = 2", "device.limit = { iops = 500 }"), known), known).cells
+    assert {(cell.limit, *cell.levels) for cell in single} == {(DeviceLimit(500),)}
+
+
 def test_lists_of_settings_that_say_nothing_are_told(tmp_path: Path, known: Catalog) -> None:
     """Empty, twice the same, no values, or the key that only the program has."""
     text = SETTINGS.replace('["30s", "5min"]', '["30s", "30s"]').replace("[false]", "[[1]]")
@@ -165,6 +178,16 @@ def test_a_dataset_can_be_swept(tmp_path: Path, known: Catalog) -> None:
         ('["512MiB", "1GiB"]', '["1GiB", "1024MiB"]', 4, '"memory" lists 1073741824 twice'),
         ('["512MiB", "1GiB"]', '["1GiB", "much"]', 4, '"memory" must be a size'),
         ("/17/bin", "/15/bin", 7, "\"bin\" lists '/usr/lib/postgresql/15/bin' twice"),
+        ("blocks = 2", "device.limit = {}", 3, 'requires "iops" or "mb_per_s"'),
+        ("blocks = 2", "device.limit = { iops = [500, 500] }", 3, "lists a level twice"),
+        ("blocks = 2", "device.limit = { iops = [500, 900], price = [1, 2, 3] }", 3, "lists of different lengths"),
+        ("blocks = 2", "device.limit = { iops = 1 }", 3, '"iops" must be 10 or more'),
+        (
+            "blocks = 2",
+            'device = { kind = "dir", limit = { iops = 99 } }',
+            3,
+            '"limit" has no effect with kind = "dir"',
+        ),
         ("blocks = 2", "blocks = [2, 3]", 3, '"blocks" must be'),
     ],
 )

@@ -1,26 +1,26 @@
-"""Limits of a trial: memory by a control group, cores by affinity, for the server and the load generator.
+"""Limits of a trial: memory by a control group, cores by affinity, for the server and the load generator; its disks.
 
-Both are set before a program starts, so that it cannot escape them, and both are read back.
+All are set before a program starts, so that it cannot escape them, and all are read back.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from dbbench import process
 from dbbench.errors import MemoryExceeded
 from dbbench.machine.cores import Cores, chosen_cores, on_cores, written_cores
-from dbbench.machine.limits import cgroup
-from dbbench.machine.limits.cgroup import MemoryGroup, give_back
+from dbbench.machine.limits import cgroup, throttle
+from dbbench.machine.limits.cgroup import MemoryGroup
 from dbbench.model import Cell, CoresFacts
 from dbbench.results.journal import Journal
 from dbbench.units import size_text
 
-__all__ = ["Confined", "MemoryGroup", "MemoryReading", "cgroup", "confine", "give_back"]
+__all__ = ["Confined", "MemoryGroup", "MemoryReading", "cgroup", "confine", "give_back", "throttle"]
 
 
 @dataclass(frozen=True)
@@ -57,11 +57,12 @@ class Confined:
 
 
 @contextlib.contextmanager
-def confine(cell: Cell, name: str, journal: Journal, at: Path | None) -> Iterator[Confined]:
+def confine(cell: Cell, name: str, journal: Journal, at: Path | None, disks: Sequence[str] = ()) -> Iterator[Confined]:
     """Run the servers and load generators that the block starts within the cell's limits.
 
-    `name` is that of the run; `at` is a directory for a private mount. Without a control group the block runs
-    nevertheless, and `reason` explains why. Raises MachineTooSmall, and at the end MemoryExceeded if the kernel killed
+    `name` is that of the run; `at` is a directory for a private mount; `disks` ("7:2") have the cell's limit. Without a
+    control group for memory the block runs nevertheless, and `reason` explains why. Raises MachineTooSmall, KernelLacks
+    if the disks cannot be limited, and at the end MemoryExceeded if the kernel killed
     a process for lack of memory, instead of the error that this caused in the block.
     """
     engine = cell.engine
@@ -70,6 +71,8 @@ def confine(cell: Cell, name: str, journal: Journal, at: Path | None) -> Iterato
     give_back(journal)  # groups of a killed trial: the hierarchy may be mounted only in a trial's namespace
     with contextlib.ExitStack() as stack:
         group, reason = _group(stack, cell.memory_bytes, name, journal, at)
+        if cell.limit is not None:
+            stack.enter_context(throttle.limit_disks(disks, cell.limit, journal, at, group))
         stack.enter_context(
             process.placing({"server": _entering(group, chosen), "client": lambda: on_cores(chosen.client)})
         )
@@ -79,6 +82,12 @@ def confine(cell: Cell, name: str, journal: Journal, at: Path | None) -> Iterato
             _check_oom(group, error)
             raise
         _check_oom(group, None)
+
+
+def give_back(journal: Journal) -> None:
+    """Remove the groups and the limits of disks that a killed run left."""
+    cgroup.give_back(journal)
+    throttle.give_back(journal)
 
 
 def _group(
@@ -91,7 +100,7 @@ def _group(
         return None, where
     try:
         group_name = f"dbbench-{name}-{journal.tag}"  # runs in other results folders may have the same name
-        return stack.enter_context(cgroup.limit(where, group_name, memory_bytes, journal)), ""
+        return stack.enter_context(cgroup.make_group(where, group_name, journal, memory_bytes)), ""
     except OSError as error:
         return None, f"the kernel refused a control group: {error}"
 

@@ -22,6 +22,8 @@ WHAT: Final = "cgroup"  # the kind of its entries in the journal
 _GONE_S: Final = 5.0  # a group cannot be removed before the last of its processes has been reaped
 _STEP_S: Final = 0.02
 _SELF: Final = Path("/proc/self")
+MEMORY, IO = "memory", "io"
+_V1_NAMES: Final = {MEMORY: "memory", IO: "blkio"}  # of these controllers
 # Files that can slow down or stop the processes of a group: cgroups(7), Documentation/admin-guide/cgroup-v1 and -v2.
 _V1: Final = (
     "cpu.shares", "cpu.cfs_quota_us", "cpu.cfs_period_us", "cpu.cfs_burst_us", "cpu.idle", "cpu.rt_period_us",
@@ -40,11 +42,12 @@ _V2: Final = (
 
 @dataclass(frozen=True)
 class Hierarchy:
-    """Where groups with a memory limit can be made. `home`: the group of this process."""
+    """Where groups with limits can be made. `home`: the group of this process."""
 
     version: int
     home: Path
     parent: Path  # the directory in which groups are made
+    point: Path  # the root of the hierarchy
 
 
 @dataclass(frozen=True)
@@ -79,41 +82,42 @@ class MemoryGroup:
             _move(self.home)
 
 
-def hierarchy(at: Path | None = None, process: Path = _SELF) -> Hierarchy | str:
+def hierarchy(at: Path | None = None, process: Path = _SELF, controller: str = MEMORY) -> Hierarchy | str:
     """Return where a limit can be set here, or the reason why it cannot. `at`: a directory of a private mount
     namespace, in which the hierarchy is mounted if it is not mounted yet."""
     if os.geteuid() != 0:
         return "only root may make control groups"
-    hierarchies = _find_mount(process)
+    hierarchies = _find_mount(process, controller)
     if hierarchies is None and at is not None:
-        hierarchies = _mount_privately(at, process)
+        hierarchies = _mount_privately(at, process, controller)
     if hierarchies is None:
-        return "no control group hierarchy with the memory controller is mounted"
+        return f"no control group hierarchy with the {controller} controller is mounted"
     version, point = hierarchies
-    home = _home(point, version, process)
-    return Hierarchy(version, home, _parent(point, home, version))
+    home = _home(point, version, process, controller)
+    return Hierarchy(version, home, _parent(point, home, version, controller), point)
 
 
 def usable_bytes(process: Path = _SELF) -> int | None:
     """Return how much memory this process may use, page cache included: the machine's, or the smallest limit of its
     control group and those above it, for example a container's."""
     sizes = [host.memory_bytes()]
-    if hierarchies := _find_mount(process):
+    if hierarchies := _find_mount(process, MEMORY):
         version, point = hierarchies
-        home = _home(point, version, process)
+        home = _home(point, version, process, MEMORY)
         name = "memory.max" if version == 2 else "memory.limit_in_bytes"
         sizes += [number(group / name) for group in (home, *home.parents) if group.is_relative_to(point)]
     return min((size for size in sizes if size is not None), default=None)
 
 
 @contextlib.contextmanager
-def limit(where: Hierarchy, name: str, limit_bytes: int, journal: Journal) -> Iterator[MemoryGroup]:
-    """Make a group with that limit and without swap; remove it at the end. Raises OSError if the kernel refuses."""
+def make_group(where: Hierarchy, name: str, journal: Journal, limit_bytes: int | None = None) -> Iterator[MemoryGroup]:
+    """Make a group, with a memory limit without swap; remove it at the end. Raises OSError if the kernel refuses."""
     path = where.parent / name
     journal.note("take", what=WHAT, path=str(path))
     try:
         path.mkdir(exist_ok=True)
-        _set(where, path, limit_bytes)
+        if limit_bytes is not None:
+            _set(where, path, limit_bytes)
         yield MemoryGroup(where.version, path, where.home)
     finally:
         if _remove(path):
@@ -140,46 +144,46 @@ def _set(where: Hierarchy, path: Path, limit_bytes: int) -> None:
             (path / file).write_text(value)
 
 
-def _find_mount(process: Path) -> tuple[int, Path] | None:
+def _find_mount(process: Path, controller: str) -> tuple[int, Path] | None:
     for mount in mounts_of(process):
-        if (version := _version(mount)) is not None:
+        if (version := _version(mount, controller)) is not None:
             return version, mount.point
     return None
 
 
-def _version(mount: Mount) -> int | None:
-    """Return the version of a mount that has the memory controller, None for any other mount."""
-    if mount.fstype == "cgroup2" and "memory" in (text(mount.point / "cgroup.controllers") or "").split():
+def _version(mount: Mount, controller: str) -> int | None:
+    """Return the version of a mount that has the controller, None for any other mount."""
+    if mount.fstype == "cgroup2" and controller in (text(mount.point / "cgroup.controllers") or "").split():
         return 2
-    return 1 if mount.fstype == "cgroup" and "memory" in mount.options else None
+    return 1 if mount.fstype == "cgroup" and _V1_NAMES[controller] in mount.options else None
 
 
-def _mount_privately(at: Path, process: Path) -> tuple[int, Path] | None:
-    for fstype, data in (("cgroup2", ""), ("cgroup", "memory")):
+def _mount_privately(at: Path, process: Path, controller: str) -> tuple[int, Path] | None:
+    for fstype, data in (("cgroup2", ""), ("cgroup", _V1_NAMES[controller])):
         point = at / fstype
         with contextlib.suppress(OSError):
             point.mkdir(exist_ok=True)
             namespaces.mount("none", point, fstype, data=data)
-    return _find_mount(process)
+    return _find_mount(process, controller)
 
 
-def _home(point: Path, version: int, process: Path) -> Path:
+def _home(point: Path, version: int, process: Path, controller: str) -> Path:
     """Return the group of this process (cgroups(7)); the root of the mount if its path is not visible here."""
     for line in (text(process / "cgroup") or "").splitlines():
         _, controllers, path = line.split(":", 2)
-        if (version == 2 and not controllers) or (version == 1 and "memory" in controllers.split(",")):
+        if (version == 2 and not controllers) or (version == 1 and _V1_NAMES[controller] in controllers.split(",")):
             home = point / path.lstrip("/")
             return home if home.is_dir() else point
     return point
 
 
-def _parent(point: Path, home: Path, version: int) -> Path:
+def _parent(point: Path, home: Path, version: int, controller: str) -> Path:
     """Return where to make a group. Version 1: inside the group of this process, so that its limits apply to the server
     too. Version 2 allows no processes in groups that have controllers: next to it, in a parent of groups only."""
     parent = home if version == 1 or home == point else home.parent
     if version == 2:
-        with contextlib.suppress(OSError):  # usually already enabled; if it is refused, memory.max does not exist
-            (parent / "cgroup.subtree_control").write_text("+memory")
+        with contextlib.suppress(OSError):  # usually already enabled; if it is refused, its files do not exist
+            (parent / "cgroup.subtree_control").write_text(f"+{controller}")
     return parent
 
 

@@ -26,8 +26,8 @@ COSTS: Final = {
 # Heading of the section -> metric -> heading of its column, "" for the metric's own label. The primary metric of the
 # workload is the first column.
 SECTIONS: Final[dict[str, dict[str, str]]] = {
-    "Speed": {"tps": "tx/s", "sustained_tps": "sustained tx/s", "ceiling_pct": "% of ceiling", "mb_per_s": "MB/s",
-              "kb_per_s": "kB/s", "duration_s": "seconds"},
+    "Speed": {"tps": "tx/s", "sustained_tps": "sustained tx/s", "tps_per_price": "tx/s per price",
+              "ceiling_pct": "% of ceiling", "mb_per_s": "MB/s", "kb_per_s": "kB/s", "duration_s": "seconds"},
     "Steps of the insert benchmark": {
         "load_rows_per_s": "loaded rows/s", **{f"index_{name}_s": f"index on {name}, s" for name in INSERT_INDEXES},
         "insert_rows_per_s": "inserted rows/s"},
@@ -45,9 +45,10 @@ SECTIONS: Final[dict[str, dict[str, str]]] = {
          "creates_per_s", "stats_per_s", "reads_per_s", "deletes_per_s"), ""),
 }  # fmt: skip
 LABELS: Final = {"queries_per_s": "queries/s"} | {k: v for section in SECTIONS.values() for k, v in section.items()}
-# Metrics of a single workload each, which are not missed elsewhere; without compression there is no ratio.
-OF_ONE_WORKLOAD: Final = ("compression_ratio", *SECTIONS["Files"], *SECTIONS["Steps of the insert benchmark"],
-                          *SECTIONS[GIB])  # fmt: skip
+# Metrics of a single workload each, or of plans with prices, which are not missed elsewhere; without compression there
+# is no ratio.
+OF_ONE_WORKLOAD: Final = ("compression_ratio", "tps_per_price", *SECTIONS["Files"],
+                          *SECTIONS["Steps of the insert benchmark"], *SECTIONS[GIB])  # fmt: skip
 STALLS: Final = ("stall_s", "stalls_per_h")
 
 

@@ -121,6 +121,10 @@ def _summary(trial: Record, observed: Observed) -> dict[str, float | None]:
     outcome, restored, meter = observed.outcome, observed.restored, observed.meter
     window, tps = trial.cell.window, outcome.series["tps"]
     io, drain, switches = trial.facts.io, trial.facts.drain, meter.switches_per_s
+    rates = summary.throughput(outcome, drain.drain_s)
+    limit, throughput = trial.cell.limit, rates.get("tps")
+    if limit is not None and limit.price is not None and throughput is not None:
+        rates["tps_per_price"] = throughput / limit.price
     totals = {
         "cpu_ms": meter.cpu_ms(),
         "write_kb": None if io.write_bytes is None else io.write_bytes / 1000,
@@ -131,7 +135,7 @@ def _summary(trial: Record, observed: Observed) -> dict[str, float | None]:
     }
     stalled, latencies = summary.stalled_seconds(window, tps), summary.latencies(outcome)
     return {
-        **summary.throughput(outcome, drain.drain_s),
+        **rates,
         **latencies,
         "stall_s": stalled,
         "stalls_per_h": summary.per_hour(stalled, outcome.window_s),
@@ -183,6 +187,7 @@ def _of_conditions(trial: Record, observed: Observed) -> Iterator[TrialWarning]:
     facts, cell = trial.facts, trial.cell
     yield from fairness.warnings(cell, facts.memory, facts.cores, observed.meter)
     yield from fairness.of_client(facts.client)
+    yield from device.limit_missed(facts.limit, facts.ceiling, facts.device)
     yield from device.slower(facts.ceiling, observed.outcome.series, cell)
     if trial.run.plan.device.disks:  # a loop file is affected more by other I/O on the disk below than by its history
         done, key = results.list_results(trial.folder.path), (trial.spec.block, trial.spec.attempt)

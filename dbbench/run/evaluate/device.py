@@ -11,7 +11,7 @@ from typing import Final
 from dbbench.engines import profile_of
 from dbbench.metrics.series import Column, Series
 from dbbench.metrics.summary import measured_seconds
-from dbbench.model import CeilingFacts, Cell, DeviceRate, TrialWarning, Window
+from dbbench.model import CeilingFacts, Cell, DeviceFacts, DeviceRate, LimitFacts, TrialWarning, Window
 
 CANARIES: Final = 3  # smallest number of probes in a block: with two, neither can be called the outlier
 CANARY_OFF: Final = 0.10
@@ -23,6 +23,8 @@ SILENT_S: Final = 5
 FLAT: Final = 0.10  # interquartile range ÷ median; on a busy machine iostat's own interval varies by 10 %
 LEAST_SECONDS: Final = 3
 BUSY_PCT: Final = 90.0  # part of a second in which a request is pending; above, the device counts as always busy
+MISSED: Final = 0.10  # measured rate ÷ limit - 1
+_ROW_BYTES: Final = {"8k": 8192, "1m": 2**20}  # size of an access, by the end of the name of fio's row
 SLOW: Final = 0.5  # share of the rate before the run
 _RATES: Final = (("util_pct",), ("r_per_s", "w_per_s"), ("r_kb_per_s", "w_kb_per_s"))
 _KB: Final = 1.024e-3  # converts iostat's kB to 10^6 bytes
@@ -58,6 +60,27 @@ def silent(window: Window, series: Series) -> Iterator[TrialWarning]:
             yield TrialWarning("W106", text, second=round(window.warmup_s) + begin)
 
 
+def limit_missed(limit: LimitFacts | None, ceiling: CeilingFacts, device: DeviceFacts | None) -> Iterator[TrialWarning]:
+    """Yield W157 if fio did not measure the limit on the bare device, or the devices exceeded it in the window."""
+    if limit is None:
+        return
+    iops, mb_per_s = limit.asked.iops or math.inf, limit.asked.mb_per_s or math.inf
+    texts = []
+    for row in limit.rows:
+        expected = min(iops, mb_per_s * 1e6 / _ROW_BYTES[row.name[-2:]])
+        if abs(row.iops / expected - 1) > MISSED:
+            texts.append(f"{row.name} of fio completed {row.iops:.4g} IOPS instead of {expected:.4g}")
+    number = max(1, len(device.members)) if device is not None else 1
+    for rate in ceiling.rates:
+        most = number * (iops if rate.unit == "IOPS" else mb_per_s)
+        if rate.side in ("reads", "writes") and rate.median > (1 + MISSED) * most:
+            texts.append(
+                f"in the window the {rate.side} were {rate.median:.4g} {rate.unit} instead of at most {most:.4g}"
+            )
+    if texts:
+        yield TrialWarning("W157", "; ".join(texts))
+
+
 def _longest(flags: Sequence[bool]) -> tuple[int, int]:
     """Return the start and length of the longest sequence of true values; (0, 0) if there is none."""
     longest, begin = (0, 0), 0
@@ -82,7 +105,7 @@ def with_rates(ceiling: CeilingFacts, series: Series, cell: Cell, tps: float | N
 def slower(ceiling: CeilingFacts, series: Series, cell: Cell) -> Iterator[TrialWarning]:
     """Yield W106 if the device was busy and yet gave less than half of its slowest rate before the run. Both rates,
     requests and bytes, must be that low for LEAST_SECONDS seconds of the window."""
-    if not ceiling.rows or any(name not in series for names in _RATES for name in names):
+    if cell.limit or not ceiling.rows or any(name not in series for names in _RATES for name in names):
         return  # a load shorter than iostat's first interval has only the first column
     iops, rate = (min(getattr(row, name) for row in ceiling.rows) for name in ("iops", "mb_per_s"))
     slow = [

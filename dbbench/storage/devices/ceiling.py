@@ -6,10 +6,13 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 from dbbench import errors, process
-from dbbench.model import CeilingFacts, CeilingRow
+from dbbench.machine.limits import throttle
+from dbbench.model import CeilingFacts, CeilingRow, DeviceLimit, LimitFacts
+from dbbench.results.journal import Journal
 from dbbench.storage.devices.port import Device
 
 _DEEP: Final = 32  # requests in flight: the whole queue of a SATA disk, and enough for most of the rate of an NVMe disk
@@ -28,20 +31,37 @@ ROWS: Final[dict[str, tuple[str, ...]]] = {
     "write_1m": ("--rw=write", "--bs=1m", f"--iodepth={_DEEP}", "--fdatasync=0"),
     "read_1m": ("--rw=read", "--bs=1m", f"--iodepth={_DEEP}", "--fdatasync=0"),
 }
+LIMITED: Final = {"iops": ("read_8k", "write_8k"), "mb_per_s": ("read_1m", "write_1m")}  # rows that reach a limit
+LIMITED_S: Final = 1.0  # the kernel grants a limit's requests in slices of 0.1 s
 
 
-def measure(device: Device, window_s: float, seed: int) -> CeilingFacts:
+def measure(device: Device, each_s: float, seed: int, rows: Sequence[str] = tuple(ROWS)) -> CeilingFacts:
     """Measure the rows on a locked device without a filesystem; its content beyond the first MiB is overwritten. If fio
     is missing or fails, there are no rows and `note` gives the reason: the run is possible without them."""
     if process.find("fio") is None:
         return CeilingFacts(note="fio is not installed")
     size = min(device.facts.size_bytes - 2 * _SKIP, _SPAN)
-    argv = command(device.argument, size, row_seconds(window_s), seed)
+    argv = command(device.argument, size, each_s, seed, rows)
     try:
         done = process.run(argv, timeout_s=60 + 3 * len(ROWS) * _LONGEST_S, pass_fds=(device.fd,))
         return CeilingFacts(parse_rows(done.stdout))
     except (errors.CommandFailed, errors.DeadlinePassed, ValueError) as error:
         return CeilingFacts(note=str(error).splitlines()[0])
+
+
+def measure_limit(
+    device: Device, limit: DeviceLimit, each_s: float, seed: int, journal: Journal, at: Path
+) -> LimitFacts:
+    """Measure the device with a limit. Raises KernelLacks."""
+    rows = [row for name, of in LIMITED.items() if getattr(limit, name) is not None for row in of]
+    with throttle.limit_disks([device.number], limit, journal, at) as enforced:
+        return LimitFacts(limit, enforced, measure(device, max(each_s, LIMITED_S), seed, rows).rows)
+
+
+def limit_facts(limit: DeviceLimit | None, ceiling: CeilingFacts) -> LimitFacts | None:
+    """Return what was measured with a limit."""
+    unmeasured = None if limit is None else LimitFacts(limit)
+    return next((of for of in ceiling.limits if of.asked == limit), unmeasured)
 
 
 def row_seconds(window_s: float) -> float:

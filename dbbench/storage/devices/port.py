@@ -33,6 +33,10 @@ class Device:
         return f"/proc/self/fd/{self.fd}"
 
     @property
+    def number(self) -> str:
+        return f"{self.major}:{self.minor}"
+
+    @property
     def each(self) -> tuple[Device, ...]:
         """Return its members, or itself."""
         return self.members or (self,)

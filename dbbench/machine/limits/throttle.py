@@ -1,0 +1,123 @@
+"""Limits of disks by the block layer: IOPS and bytes per second, of reads and of writes separately.
+
+Version 1 of the control groups limits a disk in the root group, to which write-back and the threads of filesystems
+belong, and in the group of this process. Version 2 has no limits in the root: it limits groups, but not what kernel
+threads write. Documentation/admin-guide/cgroup-v1/blkio-controller.rst and cgroup-v2.rst of the kernel.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from dbbench.errors import DbbenchError, KernelLacks
+from dbbench.machine.host.proc import text
+from dbbench.machine.limits import cgroup
+from dbbench.machine.limits.cgroup import IO, Hierarchy, MemoryGroup
+from dbbench.model import DeviceLimit
+from dbbench.results.journal import Journal
+
+WHAT: Final = "throttle"  # the kind of its entries in the journal: "MAJOR:MINOR IOPS BYTES"
+UNITS: Final = ("iops", "bps")
+Rates = tuple[int, int]  # IOPS and bytes per second; 0: not limited
+
+
+@contextlib.contextmanager
+def limit_disks(
+    disks: Sequence[str], limit: DeviceLimit, journal: Journal, at: Path | None, memory: MemoryGroup | None = None
+) -> Iterator[str]:
+    """Limit disks ("7:2") within the block, and read the limits back; yield by what they are limited. `memory`: the
+    group with the server. Raises KernelLacks."""
+    where, rates = cgroup.hierarchy(at, controller=IO), (limit.iops or 0, round((limit.mb_per_s or 0) * 1e6))
+    if isinstance(where, str):
+        raise refused(where)
+    give_back(journal)
+    with contextlib.ExitStack() as stack:
+        try:
+            groups = _root(where)
+            if where.version == 2:
+                group = stack.enter_context(cgroup.make_group(where, f"dbbench-io-{journal.tag}", journal))
+                stack.enter_context(group.enter())  # everything that this process starts is in it
+                groups = [group.path, *([memory.path] if memory and memory.version == 2 else [])]
+            for disk in disks if where.version == 1 else ():  # a rule of version 2 ends with its group
+                stack.callback(give_back, journal)
+                journal.note("take", what=WHAT, path=" ".join(map(str, (disk, *rates))))
+            for group_path in groups:
+                for disk in disks:
+                    _set(where.version, group_path, disk, rates)
+                    if (actual := _read(where.version, group_path, disk)) != rates:
+                        raise KernelLacks(f"{group_path}: the limit of device {disk} is {actual}, not {rates}")
+        except OSError as error:
+            raise refused(str(error)) from error
+        yield f"cgroup v{where.version}"
+
+
+def give_back(journal: Journal) -> None:
+    """Remove the limits that a killed run left on disks, unless they have been changed since."""
+    taken = journal.outstanding(WHAT)
+    where = cgroup.hierarchy(controller=IO) if taken else ""
+    if isinstance(where, str):
+        return
+    for path in taken:
+        disk, iops, bps = path.split()
+        for group in _root(where):
+            if _read(1, group, disk) == (int(iops), int(bps)):
+                with contextlib.suppress(OSError):  # the disk no longer exists
+                    _set(1, group, disk, (0, 0))
+        journal.note("give_back", what=WHAT, path=path)
+
+
+def obstacle() -> str:
+    """Return why no limit can be set on this machine; "" if none is known."""
+    where = cgroup.hierarchy(controller=IO)
+    if isinstance(where, str):  # a trial mounts it in a namespace of its own, if the kernel has it
+        return "" if "blkio" in (text(Path("/proc/cgroups")) or "").split() else where
+    folder = where.point if where.version == 1 else where.parent
+    return "" if os.access(folder / "cgroup.procs", os.W_OK) else f"{folder} is not writable"
+
+
+def refused(reason: str) -> DbbenchError:
+    """Return the error of a limit that cannot be enforced."""
+    return KernelLacks(
+        f"limit in [device] cannot be enforced: {reason}",
+        remedy="Run on a host whose control groups have the controller blkio or io, or remove the limit.",
+    )
+
+
+def _root(where: Hierarchy) -> list[Path]:
+    """Return the groups of version 1 that together have all I/O of this process and of the kernel."""
+    return list(dict.fromkeys((where.point, where.home))) if where.version == 1 else []
+
+
+def _set(version: int, group: Path, disk: str, rates: Rates) -> None:
+    named = dict(zip(UNITS, rates, strict=True))
+    if version == 2:
+        rules = [f"{side}{unit}={rate or 'max'}" for unit, rate in named.items() for side in "rw"]
+        (group / "io.max").write_text(f"{disk} {' '.join(rules)}")
+        return
+    for unit, rate in named.items():
+        for side in ("read", "write"):
+            (group / f"blkio.throttle.{side}_{unit}_device").write_text(f"{disk} {rate}")
+
+
+def _read(version: int, group: Path, disk: str) -> Rates | None:
+    """Return the rates of a disk; None if those of reads and writes differ."""
+    if version == 2:
+        rules = dict(rule.split("=") for rule in _rule(group / "io.max", disk))
+        both = [[rules.get(f"{side}{unit}", "max") for side in "rw"] for unit in UNITS]
+    else:
+        files = [[group / f"blkio.throttle.{side}_{unit}_device" for side in ("read", "write")] for unit in UNITS]
+        both = [[" ".join(_rule(file, disk)) or "max" for file in of] for of in files]
+    if any(read != write for read, write in both):
+        return None
+    iops, bps = (0 if rate == "max" else int(rate) for rate, _ in both)
+    return iops, bps
+
+
+def _rule(file: Path, disk: str) -> Iterable[str]:
+    """Return the words after a disk in a file of rules."""
+    lines = [line.split() for line in (text(file) or "").splitlines()]
+    return next((words[1:] for words in lines if words and words[0] == disk), ())

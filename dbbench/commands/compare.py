@@ -59,7 +59,7 @@ def command(
     if form == "text" and output is not None:
         raise click.UsageError("--output requires --format")
     if form == "text":
-        put_tables(verdicts)
+        put_tables(verdicts, options.verbose)
     elif form == "json" and output is None:
         put_json(as_document(verdicts))
     elif output is None:

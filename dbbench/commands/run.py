@@ -169,7 +169,7 @@ def _put(options: Options, run: LoadedRun, page: Path) -> None:
                   "skipped": run.run.skipped, "budget": budget,
                   "compare": as_document(tables)})  # fmt: skip
         return
-    put_tables(tables)
+    put_tables(tables, options.verbose)
     put()
     put(f"{counts['ok']} trials ok, {counts['suspect']} suspect, {counts['failed']} failed; page: {page}")
     if text := budget_text(run.run):

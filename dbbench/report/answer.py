@@ -86,17 +86,16 @@ def _differences(pairs: Sequence[Pair], tables: Sequence[VerdictTable]) -> Itera
 
 def _clauses(pairs: Sequence[Pair], tables: Sequence[VerdictTable]) -> list[str]:
     """Return what differs and where: one clause for each verdict, or for each verdict and kind of metric."""
-    clauses: list[tuple[str, str, list[Pair]]] = []  # what, what links it to the baseline, where
+    base, clauses = pairs[0].base.fs_setup, list[str]()
     for outcome in dict.fromkeys(pair.outcome for pair in pairs):
         alike = [pair for pair in pairs if pair.outcome == outcome]
         if name := _near(alike):
-            clauses.append((f"about {name}", " as ", alike))
+            clauses.append(f"about {name}{'' if clauses else f' as {base}'}{_where(alike, tables)}")
             continue
         for metric in dict.fromkeys(_sized_by(pair) for pair in alike):
             own = [pair for pair in alike if _sized_by(pair) == metric]
-            clauses.append((_size(own, metric), " than ", own))
-    base = pairs[0].base.fs_setup
-    return [f"{what}{'' if at else link + base}{_where(own, tables)}" for at, (what, link, own) in enumerate(clauses)]
+            clauses.append(_size(own, metric, "" if clauses else f" than {base}") + _where(own, tables))
+    return clauses
 
 
 def _sized_by(pair: Pair) -> Metric | None:
@@ -114,16 +113,16 @@ def _near(pairs: Sequence[Pair]) -> str:
     return next(named, "")
 
 
-def _size(pairs: Sequence[Pair], metric: Metric | None) -> str:
-    """Return "12 to 15 % slower" of throughputs, and "slower (duration +50.0 %)" of another metric."""
+def _size(pairs: Sequence[Pair], metric: Metric | None, than: str) -> str:
+    """Return "12 to 15 % slower than" of throughputs, and "slower than ext4 (duration +50.0 %)" of another metric."""
     ratios = sorted(pair.row.ratio for pair in pairs if pair.row.ratio is not None)
     word = pairs[0].outcome
     if metric is not None:
         changes = " to ".join(dict.fromkeys(change(ratio) for ratio in (ratios[0], ratios[-1])))
-        return f"{word} ({metric.label} {changes})"
+        return f"{word}{than} ({metric.label} {changes})"
     ends = dict.fromkeys(_percent(ratio) for ratio in sorted(ratios, key=lambda ratio: abs(ratio - 1)))
     lowest, highest = next(iter(ends)), next(reversed(ends))
-    return f"{lowest if lowest == highest else f'{lowest} to {highest}'}{GROUP}% {word}"
+    return f"{lowest if lowest == highest else f'{lowest} to {highest}'}{GROUP}% {word}{than}"
 
 
 def _percent(ratio: float) -> str:
@@ -234,7 +233,9 @@ def _short(runs: Sequence[LoadedRun]) -> Iterator[tuple[str, Parts]]:
     windows = {cell.window.measure_s for run in runs for cell in run.run.cells if cell.window.kind == "fixed"}
     if short := sorted(seconds for seconds in windows if seconds < SHORT_WINDOW_S):
         lengths = join_words([duration_text(seconds) for seconds in short])
-        text = f" (windows of {lengths}, too short to contain a checkpoint); for a decision: dbbench init"
+        burst = any(warning.id == "W002" for run in runs for trial in run.trials for warning in trial.warnings)
+        why = ", too short to contain a checkpoint" if burst else ""
+        text = f" (windows of {lengths}{why}); for a decision: dbbench init"
         yield SHORT, (("This was a smoke test", True), (text, False))
 
 

@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import os
 import re
+import sys
 import textwrap
 from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from typing import Any, Final, TextIO
 
 import click
 
 from dbbench.units import GROUP, finite, inert, on_terminal
 
-WIDTH: Final = 110  # columns of wrapped lines, the same as in help texts
+WIDTH: Final = 110  # columns of wrapped lines where there is no terminal
+_NARROWEST: Final = 40
 _NUMBER_GAP: Final = re.compile(r"(?<=\d) (?=%|\d)")  # a line must not end here
+
+
+def columns(stream: TextIO | None = None) -> int | None:
+    """Return the columns of the terminal of `stream`, stdout by default; None if it is not one."""
+    try:
+        return max(_NARROWEST, os.get_terminal_size((stream or sys.stdout).fileno()).columns or WIDTH)
+    except (OSError, ValueError):
+        return None
 
 
 def put(text: str = "") -> None:
@@ -23,10 +35,21 @@ def put(text: str = "") -> None:
 
 def put_paragraph(text: str) -> None:
     """Print a long line of the result as several; those after the first are indented. A number keeps its %."""
-    indent = " " * (len(text) - len(text.lstrip())) + "  "
-    text = _NUMBER_GAP.sub(GROUP, text)
-    for line in textwrap.wrap(text, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False):
+    for line in wrapped(text, columns() or WIDTH):
         put(line)
+
+
+def wrapped(text: str, width: int) -> list[str]:
+    """Return a long line as several. A command, which follows a colon and two spaces, stays whole in its own line."""
+    text, _, command = text.partition(":  ")
+    indent = " " * (len(text) - len(text.lstrip(" !")))
+    whole = f"{text}:  {command}" if command else text
+    if len(whole) <= width:
+        return [whole]
+    further = f"{indent}  " if text.startswith(" ") else indent
+    text = _NUMBER_GAP.sub(GROUP, f"{text}:" if command else text)
+    lines = textwrap.wrap(text, width, subsequent_indent=further, break_long_words=False, break_on_hyphens=False)
+    return [*lines, *([f"{indent}    {command}"] if command else [])]
 
 
 def put_json(content: Any) -> None:
@@ -40,13 +63,34 @@ def json_text(content: Any) -> str:
 
 
 def put_table(header: Sequence[str], rows: Iterable[Sequence[object]], right: Sequence[str] = ()) -> None:
-    """Print columns of equal width; `right` names those that are aligned to the right."""
-    lines = [list(header), *([_cell(value) for value in row] for row in rows)]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    """Print columns of equal width; `right` names those that are aligned to the right. If the terminal is too narrow,
+    cells of text continue on further lines."""
+    lines = [list(header), *([_NUMBER_GAP.sub(GROUP, _cell(value)) for value in row] for row in rows)]
+    widths = _fitting(lines)
     for line in lines:
-        columns = zip(header, line, widths, strict=True)
-        words = (text.rjust(width) if title in right else text.ljust(width) for title, text, width in columns)
-        put("  ".join(words).rstrip())
+        cells = [
+            textwrap.wrap(text, width, break_on_hyphens=False) if len(text) > width else [text]
+            for text, width in zip(line, widths, strict=True)
+        ]
+        for parts in itertools.zip_longest(*cells, fillvalue=""):
+            row = zip(header, parts, widths, strict=True)
+            words = (text.rjust(width) if title in right else text.ljust(width) for title, text, width in row)
+            put("  ".join(words).rstrip())
+
+
+def _fitting(lines: Sequence[Sequence[str]]) -> list[int]:
+    """Return the width of each column: that of its longest cell, unless the terminal is too narrow. Then cells with
+    several words are wrapped, and after them long names are divided, but no numbers."""
+    cells = list(zip(*lines, strict=True))
+    widths = [max(map(len, column)) for column in cells]
+    words = [max(len(word) for cell in column for word in re.split("[ \n]", cell)) for column in cells]
+    names = [not any(cell[:1] in "+−0123456789" for cell in column if cell) for column in cells]
+    for most in (sys.maxsize, 16, 12, 8):
+        least = [min(word, most) if name else word for word, name in zip(words, names, strict=True)]
+        while sum(widths) + 2 * (len(widths) - 1) > (columns() or sys.maxsize) and widths != least:
+            wide = [at for at, width in enumerate(widths) if width > least[at]]
+            widths[max(wide, key=lambda at: widths[at])] -= 1
+    return widths
 
 
 def table_text(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:

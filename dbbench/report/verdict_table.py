@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Set
 from typing import Any, Final, Literal, NamedTuple
 
 from dbbench.compare import Row
@@ -12,9 +12,10 @@ from dbbench.compare.remarks import RemarkKind, has, texts
 from dbbench.metrics.table import Metric
 from dbbench.model import SCHEMA, plain, title_of
 from dbbench.report import sentences
+from dbbench.report.answer import SHORT, Answer, answer
 from dbbench.report.text import put, put_paragraph, put_table, table_text
 from dbbench.report.verdicts import Verdicts, VerdictTable
-from dbbench.units import change, interval
+from dbbench.units import GROUP, change, count, interval, join_words
 
 
 class Column(NamedTuple):
@@ -49,11 +50,8 @@ def _durability(row: Row, _metric: Metric) -> str:
     return row.durability_class + (" (differs)" if row.mixed_durability else "")
 
 
-def _freedom(row: Row, _metric: Metric) -> str | None:
-    """Return the degrees of freedom from the pair's own blocks, and those from other pairs."""
-    shared = row.df_shared or 0.0
-    return None if row.df is None else f"{row.df - shared:.3g}" + (f"+{shared:.1f}" if shared else "")
-
+# The answer and the columns say these.
+_SAID_ABOVE: Final = frozenset((RemarkKind.OTHER_CLASS, RemarkKind.TOO_FEW_BLOCKS, RemarkKind.DEVICE_LIMITED))
 
 # A column is added here and nowhere else.
 COLUMNS: Final = [
@@ -68,10 +66,8 @@ COLUMNS: Final = [
     Column("", "interval", lambda row, _metric: interval(row.lo, row.hi), page=""),
     _field("verdict", "verdict", lambda row, _metric: sentences.verdict_words(row), page="download"),
     _field("n", "blocks", right=True, page="download"),
-    Column("", "df", _freedom, right=True, page=""),
     _field("wins"),
-    _field("level", "level", lambda row, _metric: None if row.level is None else f"{100 * row.level:.3g} %",
-           page="download"),
+    _field("level", page="download"),
     _field("durability_class", "durability", _durability, page="download"),
     _field("mixed_durability"),
     Column("notes", "notes", lambda row, _metric: list(texts(row.notes)),
@@ -91,11 +87,13 @@ def row_document(row: Row, metric: Metric) -> dict[str, Any]:
 
 def as_document(verdicts: Verdicts) -> dict[str, Any]:
     """Return the JSON of `compare --json`. `metric` is "primary" if the tables have several."""
-    metrics = {table.metric.name for table in verdicts.tables}
+    metrics, words = {table.metric.name for table in verdicts.tables}, _answer(verdicts)
     several = {"hosts": verdicts.hosts, "interactions": verdicts.interactions}
     return {
         "schema": SCHEMA,
         "baseline": verdicts.baseline,
+        "answer": [sentences.plain_text(parts) for parts in words.sentences],
+        "caveats": [{"kind": kind, "text": sentences.plain_text(parts)} for kind, parts in words.caveats],
         "metric": metrics.pop() if len(metrics) == 1 else "primary" if metrics else None,
         "rows": [row_document(row, table.metric) for table in verdicts.tables for row in table.rows],
         "findings": verdicts.findings,
@@ -119,43 +117,81 @@ def _no_formula(value: Any) -> Any:
     return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r")) else value
 
 
-def as_markdown(verdicts: Verdicts) -> str:
-    """Return a heading, a sentence and a table for each engine and workload, in Markdown."""
-    columns, parts = [column for column in COLUMNS if column.title], []
+def _answer(verdicts: Verdicts) -> Answer:
+    """Return the answer of the tables; of several metrics, the first one is meant."""
+    first: dict[tuple[str, ...], VerdictTable] = {}
     for table in verdicts.tables:
-        parts.append(f"### {_title(table)}\n\n{sentences.plain_text(sentences.sentence(table.rows, table.metric))}\n")
-        parts += [f"- Caveat: {sentences.plain_text(text)}\n" for _, text in sentences.caveats(table.rows)]
+        first.setdefault((table.engine, table.workload, table.variant, table.rows[0].fs_setup), table)
+    return answer(list(first.values()), verdicts.runs)
+
+
+def as_markdown(verdicts: Verdicts) -> str:
+    """Return the answer, and a heading and a table for each engine and workload, in Markdown."""
+    columns = [column for column in COLUMNS if column.title]
+    words = _answer(verdicts)
+    parts = [" ".join(sentences.plain_text(text) for text in words.sentences) + "\n"]
+    parts += [f"- Caveat: {sentences.plain_text(text)}" for _, text in words.caveats]
+    for table in verdicts.tables:
         cells = [[column.words(row, table.metric) for column in columns] for row in table.rows]
-        parts.append(table_text([column.title for column in columns], cells) + "\n")
+        parts.append(f"\n### {_title(table)}\n\n{table_text([column.title for column in columns], cells)}\n")
         parts += [f"- {line}" for line in _host_lines(verdicts, table)]
     return "\n".join([*parts, *(f"- {text}" for text in (*_factor_lines(verdicts), *verdicts.findings))]).rstrip()
 
 
-def put_tables(verdicts: Verdicts) -> None:
-    """Print the tables for people, the sentence of each above it, and sentences about several tables below them."""
+def put_tables(verdicts: Verdicts, details: bool = False) -> None:
+    """Print the answer, the tables for people, and sentences about several tables below them."""
     if not verdicts.tables:
         put("These runs have no results to compare.")
-    # Notes stand below the table, because a column of them would be wider than a terminal.
-    columns = [column for column in COLUMNS if column.title and column.key != "notes"]
-    for number, table in enumerate(verdicts.tables):
-        if number:
-            put()
-        put(_title(table))
-        put_paragraph(sentences.plain_text(sentences.sentence(table.rows, table.metric)))
-        for _, caveat in sentences.caveats(table.rows):
-            put_paragraph(f"! {sentences.plain_text(caveat)}")
-        cells = [[column.words(row, table.metric) for column in columns] for row in table.rows]
-        put_table([column.title for column in columns], cells, [column.title for column in columns if column.right])
-        for row in table.rows:
-            if row.notes:
-                put_paragraph(f"  {row.fs_setup}: {'; '.join(texts(row.notes))}")
+        return
+    words = _answer(verdicts)
+    known = _SAID_ABOVE | ({RemarkKind.BURST} if any(kind == SHORT for kind, _ in words.caveats) else set())
+    of_tables = [(table, _remarks(table, known)) for table in verdicts.tables]
+    common = [text for text, names in of_tables[0][1].items() if names == ["all setups"]
+              and all(others.get(text) == names for _, others in of_tables)]  # fmt: skip
+    put_paragraph(_text(part for sentence in words.sentences for part in (*sentence, (" ", False))))
+    for _, caveat in words.caveats:
+        put_paragraph(_text(caveat))
+    for table, remarks in of_tables:
+        blocks = {count(row.n, "block") for row in table.rows}
+        put(f"\n{', '.join([_title(table), *(blocks if len(blocks) == 1 else ())])}")
+        _put_table(table, details)
+        for text, names in remarks.items():
+            if text not in common:
+                put_paragraph(f"  {join_words(names)}: {text}")
         for line in _host_lines(verdicts, table):
             put_paragraph(f"  {line}")
-    factors = list(_factor_lines(verdicts))
-    if factors:
-        put()
-    for line in (*factors, *(f"! {text}" for text in verdicts.findings)):
-        put_paragraph(line)
+    below = [*(f"all results: {text}" for text in common), *_factor_lines(verdicts)]
+    for number, line in enumerate([*below, *(f"! {text}" for text in verdicts.findings)]):
+        put_paragraph(line if number else f"\n{line}")
+
+
+def _put_table(table: VerdictTable, details: bool) -> None:
+    """Print the rows; with `details` also of what the intervals are made."""
+    # Notes are not among the columns, because a column of them would be wider than a terminal.
+    hidden = ["notes"]
+    if {row.durability_class for row in table.rows} == {"full"}:
+        hidden.append("durability")
+    if len({row.n for row in table.rows}) == 1:
+        hidden.append("blocks")
+    columns = [column for column in COLUMNS if column.title and column.title not in hidden]
+    cells = [[column.words(row, table.metric) for column in columns] for row in table.rows]
+    put_table([column.title for column in columns], cells, [column.title for column in columns if column.right])
+    for row in table.rows if details else ():
+        if row.level is not None:
+            put_paragraph(f"  {row.fs_setup}: level {100 * row.level:.3g}{GROUP}%, {sentences.freedom(row)}")
+
+
+def _remarks(table: VerdictTable, known: Set[RemarkKind]) -> dict[str, list[str]]:
+    """Return each remark about rows of the table, without the known kinds, with the setups that have it."""
+    names: dict[str, list[str]] = {}
+    for row in table.rows:
+        for text in texts(about for about in row.notes if about.kind not in known):
+            names.setdefault(text, []).append(row.fs_setup)
+    return {text: ["all setups"] if 1 < len(table.rows) == len(of) else of for text, of in names.items()}
+
+
+def _text(parts: Iterable[tuple[str, bool]]) -> str:
+    return "".join(text for text, _bold in parts).rstrip()
 
 
 def _factor_lines(verdicts: Verdicts) -> Iterator[str]:

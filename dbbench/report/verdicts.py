@@ -38,6 +38,7 @@ class Verdicts(NamedTuple):
     findings: Sequence[str] = ()
     hosts: Sequence[tuple[Metric, ByHost]] = ()
     interactions: Sequence[tuple[Metric, Interaction]] = ()
+    runs: Sequence[LoadedRun] = ()
 
 
 def verdicts(runs: Sequence[LoadedRun], baseline: str | None = None, metric: str | None = None) -> Verdicts:
@@ -76,7 +77,7 @@ def verdicts(runs: Sequence[LoadedRun], baseline: str | None = None, metric: str
         for text in sentences.join([sentences.disagreement(arm, measured, chosen)])
     ]
     above = sentences.join(sentences.no_limit(run.exceeded) for run in runs)
-    return Verdicts(chosen, tables, [*crossed, *unlike, *above], hosts, interactions)
+    return Verdicts(chosen, tables, [*crossed, *unlike, *above], hosts, interactions, runs)
 
 
 def levels_of(cells: Sequence[Cell]) -> dict[compare.Group, dict[str, Scalar]]:
@@ -107,7 +108,7 @@ def compare_groups(
         for row in _with_notes(compare.unpaired_rows(group, value_of, judged.name, baseline), cautions):
             arm = row.fs_setup.rpartition(" @ ")[0]
             tables.setdefault((key, arm), VerdictTable(*key, judged, [])).rows.append(row)
-    return Verdicts(baseline or values[0], list(tables.values()))
+    return Verdicts(baseline or values[0], list(tables.values()), runs=runs)
 
 
 def _check_metric(metric: str | None, known: Sequence[str] | dict[str, Metric]) -> None:

@@ -69,7 +69,7 @@ def plan_asked(tmp_path: Path, text: str = PLAN) -> PlanRequest:
 def test_the_contract_of_compare_json(told: Any) -> None:
     """The keys of the document and of its rows; the baseline's row is there, first in its table."""
     document = json.loads(told("compare", "demo", "--json"))
-    assert set(document) == {"schema", "baseline", "metric", "rows", "findings"}
+    assert set(document) == {"schema", "baseline", "answer", "caveats", "metric", "rows", "findings"}
     assert (document["schema"], document["baseline"], document["metric"]) == (1, "ext4", "primary")
     keys = {"fs_setup", "engine", "workload", "value", "ratio", "lo", "hi", "verdict", "n", "wins",
             "level", "durability_class", "mixed_durability", "notes", "variant", "df", "df_shared", "trials",

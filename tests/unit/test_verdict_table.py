@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
+import fcntl
 import io
+import os
+import re
+import struct
 import sys
+import termios
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,9 +20,10 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "fixtures"))
 import synthetic
 from synthetic import Shape
 
+from dbbench.machine import threads
 from dbbench.report.page.html import build, render
 from dbbench.report.verdict_table import COLUMNS, Column, as_csv, as_document, as_markdown, put_tables
-from dbbench.report.verdicts import verdicts
+from dbbench.report.verdicts import Verdicts, verdicts
 from dbbench.results import load_run
 
 
@@ -49,3 +56,54 @@ def test_a_column_is_one_entry_and_appears_in_every_export(tmp_path: Path, capsy
     download = model.comparisons[0].table.raw()
     assert [row[download["columns"].index("win_share")] for row in download["rows"]][-1] == wins / 3
     assert model.results["compare"][0]["rows"][1]["win_share"] == wins / 3
+
+
+LONG = ("ext4", "xfs", "btrfs-zstd+a-label-as-long-as-a-line-of-a-letter", "zfs-8k", "ext4-nobarrier")
+
+
+def on_terminal(monkeypatch: pytest.MonkeyPatch, columns: int, tables: Verdicts, details: bool = False) -> list[str]:
+    """The lines that a terminal of that width receives."""
+    master, slave = os.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    received: list[bytes] = []
+
+    def receive(_ended: object) -> None:
+        with contextlib.suppress(OSError):  # the other end was closed
+            while data := os.read(master, 4096):
+                received.append(data)
+
+    with (
+        threads.beside("terminal", receive),
+        monkeypatch.context() as patch,
+        os.fdopen(slave, "w", encoding="utf-8") as stdout,
+    ):
+        patch.setattr(sys, "stdout", stdout)
+        put_tables(tables, details)
+    os.close(master)
+    return b"".join(received).decode().splitlines()
+
+
+@pytest.mark.parametrize("details", [False, True])
+def test_a_terminal_of_80_columns(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, details: bool) -> None:
+    """No line is wider, whatever the setups are called, and no number is divided; a wider terminal is used."""
+    run = load_run(synthetic.write(tmp_path, Shape(arms=LONG, noise=0.1)))
+    narrow = on_terminal(monkeypatch, 80, verdicts([run]), details)
+    assert max(map(len, narrow)) <= 80
+    assert not [line for line in narrow if re.search(r"^ *[./%]", line) or re.search(r"[+−]$", line)]
+    wide = on_terminal(monkeypatch, 200, verdicts([run]), details)
+    assert 110 < max(map(len, wide)) <= 200 and len(wide) < len(narrow)
+    assert any(line.startswith(LONG[2] + " ") for line in wide)
+
+
+def test_remarks_of_all_setups_are_printed_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A smoke test says in a sentence that its windows contain no checkpoint. Degrees of freedom and level need -v."""
+    run = load_run(synthetic.write(tmp_path, Shape()))
+    put_tables(verdicts([run]))
+    text = " ".join(capsys.readouterr().out.split())
+    assert text.count("too short to contain a checkpoint") == 1 and "burst" not in text
+    assert "degrees of freedom" not in text and "level" not in text
+    put_tables(verdicts([run]), details=True)
+    assert "level 97.5 %, 2 degrees of freedom" in " ".join(capsys.readouterr().out.split())
+    long = load_run(synthetic.write(tmp_path, Shape(name="long", measure_s=90, work=(("postgres", "pgbench-tpcb"),))))
+    put_tables(verdicts([long]))
+    assert capsys.readouterr().out.count("all results: burst: no checkpoint") == 1

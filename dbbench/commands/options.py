@@ -155,7 +155,7 @@ plan_argument = click.argument(  # the shell completes files
 
 
 fs_option = click.option(
-    "--fs", metavar="A,B", help="Use only these of the plan's fs_setups.",
+    "--fs", metavar="A,B", help="Use only these of the plan's fs_setups; ext4:commit=60 adds mount options.",
     callback=lambda _ctx, _param, labels: tuple(filter(None, map(str.strip, (labels or "").split(",")))),
 )  # fmt: skip
 

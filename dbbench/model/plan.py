@@ -96,13 +96,22 @@ DeviceBytes = Annotated[Bytes, Field(ge=LEAST_BYTES)]
 class Arm:
     """One entry of `fs_setups` in a plan: an fs setup with a label that is unique in the plan.
 
+    `mount`, `mkfs`, `tuning`: added to those of the setup, of which they replace the ones of the same name.
     `wal`: with `[device.wal]`, true puts this arm's log on that device; false leaves it with the data, for comparison.
     """
 
     __pydantic_config__ = STRICT
     use: str
-    label: str
+    label: str = ""  # "": what it uses, with the added options
     wal: bool = True
+    mount: tuple[str, ...] = ()
+    mkfs: tuple[str, ...] = ()
+    tuning: dict[EngineName, dict[str, Scalar]] = field(default_factory=dict)
+
+    @property
+    def adds(self) -> bool:
+        """Whether it adds options to the setup."""
+        return bool(self.mount or self.mkfs or self.tuning)
 
 
 @dataclass(frozen=True)

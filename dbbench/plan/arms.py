@@ -21,6 +21,7 @@ from dbbench.units import size_text
 
 # Characters that are invalid in a label, and "+" and "=", which separate the parts of a variant.
 _FOREIGN: Final = re.compile(r"[^A-Za-z0-9._:-]+")
+_FOREIGN_OPTION: Final = re.compile(r"[^A-Za-z0-9._:=-]+")  # the same, but an option has "="
 
 Factors = Mapping[str, tuple[Scalar, ...]]
 PROFILE: Final = "profile"
@@ -154,9 +155,36 @@ def _size(value: int) -> str:
     return size_text(value).replace(" ", "")
 
 
-def default_label(use: str, wal: object, device: DeviceSpec | None) -> str:
-    """Return "xfs", or "xfs+wal:ext4" with the log on a separate device."""
-    return f"{use}+wal:{device.wal.fs_setup}" if device and device.wal and wal is not False else use
+def default_label(arm: Arm, device: DeviceSpec | None) -> str:
+    """Return "xfs:commit=60", or "xfs:commit=60+wal:ext4" with the log on a separate device."""
+    name = effective_name(arm)
+    return f"{name}+wal:{device.wal.fs_setup}" if device and device.wal and arm.wal else name
+
+
+def effective_name(arm: Arm) -> str:
+    """Return the name of the arm's setup with the options that the arm adds: "ext4:commit=60+data=writeback"."""
+    flags = re.sub(r" (?=[^-])", "=", " ".join(arm.mkfs)).split()
+    settings = [f"{name}={_word(value)}" for values in arm.tuning.values() for name, value in values.items()]
+    words = dict.fromkeys(_FOREIGN_OPTION.sub("-", word).strip("-") for word in (*arm.mount, *flags, *settings))
+    return f"{arm.use}:{'+'.join(words)}" if words else arm.use
+
+
+def split_fs(words: Iterable[str], known: Callable[[str], bool]) -> list[tuple[str, tuple[str, ...]]]:
+    """Return name and mount options of each entry of `--fs`, split at its commas.
+
+    "xfs,ext4:commit=60,data=writeback" has two entries: after options, a word that is not `known` is another option.
+    """
+    entries: list[tuple[str, tuple[str, ...]]] = []
+    for word in words:
+        colons = [at for at, letter in enumerate(word) if letter == ":"]
+        split = next((at for at in reversed(colons) if known(word[:at])), None)
+        if not known(word) and split is not None:
+            entries.append((word[:split], (word[split + 1 :],)))
+        elif not known(word) and entries and entries[-1][1]:
+            entries[-1] = (entries[-1][0], (*entries[-1][1], word))
+        else:
+            entries.append((word, ()))
+    return entries
 
 
 def label_of(word: str, arms: Iterable[Arm]) -> str | None:

@@ -20,10 +20,12 @@ from pydantic import TypeAdapter, ValidationError
 from dbbench.drivers import fio
 from dbbench.errors import FileUnreadable, PlanInvalid, UnknownName
 from dbbench.metrics.table import METRICS
-from dbbench.model import Dataset, FsSetup, Parameter, Scalar, Workload
+from dbbench.model import Arm, Dataset, FsSetup, Parameter, Scalar, Workload
 from dbbench.model.base import NAME, PACKED, SIZE_PARAMETERS, data_folder
+from dbbench.plan.arms import effective_name
 from dbbench.plan.tomlfile import Document, convert, did_you_mean, read
 from dbbench.results.fileio import given_text
+from dbbench.storage.filesystems import options
 from dbbench.units import bytes_of, seconds_of
 
 Item = TypeVar("Item", FsSetup, Workload)
@@ -65,6 +67,16 @@ class Catalog:
                 document.flaw(("layers", number), "an md layer requires level = 0, 1 or 10")
         document.finish()
         return _with_name(setup, name)
+
+    def setup_of(self, arm: Arm) -> FsSetup:
+        """Return the arm's setup with the options that the arm adds. Raises UnknownName, PlanInvalid."""
+        setup = self.setup(arm.use)
+        if not arm.adds:
+            return setup
+        setup = options.changed(setup, effective_name(arm), arm.mount, arm.mkfs, arm.tuning)
+        if wrong := "; ".join(options.flaws(setup, arm.mount, arm.mkfs)):
+            raise PlanInvalid(f'"{arm.label or setup.name}": {wrong}')
+        return setup
 
     def workload(self, name: str) -> Workload:
         """Return the workload of that name. Raises UnknownName, PlanInvalid."""

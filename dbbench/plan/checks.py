@@ -35,7 +35,9 @@ def check(draft: PlanDraft) -> None:
     """Note all errors."""
     document = draft.document
     _check_names(draft)
-    _check_twice(document, {key: f'"{arm.label}"' for key, arm in draft.arms.items()}, '; give one of them a "label"')
+    _check_twice(
+        document, {key: f'"{arm.label}"' for key, arm in draft.arms.items()}, '; give one of them another "label"'
+    )
     _check_twice(document, {(*key, "name"): f'engine "{engine.name}"' for key, engine in draft.engines.items()})
     _check_twice(document, {(*key, "name"): f'workload "{spec.name}"' for key, (spec, _) in draft.workloads.items()})
     _check_twice(document, {key: f'operation "{name}"' for key, name in draft.operations.items()})

@@ -72,7 +72,7 @@ def identity(plan: model.Plan, cells: tuple[model.Cell, ...]) -> str:
 
 
 def _cells(plan: model.Plan, catalog: Catalog) -> list[model.Cell]:
-    setups = [(arm, catalog.setup(arm.use)) for arm in plan.fs_setups]
+    setups = [(arm, catalog.setup_of(arm)) for arm in plan.fs_setups]
     log = catalog.setup(plan.device.wal.fs_setup) if plan.device.wal else None
     cells = []
     for spec in plan.workload:

@@ -8,10 +8,11 @@ from typing import Final
 
 from dbbench.compare.interval import LEAST_BLOCKS
 from dbbench.errors import PlanInvalid, UnknownName
-from dbbench.model import Plan
+from dbbench.model import Arm, Plan
 from dbbench.model.plan import MOST_TRIALS
-from dbbench.plan.arms import label_of
+from dbbench.plan.arms import default_label, label_of, split_fs
 from dbbench.plan.tomlfile import did_you_mean
+from dbbench.storage.filesystems.options import replaced
 from dbbench.units import seconds_of
 
 # --quick: long enough for every sampler to record some seconds, and short enough for a person to wait.
@@ -33,8 +34,8 @@ class Narrowing:
 def narrow(plan: Plan, to: Narrowing) -> Plan:
     """Return `plan` with these changes. Raises UnknownName, PlanInvalid.
 
-    If `fs` excludes the baseline, the first remaining arm replaces it. The first blocks of a budget are the fewest that
-    give an interval.
+    `fs` selects arms, and adds one with these mount options for "ext4:commit=60,data=writeback". If it excludes the
+    baseline, the first remaining arm replaces it. The first blocks of a budget are the fewest that give an interval.
     """
     blocks = to.blocks
     if to.budget is not None and (to.quick or blocks is not None):
@@ -70,14 +71,25 @@ def _budget(written: str) -> float:
 
 
 def _only(plan: Plan, labels: Sequence[str]) -> Plan:
-    all_labels, kept = [arm.label for arm in plan.fs_setups], set()
-    for word in labels:
+    of_label, kept, added = {arm.label: arm for arm in plan.fs_setups}, set(), dict[str, Arm]()
+    for word, options in split_fs(labels, lambda word: label_of(word, plan.fs_setups) is not None):
         if (label := label_of(word, plan.fs_setups)) is None:
             raise UnknownName(
-                f'--fs: "{word}" is not listed in fs_setups of the plan{did_you_mean(word, all_labels)}',
+                f'--fs: "{word}" is not listed in fs_setups of the plan{did_you_mean(word, of_label)}',
             )
-        kept.add(label)
-    arms = tuple(arm for arm in plan.fs_setups if arm.label in kept)
+        if not options:
+            kept.add(label)
+            continue
+        if plan.device.existing:
+            raise PlanInvalid(f'--fs: options of "{word}" have no effect with kind = "dir"')
+        base = of_label[label]
+        arm = replace(base, label="", mount=replaced(base.mount, options))
+        arm = replace(arm, label=default_label(arm, plan.device))
+        if arm.label in of_label:
+            kept.add(arm.label)
+        else:
+            added[arm.label] = arm
+    arms = (*(arm for arm in plan.fs_setups if arm.label in kept), *added.values())
     device = plan.device
     if isinstance(device.paths, dict):
         paths = {label: path for label, path in device.paths.items() if label in kept}

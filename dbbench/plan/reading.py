@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -47,11 +49,9 @@ def _draft(document: Document, catalog: Catalog) -> PlanDraft:
     setups: dict[Key, FsSetup] = {}
     for key, item in _items(document, "fs_setups"):
         entry = {"use": item} if isinstance(item, str) else item
-        if isinstance(entry, dict):
-            entry = {"label": default_label(str(entry.get("use", "")), entry.get("wal"), device), **entry}
         if arm := _part(document, Arm, entry, key):
-            arms[key] = arm
-            if setup := _setup(document, catalog, arm.use, key):
+            arms[key] = arm = dataclasses.replace(arm, label=arm.label or default_label(arm, device))
+            if setup := _setup(document, key, partial(catalog.setup_of, arm)):
                 setups[key] = setup
     log, place = device.wal if device and device.kind != "dir" else None, ("device", "wal", "fs_setup")
     engines = {key: engine for key, item in _items(document, "engine") if (engine := _engine(document, item, key))}
@@ -71,16 +71,16 @@ def _draft(document: Document, catalog: Catalog) -> PlanDraft:
         device=device,
         arms=arms,
         setups=setups,
-        log_setup=_setup(document, catalog, log.fs_setup, place) if log else None,
+        log_setup=_setup(document, place, partial(catalog.setup, log.fs_setup)) if log else None,
         engines=engines,
         workloads=workloads,
         whole=len(arms) + len(engines) + len(workloads) == count,
     )
 
 
-def _setup(document: Document, catalog: Catalog, name: str, key: Key) -> FsSetup | None:
+def _setup(document: Document, key: Key, setup: Callable[[], FsSetup]) -> FsSetup | None:
     try:
-        return catalog.setup(name)
+        return setup()
     except (UnknownName, PlanInvalid) as error:
         document.flaw(key, error.evidence)
         return None

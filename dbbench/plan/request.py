@@ -118,5 +118,7 @@ def take_share(wanted: PlanRequest, part: tuple[int, int] | None) -> PlanRequest
 def _lacking(arm: Arm, plan: Plan, known: Catalog) -> str | None:
     from dbbench.storage import filesystems
 
-    log = plan.device.wal.fs_setup if plan.device.wal and arm.wal else ""
-    return next((why for name in (arm.use, log) if name and (why := filesystems.works(known.setup(name)))), None)
+    setups = [known.setup_of(arm), *([known.setup(plan.device.wal.fs_setup)] if plan.device.wal and arm.wal else [])]
+    why = next(filter(None, map(filesystems.works, setups)), None)
+    typed = why and arm.adds and plan.study is None and filesystems.works(known.setup(arm.use)) is None
+    return None if typed else why  # an option of the user that is wrong is not skipped, but refused

@@ -254,6 +254,8 @@ RULES: Final = (
     Rule(f"{LOG}.fs_setup", EXCLUDES, f"{LOG_TEXT}: it has volumes", _of_log(lambda setup: bool(setup.volumes))),
 
     Rule("fs_setups", REQUIRES, "{}", _too_few_devices),
+    Rule("fs_setups.mount", NO_EFFECT, 'with kind = "dir"', _if_kind("dir")),
+    Rule("fs_setups.mkfs", NO_EFFECT, 'with kind = "dir"', _if_kind("dir")),
     Rule("fs_setups.wal", NO_EFFECT, f"without {LOG_TEXT}",
          lambda d, _: d.device is not None and "log" not in d.device.volumes),
     Rule("fs_setups", REQUIRES, f"{LOG_TEXT} for the remaining files, because it has no filesystem",

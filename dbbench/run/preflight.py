@@ -107,7 +107,11 @@ def _programs(plan: Plan, expanded: Expanded) -> Iterator[errors.DbbenchError]:
         missing = filesystems.missing_programs(setup)  # reported above as not installed
         reason = "; ".join(filesystems.obstacles(setup)) if missing else filesystems.works(setup)
         if reason:
-            yield errors.KernelLacks(f"fs setup {setup.name}: {reason}", effect=UNTOUCHED, remedy="dbbench fs")
+            yield errors.KernelLacks(
+                f"fs setup {setup.name}: {reason}",
+                effect=UNTOUCHED,
+                remedy="dbbench fs, or correct the options in the plan.",
+            )
 
 
 def _sources(expanded: Expanded) -> Iterator[errors.DbbenchError]:

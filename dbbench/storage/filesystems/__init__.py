@@ -21,6 +21,7 @@ from dbbench.model import FsSetup, Role, durability_class
 from dbbench.results.journal import Journal
 from dbbench.storage import layers
 from dbbench.storage.devices.port import Device
+from dbbench.storage.filesystems import options
 from dbbench.storage.filesystems.common import NOCOW_FL, inode_flags
 from dbbench.storage.filesystems.directory import family_on
 from dbbench.storage.filesystems.families import (
@@ -73,8 +74,8 @@ def works(setup: FsSetup, root: Path = Path("/")) -> str | None:
     """Return all reasons why this setup cannot work here, with what to install, or None.
 
     Checks the family (driver, checksums, blocks above the page size), programs, layers and kernel, and finally runs
-    mkfs with the setup's options on sparse files, because only this version of mkfs knows what it supports. Mount
-    options can only be tested by mounting.
+    mkfs with the setup's options on sparse files, because only this version of mkfs knows what it supports. The kernel
+    is asked about the names and values of mount options, but refuses some of their combinations only in a trial.
     """
     family = FAMILIES.get(setup.mkfs.family)
     lacking: list[str] = []
@@ -95,7 +96,9 @@ def obstacles(setup: FsSetup, root: Path = Path("/")) -> list[str]:
     if name not in FAMILIES:
         return [f"unknown family {name!r} (known: {', '.join(FAMILIES)})"]
     family = FAMILIES[name]
-    reasons = [reason for reason in (family.lacks_vintage(setup.mkfs), family.lacks(setup)) if reason]
+    reasons = [
+        reason for reason in (family.lacks_vintage(setup.mkfs), family.lacks(setup), _unknown(family, setup)) if reason
+    ]
     if setup.mkfs.tune and not (isinstance(family, Formatted) and family.tuner):
         tuned = (other.name for other in FAMILIES.values() if isinstance(other, Formatted) and other.tuner)
         reasons.append(f"{name} cannot be tuned after mkfs (supported: {', '.join(tuned)})")
@@ -105,6 +108,11 @@ def obstacles(setup: FsSetup, root: Path = Path("/")) -> list[str]:
     module_of_family = (name,) if family.in_kernel else ()
     modules = dict.fromkeys((*below, *module_of_family, *setup.needs.kernel))
     return [*reasons, *(reason for module in modules if (reason := layers.lacks(module, root)))]
+
+
+def _unknown(family: Family, setup: FsSetup) -> str | None:
+    """Return the mount option that the kernel does not know, or None."""
+    return options.unknown(family.name, setup.mount) if isinstance(family, Formatted) else None
 
 
 def _refusal(setup: FsSetup, family: Formatted) -> str | None:
@@ -180,7 +188,7 @@ def check_claim(setup: FsSetup, fs: Mounted) -> None:
             f"options in effect make it {durability_class(fs.flags)!r} ({','.join(fs.options_effective)})"
         ),
         effect="Nothing was measured.",
-        remedy=f"Correct `claims` or the options in {setup.name}.toml.",
+        remedy="Correct the options, or `claims` in the setup's file.",
     )
 
 

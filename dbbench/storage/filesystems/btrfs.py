@@ -25,7 +25,17 @@ from dbbench.storage.devices import hold, note
 from dbbench.storage.devices.port import Device
 from dbbench.storage.filesystems.common import FSCK_S, NOCOW_FL, inode_flags, match, mount_of, option_value
 from dbbench.storage.filesystems.formatted import Formatted, damage_error
-from dbbench.storage.filesystems.port import COPIED, IN_PLACE, Character, Check, FreeExtent, Mounted, Stored
+from dbbench.storage.filesystems.port import (
+    COPIED,
+    IN_PLACE,
+    Character,
+    Check,
+    FreeExtent,
+    Mounted,
+    Stored,
+    attributes_of,
+    options_of,
+)
 
 _FEATURES: Final = Path("/sys/fs/btrfs/features")
 _FS_INFO: Final = 0x8400941F  # BTRFS_IOC_FS_INFO: 1024 bytes, with the fsid at offset 16 (linux/btrfs.h)
@@ -134,6 +144,13 @@ class Btrfs(Formatted):
         if reason := _unknown("supported_checksums", checksum, "checksum"):
             return reason
         return _unknown("supported_sectorsizes", option_value(options, "-s"), "sector size")
+
+    def conflict(self, setup: FsSetup) -> str | None:
+        """Return that data that is overwritten in place, or has no checksums, cannot be compressed, or None."""
+        both = (*options_of(setup), *attributes_of(setup))
+        without = next((option for option in both if option in ("nodatacow", "nodatasum", "+C")), None)
+        algorithm = self.compresses(options_of(setup))
+        return f'"{without}" and compression with {algorithm} exclude each other' if without and algorithm else None
 
     def tears(self, effective: tuple[str, ...], attributes: tuple[str, ...]) -> bool:
         return "nodatacow" in effective or "+C" in attributes

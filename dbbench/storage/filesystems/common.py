@@ -45,7 +45,7 @@ def mkfs_error(setup: FsSetup, device: Device, failure: Exception) -> DbbenchErr
     return MakeFailed(
         f"{setup.mkfs.family} on {device.path}: {failure}",
         effect="The device has no usable filesystem now.",
-        remedy=f"Print the command with: dbbench fs {setup.name}",
+        remedy="dbbench plan prints the commands of the plan.",
     )
 
 

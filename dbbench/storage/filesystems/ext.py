@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import ClassVar, Final
 
@@ -20,6 +21,7 @@ from dbbench.storage.filesystems.port import IN_PLACE, Character, Check, FreeExt
 _EXTENDED: Final = ("lazy_itable_init=0", "lazy_journal_init=0", "nodiscard")
 _UNITS: Final = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 _DAMAGED: Final = (1, 2, 4)  # exit statuses of e2fsck for errors, corrected or not; with -n it corrects nothing
+_NEED_JOURNAL: Final = ("data", "commit", "journal_checksum", "journal_async_commit")
 _1_44: Final = (
     "has_journal,ext_attr,resize_inode,dir_index,filetype,extent,64bit,flex_bg,sparse_super,large_file,huge_file,"
     "dir_nlink,extra_isize,metadata_csum"
@@ -90,6 +92,21 @@ class Ext(Formatted):
         barrier = "nobarrier" in effective or "barrier=0" in effective  # the kernel shows "nobarrier" for both
         return (*((Durability.NO_BARRIER,) if barrier else ()),
                 *(() if live["has_journal"] else (Durability.NO_JOURNAL,)))  # fmt: skip
+
+    def promises(self, setup: FsSetup) -> tuple[Durability, ...]:
+        return self.flags(setup.mount, {"has_journal": self._has_journal(setup)})
+
+    def conflict(self, setup: FsSetup) -> str | None:
+        """Return the option that needs a journal, which the setup does not have, or None."""
+        needing = (option for option in setup.mount if option.partition("=")[0] in _NEED_JOURNAL)
+        option = None if self._has_journal(setup) else next(needing, None)
+        return option and f'mount option "{option}" needs a journal, which the setup does not have'
+
+    def _has_journal(self, setup: FsSetup) -> bool:
+        words = setup.mkfs.options
+        features = [word for flag, value in pairwise(words) if flag == "-O" for word in value.split(",")]
+        named = [word for word in features if word in ("has_journal", "^has_journal", "none")]
+        return named[-1] == "has_journal" if named else self.name != "ext2" or bool({"-j", "-J"} & set(words))
 
     def free_extents(self, fs: Mounted) -> Iterable[FreeExtent]:
         return parse_e2freefrag(process.run(["e2freefrag", mount_of(fs.path).source], timeout_s=TOOL_S).stdout)

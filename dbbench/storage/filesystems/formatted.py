@@ -71,6 +71,9 @@ class Formatted(Family):
         """Return what an fsync does not guarantee. Barriers are on unless the kernel reports `nobarrier`."""
         return (Durability.NO_BARRIER,) if "nobarrier" in effective else ()
 
+    def promises(self, setup: FsSetup) -> tuple[Durability, ...]:
+        return self.flags(setup.mount, {})
+
     def attributes(self, path: Path) -> tuple[str, ...]:
         """Return the attributes of an existing directory that `tears` uses."""
         return ()

@@ -230,6 +230,14 @@ class Family:
             return f"the vintage {mkfs.vintage} sets {both[0]} of mkfs.{self.name}; remove it from the options"
         return None
 
+    def promises(self, setup: FsSetup) -> tuple[Durability, ...]:
+        """Return the durability flags that follow from the setup's options."""
+        return ()
+
+    def conflict(self, setup: FsSetup) -> str | None:
+        """Return why the setup's options cannot be used together, whatever the machine, or None."""
+        return None
+
     def sector_bytes(self, setup: FsSetup) -> int:
         """Return the sector size that a loop device for the setup should have; 0 for the driver's default."""
         return 0

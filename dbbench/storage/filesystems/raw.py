@@ -33,6 +33,9 @@ class Raw(Family):
     name = "raw"
     in_kernel = False
 
+    def conflict(self, setup: FsSetup) -> str | None:
+        return "there is no filesystem to which options could be added" if setup.mount or setup.mkfs.options else None
+
     def commands(self, setup: FsSetup, targets: tuple[str, ...], at: str) -> list[tuple[str, ...]]:
         """Describe how the tablespace is copied to the device; it was filled as a file of fixed size."""
         return [("dd", "if=data/ibdata1", f"of={targets[0]}", "bs=1M", "oflag=direct")]

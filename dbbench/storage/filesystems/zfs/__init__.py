@@ -18,7 +18,7 @@ from typing import Final
 from dbbench import process
 from dbbench.errors import CommandFailed, DbbenchError, DeadlinePassed, MountFailed
 from dbbench.machine.pagecache import EVICTING, Emptying
-from dbbench.model import FsSetup, Scalar
+from dbbench.model import Durability, FsSetup, Scalar
 from dbbench.results.journal import Journal
 from dbbench.storage.devices import note
 from dbbench.storage.devices.port import Device
@@ -262,6 +262,14 @@ class Zfs(Family):
 
     def give_back(self, journal: Journal) -> list[str]:
         return [*pool.give_back(journal), *driver.arc_given_back(journal)]
+
+    def promises(self, setup: FsSetup) -> tuple[Durability, ...]:
+        return properties.flags(options_of(setup), {})
+
+    def conflict(self, setup: FsSetup) -> str | None:
+        """Return the option of mount(8) that ZFS has only as a property, or None."""
+        option = next((option for option in setup.mount if "=" not in option), None)
+        return option and f'"{option}" is not a property of ZFS, such as "atime=off"'
 
     def tears(self, effective: tuple[str, ...], attributes: tuple[str, ...]) -> bool:
         """Whether the smallest database page can tear. See `properties.tears`, and `Mounted.record_bytes` for larger

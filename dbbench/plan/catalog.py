@@ -34,7 +34,10 @@ MOST_SCRIPT: Final = 16 * 2**20  # bytes of a workload's script
 
 _SIZE: Final = {
     "size": Parameter(
-        "string", "", choices=("", "cached", "edge", "io-bound"), help="size of the dataset, relative to the memory"
+        "string",
+        "",
+        choices=("", "cached", "edge", "io-bound"),
+        help="instead of the size: 0.5, 1.25 or 3 times the `memory`",
     )
 }
 
@@ -46,8 +49,18 @@ _PROTOCOL: Final = {
         help="protocol for sending statements (default: pgbench's)",
     )
 }
-_PACKED: Final = {
-    "compressibility": Parameter("number", min=0, max=1, help="share of the dataset that compression removes")
+_PACKED: Final = {"compressibility": Parameter("number", min=0, max=1, help="share of a file that zlib removes")}
+# Of the parameters that are those of the generated dataset; a workload may describe them itself.
+_DATASET_HELP: Final = {
+    "scale": "size of the dataset: 100 000 accounts (about 16 MB) per unit",
+    "tables": "number of tables",
+    "table_size": "rows per table (100 000 take about 26 MB)",
+    "large_bytes": "size of a table that the load does not use",
+    "warehouses": "size of the dataset, about 130 MB each",
+    "districts": "number of districts per warehouse",
+    "customers": "number of customers per district, each with one order",
+    "items": "number of items, and of rows of stock per warehouse",
+    "seed": "seed of the dataset",
 }
 
 
@@ -114,7 +127,7 @@ def catalog(paths: Sequence[str | Path] = ()) -> Catalog:
 def parameters(workload: Workload) -> dict[str, Parameter]:
     """Return what a plan may set: the parameters of the workload and of its dataset."""
     implied = {
-        name: Parameter(type=_type_of(value), default=value, help="parameter of the dataset")
+        name: Parameter(type=_type_of(value), default=value, help=_DATASET_HELP.get(name, "of the dataset"))
         for name, value in workload.dataset.items()
         if name != "kind"
     }

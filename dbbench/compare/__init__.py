@@ -13,7 +13,8 @@ from typing import Any, Final
 
 from dbbench.compare.changepoints import changepoints
 from dbbench.compare.interaction import Curve, Interaction, crossings, curves, interactions
-from dbbench.compare.interval import LEAST_BLOCKS, Group, chosen, estimate, groups, pairs_of
+from dbbench.compare.interval import LEAST_BLOCKS, estimate
+from dbbench.compare.pairing import Group, chosen, groups, pairs_of
 from dbbench.compare.remarks import Remark, RemarkKind, remark, texts
 from dbbench.compare.unpaired import ByHost, by_host, heterogeneity, unpaired_rows
 from dbbench.compare.verdict import Comparison, Row, means, rows, word

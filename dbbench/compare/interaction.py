@@ -17,7 +17,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, TypeVar
 
-from dbbench.compare.interval import SAME, Group, LogRatio, holm_levels
+from dbbench.compare.interval import SAME, LogRatio, holm_levels
+from dbbench.compare.pairing import Group
 from dbbench.compare.verdict import AHEAD, BEHIND, LIMITED, Row, word
 from dbbench.metrics.table import Metric
 from dbbench.model import Scalar, without_levels

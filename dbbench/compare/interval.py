@@ -4,8 +4,6 @@ d_b = ln(candidate) − ln(baseline) for each block; ratio e^mean(d); interval e
 help from other pairs of the run (`scatter.py`), df is n−1 and sd is the pair's own.
 Randomised blocks with this interval raise 2–6 % false alarms at a nominal 5 % on quiet, noisy and drifting
 hosts; seconds within a trial are not independent and are never used here.
-
-Which trials count, and which of them make a pair, is decided here too.
 """
 
 from __future__ import annotations
@@ -14,8 +12,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
-
-from dbbench.model import Status, Trial
 
 LEAST_BLOCKS: Final = 3  # with fewer, the t interval is too wide to be useful, and its coverage is not reliable
 SAME: Final = math.log(1.05)  # "same": the interval is within 5 % in both directions
@@ -138,69 +134,3 @@ def holm_levels(p_values: Sequence[float], alpha: float = 0.05) -> list[float]:
         if p_values[index] <= alpha / divisor:
             divisor -= 1
     return levels
-
-
-Group = tuple[str, str, str]  # engine, workload, variant
-
-
-def groups(trials: Sequence[Trial]) -> dict[Group, list[Trial]]:
-    """Return the trials by (engine, workload, variant), which are never compared with each other."""
-    groups_of: dict[Group, list[Trial]] = {}
-    for trial in trials:
-        groups_of.setdefault((trial.engine, trial.workload, trial.variant), []).append(trial)
-    return groups_of
-
-
-def chosen(trials: Sequence[Trial]) -> list[Trial]:
-    """Return the attempts that count for each arm and block, in run order.
-
-    Of a repeated block the earliest attempt in which all arms are ok; where there is none, each arm's earliest
-    ok trial, else its earliest suspect one. Failed trials never count; nothing is dropped for its result.
-    """
-    keep: set[str] = set()
-    for group in groups(trials).values():
-        arms = {trial.fs_setup for trial in group}
-        for block in {trial.block for trial in group}:
-            inside = sorted((t for t in group if t.block == block), key=lambda t: t.attempt)
-            good = [t for t in inside if t.status is Status.OK]
-            attempts = dict.fromkeys(t.attempt for t in inside)
-            whole = next((n for n in attempts if {t.fs_setup for t in good if t.attempt == n} == arms), None)
-            for arm in arms:
-                of_arm = [t for t in inside if t.fs_setup == arm and t.status is not Status.FAILED]
-                of_arm.sort(key=lambda t: (t.attempt != whole, t.status is not Status.OK))
-                keep.update(t.id for t in of_arm[:1])
-    return sorted((trial for trial in trials if trial.id in keep), key=lambda trial: trial.position)
-
-
-def pairs_of(group: Sequence[Trial], baseline: str, candidate: str) -> list[tuple[Trial, Trial]]:
-    """Return the (baseline, candidate) trials of one (engine, workload) group, by block.
-
-    Completeness is per pair: the earliest attempt of the block in which both are ok; without one, each arm's
-    earliest ok trial; without that, the earliest attempt in which neither failed.
-    """
-    pairs = []
-    for block in sorted({trial.block for trial in group}):
-        inside = sorted((t for t in group if t.block == block), key=lambda t: (t.attempt, t.position))
-        pair = _pair([t for t in inside if t.status is Status.OK], baseline, candidate, across=True)
-        pair = pair or _pair([t for t in inside if t.status is not Status.FAILED], baseline, candidate, across=False)
-        if pair is not None:
-            pairs.append(pair)
-    return pairs
-
-
-def _pair(trials: Sequence[Trial], baseline: str, candidate: str, *, across: bool) -> tuple[Trial, Trial] | None:
-    """Return the first trials of both arms that have the same attempt; `across`: otherwise the first of each arm."""
-    ours = [t for t in trials if t.fs_setup == baseline]
-    candidates = [t for t in trials if t.fs_setup == candidate]
-    shared = next(((base, other) for base in ours for other in candidates if base.attempt == other.attempt), None)
-    return shared or ((ours[0], candidates[0]) if across and ours and candidates else None)
-
-
-def estimate_of(group: Sequence[Trial], baseline: str, candidate: str, metric: str) -> Estimate | None:
-    """Return the estimate from the pairs in which both trials have a positive value of the metric; None without any."""
-    values = [
-        (b, c)
-        for base, other in pairs_of(group, baseline, candidate)
-        if (b := base.summary.get(metric)) and (c := other.summary.get(metric)) and b > 0 and c > 0
-    ]
-    return estimate(values) if values else None

@@ -19,7 +19,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from dbbench.compare.interval import LEAST_BLOCKS, Estimate, LogRatio, chosen, estimate_of, groups, holm_levels
+from dbbench.compare.interval import LEAST_BLOCKS, Estimate, LogRatio, holm_levels
+from dbbench.compare.pairing import chosen, estimate_of, groups
 from dbbench.compare.remarks import RemarkKind, remark
 from dbbench.compare.verdict import Row, word
 from dbbench.metrics.table import METRICS, Metric

@@ -8,17 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from dbbench.compare.interval import (
-    LEAST_BLOCKS,
-    SAME,
-    Estimate,
-    Group,
-    chosen,
-    estimate,
-    groups,
-    holm_levels,
-    pairs_of,
-)
+from dbbench.compare.interval import LEAST_BLOCKS, SAME, Estimate, estimate, holm_levels
+from dbbench.compare.pairing import Group, chosen, groups, pairs_of
 from dbbench.compare.remarks import Remark, RemarkKind, remark
 from dbbench.compare.scatter import share_variance
 from dbbench.compare.two_levels import two_levels_remark

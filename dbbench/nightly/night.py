@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from dbbench import compare
-from dbbench.compare.interval import LEAST_BLOCKS, estimate, pairs_of
+from dbbench.compare.interval import LEAST_BLOCKS, estimate
+from dbbench.compare.pairing import pairs_of
 from dbbench.compare.verdict import GUARD
 from dbbench.metrics.table import METRICS, Metric
 from dbbench.model import Plan, Status, Trial, plain

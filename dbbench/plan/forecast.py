@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from dbbench import results
-from dbbench.compare.interval import LEAST_BLOCKS, Estimate, estimate_of, groups
+from dbbench.compare.interval import LEAST_BLOCKS, Estimate
+from dbbench.compare.pairing import estimate_of, groups
 from dbbench.compare.scatter import share_variance
 from dbbench.errors import DbbenchError, PlanInvalid
 from dbbench.model import Cell, EarlierLoad, Phase, Plan, Run, Status, Trial

@@ -9,7 +9,7 @@ import random
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
-from dbbench.compare.interval import Group, estimate_of
+from dbbench.compare.pairing import Group, estimate_of
 from dbbench.model import Budget, BudgetEnd, Cell, Question, Run, Status, Trial, TrialSpec
 from dbbench.model.plan import MOST_TRIALS
 from dbbench.plan import make_order

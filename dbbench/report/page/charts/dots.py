@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from dbbench.compare import Row
-from dbbench.compare.interval import SAME, pairs_of
+from dbbench.compare.interval import SAME
+from dbbench.compare.pairing import pairs_of
 from dbbench.model import Trial
 from dbbench.report.page.charts.kit import PHONE, Axis, Frame, Point, Ticks
 from dbbench.report.page.groups import ArmLabel, Group, reason

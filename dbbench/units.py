@@ -50,6 +50,22 @@ def seconds_of(written: object) -> float:
     return parsed
 
 
+def share_of(written: object) -> float:
+    """Return the share of "3%" or 0.03, which is more than 0 and less than 1. Raises ValueError."""
+    scale, number = (
+        (100, written.strip()[:-1]) if isinstance(written, str) and written.strip()[-1:] == "%" else (1, written)
+    )
+    try:
+        share = math.nan if isinstance(number, bool) else float(number) / scale  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        share = math.nan
+    if not 0 < share < 1:
+        raise ValueError(
+            f'expected a percentage such as "3%", more than 0 and less than 100 %, not {written!r}'[:_LONGEST]
+        )
+    return share
+
+
 def _parse(written: object, units: dict[str, float] | dict[str, int], expected: str) -> float:
     if isinstance(written, bool) or not isinstance(written, int | float | str):
         raise ValueError(f"expected {expected}")

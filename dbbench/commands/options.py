@@ -12,6 +12,7 @@ from typing import Any, Final, TextIO, TypeVar
 import click
 
 from dbbench.errors import DbbenchError, NotWritable
+from dbbench.units import share_of
 
 CONTEXT: Final = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -175,15 +176,10 @@ def plan_options(function: Function) -> Function:
 
 def _parse_share(_ctx: click.Context, _param: click.Parameter, value: str | None) -> float | None:
     """Convert "2%" or "0.02" to 0.02."""
-    if value is None:
-        return None
     try:
-        share = float(value.removesuffix("%")) / (100 if value.endswith("%") else 1)
-    except ValueError:
-        share = 0.0
-    if not 0 < share < 1:
-        raise click.BadParameter(f"expected a percentage such as 2%, not {value}")
-    return share
+        return None if value is None else share_of(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
 
 
 precision_option = click.option(

@@ -88,12 +88,13 @@ def command(options: Options, plan_file: str, new: bool, name: str | None, wipe:
     plan, expanded, allowance = apply_budget(wanted.plan, wanted.expanded, wanted.step)
     folder = choose(root, wanted, new=new, name=name)
     if folder is not None:
-        changes = precision is not None or wanted.plan.budget_s is not None
+        other_margin = folder.run.plan.margin != wanted.plan.margin
+        changes = precision is not None or wanted.plan.budget_s is not None or other_margin
         if changes or not is_complete(folder):
             must_be_of(folder, wanted)
-        refine(folder, precision, wanted.plan.budget_s)
+        refine(folder, precision, wanted.plan)
         if is_complete(folder):
-            status = _conclude(options, folder.path, before=True)
+            status = _conclude(options, folder.path, before=not other_margin)
             other = "--name ANOTHER" if name else "--new"
             click.echo(f"run {folder.path.name} is already finished; {other} starts another", err=True)
             return status

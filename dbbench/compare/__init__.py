@@ -16,14 +16,16 @@ from dbbench.compare.interaction import Curve, Interaction, crossings, curves, i
 from dbbench.compare.interval import LEAST_BLOCKS, estimate
 from dbbench.compare.pairing import Group, chosen, groups, pairs_of
 from dbbench.compare.remarks import Remark, RemarkKind, remark, texts
+from dbbench.compare.stopping import decided, reasons_stopped
 from dbbench.compare.unpaired import ByHost, by_host, heterogeneity, unpaired_rows
 from dbbench.compare.verdict import Comparison, Row, means, rows, word
 from dbbench.metrics.table import METRICS
 from dbbench.model import Status, Trial
+from dbbench.model.plan import MARGIN
 
 __all__ = [
     "ByHost", "Comparison", "Curve", "Group", "Interaction", "Row", "by_host", "changepoints", "chosen",
-    "compare", "compare_all", "crossings", "curves", "groups", "heterogeneity", "interactions", "means", "rows",
+    "compare", "compare_all", "crossings", "curves", "decided", "groups", "heterogeneity", "interactions", "means", "reasons_stopped", "rows",
     "unpaired_rows",
 ]  # fmt: skip
 
@@ -39,11 +41,11 @@ def compare(document: Mapping[str, Any]) -> dict[str, Any]:
 
     Returns {ratio, lo, hi, verdict, n, wins, notes}: candidate ÷ baseline with its 95 % interval, the word (slower,
     faster, same, inconclusive), the number of pairs that count, and how many of them the candidate won. Pairs are
-    formed by block, in any order of the list. Failed trials and their blocks are left out, and suspect trials if the
+    formed by block, in any order of the list. `document["margin"]` is the share within which arms are the same (0.05). Failed trials and their blocks are left out, and suspect trials if the
     block has a good repeat. With fewer than three pairs `lo` and `hi` are None, and the verdict is `inconclusive` with
     the note `too few blocks`. Raises KeyError, TypeError or ValueError for a malformed document.
     """
-    baseline, candidate = document["baseline"], document["candidate"]
+    baseline, candidate, margin = document["baseline"], document["candidate"], document.get("margin", MARGIN)
     if baseline == candidate:
         raise ValueError(f"baseline and candidate are both {baseline!r}")
     trials = [_trial(entry) for entry in document["trials"] if entry["fs_setup"] in (baseline, candidate)]
@@ -56,7 +58,7 @@ def compare(document: Mapping[str, Any]) -> dict[str, Any]:
         result["ratio"] = guess.ratio
         if guess.n >= LEAST_BLOCKS:
             low, high = guess.bounds(LEVEL)
-            result |= {"lo": math.exp(low), "hi": math.exp(high), "verdict": word(low, high, METRICS["tps"])}
+            result |= {"lo": math.exp(low), "hi": math.exp(high), "verdict": word(low, high, METRICS["tps"], margin)}
     return result
 
 
@@ -69,9 +71,9 @@ def compare_all(document: Mapping[str, Any]) -> list[dict[str, Any]]:
     `df` are the interval's degrees of freedom, and `df_shared` those that come from other pairs; below three pairs
     these, `lo`, `hi` and `level` are None. KeyError, TypeError or ValueError on a malformed document.
     """
-    baseline = document["baseline"]
+    baseline, margin = document["baseline"], document.get("margin", MARGIN)
     keys = ("fs_setup", "engine", "workload", "ratio", "lo", "hi", "level", "df", "df_shared", "verdict")
-    table = rows([_trial(entry) for entry in document["trials"]], baseline)
+    table = rows([_trial(entry) for entry in document["trials"]], baseline, margin=margin)
     return [{key: getattr(row, key) for key in keys} for row in table if row.fs_setup != baseline]
 
 

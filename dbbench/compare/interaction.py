@@ -17,11 +17,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, TypeVar
 
-from dbbench.compare.interval import SAME, LogRatio, holm_levels
+from dbbench.compare.interval import LogRatio, holm_levels
 from dbbench.compare.pairing import Group
 from dbbench.compare.verdict import AHEAD, BEHIND, LIMITED, Row, word
 from dbbench.metrics.table import Metric
 from dbbench.model import Scalar, without_levels
+from dbbench.model.plan import MARGIN
 
 _K = TypeVar("_K")
 Levels = Mapping[str, Scalar]  # factor -> level
@@ -45,7 +46,7 @@ class LevelRatio:
 class Contrast:
     """The ratio of an arm at `level` ÷ its ratio at `reference`, with the interval at `confidence` that Holm gives it.
 
-    `verdict`: "depends" (the interval excludes 1), "same" (it is within 5 %), "device-limited" or "inconclusive".
+    `verdict`: "depends" (the interval excludes 1), "same" (it is within the margin), "device-limited" or "inconclusive".
     """
 
     fs_setup: str
@@ -64,8 +65,8 @@ class Interaction:
     """A factor with one engine and workload. `variant` has the values from the other lists of the plan.
 
     `ratio-depends`: a ratio depends on the factor; `order-depends`: such an arm is also ahead of the baseline at one
-    level and behind it at another. `same`: no ratio changes by more than 5 %. `same-order`: each arm is on the same
-    side of the baseline at every level. Otherwise `inconclusive`.
+    level and behind it at another. `same`: no ratio changes by more than the margin. `same-order`: each arm is on the
+    same side of the baseline at every level. Otherwise `inconclusive`.
     """
 
     engine: str
@@ -77,6 +78,7 @@ class Interaction:
     verdict: Verdict
     contrasts: tuple[Contrast, ...]
     ratios: tuple[LevelRatio, ...]
+    margin: float = MARGIN
 
 
 _Cell = tuple[Levels, Row]  # a row with the levels of its combination
@@ -110,6 +112,7 @@ def _interactions(key: Group, cells: list[_Cell], planned: list[Levels], metric:
         return []
     left_out = {baseline, *(row.fs_setup for _, row in cells if row.mixed_durability)}
     cells = [(of, row) for of, row in cells if row.fs_setup not in left_out]
+    margin = cells[0][1].margin if cells else MARGIN
     limited = {row.fs_setup for _, row in cells if row.verdict == LIMITED}
     steps = {factor: list(dict.fromkeys(of[factor] for of in planned)) for factor in planned[0]}
     means = {factor: _means(factor, levels, cells, planned) for factor, levels in steps.items()}
@@ -124,13 +127,13 @@ def _interactions(key: Group, cells: list[_Cell], planned: list[Levels], metric:
     about = []
     for factor, levels in steps.items():
         contrasts = tuple(
-            _contrast((arm, level, levels[0]), guess, holm.get((name, arm, level)), arm in limited)
+            _contrast((arm, level, levels[0]), guess, holm.get((name, arm, level)), arm in limited, margin)
             for (name, arm, level), guess in differences.items()
             if name == factor
         )
         ratios = tuple(_ratios(means[factor], limited, metric))
         verdict = _verdict(contrasts, ratios, len(levels))
-        about.append(Interaction(*key, factor, baseline, tuple(levels), verdict, contrasts, ratios))
+        about.append(Interaction(*key, factor, baseline, tuple(levels), verdict, contrasts, ratios, margin))
     return about
 
 
@@ -175,7 +178,9 @@ def _confidences(guesses: Mapping[_K, LogRatio]) -> dict[_K, float]:
     return dict(zip(tested, holm_levels([guesses[key].p_value() for key in tested]), strict=True))
 
 
-def _contrast(place: tuple[str, Scalar, Scalar], guess: LogRatio, confidence: float | None, limited: bool) -> Contrast:
+def _contrast(
+    place: tuple[str, Scalar, Scalar], guess: LogRatio, confidence: float | None, limited: bool, margin: float
+) -> Contrast:
     low = high = df = None
     verdict = LIMITED if limited else "inconclusive"
     if confidence is not None:
@@ -183,7 +188,7 @@ def _contrast(place: tuple[str, Scalar, Scalar], guess: LogRatio, confidence: fl
         low, high = map(math.exp, bounds)
         if bounds[0] > 0 or bounds[1] < 0:
             verdict = DEPENDS
-        elif bounds[0] >= -SAME and bounds[1] <= SAME:
+        elif max(-bounds[0], bounds[1]) <= math.log1p(margin):
             verdict = "same"
     return Contrast(*place, math.exp(guess.mean), low, high, verdict, confidence, df)
 

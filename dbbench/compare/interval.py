@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 LEAST_BLOCKS: Final = 3  # with fewer, the t interval is too wide to be useful, and its coverage is not reliable
-SAME: Final = math.log(1.05)  # "same": the interval is within 5 % in both directions
 MOST_BLOCKS: Final = 99  # a larger number of further blocks is not reported exactly
 
 
@@ -64,11 +63,14 @@ class Estimate:
         """Return the two-sided p of the paired t test; 1 below three blocks."""
         return 1.0 if self.n < LEAST_BLOCKS else _p_value(self.mean, self.combined_sd / math.sqrt(self.n), self.df)
 
-    def more_blocks(self, level: float) -> int | None:
-        """Return after how many further blocks the interval excludes 1 or is within ±5 %, with this mean and scatter.
+    def more_blocks(self, level: float, margin: float) -> int | None:
+        """Return after how many further blocks the interval excludes 1 or is within the margin (a share), with this
+        mean and scatter. None: more than MOST_BLOCKS."""
+        return self.blocks_to(max(abs(self.mean), math.log1p(margin) - abs(self.mean)), level)
 
-        None: more than MOST_BLOCKS."""
-        half_width = max(abs(self.mean), SAME - abs(self.mean))
+    def blocks_to(self, half_width: float, level: float) -> int | None:
+        """Return after how many further blocks half the interval is that wide on the log scale; None: more than
+        MOST_BLOCKS."""
         for n in range(max(self.n + 1, LEAST_BLOCKS), MOST_BLOCKS + 1):
             if self.half_width(level, n) <= half_width:
                 return n - self.n

@@ -26,9 +26,9 @@ def chosen(trials: Sequence[Trial]) -> list[Trial]:
     """
     keep: set[str] = set()
     for group in groups(trials).values():
-        arms = {trial.fs_setup for trial in group}
         for block in {trial.block for trial in group}:
             inside = sorted((t for t in group if t.block == block), key=lambda t: t.attempt)
+            arms = {trial.fs_setup for trial in inside}  # fewer than in the first blocks, if a pair is decided
             good = [t for t in inside if t.status is Status.OK]
             attempts = dict.fromkeys(t.attempt for t in inside)
             whole = next((n for n in attempts if {t.fs_setup for t in good if t.attempt == n} == arms), None)

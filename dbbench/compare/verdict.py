@@ -6,9 +6,10 @@ import math
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from types import MappingProxyType
+from typing import Final, NamedTuple
 
-from dbbench.compare.interval import LEAST_BLOCKS, SAME, Estimate, estimate, holm_levels
+from dbbench.compare.interval import LEAST_BLOCKS, Estimate, estimate, holm_levels
 from dbbench.compare.pairing import Group, chosen, groups, pairs_of
 from dbbench.compare.remarks import Remark, RemarkKind, remark
 from dbbench.compare.scatter import share_variance
@@ -16,6 +17,7 @@ from dbbench.compare.two_levels import two_levels_remark
 from dbbench.compare.unequal import device_limits, unequal
 from dbbench.metrics.table import METRICS, Metric
 from dbbench.model import Status, Trial
+from dbbench.model.plan import MARGIN
 
 UNKNOWN: Final = "unknown"  # every trial failed before its durability class was determined
 LIMITED: Final = "device-limited"  # used instead of same and inconclusive: the device hides possible differences
@@ -59,13 +61,14 @@ class Row:
     df: float | None = None  # degrees of freedom of the interval
     df_shared: float | None = None  # the part of df that comes from other pairs of the run
     trials: int = 0  # trials that count, including those without a pair in their block
+    margin: float = MARGIN  # "same": the interval is within this share in both directions
 
 
-def word(low: float, high: float, metric: Metric) -> str:
-    """Return the verdict of an interval of log ratios: different, else same within 5 %, else inconclusive."""
+def word(low: float, high: float, metric: Metric, margin: float = MARGIN) -> str:
+    """Return the verdict of an interval of log ratios: different, else same within the margin, else inconclusive."""
     if low > 0 or high < 0:
         return WORDS[metric.words, (low > 0) == (metric.better == "higher")]
-    return "same" if low >= -SAME and high <= SAME else "inconclusive"
+    return "same" if max(-low, high) <= math.log1p(margin) else "inconclusive"
 
 
 def without_guard(table: Sequence[Row]) -> list[Row]:
@@ -73,26 +76,41 @@ def without_guard(table: Sequence[Row]) -> list[Row]:
     return [row for row in table if row.fs_setup != table[0].fs_setup + GUARD]
 
 
-def rows(trials: Sequence[Trial], baseline: str, metric: str | Mapping[str, str] = "tps") -> list[Row]:
-    """Return the rows of every (engine, workload, variant) with the metric in any trial, or a warning that says why it
-    has no value; the baseline first, then by value.
+class Measured(NamedTuple):
+    """The pairs of one engine, workload and variant, by arm, and what is known of them."""
 
-    `metric` is one for all, or one for each workload. The pairs of all groups share their variance as far as they are
-    similar: pass the trials of a whole run, or those of a group to judge it separately.
-    """
-    measured: dict[Group, tuple[Metric, list[Trial], dict[str, Pairs]]] = {}
+    metric: Metric
+    trials: list[Trial]
+    pairs: dict[str, Pairs]
+    estimates: dict[str, Estimate]
+
+
+def measured(trials: Sequence[Trial], baseline: str, metric: str | Mapping[str, str]) -> dict[Group, Measured]:
+    """Return the pairs of every group with the metric in any trial, or a warning that says why it has no value."""
+    measured: dict[Group, Measured] = {}
     for key, group in sorted(groups(trials).items()):
         judged = METRICS[metric if isinstance(metric, str) else metric.get(key[1], "tps")]
         absent = WHY_ABSENT.get(judged.name, "")
         if any(trial.summary.get(judged.name) is not None or _has(trial, absent) for trial in group):
             arms = sorted({trial.fs_setup for trial in group} - {baseline})
-            measured[key] = judged, group, {arm: _pairs(group, baseline, arm, judged) for arm in arms}
-    estimates = share_variance({
-        key: {arm: guess for arm, of_arm in pairs.items() if (guess := _estimate(of_arm))}
-        for key, (_, _, pairs) in measured.items()
-    })  # fmt: skip
-    return [row for key, (judged, group, pairs) in measured.items()
-            for row in _group_rows(group, baseline, judged, pairs, estimates[key])]  # fmt: skip
+            pairs = {arm: _pairs(group, baseline, arm, judged) for arm in arms}
+            estimates = {arm: guess for arm, of_arm in pairs.items() if (guess := _estimate(of_arm))}
+            measured[key] = Measured(judged, group, pairs, estimates)
+    shared = share_variance({key: about.estimates for key, about in measured.items()})
+    return {key: about._replace(estimates=shared[key]) for key, about in measured.items()}
+
+
+def rows(
+    trials: Sequence[Trial], baseline: str, metric: str | Mapping[str, str] = "tps", margin: float = MARGIN
+) -> list[Row]:
+    """Return the rows of each of these groups; the baseline first, then by value.
+
+    `metric` is one for all, or one for each workload. The pairs of all groups share their variance as far as they are
+    similar: pass the trials of a whole run, or those of a group to judge it separately.
+    """
+    return [
+        row for about in measured(trials, baseline, metric).values() for row in _group_rows(about, baseline, margin)
+    ]
 
 
 def _pairs(group: list[Trial], baseline: str, arm: str, metric: Metric) -> Pairs:
@@ -108,9 +126,8 @@ def _estimate(pairs: Pairs) -> Estimate | None:
     return estimate(positive) if positive else None
 
 
-def _group_rows(
-    group: list[Trial], baseline: str, metric: Metric, pairs: Mapping[str, Pairs], estimates: Mapping[str, Estimate]
-) -> list[Row]:
+def _group_rows(about: Measured, baseline: str, margin: float) -> list[Row]:
+    metric, group, pairs, estimates = about
     enough = {arm: guess for arm, guess in estimates.items() if guess.n >= LEAST_BLOCKS}
     levels = dict(zip(enough, holm_levels([guess.p_value() for guess in enough.values()]), strict=True))
     counted, first = chosen(group), group[0]
@@ -120,8 +137,27 @@ def _group_rows(
     for arm, own in by_arm.items():
         own_class, values = _class_of(group, arm), [t.summary.get(metric.name) for t in own]
         mixed = own_class != base_class and UNKNOWN not in (own_class, base_class)
-        row = Row(arm, first.engine, first.workload, mean_of[arm], None, None, None, "inconclusive", 0, 0, None,
-                  own_class, mixed, tuple(_notes(group, arm, own, metric)), first.variant, trials=len(own))  # fmt: skip
+        row = Row(
+            arm,
+            first.engine,
+            first.workload,
+            mean_of[arm],
+            None,
+            None,
+            None,
+            "inconclusive",
+            0,
+            0,
+            None,
+            own_class,
+            mixed,
+            tuple(_notes(group, arm, own, metric)),
+            first.variant,
+            None,
+            None,
+            len(own),
+            margin,
+        )
         if arm == baseline:
             n = sum(value is not None for value in values)
             table.append(replace(row, ratio=1.0 if n else None, verdict="baseline", n=n))
@@ -142,9 +178,9 @@ def _judge(row: Row, guess: Estimate | None, level: float | None, metric: Metric
     if level is None:
         return replace(row, notes=(*notes, remark(RemarkKind.TOO_FEW_BLOCKS)))
     low, high = guess.bounds(level)
-    verdict = word(low, high, metric)
+    verdict = word(low, high, metric, row.margin)
     if verdict == "inconclusive":
-        notes = (*notes, _price(guess, level, block_minutes))
+        notes = (*notes, _price(guess.more_blocks(level, row.margin), block_minutes))
     return replace(row, lo=math.exp(low), hi=math.exp(high), verdict=verdict, level=level, notes=notes, df=guess.df,
                    df_shared=guess.shared_df)  # fmt: skip
 
@@ -211,8 +247,7 @@ def _block_minutes(group: list[Trial]) -> float | None:
     return seconds / 60 if seconds else None
 
 
-def _price(guess: Estimate, level: float, block_minutes: float | None) -> Remark:
-    more = guess.more_blocks(level)
+def _price(more: int | None, block_minutes: float | None) -> Remark:
     if more is None:
         return remark(RemarkKind.TOO_MANY_BLOCKS)
     if block_minutes is None:
@@ -221,13 +256,22 @@ def _price(guess: Estimate, level: float, block_minutes: float | None) -> Remark
 
 
 class Comparison:
-    """The trials of a run, compared with one baseline. `primary` has the primary metric of each workload.
+    """The trials of a run, compared with one baseline. `primary` has the primary metric of each workload,
+    `stopped` why a (group, arm) is not measured again; its row has this remark if the baseline was.
 
     With the primary metrics, the pairs of all workloads share their variance; with any other metric they share it too.
     """
 
-    def __init__(self, trials: Sequence[Trial], baseline: str, primary: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        trials: Sequence[Trial],
+        baseline: str,
+        primary: Mapping[str, str],
+        margin: float = MARGIN,
+        stopped: Mapping[tuple[Group, str], Remark] = MappingProxyType({}),
+    ) -> None:
         self._trials, self._baseline, self._primary = trials, baseline, primary
+        self._margin, self._stopped = margin, stopped
         self._tables: dict[str, dict[Group, list[Row]]] = {}  # "": the primary metric of each workload
 
     def rows(self, group: Group, metric: str) -> list[Row]:
@@ -235,6 +279,10 @@ class Comparison:
         name = "" if metric == self._primary.get(group[1], "tps") else metric
         if name not in self._tables:
             table = self._tables[name] = {}
-            for row in rows(self._trials, self._baseline, name or self._primary):
-                table.setdefault((row.engine, row.workload, row.variant), []).append(row)
+            for row in rows(self._trials, self._baseline, name or self._primary, self._margin):
+                key = row.engine, row.workload, row.variant
+                of_group = table.setdefault(key, [])
+                if (why := self._stopped.get((key, row.fs_setup))) and row.n < of_group[0].n:
+                    row = replace(row, notes=(*row.notes, why))
+                of_group.append(row)
         return self._tables[name].get(group, [])

@@ -345,8 +345,7 @@ class Coordinator:
         # The precision is checked once for as many blocks as there are hosts, which is less often than on one machine.
         for _ in able:
             longer = further(longer, trials)
-        self._change(run.name, order=longer.order, questions=longer.questions, settled=longer.settled,
-                     budget=longer.budget)  # fmt: skip
+        self._change(run.name, order=longer.order, questions=longer.questions, budget=longer.budget)
         if more := len(longer.order) - len(run.order):
             self._note(f"{more} more trials to reach the precision")
         self._deal()

@@ -65,7 +65,7 @@ def choose(root: Path, request: FleetRequest) -> Fleet | None:
     if request.precision is not None:
         with fleet_files.coordinating(root, fleet.name):
             folder = results.RunFolder(root / fleet.name)
-            refine(folder, request.precision, folder.run.plan.budget_s)
+            refine(folder, request.precision, folder.run.plan)
             fleet = dataclasses.replace(fleet, finished=fleet.finished and not folder.pending)
             fleet_files.save(root, fleet)
     return fleet

@@ -12,12 +12,13 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import AfterValidator, BeforeValidator, ValidationInfo
 from pydantic_core import PydanticCustomError
 
-from dbbench.units import bytes_of, seconds_of
+from dbbench.units import bytes_of, seconds_of, share_of
 
 SCHEMA: Final = 1  # schema version of run.json and trial.json; increased when the meaning of a key changes
 
 Bytes = Annotated[int, BeforeValidator(bytes_of)]
 Seconds = Annotated[float, BeforeValidator(seconds_of)]
+Share = Annotated[float, BeforeValidator(share_of)]
 Scalar = bool | int | float | str
 Role = Literal["data", "log"]  # of a volume: a trial has one for the data, and one for the log if that is apart
 STRICT: Final[Any] = {"extra": "forbid", "populate_by_name": True}  # for dataclasses that are read from TOML

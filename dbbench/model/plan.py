@@ -24,9 +24,11 @@ from dbbench.model.base import (
     Role,
     Scalar,
     Seconds,
+    Share,
 )
 
 MOST_TRIALS: Final = 20_000  # 10 s each take more than two days; each trial is a line of run.json and of many tables
+MARGIN: Final = 0.05  # a difference within it does not matter: "same"
 MOST_FACTOR: Final = 1000  # multiples of the size of the data
 LEAST_BYTES: Final = 320 * 2**20  # mkfs.xfs refuses less than 300 MiB
 _DESTINATION: Final = re.compile(r"[A-Za-z0-9._][A-Za-z0-9._@%:-]*")  # ssh would take a leading "-" as an option
@@ -348,6 +350,7 @@ class Plan:
     baseline: str = ""  # the label of an arm; "": the first arm
     blocks: Annotated[int, Field(ge=1, le=MOST_TRIALS)] = 5
     budget_s: Annotated[Deadline | None, Field(alias="budget")] = None  # for the whole run; sets the number of blocks
+    margin: Share = MARGIN
     seed: int = 1
     warmup_s: Annotated[WholeSeconds, Field(alias="warmup")] = 60.0
     measure_s: Annotated[Measure, Field(alias="measure")] = 120.0

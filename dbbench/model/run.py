@@ -100,14 +100,17 @@ class TrialSpec:
 
 @dataclass(frozen=True)
 class Question:
-    """Whether a cell differs from the baseline, with the requested precision; `kind` is the state of the answer."""
+    """Whether a cell differs from the baseline. `kind` is the state of the answer: `settled` with the requested
+    precision, `decided` by the stopping rule, or `given-up`, because the cell or its baseline failed in every block.
+    Only the cells of open questions are measured again."""
 
-    kind: Literal["open", "settled", "given-up"]
+    kind: Literal["open", "settled", "decided", "given-up"]
     pairs: int | None = None
     half_width: float | None = None  # half the width of the interval, as a share; None: too few pairs
+    verdict: str = ""  # of a decided question
 
 
-BudgetEnd = Literal["", "time", "cut", "first", "precision", "most"]
+BudgetEnd = Literal["", "time", "cut", "first", "precision", "decided", "most"]
 
 
 @dataclass(frozen=True)
@@ -115,8 +118,8 @@ class Budget:
     """The used part of a run's budget of time (`plan.budget_s`), and the number of blocks that it gave.
 
     `ended` is why no block is added: `time`: another block does not fit; `cut`: the time ended within a block, whose
-    trials do not count; `first`: the first blocks took longer than the budget; `precision`: all questions are settled;
-    `most`: a run cannot have more blocks. "": the run is not finished.
+    trials do not count; `first`: the first blocks took longer than the budget; `precision`, `decided`: no question is
+    open; `most`: a run cannot have more blocks. "": the run is not finished.
     """
 
     step: int = 1  # distance between block numbers: N of --share K/N; 0: the coordinator of a fleet adds the blocks
@@ -140,8 +143,7 @@ class Run:
     versions: dict[str, str] = field(default_factory=dict)
     dbbench_version: str = ""
     precision: float | None = None  # --until-precision as a share: 0.02
-    questions: dict[str, Question] = field(default_factory=dict)  # cell -> state of its question, if `precision` is set
-    settled: dict[str, str] = field(default_factory=dict)  # cell -> the same in words
+    questions: dict[str, Question] = field(default_factory=dict)  # cell -> state, with `precision` or a budget
     budget: Budget | None = None  # None: the plan has no budget
     skipped: dict[str, str] = field(default_factory=dict)  # arm -> why it was not run with all or some engines
     hosts: dict[str, dict[str, Any]] = field(default_factory=dict)  # name -> facts, for trials from other hosts

@@ -54,12 +54,13 @@ def identity(plan: model.Plan, cells: tuple[model.Cell, ...]) -> str:
     """Return a SHA-256 over everything that determines the measurement: plan, setups, workloads, contents of scripts.
 
     Comments, the order of keys and the location of files do not change it, nor do earlier trials, nor how large a
-    budget is: a larger one continues the same run.
+    budget is: a larger one continues the same run. Nor does `margin`, which judges what was measured.
     """
     whole: dict[str, Any] = {
         "plan": model.plain(plan),
         "cells": [model.plain(cell.without_measurements) for cell in cells],
     }
+    del whole["plan"]["margin"]
     if whole["plan"].pop("budget_s") is not None:
         whole["budget"] = True
     for cell in whole["cells"]:

@@ -104,6 +104,7 @@ def budget_text(run: Run) -> str:
         "cut": "the time ended during another block, which does not count",
         "first": "the minimum number of blocks already used the whole budget",
         "precision": "the requested precision was reached",
+        "decided": "every setup is told apart from the baseline, or the same",
         "most": "a run cannot have more blocks",
     }[run.budget.ended]
     return f"budget {duration_text(run.plan.budget_s)}: {whole} in {used}; {reason}"

@@ -24,7 +24,6 @@ _DID: Final = {"reads": "read", "writes": "wrote", BOTH: "read and wrote"}
 MOST_NAMED: Final = 5  # setups in a sentence; the table lists all
 SUSPECT: Final = "suspect"
 DURABILITY: Final = "durability"
-SAME: Final = f"same within 5{GROUP}%"
 
 
 def plain_text(parts: Parts) -> str:
@@ -34,7 +33,12 @@ def plain_text(parts: Parts) -> str:
 
 def verdict_words(row: Row) -> str:
     """Return the verdict of a row as the table shows it."""
-    return SAME if row.verdict == "same" else row.verdict
+    return same_within(row.margin) if row.verdict == "same" else row.verdict
+
+
+def same_within(margin: float) -> str:
+    """Return "same within 5 %"."""
+    return f"same within {100 * margin:.3g}{GROUP}%"
 
 
 def freedom(row: Row) -> str:
@@ -95,7 +99,7 @@ def _phrase(row: Row, base: Row, metric: Metric) -> str:
     if row.lo is None:
         return f" {label}{change(row.ratio)} (no interval: {count(row.n, 'block')}, at least 3 are needed)"
     word = {
-        "same": f"is the {SAME}",
+        "same": f"is the {same_within(row.margin)}",
         "inconclusive": "is inconclusive",
         LIMITED: "is limited by the device, so the filesystems cannot be compared",
     }.get(row.verdict, f"is {row.verdict}")
@@ -161,7 +165,10 @@ def interaction(about: Interaction) -> Parts:
     lead, rest = {
         "order-depends": ("the order of the filesystems depends on ", _ratios(about)),
         "ratio-depends": ("the ratios of the filesystems depend on ", _ratios(about)),
-        "same": ("the ratios of the filesystems do not depend on ", f": none changes by more than 5{GROUP}%"),
+        "same": (
+            "the ratios of the filesystems do not depend on ",
+            f": none changes by more than {100 * about.margin:.3g}{GROUP}%",
+        ),
         "same-order": ("same order at every level of ", _sides(about)),
         "inconclusive": ("it is inconclusive whether the ratios of the filesystems depend on ", _changes(about)),
     }[about.verdict]

@@ -55,7 +55,8 @@ def verdicts(runs: Sequence[LoadedRun], baseline: str | None = None, metric: str
     if chosen not in arms:
         raise UnknownName(f'"{chosen}" is not a setup of these runs{did_you_mean(chosen, arms)}')
     tables, cautions, hosts = [], tuple(pooling.cautions(runs)), list[tuple[Metric, ByHost]]()
-    comparison = compare.Comparison(trials, chosen, primary)
+    stopped = {key: why for run in runs for key, why in compare.reasons_stopped(run.run).items()}
+    comparison = compare.Comparison(trials, chosen, primary, runs[0].run.plan.margin, stopped)
     for key, group in compare.groups(trials).items():
         for judged in METRICS if metric == ALL else [metric or primary.get(key[1], "tps")]:
             if rows := comparison.rows(key, judged):

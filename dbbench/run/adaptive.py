@@ -1,5 +1,5 @@
 """Add blocks: a block with a suspect trial is repeated once; others until each question is answered with the requested
-precision, or while they fit in the budget of time. Never because a result became significant."""
+precision or decided, or while they fit in the budget of time."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
 from dbbench.compare.pairing import Group, estimate_of
+from dbbench.compare.stopping import decided
 from dbbench.model import Budget, BudgetEnd, Cell, Question, Run, Status, Trial, TrialSpec
 from dbbench.model.plan import MOST_TRIALS
 from dbbench.plan import make_order
@@ -22,23 +23,22 @@ LEVEL: Final = 0.98  # wider than the verdict's 95 %, because the width is check
 
 def further(run: Run, trials: Mapping[str, Trial]) -> Run:
     """Return the run with one more block of the cells whose question is open, or with the same order if none is open.
-    `trials` are the finished trials by id, all of `run.order`. A pair is settled once it has at least LEAST pairs and
-    half its interval at LEVEL is within the precision; then its arm is not measured again. The baseline stays in until
-    its last pair is settled. `run.questions` has the state of each cell, and `run.settled` the same state as text. With
-    a budget alone the block has all cells, and `trials` are not needed. With both, whichever is reached first ends the
-    run; `run.budget.ended` says why."""
+    `trials` are the finished trials by id, all of `run.order`. A pair that is decided (`compare.stopping`) or settled
+    is not measured again: with a precision it is settled once it has at least LEAST pairs and half its interval at
+    LEVEL is within it. The baseline stays in until its last pair is closed. `run.questions` has the state of each cell.
+    A share of a run adds whole blocks, because it has a part of the pairs. With precision and budget, whichever is
+    reached first ends the run; `run.budget.ended` says why."""
     step = 1 if run.budget is None else run.budget.step
     block = max((spec.block for spec in run.order), default=0) + step
-    if run.precision is None:
+    if run.precision is None and (run.budget is None or step != 1):
         return run if run.budget is None else _if_it_fits(run, another(run, block, run.cells) if step else [])
-    questions, left = dict(run.questions), list[Cell]()
-    for key, cells in _groups(run).items():
-        of_group = [t for t in trials.values() if (t.engine, t.workload, t.variant) == key]
-        open_cells = [c for c in cells if c.arm != run.baseline and not _has_answer(run, c, of_group, questions)]
-        if open_cells and block <= MOST_BLOCKS:
-            left += [*open_cells, *(c for c in cells if c.arm == run.baseline)]
-    settled = {cell: text(question) for cell, question in questions.items()}
-    run = dataclasses.replace(run, questions=questions, settled=settled)
+    run = dataclasses.replace(run, questions=_examine(run, list(trials.values())))
+    left = list[Cell]()
+    for cells in _groups(run).values():
+        candidates = [cell for cell in cells if cell.arm != run.baseline]
+        open_cells = [cell for cell in candidates if run.questions[cell.id].kind == "open"]
+        if (open_cells or not candidates) and (run.precision is None or block <= MOST_BLOCKS):
+            left += [*open_cells, *(cell for cell in cells if cell.arm == run.baseline)]
     return _if_it_fits(run, another(run, block, left))
 
 
@@ -46,8 +46,9 @@ def _if_it_fits(run: Run, block: list[TrialSpec]) -> Run:
     ended: BudgetEnd = ""
     if run.budget is not None:
         if not block:
-            asked = [question.kind for question in run.questions.values()]
-            ended = "precision" if asked and "open" not in asked else "most"
+            kinds = {question.kind for question in run.questions.values()}
+            closed: BudgetEnd = "decided" if run.precision is None else "precision"
+            ended = closed if kinds and "open" not in kinds else "most"
         elif len(run.order) + len(block) > MOST_TRIALS:
             ended = "most"
         elif not fits(run, block):
@@ -117,13 +118,26 @@ def conclude(run: Run, done: Collection[str]) -> tuple[Run, list[str]]:
     return dataclasses.replace(run, order=order, budget=budget), aside
 
 
-def text(question: Question) -> str:
-    """Describe the state of a question."""
-    if question.kind == "given-up":
-        return "given up: one of its setups failed in every block"
-    half = question.half_width
-    width = "" if half is None else f": ±{100 * half:.1f} % at {100 * LEVEL:.0f} %"
-    return f"{question.kind} after {question.pairs} pairs{width}"
+def _examine(run: Run, trials: list[Trial]) -> dict[str, Question]:
+    """Return the state of each candidate. What is decided or settled stays so."""
+    questions = {name: question for name, question in run.questions.items() if question.kind in ("decided", "settled")}
+    primary = {cell.workload.name: cell.workload.primary for cell in run.cells}
+    verdicts = decided(trials, run.baseline, primary, run.plan.margin)
+    for key, cells in _groups(run).items():
+        of_group = [t for t in trials if (t.engine, t.workload, t.variant) == key]
+        for cell in cells:
+            if cell.arm == run.baseline or cell.id in questions:
+                continue
+            pairs, half = half_width(run, cell, of_group)
+            if verdict := verdicts.get((key, cell.arm)):
+                questions[cell.id] = Question("decided", pairs, half, verdict)
+            elif run.precision is not None and half is not None and pairs >= LEAST and half <= run.precision:
+                questions[cell.id] = Question("settled", pairs, half)
+            elif _hopeless(cell.arm, of_group) or _hopeless(run.baseline, of_group):
+                questions[cell.id] = Question("given-up")
+            else:
+                questions[cell.id] = Question("open", pairs, half)
+    return questions
 
 
 def half_width(run: Run, cell: Cell, trials: list[Trial]) -> tuple[int, float | None]:
@@ -133,20 +147,6 @@ def half_width(run: Run, cell: Cell, trials: list[Trial]) -> tuple[int, float | 
     if guess is None or guess.n < 2:
         return (0 if guess is None else guess.n, None)
     return guess.n, math.expm1(guess.half_width(LEVEL))
-
-
-def _has_answer(run: Run, cell: Cell, trials: list[Trial], questions: dict[str, Question]) -> bool:
-    if cell.id in questions and questions[cell.id].kind == "settled":
-        return True
-    pairs, half = half_width(run, cell, trials)
-    assert run.precision is not None
-    if half is not None and pairs >= LEAST and half <= run.precision:
-        questions[cell.id] = Question("settled", pairs, half)
-    elif _hopeless(cell.arm, trials) or _hopeless(run.baseline, trials):
-        questions[cell.id] = Question("given-up")
-    else:
-        questions[cell.id] = Question("open", pairs, half)
-    return questions[cell.id].kind != "open"
 
 
 def _hopeless(arm: str, trials: list[Trial]) -> bool:

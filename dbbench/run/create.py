@@ -12,7 +12,7 @@ from pathlib import Path
 
 from dbbench import results
 from dbbench.errors import PlanInvalid, RunMissing, RunNameTaken, TrialDied
-from dbbench.model import Budget, Run
+from dbbench.model import Budget, Plan, Run
 from dbbench.model.base import NAME
 from dbbench.plan.catalog import MOST_SCRIPT
 from dbbench.plan.request import PlanRequest
@@ -59,20 +59,21 @@ def create(
     return results.create_run(results_folder, run, wanted.text)
 
 
-def refine(folder: RunFolder, precision: float | None, budget_s: float | None) -> None:
-    """Set the precision (None keeps it) and the budget of a run. A finished run that is less precise, or whose budget
-    has time left now, gets another block. Raises RunLocked."""
+def refine(folder: RunFolder, precision: float | None, plan: Plan) -> None:
+    """Set the precision (None keeps it), and the budget and margin of the plan. A finished run that is less precise, or
+    whose budget has time left now, gets another block. Raises RunLocked."""
     from dbbench.run.adaptive import conclude, further
 
-    if precision is None and folder.run.plan.budget_s == budget_s:
+    before = folder.run.plan
+    if precision is None and (before.budget_s, before.margin) == (plan.budget_s, plan.margin):
         return
     with folder.lock():
-        run = folder.run
-        if precision is not None:
-            run = dataclasses.replace(run, precision=precision, questions={}, settled={})
+        new = dataclasses.replace(before, budget_s=plan.budget_s, margin=plan.margin)
+        run = dataclasses.replace(folder.run, plan=new)
+        if precision is not None or before.margin != plan.margin:
+            run = dataclasses.replace(run, precision=precision or run.precision, questions={})
         if run.budget is not None:
-            budget = dataclasses.replace(run.budget, ended="", blocks=None)
-            run = dataclasses.replace(run, plan=dataclasses.replace(run.plan, budget_s=budget_s), budget=budget)
+            run = dataclasses.replace(run, budget=dataclasses.replace(run.budget, ended="", blocks=None))
         if not folder.pending:
             finished = {trial.id: trial for trial in folder.trials}
             longer = further(run, finished)

@@ -203,8 +203,7 @@ class Queue:
         before = self.run
         if before.precision is None and before.budget is None:
             return
-        trials = self.folder.trials if before.precision is not None else []
-        longer = further(before, {trial.id: trial for trial in trials})
+        longer = further(before, {trial.id: trial for trial in self.folder.trials})
         if longer != before:
             self.folder.save(longer)
         if more := longer.order[len(before.order) :]:

@@ -38,7 +38,7 @@ from dbbench.plan import catalog
 from dbbench.plan.promise import of_setup
 from dbbench.plan.tomlfile import written_fields
 from dbbench.run.record import DEADLINES_S
-from dbbench.units import bytes_of, seconds_of
+from dbbench.units import bytes_of, seconds_of, share_of
 
 ROOT: Final = Path(__file__).parents[2]
 DOCUMENTS: Final = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -214,6 +214,8 @@ def _whole_section(document: str, heading: str) -> str:
 
 def _value(shown: Any, default: Any) -> Any:
     if isinstance(shown, str) and isinstance(default, int | float):
+        if shown.endswith("%"):
+            return share_of(shown)
         return bytes_of(shown) if isinstance(default, int) else seconds_of(shown)
     return shown
 

@@ -15,7 +15,9 @@ import synthetic
 from synthetic import Shape
 
 from dbbench import results
-from dbbench.model import Run, Status, Trial
+from dbbench.compare import Comparison, reasons_stopped
+from dbbench.compare.remarks import RemarkKind
+from dbbench.model import Budget, Question, Run, Status, Trial
 from dbbench.run.adaptive import further
 
 WORK = (("postgres", "pgbench-tpcb"),)
@@ -23,17 +25,17 @@ WORK = (("postgres", "pgbench-tpcb"),)
 
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
-    """Three arms, three blocks, 2 % asked."""
+    """Three arms, three blocks, 2 % asked. No pair is the same, because the margin is smaller than any scatter."""
     found = results.load_spec(synthetic.write(tmp_path, Shape(work=WORK)))
-    return dataclasses.replace(found, precision=0.02)
+    return dataclasses.replace(found, precision=0.02, plan=dataclasses.replace(found.plan, margin=1e-9))
 
 
-def driven(run: Run, scatter: dict[str, float], failed: str = "") -> dict[str, Trial]:
-    """All trials of the order, with the scatter of their arms."""
+def driven(run: Run, scatter: dict[str, float], failed: str = "", slow: str = "") -> dict[str, Trial]:
+    """All trials of the order, with the scatter of their arms; one arm fails, one has a third of the throughput."""
     found = {}
     for spec in run.order:
         cell = run.cell(spec.cell)
-        tps = 1000 * (1 + random.Random(spec.id).gauss(0, scatter.get(cell.arm, 0.0001)))
+        tps = (330 if cell.arm == slow else 1000) * (1 + random.Random(spec.id).gauss(0, scatter.get(cell.arm, 0.0001)))
         found[spec.id] = Trial(
             spec.id, run.name, "h", cell.arm, cell.engine.name, cell.workload.name, spec.block, spec.attempt,
             spec.position, Status.FAILED if cell.arm == failed else Status.OK, summary={"tps": tps},
@@ -41,9 +43,9 @@ def driven(run: Run, scatter: dict[str, float], failed: str = "") -> dict[str, T
     return found
 
 
-def to_the_end(run: Run, scatter: dict[str, float], failed: str = "") -> Run:
+def to_the_end(run: Run, scatter: dict[str, float], failed: str = "", slow: str = "") -> Run:
     """The run when nothing is asked for any more."""
-    while (longer := further(run, driven(run, scatter, failed))).order != run.order:
+    while (longer := further(run, driven(run, scatter, failed, slow))).order != run.order:
         run = longer
     return longer
 
@@ -58,22 +60,22 @@ def test_never_fewer_than_five_pairs(run: Run) -> None:
     end = to_the_end(run, {})
     assert [blocks(end, arm) for arm in ("ext4", "xfs", "btrfs")] == [5, 5, 5]
     assert all((question.kind, question.pairs) == ("settled", 5) for question in end.questions.values())
-    assert all(text.startswith("settled after 5 pairs") for text in end.settled.values())
-    assert len(end.settled) == 2
+    assert len(end.questions) == 2
 
 
 def test_a_settled_arm_stops_and_the_baseline_stays(run: Run) -> None:
     """The noisy pair continues to fifteen blocks with the baseline; the quiet one stops at five."""
     end = to_the_end(run, {"btrfs": 0.2})
     assert [blocks(end, arm) for arm in ("ext4", "xfs", "btrfs")] == [15, 5, 15]
-    assert end.settled["btrfs.postgres.pgbench-tpcb"].startswith("open after 15 pairs: ±")
+    question = end.questions["btrfs.postgres.pgbench-tpcb"]
+    assert (question.kind, question.pairs) == ("open", 15) and question.half_width and question.half_width > 0.02
 
 
 def test_an_arm_that_always_fails_is_given_up(run: Run) -> None:
     """No time for what cannot be answered."""
     end = to_the_end(run, {}, failed="btrfs")
     assert blocks(end, "btrfs") == 3
-    assert end.settled["btrfs.postgres.pgbench-tpcb"].startswith("given up")
+    assert end.questions["btrfs.postgres.pgbench-tpcb"].kind == "given-up"
 
 
 def test_without_a_precision_exactly_the_plans_blocks(run: Run) -> None:
@@ -87,3 +89,58 @@ def test_order_of_a_further_block_is_repeatable(run: Run) -> None:
     one, two = further(run, driven(run, {})), further(run, driven(run, {}))
     assert one.order == two.order
     assert [spec.position for spec in one.order] == list(range(1, 13))
+
+
+BTRFS = "btrfs.postgres.pgbench-tpcb"
+
+
+def test_a_decided_arm_gives_its_time_to_the_others(run: Run) -> None:
+    """With a precision and with a budget; the state is recorded, and rows say why the arm has fewer blocks."""
+    noise = dict.fromkeys(("ext4", "xfs", "btrfs"), 0.03)
+    budget = Budget(cell_s=dict.fromkeys((cell.id for cell in run.cells), 30.0))
+    plan = dataclasses.replace(run.plan, budget_s=1000.0)
+    timed = dataclasses.replace(run, precision=None, plan=plan, budget=budget)
+    while (longer := further(timed, driven(timed, noise, slow="btrfs"))).order != timed.order:
+        timed = dataclasses.replace(longer, budget=dataclasses.replace(budget, used_s=30.0 * len(longer.order)))
+    for end in (to_the_end(run, noise, slow="btrfs"), longer):
+        assert blocks(end, "btrfs") == 5 < blocks(end, "xfs") == blocks(end, "ext4")
+        question = end.questions[BTRFS]
+        assert (question.kind, question.pairs, question.verdict) == ("decided", 5, "slower")
+        trials = list(driven(end, noise, slow="btrfs").values())
+        table = Comparison(trials, "ext4", {}, stopped=reasons_stopped(end)).rows(
+            ("postgres", "pgbench-tpcb", ""), "tps"
+        )
+        kinds = {row.fs_setup: [note.kind for note in row.notes] for row in table}
+        assert kinds["btrfs"] == [RemarkKind.DECIDED] and RemarkKind.DECIDED not in kinds["xfs"]
+    assert blocks(longer, "xfs") == 14  # 5 blocks of three cells and 9 of two fill 33 times 30 s
+    assert longer.budget and longer.budget.ended == "time"
+
+
+def test_a_decision_is_kept_when_the_run_is_resumed(run: Run) -> None:
+    """Even if the figures that are there now would not decide it; without the record they do not."""
+    noise = dict.fromkeys(("ext4", "xfs", "btrfs"), 0.2)
+    decided = {BTRFS: Question("decided", 3, 0.01, "slower")}
+    kept = further(dataclasses.replace(run, questions=decided), driven(run, noise))
+    assert kept.questions[BTRFS] == decided[BTRFS] and blocks(kept, "btrfs") == 3 < blocks(kept, "xfs")
+    assert blocks(further(run, driven(run, noise)), "btrfs") == 4
+
+
+def test_a_run_ends_when_all_is_decided(run: Run) -> None:
+    """Equal within the margin is an answer too. A run without candidates uses its whole budget."""
+    plan = dataclasses.replace(run.plan, budget_s=1e6, margin=0.05)
+    timed = dataclasses.replace(run, precision=None, plan=plan, budget=Budget())
+    end = further(timed, driven(timed, {}))
+    assert end.order == run.order and end.budget and end.budget.ended == "decided"
+    assert {question.verdict for question in end.questions.values()} == {"same"}
+    alone = tuple(cell for cell in run.cells if cell.arm == "ext4")
+    order = tuple(spec for spec in run.order if spec.cell == alone[0].id)
+    lonely = dataclasses.replace(timed, cells=alone, order=order)
+    assert len(further(lonely, driven(lonely, {})).order) == 4
+
+
+def test_a_share_of_a_run_decides_nothing(run: Run) -> None:
+    """It has a part of the pairs only."""
+    plan = dataclasses.replace(run.plan, budget_s=1e6)
+    share = dataclasses.replace(run, precision=None, plan=plan, budget=Budget(2))
+    longer = further(share, driven(share, {}, slow="btrfs"))
+    assert longer.questions == {} and blocks(longer, "btrfs") == 4

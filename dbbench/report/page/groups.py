@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from dbbench.compare import Comparison, Row, chosen
+from dbbench.compare import Comparison, Row, chosen, reasons_stopped
 from dbbench.compare.remarks import RemarkKind, remark
 from dbbench.engines import profile_of
 from dbbench.metrics.table import METRICS, Metric
@@ -165,7 +165,8 @@ def groups(runs: Sequence[LoadedRun]) -> list[Group]:
         for cell in loaded.run.cells:
             cells.setdefault((cell.engine.name, cell.workload.name, cell.variant), []).append(cell)
         primary = {cell.workload.name: cell.workload.primary for cell in loaded.run.cells}
-        comparison = Comparison(loaded.trials, loaded.run.baseline, primary)
+        run = loaded.run
+        comparison = Comparison(loaded.trials, run.baseline, primary, run.plan.margin, reasons_stopped(run))
         for key, cells_of in cells.items():
             trials = tuple(t for t in loaded.trials if (t.engine, t.workload, t.variant) == key)
             page_groups.append(

@@ -12,7 +12,7 @@ from dbbench.model import Status
 from dbbench.report.page.findings import Finding
 from dbbench.report.page.groups import ArmLabel, Group, loaded_runs
 from dbbench.report.page.notices import Notice, notices
-from dbbench.report.sentences import SAME, Parts, sentence, verdict_words
+from dbbench.report.sentences import Parts, same_within, sentence, verdict_words
 from dbbench.units import change, count, interval, join_words
 
 SIGNS: Final = {  # verdicts must be readable without colour
@@ -95,7 +95,7 @@ def _lead(others: list[Row], unsettled: list[str]) -> str:
     if unsettled:
         return f"Not clearly ahead of {join_words(unsettled)}."
     if same:
-        return f"{join_words(same)} {'is' if len(same) == 1 else 'are'} the {SAME}."
+        return f"{join_words(same)} {'is' if len(same) == 1 else 'are'} the {same_within(others[0].margin)}."
     return f"Next: {others[0].fs_setup}, {change(others[0].ratio)}." if others else "No other setup was measured."
 
 

@@ -5,12 +5,10 @@ It is drawn twice, wide and narrow, so that its text keeps its size on a phone.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Final
 
 from dbbench.compare import Row
-from dbbench.compare.interval import SAME
 from dbbench.compare.pairing import pairs_of
 from dbbench.model import Trial
 from dbbench.report.page.charts.kit import PHONE, Axis, Frame, Point, Ticks
@@ -101,12 +99,13 @@ def _plot(group: Group, ratios: Ratios, narrow: bool) -> DotPlot:
     bottom = y - gap + 8.0
     good, bad = ("faster", "slower") if group.metric.words == "speed" else ("better", "worse")
     low, high = (bad, good) if group.metric.better == "higher" else (good, bad)
+    margin = group.rows[0].margin
     return DotPlot(
         frame=Frame(width, bottom + 44, left, right, TOP - 6, bottom),
         narrow=narrow,
         apart_at=apart_at,
         one=x(1.0),
-        same=(x.clip(math.exp(-SAME)), x.clip(math.exp(SAME))),
+        same=(x.clip(1 / (1 + margin)), x.clip(1 + margin)),
         ticks=[(x(at), round_change(at) if at != 1 else group.baseline) for at in x.changes(4 if narrow else 9)],
         rows=tuple(rows),
         sides=(f"← {low}", f"{high} →"),

@@ -46,7 +46,7 @@ class LevelRatio:
 class Contrast:
     """The ratio of an arm at `level` ÷ its ratio at `reference`, with the interval at `confidence` that Holm gives it.
 
-    `verdict`: "depends" (the interval excludes 1), "same" (it is within the margin), "device-limited" or "inconclusive".
+    `verdict`: "depends" (the interval excludes 1), "same" (within the margin), "device-limited" or "inconclusive".
     """
 
     fs_setup: str

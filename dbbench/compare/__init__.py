@@ -42,8 +42,9 @@ def compare(document: Mapping[str, Any]) -> dict[str, Any]:
     Returns {ratio, lo, hi, verdict, n, wins, notes}: candidate ÷ baseline with its 95 % interval, the word (slower,
     faster, same, inconclusive), the number of pairs that count, and how many of them the candidate won. Pairs are
     formed by block, in any order of the list. Failed trials and their blocks are left out, and suspect trials if the
-    block has a good repeat. `document["margin"]` (0.05) is the share within which arms are the same. With fewer than three pairs `lo` and `hi` are None, and the verdict is `inconclusive` with
-    the note `too few blocks`. Raises KeyError, TypeError or ValueError for a malformed document.
+    block has a good repeat. `document["margin"]` (0.05) is the share within which arms are the same. With fewer than
+    three pairs `lo` and `hi` are None, and the verdict is `inconclusive` with the note `too few blocks`. Raises
+    KeyError, TypeError or ValueError for a malformed document.
     """
     baseline, candidate, margin = document["baseline"], document["candidate"], document.get("margin", MARGIN)
     if baseline == candidate:

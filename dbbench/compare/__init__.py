@@ -24,9 +24,9 @@ from dbbench.model import Status, Trial
 from dbbench.model.plan import MARGIN
 
 __all__ = [
-    "ByHost", "Comparison", "Curve", "Group", "Interaction", "Row", "by_host", "changepoints", "chosen",
-    "compare", "compare_all", "crossings", "curves", "decided", "groups", "heterogeneity", "interactions", "means", "reasons_stopped", "rows",
-    "unpaired_rows",
+    "ByHost", "Comparison", "Curve", "Group", "Interaction", "Row", "by_host", "changepoints", "chosen", "compare",
+    "compare_all", "crossings", "curves", "decided", "groups", "heterogeneity", "interactions", "means",
+    "reasons_stopped", "rows", "unpaired_rows",
 ]  # fmt: skip
 
 LEVEL: Final = 0.95  # confidence level of a single pair of arms

@@ -3,8 +3,7 @@
 The tutorial is its own script. Each `console` block holds commands (`$ ...`) and their output, which is replaced by
 that of this run; `console head=N` keeps the first N lines. A block in another language whose first line is a comment
 with a file name is written to that file. Blocks of `sh` are for the reader and are not run. Everything happens in a
-temporary directory, on a small dump that `make_dump` creates with a private PostgreSQL server. Needs root; run it with
-`make docs`.
+temporary directory; commands that make the dump use a private PostgreSQL server. Needs root; run it with `make docs`.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -31,15 +30,7 @@ LIMIT_S: Final = 3600  # for each command
 INCONCLUSIVE: Final = 4  # exit status: the data do not support an answer
 BLOCK: Final = re.compile(r"^```(\w+)(?: head=(\d+))?\n(.*?)^```\n", re.MULTILINE | re.DOTALL)
 FILE: Final = re.compile(r"\A(?:#|--) (\S+\.(?:toml|sql))\b")
-SHOP: Final = (
-    "CREATE TABLE items (id integer PRIMARY KEY, name text NOT NULL, stock integer NOT NULL)",
-    "INSERT INTO items SELECT n, 'item ' || n || repeat(md5(n::text), 3), 1000 FROM generate_series(1, 20000) n",
-    "CREATE TABLE orders (id bigserial PRIMARY KEY, customer integer NOT NULL, item integer NOT NULL REFERENCES items,"
-    " placed timestamptz NOT NULL DEFAULT now(), note text)",
-    "INSERT INTO orders (customer, item, note) SELECT n % 5000, 1 + n % 20000, md5(n::text) || repeat('-', 80)"
-    " FROM generate_series(1, 400000) n",
-    "CREATE INDEX ON orders (customer, placed)",
-)
+CLIENTS: Final = ("createdb", "psql", "pg_dump")  # commands of a server, which runs only for them
 
 
 def commands(text: str, language: str = "console") -> list[str]:
@@ -50,30 +41,23 @@ def commands(text: str, language: str = "console") -> list[str]:
     return [line.removeprefix(prefix).partition("  #")[0].strip() for line in lines]
 
 
-def make_dump(target: Path, folder: Path) -> None:
-    """Write a custom-format pg_dump of a small shop to `target`; the server's files are in `folder`."""
-    engine = ENGINES["postgres"]
-    place = Place(folder / "s", folder / "logs", None)
-    engine.create(folder / "data", place)
-    with engine.serving(folder / "data", merge_settings(("default", engine.defaults(None))), place) as server:
-        for database, statements in (("postgres", ("CREATE DATABASE shop",)), ("shop", SHOP)):
-            with closing(server.connect(database)) as connection, closing(connection.cursor()) as cursor:
-                for statement in statements:
-                    cursor.execute(statement)
-        where = [f"--host={server.socket_dir}", f"--username={server.user}"]
-        process.run([server.bin / "pg_dump", *where, "--format=custom", f"--file={target}", "shop"])
+@contextmanager
+def server(folder: Path) -> Iterator[dict[str, str]]:
+    """Run a private PostgreSQL server with its files in `folder`; yield the variables by which its clients find it."""
+    engine, place = ENGINES["postgres"], Place(folder / "s", folder / "logs", None)
+    if not (folder / "data").exists():
+        engine.create(folder / "data", place)
+    with engine.serving(folder / "data", merge_settings(("default", engine.defaults(None))), place) as running:
+        yield {"PGHOST": str(running.socket_dir), "PGUSER": running.user}
 
 
 @contextmanager
 def workplace() -> Iterator[Path]:
-    """Yield a temporary directory that contains shop.dump; it is removed at the end."""
+    """Yield a temporary directory; it is removed at the end."""
     folder = Path(tempfile.mkdtemp(prefix="dbb", dir="/var/tmp"))
     folder.chmod(0o755)  # the account of the server must be able to enter it
     try:
-        make_dump(folder / "shop.dump", folder / "server")
-        shutil.rmtree(folder / "server")
         (folder / "bench").mkdir()
-        (folder / "shop.dump").rename(folder / "bench/shop.dump")
         yield folder / "bench"
     finally:
         shutil.rmtree(folder)
@@ -83,7 +67,10 @@ def output_of(command: str, folder: Path) -> str:
     """Run the command in that directory and return its stdout, without what differs between machines."""
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}:/usr/sbin:/sbin"
     environment = {"PATH": path, "PYTHONPATH": str(ROOT), "COLUMNS": "110"}
-    done = process.run(["bash", "-c", command], cwd=folder, env=environment, ok=range(256), timeout_s=LIMIT_S)
+    with ExitStack() as stack:
+        if command.startswith(CLIENTS):
+            environment |= stack.enter_context(server(folder.parent / "server"))
+        done = process.run(["bash", "-c", command], cwd=folder, env=environment, ok=range(256), timeout_s=LIMIT_S)
     if done.returncode not in (0, INCONCLUSIVE):
         raise SystemExit(f"{command}: exit status {done.returncode}\n{done.stdout}{done.stderr}")
     return normalised(done.stdout, folder)

@@ -13,7 +13,7 @@ ROOT: Final = Path(__file__).parents[2]
 
 
 @pytest.mark.long
-@pytest.mark.needs("root", "engine:postgres", "pg_dump", "pg_restore", "fs:xfs", "fs:btrfs")
+@pytest.mark.needs("root", "engine:postgres", "createdb", "psql", "pg_dump", "pg_restore", "fs:xfs", "fs:btrfs")
 def test_the_tutorial_works() -> None:
     """Every command succeeds, and the output has the verdict of both loads; the text around it is unchanged."""
     script = runpy.run_path(str(ROOT / "docs/tutorial.py"))

@@ -222,7 +222,7 @@ def _value(shown: Any, default: Any) -> Any:
 
 @pytest.mark.parametrize("heading", [heading for document, heading, _ in KEYS if document == "docs/plan.md"])
 def test_every_key_has_an_example(heading: str) -> None:
-    """One line of TOML that sets the key, unless a default shows it; keys that are tables have a section of their own."""
+    """A line of TOML that sets the key, unless a default shows it; keys that are tables have a section."""
     for key, (default, words) in definitions(_whole_section("docs/plan.md", heading)).items():
         example = re.search(r"Example: `(.*?)`\.", words)
         assert example or default or re.search(r"\(#\w+\)", words), key

@@ -38,7 +38,6 @@ def sentences(plan: Plan, cells: Sequence[Cell]) -> tuple[str, ...]:
     return tuple(
         dict.fromkeys(
             (
-                _host(plan),
                 *factor_sentences(plan),
                 *_profiles(served),
                 *_logs(cells),
@@ -56,7 +55,7 @@ def sentences(plan: Plan, cells: Sequence[Cell]) -> tuple[str, ...]:
     )
 
 
-def _host(plan: Plan) -> str:
+def effect(plan: Plan) -> str:
     """Say what a run does to the machine that it runs on."""
     if plan.device.image_bytes:
         writes = f"writes and in the end removes {size_text(plan.device.image_bytes)} of images"
@@ -65,8 +64,8 @@ def _host(plan: Plan) -> str:
     else:
         writes = "writes into the directories of the plan, and empties them in the end"
     return (
-        f"On this machine, a run {writes}, and loads the processors and the disk below. Only its own files become "
-        "cold: the page cache, the mounts and the servers of others stay as they are."
+        f"the run {writes}, and loads the processors and the disk below. Page cache, mounts and servers of others stay "
+        "as they are"
     )
 
 

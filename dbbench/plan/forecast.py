@@ -50,7 +50,7 @@ class Forecast:
     def text(self) -> str:
         """Return the forecast in words, with the source of the scatter."""
         if self.difference is None:
-            return f"{self.blocks} blocks are too few for an interval; at least {LEAST_BLOCKS} are needed"
+            return f"none: {count(self.blocks, 'block')} gives no interval; at least {LEAST_BLOCKS} are needed"
         source = (
             f"{self.runs} earlier run{'s' if self.runs > 1 else ''} here" if self.runs else "assumed: no earlier run"
         )

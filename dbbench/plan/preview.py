@@ -46,6 +46,7 @@ class Preview:
     trial_s: dict[str, float]  # cell -> time of a trial
     disk_bytes: int  # largest total size of images, golden copies and results
     written: dict[str, int]  # cause -> bytes
+    arm_bytes: dict[str, int]  # arm -> bytes of its trials, part of `written`
     remembered: int  # cells whose load is estimated from earlier runs of this host
     commands: tuple[tuple[str, tuple[str, ...]], ...]  # (arm, argv)
 
@@ -57,7 +58,7 @@ class Preview:
 
 def preview(plan: Plan, expanded: Expanded) -> Preview:
     """Return what running all trials of `expanded` would require. The machine is neither inspected nor changed."""
-    trials = expanded.order
+    trials, cells = expanded.order, {cell.id: cell for cell in expanded.cells}
     missing = [cell for cell in expanded.cells if COPIED not in cell.dataset.parameters]
     goldens = {  # cells with the same engine and dataset share a golden copy
         json.dumps([plain(cell.engine), plain(generated.fill_in(cell.dataset, cell.engine.name))]): dataset_bytes(cell)
@@ -75,6 +76,7 @@ def preview(plan: Plan, expanded: Expanded) -> Preview:
         trial_s=trial_s,
         disk_bytes=image_bytes + golden_bytes + len(trials) * RESULT_BYTES,
         written=writes.total(writes.once(plan), beside, *(written[spec.cell] for spec in trials)),
+        arm_bytes=writes.total(*({cells[spec.cell].arm: sum(written[spec.cell].values())} for spec in trials)),
         remembered=sum(cell.earlier is not None for cell in expanded.cells),
         commands=_commands(plan, expanded),
     )

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from dbbench.errors import DbbenchError
 from dbbench.model import Cell, plain
-from dbbench.plan import Preview, conditions, preview
+from dbbench.plan import Preview, conditions
 from dbbench.plan.forecast import Allowance, Forecast
 from dbbench.plan.promise import class_of
 from dbbench.plan.request import PlanRequest
-from dbbench.report.text import put, put_table
+from dbbench.report.text import put, put_paragraph, put_table
+from dbbench.run.disk_space import nearest
 from dbbench.storage import devices
 from dbbench.storage.devices import smart, sysfs
+from dbbench.storage.devices.directory import disks_below
+from dbbench.storage.filesystems.common import mount_of
 from dbbench.units import count, size_text, time_text
 
 
@@ -38,74 +41,63 @@ def as_document(wanted: PlanRequest, look: Preview, expected: Forecast) -> dict[
         "written_bytes": look.written_bytes,
         "written": look.written,
         "commands": [{"fs_setup": arm, "argv": list(argv)} for arm, argv in look.commands],
-        "devices": _devices(wanted),
-        "conditions": list(conditions.sentences(wanted.plan, wanted.expanded.cells)),
+        "devices": _devices(wanted, look),
+        "conditions": [conditions.effect(wanted.plan), *conditions.sentences(wanted.plan, wanted.expanded.cells)],
         "plan": plain(wanted.plan),
         "plan_sha256": wanted.sha256,
     }  # fmt: skip
 
 
 def put_plan(wanted: PlanRequest, look: Preview, expected: Forecast, allowance: Allowance | None) -> None:
-    """Print the preview."""
-    plan, cells = wanted.plan, {cell.id: cell for cell in wanted.expanded.cells}
+    """Print the cost of the run, what it compares, and the conditions."""
+    plan, cells = wanted.plan, list(wanted.expanded.cells)
     trials, baseline = len(wanted.expanded.order), plan.baseline or plan.fs_setups[0].label
-    put(f"{plan.name}: {len(plan.fs_setups)} filesystems, {len(cells)} cells, {plan.blocks} blocks, {trials} trials; "
-        f"baseline {baseline}, seed {plan.seed}")  # fmt: skip
-    put(f"about {_minutes(look.eta_s)}, {size_text(look.disk_bytes)} of disk, "
-        f"{size_text(look.written_bytes)} written (estimates)")  # fmt: skip
+    put_paragraph(f"{plan.name}: {count(len(plan.fs_setups), 'setup')}, {count(len(cells), 'cell')}, "
+                  f"{count(plan.blocks, 'block')}, {count(trials, 'trial')} in random order (seed {plan.seed}); baseline {baseline}")  # fmt: skip
     causes = sorted(look.written.items(), key=lambda pair: -pair[1])
-    put("written: " + ", ".join(f"{cause} {size_text(size)}" for cause, size in causes if size))
-    put(f"written volume: measured earlier for {look.remembered} of {count(len(cells), 'cell')}, assumed for the rest")
-    if allowance is not None:
-        put(allowance.text)
-    put(expected.text)
-    for device in _devices(wanted):
-        identity = f", identity {device['identity']}" if device["identity"] else ""
-        size = f", {size_text(device['size_bytes'])}" if device["size_bytes"] else ""
-        put(f"device {device['kind']} {device['path'] or 'made for the run'}{size}{identity}{_wear_text(device)}")
+    written = ", ".join(f"{cause} {size_text(size)}" for cause, size in causes if size)
+    measured = f"; the load was measured in earlier runs for {look.remembered} of {count(len(cells), 'cell')}"
+    put_paragraph(f"time: about {_minutes(look.eta_s)}" + (f"; {allowance.text}" if allowance else ""))
+    put_paragraph(f"disk space: about {size_text(look.disk_bytes)}")
+    put_paragraph(f"written: about {size_text(look.written_bytes)}: {written}{measured}")
+    for device in _devices(wanted, look):
+        put_paragraph(f"  {_device_text(device)}")
+    put_paragraph(f"precision: {expected.text}")
+    put_paragraph(f"this machine: {conditions.effect(plan)}")
+    for arm, reason in wanted.skipped.items():
+        put_paragraph(f"skipped: {arm}: {reason}")
     put()
-    rows, classes = [], _classes(wanted)
-    for spec in wanted.expanded.order:
-        cell = cells[spec.cell]
+    classes = _classes(wanted)
+    rows = []
+    for cell in cells:
         window = cell.window
         load = "to its end" if window.kind == "to-completion" else f"{window.warmup_s:g}+{window.measure_s:g} s"
-        rows.append((spec.position, cell.arm, cell.engine.name, cell.title, spec.block, load,
-                     classes[cell.id] or "that of the directory", time_text(look.trial_s[cell.id])))  # fmt: skip
-    header = ("", "filesystem", "engine", "workload", "block", "load", "durability", "in all")
-    put_table(header, rows, right=("", "block", "in all"))
-    _put_classes(list(cells.values()), classes)
-    put("\nconditions")
-    for line in conditions.sentences(plan, list(cells.values())):
-        put(f"  {line}")
-    put("\nparameters")
-    for line in dict.fromkeys(_parameters(cell.workload.name, cell.parameters) for cell in cells.values()):
-        put(f"  {line}")
-    put("\ncommands that make the filesystem of each trial")
-    for arm, argv in look.commands:
+        rows.append((cell.arm, cell.engine.name, cell.title, load, classes[cell.id], time_text(look.trial_s[cell.id])))
+    put_table(("setup", "engine", "workload", "load", "durability", "trial"), rows, right=("trial",))
+    _put_classes(cells, classes)
+    _put_list("conditions", conditions.sentences(plan, cells))
+    _put_list("parameters", dict.fromkeys(_parameters(cell.workload.name, cell.parameters) for cell in cells))
+    if look.commands:
+        put("\ncommands that make the filesystem of each trial")
+    for arm, argv in look.commands:  # not wrapped, so that they can be copied
         put(f"  {arm}: {shlex.join(argv)}")
 
 
-def put_skips(equal: Mapping[str, str], lacking: Mapping[str, str]) -> None:
-    """List the filesystems that a run would skip: those that are equal to another setup with these engines, and those
-    that this machine cannot make. A run without its baseline is refused."""
-    if equal:
-        put("\nskipped: identical to another setup")
-    for arm, reason in equal.items():
-        put(f"  {arm}: {reason}")
-    if lacking:
-        put("\nnot possible on this machine (a run skips them, and is refused if the baseline is among them)")
-    for arm, reason in lacking.items():
-        put(f"  {arm}: {reason}")
+def _put_list(title: str, lines: Iterable[str]) -> None:
+    for number, line in enumerate(lines):
+        if not number:
+            put(f"\n{title}")
+        put_paragraph(f"  {line}")
 
 
 def put_refusals(refused: Sequence[DbbenchError]) -> None:
     """List the reasons why a run on this machine would be refused, each with its remedy."""
-    if refused:
-        put("\na run on this machine would be refused")
+    put("`dbbench run` would refuse this plan on this machine:")
     for error in refused:
-        put(f"  {error.id} {error.title}: {error.evidence}")
+        put_paragraph(f"  {error.id} {error.title}: {error.evidence}")
         for line in (error.remedy or "").splitlines():
-            put(f"    {line}")
+            put_paragraph(f"    {line}")
+    put()
 
 
 def _classes(wanted: PlanRequest) -> dict[str, str | None]:
@@ -124,24 +116,15 @@ def _put_classes(cells: Sequence[Cell], classes: Mapping[str, str | None]) -> No
         put(f"W022: durability classes differ in {', '.join(mixed)}: a setup may be faster because it guarantees less")
 
 
-def _life(path: Path, wanted: PlanRequest) -> dict[str, Any]:
-    """Return the size of a disk, and the share of its rated life that the run uses if the disk reports it."""
-    name = sysfs.name_of(path.stat().st_rdev) or ""
-    size = sysfs.size_bytes(name) if name else None
-    written = preview(wanted.plan, wanted.expanded).written_bytes
-    return {
-        "size_bytes": size,
-        "written_bytes": written,
-        "endurance_share": smart.endurance_share(smart.wear(sysfs.leaves(name)) if name else None, written),
-    }
-
-
-def _wear_text(device: dict[str, Any]) -> str:
-    if device.get("written_bytes") is None:
-        return ""
-    share = device["endurance_share"]
-    life = "the disk does not report its wear" if share is None else f"{100 * share:.2g} % of its rated endurance"
-    return f"; {size_text(device['written_bytes'])} will be written, {life}"
+def _device_text(device: dict[str, Any]) -> str:
+    share, size, place = device["endurance_share"], device["size_bytes"], device["path"] or "the results folder"
+    what = f"to a file of {size_text(size)} in {place}" if device["kind"] == "loop" else f"to {place}"
+    details = [] if device["kind"] == "loop" or not size else [size_text(size)]
+    details += [f"identity {device['identity']}"] if device["identity"] else []
+    if device["kind"] != "block":
+        details.append(f"{device['filesystem']} on {', '.join(device['disks']) or 'no disk of this machine'}")
+    life = "wear not reported" if share is None else f"{100 * share:.2g} % of the disk's rated endurance"
+    return f"{size_text(device['written_bytes'])} {what} ({', '.join([*details, life])})"
 
 
 def _minutes(seconds: float) -> str:
@@ -153,17 +136,27 @@ def _parameters(name: str, values: dict[str, Any]) -> str:
     return f"{name}: " + ", ".join(f"{key} = {value}" for key, value in values.items())
 
 
-def _devices(wanted: PlanRequest) -> list[dict[str, Any]]:
-    """Return the images, disks or directories of the plan, those of the log last."""
-    spec = wanted.plan.device
-    if spec.image_bytes:
-        return [{"kind": "loop", "path": volume.at, "identity": None, "size_bytes": volume.size_bytes}
-                for volume in spec.volumes.values() for _ in range(volume.count)]  # fmt: skip
-    disks = [path for volume in spec.volumes.values() for path in volume.disks]
-    rows: list[dict[str, Any]] = []
-    for path in dict.fromkeys([*spec.directories.values(), *disks]):
-        rows.append({"kind": spec.kind, "path": path, "identity": None, "size_bytes": None})
-        if spec.disks:
-            with contextlib.suppress(OSError):  # it does not exist: `put_refused` lists it
-                rows[-1] |= {"identity": devices.identity(Path(path)), **_life(Path(path), wanted)}
+def _devices(wanted: PlanRequest, look: Preview) -> list[dict[str, Any]]:
+    """Return the images, disks or directories of the plan, those of the log last, with the bytes that the run writes to
+    each and the share of the disk's rated endurance, if it reports that. Several images or disks share the bytes."""
+    spec, rows = wanted.plan.device, list[dict[str, Any]]()
+    for arm, path in spec.directories.items():
+        rows.append({"kind": "dir", "path": path, "size_bytes": None, "written_bytes": look.arm_bytes.get(arm, 0)})
+    for volume in spec.volumes.values():
+        paths = volume.disks or [volume.at for _ in range(volume.count) if volume.image_bytes]
+        size = volume.size_bytes if volume.image_bytes else None
+        rows += [{"kind": spec.kind, "path": path, "size_bytes": size, "written_bytes": 0} for path in paths]
+    for row in rows:
+        path = Path(row["path"] or "results")
+        row |= {"identity": None, "filesystem": None, "disks": []}
+        if not spec.directories:
+            row["written_bytes"] = look.written_bytes // len(rows)
+        with contextlib.suppress(OSError, DbbenchError):  # it does not exist: `put_refusals` lists it
+            if spec.disks:
+                name = sysfs.name_of(path.stat().st_rdev) or ""
+                row |= {"identity": devices.identity(path), "size_bytes": sysfs.size_bytes(name),
+                        "disks": sysfs.leaves(name)}  # fmt: skip
+            else:
+                row |= {"filesystem": mount_of(nearest(path)).fstype, "disks": disks_below(nearest(path))}
+        row["endurance_share"] = smart.endurance_share(smart.wear(row["disks"]), row["written_bytes"])
     return rows

@@ -28,7 +28,7 @@ def test_a_disk_that_a_run_would_refuse_is_named(dbbench: Any, tmp_path: Path) -
             process.run(["umount", there])
         unmounted = dbbench("doctor", "--plan", "plan.toml", status=2).stdout
         dbbench.plan(plan(device={"kind": "block", "path": device, "identity": "another-disk"}))
-        another = dbbench("plan", "plan.toml").stdout
+        another = dbbench("plan", "plan.toml", status=5).stdout
     finally:
         process.run(["losetup", "--detach", device])
     assert f"is mounted at {there}" in " ".join(mounted.split())

@@ -18,7 +18,8 @@ from dbbench import packages, process
 from dbbench.commands.options import Options, command_line, results_option
 from dbbench.errors import EXIT_OK, EXIT_USAGE, DbbenchError, ProgramMissing
 from dbbench.report.text import put, put_json
-from dbbench.run.disk_space import free_bytes, nearest
+from dbbench.run.disk_space import free_bytes
+from dbbench.storage.devices.directory import nearest
 from dbbench.units import size_text
 
 NEEDED_BYTES = 8 * 2**30  # disk space for the demo

@@ -19,7 +19,7 @@ from dbbench.plan.server_settings import settings_of
 from dbbench.plan.workloads import label
 from dbbench.plan.writes import BINARY_LOG, devices_of, kept_logs, spares, tables_bytes
 from dbbench.storage.devices import ceiling, sysfs
-from dbbench.storage.devices.directory import disks_below, disks_with_several
+from dbbench.storage.devices.directory import disks_below, disks_with_several, nearest
 from dbbench.storage.filesystems import PERIODS, period_s
 from dbbench.units import count, level_text, size_text
 
@@ -235,19 +235,11 @@ def _physical(device: DeviceSpec, most: int) -> list[tuple[str, ...]]:
     for role, volume in device.volumes.items():
         number = most if role == "data" else 1
         if volume.image_bytes:
-            disks += [_below(Path(volume.at or "."))] * min(number, volume.count)
+            disks += [disks_below(nearest(Path(volume.at or ".")))] * min(number, volume.count)
         for path in map(Path, volume.disks[:number]):
             name = sysfs.name_of(path.stat().st_rdev) if path.exists() else None
             disks.append(sysfs.leaves(name) if name else ())
     return disks
-
-
-def _below(folder: Path) -> tuple[str, ...]:
-    """Return the disks below a directory, or below its nearest existing parent."""
-    folder = folder.absolute()
-    while not folder.exists():
-        folder = folder.parent
-    return disks_below(folder)
 
 
 def factor_sentences(plan: Plan) -> Iterator[str]:

@@ -15,10 +15,9 @@ from dbbench.plan.forecast import Allowance, Forecast
 from dbbench.plan.promise import class_of
 from dbbench.plan.request import PlanRequest
 from dbbench.report.text import put, put_paragraph, put_table
-from dbbench.run.disk_space import nearest
 from dbbench.storage import devices
 from dbbench.storage.devices import smart, sysfs
-from dbbench.storage.devices.directory import disks_below
+from dbbench.storage.devices.directory import disks_below, nearest
 from dbbench.storage.filesystems.common import mount_of
 from dbbench.units import count, size_text, time_text
 

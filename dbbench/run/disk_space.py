@@ -16,7 +16,7 @@ from dbbench.plan.preview import RESULT_BYTES
 from dbbench.plan.server_settings import settings_of
 from dbbench.plan.writes import ARCHIVE, dataset_bytes, kept_logs, table_bytes
 from dbbench.storage import devices, filesystems
-from dbbench.storage.devices.directory import PREFIX
+from dbbench.storage.devices.directory import PREFIX, nearest
 from dbbench.units import size_text
 
 UNTOUCHED: Final = "Nothing was changed."
@@ -130,12 +130,6 @@ def golden_bytes(expanded: Expanded) -> int:
         except errors.ProgramMissing:  # already reported by _programs; without the engine's version a copy has no key
             sizes[cell.engine.name + repr(cell.dataset)] = dataset_bytes(cell)
     return sum(sizes.values())
-
-
-def nearest(path: Path) -> Path:
-    """Return the path, or the nearest existing directory above it."""
-    path = path.absolute()
-    return path if path.exists() else nearest(path.parent)
 
 
 def free_bytes(path: Path) -> int:

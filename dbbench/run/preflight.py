@@ -25,11 +25,11 @@ from dbbench.plan.server_settings import settings_of
 from dbbench.plan.tomlfile import did_you_mean
 from dbbench.results import RunFolder
 from dbbench.results.journal import Journal
-from dbbench.run.disk_space import UNTOUCHED, nearest, shortages
+from dbbench.run.disk_space import UNTOUCHED, shortages
 from dbbench.run.permit import RunPermit
 from dbbench.storage import devices, filesystems
 from dbbench.storage.devices import block, guard, image, sysfs
-from dbbench.storage.devices.directory import check_directory
+from dbbench.storage.devices.directory import check_directory, nearest
 from dbbench.units import size_text
 
 CLIENT_FILES: Final = 32  # files of a load generator that are not connections

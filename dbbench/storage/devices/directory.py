@@ -79,6 +79,12 @@ def check_directory(directory: Path) -> Path:
     return real
 
 
+def nearest(path: Path) -> Path:
+    """Return the path, or the nearest existing directory above it."""
+    path = path.absolute()
+    return path if path.exists() else nearest(path.parent)
+
+
 def disk_below(path: Path) -> str | None:
     """Return the kernel name of the device below a path, or None if the kernel shows none (zfs, tmpfs, network)."""
     name = sysfs.name_of(path.stat().st_dev)

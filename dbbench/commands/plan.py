@@ -40,10 +40,10 @@ def command(options: Options, plan_file: str, **narrowing: Any) -> int:
     if options.json:
         problems = [{"id": refusal.id, "title": refusal.title, "evidence": refusal.evidence, "remedy": refusal.remedy}
                     for refusal in refused]  # fmt: skip
-        put_json({**as_document(wanted, look, expected), "budget": None if allowance is None else plain(allowance),
+        put_json({**as_document(wanted, look, expected, options.results_folder), "budget": None if allowance is None else plain(allowance),
                   "skipped": wanted.skipped, "refused": problems})  # fmt: skip
     else:
         if refused:
             put_refusals(refused)
-        put_plan(wanted, look, expected, allowance)
+        put_plan(wanted, look, expected, allowance, options.results_folder)
     return refused[0].exit_code if refused else EXIT_OK

@@ -22,7 +22,7 @@ from dbbench.storage.filesystems.common import mount_of
 from dbbench.units import count, size_text, time_text
 
 
-def as_document(wanted: PlanRequest, look: Preview, expected: Forecast) -> dict[str, Any]:
+def as_document(wanted: PlanRequest, look: Preview, expected: Forecast, results_folder: Path) -> dict[str, Any]:
     """Return the preview for JSON."""
     cells = {cell.id: cell for cell in wanted.expanded.cells}
     classes = _classes(wanted)
@@ -40,26 +40,31 @@ def as_document(wanted: PlanRequest, look: Preview, expected: Forecast) -> dict[
         "written_bytes": look.written_bytes,
         "written": look.written,
         "commands": [{"fs_setup": arm, "argv": list(argv)} for arm, argv in look.commands],
-        "devices": _devices(wanted, look),
+        "devices": _devices(wanted, look, results_folder),
         "conditions": [conditions.effect(wanted.plan), *conditions.sentences(wanted.plan, wanted.expanded.cells)],
         "plan": plain(wanted.plan),
         "plan_sha256": wanted.sha256,
     }  # fmt: skip
 
 
-def put_plan(wanted: PlanRequest, look: Preview, expected: Forecast, allowance: Allowance | None) -> None:
+def put_plan(
+    wanted: PlanRequest, look: Preview, expected: Forecast, allowance: Allowance | None, results_folder: Path
+) -> None:
     """Print the cost of the run, what it compares, and the conditions."""
     plan, cells = wanted.plan, list(wanted.expanded.cells)
-    trials, baseline = len(wanted.expanded.order), plan.baseline or plan.fs_setups[0].label
-    put_paragraph(f"{plan.name}: {count(len(plan.fs_setups), 'setup')}, {count(len(cells), 'cell')}, "
-                  f"{count(plan.blocks, 'block')}, {count(trials, 'trial')} in random order (seed {plan.seed}); baseline {baseline}")  # fmt: skip
+    counts = ", ".join(
+        (count(len(plan.fs_setups), "setup"), count(len(cells), "cell"), count(plan.blocks, "block"),
+         count(len(wanted.expanded.order), "trial"))
+    )  # fmt: skip
+    put_paragraph(f"{plan.name}: {counts} in random order (seed {plan.seed}); baseline "
+                  f"{plan.baseline or plan.fs_setups[0].label}")  # fmt: skip
     causes = sorted(look.written.items(), key=lambda pair: -pair[1])
     written = ", ".join(f"{cause} {size_text(size)}" for cause, size in causes if size)
     measured = f"; the load was measured in earlier runs for {look.remembered} of {count(len(cells), 'cell')}"
     put_paragraph(f"time: about {_minutes(look.eta_s)}" + (f"; {allowance.text}" if allowance else ""))
     put_paragraph(f"disk space: about {size_text(look.disk_bytes)}")
     put_paragraph(f"written: about {size_text(look.written_bytes)}: {written}{measured}")
-    for device in _devices(wanted, look):
+    for device in _devices(wanted, look, results_folder):
         put_paragraph(f"  {_device_text(device)}")
     put_paragraph(f"precision: {expected.text}")
     put_paragraph(f"this machine: {conditions.effect(plan)}")
@@ -135,18 +140,18 @@ def _parameters(name: str, values: dict[str, Any]) -> str:
     return f"{name}: " + ", ".join(f"{key} = {value}" for key, value in values.items())
 
 
-def _devices(wanted: PlanRequest, look: Preview) -> list[dict[str, Any]]:
+def _devices(wanted: PlanRequest, look: Preview, results_folder: Path) -> list[dict[str, Any]]:
     """Return the images, disks or directories of the plan, those of the log last, with the bytes that the run writes to
     each and the share of the disk's rated endurance, if it reports that. Several images or disks share the bytes."""
     spec, rows = wanted.plan.device, list[dict[str, Any]]()
-    for arm, path in spec.directories.items():
-        rows.append({"kind": "dir", "path": path, "size_bytes": None, "written_bytes": look.arm_bytes.get(arm, 0)})
+    for arm, directory in spec.directories.items():
+        rows.append({"kind": "dir", "path": directory, "size_bytes": None, "written_bytes": look.arm_bytes.get(arm, 0)})
     for volume in spec.volumes.values():
         paths = volume.disks or [volume.at for _ in range(volume.count) if volume.image_bytes]
         size = volume.size_bytes if volume.image_bytes else None
         rows += [{"kind": spec.kind, "path": path, "size_bytes": size, "written_bytes": 0} for path in paths]
     for row in rows:
-        path = Path(row["path"] or "results")
+        path = Path(row["path"] or results_folder)
         row |= {"identity": None, "filesystem": None, "disks": []}
         if not spec.directories:
             row["written_bytes"] = look.written_bytes // len(rows)

@@ -38,10 +38,11 @@ def command(options: Options, plan_file: str, **narrowing: Any) -> int:
     expected = forecast(wanted.plan, wanted.expanded, options.results_folder)
     refused = refusals(wanted, options.results_folder)
     if options.json:
+        document = as_document(wanted, look, expected, options.results_folder)
         problems = [{"id": refusal.id, "title": refusal.title, "evidence": refusal.evidence, "remedy": refusal.remedy}
                     for refusal in refused]  # fmt: skip
-        put_json({**as_document(wanted, look, expected, options.results_folder), "budget": None if allowance is None else plain(allowance),
-                  "skipped": wanted.skipped, "refused": problems})  # fmt: skip
+        put_json({**document, "budget": None if allowance is None else plain(allowance), "skipped": wanted.skipped,
+                  "refused": problems})  # fmt: skip
     else:
         if refused:
             put_refusals(refused)

@@ -1,6 +1,6 @@
 // State, drawing, and what the buttons do. The state is in the address after #, so that a view can be sent to someone.
-const SWITCHES = ["relative", "log", "trials", "full"];
-const state = { group: 0, hidden: new Set(), range: null, at: null, theme: "", relative: false, log: false, trials: false, full: false };
+const SWITCHES = ["relative", "log", "trials", "full", "everything"];
+const state = { group: 0, hidden: new Set(), range: null, at: null, theme: "", relative: false, log: false, trials: false, full: false, everything: false };
 let printing = false;
 
 function readState() {
@@ -47,7 +47,7 @@ function draw(box) {
   const known = drawn.get(box) || { busy: false, again: false };
   if (known.busy && !printing) { known.again = true; return; }
   const group = groupOf(box), chart = group.charts.find((c) => c.id === box.dataset.chart);
-  const width = printing ? 690 : Math.max(280, box.clientWidth);
+  const width = printing ? 1010 : Math.max(280, box.clientWidth);
   const { data, layout } = figure(group, chart, { state, width, dark: isDark(), shown: shownArms(group) }), first = !drawn.has(box);
   drawn.set(box, known);
   known.busy = true;
@@ -58,16 +58,14 @@ function draw(box) {
   if (first) { box.style.minHeight = "0"; listen(box); }
 }
 
-const CONFIG = {
-  displaylogo: false, showSendToCloud: false, responsive: false, displayModeBar: "hover", doubleClick: false, scrollZoom: false,
-  modeBarButtons: [["png", "svg"].map((format) => ({ name: "Save as " + format.toUpperCase(), icon: window.Plotly && Plotly.Icons.camera, click: (box) => savePicture(box, format) }))],
-};
+const CONFIG = { displayModeBar: false, showSendToCloud: false, responsive: false, doubleClick: false, scrollZoom: false };
 
-function savePicture(box, format) {
+// Save a timeline as it is seen.
+function saveTimeline(box, format, name) {
   const group = groupOf(box), chart = group.charts.find((c) => c.id === box.dataset.chart), added = coloured(PAGE.picture, isDark());
   added.title.text = escaped(`${chart.title} · ${group.title} · ${PAGE.about}`);
   const layout = { ...box.layout, ...added, height: box.layout.height + 40, margin: { ...box.layout.margin, t: box.layout.margin.t + 40 } };
-  Plotly.downloadImage({ data: box.data, layout }, { format, width: layout.width, height: layout.height, scale: format === "png" ? 2 : 1, filename: "dbbench-" + group.id + "-" + chart.id });
+  Plotly.downloadImage({ data: box.data, layout }, { format, width: layout.width, height: layout.height, scale: format === "png" ? 2 : 1, filename: name });
 }
 
 function listen(box) {
@@ -120,6 +118,7 @@ const watcher = new IntersectionObserver((seen) => {
 function label() {
   const group = PAGE.groups[state.group], root = document.documentElement;
   if (state.theme) root.dataset.theme = state.theme; else delete root.dataset.theme;
+  root.classList.toggle("everything", state.everything);
   $("#theme").textContent = "Theme: " + (state.theme || "auto");
   $$(".timelines").forEach((box, i) => box.classList.toggle("shown", i === state.group));
   if (!group) return;
@@ -157,8 +156,8 @@ addEventListener("resize", () => {
 });
 addEventListener("beforeprint", () => {
   printing = true;
-  for (const fold of $$("details:not(.findings details)")) { fold.dataset.was = fold.open ? "1" : ""; fold.open = true; }
-  $$(".chart").forEach(draw);
+  for (const fold of $$(state.everything ? "details" : "details.part")) { fold.dataset.was = fold.open ? "1" : ""; fold.open = true; }
+  $$(state.everything ? ".chart" : ".chart.headline").forEach(draw);
 });
 addEventListener("afterprint", () => {
   printing = false;
@@ -230,6 +229,16 @@ for (const heading of $$("th[data-sort]")) {
     }
   });
 }
+
+// --- a phone: sections are closed, and a wide table has three columns until it is tapped ---
+for (const box of $$(".scroll:has(table:not(.facts))")) {
+  for (const row of $$("tr", box)) [...row.cells].filter((cell) => !cell.matches(".curve, .lane")).forEach((cell, at) => { if (at > 2) cell.classList.add("more"); });
+  if (!$(".more, .lane", box)) continue;
+  const button = Object.assign(document.createElement("button"), { type: "button", className: "wider", textContent: "All columns" });
+  button.addEventListener("click", () => { button.textContent = box.classList.toggle("all") ? "Fewer columns" : "All columns"; });
+  box.after(button);
+}
+if (innerWidth <= 620) for (const fold of $$("details.part, .whys details")) fold.open = false;
 
 readState();
 label();

@@ -1,4 +1,4 @@
-// Saving charts that are part of the page (not plotly's), with title, versions and their colours on the screen.
+// Saving each chart as a picture, with title, versions and its colours on the screen.
 const DRAWN = ["fill", "fill-opacity", "stroke", "stroke-width", "stroke-dasharray", "stroke-linecap", "paint-order", "opacity", "font-size", "font-weight", "font-family", "text-anchor"];
 const OWN_SVG = "svg[viewBox]:not(.swatch)";
 const ABOVE = 30; // px for the title
@@ -36,11 +36,11 @@ function saveOwn(figure, format, name) {
   image.src = "data:image/svg+xml;charset=utf-8," + encodeURIComponent(picture.text);
 }
 
-$$("main figure").filter((figure) => $(OWN_SVG, figure) && $("figcaption", figure) && !$(".chart", figure)).forEach((figure, number) => {
-  const row = Object.assign(document.createElement("p"), { className: "buttons" });
+$$("main figure").filter((figure) => $("figcaption", figure) && $(".chart, " + OWN_SVG, figure)).forEach((figure) => {
+  const row = Object.assign(document.createElement("p"), { className: "buttons" }), box = $(".chart", figure);
   for (const format of ["svg", "png"]) {
     const button = Object.assign(document.createElement("button"), { type: "button", textContent: "Save as " + format.toUpperCase() });
-    button.addEventListener("click", () => saveOwn(figure, format, "dbbench-chart-" + (number + 1)));
+    button.addEventListener("click", () => (box ? saveTimeline : saveOwn)(box || figure, format, "dbbench-" + (box || $("figcaption", figure)).id));
     row.append(button);
   }
   figure.append(row);

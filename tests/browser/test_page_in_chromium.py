@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import csv
 import io
+import re
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -224,13 +226,18 @@ def test_a_second_in_an_hour_is_seen(browser: WebDriver, tmp_path: Path) -> None
     assert [[x for x in xs if x is not None] for xs in browser.execute_script(ticks)] == [[1805]]
 
 
-def test_every_chart_of_the_page_itself_can_be_saved(browser: WebDriver, page: str) -> None:
-    """As SVG with its title and the versions, its colours in it; as PNG of twice the size, with ink."""
+def test_every_chart_can_be_saved(browser: WebDriver, page: str) -> None:
+    """As SVG with its title and the versions, its colours in it; as PNG of twice the size, with ink. Timelines too."""
     browser.get(page)
-    browser.execute_script("window.kept = []; URL.createObjectURL = (blob) => (kept.push(blob), '#'); "
-                           "HTMLAnchorElement.prototype.click = () => {}")  # fmt: skip
-    charts = browser.find_elements(By.CSS_SELECTOR, "main figure:has(svg[viewBox]):not(:has(.chart))")
-    assert len(charts) >= 4  # three plots of trials, one of nights
+    scroll_through(browser)
+    browser.execute_script("window.kept = []; const blobs = {}, make = URL.createObjectURL; "
+                           "URL.createObjectURL = (blob) => { const a = make(blob); blobs[a] = blob; return a; }; "
+                           "HTMLAnchorElement.prototype.click = function () { kept.push(blobs[this.href]); }; "
+                           "Plotly.downloadImage = (figure, o) => Plotly.toImage(figure, o).then((text) => kept.push("
+                           "o.format === 'svg' ? new Blob([decodeURIComponent(text)], {type: 'image/svg+xml'})"
+                           " : new Blob([text], {type: 'image/png'})))")  # fmt: skip
+    charts = [f for f in browser.find_elements(By.CSS_SELECTOR, "main figure") if f.is_displayed()]
+    assert len(charts) >= 4 + 7  # plots of trials, nights, latency; the timelines of one group
     for chart in charts:
         for button in chart.find_elements(By.CSS_SELECTOR, ".buttons button"):
             browser.execute_script("arguments[0].click()", button)
@@ -239,20 +246,22 @@ def test_every_chart_of_the_page_itself_can_be_saved(browser: WebDriver, page: s
         "Promise.all(kept.filter(b => b.type === 'image/svg+xml').map(b => b.text())).then(arguments[0])"
     )
     assert len(texts) == len(charts)
-    assert all("PostgreSQL 15.18" in text and "<style" not in text for text in texts)
-    assert "fill: rgb(" in texts[0] and "relative to ext4" in texts[0]
+    assert all("PostgreSQL 15.18" in text for text in texts)
+    own = [text for text in texts if "relative to ext4" in text]
+    assert len(own) == 3 and all("fill: rgb(" in text and "<style" not in text for text in own)
     sizes = browser.execute_script("return kept.filter(b => b.type === 'image/png').map(b => b.size)")
     assert len(sizes) == len(charts) and min(sizes) > 2000
     assert errors(browser) == []
 
 
 WIDER = """return [...document.querySelectorAll('body *')].filter(e => e.getBoundingClientRect().width &&
-  e.getBoundingClientRect().right > innerWidth + 0.5 && !e.closest('.skip')).map(e => e.outerHTML.slice(0, 120))"""
+  e.getBoundingClientRect().right > innerWidth + 0.5 && !e.closest('.skip, .facts')).map(e => e.outerHTML.slice(0, 120))"""
 
 
 @pytest.mark.parametrize("look", [LIGHT, DARK])
 def test_on_a_phone_nothing_goes_sideways(browser: WebDriver, page: str, look: dict[str, str]) -> None:
-    """At 390 px no element is wider than the screen, each chart is drawn, and the narrow plot of the trials is seen."""
+    """At 390 px no element is wider than the screen (tables of facts scroll in their box), each chart is drawn, and the
+    narrow plot of the trials is seen."""
     screen(browser, 390, 844)
     command(browser, "Emulation.setEmulatedMedia", media="", features=[look, STILL])
     browser.get(page)
@@ -282,7 +291,7 @@ def test_trade_offs_and_fast_scans_fit_the_screen(
 
 
 def test_large_numbers_and_long_names_fit_a_phone(browser: WebDriver, tmp_path: Path) -> None:
-    """Figures of ten digits, and a setup whose name is as long as a line; each figure has its heading next to it."""
+    """Figures of ten digits, and a setup whose name is as long as a line."""
     name = "btrfs-raid10-zstd-nodatacow-space-cache-v2-noatime"
     run = load_run(synthetic.write(tmp_path, Shape(arms=("ext4", "xfs", name), work=TPCB)))
     large = [
@@ -292,8 +301,23 @@ def test_large_numbers_and_long_names_fit_a_phone(browser: WebDriver, tmp_path: 
     screen(browser, 390, 844)
     browser.get(written(tmp_path, replace(run, trials=tuple(large), lab=synthetic.lab())))
     assert browser.execute_script(WIDER) == []
-    heading = "return getComputedStyle(document.querySelector('#t-c0 td[data-metric=tps]'), '::before').content"
-    assert browser.execute_script(heading) == '"tx/s"'
+
+
+def test_a_phone_shows_three_columns_and_the_rest_on_tap(browser: WebDriver, page: str) -> None:
+    """A table stays a table; no more than twelve screens, because sections are closed until they are tapped."""
+    screen(browser, 390, 844)
+    browser.get(page)
+    assert browser.execute_script("return document.documentElement.scrollHeight") <= 12 * 844
+    seen = "return [...document.querySelectorAll('#t-c0 tbody tr:first-child > *')].filter(c => c.offsetWidth).length"
+    assert browser.execute_script(seen) == 3
+    button = browser.find_element(By.CSS_SELECTOR, ".scroll:has(#t-c0) + .wider")
+    button.click()
+    assert browser.execute_script(seen) > 10 and button.text == "Fewer columns"
+    assert browser.execute_script("return document.documentElement.scrollWidth") == 390
+    trials = browser.find_element(By.CSS_SELECTOR, "#trials .dots svg.narrow")
+    assert not trials.is_displayed()
+    browser.find_element(By.CSS_SELECTOR, "#trials summary").click()
+    assert trials.is_displayed()
 
 
 @pytest.mark.parametrize(("look", "width"), [(LIGHT, 1280), (DARK, 1280), (LIGHT, 390)], ids=["light", "dark", "phone"])
@@ -334,14 +358,46 @@ def test_without_a_script_the_answer_is_there(browser: WebDriver, page: str) -> 
         command(browser, "Emulation.setScriptExecutionDisabled", value=False)
 
 
-def test_print_has_every_chart_of_every_group(browser: WebDriver, page: str) -> None:
-    """Before printing all are drawn, also those that were never in view; the PDF has several pages."""
-    browser.get(page)
+def printed_pages(browser: WebDriver) -> int:
+    """Print the page on A4 and return the number of pages."""
     pdf = command(browser, "Page.printToPDF", printBackground=True, preferCSSPageSize=True)["data"]
-    assert len(pdf) > 300_000
-    drawn = "return [...document.querySelectorAll('.chart')].every(c => c.querySelector('.scatterlayer path'))"
-    assert until(browser, drawn)
+    return len(re.findall(rb"/Type\s*/Page\b", base64.b64decode(pdf)))
+
+
+def on_paper(browser: WebDriver, *sections: str) -> list[str]:
+    """Return which sections are seen on paper."""
+    seen = "return arguments[0].filter(id => document.getElementById(id).getClientRects().length)"
+    command(browser, "Emulation.setEmulatedMedia", media="print", features=[LIGHT, STILL])
+    screen(browser, 703)  # A4 without its margins
+    found: list[str] = browser.execute_script(seen, sections)
+    return found
+
+
+def test_print_has_the_answer_and_on_request_everything(browser: WebDriver, page: str) -> None:
+    """At most 8 pages: answer, tables, charts and conditions. With "Print everything" also the trials, the environment,
+    and each chart, even if it was never in view."""
+    sections = ("verdict", "results", "trials", "timelines", "conditions", "environment")
+    drawn = "return [...document.querySelectorAll(arguments[0])].every(c => c.querySelector('.scatterlayer path'))"
+    browser.get(page)
+    assert 2 <= printed_pages(browser) <= 8
+    assert until(browser, drawn, ".chart.headline")
+    assert on_paper(browser, *sections) == ["verdict", "results", "timelines", "conditions"]
+    browser.execute_script("document.querySelector('[data-switch=everything]').click()")
+    assert printed_pages(browser) > 8
+    assert until(browser, drawn, ".chart")
+    assert on_paper(browser, *sections) == list(sections)
     assert errors(browser) == []
+
+
+def test_print_breaks_no_name_and_cuts_no_table(browser: WebDriver, page: str) -> None:
+    """The name of each setup is on one line in each table, and no table is wider than the paper."""
+    browser.get(page)
+    assert on_paper(browser, "results") == ["results"]
+    broken = "return [...document.querySelectorAll('td, th')].flatMap(c => [...c.querySelectorAll('.name b')])" \
+             ".filter(b => b.getClientRects().length > 1).map(b => b.textContent)"  # fmt: skip
+    assert browser.execute_script(broken) == []
+    wide = "return [...document.querySelectorAll('table')].map(t => t.getBoundingClientRect().right)"
+    assert max(browser.execute_script(wide)) <= 704
 
 
 def test_theme_button_goes_round(browser: WebDriver, page: str) -> None:

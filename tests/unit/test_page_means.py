@@ -43,7 +43,7 @@ def scattered(run: LoadedRun) -> LoadedRun:
 
 
 def quantities(page: PageModel) -> Iterator[tuple[str, str, str]]:
-    """Yield (quantity, arm, value) of the tables, panels and bars of a page with one group."""
+    """Yield (quantity, arm, value) of the tables and panels of a page with one group."""
     (comparison,) = page.comparisons
     for row in comparison.table.rows:
         yield from ((heading.metric.label, row.arm.name, row.text(heading)) for heading in comparison.table.headings)
@@ -60,8 +60,6 @@ def quantities(page: PageModel) -> Iterator[tuple[str, str, str]]:
     for choice in page.choose.rows:
         yield "size on disk", choice.arm.name, choice.disk
         yield "CPU per transaction", choice.arm.name, choice.cpu.removesuffix(f"{GROUP}ms/tx")
-    for bars in page.bars:
-        yield from (("rate", bar.arm.name, bar.value) for bar in bars.bars)
     yield from captioned({chart.spec.ident: chart.caption for chart in comparison.timelines.charts})
 
 
@@ -81,7 +79,7 @@ def captioned(captions: dict[str, str]) -> Iterator[tuple[str, str, str]]:
     ("work", "often"),
     [
         (TPCB, {"CPU per transaction", "p95 latency", "p99 latency", "written per transaction"}),
-        ((("postgres", "scan"),), {"rate"}),
+        ((("postgres", "scan"),), set()),
     ],
 )
 def test_a_page_shows_one_value_for_one_quantity(work: Any, often: set[str], tmp_path: Path) -> None:

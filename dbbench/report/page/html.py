@@ -43,7 +43,7 @@ from dbbench.report.page.operations import OperationTable, operation_tables, sna
 from dbbench.report.page.power_loss import PowerCuts, power_cuts
 from dbbench.report.page.redaction import redact_run
 from dbbench.report.page.results import ResultTable, result_table
-from dbbench.report.page.space import Bars, SpaceTable, bars, space_table
+from dbbench.report.page.space import SpaceTable, space_table
 from dbbench.report.page.studies import ThenNow, then_and_now
 from dbbench.report.page.theme import LIGHT, Mark, dark_colors, template
 from dbbench.report.verdict_table import row_document
@@ -88,7 +88,6 @@ class PageModel:
     factors: tuple[FactorChart, ...]
     latencies: tuple[LatencyTable, ...]
     findings: tuple[Finding, ...]
-    bars: tuple[Bars, ...]
     space: SpaceTable
     operations: tuple[OperationTable, ...]
     wear: tuple[WearTable, ...]
@@ -129,7 +128,6 @@ def build(runs: Sequence[LoadedRun], redact: Sequence[str] = (), courses: Sequen
         factors=factor_charts(page_groups),
         latencies=distributions,
         findings=warnings,
-        bars=bars(page_groups),
         space=space_table(page_groups),
         operations=(*snapshot_tables(page_groups), *operation_tables(page_groups)),
         wear=wear_tables(page_groups),

@@ -1,4 +1,4 @@
-"""Scans and other work that runs to completion as bars; restore, space and drain as a table."""
+"""The table of restore, space and drain."""
 
 from __future__ import annotations
 
@@ -6,32 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from dbbench.compare import Row, means
+from dbbench.compare import means
 from dbbench.metrics.table import METRICS
 from dbbench.model import FreeExtents
 from dbbench.report.page.groups import ArmLabel, Group, Value
-from dbbench.units import GROUP, MISSING, duration_text, number
-
-
-@dataclass(frozen=True)
-class Bar:
-    """One arm of a scan. `share` is its length as a share of the longest."""
-
-    arm: ArmLabel
-    share: float
-    value: str
-    duration: str
-    compression: str  # "data ÷ disk 2.31"; "" without compression
-    row: Row
-
-
-@dataclass(frozen=True)
-class Bars:
-    """The bars of one group."""
-
-    group: Group
-    unit: str
-    bars: tuple[Bar, ...]
+from dbbench.units import MISSING, number
 
 
 @dataclass(frozen=True)
@@ -50,25 +29,6 @@ class SpaceTable:
     headings: tuple[str, ...]
     rows: tuple[SpaceRow, ...]
     absent: tuple[str, ...]
-
-
-def bars(groups: Sequence[Group]) -> tuple[Bars, ...]:
-    """Return MB/s (or seconds, if it is not known) of each workload that runs to its end."""
-    all_bars = []
-    for group in groups:
-        metric = "mb_per_s" if any(row.value for row in group.rows_of("mb_per_s")) else "duration_s"
-        top = max((row.value for row in group.rows_of(metric) if row.value is not None), default=0.0)
-        if group.cells[0].window.kind == "to-completion" and top:
-            own = tuple(_bar(group, row, metric, top) for row in group.ordered_rows)
-            all_bars.append(Bars(group, METRICS[metric].unit, own))
-    return tuple(all_bars)
-
-
-def _bar(group: Group, row: Row, metric: str, top: float) -> Bar:
-    value, factor = group.value(row.fs_setup, metric), group.value(row.fs_setup, "compression_ratio")
-    compression = "" if factor is None else f"data ÷ disk{GROUP}{number(factor)}"
-    duration = duration_text(group.value(row.fs_setup, "duration_s"))
-    return Bar(group.arm(row), (value or 0.0) / top, number(value), duration, compression, row)
 
 
 def _of_summary(name: str) -> Value:

@@ -255,7 +255,7 @@ def test_every_chart_can_be_saved(browser: WebDriver, page: str) -> None:
 
 
 WIDER = """return [...document.querySelectorAll('body *')].filter(e => e.getBoundingClientRect().width &&
-  e.getBoundingClientRect().right > innerWidth + 0.5 && !e.closest('.skip, .facts')).map(e => e.outerHTML.slice(0, 120))"""
+  e.getBoundingClientRect().right > innerWidth + 0.5 && !e.closest('.skip, .facts')).map(e => e.outerHTML.slice(0, 99))"""
 
 
 @pytest.mark.parametrize("look", [LIGHT, DARK])

@@ -165,24 +165,11 @@ addEventListener("afterprint", () => {
   update();
 });
 
-// --- tables: sorting and copying; CSV has a raw number in each column, Markdown has the visible text ---
-function tableOf(button) { return $("#" + button.dataset.table); }
-
+// --- tables: sorting and copying; CSV has a raw number in each column ---
 function csv(table) {
   const { columns, rows } = PAGE.groups[+table.dataset.group].table;
   const cell = (v) => v === null ? "" : /[",\r\n]/.test(v) ? '"' + String(v).replace(/"/g, '""') + '"' : String(v);
   return [columns, ...rows].map((row) => row.map(cell).join(",") + "\r\n").join("");
-}
-
-function markdown(table) {
-  const rows = $$("tr", table).filter((row) => !row.matches(".over, .why")).map((row) => [...row.cells].filter((c) => !c.matches(".curve")).map((c) => {
-    const copy = c.cloneNode(true);
-    for (const svg of $$("svg", copy)) svg.remove();
-    for (const small of $$("small, .badge", copy)) small.prepend(" ");
-    return copy.textContent.replace(/\s+/g, " ").trim().replace(/\|/g, "\\|");
-  }));
-  const rule = rows[0].map((_, i) => (i ? "---:" : "---"));
-  return [rows[0], rule, ...rows.slice(1)].map((row) => "| " + row.join(" | ") + " |\n").join("");
 }
 
 let silence;
@@ -204,7 +191,8 @@ function copy(text, what) {
   if (navigator.clipboard) navigator.clipboard.writeText(text).then(() => say(what + " copied"), by_hand); else by_hand();
 }
 
-for (const button of $$("[data-copy]")) button.addEventListener("click", () => copy(button.dataset.copy === "csv" ? csv(tableOf(button)) : markdown(tableOf(button)), "Table"));
+for (const button of $$("[data-copy]")) button.addEventListener("click", () => copy(csv($("#" + button.dataset.table)), "Table"));
+$("#copy-answer").addEventListener("click", () => copy($("#answer-markdown").textContent, "Answer"));
 $("#copy-command").addEventListener("click", () => copy($$(".command").map((c) => c.textContent).join("\n") + "\n", "Command"));
 function save(blob, name) {
   const link = Object.assign(document.createElement("a"), { href: URL.createObjectURL(blob), download: name });

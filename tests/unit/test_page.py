@@ -17,10 +17,12 @@ import pytest
 from dbbench import cli
 from dbbench.compare import rows
 from dbbench.errors import UnknownName
+from dbbench.report.answer import SHORT
 from dbbench.report.page.groups import groups
 from dbbench.report.page.html import PageModel, build, render
 from dbbench.report.page.notices import disagreements
 from dbbench.report.page.notices import notices as notices_of
+from dbbench.report.sentences import plain_text
 from dbbench.results import LoadedRun, load_run
 from tests.unit.test_page_parts import unpacked
 
@@ -83,12 +85,13 @@ def page(demo: LoadedRun) -> Seen:
 
 def notices(page: PageModel) -> str:
     """All notices as text."""
-    return " ".join("".join(text for text, _ in notice.parts) for notice in page.verdict.notices)
+    shown = (*page.verdict.caveats, *page.verdict.notices)
+    return " ".join("".join(text for text, _ in notice.parts) for notice in shown)
 
 
-def said(page: PageModel, group: int = 0) -> str:
-    """The sentence of a group as text."""
-    return "".join(text for text, _ in page.verdict.sentences[group][1])
+def said(page: PageModel) -> str:
+    """The answer as text."""
+    return " ".join(plain_text(parts) for _, sentences in page.verdict.answers for parts in sentences)
 
 
 def test_same_results_give_the_same_bytes(demo: LoadedRun) -> None:
@@ -142,18 +145,19 @@ def test_hostile_names_stay_text(tmp_path: Path) -> None:
     assert any(HOSTILE in (trial["host"] or "") for trial in data["trials"])
 
 
-def test_short_windows_say_so_first(demo: LoadedRun, tmp_path: Path) -> None:
+def test_short_windows_say_so_first(demo: LoadedRun, page: Seen, tmp_path: Path) -> None:
     """Below a minute the page says that it is not for buying; at a minute it does not."""
-    assert "These numbers are a smoke test" in notices(build([demo]))
+    assert build([demo]).verdict.caveats[0].kind == SHORT
+    assert page.text.index("This was a smoke test") < page.text.index("cannot be told apart" if "cannot be told apart" in page.text else "than ext4")
     long = model(tmp_path, Shape(arms=("ext4", "xfs"), work=TPCB, blocks=1, warmup_s=60, measure_s=60))
     assert "smoke test" not in notices(long)
 
 
 def test_unfinished_run_says_what_is_missing(tmp_path: Path) -> None:
-    """Trials that were not driven are counted in the notice, in the card and in the table."""
+    """Trials that were not driven are counted in the notice, in the line below the picture and in the table."""
     page = model(tmp_path, Shape(work=TPCB, missing=4))
-    assert "5 of 9 trials are done. Run the same command" in notices(page)
-    assert page.verdict.cards[-1].figures[0].value == "5 of 9"
+    assert "5 of 9 trials are done. The same command resumes it" in notices(page)
+    assert page.verdict.quality.startswith("5 of 9 trials used (4 not run)")
     assert sum(row.missing for row in page.comparisons[0].table.rows) == 4
 
 
@@ -169,7 +173,7 @@ def test_run_without_any_trial_gives_a_page(tmp_path: Path) -> None:
     """A run that was interrupted at once has a page that says so."""
     page = Seen(render([loaded(tmp_path, Shape(work=TPCB, missing=9))]))
     assert "0 of 9 trials are done" in page.text
-    assert "Nothing can be compared" in page.text
+    assert "Nothing was measured" in page.text
     assert "no trial left a series" in page.text
 
 
@@ -195,44 +199,43 @@ def test_one_trial_of_five_seconds(tmp_path: Path) -> None:
     captions = {chart.spec.ident: chart.caption for chart in page.comparisons[0].timelines.charts}
     assert captions["cpu"] == "Not drawn: no trial has data from sar."
     assert captions["await"] == "Not drawn: no trial has data from iostat."
-    assert [card.title for card in page.verdict.cards] == ["Measured", "Data quality"]
+    assert page.verdict.plots == ()
 
 
 def test_another_durability_class_is_not_ranked(tmp_path: Path) -> None:
     """The faster arm that promises less is neither fastest nor in the sentence; a notice names both classes."""
     page = model(tmp_path, Shape(arms=("ext4", "ext4-nobarrier", "btrfs"), work=TPCB, measure_s=60))
     assert "ext4-nobarrier" not in said(page)
-    assert said(page).startswith("ext4 is the fastest; btrfs is slower")
-    assert re.search(r"ext4-nobarrier \(\+\d.*no-barrier, that of ext4 is full", notices(page))
-    assert page.verdict.cards[0].figures[0].arm is not None
-    assert page.verdict.cards[0].figures[0].arm.name == "ext4"
+    assert said(page) == "btrfs is about half as fast as ext4."
+    assert "ext4-nobarrier is not ranked: its durability class is no-barrier, that of ext4 is full" in notices(page)
     table = page.comparisons[0].table
     assert [(row.arm.name, row.arm.apart) for row in table.rows][-1] == ("ext4-nobarrier", True)
     wide = page.comparisons[0].dots[0] if page.comparisons[0].dots else None
     assert wide is not None and [row.arm.apart for row in wide.rows] == [False, True]
 
 
-def test_sentence_of_twelve_stays_a_sentence(tmp_path: Path) -> None:
-    """The first four, the last, and how many are between them; the table has all."""
+def test_answer_about_twelve_setups_stays_short(tmp_path: Path) -> None:
+    """It names the first of many and counts the others; the picture and the table have all."""
     arms = ("ext4", *(f"fs-{n}" for n in range(11)))
     page = model(tmp_path, Shape(arms=arms, work=TPCB, measure_s=60))
-    assert said(page).count("CI ") == 5
-    assert said(page).endswith("; 6 other setups in between.")
+    assert len(said(page)) < 400 and " others " in said(page)
+    assert {len(plot.rows) for plots in page.verdict.plots for plot in plots} == {11}
     assert len(page.comparisons[0].table.rows) == 12
 
 
 def test_fastest_is_not_claimed_where_it_is_inconclusive(tmp_path: Path) -> None:
-    """With scatter as large as the difference the sentence and the card say that it is open."""
+    """With scatter as large as the difference the answer says that it is open."""
     page = model(tmp_path, Shape(arms=("ext4", "xfs"), work=TPCB, noise=0.1))
-    assert "xfs is inconclusive" in said(page)
-    assert not page.verdict.cards[0].figures[0].sure
+    assert said(page).startswith("ext4 and xfs cannot be told apart yet")
     assert "fastest" not in said(page)
 
 
-def test_lower_is_better_is_said_with_its_measure(demo: LoadedRun) -> None:
-    """A scan's change is one of its duration: slower with a plus."""
-    text = said(build([demo]), 2)
-    assert re.search(r"btrfs is slower \(duration \+\d", text)
+def test_lower_is_better_is_said_and_drawn(demo: LoadedRun) -> None:
+    """A scan's change is one of its duration: it has a picture of its own, with "slower" on the right."""
+    page = build([demo])
+    assert "btrfs is about half as fast as ext4 in all three tests." in said(page)
+    assert [plots[0].sides for plots in page.verdict.plots] == [("← slower", "faster →"), ("← faster", "slower →")]
+    assert [[group.workload for _, group in plots[0].titles] for plots in page.verdict.plots][1] == ["scan"]
 
 
 def test_gaps_of_a_sampler_stay_gaps(tmp_path: Path) -> None:
@@ -389,9 +392,7 @@ def test_redaction_takes_hosts_paths_and_parameters_out(demo: LoadedRun) -> None
     for secret in ("db7", "LOOP-SERIAL-7", "/usr/sbin", str(demo.path), "256MB"):
         assert secret in render([demo])
         assert secret not in shown, secret
-    assert [s for _, s in build([demo], ("hosts", "paths", "params")).verdict.sentences] == [
-        s for _, s in build([demo]).verdict.sentences
-    ]
+    assert [s for _, s in build([demo], ("hosts", "paths", "params")).verdict.answers] == [s for _, s in build([demo]).verdict.answers]
     with pytest.raises(UnknownName):
         render([demo], redact=("everything",))
 

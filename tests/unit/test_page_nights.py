@@ -163,13 +163,13 @@ def test_a_regression_is_the_first_thing_on_the_page_of_its_night(tmp_path: Path
 
 
 def test_the_guard_is_no_setup_of_the_verdict(tmp_path: Path) -> None:
-    """Neither in the sentence nor on a card nor in the table of trade-offs; its figures are among the results."""
+    """Neither in the answer nor in its picture nor in the table of trade-offs; its figures are among the results."""
     loaded = results.load_run(synthetic.write(tmp_path, Shape(arms=("ext4", "xfs", "ext4-guard"), blocks=5)))
     model = build([loaded])
-    said = [plain_text(parts) for _, parts in model.verdict.sentences]
-    texts = [f"{figure.arm} {figure.text}" for card in model.verdict.cards for figure in card.figures]
-    assert said and texts
-    assert not [text for text in (*said, *texts) if "guard" in text]
+    said = [plain_text(parts) for _, sentences in model.verdict.answers for parts in sentences]
+    drawn = {row.arm.name for plots in model.verdict.plots for plot in plots for row in plot.rows}
+    assert said and not [text for text in said if "guard" in text]
+    assert drawn == {"xfs"} and "2 setups" in model.subtitle
     assert {choice.arm.name for choice in model.choose.rows} == {"ext4", "xfs"}
     assert "ext4-guard" in {row.arm.name for view in model.comparisons for row in view.table.rows}
     for table in verdicts([loaded]).tables:

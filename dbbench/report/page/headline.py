@@ -1,129 +1,67 @@
-"""Section 1: the answer in a sentence, three cards, and the caveats."""
+"""Section 1: the answer of each run in words, as a picture, and as Markdown with the commands that made it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import shlex
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from dbbench.compare import Row
-from dbbench.compare.verdict import AHEAD, BEHIND, without_guard
-from dbbench.model import Status
+from dbbench.model import Status, Trial
+from dbbench.report.answer import SHORT, UNFINISHED, Answer, answer
+from dbbench.report.page.charts.dots import DotPlot, answer_plots
 from dbbench.report.page.findings import Finding
-from dbbench.report.page.groups import ArmLabel, Group, loaded_runs
+from dbbench.report.page.groups import Group, loaded_runs
+from dbbench.report.page.method import subtitle
 from dbbench.report.page.notices import Notice, notices
-from dbbench.report.sentences import Parts, same_within, sentence, verdict_words
-from dbbench.units import change, count, interval, join_words
+from dbbench.report.page.trial_facts import fact_text, facts
+from dbbench.report.sentences import SUSPECT, Parts, plain_text
+from dbbench.report.verdict_table import as_markdown
+from dbbench.report.verdicts import verdicts
+from dbbench.units import count, join_words
 
 SIGNS: Final = {  # verdicts must be readable without colour
     "faster": "▲", "better": "▲", "slower": "▼", "worse": "▼", "same": "=", "inconclusive": "?", "device-limited": "⊤",
     "baseline": "",
 }  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Figure:
-    """A large number on a card. `sure` is False if the interval does not support the card's title."""
-
-    label: str
-    value: str
-    unit: str
-    arm: ArmLabel | None
-    text: str
-    sure: bool
-
-
-@dataclass(frozen=True)
-class Card:
-    """One of the cards: figures, then lines, then links to the warnings."""
-
-    title: str
-    figures: tuple[Figure, ...]
-    lines: tuple[str, ...] = ()
-    links: tuple[tuple[str, str], ...] = ()  # text, anchor
+FIRST: Final = (SHORT, UNFINISHED, SUSPECT)  # kinds of caveats that are shown above the answer
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """The first section of the page."""
+    """The first section of the page. `answers`: (title of the run, "" if it is the only one; its answer in words)."""
 
-    sentences: tuple[tuple[Group, Parts], ...]
-    notices: tuple[Notice, ...]
-    cards: tuple[Card, ...]
+    caveats: tuple[Notice, ...]  # above the answer
+    answers: tuple[tuple[str, tuple[Parts, ...]], ...]
+    plots: tuple[tuple[DotPlot, DotPlot], ...]  # wide, narrow
+    notices: tuple[Notice, ...]  # below the picture
+    quality: str
+    warnings: tuple[Finding, ...]
+    markdown: str
     regressions: tuple[Parts, ...] = ()  # of the nights of these runs, before everything else
 
 
 def verdict(groups: Sequence[Group], warnings: Sequence[Finding], regressions: tuple[Parts, ...] = ()) -> Verdict:
-    """Return the first section of the page."""
-    sentences = tuple((group, sentence(group.rows, group.metric)) for group in groups)
-    speed = all(group.metric.words == "speed" for group in groups)
-    best, worst = ("Fastest", "Slowest") if speed else ("Best", "Worst")
-    if all(len(_rank(group)) < 2 for group in groups):
-        best = "Measured"
-    cards = [
-        Card(best, tuple(f for g in groups if (f := _best(g)))),
-        Card(worst, tuple(f for g in groups if (f := _worst(g)))),
-    ]
-    shown = (*(card for card in cards if card.figures), _quality(groups, warnings))
-    return Verdict(sentences, tuple(notices(groups)), shown, regressions)
+    """Return the first section of the page. Its words and numbers are those of `dbbench compare`."""
+    runs = loaded_runs(groups)
+    judged = [(loaded, verdicts([loaded])) for loaded in runs]
+    answers = [(loaded.run.name, answer(of.tables, [loaded])) for loaded, of in judged]
+    caveats = [Notice(kind, parts) for _, each in answers for kind, parts in each.caveats]
+    tables = [as_markdown(of) for _, of in judged]
+    return Verdict(
+        caveats=tuple(caveat for caveat in caveats if caveat.kind in FIRST),
+        answers=tuple((name if len(runs) > 1 else "", each.sentences) for name, each in answers),
+        plots=answer_plots(groups),
+        notices=(*(caveat for caveat in caveats if caveat.kind not in FIRST), *notices(groups)),
+        quality=_quality(groups),
+        warnings=tuple(warnings),
+        markdown="\n".join(_markdown(groups, [each for _, each in answers], tables)),
+        regressions=regressions,
+    )
 
 
-def _rank(group: Group) -> list[Row]:
-    """Return the measured rows with the durability class of the baseline, best first."""
-    sign = -1 if group.metric.better == "higher" else 1
-    measured = [(row.value, row) for row in without_guard(group.rows)
-                if row.value is not None and not group.apart(row)]  # fmt: skip
-    return [row for _, row in sorted(measured, key=lambda pair: sign * pair[0])]
-
-
-def _best(group: Group) -> Figure | None:
-    ranked = _rank(group)
-    if not ranked:
-        return None
-    best, others = ranked[0], [row for row in ranked[1:] if row.ratio is not None]
-    if best.verdict == "baseline":
-        unsettled = [row.fs_setup for row in others if row.verdict not in (*BEHIND, "same")]
-        return _figure(group, best, _lead(others, unsettled), not unsettled and bool(others))
-    if best.verdict in AHEAD or best.ratio is None:
-        return _figure(group, best, _against(group, best), best.ratio is not None)
-    text = f"By its mean only: {verdict_words(best)} compared with {group.baseline}."
-    return _figure(group, best, text, best.verdict == "same")
-
-
-def _lead(others: list[Row], unsettled: list[str]) -> str:
-    same = [row.fs_setup for row in others if row.verdict == "same"]
-    if unsettled:
-        return f"Not clearly ahead of {join_words(unsettled)}."
-    if same:
-        return f"{join_words(same)} {'is' if len(same) == 1 else 'are'} the {same_within(others[0].margin)}."
-    return f"Next: {others[0].fs_setup}, {change(others[0].ratio)}." if others else "No other setup was measured."
-
-
-def _worst(group: Group) -> Figure | None:
-    ranked = _rank(group)
-    if len(ranked) < 2:
-        return None
-    worst = ranked[-1]
-    if worst.verdict == "baseline":
-        unsettled = [row.fs_setup for row in ranked[:-1] if row.verdict not in AHEAD]
-        text = f"Not clearly behind {join_words(unsettled)}." if unsettled else "Behind all others."
-        return _figure(group, worst, text, not unsettled)
-    return _figure(group, worst, _against(group, worst), worst.verdict in BEHIND)
-
-
-def _against(group: Group, row: Row) -> str:
-    if row.ratio is None:
-        return f"No block in which {group.baseline} also has a usable trial."
-    bounds = "no interval" if row.lo is None else f"CI {interval(row.lo, row.hi)}"
-    return f"{change(row.ratio)} compared with {group.baseline}, {bounds}."
-
-
-def _figure(group: Group, row: Row, text: str, sure: bool) -> Figure:
-    unit = group.metric.unit if group.metric.unit != "bytes" else ""
-    return Figure(group.title, group.metric.text(row.value), unit, group.arm(row), text, sure)
-
-
-def _quality(groups: Sequence[Group], warnings: Sequence[Finding]) -> Card:
+def _quality(groups: Sequence[Group]) -> str:
+    """Return how many trials count, and what became of the others."""
     trials = [trial for group in groups for trial in group.trials]
     used = sum(len(group.counted_ids) for group in groups)
     missing = sum(len(group.missing()) for group in groups)
@@ -131,15 +69,45 @@ def _quality(groups: Sequence[Group], warnings: Sequence[Finding]) -> Card:
     failed = sum(trial.status is Status.FAILED for trial in trials)
     suspect = sum(trial.status is Status.SUSPECT for trial in trials)
     repeated = sum(trial.attempt > 1 for trial in trials)
-    facts = [(failed, "failed"), (suspect, "suspect"), (repeated, "of a repeated block"), (missing, "not run"),
-             (damaged, "damaged")]  # fmt: skip
-    odd = [f"{n} {what}" for n, what in facts if n]
+    counts = [(failed, "failed"), (suspect, "suspect"), (repeated, "of a repeated block"), (missing, "not run"),
+              (damaged, "damaged")]  # fmt: skip
+    odd = join_words([f"{n} {what}" for n, what in counts if n])
     blocks = sorted({(group.loaded.run.name, group.loaded.run.blocks) for group in groups})
-    lines = (
-        f"{'; '.join(odd)}." if odd else "No failed, suspect or missing trials.",
-        f"{join_words([count(n, 'block') for _, n in blocks])}, in random order.",
-    )
-    links = tuple((f"{finding.ident} {finding.title}", f"#{finding.ident}") for finding in warnings)
-    of = f"{used} of {len(trials) + missing + damaged}"
-    figure = Figure("", of, "trials used", None, "", not (failed or missing or damaged))
-    return Card("Data quality", (figure,), lines, links)
+    of = f"{used} of {len(trials) + missing + damaged} trials used{f' ({odd})' if odd else ''}"
+    return f"{of}; {join_words([count(n, 'block') for _, n in blocks])} in random order."
+
+
+def _markdown(groups: Sequence[Group], answers: Sequence[Answer], tables: Sequence[str]) -> Iterator[str]:
+    """Yield the lines of the answer with its tables, and what is needed to repeat it: commands and settings."""
+    yield f"**{' + '.join(loaded.run.name for loaded in loaded_runs(groups))}**: {subtitle(groups)}\n"
+    for each in answers:
+        yield from (f"> {plain_text(parts)}  " for _, parts in each.caveats)
+        yield f"\n{' '.join(map(plain_text, each.sentences))}\n"
+    yield from tables
+    trials = [trial for group in groups for trial in group.trials]
+    commands = {line: None for trial in trials for line in _commands(trial)}
+    yield "\n```sh"
+    yield from commands
+    yield "```"
+    settings = {
+        f"{trial.engine} {trial.fs_setup}": [f"{k} = {fact_text(v.value)}" for k, v in sorted(trial.settings.items())]
+        for trial in trials
+    }
+    for engine in dict.fromkeys(trial.engine for trial in trials):
+        of_engine = {name: lines for name, lines in settings.items() if name.split(" ")[0] == engine}
+        same = [line for line in next(iter(of_engine.values())) if all(line in lines for lines in of_engine.values())]
+        own = {name: [line for line in lines if line not in same] for name, lines in of_engine.items()}
+        yield f"\n<details><summary>Settings of {engine}</summary>\n\n```ini"
+        yield from same
+        yield from (f"# {name}: {'; '.join(lines)}" for name, lines in own.items() if lines)
+        yield "```\n\n</details>"
+
+
+def _commands(trial: Trial) -> Iterator[str]:
+    """Yield the commands that made and mounted the filesystem of a trial, the setup's name before them."""
+    if trial.filesystem is not None:
+        yield f"# {trial.fs_setup}"
+        known = facts(trial)
+        yield known.get("mkfs", "# mkfs is not recorded")
+        options = trial.filesystem.mount_options_asked
+        yield shlex.join(["mount", *(["-o", ",".join(options)] if options else []), "DEVICE", "DIR"])

@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from dbbench.compare.verdict import GUARD
 from dbbench.errors import ResultDamaged, ResultNotRegular
 from dbbench.model import Run
 from dbbench.plan.forecast import budget_text
 from dbbench.report.page.groups import Group, all_arms, loaded_runs
 from dbbench.report.page.trial_facts import fact_text
 from dbbench.results.fileio import read_bytes
-from dbbench.units import count, duration_text
+from dbbench.units import count, duration_text, size_text
 
 
 @dataclass(frozen=True)
@@ -79,15 +80,18 @@ def _workload(group: Group) -> str:
 
 
 def subtitle(groups: Sequence[Group]) -> str:
-    """Return the line under the run's name: engines, arms × blocks, disk, kernel."""
+    """Return the line under the run's name: date, host, disk, engines, setups × blocks, kernel, plan."""
     runs = [loaded.run for loaded in loaded_runs(groups)]
     blocks = max((run.blocks for run in runs), default=0)
     devices = [trial.device for group in groups for trial in group.trials if trial.device is not None]
+    setups = [arm for arm in all_arms(groups) if arm not in {group.baseline + GUARD for group in groups}]
     facts = [
-        ", ".join(dict.fromkeys(group.engine_title for group in groups)),
-        f"{count(len(all_arms(groups)), 'setup')} × {count(blocks, 'block')}",
-        *dict.fromkeys(device.model or device.kind for device in devices),
-        *dict.fromkeys(f"kernel {run.host['kernel']}" for run in runs if run.host.get("kernel")),
+        *dict.fromkeys(run.created[:10] for run in runs),
         *dict.fromkeys(str(run.host["hostname"]) for run in runs if run.host.get("hostname")),
+        *dict.fromkeys(f"{d.model or f'{d.kind} device'}, {size_text(d.size_bytes)}" for d in devices),
+        ", ".join(dict.fromkeys(group.engine_title for group in groups)),
+        f"{count(len(setups), 'setup')} × {count(blocks, 'block')}",
+        *dict.fromkeys(f"kernel {run.host['kernel']}" for run in runs if run.host.get("kernel")),
+        *dict.fromkeys(f"plan {run.plan.name} ({run.plan_sha256[:12]})" for run in runs),
     ]
     return " · ".join(fact for fact in facts if fact)

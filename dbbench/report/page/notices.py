@@ -1,4 +1,4 @@
-"""Caveats of the first section: what makes the figures unfair, small or incomplete."""
+"""Caveats of the first section that need the trials: what makes the figures unfair or incomplete."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from typing import Final
 
 from dbbench.compare import by_host
 from dbbench.compare.verdict import LIMITED
-from dbbench.metrics.summary import SHORT_WINDOW_S
 from dbbench.report.page.environment import differences
 from dbbench.report.page.groups import Group, loaded_runs
-from dbbench.report.sentences import Parts, caveats, disagreement, no_limit
-from dbbench.units import GROUP, duration_text, join_words
+from dbbench.report.sentences import Parts, disagreement, no_limit
+from dbbench.units import GROUP, join_words
 
 # (kind, warning, its name, what it means): warnings of used trials that a reader must see next to the verdict
 _WARNED: Final = (
@@ -35,13 +34,11 @@ class Notice:
 def notices(groups: Sequence[Group]) -> list[Notice]:
     """Return the caveats, the most serious first."""
     return [
-        *_incomplete(groups),
-        *_caveats(groups),
+        *_damaged(groups),
         *_unequal(groups),
         *(Notice("hosts", parts) for parts in disagreements(groups)),
         *_limits(groups),
         *_warnings(groups),
-        *_short(groups),
     ]
 
 
@@ -49,27 +46,11 @@ def _notice(kind: str, head: str, text: str) -> Notice:
     return Notice(kind, ((head, True), (text, False)))
 
 
-def _incomplete(groups: Sequence[Group]) -> Iterator[Notice]:
-    runs = loaded_runs(groups)
-    for loaded in runs:
+def _damaged(groups: Sequence[Group]) -> Iterator[Notice]:
+    for loaded in loaded_runs(groups):
         if loaded.damaged:
             trials = ", ".join(f"{name} ({error.id})" for name, error in loaded.damaged.items())
             yield _notice("damaged", f"Damaged trials of {loaded.run.name} are left out", f": {trials}.")
-    for loaded in runs:
-        todo, total = len(loaded.remaining), len(loaded.run.order)
-        if todo:
-            text = f": {total - todo} of {total} trials are done. Run the same command again to resume."
-            yield _notice("unfinished", f"{loaded.run.name} is not finished", text)
-    for loaded in runs:
-        for arm, why in loaded.run.skipped.items():
-            yield _notice("skipped", f"{arm} was not run", f": {why}.")
-
-
-def _caveats(groups: Sequence[Group]) -> Iterator[Notice]:
-    """Yield the caveats that the terminal prints too; with several groups, each begins with the group's title."""
-    for group in groups:
-        for kind, parts in caveats(group.rows):
-            yield Notice(kind, (*((f"{group.title}: ", False) for _ in groups[1:2]), *parts))
 
 
 def _unequal(groups: Sequence[Group]) -> Iterator[Notice]:
@@ -100,18 +81,6 @@ def _warnings(groups: Sequence[Group]) -> Iterator[Notice]:
         ]
         if hit:
             yield _notice(kind, name, f" ({warning}): {text}. {join_words(hit)}.")
-
-
-def _short(groups: Sequence[Group]) -> Iterator[Notice]:
-    windows = {group.cells[0].window for group in groups}
-    short = {(w.warmup_s, w.measure_s) for w in windows if w.kind == "fixed" and w.measure_s < SHORT_WINDOW_S}
-    if short:
-        lengths = join_words(
-            [f"{duration_text(w)} of warm-up and {duration_text(m)} measured" for w, m in sorted(short)]
-        )
-        head = "These numbers are a smoke test; do not base a decision on them"
-        yield _notice("short", head, f" (W001): {lengths} cover neither whole checkpoint cycles nor the periods of the "
-                                     "filesystems.")  # fmt: skip
 
 
 def disagreements(groups: Sequence[Group]) -> Iterator[Parts]:

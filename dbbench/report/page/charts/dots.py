@@ -1,15 +1,18 @@
-"""The dot plot: every trial a point relative to the baseline of its block, the interval a bar.
+"""The dot plot: every trial a point relative to the baseline of its block, the interval a bar. Without the points, the
+answer of all groups in one picture.
 
-It is drawn twice, wide and narrow, so that its text keeps its size on a phone.
+Each is drawn twice, wide and narrow, so that its text keeps its size on a phone.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from dbbench.compare import Row
 from dbbench.compare.pairing import pairs_of
+from dbbench.compare.verdict import without_guard
 from dbbench.model import Trial
 from dbbench.report.page.charts.kit import PHONE, Axis, Frame, Point, Ticks
 from dbbench.report.page.groups import ArmLabel, Group, reason
@@ -19,7 +22,8 @@ WIDE: Final = 1150
 LEAST_SPAN: Final = 0.16  # shortest x axis, so that differences below 1 % do not look large
 TOP: Final = 30.0
 
-Ratios = dict[str, list[tuple[Trial, float, bool]]]  # arm -> (trial, ratio to that of its block, whether it counts)
+Compared = tuple[Trial, float, bool]  # a trial, its ratio to that of its block, whether it counts
+Ratios = dict[str, list[Compared]]  # of the arms that are drawn
 
 
 @dataclass(frozen=True)
@@ -37,8 +41,9 @@ class DotRow:
 
 @dataclass(frozen=True)
 class DotPlot:
-    """One drawing: its frame, its ticks and its rows."""
+    """One drawing: its frame, its ticks and its rows. `titles` are (y, group) above the rows of each group."""
 
+    ident: str  # id of the caption
     frame: Frame
     narrow: bool
     apart_at: float  # y of the line above the arms of another durability class
@@ -47,15 +52,34 @@ class DotPlot:
     ticks: Ticks
     rows: tuple[DotRow, ...]
     sides: tuple[str, str]  # words at the left and right end of the axis
+    titles: tuple[tuple[float, Group], ...] = ()
 
 
 def dot_plots(group: Group) -> tuple[DotPlot, DotPlot] | None:
     """Return the wide and the narrow drawing; None if no pair can be formed."""
     ratios = {arm: _points(group, arm) for arm in group.arms if arm != group.baseline}
-    return (_plot(group, ratios, narrow=False), _plot(group, ratios, narrow=True)) if any(ratios.values()) else None
+    return _both(f"d-{group.ident}", [(group, ratios)]) if any(ratios.values()) else None
 
 
-def _points(group: Group, arm: str) -> list[tuple[Trial, float, bool]]:
+def answer_plots(groups: Sequence[Group]) -> tuple[tuple[DotPlot, DotPlot], ...]:
+    """Return the interval of each setup and workload: one picture for the metrics of which more is better, and one for
+    the others. The guard is not a setup.
+    """
+    plots = []
+    for better in ("higher", "lower"):
+        those = [group for group in groups if group.metric.better == better and
+                 any(row.ratio is not None for row in without_guard(group.rows)[1:])]  # fmt: skip
+        if those:
+            arms = [(g, {row.fs_setup: list[Compared]() for row in without_guard(g.rows)[1:]}) for g in those]
+            plots.append(_both(f"answer-{better}", arms, titled=True))
+    return tuple(plots)
+
+
+def _both(ident: str, groups: Sequence[tuple[Group, Ratios]], titled: bool = False) -> tuple[DotPlot, DotPlot]:
+    return _plot(ident, groups, titled, narrow=False), _plot(ident, groups, titled, narrow=True)
+
+
+def _points(group: Group, arm: str) -> list[Compared]:
     """Return the points of an arm. An excluded trial is compared with the baseline of its block and attempt."""
     pairs = [(trial, base, True) for base, trial in pairs_of(group.trials, group.baseline, arm)]
     counted = {trial.id for trial, _, _ in pairs}
@@ -71,53 +95,64 @@ def _points(group: Group, arm: str) -> list[tuple[Trial, float, bool]]:
     return sorted(points, key=lambda point: (point[0].block, point[0].attempt))
 
 
-def _plot(group: Group, ratios: Ratios, narrow: bool) -> DotPlot:
+def _plot(ident: str, groups: Sequence[tuple[Group, Ratios]], titled: bool, narrow: bool) -> DotPlot:
     width = PHONE if narrow else WIDE
-    left, right = (8.0, width - 8.0) if narrow else (176.0, width - 196.0)
-    x = Axis(*_span(group, ratios), left, right)
-    blocks = max((trial.block for points in ratios.values() for trial, _, _ in points), default=1)
-    tall = max(30.0, min(54.0, 14.0 + 5.0 * blocks))  # height of the points of a row
-    gap = 36.0 if narrow else 10.0
+    left, right = (8.0, width - 8.0) if narrow else (176.0, width - (300.0 if titled else 196.0))
+    x = Axis(*_span(groups), left, right)
+    blocks = max((t.block for _, ratios in groups for points in ratios.values() for t, _, _ in points), default=1)
+    tall = 14.0 if titled else max(30.0, min(54.0, 14.0 + 5.0 * blocks))  # height of the points of a row
+    gap = (28.0 if titled else 36.0) if narrow else 10.0
     spread = (tall - 10) / (blocks - 1) if blocks > 1 else 0.0
-    rows, y, apart_at = [], TOP + (26.0 if narrow else 0.0), 0.0
-    for row in group.ordered_rows:  # arms of another durability class are last
-        if row.fs_setup == group.baseline:
-            continue
-        middle = y + tall / 2
-        if group.apart(row) and not apart_at:
-            apart_at = round(y - (24.0 if narrow else 5.0), 1)
-        dots = tuple(
-            Point(x(ratio), round(middle + (trial.block - (blocks + 1) / 2) * spread, 1),
-                  f"{trial.fs_setup}, block {trial.block}: {change(ratio)}"
-                  + ("" if counts else f"; excluded: {reason(trial)}"), not counts)
-            for trial, ratio, counts in ratios[row.fs_setup]
-        )  # fmt: skip
-        interval = None if row.lo is None or row.hi is None else (x(row.lo), x(row.hi))
-        centre = None if row.ratio is None else x(row.ratio)
-        rows.append(DotRow(group.arm(row), row, round(middle, 1), round(y - 6, 1), dots, interval, centre))
-        y += tall + gap
+    rows, titles, apart_at = list[DotRow](), list[tuple[float, Group]](), 0.0
+    y = (4.0 if titled else TOP) + (26.0 if narrow and not titled else 0.0)
+    for group, ratios in groups:
+        if titled:
+            titles.append((y + 13.0, group))
+            y += 46.0 if narrow else 26.0
+        for row in [row for row in group.ordered_rows if row.fs_setup in ratios]:  # another durability class is last
+            middle = y + tall / 2
+            if group.apart(row) and not apart_at:
+                apart_at = round(y - (24.0 if narrow else 5.0), 1)
+            dots = tuple(
+                Point(x(ratio), round(middle + (trial.block - (blocks + 1) / 2) * spread, 1),
+                      f"{trial.fs_setup}, block {trial.block}: {change(ratio)}"
+                      + ("" if counts else f"; excluded: {reason(trial)}"), not counts)
+                for trial, ratio, counts in ratios[row.fs_setup]
+            )  # fmt: skip
+            interval = None if row.lo is None or row.hi is None else (x.clip(row.lo), x.clip(row.hi))
+            centre = None if row.ratio is None else x(row.ratio)
+            rows.append(DotRow(group.arm(row), row, round(middle, 1), round(y - 6, 1), dots, interval, centre))
+            y += tall + gap
+        y += 4.0 if titled and not narrow else 0.0
     bottom = y - gap + 8.0
-    good, bad = ("faster", "slower") if group.metric.words == "speed" else ("better", "worse")
-    low, high = (bad, good) if group.metric.better == "higher" else (good, bad)
-    margin = group.rows[0].margin
+    metrics = [group.metric for group, _ in groups]
+    good, bad = ("faster", "slower") if all(metric.words == "speed" for metric in metrics) else ("better", "worse")
+    low, high = (bad, good) if metrics[0].better == "higher" else (good, bad)
+    baselines = {group.baseline for group, _ in groups}
+    base = baselines.pop() if len(baselines) == 1 else "baseline"
+    margin = groups[0][0].rows[0].margin
     return DotPlot(
-        frame=Frame(width, bottom + 44, left, right, TOP - 6, bottom),
+        ident=ident,
+        frame=Frame(width, bottom + 44, left, right, (2.0 if titled else TOP) - 6, bottom),
         narrow=narrow,
-        apart_at=apart_at,
+        apart_at=0.0 if titled else apart_at,
         one=x(1.0),
         same=(x.clip(1 / (1 + margin)), x.clip(1 + margin)),
-        ticks=[(x(at), round_change(at) if at != 1 else group.baseline) for at in x.changes(4 if narrow else 9)],
+        ticks=[(x(at), round_change(at) if at != 1 else base) for at in x.changes(4 if narrow else 9)],
         rows=tuple(rows),
         sides=(f"← {low}", f"{high} →"),
+        titles=tuple(titles),
     )
 
 
-def _span(group: Group, ratios: Ratios) -> tuple[float, float]:
+def _span(groups: Sequence[tuple[Group, Ratios]]) -> tuple[float, float]:
     """Return the range of the axis: all points, the baseline, and intervals up to three times as far."""
-    seen = [ratio for points in ratios.values() for _, ratio, _ in points] + [1.0]
+    drawn = [row for group, ratios in groups for row in group.rows if row.fs_setup in ratios]
+    seen = [ratio for _, ratios in groups for points in ratios.values() for _, ratio, _ in points]
+    seen += [1.0, *(row.ratio for row in drawn if row.ratio is not None)]
     low, high = min(seen), max(seen)
     reach = max(high - low, LEAST_SPAN)
-    for row in group.rows[1:]:
+    for row in drawn:
         if row.lo is not None and row.hi is not None:
             low, high = min(low, max(row.lo, 1 - 3 * reach, 0.0)), max(high, min(row.hi, 1 + 3 * reach))
     if high - low < LEAST_SPAN:

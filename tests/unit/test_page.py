@@ -148,7 +148,9 @@ def test_hostile_names_stay_text(tmp_path: Path) -> None:
 def test_short_windows_say_so_first(demo: LoadedRun, page: Seen, tmp_path: Path) -> None:
     """Below a minute the page says that it is not for buying; at a minute it does not."""
     assert build([demo]).verdict.caveats[0].kind == SHORT
-    assert page.text.index("This was a smoke test") < page.text.index("cannot be told apart" if "cannot be told apart" in page.text else "than ext4")
+    assert page.text.index("This was a smoke test") < page.text.index(
+        "cannot be told apart" if "cannot be told apart" in page.text else "than ext4"
+    )
     long = model(tmp_path, Shape(arms=("ext4", "xfs"), work=TPCB, blocks=1, warmup_s=60, measure_s=60))
     assert "smoke test" not in notices(long)
 
@@ -392,7 +394,9 @@ def test_redaction_takes_hosts_paths_and_parameters_out(demo: LoadedRun) -> None
     for secret in ("db7", "LOOP-SERIAL-7", "/usr/sbin", str(demo.path), "256MB"):
         assert secret in render([demo])
         assert secret not in shown, secret
-    assert [s for _, s in build([demo], ("hosts", "paths", "params")).verdict.answers] == [s for _, s in build([demo]).verdict.answers]
+    assert [s for _, s in build([demo], ("hosts", "paths", "params")).verdict.answers] == [
+        s for _, s in build([demo]).verdict.answers
+    ]
     with pytest.raises(UnknownName):
         render([demo], redact=("everything",))
 

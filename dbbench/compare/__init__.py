@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 from dbbench.compare.changepoints import changepoints
 from dbbench.compare.interaction import Curve, Interaction, crossings, curves, interactions
-from dbbench.compare.interval import LEAST_BLOCKS, estimate
+from dbbench.compare.interval import LEAST_BLOCKS, LEVEL, estimate
 from dbbench.compare.pairing import Group, chosen, groups, pairs_of
 from dbbench.compare.remarks import Remark, RemarkKind, remark, texts
-from dbbench.compare.stopping import decided, reasons_stopped
+from dbbench.compare.stopping import examine, reasons_stopped
 from dbbench.compare.unpaired import ByHost, by_host, heterogeneity, unpaired_rows
 from dbbench.compare.verdict import Comparison, Row, means, rows, word
 from dbbench.metrics.table import METRICS
@@ -25,11 +25,9 @@ from dbbench.model.plan import MARGIN
 
 __all__ = [
     "ByHost", "Comparison", "Curve", "Group", "Interaction", "Row", "by_host", "changepoints", "chosen", "compare",
-    "compare_all", "crossings", "curves", "decided", "groups", "heterogeneity", "interactions", "means",
+    "compare_all", "crossings", "curves", "examine", "groups", "heterogeneity", "interactions", "means",
     "reasons_stopped", "rows", "unpaired_rows",
 ]  # fmt: skip
-
-LEVEL: Final = 0.95  # confidence level of a single pair of arms
 
 
 def compare(document: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 LEAST_BLOCKS: Final = 3  # with fewer, the t interval is too wide to be useful, and its coverage is not reliable
+LEVEL: Final = 0.95  # confidence level of a single pair
 MOST_BLOCKS: Final = 99  # a larger number of further blocks is not reported exactly
 
 

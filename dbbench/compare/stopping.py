@@ -7,10 +7,11 @@ little is spent that the verdict itself keeps its ordinary level. `benchmarks/ca
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
-from dbbench.compare.interval import LEAST_BLOCKS, holm_levels
+from dbbench.compare.interval import LEAST_BLOCKS, LEVEL, Estimate, holm_levels
 from dbbench.compare.pairing import Group
 from dbbench.compare.remarks import Remark, RemarkKind, remark
 from dbbench.compare.verdict import measured, word
@@ -22,31 +23,40 @@ LOOKS: Final = {3: 0.0001, 5: 0.001, 8: 0.004, 12: 0.01}  # pairs -> error proba
 SAME_ALPHA: Final = 0.02
 
 
-def decided(
+class Examined(NamedTuple):
+    """A pair of a run in progress; `verdict` is "" unless it is decided."""
+
+    guess: Estimate
+    verdict: str
+
+    def half_width(self, more: int = 0) -> float:
+        """Return half the interval at LEVEL as a share, with so many further blocks."""
+        return math.expm1(self.guess.half_width(LEVEL, self.guess.n + more))
+
+
+def examine(
     trials: Sequence[Trial], baseline: str, metric: str | Mapping[str, str], margin: float = MARGIN
-) -> dict[tuple[Group, str], str]:
-    """Return the verdict of each (group, arm) that is decided now. Pass all trials of a run, as to `rows`."""
-    verdicts = {}
+) -> dict[tuple[Group, str], Examined]:
+    """Return each (group, arm) with enough pairs for an interval. Pass all trials of a run, as to `rows`."""
+    examined = {}
     for key, about in measured(trials, baseline, metric).items():
         enough = {arm: guess for arm, guess in about.estimates.items() if guess.n >= LEAST_BLOCKS}
         p_values = [guess.p_value() for guess in enough.values()]
         for place, (arm, guess) in enumerate(enough.items()):
-            if guess.n not in LOOKS:
-                continue
             strict, usual = (
                 word(*guess.bounds(holm_levels(p_values, alpha)[place]), about.metric, margin)
-                for alpha in (LOOKS[guess.n], SAME_ALPHA)
+                for alpha in (LOOKS.get(guess.n, 0.0), SAME_ALPHA)
             )
-            if strict not in ("same", "inconclusive") or usual == "same":
-                verdicts[key, arm] = "same" if usual == "same" else strict
-    return verdicts
+            decided = guess.n in LOOKS and (usual == "same" or strict != "inconclusive")
+            examined[key, arm] = Examined(guess, ("same" if usual == "same" else strict) if decided else "")
+    return examined
 
 
 def reasons_stopped(run: Run) -> dict[tuple[Group, str], Remark]:
     """Return why a (group, arm) of the run is not measured again."""
     kinds = {"decided": RemarkKind.DECIDED, "settled": RemarkKind.SETTLED, "given-up": RemarkKind.GIVEN_UP}
     return {
-        ((cell.engine.name, cell.workload.name, cell.variant), cell.arm): remark(kind, pairs=question.pairs or 0)
+        (cell.group, cell.arm): remark(kind, pairs=question.pairs or 0)
         for cell in run.cells
         if (question := run.questions.get(cell.id)) and (kind := kinds.get(question.kind))
     }

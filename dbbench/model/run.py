@@ -60,6 +60,11 @@ class Cell:
         return {"data": self.setup} if self.wal_setup is None else {"data": self.setup, "log": self.wal_setup}
 
     @property
+    def group(self) -> tuple[str, str, str]:
+        """Return engine, workload and variant: cells with the same are compared with each other."""
+        return self.engine.name, self.workload.name, self.variant
+
+    @property
     def raw(self) -> bool:
         """Whether the tables are directly on the block device and therefore in one tablespace."""
         return self.setup.mkfs.family == "raw"
@@ -98,13 +103,16 @@ class TrialSpec:
     position: int  # place in the order of the run, from 1
 
 
+QuestionKind = Literal["open", "settled", "decided", "given-up"]
+
+
 @dataclass(frozen=True)
 class Question:
     """Whether a cell differs from the baseline. `kind` is the state of the answer: `settled` with the requested
     precision, `decided` by the stopping rule, or `given-up`, because the cell or its baseline failed in every block.
     Only the cells of open questions are measured again."""
 
-    kind: Literal["open", "settled", "decided", "given-up"]
+    kind: QuestionKind
     pairs: int | None = None
     half_width: float | None = None  # half the width of the interval, as a share; None: too few pairs
     verdict: str = ""  # of a decided question

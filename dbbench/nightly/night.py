@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from dbbench import compare
-from dbbench.compare.interval import LEAST_BLOCKS, estimate
+from dbbench.compare.interval import LEAST_BLOCKS, LEVEL, estimate
 from dbbench.compare.pairing import pairs_of
 from dbbench.compare.verdict import GUARD
 from dbbench.metrics.table import METRICS, Metric
@@ -22,7 +22,6 @@ from dbbench.model.run import title_of
 from dbbench.results import LoadedRun
 
 ITSELF: Final = " itself"  # suffix of the reference's label for its own value, which is not a ratio
-LEVEL: Final = 0.95
 GUARD_P: Final = 0.005  # strict, because users would switch off a guard that calls one quiet night in twenty bad
 GUARD_SHIFT: Final = 0.03  # the same least shift as of a change point
 PROFILE: Final = " settings profile"  # suffix of the engine's name for the fact that records its profile

@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from dbbench import results
-from dbbench.compare.interval import LEAST_BLOCKS, Estimate
+from dbbench.compare.interval import LEAST_BLOCKS, LEVEL, Estimate
 from dbbench.compare.pairing import estimate_of, groups
 from dbbench.compare.scatter import share_variance
+from dbbench.compare.stopping import Examined, examine
 from dbbench.errors import DbbenchError, PlanInvalid
 from dbbench.model import Cell, EarlierLoad, Phase, Plan, Run, Status, Trial
 from dbbench.model.plan import MOST_TRIALS
@@ -30,6 +31,7 @@ from dbbench.units import count, duration_text
 DEFAULT_CV: Final = 0.03  # CV of the trials of a cell on a quiet machine; 0.05 to 0.10 on shared virtual machines
 POWER: Final = 0.9
 _T = TypeVar("_T")
+_PRECISIONS: Final = (0.1, 0.05, 0.03, 0.02, 0.01)  # of which the next one is priced
 MOST_RUNS: Final = 5  # earlier runs that are read
 ALPHA: Final = 0.05
 # Share of the pooled degrees of freedom that the forecast counts: with few blocks, equal variances look different and
@@ -66,7 +68,7 @@ def forecast(plan: Plan, expanded: Expanded, results_folder: Path) -> Forecast:
     of_runs = _newest(list(_pairs(run, wanted)) for run in _earlier(results_folder))
     variances, runs = [variance for pairs in of_runs for variance in pairs], len(of_runs)
     cv = math.sqrt(math.fsum(variances) / len(variances) / 2) if variances else DEFAULT_CV
-    work = {(cell.engine.name, cell.workload.name, cell.variant) for cell in expanded.cells}
+    work = {cell.group for cell in expanded.cells}
     difference = detectable(cv, plan.blocks, len(work), max(1, len(plan.fs_setups) - 1))
     return Forecast(plan.blocks, difference, cv, runs)
 
@@ -108,6 +110,41 @@ def budget_text(run: Run) -> str:
         "most": "a run cannot have more blocks",
     }[run.budget.ended]
     return f"budget {duration_text(run.plan.budget_s)}: {whole} in {used}; {reason}"
+
+
+def outlook(run: Run, trials: Sequence[Trial]) -> str:
+    """Say how precise the open comparisons of a run with a budget will be at its end, and what another precision of the
+    least precise setup would cost; "" if none is open."""
+    primary = {cell.workload.name: cell.workload.primary for cell in run.cells}
+    examined = examine(trials, run.baseline, primary, run.plan.margin)
+    pairs: dict[str, list[tuple[Cell, Examined]]] = {}
+    for cell in run.cells:
+        pair = examined.get((cell.group, cell.arm))
+        if pair and cell.id in run.questions and run.questions[cell.id].kind == "open":
+            pairs.setdefault(cell.arm, []).append((cell, pair))
+    if not pairs or run.budget is None or run.plan.budget_s is None:
+        return ""
+    open_s = _block_s(run, [cell for of_arm in pairs.values() for cell, _ in of_arm])
+    more = max(0, int((run.plan.budget_s - run.budget.used_s) / open_s)) if open_s else 0
+    widest = {arm: max((pair for _, pair in of_arm), key=lambda pair: pair.half_width(more))
+              for arm, of_arm in pairs.items()}  # fmt: skip
+    ends = ", ".join(f"{arm} ±{_percent(pair.half_width(more))} %" for arm, pair in widest.items())
+    arm, pair = max(widest.items(), key=lambda item: item[1].half_width(more))
+    wanted = next((share for share in _PRECISIONS if share < pair.half_width(more)), None)
+    blocks_left = pair.guess.blocks_to(math.log1p(wanted), LEVEL) if wanted else None
+    cost = ""
+    if wanted and blocks_left:
+        extra_s = (blocks_left - more) * _block_s(run, [cell for cell, _ in pairs[arm]])
+        cost = f"; ±{_percent(wanted)} % for {arm}: {duration_text(extra_s)} more"
+    return f"at the end of the budget: {ends}{cost}"
+
+
+def _block_s(run: Run, cells: Sequence[Cell]) -> float:
+    """Return the seconds of a block of these cells and their baselines, by the last trials of each."""
+    groups_of = {cell.group for cell in cells}
+    baselines = [cell for cell in run.cells if cell.arm == run.baseline
+                 and cell.group in groups_of]  # fmt: skip
+    return sum(run.budget.cell_s.get(cell.id, 0.0) for cell in (*cells, *baselines)) if run.budget else 0.0
 
 
 def apply_budget(plan: Plan, expanded: Expanded, step: int = 1) -> tuple[Plan, Expanded, Allowance | None]:

@@ -62,7 +62,7 @@ def verdicts(runs: Sequence[LoadedRun], baseline: str | None = None, metric: str
             if rows := comparison.rows(key, judged):
                 tables.append(VerdictTable(*key, METRICS[judged], _with_notes(rows, cautions)))
                 hosts += [(METRICS[judged], by_host) for by_host in compare.by_host(group, chosen, judged)]
-    planned: list[compare.Group] = [(cell.engine.name, cell.workload.name, cell.variant) for cell in cells]
+    planned: list[compare.Group] = [cell.group for cell in cells]
     tables.sort(key=lambda t: (t.workload, t.engine, planned.index((t.engine, t.workload, t.variant))))
     levels, interactions, crossed = levels_of(cells), list[tuple[Metric, Interaction]](), list[str]()
     factors = {factor for of in levels.values() for factor in of}
@@ -83,7 +83,7 @@ def verdicts(runs: Sequence[LoadedRun], baseline: str | None = None, metric: str
 
 def levels_of(cells: Sequence[Cell]) -> dict[compare.Group, dict[str, Scalar]]:
     """Return the levels of the factors, for each engine, workload and variant that has factors."""
-    return {(cell.engine.name, cell.workload.name, cell.variant): cell.levels for cell in cells if cell.levels}
+    return {cell.group: cell.levels for cell in cells if cell.levels}
 
 
 def compare_groups(

@@ -4,28 +4,27 @@ precision or decided, or while they fit in the budget of time."""
 from __future__ import annotations
 
 import dataclasses
-import math
 import random
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
-from dbbench.compare.pairing import Group, estimate_of
-from dbbench.compare.stopping import decided
+from dbbench.compare.pairing import Group
+from dbbench.compare.stopping import examine
 from dbbench.model import Budget, BudgetEnd, Cell, Question, Run, Status, Trial, TrialSpec
 from dbbench.model.plan import MOST_TRIALS
+from dbbench.model.run import QuestionKind
 from dbbench.plan import make_order
 
 LEAST: Final = 5  # smallest number of pairs; with fewer the scatter itself is hardly known
 MOST_BLOCKS: Final = 15  # questions that are still open after so many blocks stay open
 EXTRA_TRIALS: Final = 0.5  # repeated trials, as a share of the plan's trials
-LEVEL: Final = 0.98  # wider than the verdict's 95 %, because the width is checked after every block
 
 
 def further(run: Run, trials: Mapping[str, Trial]) -> Run:
     """Return the run with one more block of the cells whose question is open, or with the same order if none is open.
     `trials` are the finished trials by id, all of `run.order`. A pair that is decided (`compare.stopping`) or settled
-    is not measured again: with a precision it is settled once it has at least LEAST pairs and half its interval at
-    LEVEL is within it. The baseline stays in until its last pair is closed. `run.questions` has the state of each cell.
+    is not measured again: with a precision it is settled once it has at least LEAST pairs and half its 95 % interval is
+    within it. The baseline stays in until its last pair is closed. `run.questions` has the state of each cell.
     A share of a run adds whole blocks, because it has a part of the pairs. With precision and budget, whichever is
     reached first ends the run; `run.budget.ended` says why."""
     step = 1 if run.budget is None else run.budget.step
@@ -122,31 +121,23 @@ def _examine(run: Run, trials: list[Trial]) -> dict[str, Question]:
     """Return the state of each candidate. What is decided or settled stays so."""
     questions = {name: question for name, question in run.questions.items() if question.kind in ("decided", "settled")}
     primary = {cell.workload.name: cell.workload.primary for cell in run.cells}
-    verdicts = decided(trials, run.baseline, primary, run.plan.margin)
+    examined = examine(trials, run.baseline, primary, run.plan.margin)
     for key, cells in _groups(run).items():
         of_group = [t for t in trials if (t.engine, t.workload, t.variant) == key]
         for cell in cells:
             if cell.arm == run.baseline or cell.id in questions:
                 continue
-            pairs, half = half_width(run, cell, of_group)
-            if verdict := verdicts.get((key, cell.arm)):
-                questions[cell.id] = Question("decided", pairs, half, verdict)
-            elif run.precision is not None and half is not None and pairs >= LEAST and half <= run.precision:
-                questions[cell.id] = Question("settled", pairs, half)
-            elif _hopeless(cell.arm, of_group) or _hopeless(run.baseline, of_group):
+            pair = examined.get((key, cell.arm))
+            if _hopeless(cell.arm, of_group) or _hopeless(run.baseline, of_group):
                 questions[cell.id] = Question("given-up")
+            elif pair is None:
+                questions[cell.id] = Question("open")
             else:
-                questions[cell.id] = Question("open", pairs, half)
+                pairs, half = pair.guess.n, pair.half_width()
+                precise = run.precision is not None and pairs >= LEAST and half <= run.precision
+                kind: QuestionKind = "decided" if pair.verdict else "settled" if precise else "open"
+                questions[cell.id] = Question(kind, pairs, half, pair.verdict)
     return questions
-
-
-def half_width(run: Run, cell: Cell, trials: list[Trial]) -> tuple[int, float | None]:
-    """Return (pairs, half the interval at LEVEL as a share) of the cell's arm compared with the baseline; None below
-    two pairs."""
-    guess = estimate_of(trials, run.baseline, cell.arm, cell.workload.primary)
-    if guess is None or guess.n < 2:
-        return (0 if guess is None else guess.n, None)
-    return guess.n, math.expm1(guess.half_width(LEVEL))
 
 
 def _hopeless(arm: str, trials: list[Trial]) -> bool:
@@ -154,14 +145,10 @@ def _hopeless(arm: str, trials: list[Trial]) -> bool:
     return bool(of_arm) and all(trial.status is Status.FAILED for trial in of_arm)
 
 
-def _group(cell: Cell) -> Group:
-    return cell.engine.name, cell.workload.name, cell.variant
-
-
 def _groups(run: Run) -> dict[Group, list[Cell]]:
     groups: dict[Group, list[Cell]] = {}
     for cell in run.cells:
-        groups.setdefault(_group(cell), []).append(cell)
+        groups.setdefault(cell.group, []).append(cell)
     return groups
 
 
@@ -198,7 +185,7 @@ def _suspect_blocks(run: Run, status_of: Callable[[TrialSpec], Status]) -> list[
     ] = {}  # pairs are formed within a group, so it is repeated as a whole
     for spec in run.order:
         cell = run.cell(spec.cell)
-        blocks.setdefault((_group(cell), spec.block), []).append(spec)
+        blocks.setdefault((cell.group, spec.block), []).append(spec)
     return [
         block
         for block in blocks.values()

@@ -21,7 +21,7 @@ from dbbench.metrics.table import METRICS
 from dbbench.model import Run, Status, TrialSpec
 from dbbench.model.events import Emit, Event
 from dbbench.plan import writes
-from dbbench.plan.forecast import budget_text
+from dbbench.plan.forecast import budget_text, outlook
 from dbbench.results import RunFolder
 from dbbench.results.ceiling import judge
 from dbbench.results.fileio import writing
@@ -206,6 +206,8 @@ class Queue:
         longer = further(before, {trial.id: trial for trial in self.folder.trials})
         if longer != before:
             self.folder.save(longer)
+        if not before.questions and (text := outlook(longer, self.folder.trials)):
+            self._emit(Event("note", {"text": text}))
         if more := longer.order[len(before.order) :]:
             arms = ", ".join(dict.fromkeys(longer.cell(spec.cell).arm for spec in more))
             why = "to reach the precision" if longer.precision is not None else "within the budget"

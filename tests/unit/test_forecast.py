@@ -21,9 +21,10 @@ from calibration import EQUAL, HOSTS, Case
 
 from dbbench import cli, results
 from dbbench.compare import compare_all
-from dbbench.model import EarlierLoad
+from dbbench.model import Budget, EarlierLoad, Status, Trial
 from dbbench.plan import catalog, expand, load
-from dbbench.plan.forecast import DEFAULT_CV, Forecast, detectable, recall
+from dbbench.plan.forecast import DEFAULT_CV, Forecast, detectable, outlook, recall
+from dbbench.run.adaptive import further
 
 PLAN = """name = "x"
 fs_setups = ["ext4", "xfs"]
@@ -116,3 +117,24 @@ def test_a_load_is_remembered_by_this_host(tmp_path: Path) -> None:
     assert ext4.log_bytes_per_s is None
     assert loads('name = "postgres"') == [None, None]
     assert loads(device='[device]\nkind = "block"\npath = "/dev/sdx"\nidentity = "x"\n') == [None, None]
+
+
+def test_outlook_prices_the_next_precision(tmp_path: Path) -> None:
+    """Computed by hand from the pairs: 4 more blocks of two cells fit, and ±5 % needs more than these."""
+    run = results.load_spec(synthetic.write(tmp_path, Shape(work=(("postgres", "pgbench-tpcb"),), noise=0.0)))
+    plan = dataclasses.replace(run.plan, budget_s=570.0)
+    times = {cell.id: 30.0 for cell in run.cells}
+    run = dataclasses.replace(run, plan=plan, budget=Budget(used_s=310.0, cell_s=times))
+    logs = {"ext4": (0.0, 0.0, 0.0), "xfs": (0.05, -0.05, 0.0), "btrfs": (-1.0, -1.0, -1.0)}
+    trials = [
+        Trial(spec.id, "demo", "h", cell.arm, cell.engine.name, cell.workload.name, spec.block, 1, spec.position, Status.OK,
+              summary={"tps": 1000 * math.exp(logs[cell.arm][spec.block - 1])})
+        for spec in run.order for cell in [run.cell(spec.cell)]
+    ]  # fmt: skip
+    run = further(run, {trial.id: trial for trial in trials})
+    assert run.questions["btrfs.postgres.pgbench-tpcb"].verdict == "slower"
+    # sd 0.05; with 7 pairs t(.975, 6) = 2.447, so ±4.6 %. ±3 % needs 14 pairs (t = 2.160): 7 more of 60 s.
+    half = math.expm1(2.4469 * 0.05 / math.sqrt(7))
+    assert f"{100 * half:.2g}" == "4.7"
+    assert outlook(run, trials) == "at the end of the budget: xfs ±4.7 %; ±3 % for xfs: 7 min more"
+    assert outlook(dataclasses.replace(run, questions={}), trials) == ""

@@ -105,7 +105,7 @@ class Group:
     def rows_of(self, metric: str) -> list[Row]:
         """Return the rows of this group for a metric; [] if no trial has it."""
         cell = self.cells[0]
-        return self.comparison.rows((cell.engine.name, cell.workload.name, cell.variant), metric)
+        return self.comparison.rows(cell.group, metric)
 
     def row(self, arm: str, metric: str) -> Row | None:
         return next((row for row in self.rows_of(metric) if row.fs_setup == arm), None)
@@ -163,7 +163,7 @@ def groups(runs: Sequence[LoadedRun]) -> list[Group]:
     for loaded in runs:
         cells: dict[tuple[str, str, str], list[Cell]] = {}
         for cell in loaded.run.cells:
-            cells.setdefault((cell.engine.name, cell.workload.name, cell.variant), []).append(cell)
+            cells.setdefault(cell.group, []).append(cell)
         primary = {cell.workload.name: cell.workload.primary for cell in loaded.run.cells}
         run = loaded.run
         comparison = Comparison(loaded.trials, run.baseline, primary, run.plan.margin, reasons_stopped(run))

@@ -38,7 +38,7 @@ def factor_charts(groups: Sequence[Group]) -> tuple[FactorChart, ...]:
     for (_, metric), of_run in runs.items():
         rows = [row for group in of_run for row in group.rows]
         cells = [cell for group in of_run for cell in group.cells if cell.levels]
-        levels = {(cell.engine.name, cell.workload.name, cell.variant): cell.levels for cell in cells}
+        levels = {cell.group: cell.levels for cell in cells}
         for about in interactions(rows, levels, METRICS[metric]):
             charts.append(FactorChart(interaction(about), _chart(f"i-{len(charts)}", about, of_run[0].marks), about))
     return tuple(charts)

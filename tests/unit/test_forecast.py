@@ -121,14 +121,14 @@ def test_a_load_is_remembered_by_this_host(tmp_path: Path) -> None:
 
 def test_outlook_prices_the_next_precision(tmp_path: Path) -> None:
     """Computed by hand from the pairs: 4 more blocks of two cells fit, and ±5 % needs more than these."""
-    run = results.load_spec(synthetic.write(tmp_path, Shape(work=(("postgres", "pgbench-tpcb"),), noise=0.0)))
+    run = results.load_spec(synthetic.write(tmp_path, synthetic.Shape(work=(("postgres", "pgbench-tpcb"),), noise=0.0)))
     plan = dataclasses.replace(run.plan, budget_s=570.0)
     times = {cell.id: 30.0 for cell in run.cells}
     run = dataclasses.replace(run, plan=plan, budget=Budget(used_s=310.0, cell_s=times))
     logs = {"ext4": (0.0, 0.0, 0.0), "xfs": (0.05, -0.05, 0.0), "btrfs": (-1.0, -1.0, -1.0)}
     trials = [
-        Trial(spec.id, "demo", "h", cell.arm, cell.engine.name, cell.workload.name, spec.block, 1, spec.position, Status.OK,
-              summary={"tps": 1000 * math.exp(logs[cell.arm][spec.block - 1])})
+        Trial(spec.id, "demo", "h", cell.arm, cell.engine.name, cell.workload.name, spec.block, 1, spec.position,
+              Status.OK, summary={"tps": 1000 * math.exp(logs[cell.arm][spec.block - 1])})
         for spec in run.order for cell in [run.cell(spec.cell)]
     ]  # fmt: skip
     run = further(run, {trial.id: trial for trial in trials})

@@ -30,6 +30,7 @@ from dbbench.errors import (
     MachineTooSmall,
     NotWritable,
     Terminated,
+    error_kinds,
 )
 from dbbench.units import inert, size_text
 
@@ -250,13 +251,14 @@ def tell(error: DbbenchError, options: Options, cause: BaseException | None = No
     """Print an error on stderr: what, evidence, where, effect, remedy; with -v also the traceback."""
     lines = [f"{error.id}: {error.evidence}"]
     lines += [f"  {line}" for line in (error.where or "").splitlines()]
-    rest = " ".join(part for part in (error.effect, error.remedy) if part)
+    rest = " ".join(part for part in (error.effect, error.remedy or error_kinds()[error.id].remedy) if part)
     lines += [f"  {line}" for line in rest.splitlines()]
     if options.verbose:
         import traceback
 
         lines.append("".join(traceback.format_exception(cause or error)).rstrip())
-    word = click.style("error", fg="red", bold=True) if options.has_colour(sys.stderr) else "error"
+    word, colour = ("stopped", "yellow") if isinstance(error, Interrupted | Terminated) else ("error", "red")
+    word = click.style(word, fg=colour, bold=True) if options.has_colour(sys.stderr) else word
     with contextlib.suppress(OSError):
         print(f"{word} {inert(chr(10).join(lines))}", file=sys.stderr, flush=True)
 

@@ -74,7 +74,8 @@ def _parse(written: object, units: dict[str, float] | dict[str, int], expected: 
             raise ValueError(f"expected {expected}, not {written}")
         return written
     match = _WRITTEN.fullmatch(written)
-    if match is None or match[2].lower() not in units:
+    # Gb and Mb are gigabits and megabits; nobody measures a disk in them.
+    if match is None or match[2].lower() not in units or match[2] in ("kb", "Kb", "Mb", "Gb", "Tb"):
         raise ValueError(f"expected {expected}, not {written!r}")
     return float(match[1]) * units[match[2].lower()]
 

@@ -28,7 +28,7 @@ from dbbench.report.text import put, put_json
 @click.option("--gate", is_flag=True, help="Exit with 3 if any result is worse, or 4 if any is inconclusive.")
 @click.option("--format", "form", default="text", show_default=True, help="Output format.", type=click.Choice(
     ["text", "markdown", "csv", "json", "junit", "openmetrics", "bencher"]))  # fmt: skip
-@click.option("-o", "--output", metavar="FILE", help="Write to FILE instead of stdout; requires --format.")
+@click.option("-o", "--output", metavar="FILE", help="Write to FILE instead of stdout; add --format.")
 @results_option
 def command(
     options: Options, runs: tuple[str, ...], baseline: str | None, metric: str | None, by: str, against: str | None,
@@ -57,7 +57,10 @@ def command(
         verdicts = judge.verdicts(read, baseline, metric) if fs else judge.compare_groups(read, by, baseline, metric)
     form = "json" if options.json else form
     if form == "text" and output is not None:
-        raise click.UsageError("--output requires --format")
+        raise click.UsageError(
+            "-o FILE is for other programs: add --format markdown, csv, json, junit, openmetrics or bencher "
+            "(to keep this text, use > FILE)"
+        )
     if form == "text":
         put_tables(verdicts, options.verbose)
     elif form == "json" and output is None:

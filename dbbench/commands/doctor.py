@@ -23,6 +23,7 @@ from dbbench.storage.devices.directory import nearest
 from dbbench.units import size_text
 
 NEEDED_BYTES = 8 * 2**30  # disk space for the demo
+_PLAIN = ("disk", "part", "loop")  # others are layers: RAID, LVM, encryption
 _QUIET = 0.2  # load per CPU; a higher load changes results by more than filesystems differ
 
 
@@ -86,7 +87,8 @@ def _put(rows: list[Probe]) -> None:
 
 
 def _put_row(row: Probe, width: int) -> None:
-    state = "ok" if row.ok else "not needed" if row.optional else "change" if row.purpose == Purpose.HOST else "missing"
+    states = {Purpose.HOST: "change", Purpose.DEVICES: "in use"}
+    state = "ok" if row.ok else "not needed" if row.optional else states.get(Purpose(row.purpose), "missing")
     text = row.found or ""
     if row.purpose == Purpose.PLAN and row.optional:
         state = "skipped"
@@ -251,10 +253,14 @@ def _devices() -> Iterator[Probe]:
     from dbbench.storage import devices
 
     with contextlib.suppress(DbbenchError):
-        for disk in devices.describe_all():
+        disks, used = devices.describe_all(), set[str]()
+        for disk in reversed(disks):  # what is made of a disk comes after it
+            if disk.name in used or disk.shown.get("mountpoints", [None])[0] or disk.shown["type"] not in _PLAIN:
+                used |= {disk.name, disk.shown.get("pkname") or disk.name}
+        for disk in disks:
             shown = disk.shown
             mounts = [str(point) for point in shown.get("mountpoints") or () if point]
             parts = [size_text(disk.size_bytes), disk.model, shown.get("fstype") or "",
                      f"mounted at {', '.join(mounts)}" if mounts else ""]  # fmt: skip
             text = f"identity {disk.identity}; {', '.join(part for part in parts if part)}"
-            yield Probe(Purpose.DEVICES, f"device /dev/{disk.name}", True, text)
+            yield Probe(Purpose.DEVICES, f"device /dev/{disk.name}", disk.name not in used, text)

@@ -9,9 +9,11 @@ import click
 
 from dbbench.commands.options import Options, command_line
 from dbbench.errors import Kind, UnknownName, error_kinds, warning_kinds
+from dbbench.plan.tomlfile import did_you_mean
 from dbbench.report.text import put, put_json
 
 _WIDTH: Final = 100  # columns of the text
+_MOST: Final = 6  # entries that are listed for a word
 
 
 @command_line()
@@ -36,8 +38,14 @@ def command(options: Options, ids: tuple[str, ...], every: bool) -> None:
 def _entry(name: str, existing: dict[str, Kind]) -> dict[str, object]:
     ident = name.upper()
     if ident not in existing:
-        near = ", ".join(other for other in existing if other[:2] == ident[:2]) or ", ".join(existing)
-        raise UnknownName(f"no error or warning has the ID {name!r}", remedy=f"These IDs are similar: {near}.")
+        word = name.casefold()
+        hits = [f"{each} ({kind.title})" for each, kind in existing.items() if word in kind.title.casefold()]
+        raise UnknownName(
+            f"no error or warning has the ID {name!r}{did_you_mean(ident, existing)}",
+            remedy=f"These titles contain the word: {', '.join(hits[:_MOST])}."
+            if hits
+            else "Search in the output of: dbbench explain --all",
+        )
     kind = existing[ident]
     return {"id": ident, "title": kind.title, "text": kind.meaning, "remedy": kind.remedy,
             "exit_code": kind.exit_code or None, "suspect": None if kind.exit_code else kind.suspect}  # fmt: skip

@@ -44,7 +44,9 @@ def folder_of(results_folder: Path, name: str) -> Path:
         return Path(name).resolve()  # the name may be a symbolic link; below it no link is followed
     names = [path.name for path in results.runs(results_folder)] if results_folder.is_dir() else []
     hint = did_you_mean(name, names) if names else f"; {results_folder} contains no run"
-    raise RunMissing(f'no run "{name}"{hint}', remedy="dbbench show")
+    if not results_folder.is_dir():
+        hint = f"; the results folder {results_folder} does not exist"
+    raise RunMissing(f'no run "{name}"{hint}')
 
 
 def load_runs(options: Options, names: tuple[str, ...]) -> list[LoadedRun]:

@@ -130,7 +130,9 @@ def write_new(files: Mapping[Path, str]) -> None:
             with path.open("x", encoding="utf-8") as file:
                 file.write(text)
     except OSError as error:
-        raise NotWritable(f"{path} cannot be written: {error.strerror}") from None
+        from dbbench.results.fileio import unwritable
+
+        raise unwritable(error, path) from None
 
 
 def refuse_existing(paths: Iterable[Path]) -> None:

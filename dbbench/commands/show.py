@@ -6,7 +6,7 @@ import contextlib
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +47,8 @@ def command(options: Options, run: str | None, trial: str | None) -> None:
 
 
 def _put_runs(options: Options, folder: Path) -> None:
+    if not folder.is_dir() and folder != Options().results_folder:
+        raise RunMissing(f"the results folder {folder} does not exist", remedy="Correct --results DIR.")
     rows = results.index_rows(folder, results.runs(folder), _run_row, __version__, _fits) if folder.is_dir() else []
     if options.json:
         put_json(rows)
@@ -181,7 +183,7 @@ def _trial_cells(trial: Trial, run: LoadedRun) -> tuple[object, ...]:
 
 def _put_trial(options: Options, run: LoadedRun, name: str) -> None:
     if name in run.damaged:
-        raise run.damaged[name]
+        raise all_of(replace(run, damaged={name: run.damaged[name]}))
     trial = next((trial for trial in run.trials if trial.id == name), None)
     if trial is None:
         hint = did_you_mean(name, [trial.id for trial in run.trials])

@@ -59,7 +59,7 @@ class Connection:
                                               set_as_default=False)  # fmt: skip
         except (OSError, TimeoutError, ValueError) as error:
             raise FleetUnreachable(
-                f"no scheduler at {self.address}: {error}", remedy="dbbench fleet scheduler"
+                f"no scheduler at {self.address}: {error}", remedy="Start it with: dbbench fleet scheduler"
             ) from error
 
     def hosts(self) -> dict[str, float]:

@@ -82,7 +82,7 @@ def save(results_folder: Path, fleet: Fleet) -> None:
 def load(results_folder: Path, name: str) -> Fleet:
     """Return the fleet of that name. Raises RunMissing, ResultDamaged."""
     path = folder_of(results_folder, name) / "fleet.json"
-    missing = RunMissing(f'no fleet "{name}" in {results_folder}', remedy="dbbench fleet status")
+    missing = RunMissing(f'no fleet "{name}" in {results_folder}', remedy="List the fleets with: dbbench fleet status")
     fleet = read_as(Fleet, path, results_folder, missing)
     for word in (fleet.name, *fleet.blocks):
         if not NAME.fullmatch(word) or fleet.name != name:  # these words become names of files and folders

@@ -73,7 +73,7 @@ class Catalog:
 
     def setup(self, name: str) -> FsSetup:
         """Return the fs setup of that name. Raises UnknownName, PlanInvalid."""
-        document = read(_path(name, self.setups, "fs setup", "dbbench fs"))
+        document = read(_path(name, self.setups, "fs setup"))
         setup = convert(document, FsSetup, document.data)
         for number, layer in enumerate(setup.layers if setup else ()):
             if layer.kind == "md" and layer.level is None:
@@ -93,7 +93,7 @@ class Catalog:
 
     def workload(self, name: str) -> Workload:
         """Return the workload of that name. Raises UnknownName, PlanInvalid."""
-        document = read(_path(name, self.workloads, "workload", "dbbench workload"))
+        document = read(_path(name, self.workloads, "workload"))
         workload = convert(document, Workload, document.data)
         if workload is not None:
             _check_workload(document, workload)
@@ -172,15 +172,16 @@ def _convert(parameter: Parameter, value: Any) -> Scalar:
     if parameter.type == "size":
         return bytes_of(value)
     kinds: dict[str, Any] = {
-        "tables": (int, str),
-        "integer": int,
-        "number": (int, float),
-        "string": str,
-        "boolean": bool,
+        "tables": ((int, str), "a number or a text in quotes"),
+        "integer": (int, "a whole number"),
+        "number": ((int, float), "a number"),
+        "string": (str, "a text in quotes"),
+        "boolean": (bool, "true or false"),
     }
+    kind, words = kinds[parameter.type]
     is_flag = isinstance(value, bool) and parameter.type != "boolean"  # isinstance(True, int) is true
-    if is_flag or not isinstance(value, kinds[parameter.type]):
-        raise ValueError(f"must be of type {parameter.type}, not {value!r}")
+    if is_flag or not isinstance(value, kind):
+        raise ValueError(f"must be {words}, not {value!r}")
     taken: Scalar = value
     return taken
 
@@ -242,10 +243,9 @@ def _files(roots: Sequence[Path], kind: str) -> dict[str, Path]:
     return dict(sorted(files.items()))
 
 
-def _path(name: str, known: dict[str, Path], what: str, lister: str) -> Path:
+def _path(name: str, known: dict[str, Path], what: str) -> Path:
     if name not in known:
-        hint = did_you_mean(name, known)
-        raise UnknownName(f'unknown {what} "{name}"{hint}', remedy=lister)
+        raise UnknownName(f'unknown {what} "{name}"{did_you_mean(name, known)}')
     return known[name]
 
 

@@ -24,6 +24,7 @@ from pydantic.fields import FieldInfo
 
 from dbbench.engines import ENGINES
 from dbbench.errors import PlanInvalid
+from dbbench.model.plan import LEAST_BYTES
 from dbbench.results.fileio import given_text
 from dbbench.units import size_text
 
@@ -45,6 +46,21 @@ _BOUNDS: Final = {
     "greater_than": ("more than {}", "gt"), "greater_than_equal": ("{} or more", "ge"),
     "less_than": ("less than {}", "lt"), "less_than_equal": ("{} or less", "le"),
 }  # fmt: skip
+# How the message of tomllib begins -> that of dbbench.
+_SYNTAX: Final = {
+    "Illegal character '\\n'": "the closing quote is missing",
+    "Unterminated string": "the closing quote is missing",
+    "Unclosed array": "a list has no closing ], or a comma is missing between two of its values",
+    "Unclosed inline table": "a table in braces has no closing }, or a comma is missing in it",
+    "Expected '='": "there is no = after the name of the key",
+    "Expected newline": "there is something after the value; put each key on a line of its own",
+    "Invalid value": "the value is missing, or is a text without quotes",
+    "Invalid statement": "the line begins with neither a key nor a [table]",
+    "Unescaped": 'a single \\ in a text in "quotes"; write \\\\, or use single quotes',
+    "Cannot overwrite": "the key or its table is given twice",
+    "Cannot declare": "the table is given twice",
+    "Duplicate": "the key is given twice",
+}
 _BARE_VALUE: Final = re.compile(r"[^,\]}#\n]*")
 _BLANK: Final = re.compile(r"(?:[ \t\r\n]|#[^\n]*)*")
 _KEY_PART: Final = re.compile(r"""\s*("(?:[^"\\\n]|\\.)*"|'[^'\n]*'|[A-Za-z0-9_-]+)\s*""")
@@ -116,7 +132,8 @@ def read(path: Path) -> Document:
         data = tomllib.loads(text)
         lines = _Scanner(text.replace("\r\n", "\n")).scan()
     except tomllib.TOMLDecodeError as error:
-        message = re.sub(r" \(at line (\d+), column \d+\)$", "", str(error))
+        message = re.sub(r" \(at (line (\d+), column \d+|end of document)\)$", "", str(error))
+        message = next((text for words, text in _SYNTAX.items() if message.startswith(words)), message)
         line_match = re.search(r"at line (\d+)", str(error))
         place = f"{path}:{line_match[1]}" if line_match else f"{path}:{text.count(chr(10)) + 1}"
         raise PlanInvalid(f"{place}  invalid TOML: {message[:_LONGEST]}") from None
@@ -224,9 +241,12 @@ def _message(finding: Any) -> str:
         text, name = _BOUNDS[kind]
         bound = finding["ctx"][name]
         limit = size_text(bound) if bound >= 2**20 else f"{bound:g}"
-        return f"must be {text.format(limit)}, not {given!r}"
+        reason = " (mkfs.xfs makes nothing smaller)" if bound == LEAST_BYTES else ""
+        return f"must be {text.format(limit)}{reason}, not {given!r}"
     message = str(finding["msg"]).removeprefix("Value error, ").replace("Input should be", "must be")
     message = message.replace("a valid tuple", "a list").replace("a valid dictionary", "a table")
+    if kind.startswith("int"):
+        return f"must be a whole number, not {given!r}"
     return message.replace("expected", "must be", 1)
 
 

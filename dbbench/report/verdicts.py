@@ -114,7 +114,8 @@ def compare_groups(
 
 def _check_metric(metric: str | None, known: Sequence[str] | dict[str, Metric]) -> None:
     if metric is not None and metric not in known:
-        raise UnknownName(f'no metric "{metric}"{did_you_mean(metric, METRICS)}; known: {", ".join(METRICS)}')
+        remedy = "The entries of `summary` in `dbbench show RUN TRIAL --json` are the metrics."
+        raise UnknownName(f'no metric "{metric}"{did_you_mean(metric, METRICS)}', remedy=remedy)
 
 
 def _with_notes(rows: Sequence[Row], notes: Sequence[Remark]) -> list[Row]:

@@ -78,12 +78,12 @@ def unwritable(error: OSError, what: Path | str) -> errors.DbbenchError:
     """Return the error of dbbench for a file or stream that cannot be written: FilesystemFull, NotWritable."""
     kept = "Everything that was completed before is kept."
     if error.errno in FULL:
-        remedy = "Free some disk space, then run the same command again to resume."
+        remedy = "Free some disk space, then run the same command again."
         return errors.FilesystemFull(f"no space left while writing {what}", effect=kept, remedy=remedy)
-    remedy = _REMEDIES.get(error.errno or 0, "Choose another place (--results DIR, -o FILE).")
-    if error.errno == errno.ENOENT:
-        remedy = f"The directory {Path(what).parent} does not exist. Create it, or choose another place."
-    return errors.NotWritable(f"{what} cannot be written: {error.strerror}", effect=kept, remedy=remedy)
+    reason, remedy = error.strerror, _REMEDIES.get(error.errno or 0, "Choose another place (--results DIR, -o FILE).")
+    if error.errno == errno.ENOENT and not Path(what).parent.exists():
+        reason, remedy = f"the directory {Path(what).parent} does not exist", "Create it, or choose another place."
+    return errors.NotWritable(f"{what} cannot be written: {reason}", effect=kept, remedy=remedy)
 
 
 @contextlib.contextmanager
@@ -365,8 +365,7 @@ def read_input(path: Path, most_bytes: int, head_bytes: int | None = None) -> by
         with open_file(path, most_bytes) as file:
             return file.read(head_bytes) or b""
     except NotRegular as error:
-        raise errors.FileUnreadable(f"{path}: {error.strerror}",
-                              remedy="Name a regular file.") from None  # fmt: skip
+        raise errors.FileUnreadable(f"{path}: {error.strerror}", remedy="Name a file, not a directory, FIFO or device.") from None
     except TooLarge as error:
         raise errors.FileUnreadable(f"{path}: {error.strerror}",
                             remedy=f"Use a part of it, for example: head -c {most_bytes}") from None  # fmt: skip
@@ -381,7 +380,7 @@ def given_text(path: Path, most_bytes: int) -> str:
     try:
         return read_input(path, most_bytes).decode("utf-8")
     except UnicodeDecodeError as error:
-        raise errors.PlanInvalid(f"{path} is not valid UTF-8 at byte {error.start}") from None
+        raise errors.PlanInvalid(f"{path} is not a text file: byte {error.start} is not valid UTF-8") from None
 
 
 def kind_of(mode: int) -> str:

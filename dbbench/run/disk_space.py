@@ -40,7 +40,7 @@ def shortages(
         by_disk.setdefault(nearest(path).stat().st_dev, []).append((path, size, what))
     for group in by_disk.values():
         needed, free = int(sum(size for _, size, _ in group) * SPARE), free_bytes(group[0][0])
-        if needed > free:
+        if needed > free and os.statvfs(nearest(group[0][0])).f_blocks:  # 0: a filesystem without a size
             what = ", ".join(f"{name} {size_text(size)} at {path}" for path, size, name in group)
             where = '"paths"' if plan.device.directories else '"at"'
             yield errors.DiskTooSmall(

@@ -25,7 +25,7 @@ from dbbench.plan.server_settings import settings_of
 from dbbench.plan.tomlfile import did_you_mean
 from dbbench.results import RunFolder
 from dbbench.results.journal import Journal
-from dbbench.run.disk_space import UNTOUCHED, shortages
+from dbbench.run.disk_space import UNTOUCHED, free_bytes, shortages
 from dbbench.run.permit import RunPermit
 from dbbench.storage import devices, filesystems
 from dbbench.storage.devices import block, guard, image, sysfs
@@ -53,9 +53,9 @@ def lacking(
     """Yield all problems of the plan on this machine. `images`: bytes that the run's images still need, by directory;
     None: everything that the plan requires."""
     problems = itertools.chain(
-        _programs(plan, expanded), _rights(plan, results), _sources(expanded), _settings(expanded), _cores(plan),
-        _memory(expanded), _open_files(expanded), _client(plan, expanded), shortages(plan, expanded, results, images),
-        _device(plan), _limit(plan),
+        _servers(expanded), _programs(plan, expanded), _rights(plan, results), _sources(expanded), _settings(expanded),
+        _cores(plan), _memory(expanded), _open_files(expanded), _client(plan, expanded),
+        shortages(plan, expanded, results, images), _device(plan), _limit(plan),
     )  # fmt: skip
     yield from {error.evidence: error for error in problems}.values()
 
@@ -70,7 +70,8 @@ def missing_programs(expanded: Expanded) -> list[str]:
     programs = list(samplers.programs())
     for cell in expanded.cells:
         bin_ = Path(cell.engine.bin) if cell.engine.bin else None
-        programs += ENGINES[cell.engine.name].programs(bin_)
+        if bin_ is None or ENGINES[cell.engine.name].installed_version(bin_):  # `_servers` reports the others
+            programs += ENGINES[cell.engine.name].programs(bin_)
         programs += [PROGRAMS[cell.workload.driver]] if cell.workload.driver in PROGRAMS else []
     return [
         name for name in dict.fromkeys(programs)
@@ -86,10 +87,24 @@ def _rights(plan: Plan, results: Path) -> Iterator[errors.DbbenchError]:
             remedy='Use sudo, or set kind = "dir" in [device].',
         )
     there = nearest(results)
-    if not os.access(there, os.W_OK):
-        yield errors.NotWritable(
-            f"{there} is not writable", effect=UNTOUCHED, remedy="Name another folder with --results DIR."
-        )
+    virtual = not free_bytes(there) and os.statvfs(there).f_blocks == 0  # /proc, /sys
+    if virtual or not os.access(there, os.W_OK):
+        what = "is on a filesystem of the kernel, which holds no files of users" if virtual else "is not writable"
+        yield errors.NotWritable(f"{there} {what}", effect=UNTOUCHED, remedy="Name another folder with --results DIR.")
+
+
+def _servers(expanded: Expanded) -> Iterator[errors.DbbenchError]:
+    """Yield an error for each `bin` of the plan without a server."""
+    for name, folder in dict.fromkeys((cell.engine.name, cell.engine.bin) for cell in expanded.cells):
+        if folder and not (engine := ENGINES[name]).installed_version(Path(folder)):
+            what = f"contains no {engine.PROFILE.title} server" if Path(folder).is_dir() else "does not exist"
+            version = engine.installed_version()
+            instead = f", or remove it to use the installed {engine.PROFILE.title} {version}" if version else ""
+            yield errors.ProgramMissing(
+                f"{folder}, the `bin` of [[engine]] {name}, {what}",
+                effect=UNTOUCHED,
+                remedy=f"Correct `bin`{instead}.",
+            )
 
 
 def _programs(plan: Plan, expanded: Expanded) -> Iterator[errors.DbbenchError]:
@@ -99,7 +114,7 @@ def _programs(plan: Plan, expanded: Expanded) -> Iterator[errors.DbbenchError]:
     absent += [name for setup in setups.values() for name in filesystems.missing_programs(setup)]
     if absent:
         names = list(dict.fromkeys(absent))
-        hint = packages.remedy(names) or "dbbench doctor"
+        hint = packages.remedy(names) or None
         error = errors.ProgramMissing(f"not installed: {', '.join(names)}", effect=UNTOUCHED, remedy=hint)
         error.programs = tuple(names)
         yield error
@@ -110,7 +125,7 @@ def _programs(plan: Plan, expanded: Expanded) -> Iterator[errors.DbbenchError]:
             yield errors.KernelLacks(
                 f"fs setup {setup.name}: {reason}",
                 effect=UNTOUCHED,
-                remedy="dbbench fs, or correct the options in the plan.",
+                remedy="List what works here with `dbbench fs`, or correct the options in the plan.",
             )
 
 
@@ -275,5 +290,6 @@ def check_run(wanted: PlanRequest, plan_file: str, root: Path, folder: RunFolder
             ):
                 pass
         except errors.DeviceNotEmpty as error:
-            error.remedy = (error.remedy or "").replace("run PLAN", f"run {shlex.quote(plan_file)}")
+            wrong = f"--wipe {' '.join(wipe)} does not give its identity. " if wipe else ""
+            error.remedy = wrong + (error.remedy or "").replace("run PLAN", f"run {shlex.quote(plan_file)}")
             raise

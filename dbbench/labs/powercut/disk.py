@@ -123,7 +123,7 @@ def _await(program: process.Running, at: Path, output: Path) -> None:
     def absent() -> bool:
         if program.poll() is not None:
             raise LabUnavailable(f"the lab's disks did not start: {_last_lines(output)}",
-                                 effect="Nothing was examined.", remedy="dbbench doctor")  # fmt: skip
+                                 effect="Nothing was examined.")  # fmt: skip
         return not any(entry.point == at for entry in mounts.mounts_of(Path("/proc/self")))
 
     if process.wait_while(absent, READY_S, _POLL_S):

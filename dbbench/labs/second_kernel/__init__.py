@@ -163,9 +163,7 @@ def small_root(tell: Callable[[str], None]) -> Path:
     """
     if reason := unavailable():
         kind = NotRoot if os.geteuid() != 0 else LabUnavailable
-        raise kind(
-            f"the second kernel is not available: {reason}", effect="Nothing was changed.", remedy="dbbench doctor"
-        )
+        raise kind(f"the second kernel is not available: {reason}", effect="Nothing was changed.")
     if root := found():
         return root
     place = folder()

@@ -80,7 +80,7 @@ def must_be(path: Path, name: str, expected: str | None) -> None:
     elif expected and expected not in naming.names_of(name):
         problem = f"is {naming.identity_of(name)}, but the plan requires {expected}"
     if problem:
-        raise DeviceUnusable(f"{path} {problem}", effect=guard.UNTOUCHED, remedy="dbbench doctor")
+        raise DeviceUnusable(f"{path} {problem}", effect=guard.UNTOUCHED)
 
 
 def _lockers(path: Path) -> list[guard.Reason]:

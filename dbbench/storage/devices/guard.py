@@ -81,7 +81,7 @@ def open_device(path: Path, flags: int) -> int | None:
         if error.errno == errno.EBUSY:
             return None
         problem = error.strerror or str(error)
-    raise DeviceUnusable(f"{path}: {problem}", effect=UNTOUCHED, remedy="dbbench doctor")
+    raise DeviceUnusable(f"{path}: {problem}", effect=UNTOUCHED)
 
 
 def found_on(fd: int, *, mine: Set[int], fstab: Path = FSTAB) -> list[Reason]:
@@ -171,6 +171,7 @@ def refuse(path: Path, name: str, found: Sequence[Reason], permit: Permit) -> No
     """Raise DeviceInUse or DeviceNotEmpty, unless the device is free or the permit overrides its signatures."""
     word = naming.identity_of(name)
     shown = f"{path} ({sysfs.size_bytes(name)} bytes, identity {word})"
+    found = sorted(found, key=lambda reason: reason.kind != "in use")  # what decides first
     lines = "".join(f"\n  {reason.text}" for reason in found)
     if any(reason.kind == "in use" for reason in found):
         raise DeviceInUse(

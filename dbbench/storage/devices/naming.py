@@ -79,7 +79,7 @@ def model(name: str) -> str:
 
 def describe_all() -> list[Described]:
     """Return all disks and partitions with at least one sector, for display."""
-    columns = "NAME,TYPE,SIZE,FSTYPE,LABEL,MOUNTPOINTS,RO,ROTA,TRAN"
+    columns = "NAME,PKNAME,TYPE,SIZE,FSTYPE,LABEL,MOUNTPOINTS,RO,ROTA,TRAN"
     answer = process.run(["lsblk", "--json", "--bytes", "--list", "--output", columns], note=False).stdout
     return [
         Described(row["name"], identity_of(row["name"]), sysfs.size_bytes(row["name"]), model(row["name"]), row)

@@ -365,7 +365,9 @@ def read_input(path: Path, most_bytes: int, head_bytes: int | None = None) -> by
         with open_file(path, most_bytes) as file:
             return file.read(head_bytes) or b""
     except NotRegular as error:
-        raise errors.FileUnreadable(f"{path}: {error.strerror}", remedy="Name a file, not a directory, FIFO or device.") from None
+        raise errors.FileUnreadable(
+            f"{path}: {error.strerror}", remedy="Name a file, not a directory, FIFO or device."
+        ) from None
     except TooLarge as error:
         raise errors.FileUnreadable(f"{path}: {error.strerror}",
                             remedy=f"Use a part of it, for example: head -c {most_bytes}") from None  # fmt: skip

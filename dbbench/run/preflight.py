@@ -25,7 +25,7 @@ from dbbench.plan.server_settings import settings_of
 from dbbench.plan.tomlfile import did_you_mean
 from dbbench.results import RunFolder
 from dbbench.results.journal import Journal
-from dbbench.run.disk_space import UNTOUCHED, free_bytes, shortages
+from dbbench.run.disk_space import UNTOUCHED, shortages
 from dbbench.run.permit import RunPermit
 from dbbench.storage import devices, filesystems
 from dbbench.storage.devices import block, guard, image, sysfs
@@ -87,7 +87,8 @@ def _rights(plan: Plan, results: Path) -> Iterator[errors.DbbenchError]:
             remedy='Use sudo, or set kind = "dir" in [device].',
         )
     there = nearest(results)
-    virtual = not free_bytes(there) and os.statvfs(there).f_blocks == 0  # /proc, /sys
+    space = os.statvfs(there)
+    virtual = not space.f_blocks and not space.f_files  # /proc, /sys
     if virtual or not os.access(there, os.W_OK):
         what = "is on a filesystem of the kernel, which holds no files of users" if virtual else "is not writable"
         yield errors.NotWritable(f"{there} {what}", effect=UNTOUCHED, remedy="Name another folder with --results DIR.")

@@ -9,11 +9,10 @@ import click
 
 from dbbench.commands.options import Options, command_line
 from dbbench.errors import Kind, UnknownName, error_kinds, warning_kinds
-from dbbench.plan.tomlfile import did_you_mean
 from dbbench.report.text import put, put_json
 
 _WIDTH: Final = 100  # columns of the text
-_MOST: Final = 6  # entries that are listed for a word
+_MOST: Final = 6  # similar entries that are listed
 
 
 @command_line()
@@ -38,14 +37,10 @@ def command(options: Options, ids: tuple[str, ...], every: bool) -> None:
 def _entry(name: str, existing: dict[str, Kind]) -> dict[str, object]:
     ident = name.upper()
     if ident not in existing:
-        word = name.casefold()
-        hits = [f"{each} ({kind.title})" for each, kind in existing.items() if word in kind.title.casefold()]
-        raise UnknownName(
-            f"no error or warning has the ID {name!r}{did_you_mean(ident, existing)}",
-            remedy=f"These titles contain the word: {', '.join(hits[:_MOST])}."
-            if hits
-            else "Search in the output of: dbbench explain --all",
-        )
+        near = [f"{each} ({kind.title})" for each, kind in existing.items()
+                if ident in kind.title.upper() or each[:2] == ident[:2]]  # fmt: skip
+        listed = f"These are similar: {', '.join(near[:_MOST])}. " if near else ""
+        raise UnknownName(f"no error or warning has the ID {name!r}", remedy=f"{listed}See also: dbbench explain --all")
     kind = existing[ident]
     return {"id": ident, "title": kind.title, "text": kind.meaning, "remedy": kind.remedy,
             "exit_code": kind.exit_code or None, "suspect": None if kind.exit_code else kind.suspect}  # fmt: skip

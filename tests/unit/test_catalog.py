@@ -141,8 +141,8 @@ def test_values_are_taken_by_their_type(parameter: Parameter, value: object, exp
     [
         (Parameter("integer", min=1), 0, "at least 1"),
         (Parameter("integer", max=8), 9, "at most 8"),
-        (Parameter("integer"), True, "type integer"),
-        (Parameter("integer"), 1.5, "type integer"),
+        (Parameter("integer"), True, "must be a whole number"),
+        (Parameter("integer"), 1.5, "must be a whole number"),
         (Parameter("integer"), [1, 2], "not a list"),
         (Parameter("string", choices=("a", "b")), "c", "one of a, b"),
         (Parameter("duration"), "3 parsecs", "a time"),

@@ -213,9 +213,12 @@ def test_all_ids_can_be_explained_at_once(capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_an_unknown_id_names_its_neighbours(capsys: pytest.CaptureFixture[str]) -> None:
-    """An ID that does not exist is answered with those of its group."""
+    """An ID that does not exist is answered with a few of its group, and a word with the titles that contain it."""
     assert cli.run(["explain", "E199"]) == 2
     assert "E104" in capsys.readouterr().err
+    assert cli.run(["explain", "checkpoint"]) == 2
+    printed = capsys.readouterr().err
+    assert "W002 (no checkpoint in the window)" in printed and "E104" not in printed
 
 
 def test_colours_only_on_a_terminal_and_unless_forbidden(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -240,7 +243,7 @@ def test_errors_of_a_plan_are_printed_below_each_other(tmp_path: Path, capsys: p
     assert lines[0] == f"error E001: {path} has 2 errors:"
     assert lines[1].startswith(f'  {path}:2  unknown fs setup "ext5"')
     assert lines[2] == f'  {path}:3  unknown key "blcks"; did you mean "blocks"?'
-    assert lines[3] == "  Nothing was changed."
+    assert lines[3].startswith("  Nothing was changed. Correct the listed lines")
 
 
 @pytest.mark.starts_processes

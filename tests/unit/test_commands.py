@@ -144,10 +144,15 @@ def test_show_has_one_row_a_run(told: Any, results_folder: Path) -> None:
     assert "damaged" in told("show")
 
 
-def test_show_of_nothing(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """No results folder is an empty list, not an error."""
-    assert cli.run(["show", "--json", "--results", str(tmp_path / "none")]) == 0
+def test_show_of_nothing(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before the first run there is an empty list; a folder that was named and does not exist is an error."""
+    monkeypatch.chdir(tmp_path)
+    assert cli.run(["show", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == []
+    assert cli.run(["show", "--json", "--results", "typo"]) == 2
+    assert "the results folder typo does not exist" in capsys.readouterr().err
 
 
 def test_show_has_a_run_and_a_trial(told: Any, results_folder: Path) -> None:

@@ -171,7 +171,7 @@ def test_a_dataset_can_be_swept(tmp_path: Path, known: Catalog) -> None:
         ("clients = [1, 8]", "clients = []", 10, '"clients" is an empty list'),
         ("clients = [1, 8]", "clients = [1, 8, 1]", 10, '"clients" lists 1 twice'),
         ("clients = [1, 8]", "clients = [1,\n  0]", 11, '"clients" must be at least 1'),
-        ("clients = [1, 8]", 'clients = [1, "two"]', 10, "type integer"),
+        ("clients = [1, 8]", 'clients = [1, "two"]', 10, "must be a whole number"),
         ("clients = [1, 8]", "clients = [[1], 8]", 10, "not a list"),
         ("scale = 2", "scale = [1, 0]", 11, '"scale" of the dataset must be 1 or more'),
         ('["512MiB", "1GiB"]', "[]", 4, '"memory" is an empty list'),

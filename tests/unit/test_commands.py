@@ -144,9 +144,7 @@ def test_show_has_one_row_a_run(told: Any, results_folder: Path) -> None:
     assert "damaged" in told("show")
 
 
-def test_show_of_nothing(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_show_of_nothing(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before the first run there is an empty list; a folder that was named and does not exist is an error."""
     monkeypatch.chdir(tmp_path)
     assert cli.run(["show", "--json"]) == 0

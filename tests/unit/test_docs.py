@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import configparser
 import dataclasses
+import itertools
 import re
 import runpy
 import tomllib
@@ -249,9 +250,16 @@ def test_every_metric_is_explained(name: str) -> None:
 
 
 def heads(heading: str) -> set[str]:
-    """The keys that a definition list of docs/results.md explains; an entry may have several."""
-    items = re.findall(r"^- ((?:\*\*`\w+`\*\*,?\s+)*\*\*`\w+`\*\*):", section("docs/results.md", heading), re.M)
-    return {key for item in items for key in re.findall(r"`(\w+)`", item)}
+    """The keys that a definition list of docs/results.md explains; an entry may have several, also as {a,b}_ms."""
+    key = r"\*\*`[\w{},]+`\*\*"
+    items = re.findall(rf"^- ((?:{key},?\s+)*{key}):", section("docs/results.md", heading), re.M)
+    return {name for item in items for written in re.findall(r"`([^`]+)`", item) for name in expanded(written)}
+
+
+def expanded(written: str) -> list[str]:
+    """The names that braces stand for, as a shell expands them."""
+    parts = [part.strip("{}").split(",") for part in re.findall(r"\{[^}]*\}|[^{}]+", written)]
+    return ["".join(choice) for choice in itertools.product(*parts)]
 
 
 def anchors(document: Path) -> set[str]:

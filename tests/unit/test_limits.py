@@ -186,6 +186,14 @@ def test_a_limit_that_the_kernel_does_not_keep_is_an_error(tmp_path: Path, monke
         pass
 
 
+def test_a_hierarchy_that_may_not_be_written_is_an_obstacle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A container may see the control groups and not change them: `dbbench plan` says so."""
+    io_hierarchy(monkeypatch, 1, tmp_path)
+    assert throttle.obstacle() == f"{tmp_path} is not writable"
+    (tmp_path / "cgroup.procs").touch()
+    assert throttle.obstacle() == ""
+
+
 # --- cores -----------------------------------------------------------------------------------------
 
 

@@ -229,7 +229,7 @@ class Facts:
     host_state_end: dict[str, Any]
     wear_end: model.WearFacts | None
     ceiling: model.CeilingFacts
-    limit: model.LimitFacts | None
+    limit: model.LimitFacts | None = None
     age_engine: model.EngineAgeFacts | None = None
     operations: tuple[model.OperationFacts, ...] = ()
     writes: model.WriteFacts | None = None

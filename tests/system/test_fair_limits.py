@@ -97,6 +97,7 @@ def throttled() -> str:
     return "".join(path.read_text() for path in files)
 
 
+@pytest.mark.alone
 @pytest.mark.needs("fio")
 def test_limits_of_the_device_are_enforced_measured_and_removed(dbbench: Any) -> None:
     """fio measures each level on the bare device, and no write of the filesystem's threads exceeds it."""
@@ -117,6 +118,7 @@ def test_limits_of_the_device_are_enforced_measured_and_removed(dbbench: Any) ->
     assert not {"100", "2000"} & set(throttled().split())
 
 
+@pytest.mark.alone
 def test_limit_of_a_killed_run_is_removed(dbbench: Any) -> None:
     """A rule for a loop device would slow down its next owner. `clean` removes it."""
     dbbench.plan(limited(measure="10s", limit={"iops": 1234}))

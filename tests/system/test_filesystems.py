@@ -15,6 +15,7 @@ import pytest
 
 from dbbench import process
 from dbbench.errors import DeviceUnusable, MakeFailed, MountFailed, SetupNotInForce, UnmountFailed
+from dbbench.machine.host.proc import number
 from dbbench.machine.kernel_log import Watch
 from dbbench.model import Durability, FsSetup, Mkfs
 from dbbench.plan import catalog
@@ -74,7 +75,7 @@ def test_read_ahead_is_the_mounted_filesystems_own(loop_device: Device, tmp_path
     with filesystems.mount(setup, loop_device, tmp_path / "mnt") as fs:
         own = filesystems.FAMILIES["btrfs"].bdi(fs.path) / "read_ahead_kb"
         own.write_text("1024")
-        assert common.read_ahead_kb(own.parent) == 1024 != fs.read_ahead_kb
+        assert number(own.parent / "read_ahead_kb") == 1024 != fs.read_ahead_kb
         assert Path(f"/sys/block/{loop_device.path.name}/queue/read_ahead_kb").read_text().strip() != "1024"
 
 

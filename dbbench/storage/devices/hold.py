@@ -12,11 +12,12 @@ import contextlib
 import errno
 import fcntl
 import os
+import time
 from collections.abc import Callable, Iterator
 from typing import Final
 
 from dbbench import process
-from dbbench.errors import DbbenchError, DeviceInUse
+from dbbench.errors import CommandFailed, DbbenchError, DeviceInUse
 from dbbench.storage.devices import guard
 from dbbench.storage.devices.lend import lending, possible
 
@@ -198,6 +199,25 @@ def _release() -> Iterator[None]:
         process.wait_while(lambda: not all([regain(fd) for fd in plain]), _BACK_S, 0.01)
         for fd in plain:
             os.close(fd)
+
+
+def retry(step: Callable[[], object], limit_s: float) -> Exception | None:
+    """Repeat a step while a program fails or a device is busy; return the last error after the time limit, or None."""
+    until, pause_s = time.monotonic() + limit_s, 0.02
+    while True:
+        try:
+            step()
+            return None
+        except CommandFailed as error:
+            failure: Exception = error
+        except OSError as error:
+            if error.errno not in (errno.EBUSY, errno.ENXIO):
+                raise
+            failure = error
+        if time.monotonic() > until:
+            return failure
+        time.sleep(pause_s)
+        pause_s = min(2 * pause_s, 0.5)
 
 
 @contextlib.contextmanager

@@ -27,6 +27,7 @@ _IN_MODIFY: Final = 0x2
 _IN_CLOSE_WRITE: Final = 0x8
 _EVENT: Final = struct.Struct("=iIII")  # struct inotify_event without the name: watch, mask, cookie, length of the name
 _EVENTS_BYTES: Final = 65536
+_SHOWN: Final = 5  # processes that a message names
 _COMMAND: Final = 120  # longest command line in a message, in characters
 
 
@@ -117,6 +118,29 @@ def by_open_files(device: Target, proc: Path, mine: Set[int] = frozenset()) -> l
 
     users, unreadable = _with_descriptor(proc, hit)
     return unreadable + [f"opened by {_who(process)}" for process in users]
+
+
+def by_files(root: Path) -> list[str]:
+    """Return some processes with a file, working directory or root on the filesystem at `root`; [] if it does not even
+    answer stat(2) (xfs after a shutdown)."""
+    users: list[str] = []
+
+    def look(process: Path) -> None:
+        for link in (
+            process / "cwd",
+            process / "root",
+            *(process / "fd").iterdir(),
+            *(process / "map_files").iterdir(),
+        ):
+            with contextlib.suppress(OSError):
+                if len(users) < _SHOWN and link.stat().st_dev == st_dev:
+                    users.append(f"{_who(process)}: {link.parent.name}/{link.name} -> {link.readlink()}")
+                    return
+
+    with contextlib.suppress(OSError):
+        st_dev = root.stat().st_dev
+        _each(Path("/proc"), look, "the open files")
+    return users
 
 
 def by_writers(device: Target, proc: Path) -> list[str]:

@@ -17,6 +17,7 @@ from typing import Final
 from dbbench import packages, process
 from dbbench.errors import CommandFailed, DeadlinePassed, MountFailed, SetupNotInForce
 from dbbench.machine.pagecache import Emptying
+from dbbench.machine.pagecache import syncfs as sync
 from dbbench.model import FsSetup, Role, durability_class
 from dbbench.results.journal import Journal
 from dbbench.storage import layers
@@ -46,7 +47,6 @@ from dbbench.storage.filesystems.shape import (
     restored_share,
     sizes,
     space,
-    sync,
 )
 from dbbench.storage.filesystems.volumes import (
     character,

@@ -7,15 +7,15 @@ import contextlib
 import fcntl
 import os
 import re
-import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
 
-from dbbench.errors import CommandFailed, DbbenchError, MakeFailed
+from dbbench.errors import DbbenchError, MakeFailed
 from dbbench.machine.mounts import Mount, mounts_of
 from dbbench.model import Extents, FsSetup
-from dbbench.storage.devices import image
+from dbbench.storage.devices import image, used
+from dbbench.storage.devices.hold import retry
 from dbbench.storage.devices.port import Device
 
 PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
@@ -47,14 +47,6 @@ def mkfs_error(setup: FsSetup, device: Device, failure: Exception) -> DbbenchErr
         effect="The device has no usable filesystem now.",
         remedy="dbbench plan prints the commands of the plan.",
     )
-
-
-def read_ahead_kb(bdi: Path) -> int | None:
-    """Return the read-ahead of that bdi directory, or None."""
-    try:
-        return int((bdi / "read_ahead_kb").read_text())
-    except OSError:
-        return None
 
 
 def match(pattern: str, text: str) -> re.Match[str]:
@@ -128,69 +120,7 @@ def mount_of(path: Path) -> Mount:
 
 
 def until_let_go(step: Callable[[], object], at: Path | None, stuck: Callable[[str], DbbenchError]) -> None:
-    """Repeat `step` (umount, zpool export) until it succeeds. After BUSY_S seconds of CommandFailed, raise what `stuck`
-    returns for the processes that hold the filesystem at `at`, or for the last message."""
-    until, pause_s = time.monotonic() + BUSY_S, 0.02
-    while True:
-        try:
-            step()
-            return
-        except CommandFailed as failure:
-            if time.monotonic() > until:
-                holders = holders_of_filesystem(at) if at else []
-                raise stuck("; ".join(holders) or str(failure)) from failure
-        time.sleep(pause_s)
-        pause_s = min(2 * pause_s, 0.5)
-
-
-def holders_of_filesystem(at: Path, limit: int = 5) -> list[str]:
-    """Return processes with a file, working directory or root on the filesystem at `at`. [] if it does not even answer
-    stat(2) (xfs after a shutdown)."""
-    try:
-        st_dev = at.stat().st_dev
-    except OSError:
-        return []
-    holders = []
-    for process_dir in _processes():
-        hit = next((link for link in _links(process_dir) if _lies_on(link, st_dev)), None)
-        if hit is not None:
-            holders.append(
-                f"pid {process_dir.name} ({_process_name(process_dir)}): {hit.parent.name}/{hit.name} -> {_target(hit)}"
-            )
-        if len(holders) == limit:
-            break
-    return holders
-
-
-def _processes() -> list[Path]:
-    return [entry for entry in Path("/proc").iterdir() if entry.name.isdigit()]
-
-
-def _links(process_dir: Path) -> Iterator[Path]:
-    yield from (process_dir / "cwd", process_dir / "root")
-    try:
-        yield from (process_dir / "fd").iterdir()
-        yield from (process_dir / "map_files").iterdir()
-    except OSError:
-        return  # the process has ended, or this user may not inspect it
-
-
-def _lies_on(link: Path, st_dev: int) -> bool:
-    try:
-        return link.stat().st_dev == st_dev
-    except OSError:
-        return False
-
-
-def _target(link: Path) -> str:
-    try:
-        return str(link.readlink())
-    except OSError:
-        return "?"
-
-
-def _process_name(process_dir: Path) -> str:
-    try:
-        return (process_dir / "comm").read_text().strip()
-    except OSError:
-        return "?"
+    """Repeat `step` (umount, zpool export) until it succeeds. After BUSY_S seconds, raise what `stuck` returns for the
+    processes that hold the filesystem at `at`, or for the last message."""
+    if failure := retry(step, BUSY_S):
+        raise stuck("; ".join(used.by_files(at) if at else ()) or str(failure)) from failure

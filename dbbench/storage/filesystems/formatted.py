@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import ClassVar, Final
 
 from dbbench import errors, process
-from dbbench.machine.host.proc import text
+from dbbench.machine.host.proc import number, text
 from dbbench.machine.kernel_log import Watch
 from dbbench.machine.pagecache import Emptying, evict, syncfs
 from dbbench.model import Durability, FsSetup, Scalar
@@ -132,15 +132,8 @@ class Formatted(Family):
         at = to.path
         at.mkdir(parents=True, exist_ok=True)
         asked = self.mount(setup, device, at)
-        try:
+        with hold.afterwards(lambda: self.unmount(at, device)):
             yield self._read_back(setup, device, at, asked)
-        except BaseException as first:
-            try:
-                self.unmount(at, device)
-            except errors.UnmountFailed as second:
-                first.add_note(f"and then: {second}")
-            raise
-        self.unmount(at, device)
 
     @contextlib.contextmanager
     def mounted_again(self, setup: FsSetup, device: Device, at: Path, journal: Journal) -> Iterator[None]:
@@ -259,7 +252,7 @@ class Formatted(Family):
             family=self.name,
             options_asked=asked,
             options_effective=effective,
-            read_ahead_kb=common.read_ahead_kb(self.bdi(path)),
+            read_ahead_kb=number(self.bdi(path) / "read_ahead_kb"),
             flags=self.flags(effective, live),
             tears=self.tears(effective, attributes),
             tunables=live,

@@ -16,12 +16,12 @@ from typing import Final
 
 from dbbench.errors import DeviceUnusable, MountFailed
 from dbbench.machine import namespaces
+from dbbench.machine.host.proc import number
 from dbbench.machine.pagecache import Emptying
 from dbbench.model import FsSetup
 from dbbench.results.journal import Journal
 from dbbench.storage.devices import hold
 from dbbench.storage.devices.port import Device
-from dbbench.storage.filesystems.common import read_ahead_kb
 from dbbench.storage.filesystems.port import Family, Made, Mounted, MountPoint
 
 NODE: Final = "device"
@@ -58,7 +58,7 @@ class Raw(Family):
         try:
             node = at / NODE
             os.mknod(node, stat.S_IFBLK | 0o600, os.makedev(device.major, device.minor))
-            kb = read_ahead_kb(Path(f"/sys/dev/block/{device.major}:{device.minor}/bdi"))
+            kb = number(Path(f"/sys/dev/block/{device.number}/bdi/read_ahead_kb"))
             yield Mounted(at, "raw", (), (), kb, (), True, raw=node)
         finally:
             namespaces.unmount(at)
@@ -71,8 +71,8 @@ class Raw(Family):
         return Emptying("BLKFLSBUF", lambda: hold.drop_buffers(device.fd))
 
     def bdi(self, path: Path) -> Path:
-        number = path.stat().st_rdev
-        return Path(f"/sys/dev/block/{os.major(number)}:{os.minor(number)}/bdi")
+        st_rdev = path.stat().st_rdev
+        return Path(f"/sys/dev/block/{os.major(st_rdev)}:{os.minor(st_rdev)}/bdi")
 
     def has_compression(self, files: Sequence[Path]) -> bool:
         return False

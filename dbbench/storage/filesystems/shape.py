@@ -32,11 +32,6 @@ _LEAST_READ: Final = 0.9  # share of the requested bytes; ends of files and meta
 _BEST_COMPRESSION: Final = 32  # btrfs: an extent of 128 KiB occupies at least one block of 4 KiB
 
 
-def sync(path: Path) -> None:
-    """Write back dirty data of the filesystem that contains `path` (syncfs(2)). Raises OSError."""
-    syncfs(path)
-
-
 def healthy(fs: Mounted) -> str | None:
     """Return why the filesystem is no longer reliable, or None. Changed mount options are one sign. There are two more,
     because neither works for all filesystems: a failing fsync (xfs still reports rw after a shutdown), and the

@@ -10,7 +10,6 @@ import errno
 import fcntl
 import os
 import secrets
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
@@ -19,10 +18,11 @@ from typing import Final, Protocol
 
 from dbbench import packages, process
 from dbbench.errors import CommandFailed, DeadlinePassed, MakeFailed, UnmountFailed
+from dbbench.machine.host.proc import text
 from dbbench.model import DeviceFacts, Layer, Scalar
 from dbbench.results.journal import Journal
 from dbbench.storage.devices import guard, hold, naming, sysfs
-from dbbench.storage.devices.hold import afterwards
+from dbbench.storage.devices.hold import afterwards, retry
 from dbbench.storage.devices.port import Device
 
 WHAT: Final = "layer"  # kind of resource in the journal
@@ -133,21 +133,12 @@ def wipe(fd: int) -> None:
 
 def persistently(step: Callable[[], object], what: object) -> None:
     """Repeat a step until it succeeds. Raises UnmountFailed if it still fails after a time."""
-    until = time.monotonic() + _RELEASE_S
-    while True:
-        try:
-            step()
-            return
-        except (CommandFailed, OSError) as failure:
-            if isinstance(failure, OSError) and failure.errno not in (errno.EBUSY, errno.ENXIO):
-                raise
-            if time.monotonic() > until:
-                raise UnmountFailed(
-                    f"{what} is still in use after {_RELEASE_S:.0f} s: {failure}",
-                    effect="It still exists, and so do the layers below it.",
-                    remedy="Unmount the filesystem on it, then run: dbbench clean",
-                ) from failure
-        time.sleep(0.05)
+    if failure := retry(step, _RELEASE_S):
+        raise UnmountFailed(
+            f"{what} is still in use after {_RELEASE_S:.0f} s: {failure}",
+            effect="It still exists, and so do the layers below it.",
+            remedy="Unmount the filesystem on it, then run: dbbench clean",
+        ) from failure
 
 
 def note_signatures(member: Device, journal: Journal) -> None:
@@ -238,10 +229,7 @@ def _targets(proc: Path) -> set[str]:
 
 
 def _words(path: Path) -> list[str]:
-    try:
-        return path.read_text().split()
-    except OSError:
-        return []
+    return (text(path) or "").split()
 
 
 def mapped_names(prefix: str, block: Path = _BLOCK) -> dict[str, str]:

@@ -16,13 +16,15 @@ from pathlib import Path
 from typing import Final
 
 from dbbench import process
-from dbbench.errors import CommandFailed, DbbenchError, DeadlinePassed, MountFailed
+from dbbench.errors import CommandFailed, DeadlinePassed, MountFailed
+from dbbench.machine.host.proc import number
 from dbbench.machine.pagecache import EVICTING, Emptying
 from dbbench.model import Durability, FsSetup, Scalar
 from dbbench.results.journal import Journal
 from dbbench.storage.devices import note
+from dbbench.storage.devices.hold import afterwards
 from dbbench.storage.devices.port import Device
-from dbbench.storage.filesystems.common import BLOCK, FSCK_S, mkfs_error, mount_of, read_ahead_kb
+from dbbench.storage.filesystems.common import BLOCK, FSCK_S, mkfs_error, mount_of
 from dbbench.storage.filesystems.formatted import damage_error
 from dbbench.storage.filesystems.port import (
     COPIED,
@@ -226,16 +228,9 @@ class Zfs(Family):
                 journal.note("take", what=pool.JOURNALLED, path=hosted.name)
             with driver.limit_arc(to.arc_bytes, journal):
                 hosted.bring_in()
-                try:
+                with afterwards(lambda: hosted.export(at)):
                     _mount(hosted, at)
                     yield _read_back(setup, hosted, at)
-                except BaseException as first:
-                    try:
-                        hosted.export(at)
-                    except DbbenchError as second:
-                        first.add_note(f"and then: {second}")
-                    raise
-                hosted.export(at)
         if journal is not None:
             journal.note("give_back", what=pool.JOURNALLED, path=hosted.name)
         if not to.stays:
@@ -351,7 +346,7 @@ def _facts(path: Path, asked: tuple[str, ...], options: tuple[str, ...], of: Zfs
         family="zfs",
         options_asked=asked,
         options_effective=options,
-        read_ahead_kb=read_ahead_kb(FAMILY.bdi(path)),
+        read_ahead_kb=number(FAMILY.bdi(path) / "read_ahead_kb"),
         flags=properties.flags(options, driver.parameters()),
         tears=properties.tears(options),
         tunables=_tunables(of),

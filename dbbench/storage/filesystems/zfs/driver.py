@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from dbbench.errors import MakeFailed
+from dbbench.machine.host.proc import text
 from dbbench.model import Scalar
 from dbbench.results.journal import Journal
 from dbbench.storage.layers.volume import kernel_lacks, load_module
@@ -22,7 +23,7 @@ _PARAMETERS: Final = ("zfs_txg_timeout", "zfs_dirty_data_max", "zfs_arc_max", "z
 
 def version() -> str | None:
     """Return the version of the kernel module ("2.4.4-1"), or None while it is not loaded."""
-    return _read(MODULE / "version")
+    return text(MODULE / "version")
 
 
 def load() -> None:
@@ -34,14 +35,13 @@ def load() -> None:
 
 def parameters() -> dict[str, Scalar]:
     """Return the kernel module's parameters that affect performance or durability; {} without the module."""
-    values = {name: _read(MODULE / "parameters" / name) for name in _PARAMETERS}
+    values = {name: text(MODULE / "parameters" / name) for name in _PARAMETERS}
     return {name: int(value) for name, value in values.items() if value is not None and value.isdigit()}
 
 
 def arcstats() -> dict[str, int]:
     """Return the kernel's counts of the ARC, for all its pools together; {} if there are none."""
-    text = _read(ARCSTATS)
-    rows = (line.split() for line in (text or "").splitlines()[2:])
+    rows = (line.split() for line in (text(ARCSTATS) or "").splitlines()[2:])
     return {row[0]: int(row[2]) for row in rows if len(row) == 3}
 
 
@@ -87,10 +87,3 @@ def arc_given_back(journal: Journal) -> list[str]:
 
 def _arc_parameters() -> tuple[Path, ...]:
     return tuple(MODULE / "parameters" / name for name in ("zfs_arc_min", "zfs_arc_max"))
-
-
-def _read(path: Path) -> str | None:
-    try:
-        return path.read_text().strip()
-    except OSError:
-        return None

@@ -61,15 +61,15 @@ def put_plan(
     causes = sorted(look.written.items(), key=lambda pair: -pair[1])
     written = ", ".join(f"{cause} {size_text(size)}" for cause, size in causes if size)
     measured = f"; the load was measured in earlier runs for {look.remembered} of {count(len(cells), 'cell')}"
-    put_paragraph(f"time: about {_minutes(look.eta_s)}" + (f"; {allowance.text}" if allowance else ""))
-    put_paragraph(f"disk space: about {size_text(look.disk_bytes)}")
-    put_paragraph(f"written: about {size_text(look.written_bytes)}: {written}{measured}")
+    put_paragraph(f"  time: about {_minutes(look.eta_s)}" + (f"; {allowance.text}" if allowance else ""))
+    put_paragraph(f"  disk space: about {size_text(look.disk_bytes)}")
+    put_paragraph(f"  written: about {size_text(look.written_bytes)}: {written}{measured}")
     for device in _devices(wanted, look, results_folder):
-        put_paragraph(f"  {_device_text(device)}")
-    put_paragraph(f"precision: {expected.text}")
-    put_paragraph(f"this machine: {conditions.effect(plan)}")
+        put_paragraph(f"    {_device_text(device)}")
+    put_paragraph(f"  precision: {expected.text}")
+    put_paragraph(f"  this machine: {conditions.effect(plan)}")
     for arm, reason in wanted.skipped.items():
-        put_paragraph(f"skipped: {arm}: {reason}")
+        put_paragraph(f"  skipped: {arm}: {reason}")
     put()
     classes = _classes(wanted)
     rows = []

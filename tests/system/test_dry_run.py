@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from dbbench import process
+from dbbench.errors import DeviceUnusable
+from dbbench.storage.devices import guard
 from tests.support.plans import plan
 
 
 @pytest.mark.needs("root", "mkfs.ext4", "fs:ext4", "engine:postgres")
-def test_a_disk_that_a_run_would_refuse_is_named(dbbench: Any, tmp_path: Path) -> None:
-    """By where it is mounted; once it is unmounted by what it may contain, and if it is another than the plan names."""
+def test_a_disk_that_a_run_would_refuse_is_named(dbbench: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By where it is mounted, also if it may not be opened; once it is unmounted by what it may contain; and if it is
+    another than the plan names."""
+
+    def refuse(path: Any, *_flags: Any) -> int:
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM), path)
+
     (there := tmp_path / "there").mkdir()
     with (image := tmp_path / "disk.img").open("wb") as file:
         file.truncate(512 * 2**20)
@@ -24,6 +33,9 @@ def test_a_disk_that_a_run_would_refuse_is_named(dbbench: Any, tmp_path: Path) -
         process.run(["mount", device, there])
         try:
             mounted = dbbench("doctor", "--plan", "plan.toml", status=2).stdout
+            with monkeypatch.context() as refused, pytest.raises(DeviceUnusable, match=f"is mounted at {there}"):
+                refused.setattr(os, "open", refuse)
+                guard.open_device(Path(device), os.O_RDONLY)
         finally:
             process.run(["umount", there])
         unmounted = dbbench("doctor", "--plan", "plan.toml", status=2).stdout
@@ -32,6 +44,7 @@ def test_a_disk_that_a_run_would_refuse_is_named(dbbench: Any, tmp_path: Path) -
     finally:
         process.run(["losetup", "--detach", device])
     assert f"is mounted at {there}" in " ".join(mounted.split())
+    assert f"in use      device {device}" in mounted
     unmounted = " ".join(unmounted.split())
     assert "may contain data:" in unmounted and "ext4 (uuid" in unmounted and "--wipe" in unmounted
     assert "is mounted at" not in unmounted

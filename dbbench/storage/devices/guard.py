@@ -80,7 +80,10 @@ def open_device(path: Path, flags: int) -> int | None:
     except OSError as error:
         if error.errno == errno.EBUSY:
             return None
-        problem = error.strerror or str(error)
+        name, problem = sysfs.name_of(path.stat().st_rdev), f"it cannot be opened: {error.strerror}"
+        mounts = used.by_mounts(used.target(name), host_proc()) if name else ()
+        if mounted := next((text for text in mounts if not isinstance(text, used.Unseen)), ""):
+            problem = f"{mounted.replace(str(path), 'it', 1)}, and cannot be opened: {error.strerror}"
     raise DeviceUnusable(f"{path}: {problem}", effect=UNTOUCHED)
 
 

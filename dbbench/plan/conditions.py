@@ -126,6 +126,9 @@ def _memory(served: Sequence[Cell]) -> Iterator[str]:
         else:
             yield (f"Server and page cache together are limited to {size_text(limit)} by the kernel (cgroup "
                    f"v{where.version}); {sized}.")  # fmt: skip
+        if cell.workload.driver == "scan" and limit and 1 <= size / limit < 2:
+            yield (f"How much of {title} each scan finds in the page cache is a matter of chance, because its tables "
+                   "take one to two times the memory. Make them larger, or `memory` smaller.")  # fmt: skip
 
 
 def _row_locks(served: Sequence[Cell]) -> Iterator[str]:

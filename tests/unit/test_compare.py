@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dbbench.compare import chosen, compare, rows
+from dbbench.compare import chosen, compare, compare_all, rows
 from dbbench.compare.interval import estimate, holm_levels
 from dbbench.compare.remarks import RemarkKind, remark
 from dbbench.metrics.table import METRICS
@@ -232,3 +232,15 @@ def test_document_without_any_pair() -> None:
     assert "too few blocks for an interval" in found["notes"]
     with pytest.raises(ValueError, match="both"):
         compare({"trials": [], "baseline": "a", "candidate": "a"})
+
+
+def test_a_margin_decides_what_is_the_same() -> None:
+    """Ratios of about +1 %: within 5 %, and with a narrow margin different or inconclusive."""
+    trials = [
+        {"fs_setup": arm, "block": block, "status": "ok", "warmup_s": 0, "tps": [1000.0 * (1 + extra * (arm == "b"))]}
+        for block, extra in enumerate((-0.01, 0.0, 0.02, 0.01), start=1) for arm in "ab"
+    ]  # fmt: skip
+    document = {"trials": trials, "baseline": "a", "candidate": "b"}
+    assert compare(document)["verdict"] == "same" == compare_all(document)[0]["verdict"]
+    strict = {**document, "margin": 0.02}
+    assert compare(strict)["verdict"] == "inconclusive" == compare_all(strict)[0]["verdict"]

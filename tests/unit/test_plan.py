@@ -11,6 +11,7 @@ from dbbench.errors import PlanInvalid, UnknownName
 from dbbench.model import FsSetup, Needs, Plan, WalDevice
 from dbbench.plan import Expanded, expand, identity, load, narrow, preview
 from dbbench.plan.catalog import Catalog, catalog
+from dbbench.plan.conditions import sentences
 from dbbench.plan.narrowing import Narrowing
 from dbbench.plan.rules import GENERATED, RULES
 from dbbench.plan.server_settings import settings_of
@@ -334,7 +335,9 @@ def test_a_family_that_is_not_known(tmp_path: Path) -> None:
 @pytest.mark.parametrize("path", sorted(PLANS.glob("*.toml")), ids=lambda path: path.stem)
 def test_shipped_plans_are_good(path: Path, known: Catalog) -> None:
     """Every plan in docs/plans can be read."""
-    assert load(path, known).name == path.stem
+    plan = load(path, known)
+    assert plan.name == path.stem
+    assert not any("is a matter of chance" in sentence for sentence in sentences(plan, expand(plan, known).cells))
 
 
 def test_the_demo_is_what_it_says(known: Catalog) -> None:
@@ -525,3 +528,40 @@ def test_relative_paths_of_a_plan_begin_in_its_directory(
     }  # fmt: skip
     disks = GOOD.replace('size = "4GiB"', 'kind = "block"\npaths = ["sdb", "/dev/sdc"]')
     assert plan_of(Path("plans"), disks, known).device.paths == (f"{there}/sdb", "/dev/sdc")
+
+
+@pytest.mark.parametrize(("memory", "chance"), [("400MiB", True), ("300MiB", False), ("2GiB", False)])
+def test_scans_of_one_to_two_times_the_memory_are_announced(
+    tmp_path: Path, known: Catalog, memory: str, chance: bool
+) -> None:
+    """Four tables with about 648 MiB; the page cache keeps a varying part of them."""
+    text = f"""name = "s"
+fs_setups = ["ext4", "xfs"]
+memory = "{memory}"
+[engine]
+name = "postgres"
+[[workload]]
+name = "scan"
+table_bytes = "128MiB"
+"""
+    (tmp_path / "plan.toml").write_text(text)
+    plan = load(tmp_path / "plan.toml", known)
+    announced = sentences(plan, expand(plan, known).cells)
+    assert sum("is a matter of chance" in sentence for sentence in announced) == chance
+
+
+@pytest.mark.parametrize(("written", "margin"), [('"3%"', 0.03), ('"0.5 %"', 0.005), ("0.1", 0.1)])
+def test_margins(tmp_path: Path, known: Catalog, written: str, margin: float) -> None:
+    """A percentage or a share. Another margin judges the same measurement, so the run of the plan is the same."""
+    (tmp_path / "plan.toml").write_text(GOOD.replace("name =", f"margin = {written}\nname =", 1))
+    plan = load(tmp_path / "plan.toml", known)
+    cells = expand(plan, known).cells
+    assert plan.margin == margin
+    assert identity(plan, cells) == identity(dataclasses.replace(plan, margin=0.05), cells)
+
+
+@pytest.mark.parametrize("written", ['"3"', "3", "0", '"0%"', "-0.03", '"100%"', '"small"', "true", '["3%"]'])
+def test_bad_margins(tmp_path: Path, known: Catalog, written: str) -> None:
+    """The line and what is expected."""
+    flaws = flaws_of(tmp_path, GOOD.replace("name =", f"margin = {written}\nname =", 1), known)
+    assert '"margin" must be a percentage such as "3%"' in flaws and "plan.toml:1" in flaws

@@ -47,18 +47,21 @@ class Forecast:
     difference: float | None  # as a share; None: too few blocks for an interval
     trial_cv: float  # coefficient of variation of the trials of a cell
     runs: int  # number of earlier runs from which `trial_cv` comes; 0: it is DEFAULT_CV
+    margin: float  # of the plan
+    same: float | None  # probability that equal setups are called the same within the margin
 
     @property
     def text(self) -> str:
         """Return the forecast in words, with the source of the scatter."""
-        if self.difference is None:
+        if self.difference is None or self.same is None:
             return f"none: {count(self.blocks, 'block')} gives no interval; at least {LEAST_BLOCKS} are needed"
         source = (
             f"{self.runs} earlier run{'s' if self.runs > 1 else ''} here" if self.runs else "assumed: no earlier run"
         )
         return (
-            f"{self.blocks} blocks would detect a difference of {_percent(self.difference)} % nine times out of ten "
-            f"(trials scatter by {_percent(self.trial_cv)} %, {source})"
+            f"{self.blocks} blocks would detect a difference of {_percent(self.difference)} % nine times out of ten, "
+            f"and call equal setups the same within {_percent(self.margin)} % in {100 * self.same:.0f} of 100 runs ("
+            f"trials scatter by {_percent(self.trial_cv)} %, {source})"
         )
 
 
@@ -69,8 +72,9 @@ def forecast(plan: Plan, expanded: Expanded, results_folder: Path) -> Forecast:
     variances, runs = [variance for pairs in of_runs for variance in pairs], len(of_runs)
     cv = math.sqrt(math.fsum(variances) / len(variances) / 2) if variances else DEFAULT_CV
     work = {cell.group for cell in expanded.cells}
-    difference = detectable(cv, plan.blocks, len(work), max(1, len(plan.fs_setups) - 1))
-    return Forecast(plan.blocks, difference, cv, runs)
+    design = cv, plan.blocks, len(work), max(1, len(plan.fs_setups) - 1)
+    same = same_within(plan.margin, *design)
+    return Forecast(plan.blocks, detectable(*design), cv, runs, plan.margin, same)
 
 
 @dataclass(frozen=True)
@@ -245,19 +249,38 @@ def _load_of(trial: Trial) -> EarlierLoad | None:
 def detectable(trial_cv: float, blocks: int, workloads: int, candidates: int) -> float | None:
     """Return the smallest slowdown that is found with probability POWER at the level that Holm gives the first of
     the candidates; all pairs scatter alike. None below LEAST_BLOCKS."""
-    from scipy.special import nctdtr, stdtrit
+    from scipy.special import nctdtr
 
     if blocks < LEAST_BLOCKS:
         return None
-    alike = Estimate(blocks, 0.0, math.sqrt(2) * trial_cv)
-    pair = share_variance({work: dict.fromkeys(range(candidates), alike) for work in range(workloads)})[0][0]
-    df = blocks - 1 + pair.shared_df * SHARED
-    limit = float(stdtrit(df, 1 - ALPHA / candidates / 2))
+    error, df, limit = _error(trial_cv, blocks, workloads, candidates)
     low, high = 0.0, 1000.0  # bounds of the noncentrality: the difference in standard errors
     while high - low > 1e-6:
         middle = (low + high) / 2
         low, high = (low, middle) if float(nctdtr(df, middle, limit)) <= 1 - POWER else (middle, high)
-    return -math.expm1(-high * alike.sd / math.sqrt(blocks))
+    return -math.expm1(-high * error)
+
+
+def same_within(margin: float, trial_cv: float, blocks: int, workloads: int, candidates: int) -> float | None:
+    """Return the probability that the interval of an equal setup is within the margin, as in `detectable`."""
+    if blocks < LEAST_BLOCKS:
+        return None
+    from scipy.special import chdtri
+
+    error, df, limit = _error(trial_cv, blocks, workloads, candidates)
+    scatters = (math.sqrt(float(chdtri(df, (k + 0.5) / 50)) / df) for k in range(50))  # measured ÷ true
+    room = (math.log1p(margin) / error - limit * scatter for scatter in scatters)
+    return statistics.fmean(math.erf(max(0.0, z) / math.sqrt(2)) for z in room)
+
+
+def _error(trial_cv: float, blocks: int, workloads: int, candidates: int) -> tuple[float, float, float]:
+    """Return (standard error, degrees of freedom, quantile) of a pair's interval."""
+    from scipy.special import stdtrit
+
+    alike = Estimate(blocks, 0.0, math.sqrt(2) * trial_cv)
+    pair = share_variance({work: dict.fromkeys(range(candidates), alike) for work in range(workloads)})[0][0]
+    df = blocks - 1 + pair.shared_df * SHARED
+    return alike.sd / math.sqrt(blocks), df, float(stdtrit(df, 1 - ALPHA / candidates / 2))
 
 
 def _earlier(results_folder: Path) -> Iterator[LoadedRun]:

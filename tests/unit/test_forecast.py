@@ -23,7 +23,7 @@ from dbbench import cli, results
 from dbbench.compare import compare_all
 from dbbench.model import Budget, EarlierLoad, Status, Trial
 from dbbench.plan import catalog, expand, load
-from dbbench.plan.forecast import DEFAULT_CV, Forecast, detectable, outlook, recall
+from dbbench.plan.forecast import DEFAULT_CV, Forecast, detectable, outlook, recall, same_within
 from dbbench.run.adaptive import further
 
 PLAN = """name = "x"
@@ -138,3 +138,13 @@ def test_outlook_prices_the_next_precision(tmp_path: Path) -> None:
     assert f"{100 * half:.2g}" == "4.7"
     assert outlook(run, trials) == "at the end of the budget: xfs ±4.7 %; ±3 % for xfs: 7 min more"
     assert outlook(dataclasses.replace(run, questions={}), trials) == ""
+
+
+@pytest.mark.parametrize(("margin", "blocks"), [(0.05, 5), (0.05, 8), (0.03, 14)])
+def test_probability_of_the_same_is_that_of_simulated_runs(margin: float, blocks: int) -> None:
+    """Two equal setups under one workload."""
+    case, rng = Case(HOSTS[0], EQUAL, 2, 1, blocks), numpy.random.default_rng(4)
+    rows = [compare_all({**calibration.run_document(case, [1.0], rng), "margin": margin})[0] for _ in range(300)]
+    found = sum(row["verdict"] == "same" for row in rows) / len(rows)
+    expected = same_within(margin, HOSTS[0].trial_cv, blocks, 1, 1)
+    assert expected == pytest.approx(found, abs=0.1)

@@ -259,7 +259,8 @@ def conclude(options: Options, root: Path, fleet: Any) -> int:
     """Write the page of all hosts and print the verdict; return 1 if a trial failed."""
     from dbbench.commands.report import write
     from dbbench.fleet import fleet_files
-    from dbbench.report.verdict_table import as_document, put_tables
+    from dbbench.report.run_text import put_runs
+    from dbbench.report.verdict_table import as_document
     from dbbench.report.verdicts import verdicts
 
     runs = [results.load_run(root / name) for name in fleet.runs]
@@ -271,7 +272,5 @@ def conclude(options: Options, root: Path, fleet: Any) -> int:
         put_json({"fleet": fleet.name, "mode": fleet.mode, "runs": [run.path.name for run in runs],
                   "report": str(page), **counts, "compare": as_document(tables)})  # fmt: skip
     else:
-        put_tables(tables)
-        put()
-        put(f"{counts['ok']} trials ok, {counts['suspect']} suspect, {counts['failed']} failed; page: {page}")
+        put_runs(tables, page, options.verbose)
     return EXIT_TRIAL_FAILED if counts["failed"] else EXIT_OK

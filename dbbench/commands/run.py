@@ -115,13 +115,14 @@ def _drive(options: Options, folder: RunFolder, sha256: str, wipe: tuple[str, ..
     """Run the trials after the announcements; if stopped, print the command that resumes."""
     from dbbench.commands.show import again
     from dbbench.model.events import Event
+    from dbbench.plan.conditions import limits
     from dbbench.report.progress import renderer
     from dbbench.run.create import set_killed_aside
     from dbbench.run.queue import execute
 
     try:
         with options.shown(renderer) as emit:
-            for text in announced:
+            for text in filter(None, (*announced, limits(folder.run.plan, folder.run.cells))):
                 emit(Event("note", {"text": text}))
             for arm, reason in folder.run.skipped.items():
                 emit(Event("note", {"text": f"skipped {arm}: {reason}"}))
@@ -158,8 +159,9 @@ def exit_status(run: LoadedRun) -> int:
 def _put(options: Options, run: LoadedRun, page: Path) -> None:
     from dbbench.model import Status, plain
     from dbbench.plan.forecast import budget_text
+    from dbbench.report.run_text import put_runs
     from dbbench.report.text import put, put_json
-    from dbbench.report.verdict_table import as_document, put_tables
+    from dbbench.report.verdict_table import as_document
     from dbbench.report.verdicts import verdicts
 
     tables = verdicts([run])
@@ -170,13 +172,6 @@ def _put(options: Options, run: LoadedRun, page: Path) -> None:
                   "skipped": run.run.skipped, "budget": budget,
                   "compare": as_document(tables)})  # fmt: skip
         return
-    put_tables(tables, options.verbose)
-    put()
-    put(f"{counts['ok']} trials ok, {counts['suspect']} suspect, {counts['failed']} failed; page: {page}")
+    put_runs(tables, page, options.verbose)
     if text := budget_text(run.run):
         put(f"  {text}")
-    for arm, reason in run.run.skipped.items():
-        put(f"  skipped {arm}: {reason}")
-    for trial in run.trials:
-        if trial.error is not None:
-            put(f"  {trial.id} failed in {trial.error.phase or '?'}: {trial.error.id} {trial.error.text}")

@@ -9,7 +9,7 @@ Kinds and their data:
   phase_end    trial, phase, seconds
   copied       phase, bytes, of, mb_per_s, left_s    of the restore, once a second
   second       trial, phase, second, of, tps, p95_ms    second 1 .. of, within the phase; null: not known
-  warning      trial, id, text
+  warning      trial, id, text, suspect             suspect: the trial was disturbed
   trial_end    trial, arm, engine, workload, block, status, metric, unit, value, error?
   run_end      name, ok, suspect, failed, seconds
   note         text, total?                         total: trials of the run, if some were added

@@ -12,6 +12,7 @@ from dbbench.engines.settings import own_cache_bytes, word
 from dbbench.errors import MachineTooSmall
 from dbbench.machine import cores
 from dbbench.machine.limits import cgroup
+from dbbench.metrics.summary import SHORT_WINDOW_S
 from dbbench.model import Cell, DeviceSpec, EngineSpec, Plan, title_of, without_levels
 from dbbench.model.run import COPIED
 from dbbench.plan.arms import combinations, factors_of
@@ -21,13 +22,16 @@ from dbbench.plan.writes import BINARY_LOG, devices_of, kept_logs, spares, table
 from dbbench.storage.devices import ceiling, sysfs
 from dbbench.storage.devices.directory import disks_below, disks_with_several, nearest
 from dbbench.storage.filesystems import PERIODS, period_s
-from dbbench.units import count, level_text, size_text
+from dbbench.units import count, join_words, level_text, size_text
 
 _HISTORY: Final = {
     "none": "The device is not conditioned, so earlier writes may affect results. `condition` in [device] avoids this.",
     "discard": "The whole device is discarded before each trial.",
     "precondition": "Before each block the device is filled twice, then written at random until it is steady.",
 }
+
+PLANNED: Final = ("W001", "W002", "W021", "W041")  # warnings that follow from the plan
+SMALL_DEVICE: Final = 8 * 2**30  # bytes; the journal of ext4 has its full size from 128 GiB on
 
 _LOCKED_ROWS: Final = {"tpcb-like": "scale", "tpcc.lua": "warehouses"}  # script -> what sets the number of these rows
 
@@ -47,7 +51,7 @@ def sentences(plan: Plan, cells: Sequence[Cell]) -> tuple[str, ...]:
                 *_client(plan),
                 *_cores(served),
                 *_checkpoints(plan, served),
-                *_warm_up(cells),
+                *filter(None, [limits(plan, cells)]),
                 *_device(plan, cells),
                 *_disks(plan, cells),
             )
@@ -179,19 +183,24 @@ def _checkpoints(plan: Plan, served: Sequence[Cell]) -> Iterator[str]:
     if plan.checkpoints == "log":
         yield "Checkpoints start after every 128 MiB of log, so a faster filesystem has more of them."
     for seconds in sorted(windows) if plan.checkpoints == "time" else ():
-        if seconds < 60:  # PostgreSQL's shortest interval is 30 s
-            yield f"A window of {seconds:g} s may not contain a complete checkpoint: it measures a burst (W002)."
-        else:
+        if seconds >= SHORT_WINDOW_S:  # PostgreSQL's shortest interval is 30 s
             yield f"Each window of {seconds:g} s contains two checkpoints, started by time, not by the log's size."
 
 
-def _warm_up(cells: Sequence[Cell]) -> Iterator[str]:
-    for cell in cells:
-        period = period_s(cell.setup.mkfs.family, cell.setup.mount, {})
-        fixed = cell.window.kind == "fixed"
-        if fixed and period is not None and cell.window.warmup_s < PERIODS * period:
-            yield (f"The warm-up of {cell.window.warmup_s:g} s is shorter than three of the {period:g} s intervals "
-                   f"at which {cell.setup.mkfs.family} commits by itself (W041).")  # fmt: skip
+def limits(plan: Plan, cells: Sequence[Cell]) -> str:
+    """Return what is known before the first trial to limit what the results mean, with the IDs of PLANNED; "" if
+    nothing is."""
+    fixed = [cell for cell in cells if cell.window.kind == "fixed"]
+    periods = [(cell.window.warmup_s, period_s(cell.setup.mkfs.family, cell.setup.mount, {})) for cell in fixed]
+    windows = {cell.window.measure_s for cell in fixed if cell.window.measure_s < SHORT_WINDOW_S}
+    warm_ups = {warmup_s for warmup_s, period in periods if period is not None and warmup_s < PERIODS * period}
+    small = plan.device.image_bytes and min(volume.size_bytes for volume in plan.device.volumes.values())
+    texts = [
+        *(f"windows of {seconds:g} s (W001, W002)" for seconds in sorted(windows)),
+        *(f"a warm-up of {seconds:g} s (W041)" for seconds in sorted(warm_ups)),
+        *([f"a device of {size_text(small)} (W021)"] if small and small < SMALL_DEVICE else []),
+    ]
+    return f"Limits of this plan: {join_words(texts)}." if texts else ""
 
 
 def _device(plan: Plan, cells: Sequence[Cell]) -> Iterator[str]:

@@ -68,7 +68,7 @@ class Record:
     def warn(self, *warnings: model.TrialWarning) -> None:
         for warning in warnings:
             self._warnings.append(warning)
-            self.tell("warning", id=warning.id, text=warning.text)
+            self.tell("warning", id=warning.id, text=warning.text, suspect=warning.suspect)
 
     @contextlib.contextmanager
     def stage(self, phase: model.Phase) -> Iterator[None]:

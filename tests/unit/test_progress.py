@@ -195,12 +195,30 @@ def test_plain_has_one_line_a_trial_and_each_warning_once() -> None:
     lines = stream.getvalue().splitlines()
     assert lines[0] == "run r: 2 setups x 2 blocks, 4 trials, seed 42"
     assert lines[1] == "prepare: writing the image"
-    assert lines[2] == "! W012 x: background load 14 %"
+    assert lines[2] == "! W012 ext4: background load 14 %"
     assert lines[3].startswith("[1/4] ext4 postgres tpcb #1: 1 912 tx/s")
     assert lines[4].startswith("[2/4] xfs postgres tpcb #1: failed in measure: E402 the server died")
     assert lines[5] == "run r: 1 ok, 1 failed in 1:23"
     assert len(lines) == 6
     assert not ESCAPE.search(stream.getvalue())
+
+
+def test_a_warning_is_shown_once_for_each_setup_and_counted() -> None:
+    """Only one that makes a trial suspect is shown; the line of a trial says why it is suspect."""
+    warning = {"trial": "x", "id": "W012", "text": "background load", "suspect": True}
+    events = [BEGIN]
+    for n in (1, 2):
+        events += [Event("trial_begin", trial(n, "ext4")), Event("warning", warning), Event("warning", warning),
+                   Event("warning", warning | {"id": "W003", "suspect": False}),
+                   ended(n, "ext4", 10.0, "suspect")]  # fmt: skip
+    stream = io.StringIO()
+    with renderer("plain", stream) as emit:
+        for event in events:
+            emit(event)
+    lines = stream.getvalue().splitlines()
+    assert [line for line in lines if line.startswith("!")] == ["! W012 ext4: background load"]
+    assert "suspect W012  " in lines[2] and "suspect W012 (trial 2 of ext4)  " in lines[3] and len(lines) == 4
+    assert "  suspect  W012: ext4 2" in drawn(state_at(events), 100.0, 80)
 
 
 def test_plain_says_where_it_stands_when_nothing_ends(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -311,7 +329,7 @@ def test_a_terminal_is_drawn_on(monkeypatch: pytest.MonkeyPatch) -> None:
             emit(event)
     text = stream.getvalue()
     assert ESCAPE.search(text)
-    assert "! W012 x: background load 14 %" in ESCAPE.sub("", text)
+    assert "! W012 ext4: background load 14 %" in ESCAPE.sub("", text)
     assert "done  postgres tpcb: ext4 1 912 (1)" in ESCAPE.sub("", text)
 
 
@@ -352,5 +370,8 @@ def test_the_end_and_the_phase_are_never_cut_off(width: int) -> None:
 def test_only_findings_and_failures_stay_above() -> None:
     """A second or a phase leaves no line behind."""
     state = State()
-    kept = [event.kind for event in PLAYED if above(event, state) is not None]
+    kept = []
+    for event in PLAYED:
+        state.take(event)
+        kept += [event.kind] if above(event, state) is not None else []
     assert kept == ["warning", "trial_end"]

@@ -22,6 +22,7 @@ from synthetic import Shape
 
 from dbbench.machine import threads
 from dbbench.report.page.html import build, render
+from dbbench.report.run_text import put_runs
 from dbbench.report.verdict_table import COLUMNS, Column, as_csv, as_document, as_markdown, put_tables
 from dbbench.report.verdicts import Verdicts, verdicts
 from dbbench.results import load_run
@@ -107,3 +108,17 @@ def test_remarks_of_all_setups_are_printed_once(tmp_path: Path, capsys: pytest.C
     long = load_run(synthetic.write(tmp_path, Shape(name="long", measure_s=90, work=(("postgres", "pgbench-tpcb"),))))
     put_tables(verdicts([long]))
     assert capsys.readouterr().out.count("all results: burst: no checkpoint") == 1
+
+
+def test_warnings_are_one_table_at_the_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each ID with its trials and what to do, without those that follow from the plan; of many failures, three."""
+    work = (("postgres", "pgbench-tpcb"),)
+    names = [f"{arm}.postgres.pgbench-tpcb-b{block}-a1" for arm in ("ext4", "xfs") for block in (1, 2, 3)]
+    run = load_run(synthetic.write(tmp_path, Shape(work=work, suspect=names[:1], failed=names[2:])))
+    put_runs(verdicts([run]), Path("report.html"), details=False)
+    text = capsys.readouterr().out
+    assert re.search(r"^warning +trials +what to do$", text, re.MULTILINE)
+    assert re.search(r"^W012 +1 +background load\. Stop these processes", text, re.MULTILINE)
+    assert [line.split()[0] for line in text.splitlines() if re.match(r"W\d\d\d ", line)] == ["W012"]
+    assert "12 trials: 7 ok, 1 suspect, 4 failed. Page: report.html" in text
+    assert text.count(" failed in measure: E402") == 3 and "and 1 more:  dbbench show demo" in text

@@ -138,16 +138,16 @@ class PlainLines(Lines):
         self._state = State()
 
     def take(self, event: Event) -> None:
-        preparing, began = self._state.preparing, self._state.began
+        preparing, began, causes = self._state.preparing, self._state.began, ", ".join(self._state.causes.values())
         self._state.take(event)
-        self.put(self._line(event, preparing, time.monotonic() - began))
+        self.put(self._line(event, preparing, time.monotonic() - began, causes))
 
     def tick(self) -> None:
         if self.due():
             self._printed = time.monotonic()
             self.put(self._standing())
 
-    def _line(self, event: Event, was_preparing: str, trial_s: float) -> str:
+    def _line(self, event: Event, was_preparing: str, trial_s: float, causes: str) -> str:
         data, state = event.data, self._state
         match event.kind:
             case "run_begin":
@@ -156,9 +156,10 @@ class PlainLines(Lines):
                 return f"prepare: {state.preparing}"
             case "trial_end":
                 left = eta(state.left_s(time.monotonic()))
-                return f"{self._count(data)} {trial_name(data)}: {result(data)}  {time_text(trial_s)}  {left}".rstrip()
-            case "warning" if state.is_new(data):
-                return f"! {data.get('id')} {data.get('trial')}: {data.get('text')}"
+                value = f"{result(data)} {causes}".rstrip()
+                return f"{self._count(data)} {trial_name(data)}: {value}  {time_text(trial_s)}  {left}".rstrip()
+            case "warning":
+                return state.news
             case "note":
                 return str(data.get("text"))
             case "run_end":

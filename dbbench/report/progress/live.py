@@ -13,7 +13,7 @@ from rich.text import Text
 
 from dbbench.model.events import Event
 from dbbench.report.progress.state import State, copy_text, eta, mean_and_spread, opening, result, spark, trial_name
-from dbbench.units import number, on_terminal, time_text
+from dbbench.units import join_words, number, on_terminal, time_text
 
 _BAR: Final = 14
 _SHOWN: Final = ("restore", "settle", "warmup", "measure", "drain", "check")  # the other phases usually end at once
@@ -64,8 +64,8 @@ class Drawing:
 def above(event: Event, state: State) -> Text | None:
     """Return the line that an event leaves permanently, or None."""
     data = event.data
-    if event.kind == "warning" and state.is_new(data):
-        return Text(on_terminal(f"! {data.get('id')} {data.get('trial')}: {data.get('text')}"), style="yellow")
+    if event.kind == "warning" and state.news:
+        return Text(on_terminal(state.news), style="yellow")
     if event.kind == "note":
         return Text(on_terminal(str(data.get("text"))))
     if event.kind == "trial_end" and data.get("status") == "failed":
@@ -92,7 +92,11 @@ def drawn(state: State, now: float, width: int) -> list[str]:
         if state.second:
             p95 = f"   p95 {number(state.second.get('p95_ms'))} ms" if state.second.get("p95_ms") is not None else ""
             lines.append(f"        {number(state.second.get('tps'))} tx/s {spark(state.tps)}{p95}")
-    return [on_terminal(line) for line in lines + _done(state)]
+    counts: dict[str, list[str]] = {}
+    for (ident, setup), n in state.warned.items():
+        counts.setdefault(ident, []).append(f"{setup} {n}")
+    warned = [f"  suspect  {'; '.join(f'{ident}: {join_words(of)}' for ident, of in counts.items())}"] if counts else []
+    return [on_terminal(line) for line in lines + _done(state) + warned]
 
 
 def _phases(state: State, now: float) -> list[str]:

@@ -39,7 +39,9 @@ class State:
     took_s: list[float] = field(default_factory=list)
     began: float = 0.0
     phase_began: float = 0.0
-    warned: set[tuple[str, str]] = field(default_factory=set)  # (ID, text) of the warnings so far
+    warned: dict[tuple[str, str], int] = field(default_factory=dict)  # (ID, setup) -> trials that are suspect for it
+    causes: dict[str, str] = field(default_factory=dict)  # ID that makes the current trial suspect -> with its counter
+    news: str = ""  # line of the last warning, if its ID is new for the setup; the end of the run lists all warnings
 
     def take(self, event: Event, now: float | None = None) -> None:
         """Apply one event. Unknown events of a newer version are ignored."""
@@ -74,13 +76,6 @@ class State:
         already = min(now - self.began, mean) if self.trial else 0.0
         return max(0.0, budget_s, remaining * mean - already)
 
-    def is_new(self, warning: dict[str, Any]) -> bool:
-        """Return whether no earlier warning of the run has the same ID and text."""
-        key = (str(warning.get("id")), str(warning.get("text")))
-        new = key not in self.warned
-        self.warned.add(key)
-        return new
-
     def _run_begin(self, data: dict[str, Any], now: float) -> None:
         self.run, self.finished = data, int(data.get("done") or 0)
         self.budget_until = -math.inf if data.get("budget_s") is None else now + float(data["budget_s"])
@@ -114,6 +109,15 @@ class State:
         self.second = data
         self.tps = [*self.tps, data.get("tps")][-SPARK:]
 
+    def _warning(self, data: dict[str, Any], now: float) -> None:
+        ident, setup = str(data.get("id")), str(self.trial.get("arm") or data.get("trial"))
+        self.news = ""
+        if not data.get("suspect", True) or ident in self.causes:
+            return
+        n = self.warned[ident, setup] = self.warned.get((ident, setup), 0) + 1
+        self.causes[ident] = ident if n == 1 else f"{ident} (trial {n} of {setup})"
+        self.news = f"! {ident} {setup}: {data.get('text')}" if n == 1 else ""
+
     def _trial_end(self, data: dict[str, Any], now: float) -> None:
         self.finished += 1
         if self.trial:
@@ -121,7 +125,7 @@ class State:
         if data.get("value") is not None and data.get("status") != "failed":
             key = (str(data["engine"]), str(data["workload"]), str(data["arm"]))
             self.values.setdefault(key, []).append(float(data["value"]))
-        self.trial, self.phases, self.second = {}, {}, {}
+        self.trial, self.phases, self.second, self.causes = {}, {}, {}, {}
 
 
 def eta(left_s: float | None, wall: float | None = None) -> str:

@@ -19,6 +19,7 @@ from dbbench.machine.kernel_log import Watch
 from dbbench.metrics import summary
 from dbbench.metrics.outcome import Outcome
 from dbbench.model import TrialWarning
+from dbbench.plan.conditions import SMALL_DEVICE
 from dbbench.run.evaluate import device, fairness, work
 from dbbench.run.meter import Meter
 from dbbench.run.record import Record
@@ -45,7 +46,6 @@ SHOWN_SHARE: Final = 0.005  # smaller shares are displayed as 0 %
 # Bytes of log above which a scan has written too much. An idle server writes less in the same time: a checkpoint, and
 # changes of the catalogue by autovacuum (32 full pages).
 SCAN_LOG_BYTES: Final = 256 * 2**10
-SMALL_DEVICE: Final = 64 * 2**30  # bytes; on smaller devices mkfs chooses a smaller geometry
 
 
 @dataclass(frozen=True)
@@ -206,7 +206,7 @@ def _of_window(trial: Record, observed: Observed) -> Iterator[TrialWarning]:
     yield from fairness.steady(window, observed.outcome.series["tps"])
     if not meter.checkpoints.ended and meter.engine_write_bytes:
         yield TrialWarning("W002", meter.checkpoints.note or "no checkpoint finished in the window")
-    if drain_s > DRAIN_SHARE * window.measure_s:
+    if drain_s > DRAIN_SHARE * window.measure_s and window.measure_s >= summary.SHORT_WINDOW_S:
         yield TrialWarning("W003", f"the drain took {drain_s:.1f} s after a window of {window.measure_s:.0f} s")
 
 

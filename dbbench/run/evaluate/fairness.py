@@ -85,7 +85,7 @@ def warnings(cell: Cell, memory: MemoryFacts, cores: CoresFacts | None, meter: M
 
 
 def warm_up(window: Window, fs: FilesystemFacts) -> Iterator[TrialWarning]:
-    """Yield W041 if the warm-up covers fewer than three of the filesystem's write-out periods."""
+    """Yield W041 if the warm-up covers fewer than two of the filesystem's write-out periods."""
     every = period_s(fs.family, fs.mount_options_effective, fs.tunables)
     if window.kind == "fixed" and every is not None and window.warmup_s < PERIODS * every:
         text = (

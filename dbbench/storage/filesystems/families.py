@@ -21,7 +21,7 @@ FAMILIES: Final[dict[str, Family]] = {family.name: family for family in (
     raw.FAMILY,
 )}  # fmt: skip
 
-PERIODS: Final = 3  # commit intervals of the filesystem that the warm-up should cover
+PERIODS: Final = 2  # commit intervals of the filesystem that the warm-up should cover
 
 
 @dataclass(frozen=True)

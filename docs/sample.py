@@ -1,7 +1,7 @@
 """Run the demo and put its verdict and its page into the README: `make docs`, or `python docs/sample.py RUN` for the
 folder of a demo that was run already.
 
-The sample is the table of SAMPLE as the demo prints it. The picture, docs/report.png, is the page from its top to the
+The sample is the demo's answer and the table of SAMPLE. The picture, docs/report.png, is the page from its top to the
 end of the verdict, as Chromium shows it. Needs root, a quiet machine, and ten minutes.
 """
 
@@ -13,6 +13,7 @@ import re
 import sys
 import tempfile
 import time
+from itertools import takewhile
 from pathlib import Path
 from typing import Final
 
@@ -23,7 +24,6 @@ README: Final = ROOT / "README.md"
 PICTURE: Final = ROOT / "docs/report.png"
 SAMPLE: Final = "mariadb sysbench-oltp-read-write: "
 WIDTH: Final = 1200
-NUMBERS: Final = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 LIMIT_S: Final = 3600
 SETTLE_S: Final = 2.0
 # The height in px from the top of the page to the end of the verdict, with a margin.
@@ -31,17 +31,15 @@ END: Final = "return document.querySelector('#verdict').getBoundingClientRect().
 
 
 def sampled(readme: str, printed: str) -> str:
-    """Return the README with the table of SAMPLE and its number of blocks. Raises ValueError if there is no table."""
-    table = next((part for part in printed.split("\n\n") if part.startswith(SAMPLE)), None)
-    blocks = re.search(r"^\S+ .* baseline +(\d+) ", table or "", re.MULTILINE)
-    if table is None or blocks is None:
+    """Return the README with the answer of the demo and the table of SAMPLE. Raises ValueError if there is no table."""
+    answer, *tables = printed.strip().split("\n\n")
+    table = next((part for part in tables if part.startswith(SAMPLE)), None)
+    if table is None:
         raise ValueError(f"the demo printed no table of {SAMPLE}")
-    count = int(blocks[1])
-    word = NUMBERS[count] if count < len(NUMBERS) else str(count)
-    readme = re.sub(r"\S+(?= blocks in ten minutes)", word, readme)
-    lines = "".join(line.rstrip() + "\n" for line in table.splitlines())
-    return re.sub(rf"^```\n{re.escape(SAMPLE)}.*?^```$", lambda _: f"```\n{lines}```", readme,
-                  flags=re.MULTILINE | re.DOTALL)  # fmt: skip
+    rows = takewhile(lambda line: line[:2].strip() != "!", table.splitlines())  # findings about several tables follow
+    lines = "".join(line.rstrip() + "\n" for line in [*answer.splitlines(), "", *rows])
+    return re.sub(rf"^```\n[^`]*^{re.escape(SAMPLE)}[^`]*^```$", lambda _: f"```\n{lines}```", readme,
+                  flags=re.MULTILINE)  # fmt: skip
 
 
 def photographed(page: Path) -> bytes:
@@ -75,7 +73,7 @@ def photographed(page: Path) -> bytes:
 def main(run: Path | None) -> None:
     """Write the README and the picture from the demo in `run`; None: run it first."""
     with tempfile.TemporaryDirectory(prefix="dbb", dir="/var/tmp") as folder:
-        results, environment = Path(folder), {"PYTHONPATH": str(ROOT), "COLUMNS": "110"}
+        results, environment = Path(folder), {"PYTHONPATH": str(ROOT), "COLUMNS": "100"}
         program = [sys.executable, "-m", "dbbench"]
         if run is None:
             argv = [*program, "run", ROOT / "docs/plans/demo.toml", "--name", "demo", "--results", results]

@@ -15,8 +15,7 @@ class Mkfs:
     """How to make the filesystem: its family (the word after `mkfs.`) and options.
 
     `topology`: how a ZFS pool combines its devices; `log`: the last device holds the intent log. `tune`: arguments for
-    the family's tuning program (tune2fs), which runs after mkfs. `vintage`: the features that mkfs had by default when
-    a kernel with long-term support was released ("lts_5.15"); default: those of the installed mkfs.
+    the family's tuning program (tune2fs), which runs after mkfs.
     """
 
     __pydantic_config__ = STRICT
@@ -24,7 +23,6 @@ class Mkfs:
     options: tuple[str, ...] = ()
     topology: Literal["stripe", "mirror", "log"] = "stripe"
     tune: tuple[str, ...] = ()
-    vintage: str = ""
 
 
 @dataclass(frozen=True)

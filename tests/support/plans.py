@@ -38,20 +38,20 @@ def plan(
         "engine": [{"name": each} if isinstance(each, str) else each for each in _several(engine)],
         "workload": [{"name": each, **SMALL[each]} if isinstance(each, str) else each for each in _several(workload)],
     }
-    return "".join(f"{key} = {_toml(value)}\n" for key, value in whole.items() if value is not None)
+    return "".join(f"{key} = {as_toml(value)}\n" for key, value in whole.items() if value is not None)
 
 
 def _several(named: Named | Iterable[Named]) -> Iterable[Named]:
     return [named] if isinstance(named, (str, dict)) else named
 
 
-def _toml(value: Any) -> str:
+def as_toml(value: Any) -> str:
     """Return a value on one line, with inline tables. Strings, numbers and booleans are written as in JSON."""
     if isinstance(value, dict):
-        pairs = (f"{key} = {_toml(each)}" for key, each in value.items() if each is not None)
+        pairs = (f"{key} = {as_toml(each)}" for key, each in value.items() if each is not None)
         return "{ " + ", ".join(pairs) + " }"
     if isinstance(value, (list, tuple)):
-        return "[" + ", ".join(map(_toml, value)) + "]"
+        return "[" + ", ".join(map(as_toml, value)) + "]"
     return json.dumps(value)
 
 

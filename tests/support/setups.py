@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+import tomllib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
+from pydantic import TypeAdapter
 
-from dbbench.model import FsSetup, Scalar
+from dbbench.model import Arm, FsSetup, Scalar
 from dbbench.plan import catalog
 from dbbench.storage import filesystems
 from dbbench.storage.devices import loop
@@ -19,13 +21,29 @@ from tests.support.leftovers import loops_of, mounts_of
 from tests.support.plans import plan
 
 ALL: Final = catalog.catalog()
+# Entries of a plan that add options to a setup, by a name for tests.
+ADDED: Final[dict[str, dict[str, Any]]] = {
+    name: tomllib.loads(f"entry = {{ {entry} }}")["entry"]
+    for name, entry, *_ in (row.split(" | ") for row in (
+        Path(__file__).parents[1] / "fixtures/added_options.txt").read_text().splitlines()[1:])
+}  # fmt: skip
 UPDATES: Final = {"name": "pgbench-simple-update", "scale": 1, "clients": 1, "rate": 200}
 SIZE: Final = 512 * 2**20  # of an image: half of it for a snapshot leaves enough for mkfs.xfs
 
 
+def setup_named(name: str) -> FsSetup:
+    """Return a setup of the catalogue, or one with added options."""
+    return ALL.setup_of(TypeAdapter(Arm).validate_python(ADDED[name])) if name in ADDED else ALL.setup(name)
+
+
+def entry(name: str) -> Any:
+    """Return the entry of a plan for a setup of that name."""
+    return {**ADDED[name], "label": name} if name in ADDED else name
+
+
 def shipped(name: str) -> FsSetup:
-    """Return a setup of the catalogue; skip the test if it does not work on this machine."""
-    setup = ALL.setup(name)
+    """Return a setup of the catalogue or one with added options; skip the test if it does not work on this machine."""
+    setup = setup_named(name)
     if reason := filesystems.works(setup):
         pytest.skip(f"needs {reason}")
     return setup
@@ -33,7 +51,7 @@ def shipped(name: str) -> FsSetup:
 
 def working(names: Iterable[str]) -> list[str]:
     """Return the setups that work here; skip the test if there are none."""
-    reasons = {name: filesystems.works(ALL.setup(name)) for name in names}
+    reasons = {name: filesystems.works(setup_named(name)) for name in names}
     found = [name for name, reason in reasons.items() if reason is None]
     if not found:
         pytest.skip("needs " + "; ".join(f"{name}: {reason}" for name, reason in reasons.items()))
@@ -45,7 +63,7 @@ def two_databases(setups: list[str], count: int = 1, **mariadb: Scalar) -> str:
     engines = ["postgres", {"name": "mariadb", "settings": mariadb}]
     loads = [UPDATES, {"name": "sysbench-oltp-update-index", "engines": ["mariadb"], "tables": 1, "table_size": 1000,
                        "clients": 1}]  # fmt: skip
-    return plan(setups, engines, loads, warmup="0s", measure="2s", device={"size": "1GiB", "count": count})
+    return plan([entry(name) for name in setups], engines, loads, warmup="0s", measure="2s", device={"size": "1GiB", "count": count})
 
 
 @contextmanager

@@ -22,11 +22,11 @@ from dbbench.storage import filesystems
 from dbbench.storage.devices import queue_attributes
 from dbbench.storage.filesystems import btrfs, common
 from tests.support.plans import plan
-from tests.support.setups import ALL, SIZE, UPDATES, attached, flushes, left, shipped, two_databases
+from tests.support.setups import ADDED, ALL, SIZE, UPDATES, attached, entry, flushes, left, setup_named, shipped, two_databases
 
 MIB: Final = 2**20
-NAMES: Final = [name for name in ALL.setups
-                if not (setup := ALL.setup(name)).layers
+NAMES: Final = [name for name in (*ALL.setups, *ADDED)
+                if not (setup := setup_named(name)).layers
                 and setup.mkfs.family in ("ext2", "ext3", "ext4", "xfs", "btrfs")]  # fmt: skip
 # One setup for each family and each class of option; the others are made in `make test-all`.
 CLASSES: Final = ("ext2", "ext3", "ext4", "ext4-nobarrier", "ext4-nojournal", "ext4-writeback", "ext4-bigalloc", "xfs",
@@ -222,7 +222,7 @@ DATABASES: Final = pytest.mark.needs("root", "mkfs.ext4", "mkfs.xfs", "mkfs.btrf
 def of_postgres(*setups: str, size: str = "512MiB", count: int = 1, **keys: Any) -> str:
     """A plan of one short trial a setup."""
     device = {"size": size, "count": count}
-    return plan([*setups], workload=UPDATES, warmup="0s", measure="4s", device=device, **keys)
+    return plan([entry(name) for name in setups], workload=UPDATES, warmup="0s", measure="4s", device=device, **keys)
 
 
 @DATABASES

@@ -26,13 +26,13 @@ from dbbench.storage import filesystems, layers
 from tests.support import setups
 from tests.support.leftovers import GONE_S, layers_of
 from tests.support.plans import SMALL, plan
-from tests.support.setups import ALL, UPDATES, attached, flushes, shipped, working
+from tests.support.setups import ADDED, ALL, UPDATES, attached, entry, flushes, setup_named, shipped, working
 from tests.system.conftest import HANGS_S
 
 MIB: Final = 2**20
 FAMILIES: Final = ("f2fs", "nilfs2")
-NAMES: Final = [name for name in ALL.setups
-                if (setup := ALL.setup(name)).layers or setup.mkfs.family in FAMILIES]  # fmt: skip
+NAMES: Final = [name for name in (*ALL.setups, *ADDED)
+                if (setup := setup_named(name)).layers or setup.mkfs.family in FAMILIES]  # fmt: skip
 # What mkfs has made of the device, by the family's own tool.
 GEOMETRY: Final[dict[str, dict[str, object]]] = {
     "f2fs": {"block_size": 4096, "segment_bytes": 2 * MIB, "features": ""},
@@ -104,7 +104,7 @@ def test_every_setup_is_what_it_says(name: str, tmp_path: Path) -> None:
 def layered(setups: list[str], *operations: str, count: int = 1, **cells: Any) -> str:
     """A plan of short trials on those setups, each followed by these operations."""
     device = {"size": "400MiB", "count": count}
-    return plan(setups, **{"workload": UPDATES, **cells}, measure="2s", operations=operations, device=device)
+    return plan([entry(name) for name in setups], **{"workload": UPDATES, **cells}, measure="2s", operations=operations, device=device)
 
 
 # What this kernel cannot make is left out by its name.
@@ -118,7 +118,7 @@ def test_each_kind_carries_a_database(wanted: list[str], dbbench: Any) -> None:
     """One run: each has its class and says what it lay on; checked, snapshot with a second server, rolled back,
     grown by a device: none fails, and nothing is left."""
     names = working(wanted)
-    most = max(ALL.setup(name).devices.min + filesystems.devices_to_add(ALL.setup(name)) for name in names)
+    most = max(setup_named(name).devices.min + filesystems.devices_to_add(setup_named(name)) for name in names)
     dbbench.plan(layered(names, "fsck", "snapshot", "grow", count=most))
     dbbench("run", "plan.toml", "--name", "r", timeout_s=HANGS_S + 60 * len(names))
     trials = {trial["fs_setup"]: trial for trial in dbbench.trials().values()}
@@ -127,7 +127,7 @@ def test_each_kind_carries_a_database(wanted: list[str], dbbench: Any) -> None:
     for name, trial in trials.items():
         facts = trial["filesystem"]
         assert facts["durability_class"] == ("no-barrier" if name.endswith("nobarrier") else "full")
-        assert [layer["kind"] for layer in facts["layers"]][-1:] == [layer.kind for layer in ALL.setup(name).layers][
+        assert [layer["kind"] for layer in facts["layers"]][-1:] == [layer.kind for layer in setup_named(name).layers][
             -1:
         ]
         assert all(layer["snapshot_held"] for layer in facts["layers"] if layer.get("snapshot"))

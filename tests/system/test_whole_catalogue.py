@@ -21,8 +21,7 @@ def kind(setup: FsSetup) -> str:
 
 
 SETUPS: Final = [
-    setup for name in ALL.setups if (setup := ALL.setup(name)).mkfs.family != "raw" and name != "btrfs-zstd-writezeros"
-]  # its setting is one of PostgreSQL 16.12 and later
+    setup for name in ALL.setups if (setup := ALL.setup(name)).mkfs.family != "raw"]
 LOG_BYTES: Final = 67108864  # of MariaDB: what a snapshot leaves of a GiB is room for it
 KINDS: Final = sorted({kind(setup) for setup in SETUPS})
 

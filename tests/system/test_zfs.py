@@ -24,12 +24,12 @@ from dbbench.storage.filesystems.port import Mounted, Stored
 from dbbench.storage.filesystems.zfs import driver, properties
 from tests.support.plans import SMALL, plan
 from tests.support.private_mounts import apart
-from tests.support.setups import ALL, flushes, shipped
+from tests.support.setups import ADDED, ALL, flushes, setup_named, shipped
 
 pytestmark = [pytest.mark.needs("root"), pytest.mark.long]
 
 MIB = 2**20
-NAMES = [name for name in ALL.setups if ALL.setup(name).mkfs.family == "zfs"]
+NAMES = [name for name in (*ALL.setups, *ADDED) if setup_named(name).mkfs.family == "zfs"]
 
 
 @pytest.fixture

@@ -587,7 +587,8 @@ def test_plan_and_doctor_say_all_that_a_run_would_be_refused_for(
     """Cores, memory, each device: `plan` says so first and fails. Arms that are skipped are not counted."""
     machine.does_not_work = {"xfs": "mkfs.xfs not installed; no xfs"}
     device = f'[device]\nkind = "block"\npaths = ["{tmp_path}/a", "{tmp_path}/b"]\n'
-    text = PLAN.replace('"xfs"]', '"xfs", "ext4-prealloc"]')
+    prealloc = '{ use = "ext4", label = "prealloc", tuning.mysql = { innodb_extend_and_initialize = false } }'
+    text = PLAN.replace('"xfs"]', f'"xfs", {prealloc}]')
     text = text.replace("[engine]", f'memory = "16GiB"\n{device}[engine]\ncpus_server = "900"')
     path = tmp_path / "plan.toml"
     path.write_text(text)
@@ -595,13 +596,13 @@ def test_plan_and_doctor_say_all_that_a_run_would_be_refused_for(
     said = capsys.readouterr().out
     assert said.startswith("`dbbench run` would refuse this plan") and "1 setup, 1 cell, 1 block, 1 trial" in said
     assert [part for part in (
-        "ext4-prealloc: with postgres it is the same as ext4", "xfs: mkfs.xfs not installed; no xfs",
+        "prealloc: with postgres it is the same as ext4", "xfs: mkfs.xfs not installed; no xfs",
         "E213", "E213", f"{tmp_path}/a is missing", f"{tmp_path}/b is missing",
     ) if part not in said] == []  # fmt: skip
     assert cli.run(["plan", str(path), "--results", str(tmp_path), "--json"]) == 2
     document = json.loads(capsys.readouterr().out)
     assert [one["id"] for one in document["refused"]] == ["E213", "E213", "E101", "E101"]
-    assert set(document["skipped"]) == {"ext4-prealloc", "xfs"}
+    assert set(document["skipped"]) == {"prealloc", "xfs"}
     rows = list(of_plan(str(path), [], tmp_path))
     assert [row.optional for row in rows] == [True] + [False] * 5  # with E206: what could be installed
 

@@ -183,7 +183,7 @@ def test_a_setting_that_this_machine_cannot_have_is_refused(
     assert "PostgreSQL 15.18 refuses io_method = sync, set by the plan: no setting io_method" in refused
     text = """
 name = "x"
-fs_setups = ["btrfs-zstd-writezeros"]
+fs_setups = [{ use = "btrfs-zstd", tuning.postgres = { file_extend_method = "write_zeros" } }]
 [engine]
 name = "postgres"
 [workload]
@@ -205,10 +205,10 @@ def test_an_arm_whose_tuning_the_server_lacks_is_skipped(
     monkeypatch.setattr(postgres, "installed_version", lambda bin=None: version)
     text = """
 name = "x"
-fs_setups = ["btrfs-zstd", "btrfs-zstd-writezeros"]
+fs_setups = ["btrfs-zstd", { use = "btrfs-zstd", label = "zeros", tuning.postgres.file_extend_method = "write_zeros" }]
 [device]
 kind = "dir"
-paths = { btrfs-zstd = "/a", btrfs-zstd-writezeros = "/b" }
+paths = { btrfs-zstd = "/a", zeros = "/b" }
 [engine]
 name = "postgres"
 [workload]
@@ -217,7 +217,7 @@ name = "bulk-insert"
     path = tmp_path / "plan.toml"
     path.write_text(text)
     wanted = able(of_plan(text, load(path, known), known), [])
-    said = {"btrfs-zstd-writezeros": f"PostgreSQL {version} has no setting file_extend_method"}
+    said = {"zeros": f"PostgreSQL {version} has no setting file_extend_method"}
     assert wanted.skipped == (said if lacks else {})
 
 

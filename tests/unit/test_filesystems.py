@@ -34,7 +34,7 @@ def setup_of(family: str, *mount: str, mkfs: tuple[str, ...] = (), attributes: t
 def test_the_catalogue_has_the_setups_that_are_promised() -> None:
     """The setups that plans and documents name are there."""
     assert {
-        "ext4", "ext4-nobarrier", "ext4-writeback", "ext4-nojournal", "ext3", "xfs", "xfs-noreflink", "btrfs",
+        "ext4", "ext4-nobarrier", "ext4-writeback", "ext3", "xfs", "xfs-64k", "btrfs",
         "btrfs-lzo", "btrfs-zstd", "btrfs-nodatacow", "btrfs-nobarrier", "btrfs-nocow-attr",
     } <= set(SHIPPED)  # fmt: skip
 
@@ -47,7 +47,7 @@ def test_a_shipped_setup_is_complete(name: str) -> None:
     assert setup.title
     if setup.mkfs.family == "raw":  # nothing is mounted, nothing is needed
         return
-    assert {"noatime", "atime=off"} & set(setup.mount) or name.endswith("atime")  # what it is worth: variants
+    assert {"noatime", "atime=off"} & set(setup.mount)
     assert set(families.FAMILIES[setup.mkfs.family].programs(setup)) <= set(setup.needs.programs)
     assert setup.needs.packages["debian"]
 

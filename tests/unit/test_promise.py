@@ -9,11 +9,13 @@ import pytest
 from dbbench import cli, plan
 from dbbench.plan import catalog
 from dbbench.plan.promise import class_of, of_setup
+from tests.support.plans import as_toml
+from tests.support.setups import entry
 
 SHIPPED = catalog.catalog()
 PLAN = """
 name = "x"
-fs_setups = ["{setup}"]
+fs_setups = [{setup}]
 [[engine]]
 name = "{engine}"
 settings = {{ {settings} }}
@@ -54,7 +56,7 @@ def test_a_cell_promises_what_its_setup_and_settings_say(
     """Claims of the filesystem and flags of the merged settings, as a trial computes them from what is effective."""
     workload = "pgbench-tpcb" if engine == "postgres" else "sysbench-oltp-insert"
     path = tmp_path / "plan.toml"
-    path.write_text(PLAN.format(setup=setup, engine=engine, settings=settings, workload=workload))
+    path.write_text(PLAN.format(setup=as_toml(entry(setup)), engine=engine, settings=settings, workload=workload))
     (cell,) = plan.expand(plan.load(path, SHIPPED), SHIPPED).cells
     assert class_of(cell) == expected
 
@@ -71,7 +73,7 @@ def test_a_setup_shows_the_class_of_its_own_tuning() -> None:
 def test_plan_warns_of_mixed_classes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Within one comparison; not across engines, whose figures are not compared."""
     path = tmp_path / "plan.toml"
-    text = PLAN.format(setup="ext4", engine="postgres", settings="", workload="pgbench-tpcb")
+    text = PLAN.format(setup=as_toml("ext4"), engine="postgres", settings="", workload="pgbench-tpcb")
     path.write_text(text)
     cli.run(["plan", str(path)])
     assert "W022" not in capsys.readouterr().out

@@ -83,7 +83,7 @@ def test_every_scale_is_a_plan(name: str, scale: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ALL)
 def test_every_published_arm_is_run_at_full_scale(name: str, tmp_path: Path) -> None:
     """The full scale has each arm that has a figure, and the baseline that ratios are to."""
-    uses = {arm.use for arm in loaded(tmp_path, name, "full").fs_setups}
+    uses = {arm.label if arm.adds else arm.use for arm in loaded(tmp_path, name, "full").fs_setups}
     for table in studies.study(name).table:
         assert {*table.then, *table.ratios} <= uses
     if any(table.then for table in studies.study(name).table):

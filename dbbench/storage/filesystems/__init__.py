@@ -97,7 +97,7 @@ def obstacles(setup: FsSetup, root: Path = Path("/")) -> list[str]:
         return [f"unknown family {name!r} (known: {', '.join(FAMILIES)})"]
     family = FAMILIES[name]
     reasons = [
-        reason for reason in (family.lacks_vintage(setup.mkfs), family.lacks(setup), _unknown(family, setup)) if reason
+        reason for reason in (family.lacks(setup), _unknown(family, setup)) if reason
     ]
     if setup.mkfs.tune and not (isinstance(family, Formatted) and family.tuner):
         tuned = (other.name for other in FAMILIES.values() if isinstance(other, Formatted) and other.tuner)
@@ -116,11 +116,9 @@ def _unknown(family: Family, setup: FsSetup) -> str | None:
 
 
 def _refusal(setup: FsSetup, family: Formatted) -> str | None:
-    """Return mkfs's message about the setup's options and vintage, or None if it accepts them."""
-    mkfs = setup.mkfs
-    if not (mkfs.options or mkfs.tune or mkfs.vintage):
+    """Return mkfs's message about the setup's options, or None if it accepts them."""
+    if not (setup.mkfs.options or setup.mkfs.tune):
         return None
-    whose = f"this mkfs.{mkfs.family} cannot make the vintage {mkfs.vintage}: " if mkfs.vintage else ""
     memory = _MEMORY if os.access(_MEMORY, os.W_OK) else None  # mkfs syncs, which is slow on a disk
     with tempfile.TemporaryDirectory(prefix="dbbench-mkfs-", dir=memory) as folder:
         targets = tuple(f"{folder}/{number}" for number in range(setup.devices.min))
@@ -131,7 +129,7 @@ def _refusal(setup: FsSetup, family: Formatted) -> str | None:
             for argv in family.making(setup, targets):
                 process.run(argv, timeout_s=MKFS_S, note=False)
         except (CommandFailed, DeadlinePassed) as failure:
-            return whose + str(failure).replace(f"{folder}/", "")
+            return str(failure).replace(f"{folder}/", "")
     return None
 
 

@@ -13,10 +13,10 @@ import os
 import re
 import struct
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import Final
 
 from dbbench import process
 from dbbench.machine.pagecache import syncfs
@@ -85,12 +85,6 @@ class Btrfs(Formatted):
     described = Character("data and metadata", False, "yes", True, "grow and shrink", COPIED)
     # Scrub reads everything while mounted; check reads the trees while unmounted.
     checks = (Check("scrub", _scrub, mounted=True), Check("btrfs check", _check))
-    vintages: ClassVar[
-        Mapping[str, tuple[str, ...]]
-    ] = {  # no-holes and free-space-tree are defaults since btrfs-progs 5.15
-        **dict.fromkeys(("lts_4.19", "lts_5.4", "lts_5.10"), ("-O", "^no-holes", "-R", "^free-space-tree")),
-        **dict.fromkeys(("lts_5.15", "lts_6.1", "lts_6.6"), ("-O", "no-holes", "-R", "free-space-tree")),
-    }
 
     def __init__(self, name: str) -> None:
         super().__init__(name)

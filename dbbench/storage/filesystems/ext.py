@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import Final
 
 from dbbench import process
 from dbbench.errors import KernelLacks
@@ -22,10 +22,6 @@ _EXTENDED: Final = ("lazy_itable_init=0", "lazy_journal_init=0", "nodiscard")
 _UNITS: Final = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 _DAMAGED: Final = (1, 2, 4)  # exit statuses of e2fsck for errors, corrected or not; with -n it corrects nothing
 _NEED_JOURNAL: Final = ("data", "commit", "journal_checksum", "journal_async_commit")
-_1_44: Final = (
-    "has_journal,ext_attr,resize_inode,dir_index,filetype,extent,64bit,flex_bg,sparse_super,large_file,huge_file,"
-    "dir_nlink,extra_isize,metadata_csum"
-)
 LARGE_BLOCKS: Final = Path("/sys/fs/ext4/features/blocksize_gt_pagesize")  # since Linux 6.19, with huge pages
 
 
@@ -51,7 +47,7 @@ class Ext(Formatted):
         Of several -E it uses only the last, so the setup's own are merged into dbbench's; for the same key the setup's
         value is later and takes effect.
         """
-        rest, extended = _split_options(self.vintage_options(setup.mkfs))
+        rest, extended = _split_options(setup.mkfs.options)
         force = ["-F"] if _block_bytes(setup) > PAGE_BYTES else []
         return [f"mkfs.{self.name}", "-q", *force, *rest, "-E", ",".join((*_EXTENDED, *extended)), *targets]
 
@@ -127,11 +123,6 @@ class Ext4(Ext3):
     reads_with = ("dumpe2fs", "e2freefrag")
     defragmented = (0, 1)  # e4defrag returns 1 if it cannot improve a file
     described = Character("metadata", False, "no", False, "grow", IN_PLACE)
-    # From mke2fs.conf of e2fsprogs at that time: 1.44 for Linux 4.19, 1.47 for 6.6.
-    vintages: ClassVar[Mapping[str, tuple[str, ...]]] = {
-        **dict.fromkeys(("lts_4.19", "lts_5.4", "lts_5.10", "lts_5.15", "lts_6.1"), ("-O", f"none,{_1_44}")),
-        "lts_6.6": ("-O", f"none,{_1_44},metadata_csum_seed,orphan_file"),
-    }
 
     def defragmenting(self, datadir: Path, files: Sequence[Path]) -> list[list[str]]:
         return [["e4defrag", *map(str, files)]]

@@ -47,7 +47,7 @@ class Formatted(Family):
 
     def mkfs_argv(self, setup: FsSetup, targets: tuple[str, ...]) -> list[str]:
         """Return the mkfs command for one or several devices."""
-        return [*self.mkfs, *self.vintage_options(setup.mkfs), *targets]
+        return [*self.mkfs, *setup.mkfs.options, *targets]
 
     def geometry(self, target: Path) -> dict[str, Scalar]:
         """Read the geometry from the device with the family's own tool; it includes `uuid`."""

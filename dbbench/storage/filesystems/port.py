@@ -12,11 +12,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar, Final, Protocol
 
 from dbbench.machine.pagecache import Emptying
-from dbbench.model import Durability, FsSetup, Mkfs, Scalar, Volume
+from dbbench.model import Durability, FsSetup, Scalar, Volume
 from dbbench.results.journal import Journal
 from dbbench.storage.devices.port import Device
 from dbbench.storage.filesystems.common import BLOCK, content_bytes, has_encoding, mount_of
@@ -175,9 +174,6 @@ class Family:
     growing: Growing | None = None
     described: Character | None = None  # without regard to its options
     checks: tuple[Check, ...] = ()  # every check of the whole filesystem
-    # The features that mkfs had by default when a kernel with long-term support was released, as options, so that
-    # another release of mkfs, or a distribution with its own configuration, makes the same filesystem.
-    vintages: ClassVar[Mapping[str, tuple[str, ...]]] = MappingProxyType({})
 
     def programs(self, setup: FsSetup) -> tuple[str, ...]:
         """Return the programs for making, mounting and reading back."""
@@ -211,23 +207,6 @@ class Family:
 
     def lacks(self, setup: FsSetup) -> str | None:
         """Return what the setup requires and this kernel, page size or driver does not support, or None."""
-        return None
-
-    def vintage_options(self, mkfs: Mkfs) -> tuple[str, ...]:
-        """Return the options of the vintage, then the setup's own."""
-        return (*self.vintages.get(mkfs.vintage, ()), *mkfs.options)
-
-    def lacks_vintage(self, mkfs: Mkfs) -> str | None:
-        """Return why the vintage cannot be made, whatever the installed mkfs, or None."""
-        if not mkfs.vintage:
-            return None
-        if mkfs.vintage not in self.vintages:
-            return f"{self.name} has no vintage {mkfs.vintage!r}" + (
-                f" (known: {', '.join(self.vintages)})" if self.vintages else ""
-            )
-        both = [option for option in mkfs.options if option in self.vintages[mkfs.vintage][::2]]
-        if both:
-            return f"the vintage {mkfs.vintage} sets {both[0]} of mkfs.{self.name}; remove it from the options"
         return None
 
     def promises(self, setup: FsSetup) -> tuple[Durability, ...]:

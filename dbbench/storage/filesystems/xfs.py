@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import Final
 
 from dbbench import process
 from dbbench.model import FsSetup, Scalar
@@ -20,20 +20,6 @@ FEATURES: Final = ("crc", "finobt", "sparse", "rmapbt", "reflink", "bigtime", "i
                    "metadir", "parent", "zoned")  # fmt: skip
 LARGE_BLOCKS: Final = (6, 12)  # the first kernel that supports blocks larger than its page size
 LARGEST_SECTOR: Final = 16384  # of a loop device: one page of InnoDB
-# Option of mkfs.xfs for these features; all others use -m.
-_SECTIONS: Final = {"sparse": "-i", "nrext64": "-i", "exchange": "-i", "parent": "-n"}
-_4_19: Final = "bigtime=0 crc=1 finobt=1 inobtcount=0 reflink=0 rmapbt=0 sparse=1 nrext64=0"
-_5_4: Final = _4_19.replace("reflink=0", "reflink=1")
-_5_15: Final = _5_4.replace("bigtime=0", "bigtime=1").replace("inobtcount=0", "inobtcount=1")
-_6_6: Final = _5_15.replace("rmapbt=0", "rmapbt=1").replace("nrext64=0", "nrext64=1")
-
-
-def _section(features: str) -> tuple[str, ...]:
-    """Return mkfs.xfs options for words like "bigtime=0", grouped by the option that each feature belongs to."""
-    sections: dict[str, list[str]] = {}
-    for word in features.split():
-        sections.setdefault(_SECTIONS.get(word.partition("=")[0], "-m"), []).append(word)
-    return tuple(word for section, words in sections.items() for word in (section, ",".join(words)))
 
 
 def _repair(stored: Stored) -> str:
@@ -51,14 +37,6 @@ class Xfs(Formatted):
     reads_with = ("xfs_info", "xfs_db", "xfs_spaceman")
     described = Character("metadata", False, "no", False, "grow", IN_PLACE)
     checks = (Check("xfs_repair -n", _repair),)
-    # The values of xfsprogs' lts_*.conf; not the files: those of xfsprogs 6.1.0 have a line that its own mkfs refuses.
-    vintages: ClassVar[Mapping[str, tuple[str, ...]]] = {
-        "lts_4.19": _section(_4_19),
-        **dict.fromkeys(("lts_5.4", "lts_5.10"), _section(_5_4)),
-        **dict.fromkeys(("lts_5.15", "lts_6.1"), _section(_5_15)),
-        "lts_6.6": _section(_6_6),
-        "lts_6.12": _section(f"{_6_6} metadir=0 autofsck=0 exchange=0 parent=0"),
-    }
 
     def geometry(self, target: Path) -> dict[str, Scalar]:
         facts = parse_xfs_info(process.run(["xfs_info", target]).stdout)

@@ -63,7 +63,14 @@ def two_databases(setups: list[str], count: int = 1, **mariadb: Scalar) -> str:
     engines = ["postgres", {"name": "mariadb", "settings": mariadb}]
     loads = [UPDATES, {"name": "sysbench-oltp-update-index", "engines": ["mariadb"], "tables": 1, "table_size": 1000,
                        "clients": 1}]  # fmt: skip
-    return plan([entry(name) for name in setups], engines, loads, warmup="0s", measure="2s", device={"size": "1GiB", "count": count})
+    return plan(
+        [entry(name) for name in setups],
+        engines,
+        loads,
+        warmup="0s",
+        measure="2s",
+        device={"size": "1GiB", "count": count},
+    )
 
 
 @contextmanager

@@ -22,7 +22,19 @@ from dbbench.storage import filesystems
 from dbbench.storage.devices import queue_attributes
 from dbbench.storage.filesystems import btrfs, common
 from tests.support.plans import plan
-from tests.support.setups import ADDED, ALL, SIZE, UPDATES, attached, entry, flushes, left, setup_named, shipped, two_databases
+from tests.support.setups import (
+    ADDED,
+    ALL,
+    SIZE,
+    UPDATES,
+    attached,
+    entry,
+    flushes,
+    left,
+    setup_named,
+    shipped,
+    two_databases,
+)
 
 MIB: Final = 2**20
 NAMES: Final = [name for name in (*ALL.setups, *ADDED)

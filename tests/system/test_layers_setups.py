@@ -104,7 +104,13 @@ def test_every_setup_is_what_it_says(name: str, tmp_path: Path) -> None:
 def layered(setups: list[str], *operations: str, count: int = 1, **cells: Any) -> str:
     """A plan of short trials on those setups, each followed by these operations."""
     device = {"size": "400MiB", "count": count}
-    return plan([entry(name) for name in setups], **{"workload": UPDATES, **cells}, measure="2s", operations=operations, device=device)
+    return plan(
+        [entry(name) for name in setups],
+        **{"workload": UPDATES, **cells},
+        measure="2s",
+        operations=operations,
+        device=device,
+    )
 
 
 # What this kernel cannot make is left out by its name.

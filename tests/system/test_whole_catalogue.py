@@ -20,8 +20,7 @@ def kind(setup: FsSetup) -> str:
     return setup.layers[-1].kind if setup.layers else setup.mkfs.family
 
 
-SETUPS: Final = [
-    setup for name in ALL.setups if (setup := ALL.setup(name)).mkfs.family != "raw"]
+SETUPS: Final = [setup for name in ALL.setups if (setup := ALL.setup(name)).mkfs.family != "raw"]
 LOG_BYTES: Final = 67108864  # of MariaDB: what a snapshot leaves of a GiB is room for it
 KINDS: Final = sorted({kind(setup) for setup in SETUPS})
 

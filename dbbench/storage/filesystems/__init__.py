@@ -96,9 +96,7 @@ def obstacles(setup: FsSetup, root: Path = Path("/")) -> list[str]:
     if name not in FAMILIES:
         return [f"unknown family {name!r} (known: {', '.join(FAMILIES)})"]
     family = FAMILIES[name]
-    reasons = [
-        reason for reason in (family.lacks(setup), _unknown(family, setup)) if reason
-    ]
+    reasons = [reason for reason in (family.lacks(setup), _unknown(family, setup)) if reason]
     if setup.mkfs.tune and not (isinstance(family, Formatted) and family.tuner):
         tuned = (other.name for other in FAMILIES.values() if isinstance(other, Formatted) and other.tuner)
         reasons.append(f"{name} cannot be tuned after mkfs (supported: {', '.join(tuned)})")

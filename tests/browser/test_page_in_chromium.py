@@ -321,6 +321,32 @@ def test_a_phone_shows_three_columns_and_the_rest_on_tap(browser: WebDriver, pag
     assert trials.is_displayed()
 
 
+@pytest.mark.parametrize("width", [1280, 390])
+def test_a_figure_leads_to_its_formula_and_its_files(browser: WebDriver, demo: LoadedRun, width: int) -> None:
+    """By a click, without hovering: the formula and the key open, and from there the files of the trials, which exist.
+    Each column of each table is explained."""
+    path = demo.path / "report.html"
+    path.write_text(render([demo]), encoding="utf-8")
+    screen(browser, width, 844)
+    browser.get(path.as_uri())
+    explained = browser.find_element(By.ID, "m-tps")
+    assert not explained.is_displayed()
+    browser.find_element(By.CSS_SELECTOR, "#t-c0 [data-metric=tps] a").click()
+    until(browser, "return arguments[0].getClientRects().length", explained)
+    assert "transactions ÷ seconds" in explained.text and "summary.tps" in explained.text
+    unexplained = "return [...document.querySelectorAll('.results [data-metric] a')].map(a => a.getAttribute('href'))" \
+                  ".filter(to => !document.querySelector(to))"  # fmt: skip
+    assert browser.execute_script(unexplained) == []
+    hints = "return [...new Set([...document.querySelectorAll('[title]')].map(e => e.className))]"
+    assert browser.execute_script(hints) in ([], ["badge"])  # the badge is the durability class, which has its entry
+    browser.find_element(By.CSS_SELECTOR, "details:has(#m-tps) a[href='#files']").click()
+    file = browser.find_element(By.CSS_SELECTOR, "#files ~ dl a")
+    until(browser, "return arguments[0].getClientRects().length", file)
+    links = browser.find_elements(By.CSS_SELECTOR, "#files ~ dl a")
+    assert len(links) == len(demo.trials)
+    assert all((demo.path / str(link.get_dom_attribute("href"))).is_file() for link in links)
+
+
 @pytest.mark.parametrize(("look", "width"), [(LIGHT, 1280), (DARK, 1280), (LIGHT, 390)], ids=["light", "dark", "phone"])
 def test_axe_finds_nothing(browser: WebDriver, page: str, look: dict[str, str], width: int) -> None:
     """No violation of axe-core's rules, with every chart drawn and every panel open."""

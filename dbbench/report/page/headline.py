@@ -7,15 +7,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from dbbench.engines import profile_of
 from dbbench.model import Status, Trial
-from dbbench.report.answer import SHORT, UNFINISHED, Answer, answer
+from dbbench.report.answer import SHORT, UNFINISHED, answer
 from dbbench.report.page.charts.dots import DotPlot, answer_plots
 from dbbench.report.page.findings import Finding
-from dbbench.report.page.groups import Group, loaded_runs
+from dbbench.report.page.groups import Group, all_arms, loaded_runs
 from dbbench.report.page.method import subtitle
 from dbbench.report.page.notices import Notice, notices
 from dbbench.report.page.trial_facts import fact_text, facts
-from dbbench.report.sentences import SUSPECT, Parts, plain_text
+from dbbench.report.sentences import SUSPECT, Parts
 from dbbench.report.verdict_table import as_markdown
 from dbbench.report.verdicts import verdicts
 from dbbench.units import count, join_words
@@ -55,7 +56,7 @@ def verdict(groups: Sequence[Group], warnings: Sequence[Finding], regressions: t
         notices=(*(caveat for caveat in caveats if caveat.kind not in FIRST), *notices(groups)),
         quality=_quality(groups),
         warnings=tuple(warnings),
-        markdown="\n".join(_markdown(groups, [each for _, each in answers], tables)),
+        markdown="\n".join(_markdown(groups, tables)),
         regressions=regressions,
     )
 
@@ -77,37 +78,32 @@ def _quality(groups: Sequence[Group]) -> str:
     return f"{of}; {join_words([count(n, 'block') for _, n in blocks])} in random order."
 
 
-def _markdown(groups: Sequence[Group], answers: Sequence[Answer], tables: Sequence[str]) -> Iterator[str]:
+def _markdown(groups: Sequence[Group], tables: Sequence[str]) -> Iterator[str]:
     """Yield the lines of the answer with its tables, and what is needed to repeat it: commands and settings."""
     yield f"**{' + '.join(loaded.run.name for loaded in loaded_runs(groups))}**: {subtitle(groups)}\n"
-    for each in answers:
-        yield from (f"> {plain_text(parts)}  " for _, parts in each.caveats)
-        yield f"\n{' '.join(map(plain_text, each.sentences))}\n"
     yield from tables
     trials = [trial for group in groups for trial in group.trials]
-    commands = {line: None for trial in trials for line in _commands(trial)}
     yield "\n```sh"
-    yield from commands
+    for arm in all_arms(groups):
+        yield f"# {arm}"
+        yield from dict.fromkeys(line for trial in trials if trial.fs_setup == arm for line in _commands(trial))
     yield "```"
-    settings = {
-        f"{trial.engine} {trial.fs_setup}": [f"{k} = {fact_text(v.value)}" for k, v in sorted(trial.settings.items())]
-        for trial in trials
-    }
     for engine in dict.fromkeys(trial.engine for trial in trials):
-        of_engine = {name: lines for name, lines in settings.items() if name.split(" ")[0] == engine}
-        same = [line for line in next(iter(of_engine.values())) if all(line in lines for lines in of_engine.values())]
-        own = {name: [line for line in lines if line not in same] for name, lines in of_engine.items()}
-        yield f"\n<details><summary>Settings of {engine}</summary>\n\n```ini"
+        own = {
+            trial.fs_setup: [f"{name} = {fact_text(setting.value)}" for name, setting in sorted(trial.settings.items())]
+            for trial in trials
+            if trial.engine == engine
+        }
+        same = [line for line in next(iter(own.values())) if all(line in lines for lines in own.values())]
+        yield f"\n<details><summary>Settings of {profile_of(engine).title}</summary>\n\n```ini"
         yield from same
-        yield from (f"# {name}: {'; '.join(lines)}" for name, lines in own.items() if lines)
+        yield from (f"# only {arm}: {line}" for arm, lines in own.items() for line in lines if line not in same)
         yield "```\n\n</details>"
 
 
 def _commands(trial: Trial) -> Iterator[str]:
-    """Yield the commands that made and mounted the filesystem of a trial, the setup's name before them."""
+    """Yield the commands that made and mounted the filesystem of a trial."""
     if trial.filesystem is not None:
-        yield f"# {trial.fs_setup}"
-        known = facts(trial)
-        yield known.get("mkfs", "# mkfs is not recorded")
+        yield facts(trial).get("mkfs", "# a directory, without mkfs")
         options = trial.filesystem.mount_options_asked
         yield shlex.join(["mount", *(["-o", ",".join(options)] if options else []), "DEVICE", "DIR"])

@@ -42,7 +42,7 @@ from dbbench.report.page.method import MethodFacts, method, subtitle
 from dbbench.report.page.operations import OperationTable, operation_tables, snapshot_tables
 from dbbench.report.page.power_loss import PowerCuts, power_cuts
 from dbbench.report.page.redaction import redact_run
-from dbbench.report.page.results import ResultTable, result_table
+from dbbench.report.page.results import Heading, ResultTable, headings_of, result_table
 from dbbench.report.page.space import SpaceTable, space_table
 from dbbench.report.page.studies import ThenNow, then_and_now
 from dbbench.report.page.theme import LIGHT, Mark, dark_colors, template
@@ -84,6 +84,7 @@ class PageModel:
     marks: tuple[Mark, ...]
     verdict: Verdict
     comparisons: tuple[GroupView, ...]
+    terms: tuple[Heading, ...]
     choose: Choose
     factors: tuple[FactorChart, ...]
     latencies: tuple[LatencyTable, ...]
@@ -124,6 +125,7 @@ def build(runs: Sequence[LoadedRun], redact: Sequence[str] = (), courses: Sequen
         marks=tuple(marks.values()),
         verdict=verdict(page_groups, warnings, regressions),
         comparisons=comparisons,
+        terms=headings_of([comparison.table for comparison in comparisons]),
         choose=choose(page_groups),
         factors=factor_charts(page_groups),
         latencies=distributions,

@@ -3,6 +3,7 @@ throughput. The columns of the verdict come from `report/verdict_table.py`."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -14,7 +15,6 @@ from dbbench.metrics.table import INSERT_INDEXES, METRICS, Metric
 from dbbench.report.page.charts.sparkline import Sparkline, sparklines
 from dbbench.report.page.charts.telemetry import Telemetry
 from dbbench.report.page.groups import ArmLabel, Group
-from dbbench.report.sentences import freedom
 from dbbench.report.verdict_table import COLUMNS, Column
 from dbbench.units import GROUP, number
 
@@ -76,11 +76,6 @@ class ResultRow:
 
     def text(self, heading: Heading) -> str:
         return heading.metric.text(self.values[heading.metric.name])
-
-    @property
-    def freedom(self) -> str:
-        """Return the degrees of freedom of the interval, in words."""
-        return freedom(self.row)
 
     def aside(self, heading: Heading) -> str:
         """Return the text below a figure, such as the longest of the stalls."""
@@ -188,3 +183,8 @@ def _expects(metric: Metric, group: Group) -> bool:
         return False  # without a server there are no counters of an engine, and no page size
     fixed = group.cells[0].window.kind == "fixed"
     return (metric.name not in ("mb_per_s", "kb_per_s", "duration_s")) if fixed else metric.name == "disk_bytes"
+
+
+def headings_of(tables: Sequence[ResultTable]) -> tuple[Heading, ...]:
+    """Return the columns of all tables, each metric once."""
+    return tuple({heading.metric.name: heading for table in tables for heading in table.headings}.values())

@@ -108,7 +108,7 @@ def _plot(ident: str, groups: Sequence[tuple[Group, Ratios]], titled: bool, narr
     for group, ratios in groups:
         if titled:
             titles.append((y + 13.0, group))
-            y += 46.0 if narrow else 26.0
+            y += 56.0 if narrow else 26.0
         for row in [row for row in group.ordered_rows if row.fs_setup in ratios]:  # another durability class is last
             middle = y + tall / 2
             if group.apart(row) and not apart_at:
@@ -123,8 +123,8 @@ def _plot(ident: str, groups: Sequence[tuple[Group, Ratios]], titled: bool, narr
             centre = None if row.ratio is None else x(row.ratio)
             rows.append(DotRow(group.arm(row), row, round(middle, 1), round(y - 6, 1), dots, interval, centre))
             y += tall + gap
-        y += 4.0 if titled and not narrow else 0.0
-    bottom = y - gap + 8.0
+        y += (-14.0 if narrow else 4.0) if titled else 0.0
+    bottom = y - gap + (22.0 if titled and narrow else 8.0)
     metrics = [group.metric for group, _ in groups]
     good, bad = ("faster", "slower") if all(metric.words == "speed" for metric in metrics) else ("better", "worse")
     low, high = (bad, good) if metrics[0].better == "higher" else (good, bad)

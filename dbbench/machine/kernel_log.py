@@ -9,7 +9,6 @@ import errno
 import itertools
 import os
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -72,14 +71,14 @@ class Watch:
         self._read()
         self._close()
 
-    def lines_about(self, disk: str = "") -> tuple[str, ...] | None:
-        """Return the lines since the start that report a fault of the disk (kernel name: "loop7") or of one of its
-        partitions."""
-        return self._about(disk, is_fault)
-
-    def all_lines_about(self, disk: str = "") -> tuple[str, ...] | None:
-        """Return all lines since the start that name the disk or one of its partitions."""
-        return self._about(disk, lambda line: True)
+    def lines_about(self, disk: str = "", faults: bool = True) -> tuple[str, ...] | None:
+        """Return the lines since the start that name the disk ("loop7") or one of its partitions: those about faults,
+        or all."""
+        self._read()
+        if not self._known:
+            return None
+        named = (line for line in self._lines if names(line.text, disk or self._disk))
+        return tuple(line.text for line in named if not faults or is_fault(line))
 
     def lines_about_machine(self) -> tuple[str, ...] | None:
         """Return the lines since the start about problems without a device."""
@@ -90,12 +89,6 @@ class Watch:
         """Whether lines were lost since the start: the log overflowed or its sequence has a gap."""
         self._read()
         return self._overrun or has_gap(self._lines) if self._known else None
-
-    def _about(self, disk: str, wanted: Callable[[KernelMessage], bool]) -> tuple[str, ...] | None:
-        self._read()
-        if not self._known:
-            return None
-        return tuple(line.text for line in self._lines if names(line.text, disk or self._disk) and wanted(line))
 
     def _read(self) -> None:
         while self._fd is not None:

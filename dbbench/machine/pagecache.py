@@ -73,13 +73,18 @@ def _reading(path: Path) -> Iterator[int]:
         os.close(fd)
 
 
+def _size(path: Path) -> int:
+    with _reading(path) as fd:
+        return os.lseek(fd, 0, os.SEEK_END)  # stat would report 0 for a bare device
+
+
 def resident_bytes(files: Sequence[Path]) -> int | None:
     """Return the bytes of the files in the page cache, by cachestat(2) or mincore(2); None if the kernel does not
     report it (files that this user neither owns nor may write)."""
     total = 0
     for path in files:
         with _reading(path) as fd:
-            size = os.lseek(fd, 0, os.SEEK_END)  # stat would report 0 for a bare device
+            size = _size(path)
             pages = _cachestat(fd) if size else 0
             if pages is None:
                 pages = _mincore(fd, size) if os.access(path, os.W_OK) else None
@@ -87,11 +92,6 @@ def resident_bytes(files: Sequence[Path]) -> int | None:
             return None
         total += pages * mmap.PAGESIZE
     return total
-
-
-def _size(path: Path) -> int:
-    with _reading(path) as fd:
-        return os.lseek(fd, 0, os.SEEK_END)  # stat would report 0 for a bare device
 
 
 def _cachestat(fd: int) -> int | None:
@@ -238,7 +238,9 @@ def _empty_once(
     _empty(by, files)
     after, own_after = resident_bytes(files), by.bytes_held()
 
-    sample_bytes, delivered = _delivery(pieces, disks)
+    read_before = _read_so_far(disks)
+    sample_bytes, read_after = read(pieces), _read_so_far(disks)
+    delivered = None if read_before is None or read_after is None else read_after - read_before
     _empty(by, files)  # the load begins without what the sample has read
     last = resident_bytes(files)
     after = max(after, last) if after is not None and last is not None else None
@@ -263,14 +265,6 @@ def _empty(by: Emptying, files: Sequence[Path]) -> None:
         time.sleep(_PAUSE_S)
         evict(files)
     process.wait_while(by.bytes_held, _OWN_S, _PAUSE_S)
-
-
-def _delivery(pieces: Sequence[Piece], disks: Sequence[str]) -> tuple[int, int | None]:
-    """Return the bytes of the sample, and what the devices delivered meanwhile."""
-    before = _read_so_far(disks)
-    got = read(pieces)
-    after = _read_so_far(disks)
-    return got, None if before is None or after is None else after - before
 
 
 def _read_so_far(disks: Sequence[str]) -> int | None:

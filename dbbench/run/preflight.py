@@ -26,10 +26,10 @@ from dbbench.plan.tomlfile import did_you_mean
 from dbbench.results import RunFolder
 from dbbench.results.journal import Journal
 from dbbench.run.disk_space import UNTOUCHED, shortages
-from dbbench.run.permit import RunPermit
 from dbbench.storage import devices, filesystems
 from dbbench.storage.devices import block, guard, image, sysfs
 from dbbench.storage.devices.directory import check_directory, nearest
+from dbbench.storage.devices.guard import Permit
 from dbbench.units import size_text
 
 CLIENT_FILES: Final = 32  # files of a load generator that are not connections
@@ -265,7 +265,7 @@ def refused_disks(plan: Plan, results: Path) -> Iterator[errors.DbbenchError]:
     for a dry run: a run that is resumed may itself have left something on them, and the trial checks again."""
     if os.geteuid() != 0:
         return
-    permit = RunPermit((), Journal(results / "journal.jsonl"), checking=True)
+    permit = Permit((), Journal(results / "journal.jsonl"), checking=True)
     for spec in plan.device.volumes.values():
         for path in filter(Path.is_block_device, map(Path, spec.disks)):
             try:
@@ -283,7 +283,7 @@ def check_run(wanted: PlanRequest, plan_file: str, root: Path, folder: RunFolder
     check(wanted.plan, wanted.expanded, root, images=missing)
     if wanted.plan.device.disks:
         journal = folder.journal if folder else Journal(root / "journal.jsonl")
-        permit = RunPermit(wipe, journal, checking=True)
+        permit = Permit(wipe, journal, checking=True)
         try:
             volumes = wanted.plan.device.volumes
             with devices.attach(

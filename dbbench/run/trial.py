@@ -28,7 +28,6 @@ from dbbench.remote import Client
 from dbbench.results.fileio import naming_full
 from dbbench.run.evaluate import Observed, compare_settings, judge
 from dbbench.run.meter import Meter
-from dbbench.run.permit import RunPermit
 from dbbench.run.record import Record, keep_logs, stopping
 from dbbench.run.stages import (
     Mounts,
@@ -53,12 +52,13 @@ from dbbench.samplers.accounting import DiskClock
 from dbbench.storage import ageing, layers
 from dbbench.storage.devices import canary, leaves_of, smart
 from dbbench.storage.devices.ceiling import limit_facts
+from dbbench.storage.devices.guard import Permit
 from dbbench.storage.filesystems import Stored
 
 Images = Mapping[Role, tuple[Path, ...]]  # only for kind loop
 
 
-def run_trial(trial: Record, workdir: WorkDir, images: Images, permit: RunPermit) -> Status:
+def run_trial(trial: Record, workdir: WorkDir, images: Images, permit: Permit) -> Status:
     """Run one trial and publish it; return its status. Errors during the trial make it failed. Only a request to stop,
     or a refusal to begin (a device that may not be used, a missing program: exit codes 2 and 5), is raised; then there
     is no result."""
@@ -75,7 +75,7 @@ def run_trial(trial: Record, workdir: WorkDir, images: Images, permit: RunPermit
     return trial.publish().status
 
 
-def drive(trial: Record, workdir: WorkDir, images: Images, permit: RunPermit) -> None:
+def drive(trial: Record, workdir: WorkDir, images: Images, permit: Permit) -> None:
     """Run the stages. Each is timed, reported as progress, and stopped at its deadline."""
     stage, facts, cell, plan, journal = trial.stage, trial.facts, trial.cell, trial.run.plan, trial.folder.journal
     setups, engine = attach.setups_of(plan, cell), ENGINES[cell.engine.name]

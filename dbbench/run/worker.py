@@ -30,13 +30,13 @@ from dbbench.results.fileio import naming_full, read_input
 from dbbench.results.merging import own_scripts
 from dbbench.results.trials import ELSEWHERE
 from dbbench.run.children import serve
-from dbbench.run.permit import RunPermit
 from dbbench.run.record import Record, translate
 from dbbench.run.stages import attach, restore
 from dbbench.run.trial import run_trial
 from dbbench.run.workdir import WorkDir
 from dbbench.storage import devices
 from dbbench.storage.devices import ceiling, image
+from dbbench.storage.devices.guard import Permit
 
 RUNTIME: Final = Path("/run/dbbench")  # short, because the path of a socket has at most 107 bytes
 
@@ -127,7 +127,7 @@ def _measure_ceiling(folder: RunFolder, request: Request, workdir: WorkDir, _emi
     too, or again after it."""
     run, path = folder.run, folder.path
     longest = max(cell.window.measure_s for cell in run.cells)
-    permit = RunPermit(request.wipe, folder.journal)
+    permit = Permit(request.wipe, folder.journal)
     wanted = devices.DiskSet(run.plan.device, image.images_of(run, path).get("data", ()))
     with devices.attach({"data": wanted}, permit) as volumes:
         permit.note(disks := volumes["data"].each)
@@ -146,7 +146,7 @@ def _measure_ceiling(folder: RunFolder, request: Request, workdir: WorkDir, _emi
 def _run_trial(folder: RunFolder, request: Request, workdir: WorkDir, emit: Emit) -> None:
     record = Record(folder, folder.run.trial(request.item), emit)
     try:
-        run_trial(record, workdir, image.images_of(folder.run, folder.path), RunPermit(request.wipe, folder.journal))
+        run_trial(record, workdir, image.images_of(folder.run, folder.path), Permit(request.wipe, folder.journal))
     finally:
         shutil.rmtree(workdir.elsewhere, ignore_errors=True)
 

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 
-class Permit:
+from dbbench.results.journal import Journal
+from dbbench.storage.devices import guard
+
+
+class Permit(guard.Permit):
     """The identities that the user confirmed, and the filesystem and device of an earlier trial."""
 
     def __init__(self, *typed: str, made: tuple[str, str] = ("", ""), had: str = "") -> None:
-        self.typed, self.made, self.had = typed, made, had
+        super().__init__(typed, Journal(Path("/nonexistent/run/journal.jsonl")))
+        self.__dict__.update(made=made, had=had)
+
+    made: tuple[str, str]
+    had: str
 
     def wipe(self, identity: str) -> bool:
         return identity in self.typed

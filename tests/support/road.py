@@ -23,12 +23,12 @@ from dbbench.metrics.outcome import Outcome
 from dbbench.metrics.series import Series
 from dbbench.model import Arm, Dataset, DeviceSpec, EngineSpec, Run, Settings, Status, Trial, Workload
 from dbbench.model.events import Event
-from dbbench.run.permit import RunPermit
 from dbbench.run.record import Record
 from dbbench.run.trial import run_trial
 from dbbench.run.workdir import WorkDir
 from dbbench.samplers import SAMPLERS
 from dbbench.storage.devices import KINDS, canary, directory
+from dbbench.storage.devices.guard import Permit
 from dbbench.storage.devices.port import Device, DiskSet
 from dbbench.storage.filesystems import FAMILIES
 from dbbench.storage.filesystems.common import mount_of
@@ -214,7 +214,7 @@ class Road:
         workdir = WorkDir(self.root)
         workdir.make()
         record = Record(run_folder, run_folder.run.order[0], self._emit)
-        return run_trial(record, workdir, {}, RunPermit((), run_folder.journal))
+        return run_trial(record, workdir, {}, Permit((), run_folder.journal))
 
     def trial(self, **plan: Any) -> Trial:
         """Run the first trial of a new run and return it, as read back."""

@@ -22,7 +22,6 @@ import pytest
 from dbbench import process
 from dbbench.errors import DbbenchError, DeviceChanged, DeviceInUse, DeviceNotEmpty
 from dbbench.results.journal import Journal
-from dbbench.run.permit import RunPermit
 from dbbench.storage import devices, filesystems, layers
 from dbbench.storage.devices import block, canary, ceiling, guard, hold, precondition
 from dbbench.storage.devices.port import Device
@@ -240,12 +239,12 @@ def test_what_another_process_makes_between_two_trials_is_left_alone(disk: Disk,
     process.run(["mkfs.ext4", "-q", "-F", disk.path])
 
     def attached_again() -> contextlib.AbstractContextManager[Device]:
-        return block.attach(disk.path, None, RunPermit((word,), journal), fstab=disk.folder / "fstab")
+        return block.attach(disk.path, None, guard.Permit((word,), journal), fstab=disk.folder / "fstab")
 
     journal.note("wipe", device=word)
     for _ in range(2):
         with attached_again() as device:
-            RunPermit((word,), journal).note(device.each)
+            guard.Permit((word,), journal).note(device.each)
             hold.erase(device.fd)
             filesystems.make(shipped("ext4"), device)
             layers.note_signatures(device, journal)

@@ -9,7 +9,7 @@ import pytest
 
 from dbbench.results import journal as journals
 from dbbench.results.journal import Journal
-from dbbench.run.permit import RunPermit
+from dbbench.storage.devices.guard import Permit
 
 
 @pytest.fixture(autouse=True)
@@ -74,7 +74,7 @@ def test_a_typed_identity_holds_until_the_device_was_erased(tmp_path: Path) -> N
 
 def believed(journal: Journal) -> bool:
     """Whether the run of that journal may erase what is on the disk S1 without being asked."""
-    permit = RunPermit((), journal)
+    permit = Permit((), journal)
     return permit.made_by_us("S1", "u-1") or permit.made_by_us("S1", "other") or permit.had_by_us("S1")
 
 
@@ -129,7 +129,7 @@ def test_without_a_place_for_the_key_a_person_is_asked(tmp_path: Path, home: Pat
     journal = Journal(tmp_path / "journal.jsonl")
     journal.note("had", device="S1")
     assert next(journal.entries())["seal"] == "" and not believed(journal)
-    assert RunPermit(("S1",), journal).wipe("S1")
+    assert Permit(("S1",), journal).wipe("S1")
 
 
 def test_two_processes_that_make_the_key_at_once_have_one(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,11 +12,11 @@ from dbbench.machine.host import tunables
 from dbbench.model import Cell, DeviceFacts, FsSetup, Plan, Role, WriteFacts
 from dbbench.plan import writes
 from dbbench.results.journal import Journal
-from dbbench.run.permit import RunPermit
 from dbbench.run.stages import Volumes
 from dbbench.samplers.accounting import DiskClock
 from dbbench.storage import devices
 from dbbench.storage.devices import hold, loop
+from dbbench.storage.devices.guard import Permit
 from dbbench.storage.devices.port import Device, DiskSet
 from dbbench.storage.filesystems import family_of
 
@@ -32,7 +32,7 @@ def setups_of(plan: Plan, cell: Cell) -> dict[Role, FsSetup]:
 
 @contextlib.contextmanager
 def attach(
-    plan: Plan, cell: Cell, images: Mapping[Role, tuple[Path, ...]], permit: RunPermit
+    plan: Plan, cell: Cell, images: Mapping[Role, tuple[Path, ...]], permit: Permit
 ) -> Iterator[dict[Role, Device]]:
     """Attach and lock the trial's devices within the block, with the read-ahead of the plan."""
     wanted = {

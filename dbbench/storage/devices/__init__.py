@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Final
@@ -16,8 +16,9 @@ from dbbench.errors import DeviceUnusable
 from dbbench.model import Role
 from dbbench.results.journal import Journal
 from dbbench.storage.devices import block, directory, guard, loop, sysfs
+from dbbench.storage.devices.guard import Permit
 from dbbench.storage.devices.naming import Described, describe_all, identity
-from dbbench.storage.devices.port import Attached, Device, DiskSet, Permit, joint, leaves_of
+from dbbench.storage.devices.port import Device, DiskSet, joint, leaves_of
 from dbbench.storage.devices.sysfs import IoCounters, flushes, flushes_reason, io_counters, leaves, queue_attributes
 
 __all__ = [
@@ -111,4 +112,8 @@ def size_bytes(path: Path) -> int | None:
     return None if name is None else sysfs.size_bytes(name)
 
 
-KINDS: Final[dict[str, Attached]] = {"loop": _loop, "block": _block, "dir": _dir}
+KINDS: Final[dict[str, Callable[[DiskSet, Permit, str], AbstractContextManager[Device]]]] = {
+    "loop": _loop,
+    "block": _block,
+    "dir": _dir,
+}

@@ -20,8 +20,9 @@ from dbbench.errors import DeviceInUse, DeviceLocked, DeviceUnusable, NotRoot, U
 from dbbench.model import DeviceFacts
 from dbbench.results.fileio import try_lock
 from dbbench.storage.devices import guard, hold, naming, sysfs
+from dbbench.storage.devices.guard import Permit
 from dbbench.storage.devices.hold import afterwards
-from dbbench.storage.devices.port import Device, Permit
+from dbbench.storage.devices.port import Device
 
 _SETTLE_S: Final = 2.0  # the kernel may still end the mount of a killed trial (median 90 ms)
 # After umount, a copy of the mount in another namespace or a slow flush may still hold the device.

@@ -61,11 +61,16 @@ def _write(fd: int, begin: int) -> dict[str, float]:
         page.write(os.urandom(_MIB))  # random, so that no layer below can skip zeros
         whole = memoryview(page)
         small = whole[:16384]  # a multiple of every sector size, which direct I/O requires
+
+        def flush() -> None:
+            os.pwrite(fd, small, begin)
+            os.fdatasync(fd)
+
         try:
             seconds = _time(
                 lambda: [os.pwrite(fd, whole, begin + offset) for offset in range(0, _WRITE_BYTES, len(whole))]
             )
-            flushes = [_time(lambda: _flush(fd, small, begin)) for _ in range(_FLUSHES)]
+            flushes = [_time(flush) for _ in range(_FLUSHES)]
         finally:
             small.release()
             whole.release()
@@ -73,11 +78,6 @@ def _write(fd: int, begin: int) -> dict[str, float]:
         "write_mb_per_s": round(_WRITE_BYTES / 1e6 / seconds, 1),
         "fdatasync_ms": round(1000 * statistics.median(flushes), 3),
     }
-
-
-def _flush(fd: int, block: memoryview, begin: int) -> None:
-    os.pwrite(fd, block, begin)
-    os.fdatasync(fd)
 
 
 def _time(work: Callable[[], object]) -> float:

@@ -17,7 +17,7 @@ import errno
 import json
 import os
 import time
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Collection, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
@@ -25,8 +25,9 @@ from typing import Final, Literal
 from dbbench import process
 from dbbench.errors import DbbenchError, DeviceInUse, DeviceNotEmpty, DeviceUnusable
 from dbbench.machine.namespaces import host_proc
+from dbbench.results.journal import Journal
 from dbbench.storage.devices import naming, sysfs, used
-from dbbench.storage.devices.port import Permit
+from dbbench.storage.devices.port import Device
 
 FSTAB: Final = Path("/etc/fstab")
 # Bytes that are read at the beginning, middle and end; the superblocks of filesystems and arrays are within them.
@@ -50,6 +51,32 @@ class Reason:
     text: str
     uuid: str = ""
     label: str = ""
+
+
+@dataclass(frozen=True)
+class Permit:
+    """The devices whose identity the user typed, and the filesystems that the run's journal records. A typed identity
+    permits erasing what was on the device when the command started, which is while `checking` is set. Anything that
+    appears later, between two trials, was put there by another process."""
+
+    typed: Collection[str]
+    journal: Journal
+    checking: bool = False
+
+    def wipe(self, identity: str) -> bool:
+        return identity in self.typed and (self.checking or not self.journal.has_wiped_disk(identity))
+
+    def made_by_us(self, device: str, uuid: str) -> bool:
+        return self.journal.has_filesystem(device, uuid) or self.journal.making(device)
+
+    def had_by_us(self, device: str) -> bool:
+        return self.journal.had(device)
+
+    def note(self, disks: Iterable[Device]) -> None:
+        """Record in the journal, before anything is written to them, that these disks may contain dbbench's data."""
+        for disk in disks:
+            if disk.facts.real and not self.journal.has_wiped_disk(name := naming.identity(disk.path)):
+                self.journal.note("had", device=name)
 
 
 def reasons(path: Path, *, fstab: Path = FSTAB) -> list[Reason]:

@@ -132,13 +132,11 @@ def _direct_io(name: str, asked: bool) -> bool:
     return value == "1"
 
 
-def _let_go(name: str, sequence: str | None) -> bool:
-    """Whether the device released the image; another media number means that it already has a new one."""
-    return not loop_driver.is_bound(name) or sysfs.read(sysfs.folder(name) / "diskseq") != sequence
-
-
 def _wait_until_free(name: str, sequence: str | None) -> None:
-    if process.wait_while(lambda: not _let_go(name, sequence), _CLEARED_S, 0.005):
+    def is_attached() -> bool:  # another media number means that it already has a new image
+        return loop_driver.is_bound(name) and sysfs.read(sysfs.folder(name) / "diskseq") == sequence
+
+    if process.wait_while(is_attached, _CLEARED_S, 0.005):
         raise MakeFailed(
             f"/dev/{name} is still attached {_CLEARED_S:.0f} s after its last use: "
             + ("; ".join(used.users(name)) or "?"),

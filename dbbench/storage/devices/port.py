@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from dbbench.model import DeviceFacts, DeviceSpec, Role, Scalar
 
@@ -51,17 +50,6 @@ class DiskSet:
     most: int = 1  # so many disks become one device
     spare: int = 0  # so many more are attached and left unused, even if `most` would use all
     sector_bytes: int = 0  # of loop devices; 0: the driver's default, 512
-
-
-class Permit(Protocol):
-    """Permission to format: the identities that were typed, and the content of this run's journal."""
-
-    def wipe(self, identity: str) -> bool: ...
-    def made_by_us(self, device: str, uuid: str) -> bool: ...
-    def had_by_us(self, device: str) -> bool: ...
-
-
-Attached = Callable[[DiskSet, Permit, str], AbstractContextManager[Device]]
 
 
 def leaves_of(volumes: Mapping[Role, Device]) -> tuple[str, ...]:

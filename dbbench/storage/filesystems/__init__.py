@@ -135,7 +135,7 @@ def missing_programs(setup: FsSetup) -> tuple[str, ...]:
     """Return missing programs of the family and of the setup's own requirements."""
     family = FAMILIES.get(setup.mkfs.family)
     below = [program for layer in setup.layers if layer.kind in layers.KINDS
-             for program in layers.KINDS[layer.kind].programs(layer)]  # fmt: skip
+             for program in layers.KINDS[layer.kind].PROGRAMS]  # fmt: skip
     programs = (*below, *(family.programs(setup) if family else ()), *setup.needs.programs)
     return tuple(program for program in dict.fromkeys(programs) if process.find(program) is None)
 

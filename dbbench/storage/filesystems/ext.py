@@ -70,7 +70,9 @@ class Ext(Formatted):
         try:
             options = source.read_text().split()
         except OSError as error:
-            if not (proc / "fs/ext4" / device_name).exists() and _is_ext2(device_name, proc):
+            table = (proc / "self/mountinfo").read_text().splitlines()
+            by_ext2 = any(line.split(" - ")[-1].startswith(f"ext2 /dev/{device_name} ") for line in table)
+            if not (proc / "fs/ext4" / device_name).exists() and by_ext2:
                 return {"has_journal": False}  # the ext2 driver of the kernel has no journal
             raise KernelLacks(
                 (
@@ -174,11 +176,6 @@ def parse_e2freefrag(text: str) -> list[FreeExtent]:
     table = match(r"^Extent Size Range.*\n([\s\S]*)", text)
     rows = [match(r"^ *(\d+)([KMGT]?)\.\.\. *\d+[KMGT]?- +: +(\d+) +(\d+) ", row) for row in table[1].splitlines()]
     return [(int(row[1]) * _UNITS[row[2]], int(row[3]), int(row[4]) * int(block[1])) for row in rows]
-
-
-def _is_ext2(device_name: str, proc: Path) -> bool:
-    table = (proc / "self/mountinfo").read_text().splitlines()
-    return any(line.split(" - ")[-1].startswith(f"ext2 /dev/{device_name} ") for line in table)
 
 
 def _split_options(options: tuple[str, ...]) -> tuple[list[str], list[str]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Iterator, Sequence
+from typing import Final
 
 from dbbench import process
 from dbbench.errors import MakeFailed
@@ -14,10 +15,7 @@ from dbbench.storage.devices.port import Device
 from dbbench.storage.layers import volume
 from dbbench.storage.layers.volume import failing, open_volume, reserve
 
-
-def programs(layer: Layer) -> tuple[str, ...]:
-    """Return the programs for making and removing."""
-    return ("cryptsetup", "dmsetup", "wipefs")
+PROGRAMS: Final = ("cryptsetup", "dmsetup", "wipefs")  # for making and removing
 
 
 def needs(layer: Layer) -> tuple[str, ...]:

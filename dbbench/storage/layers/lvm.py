@@ -47,11 +47,7 @@ activation {{ udev_sync = 0 udev_rules = 0 monitoring = 0 }}
 global {{ thin_check_executable = "" use_lvmpolld = 0 }}
 """
 _COLUMNS: Final = "lv_name,lv_size,segtype,stripes,stripe_size,chunk_size,lv_when_full"
-
-
-def programs(layer: Layer) -> tuple[str, ...]:
-    """Return the programs for making and removing."""
-    return ("vgcreate", "lvcreate", "lvs", "dmsetup", "wipefs")
+PROGRAMS: Final = ("vgcreate", "lvcreate", "lvs", "dmsetup", "wipefs")  # for making and removing
 
 
 def needs(layer: Layer) -> tuple[str, ...]:

@@ -24,11 +24,7 @@ _ENV: Final = {"MDADM_NO_UDEV": "1"}  # mdadm creates device nodes itself and do
 _HOST: Final = "dbbench"  # home host of the arrays: no machine has this name, so none assembles them at boot
 _REDUNDANT: Final = (1, 10)
 _RESHAPE_S: Final = 6 * 3600.0  # long enough to read and write every block of large disks
-
-
-def programs(layer: Layer) -> tuple[str, ...]:
-    """Return the programs for making and removing."""
-    return ("mdadm", "wipefs")
+PROGRAMS: Final = ("mdadm", "wipefs")  # for making and removing
 
 
 def needs(layer: Layer) -> tuple[str, ...]:

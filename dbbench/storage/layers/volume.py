@@ -153,7 +153,8 @@ def note_signatures(member: Device, journal: Journal) -> None:
 class LayerKind(Protocol):
     """A kind of layer: one module each."""
 
-    def programs(self, layer: Layer) -> tuple[str, ...]: ...
+    @property
+    def PROGRAMS(self) -> tuple[str, ...]: ...
 
     def needs(self, layer: Layer) -> tuple[str, ...]:
         """Return what the kernel must have: modules, by name (`raid0`, `dm-snapshot`)."""

@@ -130,7 +130,9 @@ class Members:
         note(stored.journal, "made", [spare], uuid=guid)
         pool.adopt(spare)
         if stored.setup.mkfs.topology == "mirror":
-            process.run(["zpool", "attach", "-f", pool.name, _first_side(pool.name), spare.path])
+            sides = re.findall(r"^\t +(\S+) +ONLINE", _status(pool.name), re.MULTILINE)
+            side = next(side for side in sides if not side.startswith("mirror"))
+            process.run(["zpool", "attach", "-f", pool.name, side, spare.path])
         else:
             process.run(["zpool", "add", "-f", pool.name, spare.path])
         return f"{len(pool.members)} devices"
@@ -166,12 +168,6 @@ def _status(name: str) -> str:
 
 def _datasets(name: str, kind: str) -> list[str]:
     return process.run(["zfs", "list", "-H", "-r", "-t", kind, "-o", "name", name]).stdout.split()
-
-
-def _first_side(name: str) -> str:
-    """Return a device of the mirror, by its name in `zpool status`."""
-    sides = re.findall(r"^\t +(\S+) +ONLINE", _status(name), re.MULTILINE)
-    return str(next(side for side in sides if not side.startswith("mirror")))
 
 
 class Zfs(Family):

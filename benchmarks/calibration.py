@@ -5,7 +5,7 @@ Whole runs are simulated and passed to the public functions `dbbench.compare.com
 blocks in random order; a host describes the disturbances of its trials. Prints the parameters of each host, then each
 figure next to its target; exits with 1 if a target is missed.
 
-    python benchmarks/calibration.py [SETS] [SEED]       # default 1000 sets, seed 1: about ten minutes
+    python benchmarks/calibration.py [SETS] [SEED]       # default 1000 sets, seed 1: about 15 minutes
     python benchmarks/calibration.py SETS SEED grid      # only runs that share variance, every combination: hours
 """
 
@@ -21,8 +21,19 @@ from typing import Any, Final
 import numpy
 import scipy.signal
 
-from dbbench.compare import Interaction, by_host, changepoints, compare, compare_all, interactions, rows
+from dbbench.compare import (
+    Interaction,
+    by_host,
+    changepoints,
+    compare,
+    compare_all,
+    examine,
+    interactions,
+    rows,
+    trials_of,
+)
 from dbbench.compare.interaction import DEPENDS
+from dbbench.compare.stopping import LOOKS
 from dbbench.fleet.dealing import first_blocks, trials_of_host
 from dbbench.metrics.table import METRICS
 from dbbench.model import Status, Trial, TrialSpec
@@ -84,6 +95,10 @@ GRID: Final = tuple(Case(*parts) for parts in itertools.product(HOSTS, SCATTERS,
 # The part of the grid that `make bench` runs: the hosts and sizes with the highest risk of errors by shared variance.
 HARDEST: Final = tuple(
     case for case in GRID if case.host.name in ("quiet", "drifting") and case.workloads == 3 and case.blocks < 7
+)
+STOPPING: Final = tuple(
+    Case(host, scatter, arms, workloads, 14)
+    for host, scatter, arms, workloads in itertools.product(HOSTS, (EQUAL, "baseline × 3"), (2, 3), (1, 3))
 )
 SHARED_COVERAGE: Final = 0.921
 
@@ -253,6 +268,39 @@ def sharing(case: Case, sets: int, rng: numpy.random.Generator) -> Iterator[Figu
     yield Figure("the intervals cover 0.62", covered / (families * others), SHARED_COVERAGE)
 
 
+def stopped(document: dict[str, Any]) -> tuple[list[dict[str, Any]], int]:
+    """Return the rows of a run whose decided arms are not measured again, and the number of trials left out."""
+    entries, baseline = document["trials"], document["baseline"]
+    for look in LOOKS:
+        until = [entry for entry in entries if entry["block"] <= look]
+        decided = {
+            (key[1], arm) for (key, arm), pair in examine(trials_of(until), baseline, "tps").items() if pair.verdict
+        }
+        entries = [entry for entry in entries
+                   if entry["block"] <= look or (entry["workload"], entry["fs_setup"]) not in decided]  # fmt: skip
+    return compare_all({**document, "trials": entries}), len(document["trials"]) - len(entries)
+
+
+def stopping(case: Case, sets: int, rng: numpy.random.Generator) -> Iterator[Figure]:
+    """Yield the error rates if decided arms stop, and the bias of the ratios of such arms."""
+    alarms = covered = left_out = whole = 0
+    others, errors = case.arms - 1, list[float]()
+    for _ in range(sets):
+        table, _ = stopped(run_document(case, [1.0] * others, rng))
+        alarms += len({row["workload"] for row in table if row["verdict"] in ("slower", "faster")})
+        document = run_document(case, [0.62] * others, rng)
+        table, fewer = stopped(document)
+        left_out, whole = left_out + fewer, whole + len(document["trials"])
+        covered += sum(row["lo"] <= 0.62 <= row["hi"] for row in table)
+        errors += [float(numpy.log(row["ratio"] / 0.62)) for row in table]
+    families = sets * case.workloads
+    yield Figure("A/A called different, of families", alarms / families, FALSE_ALARMS, at_most=True)
+    yield Figure("the intervals cover 0.62", covered / (families * others), SHARED_COVERAGE)
+    judged = not case.host.outliers  # unnoticed outliers bias every ratio
+    yield Figure("bias of the ratio", abs(sum(errors) / len(errors)), 0.01 if judged else None, at_most=True)
+    yield Figure("trials that are not needed", left_out / whole, None)
+
+
 def sharing_power(sets: int, rng: numpy.random.Generator) -> Iterator[Figure]:
     """Yield how often a candidate that is 10 % slower is detected, with another candidate next to it or alone."""
     for host in (HOSTS[0], HOSTS[2]):
@@ -410,6 +458,9 @@ def figures(sets: int, seed: int) -> Iterator[tuple[str, list[Figure]]]:
     yield "runs of three arms and three workloads", list(sharing_power(sets, numpy.random.default_rng(seed)))
     for number, case in enumerate(HARDEST):
         yield case.text, list(sharing(case, sets // 2, numpy.random.default_rng([seed, number])))
+    for number, case in enumerate(STOPPING):
+        about = f"decided arms stop: {case.text}"
+        yield about, list(stopping(case, sets // 4, numpy.random.default_rng([seed, number])))
     about = f"fleet: hosts' speeds differ by {100 * HOST_CV:.0f} %, blocks dealt whole"
     yield about, list(fleet(sets, numpy.random.default_rng(seed)))
     for host in (HOSTS[0], *HOSTS[2:]):  # without HOSTS[1]: a disturbance that a block shares cancels in its pairs

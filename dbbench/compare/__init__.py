@@ -26,7 +26,7 @@ from dbbench.model.plan import MARGIN
 __all__ = [
     "ByHost", "Comparison", "Curve", "Group", "Interaction", "Row", "by_host", "changepoints", "chosen", "compare",
     "compare_all", "crossings", "curves", "examine", "groups", "heterogeneity", "interactions", "means",
-    "reasons_stopped", "rows", "unpaired_rows",
+    "reasons_stopped", "rows", "trials_of", "unpaired_rows",
 ]  # fmt: skip
 
 
@@ -47,7 +47,7 @@ def compare(document: Mapping[str, Any]) -> dict[str, Any]:
     baseline, candidate, margin = document["baseline"], document["candidate"], document.get("margin", MARGIN)
     if baseline == candidate:
         raise ValueError(f"baseline and candidate are both {baseline!r}")
-    trials = [_trial(entry) for entry in document["trials"] if entry["fs_setup"] in (baseline, candidate)]
+    trials = trials_of([entry for entry in document["trials"] if entry["fs_setup"] in (baseline, candidate)])
     pairs = pairs_of(trials, baseline, candidate)
     values = [(b, c) for base, other in pairs if (b := base.summary["tps"]) and (c := other.summary["tps"])]
     result: dict[str, Any] = {"ratio": None, "lo": None, "hi": None, "verdict": "inconclusive", "n": len(values)}
@@ -72,7 +72,7 @@ def compare_all(document: Mapping[str, Any]) -> list[dict[str, Any]]:
     """
     baseline, margin = document["baseline"], document.get("margin", MARGIN)
     keys = ("fs_setup", "engine", "workload", "ratio", "lo", "hi", "level", "df", "df_shared", "verdict")
-    table = rows([_trial(entry) for entry in document["trials"]], baseline, margin=margin)
+    table = rows(trials_of(document["trials"]), baseline, margin=margin)
     return [{key: getattr(row, key) for key in keys} for row in table if row.fs_setup != baseline]
 
 
@@ -89,6 +89,11 @@ def _notes(
         yield remark(RemarkKind.SUSPECT, suspect=suspect)
     if len(values) < LEAST_BLOCKS:
         yield remark(RemarkKind.TOO_FEW_BLOCKS)
+
+
+def trials_of(entries: Sequence[Mapping[str, Any]]) -> list[Trial]:
+    """Return the entries of a document as trials, for `rows` and the stopping rule `examine`."""
+    return [_trial(entry) for entry in entries]
 
 
 def _trial(entry: Mapping[str, Any]) -> Trial:

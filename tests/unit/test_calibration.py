@@ -11,6 +11,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
 import calibration
+import precision
 from calibration import HOSTS, SERIES, Figure, Host, Nights
 
 SETS = 60
@@ -44,3 +45,27 @@ def test_nights_are_calibrated(kind: Nights) -> None:
     """False alarms of quiet series and the place of steps."""
     figures = list(calibration.nightly(kind, 20, numpy.random.default_rng(12)))
     assert [figure.line() for figure in figures if not holds(figure)] == []
+
+
+@pytest.mark.parametrize("case", [calibration.STOPPING[3], calibration.STOPPING[5], calibration.STOPPING[22]],
+                         ids=lambda case: case.text)  # fmt: skip
+def test_decided_arms_stop_without_harm(case: calibration.Case) -> None:
+    """False alarms, coverage and bias, if decided arms are not measured again; a third of the trials is saved."""
+    figures = list(calibration.stopping(case, 40, numpy.random.default_rng(14)))
+    assert [figure.line() for figure in figures if not holds(figure)] == []
+    assert figures[2].value < 0.01 and figures[3].value > 0.3
+
+
+def test_a_recorded_run_needs_less_time_for_the_same_precision(tmp_path: Path) -> None:
+    """Its btrfs is decided early; within a budget its time goes to the others."""
+    draw = precision.replayed(precision.recorded_values(precision.RECORDED), numpy.random.default_rng(15))
+    run = precision.make_run(tmp_path, draw(1))
+    shares = [share for _, share in precision.compare_precisions("recorded", run, draw, 6)]
+    assert len(shares) == 2 and max(shares) < 0.9
+    values = draw(60)
+    plan = precision.dataclasses.replace(run.plan, budget_s=580.0)
+    budget = precision.Budget(cell_s={cell.id: precision.TRIAL_S for cell in run.cells})
+    end, _ = precision.by_run(precision.dataclasses.replace(run, plan=plan, budget=budget), values)
+    count = {arm: sum(spec.cell.startswith(arm) for spec in end.order) for arm in ("btrfs", "xfs")}
+    assert end.budget is not None and end.budget.ended == "time"
+    assert count["btrfs"] < count["xfs"]

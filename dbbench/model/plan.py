@@ -348,6 +348,7 @@ class Plan:
     factors: dict[str, tuple[Scalar, ...]] = field(default_factory=dict)  # settings of the engines: name -> levels
     study: StudyOf | None = None  # set by `dbbench study`
     baseline: str = ""  # the label of an arm; "": the first arm
+    expect: dict[str, Literal["slower"]] = field(default_factory=dict)  # label -> verdict that fails no gate
     blocks: Annotated[int, Field(ge=1, le=MOST_TRIALS)] = 5
     budget_s: Annotated[Deadline | None, Field(alias="budget")] = None  # for the whole run; sets the number of blocks
     margin: Share = MARGIN

@@ -152,7 +152,7 @@ def run_to_end(wanted: PlanRequest, root: Path, name: str, wipe: tuple[str, ...]
 
 def export(outcome: NightOutcome, root: Path, files: dict[str, str | None]) -> None:
     """Write the night in the formats of other programs. `files` has a path or None for each format."""
-    from dbbench.report.exports import FORMATS, Report, report_of
+    from dbbench.report.exports import FORMATS, report_of
     from dbbench.report.verdicts import verdicts
     from dbbench.results.fileio import write_text
 
@@ -171,7 +171,7 @@ def export(outcome: NightOutcome, root: Path, files: dict[str, str | None]) -> N
         entries.append(dataclasses.replace(entry, state=state, notes=notes))
     problems = (*base.problems, *outcome.night.reasons, *(f"no night on {date}" for date in outcome.missing))
     title = f"{outcome.plan}, night of {outcome.night.night}"
-    report = Report(title, loaded.run.name, loaded.run.created, tuple(entries), outcome.state, problems, base.seconds)
+    report = dataclasses.replace(base, title=title, entries=tuple(entries), state=outcome.state, problems=problems)
     for form, path in files.items():
         if path is not None:
             write_text(Path(path), FORMATS[form](report))

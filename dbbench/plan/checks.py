@@ -70,6 +70,8 @@ def _check_names(draft: PlanDraft) -> None:
     baseline = document.data.get("baseline")
     if isinstance(baseline, str) and labels and label_of(baseline, draft.arms.values()) is None:
         _check_name(document, ("baseline",), "fs_setups has no baseline", baseline, labels)
+    for label in document.data.get("expect", ()) if draft.plan is not None and draft.whole else ():
+        _check_name(document, ("expect", label), "fs_setups has no", label, labels)
     paths = draft.device.paths if draft.device is not None and draft.device.kind == "dir" and draft.whole else ()
     for label in paths if isinstance(paths, dict) else ():
         _check_name(document, ("device", "paths", label), "fs_setups has no", label, labels)

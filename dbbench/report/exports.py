@@ -17,13 +17,17 @@ from dbbench.model import Status
 from dbbench.model.run import title_of
 from dbbench.report.text import json_text
 from dbbench.report.verdict_table import as_csv, as_document, as_markdown
-from dbbench.report.verdicts import Verdicts
+from dbbench.report.verdicts import Verdicts, is_expected
 from dbbench.results import LoadedRun
 from dbbench.units import change, count, epoch, interval
 
 FAILS: Final = ("regression", "slower", "worse")
 SKIPPED: Final = ("inconclusive", "suspect", "learning", "device-limited")
 ALERTS: Final = {"regression": "CAUTION", "failed": "CAUTION", "inconclusive": "WARNING", "improvement": "TIP"}
+# Abbreviated unit in the name of a metric -> its base unit in the plural, and the factor.
+_BASE_UNITS: Final = {"ms": ("seconds", 1e-3), "s": ("seconds", 1.0), "h": ("hours", 1.0), "pct": ("ratio", 0.01),
+                      "kb": ("bytes", 1e3), "mb": ("bytes", 1e6), "gib": ("gibibytes", 1.0)}  # fmt: skip
+_LONG_NAMES: Final = {"mb_per_s": "processed_mb_per_s", "kb_per_s": "applied_kb_per_s"}
 _FORBIDDEN_IN_XML: Final = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _SPECIAL_IN_MARKDOWN: Final = re.compile(r"([\\`*_{}\[\]<>#|!~])")
 
@@ -58,6 +62,7 @@ class Report:
     state: str = ""
     problems: tuple[str, ...] = ()
     seconds: float = 0.0
+    host: str = ""
 
 
 def export(form: str, runs: Sequence[LoadedRun], verdicts: Verdicts) -> str:
@@ -75,14 +80,18 @@ def export(form: str, runs: Sequence[LoadedRun], verdicts: Verdicts) -> str:
 
 def report_of(runs: Sequence[LoadedRun], verdicts: Verdicts) -> Report:
     """Return every row of the verdicts; failed trials are the report's problems."""
-    entries = tuple(
-        ArmFigures(row, table.metric, row.verdict, texts(row.notes)) for table in verdicts.tables for row in table.rows
-    )
+    entries = tuple(ArmFigures(row, table.metric, _state(row, runs), texts(row.notes))
+                    for table in verdicts.tables for row in table.rows)  # fmt: skip
     trials = [trial for run in runs for trial in run.trials]
     failed = tuple(f"{t.id}: {t.error.id} {t.error.text}" for t in trials if t.status is Status.FAILED and t.error)
     names, created = ", ".join(run.run.name for run in runs), max(run.run.created for run in runs)
     seconds = math.fsum(phase.seconds for trial in trials for phase in trial.phases)
-    return Report(names, names, created, entries, "failed" if failed else "", failed, seconds)
+    hosts = ", ".join(dict.fromkeys(str(run.run.host.get("hostname", "")) for run in runs))
+    return Report(names, names, created, entries, "failed" if failed else "", failed, seconds, hosts)
+
+
+def _state(row: Row, runs: Sequence[LoadedRun]) -> str:
+    return f"{row.verdict}, as expected" if row.verdict in FAILS and is_expected(row, runs) else row.verdict
 
 
 def bencher(report: Report) -> str:
@@ -108,7 +117,7 @@ def junit(report: Report) -> str:
     Problems of the whole run are a test case of their own, which is an error.
     """
     suite = ET.Element("testsuite", name=_clean(report.title), timestamp=report.created[:19],
-                       time=f"{report.seconds:.0f}", hostname="")  # fmt: skip
+                       time=f"{report.seconds:.0f}", hostname=_clean(report.host))  # fmt: skip
     for entry in report.entries:
         _case(suite, entry)
     if report.problems:
@@ -175,38 +184,59 @@ def _plain(words: str) -> str:
 def openmetrics(report: Report) -> str:
     """Return OpenMetrics text: gauges with labels for a textfile collector or a push gateway.
 
-    There is one family for each metric, for its ratio with both bounds, and for whether the state is bad.
+    There is one family for each metric, for its ratio with both bounds, and for whether the state is bad. Names and
+    values are in base units (seconds, bytes, ratios), as Prometheus asks for.
     """
     lines: list[str] = []
+    whole = {"run": report.run, "host": report.host}
     for metric in dict.fromkeys(entry.metric for entry in report.entries):
         of_metric = [entry for entry in report.entries if entry.metric == metric]
-        unit = f" in {metric.unit}" if metric.unit else ""
+        name, factor = _in_base_units(metric.name)
         families: tuple[tuple[str, str, Callable[[ArmFigures], float | None]], ...] = (
-            ("", f"{metric.label}{unit}", lambda entry: entry.row.value),
+            ("", metric.label, lambda entry, factor=factor: _scaled(entry.row.value, factor)),
             ("_ratio", f"{metric.label}, candidate divided by baseline", lambda entry: entry.row.ratio),
             ("_ratio_lower", "lower bound of the ratio", lambda entry: entry.row.lo),
             ("_ratio_upper", "upper bound of the ratio", lambda entry: entry.row.hi),
             ("_bad", "1 for a regression, else 0", lambda entry: float(entry.state in FAILS)),
         )
         for suffix, about, value in families:
-            lines += _family(f"dbbench_{metric.name}{suffix}", about, of_metric, value)
+            lines += _family(f"dbbench_{name}{suffix}", about, of_metric, value, whole)
     lines += ["# TYPE dbbench_last_run_timestamp_seconds gauge",
               "# HELP dbbench_last_run_timestamp_seconds start of the run; alert on its age",
-              f"dbbench_last_run_timestamp_seconds {epoch(report.created)}"]  # fmt: skip
+              f"dbbench_last_run_timestamp_seconds{_labels(whole)} {epoch(report.created)}"]  # fmt: skip
     return "\n".join([*lines, "# EOF"]) + "\n"
 
 
+def _in_base_units(name: str) -> tuple[str, float]:
+    """Return a metric's name without abbreviated units, and the factor of its values."""
+    factor, words = 1.0, list[str]()
+    for word in _LONG_NAMES.get(name, name).split("_"):
+        unit, scale = _BASE_UNITS.get(word, (word, 1.0))
+        divided = words[-1:] == ["per"]
+        factor *= 1 / scale if divided else scale
+        words.append(unit.removesuffix("s") if divided else unit)
+    return "_".join(words), factor
+
+
+def _scaled(value: float | None, factor: float) -> float | None:
+    return None if value is None else value if factor == 1 else float(f"{value * factor:.12g}")
+
+
 def _family(
-    name: str, about: str, entries: list[ArmFigures], value: Callable[[ArmFigures], float | None]
-) -> Iterator[str]:
+    name: str, about: str, entries: list[ArmFigures], value: Callable[[ArmFigures], float | None],
+    whole: dict[str, str],
+) -> Iterator[str]:  # fmt: skip
     measured = [(entry, amount) for entry in entries if (amount := value(entry)) is not None]
     if measured:
         yield f"# TYPE {name} gauge"
         yield f"# HELP {name} {_escape(about)}"
     for entry, amount in measured:
         labels = {"engine": entry.row.engine, "workload": entry.workload, "fs_setup": entry.row.fs_setup}
-        inside = ",".join(f'{key}="{_escape(word)}"' for key, word in labels.items())
-        yield f"{name}{{{inside}}} {amount!r}"
+        yield f"{name}{_labels({**labels, **whole})} {amount!r}"
+
+
+def _labels(labels: dict[str, str]) -> str:
+    return "{" + ",".join(f'{key}="{_escape(word)}"' for key, word in labels.items()) + "}"
 
 
 def _escape(words: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 import sys
@@ -10,14 +11,15 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "fixtures"))
 
+import pytest
 import synthetic
 from synthetic import Shape
 
-from dbbench import results
+from dbbench import process, results
 from dbbench.compare import Row
 from dbbench.metrics.table import METRICS
 from dbbench.report.exports import FORMATS, ArmFigures, Report, report_of
-from dbbench.report.verdicts import verdicts
+from dbbench.report.verdicts import gate, verdicts
 
 HOSTILE = 'a"b\\c<d>&|`*\n\x00'
 
@@ -32,7 +34,7 @@ def entry(state: str, notes: tuple[str, ...] = (), **more: object) -> ArmFigures
 
 def report(*entries: ArmFigures, problems: tuple[str, ...] = ()) -> Report:
     """A night of these."""
-    return Report("p, night of 2026-01-02", "p-night", "2026-01-02T01:30:00.000Z", entries, "regression", problems)
+    return Report("p, night of 2026-01-02", "p-night", "2026-01-02T01:30:00.000Z", entries, "regression", problems, host="db7")
 
 
 def test_junit_fails_what_regressed_and_skips_what_is_open() -> None:
@@ -58,7 +60,21 @@ def test_openmetrics_is_well_formed() -> None:
             family = line.split()[2]
         elif not line.startswith("# HELP"):
             assert sample.match(line) and re.split(r"[{ ]", line)[0] == family
-    assert 'dbbench_tps_bad{engine="postgres",workload="tpcb, clients=8",fs_setup="xfs"} 1.0' in lines
+    labels = 'engine="postgres",workload="tpcb, clients=8",fs_setup="xfs",run="p-night",host="db7"'
+    assert f"dbbench_tps_bad{{{labels}}} 1.0" in lines
+    assert any(line.startswith('dbbench_last_run_timestamp_seconds{run="p-night",host="db7"} ') for line in lines)
+
+
+@pytest.mark.needs("promtool")
+@pytest.mark.starts_processes
+def test_prometheus_accepts_the_name_of_every_metric() -> None:
+    """promtool's lint has no remark: units are base units, and no family is written twice."""
+    every = [dataclasses.replace(entry("ok"), metric=metric) for metric in METRICS.values()]
+    text = FORMATS["openmetrics"](report(*every))
+    assert process.run(["promtool", "check", "metrics"], stdin=text).stdout == ""
+    assert re.search(r"^dbbench_p95_seconds\{.*\} 1\.9005$", text, re.MULTILINE)
+    families = [line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")]
+    assert len(families) == len(set(families))
 
 
 def test_bencher_has_measures_with_bounds() -> None:
@@ -87,6 +103,18 @@ def test_hostile_labels_keep_every_format_whole() -> None:
     ET.fromstring(FORMATS["junit"](hostile))
     json.loads(FORMATS["bencher"](hostile))
     assert all("\n" not in line for line in FORMATS["openmetrics"](hostile).splitlines())
+
+
+def test_a_setup_that_may_be_slower_fails_no_gate(tmp_path: Path) -> None:
+    """`expect` of the plan: the gate passes, JUnit has no failure, and another setup still fails both."""
+    run = results.load_run(synthetic.write(tmp_path, Shape(work=(("postgres", "pgbench-tpcb"),), blocks=7)))
+    slow = [row.fs_setup for row in verdicts([run]).tables[0].rows if row.verdict == "slower"]
+    assert slow and gate(verdicts([run])) == 3
+    plan = dataclasses.replace(run.run.plan, expect=dict.fromkeys(slow, "slower"))
+    expecting = dataclasses.replace(run, run=dataclasses.replace(run.run, plan=plan))
+    assert gate(verdicts([expecting])) != 3
+    cases = ET.fromstring(FORMATS["junit"](report_of([expecting], verdicts([expecting]))))
+    assert cases.get("failures") == "0" and "slower, as expected" in ET.tostring(cases, encoding="unicode")
 
 
 def test_a_run_becomes_a_report(tmp_path: Path) -> None:

@@ -248,15 +248,25 @@ def _invoke(argv: list[str], options: Options) -> int:
 
 
 def tell(error: DbbenchError, options: Options, cause: BaseException | None = None) -> None:
-    """Print an error on stderr: what, evidence, where, effect, remedy; with -v also the traceback."""
-    lines = [f"{error.id}: {error.evidence}"]
-    lines += [f"  {line}" for line in (error.where or "").splitlines()]
-    rest = " ".join(part for part in (error.effect, error.remedy or error_kinds()[error.id].remedy) if part)
-    lines += [f"  {line}" for line in rest.splitlines()]
+    """Print an error on stderr: what, evidence, where, effect, remedy; with -v the traceback; as JSON with --json."""
+    kind, trace = error_kinds()[error.id], ""
     if options.verbose:
         import traceback
 
-        lines.append("".join(traceback.format_exception(cause or error)).rstrip())
+        trace = "".join(traceback.format_exception(cause or error)).rstrip()
+    if options.json:
+        from dbbench.report.text import put_json
+
+        with contextlib.suppress(OSError):
+            put_json({"error": {"id": error.id, "title": kind.title, "evidence": error.evidence, "where": error.where,
+                                "effect": error.effect or None, "remedy": error.remedy or kind.remedy,
+                                "exit_status": error.exit_code, "traceback": trace or None}}, err=True)  # fmt: skip
+        return
+    lines = [f"{error.id}: {error.evidence}"]
+    lines += [f"  {line}" for line in (error.where or "").splitlines()]
+    rest = " ".join(part for part in (error.effect, error.remedy or kind.remedy) if part)
+    lines += [f"  {line}" for line in rest.splitlines()]
+    lines += [trace] if trace else []
     word, colour = ("stopped", "yellow") if isinstance(error, Interrupted | Terminated) else ("error", "red")
     word = click.style(word, fg=colour, bold=True) if options.has_colour(sys.stderr) else word
     with contextlib.suppress(OSError):

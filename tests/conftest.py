@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import shutil
@@ -31,7 +32,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Declare the marks, and watch for processes."""
     config.addinivalue_line(
         "markers",
-        'needs(*names): "root", programs, "fs:xfs", "kernel:raid0", "engine:mysql-8.4", "freezer:2"; else skipped',
+        'needs(*names): "root", programs, "fs:xfs", "kernel:raid0", "engine:mysql-8.4", "python:pandas", "freezer:2"',
     )
     config.addinivalue_line("markers", "starts_processes: a unit test that may start a process")
     sys.addaudithook(_watch)
@@ -75,6 +76,8 @@ def _lacks(name: str) -> str | None:
         return None if _kernel_has(what) else f"a kernel with {what}"
     if kind == "kernel":
         return volume.kernel_lacks(what)
+    if kind == "python":
+        return None if importlib.util.find_spec(what) else f"the Python package {what}"
     if kind == "freezer":
         return None if _freezer(what) else f"a mounted hierarchy of control groups, version {what}, with a freezer"
     if kind == "engine":

@@ -168,8 +168,8 @@ def _size(path: Path) -> int:
 
 def _tell(options: Options, gone: list[Left], dry_run: bool) -> None:
     if options.json:
-        put_json([{"what": left.what, "path": str(left.path), "size_bytes": left.size_bytes, "removed": not dry_run}
-                  for left in gone])  # fmt: skip
+        put_json({"removed": [{"what": left.what, "path": str(left.path), "size_bytes": left.size_bytes,
+                               "removed": not dry_run} for left in gone]})  # fmt: skip
         return
     for left in gone:
         put(f"{'would remove' if dry_run else 'removed'} {left.what} {left.path} ({size_text(left.size_bytes)})")

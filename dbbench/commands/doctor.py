@@ -67,7 +67,7 @@ def command(options: Options, plan_file: str | None) -> int:
     of_this = list(of_plan(plan_file, options.paths, folder)) if plan_file else []
     rows = [*of_this, *checks(folder)]
     if options.json:
-        put_json([row._asdict() for row in rows])
+        put_json({"checks": [row._asdict() for row in rows]})
     else:
         _put(rows)
     return EXIT_OK if all(row.optional for row in of_this) else EXIT_USAGE

@@ -28,7 +28,7 @@ def command(options: Options, ids: tuple[str, ...], every: bool) -> None:
         raise click.UsageError("Missing argument 'ID'. Use --all to explain all errors and warnings.")
     entries = [_entry(name, existing) for name in (existing if every else ids)]
     if options.json:
-        put_json(entries if every or len(entries) > 1 else entries[0])
+        put_json({"entries": entries})
         return
     for number, entry in enumerate(entries):
         put(("\n" if number else "") + _text(entry))

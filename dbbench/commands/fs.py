@@ -27,7 +27,7 @@ def _put_all(options: Options) -> None:
     entries = catalog(options.paths)
     rows = [_row(entries.setup(name)) for name in entries.setups]
     if options.json:
-        put_json(rows)
+        put_json({"fs_setups": rows})
         return
     header = ("name", "family", "works", "durability", "copy-on-write", "compresses", "why not")
     put_table(header, [(r["name"], r["family"], r["works"], r["durability_class"], r["cow"], r["compresses"],

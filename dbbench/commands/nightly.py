@@ -120,7 +120,7 @@ def baseline(options: Options, run: str | None) -> None:
         return
     accepted = history.acceptances(options.results_folder)
     if options.json:
-        put_json({plan: [plain(entry) for entry in entries] for plan, entries in accepted.items()})
+        put_json({"baselines": {plan: [plain(entry) for entry in entries] for plan, entries in accepted.items()}})
         return
     rows = [(plan, e.run, e.at[:16].replace("T", " "), e.reason) for plan, entries in accepted.items() for e in entries]
     if rows:

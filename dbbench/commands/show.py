@@ -51,7 +51,7 @@ def _put_runs(options: Options, folder: Path) -> None:
         raise RunMissing(f"the results folder {folder} does not exist", remedy="Correct --results DIR.")
     rows = results.index_rows(folder, results.runs(folder), _run_row, __version__, _fits) if folder.is_dir() else []
     if options.json:
-        put_json(rows)
+        put_json({"runs": rows})
     elif not rows:
         put(f"There are no runs in {folder}. Write a plan with dbbench init, then run it with dbbench run plan.toml.")
     else:

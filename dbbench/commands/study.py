@@ -74,7 +74,7 @@ def command(options: Options, name: str | None, scale: str) -> None:
 def _put_all(options: Options) -> None:
     rows = [_row(studies.study(name)) for name in studies.names()]
     if options.json:
-        put_json(rows)
+        put_json({"studies": rows})
         return
     put_table(("name", "engine", "runs here", "what was compared"),
               [(row["name"], row["engine"] or ", ".join(row["engines"]), row["reason"] or "yes", row["title"])

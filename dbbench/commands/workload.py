@@ -140,7 +140,7 @@ def _put_all(options: Options) -> None:
     entries = catalog(options.paths)
     workloads = [entries.workload(name) for name in entries.workloads]
     if options.json:
-        put_json([_row(workload) for workload in workloads])
+        put_json({"workloads": [_row(workload) for workload in workloads]})
         return
     rows = []
     for workload in workloads:

@@ -13,6 +13,7 @@ from typing import Any, Final, TextIO
 
 import click
 
+from dbbench.model.base import SCHEMA
 from dbbench.units import GROUP, finite, inert, on_terminal
 
 WIDTH: Final = 110  # columns of wrapped lines where there is no terminal
@@ -52,9 +53,9 @@ def wrapped(text: str, width: int) -> list[str]:
     return [*lines, *([f"{indent}    {command}"] if command else [])]
 
 
-def put_json(content: Any) -> None:
-    """Print one JSON document on stdout."""
-    click.echo(inert(json_text(content)))
+def put_json(content: dict[str, Any], err: bool = False) -> None:
+    """Print one JSON document with its schema version on stdout, or on stderr."""
+    click.echo(inert(json_text({"schema": SCHEMA, **content})), err=err)
 
 
 def json_text(content: Any) -> str:

@@ -5,6 +5,8 @@ RUN/trials/ID/                          a finished trial: trial.json, series.csv
 RUN/powercut.json powercut/ SHA256SUMS  the result of the power-loss lab
 RUN/trials/.partial-ID/                 a trial in progress or interrupted: never read as a result
 
+`load(PATH).to_frame()` is a pandas.DataFrame of the trials, for notebooks and scripts.
+
 Damage is detected by checksums and reported; nothing is repaired or guessed.
 """
 
@@ -36,3 +38,5 @@ from dbbench.results.runs import (
     written_spec,
 )
 from dbbench.results.trials import Draft
+
+load = load_run  # the name for scripts of users

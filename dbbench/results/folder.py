@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -10,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from dbbench.errors import ResultDamaged, RunLocked, RunMissing
+from dbbench.errors import ProgramMissing, ResultDamaged, RunLocked, RunMissing
 from dbbench.metrics.histogram import Histogram
 from dbbench.metrics.series import Series, SeriesTooLong, read_csv_gz
 from dbbench.model import Cell, LabFacts, Plan, Run, Trial, TrialSpec, plain
@@ -120,6 +121,21 @@ class LoadedRun:
     exceeded: tuple[
         Exceeded, ...
     ] = ()  # measurements of the bare device that are no limits, because trials exceed them
+
+    def to_frame(self) -> Any:
+        """Return a pandas.DataFrame: a row for each finished trial, with its conditions and a column for each metric of
+        its summary. Raises ProgramMissing without pandas."""
+        try:
+            pandas = importlib.import_module("pandas")
+        except ImportError:
+            remedy = "Install it:  python3 -m pip install pandas"
+            raise ProgramMissing("the Python package pandas is not installed", remedy=remedy) from None
+        keys = ("run", "id", "host", "fs_setup", "engine", "workload", "block", "attempt")
+        return pandas.DataFrame([
+            {**{key: getattr(trial, key) for key in keys}, "status": trial.status.value,
+             **{f"parameter {name}": value for name, value in trial.parameters.items()}, **trial.summary}
+            for trial in self.trials
+        ])  # fmt: skip
 
     @property
     def remaining(self) -> list[str]:

@@ -293,7 +293,7 @@ def test_a_setup_of_ones_own_is_one_file(dbbench: Any, tmp_path: Path) -> None:
     file.write_text(block[1])
     own = ("--path", str(tmp_path / "mine"))
     assert "mkfs.ext4 -q -I 512 -E lazy_itable_init=0" in dbbench("fs", *own, block[2]).stdout
-    row = next(row for row in json.loads(dbbench("fs", *own, "--json").stdout) if row["name"] == block[2])
+    row = next(row for row in json.loads(dbbench("fs", *own, "--json").stdout)["fs_setups"] if row["name"] == block[2])
     assert (row["works"], row["durability_class"]) == (True, "full")
     dbbench.plan(of_postgres(block[2]))
     dbbench("run", *own, "plan.toml", "--name", "r")

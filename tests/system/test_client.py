@@ -245,5 +245,5 @@ def test_host_that_ssh_does_not_know_is_told(machines: Lan, dbbench: Any) -> Non
     child = start(machines, dbbench, "--json", "doctor", "--plan", "plan.toml")
     found = json.loads(child.communicate(timeout=300)[0])
     assert child.returncode == 2
-    (told,) = [one for one in found if "nowhere.invalid" in str(one["found"])]
+    (told,) = [one for one in found["checks"] if "nowhere.invalid" in str(one["found"])]
     assert "BatchMode=yes nowhere.invalid true" in told["fix"]

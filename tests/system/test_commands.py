@@ -68,7 +68,7 @@ def test_a_reader_that_has_gone_is_no_success(tmp_path: Path) -> None:
 def test_doctor_names_tools_and_devices(tmp_path: Path) -> None:
     """One row a check with the keys of the contract; each disk with the identity to type."""
     done = dbbench("doctor", "--json", cwd=tmp_path)
-    rows = json.loads(done.stdout)
+    rows = json.loads(done.stdout)["checks"]
     assert done.returncode == 0
     assert all(set(row) == {"purpose", "check", "ok", "found", "needed", "fix", "packages", "optional"} for row in rows)
     checks = {row["check"]: row for row in rows}
@@ -81,10 +81,10 @@ def test_doctor_names_tools_and_devices(tmp_path: Path) -> None:
 
 def test_catalogues_say_what_works_here(tmp_path: Path) -> None:
     """`fs` and `workload` have the keys of the contract; what does not work has its reason."""
-    setups = json.loads(dbbench("fs", "--json", cwd=tmp_path).stdout)
+    setups = json.loads(dbbench("fs", "--json", cwd=tmp_path).stdout)["fs_setups"]
     assert {"name", "family", "layers", "devices", "works", "reason", "install", "durability_class", "cow",
             "compresses", "snapshots"} == set(setups[0])  # fmt: skip
-    workloads = json.loads(dbbench("workload", "--json", cwd=tmp_path).stdout)
+    workloads = json.loads(dbbench("workload", "--json", cwd=tmp_path).stdout)["workloads"]
     assert {"name", "driver", "engines", "works", "reason"} <= set(workloads[0])
     assert all(row["works"] == (row["reason"] is None) for row in [*setups, *workloads])
     classes = {row["name"]: row["durability_class"] for row in setups}
@@ -175,7 +175,7 @@ def test_the_same_command_resumes_then_re_runs_nothing(driven: Any) -> None:
 def test_what_was_driven_is_listed_shown_and_cleaned(driven: Any) -> None:
     """`show` and `clean` agree on one real run; no image is left behind it."""
     folder = driven[0]
-    row = json.loads(dbbench("show", "--json", cwd=folder).stdout)[0]
+    row = json.loads(dbbench("show", "--json", cwd=folder).stdout)["runs"][0]
     shown = json.loads(dbbench("show", row["name"], "--json", cwd=folder).stdout)
     assert (row["state"], row["done"]) == ("finished", len(shown["trials"]))
     assert {trial["fs_setup"] for trial in shown["trials"]} == {"ext4", "xfs"}

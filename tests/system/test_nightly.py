@@ -106,7 +106,7 @@ def test_a_planted_regression_is_caught_and_confirmed(dbbench: Any) -> None:
     assert page.index(line) < page.index('class="sentence"')
     assert "-guard" not in page[page.index('class="sentence"') : page.index('class="cards"')]
     dbbench("nightly", "accept", second["night"]["run"], "--reason", "journalled data is wanted")
-    shown = json.loads(dbbench("nightly", "baseline", "--json").stdout)["watched"]
+    shown = json.loads(dbbench("nightly", "baseline", "--json").stdout)["baselines"]["watched"]
     assert [entry["reason"] for entry in shown][1] == "journalled data is wanted"
 
 

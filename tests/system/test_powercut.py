@@ -134,7 +134,7 @@ def test_full_loses_nothing_and_the_controls_do(dbbench: Dbbench) -> None:
         assert row["acknowledged"] > 10 * 20
     page = Path(found["report"]).read_text()
     assert any(f"0 of {row['valid']} cuts" in page for row in found["rows"]) and 'id="powercut"' in page
-    assert json.loads(dbbench("show", "--json").stdout)[0]["name"] == found["run"]
+    assert json.loads(dbbench("show", "--json").stdout)["runs"][0]["name"] == found["run"]
 
 
 @pytest.mark.soak

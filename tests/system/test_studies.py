@@ -88,7 +88,7 @@ def test_a_study_runs_at_its_smallest_scale(name: str, dbbench: Any) -> None:
 
 def test_studies_are_listed_and_shown(dbbench: Any) -> None:
     """All by name; one with its figures and a plan that can be loaded as it is printed."""
-    rows = json.loads(dbbench("study", "--json").stdout)
+    rows = json.loads(dbbench("study", "--json").stdout)["studies"]
     assert [row["name"] for row in rows] == studies.names()
     shown = json.loads(dbbench("study", "pg-fs-benchmark", "--scale", "full", "--json").stdout)
     dbbench.plan(shown["plan"], "full.toml")

@@ -182,7 +182,7 @@ def test_global_options_stand_before_or_after(
 ) -> None:
     """`dbbench --json explain W012` and `dbbench explain W012 --json` are the same."""
     assert cli.run([*before, "explain", "W012", *after]) == 0
-    assert json.loads(capsys.readouterr().out)["id"] == "W012"
+    assert json.loads(capsys.readouterr().out)["entries"][0]["id"] == "W012"
 
 
 def test_paths_of_both_places_are_searched(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -219,6 +219,16 @@ def test_an_unknown_id_names_its_neighbours(capsys: pytest.CaptureFixture[str]) 
     assert cli.run(["explain", "checkpoint"]) == 2
     printed = capsys.readouterr().err
     assert "W002 (no checkpoint in the window)" in printed and "E104" not in printed
+
+
+def test_errors_are_json_on_demand(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """--json: nothing on stdout, and on stderr one document with all parts of the error."""
+    assert cli.run(["plan", str(tmp_path / "none.toml"), "--json"]) == 2
+    out, err = capsys.readouterr()
+    document = json.loads(err)
+    assert out == "" and document["schema"] == 1 and document["error"]["id"] == "E003"
+    assert "does not exist" in document["error"]["evidence"] and document["error"]["remedy"]
+    assert document["error"]["exit_status"] == 2
 
 
 def test_colours_only_on_a_terminal_and_unless_forbidden(monkeypatch: pytest.MonkeyPatch) -> None:

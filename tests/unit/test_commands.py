@@ -135,7 +135,7 @@ def test_show_has_one_row_a_run(told: Any, results_folder: Path) -> None:
     synthetic.write(results_folder, Shape(name="half", work=TPCB, missing=4))
     (results_folder / "bad").mkdir()
     (results_folder / "bad/run.json").write_text("{")
-    rows = {row["name"]: row for row in json.loads(told("show", "--json"))}
+    rows = {row["name"]: row for row in json.loads(told("show", "--json"))["runs"]}
     assert {name: row["state"] for name, row in rows.items()} == {
         "bad": "damaged", "demo": "finished", "half": "unfinished",
     }  # fmt: skip
@@ -148,7 +148,7 @@ def test_show_of_nothing(capsys: pytest.CaptureFixture[str], tmp_path: Path, mon
     """Before the first run there is an empty list; a folder that was named and does not exist is an error."""
     monkeypatch.chdir(tmp_path)
     assert cli.run(["show", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == []
+    assert json.loads(capsys.readouterr().out) == {"schema": 1, "runs": []}
     assert cli.run(["show", "--json", "--results", "typo"]) == 2
     assert "the results folder typo does not exist" in capsys.readouterr().err
 
@@ -196,7 +196,7 @@ def test_clean_removes_what_is_ours_and_no_result(told: Any, results_folder: Pat
     before = sorted(path.name for path in (run / "trials").iterdir() if path != partial)
     assert f"would remove image {image}" in told("clean", "--dry-run")
     assert image.exists()
-    gone = json.loads(told("clean", "demo", "--json"))
+    gone = json.loads(told("clean", "demo", "--json"))["removed"]
     assert {(left["what"], left["path"]) for left in gone} == {
         ("image", str(image)),
         ("unfinished trial", str(partial)),
@@ -229,7 +229,7 @@ def test_clean_says_removed_only_of_what_it_removed(
     assert out.strip() == "nothing to remove"
     assert f"not removed: image {held}" in err and f"not removed: image {behind}" in err
     assert held.exists() and behind.exists() and str(gone) not in err
-    assert json.loads(told("clean", "--json"))[0]["path"] == str(held)
+    assert json.loads(told("clean", "--json"))["removed"][0]["path"] == str(held)
 
 
 def test_clean_does_not_claim_what_a_reboot_has_ended(

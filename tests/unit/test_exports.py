@@ -34,7 +34,8 @@ def entry(state: str, notes: tuple[str, ...] = (), **more: object) -> ArmFigures
 
 def report(*entries: ArmFigures, problems: tuple[str, ...] = ()) -> Report:
     """A night of these."""
-    return Report("p, night of 2026-01-02", "p-night", "2026-01-02T01:30:00.000Z", entries, "regression", problems, host="db7")
+    begin = "2026-01-02T01:30:00.000Z"
+    return Report("p, night of 2026-01-02", "p-night", begin, entries, "regression", problems, host="db7")
 
 
 def test_junit_fails_what_regressed_and_skips_what_is_open() -> None:

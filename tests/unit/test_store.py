@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from dbbench import results
-from dbbench.errors import ResultDamaged, RunLocked, RunMissing
+from dbbench.errors import ProgramMissing, ResultDamaged, RunLocked, RunMissing
 from dbbench.metrics.histogram import Histogram
 from dbbench.metrics.series import Series
 from dbbench.model import Run, Status, Trial
@@ -150,3 +151,19 @@ def test_trial_json_has_the_contract_keys(folder: Path) -> None:
     assert {"schema", "id", "run", "host", "attempt", "fs_setup", "engine", "engine_version", "workload", "block",
             "position", "status", "warnings", "phases", "summary", "filesystem", "cache", "checkpoints", "drain",
             "memory", "space", "io", "device", "commands"} <= written.keys()  # fmt: skip
+
+
+@pytest.mark.needs("python:pandas")
+def test_trials_become_a_frame(folder: Path) -> None:
+    """One row for each finished trial, with a column for each metric."""
+    publish(folder)
+    frame = results.load(folder).to_frame()
+    assert list(frame["tps"]) == [9.5] and list(frame["status"]) == ["ok"] and list(frame["fs_setup"]) == ["ext4"]
+
+
+def test_a_frame_needs_pandas(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it, the error names the command that installs it."""
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(ProgramMissing) as refused:
+        results.load(folder).to_frame()
+    assert "pip install pandas" in str(refused.value.remedy)

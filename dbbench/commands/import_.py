@@ -32,8 +32,8 @@ def command(options: Options, folders: tuple[str, ...]) -> None:
             refused.append(error)
     done = readable(options, merged, refused)
     if options.json:
-        put_json([{"run": run.folder.name, "path": str(run.folder), "added": list(run.added),
-                   "known": list(run.known)} for run in done])  # fmt: skip
+        put_json({"runs": [{"run": run.folder.name, "path": str(run.folder), "added": list(run.added),
+                            "known": list(run.known)} for run in done]})  # fmt: skip
         return
     for run in done:
         put(f"{run.folder.name}: {len(run.added)} trials added, {len(run.known)} already present; {run.folder}")

@@ -192,15 +192,17 @@ def openmetrics(report: Report) -> str:
     for metric in dict.fromkeys(entry.metric for entry in report.entries):
         of_metric = [entry for entry in report.entries if entry.metric == metric]
         name, factor = _in_base_units(metric.name)
-        families: tuple[tuple[str, str, Callable[[ArmFigures], float | None]], ...] = (
-            ("", metric.label, lambda entry, factor=factor: _scaled(entry.row.value, factor)),
-            ("_ratio", f"{metric.label}, candidate divided by baseline", lambda entry: entry.row.ratio),
-            ("_ratio_lower", "lower bound of the ratio", lambda entry: entry.row.lo),
-            ("_ratio_upper", "upper bound of the ratio", lambda entry: entry.row.hi),
-            ("_bad", "1 for a regression, else 0", lambda entry: float(entry.state in FAILS)),
+        families: tuple[tuple[str, str, float, Callable[[ArmFigures], float | None]], ...] = (
+            ("", metric.label, factor, lambda entry: entry.row.value),
+            ("_ratio", f"{metric.label}, candidate divided by baseline", 1.0, lambda entry: entry.row.ratio),
+            ("_ratio_lower", "lower bound of the ratio", 1.0, lambda entry: entry.row.lo),
+            ("_ratio_upper", "upper bound of the ratio", 1.0, lambda entry: entry.row.hi),
+            ("_bad", "1 for a regression, else 0", 1.0, lambda entry: float(entry.state in FAILS)),
         )
-        for suffix, about, value in families:
-            lines += _family(f"dbbench_{name}{suffix}", about, of_metric, value, whole)
+        for suffix, about, scale, value in families:
+            amounts = [(entry, float(f"{amount * scale:.15g}")) for entry in of_metric
+                       if (amount := value(entry)) is not None]  # fmt: skip
+            lines += _family(f"dbbench_{name}{suffix}", about, amounts, whole)
     lines += ["# TYPE dbbench_last_run_timestamp_seconds gauge",
               "# HELP dbbench_last_run_timestamp_seconds start of the run; alert on its age",
               f"dbbench_last_run_timestamp_seconds{_labels(whole)} {epoch(report.created)}"]  # fmt: skip
@@ -218,21 +220,13 @@ def _in_base_units(name: str) -> tuple[str, float]:
     return "_".join(words), factor
 
 
-def _scaled(value: float | None, factor: float) -> float | None:
-    return None if value is None else value if factor == 1 else float(f"{value * factor:.12g}")
-
-
-def _family(
-    name: str, about: str, entries: list[ArmFigures], value: Callable[[ArmFigures], float | None],
-    whole: dict[str, str],
-) -> Iterator[str]:  # fmt: skip
-    measured = [(entry, amount) for entry in entries if (amount := value(entry)) is not None]
-    if measured:
+def _family(name: str, about: str, amounts: list[tuple[ArmFigures, float]], whole: dict[str, str]) -> Iterator[str]:
+    if amounts:
         yield f"# TYPE {name} gauge"
         yield f"# HELP {name} {_escape(about)}"
-    for entry, amount in measured:
-        labels = {"engine": entry.row.engine, "workload": entry.workload, "fs_setup": entry.row.fs_setup}
-        yield f"{name}{_labels({**labels, **whole})} {amount!r}"
+    for entry, amount in amounts:
+        labels = {"engine": entry.row.engine, "workload": entry.workload, "fs_setup": entry.row.fs_setup, **whole}
+        yield f"{name}{_labels(labels)} {amount!r}"
 
 
 def _labels(labels: dict[str, str]) -> str:

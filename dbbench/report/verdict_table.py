@@ -135,7 +135,9 @@ def as_markdown(verdicts: Verdicts) -> str:
         cells = [[column.words(row, table.metric) for column in columns] for row in table.rows]
         parts.append(f"\n### {_title(table)}\n\n{table_text([column.title for column in columns], cells)}\n")
         parts += [f"- {line}" for line in _host_lines(verdicts, table)]
-    return "\n".join([*parts, *(f"- {text}" for text in (*_factor_lines(verdicts), *verdicts.findings))]).rstrip() + "\n"
+    return (
+        "\n".join([*parts, *(f"- {text}" for text in (*_factor_lines(verdicts), *verdicts.findings))]).rstrip() + "\n"
+    )
 
 
 def put_tables(verdicts: Verdicts, details: bool = False) -> None:

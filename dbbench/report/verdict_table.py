@@ -146,7 +146,8 @@ def put_tables(verdicts: Verdicts, details: bool = False) -> None:
         put("These runs have no results to compare.")
         return
     words = _answer(verdicts)
-    known = _SAID_ABOVE | ({RemarkKind.BURST} if any(kind == SHORT for kind, _ in words.caveats) else set())
+    implied = {SHORT: RemarkKind.BURST, sentences.SUSPECT: RemarkKind.SUSPECT}
+    known = _SAID_ABOVE | {implied[kind] for kind, _ in words.caveats if kind in implied}
     of_tables = [(table, _remarks(table, known)) for table in verdicts.tables]
     common = [text for text, names in of_tables[0][1].items() if names == ["all setups"]
               and all(others.get(text) == names for _, others in of_tables)]  # fmt: skip

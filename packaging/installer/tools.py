@@ -265,7 +265,7 @@ def _ours(path: Path) -> bool:
 
 def _updated() -> str:
     """Read the package lists again; return the first failure of a source as ": why", or ""."""
-    done = _checked(["apt-get", "update", "-q", *_IMPATIENT], check=False, quiet=True)
+    done = _checked(["apt-get", "update", "-q", *_IMPATIENT], check=False)
     failure = re.search(r"^[EW]: (.*)", done.stderr, re.MULTILINE)
     return f": {failure[1]}" if failure else ""
 
@@ -279,7 +279,7 @@ def _unreachable(names: list[str]) -> str:
     smallest = str(min(files, key=lambda file: int(file[1]))[0])
     with tempfile.TemporaryDirectory() as folder:
         argv = [_HELPER, *_IMPATIENT, "download-file", smallest, f"{folder}/file"]
-        return smallest if _checked(argv, check=False, quiet=True).returncode else ""
+        return smallest if _checked(argv, check=False).returncode else ""
 
 
 def _install(names: list[str]) -> None:
@@ -288,7 +288,7 @@ def _install(names: list[str]) -> None:
         failure = _refreshed(names)
         if address := _unreachable(names):
             _fail("E201", f"{address} cannot be downloaded{failure}", _SOURCES)
-    done = _apt(["--yes", *names], check=False, quiet=False)
+    done = _apt(["--yes", *names], check=False)
     if done.returncode != 0 and locked():
         _fail(
             "E201",
@@ -297,7 +297,7 @@ def _install(names: list[str]) -> None:
         )
     if done.returncode != 0:  # outdated package lists name files that the archive no longer has
         _refreshed(names)
-        _apt(["--yes", *names], quiet=False)
+        _apt(["--yes", *names])
 
 
 def _refreshed(names: list[str]) -> str:
@@ -318,20 +318,21 @@ def locked(path: Path = _LOCK) -> bool:
     return False
 
 
-def _apt(words: list[str], *, check: bool = True, quiet: bool = True) -> subprocess.CompletedProcess[str]:
+def _apt(words: list[str], *, check: bool = True) -> subprocess.CompletedProcess[str]:
     """Run `apt-get install` for missing packages, without questions and without removing or upgrading packages."""
     argv = ["apt-get", "install", "-q", "--no-install-recommends", "--no-remove", "--no-upgrade",
             "-o", "DPkg::Lock::Timeout=300", "-o", "Dpkg::Options::=--force-confdef",
             "-o", "Dpkg::Options::=--force-confold", *words]  # fmt: skip
-    return _checked(argv, check=check, quiet=quiet)
+    return _checked(argv, check=check)
 
 
-def _checked(argv: list[str], *, check: bool = True, quiet: bool = False) -> subprocess.CompletedProcess[str]:
+def _checked(argv: list[str], *, check: bool = True) -> subprocess.CompletedProcess[str]:
+    """Run a command; its output is printed only if it fails and `check` is given."""
     # needrestart (Ubuntu) would restart services of the machine after the installation.
     env = {**os.environ, "LC_ALL": "C.UTF-8", "DEBIAN_FRONTEND": "noninteractive", "NEEDRESTART_SUSPEND": "1"}
-    pipe = subprocess.PIPE if quiet else None
-    done = subprocess.run(argv, env=env, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True, check=False)
+    done = subprocess.run(argv, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     if check and done.returncode != 0:
+        print(done.stdout, done.stderr, sep="", end="", file=sys.stderr)
         _fail("E201", f"{' '.join(argv[:2])} ended with status {done.returncode}",
               "The lines above show the cause. If another process holds apt's lock, run the same command again "
               "later.", True)  # fmt: skip

@@ -446,3 +446,13 @@ def test_extras_are_installed_without_an_index_of_our_name() -> None:
     assert packages.extra("lab").startswith(f"{sys.executable} -m pip install 'mfusepy>")
     assert "distributed>" in packages.extra("fleet")
     assert packages.extra("nothing") == "install the extra nothing"
+
+
+@pytest.mark.starts_processes
+def test_apt_prints_nothing_unless_it_fails(capfd: pytest.CaptureFixture[str]) -> None:
+    """Then its output stands above the error."""
+    installer._checked(["sh", "-c", "echo Unpacking; echo warning >&2"])
+    assert capfd.readouterr() == ("", "")
+    with pytest.raises(SystemExit):
+        installer._checked(["sh", "-c", "echo Unpacking; echo dpkg: error >&2; exit 100"])
+    assert capfd.readouterr().err.startswith("Unpacking\ndpkg: error\nerror E201: sh -c ended with status 100\n")

@@ -19,7 +19,7 @@ from typing import Any, Final
 import click
 
 from dbbench import __version__
-from dbbench.commands.options import CONTEXT, Options, global_options
+from dbbench.commands.options import CONTEXT, STATUSES, Commands, Options, global_options
 from dbbench.errors import (
     EXIT_INTERRUPTED,
     EXIT_TRIAL_FAILED,
@@ -30,6 +30,7 @@ from dbbench.errors import (
     MachineTooSmall,
     NotWritable,
     Terminated,
+    UsageInvalid,
     error_kinds,
 )
 from dbbench.units import inert, size_text
@@ -78,7 +79,7 @@ GROUPS: Final[dict[str, dict[str, tuple[str, str]]]] = {
 COMMANDS: Final = {name: entry for group in GROUPS.values() for name, entry in group.items()}
 
 
-class AllCommands(click.Group):
+class AllCommands(Commands):
     """The group of all commands, loaded by name."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -90,15 +91,6 @@ class AllCommands(click.Group):
         module = importlib.import_module(f"dbbench.commands.{COMMANDS[cmd_name][0]}")
         command: click.Command = module.command
         return command
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and args[0] not in COMMANDS and not ctx.resilient_parsing:
-            from dbbench.plan.tomlfile import did_you_mean
-
-            ctx.fail(f"no command {args[0]!r}{did_you_mean(args[0], COMMANDS)}")
-        return super().resolve_command(ctx, args)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[Any]:
         from click.shell_completion import CompletionItem
@@ -123,8 +115,10 @@ def _print_version(ctx: click.Context, _param: click.Parameter, given: bool) -> 
         ctx.exit()
 
 
-version_option = click.option("--version", is_flag=True, expose_value=False, is_eager=True, callback=_print_version,
-                              help="Print the version and the commit, and exit.")  # fmt: skip
+version_option = click.option(
+    "-V", "--version", is_flag=True, expose_value=False, is_eager=True, callback=_print_version,
+    help="Print the version and the commit, and exit.",
+)  # fmt: skip
 
 
 def version_text(package: Path) -> str:
@@ -158,14 +152,16 @@ def of_checkout(folder: Path) -> str:
 @version_option
 @global_options
 def group(**_given: Any) -> None:
-    """Which filesystem should hold my database, by how much, and how sure are we?
+    """Which filesystem should hold my database, by how much, and how sure are we?"""
 
-    \b
-    dbbench doctor              check this machine
-    dbbench init                write plan.toml
-    dbbench plan plan.toml      show what a run would do
-    dbbench run plan.toml       run it; the same command resumes it
-    """
+
+group.statuses = tuple(STATUSES)
+group.examples = (
+    "dbbench doctor              check this machine",
+    "dbbench init                write plan.toml",
+    "dbbench plan                show what a run would do",
+    "dbbench run                 run it; the same command resumes it",
+)
 
 
 def run(argv: Sequence[str]) -> int:
@@ -195,8 +191,8 @@ def _status(argv: list[str], options: Options) -> int:
     except click.exceptions.Exit as ended:
         return ended.exit_code
     except click.ClickException as error:
-        with contextlib.suppress(OSError):
-            error.show()
+        path = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "dbbench"
+        tell(UsageInvalid(error.format_message().rstrip("."), remedy=f"See:  {path} --help"), options)
         return EXIT_USAGE
     except (click.Abort, KeyboardInterrupt):
         tell(Interrupted("interrupted"), options)

@@ -39,7 +39,7 @@ class Left(NamedTuple):
 Unit = Callable[[bool], list[Left]]
 
 
-@command_line()
+@command_line("dbbench clean --dry-run", statuses=(0, 1, 2))
 @run_argument(required=False)
 @click.option(
     "--golden", is_flag=True, help="Also remove the golden copies of datasets; they are built again when needed."

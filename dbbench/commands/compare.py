@@ -6,16 +6,27 @@ from pathlib import Path
 
 import click
 
-from dbbench.commands.finding import load_runs, runs_argument
-from dbbench.commands.options import Options, command_line, results_option
+from dbbench.commands.finding import complete_run, load_runs, runs_argument
+from dbbench.commands.options import Options, command_line, completing, results_option
 from dbbench.errors import EXIT_OK
 from dbbench.report.text import put, put_json
 
 
-@command_line()
+def _metrics() -> list[str]:
+    from dbbench.metrics.table import METRICS
+
+    return [*METRICS, "all"]
+
+
+@command_line(
+    "dbbench compare RUN --metric p95_ms",
+    "dbbench compare NEW --against OLD --gate",
+    "dbbench compare RUN --format markdown -o verdict.md",
+    statuses=(0, 1, 2, 3, 4),
+)
 @runs_argument
 @click.option("--baseline", metavar="NAME", help="Compare with this fs setup instead of the plan's baseline.")
-@click.option("--metric", metavar="NAME",
+@click.option("--metric", metavar="NAME", shell_complete=completing(_metrics),
               help="Compare by this metric, for example p95_ms, or by all [default: each workload's own].")  # fmt: skip
 @click.option("--by", type=click.Choice(["fs", "kernel", "engine_version"]), default="fs", show_default=True,
               help="Compare filesystems, or (unpaired) runs with different kernels or engine versions; "
@@ -23,6 +34,7 @@ from dbbench.report.text import put, put_json
 @click.option(
     "--against",
     metavar="RUN",
+    shell_complete=complete_run,
     help="Compare each run with this one, unpaired; their parameters, versions and devices may differ.",
 )
 @click.option("--gate", is_flag=True, help="Exit with 3 if any result is worse, or 4 if any is inconclusive.")

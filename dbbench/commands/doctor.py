@@ -53,7 +53,7 @@ class Probe(NamedTuple):
     optional: bool = False  # the purpose is possible without it
 
 
-@command_line()
+@command_line("dbbench doctor plan.toml")
 @click.option(
     "--plan", "plan_file", metavar="PLAN", help="Check the needs of this plan; exit with 2 if one is not met."
 )

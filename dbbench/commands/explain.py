@@ -7,7 +7,7 @@ from typing import Final
 
 import click
 
-from dbbench.commands.options import Options, command_line
+from dbbench.commands.options import Options, command_line, completing
 from dbbench.errors import Kind, UnknownName, error_kinds, warning_kinds
 from dbbench.report.text import put, put_json
 
@@ -15,14 +15,11 @@ _WIDTH: Final = 100  # columns of the text
 _MOST: Final = 6  # similar entries that are listed
 
 
-@command_line()
-@click.argument("ids", metavar="[ID]...", nargs=-1)
+@command_line("dbbench explain W012")
+@click.argument("ids", metavar="[ID]...", nargs=-1, shell_complete=completing(lambda: error_kinds() | warning_kinds()))
 @click.option("--all", "every", is_flag=True, help="Explain all errors and warnings.")
 def command(options: Options, ids: tuple[str, ...], every: bool) -> None:
-    """Explain what an error (E...) or a warning (W...) means and what to do about it.
-
-    Example: dbbench explain W012
-    """
+    """Explain what an error (E...) or a warning (W...) means and what to do about it."""
     existing = error_kinds() | warning_kinds()
     if not every and not ids:
         raise click.UsageError("Missing argument 'ID'. Use --all to explain all errors and warnings.")

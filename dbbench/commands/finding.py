@@ -18,7 +18,8 @@ from dbbench.results import LoadedRun
 Item = TypeVar("Item")
 
 
-def _complete(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[Any]:
+def complete_run(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[Any]:
+    """Return the runs of the results folder whose names begin like this, else directories."""
     from click.shell_completion import CompletionItem
 
     folder = options_of(ctx).results_folder
@@ -30,10 +31,10 @@ def _complete(ctx: click.Context, _param: click.Parameter, incomplete: str) -> l
 
 def run_argument(required: bool = True) -> Callable[[Function], Function]:
     """Return the argument RUN, which the shell completes from the runs of the results folder."""
-    return click.argument("run", metavar="RUN" if required else "[RUN]", required=required, shell_complete=_complete)
+    return click.argument("run", metavar="RUN" if required else "[RUN]", required=required, shell_complete=complete_run)
 
 
-runs_argument = click.argument("runs", nargs=-1, required=True, metavar="RUN..", shell_complete=_complete)
+runs_argument = click.argument("runs", nargs=-1, required=True, metavar="RUN..", shell_complete=complete_run)
 
 
 def folder_of(results_folder: Path, name: str) -> Path:

@@ -45,7 +45,7 @@ def command() -> None:
     """Run a plan on several machines with dask.distributed (extra `fleet`)."""
 
 
-@command_line(name="run")
+@command_line("dbbench fleet run plan.toml --ssh db1,db2 --each", name="run", statuses=(0, 1, 2, 5, 130, 143))
 @plan_argument
 @plan_options
 @results_option
@@ -108,7 +108,7 @@ def run(options: Options, **given: Any) -> int:
     from dbbench.report.progress.hosts import renderer
 
     root = options.results_folder.resolve()
-    narrowing = Narrowing(given["fs"], given["blocks"], given["budget"], given["seed"], given["quick"])
+    narrowing = Narrowing(given["fs"], given["blocks"], given["budget"], given["seed"], given["quick"], given["only"])
     request = operate.FleetRequest(
         load_request(given["plan_file"], options.paths, narrowing), given["mode"], given["name"], given["new"],
         given["precision"], given["least"] or 1, given["wipe"], seconds_of(given["gone_after"]),

@@ -13,7 +13,7 @@ from dbbench.report.text import put, put_json
 from dbbench.results import merging
 
 
-@command_line()
+@command_line("dbbench import /mnt/other/results", statuses=(0, 1, 2))
 @click.argument("folders", nargs=-1, required=True, metavar="DIR..")
 @results_option
 def command(options: Options, folders: tuple[str, ...]) -> None:

@@ -27,7 +27,10 @@ _EXAMPLES: Final = ("demo", "tiny")
 _PROGRAM: Final = "/usr/local/bin/dbbench"  # the path in the units of the checkout, which is replaced
 
 
-@command_line()
+@command_line(
+    "dbbench init --dirs /mnt/a,/mnt/b --engine postgres",
+    "dbbench init --fs ext4,xfs --budget 8h",
+)
 @click.option("--dirs", metavar="A,B", help="Compare these existing directories: no root, nothing is formatted.")
 @click.option("--fs", metavar="A,B", help="Compare these filesystem setups [default: ext4,xfs,btrfs].")
 @click.option("--device", metavar="DISK", help="Compare them on this disk, which will be erased [default: on a file].")
@@ -63,8 +66,6 @@ def command(options: Options, output: str, from_running: bool, socket: Path | No
     """Write a commented plan.toml. An existing file is not overwritten.
 
     On a terminal and without options it asks five questions.
-
-    Example: dbbench init --dirs /mnt/a,/mnt/b --engine postgres && dbbench run
     """
     from dbbench.plan.catalog import catalog
 

@@ -34,7 +34,7 @@ def command(**_given: Any) -> None:
     """Run a plan every night, compare each night with the nights before, and detect regressions."""
 
 
-@command_line(name="run")
+@command_line("dbbench nightly run plan.toml --junit night.xml", name="run", statuses=(0, 1, 2, 3, 4, 5, 130, 143))
 @plan_argument
 @results_option
 @click.option("--blocks", type=int, metavar="N", help="Override the number of blocks (7 detect 10 % at a CV of 5 %).")
@@ -54,8 +54,7 @@ def run(options: Options, plan_file: str, blocks: int | None, window: int, notif
     The plan's baseline runs as the reference, twice (A/A guard). A suspect is confirmed at once by a second run of it
     and the reference alone.
 
-    Exit status: 0 no change, 3 confirmed regression, 1 a trial failed, 4 inconclusive (the guard moved, nights are
-    missing, or a suspect could not be confirmed).
+    A night is inconclusive if the guard moved, nights are missing, or a suspect could not be confirmed.
     """
     from dbbench.nightly import tonight
     from dbbench.plan.request import PlanRequest

@@ -15,6 +15,17 @@ from dbbench.errors import DbbenchError, NotWritable
 from dbbench.units import share_of
 
 CONTEXT: Final = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
+GLOBAL: Final = {"--path", "--no-color", "--json", "--quiet", "--verbose", "--help"}  # options of every command
+STATUSES: Final = {
+    0: "success",
+    1: "a trial failed, or a result is damaged",
+    2: "error in the command line, the plan or the machine; nothing was changed",
+    3: "regression",
+    4: "inconclusive",
+    5: "refused, because data could be lost; nothing was changed",
+    130: "interrupted; the same command resumes a run",
+    143: "terminated; the same command resumes a run",
+}
 Function = TypeVar("Function", bound=Callable[..., Any])
 T = TypeVar("T")
 
@@ -69,28 +80,66 @@ def global_options(function: Function) -> Function:
         click.option("-q", "--quiet", is_flag=True, expose_value=False, callback=_store("quiet"),
                      help="Hide progress."),
         click.option("-v", "--verbose", is_flag=True, expose_value=False, callback=_store("verbose"),
-                     help="Print tracebacks of errors."),
+                     help="Print details: tracebacks of errors, and how intervals are calculated."),
     ):  # fmt: skip
         function = option(function)
     return function
 
 
-def command_line(**kwargs: Any) -> Callable[[Callable[..., Any]], click.Command]:
+class Command(click.Command):
+    """A command whose help has its own options first, then those of all commands, examples and exit statuses."""
+
+    examples: tuple[str, ...] = ()
+    statuses: tuple[int, ...] = (0, 2)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        options = [param for param in self.get_params(ctx) if isinstance(param, click.Option)]
+        records = [(bool({*param.opts} & GLOBAL), param.get_help_record(ctx)) for param in options]
+        for title, shared in (("Options", False), ("Global options", True)):
+            if rows := [record for common, record in records if record is not None and common is shared]:
+                with formatter.section(title):
+                    formatter.write_dl(rows)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        if self.examples:
+            with formatter.section("Examples"):
+                formatter.write("".join(f"{'':{formatter.current_indent}}{line}\n" for line in self.examples))
+        with formatter.section("Exit status"):
+            formatter.write_dl([(str(status), STATUSES[status]) for status in self.statuses])
+
+
+def command_line(
+    *examples: str, statuses: tuple[int, ...] = (0, 2), cls: type[Command] = Command, **kwargs: Any
+) -> Callable[[Callable[..., Any]], Command]:
     """Return `click.command` with the global options, and Options as the function's first argument."""
 
-    def decorate(function: Callable[..., Any]) -> click.Command:
-        kwargs.setdefault("context_settings", CONTEXT)
-        made: click.Command = click.command(**kwargs)(global_options(click.pass_obj(function)))
+    def decorate(function: Callable[..., Any]) -> Command:
+        made = click.command(cls=cls, context_settings=CONTEXT, **kwargs)(global_options(click.pass_obj(function)))
+        made.examples, made.statuses = examples, statuses
         return made
 
     return decorate
 
 
-class Commands(click.Group):
+class Commands(Command, click.Group):
     """A group of commands whose help lists them in their order, with whole sentences."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        names = self.list_commands(ctx)
+        if args and args[0] not in names and not ctx.resilient_parsing:
+            from dbbench.plan.tomlfile import did_you_mean
+
+            ctx.fail(f"no command {args[0]!r}{did_you_mean(args[0], names)}")
+        return super().resolve_command(ctx, args)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        self.format_commands(ctx, formatter)
+        super().format_options(ctx, formatter)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         put_commands(formatter, self.commands.values())
@@ -164,12 +213,18 @@ fs_option = click.option(
 
 
 def plan_options(function: Function) -> Function:
-    """Add the options --fs, --blocks, --budget, --quick and --seed: the fields of a Narrowing."""
+    """Add the options --fs, --only, --blocks, --budget, --quick and --seed: the fields of a Narrowing."""
     for option in (
         click.option("--seed", type=int, metavar="N", help="Override the seed of the trials' order."),
         click.option("--quick", is_flag=True, help="Run one block with the shortest windows (smoke test)."),
         click.option("--budget", metavar="TIME", help="Run as many blocks as fit in this time, for example 8h."),
         click.option("--blocks", type=int, metavar="N", help="Override the number of blocks."),
+        click.option(
+            "--only",
+            multiple=True,
+            metavar="CELL",
+            help="Use only this cell, for example xfs.postgres.scan; * matches any text. Repeatable.",
+        ),
         fs_option,
     ):
         function = option(function)
@@ -193,16 +248,22 @@ precision_option = click.option(
 )
 
 
+def completing(names: Callable[[], Iterable[str]]) -> Callable[[click.Context, click.Parameter, str], list[Any]]:
+    """Return what completes the value of an argument or option with these names."""
+
+    def complete(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[Any]:
+        from click.shell_completion import CompletionItem
+
+        return [CompletionItem(word) for word in names() if word.startswith(incomplete)]
+
+    return complete
+
+
 def catalogue(names: Callable[[], Iterable[str]], *commands: click.Command) -> Callable[[Callable[..., Any]], Any]:
     """Decorate `function(options, name, ...)`: `name` is None to list. `names` are completed by the shell."""
 
     def decorate(function: Callable[..., Any]) -> click.Command:
-        def complete(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[Any]:
-            from click.shell_completion import CompletionItem
-
-            words = [*names(), *(command.name or "" for command in commands)]
-            return [CompletionItem(word) for word in words if word.startswith(incomplete)]
-
+        complete = completing(lambda: [*names(), *(command.name or "" for command in commands)])
         argument = click.argument("name", required=False, metavar="[NAME]", shell_complete=complete)
         if not commands:
             return command_line()(argument(function))
@@ -213,14 +274,14 @@ def catalogue(names: Callable[[], Iterable[str]], *commands: click.Command) -> C
     return decorate
 
 
-class _Shown(click.Command):
+class _Shown(Command):
     """The command without a further word. Its help lists the further commands."""
 
     others: tuple[click.Command, ...] = ()
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        super().format_options(ctx, formatter)
         put_commands(formatter, self.others)
+        super().format_options(ctx, formatter)
 
 
 class Chooser(click.Group):

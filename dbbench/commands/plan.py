@@ -9,7 +9,7 @@ from dbbench.commands.options import Options, command_line, plan_argument, plan_
 from dbbench.errors import EXIT_OK
 
 
-@command_line()
+@command_line("dbbench plan", "dbbench plan plan.toml --fs ext4,xfs --budget 8h", statuses=(0, 2, 5))
 @plan_argument
 @plan_options
 @results_option
@@ -18,8 +18,6 @@ def command(options: Options, plan_file: str, **narrowing: Any) -> int:
 
     Prints first why a run would be refused here, if so. Then the time, the bytes written, the difference that the run
     would detect, what happens to this machine, the setups that are skipped, the conditions and the commands.
-
-    Exit status: that of the refusal, otherwise 0.
     """
     from dbbench.model import plain
     from dbbench.plan import preview

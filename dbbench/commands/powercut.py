@@ -20,7 +20,7 @@ from dbbench.report.text import put, put_json, put_table
 CUTS = 30  # for each setup and engine, unless --cuts or --minutes is given
 
 
-@command_line()
+@command_line("dbbench powercut plan.toml --minutes 30", statuses=(0, 1, 2, 130, 143))
 @plan_argument
 @click.option(
     "--cuts",

@@ -12,7 +12,7 @@ from dbbench.report.text import put, put_json, put_paragraph, put_table, table_t
 from dbbench.units import count, duration_text, number, seconds_of
 
 
-@command_line()
+@command_line("dbbench probe /var/lib/postgresql /mnt/new")
 @click.argument("directories", metavar="DIR...", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option(
     "--time", "time", default="1min", show_default=True, help="How long to measure, all directories together."
@@ -24,8 +24,6 @@ def command(options: Options, directories: tuple[Path, ...], time: str, seed: in
 
     It needs neither root nor a server. It writes files of 128 MiB into each DIR and removes them. Several directories
     are measured in random turns and compared with the first.
-
-    Example: dbbench probe /var/lib/postgresql /mnt/new
     """
     from dbbench.labs.disk_probe import probe
     from dbbench.storage.small_io import METHODS

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from dbbench.labs.second_kernel import CommandEnd
 
 
-@command_line()
+@command_line("dbbench rehearse plan.toml", statuses=(0, 1, 2, 130, 143))
 @plan_argument
 @fs_option
 @click.option("--all", "every", is_flag=True, help="Include setups that this machine's own kernel supports.")

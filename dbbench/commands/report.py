@@ -13,7 +13,7 @@ from dbbench.report.text import put, put_json
 from dbbench.results import LoadedRun, all_of
 
 
-@command_line()
+@command_line("dbbench report RUN -o report.html", statuses=(0, 1, 2))
 @runs_argument
 @click.option(
     "-o", "--output", metavar="FILE", help="Write to FILE [default: report.html in the (first) run's folder]."

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import contextlib
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -43,7 +44,12 @@ def parse_part(_ctx: click.Context, _param: click.Parameter, value: str | None) 
     return int(index), int(of)
 
 
-@command_line()
+@command_line(
+    "dbbench run                                     run plan.toml",
+    "dbbench run --quick --fs ext4,xfs               a smoke test of two setups",
+    "dbbench run --only '*.postgres.*' --budget 8h   the PostgreSQL cells, in a night",
+    statuses=(0, 1, 2, 5, 130, 143),
+)
 @plan_argument
 @plan_options
 @results_option
@@ -60,15 +66,15 @@ def parse_part(_ctx: click.Context, _param: click.Parameter, value: str | None) 
 @click.option(
     "--wipe", multiple=True, metavar="ID", help="Allow this device to be erased; ID as `dbbench doctor` prints it."
 )
+@click.option("--notify", metavar="CMD", help="Start CMD when the run ends or stops, as the user that dbbench runs as, "
+                                              "with its state as JSON on stdin.")  # fmt: skip
 @progress_option
-def command(options: Options, plan_file: str, new: bool, name: str | None, wipe: tuple[str, ...],
+def command(options: Options, plan_file: str, new: bool, name: str | None, wipe: tuple[str, ...], notify: str | None,
             precision: float | None, part: tuple[int, int] | None, **narrowing: Any) -> int:  # fmt: skip
     """Run a plan, print the verdict and write report.html into the run's folder.
 
     The newest unfinished run of the same plan is resumed. Ctrl-C stops cleanly, a second Ctrl-C kills; both can be
     resumed. Trials whose process died (E348) are run again.
-
-    Exit status: 0 success, 1 a trial failed, 2 a requirement is missing (nothing was changed).
     """
     if new and name:
         raise click.UsageError("--new and --name cannot be combined")
@@ -106,9 +112,33 @@ def command(options: Options, plan_file: str, new: bool, name: str | None, wipe:
     if folder.run.budget is not None and folder.run.budget.used_s:
         announced.append(f"{duration_text(folder.run.budget.used_s)} of the budget is already used")
     path = folder.path
-    with listing_trials(options, lambda: [path], again(path.name)):
+    with notifying(notify, path, plan.name), listing_trials(options, lambda: [path], again(path.name)):
         _drive(options, folder, wanted.sha256, wipe, announced)
         return _conclude(options, path)
+
+
+@contextlib.contextmanager
+def notifying(words: str | None, path: Path, plan: str) -> Iterator[None]:
+    """Start the command of --notify after the block, whatever ends it. The state is "ok", "failed" or "stopped"."""
+    from dbbench.nightly.tonight import notify
+    from dbbench.results import load_run
+
+    error: DbbenchError | None = None
+    try:
+        yield
+    except DbbenchError as raised:
+        error = raised
+        raise
+    finally:
+        if words is not None:
+            statuses = [trial.status.value for trial in load_run(path).trials]
+            stopped = isinstance(error, Interrupted | Terminated)
+            state = "stopped" if stopped else "failed" if error is not None or "failed" in statuses else "ok"
+            notify(words, {
+                "state": state, "plan": plan, "run": path.name, "path": str(path),
+                "ok": statuses.count("ok"), "suspect": statuses.count("suspect"), "failed": statuses.count("failed"),
+                "error": None if error is None else {"id": error.id, "text": error.evidence},
+            })  # fmt: skip
 
 
 def _drive(options: Options, folder: RunFolder, sha256: str, wipe: tuple[str, ...], announced: Iterable[str]) -> None:

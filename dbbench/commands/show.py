@@ -28,7 +28,7 @@ from dbbench.results import LoadedRun, all_of, load_run, load_whole
 from dbbench.units import number
 
 
-@command_line()
+@command_line("dbbench show", "dbbench show RUN TRIAL", statuses=(0, 1, 2))
 @run_argument(required=False)
 @click.argument("trial", metavar="[TRIAL]", required=False)
 @results_option

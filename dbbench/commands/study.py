@@ -26,7 +26,7 @@ scale_option = click.option("--scale", type=click.Choice(SCALES), default=DEFAUL
                             help="Size: a smoke test, a laptop, or as published.")  # fmt: skip
 
 
-@command_line(name="run")
+@command_line("dbbench study run NAME --scale tiny", name="run", statuses=(0, 1, 2, 5, 130, 143))
 @click.argument("name")
 @scale_option
 @click.option("--name", "run_name", metavar="RUN", help="Name of the run; a run of that name is resumed.")
@@ -54,7 +54,9 @@ def run_(context: click.Context, /, options: Options, name: str, scale: str, fol
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
     write_text(path, text)
-    status: int = context.invoke(run.command, plan_file=str(path), name=run_name, wipe=(), fs=(), **rest)
+    status: int = context.invoke(
+        run.command, plan_file=str(path), name=run_name, wipe=(), fs=(), only=(), notify=None, **rest
+    )
     return status
 
 

@@ -69,6 +69,7 @@ PlanInvalid: Final = _error("E001")
 UnknownName: Final = _error("E002")
 FileUnreadable: Final = _error("E003")
 RunNameTaken: Final = _error("E004")
+UsageInvalid: Final = _error("E008")
 
 # Devices that are refused for safety; nothing is changed
 DeviceUnusable: Final = _error("E101")

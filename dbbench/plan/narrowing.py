@@ -29,6 +29,7 @@ class Narrowing:
     budget: str | None = None  # a time such as "8h", from which the number of blocks follows
     seed: int | None = None
     quick: bool = False  # one block of the shortest windows
+    only: Sequence[str] = ()  # only the cells with these IDs; * matches any text
 
 
 def narrow(plan: Plan, to: Narrowing) -> Plan:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import fnmatch
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from dbbench.engines import ENGINES, profile_of
 from dbbench.engines.settings import numbers_of
-from dbbench.errors import PlanInvalid
+from dbbench.errors import PlanInvalid, UnknownName
 from dbbench.model import Arm, Cell, Plan
 from dbbench.plan import Expanded, deal, expand, identity, load, make_order, narrow
 from dbbench.plan.arms import level_text
 from dbbench.plan.catalog import Catalog, catalog
 from dbbench.plan.narrowing import Narrowing
-from dbbench.plan.tomlfile import MOST_BYTES
+from dbbench.plan.tomlfile import MOST_BYTES, did_you_mean
 from dbbench.results.fileio import given_text
 
 
@@ -27,6 +28,7 @@ class PlanRequest:
     sha256: str
     skipped: dict[str, str] = field(default_factory=dict)  # arm -> why it is not run with all or some engines
     step: int = 1  # distance between block numbers: N of --share K/N
+    only: tuple[str, ...] = ()  # patterns of cells, from --only
 
 
 def load_request(file: str, paths: list[str], narrowing: Narrowing | None = None) -> PlanRequest:
@@ -35,16 +37,26 @@ def load_request(file: str, paths: list[str], narrowing: Narrowing | None = None
     Raises FileUnreadable, PlanInvalid, UnknownName.
     """
     known = catalog(paths)
-    plan = narrow(load(Path(file), known), narrowing or Narrowing())
-    return of_plan(given_text(Path(file), MOST_BYTES), plan, known)
+    to = narrowing or Narrowing()
+    plan = narrow(load(Path(file), known), to)
+    names = [cell.id for cell in expand(plan, known).cells] if to.only else []
+    for pattern in to.only:
+        if not fnmatch.filter(names, pattern):
+            raise UnknownName(f'--only: the plan has no cell "{pattern}"{did_you_mean(pattern, names)}')
+    return of_plan(given_text(Path(file), MOST_BYTES), plan, known, tuple(to.only))
 
 
-def of_plan(text: str, plan: Plan, known: Catalog) -> PlanRequest:
+def of_plan(text: str, plan: Plan, known: Catalog, only: tuple[str, ...] = ()) -> PlanRequest:
     """Return the request for a plan; arms without a cell are not among its arms. Raises PlanInvalid."""
     expanded = expand(plan, known)
+    if only:
+        cells = tuple(cell for cell in expanded.cells if any(fnmatch.fnmatchcase(cell.id, each) for each in only))
+        expanded = expanded._replace(cells=cells, order=tuple(make_order(cells, plan.blocks, plan.seed)))
     arms = {cell.arm for cell in expanded.cells}
-    plan = replace(plan, fs_setups=tuple(arm for arm in plan.fs_setups if arm.label in arms))
-    return PlanRequest(text, plan, expanded, identity(plan, expanded.cells), dict(expanded.skipped))
+    kept = tuple(arm for arm in plan.fs_setups if arm.label in arms)
+    baseline = plan.baseline if plan.baseline in ("", *arms) else kept[0].label
+    plan = replace(plan, fs_setups=kept, baseline=baseline)
+    return PlanRequest(text, plan, expanded, identity(plan, expanded.cells), dict(expanded.skipped), only=only)
 
 
 def able(wanted: PlanRequest, paths: list[str]) -> PlanRequest:
@@ -59,7 +71,7 @@ def able(wanted: PlanRequest, paths: list[str]) -> PlanRequest:
         return wanted
     levels = {name: tuple(level for level in of if level_text(name, level) not in skipped)
               for name, of in plan.factors.items()}  # fmt: skip
-    less = of_plan(wanted.text, replace(plan, fs_setups=rest, factors=levels), known)
+    less = of_plan(wanted.text, replace(plan, fs_setups=rest, factors=levels), known, wanted.only)
     return replace(less, skipped={**wanted.skipped, **less.skipped, **skipped})
 
 

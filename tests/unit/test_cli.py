@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pty
@@ -14,10 +15,14 @@ from types import SimpleNamespace
 import click
 import pytest
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "fixtures"))
+import synthetic
+from synthetic import Shape
+
 from dbbench import cli, packages, process
-from dbbench.commands import explain
+from dbbench.commands import explain, run
 from dbbench.commands.options import Options
-from dbbench.errors import DeviceInUse, Terminated, error_kinds, warning_kinds
+from dbbench.errors import DeviceInUse, Interrupted, Terminated, error_kinds, warning_kinds
 from dbbench.report.text import put_paragraph
 
 REST = '[engine]\nname = "postgres"\n[workload]\nname = "scan"\n'
@@ -116,16 +121,23 @@ def test_sigterm_becomes_an_error(capsys: pytest.CaptureFixture[str]) -> None:
     "argv", [["explian"], ["run", "a", "b"], ["compare"], ["show", "--nonsense"], ["compare", "r", "--format", "x"]]
 )
 def test_wrong_usage_is_exit_code_2(capsys: pytest.CaptureFixture[str], argv: list[str]) -> None:
-    """click's own errors come on stderr."""
+    """It looks like every other error: ID, effect, and the next command."""
     assert cli.run(argv) == 2
     out, err = capsys.readouterr()
-    assert (out, err.splitlines()[0].startswith("Usage:")) == ("", True)
+    assert out == "" and err.startswith("error E008: ")
+    command = f"dbbench {argv[0]}" if argv[0] in cli.COMMANDS else "dbbench"
+    assert f"Nothing was changed. See:  {command} --help\n" in err
 
 
 def test_a_wrong_command_says_what_was_meant(capsys: pytest.CaptureFixture[str]) -> None:
     """Commands have a "did you mean" too."""
-    cli.run(["doctro"])
-    assert 'did you mean "doctor"?' in capsys.readouterr().err
+    for words, meant in (
+        (["doctro"], "doctor"),
+        (["nightly", "acept"], "accept"),
+        (["show", "--resluts"], "--results"),
+    ):
+        assert cli.run(words) == 2
+        assert re.search(f"did you mean .?{meant}", capsys.readouterr().err, re.IGNORECASE)
 
 
 def test_every_command_has_its_help(capsys: pytest.CaptureFixture[str]) -> None:
@@ -142,9 +154,28 @@ def test_help_has_the_groups_in_their_order(capsys: pytest.CaptureFixture[str]) 
     """Each heading with its commands below it."""
     cli.run(["--help"])
     lines = [line for line in capsys.readouterr().out.splitlines() if not line.startswith("   ")]
-    shown = [line.split()[0] for line in lines[lines.index("Measure:") + 1 :] if line.startswith("  ")]
+    shown = [
+        line.split()[0]
+        for line in lines[lines.index("Measure:") + 1 : lines.index("Options:")]
+        if line.startswith("  ")
+    ]
     assert shown == list(cli.COMMANDS)
     assert [line[:-1] for line in lines if line.endswith(":") and line[:-1] in cli.GROUPS] == list(cli.GROUPS)
+
+
+@pytest.mark.starts_processes  # git, for the commit of the version
+def test_help_has_own_options_first_then_examples_and_exit_statuses(capsys: pytest.CaptureFixture[str]) -> None:
+    """Of a command, of a group and of dbbench; -V is --version."""
+    headings = ["Options:", "Global options:", "Examples:", "Exit status:"]
+    for words in (["compare"], ["run"], ["fleet", "run"], []):
+        assert cli.run([*words, "--help"]) == 0
+        text = capsys.readouterr().out
+        shown = [line for line in text.splitlines() if line in headings]
+        assert shown == headings
+        assert "--verbose" in text.partition("Global options:")[2]
+    assert re.search("  130  .*resumes", text)
+    assert cli.run(["-V"]) == 0
+    assert capsys.readouterr().out.startswith("dbbench ")
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
@@ -157,7 +188,8 @@ def test_completion_prints_a_script(shell: str, capsys: pytest.CaptureFixture[st
 @pytest.mark.parametrize(
     ("words", "expected"),
     [("nightl", "nightly"), ("nightly acc", "accept"), ("fs btrfs-z", "btrfs-zstd"), ("study ru", "run"),
-     ("compare --format junit --ba", "--baseline"), ("run pla", "pla"), ("show de", "demo")],
+     ("compare --format junit --ba", "--baseline"), ("compare --metric p95", "p95_ms"), ("explain W01", "W012"),
+     ("compare a --against de", "demo"), ("run pla", "pla"), ("show de", "demo")],
 )  # fmt: skip
 def test_completions(
     words: str, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -441,3 +473,38 @@ def test_a_number_is_not_separated_from_its_percent_sign(capsys: pytest.CaptureF
     for length in range(90, 115):
         put_paragraph("x" * length + " \u221258.3 %, then \u221252.4 % and 1 234 tx/s")
         assert not re.search(r"\d\n *(%|\d)", capsys.readouterr().out)
+
+
+def test_only_some_cells_of_a_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Patterns select cells; the first remaining setup is the baseline; an unknown cell is an error with a hint."""
+    path = tmp_path / "plan.toml"
+    path.write_text(
+        'name = "x"\nfs_setups = ["ext4", "xfs"]\nbaseline = "ext4"\nblocks = 1\n[engine]\nname = "postgres"\n'
+        '[[workload]]\nname = "scan"\n[[workload]]\nname = "pgbench-tpcb"\n'
+    )
+    for only, names in (("xfs.postgres.scan", ["xfs.postgres.scan"]),
+                        ("*.scan", ["ext4.postgres.scan", "xfs.postgres.scan"])):  # fmt: skip
+        cli.run(["plan", str(path), "--json", "--only", only])
+        document = json.loads(capsys.readouterr().out)
+        assert sorted(trial["id"].removesuffix("-b1-a1") for trial in document["trials"]) == names
+        assert document["plan"]["baseline"] == names[0].partition(".")[0]
+    assert cli.run(["plan", str(path), "--only", "xfs.postgres.scam"]) == 2
+    assert 'did you mean "xfs.postgres.scan"?' in capsys.readouterr().err
+
+
+@pytest.mark.starts_processes
+@pytest.mark.parametrize(
+    ("failed", "error", "state"),
+    [((), None, "ok"), (("xfs.postgres.scan-b1-a1",), None, "failed"), ((), Interrupted("stopped"), "stopped")],
+)
+def test_a_command_is_notified_of_the_end_of_a_run(
+    tmp_path: Path, failed: tuple[str, ...], error: Exception | None, state: str
+) -> None:
+    """It gets the state and the counts as JSON on its stdin, whatever ended the run."""
+    folder = synthetic.write(tmp_path, Shape(work=(("postgres", "scan"),), failed=failed))
+    with contextlib.suppress(Interrupted), run.notifying(f"tee {tmp_path}/told", folder, "shop"):
+        if error is not None:
+            raise error
+    told = json.loads((tmp_path / "told").read_text())
+    assert (told["state"], told["plan"], told["run"], told["failed"]) == (state, "shop", "demo", len(failed))
+    assert told["error"] == ({"id": "E902", "text": "stopped"} if error else None)

@@ -32,7 +32,9 @@ _PROGRAM: Final = "/usr/local/bin/dbbench"  # the path in the units of the check
     "dbbench init --fs ext4,xfs --budget 8h",
 )
 @click.option("--dirs", metavar="A,B", help="Compare these existing directories: no root, nothing is formatted.")
-@click.option("--fs", metavar="A,B", help="Compare these filesystem setups [default: ext4,xfs,btrfs].")
+@click.option(
+    "--fs", metavar="A,B", help="Compare these setups, for example ext4,ext4:commit=60 [default: ext4,xfs,btrfs]."
+)
 @click.option("--device", metavar="DISK", help="Compare them on this disk, which will be erased [default: on a file].")
 @click.option(
     "--engine",

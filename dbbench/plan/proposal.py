@@ -12,9 +12,9 @@ from typing import Final
 
 from dbbench.engines import SERVERS, profile_of
 from dbbench.errors import PlanInvalid
-from dbbench.model import EngineName, Scalar
+from dbbench.model import Arm, EngineName, Scalar
 from dbbench.model.base import data_folder
-from dbbench.plan.arms import distinct
+from dbbench.plan.arms import default_label, distinct, split_fs
 from dbbench.plan.catalog import Catalog
 from dbbench.storage.devices.directory import check_directory
 from dbbench.storage.filesystems.common import mount_of
@@ -54,22 +54,26 @@ class Proposal:
     def text(self, file: Path, known: Catalog) -> str:
         """Return the text of the plan `file`. Raises UnknownName, DeviceUnusable, PlanInvalid."""
         name = "".join(c if c.isalnum() or c in "._-" else "-" for c in file.stem).strip("._-") or "plan"
-        setups = self.setups or _SETUPS
+        entries = split_fs(self.setups or _SETUPS, known.setups.__contains__)
+        arms = [Arm(name, mount=options) for name, options in entries]
         budget = self.budget or ("30min" if self.directories else None)
         values = {
             "file": str(file),
             "name": name,
             "engines": ", ".join(_inline({"name": engine}) for engine in self.engines),
             "length": _BUDGET.format(budget) if budget else _BLOCKS,
-            "setups": ", ".join(_quoted(setup) for setup in setups),
-            "baseline": setups[0],
+            "setups": ", ".join(
+                _inline({"use": arm.use, "mount": arm.mount}) if arm.adds else _quoted(arm.use) for arm in arms
+            ),
+            "use": arms[0].use,
+            "baseline": default_label(arms[0], None),
         }
         loads = self._loads(known)
         if self.directories:
             values |= _of_directories(self.directories, known) | {"workloads": ", ".join(map(_inline, loads))}
             return _filled("directories.in", values)
-        for setup in setups:
-            known.setup(setup)
+        for arm in arms:
+            known.setup_of(arm)
         values["device"] = _DISK.format(_quoted(self.disk)) if self.disk else _LOOP
         values["workloads"] = "\n\n".join("[[workload]]\n" + "\n".join(_pairs(load)) for load in loads)
         return _filled("filesystems.in", values)

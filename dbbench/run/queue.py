@@ -15,7 +15,16 @@ from typing import Final
 
 from dbbench import datasets, results
 from dbbench.engines.serving import tail
-from dbbench.errors import BudgetUsedUp, DatasetBuildFailed, DbbenchError, TrialDied, TrialStuck
+from dbbench.errors import (
+    BudgetUsedUp,
+    DatasetBuildFailed,
+    DbbenchError,
+    MakeFailed,
+    MountFailed,
+    SetupNotInForce,
+    TrialDied,
+    TrialStuck,
+)
 from dbbench.machine import limits
 from dbbench.metrics.table import METRICS
 from dbbench.model import Run, Status, TrialSpec
@@ -38,6 +47,7 @@ from dbbench.units import duration_text
 RELEASE_S: Final = (
     10.0  # time for the kernel to release what a killed trial used; with little dirty data it takes 0.1 s
 )
+_REFUSED: Final = (MakeFailed.id, MountFailed.id, SetupNotInForce.id)
 LOG: Final = "launcher.log"  # in the run's directory: stderr of the trials' processes
 
 Between = Callable[[Run], Run]  # called before each trial; returns the run to continue with
@@ -114,6 +124,7 @@ class Queue:
                 self._drive(spec)
                 self._charge(spec.cell)
                 self._emit(Event("trial_end", self._end(spec)))
+                self._leave_out(spec)
             if to_run:
                 self._measure_again()
         except BaseException:
@@ -231,6 +242,26 @@ class Queue:
             record = Record(self.folder, spec, self._emit)
             record.fail(died)
             record.publish()
+
+    def _leave_out(self, spec: TrialSpec) -> None:
+        """Remove the further trials of an arm from the order if its filesystem could not be made or mounted with the
+        options that the plan adds: they would fail in the same way."""
+        run, error, label = self.run, self.folder.trial(spec).error, self.run.cell(spec.cell).arm
+        adds = any(arm.label == label and arm.adds for arm in run.plan.fs_setups)
+        if not adds or error is None or error.id not in _REFUSED:
+            return
+        left = [other for other in self.folder.pending if run.cell(other.cell).arm == label]
+        if left:
+            order = tuple(
+                dataclasses.replace(
+                    other, position=other.position - sum(gone.position < other.position for gone in left)
+                )
+                for other in run.order
+                if other not in left
+            )
+            self.folder.save(dataclasses.replace(run, order=order))
+            text = f"{len(left)} more trials of {label} are left out: they would fail with {error.id} too"
+            self._emit(Event("note", {"text": text, "total": len(order)}))
 
     def _tell(self, what: str, fraction: float | None = None) -> None:
         self._emit(Event("prepare", {"what": what, "fraction": fraction}))

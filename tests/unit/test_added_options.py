@@ -15,6 +15,7 @@ from dbbench.plan.arms import split_fs
 from dbbench.plan.catalog import Catalog, catalog
 from dbbench.plan.narrowing import Narrowing
 from dbbench.plan.promise import of_setup
+from dbbench.plan.proposal import Proposal
 from dbbench.storage import filesystems
 from dbbench.storage.filesystems.options import changed, group, replaced, unknown
 
@@ -207,3 +208,14 @@ def test_the_kernel_is_asked_about_mount_options() -> None:
     assert unknown("ext4", ("noatime", "nodev", "commit=60", "data=writeback", "nodiscard")) is None
     assert "foo=60" in str(unknown("ext4", ("noatime", "foo=60")))
     assert "data=foo" in str(unknown("ext4", ("data=foo",)))
+
+
+def test_init_writes_the_options_of_its_command_line(tmp_path: Path, known: Catalog) -> None:
+    """The plan that it writes can be loaded; options that cannot be are refused before a file is written."""
+    path = tmp_path / "plan.toml"
+    words = ("ext4", "ext4:commit=60", "data=writeback", "xfs")
+    path.write_text(Proposal(("postgres",), setups=words).text(path, known))
+    labels = [arm.label for arm in load(path, known).fs_setups]
+    assert labels == ["ext4", "ext4:commit=60+data=writeback", "xfs"]
+    with pytest.raises(PlanInvalid, match="exclude each other"):
+        Proposal(("postgres",), setups=("btrfs-nodatacow:compress=lzo",)).text(path, known)

@@ -116,6 +116,8 @@ class Profile:
     by_log: Values = field(default_factory=dict)  # make the size of the log start checkpoints
     small: Values = field(default_factory=dict)  # for a second server that runs at the same time as the trial's
     lab: Values = field(default_factory=dict)  # for the power-loss lab: several checkpoints within seconds
+    # How the lab partitions a table: each partition is a table, or a clause. "": schema changes are not crash-safe.
+    lab_partitions: Literal["", "tables", "clause"] = ""
     lab_checkpoints: bool = False  # the lab must request checkpoints, because the settings alone do not cause them
     weakenings: tuple[Weakening, ...] = ()
 

@@ -119,6 +119,7 @@ WHERE context <> 'internal' AND split_part(category, ' / ', 1) IN
     lab={"shared_buffers": "32MB", "effective_cache_size": "64MB", "max_wal_size": "64MB", "min_wal_size": "32MB",
          "checkpoint_timeout": "5min", "wal_buffers": "1MB", "max_connections": 30},
     lab_checkpoints=True,
+    lab_partitions="tables",
     weakenings=(
         Weakening("fsync=off", "a server that never flushes", ("drop", "subset"), {"fsync": False}),
         Weakening("full_page_writes=off", "a server without protection from torn pages", ("checkpoint",),

@@ -12,14 +12,15 @@ from dbbench.model.base import SCHEMA, Durability, Scalar
 class CutFacts:
     """One power cut after recovery and checks. `harms`: kind -> evidence; {} if nothing was lost or damaged.
 
-    Kinds: lost (acknowledged commits), torn (pages), damaged (balances, indexes), unrecovered (mount or server), fsck.
+    Kinds: lost (acknowledged commits), schema (an acknowledged schema change, or half of one), torn (pages), damaged
+    (balances, indexes), unrecovered (mount or server), fsck.
     """
 
     number: int
     aim: str  # checkpoint, commit, drop, subset; kill: the processes of the server are killed instead
     seed: str
     position: int  # index in the log of the recording
-    unit_bytes: int  # size that the disk writes as a whole or not at all; 0: a kill
+    unit_bytes: int  # power-fail unit: what the disk writes as a whole or not at all if it is aligned; 0: a kill
     unflushed_bytes: int  # in the cache of the disk at the cut
     acknowledged: int  # commits before the cut; each is looked up afterwards
     lost: int
@@ -27,6 +28,10 @@ class CutFacts:
     invalid: str = ""  # why the cut shows nothing; it is then not counted elsewhere
     harms: dict[str, str] = field(default_factory=dict)
     kept: str = ""  # path of its disk image in the run folder
+    changes: bool = False  # whether the schema was changed during the recording
+    shift_bytes: int = 0  # where the first boundary of a unit lies on the disk
+    # Of a harmed cut with a unit of 512 bytes: harms of the same cut with 4096 bytes. None: not tried.
+    harms_at_4096: dict[str, str] | None = None
 
 
 class Conclusion(StrEnum):

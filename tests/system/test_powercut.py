@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from dbbench.errors import DeadlinePassed
-from dbbench.labs.powercut import Order, examine
+from dbbench.labs.powercut import Lies, Order, examine
 from dbbench.labs.powercut.__main__ import STEP_S
 from dbbench.run.children import Overdue
 from tests.conftest import engine_bin
@@ -40,7 +40,7 @@ def plan(engine: str, setups: list[str], **device: Any) -> str:
     return plans.plan(setups, server, load, name="cut", device={"size": "512MiB", **device}, **unset)
 
 
-def lab(dbbench: Dbbench, text: str, cuts: int, controls: Sequence[str], lying: bool = False) -> dict[str, Any]:
+def lab(dbbench: Dbbench, text: str, cuts: int, controls: Sequence[str], lies: Lies = "") -> dict[str, Any]:
     """Examine the plan with these controls; the content of powercut.json. The run is made by a dry hand: `show`."""
     from dbbench.commands.powercut import folder_of_lab
     from dbbench.plan.request import load_request
@@ -48,7 +48,7 @@ def lab(dbbench: Dbbench, text: str, cuts: int, controls: Sequence[str], lying: 
     file = dbbench.folder / dbbench.plan(text)
     wanted = load_request(str(file), [])
     folder = folder_of_lab(dbbench.folder / "results", wanted, None)
-    examine(folder, wanted.sha256, Order(1, cuts, None, tuple(controls), lying), lambda event: None)
+    examine(folder, wanted.sha256, Order(1, cuts, None, tuple(controls), lies), lambda event: None)
     found: dict[str, Any] = json.loads((folder / "powercut.json").read_text())
     assert found["complete"]
     return found
@@ -187,7 +187,7 @@ def test_the_power_of_all_disks_goes_at_once(dbbench: Dbbench, lying: bool) -> N
     are kept of a cut."""
     log = {"fs_setup": "ext4", "size": "512MiB"}
     cuts = 3 if lying else 5
-    found = lab(dbbench, plan("postgres", ["btrfs-raid1"], count=2, wal=log), cuts, [], lying)
+    found = lab(dbbench, plan("postgres", ["btrfs-raid1"], count=2, wal=log), cuts, [], "always" if lying else "")
     (row,) = found["rows"]
     assert (row["fs_setup"], row["durability_class"], row["valid"]) == ("btrfs-raid1+wal:ext4", "full", cuts), invalid(
         row
@@ -208,7 +208,7 @@ def test_contradicted_class_is_an_error(dbbench: Dbbench) -> None:
     machine little is committed between the last write-back and a cut."""
     for _ in range(3):
         shutil.rmtree(dbbench.folder / "results", ignore_errors=True)
-        (row,) = lab(dbbench, plan("postgres", ["ext4"]), 4, [], lying=True)["rows"]
+        (row,) = lab(dbbench, plan("postgres", ["ext4"]), 4, [], "always")["rows"]
         assert row["durability_class"] == "full"
         if row["harmed"] and row["lost"]:
             break

@@ -13,7 +13,7 @@ import pytest
 from dbbench.labs.powercut import disk_images, targets, witness
 from dbbench.labs.powercut.conclusions import conclusion, contradiction, is_blind, statement, upper_bound
 from dbbench.labs.powercut.disk import RECORD, Log, LogEntry, LogWriter, read_log
-from dbbench.labs.powercut.disk_images import BLOCK, DESTAGE_S, SECTOR, Cut, Media, Medium
+from dbbench.labs.powercut.disk_images import BLOCK, DESTAGE_S, Cut, Media, Medium
 from dbbench.model import CutFacts, Durability
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "fixtures"))
@@ -137,13 +137,13 @@ def test_cache_is_bounded(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_units_are_kept_by_chance_and_whole(disk: Disk) -> None:
     """A subset tears a write at its units and nowhere else; the same seed gives the same disk."""
     disk.write(0, b"a", blocks=32).flush()
-    found = disk.cut(1, keep=0.5, unit=SECTOR, seed="one")
-    pieces = [found[at : at + SECTOR] for at in range(0, 32 * BLOCK, SECTOR)]
-    kept = sum(piece == b"a" * SECTOR for piece in pieces)
-    assert kept + sum(piece == bytes(SECTOR) for piece in pieces) == len(pieces)
+    found = disk.cut(1, keep=0.5, unit=512, seed="one")
+    pieces = [found[at : at + 512] for at in range(0, 32 * BLOCK, 512)]
+    kept = sum(piece == b"a" * 512 for piece in pieces)
+    assert kept + sum(piece == bytes(512) for piece in pieces) == len(pieces)
     assert 80 < kept < 176  # of 256, by chance 128: six deviations
-    assert found == disk.cut(1, keep=0.5, unit=SECTOR, seed="one")
-    assert found != disk.cut(1, keep=0.5, unit=SECTOR, seed="two")
+    assert found == disk.cut(1, keep=0.5, unit=512, seed="one")
+    assert found != disk.cut(1, keep=0.5, unit=512, seed="two")
 
 
 def test_units_of_a_write_begin_at_their_multiples() -> None:
@@ -151,6 +151,9 @@ def test_units_of_a_write_begin_at_their_multiples() -> None:
     assert disk_images.units(1024, 5120, 4096) == [(1024, 4096), (4096, 6144)]
     assert disk_images.units(0, 1024, 512) == [(0, 512), (512, 1024)]
     assert disk_images.units(512, 512, 4096) == [(512, 1024)]
+    assert disk_images.units(0, 16384, 16384) == [(0, 16384)]
+    assert disk_images.units(0, 16384, 16384, 4096) == [(0, 4096), (4096, 16384)]
+    assert disk_images.units(4096, 8192, 8192, 4096) == [(4096, 12288)]
 
 
 def test_an_earlier_cut_cannot_follow_a_later_one(disk: Disk, tmp_path: Path) -> None:
@@ -217,16 +220,20 @@ def busy(disk: Disk) -> Log:
 def test_aims_hit_what_they_are_for(disk: Disk) -> None:
     """A commit's flush with something unflushed, a checkpoint's with 64 blocks; all in the order of the log."""
     found = busy(disk)
-    cuts = disk_images.chosen_cuts(found, [(0, len(found.entries))], 40, "seed")
+    cuts = disk_images.chosen_cuts(found, [(0, len(found.entries))], 40, "seed", changes=[77, 190])
     assert {cut.aim for cut in cuts} == set(disk_images.AIMS)
+    assert {cut.unit for cut in cuts} == set(disk_images.UNITS)
     assert [cut.position for cut in cuts] == sorted(cut.position for cut in cuts)
     for cut in cuts:
         if cut.aim in ("commit", "checkpoint"):
             assert found.entries[cut.position].flush
             assert found.unflushed_bytes(cut.position) >= (64 * BLOCK if cut.aim == "checkpoint" else 1)
+        if cut.aim == "change":
+            since = min(found.entries[cut.position].ns - found.entries[at].ns for at in (77, 190) if at <= cut.position)
+            assert 0 <= since < disk_images.AFTER_CHANGE_NS
         assert (cut.keep == 0) == (cut.aim == "drop")
-    assert cuts == disk_images.chosen_cuts(found, [(0, len(found.entries))], 40, "seed")
-    assert cuts != disk_images.chosen_cuts(found, [(0, len(found.entries))], 40, "other")
+    assert cuts == disk_images.chosen_cuts(found, [(0, len(found.entries))], 40, "seed", changes=[77, 190])
+    assert cuts != disk_images.chosen_cuts(found, [(0, len(found.entries))], 40, "other", changes=[77, 190])
 
 
 def test_aims_look_at_the_disk_that_is_flushed(disk: Disk) -> None:
@@ -312,7 +319,7 @@ def test_blind_lab_says_nothing() -> None:
 
 def test_harmed_cuts_are_counted() -> None:
     """As so many of n, without a rate."""
-    assert said([cut(), cut(lost="3 of 9")]) == "1 of 2 cuts harmed"
+    assert said([cut(), cut(lost="3 of 9")]) == "1 of 2 cuts harmed (rows: 1 of 2; unit 4 KiB: 1 of 2)"
 
 
 @pytest.mark.parametrize(

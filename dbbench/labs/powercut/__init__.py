@@ -17,7 +17,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from dbbench import packages
 from dbbench.errors import DeadlinePassed, LabUnavailable, NotRoot, TrialStuck
@@ -26,6 +26,9 @@ from dbbench.model.events import Emit
 from dbbench.run.children import Launcher, Overdue, stoppable
 from dbbench.run.queue import LOG
 
+# "always": the disks acknowledge flushes without carrying them out; "truncate": for 100 ms after a TRUNCATE. Set only
+# to test the lab itself.
+Lies = Literal["", "always", "truncate"]
 __all__ = ["Order", "examine", "requirements", "unavailable"]
 # Images and logs are in memory: five images of 200 MB, a log of the same size, and a server.
 MEMORY_BYTES: Final = 2 * 2**30
@@ -33,13 +36,13 @@ MEMORY_BYTES: Final = 2 * 2**30
 
 @dataclass(frozen=True)
 class Order:
-    """What the lab is to do. `controls`: only these, by name; `lying`: see `recovery.Lab`."""
+    """What the lab is to do. `controls`: only these, by name."""
 
     seed: int
     cuts: int | None = None  # cuts per target
     minutes: float | None = None  # minutes for all targets together
     controls: Sequence[str] | None = None
-    lying: bool = False
+    lies: Lies = ""
 
 
 class Requirement(NamedTuple):

@@ -33,8 +33,8 @@ CONTROLS_SHARE: Final = 0.5  # most of the time that controls may use, so that s
 _DISK: Final[dict[str, int | float | str | bool]] = {
     "destage_s": disk_images.DESTAGE_S,
     "cache_bytes": disk_images.CACHE_BYTES,
-    "sector_bytes": disk_images.SECTOR,
-    "block_bytes": disk_images.BLOCK,
+    "units": ", ".join(map(str, disk_images.UNITS)),
+    "shift_bytes": disk_images.SHIFT,
 }
 
 
@@ -46,7 +46,7 @@ def main(request: dict[str, Any]) -> int:
 
     def work(workdir: WorkDir) -> None:
         run = private(results.load_spec(folder), workdir, request["sha256"])
-        _examine(run, order, Lab(workdir, folder, order.seed, tell, order.lying))
+        _examine(run, order, Lab(workdir, folder, order.seed, tell, order.lies))
 
     def tell(what: str) -> None:
         emit(Event("prepare", {"what": what, "deadline_s": STEP_S}))

@@ -10,15 +10,15 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from dbbench.model import Conclusion, CutFacts, Durability
-from dbbench.units import percent
+from dbbench.units import percent, size_text
 
 INVALID_SHARE: Final = 0.1  # with a larger share of invalid cuts, the rest is not a sample
-_ALL: Final = frozenset({"lost", "torn", "damaged", "unrecovered", "fsck"})
+_ALL: Final = frozenset({"lost", "schema", "torn", "damaged", "unrecovered", "fsck"})
 # What each flag permits: commits that were not waited for may be lost, and nothing else.
 ALLOWED: Final[dict[Durability, frozenset[str]]] = {
     Durability.NO_BARRIER: _ALL,
     Durability.NO_JOURNAL: _ALL,
-    Durability.ASYNC_COMMIT: frozenset({"lost"}),
+    Durability.ASYNC_COMMIT: frozenset({"lost", "schema"}),
     Durability.TORN_PAGES: _ALL - {"fsck"},
     Durability.REPORTED_UNSAFE: _ALL - {"fsck"},
 }
@@ -44,8 +44,27 @@ def statement(about: Conclusion, cuts: Sequence[CutFacts], failed: str = "") -> 
         many = f"{invalid} of {len(cuts)} cuts are invalid" if too_many(cuts) else "no valid cut"
         return f"no statement: {failed or many}"
     if about is Conclusion.HARMED:
-        return f"{sum(bool(cut.harms) for cut in cuts if not cut.invalid)} of {valid} cuts harmed"
+        return f"{_harmed(cuts)} cuts harmed ({_by_part(cuts)})"
     return f"0 of {valid} cuts (< {percent(upper_bound(valid), 1)} at 95 %)"
+
+
+def _harmed(cuts: Iterable[CutFacts]) -> str:
+    valid = [cut for cut in cuts if not cut.invalid]
+    return f"{sum(bool(cut.harms) for cut in valid)} of {len(valid)}"
+
+
+def _by_part(cuts: Sequence[CutFacts]) -> str:
+    """Return how many cuts were harmed without and with schema changes, for each power-fail unit of the disk, and with
+    4096 bytes in place of 512."""
+    parts = [f"{name}: {_harmed(part)}" for name, part in (
+        ("rows", [cut for cut in cuts if not cut.changes]), ("schema changes", [cut for cut in cuts if cut.changes]),
+    ) if part]  # fmt: skip
+    for unit in sorted({cut.unit_bytes for cut in cuts}):
+        name = f"unit {size_text(unit)}" if unit else "kill"
+        parts.append(f"{name}: {_harmed(cut for cut in cuts if cut.unit_bytes == unit)}")
+    if again := [cut for cut in cuts if cut.harms and cut.harms_at_4096 is not None]:
+        parts.append(f"the same {len(again)} with 4 KiB: {sum(bool(cut.harms_at_4096) for cut in again)}")
+    return "; ".join(parts)
 
 
 def upper_bound(valid: int) -> float:
@@ -58,10 +77,13 @@ def too_many(cuts: Sequence[CutFacts]) -> bool:
     return sum(bool(cut.invalid) for cut in cuts) > INVALID_SHARE * len(cuts)
 
 
-def contradiction(cuts: Iterable[CutFacts], flags: Iterable[Durability]) -> str:
-    """Describe the first harm that the flags of the class do not allow; "" if there is none."""
+def contradiction(cuts: Iterable[CutFacts], flags: Iterable[Durability], schema_safe: bool = True) -> str:
+    """Describe the first harm that the flags of the class do not allow; "" if there is none. `schema_safe`: the server
+    promises that schema changes survive."""
     allowed = frozenset[str]().union(*(ALLOWED[flag] for flag in flags))
     for cut in cuts:
+        if cut.changes and not schema_safe:
+            continue
         beyond = {kind: evidence for kind, evidence in cut.harms.items() if kind not in allowed}
         if beyond and not cut.invalid:
             kind, evidence = next(iter(beyond.items()))

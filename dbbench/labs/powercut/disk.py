@@ -221,9 +221,13 @@ class Log:
         """Return the bytes of these writes, without deducting overwritten ones."""
         return sum(self.entries[number].length for number in self.volatile(position, disk))
 
-    def without_flushes(self) -> Log:
-        """Return the log of disks that acknowledge flushes without carrying them out."""
-        return Log(tuple(entry for entry in self.entries if not entry.flush), self.data)
+    def without_flushes(self, spans: Sequence[tuple[int, int]] | None = None) -> Log:
+        """Return the log of disks that acknowledge flushes without carrying them out: all, or those in `spans` (ns)."""
+
+        def lies(ns: int) -> bool:
+            return spans is None or any(begin <= ns < end for begin, end in spans)
+
+        return Log(tuple(entry for entry in self.entries if not entry.flush or not lies(entry.ns)), self.data)
 
     def at(self, ns: int) -> int:
         return bisect.bisect_left(self._times, ns)

@@ -23,11 +23,14 @@ from dbbench.labs.powercut.disk import Log
 
 DESTAGE_S: Final = 0.3
 CACHE_BYTES: Final = 64 * 2**20  # a usual size for a disk of 2025
-SECTOR: Final = 512
+# Power-fail units of disks: a command reaches the medium piece by piece, and a piece never crosses such a boundary.
+UNITS: Final = (512, 4096, 8192, 16384)
 BLOCK: Final = 4096
+SHIFT: Final = 4096  # of a partition that begins between two of the larger units
 _COPY: Final = 8 * 2**20
-Aim = Literal["drop", "subset", "commit", "checkpoint"]
-AIMS: Final[tuple[Aim, ...]] = ("checkpoint", "commit", "drop", "subset")
+Aim = Literal["drop", "subset", "commit", "checkpoint", "change"]
+AIMS: Final[tuple[Aim, ...]] = ("checkpoint", "commit", "change", "drop", "subset")
+AFTER_CHANGE_NS: Final = 200_000_000  # a cut for a change comes within this time of its answer
 KILLED: Final = "kill"  # kills the processes of the server instead of the power; see `recording`
 LARGE: Final = 64  # unflushed blocks at a flush: more than a few commits write, so they belong to a checkpoint
 HALF: Final = 0.5
@@ -39,9 +42,10 @@ class Cut:
 
     aim: str
     position: int
-    unit: int  # bytes that are written atomically
+    unit: int  # power-fail unit: bytes that are written atomically if they are aligned to it
     keep: float  # random share of the cached units that reached the medium
     seed: str
+    shift: int = 0  # where the first boundary of a unit lies on the disk
 
 
 class Media:
@@ -93,7 +97,7 @@ class Medium:
                 if cut is None or chance is None:
                     os.pwrite(out.fileno(), content, entry.offset)
                     continue
-                for begin, end in units(entry.offset, entry.length, cut.unit):
+                for begin, end in units(entry.offset, entry.length, cut.unit, cut.shift):
                     if chance.random() < cut.keep:
                         os.pwrite(out.fileno(), content[begin - entry.offset : end - entry.offset], begin)
 
@@ -114,10 +118,11 @@ def cached_from(log: Log, position: int, disk: int = 0) -> int:
     return first
 
 
-def units(offset: int, length: int, unit: int) -> list[tuple[int, int]]:
-    """Return (begin, end) of the pieces of a write that reach the medium separately: it is cut at multiples
-    of `unit`."""
-    bounds = [offset, *range((offset // unit + 1) * unit, offset + length, unit), offset + length]
+def units(offset: int, length: int, unit: int, shift: int = 0) -> list[tuple[int, int]]:
+    """Return (begin, end) of the pieces of a write that reach the medium separately: it is cut at `shift` plus
+    multiples of `unit`."""
+    first = ((offset - shift) // unit + 1) * unit + shift
+    bounds = [offset, *range(first, offset + length, unit), offset + length]
     return list(itertools.pairwise(bounds))
 
 
@@ -141,12 +146,14 @@ def copy(source: Path, target: Path) -> None:
 
 
 def chosen_cuts(
-    log: Log, spans: Sequence[tuple[int, int]], count: int, seed: str, aims: Sequence[Aim] = AIMS
-) -> list[Cut]:
+    log: Log, spans: Sequence[tuple[int, int]], count: int, seed: str, aims: Sequence[Aim] = AIMS,
+    changes: Sequence[int] = (),
+) -> list[Cut]:  # fmt: skip
     """Return `count` cuts in these (begin, end) of the log, by their positions. Raises ValueError if the spans are
     empty.
 
-    An aim that finds no flush of its kind uses the next weaker one: checkpoint, commit, subset.
+    `changes`: positions at which schema changes were acknowledged. An aim that finds no flush of its kind, or no
+    change, uses the next weaker one: checkpoint, commit, subset.
     """
     chance = random.Random(seed)
     spans = [(begin, end) for begin, end in spans if end - begin > 1]
@@ -155,11 +162,12 @@ def chosen_cuts(
     flushes = [place for begin, end in spans for place in log.flushes_between(begin, end)]
     held = {place: log.unflushed_bytes(place, log.entries[place].disk) for place in flushes}
     commits = [place for place in flushes if held[place] > 0]
+    changes = [place for place in changes if any(begin < place < end for begin, end in spans)]
     large = [place for place in commits if held[place] >= LARGE * BLOCK]
     cuts = []
     for number in range(count):
         aim = aims[number % len(aims)]
-        if aim == "checkpoint" and not large:
+        if (aim == "checkpoint" and not large) or (aim == "change" and not changes):
             aim = "commit"
         if aim == "commit" and not commits:
             aim = "subset"
@@ -167,10 +175,14 @@ def chosen_cuts(
             place = chance.choice(large)
         elif aim == "commit":
             place = chance.choice(commits)
+        elif aim == "change":
+            begin = chance.choice(changes)
+            place = chance.randint(begin, max(begin, log.at(log.entries[begin].ns + AFTER_CHANGE_NS) - 1))
         else:
             place = _any(log, spans, chance)
-        unit = chance.choice((SECTOR, BLOCK))
-        cuts.append(Cut(aim, place, unit, 0.0 if aim == "drop" else HALF, f"{seed}-{number}"))
+        unit = chance.choice(UNITS)
+        shift = chance.choice((0, SHIFT)) if unit > SHIFT else 0
+        cuts.append(Cut(aim, place, unit, 0.0 if aim == "drop" else HALF, f"{seed}-{number}", shift))
     return sorted(cuts, key=lambda cut: cut.position)
 
 

@@ -10,6 +10,7 @@ is preserved, the server's memory is lost. The power cuts are made afterwards fr
 
 from __future__ import annotations
 
+import math
 import random
 import shutil
 import time
@@ -18,11 +19,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from dbbench.engines import profile_of
 from dbbench.errors import DbbenchError
 from dbbench.labs.powercut import disk, disk_images, targets, witness
 from dbbench.labs.powercut.conclusions import conclusion, contradiction, is_blind, statement
 from dbbench.labs.powercut.disk import Log
-from dbbench.labs.powercut.disk_images import DESTAGE_S, KILLED, Cut, Media, copy
+from dbbench.labs.powercut.disk_images import BLOCK, DESTAGE_S, KILLED, Cut, Media, copy
 from dbbench.labs.powercut.recovery import (
     BaseImages,
     Images,
@@ -50,6 +52,7 @@ from dbbench.storage.devices import loop
 BATCH: Final = 25  # cuts of one recording: a minute of work; more cuts would be too similar
 KEPT: Final = 3  # most images kept for one target: 100 MB each
 WORK_S: Final = 2.0  # seconds that the witness works before each kill: three checkpoints
+LIE_NS: Final = 100_000_000
 LEAST: Final = 20  # least number of commits in a recording that can be judged
 
 
@@ -68,6 +71,11 @@ class Recording:
     @property
     def flushes(self) -> int:
         return len(self.log.flushes_between(*self.whole))
+
+    @property
+    def changes(self) -> list[int]:
+        """Return the positions in the log at which schema changes were acknowledged."""
+        return [self.log.at(ns) for _, ns in self.acknowledged.changes]
 
     def visible(self, cut: Cut) -> dict[int, int]:
         return self.acknowledged.before(self.log.entries[cut.position].ns)
@@ -113,7 +121,9 @@ class Tally:
             flushes_per_commit=round(self.flushes / self.commits, 4) if self.commits else None,
             seconds=round(self.seconds, 1),
             statement=statement(about, self.cuts, self.failed),
-            contradiction=contradiction(self.cuts, flags) if self.base else "",
+            contradiction=contradiction(self.cuts, flags, bool(profile_of(self.target.engine.name).lab_partitions))
+            if self.base
+            else "",
             cuts=tuple(self.cuts),
             conclusion=about,
         )
@@ -127,7 +137,9 @@ def examine(lab: Lab, target: LabTarget, cuts: int | None) -> Tally:
     tally, began, failures = Tally(target), time.monotonic(), 0
     while failures < 2 and not lab.over and (cuts is None or len(tally.cuts) < cuts):
         try:
-            _batch(lab, tally, BATCH if cuts is None else min(BATCH, cuts - len(tally.cuts)))
+            half = BATCH if cuts is None else math.ceil(cuts / 2)
+            left = BATCH if cuts is None else cuts - len(tally.cuts)
+            _batch(lab, tally, min(BATCH, half, left))
             failures = 0
         except (DbbenchError, OSError, ValueError) as error:
             if stopping(error):
@@ -140,23 +152,32 @@ def examine(lab: Lab, target: LabTarget, cuts: int | None) -> Tally:
 
 
 def _batch(lab: Lab, tally: Tally, count: int) -> None:
-    """Make one recording and its cuts; a tenth of them, at least one, are kills."""
+    """Make one recording and its cuts; a tenth of them, at least one, are kills. Every second recording changes the
+    schema, too."""
     if tally.base is None:
         lab.tell(f"{tally.target.key}: making the filesystem")
         tally.base = make_base(lab, tally.target)
     lab.tell(f"{tally.target.key}: recording")
     tally.recordings += 1
     seed = f"{lab.seed}-{tally.target.key}-{tally.recordings}"
-    kills = max(1, count // 10)
-    recording = record(lab, tally.base, kills, seed)
+    kills, changes = max(1, count // 10), tally.recordings % 2 == 0
+    recording = record(lab, tally.base, kills, seed, changes)
     tally.commits += recording.acknowledged.count
     tally.flushes += recording.flushes
     for recovery in recording.kills:
-        tally.cuts.append(_facts(recovery, len(tally.cuts) + 1, Cut(KILLED, 0, 0, 0.0, seed)))
-    if lab.lying:
-        recording = replace(recording, log=recording.log.without_flushes())
-    chosen = disk_images.chosen_cuts(recording.log, [recording.whole], count - kills, seed)
-    tally.cuts += _cut(lab, recording, chosen, len(tally.cuts) + 1)
+        facts = _facts(recovery, len(tally.cuts) + 1, Cut(KILLED, 0, 0, 0.0, seed))
+        tally.cuts.append(replace(facts, changes=changes))
+    if lab.lies:
+        recording = replace(
+            recording, log=recording.log.without_flushes(_lies(recording) if lab.lies == "truncate" else None)
+        )
+    chosen = disk_images.chosen_cuts(recording.log, [recording.whole], count - kills, seed, changes=recording.changes)
+    tally.cuts += [replace(cut, changes=changes) for cut in _cut(lab, recording, chosen, len(tally.cuts) + 1)]
+
+
+def _lies(recording: Recording) -> list[tuple[int, int]]:
+    """Return when, in ns, a disk lies that does so after each TRUNCATE."""
+    return [(ns, ns + LIE_NS) for step, ns in recording.acknowledged.changes if step == "truncate"]
 
 
 def _cut(lab: Lab, recording: Recording, cuts: Sequence[Cut], first: int) -> Iterator[CutFacts]:
@@ -167,14 +188,18 @@ def _cut(lab: Lab, recording: Recording, cuts: Sequence[Cut], first: int) -> Ite
             break
         lab.tell(f"{recording.base.target.key}: cut {number}")
         media.cut(cut, files_of(left))
-        recovery, kept = recover(lab, recording.base, left, recording.visible(cut)), ""
+        recovery, kept, larger = recover(lab, recording.base, left, recording.visible(cut)), "", None
         if recovery.harms:
             kept = _keep(lab, recording, media, cut, number)
             recovery = _recover_again(lab, recording, media, cut, recovery)
+        if recovery.harms and cut.unit < BLOCK:
+            media.cut(replace(cut, unit=BLOCK), files_of(left))
+            again = recover(lab, recording.base, left, recording.visible(cut))
+            larger = None if again.invalid else again.harms
         for image in files_of(left):
             image.unlink(missing_ok=True)
         unflushed = sum(log.unflushed_bytes(cut.position, disk) for disk in range(len(files_of(left))))
-        yield _facts(recovery, number, cut, unflushed, kept)
+        yield replace(_facts(recovery, number, cut, unflushed, kept), harms_at_4096=larger)
 
 
 def _recover_again(lab: Lab, recording: Recording, media: Media, cut: Cut, first: Recovery) -> Recovery:
@@ -211,7 +236,7 @@ def _keep(lab: Lab, recording: Recording, media: Media, cut: Cut, number: int) -
 
 def _facts(recovery: Recovery, number: int, cut: Cut, unflushed: int = 0, kept: str = "") -> CutFacts:
     return CutFacts(number, cut.aim, cut.seed, cut.position, cut.unit, unflushed, recovery.acknowledged, recovery.lost,
-                    round(recovery.seconds, 3), recovery.invalid, recovery.harms, kept)  # fmt: skip
+                    round(recovery.seconds, 3), recovery.invalid, recovery.harms, kept, shift_bytes=cut.shift)  # fmt: skip
 
 
 def try_control(lab: Lab, control: Control, engine: LabTarget, tries: int, needed: int) -> ControlFacts:
@@ -248,8 +273,9 @@ def try_control(lab: Lab, control: Control, engine: LabTarget, tries: int, neede
     return ControlFacts(control.name, engine.engine.name, control.what, tries, needed, valid, harmed, blind, note)
 
 
-def record(lab: Lab, base: BaseImages, kills: int, seed: str) -> Recording:
-    """Record `kills` + 1 rounds of the witness, and kill the server between two. Raises DbbenchError on failure.
+def record(lab: Lab, base: BaseImages, kills: int, seed: str, changes: bool = False) -> Recording:
+    """Record `kills` + 1 rounds of the witness, and kill the server between two; with schema changes if `changes`.
+    Raises DbbenchError on failure.
 
     The lab's directory contains the files of the last recording.
     """
@@ -261,7 +287,7 @@ def record(lab: Lab, base: BaseImages, kills: int, seed: str) -> Recording:
     for source, image in zip(files_of(base.images), files_of(live), strict=True):
         copy(source, image)
     waits_s = [WORK_S * chance.uniform(0.7, 1.3) / (kills + 1) + WORK_S / 2 for _ in range(kills + 1)]
-    end, recoveries = _run_rounds(lab, base, live, seen, waits_s)
+    end, recoveries = _run_rounds(lab, base, live, seen, waits_s, changes)
     for image in files_of(live):
         image.unlink()
     if seen.count < LEAST:
@@ -273,7 +299,7 @@ def record(lab: Lab, base: BaseImages, kills: int, seed: str) -> Recording:
 
 
 def _run_rounds(
-    lab: Lab, base: BaseImages, live: Images, seen: Acknowledged, waits_s: Sequence[float]
+    lab: Lab, base: BaseImages, live: Images, seen: Acknowledged, waits_s: Sequence[float], changes: bool
 ) -> tuple[int, list[Recovery]]:
     """Work for these times, kill and check after each; return when the last round ended, in ns, and the results."""
     end, recoveries = 0, list[Recovery]()
@@ -287,7 +313,7 @@ def _run_rounds(
                 with serving(lab, base, datadir) as server:
                     if number:
                         recoveries.append(check_server(server, seen.before(time.monotonic_ns())))
-                    with witness.banking(server, number, seen) as must_work:
+                    with witness.banking(server, number, seen, changes) as must_work:
                         time.sleep(wait_s)
                         must_work()
                         end = time.monotonic_ns()

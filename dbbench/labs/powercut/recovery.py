@@ -19,7 +19,7 @@ from typing import Final
 from dbbench import durability, errors, process
 from dbbench.engines import ENGINES
 from dbbench.engines.port import ChecksRunning, Place, Server
-from dbbench.labs.powercut import witness
+from dbbench.labs.powercut import Lies, witness
 from dbbench.labs.powercut.targets import LabTarget
 from dbbench.model import Durability, Role
 from dbbench.results.journal import Journal
@@ -62,7 +62,7 @@ class Lab:
     folder: Path  # folder of the run, for images and logs of cuts with damage
     seed: int
     tell: Callable[[str], None]
-    lying: bool = False  # every disk acknowledges flushes but does nothing; set only to test the lab itself
+    lies: Lies = ""
     until: float | None = None  # end of the current part's time on the monotonic clock
     kept: dict[str, int] = field(default_factory=dict)  # by target: how many cuts' images are kept
 
@@ -103,7 +103,7 @@ class Recovery:
 
     acknowledged: int
     lost: int = 0
-    harms: dict[str, str] = field(default_factory=dict)  # lost, torn, damaged, unrecovered or fsck -> evidence
+    harms: dict[str, str] = field(default_factory=dict)  # kind, see `model.CutFacts` -> evidence
     invalid: str = ""  # why the cut cannot be judged; `harms` is then empty
     seconds: float = 0.0
 
@@ -308,6 +308,9 @@ def check_server(server: Server, acknowledged: Mapping[int, int]) -> Recovery:
             harms["lost"] = f"{lost} of {count} acknowledged commits are missing"
         if wrong := witness.unequal(server):
             harms["damaged"] = f"{wrong} balances do not match the ledger"
+    with phase("look up"), _errors_as_harms(server, "look up of changed tables", harms, "schema"):
+        if wrong_tables := witness.wrong_tables(server, acknowledged):
+            harms["schema"] = wrong_tables
     engine = ENGINES[server.engine]
     if not harms and isinstance(engine, ChecksRunning):
         with phase("check"), _errors_as_harms(server, "check", harms):
@@ -316,17 +319,17 @@ def check_server(server: Server, acknowledged: Mapping[int, int]) -> Recovery:
 
 
 @contextlib.contextmanager
-def _errors_as_harms(server: Server, what: str, harms: dict[str, str]) -> Iterator[None]:
+def _errors_as_harms(server: Server, what: str, harms: dict[str, str], kind: str = "damaged") -> Iterator[None]:
     try:
         yield
     except errors.DbbenchError as error:
         if not isinstance(error, errors.DataCorrupt):
             raise
-        harms["torn" if _TORN.search(str(error)) else "damaged"] = f"{what}: {error}"
+        harms["torn" if _TORN.search(str(error)) else kind] = f"{what}: {error}"
     except Exception as error:  # an error of psycopg2 or mysql.connector
         if not server.alive():
             raise errors.EngineDied(f"the server died during a query ({what}): {error}") from error
-        harms["torn" if _TORN.search(str(error)) else "damaged"] = f"{what}: {str(error).strip()}"
+        harms["torn" if _TORN.search(str(error)) else kind] = f"{what}: {str(error).strip()}"
 
 
 def _fsck(lab: Lab, base: BaseImages, volumes: Volumes, harms: dict[str, str]) -> None:

@@ -1,4 +1,5 @@
-"""The witness: a small bank whose acknowledged commits are all known outside of the server.
+"""The witness: a small bank whose acknowledged commits are all known outside of the server, and a session beside it
+that changes the schema (`schema_changes`).
 
 Transaction `n` of a session moves an amount between two accounts and records it in a ledger; accounts and amount depend
 only on session and `n`. So the number of answers defines what must exist: a ledger row for each acknowledged
@@ -18,6 +19,7 @@ from dbbench.drivers.sessions import fault
 from dbbench.engines import profile_of, sql_of
 from dbbench.engines.port import Server
 from dbbench.engines.sql import cursor_of, rows
+from dbbench.labs.powercut import schema_changes
 from dbbench.machine import threads
 
 DOUBLINGS: Final = 14
@@ -55,9 +57,18 @@ def move(session: int, n: int) -> Move:
 
 @dataclass
 class Acknowledged:
-    """When the server's answers arrived: for each session the times in ns of its transactions 1, 2, 3 ..."""
+    """When the server's answers arrived: for each session the times in ns of its transactions 1, 2, 3 ...
+
+    Session -1 - round is that of the schema changes; its transactions are steps.
+    """
 
     times: dict[int, list[int]] = field(default_factory=dict)
+
+    @property
+    def changes(self) -> list[tuple[str, int]]:
+        """Return the schema changes with their times."""
+        return [(schema_changes.STEPS[number % len(schema_changes.STEPS)], ns)
+                for session, times in self.times.items() if session < 0 for number, ns in enumerate(times)]  # fmt: skip
 
     def before(self, ns: int) -> dict[int, int]:
         return {session: sum(when < ns for when in times) for session, times in self.times.items()}
@@ -69,7 +80,8 @@ class Acknowledged:
     def rounds(self) -> list[tuple[int, int]]:
         rounds: dict[int, list[int]] = {}
         for session, times in self.times.items():
-            rounds.setdefault(session // SESSIONS, []).extend(times[:1] + times[-1:])
+            if session >= 0:
+                rounds.setdefault(session // SESSIONS, []).extend(times[:1] + times[-1:])
         return [(min(times), max(times)) for times in rounds.values() if times]
 
 
@@ -85,8 +97,9 @@ def create_tables(server: Server) -> None:
 
 
 @contextlib.contextmanager
-def banking(server: Server, round_: int, seen: Acknowledged) -> Iterator[Callable[[], None]]:
-    """Run sessions that work, and one that checkpoints, within the block or until the server has ended.
+def banking(server: Server, round_: int, seen: Acknowledged, changes: bool) -> Iterator[Callable[[], None]]:
+    """Run sessions that work, one that checkpoints, and one that changes the schema if `changes`, within the block or
+    until the server has ended.
 
     `round_` makes their numbers new: a killed server may contain a transaction that was not acknowledged. Call the
     yielded function before the server is killed: it raises EngineDied or DriverFailed if a session has already ended.
@@ -98,6 +111,9 @@ def banking(server: Server, round_: int, seen: Acknowledged) -> Iterator[Callabl
     for number in range(round_ * SESSIONS, (round_ + 1) * SESSIONS):
         seen.times[number] = []
         helpers.append(threads.Helper(f"witness-{number}", _work, server, number, seen.times[number], stop))
+    if changes:
+        times = seen.times[-1 - round_] = []
+        helpers.append(threads.Helper("schema-changes", schema_changes.change, server, round_, times, stop))
     for helper in helpers:
         helper.start()
 
@@ -120,6 +136,8 @@ def missing(server: Server, acknowledged: Mapping[int, int]) -> int:
     lost = 0
     with cursor_of(server) as cursor:
         for session, count in acknowledged.items():
+            if session < 0:
+                continue
             cursor.execute("SELECT COUNT(*), COALESCE(SUM(amount), 0), COALESCE(SUM(debit), 0) FROM ledger "
                            f"WHERE session = {session} AND n <= {count}")  # fmt: skip
             row = cursor.fetchone()
@@ -129,6 +147,12 @@ def missing(server: Server, acknowledged: Mapping[int, int]) -> int:
             elif (int(row[1]), int(row[2])) != (sum(m.amount for m in moves), sum(m.debit for m in moves)):
                 lost += 1  # at least one row exists with other content
     return lost
+
+
+def wrong_tables(server: Server, acknowledged: Mapping[int, int]) -> str:
+    """Describe a table that an acknowledged schema change has not left like this; "" if there is none."""
+    rounds = ((-1 - session, count) for session, count in acknowledged.items() if session < 0)
+    return next(filter(None, (schema_changes.wrong(server, round_, count) for round_, count in rounds)), "")
 
 
 def unequal(server: Server) -> int:

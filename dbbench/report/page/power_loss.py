@@ -70,7 +70,7 @@ class PowerCuts:
     def disk(self) -> str:
         disk = self.lab.disk
         return (f"a volatile cache of {size_text(int(disk['cache_bytes']))} that writes back after {disk['destage_s']} "
-                f"s, units of {disk['sector_bytes']} or {disk['block_bytes']} bytes")  # fmt: skip
+                f"s, power-fail units of {disk['units']} bytes, also shifted by {disk['shift_bytes']}")  # fmt: skip
 
 
 def power_cuts(runs: Sequence[LoadedRun], marks: Mapping[str, Mark]) -> tuple[PowerCuts, ...]:

@@ -1,0 +1,96 @@
+"""The second witness: a session that only changes the schema, because files that have just been created, truncated,
+renamed or removed are lost in other ways than rows.
+
+Its steps are numbered, and each step leaves one table with a known number of rows, or none. After a cut, the table must
+be as after the last acknowledged step, or as after the next one, which may have been carried out without an answer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from typing import Final
+
+from dbbench.engines import profile_of
+from dbbench.engines.port import Server
+from dbbench.engines.sql import cursor_of, rows
+
+PAUSE_S: Final = 0.03  # between two steps: a round of the lab has about two cycles
+PART: Final = 400  # rows of each of the two partitions: a file that grows by some 100 kB
+# Where partitions cannot be dropped safely, their rows are deleted instead.
+STEPS: Final = ("create", "grow", "index", "truncate", "grow again", "drop partition", "rename", "drop")
+# Table and rows after each step; "renamed" is the table's name after step 7.
+_AFTER: Final = (("table", 0), ("table", 2 * PART), ("table", 2 * PART), ("table", 0), ("table", 2 * PART),
+                 ("table", PART), ("renamed", PART), ("", 0))  # fmt: skip
+
+
+def change(server: Server, round_: int, times: list[int], stop: threading.Event) -> None:
+    """Carry out steps until `stop`, and note in `times` when each was acknowledged, in ns."""
+    with contextlib.closing(server.connect()) as connection:
+        connection.autocommit = True
+        cursor = connection.cursor()
+        while not stop.wait(PAUSE_S):
+            for statement in _statements(round_, len(times), profile_of(server.engine).lab_partitions):
+                cursor.execute(statement)
+            times.append(time.monotonic_ns())
+
+
+def wrong(server: Server, round_: int, acknowledged: int) -> str:
+    """Describe how the tables of a round differ from what its acknowledged steps have left; "" if they do not. Raises
+    the server's own errors."""
+    expected = [state(round_, acknowledged), state(round_, acknowledged + 1)]
+    found = {}
+    with cursor_of(server) as cursor:
+        cursor.execute(
+            f"SELECT table_name FROM information_schema.tables WHERE table_name LIKE 'change\\_{round_}\\_%'"
+        )
+        names = sorted(name for (name,) in cursor.fetchall() if not name.endswith(("_a", "_b")))
+    for name in names:
+        found[name] = int(rows(server, f"SELECT COUNT(*) FROM {name}")[0][0])
+    if found in expected:
+        return ""
+    step = STEPS[(acknowledged - 1) % len(STEPS)] if acknowledged else "nothing"
+    return f"after {step!r} (step {acknowledged}) the tables are {found}, not {expected[0]} or {expected[1]}"
+
+
+def state(round_: int, steps: int) -> dict[str, int]:
+    """Return the tables of a round after so many steps, with their rows."""
+    if steps == 0:
+        return {}
+    cycle, step = divmod(steps - 1, len(STEPS))
+    kind, count = _AFTER[step]
+    return {_name(round_, cycle, kind): count} if kind else {}
+
+
+def _name(round_: int, cycle: int, kind: str) -> str:
+    return f"change_{round_}_{cycle}" + ("_renamed" if kind == "renamed" else "")
+
+
+def _statements(round_: int, done: int, partitions: str) -> list[str]:
+    """Return the SQL of the step after `done` steps. `partitions`: see `Profile.lab_partitions`."""
+    cycle, step = divmod(done, len(STEPS))
+    table = _name(round_, cycle, "table")
+    columns = "(id INT NOT NULL, v INT NOT NULL, filler CHAR(180) NOT NULL)"
+    create, drop = [f"CREATE TABLE {table} {columns}"], f"DELETE FROM {table} WHERE id < {PART}"
+    if partitions == "tables":
+        create = ["; ".join((
+            "BEGIN", f"{create[0]} PARTITION BY RANGE (id)",
+            f"CREATE TABLE {table}_a PARTITION OF {table} FOR VALUES FROM (0) TO ({PART})",
+            f"CREATE TABLE {table}_b PARTITION OF {table} FOR VALUES FROM ({PART}) TO ({2 * PART})", "COMMIT",
+        ))]  # fmt: skip
+        drop = f"DROP TABLE {table}_a"
+    elif partitions == "clause":
+        parts = f"PARTITION a VALUES LESS THAN ({PART}), PARTITION b VALUES LESS THAN ({2 * PART})"
+        create, drop = [f"{create[0]} PARTITION BY RANGE (id) ({parts})"], f"ALTER TABLE {table} DROP PARTITION a"
+    grow = [f"INSERT INTO {table} SELECT id, id % 7, filler FROM account WHERE id < {2 * PART}"]
+    return {
+        "create": create,
+        "grow": grow,
+        "index": [f"CREATE INDEX {table}_v ON {table} (v)"],
+        "truncate": [f"TRUNCATE TABLE {table}"],
+        "grow again": grow,
+        "drop partition": [drop],
+        "rename": [f"ALTER TABLE {table} RENAME TO {_name(round_, cycle, 'renamed')}"],
+        "drop": [f"DROP TABLE {_name(round_, cycle, 'renamed')}"],
+    }[STEPS[step]]

@@ -61,7 +61,7 @@ def undisturbed(dbbench: Dbbench, least: int, examine: Callable[[], dict[str, An
         shutil.rmtree(dbbench.folder / "results", ignore_errors=True)
         found = examine()
         blind = any(one["blind"] for one in found["controls"])
-        if any(row["harmed"] for row in found["rows"]) or not (blind or any(r["valid"] < least for r in found["rows"])):
+        if any(by_rows(row) for row in found["rows"]) or not (blind or any(r["valid"] < least for r in found["rows"])):
             break
     return found
 
@@ -69,6 +69,11 @@ def undisturbed(dbbench: Dbbench, least: int, examine: Callable[[], dict[str, An
 def invalid(row: dict[str, Any]) -> list[str]:
     """Why cuts of a row say nothing."""
     return [cut["invalid"] for cut in row["cuts"] if cut["invalid"]]
+
+
+def by_rows(row: dict[str, Any]) -> list[dict[str, Any]]:
+    """The harmed cuts of recordings without schema changes."""
+    return [cut for cut in row["cuts"] if cut["harms"] and not cut["changes"]]
 
 
 def torn(row: dict[str, Any]) -> list[dict[str, Any]]:
@@ -161,12 +166,28 @@ def test_full_loses_nothing_in_two_hundred_cuts(dbbench: Dbbench, setup: str) ->
     "engine", [pytest.param(name, marks=pytest.mark.needs(f"engine:{name}")) for name in ("mariadb", "mysql")]
 )
 def test_innodb_on_ext4_loses_nothing(dbbench: Dbbench, engine: str) -> None:
-    """5 cuts each, with the settings that are the default here."""
+    """5 cuts each, with the settings that are the default here. MariaDB's schema changes are not crash-safe."""
     found = undisturbed(dbbench, 5, lambda: lab(dbbench, plan(engine, ["ext4"]), 5, CONTROLS[engine]))
     assert [one["blind"] for one in found["controls"]] == [False] * len(CONTROLS[engine])
     (row,) = found["rows"]
-    assert (row["durability_class"], row["harmed"], row["lost"]) == ("full", 0, 0), row["contradiction"]
+    assert (row["durability_class"], row["contradiction"], by_rows(row)) == ("full", "", [])
+    assert engine == "mariadb" or (row["harmed"], row["lost"]) == (0, 0)
+    assert {cut["changes"] for cut in row["cuts"]} == {False, True}
     assert row["valid"] == 5, invalid(row)
+
+
+@pytest.mark.long
+@pytest.mark.needs("engine:postgres")
+def test_a_disk_that_lies_after_a_truncate_is_found(dbbench: Dbbench) -> None:
+    """Planted: for 100 ms after each TRUNCATE the disk does not carry out flushes. Only a cut after a schema change can
+    find it; in one of three tries, because on a busy machine little is committed in that time."""
+    for _ in range(3):
+        shutil.rmtree(dbbench.folder / "results", ignore_errors=True)
+        (row,) = lab(dbbench, plan("postgres", ["ext4"]), 50, [], "truncate")["rows"]
+        assert not by_rows(row)
+        if row["contradiction"]:
+            break
+    assert row["contradiction"] and row["harmed"]
 
 
 @pytest.mark.long

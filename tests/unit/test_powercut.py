@@ -10,7 +10,7 @@ from typing import Final
 
 import pytest
 
-from dbbench.labs.powercut import disk_images, targets, witness
+from dbbench.labs.powercut import disk_images, schema_changes, targets, witness
 from dbbench.labs.powercut.conclusions import conclusion, contradiction, is_blind, statement, upper_bound
 from dbbench.labs.powercut.disk import RECORD, Log, LogEntry, LogWriter, read_log
 from dbbench.labs.powercut.disk_images import BLOCK, DESTAGE_S, Cut, Media, Medium
@@ -182,6 +182,20 @@ def test_disks_keep_their_units_each_by_its_own_chance(disk: Disk) -> None:
     one, two = disk.write(0, b"a", blocks=32).write(0, b"a", blocks=32, disk=1).flush().cuts(2, 2, keep=0.5)
     assert one != two
     assert one.count(b"a" * BLOCK) and two.count(b"a" * BLOCK)
+
+
+def test_tables_after_each_step_of_a_round() -> None:
+    """One table, filled, emptied, halved, renamed and removed; a cycle has eight steps."""
+    states = [schema_changes.state(1, steps) for steps in range(11)]
+    assert states[:4] == [{}, {"change_1_0": 0}, {"change_1_0": 800}, {"change_1_0": 800}]
+    assert states[6:] == [{"change_1_0": 400}, {"change_1_0_renamed": 400}, {}, {"change_1_1": 0}, {"change_1_1": 800}]
+
+
+def test_disk_that_lies_for_a_time_keeps_its_other_flushes(disk: Disk) -> None:
+    """Those in the spans are gone."""
+    found = disk.write(0, b"a").flush().write(1, b"b").flush().log()
+    (first, second) = (entry.ns for entry in found.entries if entry.flush)
+    assert [entry.ns for entry in found.without_flushes([(first, second)]).entries if entry.flush] == [second]
 
 
 def test_lying_disk_has_no_flush(disk: Disk) -> None:

@@ -235,8 +235,9 @@ def _keep(lab: Lab, recording: Recording, media: Media, cut: Cut, number: int) -
 
 
 def _facts(recovery: Recovery, number: int, cut: Cut, unflushed: int = 0, kept: str = "") -> CutFacts:
+    seconds = round(recovery.seconds, 3)
     return CutFacts(number, cut.aim, cut.seed, cut.position, cut.unit, unflushed, recovery.acknowledged, recovery.lost,
-                    round(recovery.seconds, 3), recovery.invalid, recovery.harms, kept, shift_bytes=cut.shift)  # fmt: skip
+                    seconds, recovery.invalid, recovery.harms, kept, shift_bytes=cut.shift)  # fmt: skip
 
 
 def try_control(lab: Lab, control: Control, engine: LabTarget, tries: int, needed: int) -> ControlFacts:

@@ -47,22 +47,22 @@ class Estimate:
             return self.sd
         return math.sqrt(((self.n - 1) * self.sd**2 + self.shared_df * self.shared_sd**2) / self.df)
 
+    def log_ratio(self, n: int | None = None) -> LogRatio:
+        """Return the mean with its error, with `n` blocks (default: as now)."""
+        blocks = self.n if n is None else n
+        return LogRatio(self.mean, self.combined_sd**2 / blocks, blocks - 1 + self.shared_df)
+
     def half_width(self, level: float, n: int | None = None) -> float:
         """Return half the width of the interval on the log scale, with `n` blocks (default: as now)."""
-        from scipy.special import stdtrit
-
-        blocks = self.n if n is None else n
-        quantile = float(stdtrit(blocks - 1 + self.shared_df, 1 - (1 - level) / 2))
-        return quantile * self.combined_sd / math.sqrt(blocks)
+        return self.log_ratio(n).half_width(level)
 
     def bounds(self, level: float) -> tuple[float, float]:
         """Return the interval of the log ratio at that confidence."""
-        half = self.half_width(level)
-        return self.mean - half, self.mean + half
+        return self.log_ratio().bounds(level)
 
     def p_value(self) -> float:
         """Return the two-sided p of the paired t test; 1 below three blocks."""
-        return 1.0 if self.n < LEAST_BLOCKS else _p_value(self.mean, self.combined_sd / math.sqrt(self.n), self.df)
+        return 1.0 if self.n < LEAST_BLOCKS else self.log_ratio().p_value()
 
     def more_blocks(self, level: float, margin: float) -> int | None:
         """Return after how many further blocks the interval excludes 1 or is within the margin (a share), with this
@@ -105,22 +105,22 @@ class LogRatio(NamedTuple):
 
     def p_value(self) -> float:
         """Return the two-sided p of the t test; 1 without an interval."""
-        return 1.0 if self.df is None else _p_value(self.mean, math.sqrt(self.variance), self.df)
+        from scipy.special import stdtr
+
+        if self.df is None or self.variance == 0:
+            return 1.0 if self.df is None or self.mean == 0 else 0.0
+        return float(2 * stdtr(self.df, -abs(self.mean) / math.sqrt(self.variance)))
+
+    def half_width(self, level: float) -> float:
+        """Return half the width of the interval at that confidence; NaN where there is none."""
+        from scipy.special import stdtrit
+
+        return float(stdtrit(self.df or math.nan, 1 - (1 - level) / 2)) * math.sqrt(self.variance)
 
     def bounds(self, level: float) -> tuple[float, float]:
         """Return the interval at that confidence; NaN where there is none."""
-        from scipy.special import stdtrit
-
-        half = float(stdtrit(self.df or math.nan, 1 - (1 - level) / 2)) * math.sqrt(self.variance)
+        half = self.half_width(level)
         return self.mean - half, self.mean + half
-
-
-def _p_value(mean: float, error: float, df: float) -> float:
-    from scipy.special import stdtr
-
-    if error == 0:
-        return 1.0 if mean == 0 else 0.0
-    return float(2 * stdtr(df, -abs(mean) / error))
 
 
 def holm_levels(p_values: Sequence[float], alpha: float = 0.05) -> list[float]:

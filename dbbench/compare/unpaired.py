@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from dbbench.compare.interval import LEAST_BLOCKS, Estimate, LogRatio, holm_levels
+from dbbench.compare.interval import LEAST_BLOCKS, LEVEL, Estimate, LogRatio, holm_levels
 from dbbench.compare.pairing import chosen, estimate_of, groups
 from dbbench.compare.remarks import RemarkKind, remark
 from dbbench.compare.verdict import Row, word
@@ -28,7 +28,6 @@ from dbbench.model import Trial
 
 NOTE: Final = remark(RemarkKind.UNPAIRED)
 ALPHA: Final = 0.05  # of the test whether hosts disagree
-_LEVEL: Final = 0.95  # of the interval of a host
 
 
 def unpaired_rows(
@@ -166,5 +165,5 @@ def by_host(trials: Sequence[Trial], baseline: str, metric: str) -> list[ByHost]
 def _ratio(host: str, guess: Estimate) -> HostRatio:
     if guess.n < LEAST_BLOCKS:
         return HostRatio(host, guess.ratio, None, None, guess.n)
-    low, high = guess.bounds(_LEVEL)
+    low, high = guess.bounds(LEVEL)
     return HostRatio(host, guess.ratio, math.exp(low), math.exp(high), guess.n)

@@ -147,7 +147,8 @@ def _others(pairs: Sequence[Pair], tables: Sequence[VerdictTable]) -> Iterator[P
 def _outcome(outcome: str, pairs: Sequence[Pair], names: list[str], where: str) -> Parts:
     base, are = pairs[0].base.fs_setup, "is" if len(names) == 1 else "are"
     if outcome == "same":
-        return _bold(names, f" {are} the same as {base} within 5{GROUP}%{where}.")
+        margin = f"{100 * pairs[0].row.margin:.3g}{GROUP}%"
+        return _bold(names, f" {are} the same as {base} within {margin}{where}.")
     if outcome == TOO_FEW:
         least = f"{max(pair.row.n for pair in pairs)} of at least {LEAST_BLOCKS} blocks are done"
         return _bold(names, f" cannot be compared with {base} yet{where}: {least}.")

@@ -1,4 +1,4 @@
-"""The verdict in words. The terminal, Markdown and the page take their sentences from here.
+"""Sentences about rows, factors, hosts and limits. The terminal, Markdown and the page take them from here.
 
 A sentence is a tuple of parts, so that the page can set names in bold; `plain_text` joins them.
 """
@@ -11,7 +11,7 @@ from typing import Final
 from dbbench.compare import ByHost, Curve, Interaction, Row
 from dbbench.compare.interaction import DEPENDS
 from dbbench.compare.remarks import RemarkKind
-from dbbench.compare.verdict import AHEAD, BEHIND, LIMITED, without_guard
+from dbbench.compare.verdict import LIMITED
 from dbbench.metrics.table import Metric
 from dbbench.model import title_of
 from dbbench.results import Exceeded
@@ -50,70 +50,6 @@ def freedom(row: Row) -> str:
     return f"{from_blocks}, {shared:.1f} from other pairs of the run" if shared else from_blocks
 
 
-def sentence(rows: Sequence[Row], metric: Metric) -> Parts:
-    """Return the sentence about the rows of one engine and workload, of which the first is the baseline.
-
-    It says no more than the intervals support. Setups of another durability class are left to `caveats`.
-    """
-    if not rows:
-        return (("Nothing was measured.", False),)
-    rows = without_guard(rows)
-    base, ranked = rows[0], [row for row in rows[1:] if not row.mixed_durability]
-    if base.value is None:
-        return _without_baseline(rows, metric)
-    if len(rows) == 1:
-        return (
-            (base.fs_setup, True),
-            (f" reached {metric.with_unit(base.value)}; no other setup was measured.", False),
-        )
-    measured = [row for row in ranked if row.ratio is not None]
-    if not ranked:
-        return (("No other setup has the durability class of ", False), (base.fs_setup, True), (".", False))
-    if not measured:
-        return (("No setup can be compared with ", False), (base.fs_setup, True), (" yet.", False))
-    parts = _lead(base, measured, metric)
-    shown = measured if len(measured) <= MOST_NAMED else [*measured[: MOST_NAMED - 1], measured[-1]]
-    for row in shown:
-        parts += [("; ", False)] if parts else []
-        parts += [(row.fs_setup, True), (_phrase(row, base, metric), False)]
-    if len(shown) < len(measured):
-        parts.append((f"; {count(len(measured) - len(shown), 'other setup')} in between", False))
-    if rest := [row.fs_setup for row in ranked if row.ratio is None]:
-        parts.append((f"; no result to compare for {join_words(rest)}", False))
-    return (*parts, (".", False))
-
-
-def _lead(base: Row, measured: Sequence[Row], metric: Metric) -> list[Part]:
-    speed = metric.words == "speed"
-    if all(row.verdict in BEHIND for row in measured):
-        return [(f"{base.fs_setup} is the {'fastest' if speed else 'best'}", True)]
-    if any(row.verdict in AHEAD for row in measured):
-        return []
-    sure = all(row.verdict in (*BEHIND, "same") for row in measured)
-    word = "faster" if speed else "better"
-    return [(f"No setup is {'' if sure else 'clearly '}{word} than ", False), (base.fs_setup, True)]
-
-
-def _phrase(row: Row, base: Row, metric: Metric) -> str:
-    label = "" if metric.better == "higher" else f"{metric.label} "
-    if row.lo is None:
-        return f" {label}{change(row.ratio)} (no interval: {count(row.n, 'block')}, at least 3 are needed)"
-    word = {
-        "same": f"is the {same_within(row.margin)}",
-        "inconclusive": "is inconclusive",
-        LIMITED: "is limited by the device, so the filesystems cannot be compared",
-    }.get(row.verdict, f"is {row.verdict}")
-    than = f" than {base.fs_setup}" if row.verdict in AHEAD else ""
-    return f" {word}{than} ({label}{change(row.ratio)}, CI {interval(row.lo, row.hi)})"
-
-
-def _without_baseline(rows: Sequence[Row], metric: Metric) -> Parts:
-    base = rows[0]
-    others = [f"{row.fs_setup} {metric.with_unit(row.value)}" for row in rows[1:] if row.value is not None]
-    rest = f". The others measured: {'; '.join(others)}." if others else "."
-    return (("Nothing can be compared", True), (f": of the baseline {base.fs_setup}, {why_without(base)}{rest}", False))
-
-
 def why_without(base: Row) -> str:
     """Return why the baseline has no value."""
     counts = {note.kind: note.values for note in base.notes}
@@ -122,26 +58,6 @@ def why_without(base: Row) -> str:
     if RemarkKind.RATE_MISSED in counts:
         return f"{count(int(counts[RemarkKind.RATE_MISSED]['missed']), 'trial')} missed the required rate of inserts"
     return "no trial finished"
-
-
-def caveats(rows: Sequence[Row]) -> list[tuple[str, Parts]]:
-    """Return (kind, sentence) of what a reader must know next to the verdict of these rows."""
-    all_caveats: list[tuple[str, Parts]] = []
-    for row in rows[1:]:
-        if row.mixed_durability:
-            size = "" if row.ratio is None else f" ({change(row.ratio)})"
-            text = (
-                f"{size} is not ranked: its durability class is {class_of(row)}, that of {rows[0].fs_setup} is "
-                f"{class_of(rows[0])}. After a power loss they do not preserve the same data."
-            )
-            all_caveats.append((DURABILITY, ((row.fs_setup, True), (text, False))))
-    suspect = sum(int(note.values["suspect"]) for row in rows for note in row.notes if note.kind is RemarkKind.SUSPECT)
-    counted = sum(row.trials for row in rows)
-    if 2 * suspect > counted:
-        verb = "is" if counted == 1 else "are"
-        text = f" of {count(counted, 'trial')} {verb} suspect: read these results with care."
-        all_caveats.append((SUSPECT, ((f"{suspect}", True), (text, False))))
-    return all_caveats
 
 
 def class_of(row: Row) -> str:

@@ -134,3 +134,10 @@ def test_the_page_has_the_same_answer(tmp_path: Path) -> None:
     run = load_run(synthetic.write(tmp_path, Shape()))
     terminal, page = (answer(tables, [run]) for tables in (verdicts([run]).tables, [g.table for g in groups([run])]))
     assert set(terminal.sentences[0]) == set(page.sentences[0]) and terminal.caveats == page.caveats
+
+
+def test_the_margin_of_the_same_is_that_of_the_rows() -> None:
+    """The plan's margin, not a constant."""
+    equal = table("postgres a", {"ext4": STEADY, "xfs": STEADY})
+    narrow = equal._replace(rows=[replace(row, margin=0.02) for row in equal.rows])
+    assert said(narrow) == "xfs is the same as ext4 within 2 %."

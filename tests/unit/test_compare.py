@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 
-from dbbench.compare import chosen, compare, compare_all, rows
+from dbbench.compare import Row, chosen, compare, compare_all, rows
 from dbbench.compare.interval import estimate, holm_levels
 from dbbench.compare.remarks import RemarkKind, remark
 from dbbench.metrics.table import METRICS
 from dbbench.model import FilesystemFacts, Phase, PhaseTime, Status, Trial, TrialWarning
-from dbbench.report.sentences import caveats, plain_text, sentence
+from dbbench.report.answer import Answer, answer
+from dbbench.report.sentences import plain_text
+from dbbench.report.verdicts import VerdictTable
 
 
 def trial(
@@ -42,6 +44,11 @@ def trial(
 def arms(base: list[float], other: list[float]) -> list[Trial]:
     """One trial a block of two arms, with these throughputs."""
     return [trial("ext4", b, v) for b, v in enumerate(base, 1)] + [trial("xfs", b, v) for b, v in enumerate(other, 1)]
+
+
+def answered(table: list[Row]) -> Answer:
+    """The answer in words of one table."""
+    return answer([VerdictTable("postgres", "w", "", METRICS["tps"], table)])
 
 
 def test_interval_is_the_paired_t_interval_of_the_logarithms() -> None:
@@ -122,9 +129,9 @@ def test_mixed_durability_is_flagged_in_row_and_caveat() -> None:
     trials += [trial("fast", b, 1300.0 + b, durability="no-barrier") for b in (1, 2, 3)]
     table = rows(trials, "ext4")
     assert table[1].mixed_durability
-    ((kind, text),) = caveats(table)
+    ((kind, text),) = answered(table).caveats
     assert kind == "durability" and "is not ranked: its durability class is no-barrier" in plain_text(text)
-    assert plain_text(sentence(table, METRICS["tps"])) == "No other setup has the durability class of ext4."
+    assert plain_text(answered(table).sentences[0]) == "No other setup has the durability class of ext4."
 
 
 def test_burst_is_said_in_the_verdict() -> None:
@@ -197,12 +204,12 @@ def test_document_drops_failed_blocks_and_repeated_suspects() -> None:
 def test_mostly_disturbed_trials_are_a_caveat() -> None:
     """A verdict from suspect trials says so."""
     trials = [trial(a, b, v, status=Status.SUSPECT) for b in (1, 2, 3) for a, v in (("ext4", 100.0), ("xfs", 50.0 + b))]
-    ((kind, text),) = caveats(rows(trials, "ext4"))
+    ((kind, text),) = answered(rows(trials, "ext4")).caveats
     assert kind == "suspect" and plain_text(text).startswith("6 of 6 trials are suspect")
     unfinished = [*trials[:2], replace(trials[2], status=Status.OK), trial("ext4", 3, 99.0, status=Status.SUSPECT)]
-    ((kind, text),) = caveats(rows(unfinished, "ext4"))
+    ((kind, text),) = answered(rows(unfinished, "ext4")).caveats
     assert plain_text(text).startswith("3 of 4 trials are suspect")  # two blocks have no pair
-    assert caveats(rows(arms([1000, 1010, 990], [500, 515, 497]), "ext4")) == []
+    assert answered(rows(arms([1000, 1010, 990], [500, 515, 497]), "ext4")).caveats == ()
 
 
 def test_document_takes_a_suspect_trial_out_where_its_arm_alone_was_repeated() -> None:

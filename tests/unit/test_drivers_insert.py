@@ -16,7 +16,9 @@ from dbbench.metrics.table import METRICS
 from dbbench.model import Phase, Run, Status, TrialWarning
 from dbbench.model.events import Event
 from dbbench.plan import catalog
-from dbbench.report.sentences import plain_text, sentence
+from dbbench.report.answer import answer
+from dbbench.report.sentences import plain_text
+from dbbench.report.verdicts import VerdictTable
 from dbbench.run.record import UNBOUNDED_WORK_S, Record
 from tests.support.judged import Judged, outcome
 
@@ -48,7 +50,8 @@ def test_a_missed_rate_is_told_beside_the_ratio(make_run: Callable[..., Run], tm
     assert trial.io is not None and trial.io.flushes_note == "2 device flushes per commit"
     found = rows([trial], "ext4", "queries_per_s")
     assert "the required rate of inserts was missed in 1 of 1 trials (W153)" in texts(found[0].notes)
-    said = plain_text(sentence(found, METRICS["queries_per_s"]))
+    (sentence,) = answer([VerdictTable("mariadb", "insert-benchmark", "", METRICS["queries_per_s"], found)]).sentences
+    said = plain_text(sentence)
     assert said == "Nothing can be compared: of the baseline ext4, 1 trial missed the required rate of inserts."
 
 

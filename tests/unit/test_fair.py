@@ -16,6 +16,7 @@ from dbbench.compare.unequal import device_limits, unequal
 from dbbench.errors import PlanInvalid
 from dbbench.machine.host import tunables
 from dbbench.metrics.series import Series
+from dbbench.metrics.table import METRICS
 from dbbench.model import (
     CeilingFacts,
     CeilingRow,
@@ -39,7 +40,9 @@ from dbbench.model import (
     Workload,
 )
 from dbbench.plan import catalog, conditions, workloads
-from dbbench.report.sentences import caveats, no_limit, plain_text
+from dbbench.report.answer import answer
+from dbbench.report.sentences import no_limit, plain_text
+from dbbench.report.verdicts import VerdictTable
 from dbbench.results import Exceeded
 from dbbench.results.ceiling import judge
 from dbbench.results.journal import Journal
@@ -349,7 +352,7 @@ def test_public_reports_stand_next_to_the_ratio_and_in_the_verdict() -> None:
         notes = {row.fs_setup: texts(row.notes) for row in table}
         assert "losses after a power cut were reported: owner/project#7" in notes["a"]
         assert not [note for note in notes["b"] if "owner" in note]
-        ((_, parts),) = caveats(table)
+        ((_, parts),) = answer([VerdictTable("postgres", "w", "", METRICS["tps"], table)]).caveats
         assert "reported-unsafe (owner/project#7)" in plain_text(parts)
 
 

@@ -106,12 +106,12 @@ def test_periods_are_those_in_force(
     assert period_s(family, options, tunables) == seconds
 
 
-def test_warm_up_below_three_periods_is_told() -> None:
-    """89 s for btrfs; 90 are enough. What runs to its end has no warm-up."""
+def test_warm_up_below_two_periods_is_told() -> None:
+    """59 s for btrfs; 60 are enough. What runs to its end has no warm-up."""
     btrfs = FilesystemFacts("btrfs")
-    (told,) = fairness.warm_up(Window("fixed", 89, 120), btrfs)
-    assert (told.id, told.suspect) == ("W041", False) and "at least 90 s" in told.text
-    assert list(fairness.warm_up(Window("fixed", 90, 120), btrfs)) == []
+    (told,) = fairness.warm_up(Window("fixed", 59, 120), btrfs)
+    assert (told.id, told.suspect) == ("W041", False) and "at least 60 s" in told.text
+    assert list(fairness.warm_up(Window("fixed", 60, 120), btrfs)) == []
     assert list(fairness.warm_up(Window("to-completion", 0, 0), btrfs)) == []
 
 

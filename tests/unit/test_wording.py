@@ -38,9 +38,9 @@ from dbbench.model import (
 )
 from dbbench.nightly import analysis
 from dbbench.nightly.night import Change, Night, Ratio
+from dbbench.report.answer import answer
 from dbbench.report.page.charts.nights import ChangedFact, Course, NightPoint, without_hosts
 from dbbench.report.page.html import build, render
-from dbbench.report.sentences import caveats
 from dbbench.report.verdict_table import COLUMNS
 from dbbench.report.verdicts import gate, verdicts
 from dbbench.results import LoadedRun
@@ -102,7 +102,7 @@ def decisions(run: LoadedRun) -> Iterator[object]:
         found = verdicts([run], None, metric)
         yield gate(found)
         for table in found.tables:
-            yield [kind for kind, _ in caveats(table.rows)]
+            yield [kind for kind, _ in answer([table], [run]).caveats]
             for row in table.rows:
                 yield [note.kind for note in row.notes]
                 yield [column.words(row, table.metric) for column in COLUMNS if column.key != "notes"]

@@ -10,7 +10,7 @@ import pytest
 
 from dbbench.errors import KernelLacks, MachineTooSmall, MemoryExceeded
 from dbbench.machine import cores, host
-from dbbench.machine.limits import MemoryGroup, cgroup, confine, throttle
+from dbbench.machine.limits import ControlGroup, cgroup, confine, throttle
 from dbbench.model import DeviceLimit, EngineSpec, Run
 from dbbench.results.journal import Journal
 
@@ -102,7 +102,7 @@ def test_limit_is_set_without_swap_and_journalled_first(tmp_path: Path, version:
 )
 def test_kills_are_read_from_both_versions(tmp_path: Path, version: int, file: str, said: str) -> None:
     """`oom_kill` counts processes; `oom` and `under_oom` are something else."""
-    group = MemoryGroup(version, tmp_path, tmp_path)
+    group = ControlGroup(version, tmp_path, tmp_path)
     assert group.oom_kills is None
     (tmp_path / file).write_text(said)
     assert group.oom_kills == 2
@@ -114,7 +114,7 @@ def test_kill_for_want_of_memory_is_named_in_place_of_what_it_looked_like(
     """The error names the memory limit, not the server's death that was noticed first."""
     monkeypatch.setattr(cgroup, "hierarchy", lambda at: cgroup.Hierarchy(1, tmp_path, tmp_path, tmp_path))
     (tmp_path / "memory.oom_control").write_text("oom_kill 1\n")
-    group = MemoryGroup(1, tmp_path, tmp_path)
+    group = ControlGroup(1, tmp_path, tmp_path)
     monkeypatch.setattr("dbbench.machine.limits._group", lambda *_: (group, ""))
     with (
         pytest.raises(MemoryExceeded, match=r"killed 1 of the server's(.|\n)*first symptom: it is gone"),
@@ -166,7 +166,7 @@ def test_version_2_limits_the_group_that_has_this_process(tmp_path: Path, monkey
     journal = io_hierarchy(monkeypatch, 2, tmp_path)
     (memory := tmp_path / "memory").mkdir()
     group = tmp_path / f"dbbench-io-{journal.tag}"
-    with throttle.limit_disks(["7:2"], DeviceLimit(iops=500), journal, None, MemoryGroup(2, memory, memory)):
+    with throttle.limit_disks(["7:2"], DeviceLimit(iops=500), journal, None, ControlGroup(2, memory, memory)):
         rules = {(path / "io.max").read_text() for path in (group, memory)}
         assert rules == {"7:2 riops=500 wiops=500 rbps=max wbps=max"}
         assert (group / "cgroup.procs").read_text() == "0"

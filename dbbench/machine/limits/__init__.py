@@ -15,12 +15,12 @@ from dbbench import process
 from dbbench.errors import MemoryExceeded
 from dbbench.machine.cores import Cores, chosen_cores, on_cores, written_cores
 from dbbench.machine.limits import cgroup, throttle
-from dbbench.machine.limits.cgroup import MemoryGroup
+from dbbench.machine.limits.cgroup import ControlGroup
 from dbbench.model import Cell, CoresFacts
 from dbbench.results.journal import Journal
 from dbbench.units import size_text
 
-__all__ = ["Confined", "MemoryGroup", "MemoryReading", "cgroup", "confine", "give_back", "throttle"]
+__all__ = ["Confined", "ControlGroup", "MemoryReading", "cgroup", "confine", "give_back", "throttle"]
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Confined:
     """The limits of a trial's server and load generator. `reason`: why a requested memory limit is not in effect."""
 
     cores: Cores
-    memory: MemoryGroup | None = None
+    memory: ControlGroup | None = None
     reason: str = ""
     asked: bool = False  # the plan names the cores; otherwise `chosen_cores` shares or splits them
 
@@ -92,7 +92,7 @@ def give_back(journal: Journal) -> None:
 
 def _group(
     stack: contextlib.ExitStack, memory_bytes: int | None, name: str, journal: Journal, at: Path | None
-) -> tuple[MemoryGroup | None, str]:
+) -> tuple[ControlGroup | None, str]:
     if memory_bytes is None:
         return None, ""
     where = cgroup.hierarchy(at)
@@ -105,7 +105,7 @@ def _group(
         return None, f"the kernel refused a control group: {error}"
 
 
-def _entering(group: MemoryGroup | None, chosen: Cores) -> Callable[[], contextlib.AbstractContextManager[None]]:
+def _entering(group: ControlGroup | None, chosen: Cores) -> Callable[[], contextlib.AbstractContextManager[None]]:
     @contextlib.contextmanager
     def enter() -> Iterator[None]:
         with on_cores(chosen.server, chosen.numa_node), group.enter() if group else contextlib.nullcontext():
@@ -121,7 +121,7 @@ def _affinity(pid: int) -> str | None:
         return None
 
 
-def _check_oom(group: MemoryGroup | None, seen_as: Exception | None) -> None:
+def _check_oom(group: ControlGroup | None, seen_as: Exception | None) -> None:
     if group is None or not (kills := group.oom_kills):
         return
     limit = size_text(group.limit_bytes or 0)

@@ -51,7 +51,7 @@ class Hierarchy:
 
 
 @dataclass(frozen=True)
-class MemoryGroup:
+class ControlGroup:
     """A group that dbbench made. In bytes; None: this kernel does not report it."""
 
     version: int
@@ -110,7 +110,7 @@ def usable_bytes(process: Path = _SELF) -> int | None:
 
 
 @contextlib.contextmanager
-def make_group(where: Hierarchy, name: str, journal: Journal, limit_bytes: int | None = None) -> Iterator[MemoryGroup]:
+def make_group(where: Hierarchy, name: str, journal: Journal, limit_bytes: int | None = None) -> Iterator[ControlGroup]:
     """Make a group, with a memory limit without swap; remove it at the end. Raises OSError if the kernel refuses."""
     path = where.parent / name
     journal.note("take", what=WHAT, path=str(path))
@@ -118,7 +118,7 @@ def make_group(where: Hierarchy, name: str, journal: Journal, limit_bytes: int |
         path.mkdir(exist_ok=True)
         if limit_bytes is not None:
             _set(where, path, limit_bytes)
-        yield MemoryGroup(where.version, path, where.home)
+        yield ControlGroup(where.version, path, where.home)
     finally:
         if _remove(path):
             journal.note("give_back", what=WHAT, path=str(path))
@@ -152,7 +152,6 @@ def _find_mount(process: Path, controller: str) -> tuple[int, Path] | None:
 
 
 def _version(mount: Mount, controller: str) -> int | None:
-    """Return the version of a mount that has the controller, None for any other mount."""
     if mount.fstype == "cgroup2" and controller in (text(mount.point / "cgroup.controllers") or "").split():
         return 2
     return 1 if mount.fstype == "cgroup" and _V1_NAMES[controller] in mount.options else None

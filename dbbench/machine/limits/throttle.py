@@ -16,7 +16,7 @@ from typing import Final
 from dbbench.errors import DbbenchError, KernelLacks
 from dbbench.machine.host.proc import text
 from dbbench.machine.limits import cgroup
-from dbbench.machine.limits.cgroup import IO, Hierarchy, MemoryGroup
+from dbbench.machine.limits.cgroup import IO, ControlGroup, Hierarchy
 from dbbench.model import DeviceLimit
 from dbbench.results.journal import Journal
 
@@ -27,7 +27,7 @@ Rates = tuple[int, int]  # IOPS and bytes per second; 0: not limited
 
 @contextlib.contextmanager
 def limit_disks(
-    disks: Sequence[str], limit: DeviceLimit, journal: Journal, at: Path | None, memory: MemoryGroup | None = None
+    disks: Sequence[str], limit: DeviceLimit, journal: Journal, at: Path | None, memory: ControlGroup | None = None
 ) -> Iterator[str]:
     """Limit disks ("7:2") within the block, and read the limits back; yield by what they are limited. `memory`: the
     group with the server. Raises KernelLacks."""

@@ -207,10 +207,12 @@ def _device(plan: Plan, cells: Sequence[Cell]) -> Iterator[str]:
     if plan.device.directories:
         return
     longest = max(cell.window.measure_s for cell in cells)
-    takes = len(ceiling.ROWS) * ceiling.row_seconds(longest)
+    each_s, limits = ceiling.row_seconds(longest), plan.device.limit.levels if plan.device.limit else ()
+    rows = sum(len(ceiling.limited_rows(limit)) for limit in limits)
+    takes = len(ceiling.ROWS) * each_s + rows * max(each_s, ceiling.LIMITED_S)
     yield f"Before the first trial, fio measures the bare device for {takes:.0f} s."
-    if plan.device.limit is not None:
-        levels = ", ".join(level.text for level in plan.device.limit.levels)
+    if limits:
+        levels = ", ".join(limit.text for limit in limits)
         yield ("From the server's start to the end of the load, the block layer limits the reads and the writes of "
                f"each device to {levels}. Bursts are not modelled.")  # fmt: skip
     if plan.device.disks:

@@ -38,5 +38,5 @@ def _of(setup: FsSetup, engine: EngineName, values: Mapping[str, Scalar]) -> tup
     profile = ENGINES[engine].PROFILE
     page = int(effective.get(profile.page_setting, profile.page_bytes))
     reports = partial(filesystems.reports_of, setup.mkfs.family, filesystems.options_of(setup))
-    tears = filesystems.tears_pages_of(setup, page)
+    tears = filesystems.family_of(setup).tears_pages_of(setup, page)
     return durability.of_server(ENGINES[engine].durability, effective, tears, reports)[0]

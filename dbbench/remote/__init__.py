@@ -138,7 +138,6 @@ class Client:
         return RemoteProgram(self.session, tuple(argv), began["utc"] - self.facts.clock_offset_s, began["utc"])
 
     def _bring(self, scratch: Path) -> None:
-        """Copy the load generator's logs from there."""
         sent = {CA, CERT, KEY}
         for name in self.session.ask("files"):
             if name not in sent and re.fullmatch(r"(events|pgbench_log|queue)[.\d]*", name):

@@ -173,7 +173,6 @@ class Session:
         return size == 0
 
     def _last_lines(self) -> str:
-        """Return the last lines of ssh's error messages."""
         try:
             lines = [line for line in self.log.read_text(errors="replace").splitlines() if line.strip()]
         except OSError:

@@ -149,7 +149,7 @@ def age(fs: Mounted, device_bytes: int, asked: Ageing, seed: int) -> AgeFacts:
     whole = device_bytes if total >= WHOLE * device_bytes else total
     before, steps = filesystems.free_space(fs), sequence(seed, int(asked.fill * whole), asked.churn)
     try:
-        done = _carried_out(steps, fs.path / FOLDER, seed)
+        files, files_written, written_bytes, digest = _carry_out(steps, fs.path / FOLDER, seed)
     except OSError as error:
         if error.errno != errno.ENOSPC:
             raise
@@ -164,25 +164,18 @@ def age(fs: Mounted, device_bytes: int, asked: Ageing, seed: int) -> AgeFacts:
         seed=seed,
         fill=asked.fill,
         churn=asked.churn,
-        files=done.files,
-        files_written=done.files_written,
-        written_bytes=done.written_bytes,
-        digest=done.digest,
+        files=files,
+        files_written=files_written,
+        written_bytes=written_bytes,
+        digest=digest,
         filled=1 - now.f_bavail / (now.f_bavail + now.f_blocks - now.f_bfree),
         before=before,
         after=filesystems.free_space(fs),
     )
 
 
-@dataclass(frozen=True)
-class _Done:
-    files: int
-    files_written: int
-    written_bytes: int
-    digest: str
-
-
-def _carried_out(steps: Iterator[Step], root: Path, seed: int) -> _Done:
+def _carry_out(steps: Iterator[Step], root: Path, seed: int) -> tuple[int, int, int, str]:
+    """Return the numbers of files that are left and that were written, the bytes written, and the digest."""
     noise, digest = memoryview(random.Random(seed).randbytes(SAMPLE)), hashlib.sha256()
     there: set[str] = set()
     made = written = 0
@@ -202,7 +195,7 @@ def _carried_out(steps: Iterator[Step], root: Path, seed: int) -> _Done:
             there.add(step.name)
             _put(root / step.name, step.offset, noise[step.at : step.at + step.size])
             written += step.size
-    return _Done(len(there), made, written, digest.hexdigest())
+    return len(there), made, written, digest.hexdigest()
 
 
 def _put(path: Path, offset: int, content: memoryview) -> None:

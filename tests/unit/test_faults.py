@@ -117,7 +117,7 @@ def moved(ours: int | None, foreign: int | None) -> load.HostLoad:
     """Bytes written by the trial's processes and by others in 5 s; folios make the former look like more."""
     of_ours = None if ours is None else MovedBytes(0, 100 * ours, ours)
     of_others = None if foreign is None else MovedBytes(0, foreign, foreign)
-    return load.HostLoad(5.0, 2, 0.0, 0.0, 0.0, 0.0, (), ours_moved=of_ours, foreign_moved=of_others)
+    return load.HostLoad(5.0, 2, 0.0, 0.0, 0.0, (), ours_moved=of_ours, foreign_moved=of_others)
 
 
 @pytest.mark.parametrize(

@@ -271,7 +271,9 @@ def test_an_algorithm_may_be_a_property_of_the_data_volume() -> None:
     assert filesystems.traits(setup).compresses == "zstd"
     nocow = FsSetup(title="t", mkfs=Mkfs("btrfs"), volumes={"data": Volume((), ("+C",))})
     assert filesystems.traits(nocow).cow is False
-    assert filesystems.tears_pages_of(nocow, 8192) and not filesystems.tears_pages_of(setup, 8192)
+    assert (family := filesystems.family_of(setup)).tears_pages_of(nocow, 8192) and not family.tears_pages_of(
+        setup, 8192
+    )
 
 
 def test_volumes_are_subvolumes_with_properties_and_attributes() -> None:

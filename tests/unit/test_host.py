@@ -172,7 +172,7 @@ def test_steal_is_said() -> None:
     found = load.foreign_load(at(0, cpu(0, 0), [], []), at(10, cpu(9, 10, steal=1), [], []))
     assert found.steal_share == pytest.approx(0.05)
     assert [(w.id, w.suspect) for w in load.load_warnings(found)] == [("W015", True)]
-    assert load.load_warnings(HostLoad(10, 2, 0.1, 0.005, 0.01, 0.0, ())) == ()
+    assert load.load_warnings(HostLoad(10, 2, 0.1, 0.005, 0.01, ())) == ()
 
 
 def test_what_cannot_be_read_is_not_quiet(tmp_path: Path) -> None:
@@ -184,7 +184,7 @@ def test_what_cannot_be_read_is_not_quiet(tmp_path: Path) -> None:
 
 def test_limits_are_of_the_machine_or_of_cores() -> None:
     """On 64 CPUs, half a CPU is less than 5 % and still a load by others."""
-    small = HostLoad(10, 64, 6.0, 6.0 / 640, 0.0, 0.0, ())
+    small = HostLoad(10, 64, 6.0, 6.0 / 640, 0.0, ())
     assert load.FOREIGN_SHARE > 6.0 / 640
     assert [w.id for w in load.load_warnings(small)] == ["W012"]
 
@@ -213,5 +213,5 @@ def test_what_the_machine_counts_is_said(tmp_path: Path, monkeypatch: pytest.Mon
     vmstat.unlink()
     counter.unlink()
     assert said(load.reading(proc=tmp_path)) == []
-    assert [w.id for w in load.load_warnings(HostLoad(10, 2, 0.1, 0.005, 0.01, 0.0, (), {"throttled": 1}))] == ["W015"]
-    assert load.load_warnings(HostLoad(10, 2, 0.1, 0.005, 0.01, 0.0, ())) == ()
+    assert [w.id for w in load.load_warnings(HostLoad(10, 2, 0.1, 0.005, 0.01, (), {"throttled": 1}))] == ["W015"]
+    assert load.load_warnings(HostLoad(10, 2, 0.1, 0.005, 0.01, ())) == ()

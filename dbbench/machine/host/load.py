@@ -75,7 +75,6 @@ class HostLoad:
     foreign_cpu_s: float | None
     foreign_share: float | None
     steal_share: float | None
-    iowait_share: float | None
     processes: tuple[ForeignProcess, ...]  # the busiest foreign ones, at most five
     events: Mapping[str, int] = field(default_factory=dict)
     ours_moved: MovedBytes | None = None
@@ -146,7 +145,7 @@ def foreign_load(before: LoadReading, after: LoadReading) -> HostLoad:
     )
     moved = (_sum_moves(before, after, after.ours), _sum_moves(before, after, _still_foreign(before, after)))
     if before.cpu is None or after.cpu is None or seconds <= 0:
-        return HostLoad(seconds, None, None, None, None, None, busiest, counted, *moved)
+        return HostLoad(seconds, None, None, None, None, busiest, counted, *moved)
     if after.kernel_s is not None:
         foreign = _grown(before.foreign, _still_foreign(before, after))
     else:
@@ -159,7 +158,6 @@ def foreign_load(before: LoadReading, after: LoadReading) -> HostLoad:
         foreign,
         _share(foreign, seconds * after.cpu.cpus),
         _share(after.cpu.steal_s - before.cpu.steal_s, total),
-        _share(after.cpu.iowait_s - before.cpu.iowait_s, total),
         busiest,
         counted,
         *moved,

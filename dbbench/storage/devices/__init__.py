@@ -83,7 +83,6 @@ def _dir(disks: DiskSet, _permit: Permit, arm: str) -> AbstractContextManager[De
 
 
 def _paths(disks: DiskSet) -> list[str]:
-    """Return the paths of the block devices that a volume uses."""
     spec = disks.spec
     if spec.kind != "block":
         return []
@@ -91,7 +90,6 @@ def _paths(disks: DiskSet) -> list[str]:
 
 
 def _must_differ(paths: Sequence[str]) -> None:
-    """Raise DeviceUnusable if two of the plan's paths are the same device."""
     first: dict[int, str] = {}
     for path in paths:
         number = block.number_of(Path(path))

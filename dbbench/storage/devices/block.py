@@ -85,7 +85,6 @@ def must_be(path: Path, name: str, expected: str | None) -> None:
 
 
 def _lockers(path: Path) -> list[guard.Reason]:
-    """Return who has locked a busy device: usually another run that holds it."""
     with path.open("rb") as plain:
         try:
             _lock(plain.fileno(), path)

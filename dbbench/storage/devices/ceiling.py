@@ -53,9 +53,14 @@ def measure_limit(
     device: Device, limit: DeviceLimit, each_s: float, seed: int, journal: Journal, at: Path
 ) -> LimitFacts:
     """Measure the device with a limit. Raises KernelLacks."""
-    rows = [row for name, of in LIMITED.items() if getattr(limit, name) is not None for row in of]
+    rows = limited_rows(limit)
     with throttle.limit_disks([device.number], limit, journal, at) as enforced:
         return LimitFacts(limit, enforced, measure(device, max(each_s, LIMITED_S), seed, rows).rows)
+
+
+def limited_rows(limit: DeviceLimit) -> list[str]:
+    """Return the rows that are measured with a limit."""
+    return [row for name, of in LIMITED.items() if getattr(limit, name) is not None for row in of]
 
 
 def limit_facts(limit: DeviceLimit | None, ceiling: CeilingFacts) -> LimitFacts | None:

@@ -113,7 +113,6 @@ def _path(spec: DeviceSpec, arm: str) -> Path:
 
 
 def _ours(directory: Path) -> list[Path]:
-    """Return dbbench's directories in it: by name and marker, without symlinks."""
     paths = directory.glob(f"{PREFIX}*")
     return [path for path in paths if not path.is_symlink() and (path / MARKER).is_file()]
 

@@ -109,7 +109,6 @@ def write_out(path: Path) -> int:
 
 
 def _unwritten_ranges(fd: int) -> Iterator[tuple[int, int]]:
-    """Yield (offset, length) of allocated but unwritten ranges, and of holes."""
     offset = 0
     for start, length, flags in extents(fd):
         if start > offset:

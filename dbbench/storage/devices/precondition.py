@@ -85,7 +85,6 @@ def is_steady(rates: Sequence[float]) -> bool:
 
 
 def _fio(device: Device, words: list[str], timeout_s: float, seed: int) -> float:
-    """Run one job on the device; return its IOPS."""
     argv = ["fio", "--output-format=json", "--name=condition", f"--filename={device.argument}", "--ioengine=libaio",
             "--direct=1", "--iodepth=32", "--refill_buffers", "--allow_file_create=0",
             f"--randseed={seed}", *words]  # fmt: skip

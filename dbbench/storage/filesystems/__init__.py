@@ -33,7 +33,6 @@ from dbbench.storage.filesystems.families import (
     give_back,
     period_s,
     reports_of,
-    tears_pages_of,
     traits,
 )
 from dbbench.storage.filesystems.formatted import MKFS_S, Formatted
@@ -62,7 +61,7 @@ __all__ = [
     "character", "check_claim", "commands", "data_directory", "devices_to_add", "emptying", "family_of", "find_shape",
     "free_space", "give_back", "growing_of", "growth", "healthy", "install", "layers_to_add", "least_read_share",
     "log_directory", "make", "missing_programs", "mount", "obstacles", "options_of", "period_s", "reports_of",
-    "restored_share", "sizes", "snapshots_of", "space", "sync", "tears_pages_of", "traits", "unmount_for",
+    "restored_share", "sizes", "snapshots_of", "space", "sync", "traits", "unmount_for",
     "verify_files", "works",
 ]  # fmt: skip
 

@@ -134,7 +134,6 @@ FAMILIES: Final = (Ext("ext2"), Ext3("ext3"), Ext4("ext4"))
 
 
 def _block_bytes(setup: FsSetup) -> int:
-    """Return the block size in the setup's options; 0 if they have none."""
     option = option_value(setup.mkfs.options, "-b") or ""
     return int(option) if option.isdigit() else 0
 

@@ -48,11 +48,6 @@ def traits(setup: FsSetup) -> Traits:
     )
 
 
-def tears_pages_of(setup: FsSetup, page_bytes: int) -> bool:
-    """Whether a page of that size can tear, according to the options; see `Mounted` for a mounted filesystem."""
-    return family_of(setup).tears_pages_of(setup, page_bytes)
-
-
 def reports_of(name: str, options: tuple[str, ...], unprotected: bool) -> tuple[str, ...]:
     """Return public reports of losses on a filesystem of that family with these options; see `Family.reports`."""
     family = FAMILIES.get(name)

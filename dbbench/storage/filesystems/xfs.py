@@ -73,7 +73,6 @@ FAMILY: Final = Xfs("xfs")
 
 
 def _block_bytes(setup: FsSetup) -> int:
-    """Return the block size in the setup's options; 0 if they have none."""
     option = option_value(setup.mkfs.options, "-b") or ""
     return bytes_of(option.removeprefix("size=").upper()) if option.startswith("size=") else 0
 

@@ -352,7 +352,6 @@ def _facts(path: Path, asked: tuple[str, ...], options: tuple[str, ...], of: Zfs
 
 
 def _tunables(of: ZfsPool | None) -> dict[str, Scalar]:
-    """Return the module's parameters, with units in their names."""
     parameters, stats = driver.parameters(), driver.arcstats()
     facts: dict[str, Scalar] = {"driver": f"OpenZFS {driver.version()}"}
     for name, key in (("txg_timeout_s", "zfs_txg_timeout"), ("dirty_data_max_bytes", "zfs_dirty_data_max")):

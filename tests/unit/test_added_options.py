@@ -24,6 +24,8 @@ ROWS = [line.split(" | ") for line in TABLE.read_text().splitlines()[1:]]
 SHORT = {"EXT": "lazy_itable_init=0,lazy_journal_init=0,nodiscard",
          "ZPOOL": "zpool create -f -o cachefile=none -o failmode=continue -m none"}  # fmt: skip
 
+DISK = next((path.name for path in Path("/dev").glob("*") if path.is_block_device()), "no/disk")
+
 
 @pytest.fixture(scope="module")
 def known() -> Catalog:
@@ -138,6 +140,7 @@ def test_tuning_is_added_by_engine(known: Catalog) -> None:
         ('{ use = "ext4", mkfs = ["-J", "device=sdb1"] }', "dbbench decides on which device a filesystem is made"),
         ('{ use = "btrfs", mkfs = ["/dev/sdb"] }', '"/dev/sdb" is not possible'),
         ('{ use = "btrfs", mkfs = ["-d", "raid0", "sdb"] }', '"sdb" is not possible'),
+        (f'{{ use = "btrfs", mkfs = ["-K", "{DISK}"] }}', f'"{DISK}" is not possible'),
         ('{ use = "xfs", mkfs = ["-l", "size=64m,logdev=sdb"] }', "dbbench decides on which device"),
         ('{ use = "ext4", mounts = ["sync"] }', 'unknown key "mounts"; did you mean "mount"?'),
         ('{ use = "ext4", mount = "commit=60" }', '"mount" must be a list'),

@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Final
 
 from dbbench.machine import libc
@@ -27,6 +28,7 @@ _DECIDED: Final = frozenset((
 ))  # fmt: skip
 _LISTS: Final = ("-O", "-R", "-E")  # options of mkfs whose value is a list of features
 _REPEATED: Final = ("-o",)  # options of zpool create: one property each
+_ATTACHED: Final = re.compile(r"^(-[^-])(?=.)|^(--[^=]+)=")  # "-b4096" and "--csum=xxhash"
 _FSOPEN, _FSCONFIG = 430, 431  # the numbers of these system calls on every architecture
 _SET_FLAG, _SET_STRING = 0, 1  # FSCONFIG_SET_FLAG, FSCONFIG_SET_STRING (linux/mount.h)
 
@@ -71,7 +73,9 @@ def flaws(setup: FsSetup, mount: tuple[str, ...], mkfs: tuple[str, ...]) -> Iter
     previous = ""
     for word in mkfs:
         names = {item.partition("=")[0] for item in word.split(",")}
-        if "/" in word or names & _DECIDED or not (word.startswith("-") or previous.startswith("-")):
+        is_value = not word.startswith("-")
+        disk = is_value and any(Path(folder, word).is_block_device() for folder in ("", "/dev"))
+        if "/" in word or names & _DECIDED or disk or (is_value and not previous.startswith("-")):
             yield f'mkfs option "{word}" is not possible: dbbench decides on which device a filesystem is made'
         previous = word
     family = FAMILIES.get(setup.mkfs.family)
@@ -122,21 +126,7 @@ def _replaced_words(own: Iterable[str], added: Iterable[str]) -> tuple[str, ...]
 
 def _pairs(words: Iterable[str]) -> Iterator[tuple[str, str | None]]:
     """Yield ("-b", "4096") for "-b", "4096" and for "-b4096"; the value is None for an option without one."""
-    flag = None
-    for word in words:
-        if not word.startswith("-") and flag is not None:
-            yield flag, word
-            flag = None
-            continue
-        if flag is not None:
-            yield flag, None
-        if word.startswith("--") and "=" in word:
-            yield word.partition("=")[0], word.partition("=")[2]
-            flag = None
-        elif len(word) > 2 and not word.startswith("--"):
-            yield word[:2], word[2:]
-            flag = None
-        else:
-            flag = word
-    if flag is not None:
-        yield flag, None
+    parts = [part for word in words for part in _ATTACHED.split(word) if part]
+    for flag, value in zip(parts, [*parts[1:], "-"], strict=False):
+        if flag.startswith("-"):
+            yield flag, None if value.startswith("-") else value

@@ -149,7 +149,7 @@ def test_others_on_the_filesystem_under_test_are_noticed(
 
 ITEM: Final = re.compile(r"^- .*(?:\n  .*)*", re.M)
 ROW: Final = re.compile(
-    r"- \*\*(?P<fault>[^*]+)\*\*(?:: (?P<how>[^*|]+))?\n  \*(?P<mark>[^*]+)\*(?P<ids>(?: [EW]\d{3})*)\n  `(?P<test>[^`]+)`"
+    r"- \*\*(?P<fault>[^*]+)\*\*(?:: [^*|]+)?\n  \*(?P<mark>[^*]+)\*(?P<ids>(?: [EW]\d{3})*)\n  `(?P<test>[^`]+)`"
 )
 
 

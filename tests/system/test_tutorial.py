@@ -22,6 +22,6 @@ def test_the_tutorial_works() -> None:
         after = script["regenerated"](before, folder)
         assert (folder / "results/shop/report.html").is_file()
     for load in ("orders: throughput", "scan: rate", "orders: p99 latency"):
-        assert re.search(rf"^postgres {load}.*\n(?:.*\n)*?ext4 .* baseline ", after, re.MULTILINE), load
+        assert re.search(rf"^postgres {load}.*\n(?:.*\n)*?ext4 .* baseline$", after, re.MULTILINE), load
     assert script["BLOCK"].sub("", before) == script["BLOCK"].sub("", after)
     assert script["commands"](before) == script["commands"](after)

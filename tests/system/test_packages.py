@@ -196,12 +196,12 @@ def test_the_image_runs_the_tiny_plan(image: Path, tmp_path: Path) -> None:
 
 
 def test_a_pod_compares_two_volumes(image: Path, tmp_path: Path) -> None:
-    """The recipe of docs/install.md with a small dataset: without root and capabilities, with read-only /proc/sys,
-    a memory limit and no io_uring. The cold cache is proved."""
+    """The plan of docs/fleet/storage_classes.yaml with a small dataset: without root and capabilities, with read-only
+    /proc/sys, a memory limit and no io_uring. The cold cache is proved."""
     where = cgroup.hierarchy()
     if isinstance(where, str):
         pytest.skip(f"needs control groups: {where}")
-    recipe = (ROOT / "docs/install.md").read_text()
+    recipe = (ROOT / "docs/fleet/storage_classes.yaml").read_text()
     (text,) = re.findall(r"^  plan\.toml: \|\n((?:    .*\n|\n)+)", recipe, re.MULTILINE)
     plan = textwrap.dedent(text)
     for old, new in (("blocks = 5", 'blocks = 1\nwarmup = "1s"\nmeasure = "3s"\nrepeat_suspect = false'),

@@ -32,7 +32,9 @@ def test_yaml_examples_load(path: Path) -> None:
     yaml = pytest.importorskip("yaml")
     for document in yaml.safe_load_all(path.read_text(encoding="utf-8")):
         plays = document if isinstance(document, list) else [document]
-        assert all({"hosts", "tasks"} <= play.keys() or "kind" in play and play.keys() & {"spec", "data"} for play in plays)
+        assert all(
+            {"hosts", "tasks"} <= play.keys() or ("kind" in play and play.keys() & {"spec", "data"}) for play in plays
+        )
 
 
 @pytest.mark.starts_processes

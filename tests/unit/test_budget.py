@@ -18,7 +18,7 @@ from synthetic import Shape
 from dbbench import cli, results
 from dbbench.errors import PlanInvalid, RunNameTaken
 from dbbench.machine import host
-from dbbench.model import Budget, Plan, Run, Status
+from dbbench.model import Budget, Plan, Question, Run, Status
 from dbbench.plan import expand, identity, load, narrow
 from dbbench.plan.catalog import Catalog, catalog
 from dbbench.plan.forecast import apply_budget, budget_text
@@ -26,7 +26,7 @@ from dbbench.plan.narrowing import Narrowing
 from dbbench.plan.request import PlanRequest, load_request, take_share
 from dbbench.results import merging
 from dbbench.run.adaptive import charge, conclude, duration_s, extend, fits, further, may_begin
-from dbbench.run.create import choose, create, refine
+from dbbench.run.create import choose, create, must_be_of, refine
 
 TEXT = """name = "b"
 fs_setups = ["ext4", "xfs"]
@@ -341,3 +341,19 @@ def test_what_a_run_says_of_its_budget(tmp_path: Path) -> None:
     run = run_of(tmp_path, 600)
     assert budget_text(dataclasses.replace(run, budget=None)) == ""
     assert results.parsed_spec(results.written_spec(run)).budget == run.budget
+
+
+def test_another_margin_judges_a_finished_run_again(tmp_path: Path, known: Catalog) -> None:
+    """It is the same run. What was decided with the former margin is asked again."""
+    folder = create(tmp_path / "results", asked_of(tmp_path), "r", "0")
+    run = results.load_spec(folder)
+    run = dataclasses.replace(run, questions={run.cells[0].id: Question("decided", 3, 0.01, "same")})
+    results.save_spec(folder, run)
+    (tmp_path / "plan.toml").write_text(TEXT.format(budget="10min", more='margin = "1%"'))
+    wanted = load_request(str(tmp_path / "plan.toml"), [])
+    found = choose(tmp_path / "results", wanted, new=False, name="r")
+    assert found is not None
+    must_be_of(found, wanted)
+    refine(found, None, wanted.plan)
+    again = results.load_spec(folder)
+    assert (again.plan.margin, again.questions, again.plan_sha256) == (0.01, {}, run.plan_sha256)

@@ -33,7 +33,7 @@ from dbbench.errors import (
     UsageInvalid,
     error_kinds,
 )
-from dbbench.units import inert, size_text
+from dbbench.units import on_terminal, size_text
 
 # Limits and the smallest values with which commands and trials work, twice what was measured.
 LEAST: Final = (
@@ -258,15 +258,19 @@ def tell(error: DbbenchError, options: Options, cause: BaseException | None = No
                                 "effect": error.effect or None, "remedy": error.remedy or kind.remedy,
                                 "exit_status": error.exit_code, "traceback": trace or None}}, err=True)  # fmt: skip
         return
-    lines = [f"{error.id}: {error.evidence}"]
+    from dbbench.report.text import columns, wrapped
+
+    width = columns(sys.stderr) or sys.maxsize
+    word, colour = ("stopped", "yellow") if isinstance(error, Interrupted | Terminated) else ("error", "red")
+    lines = [part for line in f"{word} {error.id}: {error.evidence}".splitlines() for part in wrapped(line, width)]
     lines += [f"  {line}" for line in (error.where or "").splitlines()]
     rest = " ".join(part for part in (error.effect, error.remedy or kind.remedy) if part)
-    lines += [f"  {line}" for line in rest.splitlines()]
+    lines += [part for line in rest.splitlines() for part in wrapped(f"  {line}", width)]
     lines += [trace] if trace else []
-    word, colour = ("stopped", "yellow") if isinstance(error, Interrupted | Terminated) else ("error", "red")
+    text = on_terminal("\n".join(lines)).removeprefix(word)
     word = click.style(word, fg=colour, bold=True) if options.has_colour(sys.stderr) else word
     with contextlib.suppress(OSError):
-        print(f"{word} {inert(chr(10).join(lines))}", file=sys.stderr, flush=True)
+        print(f"{word}{text}", file=sys.stderr, flush=True)
 
 
 def _translate(error: Exception) -> DbbenchError:

@@ -9,9 +9,8 @@ import click
 
 from dbbench.commands.options import Options, command_line, completing
 from dbbench.errors import Kind, UnknownName, error_kinds, warning_kinds
-from dbbench.report.text import put, put_json
+from dbbench.report.text import WIDTH, columns, put, put_json
 
-_WIDTH: Final = 100  # columns of the text
 _MOST: Final = 6  # similar entries that are listed
 
 
@@ -49,5 +48,5 @@ def _text(entry: dict[str, object]) -> str:
         parts.append(f"Exit status {entry['exit_code']}.")
     if entry["suspect"]:
         parts.append("The trial is marked suspect and its block is repeated.")
-    wrapped = [textwrap.fill(part, _WIDTH, initial_indent="  ", subsequent_indent="  ") for part in parts]
+    wrapped = [textwrap.fill(part, columns() or WIDTH, initial_indent="  ", subsequent_indent="  ") for part in parts]
     return "\n".join([f"{entry['id']}: {entry['title']}", *wrapped])

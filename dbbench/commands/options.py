@@ -14,7 +14,7 @@ import click
 from dbbench.errors import DbbenchError, NotWritable
 from dbbench.units import share_of
 
-CONTEXT: Final = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
+CONTEXT: Final = {"help_option_names": ["-h", "--help"], "max_content_width": 200}
 GLOBAL: Final = {"--path", "--no-color", "--json", "--quiet", "--verbose", "--help"}  # options of every command
 STATUSES: Final = {
     0: "success",

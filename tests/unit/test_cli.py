@@ -23,6 +23,7 @@ from dbbench import cli, packages, process
 from dbbench.commands import explain, run
 from dbbench.commands.options import Options
 from dbbench.errors import DeviceInUse, Interrupted, Terminated, error_kinds, warning_kinds
+from dbbench.report import text
 from dbbench.report.text import put_paragraph
 
 REST = '[engine]\nname = "postgres"\n[workload]\nname = "scan"\n'
@@ -508,3 +509,13 @@ def test_a_command_is_notified_of_the_end_of_a_run(
     told = json.loads((tmp_path / "told").read_text())
     assert (told["state"], told["plan"], told["run"], told["failed"]) == (state, "shop", "demo", len(failed))
     assert told["error"] == ({"id": "E902", "text": "stopped"} if error else None)
+
+
+def test_an_error_fits_the_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its lines end between words, and the command of the remedy is a line of its own."""
+    monkeypatch.setattr(text, "columns", lambda _stream=None: 60)
+    remedy = "Resume it with:  dbbench run a-plan-with-a-long-name.toml --name a-run-with-a-long-name --results here"
+    cli.tell(DeviceInUse("/dev/sdb is in use: " + "mounted at /srv " * 8, remedy=remedy), Options())
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0].startswith("error E104: /dev/sdb") and lines[-1].strip() == remedy.partition(":  ")[2]
+    assert max(map(len, lines[:-1])) <= 60

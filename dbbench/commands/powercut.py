@@ -11,7 +11,7 @@ import click
 
 from dbbench import __version__, results
 from dbbench.commands.options import Options, command_line, fs_option, plan_argument, progress_option, results_option
-from dbbench.errors import EXIT_OK, LabContradicts, LabUnreliable, RunMissing, RunNameTaken
+from dbbench.errors import EXIT_OK, LabContradicts, RunMissing, RunNameTaken
 from dbbench.model import Conclusion, LabFacts, plain
 from dbbench.plan.narrowing import Narrowing
 from dbbench.plan.request import PlanRequest, able, load_request
@@ -145,9 +145,9 @@ def _judge(lab: LabFacts) -> None:
         )
     if lab.blind:
         names = [f"{control.name} ({control.engine})" for control in lab.controls if control.blind]
-        raise LabUnreliable(
+        raise LabContradicts(
             f"the controls {', '.join(names)} lost data too rarely",
             effect=kept + " Without them, the lab cannot draw a conclusion.",
         )
     if few := [row.fs_setup for row in lab.rows if row.conclusion is Conclusion.NONE]:
-        raise LabUnreliable(f"too few valid cuts for {', '.join(few)}", effect=kept)
+        raise LabContradicts(f"too few valid cuts for {', '.join(few)}", effect=kept)

@@ -114,7 +114,7 @@ class ApplyLoad:
             fallen = -decay.slope * duration_s / 60 / (done / 1e3 / duration_s)
             if decay.high < 0 and fallen > FALLEN:
                 text = f"by {-decay.slope:.0f} kB/s a minute (95 %: {-decay.high:.0f} to {-decay.low:.0f})"
-                warnings.append(TrialWarning("W111", f"the apply rate fell {text} over {duration_s:.0f} s"))
+                warnings.append(TrialWarning("W005", f"the apply rate fell {text} over {duration_s:.0f} s"))
         outcome = whole_outcome(self.begin_utc, duration_s, figures, warnings=tuple(warnings))
         outcome.series.set(RATE, rates)
         return outcome

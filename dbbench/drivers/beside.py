@@ -75,7 +75,7 @@ class _Beside:
         entry = {"statement": self.cell.workload.during, "began_s": began, "ended_s": ended, **figures}
         (self.raw / "during.json").write_text(json.dumps(entry, indent=1) + "\n")
         late = f"{self.cell.workload.during} ended {ended - whole:.1f} s after the window"
-        warnings = (TrialWarning("W112", late),) if ended > whole else ()
+        warnings = (TrialWarning("W108", late),) if ended > whole else ()
         return dataclasses.replace(
             outcome, figures={**outcome.figures, **figures}, warnings=(*outcome.warnings, *warnings)
         )

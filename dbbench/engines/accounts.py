@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Final
 
 from dbbench import process
-from dbbench.errors import IsolationRefused
+from dbbench.errors import NotRoot
 from dbbench.machine import namespaces
 from dbbench.results.fileio import own_file
 
@@ -36,7 +36,7 @@ def of_server(*names: str) -> process.User:
     """Return the account of the servers: a private user id in a trial's own namespaces; the caller without root.
 
     Elsewhere, where no file can be mounted over /etc/passwd, the first existing account of `names`. Raises
-    IsolationRefused.
+    NotRoot.
     """
     if os.geteuid() == 0 and namespaces.mounts_are_private():
         return _own(os.getpid())
@@ -53,7 +53,7 @@ def _own(_pid: int) -> process.User:
             _name(Path("/etc/passwd"), f"{NAME}:x:{number}:{number}::/nonexistent:/bin/false\n")
             _name(Path("/etc/group"), f"{NAME}:x:{number}:\n")
             return process.User(NAME, number, number)
-    raise IsolationRefused(
+    raise NotRoot(
         f"no user ID between {NUMBERS[0]} and {NUMBERS[-1]} is free",
         effect="Nothing was measured.",
         remedy="In a container, map these user IDs into it (see /proc/self/uid_map).",

@@ -242,7 +242,7 @@ class Server:
             warnings.append(TrialWarning("W147", text))
         if self._lacking:
             text = f"{server} should have {', '.join(self._lacking)}; the counters read from there are missing"
-            warnings.append(TrialWarning("W146", text))
+            warnings.append(TrialWarning("W140", text))
         if self.left_out:
             warnings.append(TrialWarning("W147", f"{server} does not have the setting {', '.join(self.left_out)}"))
         return tuple(warnings)
@@ -314,7 +314,7 @@ class Engine(Protocol):
         """Start the server, wait until it answers, ensure database and role; stop it cleanly at the end of the block.
 
         Raises EngineStartFailed with the last lines of the log, SettingRefused if the server reports another value than
-        the requested one, and EngineStopFailed if it had to be killed.
+        the requested one, and EngineDied if it had to be killed.
         """
         ...
 

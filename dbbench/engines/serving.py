@@ -122,7 +122,7 @@ def serving_program(launch: Launch, answer: Callable[[process.Running], Answer |
     """Start the server, call `answer` until it returns something, and keep the server running within the block.
 
     Raises EngineStartFailed, EngineDied (also instead of the error that the death caused in the block) and
-    EngineStopFailed, each with the last lines of the server's log.
+    EngineDied, each with the last lines of the server's log.
     """
     launch.log.parent.mkdir(parents=True, exist_ok=True)
     raise_open_files(launch.open_files)
@@ -212,14 +212,14 @@ def _stop(launch: Launch, program: process.Running) -> None:
         status = program.wait(STOP_S)
     except errors.DeadlinePassed:
         program.stop(launch.abort)
-        raise errors.EngineStopFailed(
+        raise errors.EngineDied(
             f"{launch.name} did not stop within {time.monotonic() - began:.0f} s and was killed:\n{launch.tail()}",
             effect="Unwritten data is lost. The trial is marked failed.",
         ) from None
     if status < 0:  # a signal other than dbbench's killed it just before the clean stop
         raise _death(launch, program)
     if status != 0:
-        raise errors.EngineStopFailed(
+        raise errors.EngineDied(
             f"{launch.name} stopped with {_status(status)}:\n{launch.tail()}",
             effect="The trial is marked failed.",
         )

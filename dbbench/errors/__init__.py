@@ -75,7 +75,6 @@ UsageInvalid: Final = _error("E008")
 DeviceUnusable: Final = _error("E101")
 DeviceInUse: Final = _error("E104")
 DeviceNotEmpty: Final = _error("E106")
-DeviceLocked: Final = _error("E107")
 DeviceChanged: Final = _error("E109")
 
 
@@ -89,17 +88,13 @@ class ProgramMissing(DbbenchError):
 
 NotRoot: Final = _error("E202")
 DiskTooSmall: Final = _error("E203")
-IsolationRefused: Final = _error("E204")
-PackageConflict: Final = _error("E205")
 KernelLacks: Final = _error("E206")
 RehearsalFailed: Final = _error("E209")
-MemoryExceeded: Final = _error("E210")
 MachineTooSmall: Final = _error("E213")
 
 # Filesystems, layers and operations
 MakeFailed: Final = _error("E301")
 MountFailed: Final = _error("E302")
-FilesystemGone: Final = _error("E304")
 FilesystemFull: Final = _error("E305")
 UnmountFailed: Final = _error("E307")
 SetupNotInForce: Final = _error("E308")
@@ -111,13 +106,11 @@ SourceRefused: Final = _error("E321")
 SourceUnusable: Final = _error("E323")
 LiveServerUnreadable: Final = _error("E327")
 ClientUnusable: Final = _error("E329")
-ClientLost: Final = _error("E334")
 ScriptInvalid: Final = _error("E335")
 
 # Processes of a trial, and whether the counted work was really done
 ProgramNotStarted: Final = _error("E345")
 AnswerUnknown: Final = _error("E346")
-ServerAnswered: Final = _error("E347")
 TrialDied: Final = _error("E348")
 TrialStuck: Final = _error("E349")
 HelperDied: Final = _error("E350")
@@ -128,7 +121,6 @@ FilesElsewhere: Final = _error("E355")
 EngineStartFailed: Final = _error("E401")
 EngineDied: Final = _error("E402")
 DataCorrupt: Final = _error("E403")
-EngineStopFailed: Final = _error("E404")
 SettingRefused: Final = _error("E405")
 
 # The dataset
@@ -157,8 +149,6 @@ NightMissing: Final = _error("E806")
 class ResultNotRegular(ResultDamaged):
     """A symbolic link, a FIFO, a socket, a device or a directory in place of a file of the results folder."""
 
-    id = "E807"
-
 
 RunsUnlike: Final = _error("E809")
 
@@ -166,7 +156,6 @@ RunsUnlike: Final = _error("E809")
 # The power-loss lab, import and fleet
 LabUnavailable: Final = _error("E820")
 LabContradicts: Final = _error("E821")
-LabUnreliable: Final = _error("E822")
 ImportRefused: Final = _error("E830")
 FleetUnreachable: Final = _error("E831")
 FleetInsecure: Final = _error("E833")
@@ -193,7 +182,7 @@ def all_errors() -> dict[str, type[DbbenchError]]:
     kinds = list(DbbenchError.__subclasses__())
     while kinds:
         kind = kinds.pop()
-        errors[kind.id] = kind
+        errors.setdefault(kind.id, kind)  # a subclass comes later
         kinds += kind.__subclasses__()
     return dict(sorted(errors.items()))
 

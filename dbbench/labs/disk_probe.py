@@ -118,7 +118,7 @@ class Pair:
 
 
 def probe(paths: Sequence[Path], seconds: float, seed: int) -> tuple[list[Probed], list[Pair]]:
-    """Measure directories for `seconds` in all. Raises FileUnreadable, DeviceLocked, DiskTooSmall."""
+    """Measure directories for `seconds` in all. Raises FileUnreadable, DeviceInUse, DiskTooSmall."""
     turns = random.Random(seed)
     with contextlib.ExitStack() as stack:
         directories = [stack.enter_context(_open(path, seed + number)) for number, path in enumerate(paths)]

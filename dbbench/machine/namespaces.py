@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Final, NoReturn
 
 from dbbench import process
-from dbbench.errors import DbbenchError, IsolationRefused
+from dbbench.errors import DbbenchError, NotRoot
 from dbbench.machine import libc
 from dbbench.machine.mounts import Mount, mount_holding, mounts_of
 
@@ -99,7 +99,7 @@ def isolate(
     directories mnt, s and scratch; `runtime/host_proc` is the /proc of the machine, and `host_run` the user's directory
     of locks. Foreign filesystems are detached, except those of the system, Python, this program, the home and current
     directories, and `keep`. Every SIGINT and SIGTERM is forwarded to `work`, whose processes are a separate session:
-    Ctrl-C reaches them once. Raises IsolationRefused.
+    Ctrl-C reaches them once. Raises NotRoot.
     """
     if threading.current_thread() is not threading.main_thread():
         raise RuntimeError("isolated() belongs into the main thread: PR_SET_PDEATHSIG follows the thread")
@@ -254,7 +254,7 @@ def _ask_for_death() -> None:
 
 
 def _refusal(evidence: str) -> DbbenchError:
-    return IsolationRefused(
+    return NotRoot(
         f"private mount, pid and ipc namespaces could not be made: {evidence}",
         effect="Nothing was changed.",
         remedy="Run it as root; in a container, with CAP_SYS_ADMIN (docker run --privileged).",

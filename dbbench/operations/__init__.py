@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from dbbench.errors import DbbenchError, FilesystemDamaged, FilesystemGone, Interrupted, Terminated
+from dbbench.errors import DbbenchError, FilesystemDamaged, Interrupted, Terminated
 from dbbench.model import OperationFacts
 from dbbench.operations.backup import base_backup, clone, snapshot
 from dbbench.operations.crash import crash_recovery
@@ -26,7 +26,7 @@ OPERATIONS: Final[dict[str, Operation]] = {
 }
 
 # Damaged data or a request to stop is not a failure of the operation itself.
-_THE_TRIALS: Final = (FilesystemDamaged, FilesystemGone, Interrupted, Terminated)
+_THE_TRIALS: Final = (FilesystemDamaged, FilesystemDamaged, Interrupted, Terminated)
 
 
 def operate(names: Sequence[str], filled: StoredDatabase) -> tuple[OperationFacts, ...]:

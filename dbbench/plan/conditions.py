@@ -30,7 +30,7 @@ _HISTORY: Final = {
     "precondition": "Before each block the device is filled twice, then written at random until it is steady.",
 }
 
-PLANNED: Final = ("W001", "W002", "W021", "W041")  # warnings that follow from the plan
+PLANNED: Final = ("W001", "W002", "W021")  # warnings that follow from the plan
 SMALL_DEVICE: Final = 8 * 2**30  # bytes; the journal of ext4 has its full size from 128 GiB on
 
 _LOCKED_ROWS: Final = {"tpcb-like": "scale", "tpcc.lua": "warehouses"}  # script -> what sets the number of these rows
@@ -106,7 +106,7 @@ def _sources(cells: Sequence[Cell]) -> Iterator[str]:
                    f"{own['version']}{alone}.")  # fmt: skip
         elif "tablespace" in own:
             yield (f"{cell.workload.name}: only the tables (tablespace {own['tablespace']}) are on the filesystem "
-                   "under test; the cluster is elsewhere (W102).")  # fmt: skip
+                   "under test; the cluster is elsewhere (W101).")  # fmt: skip
 
 
 def _memory(served: Sequence[Cell]) -> Iterator[str]:
@@ -197,7 +197,7 @@ def limits(plan: Plan, cells: Sequence[Cell]) -> str:
     small = plan.device.image_bytes and min(volume.size_bytes for volume in plan.device.volumes.values())
     texts = [
         *(f"windows of {seconds:g} s (W001, W002)" for seconds in sorted(windows)),
-        *(f"a warm-up of {seconds:g} s (W041)" for seconds in sorted(warm_ups)),
+        *(f"a warm-up of {seconds:g} s (W001)" for seconds in sorted(warm_ups)),
         *([f"a device of {size_text(small)} (W021)"] if small and small < SMALL_DEVICE else []),
     ]
     return f"Limits of this plan: {join_words(texts)}." if texts else ""

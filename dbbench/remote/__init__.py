@@ -50,7 +50,7 @@ class RemoteProgram:
     pids: tuple[int, ...] = ()  # empty, because its processes are on another machine
 
     def poll(self) -> int | None:
-        """Return its exit status, or None while it runs. Raises ClientLost if it cannot be determined."""
+        """Return its exit status, or None while it runs. Raises DriverFailed if it cannot be determined."""
         if (ended := self.session.ended) is not None:
             return int(ended["ended"])
         if self.session.gone:

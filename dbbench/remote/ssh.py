@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 from dbbench import process
-from dbbench.errors import ClientLost, ClientUnusable, DbbenchError
+from dbbench.errors import ClientUnusable, DbbenchError, DriverFailed
 from dbbench.machine import threads
 
 CONNECT_S: Final = 20.0  # seconds for ssh, the login and the start of Python
@@ -74,7 +74,7 @@ class Session:
         self.facts = first["hello"]
 
     def ask(self, do: str, content: bytes = b"", timeout_s: float = ASK_S, **what: Any) -> Any:
-        """Send a request; return the agent's answer. Raises ClientLost, or ClientUnusable if it failed there."""
+        """Send a request; return the agent's answer. Raises DriverFailed, or ClientUnusable if it failed there."""
         try:
             self._write(json.dumps({"do": do, **what}).encode() + b"\n" + content)
             answer = self._answers.get(timeout=timeout_s)
@@ -91,7 +91,7 @@ class Session:
         return str(self.ask("put", content, name=name, size=len(content)))
 
     def get(self, name: str, target: Path) -> None:
-        """Copy a file of the agent's directory. Raises ClientLost."""
+        """Copy a file of the agent's directory. Raises DriverFailed."""
         self._target = target
         self.ask("get", name=name, timeout_s=3600.0)
 
@@ -100,7 +100,7 @@ class Session:
         if self.gone:
             self._helpers[0].join(_THREADS_S)
         self.check()
-        return ClientLost(
+        return DriverFailed(
             f"{self.host}: {what}; ssh says: {self._last_lines()}",
             effect="The trial is marked failed.",
             remedy=f"Check the network between the two hosts, for example with: ssh {self.host} true",

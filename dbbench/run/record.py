@@ -161,7 +161,7 @@ def translate(error: BaseException, folder: Path) -> BaseException:
     if isinstance(inner, OSError) and inner.errno in FULL:
         return unwritable(inner, inner.filename or folder)
     if errors.client_error(error):
-        return errors.ServerAnswered(" ".join(str(error).split()))
+        return errors.EngineDied(" ".join(str(error).split()))
     return error
 
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from dbbench.errors import DbbenchError, DeviceLocked
+from dbbench.errors import DbbenchError, DeviceInUse
 from dbbench.machine import libc
 from dbbench.model import SyncFacts
 from dbbench.results.fileio import try_lock
@@ -61,7 +61,7 @@ METHODS: Final = (
 
 
 class MeasuredDirectory:
-    """A directory in which methods are measured, one process at a time. Raises DeviceLocked, OSError. Its files have
+    """A directory in which methods are measured, one process at a time. Raises DeviceInUse, OSError. Its files have
     names until it is closed: btrfs does not write files without a name when they are flushed. They are opened from the
     descriptor of a folder that no other account can write to, because `path` may belong to another account."""
 
@@ -78,7 +78,7 @@ class MeasuredDirectory:
                 raise PermissionError(
                     errno.EACCES, f"{self._name.name} in it belongs to, or can be written by, another account"
                 )
-            raise DeviceLocked(f"{path} is being measured by another process", effect="Nothing was changed.")
+            raise DeviceInUse(f"{path} is being measured by another process", effect="Nothing was changed.")
         self._buffer = mmap.mmap(-1, 2**14)  # aligned, as O_DIRECT requires
         self._buffer.write(self._random.randbytes(2**14))
 

@@ -97,7 +97,7 @@ def _packages(tools: Sequence[packages.Tool]) -> list[str]:
 
 def _possible(tools: list[packages.Tool]) -> tuple[list[packages.Tool], Simulation]:
     """Return the tools that can be installed, and what apt would do. If the server of another vendor conflicts with
-    MariaDB, all tools of MariaDB are left out, and optional tools that conflict too. Exits with E205 if apt would still
+    MariaDB, all tools of MariaDB are left out, and optional tools that conflict too. Exits with E201 if apt would still
     harm the machine."""
     plan = _simulated(tools)
     if not (harm := _harm(plan)):
@@ -218,7 +218,7 @@ def _judge(plan: Simulation, wanted: list[str]) -> None:
     if not plan.removed and not plan.error:
         servers = " ".join(name for name in plan.upgraded if _SERVERS.match(name))
         remedy = f"Upgrade the server first:  apt-get install {servers}  Then run the same command again."
-    _fail("E205", f"installing {line} {harm}", remedy)
+    _fail("E201", f"installing {line} {harm}", remedy)
 
 
 @contextlib.contextmanager

@@ -176,17 +176,17 @@ def test_generated_data_is_loaded_without_rights(dbbench: Any) -> None:
 
 @pytest.mark.needs("unshare")
 def test_a_container_without_the_numbers_is_refused() -> None:
-    """In a user namespace that has root alone no number can be taken: E204, and the server is not started as root."""
+    """In a user namespace that has root alone no number can be taken: E202, and the server is not started as root."""
     script = (
         "import sys\n"
         "from dbbench.engines import accounts\n"
-        "from dbbench.errors import IsolationRefused\n"
+        "from dbbench.errors import NotRoot\n"
         "sys.path.append(sys.argv[1])\n"
         "from tests.support.private_mounts import apart\n"
         "with apart():\n"
         "    try:\n"
         "        print(accounts.of_server('postgres'))\n"
-        "    except IsolationRefused as error:\n"
+        "    except NotRoot as error:\n"
         "        print(error.id, error.evidence, error.remedy)\n"
     )
     enter = ["unshare", "--user", "--map-root-user", "--mount"]
@@ -194,4 +194,4 @@ def test_a_container_without_the_numbers_is_refused() -> None:
         pytest.skip("needs user namespaces, which a chroot and some kernels refuse")
     argv = [*enter, sys.executable, "-c", script, str(Path(__file__).parents[2])]
     said = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=60).stdout
-    assert said.startswith("E204 no user ID between") and "uid_map" in said
+    assert said.startswith("E202 no user ID between") and "uid_map" in said

@@ -211,7 +211,7 @@ def test_nothing_stays_there_when_ssh_or_the_trial_is_killed(machines: Lan, dbbe
 
     (loading, *_) = until(lambda: dbbench.trials() and tools(machines), child)  # of the second trial
     (failed,) = dbbench.trials().values()
-    assert failed["status"] == "failed" and failed["error"]["id"] == "E334", failed["error"]
+    assert failed["status"] == "failed" and failed["error"]["id"] == "E601", failed["error"]
     assert len(folders(machines)) == 1
     os.kill(child.pid, signal.SIGKILL)  # nsenter has become dbbench
     end = time.monotonic() + 60

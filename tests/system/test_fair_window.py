@@ -78,7 +78,7 @@ def test_read_ahead_of_a_scan_and_a_short_warm_up_are_named(dbbench: Any) -> Non
     kb = {t["fs_setup"]: t["filesystem"]["read_ahead_kb"] for t in trials}
     if kb["ext4"] != kb["btrfs"]:
         assert f"read-ahead differs ({kb['btrfs']} kB; baseline: {kb['ext4']} kB)" in notes(dbbench, "btrfs")
-    told = {(t["fs_setup"], t["workload"]): [w["text"] for w in t["warnings"] if w["id"] == "W041"] for t in trials}
+    told = {(t["fs_setup"], t["workload"]): [w["text"] for w in t["warnings"] if w["id"] == "W001"] for t in trials}
     assert told["btrfs", "pgbench-tpcb"] == ["the warm-up is 1 s, but btrfs commits every 30 s; use at least 90 s"]
     assert told["btrfs", "scan"] == []
 

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from dbbench import process
-from dbbench.errors import DeviceInUse, DeviceLocked, DeviceNotEmpty, DeviceUnusable, UnmountFailed
+from dbbench.errors import DeviceInUse, DeviceNotEmpty, DeviceUnusable, UnmountFailed
 from dbbench.machine import namespaces
 from dbbench.model import DeviceSpec, WalDevice
 from dbbench.plan import request
@@ -186,7 +186,7 @@ def test_a_locked_device_is_left_alone(disk: Disk) -> None:
     """udev, sfdisk and mkfs lock a disk while they work on it."""
     with disk.path.open("rb") as other:
         fcntl.flock(other, fcntl.LOCK_SH)
-        with pytest.raises(DeviceLocked, match="flock"), attached(disk):
+        with pytest.raises(DeviceInUse, match="flock"), attached(disk):
             pass
 
 
@@ -194,7 +194,7 @@ def test_a_locked_device_is_left_alone(disk: Disk) -> None:
 def test_who_holds_the_lock_is_named(disk: Disk) -> None:
     """Of a device and of a loop device's image: process, name and command, from within a trial's namespaces too."""
     with beside(sys.executable, "-c", LOCK, disk.path) as holder:
-        with pytest.raises(DeviceLocked) as refused, attached(disk):
+        with pytest.raises(DeviceInUse) as refused, attached(disk):
             pass
         script = "import os, sys; from dbbench.machine import namespaces; from dbbench.storage.devices import guard\n"
         script += "def work():\n    print(guard.locked_by(os.open(sys.argv[1], os.O_RDONLY)))\n    return 0\n"
@@ -207,7 +207,7 @@ def test_who_holds_the_lock_is_named(disk: Disk) -> None:
     (image := disk.folder / "image").write_bytes(bytes(2**20))
     with (
         beside(sys.executable, "-c", LOCK, image) as holder,
-        pytest.raises(DeviceLocked) as refused,
+        pytest.raises(DeviceInUse) as refused,
         loop.attach(image),
     ):
         pass

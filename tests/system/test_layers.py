@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from dbbench import process
-from dbbench.errors import FilesystemGone, MakeFailed
+from dbbench.errors import FilesystemDamaged, MakeFailed
 from dbbench.model import FsSetup, Layer, Mkfs, Scalar
 from dbbench.results.journal import Journal
 from dbbench.storage import filesystems, layers
@@ -196,14 +196,14 @@ def test_a_snapshot_without_room_fails(disks: Disks, journal: Journal, tmp_path:
     layer = Layer("lvm", snapshot="classic", snapshot_size="5%")
     with (
         disks(1) as device,
-        pytest.raises(FilesystemGone, match="classic snapshot did not hold") as caught,
+        pytest.raises(FilesystemDamaged, match="classic snapshot did not hold") as caught,
         layers.stack_layers([layer], device, journal) as volume,
     ):
         filesystems.make(EXT4, volume)
         with filesystems.mount(EXT4, volume, tmp_path / "mnt") as fs:
             layers.take_snapshots(volume)
             (fs.path / "file").write_bytes(os.urandom(64 * MIB))
-    assert caught.value.id == "E304"
+    assert caught.value.id == "E316"
 
 
 @pytest.mark.needs("root", "cryptsetup", "kernel:dm-crypt", "fs:ext4", "mkfs.ext4")

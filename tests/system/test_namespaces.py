@@ -259,10 +259,10 @@ def test_without_the_right_it_is_refused() -> None:
     """Where unshare is refused nothing is run, and the error says what to do."""
     script = (
         "from dbbench.machine import namespaces\n"
-        "from dbbench.errors import IsolationRefused\n"
+        "from dbbench.errors import NotRoot\n"
         "try:\n    namespaces.isolate(lambda: print('it ran'))\n"
-        "except IsolationRefused as error:\n    print(error.id, error.remedy)\n"
+        "except NotRoot as error:\n    print(error.id, error.remedy)\n"
     )
     done = process.run(["setpriv", "--bounding-set=-sys_admin", sys.executable, "-c", script])
-    assert done.stdout.startswith("E204 Run it as root")
+    assert done.stdout.startswith("E202 Run it as root")
     assert "it ran" not in done.stdout

@@ -50,7 +50,7 @@ def silent(disk: Sick, _pid: int) -> None:
     disk.order()
 
 
-GONE = {"E304", "E347", "E402", "E403", "E404", "E601"}
+GONE = {"E316", "E402", "E403", "E601"}
 # name: (what is done in mid-window, seconds of the window, the mark, IDs of which one is told)
 FAULTS: dict[str, tuple[Callable[[Sick, int], None], int, str, set[str]]] = {
     "disk-write-errors": (ordered("write"), 3, "failed", GONE),

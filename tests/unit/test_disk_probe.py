@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dbbench import cli
-from dbbench.errors import DeviceLocked, DiskTooSmall, FileUnreadable
+from dbbench.errors import DeviceInUse, DiskTooSmall, FileUnreadable
 from dbbench.labs import disk_probe
 from dbbench.labs.disk_probe import Latency, probe
 from dbbench.storage.small_io import METHODS, MeasuredDirectory
@@ -66,7 +66,7 @@ def test_a_directory_that_cannot_be_measured(path: str, error: type[Exception]) 
 
 def test_one_process_at_a_time(tmp_path: Path) -> None:
     """The second is refused; what a killed one left is used and removed."""
-    with contextlib.closing(MeasuredDirectory(tmp_path, 1)), pytest.raises(DeviceLocked):
+    with contextlib.closing(MeasuredDirectory(tmp_path, 1)), pytest.raises(DeviceInUse):
         MeasuredDirectory(tmp_path, 2)
     (tmp_path / ".dbbench-probe").mkdir()
     (tmp_path / ".dbbench-probe/filled").write_bytes(b"half")

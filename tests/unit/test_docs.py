@@ -127,7 +127,7 @@ def test_ids_in_documents_exist(document: Path) -> None:
 def test_errors_and_warnings_are_sorted() -> None:
     """The classes and the two tables are sorted by ID, and each class has its row."""
     ids = [kind.id for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, DbbenchError)]
-    assert ids[1:] == sorted(all_errors().keys() - {"E999"})
+    assert list(dict.fromkeys(ids))[1:] == sorted(all_errors().keys() - {"E999"})
     assert list(error_kinds()) == list(all_errors())
     assert list(warning_kinds()) == sorted(warning_kinds())
 

@@ -8,7 +8,7 @@ import pytest
 
 from dbbench import process
 from dbbench.engines import accounts
-from dbbench.errors import IsolationRefused, ProgramMissing
+from dbbench.errors import NotRoot, ProgramMissing
 
 
 def test_numbers_that_containers_have_are_taken(tmp_path: Path) -> None:
@@ -24,14 +24,14 @@ def test_a_number_is_reserved_once() -> None:
 
 
 def test_without_a_free_number_nothing_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All are taken by other processes, or the container has none of them (E204)."""
+    """All are taken by other processes, or the container has none of them (E202)."""
     accounts._own.cache_clear()
     with monkeypatch.context() as all_taken:
         all_taken.setattr(accounts, "_of_processes", lambda: dict.fromkeys(accounts.NUMBERS, "1"))
-        with pytest.raises(IsolationRefused, match="60578 and 61183"):
+        with pytest.raises(NotRoot, match="60578 and 61183"):
             accounts._own(0)
     monkeypatch.setattr(accounts, "_map", lambda _name: iter([(0, 1000)]))
-    with pytest.raises(IsolationRefused):
+    with pytest.raises(NotRoot):
         accounts._own(0)
 
 

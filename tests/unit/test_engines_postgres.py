@@ -239,11 +239,11 @@ def test_what_a_missing_column_is_needed_for_is_none(server: PostgresServer) -> 
 
 
 def test_a_missing_column_makes_a_trial_suspect() -> None:
-    """W146 names the server's release, the view and the column."""
+    """W140 names the server's release, the view and the column."""
     server = Server(postgres.PROFILE, Place(Path(), Path()), Programs("15.18", Path()))
     server._lacking["pg_stat_wal.wal_sync"] = None
     (warning,) = server.warnings()
-    assert (warning.id, warning.suspect) == ("W146", True)
+    assert (warning.id, warning.suspect) == ("W140", True)
     assert "postgres 15.18 should have pg_stat_wal.wal_sync" in warning.text
 
 

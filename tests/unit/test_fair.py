@@ -443,7 +443,7 @@ def test_each_condition_is_a_sentence(tmp_path: Path) -> None:
     assert any("1 GiB" in line and "io-bound" in line for line in said)
     assert any("cores" in line for line in said)
     assert any(line.startswith("Each window of 120 s contains two checkpoints") for line in said)
-    assert "Limits of this plan: a warm-up of 9 s (W041)." in said
+    assert "Limits of this plan: a warm-up of 9 s (W001)." in said
     assert "Before the first trial, fio measures the bare device for 14 s." in said
 
 

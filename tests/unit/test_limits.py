@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dbbench.errors import KernelLacks, MachineTooSmall, MemoryExceeded
+from dbbench.errors import EngineDied, KernelLacks, MachineTooSmall
 from dbbench.machine import cores, host
 from dbbench.machine.limits import ControlGroup, cgroup, confine, throttle
 from dbbench.model import DeviceLimit, EngineSpec, Run
@@ -117,7 +117,7 @@ def test_kill_for_want_of_memory_is_named_in_place_of_what_it_looked_like(
     group = ControlGroup(1, tmp_path, tmp_path)
     monkeypatch.setattr("dbbench.machine.limits._group", lambda *_: (group, ""))
     with (
-        pytest.raises(MemoryExceeded, match=r"killed 1 of the server's(.|\n)*first symptom: it is gone"),
+        pytest.raises(EngineDied, match=r"killed 1 of the server's(.|\n)*first symptom: it is gone"),
         confine(make_run().cells[0], "r", Journal(tmp_path / "j"), None),
     ):
         raise RuntimeError("it is gone")

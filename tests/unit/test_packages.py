@@ -217,7 +217,7 @@ def test_another_conflict_is_an_error_with_a_remedy(
     assert caught.value.code == 2
     told = capsys.readouterr().err
     assert (
-        "error E205: installing mariadb-server-core mariadb-client mariadb-client-core sysstat attr would remove"
+        "error E201: installing mariadb-server-core mariadb-client mariadb-client-core sysstat attr would remove"
         in told
     )
     assert "Nothing was changed." in told

@@ -19,7 +19,7 @@ import pytest
 from dbbench import remote
 from dbbench.drivers import AWAY, pgbench, sysbench
 from dbbench.drivers.protocol import LoadTask
-from dbbench.errors import ClientLost, ClientUnusable
+from dbbench.errors import ClientUnusable, DriverFailed
 from dbbench.metrics.series import Clock
 from dbbench.remote import Client, Network, RemoteProgram, agent
 from dbbench.remote import network as networks
@@ -85,8 +85,8 @@ class Answers:
         self.asked.append(("put", {"name": name}))
         return f"/tmp/there/{name}"
 
-    def lost(self, what: str) -> ClientLost:
-        return ClientLost(what)
+    def lost(self, what: str) -> DriverFailed:
+        return DriverFailed(what)
 
 
 def there(**answers: Callable[..., Any]) -> tuple[Client, Answers]:
@@ -205,7 +205,7 @@ def test_end_of_the_connection_is_an_error_and_no_end_of_the_tool() -> None:
     program = RemoteProgram(session, ("x",), 0.0, 0.0)  # type: ignore[arg-type]
     assert program.poll() is None
     session.gone = True
-    with pytest.raises(ClientLost):
+    with pytest.raises(DriverFailed):
         program.poll()
     session.ended = {"ended": 1, "cpu_s": 0.1}  # type: ignore[assignment]
     assert program.poll() == 1

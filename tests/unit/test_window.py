@@ -110,7 +110,7 @@ def test_warm_up_below_two_periods_is_told() -> None:
     """59 s for btrfs; 60 are enough. What runs to its end has no warm-up."""
     btrfs = FilesystemFacts("btrfs")
     (told,) = fairness.warm_up(Window("fixed", 59, 120), btrfs)
-    assert (told.id, told.suspect) == ("W041", False) and "at least 60 s" in told.text
+    assert (told.id, told.suspect) == ("W001", False) and "at least 60 s" in told.text
     assert list(fairness.warm_up(Window("fixed", 60, 120), btrfs)) == []
     assert list(fairness.warm_up(Window("to-completion", 0, 0), btrfs)) == []
 

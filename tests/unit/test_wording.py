@@ -181,7 +181,7 @@ def test_a_lab_without_words_ends_the_same(conclusion: Conclusion, contradiction
 
     lab = synthetic.lab(conclusion is Conclusion.BLIND, contradiction)
     lab = dataclasses.replace(lab, rows=tuple(dataclasses.replace(row, conclusion=conclusion) for row in lab.rows))
-    wanted = {Conclusion.BLIND: "E822", Conclusion.NONE: "E822"}.get(conclusion, "")
+    wanted = {Conclusion.BLIND: "E821", Conclusion.NONE: "E821"}.get(conclusion, "")
     wanted = "E821" if contradiction and conclusion is not Conclusion.BLIND else wanted
     assert ended(lab) == ended(silenced(lab)) == wanted
 

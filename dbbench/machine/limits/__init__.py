@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dbbench import process
-from dbbench.errors import MemoryExceeded
+from dbbench.errors import EngineDied
 from dbbench.machine.cores import Cores, chosen_cores, on_cores, written_cores
 from dbbench.machine.limits import cgroup, throttle
 from dbbench.machine.limits.cgroup import ControlGroup
@@ -62,7 +62,7 @@ def confine(cell: Cell, name: str, journal: Journal, at: Path | None, disks: Seq
 
     `name` is that of the run; `at` is a directory for a private mount; `disks` ("7:2") have the cell's limit. Without a
     control group for memory the block runs nevertheless, and `reason` explains why. Raises MachineTooSmall, KernelLacks
-    if the disks cannot be limited, and at the end MemoryExceeded if the kernel killed
+    if the disks cannot be limited, and at the end EngineDied if the kernel killed
     a process for lack of memory, instead of the error that this caused in the block.
     """
     engine = cell.engine
@@ -125,7 +125,7 @@ def _check_oom(group: ControlGroup | None, seen_as: Exception | None) -> None:
     if group is None or not (kills := group.oom_kills):
         return
     limit = size_text(group.limit_bytes or 0)
-    raise MemoryExceeded(
+    raise EngineDied(
         f"the kernel killed {kills} of the server's processes, which exceeded the memory limit ({limit})"
         + (f"\n  first symptom: {str(seen_as).splitlines()[0]}" if seen_as else ""),
         effect="The trial is marked failed.",

@@ -180,7 +180,7 @@ def _of_dataset(_trial: Record, observed: Observed) -> Iterator[TrialWarning]:
         if change.kind in NOT_IN_FORCE:
             yield TrialWarning("W101", datasets.sources.text(change))
     if facts.tablespace:
-        yield TrialWarning("W102", f"only the tablespace {facts.tablespace} is; the log is on another disk")
+        yield TrialWarning("W101", f"only the tablespace {facts.tablespace} is; the log is on another disk")
 
 
 def _of_conditions(trial: Record, observed: Observed) -> Iterator[TrialWarning]:
@@ -244,7 +244,7 @@ def _of_later_stages(trial: Record, _observed: Observed) -> Iterator[TrialWarnin
         if operation.failed:
             yield TrialWarning("W030", f"{operation.name}: {operation.text}")
     if facts.age_engine is not None and facts.age_engine.note:
-        yield TrialWarning("W113", facts.age_engine.note)
+        yield TrialWarning("W030", facts.age_engine.note)
     for text in facts.space.unread:
         yield TrialWarning("W140", text)
 

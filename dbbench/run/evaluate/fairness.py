@@ -85,14 +85,14 @@ def warnings(cell: Cell, memory: MemoryFacts, cores: CoresFacts | None, meter: M
 
 
 def warm_up(window: Window, fs: FilesystemFacts) -> Iterator[TrialWarning]:
-    """Yield W041 if the warm-up covers fewer than two of the filesystem's write-out periods."""
+    """Yield W001 if the warm-up covers fewer than two of the filesystem's write-out periods."""
     every = period_s(fs.family, fs.mount_options_effective, fs.tunables)
     if window.kind == "fixed" and every is not None and window.warmup_s < PERIODS * every:
         text = (
             f"the warm-up is {window.warmup_s:.0f} s, but {fs.family} commits every {every:.0f} s; "
             f"use at least {PERIODS * every:.0f} s"
         )
-        yield TrialWarning("W041", text)
+        yield TrialWarning("W001", text)
 
 
 def steady(window: Window, tps: Column) -> Iterator[TrialWarning]:

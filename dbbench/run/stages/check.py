@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dbbench.datasets import generated
-from dbbench.errors import FilesystemGone
+from dbbench.errors import FilesystemDamaged
 from dbbench.model import Dataset
 from dbbench.operations import StoredDatabase
 from dbbench.run.stages import Mounts
@@ -11,10 +11,10 @@ from dbbench.storage import filesystems
 
 
 def check(dataset: Dataset, mounts: Mounts, ready: StoredDatabase) -> str:
-    """Return what was checked. Raises FilesystemGone, DataCorrupt."""
+    """Return what was checked. Raises FilesystemDamaged, DataCorrupt."""
     for fs in mounts.values():
         if bad := filesystems.healthy(fs):
-            raise FilesystemGone(bad, effect="The trial is marked failed.", remedy="Read the kernel log with dmesg.")
+            raise FilesystemDamaged(bad, effect="The trial is marked failed.", remedy="Read the kernel log with dmesg.")
     text, consistency = ready.check(ready.datadir), generated.CONSISTENCY.get(dataset.kind)
     if consistency is None:
         return text

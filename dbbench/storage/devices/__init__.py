@@ -39,7 +39,7 @@ def attach(disks: Mapping[Role, DiskSet], permit: Permit, arm: str = "") -> Iter
     """Attach the plan's devices of each volume for one trial, locked until the block ends.
 
     `arm` is the fs setup's label (kind dir: `paths` is by arm). A directory's Device has `fd` -1 and the working
-    directory as `path`. Raises the errors of its kind before anything was changed: DeviceUnusable, DeviceLocked,
+    directory as `path`. Raises the errors of its kind before anything was changed: DeviceUnusable, DeviceInUse,
     DeviceInUse, DeviceNotEmpty, NotRoot, MakeFailed.
     """
     _must_differ([path for some in disks.values() for path in _paths(some)])

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from dbbench import process
-from dbbench.errors import DeviceInUse, DeviceLocked, DeviceUnusable, NotRoot, UnmountFailed
+from dbbench.errors import DeviceInUse, DeviceUnusable, NotRoot, UnmountFailed
 from dbbench.model import DeviceFacts
 from dbbench.results.fileio import try_lock
 from dbbench.storage.devices import guard, hold, naming, sysfs
@@ -33,7 +33,7 @@ _FREE_S: Final = 30.0
 def attach(path: Path, expected: str | None, permit: Permit, *, fstab: Path = guard.FSTAB) -> Iterator[Device]:
     """Attach a block device exclusively within the block; at the end, wait until nothing holds it. `expected` is the
     identity in the plan. Raises NotRoot, DeviceUnusable (missing, not a block device, another identity than the
-    plan's), DeviceLocked, DeviceInUse, DeviceNotEmpty; afterwards UnmountFailed if something still holds it."""
+    plan's), DeviceInUse, DeviceInUse, DeviceNotEmpty; afterwards UnmountFailed if something still holds it."""
     if os.geteuid() != 0:
         raise NotRoot(f"only root can format {path}", effect=guard.UNTOUCHED, remedy="Run the command with sudo.")
     with contextlib.ExitStack() as stack, contextlib.ExitStack() as held:
@@ -88,14 +88,14 @@ def _lockers(path: Path) -> list[guard.Reason]:
     with path.open("rb") as plain:
         try:
             _lock(plain.fileno(), path)
-        except DeviceLocked as error:
+        except DeviceInUse as error:
             return [guard.Reason("in use", error.evidence)]
     return []
 
 
 def _lock(fd: int, path: Path) -> None:
     if not try_lock(fd):
-        raise DeviceLocked(
+        raise DeviceInUse(
             f"{path} is locked (flock) by another run or a partitioning program:{guard.locked_by(fd)}",
             effect=guard.UNTOUCHED,
             remedy=f"Wait for that process or stop it. These commands show it: lslocks; fuser -v {path}",

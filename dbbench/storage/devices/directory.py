@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from dbbench.errors import DbbenchError, DeviceLocked, DeviceUnusable
+from dbbench.errors import DbbenchError, DeviceInUse, DeviceUnusable
 from dbbench.machine.mounts import mount_holding as holding
 from dbbench.machine.mounts import mounts_of
 from dbbench.model import DeviceFacts, DeviceSpec, Role
@@ -41,7 +41,7 @@ def attach(spec: DeviceSpec, arm: str) -> Iterator[Device]:
     """Make a directory in the arm's directory; remove it with its content when the block ends.
 
     `path` is the directory, `fd` is -1, major and minor are those of the filesystem's st_dev; `facts.name` and `leaves`
-    refer to the disk below, "" and () if there is none (zfs, tmpfs, network). Raises DeviceUnusable, and DeviceLocked
+    refer to the disk below, "" and () if there is none (zfs, tmpfs, network). Raises DeviceUnusable, and DeviceInUse
     if another run works in the directory.
     """
     directory = check_directory(_path(spec, arm))
@@ -124,7 +124,7 @@ def _remove_stale(folder: Path) -> None:
         raise _refusal(folder.parent, f"{folder.name} in it belongs to another user: {error.strerror}") from None
     try:
         if not try_lock(marker):
-            raise DeviceLocked(f"{folder} is in use by another run:{guard.locked_by(marker)}", effect=guard.UNTOUCHED)
+            raise DeviceInUse(f"{folder} is in use by another run:{guard.locked_by(marker)}", effect=guard.UNTOUCHED)
         shutil.rmtree(folder)
     finally:
         os.close(marker)

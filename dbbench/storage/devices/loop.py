@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from dbbench import process
-from dbbench.errors import DeviceInUse, DeviceLocked, DeviceUnusable, MakeFailed, NotRoot
+from dbbench.errors import DeviceInUse, DeviceUnusable, MakeFailed, NotRoot
 from dbbench.model import DeviceFacts
 from dbbench.results.fileio import try_lock
 from dbbench.storage.devices import guard, loop_driver, sysfs, used
@@ -39,7 +39,7 @@ def attach(image: Path, sector_bytes: int = 0) -> Iterator[Device]:
 
     Sectors above the page size need Linux 6.15 or so; an older kernel gives the device sectors of its page size.
     `facts.direct_io` is read back from the driver: True, or False if the image's filesystem does not support direct
-    I/O. Raises NotRoot, DeviceUnusable (no such image), DeviceInUse (used by another loop device), DeviceLocked,
+    I/O. Raises NotRoot, DeviceUnusable (no such image), DeviceInUse (used by another loop device), DeviceInUse,
     MakeFailed; afterwards MakeFailed if something still holds it.
     """
     if os.geteuid() != 0:
@@ -90,7 +90,7 @@ def _is_free(image: Path, file: int) -> None:
     if users := used.by_loops(behind):
         raise DeviceInUse(f"the image {image} is in use: " + "; ".join(users), effect="Nothing was changed.")
     if not try_lock(file):
-        raise DeviceLocked(
+        raise DeviceInUse(
             f"another process has locked the image {image} (flock):{guard.locked_by(file)}", effect=guard.UNTOUCHED
         )
 

@@ -44,7 +44,7 @@ def stack_layers(
 
     Its `leaves` are still the disks below, where flushes and bytes are counted; its `layers` describe what was made.
     `of_spare`: the layers of its `spare`, which are removed after those that it may have joined. Raises MakeFailed,
-    UnmountFailed, FilesystemGone.
+    UnmountFailed, FilesystemDamaged.
     """
     if not layers:
         yield device

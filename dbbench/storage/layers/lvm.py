@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from dbbench import process
-from dbbench.errors import FilesystemGone
+from dbbench.errors import FilesystemDamaged
 from dbbench.model import Layer, Scalar
 from dbbench.results.journal import Journal
 from dbbench.storage.devices import hold
@@ -67,7 +67,7 @@ def holding(layer: Layer) -> list[tuple[str, ...]]:
 
 @contextlib.contextmanager
 def make(layer: Layer, devices: Sequence[Device], journal: Journal) -> Iterator[tuple[Device, ...]]:
-    """Yield the volume `data` of a group of the devices. Raises MakeFailed, UnmountFailed, FilesystemGone."""
+    """Yield the volume `data` of a group of the devices. Raises MakeFailed, UnmountFailed, FilesystemDamaged."""
     names = [str(device.path) for device in devices]
     with reserve("lvm", end, devices, journal) as group:
         with failing(f"LVM on {', '.join(names)}"):
@@ -137,7 +137,7 @@ def take_snapshot(facts: dict[str, Scalar]) -> dict[str, Scalar]:
 
 
 def check_snapshot(facts: dict[str, Scalar]) -> None:
-    """Raise FilesystemGone if the space for the snapshot was full: the load then ran without one, or got errors."""
+    """Raise FilesystemDamaged if the space for the snapshot was full: the load then ran without one, or got errors."""
     group = str(facts["name"])
     kind = str(facts["snapshot"])
     name = {"classic": _dm_name(group, HELD), "thin": _dm_name(group, f"{_POOL}-tpool")}.get(kind)
@@ -145,7 +145,7 @@ def check_snapshot(facts: dict[str, Scalar]) -> None:
         return
     words = mapped_status(name)
     if any(word in words for word in ("Invalid", "Overflow", "Fail", "out_of_data_space", "Error")):
-        raise FilesystemGone(
+        raise FilesystemDamaged(
             f"the {kind} snapshot was lost: {words}",
             effect="The trial is marked failed, because part of it ran without the snapshot.",
             remedy=f"Increase snapshot_size above {facts['snapshot_room']}%, or use a larger device.",

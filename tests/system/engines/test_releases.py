@@ -87,7 +87,7 @@ def check_recorded(name: str, server: Server) -> None:
 
 @pytest.mark.needs("engine:postgres")
 def test_a_view_without_a_column_is_told(short_folder: Callable[[], Path]) -> None:
-    """A real server whose pg_stat_wal was replaced by one without wal_bytes: W146 names it, all else is counted, and
+    """A real server whose pg_stat_wal was replaced by one without wal_bytes: W140 names it, all else is counted, and
     the bytes written are unknown instead of too few."""
     engine, folder = ENGINES["postgres"], short_folder()
     place = Place(folder / "s", folder / "logs")
@@ -97,7 +97,7 @@ def test_a_view_without_a_column_is_told(short_folder: Callable[[], Path]) -> No
                 "CREATE VIEW pg_catalog.pg_stat_wal AS SELECT wal_records, wal_fpi FROM pg_stat_get_wal()")  # fmt: skip
         before, after = server.counters(), server.counters()
         (warning,) = server.warnings()
-    assert (warning.id, warning.suspect) == ("W146", True)
+    assert (warning.id, warning.suspect) == ("W140", True)
     assert "pg_stat_wal.wal_bytes, pg_stat_wal.wal_buffers_full" in warning.text
     assert "wal_bytes" not in after
     assert {"wal_fpi", "xact_commit", "buffers_clean"} <= after.keys()

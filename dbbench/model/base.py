@@ -97,6 +97,7 @@ class Status(StrEnum):
 class Durability(StrEnum):
     """What a power loss may lose or tear, worst first. Without any flag the class is `full`."""
 
+    UNKNOWN = "unknown"  # a filesystem that dbbench does not know, for example on a network
     NO_BARRIER = "no-barrier"
     NO_JOURNAL = "no-journal"
     ASYNC_COMMIT = "async-commit"

@@ -66,7 +66,7 @@ def repair(filled: StoredDatabase) -> Iterator[OperationFacts]:
 
 def of_filesystem(filled: StoredDatabase) -> OperationFacts:
     """Defragment the data files with the family's tool; the text has the number of extents before and after."""
-    family, files = filesystems.FAMILIES[filled.fs.family], filled.files
+    family, files = filesystems.family_in(filled.fs), filled.files
     argvs = family.defragmenting(filled.datadir, files)
     if argvs is None:
         return impossible("repair: filesystem", f"{family.name} has no tool that defragments files")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -21,7 +21,8 @@ from dbbench.plan.workloads import label
 from dbbench.plan.writes import BINARY_LOG, devices_of, kept_logs, spares, tables_bytes
 from dbbench.storage.devices import ceiling, sysfs
 from dbbench.storage.devices.directory import disks_below, disks_with_several, nearest
-from dbbench.storage.filesystems import PERIODS, period_s
+from dbbench.storage.filesystems import FAMILIES, PERIODS, period_s
+from dbbench.storage.filesystems.common import mount_of
 from dbbench.units import count, join_words, level_text, size_text
 
 _HISTORY: Final = {
@@ -228,6 +229,7 @@ def _device(plan: Plan, cells: Sequence[Cell]) -> Iterator[str]:
 def _disks(plan: Plan, cells: Sequence[Cell]) -> Iterator[str]:
     """Name arms with different numbers of devices, devices that `grow` adds, and devices on one physical disk."""
     if plan.device.directories:
+        yield from _directories(plan.device.directories)
         return
     added = {cell.arm: spares(plan, cell.setup) for cell in cells}
     if any(added.values()):
@@ -241,6 +243,18 @@ def _disks(plan: Plan, cells: Sequence[Cell]) -> Iterator[str]:
     if names := disks_with_several(_physical(plan.device, most)):
         yield (f"Several devices are on one physical disk ({', '.join(names)}): RAID over them, or a "
                "separate log, gains nothing (W119).")  # fmt: skip
+
+
+def _directories(directories: Mapping[str, str]) -> Iterator[str]:
+    """Name directories on one filesystem, on one disk, and on filesystems whose durability is not known."""
+    folders = {arm: nearest(Path(path)) for arm, path in directories.items()}
+    for arm, folder in folders.items():
+        if (kind := mount_of(folder).fstype) not in FAMILIES:
+            yield f"{arm} is on {kind}: dbbench does not know whether its data survive a power loss."
+    if len({folder.stat().st_dev for folder in folders.values()}) < len(folders):
+        yield "Some of the directories are on the same filesystem, so only chance makes them differ."
+    elif names := disks_with_several([disks_below(folder) for folder in folders.values()]):
+        yield f"The same disk lies under several directories ({', '.join(names)}): only their filesystems differ."
 
 
 def _physical(device: DeviceSpec, most: int) -> list[tuple[str, ...]]:

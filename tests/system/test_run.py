@@ -14,6 +14,7 @@ import hashlib
 import json
 import math
 import os
+import shutil
 import signal
 import subprocess
 import tempfile
@@ -29,7 +30,6 @@ import pytest
 from dbbench import results
 from dbbench.results.journal import Journal
 from dbbench.storage.filesystems.common import mount_of
-from dbbench.storage.filesystems.families import FAMILIES
 from tests.support.leftovers import GONE_S, left_of
 from tests.support.plans import SMALL, installed, plan
 
@@ -440,11 +440,30 @@ def test_existing_directory_needs_no_mkfs(dbbench: Any, nothing_left: None) -> N
     """Kind dir: the directory's own filesystem, cold by eviction with proof, nothing left in it."""
     target = Path(tempfile.mkdtemp(dir="/var/tmp"))  # the server's account must be able to get there
     target.chmod(0o755)
-    if (family := mount_of(target).fstype) not in FAMILIES:
-        target.rmdir()
-        pytest.skip(f"needs /var/tmp on a filesystem that dbbench knows: in a container it may be on {family}")
-    dbbench("run", dbbench.plan(plan(family, device={"kind": "dir", "paths": {family: str(target)}})), "--name", "r")
+    dbbench("run", dbbench.plan(plan(device=directory(target))), "--name", "r")
     (trial,) = dbbench.trials().values()
     assert trial["status"] != "failed"
-    assert trial["cache"]["proved"]
+    assert trial["cache"]["proved"] and trial["filesystem"]["family"] == mount_of(target).fstype
     target.rmdir()  # fails where anything was left in it
+
+
+@pytest.mark.needs("fs:tmpfs")
+def test_a_directory_on_a_filesystem_of_no_family_is_measured(dbbench: Any) -> None:
+    """From `init` to the verdict: tmpfs is named, has its class, and is not ranked with a filesystem on a disk."""
+    folder = Path(tempfile.mkdtemp(dir="/var/tmp"))
+    for path in (folder, folder / "disk", folder / "memory"):
+        path.mkdir(exist_ok=True)
+        path.chmod(0o755)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2g", "memory", folder / "memory"], check=True)
+    try:
+        dirs = f"{folder}/disk,{folder}/memory"
+        dbbench("init", "--dirs", dirs, "--engine", "postgres", "--workload", "pgbench-simple-update")
+        planned = " ".join(dbbench("plan").stdout.split())
+        assert "memory is on tmpfs: dbbench does not know whether its data survive" in planned
+        verdict = " ".join(dbbench("run", "--quick", "--name", "r").stdout.split())
+    finally:
+        subprocess.run(["umount", folder / "memory"], check=True)
+        shutil.rmtree(folder)
+    classes = {trial["fs_setup"]: trial["durability_class"] for trial in dbbench.trials().values()}
+    assert classes["memory"] == "no-barrier" and classes["disk"] in ("full", "unknown")
+    assert "memory is not ranked: its durability class is no-barrier" in verdict

@@ -14,7 +14,7 @@ from dbbench.model import Durability, durability_class
 from dbbench.storage.filesystems import FAMILIES, Mounted, reports_of
 from dbbench.storage.filesystems.zfs import properties
 
-BARRIER, JOURNAL, ASYNC, TORN, REPORTED = Durability
+UNKNOWN, BARRIER, JOURNAL, ASYNC, TORN, REPORTED = Durability
 FULL, LOST_BARRIER, NO_JOURNAL, LATE, TEARS = "full", "no-barrier", "no-journal", "async-commit", "torn-pages-possible"
 UNSAFE: Final = "reported-unsafe"
 

@@ -18,7 +18,7 @@ from dbbench.model import CutFacts, Durability
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "fixtures"))
 
-NOBARRIER, NOJOURNAL, ASYNC, TORN, REPORTED = Durability
+UNKNOWN, NOBARRIER, NOJOURNAL, ASYNC, TORN, REPORTED = Durability
 MS: Final = 1_000_000
 SIZE: Final = 64 * BLOCK
 

@@ -16,6 +16,7 @@ INVALID_SHARE: Final = 0.1  # with a larger share of invalid cuts, the rest is n
 _ALL: Final = frozenset({"lost", "schema", "torn", "damaged", "unrecovered", "fsck"})
 # What each flag permits: commits that were not waited for may be lost, and nothing else.
 ALLOWED: Final[dict[Durability, frozenset[str]]] = {
+    Durability.UNKNOWN: _ALL,
     Durability.NO_BARRIER: _ALL,
     Durability.NO_JOURNAL: _ALL,
     Durability.ASYNC_COMMIT: frozenset({"lost", "schema"}),

@@ -18,7 +18,7 @@ from dbbench.run.stages.attach import setups_of
 from dbbench.run.workdir import WorkDir
 from dbbench.storage import devices, filesystems
 from dbbench.storage.devices.port import Device
-from dbbench.storage.filesystems import FAMILIES, Made, Mounted
+from dbbench.storage.filesystems import Made, Mounted, family_in
 
 
 @contextlib.contextmanager
@@ -42,7 +42,7 @@ def equalize_readahead(fs: Mounted, size_bytes: int | None) -> Mounted:
     """Set the plan's read-ahead on the mounted filesystem; btrfs has a setting of its own for it."""
     if size_bytes is None:
         return fs
-    return dataclasses.replace(fs, read_ahead_kb=tunables.on_mount(FAMILIES[fs.family].bdi(fs.path), size_bytes))
+    return dataclasses.replace(fs, read_ahead_kb=tunables.on_mount(family_in(fs).bdi(fs.path), size_bytes))
 
 
 def _arc_bytes(cell: Cell) -> int | None:

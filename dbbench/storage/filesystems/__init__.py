@@ -29,6 +29,7 @@ from dbbench.storage.filesystems.families import (
     FAMILIES,
     PERIODS,
     Traits,
+    family_in,
     family_of,
     give_back,
     period_s,
@@ -58,10 +59,10 @@ from dbbench.storage.filesystems.volumes import (
 
 __all__ = [
     "FAMILIES", "PERIODS", "Family", "Made", "MountPoint", "Mounted", "Stored", "Traits", "apply_attributes",
-    "character", "check_claim", "commands", "data_directory", "devices_to_add", "emptying", "family_of", "find_shape",
-    "free_space", "give_back", "growing_of", "growth", "healthy", "install", "layers_to_add", "least_read_share",
-    "log_directory", "make", "missing_programs", "mount", "obstacles", "options_of", "period_s", "reports_of",
-    "restored_share", "sizes", "snapshots_of", "space", "sync", "traits", "unmount_for",
+    "character", "check_claim", "commands", "data_directory", "devices_to_add", "emptying", "family_in", "family_of",
+    "find_shape", "free_space", "give_back", "growing_of", "growth", "healthy", "install", "layers_to_add",
+    "least_read_share", "log_directory", "make", "missing_programs", "mount", "obstacles", "options_of", "period_s",
+    "reports_of", "restored_share", "sizes", "snapshots_of", "space", "sync", "traits", "unmount_for",
     "verify_files", "works",
 ]  # fmt: skip
 

@@ -6,14 +6,15 @@ import contextlib
 from collections.abc import Iterator
 from typing import Final
 
-from dbbench.errors import DeviceUnusable
 from dbbench.machine.pagecache import EVICTING, Emptying
-from dbbench.model import FsSetup
+from dbbench.model import Durability, FsSetup
 from dbbench.results.journal import Journal
 from dbbench.storage.devices.port import Device
 from dbbench.storage.filesystems.common import mount_of
 from dbbench.storage.filesystems.families import FAMILIES, family_of
 from dbbench.storage.filesystems.port import Family, Made, Mounted, MountPoint
+
+_IN_MEMORY: Final = ("tmpfs", "ramfs")
 
 
 class Directory(Family):
@@ -28,16 +29,13 @@ class Directory(Family):
 
     @contextlib.contextmanager
     def open(self, setup: FsSetup, device: Device, to: MountPoint) -> Iterator[Mounted]:
-        """Raise DeviceUnusable if it is not known which data the filesystem preserves after a power loss."""
-        fstype = mount_of(device.path).fstype
-        if fstype not in FAMILIES:
-            raise DeviceUnusable(
-                f"{device.path} is on {fstype}, and dbbench does not know which data this filesystem preserves after "
-                "a power loss",
-                effect="Nothing was changed.",
-                remedy=f"Name a directory on one of {', '.join(FAMILIES)}; findmnt lists the mounted filesystems.",
-            )
-        yield FAMILIES[fstype].existing(device.path)
+        """Read the kernel's facts; of a filesystem of no family (tmpfs, network, overlay) only its options."""
+        mount = mount_of(device.path)
+        if mount.fstype in FAMILIES:
+            yield FAMILIES[mount.fstype].existing(device.path)
+        else:
+            lost = Durability.NO_BARRIER if mount.fstype in _IN_MEMORY else Durability.UNKNOWN
+            yield Mounted(device.path, mount.fstype, (), mount.options, None, (lost,), tears=True)
 
     def emptying(self, setup: FsSetup, device: Device, fs: Mounted) -> Emptying:
         return EVICTING

@@ -9,7 +9,7 @@ from typing import Final
 from dbbench.model import FsSetup, Scalar
 from dbbench.results.journal import Journal
 from dbbench.storage.filesystems import btrfs, ext, f2fs, nilfs2, raw, xfs, zfs
-from dbbench.storage.filesystems.port import Family, attributes_of, options_of
+from dbbench.storage.filesystems.port import Family, Mounted, attributes_of, options_of
 
 FAMILIES: Final[dict[str, Family]] = {family.name: family for family in (
     *ext.FAMILIES,
@@ -36,6 +36,11 @@ class Traits:
 def family_of(setup: FsSetup) -> Family:
     """Return the family of a setup. Raises KeyError."""
     return FAMILIES[setup.mkfs.family]
+
+
+def family_in(fs: Mounted) -> Family:
+    """Return the family of a mounted filesystem; one without features if it has none, which only a directory has."""
+    return FAMILIES.get(fs.family) or Family()
 
 
 def traits(setup: FsSetup) -> Traits:

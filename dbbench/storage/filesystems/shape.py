@@ -16,7 +16,7 @@ from dbbench.errors import AnswerUnknown, CommandFailed, DeadlinePassed, Program
 from dbbench.machine.pagecache import syncfs
 from dbbench.model import Extents, FileShape, FreeExtents, GrownFile, GrowthFacts, SpaceFacts
 from dbbench.storage.filesystems.common import BLOCK, extents_from, extents_of, mount_of
-from dbbench.storage.filesystems.families import FAMILIES
+from dbbench.storage.filesystems.families import family_in
 from dbbench.storage.filesystems.port import FreeExtent, Mounted
 
 T = TypeVar("T")
@@ -66,19 +66,19 @@ def space(fs: Mounted, logical_bytes: int) -> SpaceFacts:
     else:
         used = sum(BLOCK * Path(folder, name).lstat().st_blocks
                    for folder, _folders, names in os.walk(fs.path) for name in names)  # fmt: skip
-    algorithm = FAMILIES[fs.family].compresses(fs.options_effective)
+    algorithm = family_in(fs).compresses(fs.options_effective)
     data = fs.path / "data" if fs.pool is None and (fs.path / "data").is_dir() else fs.path  # without aged files
     unread: list[str] = []
     ratio = None
     if algorithm:
-        ratio = read_or_say("compression", lambda: FAMILIES[fs.family].compression_ratio(data), unread)
+        ratio = read_or_say("compression", lambda: family_in(fs).compression_ratio(data), unread)
     return SpaceFacts(logical_bytes, used, free, ratio, unread=tuple(unread))
 
 
 def least_read_share(fs: Mounted) -> float:
     """Return the minimum share of a sample's bytes that the device must deliver when it is read cold. Nearly all of
     them, or what the best compression leaves."""
-    algorithm = FAMILIES[fs.family].compresses(fs.options_effective)
+    algorithm = family_in(fs).compresses(fs.options_effective)
     return _LEAST_READ / _BEST_COMPRESSION if algorithm else _LEAST_READ
 
 
@@ -88,7 +88,7 @@ def find_shape(found: SpaceFacts, fs: Mounted, files: Sequence[Path]) -> SpaceFa
     if not os.path.ismount(fs.path):
         return found
     unread = list(found.unread)
-    metadata, content = read_or_say("metadata", lambda: FAMILIES[fs.family].taken_bytes(fs), unread) or (None, 0)
+    metadata, content = read_or_say("metadata", lambda: family_in(fs).taken_bytes(fs), unread) or (None, 0)
     share = metadata / (metadata + content) if metadata else None
     free = free_space(fs, unread)
     return replace(found, metadata_bytes=metadata, metadata_share=share, free=free, unread=tuple(unread))
@@ -112,7 +112,7 @@ def free_space(fs: Mounted, unread: list[str] | None = None) -> tuple[FreeExtent
     syncfs(fs.path)
 
     def read() -> tuple[FreeExtents, ...] | None:
-        free = FAMILIES[fs.family].free_extents(fs)
+        free = family_in(fs).free_extents(fs)
         return None if free is None else histogram(free)
 
     return read_or_say("free space", read, [] if unread is None else unread)
@@ -197,7 +197,7 @@ def growth(fs: Mounted, before: Sizes, data: Sizes, logs: Sizes, restored: float
 
 
 def _compresses(fs: Mounted) -> bool:
-    return fs.raw is None and FAMILIES[fs.family].compresses(fs.options_effective) is not None
+    return fs.raw is None and family_in(fs).compresses(fs.options_effective) is not None
 
 
 def _grown(fs: Mounted, before: Sizes, files: Sizes) -> list[GrownFile]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 import random
 import shutil
@@ -73,9 +74,9 @@ class Probed:
         """Return the filesystem and its disks in words."""
         disks = []
         for name, disk in self.facts["disks"].items():
-            rotating = ", rotating" if disk["rotational"] == "1" else ""
+            kind = {"0": "", "1": ", rotating"}.get(disk["rotational"], ", kind unknown")
             model = f" ({disk['model']})" if disk["model"] else ""
-            disks.append(f"{name}{model}{rotating}, write cache {disk['write_cache'] or 'unknown'}")
+            disks.append(f"{name}{model}{kind}, write cache {disk['write_cache'] or 'unknown'}")
         below = f" on {'; '.join(disks)}" if disks else ""
         layers = f", with {join_words(self.facts['layers'])} in between" if self.facts["layers"] else ""
         machine = f", in a virtual machine ({self.facts['virtualisation']})" if self.facts["virtualisation"] else ""
@@ -102,7 +103,7 @@ class Pair:
 
     @property
     def sentence(self) -> str:
-        figures = f"{change(self.ratio)}, {LEVEL:.0%} interval {interval(self.low, self.high)}"
+        figures = f"{change(self.ratio)}, {100 * LEVEL:.0f} % interval {interval(self.low, self.high)}"
         text = f"too few rounds to compare {self.path} with {self.baseline}"
         if self.low is not None and self.high is not None:
             relation = {
@@ -123,9 +124,10 @@ def probe(paths: Sequence[Path], seconds: float, seed: int) -> tuple[list[Probed
     with contextlib.ExitStack() as stack:
         directories = [stack.enter_context(_open(path, seed + number)) for number, path in enumerate(paths)]
         disks = [disks_below(path) for path in paths]
-        foreign = [DiskClock(leaves) for leaves in disks]
+        physical = [_physical(leaves) for leaves in disks]
+        foreign = [{disk: DiskClock([disk]) for disk in leaves} for leaves in physical]
         time.sleep(LOOK_S)
-        busy = [_foreign_text(leaves, clock.difference()) for leaves, clock in zip(disks, foreign, strict=True)]
+        busy = [tuple(filter(None, itertools.starmap(_foreign_text, each.items()))) for each in foreign]
         taken: list[list[dict[str, list[float]]]] = [[] for _ in paths]
         clocks = [DiskClock(leaves) for leaves in disks]
         end = time.monotonic() + seconds
@@ -142,10 +144,10 @@ def probe(paths: Sequence[Path], seconds: float, seed: int) -> tuple[list[Probed
         )  # fmt: skip
         calls = sum(row.count for row in latencies if row.method not in reads)
         sharing = sum(leaves == disks[at] for leaves in disks)
-        facts = {**_facts(path, disks[at]), "virtualisation": machine}
+        facts = _facts(path, physical[at], machine)
         cautions = (*_cautions(facts, latencies, flushed[at], calls * sharing), *busy[at])
         probed.append(Probed(str(path), facts, latencies, cautions))
-    return probed, [_pair(paths, taken, disks, at) for at in range(1, len(paths))]
+    return probed, [_pair(paths, taken, physical, at) for at in range(1, len(paths))]
 
 
 def _open(path: Path, seed: int) -> contextlib.closing[MeasuredDirectory]:
@@ -185,8 +187,16 @@ def _pair(paths: Sequence[Path], taken: Sequence[Sequence[Mapping[str, list[floa
     return Pair(str(paths[at]), str(paths[0]), result.ratio, low, high, same)
 
 
-def _facts(path: Path, leaves: tuple[str, ...]) -> dict[str, Any]:
-    """Return the filesystem and the disk; None for what the kernel does not show."""
+def _physical(leaves: tuple[str, ...]) -> tuple[str, ...]:
+    """Return these disks, and those below the files of loop devices among them."""
+    files = [sysfs.read(sysfs.folder(name) / "loop/backing_file") for name in leaves]
+    folders = [Path(file).parent for file in files if file]
+    return tuple(dict.fromkeys([*leaves, *(disk for each in folders if each.is_dir() for disk in disks_below(each))]))
+
+
+def _facts(path: Path, leaves: tuple[str, ...], virtualisation: str | None) -> dict[str, Any]:
+    """Return the filesystem and the disks; None for what the kernel does not show. A virtual disk claims to rotate
+    whatever it is, so that it is not known."""
     mount, name, layers = mount_of(path), disk_below(path), set[str]()
     below = [sysfs.disk_of(name)] if name else []
     for device in below:  # from the filesystem's device down to the disks
@@ -196,6 +206,9 @@ def _facts(path: Path, leaves: tuple[str, ...]) -> dict[str, Any]:
         if slaves:
             layers.add(uuid.partition("-")[0] if uuid else "RAID" if device.startswith("md") else device)
     attributes = {leaf: sysfs.queue_attributes(leaf) for leaf in leaves}
+    for values in attributes.values():
+        if virtualisation and values.get("rotational") == "1":
+            del values["rotational"]
     wanted = ("rotational", "write_cache", "fua", "atomic_write_unit_max_bytes")
     return {
         "filesystem": mount.fstype,
@@ -203,6 +216,7 @@ def _facts(path: Path, leaves: tuple[str, ...]) -> dict[str, Any]:
         "disks": {leaf: {"model": naming.model(leaf) or None, **{key: attributes[leaf].get(key) for key in wanted}}
                   for leaf in leaves},
         "layers": sorted(layers),
+        "virtualisation": virtualisation,
         "atomic_write_bytes": atomic_write_bytes(path),
     }  # fmt: skip
 
@@ -211,8 +225,8 @@ def _cautions(facts: Mapping[str, Any], rows: Sequence[Latency], flushed: int | 
     """Return reasons not to believe that a flushed write is safe after a power loss."""
     cautions = []
     fastest_s = min((row.p50_ms for row in rows if row.p50_ms and "fdatasync" in row.method), default=math.inf) / 1000
-    disks, virtual = facts["disks"], facts["virtualisation"]  # virtual disks claim to rotate whatever they are
-    rotating = [name for name, disk in disks.items() if disk["rotational"] == "1" and not virtual]
+    disks = facts["disks"]
+    rotating = [name for name, disk in disks.items() if disk["rotational"] == "1"]
     if not disks:
         cautions.append("the kernel shows no disk below: data is in memory, or on another machine")
     elif flushed is not None and flushed < calls / 10:
@@ -227,11 +241,12 @@ def _cautions(facts: Mapping[str, Any], rows: Sequence[Latency], flushed: int | 
     return tuple(cautions)
 
 
-def _foreign_text(leaves: tuple[str, ...], moved: Mapping[str, int | None]) -> tuple[str, ...]:
-    """Return a caution about the use of the disks while the probe was idle, if there was any."""
+def _foreign_text(disk: str, clock: DiskClock) -> str:
+    """Return a caution about the use of the disk while the probe was idle, or "" if there was little."""
+    moved = clock.difference()
     bytes_s = ((moved["read_bytes"] or 0) + (moved["write_bytes"] or 0)) / LOOK_S
     requests_s = ((moved["read_operations"] or 0) + (moved["write_operations"] or 0)) / LOOK_S
     if bytes_s < FOREIGN_BYTES_S and requests_s < FOREIGN_REQUESTS_S:
-        return ()
+        return ""
     load = f"{size_text(bytes_s)} and {number(round(requests_s))} requests per second"
-    return (f"other processes use {join_words(list(leaves))} ({load} before the probe): it measures what is left",)
+    return f"other processes use {disk} ({load} before the probe): it measures what is left"

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import itertools
 import json
+import os
 import random
+import tempfile
+import time
 from pathlib import Path
 
 import pytest
 
-from dbbench import cli
+from dbbench import cli, process
 from dbbench.errors import DeviceInUse, DiskTooSmall, FileUnreadable
 from dbbench.labs import disk_probe
-from dbbench.labs.disk_probe import Latency, probe
+from dbbench.labs.disk_probe import Latency, Probed, probe
+from dbbench.storage.devices import sysfs
+from dbbench.storage.devices.directory import disks_below
 from dbbench.storage.small_io import METHODS, MeasuredDirectory
 
 
@@ -39,6 +46,45 @@ def test_a_percentile_has_ten_values_beyond_it() -> None:
     assert Latency.of("x", taken_s[:9_999]).p999_ms is None
     few = Latency.of("x", [0.002] * 19)
     assert (few.p50_ms, few.p99_ms, few.p999_ms) == (None, None, None)
+
+
+def test_slow_flushes_of_a_real_directory_are_in_the_tail(tmp_path: Path) -> None:
+    """1 % of them wait for 50 ms: p99.9 shows it, p50 does not."""
+    calls = itertools.count(1)
+
+    def flush(fd: int) -> None:
+        os.fdatasync(fd)
+        if next(calls) % 100 == 0:
+            time.sleep(0.05)
+
+    memory = Path("/dev/shm") if os.access("/dev/shm", os.W_OK) else tmp_path
+    with tempfile.TemporaryDirectory(dir=memory) as folder, contextlib.closing(MeasuredDirectory(Path(folder), 1)) as d:
+        row = Latency.of("x", d.measure(dataclasses.replace(METHODS[0], flush=flush), 9.0))
+    assert row.p50_ms is not None and row.p50_ms < 25
+    if memory != tmp_path:  # fast enough for 10 000 flushes
+        assert row.p999_ms is not None and row.p999_ms >= 50
+
+
+def test_a_virtual_disk_is_of_unknown_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It claims to rotate; a disk of a real machine that claims it does."""
+    monkeypatch.setattr(sysfs, "queue_attributes", lambda _name: {"rotational": "1", "write_cache": "write back"})
+    for machine, words in (("kvm", "sdz, kind unknown"), (None, "sdz, rotating")):
+        facts = disk_probe._facts(Path("/"), ("sdz",), machine)
+        assert words in Probed("/", facts, (), ()).place
+
+
+@pytest.mark.starts_processes
+@pytest.mark.needs("root", "losetup")
+def test_the_disk_below_the_file_of_a_loop_device_is_named(tmp_path: Path) -> None:
+    """So two images on one disk are not taken for two disks."""
+    below = disks_below(tmp_path)
+    with (tmp_path / "image").open("wb") as file:
+        file.truncate(2**20)
+    device = process.run(["losetup", "--find", "--show", tmp_path / "image"]).stdout.strip()
+    try:
+        assert disk_probe._physical((Path(device).name,)) == (Path(device).name, *below)
+    finally:
+        process.run(["losetup", "--detach", device])
 
 
 def test_a_directory_is_rarely_called_different_from_itself() -> None:

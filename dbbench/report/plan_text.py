@@ -117,7 +117,9 @@ def _put_classes(cells: Sequence[Cell], classes: Mapping[str, str | None]) -> No
         compared.setdefault((cell.engine.name, cell.title), set()).add(classes[cell.id])
     mixed = [f"{title} on {engine}" for (engine, title), found in compared.items() if len(found) > 1]
     if mixed:
-        put(f"W022: durability classes differ in {', '.join(mixed)}: a setup may be faster because it guarantees less")
+        put_paragraph(
+            f"W022: durability classes differ in {', '.join(mixed)}: a setup may be faster because it guarantees less"
+        )
 
 
 def _device_text(device: dict[str, Any]) -> str:

@@ -329,6 +329,20 @@ def test_init_for_directories_writes_six_lines(
     assert document["plan"]["device"]["paths"] == {name: str(tmp_path / name / "pg") for name in ("a", "b")}
 
 
+@pytest.mark.starts_processes
+def test_init_takes_mount_options(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As `--fs` of a run does: a word after options is another option."""
+    monkeypatch.chdir(tmp_path)
+    assert cli.run(["init", "--engine", "postgres", "--fs", "ext4,ext4:commit=60,data=writeback,xfs"]) == 0
+    capsys.readouterr()
+    assert cli.run(["plan", "--json"]) in (0, 2)
+    document = json.loads(capsys.readouterr().out)
+    labels = {trial["fs_setup"] for trial in document["trials"]}
+    assert labels == {"ext4", "ext4:commit=60+data=writeback", "xfs"}
+
+
 @pytest.mark.parametrize(
     ("argv", "identifier", "text"),
     [

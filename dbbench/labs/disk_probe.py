@@ -34,6 +34,8 @@ LOOK_S: Final = 0.5
 FOREIGN_BYTES_S, FOREIGN_REQUESTS_S = 2**20, 50.0
 LEAST_S: Final = 15e-6  # of a flush; the fastest devices take as long
 ROTATION_S: Final = 0.002  # half a rotation at 15 000 rpm
+RELATIONS: Final = {"faster": "commits faster than", "slower": "commits more slowly than", "same": "commits as fast as",
+                    "inconclusive": "cannot be distinguished from"}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -106,13 +108,8 @@ class Pair:
         figures = f"{change(self.ratio)}, {100 * LEVEL:.0f} % interval {interval(self.low, self.high)}"
         text = f"too few rounds to compare {self.path} with {self.baseline}"
         if self.low is not None and self.high is not None:
-            relation = {
-                "faster": "commits faster than",
-                "slower": "commits more slowly than",
-                "same": "commits as fast as",
-                "inconclusive": "cannot be distinguished from",
-            }[word(math.log(self.low), math.log(self.high), RATE)]
-            text = f"{self.path} {relation} {self.baseline} ({figures})"
+            verdict = RELATIONS[word(math.log(self.low), math.log(self.high), RATE)]
+            text = f"{self.path} {verdict} {self.baseline} ({figures})"
         return text + (
             f"; the same disk lies under both: {join_words(list(self.same_disks))}" if self.same_disks else ""
         )
@@ -152,9 +149,8 @@ def probe(paths: Sequence[Path], seconds: float, seed: int) -> tuple[list[Probed
 
 def _open(path: Path, seed: int) -> contextlib.closing[MeasuredDirectory]:
     try:
-        free_bytes = shutil.disk_usage(path).free
-        if free_bytes < MOST_BYTES:
-            text = f"{path} has {size_text(free_bytes)} of free space; the probe needs {size_text(MOST_BYTES)}"
+        if (free := shutil.disk_usage(path).free) < MOST_BYTES:
+            text = f"{path} has {size_text(free)} of free space; the probe needs {size_text(MOST_BYTES)}"
             raise DiskTooSmall(
                 text, effect="Nothing was measured.", remedy="Free some space or name another directory."
             )
@@ -232,12 +228,12 @@ def _cautions(facts: Mapping[str, Any], rows: Sequence[Latency], flushed: int | 
     elif flushed is not None and flushed < calls / 10:
         cautions.append(f"only {count(flushed, 'flush', 'flushes')} reached the disk for {number(calls)} calls: "
                         "the filesystem does not flush its cache, so commits can be lost in a power loss")  # fmt: skip
+    early = f"a flush takes {duration_text(fastest_s)}"
     if disks and fastest_s < LEAST_S:
-        cautions.append(f"a flush takes {duration_text(fastest_s)}: faster than any disk, so something confirms it "
-                        "before the data are safe")  # fmt: skip
+        cautions.append(f"{early}: faster than any disk, so something confirms it before the data are safe")
     elif rotating and fastest_s < ROTATION_S:
-        cautions.append(f"a flush takes {duration_text(fastest_s)}, but {join_words(rotating)} claims to rotate: it "
-                        "does not, or a cache confirms flushes before the data are safe")  # fmt: skip
+        cautions.append(f"{early}, but {join_words(rotating)} claims to rotate: it does not, or a cache confirms "
+                        "flushes before the data are safe")  # fmt: skip
     return tuple(cautions)
 
 

@@ -33,9 +33,8 @@ def command(options: Options, directories: tuple[Path, ...], time: str, seed: in
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--time") from None
     if not options.quiet:
-        click.echo(
-            f"measuring {count(len(directories), 'directory', 'directories')} for {duration_text(seconds)}", err=True
-        )
+        what = count(len(directories), "directory", "directories")
+        click.echo(f"measuring {what} for {duration_text(seconds)}", err=True)
     probed, pairs = probe(directories, seconds, seed)
     if options.json:
         put_json({"schema": 1, "directories": [dataclasses.asdict(each) for each in probed],
@@ -53,9 +52,9 @@ def command(options: Options, directories: tuple[Path, ...], time: str, seed: in
             for r in each.latencies
         ]
         if markdown:
-            put("\n" + table_text(header, rows) + "\n")
+            put("\n" + table_text(header, rows))
         else:
             put_table(header, rows, right=header[1:])
-            put()
+        put()
     for pair in pairs:
         put_paragraph(pair.sentence)

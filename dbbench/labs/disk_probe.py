@@ -110,9 +110,8 @@ class Pair:
         if self.low is not None and self.high is not None:
             verdict = RELATIONS[word(math.log(self.low), math.log(self.high), RATE)]
             text = f"{self.path} {verdict} {self.baseline} ({figures})"
-        return text + (
-            f"; the same disk lies under both: {join_words(list(self.same_disks))}" if self.same_disks else ""
-        )
+        disks = join_words(list(self.same_disks))
+        return f"{text}; the same disk lies under both: {disks}" if disks else text
 
 
 def probe(paths: Sequence[Path], seconds: float, seed: int) -> tuple[list[Probed], list[Pair]]:

@@ -15,7 +15,7 @@ import click
 
 from dbbench.commands.options import Options, command_line, refuse_existing, write_new
 from dbbench.engines import SERVERS
-from dbbench.errors import LiveServerUnreadable
+from dbbench.errors import DbbenchError, LiveServerUnreadable
 from dbbench.model.base import data_folder
 from dbbench.report.text import put, put_json
 from dbbench.units import seconds_of
@@ -119,7 +119,8 @@ def _ask() -> dict[str, Any]:
     from dbbench.plan.proposal import installed_engines
 
     put("Press Enter for the answer in brackets.")
-    place = click.prompt("Directories to compare (/mnt/a,/mnt/b), a disk to ERASE (/dev/...), or a file", "file")
+    place = click.prompt("Directories to compare (/mnt/a,/mnt/b), a disk to ERASE (/dev/...), or a file", "file",
+                         value_proc=_place)  # fmt: skip
     paths = [] if place == "file" else _words(place)
     disk = place if len(paths) == 1 and place.startswith("/dev/") else None
     dirs = place if paths and not disk else None
@@ -134,6 +135,19 @@ def _ask() -> dict[str, Any]:
 
 def _words(text: str | None) -> list[str]:
     return [word.strip() for word in (text or "").split(",") if word.strip()]
+
+
+def _place(text: str) -> str:
+    """Return the answer if it names directories that can be used, or none."""
+    from dbbench.storage.devices.directory import check_directory
+
+    try:
+        for path in _words(text):
+            if text != "file" and not path.startswith("/dev/"):
+                check_directory(Path(path))
+    except DbbenchError as error:
+        raise click.BadParameter(error.evidence) from None
+    return text
 
 
 def _engines(text: str) -> list[str]:

@@ -376,7 +376,7 @@ def test_init_asks_on_a_terminal(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "dbbench", "init"]
     environment = {**os.environ, "PYTHONPATH": str(Path(cli.__file__).parents[1])}
     with subprocess.Popen(command, cwd=tmp_path, stdin=side, stdout=side, stderr=side, env=environment) as process:
-        os.write(terminal, b"/dev/sdx\next4,xfs\npostgre\npostgres\n\n2h\n")
+        os.write(terminal, b"/etc\n/dev/sdx\next4,xfs\npostgre\npostgres\n\n2h\n")
         assert process.wait(timeout=120) == 0
     text = (tmp_path / "plan.toml").read_text()
     assert 'path = "/dev/sdx"' in text and '["ext4", "xfs"]' in text and 'budget = "2h"' in text
@@ -384,7 +384,7 @@ def test_init_asks_on_a_terminal(tmp_path: Path) -> None:
     output = os.read(terminal, 65536).decode()
     os.close(terminal)
     os.close(side)
-    assert output.count("]: ") == 6 and "postgre is not one of" in output
+    assert output.count("]: ") == 7 and "postgre is not one of" in output and "operating system" in output
     silent = subprocess.run([*command, "-o", "other.toml"], cwd=tmp_path, stdin=subprocess.DEVNULL, text=True,
                             capture_output=True, timeout=120, check=True, env=environment)  # fmt: skip
     assert silent.stdout.startswith("Wrote other.toml")

@@ -20,13 +20,14 @@ from dbbench.commands.options import Options
 from dbbench.commands.run import exit_status
 from dbbench.commands.show import listing_trials
 from dbbench.errors import DiskTooSmall, FilesystemFull, KernelLacks, NotRoot, ProgramMissing, RunLocked, RunNameTaken
-from dbbench.model import Fault, Run, Settings, Status, Trial
+from dbbench.model import Fault, Run, Settings, Status, Trial, WearFacts
 from dbbench.plan.request import PlanRequest, load_request
 from dbbench.results.fileio import try_lock
 from dbbench.results.journal import Journal, tag_of
 from dbbench.run import preflight, worker
 from dbbench.run.create import choose, create, free_name, is_complete, keep_scripts, must_be_of, set_killed_aside
 from dbbench.storage import layers
+from dbbench.storage.devices import smart
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "fixtures"))
 
@@ -605,6 +606,22 @@ def test_plan_and_doctor_say_all_that_a_run_would_be_refused_for(
     assert set(document["skipped"]) == {"prealloc", "xfs"}
     rows = list(of_plan(str(path), [], tmp_path))
     assert [row.optional for row in rows] == [True] + [False] * 5  # with E206: what could be installed
+
+
+@pytest.mark.usefixtures("machine")
+def test_plan_prints_the_share_of_the_rated_endurance(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the disk below the image: 30 TB were 3 % of its life."""
+    monkeypatch.setattr(smart, "wear", lambda _disks: WearFacts(30 * 10**12, 0.03, None))
+    (path := tmp_path / "plan.toml").write_text(PLAN)
+    cli.run(["plan", str(path), "--results", str(tmp_path)])
+    assert "of the disk's rated endurance" in " ".join(capsys.readouterr().out.split())
+    cli.run(["plan", str(path), "--results", str(tmp_path), "--json"])
+    document = json.loads(capsys.readouterr().out)
+    (device,) = document["devices"]
+    assert device["written_bytes"] == document["written_bytes"]
+    assert device["endurance_share"] == pytest.approx(document["written_bytes"] / 10**15)
 
 
 def test_space_is_added_up_by_disk(machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

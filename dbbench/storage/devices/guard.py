@@ -24,6 +24,7 @@ from typing import Final, Literal
 
 from dbbench import process
 from dbbench.errors import DbbenchError, DeviceInUse, DeviceNotEmpty, DeviceUnusable
+from dbbench.machine.mounts import mounts_of
 from dbbench.machine.namespaces import host_proc
 from dbbench.results.journal import Journal
 from dbbench.storage.devices import naming, sysfs, used
@@ -107,10 +108,10 @@ def open_device(path: Path, flags: int) -> int | None:
     except OSError as error:
         if error.errno == errno.EBUSY:
             return None
-        name, problem = sysfs.name_of(path.stat().st_rdev), f"it cannot be opened: {error.strerror}"
-        mounts = used.by_mounts(used.target(name), host_proc()) if name else ()
-        if mounted := next((text for text in mounts if not isinstance(text, used.Unseen)), ""):
-            problem = f"{mounted.replace(str(path), 'it', 1)}, and cannot be opened: {error.strerror}"
+        number, problem = path.stat().st_rdev, f"it cannot be opened: {error.strerror}"
+        device = f"{os.major(number)}:{os.minor(number)}"
+        if points := [entry.point for entry in mounts_of(Path("/proc/self")) if entry.device == device]:
+            problem = f"it is mounted at {points[0]}, and cannot be opened: {error.strerror}"
     raise DeviceUnusable(f"{path}: {problem}", effect=UNTOUCHED)
 
 

@@ -9,7 +9,7 @@ import click
 
 from dbbench.commands.options import Options, command_line
 from dbbench.report.text import put, put_json, put_paragraph, put_table, table_text
-from dbbench.units import count, duration_text, number, seconds_of
+from dbbench.units import duration_text, number, seconds_of
 
 
 @command_line("dbbench probe /var/lib/postgresql /mnt/new")
@@ -33,24 +33,20 @@ def command(options: Options, directories: tuple[Path, ...], time: str, seed: in
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--time") from None
     if not options.quiet:
-        what = count(len(directories), "directory", "directories")
-        click.echo(f"measuring {what} for {duration_text(seconds)}", err=True)
+        click.echo(f"measuring for {duration_text(seconds)}", err=True)
     probed, pairs = probe(directories, seconds, seed)
     if options.json:
         put_json({"schema": 1, "directories": [dataclasses.asdict(each) for each in probed],
                   "pairs": [dataclasses.asdict(pair) for pair in pairs]})  # fmt: skip
         return
     titles = {method.name: method.title for method in METHODS}
-    header = ("method", "per s", "p50 ms", "p99 ms", "p99.9 ms", "max ms", "values")
+    header = ("method", "values", "per s", "p50 ms", "p99 ms", "p99.9 ms", "max ms")
     for each in probed:
         put_paragraph(f"{each.path}: {each.place}")
         put_paragraph(f"  {each.sentence}")
         for caution in each.cautions:
             put_paragraph(f"  ! {caution}")
-        rows = [
-            (titles[r.method], *map(number, (r.per_s, r.p50_ms, r.p99_ms, r.p999_ms, r.max_ms, r.count)))
-            for r in each.latencies
-        ]
+        rows = [(titles[row.method], *map(number, dataclasses.astuple(row)[1:])) for row in each.latencies]
         if markdown:
             put("\n" + table_text(header, rows))
         else:

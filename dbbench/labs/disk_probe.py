@@ -138,10 +138,9 @@ def probe(paths: Sequence[Path], seconds: float, seed: int) -> tuple[list[Probed
             Latency.of(m.name, [value for turn in taken[at] for value in turn[m.name]])
             for m in METHODS if all(m.name in turn for turn in taken[at])
         )  # fmt: skip
-        calls = sum(row.count for row in latencies if row.method not in reads)
-        sharing = sum(leaves == disks[at] for leaves in disks)
+        calls = sum(row.count for row in latencies if row.method not in reads) * disks.count(disks[at])
         facts = _facts(path, physical[at], machine)
-        cautions = (*_cautions(facts, latencies, flushed[at], calls * sharing), *busy[at])
+        cautions = (*_cautions(facts, latencies, flushed[at], calls), *busy[at])
         probed.append(Probed(str(path), facts, latencies, cautions))
     return probed, [_pair(paths, taken, physical, at) for at in range(1, len(paths))]
 

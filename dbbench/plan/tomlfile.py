@@ -245,6 +245,7 @@ def _message(finding: Any) -> str:
         return f"must be {text.format(limit)}{reason}, not {given!r}"
     message = str(finding["msg"]).removeprefix("Value error, ").replace("Input should be", "must be")
     message = message.replace("a valid tuple", "a list").replace("a valid dictionary", "a table")
+    message = re.sub(r"a dictionary or an instance of \w+", "a table", message)
     if kind.startswith("int"):
         return f"must be a whole number, not {given!r}"
     return message.replace("expected", "must be", 1)

@@ -178,6 +178,7 @@ def test_a_dataset_can_be_swept(tmp_path: Path, known: Catalog) -> None:
         ('["512MiB", "1GiB"]', '["1GiB", "1024MiB"]', 4, '"memory" lists 1073741824 twice'),
         ('["512MiB", "1GiB"]', '["1GiB", "much"]', 4, '"memory" must be a size'),
         ("/17/bin", "/15/bin", 7, "\"bin\" lists '/usr/lib/postgresql/15/bin' twice"),
+        ("blocks = 2", "device.limit = 5", 3, '"limit" must be a table'),
         ("blocks = 2", "device.limit = {}", 3, 'requires "iops" or "mb_per_s"'),
         ("blocks = 2", "device.limit = { iops = [500, 500] }", 3, "lists a level twice"),
         ("blocks = 2", "device.limit = { iops = [500, 900], price = [1, 2, 3] }", 3, "lists of different lengths"),

@@ -66,6 +66,8 @@ def _command(command: click.Command, name: str, parent: click.Context, shared: s
     yield from (".PP", f".B {escaped(context.command_path)} {escaped(words)}".rstrip(), ".RS")
     yield from _help(command.help or "")
     yield from _options(command, context, shared)
+    if examples := getattr(command, "examples", ()):
+        yield from (".PP", "Examples:", ".nf", *map(escaped, examples), ".fi")
     yield ".RE"
     if isinstance(command, click.Group):
         for name in command.list_commands(context):

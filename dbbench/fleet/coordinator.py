@@ -42,7 +42,7 @@ from dbbench.model.events import Emit, Event
 from dbbench.plan.forecast import budget_text
 from dbbench.results.merging import Incoming
 from dbbench.results.trials import set_aside
-from dbbench.units import iso
+from dbbench.units import count, iso
 
 PATIENCE_S: Final = 15.0  # a host without news answers after this time: each question costs a few ms of its CPU
 GONE_AFTER_S: Final = 600.0  # longer than a reboot; what the host measures meanwhile is not lost
@@ -279,7 +279,7 @@ class Coordinator:
         if self.fleet.mode == "spread" and left and not all(other.gone for other in self.hosts.values()):
             aside = set_aside(self.results / host.run, [s.id for s in run.order if s.block in left], host.name)
             blocks = {**blocks, host.name: tuple(block for block in host.blocks if block not in left)}
-            unused = f"; its {len(aside)} finished trials are not used" if aside else ""
+            unused = f"; {count(len(aside), 'finished trial')} will not be used" if aside else ""
             self._note(f"blocks {', '.join(map(str, left))} of {host.name} are reassigned as a whole{unused}")
         self.fleet = dataclasses.replace(self.fleet, blocks=blocks, gone={**self.fleet.gone, host.name: why})
         self._deal()

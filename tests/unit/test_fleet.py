@@ -158,7 +158,7 @@ def test_gone_host_has_its_blocks_dealt_again_whole(
     assert all(len({t.host for t in run.trials if t.block == block}) == 1 for block in range(1, 7))
     aside = sorted(path.name for path in (room / "results/f/set-aside/h001").iterdir())
     assert len(aside) == 1
-    assert any("reassigned as a whole; its 1 finished trials" in str(event.data.get("text")) for event in told)
+    assert any("reassigned as a whole; 1 finished trial will" in str(event.data.get("text")) for event in told)
     assert fleet_files.load(room / "results", "f").gone.keys() == {"h001"}
 
 

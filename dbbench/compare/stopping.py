@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from dbbench.compare.interval import LEAST_BLOCKS, LEVEL, Estimate, holm_levels
 from dbbench.compare.pairing import Group
 from dbbench.compare.remarks import Remark, RemarkKind, remark
-from dbbench.compare.verdict import measured, word
+from dbbench.compare.verdict import pair_groups, word
 from dbbench.model import Run, Trial
 from dbbench.model.plan import MARGIN
 
@@ -39,7 +39,7 @@ def examine(
 ) -> dict[tuple[Group, str], Examined]:
     """Return each (group, arm) with enough pairs for an interval. Pass all trials of a run, as to `rows`."""
     examined = {}
-    for key, about in measured(trials, baseline, metric).items():
+    for key, about in pair_groups(trials, baseline, metric).items():
         enough = {arm: guess for arm, guess in about.estimates.items() if guess.n >= LEAST_BLOCKS}
         p_values = [guess.p_value() for guess in enough.values()]
         for place, (arm, guess) in enumerate(enough.items()):

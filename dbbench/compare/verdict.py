@@ -76,7 +76,7 @@ def without_guard(table: Sequence[Row]) -> list[Row]:
     return [row for row in table if row.fs_setup != table[0].fs_setup + GUARD]
 
 
-class Measured(NamedTuple):
+class GroupPairs(NamedTuple):
     """The pairs of one engine, workload and variant, by arm, and what is known of them."""
 
     metric: Metric
@@ -85,9 +85,9 @@ class Measured(NamedTuple):
     estimates: dict[str, Estimate]
 
 
-def measured(trials: Sequence[Trial], baseline: str, metric: str | Mapping[str, str]) -> dict[Group, Measured]:
+def pair_groups(trials: Sequence[Trial], baseline: str, metric: str | Mapping[str, str]) -> dict[Group, GroupPairs]:
     """Return the pairs of every group with the metric in any trial, or a warning that says why it has no value."""
-    measured: dict[Group, Measured] = {}
+    measured: dict[Group, GroupPairs] = {}
     for key, group in sorted(groups(trials).items()):
         judged = METRICS[metric if isinstance(metric, str) else metric.get(key[1], "tps")]
         absent = WHY_ABSENT.get(judged.name, "")
@@ -95,7 +95,7 @@ def measured(trials: Sequence[Trial], baseline: str, metric: str | Mapping[str, 
             arms = sorted({trial.fs_setup for trial in group} - {baseline})
             pairs = {arm: _pairs(group, baseline, arm, judged) for arm in arms}
             estimates = {arm: guess for arm, of_arm in pairs.items() if (guess := _estimate(of_arm))}
-            measured[key] = Measured(judged, group, pairs, estimates)
+            measured[key] = GroupPairs(judged, group, pairs, estimates)
     shared = share_variance({key: about.estimates for key, about in measured.items()})
     return {key: about._replace(estimates=shared[key]) for key, about in measured.items()}
 
@@ -108,9 +108,8 @@ def rows(
     `metric` is one for all, or one for each workload. The pairs of all groups share their variance as far as they are
     similar: pass the trials of a whole run, or those of a group to judge it separately.
     """
-    return [
-        row for about in measured(trials, baseline, metric).values() for row in _group_rows(about, baseline, margin)
-    ]
+    by_group = pair_groups(trials, baseline, metric)
+    return [row for about in by_group.values() for row in _group_rows(about, baseline, margin)]
 
 
 def _pairs(group: list[Trial], baseline: str, arm: str, metric: Metric) -> Pairs:
@@ -126,7 +125,7 @@ def _estimate(pairs: Pairs) -> Estimate | None:
     return estimate(positive) if positive else None
 
 
-def _group_rows(about: Measured, baseline: str, margin: float) -> list[Row]:
+def _group_rows(about: GroupPairs, baseline: str, margin: float) -> list[Row]:
     metric, group, pairs, estimates = about
     enough = {arm: guess for arm, guess in estimates.items() if guess.n >= LEAST_BLOCKS}
     levels = dict(zip(enough, holm_levels([guess.p_value() for guess in enough.values()]), strict=True))

@@ -93,7 +93,7 @@ class Probed:
 
 
 @dataclass(frozen=True)
-class Pair:
+class DirectoryPair:
     """A directory compared with the first: commits per second, as a ratio with its interval (None below 3 rounds)."""
 
     path: str
@@ -114,7 +114,7 @@ class Pair:
         return f"{text}; the same disk lies under both: {disks}" if disks else text
 
 
-def probe(paths: Sequence[Path], seconds: float, seed: int) -> tuple[list[Probed], list[Pair]]:
+def probe(paths: Sequence[Path], seconds: float, seed: int) -> tuple[list[Probed], list[DirectoryPair]]:
     """Measure directories for `seconds` in all. Raises FileUnreadable, DeviceInUse, DiskTooSmall."""
     turns = random.Random(seed)
     with contextlib.ExitStack() as stack:
@@ -173,12 +173,12 @@ def _round(directory: MeasuredDirectory, turns: random.Random) -> dict[str, list
 
 
 def _pair(paths: Sequence[Path], taken: Sequence[Sequence[Mapping[str, list[float]]]],
-          disks: Sequence[tuple[str, ...]], at: int) -> Pair:  # fmt: skip
+          disks: Sequence[tuple[str, ...]], at: int) -> DirectoryPair:  # fmt: skip
     rates = [[len(turn[COMMIT.name]) / sum(turn[COMMIT.name]) for turn in taken[each]] for each in (0, at)]
     result = estimate(list(zip(*rates, strict=True)))
     low, high = map(math.exp, result.bounds(LEVEL)) if result.n >= LEAST_BLOCKS else (None, None)
     same = tuple(disk for disk in disks[at] if disk in disks[0])
-    return Pair(str(paths[at]), str(paths[0]), result.ratio, low, high, same)
+    return DirectoryPair(str(paths[at]), str(paths[0]), result.ratio, low, high, same)
 
 
 def _physical(leaves: tuple[str, ...]) -> tuple[str, ...]:

@@ -144,7 +144,7 @@ class Formatted(Family):
         finally:
             self.unmount(at, device)
 
-    def existing(self, path: Path) -> Mounted:
+    def read_mounted(self, path: Path) -> Mounted:
         """Read a directory in the same way; nothing is mounted."""
         return self._facts(path, (), self.attributes(path))
 

@@ -197,7 +197,7 @@ class Family:
         with self.open(setup, device, MountPoint(at, journal, stays=True)):
             yield
 
-    def existing(self, path: Path) -> Mounted:
+    def read_mounted(self, path: Path) -> Mounted:
         """Return a directory of an existing filesystem."""
         raise NotImplementedError
 

@@ -232,7 +232,7 @@ class Zfs(Family):
         if not to.stays:
             pool.wipe(hosted.members)
 
-    def existing(self, path: Path) -> Mounted:
+    def read_mounted(self, path: Path) -> Mounted:
         mount = mount_of(path)
         return _facts(path, (), (*mount.options, *properties.effective(pool.dataset_properties(mount.source))), None)
 

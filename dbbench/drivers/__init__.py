@@ -26,8 +26,7 @@ AWAY: Final[dict[str, Away]] = {"pgbench": pgbench, "sysbench": sysbench}  # dri
 
 
 def sessions_of(cell: Cell) -> int | None:
-    """Return how many sessions the programs of a cell's load open at most; `Server.connect` opens the others. None: the
-    user's own script may open any number."""
+    """Return the most sessions that a load's programs open; None: a user's own script may open any number."""
     clients = int({**cell.dataset.parameters, **cell.parameters}.get("clients", 1))
     if cell.workload.driver == "sysbench" and not sysbench.one_session_each(cell):
         return None

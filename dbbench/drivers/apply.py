@@ -46,8 +46,7 @@ _END_S: Final = 600.0  # time for the client to finish after it has received eve
 
 @contextlib.contextmanager
 def driving(task: LoadTask) -> Iterator[Load]:
-    """Apply the archive in `scratch`; when the block ends normally, compare every table. See `protocol.Driver`. Raises
-    DataCorrupt if one differs from the primary's."""
+    """Apply the archive in `scratch`, then compare every table. Raises DataCorrupt if one differs."""
     try:
         archive = load_archive(task.scratch / ARCHIVE)
     except (OSError, ValueError) as error:
@@ -93,17 +92,16 @@ class ApplyLoad:
         return self.applier.pids
 
     def wait_until(self, second: float, watch: Callable[[Live], None]) -> None:
-        """Block until `second`, or until all is applied: the load does not fill a fixed time."""
+        """Return early when all is applied: the load does not fill a fixed time."""
         while self._now_s() < second and self._goes_on(watch):
             time.sleep(POLL_S)
 
     def wait(self, watch: Callable[[Live], None]) -> None:
-        """Block until all is applied. Raises EngineDied, DriverFailed, NoProgress."""
+        """Raises EngineDied, DriverFailed, NoProgress."""
         while self._goes_on(watch):
             time.sleep(POLL_S)
 
     def outcome(self) -> Outcome:
-        """Return rate, duration, and the rate over time."""
         duration_s, done = self._points[-1]
         rates = [rate if second in self._busy else None for second, rate in enumerate(by_second(self._points))]
         figures: dict[str, float | None] = {"duration_s": duration_s, "applied_bytes": float(done)}
@@ -129,7 +127,6 @@ class ApplyLoad:
         self.applier.offer(logs, last=self._handed == len(self.archive.logs))
 
     def _goes_on(self, watch: Callable[[Live], None]) -> bool:
-        """Check the progress once; return False when all is applied."""
         fault = self.applier.fault
         if not process.wait_while(self.server.alive, DEATH_S if fault else 0.0, 0.02):
             raise EngineDied(f"the server (pid {self.server.pid}) died: {fault or 'it was applying the log'}")
@@ -181,8 +178,7 @@ class Applier(Protocol):
 
 @contextlib.contextmanager
 def applying(task: LoadTask, archive: Archive) -> Iterator[Applier]:
-    """Yield the applier for the task's server; at the end of the block none of its programs runs. Raises
-    ProgramMissing."""
+    """Yield the applier for the task's server; none of its programs outlives the block. Raises ProgramMissing."""
     server, profile = task.server, profile_of(task.server.engine)
     if profile.standby:
         with contextlib.closing(server.connect()) as connection:
@@ -217,7 +213,6 @@ class StandbyRecovery:
         self._last = False
 
     def offer(self, logs: Sequence[LogFile], last: bool) -> None:
-        """Make the segments visible, each atomically."""
         for log in logs:
             (self._scratch / INBOX / log.name).symlink_to(self._scratch / ARCHIVE / log.name)
             self._target = (int(log.name[8:16], 16) * 256 + int(log.name[16:], 16) + 1) * SEGMENT
@@ -311,7 +306,6 @@ def position(decoded: bytes, before: int) -> int:
 
 
 def _tool(kind: mysqld.Mysqld, *names: str) -> tuple[str, ...]:
-    """Return the command of a program that comes with the server: from its own system, or from this one."""
     if kind.root is not None:
         hits = [kind.root / "usr/bin" / name for name in names if (kind.root / "usr/bin" / name).is_file()]
         if hits:

@@ -38,8 +38,6 @@ def beside(load: Load, task: LoadTask) -> Iterator[Load]:
 
 
 class _Beside:
-    """A `Load` that wraps another one, and the statement."""
-
     def __init__(self, load: Load, task: LoadTask, session: Any) -> None:
         self.load, self.server, self.session, self.cell = load, task.server, session, task.cell
         self.clock, self.raw = task.clock, task.raw
@@ -53,7 +51,6 @@ class _Beside:
         return self.load.pids
 
     def wait_until(self, second: float, watch: Callable[[Live], None]) -> None:
-        """Wait for the load."""
         self.load.wait_until(second, watch)
 
     def wait(self, watch: Callable[[Live], None]) -> None:
@@ -64,7 +61,6 @@ class _Beside:
         check(self.server, [self.work])
 
     def outcome(self) -> Outcome:
-        """Return the load's outcome with the duration and effect of the statement."""
         outcome = self.load.outcome()
         if self.began_utc is None or self.ended_utc is None:
             return outcome  # the statement never began, because the load failed, which raises another error
@@ -81,7 +77,6 @@ class _Beside:
         )
 
     def _carry_out(self) -> None:
-        """Run the statement at its time in the window, which has just begun."""
         if self.left.wait(float(self.cell.parameters.get("during_at", AT)) * self.cell.window.measure_s):
             return
         self.began_utc = self.clock.now_utc()
@@ -90,8 +85,7 @@ class _Beside:
 
 
 def effect(outcome: Outcome, warm: int, began: float, ended: float, whole: int) -> dict[str, float | None]:
-    """Return the metrics of the statement's effect; seconds are those of the load's clock, and the window is `warm` to
-    `whole`."""
+    """Return the metrics of the statement's effect. Seconds are of the load's clock; the window: `warm` to `whole`."""
     first, last = math.floor(began), min(whole, math.ceil(ended) + AFTER_S)
     before, around = (
         [value for value in outcome.series["tps"][a:b] if value is not None] for a, b in ((warm, first), (first, last))

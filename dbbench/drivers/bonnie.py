@@ -92,8 +92,7 @@ def _outcome(load: ToolLoad, cell: Cell, memory: int) -> Outcome:
 
 @process.understood("bonnie++")
 def parse(text: str) -> dict[str, float | None]:
-    """Return the results of the last result line: RATE, STEM_cpu_pct, STEM_max_ms. Raises DriverFailed if there is
-    none, or one in an unknown format."""
+    """Return RATE, STEM_cpu_pct, STEM_max_ms of the last result line. Raises DriverFailed: none, or unknown format."""
     lines = [line.split(",") for line in text.splitlines() if re.match(r"\d\.\d+,", line)]
     if not lines:
         raise DriverFailed("bonnie++ printed no results")

@@ -1,6 +1,5 @@
-"""A program that works on files: `python -m dbbench.drivers.filework WORK FOLDER JSON`. It is a separate process so
-that the trial's control group counts its memory and its CPU time is known. It prints JSON objects with `t`, the seconds
-so far."""
+"""The program of copy and smallfiles: `python -m dbbench.drivers.filework WORK FOLDER JSON`. It is a separate process
+so that the trial's control group counts its memory and CPU time. It prints JSON objects with `t`, the seconds."""
 
 from __future__ import annotations
 
@@ -32,7 +31,6 @@ class Printer:
         self.began = time.monotonic()
 
     def begin(self) -> None:
-        """Start the clock."""
         self.began = time.monotonic()
 
     @property
@@ -77,8 +75,7 @@ def share(of: int, clients: int, number: int) -> tuple[int, int]:
 
 
 def copy(folder: Path, asked: dict[str, Any], told: Printer) -> None:
-    """Write one large file from memory, then fsync. Prints `bytes` so far; the last two lines have `written` and
-    `synced`."""
+    """Write one large file from memory, then fsync. Prints `bytes` so far; the last two lines: `written`, `synced`."""
     size, clients = int(asked["file_size"]), int(asked["clients"])
     pool = memoryview(content(min(POOL, size), float(asked["zeros"]), int(asked["seed"])))
 
@@ -158,7 +155,6 @@ def main(argv: list[str]) -> int:
 
 
 def _failure(error: OSError, folder: str = "") -> int:
-    """Print the error; return the exit status."""
     print(f"error: {error.filename or folder}: {error.strerror}", file=sys.stderr)
     return 1
 

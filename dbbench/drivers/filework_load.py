@@ -1,5 +1,4 @@
-"""copy (one large file from memory) and smallfiles (many files created, read cold, deleted): run the program `filework`
-and parse its output, lines of JSON."""
+"""copy (one large file) and smallfiles (many small ones): run `filework` and parse its output, lines of JSON."""
 
 from __future__ import annotations
 
@@ -107,9 +106,8 @@ class FileWork:
 
     @contextlib.contextmanager
     def driving(self, task: LoadTask) -> Iterator[Load]:
-        """Do the work. See `protocol.Driver`. It runs as this process's user: other accounts could not reach an
-        interpreter in a closed home directory. When it has closed its files, the trial empties their caches, and it
-        waits for that."""
+        """Runs as this process's user: other accounts could not reach an interpreter in a closed home directory. When
+        it has closed its files, it waits for the trial to empty their caches."""
         env = {name: os.environ[name] for name in _KEPT if name in os.environ}
         asked = {name: task.cell.parameters[name] for name in self.parameters} | {"seed": task.seed}
         folder, answer = files.folder_of(task.server), task.scratch / f"{self.work}.cold"

@@ -1,5 +1,4 @@
-"""fio: a job file next to the workload's TOML file, for a fixed window, on files that a run of fio before it lays out.
-One I/O counts as one transaction of the trial."""
+"""fio: a job file, for a fixed window, on files that fio lays out before. One I/O counts as one transaction."""
 
 from __future__ import annotations
 
@@ -85,13 +84,11 @@ def find_conflicts(job: str) -> Iterator[tuple[int, str]]:
 
 
 def _variables(cell: Cell) -> dict[str, str]:
-    """Return the workload's parameters as a job file reads them."""
     values = {**cell.workload.options, **cell.parameters}
     return {name.upper(): str(int(value) if isinstance(value, bool) else value) for name, value in values.items()}
 
 
 def _outcome(load: ToolLoad, begin_utc: float) -> Outcome:
-    """Return fio's own summary of the window, and its logs as series."""
     raw, scratch = load.task.raw, load.task.scratch
     text = (scratch / "fio.json").read_text(errors="replace")
     (raw / "fio.json").write_text(text)
@@ -120,8 +117,7 @@ def _outcome(load: ToolLoad, begin_utc: float) -> Outcome:
 def _series(
     scratch: Path, raw: Path, begin_utc: float, seconds: int, running_utc: tuple[float, float] | None
 ) -> Series:
-    """Return columns tps, file_read_mb_per_s and file_write_mb_per_s; the warm-up is a gap, because fio does not log
-    it."""
+    """Return columns tps, file_read_mb_per_s and file_write_mb_per_s; the warm-up, which fio does not log, is a gap."""
     iops, rates = _logs(scratch, raw, "iops"), _logs(scratch, raw, "bw")
     series = Series(seconds, {name: [] for name in FIRST})
     sides = [by_second(iops, begin_utc, seconds, side, running_utc) for side in (READ, WRITE)]

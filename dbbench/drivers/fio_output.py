@@ -115,10 +115,9 @@ def by_second(
 
 
 def _entries(log: str, begin_utc: float) -> Iterator[tuple[float, float, float, str]]:
-    """Yield begin and end in seconds since `begin_utc`, rate and direction of each line of a job's log. fio takes
-    samples at the interval's pace, or late, and the value is the mean since the last sample, not since the last line.
-    Whole intervals before it had no I/O, so what is left is the last one and its delay. A delay of more than an
-    interval looks the same: it occurs if all of fio was stopped, and then there was little or no I/O."""
+    """Yield begin and end in seconds since `begin_utc`, rate and direction of each line of a job's log. A value is the
+    mean since fio's last sample, at the interval's pace or late; whole intervals before it had no I/O. A delay of more
+    than an interval looks the same: then all of fio was stopped, with little or no I/O."""
     previous, last = -math.inf, -math.inf
     for line in log.splitlines():
         ended_ms, value, direction, *_ = (field.strip() for field in line.split(","))

@@ -88,8 +88,7 @@ class InsertLoad:
         return self.queries.pids if self.queries is not None else ()
 
     def wait_until(self, second: float, watch: Callable[[Live], None]) -> None:
-        """Load and index, start queries and inserts, and block until `second` of their clock. Raises EngineDied,
-        DriverFailed and what sysbench's load raises."""
+        """`second` is of the queries' clock. Raises EngineDied, DriverFailed and what sysbench's load raises."""
         if self.queries is None:
             # In a thread, so that a deadline can end it.
             self.works = [SessionWork("loading", self.sessions[0], threads.Helper("load", self._load_and_index))]
@@ -167,7 +166,6 @@ class InsertLoad:
         self.steps[step] = time.monotonic() - began
 
     def _start(self) -> Load:
-        """Start sysbench and the inserts."""
         task = self.task
         cell = replace(task.cell, parameters={"clients": task.cell.parameters["clients"], **VALUES})
         queries = self.stack.enter_context(sysbench.driving(replace(task, cell=cell)))

@@ -79,10 +79,9 @@ def _load(task: LoadTask, program: Program, begin_utc: float, begin_in_logs: flo
 
 
 def command(server: Server, cell: Cell, seed: int, logs: Path, client: Client | None = None) -> list[str]:
-    """Return the argv; `logs` is the directory of its logs. Prepared statements are the default of its built-in
-    scripts: the comparison is about storage, not the parser. A user's own script gets pgbench's default, because it may
-    have statements that cannot be prepared. With `client` the argv is for that host: its own program, the server's
-    address, and scripts that are sent there."""
+    """Return the argv; `logs` is the directory of its logs. Built-in scripts use prepared statements by default: the
+    comparison is about storage, not the parser. A user's own script may have statements that cannot be prepared. With
+    `client` the argv is for that host: its own program, the server's address, and scripts that are sent there."""
     parameters = _parameters(cell)
     protocol = parameters.get("protocol", "prepared" if (cell.workload.script or BUILT_IN[0]) in BUILT_IN else "")
     rate = parameters.get("rate") or 0
@@ -129,12 +128,10 @@ def _script(cell: Cell, parameters: dict[str, Scalar], placed: Callable[[Path], 
 
 
 def _workers(parameters: dict[str, Scalar]) -> int:
-    """Return the number of pgbench's threads, which cannot exceed that of its clients."""
     return min(int(parameters.get("threads", 1)), int(parameters.get("clients", 1)))
 
 
 def _outcome(load: ToolLoad, begin_utc: float) -> Outcome:
-    """Read the logs of all workers and compare them with pgbench's own summary."""
     cell = load.task.cell
     logs, workers = log_files(load.task.scratch, _PREFIX), _workers(_parameters(cell))
     if len(logs) != workers:

@@ -51,9 +51,8 @@ def log_files(folder: Path, prefix: str) -> list[Path]:
 
 
 def parse(paths: Iterable[Path], begin_utc: float, seconds: int) -> tuple[Counts, int]:
-    """Return all workers' transactions by the second in which they ended, and how many were skipped. `begin_utc` is
-    second 0. A failed transaction counts as an error, not as a transaction. Raises DriverFailed for a line that is not
-    pgbench's."""
+    """Return all workers' transactions by the second in which they ended from `begin_utc` on, and how many were
+    skipped. A failed transaction counts as an error only. Raises DriverFailed for a line that is not pgbench's."""
     counts, skipped = Counts(seconds), 0
     for path in paths:
         with path.open("rb") as log:
@@ -96,7 +95,6 @@ def _numbers(chunk: bytes) -> Ints:
 
 
 def _count(rows: Ints, counts: Counts, begin_us: int) -> int:
-    """Add the rows to `counts`; return how many were skipped."""
     time_us = rows[:, 0]
     second = (rows[:, 1] * 1_000_000 + rows[:, 2] - begin_us) // 1_000_000
     inside = (second >= 0) & (second < counts.seconds)

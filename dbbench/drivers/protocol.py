@@ -33,8 +33,7 @@ class Live:
 
 @dataclass(frozen=True)
 class LoadTask:
-    """The load of a trial. `cell.window` defines how long it runs, `cell.parameters` its size (clients, threads, rate
-    ...), and `cell.workload.script` its script."""
+    """The load of a trial: `cell.window` is how long it runs, `cell.parameters` its size (clients, threads, rate)."""
 
     server: Server
     cell: Cell
@@ -62,8 +61,7 @@ class Load(Protocol):
         ...
 
     def outcome(self) -> Outcome:
-        """Parse the results after the server has stopped. Raises DriverFailed or NoProgress if the measurement is not
-        what was requested."""
+        """Parse the results when the server has stopped. Raises DriverFailed or NoProgress for invalid ones."""
         ...
 
 
@@ -79,20 +77,17 @@ class Away(Protocol):
     """A load generator that can also run on another host. Satisfied by a module."""
 
     def driving_from(self, client: Client, task: LoadTask) -> AbstractContextManager[Load]:
-        """Start the load on the client's host, otherwise like `Driver.driving`. The tool ends with the client. Its logs
-        are in `scratch` when the client has returned them, after the server has stopped."""
+        """Like `Driver.driving`, on the client's host, which returns logs to `scratch` after the server's end."""
         ...
 
 
 def client_account(server: Server) -> User | None:
-    """Return the server's private account, as which programs run that interpret a user's script; None outside of a
-    trial's namespaces."""
+    """Return the server's account, for programs that interpret a user's script; None: not in a trial's namespaces."""
     return ENGINES[server.engine].account() if namespaces.mounts_are_private() else None
 
 
 def path_for_client(file: Path) -> str:
-    """Return the path of a script for a client: in a trial that of a copy, because the client's account may not be able
-    to reach the file."""
+    """Return the path of a script for a client: in a trial that of a copy, which the client's account can reach."""
     if not namespaces.mounts_are_private():
         return str(file)
     (folder := namespaces.RUNTIME / "scripts").mkdir(0o755, exist_ok=True)

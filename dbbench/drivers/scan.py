@@ -45,8 +45,7 @@ def driving(task: LoadTask) -> Iterator[Load]:
 
 
 def _tables(sql: Sql, connection: Any, cell: Cell) -> list[Table]:
-    """Return all tables of a generated dataset; of a user's own data those that `tables` names, or as many of the
-    largest."""
+    """Return all tables of a generated dataset; of a user's own data those in `tables`, or as many of the largest."""
     tables, asked = sql.tables(connection), cell.parameters.get("tables", cell.dataset.parameters.get("tables"))
     if cell.dataset.kind == "source":
         return chosen(tables, asked, str(cell.dataset.parameters.get("tablespace", "")))
@@ -56,8 +55,8 @@ def _tables(sql: Sql, connection: Any, cell: Cell) -> list[Table]:
 
 
 def chosen(tables: list[Table], asked: object, tablespace: str) -> list[Table]:
-    """Return the tables named in "a,b,c", or the `asked` largest that are not empty. `tablespace`: only tables in it,
-    if it is what is under test. Raises DriverFailed if a named table, or any table, is missing."""
+    """Return the tables named in "a,b,c", or the `asked` largest non-empty ones. `tablespace`: only tables in it.
+    Raises DriverFailed if a named table, or any table, is missing."""
     there = {table.name: table for table in tables if tablespace in ("", table.tablespace)}
     if isinstance(asked, str):
         names = [name.strip() for name in asked.split(",") if name.strip()]
@@ -81,7 +80,6 @@ class _Passes:
 
     @property
     def seconds(self) -> list[float]:
-        """Return the duration of each pass."""
         return [end - begin for begin, end in itertools.pairwise(self.ends)]
 
     def go_on(self) -> bool:
@@ -91,8 +89,6 @@ class _Passes:
 
 
 class _Session:
-    """One session that scans one table once in each pass. Python waits; the server does the work."""
-
     def __init__(self, sql: Sql, connection: Any, table: Table, passes: _Passes) -> None:
         self.sql, self.connection, self.table, self.passes = sql, connection, table, passes
         self.statement = sql.scan(connection, table.name)
@@ -130,7 +126,7 @@ class ScanLoad:
         """Return immediately: a scan has no warm-up and no fixed time."""
 
     def wait(self, watch: Callable[[Live], None]) -> None:
-        """Scan, and block until all tables are read. Raises EngineDied or DriverFailed as soon as one session fails."""
+        """Raises EngineDied or DriverFailed as soon as one session fails."""
         self.begin_utc = self.task.clock.now_utc()
         for work in self.works:
             work.helper.start()

@@ -1,5 +1,4 @@
-"""statements: a script of SQL steps, each of them timed: maintenance that a DBA waits for. docs/workloads.md describes
-the script; untimed steps run first, before the window, followed by a checkpoint."""
+"""statements: SQL steps, each timed (docs/workloads.md). Untimed steps run before the window, then a checkpoint."""
 
 from __future__ import annotations
 
@@ -81,8 +80,7 @@ class Done:
 
 
 class StatementsLoad:
-    """The steps, in sequence; the statements of a step run on several tables in parallel. The untimed ones run before
-    the window; the timed ones start with it."""
+    """The steps, in sequence; the statements of a step run on several tables in parallel."""
 
     pids: tuple[int, ...] = ()  # the sessions are threads of this process
 
@@ -102,8 +100,7 @@ class StatementsLoad:
         self.work = SessionWork("", None, threads.Helper("statements", self._run, False))
 
     def wait_until(self, second: float, watch: Callable[[Live], None]) -> None:
-        """Run the untimed steps, and a checkpoint, so that their writes are not part of the first timed one. Raises as
-        `wait`."""
+        """Run the untimed steps, and a checkpoint, so that their writes are not part of the first timed one."""
         del second
         self._follow(watch)
 
@@ -119,7 +116,6 @@ class StatementsLoad:
         follow(self.server, [self.work], watch)
 
     def _run(self, timed: bool) -> None:
-        """Run the timed steps, or the others."""
         steps = [step for step in self.steps if step.timed is timed]
         for step in steps:
             self._run_step(step)
@@ -143,7 +139,6 @@ class StatementsLoad:
         self.done.append(Done(step.name, step.timed, seconds, rows, size, statements))
 
     def _run_on(self, step: SqlStep, table: str) -> list[dict[str, Any]]:
-        """Run the step's statements for one table, in one session."""
         session, lines = self.free.get(), []
         try:
             for statement in step.statements:
@@ -172,7 +167,6 @@ class StatementsLoad:
             return self.sent is not None and str(self.sent.path) in sql, max(0, cursor.rowcount)
 
     def _all_sizes(self) -> dict[str, int]:
-        """Return logical bytes by table."""
         with contextlib.closing(self.server.connect()) as connection:
             return {table.name: table.size_bytes for table in sql_of(self.server).tables(connection)}
 
@@ -182,8 +176,7 @@ class StatementsLoad:
         return {name: sizes[name] for name in self.tables if name in sizes}
 
     def outcome(self) -> Outcome:
-        """Return the total time of the timed steps with rows and bytes per second; the times of statements
-        are in raw."""
+        """Return the total of the timed steps, with rows and bytes per second; times of statements are in raw."""
         if not self.ended:
             raise DriverFailed("not all statements were executed")
         whole = {"steps": [asdict(done) for done in self.done]}

@@ -1,6 +1,5 @@
-"""sysbench: all scripts that it includes, and custom ones, through a wrapper that counts each event. Latency is from
-the first call of the event to its success; with `rate` it includes the wait in sysbench's queue (in buckets of 1.8
-%)."""
+"""sysbench: its own scripts and custom ones, through a wrapper that counts each event. Latency is from the first call
+of the event to its success; with `rate` it includes the wait in sysbench's queue (in buckets of 1.8 %)."""
 
 from __future__ import annotations
 
@@ -75,8 +74,8 @@ def driving(task: LoadTask) -> Iterator[Load]:
 
 @contextlib.contextmanager
 def driving_from(client: Client, task: LoadTask) -> Iterator[Load]:
-    """Run sysbench on the client's host, whose clock sets DBBENCH_BEGIN. The password is sent on stdin, from which
-    sysbench reads its options: a command-line option would be visible to all users."""
+    """Run sysbench on the client's host, whose clock sets DBBENCH_BEGIN. sysbench reads the password from stdin: every
+    user could read a command-line option."""
     script = _script(task.cell)
     if "/" in script:  # files that it loads must be in its directory on the client's host
         script, *_ = [client.place(Path(path)) for path in (script, *task.cell.workload.beside)]
@@ -105,8 +104,7 @@ def _load(task: LoadTask, program: Program, begin_utc: float) -> ToolLoad:
 
 
 def command(server: Server, cell: Cell, seed: int, client: Client | None = None) -> list[str]:
-    """Return the argv; the script and the settings of the wrapper are in the environment. With `client` it is for that
-    host, to which the wrapper is sent."""
+    """Return the argv; the environment has the script. With `client` it is for that host, which gets the wrapper."""
     rate = cell.parameters.get("rate") or 0
     wrapper = data_folder().resolve() / "workloads" / _WRAPPER
     return [
@@ -125,8 +123,8 @@ def command(server: Server, cell: Cell, seed: int, client: Client | None = None)
 
 
 def connection_from(client: Client, server: Server) -> list[str]:
-    """Return the options with which it reaches the server from the client's host. With --mysql-ssl sysbench 1.0 uses
-    the certificates in its current directory; for PostgreSQL libpq takes TLS from the environment."""
+    """Return the options for the server's address. With --mysql-ssl sysbench 1.0 uses the certificates in its current
+    directory; for PostgreSQL libpq takes TLS from the environment."""
     address, tls, kind = client.spec, sql_of(server).sysbench_tls, sql_of(server).sysbench
     return [
         "--config-file=/dev/stdin",
@@ -145,7 +143,6 @@ def one_session_each(cell: Cell) -> bool:
 
 
 def _script(cell: Cell) -> str:
-    """Return the name of a bundled script, or the path of a file."""
     script = str(cell.parameters.get("script") or cell.workload.script)
     return script if script in BUNDLED else str(locate(script))
 
@@ -170,7 +167,6 @@ def _option_text(value: Scalar) -> str:
 
 
 def _outcome(load: ToolLoad) -> Outcome:
-    """Read the counts of all threads and compare them with sysbench's own summary."""
     cell, raw, scratch = load.task.cell, load.task.raw, load.task.scratch
     files, threads = event_files(scratch), int(cell.parameters.get("clients", 1))
     if len(files) != threads:
@@ -240,9 +236,8 @@ def _kinds(cell: Cell, script: str, options: Mapping[str, Scalar], events: int) 
 
 
 def _tpcc(cell: Cell, counts: Counts) -> dict[str, float | None]:
-    """Return new orders of the window per minute, including those that were rolled back (TPC-C 5.4.2), and percentiles
-    of each transaction; with `rate` there are none, because the wait in sysbench's queue is not known by transaction.
-    """
+    """Return new orders of the window per minute, including those rolled back (TPC-C 5.4.2), and percentiles of each
+    transaction; with `rate` none, because the wait in the queue is not known by transaction."""
     if cell.dataset.kind != "tpcc":
         return {}
     warmup, measure = whole_seconds(cell.window)

@@ -1,4 +1,4 @@
-"""What sysbench prints, and the counts of `workloads/dbbench_events.lua`: events by second and latency, one file per
+"""What sysbench prints, and the counts of `workloads/dbbench_events.lua`: events by second and latency, a file per
 thread."""
 
 from __future__ import annotations
@@ -105,11 +105,10 @@ def _add(rows: Ints, counts: Counts) -> None:
 
 def put_queued_latencies(counts: Counts, written: str, whole_run: Counter[str], lived_s: float) -> None:
     """Replace the latencies in `counts` by those of sysbench's own histogram, which includes the wait in the queue.
-    `written` has "moment bucket count" lines, one group per interval of a second; an interval belongs to the second
-    that contains its middle. `whole_run` is the histogram that sysbench printed at its end: what it has beyond the
-    intervals came after the last of them. sysbench reads its histogram while its threads add to it, so a few events may
-    be in two intervals. Raises DriverFailed if `whole_run` lacks more than two events and more than COUNTED_TWICE of
-    them."""
+    `written` has "moment bucket count" lines, one group per interval of a second, which belongs to the second of its
+    middle. `whole_run` is the histogram of the whole run: what it has beyond the intervals came after the last of them.
+    sysbench reads it while threads add to it, so a few events may be in two intervals. Raises DriverFailed if
+    `whole_run` lacks more than two events and more than COUNTED_TWICE of them."""
     intervals: dict[float, Counter[str]] = defaultdict(Counter)
     for line in written.splitlines():
         moment, bucket, events = line.split()

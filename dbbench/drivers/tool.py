@@ -40,7 +40,6 @@ class Program(Protocol):
     def pids(self) -> tuple[int, ...]: ...  # its processes on this machine
 
     def poll(self) -> int | None:
-        """Return its exit status, or None while it runs."""
         ...
 
 
@@ -64,25 +63,22 @@ class ToolLoad:
         return self.program.pids
 
     def wait_until(self, second: float, watch: Callable[[Live], None]) -> None:
-        """Block until `second` of the load's clock. Raises EngineDied, DriverFailed."""
         while (left_s := second - self._now_s()) > 0:
             if not self._goes_on(watch):
                 raise self._ended_early()
             time.sleep(min(POLL_S, max(left_s, 0.001)))
 
     def wait(self, watch: Callable[[Live], None]) -> None:
-        """Block until the tool has ended. Raises as `wait_until`; `outcome` judges its results."""
+        """Raises as `wait_until`; `outcome` judges the results."""
         while self._goes_on(watch):
             time.sleep(POLL_S)
         if self.program.poll() != 0 or (self.lived_s or 0.0) < self.seconds - _EARLY_S:
             raise self._ended_early()
 
     def outcome(self) -> Outcome:
-        """Parse the results. See `protocol.Load.outcome`."""
         return self.judged(self)
 
     def text(self) -> str:
-        """Return everything that it printed."""
         return "".join(path.read_text(errors="replace") for path in self.printed if path.exists())
 
     def _now_s(self) -> float:
@@ -108,7 +104,6 @@ class ToolLoad:
         return not ended
 
     def _new_lines(self) -> list[str]:
-        """Return the complete lines printed since the last call."""
         lines: list[str] = []
         for path in self.printed:
             with path.open("rb") as output:
@@ -129,7 +124,6 @@ class ToolLoad:
         return DriverFailed(f"{self._name()} ended with status {status}: {self._last_lines()}")
 
     def _last_lines(self) -> str:
-        """Return its last lines, error messages first."""
         lines = [line for line in self.text().splitlines() if line.strip()]
         wrong = [line for line in lines if any(word in line for word in ("FATAL", "ERROR", "error:"))]
         return "\n  ".join(list(dict.fromkeys(wrong))[:6] or lines[-6:] or ["nothing"])
@@ -139,8 +133,7 @@ class ToolLoad:
 
 
 def outcome_of(load: ToolLoad, counts: Counts, **figures: float | None) -> Outcome:
-    """Return the outcome of a load with these counts: what finished in the window, and the series over all of it.
-    Raises NoProgress if nothing finished in the window; failed attempts give a warning."""
+    """Return the outcome of a load with these counts. Raises NoProgress if nothing finished in the window."""
     warmup, measure = whole_seconds(load.task.cell.window)
     measured = counts.measure(warmup, warmup + measure)
     if measured.transactions == 0:
@@ -212,8 +205,7 @@ def write_command(path: Path, argv: Sequence[str], env: Mapping[str, str]) -> No
 
 
 def could_hold(cell: Cell) -> int:
-    """Return the memory that could cache the file: the plan's if the kernel enforces it, otherwise the machine's or
-    the container's."""
+    """Return the bytes that could cache the file: the plan's if the kernel enforces it, else the system's."""
     if cell.memory_bytes is not None and not isinstance(cgroup.hierarchy(), str):
         return cell.memory_bytes
     return cgroup.usable_bytes() or 0

@@ -30,8 +30,7 @@ _THE_TRIALS: Final = (FilesystemDamaged, FilesystemDamaged, Interrupted, Termina
 
 
 def operate(names: Sequence[str], filled: StoredDatabase) -> tuple[OperationFacts, ...]:
-    """Run the steps of these operations, in order. Raises FilesystemDamaged. If a step fails, this is recorded and no
-    further operation runs: the load's results are valid, but the state of the filesystem is unknown."""
+    """Run the operations until a step fails; then only the load's results are valid. Raises FilesystemDamaged."""
     steps: list[OperationFacts] = []
     for number, name in enumerate(names):
         try:

@@ -1,8 +1,5 @@
-"""Copies of the data directory file by file: by reflink (blocks are shared until they are written), or plain.
-
-For a running PostgreSQL, its backup functions make the copy consistent: files are copied in sequence while they are
-written, and changes are in the log from the start of the backup to its end, which is copied last. InnoDB has no such
-functions without a separate tool."""
+"""Copies of the data directory: by reflink (blocks are shared until they are written), or plain. A running PostgreSQL
+is copied between its backup functions, the log last, so that it is consistent; InnoDB would need a separate tool."""
 
 from __future__ import annotations
 
@@ -74,8 +71,7 @@ class Copies:
             _back_up(self.server, stored.datadir, _target(stored))
 
     def _copy(self, stored: Stored, source: Path, target: Path) -> None:
-        """Run cp -a into a new directory of the same owner, and sync it. The attributes of the setup are set before:
-        reflinks require them to be equal."""
+        """Run cp -a and sync. Attributes of the setup are set before it: reflinks require them to be equal."""
         target.mkdir(mode=0o700)
         filesystems.apply_attributes(replace(stored.setup, attributes=attributes_of(stored.setup)), target)
         process.run(["cp", "-a", f"--reflink={self.reflink}", f"{source}/.", target], timeout_s=_COPY_S)

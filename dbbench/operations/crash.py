@@ -65,8 +65,6 @@ def _kill(filled: StoredDatabase) -> tuple[int, int | None]:
 
 
 class _Writer:
-    """Inserts rows until the server has ended."""
-
     def __init__(self, server: Server, number: int) -> None:
         self.number, self.connection = number, server.connect()
         self.acknowledged = 0  # number of acknowledged transactions
@@ -89,8 +87,7 @@ def _prepare(server: Server) -> None:
 
 
 def _must_have(server: Server, acknowledged: int) -> None:
-    """Raise FilesystemDamaged if an acknowledged row is missing. One transaction per session may be committed but
-    unanswered."""
+    """Raise FilesystemDamaged if an acknowledged row is missing; one more per session may be committed."""
     ((count, whole),) = rows(server, f"SELECT COUNT(*), COUNT(DISTINCT writer) FROM {TABLE}")
     if not acknowledged <= int(count) <= acknowledged + SESSIONS * ROWS:
         raise FilesystemDamaged(

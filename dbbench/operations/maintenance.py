@@ -26,8 +26,7 @@ _TOOL_S: Final = 6 * 3600.0
 
 
 def fsck(filled: StoredDatabase) -> Iterator[OperationFacts]:
-    """Run one step per check: e2fsck -fn, xfs_repair -n, btrfs scrub and check, zpool scrub. Raises
-    FilesystemDamaged."""
+    """One step per check: e2fsck -fn, xfs_repair -n, btrfs scrub and check, zpool scrub. Raises FilesystemDamaged."""
     checks = filesystems.family_of(filled.setup).checks
     if not checks:
         yield impossible("fsck", f"dbbench knows no check for {filled.fs.family}")
@@ -59,7 +58,7 @@ def grow(filled: StoredDatabase) -> Iterator[OperationFacts]:
 
 
 def repair(filled: StoredDatabase) -> Iterator[OperationFacts]:
-    """Run two steps."""
+    """Run `of_filesystem`, then `of_engine`."""
     yield of_filesystem(filled)
     yield of_engine(filled)
 

@@ -43,8 +43,7 @@ class StoredDatabase(Stored):
         return f"neither {self.fs.family} nor a layer below it has snapshots"
 
     def obstacle(self, how: Snapshots) -> str | None:
-        """Return why no second server can run on such a copy of the data, or None. With a separate directory for the
-        log, the second server would write into the log of the first one."""
+        """Return why no second server can run on such a copy, or None. A log outside of it has one writer."""
         if self.log is not None or "wal" in self.setup.volumes:
             return "the write-ahead log is on another device, and a consistent copy would need both"
         return how.lacks(self)

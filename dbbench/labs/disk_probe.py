@@ -73,7 +73,6 @@ class Probed:
 
     @property
     def place(self) -> str:
-        """Return the filesystem and its disks in words."""
         disks = []
         for name, disk in self.facts["disks"].items():
             kind = {"0": "", "1": ", rotating"}.get(disk["rotational"], ", kind unknown")
@@ -189,8 +188,7 @@ def _physical(leaves: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _facts(path: Path, leaves: tuple[str, ...], virtualisation: str | None) -> dict[str, Any]:
-    """Return the filesystem and the disks; None for what the kernel does not show. A virtual disk claims to rotate
-    whatever it is, so that it is not known."""
+    """Return the facts, None if unknown, as is the rotation of a virtual disk: it claims to rotate whatever it is."""
     mount, name, layers = mount_of(path), disk_below(path), set[str]()
     below = [sysfs.disk_of(name)] if name else []
     for device in below:  # from the filesystem's device down to the disks

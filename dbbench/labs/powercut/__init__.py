@@ -1,12 +1,8 @@
-"""The power-loss lab: do acknowledged commits survive a power loss, and does the server start again?
-
-A server works on a disk of the lab, which logs every write and flush (`disk`). From the log, any number of disks are
-made as a power loss would have left them (`disk_images`). Each is recovered and checked (`recovery`) against what a
-witness outside the server knows (`witness`). Controls that must lose data prove that the lab detects a loss
-(`targets`); the conclusion from n cuts is arithmetic (`conclusions`).
-
-`examined` starts the lab's process; `unavailable` says in advance whether this machine supports the lab.
-"""
+"""The power-loss lab: do acknowledged commits survive a power loss, and does the server start again? A server works on
+a disk of the lab, which logs every write and flush (`disk`). From the log, any number of disks are made as a power loss
+would have left them (`disk_images`). Each is recovered and checked (`recovery`) against what a witness outside the
+server knows (`witness`). Controls that must lose data prove that the lab detects a loss (`targets`); the conclusion
+from n cuts is arithmetic (`conclusions`)."""
 
 from __future__ import annotations
 
@@ -74,12 +70,8 @@ def unavailable() -> str | None:
 
 
 def examine(folder: Path, sha256: str, order: Order, emit: Emit, overdue: Overdue | None = None) -> None:
-    """Carry out the order for the cells of the run in `folder`, which then contains the results.
-
-    `sha256` is the identity of the user's plan.
-
-    Raises NotRoot, LabUnavailable, DeadlinePassed, Interrupted, Terminated; results so far are kept.
-    """
+    """Carry out the order for the cells of the run in `folder`, which takes the results; `sha256` identifies the user's
+    plan. Raises NotRoot, LabUnavailable, DeadlinePassed, Interrupted, Terminated; results so far are kept."""
     if os.geteuid() != 0:
         raise NotRoot(
             "the power-loss lab requires root, because it mounts filesystems",

@@ -1,8 +1,6 @@
-"""The lab's own process, in private namespaces, which is started with the run's folder and the order.
-
-If it or its parent is killed, the kernel ends every server, mount, loop device and disk; images and logs are in memory
-and disappear. stdout carries progress events, one JSON object per line.
-"""
+"""The lab's own process, in private namespaces, which is started with the run's folder and the order. If it or its
+parent is killed, the kernel ends every server, mount, loop device and disk; images and logs are in memory and
+disappear. stdout carries progress events, one JSON object per line."""
 
 from __future__ import annotations
 

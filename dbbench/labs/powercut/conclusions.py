@@ -1,8 +1,5 @@
-"""What the cuts of a setup show.
-
-No harm in n cuts is reported as "0 of n cuts (< 3/n at 95 %)", the rule of three (Hanley and Lippman-Hand, JAMA 1983),
-and never as "safe". How much a harmed cut lost depends on the disk's cache, not on the filesystem.
-"""
+"""What the cuts of a setup show. No harm in n cuts is reported as "0 of n cuts (< 3/n at 95 %)", never as "safe": the
+rule of three (Hanley and Lippman-Hand, JAMA 1983). How much a harmed cut lost depends on the disk's cache."""
 
 from __future__ import annotations
 
@@ -79,8 +76,7 @@ def too_many(cuts: Sequence[CutFacts]) -> bool:
 
 
 def contradiction(cuts: Iterable[CutFacts], flags: Iterable[Durability], schema_safe: bool = True) -> str:
-    """Describe the first harm that the flags of the class do not allow; "" if there is none. `schema_safe`: the server
-    promises that schema changes survive."""
+    """Describe the first harm that the flags do not allow, or "". `schema_safe`: schema changes must survive."""
     allowed = frozenset[str]().union(*(ALLOWED[flag] for flag in flags))
     for cut in cuts:
         if cut.changes and not schema_safe:
@@ -93,8 +89,5 @@ def contradiction(cuts: Iterable[CutFacts], flags: Iterable[Durability], schema_
 
 
 def is_blind(tries: int, needed: int, harmed: int, valid: int) -> bool:
-    """Whether a control did not lose often enough: fewer than `needed` of `tries` were harmed.
-
-    A control that was ended as soon as it had lost that often is not blind.
-    """
+    """Whether a control lost in fewer than `needed` of `tries`; one that was ended early by its losses is not blind."""
     return harmed < needed or valid < harmed or tries < needed

@@ -1,16 +1,10 @@
-"""The lab's disks: files in a FUSE filesystem that logs every write and flush when it arrives.
+"""The lab's disks: files in a FUSE filesystem that logs every write and flush when it arrives. `main([MOUNTPOINT, LOG,
+IMAGE, ...])`, in a separate Python process, serves the images as MOUNTPOINT/0, /1, ... until it is unmounted. Each file
+has a loop device below the filesystem under test, whose flushes arrive here as fsync. What a flush makes safe is
+decided later from the log (`disk_images`). One thread numbers requests as they arrive and answers in that order.
 
-`main([MOUNTPOINT, LOG, IMAGE, ...])`, in a separate Python process, serves the images as MOUNTPOINT/0, /1, ... until it
-is unmounted. Each file has a loop device, and the filesystem under test is on the loop devices, whose flushes arrive
-here as fsync. What a flush makes safe, and what is still in a volatile cache, is decided later from the log
-(`disk_images`).
-
-There is one thread: requests are numbered as they arrive and answered in that order.
-
-The log holds every write and every flush that reached the disks, in order, each with its time: `index` has records of
-fixed size, `data` the bytes of the writes in sequence. Times are from CLOCK_MONOTONIC, which all processes of the
-machine share, so that an acknowledged commit has its place in the log without a mark in it.
-"""
+The log: `index` has records of fixed size, in order, `data` the bytes of the writes in sequence. Times are from
+CLOCK_MONOTONIC, which all processes share, so that a commit has its place in the log without a mark in it."""
 
 from __future__ import annotations
 
@@ -98,11 +92,9 @@ def serve_disks(
     output: Path,
     program: Sequence[str | Path] = _PROGRAM,
 ) -> Iterator[tuple[Path, ...]]:
-    """Serve disks over `images` within the block, mounted below `folder`; yield the files for loop devices.
-
-    Afterwards their log is complete. `program`: another program that serves disks, as arguments for Python; its second
-    argument is `log`. Raises LabUnavailable if it does not start, DeadlinePassed if its process does not end.
-    """
+    """Serve disks over `images` within the block, mounted below `folder`; yield the files for loop devices. Afterwards
+    their log is complete. `program`: another program that serves disks, as arguments for Python; its second argument is
+    `log`. Raises LabUnavailable if it does not start, DeadlinePassed if its process does not end."""
     mount_point = folder / "fuse"
     mount_point.mkdir(exist_ok=True)
     argv: list[str | Path] = [sys.executable, *program, mount_point, log, *images]

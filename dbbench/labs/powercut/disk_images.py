@@ -1,12 +1,7 @@
-"""Make the disks as a power loss would have left them, any number of them from one recorded log.
-
-Each disk has a volatile cache that holds writes until a flush. It is bounded: what is older than DESTAGE_S, or exceeds
-CACHE_BYTES, is on the medium without a flush. Of the rest a cut keeps nothing, or each unit at random; if a unit was
-written several times, an earlier version may be the one that remains.
-
-A cut is at any moment, or just before the flush of a commit or of a checkpoint. Cuts at random moments find little: in
-most of them the cache is nearly empty. The aims alternate.
-"""
+"""Make the disks as a power loss would have left them, any number from one recorded log. Each has a volatile cache that
+holds writes until a flush. What is older than DESTAGE_S, or exceeds CACHE_BYTES, is on the medium without one. Of the
+rest a cut keeps nothing, or each unit at random; of a unit written several times an earlier version may remain. Cuts
+are at any moment, when the cache is mostly nearly empty, or just before the flush of a commit or checkpoint."""
 
 from __future__ import annotations
 
@@ -58,7 +53,6 @@ class Media:
         ]
 
     def cut(self, cut: Cut, images: Sequence[Path]) -> None:
-        """Write the disks of that cut into new files. Raises ValueError for a position before the last one."""
         for medium, image in zip(self._each, images, strict=True):
             medium.cut(cut, image)
 
@@ -119,8 +113,7 @@ def cached_from(log: Log, position: int, disk: int = 0) -> int:
 
 
 def units(offset: int, length: int, unit: int, shift: int = 0) -> list[tuple[int, int]]:
-    """Return (begin, end) of the pieces of a write that reach the medium separately: it is cut at `shift` plus
-    multiples of `unit`."""
+    """Return (begin, end) of pieces of a write that reach the medium separately: at `shift` + multiples of `unit`."""
     first = ((offset - shift) // unit + 1) * unit + shift
     bounds = [offset, *range(first, offset + length, unit), offset + length]
     return list(itertools.pairwise(bounds))
@@ -150,11 +143,8 @@ def chosen_cuts(
     changes: Sequence[int] = (),
 ) -> list[Cut]:  # fmt: skip
     """Return `count` cuts in these (begin, end) of the log, by their positions. Raises ValueError if the spans are
-    empty.
-
-    `changes`: positions at which schema changes were acknowledged. An aim that finds no flush of its kind, or no
-    change, uses the next weaker one: checkpoint, commit, subset.
-    """
+    empty. `changes`: positions at which schema changes were acknowledged. An aim that finds no flush of its kind, or no
+    change, uses the next weaker one: checkpoint, commit, subset."""
     chance = random.Random(seed)
     spans = [(begin, end) for begin, end in spans if end - begin > 1]
     if not spans:

@@ -1,12 +1,8 @@
-"""Run the lab: controls, then every target until it has its cuts or has used its share of the time.
-
-The cuts of a target come from several recordings, each from a separate run of the server. A cut with harm is made and
-recovered a second time, on another loop device, before it counts.
-
-In a recording the server works on the lab's disks, is killed during writes, recovers and continues; everything is
-logged. The kill is a test of its own, checked at once on the filesystem that is still mounted: the system's page cache
-is preserved, the server's memory is lost. The power cuts are made afterwards from the log.
-"""
+"""Run the lab: controls, then every target until it has its cuts or has used its share of the time. A target's cuts
+come from several recordings, each from a separate run of the server. A cut with harm is recovered a second time, on
+another loop device, before it counts. In a recording the server is killed during writes, recovers and continues. The
+kill is a test of its own, checked at once on the mounted filesystem: the page cache is preserved, the server's memory
+is lost. Power cuts are made afterwards from the log."""
 
 from __future__ import annotations
 
@@ -130,10 +126,7 @@ class Tally:
 
 
 def examine(lab: Lab, target: LabTarget, cuts: int | None) -> Tally:
-    """Record and cut a target until it has so many cuts (None: no limit) or the time is used up.
-
-    Two failed recordings in a row end it, and its row says so.
-    """
+    """Record and cut a target up to `cuts` (None: no limit) or the time's end. Two failed recordings in a row: end."""
     tally, began, failures = Tally(target), time.monotonic(), 0
     while failures < 2 and not lab.over and (cuts is None or len(tally.cuts) < cuts):
         try:
@@ -152,8 +145,7 @@ def examine(lab: Lab, target: LabTarget, cuts: int | None) -> Tally:
 
 
 def _batch(lab: Lab, tally: Tally, count: int) -> None:
-    """Make one recording and its cuts; a tenth of them, at least one, are kills. Every second recording changes the
-    schema, too."""
+    """Make one recording and its cuts; a tenth, at least one, are kills. Every second recording changes the schema."""
     if tally.base is None:
         lab.tell(f"{tally.target.key}: making the filesystem")
         tally.base = make_base(lab, tally.target)
@@ -219,8 +211,7 @@ def _recover_again(lab: Lab, recording: Recording, media: Media, cut: Cut, first
 
 
 def _keep(lab: Lab, recording: Recording, media: Media, cut: Cut, number: int) -> str:
-    """Keep images and log of a harmed cut in the run's directory; return the first image's name, "" if enough are
-    kept."""
+    """Keep images and log of a harmed cut with the results; return the first image's name, "" if enough are kept."""
     key = recording.base.target.key
     lab.kept[key] = lab.kept.get(key, 0) + 1
     if lab.kept[key] > KEPT:
@@ -241,10 +232,8 @@ def _facts(recovery: Recovery, number: int, cut: Cut, unflushed: int = 0, kept: 
 
 
 def try_control(lab: Lab, control: Control, engine: LabTarget, tries: int, needed: int) -> ControlFacts:
-    """Try a control until it has lost `needed` times, after `tries` attempts, or until the lab's time is used up.
-
-    A lab whose control cannot be recorded, or did not lose in the time, is blind too.
-    """
+    """Try a control until it has lost `needed` times, after `tries` attempts, or until the lab's time is used up. A lab
+    whose control cannot be recorded, or did not lose in the time, is blind too."""
     target = targets.control_target(control, engine.engine, catalog.catalog())
     name, note, harmed, valid = f"control {control.name} on {engine.engine.name}", "", 0, 0
     lab.tell(name)
@@ -276,10 +265,7 @@ def try_control(lab: Lab, control: Control, engine: LabTarget, tries: int, neede
 
 def record(lab: Lab, base: BaseImages, kills: int, seed: str, changes: bool = False) -> Recording:
     """Record `kills` + 1 rounds of the witness, and kill the server between two; with schema changes if `changes`.
-    Raises DbbenchError on failure.
-
-    The lab's directory contains the files of the last recording.
-    """
+    Raises DbbenchError on failure. The lab's directory contains the files of the last recording."""
     chance, seen = random.Random(seed), Acknowledged()
     folder, live = lab.scratch / "log", lab.disks("live", base.target)
     shutil.rmtree(folder, ignore_errors=True)

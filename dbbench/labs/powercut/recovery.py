@@ -109,8 +109,7 @@ class Recovery:
 
 
 def disks(folder: Path, stem: str, target: LabTarget) -> Images:
-    """Return the image files for the target's disks: STEM.img, or STEM-0.img and so on, and STEM-wal.img for the
-    log."""
+    """Return the target's image files: STEM.img, or STEM-0.img and so on, and STEM-wal.img for the log."""
     numbers = range(target.disks)
     data = tuple(folder / (f"{stem}-{number}.img" if target.disks > 1 else f"{stem}.img") for number in numbers)
     return {role: data if role == "data" else (folder / f"{stem}-wal.img",) for role in target.setups}
@@ -186,10 +185,7 @@ def _template(lab: Lab, target: LabTarget) -> Path:
 
 @contextlib.contextmanager
 def mount(lab: Lab, target: LabTarget, volumes: Volumes) -> Iterator[Path]:
-    """Mount the target's existing filesystems within the block; yield the data directory.
-
-    Raises MountFailed, UnmountFailed.
-    """
+    """Yield the data directory on the target's mounted filesystems. Raises MountFailed, UnmountFailed."""
     stack = contextlib.ExitStack()
     try:
         with phase("mount"):
@@ -230,9 +226,7 @@ def kill(server: Server) -> None:
 @contextlib.contextmanager
 def phase(name: str, look: Callable[[], None] = lambda: None) -> Iterator[None]:
     """Raise DeadlinePassed in the block if it exceeds the deadline of its phase. Main thread only; phases do not nest.
-
-    `look` is called every POLL_S, and may raise an error that ends the phase early.
-    """
+    `look` is called every POLL_S, and may raise an error that ends the phase early."""
     until = time.monotonic() + DEADLINES_S[name]
 
     def poll(_number: int, _frame: FrameType | None) -> None:
@@ -252,11 +246,8 @@ def phase(name: str, look: Callable[[], None] = lambda: None) -> Iterator[None]:
 def recover(
     lab: Lab, base: BaseImages, disks: Images, acknowledged: Mapping[int, int], quick: bool = False
 ) -> Recovery:
-    """Recover the disks and check them. `quick`: omit checks that cannot clear a harmed cut (for controls).
-
-    A phase that exceeded its deadline, or a failed unmount or detach, makes the result invalid: that is a fault of the
-    lab, not of the filesystem.
-    """
+    """Recover the disks and check them; `quick` omits checks that cannot clear a harmed cut (for controls). A phase
+    that exceeded its deadline, or a failed unmount or detach, is a fault of the lab: the result is invalid."""
     began, harms, count = time.monotonic(), dict[str, str](), sum(acknowledged.values())
     recovery = Recovery(count)
     lab.server_log.unlink(missing_ok=True)  # the new log must be of this recovery only

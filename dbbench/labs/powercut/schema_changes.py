@@ -1,9 +1,6 @@
-"""The second witness: a session that only changes the schema, because files that have just been created, truncated,
-renamed or removed are lost in other ways than rows.
-
-Its steps are numbered, and each step leaves one table with a known number of rows, or none. After a cut, the table must
-be as after the last acknowledged step, or as after the next one, which may have been carried out without an answer.
-"""
+"""The second witness: a session that only changes the schema, because files just created, truncated, renamed or removed
+are lost in other ways than rows. Each numbered step leaves one table with a known number of rows, or none. After a cut,
+the table must be as after the last acknowledged step, or as after the next one, which may be carried out unanswered."""
 
 from __future__ import annotations
 
@@ -37,8 +34,7 @@ def change(server: Server, round_: int, times: list[int], stop: threading.Event)
 
 
 def wrong(server: Server, round_: int, acknowledged: int) -> str:
-    """Describe how the tables of a round differ from what its acknowledged steps have left; "" if they do not. Raises
-    the server's own errors."""
+    """Describe how a round's tables differ from its acknowledged steps, or "". Raises the server's own errors."""
     expected = [state(round_, acknowledged), state(round_, acknowledged + 1)]
     found = {}
     with cursor_of(server) as cursor:

@@ -1,9 +1,6 @@
-"""What the lab tests of a plan: each fs setup under each engine and its settings, once; and the controls that must
-lose data, in every run: without a loss the lab draws no conclusion.
-
-Each control uses a known way to lose commits or pages: a filesystem that requests no flush, a server that requests
-none or leaves torn pages, a disk that acknowledges flushes without carrying them out.
-"""
+"""What the lab tests of a plan: each fs setup under each engine and its settings; and controls that must lose data:
+without a loss the lab draws no conclusion. They use known ways to lose commits or pages: a filesystem or a server that
+requests no flush, torn pages, a disk that acknowledges flushes without carrying them out."""
 
 from __future__ import annotations
 
@@ -62,10 +59,8 @@ class LabTarget:
 
 
 def targets(cells: Iterable[Cell], given: int) -> tuple[list[LabTarget], dict[str, str]]:
-    """Return the targets of these cells, and by arm why another one is not tested.
-
-    `given`: the devices of the plan; each setup uses as many of the lab's disks as a trial would use of them.
-    """
+    """Return the targets of these cells, and by arm why another one is not tested. `given`: the devices of the plan;
+    each setup uses as many of the lab's disks as a trial would use of them."""
     targets_by_key: dict[tuple[str, str], LabTarget] = {}
     skipped: dict[str, str] = {}
     for cell in cells:

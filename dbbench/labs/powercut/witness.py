@@ -1,10 +1,7 @@
 """The witness: a small bank whose acknowledged commits are all known outside of the server, and a session beside it
-that changes the schema (`schema_changes`).
-
-Transaction `n` of a session moves an amount between two accounts and records it in a ledger; accounts and amount depend
-only on session and `n`. So the number of answers defines what must exist: a ledger row for each acknowledged
-transaction, and for each account the balance according to the ledger.
-"""
+that changes the schema (`schema_changes`). Transaction `n` of a session moves an amount between two accounts and
+records it in a ledger; accounts and amount depend only on session and `n`. So the number of answers defines what must
+exist: a ledger row for each acknowledged transaction, and for each account the balance according to the ledger."""
 
 from __future__ import annotations
 
@@ -57,16 +54,13 @@ def move(session: int, n: int) -> Move:
 
 @dataclass
 class Acknowledged:
-    """When the server's answers arrived: for each session the times in ns of its transactions 1, 2, 3 ...
-
-    Session -1 - round is that of the schema changes; its transactions are steps.
-    """
+    """When the server's answers arrived: for each session the times in ns of its transactions 1, 2, 3 ... Session -1 -
+    round is that of the schema changes; its transactions are steps."""
 
     times: dict[int, list[int]] = field(default_factory=dict)
 
     @property
     def changes(self) -> list[tuple[str, int]]:
-        """Return the schema changes with their times."""
         return [(schema_changes.STEPS[number % len(schema_changes.STEPS)], ns)
                 for session, times in self.times.items() if session < 0 for number, ns in enumerate(times)]  # fmt: skip
 
@@ -98,12 +92,9 @@ def create_tables(server: Server) -> None:
 
 @contextlib.contextmanager
 def banking(server: Server, round_: int, seen: Acknowledged, changes: bool) -> Iterator[Callable[[], None]]:
-    """Run sessions that work, one that checkpoints, and one that changes the schema if `changes`, within the block or
-    until the server has ended.
-
-    `round_` makes their numbers new: a killed server may contain a transaction that was not acknowledged. Call the
-    yielded function before the server is killed: it raises EngineDied or DriverFailed if a session has already ended.
-    """
+    """Run sessions, one with checkpoints, and one that changes the schema if `changes`, until the block or the server
+    ends. `round_` makes their numbers new: a killed server may contain a transaction that was not acknowledged. Call
+    the yielded function before the kill: it raises EngineDied or DriverFailed if a session has already ended."""
     stop = threading.Event()
     helpers = []
     if profile_of(server.engine).lab_checkpoints:
@@ -131,8 +122,7 @@ def banking(server: Server, round_: int, seen: Acknowledged, changes: bool) -> I
 
 
 def missing(server: Server, acknowledged: Mapping[int, int]) -> int:
-    """Return how many acknowledged transactions are missing from the ledger or differ. Raises the server's
-    own errors."""
+    """Return how many acknowledged transactions the ledger lacks, or differ in it. Raises the server's own errors."""
     lost = 0
     with cursor_of(server) as cursor:
         for session, count in acknowledged.items():

@@ -1,11 +1,7 @@
-"""A second kernel as an ordinary process: test what the running kernel lacks, at a small scale.
-
-User-mode Linux with native OpenZFS, md, device-mapper, f2fs and nilfs2 runs this program on this machine's root
-filesystem. It is several times slower than the machine: it shows that a plan works, never how fast.
-
-Builds are cached, each in a directory with its key as the name: `KEY/root` is a small root (see `boot`). Deleting it
-only costs the minutes of another build.
-"""
+"""A second kernel as an ordinary process: test what the running kernel lacks, at a small scale. User-mode Linux with
+native OpenZFS, md, device-mapper, f2fs and nilfs2 runs this program on this machine's root filesystem. It is several
+times slower than the machine: it shows that a plan works, never how fast. Builds are cached, each in a directory with
+its key as the name: `KEY/root` is a small root (see `boot`). Deleting it only costs the minutes of another build."""
 
 from __future__ import annotations
 
@@ -61,13 +57,9 @@ def run_inside(
     stderr: Path | int = 2,
     tell: Callable[[str], None] = lambda what: None,
 ) -> CommandEnd:
-    """Run a command as root in the second kernel, on this machine's root filesystem; return its result.
-
-    Writes are discarded, except in the directories in `shared`. `disks` are the sizes of empty disks: /dev/ubdb,
-    /dev/ubdc and so on. If there is no build yet, it is made first (`tell` reports its progress). Raises NotRoot,
-    LabUnavailable, RehearsalFailed, DiskTooSmall, DeadlinePassed (it is killed), RehearsalFailed (the second
-    kernel died).
-    """
+    """Run a command as root in the second kernel, on this machine's root filesystem; a missing build is made first
+    (`tell` reports progress). Writes are discarded, except in `shared`. `disks`: bytes of empty disks /dev/ubdb, ...
+    Raises NotRoot, LabUnavailable, RehearsalFailed (also if that kernel died), DiskTooSmall, DeadlinePassed."""
     root = small_root(tell)
     seen = {name: value for name, value in os.environ.items() if name.startswith(_PASSED)}
     base = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": str(Path.home()),
@@ -99,9 +91,7 @@ def run_inside(
 
 def rehearse(folder: Path, emit: Emit, timeout_s: float = LIMIT_S) -> CommandEnd:
     """Run the run in `folder` in the second kernel and forward its events; return the result. Raises as `run_inside`.
-
-    Output of the trials' processes goes to launcher.log, as for an ordinary run.
-    """
+    Output of the trials' processes goes to launcher.log, as for an ordinary run."""
     reading, writing = os.pipe()
 
     def passed_on() -> None:
@@ -158,9 +148,7 @@ def unavailable() -> str | None:
 
 def small_root(tell: Callable[[str], None]) -> Path:
     """Return the small root, and build it if necessary (`tell` reports progress); one process builds, others wait.
-
-    Raises NotRoot, LabUnavailable, DiskTooSmall, RehearsalFailed.
-    """
+    Raises NotRoot, LabUnavailable, DiskTooSmall, RehearsalFailed."""
     if reason := unavailable():
         kind = NotRoot if os.geteuid() != 0 else LabUnavailable
         raise kind(f"the second kernel is not available: {reason}", effect="Nothing was changed.")

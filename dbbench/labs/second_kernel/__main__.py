@@ -1,7 +1,5 @@
-"""For developers: `python -m dbbench.labs.second_kernel [--disks N] [--size 1GiB] [--share DIR] -- COMMAND ...`.
-
-Runs a command as root in the second kernel, on this machine's root filesystem, and exits with its status.
-"""
+"""For developers: `python -m dbbench.labs.second_kernel [--disks N] [--size 1GiB] [--share DIR] -- COMMAND ...`. Runs a
+command as root in the second kernel, on this machine's root filesystem, and exits with its status."""
 
 from __future__ import annotations
 

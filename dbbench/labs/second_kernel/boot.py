@@ -1,15 +1,12 @@
-"""Build and boot the second kernel: `main(["build" or "boot", SPEC, REPORTS])` in a separate Python process, started by
-`run_build` and `run_boot`, which read its reports; it runs in private namespaces.
+"""Build and boot the second kernel: `main(["build" or "boot", SPEC, REPORTS])` in a separate Python process in private
+namespaces, started by `run_build` and `run_boot`, which read its reports. The kernel is Debian unstable's packaged
+user-mode Linux, with OpenZFS's module built for it. The package has no headers: the configuration is read from the
+kernel (`--showconfig`), the source gets its version (modules must name it), and the exported symbols are read from its
+executable (`symvers`).
 
-The kernel is Debian unstable's user-mode Linux, as packaged, with OpenZFS's module built for it. The package has no
-kernel headers: the configuration is read from the kernel (`--showconfig`), the source gets its version (modules must
-name it), and the exported symbols are read from its executable (`symvers`).
-
-The small root is the part of the build that is kept: the kernel, its modules, and programs that run anywhere. These are
-started with the small root's own ld.so and libraries (`small_command`), so that they work on another root and nothing
-is installed on the machine. Those in OWN_PROGRAMS belong to this kernel and take precedence inside; those in
-SPARE_PROGRAMS are used if the machine has none.
-"""
+The small root is what is kept of the build: the kernel, its modules, and programs that run on any root, started with
+its own ld.so and libraries (`small_command`); nothing is installed on the machine. OWN_PROGRAMS belong to this kernel
+and take precedence inside; SPARE_PROGRAMS are used if the machine has none."""
 
 from __future__ import annotations
 
@@ -89,11 +86,9 @@ Tell = Callable[[str], None]
 
 
 def build(making: Path, mirror: str, tell: Tell) -> str:
-    """Build in the empty directory `making`, which then contains the small root `making/root`; return its key.
-
-    The key consists of the versions. Takes about 200 s on two cores. ZFS comes last: if a package of tools or ZFS's
-    module is not possible, the rest is kept, and the file LEFT_OUT says so. Raises RehearsalFailed.
-    """
+    """Build in the empty directory `making`, which then contains the small root `making/root`; return its key. The key
+    consists of the versions. Takes about 200 s on two cores. ZFS comes last: if a package of tools or ZFS's module is
+    not possible, the rest is kept, and the file LEFT_OUT says so. Raises RehearsalFailed."""
     whole, left_out = making / "whole", list[str]()
     try:
         tell(f"Debian unstable with user-mode-linux, from {mirror}")
@@ -295,10 +290,8 @@ def run_build(making: Path, mirror: str, tell: Tell) -> str:
 
 
 def run_boot(order: BootOrder, timeout_s: float, stdout: Path | int, stderr: Path | int) -> dict[str, Any]:
-    """Run the order in the second kernel; return the report of `inside`, and `console`, the kernel's output.
-
-    An empty `status` means that the kernel died. Raises DeadlinePassed after `timeout_s`, when all of it is killed.
-    """
+    """Run the order in the second kernel; return the report of `inside`, and `console`, the kernel's output. An empty
+    `status` means that the kernel died. Raises DeadlinePassed after `timeout_s`, when all of it is killed."""
     report: dict[str, Any] = {}
     for answer in _child("boot", asdict(order), timeout_s, stdout, stderr):
         report.update(answer)

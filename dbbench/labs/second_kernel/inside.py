@@ -1,9 +1,6 @@
 """The first process of the second kernel: makes a root like the machine's own, runs one command, reports the result.
-
-The machine's root is available read-only (hostfs); an overlay on a temporary disk takes writes. Programs of the small
-root are in /usr/sbin. The command's output goes through pipes to two terminals that are the outer process's stdout and
-stderr, so that it does not detect a terminal.
-"""
+The machine's root is read-only (hostfs); an overlay on a temporary disk takes writes. Programs of the small root are in
+/usr/sbin. Output goes by pipes to the outer process's terminals, so that the command does not detect a terminal."""
 
 from __future__ import annotations
 

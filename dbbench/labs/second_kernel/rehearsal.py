@@ -1,13 +1,7 @@
-"""The rehearsal of a run: its plan at the smallest scale (`small`), and its trials within the second kernel
-(`python -m dbbench.labs.second_kernel.rehearsal RUN`).
-
-A rehearsal tests whether each step succeeds. The plan keeps its filesystems, layers, servers and operations. Sizes,
-sessions and windows are reduced to what a slow kernel with one core and little memory does in seconds; lists are
-represented by their first value.
-
-The trials run as with `dbbench run`. A setup that fails must not prevent the others from being tried: its trials are
-marked as failed with the reason, and the run continues. stdout carries progress events.
-"""
+"""The rehearsal of a run tests whether each step succeeds: its plan at the smallest scale (`small`), and its trials
+within the second kernel (`python -m dbbench.labs.second_kernel.rehearsal RUN`). The plan keeps its filesystems, layers,
+servers and operations. Sizes, sessions and windows become what a slow kernel with one core does in seconds; of lists,
+the first value remains. If a setup fails, its trials are marked as failed, and the others are tried."""
 
 from __future__ import annotations
 
@@ -105,7 +99,7 @@ def _less(parameters: Mapping[str, Scalar]) -> dict[str, Scalar]:
 
 
 def main(argv: list[str]) -> int:
-    """Exit status 0: every trial has a result."""
+    """Exit status 0: every trial has a result. stdout carries progress events."""
     folder, emit = Path(argv[0]), events_to(1)
     run = results.load_spec(folder)
     run = dataclasses.replace(run, host={**host.facts(), "state": tunables.state()}, versions=host.versions())

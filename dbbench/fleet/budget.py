@@ -12,8 +12,7 @@ from dbbench.plan import blocks
 
 
 def with_block(run: Run, state: HostState) -> Run | None:
-    """Return the run with another block for a host that has finished its own, or None if its budget has no time for
-    one; also None without a budget, or with a precision, which decides by itself."""
+    """Return the run with one more block for an idle host, or None: its budget has no time, or a precision decides."""
     if run.budget is None or run.precision is not None or run.plan.budget_s is None or state.mean_s is None:
         return None
     if state.used_s + state.mean_s * len(run.cells) > run.plan.budget_s:

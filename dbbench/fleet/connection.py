@@ -32,9 +32,7 @@ class Lost:
 
 class Connection:
     """A client of a scheduler. If that ends, all questions are lost, and the client of the next scheduler is used.
-
-    `upkeep` is called regularly: it restarts workers and schedulers that died.
-    """
+    `upkeep` is called regularly: it restarts workers and schedulers that died."""
 
     def __init__(
         self, address: str, certs: Path | None = None, upkeep: Callable[[Connection], None] = lambda _: None
@@ -129,7 +127,6 @@ class Connection:
         return received
 
     def forget(self, host_name: str) -> None:
-        """Ignore answers of that host from now on."""
         _, carried = self._pending.pop(host_name, (None, None))
         if carried is not None:
             carried.cancel()

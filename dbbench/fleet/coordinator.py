@@ -1,8 +1,6 @@
-"""The coordinator: asks every host for its results, copies them, and assigns the blocks of a lost host to others.
-
-It has no state of its own: hosts have theirs on their disks, and collected trials are in the results. If it is killed,
-the same command resumes. It keeps at most one answer per host in memory, and the names of trials.
-"""
+"""The coordinator: asks every host for its results, copies them, and assigns the blocks of a lost host to others. It
+has no state of its own: hosts have theirs on their disks, and collected trials are in the results. If it is killed, the
+same command resumes. It keeps at most one answer per host in memory, and the names of trials."""
 
 from __future__ import annotations
 
@@ -79,7 +77,6 @@ class FleetHost:
 
     @property
     def missing(self) -> list[TrialSpec]:
-        """Return its trials that were not collected."""
         return [spec for spec in self.order if spec.id not in self.taken]
 
     def assign(self, blocks: tuple[int, ...], order: tuple[TrialSpec, ...], finished: set[str]) -> None:
@@ -89,7 +86,6 @@ class FleetHost:
         self.done = not order
 
     def row(self, now: float) -> dict[str, Any]:
-        """Return the host's row in `fleet status`."""
         left, mean = len(self.missing), self.state.mean_s
         phase = "gone" if self.gone else "done" if self.done else self.state.phase or "between trials"
         return {
@@ -135,7 +131,6 @@ class Coordinator:
             self._publish_status()
 
     def step(self) -> None:
-        """Ask every idle host, and process the answers."""
         for host in self.hosts.values():
             if host.open and not host.waiting and self._clock() >= host.retry_at:
                 self._advance(host, None)
@@ -157,8 +152,7 @@ class Coordinator:
     # A talk with a host: straight on, from one question to the next.
 
     def _advance(self, host: FleetHost, answer: Answer) -> None:
-        """Give the answer to the host's talk, and send the next question. A failure affects only this host, except that
-        of the results disk here."""
+        """Continue the host's talk. A failure affects only this host, except one of the results disk here."""
         if isinstance(answer, Refusal):
             self._give_up(host, str(answer.error.get("evidence")), answer.error.get("remedy"))
             return
@@ -226,7 +220,6 @@ class Coordinator:
             self._change(host.run, host=host_facts, versions=dict(facts["versions"]))
 
     def _follow(self, host: FleetHost, report: HostReport) -> None:
-        """Note the host's state, and the trials that it has added to repeat blocks."""
         user, ours = report.state.waits_for, fleet_files.folder_of(self.results, self.fleet.name)
         if user and user != host.state.waits_for and not Path(user).is_relative_to(ours):
             self._note(f"{host.name} waits for the disk, which is used by {user}")
@@ -319,8 +312,7 @@ class Coordinator:
         return True
 
     def _cut(self, host: FleetHost) -> None:
-        """Drop what a host could not finish within its budget: repeats, and incomplete blocks, whose finished trials
-        are set aside."""
+        """Drop what does not fit the host's budget: repeats, and incomplete blocks; their trials are set aside."""
         run, dropped = budget.cut(self.runs[host.run], host.missing)
         if dropped:
             set_aside(self.results / host.run, [spec.id for spec in host.order if spec.block in dropped], "budget")
@@ -332,8 +324,7 @@ class Coordinator:
         host.done = True
 
     def _further(self) -> bool:
-        """With --until-precision, assign further blocks of open questions when all results are collected; return
-        whether there are any."""
+        """Assign more blocks to open questions of --until-precision; return whether there are any."""
         run = self.runs.get(self.fleet.name)
         able = [host for host in self.hosts.values() if not host.gone]
         if run is None or run.precision is None or not able or any(host.missing for host in self.hosts.values()):

@@ -74,11 +74,8 @@ class Scheduler(_Quiet, distributed.Scheduler):  # type: ignore[misc]
 
 
 def work(address: str, name: str, results: Path, certs: Path | None, give_up_s: float | None) -> None:
-    """Answer questions on this host until SIGINT or SIGTERM, or the end of its ssh. Raises FleetInsecure.
-
-    If there is no scheduler, wait for one for `give_up_s` seconds (None: forever). Raises RunLocked if another worker
-    uses the same results folder.
-    """
+    """Answer questions on this host until SIGINT or SIGTERM, or the end of its ssh. Without a scheduler, wait for one
+    for `give_up_s` seconds (None: forever). Raises FleetInsecure; RunLocked for a used results folder."""
     address, secured = security.whole(address), security.of(certs)
     HERE.name, HERE.results = name, results.resolve()
     if certs == security.STDIN:

@@ -18,11 +18,8 @@ def first_blocks(order: Sequence[TrialSpec], hosts: Sequence[str], mode: str) ->
 
 
 def deal(order: Sequence[TrialSpec], dealing: Mapping[str, tuple[int, ...]], left: Mapping[str, int]) -> Dealing:
-    """Assign each block of the order that no host has to the host with the fewest blocks left.
-
-    `left`: the hosts that can take blocks, with the number that they still have to run. Of equal hosts the first by
-    name gets the block, so that it is reproducible. Blocks that are not in the order are dropped.
-    """
+    """Assign each block of the order that no host has to the host with the fewest blocks left, of equal ones the first
+    by name. `left`: by host that can take blocks, the number left. Blocks that are not in the order are dropped."""
     all_blocks, load = sorted(blocks(order)), dict(left)
     dealt = {host: tuple(block for block in mine if block in all_blocks) for host, mine in dealing.items()}
     has = {block for mine in dealt.values() for block in mine}

@@ -16,12 +16,9 @@ _POLL_S: Final = 0.2
 
 
 class DiskTurn:
-    """A lock of the disk that is kept for a whole block.
-
-    A waiting process also holds a second lock, for which all others queue, so that the run that releases the disk does
-    not get it back at once. `waits` is called again and again with the folder of the run that uses the disk; what it
-    raises ends the waiting.
-    """
+    """A lock of the disk that is kept for a whole block. A waiting process also holds a second lock, for which all
+    others queue, so that the run that releases the disk does not get it back at once. `waits` is called again and again
+    with the folder of the run that uses the disk; what it raises ends the waiting."""
 
     def __init__(self, folder: Path, waits: Callable[[str], None]) -> None:
         self._folder, self._waits = folder, waits
@@ -43,7 +40,6 @@ class DiskTurn:
         self._block = block
 
     def release(self) -> None:
-        """Give the disk to the next run."""
         if self._fd is not None:
             os.close(self._fd)
         self._fd = None

@@ -1,10 +1,8 @@
 """What a fleet's coordinator stores on its disk, so that the same command resumes after it was killed.
-
 RESULTS/.fleet/RUN/fleet.json    mode, plan, blocks of each host, lost hosts: written before it is acted on
 RESULTS/.fleet/RUN/status.json   the state of each host: for `fleet status`
 RESULTS/.fleet/RUN/.lock         held by the coordinator
-RESULTS/.fleet/RUN/hosts/HOST    results folder of a host that is a worker of this machine
-"""
+RESULTS/.fleet/RUN/hosts/HOST    results folder of a host that is a worker of this machine"""
 
 from __future__ import annotations
 
@@ -57,7 +55,6 @@ class Fleet:
 
     @property
     def runs(self) -> list[str]:
-        """Return the names of its runs in the results."""
         return sorted({self.run_of(host) for host in self.blocks})
 
 
@@ -91,8 +88,7 @@ def load(results_folder: Path, name: str) -> Fleet:
 
 
 def fleets(results_folder: Path, damaged: list[DbbenchError] | None = None) -> list[Fleet]:
-    """Return all fleets of a results folder, oldest first. Raises ResultDamaged; with `damaged`, errors are added to
-    it."""
+    """Return a results folder's fleets, oldest first. Raises ResultDamaged, or adds the errors to `damaged`."""
     all_fleets = []
     for path in (results_folder / FOLDER).glob("*/fleet.json"):
         try:

@@ -1,8 +1,6 @@
 """What a fleet has on this machine in addition to its results: a worker's scratch directory, and hosts of `--local`.
-
 RESULTS/.fleet-worker/          files of dask for the worker that uses this results folder
-RESULTS/.fleet-worker.lock      held by it
-"""
+RESULTS/.fleet-worker.lock      held by it"""
 
 from __future__ import annotations
 
@@ -30,10 +28,8 @@ STOP_S: Final = 90.0  # a clean stop of a trial may take a minute
 
 @contextlib.contextmanager
 def worker_of(results_folder: Path) -> Iterator[Path]:
-    """Hold the worker's lock of a results folder within the block; yield its scratch directory.
-
-    Two workers would answer for the same disk. Raises RunLocked, ResultNotRegular if that directory is a link.
-    """
+    """Hold the worker's lock of a results folder within the block; yield its scratch directory. Two workers would
+    answer for the same disk. Raises RunLocked, ResultNotRegular if that directory is a link."""
     results_folder.mkdir(parents=True, exist_ok=True)
     scratch = real_folder(results_folder / SCRATCH, results_folder)
     with exclusive(
@@ -68,14 +64,12 @@ class RunningHost:
     state: HostState
 
     def row(self) -> dict[str, Any]:
-        """Return it as a part of a JSON document."""
         return {"fleet": self.fleet, "host": self.host, "run": str(self.run), "pid": self.pid,
                 "trial": self.state.trial, "phase": self.state.phase, "note": self.state.note}  # fmt: skip
 
 
 def running(results_folder: Path, name: str) -> list[RunningHost]:
-    """Return the fleet's hosts that work on this machine: those of `--local`, and one that has `results_folder` as its
-    own."""
+    """Return the fleet's hosts that work here: those of `--local`, and one that has `results_folder` as its own."""
     working, own_run = [], results_folder / name
     for run in (*runs_here(results_folder, name), own_run):
         host = HostFolder(run)
@@ -118,8 +112,7 @@ def stop(hosts: list[RunningHost]) -> list[RunningHost]:
 
 
 def copies(results_folder: Path, fleet: Fleet) -> list[Path]:
-    """Return collected trials of hosts on this machine that are identical to their copies here; none before the fleet
-    is finished."""
+    """Return trials of a finished fleet's hosts here that are identical to their collected copies."""
     if not fleet.finished:
         return []
     trials = [path for run in runs_here(results_folder, fleet.name) for path in sorted((run / "trials").glob("[!.]*"))]

@@ -1,8 +1,6 @@
-"""The worker's side on a host: answer a question from the directories that exist, and keep the share running.
-
-Every question may be repeated at any time, also by another coordinator. Only the host's identity and what it is to run
-are kept in memory.
-"""
+"""The worker's side on a host: answer a question from the directories that exist, and keep the share running. Every
+question may be repeated at any time, also by another coordinator. Only the host's identity and what it is to run are
+kept in memory."""
 
 from __future__ import annotations
 
@@ -93,10 +91,8 @@ def answer(question: Question) -> Answer:
 
 
 def _assign(folder: Path, question: Assignment) -> dict[str, Any]:
-    """Make the run's directory once, and note the blocks of this host.
-
-    Raises RunNameTaken for another plan, RunLocked if the run that exists was changed.
-    """
+    """Make the run's directory once, and note the blocks of this host. Raises RunNameTaken for another plan, RunLocked
+    if the run that exists was changed."""
     if question.version != __version__:
         raise ImportRefused(
             f"{HERE.name} has dbbench {__version__}, the coordinator {question.version}",
@@ -165,10 +161,8 @@ def _read(host: HostFolder, question: FileRequest) -> tuple[bytes, ...]:
 
 
 def _keep_running(host: HostFolder, task: HostTask) -> bool:
-    """Start the share if none runs and trials are left; return whether one runs.
-
-    An error of a share ends the work, unless it was started before the blocks were assigned, or had no coordinator.
-    """
+    """Start the share if none runs and trials are left; return whether one runs. An error of a share ends the work,
+    unless it was started before the blocks were assigned, or had no coordinator."""
     if host.is_alive():
         return True
     state, left = host.state(), results.pending(host.folder, _merge(host.run(), task))

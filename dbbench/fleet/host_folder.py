@@ -1,9 +1,7 @@
 """The files of a fleet in the directory of a run on a host.
-
 fleet/state.json    the state of the share, which runs the trials
 fleet/taken.json    what the coordinator has, and where it is; its mtime is the time of the last question
-fleet/lock          held by the share as long as it lives
-"""
+fleet/lock          held by the share as long as it lives"""
 
 from __future__ import annotations
 
@@ -64,7 +62,6 @@ class HostFolder:
         write_text(self.path / "state.json", json.dumps(dataclasses.asdict(state)), durable=False)
 
     def state(self) -> HostState:
-        """Return the last written state."""
         return self._read(HostState, "state.json") or HostState()
 
     def save_receipt(self, taken: Taken) -> None:
@@ -72,7 +69,6 @@ class HostFolder:
         write_text(self.path / "taken.json", json.dumps(dataclasses.asdict(taken)), durable=False)
 
     def receipt(self) -> Taken:
-        """Return what the coordinator has."""
         return self._read(Taken, "taken.json") or Taken()
 
     def awaits_transfer(self) -> bool:
@@ -87,8 +83,7 @@ class HostFolder:
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[bool]:
-        """Hold the lock of the share within the block; yield False if a share holds it. Raises ResultNotRegular,
-        OSError."""
+        """Yield False if a share holds the lock; else hold it in the block. Raises ResultNotRegular, OSError."""
         fd = own_file(real_folder(self.path, self.folder.parent) / "lock", os.O_RDWR, 0o600)
         try:
             yield try_lock(fd)
@@ -96,16 +91,12 @@ class HostFolder:
             os.close(fd)
 
     def is_alive(self) -> bool:
-        """Whether a share runs trials here."""
         with self.lock() as free:
             return not free
 
     def pid(self) -> int | None:
-        """Return the pid of the share, or None if none is alive.
-
-        No file names it: any process that can write to the results folder could name another process there, which
-        would then be stopped.
-        """
+        """Return the pid of the share, or None if none is alive. No file names it: any process that can write to the
+        results folder could name another process there, which would then be stopped."""
         argument = os.fsencode(self.folder.resolve())
         for path in Path("/proc").glob("[0-9]*/cmdline") if self.is_alive() else ():
             with contextlib.suppress(OSError):  # it has ended

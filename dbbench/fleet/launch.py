@@ -1,7 +1,5 @@
-"""The scheduler and the workers that the coordinator starts itself: on this machine, or on others by ssh.
-
-Those that die are started again; those of another coordinator are used.
-"""
+"""The scheduler and the workers that the coordinator starts itself: on this machine, or on others by ssh. Those that
+die are started again; those of another coordinator are used."""
 
 from __future__ import annotations
 
@@ -46,7 +44,6 @@ class HostOptions:
 
     @property
     def ends_with_coordinator(self) -> bool:
-        """Whether hosts on this machine end with the coordinator."""
         return self.local is not None and not self.detach
 
 
@@ -105,12 +102,9 @@ class Upkeep:
 def connect(
     options: HostOptions, folder: Path, before: str | None, check: Callable[[], None]
 ) -> Iterator[tuple[Connection, list[str], str]]:
-    """Yield the connection, the hosts that dbbench starts itself, and the address of their scheduler.
-
-    `folder` has the coordinator's files, `before` is the address of an earlier scheduler of the fleet (None: the fleet
-    is new). `check` is called regularly, and may end the block by an error. What was started ends with the block.
-    Raises FleetUnreachable.
-    """
+    """Yield the connection, the hosts that dbbench starts itself, and their scheduler's address; what was started ends
+    with the block. `folder` has the coordinator's files, `before` is the address of an earlier scheduler (None: the
+    fleet is new). `check` is called regularly, and may end the block by an error. Raises FleetUnreachable."""
     if options.scheduler is not None:
         connection = Connection(options.scheduler, options.certs, lambda _: check())
         connection.connect()  # reports an unreachable scheduler at once
@@ -162,8 +156,7 @@ def local_workers(count: int, address: str, certs: Path, folder: Path) -> dict[s
 
 
 def ssh_workers(options: HostOptions, address: str, certs: Path, folder: Path) -> dict[str, Daemon]:
-    """Return workers on other machines, which get the certificates through ssh. Raises ProgramMissing without ssh,
-    FleetInsecure, FileUnreadable."""
+    """Return workers that get the certificates by ssh. Raises ProgramMissing, FleetInsecure, FileUnreadable."""
     if process.find("ssh") is None:
         raise ProgramMissing("ssh is not installed", remedy="Start the workers by hand: dbbench fleet worker ADDRESS")
     workers, content = {}, b"".join(path.read_bytes() for path in security.files_of(certs))

@@ -1,5 +1,4 @@
-"""What `dbbench fleet run` and `stop` do: choose the fleet to resume or make a new one, reach its hosts, run it to its
-end."""
+"""What `dbbench fleet run` and `stop` do: resume a fleet or make a new one, and run it to its end."""
 
 from __future__ import annotations
 
@@ -49,10 +48,8 @@ class FleetRequest:
 
 
 def choose(root: Path, request: FleetRequest) -> Fleet | None:
-    """Return the fleet of that plan that the command resumes, or None if it starts a new one.
-
-    A finished fleet that is less precise than the request is resumed. Raises PlanInvalid, RunNameTaken, RunLocked.
-    """
+    """Return the fleet of that plan that the command resumes, or None if it starts a new one. A finished fleet that is
+    less precise than the request is resumed. Raises PlanInvalid, RunNameTaken, RunLocked."""
     wanted = request.plan
     apply_budget(wanted.plan, wanted.expanded)  # refuses a budget that is too short before anything starts
     if wanted.plan.client is not None:
@@ -73,10 +70,7 @@ def choose(root: Path, request: FleetRequest) -> Fleet | None:
 
 def work(root: Path, request: FleetRequest, fleet: Fleet | None, options: HostOptions,
          show: Callable[[], contextlib.AbstractContextManager[Emit]]) -> Fleet:  # fmt: skip
-    """Run the plan on its hosts until every trial has been collected; return the fleet.
-
-    Raises FleetUnreachable, HostLost; Interrupted or Terminated on a signal.
-    """
+    """Run the plan until all trials are collected. Raises FleetUnreachable, HostLost, Interrupted, Terminated."""
     wanted = request.plan
     name = fleet.name if fleet else request.name or free_name(root, wanted.plan.name)
     folder = fleet_files.folder_of(root, name)
@@ -163,11 +157,9 @@ def _create(root: Path, request: FleetRequest, name: str, hosts: list[str], addr
 
 @contextlib.contextmanager
 def _detachable(tied: bool) -> Iterator[Callable[[], None]]:
-    """Stop the coordinator on SIGINT or SIGTERM, but not the hosts; `tied` ones stop after their current trial.
-
-    Yield a function that raises Interrupted or Terminated if a signal has arrived; it is called when nothing is half
-    done. A second signal interrupts at once.
-    """
+    """Stop the coordinator on SIGINT or SIGTERM, but not the hosts; `tied` ones stop after their current trial. Yield a
+    function that raises Interrupted or Terminated if a signal has arrived; it is called when nothing is half done. A
+    second signal interrupts at once."""
     arrived = list[int]()
 
     def note(number: int, _frame: object) -> None:

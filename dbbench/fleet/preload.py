@@ -1,8 +1,6 @@
-"""For workers started by other means: `dask worker ADDRESS --nthreads 1 --preload dbbench.fleet.preload`.
-
-The host's name and results folder are DBBENCH_FLEET_NAME and DBBENCH_FLEET_RESULTS in the environment, by default the
-hostname and `results`. It uses more resources than `dbbench fleet worker`, whose overhead is measured.
-"""
+"""For workers started by other means: `dask worker ADDRESS --nthreads 1 --preload dbbench.fleet.preload`. The host's
+name and results folder are DBBENCH_FLEET_NAME and DBBENCH_FLEET_RESULTS in the environment, by default the hostname and
+`results`. It uses more resources than `dbbench fleet worker`, whose overhead is measured."""
 
 from __future__ import annotations
 
@@ -15,10 +13,8 @@ from dbbench.fleet.host import HERE, valid_name
 
 
 def dask_setup(worker: Any) -> None:
-    """Set the host's identity and a limit of one question at a time. dask calls this before the worker registers.
-
-    A worker that does not use TLS is ended: everyone who can connect to it could run commands.
-    """
+    """Set the host's identity and a limit of one question at a time. dask calls this before the worker registers. A
+    worker that does not use TLS is ended: everyone who can connect to it could run commands."""
     for address in (worker.address, worker.scheduler.address):
         if not address.startswith("tls://"):
             error = FleetInsecure(f"{address} does not use TLS")

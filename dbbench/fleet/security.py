@@ -1,8 +1,6 @@
 """Access to a fleet: every connection requires certificates on both sides, because a scheduler accepts pickle and its
-workers run as root.
-
-Loopback is not a boundary between accounts. All machines of a fleet have the same certificate and key, because whoever
-may connect may run commands on all of them. Names of hosts are not compared."""
+workers run as root. Loopback is not a boundary between accounts. All machines of a fleet have the same certificate and
+key, because whoever may connect may run commands on all of them. Names of hosts are not compared."""
 
 from __future__ import annotations
 
@@ -33,10 +31,7 @@ def default_folder() -> Path:
 
 
 def folder_of_fleet(folder: Path) -> Path:
-    """Return the directory of the certificates of a fleet that starts its own scheduler; no other account can enter it.
-
-    `folder` has the files of its coordinator.
-    """
+    """Return the certificates' directory of a fleet with its own scheduler; only its owner can enter it."""
     name = hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()[:16]
     return namespaces.private_folder() / f"fleet-{name}"
 
@@ -98,10 +93,8 @@ def files_of(certs: Path | None) -> list[Path]:
 
 
 def make(certs: Path | None) -> Path:
-    """Return the directory of a fleet's certificates; make it with mode 0700 if it does not exist.
-
-    The authority's key is not kept. Raises ProgramMissing without openssl, NotWritable.
-    """
+    """Return the directory of a fleet's certificates; make it with mode 0700 if it does not exist. The authority's key
+    is not kept. Raises ProgramMissing without openssl, NotWritable."""
     folder = certs or default_folder()
     with certificates.private(), writing(folder):
         if folder.exists():

@@ -1,10 +1,7 @@
 """A host's share of a fleet's run: a daemon that runs it as `dbbench run` does, started once by the host's worker
-(`python -m dbbench.fleet.share FOLDER SHA256 ID...`).
-
-Its input is the run's directory, the identity of the user's plan, and the devices that may be erased. It reports its
-state, and between two trials it waits for the transfer of results. It outlives the worker that started it, the
-scheduler and the coordinator; its trials end with it. If it is killed, the next question starts another one.
-"""
+(`python -m dbbench.fleet.share FOLDER SHA256 ID...`) with the run's directory, the identity of the user's plan, and the
+devices that may be erased. Between two trials it waits for the transfer of results. It outlives the worker, the
+scheduler and the coordinator; its trials end with it. If it is killed, the next question starts another one."""
 
 from __future__ import annotations
 

@@ -43,31 +43,23 @@ class NightFinding:
 
     @property
     def change(self) -> float | None:
-        """Return tonight ÷ level."""
         return None if self.level is None else self.ratio / self.level
 
 
 def judge(nights: Sequence[Night], tonight: Night, accepted: Accepted | None, window: int) -> list[NightFinding]:
-    """Return a finding for each series of tonight.
-
-    The level is the median of at most `window` accepted nights since the last acceptance: good ones on which the series
-    had not changed. Before there are ENOUGH of them it is the ratio of the accepted run, if there is one. `learning` is
-    the first night, and one without intervals among the first few.
-
-    A series is suspect if tonight is FAR from the level or a change point is RECENT, by at least SHIFT. A series that
-    had changed before and is still at the new level stays changed without another confirmation.
-    """
+    """Return a finding for each series of tonight. The level is the median of at most `window` accepted nights since
+    the last acceptance: good ones on which the series had not changed; before there are ENOUGH, the ratio of the
+    accepted run, if any. `learning`: the first night, and one without intervals among the first few. A series is
+    suspect if tonight is FAR from the level or a change point is RECENT, by at least SHIFT. One that had changed before
+    and is still at the new level stays changed without another confirmation."""
     since = [night for night in nights if accepted is None or night.created >= accepted.created]
     past = sorted(since, key=lambda night: night.created)[-window:]
     return [_finding(key, value, past, tonight, accepted) for key, value in sorted(tonight.ratios.items())]
 
 
 def confirm(finding: NightFinding, again: Ratio | None) -> NightFinding:
-    """Return a suspect finding after a second run in the same night.
-
-    If the interval of that run excludes the level on the same side, the change is confirmed; otherwise it was chance,
-    and the notes say so. Without an interval it stays suspect.
-    """
+    """Return a suspect finding after a second run in the same night: confirmed if the interval of that run excludes the
+    level on the same side, otherwise chance. Without an interval it stays suspect."""
     level = finding.level
     if level is None or again is None or again.lo is None or again.hi is None:
         return finding
@@ -126,11 +118,8 @@ def _level(
     key: str, settled: Sequence[Ratio], tonight: Ratio, accepted: Accepted | None
 ) -> tuple[float | None, float, float]:
     """Return (accepted level, largest acceptable distance of a single night on the log scale, uncertainty of the
-    level).
-
-    With fewer than ENOUGH nights, the last two are from their intervals; the level is that of the accepted run, or the
-    median so far.
-    """
+    level). With fewer than ENOUGH nights, the last two are from their intervals; the level is that of the accepted run,
+    or the median so far."""
     logs = [math.log(ratio.ratio) for ratio in settled]
     if len(settled) >= ENOUGH:
         middle = statistics.median(logs)
@@ -157,10 +146,8 @@ def _half(ratio: Ratio) -> float:
 
 
 def courses_of(results: Path, runs: Sequence[str], damaged: list[DbbenchError] | None = None) -> tuple[Course, ...]:
-    """Return all series of the plans of these runs; () if none is nightly.
-
-    Raises ResultDamaged; with `damaged`, errors are added to it instead.
-    """
+    """Return all series of the plans of these runs; () if none is nightly. Raises ResultDamaged; with `damaged`, errors
+    are added to it instead."""
     courses: list[Course] = []
     for path in sorted((results / FOLDER).glob("*.jsonl")):
         try:
@@ -252,10 +239,8 @@ def overall(tonight: Night, findings: Sequence[NightFinding], missing: Sequence[
 
 
 def differs(results: Path, plan: str, word: str, findings: Sequence[NightFinding]) -> bool:
-    """Return whether the state differs from the last one, so that a notification is due; save it as the last one.
-
-    For the first night this is True unless nothing is wrong.
-    """
+    """Return whether the state differs from the last one, so that a notification is due; save it as the last one. For
+    the first night this is True unless nothing is wrong."""
     path = results / FOLDER / f"{plan}.state.json"
     series = {finding.key: "ok" if finding.state in QUIET else finding.state for finding in findings}
     try:

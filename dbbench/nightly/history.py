@@ -91,10 +91,8 @@ def missing_dates(nights: Sequence[Night], until: str | None = None) -> list[str
 
 
 def missing_between(one: Night, other: Night) -> list[str]:
-    """Return the dates between two nights, none if the later one began within MOST_AGE_H of the earlier one.
-
-    Then no night was left out, also if the schedule has another time zone than this machine, and the clock changed.
-    """
+    """Return the dates between two nights, none if the later one began within MOST_AGE_H of the earlier one. Then no
+    night was left out, also if the schedule has another time zone than this machine, and the clock changed."""
     began, then = (datetime.datetime.fromisoformat(night.created).astimezone() for night in (one, other))
     if then - began <= datetime.timedelta(hours=MOST_AGE_H):
         return []
@@ -135,10 +133,8 @@ def prune(results: Path, nights: Sequence[Night], today: datetime.date) -> list[
 
 
 def _prune(trial: Path, seconds_too: bool) -> bool:
-    """Remove expired data; return whether there was any.
-
-    Checksums are written first, so that an interrupted removal leaves a valid directory.
-    """
+    """Remove expired data; return whether there was any. Checksums are written first, so that an interrupted removal
+    leaves a valid directory."""
     gone = [trial / "raw", *((trial / name for name in _SECONDS) if seconds_too else ())]
     gone = [path for path in gone if os.path.lexists(path)]
     if not gone:

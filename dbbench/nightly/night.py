@@ -1,7 +1,5 @@
-"""What is kept of a night: the ratio of each arm to the reference, and whether the night was good.
-
-The A/A guard is the reference a second time in every block. If the two differ, the night is not valid.
-"""
+"""What is kept of a night: the ratio of each arm to the reference, and whether the night was good. The A/A guard is the
+reference a second time in every block. If the two differ, the night is not valid."""
 
 from __future__ import annotations
 
@@ -29,8 +27,7 @@ PROFILE: Final = " settings profile"  # suffix of the engine's name for the fact
 
 @dataclass(frozen=True)
 class Ratio:
-    """Candidate ÷ reference of a night's blocks, with its interval if there were enough blocks; for the reference, its
-    value."""
+    """Candidate ÷ reference of a night's blocks, with an interval if they suffice; for the reference, its value."""
 
     ratio: float
     lo: float | None
@@ -83,8 +80,7 @@ class Accepted:
 
 
 def night_of(loaded: LoadedRun, before: Night | None = None) -> Night:
-    """Return the line of a run. A night with a failed trial, or with a guard that differs from the reference, is not
-    good."""
+    """Return the line of a run; not `good` with a failed trial, or a guard that differs from the reference."""
     failed = sum(trial.status is Status.FAILED for trial in loaded.trials)
     reasons = [f"{failed} trials failed"] if failed else []
     if loaded.remaining:
@@ -106,8 +102,7 @@ def night_of(loaded: LoadedRun, before: Night | None = None) -> Night:
 
 
 def _ratios(group: Sequence[Trial], baseline: str, metric: Metric) -> Iterator[tuple[str, Ratio]]:
-    """Yield (arm, ratio) for every arm except the guard. For the reference this is its own value, which shows changes
-    that affect all arms."""
+    """Yield (arm, ratio) except for the guard; the reference's own value shows changes that affect all arms."""
     for row in compare.rows(group, baseline, metric.name):
         if row.verdict == "baseline" and row.value is not None:
             yield baseline + ITSELF, _own(group, baseline, metric)
@@ -145,19 +140,14 @@ def _facts(loaded: LoadedRun) -> dict[str, str]:
 
 
 def local_date(utc: str) -> datetime.date:
-    """Return the date of a time in the local time zone, in which the schedule of the nights is.
-
-    By UTC, two nights at 01:30 in Central Europe would be two dates apart at the end of summer time.
-    """
+    """Return the date of a time in the local time zone, in which the schedule of the nights is. By UTC, two nights at
+    01:30 in Central Europe would be two dates apart at the end of summer time."""
     return datetime.datetime.fromisoformat(utc).astimezone().date()
 
 
 def guarded(plan: Plan) -> Plan:
-    """Return the plan with the guard among its arms; the reference is its baseline.
-
-    With kind `dir` and one directory per arm, the guard needs a separate directory; without one in the plan, there
-    is no guard.
-    """
+    """Return the plan with the guard among its arms; the reference is its baseline. With kind `dir` and one directory
+    per arm, the guard needs a separate directory; without one in the plan, there is no guard."""
     reference = next(arm for arm in plan.fs_setups if arm.label == (plan.baseline or plan.fs_setups[0].label))
     label = reference.label + GUARD
     if label in {arm.label for arm in plan.fs_setups} or (plan.device.paths and isinstance(plan.device.paths, dict)):

@@ -50,7 +50,6 @@ class NightOutcome(NamedTuple):
 
     @property
     def document(self) -> dict[str, Any]:
-        """Return what `nightly run --json` prints."""
         findings = [{**plain(finding), "change": finding.change} for finding in self.findings]
         return {"schema": 1, "plan": self.plan, "state": self.state, "night": document_of(self.night),
                 "missing_nights": self.missing, "findings": findings, "pruned": self.pruned}  # fmt: skip
@@ -114,8 +113,7 @@ def _answer(finding: NightFinding, again: Night) -> NightFinding:
 
 
 def _second(wanted: PlanRequest, findings: Sequence[NightFinding]) -> PlanRequest:
-    """Return the plan of the second run: only the reference, its guard and the suspects, with enough blocks, in
-    another order."""
+    """Return the second run's plan: reference, guard and suspects only, with enough blocks, in another order."""
     from dbbench.plan import Expanded, identity, make_order
 
     keys = [finding.key for finding in findings if finding.state == "suspect"]

@@ -1,9 +1,5 @@
-"""A load generator on another host, reached by ssh: checks before the server starts, the load generator of a trial, and
-the transfer of its logs after the server has stopped.
-
-`agent` runs on that host, `ssh` has the session with it; `network` has how that host reaches the server, with TLS and
-a password.
-"""
+"""A load generator on another host, by ssh: checks before the server starts, the load of a trial, and the transfer of
+its logs after the server has stopped. `agent` runs there; `network` is how that host reaches the server."""
 
 from __future__ import annotations
 
@@ -74,11 +70,8 @@ class Client:
 
     @contextlib.contextmanager
     def reach(self, clock: Clock, raw: Path, scratch: Path) -> Iterator[Network]:
-        """Connect, check the requirements, make the certificates.
-
-        At the end of a block that ends normally, the load generator's files are copied into `scratch`. Afterwards
-        nothing is left on that host.
-        """
+        """Connect, check, make certificates; yield how that host reaches the server. At the end of a block without an
+        error, the load generator's files are copied into `scratch`. Afterwards nothing is left on that host."""
         secret = password(self.spec)
         with session_on(self.spec.host, raw / "client_ssh.err") as session:
             self._session = session
@@ -117,7 +110,6 @@ class Client:
 
     @property
     def at(self) -> str:
-        """Return the private directory on that host."""
         return str(self.session.facts["folder"])
 
     @property
@@ -125,7 +117,6 @@ class Client:
         return self.env["PGPASSWORD"]
 
     def place(self, path: Path) -> str:
-        """Send a script; return its path there."""
         return self.session.put(path.name, path.read_bytes())
 
     def start(self, argv: Sequence[str], env: Mapping[str, str], stdin: str, out: Path, err: Path) -> RemoteProgram:
@@ -144,14 +135,10 @@ class Client:
                 self.session.get(name, scratch / name)
 
     def read_cpu(self) -> None:
-        """Read the CPU times at the beginning of the window."""
         self._cpu = self.session.ask("cpu")
 
     def cpu(self) -> dict[str, float | None]:
-        """Return the CPU use of the window: `seconds`, `client_cpu_s` of the load generator, `others_share`.
-
-        `others_share` is the share of the host's CPU time that other processes used.
-        """
+        """Return `seconds` of the window, `client_cpu_s` of the load generator, `others_share` of the host's CPUs."""
         before, after = self._cpu, self.session.ask("cpu")
         seconds, ended = after["monotonic"] - before["monotonic"], self.session.ended
         now = ended["cpu_s"] if ended is not None else after["tool_s"]
@@ -166,15 +153,12 @@ class Client:
 
     @property
     def cores(self) -> tuple[int, ...]:
-        """Return the CPUs of that host that the load generator may use."""
         return tuple(self.session.facts["cores"])
 
 
 def tool_of(session: Session, driver: str, version: str) -> tuple[str, str]:
-    """Return path and version of the load generator there. Raises ClientUnusable.
-
-    If there are several pgbench versions, the one with the server's major version is used, otherwise the newest.
-    """
+    """Return path and version of the load generator there. Raises ClientUnusable. If there are several pgbench
+    versions, the one with the server's major version is used, otherwise the newest."""
     if not session.ask("find", names=["setpriv"], patterns=[]):
         raise _lacks(session, "setpriv", "util-linux")
     paths = session.ask("find", names=[driver], patterns=list(_TOOLS[driver]))
@@ -191,10 +175,7 @@ def tool_of(session: Session, driver: str, version: str) -> tuple[str, str]:
 
 
 def reachable(session: Session, spec: ClientSpec) -> tuple[str, list[float]]:
-    """Return the client's address as seen here, and the seconds of each connection to the server's address.
-
-    Raises ClientUnusable.
-    """
+    """Return the client's address as seen here, and the seconds of each connection. Raises ClientUnusable."""
     word = secrets.token_hex(16)
     with answering(spec, word) as peers:
         try:
@@ -218,10 +199,8 @@ def reachable(session: Session, spec: ClientSpec) -> tuple[str, list[float]]:
 
 
 def offset_of(session: Session, clock: Clock) -> tuple[float, float]:
-    """Return how far that clock is ahead of this one and the maximum error, in seconds.
-
-    The error is half of the fastest of ROUNDS round trips (Cristian's method, 1989).
-    """
+    """Return how far that clock is ahead of this one and the maximum error, in seconds. The error is half of the
+    fastest of ROUNDS round trips (Cristian's method, 1989)."""
     offsets = []
     for _ in range(ROUNDS):
         asked = clock.now_utc()
@@ -267,8 +246,7 @@ def _run(session: Session, path: str) -> tuple[int, str]:
 
 
 def _libpq(folder: str, secret: str) -> dict[str, str]:
-    """Return environment variables for libpq: it accepts only a server with a certificate of this authority for that
-    address."""
+    """Return libpq's environment: it accepts only a server with this authority's certificate for that address."""
     return {
         "PGSSLMODE": "verify-full",
         "PGSSLROOTCERT": f"{folder}/{CA}",
@@ -288,10 +266,7 @@ def _lacks(session: Session, program: str, package: str) -> DbbenchError:
 
 
 def lacking(spec: ClientSpec, drivers: Mapping[str, str]) -> Iterator[DbbenchError]:
-    """Yield all problems: the password's file, ssh, programs, the connection to the server's address, the clock.
-
-    `drivers` maps each load generator of the plan to the version of its server.
-    """
+    """Yield all problems of the client. `drivers` maps each load generator of the plan to its server's version."""
     if absent := [name for name in ("ssh", "openssl") if process.find(name) is None]:
         yield ProgramMissing(
             f"not installed: {', '.join(absent)}",

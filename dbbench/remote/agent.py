@@ -1,15 +1,11 @@
-"""The program on the client's host: it starts the load generator, answers requests, and leaves nothing behind.
+"""The program on the client's host: it starts the load generator, answers requests, and leaves nothing behind. `ssh`
+sends this file's text, so that nothing has to be installed there: Python 3.7's standard library is sufficient. Requests
+are lines of JSON on stdin, {"do": NAME, ...}; answers are lines on stdout, {"answer": ...} or {"error": TEXT}; bytes
+may follow. {"output": ...} and {"ended": ...} occur between them while the load generator runs.
 
-`ssh` sends the text of this file through ssh, so that nothing of dbbench has to be installed there: Python 3.7 or
-later with its standard library is sufficient. Requests are lines of JSON on stdin, {"do": NAME, ...}, some followed by
-bytes; answers are lines of JSON on stdout, {"answer": ...} or {"error": TEXT}, some followed by bytes; {"output": ...}
-and {"ended": ...} occur between them while the load generator runs.
-
-There are two processes: the outer one waits for the inner one, which works. If either is killed, the other one removes
-the directory; the load generator dies with the inner one (PR_SET_PDEATHSIG, set by setpriv). The inner one ends when
-stdin ends, which happens when ssh ends on the other side, and after SILENCE_S without data, which means that the
-network is interrupted.
-"""
+The outer process waits for the inner one, which works. If either is killed, the other one removes the directory; the
+load generator dies with the inner one (PR_SET_PDEATHSIG, set by setpriv). The inner one ends with stdin, when ssh ends
+on the other side, and after SILENCE_S without data, when the network is interrupted."""
 
 from __future__ import annotations
 
@@ -44,7 +40,6 @@ class Agent:
         self.pipes: dict[int, str] = {}  # file descriptor -> "out" or "err"
 
     def serve(self) -> None:
-        """Answer requests until the other side ends."""
         tell({"hello": self.facts()})
         while os.getppid() == self.parent and time.monotonic() - self.heard < SILENCE_S:
             for fd in select.select([0, *self.pipes], [], [], _LOOK_S)[0]:
@@ -54,7 +49,6 @@ class Agent:
                     return
 
     def stop(self) -> None:
-        """End the load generator and all processes that it started."""
         if self.child is not None and self.child.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.child.pid, signal.SIGKILL)
@@ -111,7 +105,6 @@ class Agent:
         return paths + [path for path in (shutil.which(name, path=places) for name in names) if path]
 
     def run(self, argv: list[str], within_s: float) -> list[Any]:
-        """Run a short program; return its status and output."""
         done = subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                               timeout=within_s, check=False)  # fmt: skip
         return [done.returncode, done.stdout.decode("utf-8", "replace")]
@@ -169,7 +162,6 @@ class Agent:
         return (int(fields[11]) + int(fields[12])) / tick
 
     def files(self) -> dict[str, int]:
-        """Return the files of the directory, with their sizes in bytes."""
         return {path.name: path.stat().st_size for path in sorted(self.folder.iterdir())}
 
     def get(self, name: str) -> None:

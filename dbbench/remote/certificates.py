@@ -64,10 +64,8 @@ def make_authority(ca: KeyPair, name: str) -> None:
 
 
 def sign(ca: KeyPair, name: str, own: KeyPair) -> None:
-    """Make a key and a certificate for `name`, a host's name or address, for both ends of a connection.
-
-    The name is also the common name: libpq before version 15 looks for an address only there.
-    """
+    """Make a key and a certificate for `name`, a host's name or address, for both ends of a connection. The name is
+    also the common name: libpq before version 15 looks for an address only there."""
     folder = own.cert.parent
     request, extension = folder / "request.pem", folder / "extension.cnf"
     try:

@@ -41,7 +41,6 @@ class Network:
     key: Path = Path()
 
     def own(self, uid: int, gid: int) -> None:
-        """Make the server's account the owner of the certificates and the key."""
         if os.geteuid() == 0:
             for path in (self.key.parent, self.ca, self.cert, self.key):
                 os.chown(path, uid, gid)
@@ -69,10 +68,8 @@ def password(spec: ClientSpec) -> str:
 
 
 def certify(folder: Path, spec: ClientSpec) -> tuple[KeyPair, dict[str, bytes]]:
-    """Make the server's certificate and key in `folder`; return them with the files for the client.
-
-    The authority's own key is deleted before this returns, so that nothing else can be signed with it.
-    """
+    """Make the server's certificate and key in `folder`; return them with the files for the client. The authority's own
+    key is deleted before this returns, so that nothing else can be signed with it."""
     folder.mkdir(exist_ok=True)
     folder.chmod(0o711)  # the server's account must be able to enter the directory below it
     with private():
@@ -93,9 +90,7 @@ def certify(folder: Path, spec: ClientSpec) -> tuple[KeyPair, dict[str, bytes]]:
 @contextlib.contextmanager
 def answering(spec: ClientSpec, word: str) -> Iterator[set[str]]:
     """Listen in the server's place within the block; yield the set of addresses that connect and send the secret word.
-
-    Raises ClientUnusable if the address does not belong to this machine, or the port is in use.
-    """
+    Raises ClientUnusable if the address does not belong to this machine, or the port is in use."""
     family = socket.AF_INET6 if ":" in spec.address else socket.AF_INET
     peers: set[str] = set()
     with socket.socket(family, socket.SOCK_STREAM) as listener:

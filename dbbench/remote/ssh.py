@@ -52,7 +52,6 @@ class Session:
 
     @property
     def gone(self) -> bool:
-        """Whether the connection has ended."""
         return self._done.is_set()
 
     def begin(self, agent: bytes) -> None:
@@ -87,7 +86,6 @@ class Session:
         return answer.get("answer")
 
     def put(self, name: str, content: bytes) -> str:
-        """Write a file into the agent's directory; return its path there."""
         return str(self.ask("put", content, name=name, size=len(content)))
 
     def get(self, name: str, target: Path) -> None:
@@ -120,7 +118,6 @@ class Session:
                 helper.join(_THREADS_S)
 
     def check(self) -> None:
-        """Raise the exception of a thread of this connection."""
         for helper in self._helpers:
             helper.check()
 
@@ -189,10 +186,8 @@ class Session:
 
 @contextlib.contextmanager
 def session_on(host: str, log: Path) -> Iterator[Session]:
-    """Yield a session with an agent on `host`, an ssh destination; at the end nothing of it is left there.
-
-    `log` takes ssh's error messages. Raises ClientUnusable, ProgramMissing.
-    """
+    """Yield a session with an agent on `host`, an ssh destination; at the end nothing of it is left there. `log` takes
+    ssh's error messages. Raises ClientUnusable, ProgramMissing."""
     agent = Path(__file__).with_name("agent.py").read_bytes()
     start = f"import os;exec(b''.join(os.read(0,1)for _ in range({len(agent)})))"
     argv = command(host, ["python3", "-I", "-c", start])

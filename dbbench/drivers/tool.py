@@ -39,8 +39,7 @@ class Program(Protocol):
     @property
     def pids(self) -> tuple[int, ...]: ...  # its processes on this machine
 
-    def poll(self) -> int | None:
-        ...
+    def poll(self) -> int | None: ...
 
 
 @dataclass

@@ -1,7 +1,5 @@
-"""Database engines: private servers, and `files`, which has no server.
-
-A new engine is one module that satisfies `port.Engine`, and a line here.
-"""
+"""Database engines: private servers, and `files`, which has no server. A new engine is a module that satisfies
+`port.Engine`, and a line here."""
 
 from __future__ import annotations
 

@@ -1,9 +1,6 @@
 """The account of a trial's servers: a user id that nothing else on this machine uses, reserved while the process lives.
-
-The accounts of packages (`postgres`, `mysql`) and `nobody` have other processes, each of which could enter the server's
-directories through /proc/PID/root, trace the server or write to its files. The user id needs no entry in /etc/passwd;
-initdb and `postgres --single` require one, so the trial's private mount namespace has it.
-"""
+Processes of other accounts (`postgres`, `mysql`, `nobody`) could enter the server's directories through /proc/PID/root,
+trace it or write to its files. The trial's mount namespace has it in /etc/passwd for initdb and `postgres --single`."""
 
 from __future__ import annotations
 
@@ -33,11 +30,8 @@ _RANGES: Final = (Path("/etc/subuid"), Path("/etc/subgid"))
 
 
 def of_server(*names: str) -> process.User:
-    """Return the account of the servers: a private user id in a trial's own namespaces; the caller without root.
-
-    Elsewhere, where no file can be mounted over /etc/passwd, the first existing account of `names`. Raises
-    NotRoot.
-    """
+    """Return a private user id in a trial's own namespaces, the caller's account without root, and elsewhere, where no
+    file can be mounted over /etc/passwd, the first existing account of `names`. Raises NotRoot."""
     if os.geteuid() == 0 and namespaces.mounts_are_private():
         return _own(os.getpid())
     return process.user(*names)
@@ -45,7 +39,6 @@ def of_server(*names: str) -> process.User:
 
 @functools.lru_cache(maxsize=1)
 def _own(_pid: int) -> process.User:
-    """Return the user id of this process; add it to /etc/passwd and /etc/group of the namespace."""
     taken = {**_of_processes(), **_of_ranges()}
     for number in random.sample(NUMBERS, len(NUMBERS)):
         exists = all(any(first <= number < first + count for first, count in _map(kind)) for kind in ("uid", "gid"))
@@ -93,17 +86,13 @@ def _has_name(number: int) -> bool:
 
 
 def _map(kind: str) -> Iterator[tuple[int, int]]:
-    """Yield the (first, count) of the ids that exist in this user namespace."""
     for line in Path("/proc/self", f"{kind}_map").read_text().splitlines():
         first, _, count = map(int, line.split())
         yield first, count
 
 
 def _reserve(number: int) -> bool:
-    """Reserve the id while this process lives; return False if another trial has it.
-
-    It is a lock of one byte of a file (F_OFD_SETLK in fcntl(2)), which the kernel releases with the descriptor.
-    """
+    """Lock a byte of a file until this process ends (F_OFD_SETLK in fcntl(2)); return False if another trial has it."""
     fd = own_file(namespaces.private_folder() / "accounts.lock", os.O_RDWR, 0o600)
     try:
         fcntl.fcntl(fd, fcntl.F_OFD_SETLK, _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, number, 1, 0))
@@ -114,7 +103,7 @@ def _reserve(number: int) -> bool:
 
 
 def _name(table: Path, line: str) -> None:
-    """Add the line to the file, only in this mount namespace. Do nothing if the system has no such file."""
+    """Add the line to the file, only in this mount namespace, if the file exists."""
     if not table.is_file():
         return
     whole = table.read_text(errors="surrogateescape").rstrip("\n") + "\n" + line

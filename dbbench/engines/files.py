@@ -1,8 +1,4 @@
-"""files: the engine without a server. The load uses its own files in the data directory.
-
-Nothing is started, and the check is whether the files exist and can be read. Programs of the load run as an
-unprivileged account.
-"""
+"""files: the engine without a server. The load uses its own files in the data directory, as an unprivileged account."""
 
 from __future__ import annotations
 
@@ -22,7 +18,7 @@ PROFILE = Profile(name="files", title="Files", has_server=False)
 
 
 class Files(Server):
-    """The directory in place of a server: it can do nothing that a server can."""
+    """The directory in place of a server."""
 
     def __init__(self, datadir: Path, place: Place) -> None:
         super().__init__(PROFILE, place)

@@ -124,11 +124,9 @@ def account() -> process.User:
 
 
 def defaults(memory_bytes: int | None) -> dict[str, Scalar]:
-    """Return durable settings, explicit wherever versions differ.
-
-    With direct I/O the buffer pool is the only cache: 60 % of the memory. The log buffer, of which MariaDB has two, is
-    smaller if there is little memory. The binary log is off here; the production profile turns it on.
-    """
+    """Return durable settings, explicit wherever versions differ. With direct I/O the buffer pool is the only cache, of
+    60 % of the memory. The log buffer, of which MariaDB has two, is smaller if there is little memory. The binary log
+    is off here; the production profile turns it on."""
     pool, log_buffer = 2 * _CHUNK, 64 * _MIB
     if memory_bytes:
         wanted = memory_bytes * 6 // 10
@@ -158,11 +156,8 @@ def defaults(memory_bytes: int | None) -> dict[str, Scalar]:
 
 
 def refusal(profile: Profile, checking: Sequence[str], settings: Settings, bin: Path | None = None) -> str:
-    """Return the server's errors about settings that it refuses.
-
-    `checking`: the options with which it reads all others and ends; for a wrong value its status is 0. log_bin is left
-    out, because dbbench names its files.
-    """
+    """Return the server's errors about settings that it refuses. `checking`: options with which it reads all others and
+    ends, with status 0 also for a wrong value. log_bin is left out, because dbbench names its files."""
     options = [f"--{name}={text.word(setting.value)}" for name, setting in settings.items() if name != "log_bin"]
     argv = mysqld.found(profile, bin).argv(Path("/dev/null"), *options, *checking)
     done = process.run(argv, note=False, ok=range(256), as_user=account())
@@ -171,8 +166,7 @@ def refusal(profile: Profile, checking: Sequence[str], settings: Settings, bin: 
 
 
 def redo_bytes(warmup_s: float, measure_s: float) -> int:
-    """Return the size of a redo log that the window does not fill, so that no arm has to flush because of its own
-    speed."""
+    """Return the size of a redo log that the window does not fill: no arm flushes because of its own speed."""
     needed = int(REDO_RATE * (warmup_s + measure_s))
     return min(REDO_MOST, max(REDO_LEAST, -(-needed // REDO_STEP) * REDO_STEP))
 
@@ -247,10 +241,8 @@ def _listening(network: Network | None, owner: process.User) -> dict[str, Scalar
 def configuration(
     settings: Settings, private: dict[str, Scalar], log: Path | None = None, listens: bool = False
 ) -> str:
-    """Return my.cnf. Defaults may be unknown to a version (`loose_`), but requested settings may not.
-
-    `log`: the directory of the binary log; None: the data directory.
-    """
+    """Return my.cnf. A version may not know defaults (`loose_`), but must know requested settings. `log`: the directory
+    of the binary log; None: the data directory."""
     lines = ["# This file is complete: the configuration of the system is not read.", "[mysqld]"]
     lines += [] if listens else ["skip_networking"]
     lines += ["loose_skip_slave_start", "loose_skip_replica_start"]  # a copy of a replica would connect to its primary
@@ -270,10 +262,7 @@ def configuration(
 
 def check(profile: Profile, datadir: Path, settings: Settings, place: Place) -> str:
     """Run CHECK TABLE on every user table: it reads each page of each index, checks checksum, order and links, and
-    compares the number of entries between indexes.
-
-    Raises DataCorrupt, also for versions that crash on a damaged page instead of reporting it.
-    """
+    compares the numbers of entries. Raises DataCorrupt, also for versions that crash on a damaged page."""
     offset = log_size(place.log)
     try:
         with serving(profile, datadir, settings, place) as server:
@@ -315,11 +304,8 @@ def initialize(
 
 
 def one_tablespace(datadir: Path, place: Place) -> dict[str, Scalar]:
-    """Return private settings for a single system tablespace: a file of fixed size, or the bare device that `move_data`
-    has put in its place.
-
-    The size comes from its first page (FSP_SIZE, in pages).
-    """
+    """Return private settings for a single system tablespace: a file of fixed size, or the bare device in its place,
+    whose first page has its size (FSP_SIZE, in pages)."""
     file = datadir / SYSTEM_TABLESPACE
     if file.is_block_device():
         return {"innodb_data_file_path": f"{SYSTEM_TABLESPACE}:{_pages(file, _FSP_SIZE) * _PAGE // 2**20}Mraw"}
@@ -329,8 +315,7 @@ def one_tablespace(datadir: Path, place: Place) -> dict[str, Scalar]:
 
 
 def data_bytes(file: Path) -> int:
-    """Return the size of a file; of a bare device, the size up to FSP_FREE_LIMIT, beyond which no page was
-    ever used."""
+    """Return the size of a file; of a bare device, up to FSP_FREE_LIMIT, beyond which no page was ever used."""
     return _pages(file, _FSP_FREE_LIMIT) * _PAGE if file.is_block_device() else file.stat().st_size
 
 
@@ -340,10 +325,7 @@ def _pages(tablespace: Path, field: int) -> int:
 
 
 def move_data(datadir: Path, device: Path) -> None:
-    """Move the tablespace to the device and replace the file by a link; all bytes are read again and compared.
-
-    Raises FilesystemFull, RestoreFailed.
-    """
+    """Move the tablespace to the device, compare all bytes, and leave a link. Raises FilesystemFull, RestoreFailed."""
     file = datadir / SYSTEM_TABLESPACE
     size, buffer = file.stat().st_size, mmap.mmap(-1, _PIECE)  # page-aligned, as direct I/O requires
     target = os.open(device, os.O_RDWR | os.O_DIRECT | os.O_CLOEXEC)
@@ -402,12 +384,10 @@ def data_files(datadir: Path) -> list[Path]:
 
 
 def durability(effective: dict[str, str], tears: bool) -> tuple[Durability, ...]:
-    """Return the durability flags of the effective settings.
-
-    Flush methods without fsync are `no-barrier`: the disk is never told to flush. innodb_flush_log_at_trx_commit 0 and
-    2, and with a binary log sync_binlog other than 1, lose the last commits; MariaDB's 3 flushes at prepare and at
-    commit. Without doublewrite pages tear; DETECT_ONLY and MariaDB's "fast" do not keep a reliable copy.
-    """
+    """Return the flags of the effective settings. Flush methods without fsync are `no-barrier`: the disk is never told
+    to flush. innodb_flush_log_at_trx_commit 0 and 2, and with a binary log sync_binlog other than 1, lose the last
+    commits; MariaDB's 3 flushes at prepare and at commit. Without doublewrite pages tear; DETECT_ONLY and MariaDB's
+    "fast" do not keep a reliable copy."""
     flags = []
     method = effective.get("innodb_flush_method", "").lower()
     if "no_fsync" in method or method in ("nosync", "littlesync") or effective.get("debug_no_sync") == "ON":
@@ -421,7 +401,6 @@ def durability(effective: dict[str, str], tears: bool) -> tuple[Durability, ...]
 
 
 def _apparmor_hint(program: Mysqld) -> str | None:
-    """Return a hint if Ubuntu's AppArmor profile confines /usr/sbin/mysqld to its own directories, otherwise None."""
     profile, disabled = _APPARMOR / "usr.sbin.mysqld", _APPARMOR / "disable/usr.sbin.mysqld"
     if str(program.path) != "/usr/sbin/mysqld" or not profile.exists() or disabled.exists():
         return None

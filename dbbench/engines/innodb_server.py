@@ -121,12 +121,9 @@ class InnodbServer(Server):
         return connection
 
     def admit(self, role: str, peer: str, password: str) -> None:
-        """Create an account for the dataset's database that can log in from that address with a certificate and the
-        password.
-
-        Only the password's hash can reach a log. Accounts in the user's own data that could log in from elsewhere are
-        locked; objects that they define still work.
-        """
+        """Create an account that can use the dataset's database from that address with a certificate and the password,
+        of which only the hash can reach a log. Accounts in the user's data that could log in from elsewhere are locked;
+        what they define still works."""
         import mysql.connector
 
         user, grant = f"'{role}'@'{peer}'", self.database.replace("`", "``")
@@ -187,14 +184,10 @@ class InnodbServer(Server):
             mysqld.purge_binlog(lambda statement: rows(self, statement, database=""))
 
     def counters(self) -> dict[str, float]:
-        """Return InnoDB's status variables in lower case, with units; LSNs are byte positions in the redo log.
-
-        MySQL does not count the bytes of its binary log: `binlog_bytes_written` is then the size of its files.
-
-        `checkpoints_ended` counts cycles: a cycle ends when InnoDB's checkpoint has passed the end that the redo log
-        had at its beginning, so that all pages that were dirty then are on disk. Each reading counts at most one, so
-        cycles shorter than the interval between readings are counted once per reading.
-        """
+        """Return InnoDB's status variables in lower case, with units; LSNs are byte positions in the redo log. MySQL
+        does not count the bytes of its binary log: `binlog_bytes_written` is then the size of its files.
+        `checkpoints_ended` counts cycles: one ends when the checkpoint has passed the end that the redo log had at its
+        beginning, so that all pages that were dirty then are on disk. A reading counts at most one."""
         status = self._read("SHOW GLOBAL STATUS")
         values, lacks = to_counters(status), lacking(self.profile, status)
         if "innodb_history_list_length" not in self.profile.counters:  # MySQL reports it only in a table
@@ -244,10 +237,8 @@ class InnodbServer(Server):
         return CheckpointFacts(ended=ended, by_cause=causes, note=note)
 
     def written_bytes(self, before: Counts, after: Counts) -> int | None:
-        """Return redo + data pages + their doublewrite copies + the binary log.
-
-        Computed from page counts, because versions differ in whether innodb_data_written includes doublewrite and log.
-        """
+        """Return redo + data pages + their doublewrite copies + the binary log, from page counts: versions differ in
+        whether innodb_data_written includes doublewrite and log."""
         grown = grown_between(before, after)
         pages = total(grown, "innodb_pages_written", "innodb_dblwr_pages_written")
         if pages is None or "innodb_log_written_bytes" not in grown:
@@ -292,7 +283,6 @@ class InnodbServer(Server):
         return dict(rows(self, "SHOW GLOBAL VARIABLES", database=""))
 
     def report_settings(self) -> dict[str, Reported]:
-        """Return the settings for comparison. The role has no session values of its own."""
         settings = self.effective_settings()
         self._page = int(settings.get("innodb_page_size", self._page))
         redo = settings.get("innodb_redo_log_capacity", settings.get("innodb_log_file_size"))

@@ -66,8 +66,8 @@ class InnodbSql(Sql):
         return [str(row[3]) for row in rows if len(row) == 4 and str(row[2]).lower() == "error"]
 
     def scan(self, connection: Any, table: str) -> str:
-        """The statement has a condition that no row meets on a column without an index, so that every row of the
-        clustered index is read. If every column has an index, it names the clustered index."""
+        """A condition that no row meets on a column without an index makes it read every row of the clustered index; if
+        every column has an index, the statement names the clustered one."""
         for key, index in (("", ""), ("PRI", " USE INDEX (PRIMARY)")):
             columns = rows_of(
                 connection,

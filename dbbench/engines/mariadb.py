@@ -79,11 +79,8 @@ def window_settings(warmup_s: float, measure_s: float) -> dict[str, Scalar]:
 
 
 def create(datadir: Path, place: Place) -> None:
-    """Make the system tables with the server's own SQL files in bootstrap mode.
-
-    mariadb-install-db does the same. The script itself is not used, because it needs a program of another package and,
-    run by root, changes the owner of files below /usr/lib.
-    """
+    """Make the system tables with the server's SQL files in bootstrap mode, as mariadb-install-db does; the script
+    itself needs another package and, run by root, changes the owner of files below /usr/lib."""
     program = mysqld.found(PROFILE, place.bin)
     private = {"datadir": str(datadir), "socket": str(place.sockets / "bootstrap.sock"),
                "max_allowed_packet": "8M", "net_buffer_length": "16K"}  # fmt: skip

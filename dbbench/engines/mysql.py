@@ -52,8 +52,7 @@ refusal = partial(innodb.refusal, PROFILE, _CHECKING)
 
 
 def defaults(memory_bytes: int | None) -> dict[str, Scalar]:
-    """Return InnoDB's defaults and those that only MySQL has. Flushes with fsync: direct I/O is not durable
-    (`durability`)."""
+    """Return InnoDB's defaults and MySQL's own. Flushes with fsync: direct I/O is not durable (`durability`)."""
     return {
         **innodb.defaults(memory_bytes),
         "innodb_flush_method": "fsync",
@@ -78,12 +77,9 @@ def create(datadir: Path, place: Place) -> None:
 
 
 def durability(effective: dict[str, str], tears: bool) -> tuple[Durability, ...]:
-    """Return the durability flags of the settings; with O_DIRECT pages may tear despite the doublewrite buffer.
-
-    From 8.0.20 on the server then does not flush the doublewrite file (buf0dblwr.cc, `is_fsync_required`): copy and
-    page are in the disk's volatile cache at the same time, and a power loss can damage both. The power-loss lab shows
-    it.
-    """
+    """Return the flags of the settings; with O_DIRECT pages may tear despite doublewrite: from 8.0.20 on the server
+    then does not flush the doublewrite file (buf0dblwr.cc, `is_fsync_required`). Copy and page are in the disk's
+    volatile cache at the same time, and a power loss can damage both, as the power-loss lab shows."""
     flags = innodb.durability(effective, tears)
     direct = effective.get("innodb_flush_method", "").upper() in ("O_DIRECT", "O_DIRECT_NO_FSYNC")
     if tears and direct and Durability.TORN_PAGES not in flags:

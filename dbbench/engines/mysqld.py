@@ -1,9 +1,6 @@
-"""MariaDB's and MySQL's server program: which one it is (both have the same name), its files, its binary log.
-
-`bin` may be the program, its directory, an installation (`sbin/`, `bin/`), or the root directory of another system, for
-example one made by debootstrap. In the last case the program runs with that system's loader and libraries, so that
-versions can be tested that this machine's libraries could not run.
-"""
+"""MariaDB's and MySQL's server program, which have the same name; its files, its binary log. `bin` may be the program,
+its directory, an installation (`sbin/`, `bin/`), or the root directory of another system, for example one made by
+debootstrap: the program then runs with that system's loader and libraries."""
 
 from __future__ import annotations
 
@@ -43,8 +40,7 @@ class Mysqld:
     root: Path | None = None  # root directory of another system; None: this system
 
     def argv(self, defaults: Path, *options: str) -> tuple[str, ...]:
-        """Return the command line; the configuration file must be the first option, otherwise the system's file is
-        read."""
+        """Return the command line; the configuration file must come first, otherwise the system's file is read."""
         places: tuple[str, ...] = ()
         if self.root is not None:
             usr = self.root / "usr"

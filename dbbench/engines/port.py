@@ -1,5 +1,4 @@
-"""The interface of a database engine: what it declares (`Profile`), what every engine does (`Engine`), what some can do
-in addition, and a running server (`Server`)."""
+"""An engine: what it declares (`Profile`), what every one does (`Engine`), what some can do, its running `Server`."""
 
 from __future__ import annotations
 
@@ -141,11 +140,8 @@ NO_PROGRAMS: Final = Programs("", Path("/"))
 
 
 class Server:
-    """A private running server on a unix socket, and on the network only if `Place` says so.
-
-    A server connects, settles and lives. What follows `effective_settings` are abilities: an engine that cannot count,
-    checkpoint or report something inherits that there is nothing.
-    """
+    """A private running server on a unix socket, and on the network only if `Place` says so. What follows
+    `effective_settings` are abilities: those that an engine does not have report nothing."""
 
     user = NAME  # database role
     database = NAME
@@ -169,7 +165,7 @@ class Server:
 
     @property
     def pid(self) -> int | None:
-        """Return the pid of the server's first process; None if there is none (`files`)."""
+        """Return the pid of the server's first process; None without a server."""
         return self._running.pid if self._running is not None else None
 
     def alive(self) -> bool:
@@ -194,10 +190,7 @@ class Server:
         """Remove the log that a server keeps for others only (binary logs), so that it does not fill the device."""
 
     def counters(self) -> dict[str, float]:
-        """Return the engine's cumulative counters as a flat dict; cheap enough for once per second.
-
-        Names contain units where they have one, for example wal_bytes, checkpoints_timed, innodb_data_written_bytes.
-        """
+        """Return cumulative counters, with their units in the names (wal_bytes); cheap enough for once per second."""
         return {}
 
     def sessions(self) -> Sessions:
@@ -213,10 +206,7 @@ class Server:
         return None
 
     def work(self, before: Counts, after: Counts, explicit: bool) -> Work:
-        """Count the work between two readings of `counters`.
-
-        `explicit`: the load ends each transaction with COMMIT or ROLLBACK.
-        """
+        """Count the work between two readings; `explicit`: the load ends each transaction with COMMIT or ROLLBACK."""
         return Work()
 
     def hit_ratio(self, before: Counts, after: Counts) -> float | None:
@@ -254,7 +244,6 @@ class Server:
             self._counting = None
 
     def _open(self) -> Any:
-        """Return the connection on which counters are read; it stays open."""
         return self.connect()
 
     def _read(self, statement: str) -> list[tuple[Any, ...]]:
@@ -284,8 +273,7 @@ class Engine(Protocol):
         ...
 
     def refusal(self, settings: Settings, bin: Path | None = None) -> str:
-        """Return what the installed server prints about settings that it does not have, or whose values it does not
-        accept; "" if it accepts all. No data is needed, and nothing is started."""
+        """Return what the installed server prints about settings that it does not accept, or "". Nothing is started."""
         ...
 
     def account(self) -> User:
@@ -293,36 +281,27 @@ class Engine(Protocol):
         ...
 
     def defaults(self, memory_bytes: int | None) -> dict[str, Scalar]:
-        """Return the default settings of a server: durable, private, explicit wherever versions differ.
-
-        A trial has those of a profile over them (`Profile.settings_profiles`). `memory_bytes` is the plan's memory, or
-        None.
-        """
+        """Return durable, private settings, explicit wherever versions differ; a trial has those of a profile over them
+        (`Profile.settings_profiles`). `memory_bytes`: the plan's memory."""
         ...
 
     def window_settings(self, warmup_s: float, measure_s: float) -> dict[str, Scalar]:
-        """Return settings that follow from the window: checkpoints by time, window ÷ 2, a log size that is
-        not reached."""
+        """Return settings that follow from the window: checkpoints every window ÷ 2, a log size that is not reached."""
         ...
 
     def create(self, datadir: Path, place: Place) -> None:
-        """Make an empty data directory with data checksums in the locale C.UTF-8 or utf8mb4; the first start adds
+        """Make an empty data directory with data checksums, in the locale C.UTF-8 or utf8mb4; the first start adds
         database and role `dbbench`. Raises EngineStartFailed."""
         ...
 
     def serving(self, datadir: Path, settings: Settings, place: Place) -> AbstractContextManager[Server]:
         """Start the server, wait until it answers, ensure database and role; stop it cleanly at the end of the block.
-
         Raises EngineStartFailed with the last lines of the log, SettingRefused if the server reports another value than
-        the requested one, and EngineDied if it had to be killed.
-        """
+        the requested one, EngineDied if it had to be killed."""
         ...
 
     def check(self, datadir: Path, settings: Settings, place: Place) -> str:
-        """Check the integrity of the stopped data (it may start the server for it); return what was checked.
-
-        Raises DataCorrupt with the tool's lines.
-        """
+        """Check the stopped data (it may start the server); return what was checked. Raises DataCorrupt."""
         ...
 
     def data_files(self, datadir: Path) -> list[Path]:
@@ -366,8 +345,7 @@ class BacksUp(Protocol):
     """An engine with a program for physical backups."""
 
     def backup(self, server: Server, room: Path) -> list[str] | str:
-        """Return the command that writes a backup of the running server to its standard output, or why there is none;
-        `room`: a directory for its notes."""
+        """Return the command that writes a backup to standard output, or why there is none; `room`: for its notes."""
         ...
 
 

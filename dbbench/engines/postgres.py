@@ -1,9 +1,6 @@
-"""PostgreSQL, 13 or later: a private cluster with data checksums, on one socket; if the load generator is on another
-host, also on one address, over TLS with its certificate and a password.
-
-Access through the socket is `trust`, because it is in a directory that only the server's account and root can enter.
-The cluster's own pg_hba.conf rejects everyone, so that a copy of the data directory gives no access.
-"""
+"""PostgreSQL, 13 or later: a private cluster with data checksums, on one socket; for a load generator on another host
+also on one address, over TLS with its certificate and a password. The socket is `trust`: only the server's account and
+root can enter its directory. The cluster's pg_hba.conf rejects everyone, so that a copy of the data gives no access."""
 
 from __future__ import annotations
 
@@ -211,10 +208,7 @@ def create(datadir: Path, place: Place) -> None:
 
 @contextlib.contextmanager
 def serving(datadir: Path, settings: Settings, place: Place, profile: Profile = PROFILE) -> Iterator[PostgresServer]:
-    """Start the server within the block; a start that needs recovery waits for it.
-
-    `profile`: that of an engine based on PostgreSQL.
-    """
+    """Start the server within the block, after any recovery. `profile`: that of an engine based on PostgreSQL."""
     text.keep_private(settings, PRIVATE)
     folder, owner = _found(place.bin), account()
     version = _version(folder)
@@ -272,10 +266,7 @@ def check(datadir: Path, settings: Settings, place: Place) -> str:
 
 
 def check_structure(server: PostgresServer, *options: str) -> bool:
-    """Check heap and B-tree structure of the dataset's database with pg_amcheck; return False if it is not available.
-
-    Raises DataCorrupt.
-    """
+    """Check heap and B-trees of the dataset's database; return False without pg_amcheck. Raises DataCorrupt."""
     amcheck = server.bin / "pg_amcheck"
     if not amcheck.exists() or not server.has_extension("amcheck"):
         return False
@@ -293,8 +284,7 @@ def check_running(server: Server) -> None:
 
 
 def backup(server: Server, room: Path) -> list[str] | str:
-    """Return the pg_basebackup command: WAL at the end, and an immediate checkpoint, which is not part of the
-    measurement."""
+    """Return the pg_basebackup command: WAL at the end, and an immediate checkpoint, which is not measured."""
     return [str(server.bin / "pg_basebackup"), f"--host={server.socket_dir}", f"--username={server.user}",
             "--pgdata=-", "--format=tar", "--wal-method=fetch", "--checkpoint=fast"]  # fmt: skip
 
@@ -313,10 +303,7 @@ def log_files(datadir: Path, effective: dict[str, str]) -> list[Path]:
 
 
 def data_files(datadir: Path) -> list[Path]:
-    """Return tables, indexes and their maps in all databases and tablespaces.
-
-    If a tablespace is a link, only that one is on the filesystem under test, and only its files are returned.
-    """
+    """Return tables, indexes and their maps; if a tablespace is a link, only its files: it alone is under test."""
     spaces = sorted((datadir / "pg_tblspc").glob("*"))
     linked = [space for space in spaces if space.is_symlink()]
     roots = linked or [datadir / "base", *spaces]
@@ -325,11 +312,8 @@ def data_files(datadir: Path) -> list[Path]:
 
 
 def durability(effective: dict[str, str], tears: bool) -> tuple[Durability, ...]:
-    """Return the durability flags: fsync=off writes in any order, like a disk without barriers.
-
-    synchronous_commit may lose the last commits; full_page_writes=off leaves torn pages on filesystems on which pages
-    can tear.
-    """
+    """Return the flags: fsync=off writes in any order, like a disk without barriers; synchronous_commit may lose the
+    last commits; full_page_writes=off leaves torn pages on filesystems that can tear them."""
     flags = []
     if effective.get("fsync") == "off":
         flags.append(Durability.NO_BARRIER)
@@ -347,10 +331,7 @@ def _describe_settings(folder: Path) -> frozenset[str]:
 
 
 def archiving(settings: Settings, datadir: Path, owner: process.User) -> dict[str, Scalar]:
-    """Return the private settings of a local archive if the settings ask for one without naming their own command.
-
-    The archive is a directory next to the data, on the filesystem under test.
-    """
+    """Return private settings of an archive next to the data if the settings ask for one without their own command."""
     own_command = not {"archive_command", "archive_library"}.isdisjoint(settings)
     if own_command or not switched_on(settings, "archive_mode"):
         return {}
@@ -374,7 +355,6 @@ def _check_blocks(datadir: Path, settings: Settings, place: Place) -> str:
 
 
 def _hba(network: Network | None) -> str:
-    """Return pg_hba.conf: the socket, and one host's address over TLS with a client certificate and a password."""
     if network is None:
         return _HBA
     bits = 128 if ":" in network.peer else 32
@@ -390,7 +370,6 @@ def _listening(network: Network | None, owner: process.User) -> dict[str, Scalar
 
 
 def _config(settings: Settings, private: dict[str, Scalar]) -> str:
-    """Return postgresql.conf: each setting with its origin."""
     lines = ["# This file is complete: the configuration of the system is not read."]
     whole = {**{name: Setting(value, "private") for name, value in private.items()}, **settings}
     for name, setting in whole.items():

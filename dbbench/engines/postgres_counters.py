@@ -104,12 +104,8 @@ class Reading:
 
 
 def reading(version: str, columns: Mapping[str, Collection[str]], off: Collection[str] = ()) -> Reading:
-    """Return how to read the counters of a server of that version whose views have those columns.
-
-    `off`: its settings that are off; what it does not measure because of them is not read.
-
-    Only existing columns are queried: a missing one would make the whole statement fail.
-    """
+    """Return how to read the counters of a server of that version whose views have those columns; a missing column
+    would make the whole statement fail. `off`: its settings that are off; what depends on them is not read."""
     parts, origins, lacking = list(_ALWAYS), {}, []
     for source in SOURCES:
         if numbers_of(version) not in source.versions or source.setting in off:
@@ -127,17 +123,14 @@ def reading(version: str, columns: Mapping[str, Collection[str]], off: Collectio
 
 
 def sessions_statement(major: int) -> str:
-    """Return a statement with one row: client sessions by pid, sessions opened (NULL below 14), time of the last
-    reload."""
+    """Return a statement: client sessions by pid, sessions opened (NULL below 14), time of the last reload."""
     opened = "(SELECT sum(sessions)::bigint FROM pg_stat_database)" if major >= 14 else "NULL"
     return f"SELECT {_PRESENT}, {opened}, pg_conf_load_time()::text"
 
 
 class CheckpointLog:
-    """Counts checkpoints by the lines of log_checkpoints, which is exact in every version.
-
-    The statistics views count only by cause; some versions count at the beginning of a checkpoint, some at its end.
-    """
+    """Counts checkpoints by the lines of log_checkpoints, which is exact in every version. The statistics views count
+    only by cause, in some versions at the beginning of a checkpoint, in others at its end."""
 
     def __init__(self, log: Path, offset: int) -> None:
         self._log = log

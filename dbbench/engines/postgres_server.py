@@ -35,10 +35,8 @@ _SCHEMAS: Final = "SELECT nspname FROM pg_namespace WHERE nspname !~ '^pg_' AND 
 
 
 def ready(pid: int, datadir: Path) -> bool:
-    """Whether the postmaster accepts connections: line 8 of its pid file, as pg_ctl reads it.
-
-    Trying to connect instead would leave a FATAL line in the log for every attempt during recovery.
-    """
+    """Whether the postmaster accepts connections: line 8 of its pid file, as pg_ctl reads it. Each attempt to connect
+    would leave a FATAL line in the log."""
     try:
         lines = (datadir / "postmaster.pid").read_text().splitlines()
     except OSError:
@@ -47,10 +45,7 @@ def ready(pid: int, datadir: Path) -> bool:
 
 
 class PostgresServer(Server):
-    """A running PostgreSQL server; it ends when a backend crashes (restart_after_crash is off).
-
-    It needs no password: the kernel reports the client's account.
-    """
+    """A running server without a password (the kernel reports the account); it ends when a backend crashes."""
 
     def __init__(
         self, profile: Profile, place: Place, programs: Programs, running: process.Running | None, offset: int = 0
@@ -105,10 +100,7 @@ class PostgresServer(Server):
             execute(self, *(f"CREATE EXTENSION {name}" for (name,) in there))
 
     def admit(self, role: str, password: str) -> None:
-        """Create a role without superuser rights that can use everything in the dataset's database.
-
-        Only the password's hash (SCRAM) reaches the server.
-        """
+        """Create a role, not a superuser, for everything in the dataset's database; only a SCRAM hash is sent."""
         from psycopg2.extensions import encrypt_password, quote_ident
 
         with contextlib.closing(self.connect()) as connection:
@@ -124,10 +116,8 @@ class PostgresServer(Server):
                     rows_of(connection, f"GRANT ALL ON ALL {kind} IN SCHEMA {of} TO {name}")
 
     def settle(self) -> None:
-        """Wait until pg_stat_activity shows no background work (recovery is over when it answers); then checkpoint.
-
-        A requested checkpoint speeds up one that the server spreads over up to an hour.
-        """
+        """Wait until pg_stat_activity shows no background work; then checkpoint. A requested checkpoint speeds up one
+        that the server spreads over up to an hour."""
 
         def busy() -> list[str]:
             activity = self.at_work()
@@ -147,7 +137,6 @@ class PostgresServer(Server):
         execute(self, "CHECKPOINT")
 
     def counters(self) -> dict[str, float]:
-        """Return the statistics views as one flat dict; checkpoints are counted in the server's log."""
         if self._counting is None:
             self._read("SELECT 1")  # connects, and learns the columns of this server's views
         values = self._reading.counters(self._read(self._reading.statement)[0])
@@ -155,7 +144,6 @@ class PostgresServer(Server):
         return {**values, **self._checkpoints.read()}
 
     def sessions(self) -> Sessions:
-        """Return the sessions in pg_stat_activity, and the number counted by pg_stat_database since version 14."""
         ask = postgres_counters.sessions_statement(numbers_of(self.version)[0])
         if self._opened_before is None:
             self._read(ask)  # the server counts a session, also this one, at the end of its first statement
@@ -175,11 +163,8 @@ class PostgresServer(Server):
         return int(rows(self, redo)[0][0])
 
     def checkpoints(self, before: Counts, after: Counts) -> CheckpointFacts:
-        """Return the checkpoints in the log between two readings.
-
-        Below version 19, full-page images are counted and not measured: images × block size is an upper bound (holes in
-        pages are omitted, and wal_compression shrinks the rest).
-        """
+        """Return the checkpoints in the log between two readings. Below version 19, full-page images are counted and
+        not measured: images × block size is an upper bound (images omit holes, and wal_compression shrinks them)."""
         grown = grown_between(before, after)
         ended = int(grown.get("checkpoints_ended", 0))
         fpi = grown.get("wal_fpi_bytes", grown["wal_fpi"] * self._block if "wal_fpi" in grown else None)
@@ -193,10 +178,7 @@ class PostgresServer(Server):
         )
 
     def written_bytes(self, before: Counts, after: Counts) -> int | None:
-        """Return WAL records + data pages, regardless of the process that wrote them.
-
-        None below version 14, which does not count WAL, and if the server lacks one of the counters.
-        """
+        """Return WAL records + data pages of all processes; None below version 14 or without a counter."""
         grown = grown_between(before, after)
         pages = total(grown, "data_write_bytes", "data_extend_bytes")  # pg_stat_io
         if pages is None:
@@ -238,16 +220,12 @@ class PostgresServer(Server):
         return int(rows(self, "SELECT count(*) FROM pg_buffercache WHERE isdirty")[0][0]) * self._block
 
     def effective_settings(self) -> dict[str, str]:
-        """Return the settings of a session in the dataset's database, as SHOW prints them.
-
-        Adds `huge_pages_status`, which servers before version 17 do not report, and dbbench's setting for the slot.
-        """
+        """Return what SHOW prints, `huge_pages_status` also before version 17, and dbbench's setting for the slot."""
         settings = dict(rows(self, "SELECT name, current_setting(name) FROM pg_settings ORDER BY name"))
         settings.setdefault("huge_pages_status", huge_pages(self.pid))
         return {**settings, SLOT: "on"} if self._slot else settings
 
     def report_settings(self) -> dict[str, Reported]:
-        """Return every setting in the server's own unit."""
         answer = rows(self, "SELECT name, setting, coalesce(unit, '') FROM pg_settings")
         settings = {name: Reported(setting, unit) for name, setting, unit in answer}
         self._block = int(settings["block_size"].value)

@@ -1,9 +1,6 @@
-"""What all private servers share: start and wait, a clean stop, and detection of a crash.
-
-The server lives exactly as long as its block. A block that ends normally stops it cleanly; a block that raises kills it
-at once, because its data is discarded. Its processes are identified by their program and working directory (the data
-directory), never by name, so that other servers are never affected.
-"""
+"""What all private servers share: start and wait, a clean stop, detection of a crash. The server lives as long as its
+block: one that raises kills it at once, because its data is discarded. Its processes are identified by program and
+working directory (the data directory), never by name, so that other servers are never affected."""
 
 from __future__ import annotations
 
@@ -53,7 +50,6 @@ class Launch:
     offset: int = 0  # size of the log before the start
 
     def tail(self, containing: str = "") -> str:
-        """Return the last lines of the log since this start. See `tail`."""
         return tail(self.log, self.offset, containing=containing)
 
 
@@ -72,21 +68,13 @@ def log_size(log: Path) -> int:
 
 
 def forget(sockets: Path, pattern: str) -> None:
-    """Remove the socket and lock files of a killed server.
-
-    Pids are reused in a pid namespace, and a new server would mistake the process that now has the number for the old
-    one.
-    """
+    """Remove socket and lock files of a killed server: a new one would mistake a process with a reused pid for it."""
     for left in sockets.glob(pattern):
         left.unlink(missing_ok=True)
 
 
 def put(text: str, name: str, place: Place, account: process.User, shown: str | None = None) -> Path:
-    """Write a configuration file twice: where the account can read it (returned), and next to the log, where it is
-    kept.
-
-    `shown`: the text without secrets.
-    """
+    """Write a configuration file for the account (returned), and next to the log `shown`, the text without secrets."""
     place.logs.mkdir(parents=True, exist_ok=True)
     (place.logs / name).write_text(text if shown is None else shown)
     return put_aside(text, name, place.sockets, account)
@@ -119,11 +107,8 @@ def tail(log: Path, offset: int = 0, lines: int = LOG_LINES, containing: str = "
 
 @contextlib.contextmanager
 def serving_program(launch: Launch, answer: Callable[[process.Running], Answer | None]) -> Iterator[Answer]:
-    """Start the server, call `answer` until it returns something, and keep the server running within the block.
-
-    Raises EngineStartFailed, EngineDied (also instead of the error that the death caused in the block) and
-    EngineDied, each with the last lines of the server's log.
-    """
+    """Start the server, call `answer` until it returns something, and keep the server running within the block. Raises
+    EngineStartFailed, and EngineDied also in place of the error that the death caused, with the log's last lines."""
     launch.log.parent.mkdir(parents=True, exist_ok=True)
     raise_open_files(launch.open_files)
     try:
@@ -143,10 +128,7 @@ def serving_program(launch: Launch, answer: Callable[[process.Running], Answer |
 
 
 def raise_open_files(needed: int) -> None:
-    """Raise the soft limit of open files of this process, and of what it starts, up to the hard limit.
-
-    Not beyond what any server needs: some allocate memory for each file that they could open.
-    """
+    """Raise the soft limit of open files, not beyond what servers need: some allocate memory for each possible file."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = min(most_files(), max(needed, _OPEN_FILES))
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -188,11 +170,8 @@ def _await(launch: Launch, program: process.Running, answer: Callable[[process.R
 
 
 def _has_room(launch: Launch) -> None:
-    """Raise FilesystemFull if the server's log says that it is waiting for space.
-
-    MariaDB then waits forever and does nothing else; so does a server that could not allocate its log while it shuts
-    down.
-    """
+    """Raise FilesystemFull if the log says that the server waits for space: MariaDB does so forever, and so does a
+    server that could not allocate its log while it shuts down."""
     with contextlib.suppress(OSError), launch.log.open("rb") as file:
         file.seek(launch.offset)
         if _WAITS_FOR_SPACE in file.read():
@@ -277,10 +256,7 @@ def database_of(datadir: Path) -> str:
 
 
 def move(sources: Iterable[Path], to: Path, account: process.User) -> None:
-    """Move files and directories into the directory `to`, which is created for the server's account if necessary.
-
-    They are copied by plain writes, as a golden copy is restored, and are on the device on return.
-    """
+    """Move files into a directory of the account, by plain writes, as a golden copy is restored, and sync them."""
     own(to, account)
     for source in sources:
         target = to / source.name
@@ -308,7 +284,7 @@ def refuse_corrupt(tool: str, lines: Iterable[str]) -> None:
 
 
 def grown_between(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, float]:
-    """Return the increase of each counter."""
+    """Return the increase of each counter that both readings have."""
     return {name: value - before[name] for name, value in after.items() if name in before}
 
 

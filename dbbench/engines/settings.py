@@ -26,11 +26,8 @@ _SIZE: Final = re.compile(r"([0-9]+)\s*([kKmMgGtT])i?[bB]")
 
 @dataclass(frozen=True)
 class Versions:
-    """The versions of a server that have a feature: from `first` to `last`, inclusive.
-
-    Each has as many numbers as matter; `last` is None if there is no later version yet. `backported`: the first minor
-    releases of earlier branches that have it too.
-    """
+    """The versions of a server that have a feature, from `first` to `last` inclusive, in as many numbers as matter;
+    None: no last one yet. `backported`: the first minor releases of earlier branches that have it too."""
 
     first: tuple[int, ...] = ()
     last: tuple[int, ...] | None = None
@@ -95,11 +92,8 @@ def keep_private(settings: Settings, private: Iterable[str]) -> None:
 def refuse_differences(
     asked: Settings, effective: dict[str, Reported], same: Callable[[Scalar, Reported], bool], printed: str = ""
 ) -> None:
-    """Raise SettingRefused if the server runs with another value than the requested one.
-
-    A default that this version does not know is ignored; what a plan, a workload or an fs setup requests must exist.
-    `printed`: warnings of the server's log, which say why it changed a default.
-    """
+    """Raise SettingRefused if the server runs with another value than the requested one, or lacks a setting that is not
+    a default. `printed`: warnings of the server's log, which say why it changed a default."""
     lines, origins = [], set[str]()
     for name, setting in asked.items():
         value = effective.get(name)
@@ -122,10 +116,7 @@ def refuse_differences(
 
 
 def same_in_postgres(asked: Scalar, found: Reported) -> bool:
-    """Whether PostgreSQL's value is the requested one, allowing for units and rounding to whole units.
-
-    -1 means "choose automatically" and matches anything.
-    """
+    """Whether PostgreSQL's value is the requested one, except for units and rounding; -1 (automatic) fits any."""
     left, right = _bare(word(asked)), _bare(found.value)
     if left == right or left == "-1":
         return True
@@ -179,11 +170,9 @@ def switched_on(settings: Settings, name: str) -> bool:
 
 
 def open_files(settings: Settings) -> int:
-    """Return how many files MariaDB and MySQL must be able to open in order not to reduce their settings; 0 for
-    PostgreSQL, which adapts to any limit.
-
-    Two for each table and one for each connection. Measured: MariaDB 10.11 uses 30 more, MySQL 10.
-    """
+    """Return how many files MariaDB and MySQL must be able to open in order not to reduce their settings: two for each
+    table, one for each connection (MariaDB 10.11 uses 30 more, MySQL 10). 0 for PostgreSQL, which adapts to any
+    limit."""
     numbers = {name: int(_quantity(_bare(word(settings[name].value)), _MYSQL_UNITS) or 0)
                for name in FILES_OF if name in settings}  # fmt: skip
     if "table_open_cache" not in numbers:

@@ -46,10 +46,7 @@ class Sql(Protocol):
         ...
 
     def checksums(self, cursor: Any) -> dict[str, str]:
-        """Return a checksum over all rows, in any order, for each table of the dataset's database.
-
-        Writes nothing. Comparable between servers of one version.
-        """
+        """Return a checksum over all rows, in any order, per table; comparable within a version. Writes nothing."""
         ...
 
     def cancel(self, server: Server, connection: Any) -> None:
@@ -65,11 +62,11 @@ class Sql(Protocol):
         ...
 
     def scan_plan(self, connection: Any, statement: str) -> str:
-        """Run a statement from `scan`; return its plan, or "" if only `explained` can return it."""
+        """Run a statement from `scan`; return its plan, or "" if only `explain` can return it."""
         ...
 
     def explain(self, connection: Any, statement: str) -> str:
-        """Return the plan of a statement from `scan` after it was run; "" if `scanned` returned it."""
+        """Return the plan of a statement from `scan` after it was run; "" if `scan_plan` returned it."""
         return ""
 
     def dirtied_blocks(self, plan: str) -> int | None:
@@ -81,7 +78,7 @@ class Sql(Protocol):
         ...
 
     def add_key(self, table: str, key: str) -> list[str]:
-        """Return the statements that add the primary key to a loaded table, if `created` has not."""
+        """Return the statements that add the primary key to a loaded table, if `create` has not."""
         return []
 
     def analyse(self, *tables: str) -> list[str]:

@@ -38,8 +38,7 @@ hot_standby = on
 
 
 def record(folder: Path, engine: Engine, settings: Settings, dataset: Dataset, place: Place) -> None:
-    """Make `archive/` in `folder` from the stopped `data/` there, which stays a base copy. Raises
-    DatasetBuildFailed."""
+    """Make `archive/` in `folder` from its stopped `data/`, which stays a base copy. Raises DatasetBuildFailed."""
     data, primary, archive = folder / "data", folder / "primary", folder / ARCHIVE
     archive.mkdir(0o755)
     if "wal_level" in settings:  # a start stores it in PostgreSQL's control file; a standby refuses `minimal` there
@@ -83,7 +82,6 @@ def hand_over(golden: Golden, datadir: Path, engine: Engine, scratch: Path) -> N
 
 
 def _segments(server: Server, dataset: Dataset, primary: Path, archive: Path) -> Archive:
-    """Run pgbench until the WAL is large enough; a checkpoint and a switch close the last segment."""
     parameters = dataset.parameters
     with _asking(server) as ask:
         began = lsn(ask("SELECT pg_current_wal_lsn()"))
@@ -103,7 +101,6 @@ def _segments(server: Server, dataset: Dataset, primary: Path, archive: Path) ->
 
 
 def _binary_logs(server: Server, dataset: Dataset, primary: Path, archive: Path) -> Archive:
-    """Run sysbench oltp_write_only until the binary logs are large enough."""
     parameters = dataset.parameters
     argv = ["sysbench", "oltp_write_only", *sql_of(server).login(server), f"--tables={parameters['tables']}",
             f"--table-size={parameters['table_size']}", f"--rand-seed={parameters['seed']}", f"--threads={SESSIONS}",
@@ -126,8 +123,7 @@ def _binary_logs(server: Server, dataset: Dataset, primary: Path, archive: Path)
 
 
 def _drive(server: Server, argv: list[Any], grown: Callable[[], int], wanted: int) -> None:
-    """Run the load, as the account of clients, until `grown` returns at least `wanted` bytes. Raises
-    DatasetBuildFailed."""
+    """Run the load as the account of clients until `grown` returns `wanted` bytes. Raises DatasetBuildFailed."""
     until = time.monotonic() + STUCK_S + wanted / STUCK_RATE
     with process.running(argv, as_user=client_account(server)) as load:
         while (so_far := grown()) < wanted:
@@ -140,13 +136,12 @@ def _drive(server: Server, argv: list[Any], grown: Callable[[], int], wanted: in
 
 
 def _calm(left: Callable[[], int]) -> None:
-    """Wait until the load's sessions have ended; by then their uncommitted work is rolled back."""
+    """Wait until the load's sessions have ended: their uncommitted work is then rolled back."""
     if process.wait_while(lambda: left() > 0, STUCK_S, _POLL_S):
         raise DatasetBuildFailed("sessions of the load on the primary did not end")
 
 
 def _take_logs(source: Path, archive: Path, names: list[str]) -> tuple[LogFile, ...]:
-    """Copy the files into the archive, readable for every account."""
     if not names:
         raise DatasetBuildFailed("the primary produced no log")
     logs = []

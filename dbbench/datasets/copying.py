@@ -1,5 +1,4 @@
-"""Restore a golden copy: the same bytes, written in the same order, on every filesystem, synced and compared with its
-manifest."""
+"""Restore a golden copy: the same bytes in the same order on every filesystem, synced and compared."""
 
 from __future__ import annotations
 
@@ -118,7 +117,6 @@ def free_bytes(path: Path) -> int:
 
 
 def _copy_files(golden: Golden, datadir: Path, owner: User, progress: Progress) -> Iterator[Entry]:
-    """Write the files in the order of the manifest, and yield each."""
     buffer, ahead, done = memoryview(bytearray(BLOCK)), Semaphore(AHEAD), 0
     with threads.beside("read ahead", functools.partial(_read_ahead, golden, ahead)):
         for entry in golden.manifest.of_kind("file"):
@@ -142,7 +140,6 @@ def _read_ahead(golden: Golden, ahead: Semaphore, ended: Event) -> None:
 
 
 def _copy(golden: Golden, entry: Entry, target: Path, owner: User, buffer: memoryview) -> Iterator[int]:
-    """Copy a file; yield the size of each block."""
     source = -1
     out = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
@@ -167,13 +164,11 @@ def _copy(golden: Golden, entry: Entry, target: Path, owner: User, buffer: memor
 
 
 def _equal(target: Path, entry: Entry) -> bool:
-    """Whether the file matches the manifest."""
     return crc_of(target) == (entry.size, entry.crc32)
 
 
 def _difference(golden: Golden, wrong: list[Entry]) -> DbbenchError:
-    """Return the error for files that differ: either the golden copy, which is then not used again, or the restored
-    files."""
+    """Return the error for files that differ: the golden copy, which is then not used again, or the restored ones."""
     damaged = []
     for entry in wrong:
         with _reading(golden, entry):

@@ -60,8 +60,8 @@ COLUMNS: Final = (119, 59)  # characters in sysbench's columns c and pad
 
 
 def fill_in(dataset: Dataset, engine: str) -> Dataset:
-    """Return the dataset with all parameters of its kind, sizes in bytes. Raises PlanInvalid for a parameter that is
-    unknown, impossible, or not supported by this engine."""
+    """Return the dataset with all parameters of its kind, sizes in bytes. Raises PlanInvalid for one that is unknown,
+    impossible, or not supported by this engine."""
     kind, profile = dataset.kind, profile_of(engine)
     if kind == "source":
         return dataset
@@ -86,7 +86,6 @@ def fill_in(dataset: Dataset, engine: str) -> Dataset:
 
 
 def _value(kind: str, name: str, value: Scalar) -> Scalar:
-    """Return the value of a parameter, sizes in bytes. Raises PlanInvalid."""
     defaults = PARAMETERS[kind]
     if name == NAME and kind in KINDS:
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
@@ -127,8 +126,7 @@ def size_bytes(dataset: Dataset, engine: str) -> int:
 
 
 def building_bytes(dataset: Dataset, engine: str) -> int:
-    """Estimate the cache space for building it; for an archive this includes the primary, the base copy, and the log
-    twice."""
+    """Estimate the cache space for building it; for an archive with primary, base copy, and the log twice."""
     complete = fill_in(dataset, engine)
     more = int(complete.parameters["log_bytes"]) if complete.kind == "archive" else 0
     return size_bytes(dataset, engine) * (2 if more else 1) + more
@@ -154,7 +152,6 @@ def build(server: Server, dataset: Dataset) -> None:
 
 
 def _run(server: Server, dataset: Dataset, *argv: object) -> None:
-    """Run a program that loads the dataset, as the account of clients."""
     limit_s = STUCK_S + size_bytes(dataset, server.engine) / STUCK_RATE
     process.run(list(map(str, argv)), timeout_s=limit_s, as_user=client_account(server))
 
@@ -180,13 +177,11 @@ def _sysbench(server: Server, dataset: Dataset) -> None:
 
 
 def _base(dataset: Dataset, engine: str) -> Dataset:
-    """Return the dataset from which an archive starts."""
     kind, parameters = profile_of(engine).generated, dataset.parameters
     return fill_in(Dataset(kind, {name: parameters[name] for name in PARAMETERS[kind] if name in parameters}), engine)
 
 
 def _clone_tables(server: Server, dataset: Dataset) -> None:
-    """Make equal tables of text-like rows."""
     parameters = dataset.parameters
     tables = [clone_table(number) for number in range(1, int(parameters["tables"]) + 1)]
     with _in_tablespace(server, str(parameters.get(TABLESPACE, ""))):

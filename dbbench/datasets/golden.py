@@ -1,5 +1,5 @@
-"""Golden copies: a dataset is built once and restored for each trial; and their cache, with its limit and its locks. A
-copy KEY has a lock file `.KEY.lock` next to it: locked exclusively to build or evict it, shared to restore it."""
+"""Golden copies, built once and restored for each trial, and their cache with its limit. The lock file `.KEY.lock` next
+to a copy is locked exclusively to build or evict it, shared to restore it."""
 
 from __future__ import annotations
 
@@ -110,9 +110,9 @@ def key(spec: EngineSpec, dataset: Dataset, raw: bool = False) -> str:
 
 
 def ensure(made_of: Recipe, place: Place, tell: Tell = lambda _: None, *, cache: Path | None = None) -> Golden:
-    """Return the golden copy of that recipe; build it if the cache does not have it. `place` is for the server of the
-    build. If another process is building the same copy, this waits for it. Raises DiskTooSmall before anything is
-    built, DatasetBuildFailed, and the engine's own errors."""
+    """Return the golden copy of that recipe; build it, or wait for another process that builds it, if there is none.
+    `place`: for the build's server. Raises DiskTooSmall before anything is built, DatasetBuildFailed, and the engine's
+    own errors."""
     cache = cache or cache_folder()
     place = dataclasses.replace(place, tablespace_bytes=made_of.tablespace_bytes)
     folder = cache / made_of.key
@@ -174,7 +174,6 @@ class _Content:
 
 
 def _load(making: Path, made_of: Recipe, place: Place, tell: Tell) -> _Content:
-    """Make the data directory, load the dataset, stop the server and check the result."""
     engine: Engine = engines.ENGINES[made_of.engine.name]
     source = sources.of(made_of.dataset, made_of.engine)
     changes: tuple[SourceChange, ...] = ()
@@ -213,9 +212,8 @@ def _load(making: Path, made_of: Recipe, place: Place, tell: Tell) -> _Content:
 
 @contextlib.contextmanager
 def reachable(making: Path, account: User, open_place: Path) -> Iterator[Path]:
-    """Yield a path to `making` that the engine's account can reach: itself, or `open_place`. The cache is in root's
-    home directory, which other users cannot enter. In a private mount namespace the directory is bind-mounted to an
-    accessible place; otherwise no such path exists."""
+    """Yield a path to `making` that the engine's account can reach: itself, or in a private mount namespace
+    `open_place`, where it is mounted: the cache is in root's home directory, which others cannot enter."""
     way = way_to(making, account, open_place)
     try:
         yield way
@@ -315,8 +313,6 @@ def evict(folder: Path) -> bool:
 
 
 def _by_last_use(cache: Path) -> list[Path]:
-    """Return the directories of golden copies, least recently used first."""
-
     def last_use(folder: Path) -> float:
         lock = lock_of(folder)
         return lock.stat().st_mtime if lock.exists() else 0.0

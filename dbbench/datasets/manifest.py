@@ -1,5 +1,5 @@
-"""The format of a golden copy: a directory with `data/` as left by a stopped server, and `manifest.json`, which is
-written last, so that a copy is complete if its manifest exists; the manifest of a damaged copy is removed."""
+"""The format of a golden copy: `data/` as left by a stopped server, and `manifest.json`, written last and removed if
+the copy is damaged, so that a copy with a manifest is complete."""
 
 from __future__ import annotations
 
@@ -68,7 +68,6 @@ class Manifest:
     format: int = FORMAT
 
     def of_kind(self, kind: str) -> list[Entry]:
-        """Return the entries of a kind, in order."""
         return [entry for entry in self.entries if entry.kind == kind]
 
 
@@ -114,14 +113,13 @@ def open_entry(golden: Golden, entry: Entry) -> int:
 
 
 def lock_of(folder: Path) -> Path:
-    """Return the lock file of the golden copy in `folder`. It remains after the copy is removed: removing it would
-    race."""
+    """Return the lock file of the golden copy in `folder`. It outlives the copy: removing it would race."""
     return folder.with_name(f".{folder.name}.lock")
 
 
 def load(folder: Path) -> Golden | None:
-    """Return the golden copy in `folder`, or None if there is none or it does not match its manifest. Checks only sizes
-    and kinds; contents are checked by each restore."""
+    """Return the golden copy in `folder`, or None if there is none or sizes or kinds differ from its manifest; contents
+    are checked by each restore."""
     try:
         manifest = _adapter().validate_json((folder / "manifest.json").read_bytes())
     except (OSError, ValidationError, ValueError):

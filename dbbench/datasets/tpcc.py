@@ -1,5 +1,5 @@
-"""The TPC-C-like dataset (`workloads/tpcc.sql`), loaded one warehouse per session in parallel. Rows follow the initial
-population of the specification (4.3.3), and depend only on the seed, separately for each warehouse."""
+"""The TPC-C-like dataset (`workloads/tpcc.sql`), loaded one warehouse per session. Rows follow the specification's
+initial population (4.3.3), and depend only on the seed, separately for each warehouse."""
 
 from __future__ import annotations
 

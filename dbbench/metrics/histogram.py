@@ -1,8 +1,5 @@
-"""A mergeable latency histogram with logarithmic buckets that are 1 % wide.
-
-Bucket b holds latencies from e^(b/100) to e^((b+1)/100) microseconds, so that a percentile is within 0.5 % of the exact
-value. The sysbench wrapper uses the same buckets.
-"""
+"""A mergeable latency histogram. Bucket b holds latencies from e^(b/100) to e^((b+1)/100) microseconds, so that a
+percentile is within 0.5 % of the exact value. The sysbench wrapper uses the same buckets."""
 
 from __future__ import annotations
 
@@ -29,7 +26,6 @@ class Histogram:
         self.counts[bucket] = self.counts.get(bucket, 0) + count
 
     def merge(self, other: Mapping[int, int]) -> None:
-        """Add the counts of another histogram."""
         for bucket, count in other.items():
             self.add(bucket, count)
 
@@ -38,8 +34,7 @@ class Histogram:
         return sum(self.counts.values())
 
     def percentile_ms(self, percent: float) -> float | None:
-        """Return the latency in ms that `percent` of all events did not exceed (nearest rank), or None if it
-        is empty."""
+        """Return the latency in ms that `percent` of all events did not exceed (nearest rank); None without events."""
         rank = math.ceil(self.total * percent / 100)
         seen = 0
         for bucket in sorted(self.counts):

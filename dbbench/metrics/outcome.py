@@ -43,11 +43,8 @@ def kinds(events: int, **each: float) -> Iterator[Claim]:
 
 
 def pages_of(draws: float, pages: float) -> Iterator[Claim]:
-    """Yield the pages that this many rows, chosen uniformly from a table of so many pages, lie on.
-
-    All must be read, because the server starts with an empty cache. Below LEAST_PAGES the pages of the catalogue would
-    hide a difference.
-    """
+    """Yield the number of the `pages` that `draws` uniformly chosen rows lie on; all must be read, because the server
+    starts with an empty cache. Below LEAST_PAGES the pages of the catalogue would hide a difference."""
     distinct = pages * -math.expm1(-draws / pages) if pages else 0.0
     if distinct >= LEAST_PAGES:
         yield Claim("pages", distinct)
@@ -55,13 +52,9 @@ def pages_of(draws: float, pages: float) -> Iterator[Claim]:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result of a load.
-
-    `series` covers warm-up and window (columns tps, p50_ms, p95_ms, p99_ms, errors; one value per second from
-    `begin_utc`; a second without a finished transaction has tps 0 and no latencies). `histogram` and `transactions`
-    cover only the measured window. `window_s` is the length by which transactions are divided. `figures` are further
-    keys of the trial's summary (duration_s, mb_per_s, ...).
-    """
+    """The result of a load. `series` covers warm-up and window (tps, p50_ms, p95_ms, p99_ms, errors; one value per
+    second from `begin_utc`; a second without a finished transaction has tps 0 and no latencies), `histogram` and
+    `transactions` only the window of `window_s`. `figures`: further keys of the summary (duration_s, mb_per_s, ...)."""
 
     begin_utc: float
     window_s: float
@@ -100,11 +93,9 @@ def _histogram(merged: Ints) -> Histogram:
 
 
 class Counts:
-    """Transactions of each second from the start of the load, by the time at which they ended.
-
-    `latencies[second, bucket]` counts them by latency; `transactions[second]` is separate because sysbench with a rate
-    reports the two from different sources. Transactions that ended outside these seconds are only in `outside`.
-    """
+    """Transactions of each second from the start of the load, by the time at which they ended; `outside`: those that
+    ended in none of them. `transactions` is separate from `latencies[second, bucket]`: sysbench with a rate reports
+    them from different sources."""
 
     def __init__(self, seconds: int) -> None:
         self.seconds = seconds
@@ -127,10 +118,8 @@ class Counts:
         return int(self.errors.sum()) + self.errors_outside
 
     def series(self, lived_s: float) -> Series:
-        """Return columns tps, p50_ms, p95_ms, p99_ms, errors of a tool that ran for `lived_s` seconds.
-
-        A second without a finished transaction is a zero without latencies; a second after the tool ended is a gap.
-        """
+        """Return tps, p50_ms, p95_ms, p99_ms, errors of a tool that ran for `lived_s` seconds; a second after that is a
+        gap, one without a transaction is a zero without latencies."""
         lived = min(self.seconds, math.ceil(lived_s))
         series = Series(self.seconds, {"tps": [float(n) for n in self.transactions[:lived]]})
         for percent in (50, 95, 99):

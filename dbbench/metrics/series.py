@@ -1,7 +1,4 @@
-"""The clock of a trial, and series: named columns with units, one value per second from the start of the warm-up.
-
-`None` is a gap (no data) and 0 is a zero (no progress). On disk: series.csv.gz.
-"""
+"""A trial's clock, and series: one value per second from the start of the warm-up; None is a gap, 0 is no progress."""
 
 from __future__ import annotations
 
@@ -24,8 +21,7 @@ FIRST: Final = ("tps", "p50_ms", "p95_ms", "p99_ms", "errors")  # after `second,
 
 
 def both_clocks() -> tuple[float, float]:
-    """Return the system clock in epoch seconds and the monotonic clock, read as close together as three
-    attempts allow."""
+    """Return system clock (epoch seconds) and monotonic clock, read as close together as three attempts allow."""
     readings = [(time.monotonic(), time.time(), time.monotonic()) for _ in range(3)]
     _, utc, after = min(readings, key=lambda reading: reading[2] - reading[0])
     return utc, after
@@ -67,7 +63,6 @@ class Series:
         self.columns[name] = kept + [None] * (self.seconds - len(kept))
 
     def update(self, other: Series) -> None:
-        """Add all columns of another series."""
         for name, values in other.columns.items():
             self.set(name, values)
 
@@ -82,11 +77,8 @@ class Series:
 
 
 def on_the_second(points: Iterable[tuple[float, float | None]], begin_utc: float, seconds: int) -> Column:
-    """Return a column from points (UTC epoch seconds at the END of an interval of one second, value).
-
-    A value belongs to the second that contains the middle of its interval. A second without a point is a gap; of two
-    points in one second the later one is used.
-    """
+    """Return a column from points (UTC epoch seconds at the END of an interval of one second, value). A value belongs
+    to the second with the middle of its interval: none is a gap, of two the later one is used."""
     column: Column = [None] * seconds
     for utc, value in points:
         second = math.floor(utc - 0.5 - begin_utc)
@@ -109,11 +101,8 @@ def write_csv_gz(path: Path, series: Series, phases: Sequence[str]) -> None:
 
 
 def read_csv_gz(path: Path | IO[bytes]) -> tuple[Series, list[str]]:
-    """Return the series and the phase of each second.
-
-    Raises OSError, EOFError, ValueError or zlib.error if the file is damaged, and SeriesTooLong if it contains more
-    values than a trial can have.
-    """
+    """Return the series and the phase of each second. Raises OSError, EOFError, ValueError or zlib.error if the file is
+    damaged, SeriesTooLong if it has more values than a trial can have."""
     with gzip.open(path, "rb") as packed:
         _must_not_be_too_long(packed)
         packed.seek(0)

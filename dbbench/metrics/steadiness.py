@@ -1,8 +1,5 @@
-"""Whether throughput was steady over a window: a trend test on means of ten seconds, and MSER-5.
-
-The mean of a series with a trend depends on the choice of the window. Successive seconds are correlated; means of ten
-seconds are so much less, and a checkpoint cycle of half the window does not count as a trend.
-"""
+"""Whether throughput was steady over a window (with a trend, its mean depends on the window): a trend test on means of
+ten seconds, which are much less correlated than seconds and hide a checkpoint cycle of half the window; and MSER-5."""
 
 from __future__ import annotations
 
@@ -22,8 +19,7 @@ _MSER_BATCH: Final = 5  # White 1997, "An effective truncation heuristic": batch
 
 @dataclass(frozen=True)
 class Trend:
-    """A fitted line: `change` from one end of the window to the other ÷ mean; `p` of the hypothesis "no slope",
-    two-sided."""
+    """A fitted line: `change` from end to end of the window ÷ mean; `p` of the hypothesis "no slope", two-sided."""
 
     change: float
     p: float
@@ -61,11 +57,8 @@ def trend(tps: Sequence[float | None]) -> Trend | None:
 
 
 def slope_per_min(rates: Sequence[float | None]) -> Slope | None:
-    """Return the slope of a rate per second in a minute, fitted to means of equal length, or None below 12 s.
-
-    The means cover ten seconds each, or a sixth of the time if that is shorter, because successive seconds are
-    correlated.
-    """
+    """Return the slope of a rate per second in a minute, or None below 12 s, fitted to means of ten seconds, or of a
+    sixth of the time if that is shorter."""
     size = min(BATCH_S, len(rates) // LEAST_MEANS)
     means = _means(rates, size) if size >= 2 else []
     if len(means) < LEAST_MEANS:
@@ -74,10 +67,7 @@ def slope_per_min(rates: Sequence[float | None]) -> Slope | None:
 
 
 def line(xs: Sequence[float], ys: Sequence[float]) -> Slope | None:
-    """Fit a line by least squares; return None for fewer than three points or a single x.
-
-    The interval uses Student's t and assumes independent errors.
-    """
+    """Fit a line by least squares (Student's t, independent errors); None for fewer than three points or a single x."""
     if len(xs) < 3 or len(set(xs)) < 2:
         return None
     from scipy.special import stdtrit
@@ -97,10 +87,7 @@ def _fit(xs: Sequence[float], ys: Sequence[float]) -> tuple[float, float]:
 
 def settled_after_s(tps: Sequence[float | None]) -> int | None:
     """Return how many seconds to cut off at the beginning for the most precise mean (MSER-5), or None if it never
-    settles.
-
-    A cut beyond half of the window is not valid (White's rule).
-    """
+    settles: a cut beyond half of the window is not valid (White's rule)."""
     means = _means(tps, _MSER_BATCH)
     half = len(means) // 2
     if half < 2:

@@ -81,10 +81,8 @@ def syncs(filesystem: FilesystemFacts) -> dict[str, float | None]:
 
 
 def stability(window: Window, tps: Column, figures: Mapping[str, float | None]) -> dict[str, float | None]:
-    """Return how even the window was: CV of the seconds, floor (1st percentile ÷ median), longest stall, p99 ÷ p50.
-
-    If most seconds were without a transaction, there is no floor. CV needs two seconds and a transaction.
-    """
+    """Return how even the window was: CV of the seconds, floor (1st percentile ÷ median, None if that is 0), longest
+    stall, p99 ÷ p50."""
     measured = [value for value in measured_seconds(window, tps) if value is not None]
     p50, p99 = figures.get("p50_ms"), figures.get("p99_ms")
     ratios: dict[str, float | None] = {"p99_to_p50": p99 / p50 if p50 and p99 is not None else None}
@@ -127,10 +125,8 @@ def scan_summary(operations: Iterable[OperationFacts]) -> dict[str, float | None
 
 
 def completion_summary(outcome: Outcome, drain_s: float | None, io: IoFacts) -> dict[str, float | None]:
-    """Return the device rates of a workload that runs to completion (10^6 bytes per second), and its drained time.
-
-    The drained time includes writing all cached data to the device. {} without a duration.
-    """
+    """Return the device rates of a workload that runs to completion (10^6 bytes per second), and its time until all
+    cached data is on the device; {} without a duration."""
     seconds, duration_s = outcome.window_s, outcome.figures.get("duration_s")  # a scan may have several passes
     if not duration_s:
         return {}

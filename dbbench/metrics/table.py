@@ -1,7 +1,4 @@
-"""The table of metrics, which page, compare, exports and docs read.
-
-`better` says which direction is good; `word` chooses between slower/faster and worse/better.
-"""
+"""The table of metrics, which page, compare, exports and docs read."""
 
 from __future__ import annotations
 
@@ -29,7 +26,6 @@ class Metric:
         return number(value)
 
     def with_unit(self, value: float | None) -> str:
-        """Return a value with its unit."""
         text = self.text(value)
         return text if value is None or self.unit in ("", "bytes") else f"{text}{GROUP}{self.unit}"
 

@@ -57,5 +57,5 @@ def beside(target: Sampled, raw: Path) -> Iterator[Samples]:
 
 
 def programs() -> tuple[str, ...]:
-    """Return every program of every sampler, for `doctor` and for checks before a run."""
+    """Return every sampler's programs, for `doctor` and for checks before a run."""
     return tuple(program for sampler in SAMPLERS.values() for program in sampler.PROGRAMS)

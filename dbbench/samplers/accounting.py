@@ -1,8 +1,5 @@
-"""CPU use and disk traffic between two moments of a trial.
-
-CPU time of a load = system total - client - dbbench: what remains is the server and the kernel workers of filesystem,
-loop device and block layer, which are in no process tree.
-"""
+"""CPU use and disk traffic between two moments of a trial. CPU time of a load = system total - client - dbbench: the
+server and the kernel workers of filesystem, loop device and block layer, which are in no process tree."""
 
 from __future__ import annotations
 
@@ -43,12 +40,8 @@ class _CpuReading:
 
 
 class CpuClock:
-    """CPU seconds from its creation to `difference`.
-
-    `client` and `server` are the first processes of the load generator and of the server (if known); dbbench is this
-    process and its other children, the samplers. A load that runs within this process has no `client`: its time counts
-    as dbbench's.
-    """
+    """CPU seconds from its creation to `difference`. `client` and `server`: first processes of load generator and
+    server; dbbench is this process and its other children, and a load within this process, which has no `client`."""
 
     def __init__(self, client: Sequence[int] = (), server: int | None = None, *, proc: Path = PROC) -> None:
         self._client = tuple(client)
@@ -57,12 +50,9 @@ class CpuClock:
         self._before = self._read()
 
     def difference(self) -> dict[str, float | None]:
-        """Return seconds since the creation, None for what is not known.
-
-        Keys: `seconds`, `cpus`; `system_cpu_s` (user, nice, system, irq, softirq), `steal_s`, `iowait_s`, `guest_s`;
-        `client_cpu_s`, `server_cpu_s`, `dbbench_cpu_s`. A client that has ended and was waited for by this process
-        counts up to its end.
-        """
+        """Return seconds since the creation, None for what is not known: `seconds`, `cpus`; `system_cpu_s` (user, nice,
+        system, irq, softirq), `steal_s`, `iowait_s`, `guest_s`; `client_cpu_s` (up to the end of a client that this
+        process has waited for), `server_cpu_s`, `dbbench_cpu_s`."""
         before, after = self._before, self._read()
         me = os.getpid()
         spent: dict[str, float | None] = {"seconds": after.monotonic - before.monotonic}
@@ -124,10 +114,8 @@ def _system(before: CpuTimes | None, after: CpuTimes | None) -> dict[str, float 
 def _tree_s(
     roots: Sequence[int], before: _CpuReading, after: _CpuReading, without: Collection[int] = ()
 ) -> float | None:
-    """Return CPU seconds of process trees, including reaped children, or None without a root.
-
-    Time that a root inherited from a branch in `without` is not separated: those processes are alive in the window.
-    """
+    """Return CPU seconds of process trees with reaped children, or None without a root. Time that a root inherited from
+    a branch in `without` is not separated: those processes are alive in the window."""
     present = [pid for pid in roots if pid in after.processes]
     if not present:
         return None
@@ -140,21 +128,16 @@ def _tree_s(
 
 
 class IoClock:
-    """Bytes read and written with system calls by this process and its ended children since the clock was made.
-
-    A child counts with its whole life when it has been waited for (proc_pid_io(5)).
-    """
+    """Bytes read and written since its creation by this process and its ended children (all their life,
+    proc_pid_io(5))."""
 
     def __init__(self, *, proc: Path = PROC) -> None:
         self._file = proc / "self/io"
         self._before = self._read()
 
     def difference(self) -> dict[str, int | None]:
-        """Return `read_bytes` and `write_bytes`, None if the kernel does not count them.
-
-        The larger of the bytes of system calls and the bytes transferred from or to the disk: asynchronous I/O has no
-        calls.
-        """
+        """Return `read_bytes` and `write_bytes`, the larger of the bytes of system calls and those from or to the disk
+        (asynchronous I/O has no calls); None if not counted."""
         after = self._read()
         if self._before is None or after is None:
             return {"read_bytes": None, "write_bytes": None}
@@ -173,11 +156,8 @@ class IoClock:
 
 
 class TaskClock:
-    """Context switches of load generator and server, and the server's memory, read once a second by `work`.
-
-    A rate, not a difference of two readings: threads that have ended are in no table, and those of the load end with
-    the window.
-    """
+    """Context switches of load generator and server, and the server's memory, read once a second by `work`: threads
+    that have ended, as those of the load do with the window, are in no table."""
 
     def __init__(
         self, client: Sequence[int] = (), server: int | None = None, *, places: Sequence[Path] = (), proc: Path = PROC
@@ -224,16 +204,13 @@ class TaskClock:
         return set.intersection(*self._outside) if len(self._outside) == _LOOKS else set()
 
     def switches_per_s(self) -> float | None:
-        """Return the context switches a second; None without two readings while all of the processes were there, or if
-        the kernel does not count them."""
+        """Return context switches a second; None if not counted, or without two readings with all processes."""
         return self._counted / self._seconds if self._seconds else None
 
 
 def files_elsewhere(pids: Collection[int], places: Sequence[str], only_written: bool, proc: Path = PROC) -> set[str]:
-    """Return the regular files outside of these directories that the processes have open, or have open for writing.
-
-    Deleted files do not count: they are temporary, or only in memory.
-    """
+    """Return the regular files outside of these directories that the processes have open, or have open for writing,
+    without deleted ones, which are temporary or only in memory."""
     files = set()
     for pid in pids:
         with contextlib.suppress(OSError):  # the process has ended
@@ -251,11 +228,8 @@ def files_elsewhere(pids: Collection[int], places: Sequence[str], only_written: 
 
 
 def _memory_bytes(server: Collection[int], proc: Path) -> int | None:
-    """Return the memory of these processes: their private pages, and once the most that one of them shares.
-
-    Files that are mapped, such as the program, do not count. The proportional set size would be the same, but reading
-    it walks all page tables while the server runs.
-    """
+    """Return these processes' private pages and the most that one of them shares, without mapped files; the
+    proportional set size would be the same, but walks all page tables while the server runs."""
     private = shared = huge = 0
     for pid in server:
         lines = (line.split() for line in (content(f"{proc}/{pid}/status") or "").splitlines())
@@ -266,10 +240,7 @@ def _memory_bytes(server: Collection[int], proc: Path) -> int | None:
 
 
 class DiskClock:
-    """Bytes, reads, writes and flush requests of whole disks (kernel names) from its creation to `difference`.
-
-    Loop numbers are reused and keep their counters, so only differences are meaningful.
-    """
+    """Counters of whole disks (kernel names) since its creation: loop numbers are reused and keep their counters."""
 
     def __init__(self, disks: Sequence[str]) -> None:
         self._disks = tuple(disks)
@@ -277,7 +248,7 @@ class DiskClock:
 
     def difference(self) -> dict[str, int | None]:
         """Return `read_bytes`, `write_bytes`, `read_operations`, `write_operations` (requests that the disk completed,
-        after merging) and `flushes`; None if they cannot be read or are not counted."""
+        after merging) and `flushes`; None if not counted."""
         after = self._read()
         return {
             name: None if old is None or (new := after[name]) is None else new - old

@@ -1,8 +1,5 @@
-"""counters: the engine's own counters, read once per second by a thread. Raw file: `counters.jsonl`.
-
-The columns are differences per second of cumulative counters (`wal_bytes` -> `wal_bytes_per_s`) and gauges as they are
-(`innodb_history_list_length`). A failed reading is a gap on both of its sides.
-"""
+"""counters: the engine's own counters once per second, in `counters.jsonl`. Columns are differences per second of
+cumulative counters (`wal_bytes` -> `wal_bytes_per_s`), and gauges. A failed reading is a gap on both of its sides."""
 
 from __future__ import annotations
 
@@ -76,8 +73,7 @@ class Counters:
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
-        """Read within the block, first immediately; at the end, wait at most one second for a server that does not
-        answer."""
+        """Read within the block, first immediately; at its end, wait one second at most for an answer of the server."""
         with contextlib.suppress(Exception):  # the thread's first reading reports the error
             self._server.sessions()  # sessions are counted from now on, before the load generator opens any
         with threads.beside("counters", self._work, limit_s=_JOIN_S) as helper:
@@ -144,8 +140,7 @@ class Counters:
 def foreign_sessions(
     readings: Sequence[CountersReading], expected: int | None, begin_utc: float, seconds: int
 ) -> Iterator[TrialWarning]:
-    """Yield W135 for more sessions than the load generator opens, and W128 for a reload of the configuration, in these
-    seconds."""
+    """Yield W135 for more sessions than the load generator opens, and W128 for a reload of the configuration."""
     before, foreign, first_seconds = Sessions({}), set[int](), dict[str, int]()
     for reading in readings:
         if (now := reading.sessions) is None:

@@ -1,7 +1,4 @@
-"""iostat: time per read, write and flush of the disk under test, which sar does not separate.
-
-Values are read by key, never by column.
-"""
+"""iostat: time per read, write and flush of the disk under test, which sar does not separate; read by key."""
 
 from __future__ import annotations
 
@@ -28,10 +25,7 @@ _PER_REQUEST: Final = {"r_await": "r/s", "w_await": "w/s", "f_await": "f/s"}
 
 @contextlib.contextmanager
 def beside(target: Sampled, raw: Path) -> Iterator[Sampling | None]:
-    """Record the target's disk into `raw/iostat.json` if it is known.
-
-    Columns of a separate disk for the log begin with `log_`.
-    """
+    """Record the target's disk, if known, into `raw/iostat.json`; columns of the log's own disk begin with `log_`."""
     if target.disk is None:
         yield None
         return

@@ -1,12 +1,10 @@
-"""machine: whether only the trial used the machine, and whether its settings stayed the same. Read once per second.
+"""machine: whether only the trial used the machine, and whether its settings stayed the same, once per second.
 
-It compares each second with the previous one: mount options (W132; the kernel also announces changes), the scheduling
-of the trial's processes and their control groups (W133), settings of the host and the block layer (W018) and the
-system clock (W023). W127 reports a program's write to the node of a disk or to the image. W129 covers processes that
-are stopped or frozen, a server that makes no progress although it is queried every second, and a thread of dbbench that
-is seconds late: then the trial's process was stopped, or the whole (virtual) machine was.
-
-There are no columns; `machine.jsonl` contains the findings and exists only if there are any."""
+It compares mount options (W132), the scheduling of the trial's processes and their control groups (W133), settings of
+the host and the block layer (W018) and the system clock (W023) with the previous second. W127: a program wrote to the
+node of a disk or to the image. W129: stopped or frozen processes, a server that makes no progress although it is
+queried every second, and a thread of dbbench that is seconds late because the trial's process or the whole (virtual)
+machine was stopped. `machine.jsonl` has the findings, if any; there are no columns."""
 
 from __future__ import annotations
 
@@ -157,11 +155,8 @@ class Machine:
         return max(0.0, late_s)
 
     def _look_at_progress(self, stopped: bool, seconds: float) -> None:
-        """Note W129 if no thread of the server has run since the last reading while no disk request ended or was
-        pending.
-
-        The sampler `counters` queries the server every second.
-        """
+        """Note W129 if no thread of the server, which the sampler `counters` queries every second, has run since the
+        last reading while no disk request ended or was pending."""
         if self._server is None:
             return
         before, self._progress = self._progress, (self._processes.steps(self._server), requests(self._disks))

@@ -1,7 +1,4 @@
-"""What the sampler `machine` compares from second to second: mappings of (warning, subject) to an opaque value.
-
-All are plain reads of /proc and /sys, because they happen during a measurement.
-"""
+"""What `machine` compares each second: (warning, subject) -> an opaque value, by plain reads of /proc and /sys."""
 
 from __future__ import annotations
 
@@ -45,10 +42,8 @@ class Mounts:
         os.close(self._fd)
 
     def wait(self, seconds: float) -> None:
-        """Return when the kernel announces a change of a mount in this namespace, at the latest after `seconds`.
-
-        A superblock that is reconfigured through a mount of another namespace is not announced.
-        """
+        """Return when the kernel announces a change of a mount in this namespace, at the latest after `seconds`. A
+        superblock that is reconfigured through a mount of another namespace is not announced."""
         self._poll.poll(1000 * seconds)
 
     def table(self) -> tuple[Mount, ...]:
@@ -128,10 +123,8 @@ class Processes:
         return stopped
 
     def list_rescheduling(self) -> list[str]:
-        """Return changes in the scheduling of threads since the last call (W133).
-
-        This process is excluded: it changes its CPUs briefly when it starts programs.
-        """
+        """Return changes in the scheduling of threads since the last call (W133), without this process, which changes
+        its CPUs when it starts programs."""
         settled = (time.clock_gettime(time.CLOCK_BOOTTIME) - _YOUNG_S) * _TICKS
         before, changes = self._scheduled, list[str]()
         self._scheduled = {}
@@ -149,10 +142,8 @@ class Processes:
         return changes
 
     def values(self) -> Values:
-        """Return the control groups of each process and their limits (W133).
-
-        This process is excluded: it enters groups when it starts programs.
-        """
+        """Return the control groups of each process and their limits (W133), without this process, which enters groups
+        when it starts programs."""
         other_processes = {pid: listed for pid, listed in self._listed.items() if pid != os.getpid()}
         values = {
             ("W133", f"control groups of {self._now[pid].name} (pid {pid})"): text
@@ -163,10 +154,8 @@ class Processes:
         return values
 
     def steps(self, root: int) -> int | None:
-        """Return how often threads of this process and its descendants were given a CPU so far.
-
-        None while one of them runs or waits for a CPU, or if the kernel does not count it.
-        """
+        """Return how often threads of this process and its descendants were given a CPU so far; None while one of them
+        runs or waits for a CPU, or if the kernel does not count it."""
         total = 0
         for pid in below((root,), self._now):
             for thread in self._threads[pid]:
@@ -177,8 +166,7 @@ class Processes:
 
 
 def requests(disks: Iterable[str]) -> int | None:
-    """Return how many requests of these disks have ended; None while one is pending, or if the kernel does not report
-    it."""
+    """Return how many requests of these disks have ended; None while one is pending, or if not reported."""
     total = 0
     for disk in disks:
         fields = [int(word) for word in (content(f"/sys/class/block/{disk}/stat") or "").split()]

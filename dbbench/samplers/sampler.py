@@ -30,10 +30,8 @@ class Sampling(Protocol):
     """A sampler that is running or has run."""
 
     def series(self, begin_utc: float, seconds: int) -> Series:
-        """Return columns with units in their names and gaps as None; call it after the block has ended.
-
-        Never raises for a dead or truncated recorder: missing data is a gap and a warning.
-        """
+        """Return columns with units in their names; call it after the block. Never raises for a dead or truncated
+        recorder: missing data is a gap (None) and a warning."""
         ...
 
     def warnings(self) -> tuple[TrialWarning, ...]:
@@ -53,10 +51,8 @@ class Sampler(Protocol):
 
 
 def gap_warning(sampler: str, column: Sequence[float | None]) -> TrialWarning | None:
-    """Return W014 if `column`, which has a value in every good second, has gaps; otherwise None.
-
-    The very last second alone does not count: the sampler's interval that ends in it may end after the block.
-    """
+    """Return W014 for gaps in `column`, which has a value in every good second. The last second alone does not count:
+    the sampler's interval that ends in it may end after the block."""
     missing = [second for second, value in enumerate(column) if value is None]
     if not missing or missing == [len(column) - 1]:
         return None

@@ -84,8 +84,7 @@ _Sections = Mapping[str, Mapping[str, Any] | None]
 
 
 def wait_between_records(pid: int) -> None:
-    """Wait, for 1 s at most, until the recorder sleeps: a signal while it writes a record leaves that one incomplete,
-    and sadf reports a damaged file. On a busy machine sadc is interrupted within a record."""
+    """Wait 1 s at most until the recorder sleeps: a signal during a write would damage the record, and so the file."""
     process.wait_while(lambda: (found := task(f"{PROC}/{pid}")) is not None and found.state in "RD", 1.0, every_s=0.002)
 
 
@@ -121,11 +120,8 @@ def _read(binary: Path, disk_names: tuple[str, ...]) -> SysstatDocument:
 
 @process.understood("sadf")
 def parse(text: str, disk_names: tuple[str, ...], pressure: bool = True) -> SysstatDocument:
-    """Return the entries in order, with only the disks in `disk_names`.
-
-    `disk_names` are the kernel's name and sysstat's spelling of a device that is gone (`dev7-0`), or nothing;
-    `pressure`: whether sadf printed pressure stall information.
-    """
+    """Return the entries in order, with only the disks in `disk_names`: the kernel's name and sysstat's of a device
+    that is gone (`dev7-0`), or (). `pressure`: whether sadf printed pressure stall information."""
     rows, whole = statistics(text)
     entries, strange, read = [], list[object](), []
     tables = _TABLES | (_PSI if pressure else {})

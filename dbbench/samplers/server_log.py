@@ -1,8 +1,4 @@
-"""server_log: what the server logged during the load: errors, and completed autovacuum runs.
-
-The columns count lines per second: `server_log_errors`, and on PostgreSQL `autovacuum_runs`. There are no gaps, because
-a log that is being written has none.
-"""
+"""server_log: lines logged per second: `server_log_errors`, on PostgreSQL ended `autovacuum_runs`. It has no gaps."""
 
 from __future__ import annotations
 

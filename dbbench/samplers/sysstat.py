@@ -60,20 +60,16 @@ def numbers(row: Mapping[str, Any], table: Table, per_request: Mapping[str, str]
 
 
 def missing_keys(name: str, rows: Sequence[Mapping[str, Any]], expected: Iterable[str]) -> str:
-    """Return a message about the `expected` keys that no row has, with those that exist; "" if none is missing.
-
-    Without it, a column that the tool does not print would only be empty.
-    """
+    """Return a message about the `expected` keys that no row has, with those that exist; "" if none is missing. Without
+    it, such a column would only be empty."""
     keys = dict.fromkeys(key for row in rows for key in row)
     absent = [key for key in expected if key not in keys]
     return f"{name}: expected {', '.join(absent)}, read {', '.join(keys) or 'nothing'}" if absent else ""
 
 
 def statistics(text: str) -> tuple[list[dict[str, Any]], bool]:
-    """Return the entries of a sysstat document, and whether the document was complete.
-
-    For a truncated document the entries before the cut are returned: a killed recorder does not close its brackets.
-    """
+    """Return the entries of a sysstat document, and whether it was complete; for a truncated one those before the cut:
+    a killed recorder does not close its brackets."""
     try:
         return list(json.loads(text)["sysstat"]["hosts"][0]["statistics"]), True
     except (ValueError, KeyError, IndexError, TypeError):
@@ -94,12 +90,9 @@ def _whole_entries(text: str) -> Iterable[dict[str, Any]]:
 
 
 def ends(entries: Sequence[Interval], began_utc: float) -> list[float]:
-    """Return UTC epoch seconds at which each interval ended, with the fraction that sysstat does not print.
-
-    The tools use an alarm once per second from their start, so each interval ends one second after the previous one.
-    The printed second is a bound, so a slow drift is corrected as soon as it shows. After a stall the fraction is lost:
-    half a second minimises the error.
-    """
+    """Return UTC epoch seconds at which each interval ended, with the fraction that sysstat does not print. The tools
+    use an alarm once per second, so each ends one second after the previous one; the printed second is a bound that
+    corrects drift. After a stall the fraction is lost: half a second minimises the error."""
     end_times: list[float] = []
     guess = began_utc
     for entry in entries:
@@ -123,10 +116,8 @@ def to_series(entries: Sequence[Interval], began_utc: float, begin_utc: float, s
 
 
 class Recorder:
-    """A recorder that is running or has run. `read` returns the document that it wrote.
-
-    `lead` is a column that has a value in every good second: its gaps are the recorder's.
-    """
+    """A recorder that is running or has run. `read` returns the document that it wrote; `lead` is a column that has a
+    value in every good second: its gaps are the recorder's."""
 
     def __init__(self, name: str, lead: str, began_utc: float, read: Callable[[], SysstatDocument]) -> None:
         self.name = name

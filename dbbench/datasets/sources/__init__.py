@@ -1,5 +1,4 @@
-"""The user's own data as a dataset: its format (`look`), whether an engine can load it (`source`), and its conversion
-into a data directory, which reports what was left out."""
+"""The user's own data as a dataset: format (`look`), whether an engine can load it (`source`), conversion."""
 
 from __future__ import annotations
 
@@ -50,8 +49,7 @@ _DIALECTS: Final[dict[str, Dialect]] = {"postgres": postgres, "mysql": innodb}
 
 def of(dataset: Dataset, spec: EngineSpec) -> Source | None:
     """Return the source of a cell's dataset, inspected now; None for a generated dataset. Raises what `look` raises,
-    SourceUnusable also if it differs from the one in the plan, and ProgramMissing if a program for loading it is not
-    installed."""
+    SourceUnusable if it differs from the one in the plan, and ProgramMissing."""
     if dataset.kind != "source":
         return None
     source, profile = look(Path(str(dataset.parameters["path"]))), profile_of(spec.name)
@@ -95,8 +93,7 @@ def lay(source: Source, data: Path, place: Place) -> tuple[SourceChange, ...]:
 
 
 def load(source: Source, dataset: Dataset, server: Server, data: Path) -> tuple[SourceChange, ...]:
-    """Load a dump into the running server, choose the database for the drivers, and settle a physical copy; return
-    further changes."""
+    """Load a dump, choose the database for the drivers, and settle a physical copy; return further changes."""
     dialect, parameters = _DIALECTS[profile_of(source.engine).dialect], dataset.parameters
     database, tablespace = (str(parameters.get(name, "")) for name in ("database", "tablespace"))
     changes = dialect.load(source, server, data, database, tablespace)
@@ -113,8 +110,7 @@ def kept_as_it_is(dataset: Dataset) -> bool:
 
 
 def seal(source: Source, dataset: Dataset, data: Path, place: Place) -> tuple[SourceChange, ...]:
-    """Change the data checksums of the stopped server's files if the plan asks for it. Those of a dump are enabled, and
-    InnoDB's pages always have them."""
+    """Change a physical PostgreSQL copy's data checksums if the plan asks for it; dumps and InnoDB always have them."""
     if not source.physical or profile_of(source.engine).dialect != "postgres":
         return ()
     return postgres.seal(data, place, dataset.parameters.get("checksums"))

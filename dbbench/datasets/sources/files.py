@@ -1,5 +1,5 @@
-"""The files of a source: copied or unpacked beneath a new directory, without following a link out of the source:
-whoever made it could have put links into it that lead to files which only root can read or write."""
+"""The files of a source, copied or unpacked without following a link out of it: whoever made it could have put links
+into it that lead to files which only root can read or write."""
 
 from __future__ import annotations
 
@@ -87,8 +87,8 @@ def unsafe(why: str) -> DbbenchError:
 
 
 def resolve_link(folder: Path, source: Path) -> Path:
-    """Return the directory of a server's log or tablespace, which may be outside of the source. Raises SourceRefused.
-    It must belong to the owner of the source: only the owner, or root, could have put the link there."""
+    """Return the directory of a server's log or tablespace, which may be outside of the source if it belongs to the
+    source's owner: only the owner, or root, could have put the link there. Raises SourceRefused."""
     target, owner = folder.resolve(), source.resolve().stat().st_uid
     if not target.is_relative_to(source.resolve()) and target.stat().st_uid != owner:
         raise unsafe(f"{folder} leads to {target}, which does not belong to the owner of {source}")
@@ -117,8 +117,6 @@ def decompress(file: IO[bytes], name: str) -> Iterator[IO[bytes]]:
 
 
 class _Counted:
-    """A stream that counts its bytes."""
-
     def __init__(self, stream: IO[bytes]) -> None:
         self._stream, self.size = stream, 0
 
@@ -158,8 +156,7 @@ def _unpack(archive: tarfile.TarFile, member: tarfile.TarInfo, target: Path, tar
 
 
 def check_manifest(manifest: Path, copy: Path, leave: Leave) -> None:
-    """Compare a copy with the names and sizes in backup_manifest, which pg_basebackup has written since version 13.
-    Raises SourceUnusable."""
+    """Compare a copy with names and sizes in backup_manifest (pg_basebackup since 13). Raises SourceUnusable."""
     for entry in json.loads(manifest.read_bytes())["Files"] if manifest.is_file() else ():
         name = entry.get("Path") or os.fsdecode(bytes.fromhex(entry["Encoded-Path"]))
         path = copy / name

@@ -1,5 +1,5 @@
-"""Convert dumps and physical copies of MariaDB and MySQL into a data directory. A physical copy loses what identified
-the original server: its server id, its logs, its replication sources, and settings persisted by MySQL."""
+"""Convert dumps and physical copies of MariaDB and MySQL. A physical copy loses what identified the original server:
+its server id, its logs, its replication sources, and settings persisted by MySQL."""
 
 from __future__ import annotations
 

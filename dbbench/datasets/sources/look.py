@@ -132,7 +132,6 @@ def _file(path: Path) -> Source | None:
 
 
 def _check_end(path: Path, closing: re.Pattern[bytes]) -> None:
-    """Raise SourceUnusable if a script does not end with the line that its writer puts there at last."""
     with path.open("rb") as file:
         file.seek(max(0, path.stat().st_size - _END))
         if not closing.search(file.read()):
@@ -140,8 +139,7 @@ def _check_end(path: Path, closing: re.Pattern[bytes]) -> None:
 
 
 def _member(path: Path, name: str) -> bytes | None:
-    """Return the first bytes of a member of a tar file; None if it is not a tar file or does not begin with that
-    member."""
+    """Return the first bytes of a tar file's first member; None if that has another name, or this is not a tar file."""
     try:
         with tarfile.open(path, "r:") as tar:
             first = tar.next()
@@ -257,8 +255,8 @@ def _cluster(path: Path) -> Source:
 
 
 def tablespaces(cluster: Path) -> list[tuple[str, Path]]:
-    """Return (OID, directory) of a cluster's tablespaces. Raises SourceUnusable. If a link is dangling, a directory
-    with the name of its target is searched for next to the cluster and in it."""
+    """Return (OID, directory) of a cluster's tablespaces; for a dangling link, a directory with the name of its target
+    in or next to the cluster. Raises SourceUnusable."""
     folders, links = [], sorted((cluster / "pg_tblspc").glob("[0-9]*"))
     named = {link.name: Path(link.readlink() if link.is_symlink() else link) for link in links}
     if (table := cluster / "tablespace_map").is_file():
@@ -336,7 +334,6 @@ def _innodb(path: Path) -> Source:
 
 
 def _mydumper(path: Path) -> Source:
-    """Return the source of a mydumper dump, which does not contain the server's version."""
     if (path / "metadata.partial").exists() or not _FINISHED.search((path / "metadata").read_text(errors="replace")):
         raise unusable(f"{path} is incomplete: mydumper did not finish it, according to its metadata", AGAIN)
     is_mysql = any(_OF_MYSQL.search(_schema(file)) for file in sorted(path.glob("*-schema*.sql*"))[:20])
@@ -376,7 +373,6 @@ def _has_lock(file: Path) -> bool:
 
 
 def _pairs(file: Path) -> dict[str, str]:
-    """Return `name = value` lines; {} if the file is missing."""
     if not file.is_file():
         return {}
     lines = file.read_text(errors="replace").splitlines()

@@ -1,5 +1,4 @@
-"""Load dumps of mysqldump and mydumper into a running server, with the client of MariaDB. myloader is not used: it
-continues after errors, and ends with status 0."""
+"""Load dumps of mysqldump and mydumper with MariaDB's client: myloader continues after errors, with status 0."""
 
 from __future__ import annotations
 
@@ -64,8 +63,7 @@ _DELIMITER: Final = "//dbbench//"  # in no statement: a line of mydumper that en
 
 
 class MysqlScript:
-    """A dump of mysqldump or mariadb-dump. Iterating yields the lines for the client. The accounts of the original
-    server, its system schemas and its place in a replication are left out."""
+    """A dump for the client, line by line, without the original server's accounts, system schemas and replication."""
 
     def __init__(self, lines: Iterable[bytes], unknown: Callable[[str], bool], database: str) -> None:
         """`unknown`: whether the server does not have a variable. `database`: that of a dump that names none."""
@@ -130,7 +128,7 @@ def quote(name: str) -> str:
 
 
 def unquote(name: bytes) -> str:
-    """Return a name as it is, of which BACKTICKS matched what is between the quotes."""
+    """Return the name between the quotes, as BACKTICKS matched it."""
     return name.replace(b"``", b"`").decode(errors="replace")
 
 
@@ -143,7 +141,6 @@ def _mysqldump(path: Path, server: Server) -> tuple[Tables, dict[str, None]]:
 
 
 def _run(server: Server, lines: Iterable[bytes], path: Path, database: str, delimiter: str = ";") -> None:
-    """Run the statements of a file, up to the first error. Raises DatasetBuildFailed."""
     session = f"SET SESSION sql_mode='NO_AUTO_VALUE_ON_ZERO,{STRICT}', foreign_key_checks=0, unique_checks=0"
     # Since 11.4 the client requires TLS even on a socket, which a private MySQL does not offer. In binary mode it runs
     # none of its own commands (\!, source), and does not change line ends within strings.

@@ -1,5 +1,5 @@
-"""Convert physical copies of PostgreSQL into a cluster without what identified the original server (configuration,
-replication slots, connections to others), and choose the database that the drivers use."""
+"""Convert physical copies of PostgreSQL into a cluster without the original's configuration, replication slots and
+connections to others; choose the database that the drivers use."""
 
 from __future__ import annotations
 
@@ -57,8 +57,7 @@ def block_size(bin: Path | None) -> int:
 
 
 def page_size(source: Source, bin: Path | None) -> int | None:
-    """Return the page size of a cluster that is a directory of files, or None for others, which the server checks
-    itself."""
+    """Return the page size of a cluster that is a directory of files, or None for others, which the server checks."""
     if not (source.path / "global/pg_control").is_file():
         return None
     printed = process.run([_program(bin, "pg_controldata"), source.path], note=False).stdout
@@ -114,7 +113,6 @@ def lay(source: Source, data: Path, place: Place) -> tuple[SourceChange, ...]:
 
 
 def _skips(path: PurePosixPath) -> bool:
-    """Whether a path of a cluster is not copied."""
     emptied = len(path.parts) > 1 and path.parts[0] in _EMPTIED
     return path.parts[0] in _LEFT or emptied or path.name.startswith("pgsql_tmp") or path.name == "pg_internal.init"
 
@@ -205,9 +203,8 @@ def seal(data: Path, place: Place, checksums: Scalar | None) -> tuple[SourceChan
 
 
 def load(source: Source, server: Server, data: Path, wanted: str, tablespace: str) -> tuple[SourceChange, ...]:
-    """Load a dump, and rename the database to `dbbench`, to which drivers connect: the one requested, otherwise the
-    largest. See `sources.load`. Settings of the database would override those of the plan, so they are reset except for
-    its search_path."""
+    """Load a dump, and rename the database that is `wanted`, otherwise the largest, to `dbbench`. Its settings would
+    override those of the plan, so they are reset except for its search_path. See `sources.load`."""
     changes = () if source.physical else postgres_dumps.load(source, server, data)
     oid = ""
     if tablespace:

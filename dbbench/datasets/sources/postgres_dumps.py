@@ -31,7 +31,6 @@ def load(source: Source, server: Server, data: Path) -> tuple[SourceChange, ...]
 
 
 def _psql(source: Source, server: Server) -> tuple[Tables, dict[str, None]]:
-    """Run the script, each part in the database that it connects to, up to the first error."""
     account, key = postgres.account(), secrets.token_hex(16)
     argv = [str(server.bin / "psql"), "--no-psqlrc", "--quiet", "--output=/dev/null", *_where(server)]
     # The environment names the database: an option would take a name with "=" for a connection string.
@@ -90,8 +89,7 @@ def _rows_of(server: Server, database: str, table: str, count: bool) -> int | No
 
 
 def _restore(source: Source, server: Server, data: Path) -> tuple[Tables, dict[str, None]]:
-    """Read the archive once to see whether it is complete, then restore it. pg_restore reads a copy, because the
-    server's account may not be able to read the source."""
+    """Read the archive once to see whether it is complete, then restore a copy, which the server's account can read."""
     account, copy, program = postgres.account(), data.with_name("source"), server.bin / "pg_restore"
     files.copy_tree(source.path, copy)
     files.hand_over(copy, account)

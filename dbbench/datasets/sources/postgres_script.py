@@ -35,14 +35,13 @@ _COMMENT: Final = re.compile(rb"/\*|\*/")
 
 
 class PostgresScript:
-    """A plain dump of pg_dump or pg_dumpall, or the script that pg_restore makes of an archive. Iterating yields the
-    lines for psql. `database` is the one that the last line belongs to, "" before the first \\connect: where it
-    changes, another session begins. `skipped` has the settings that were left out."""
+    """A plain dump, or the script that pg_restore makes of an archive, as lines for psql. `database` is that of the
+    last line, "" before the first \\connect: where it changes, another session begins. `skipped`: settings left out."""
 
     def __init__(
         self, lines: Iterable[bytes], unknown: Callable[[str], bool], needs: Callable[[str], None], role: str = ""
     ) -> None:
-        """`unknown`: whether the server does not have a setting. `needs`: makes a role that a policy names. `role`: the
+        """`unknown`: whether the server lacks a setting. `needs`: makes a role that a policy names. `role`: the
         superuser and its database, which a dump does not change."""
         self.tables: Tables = {}
         self.skipped: dict[str, None] = {}
@@ -103,7 +102,6 @@ class PostgresScript:
         return True
 
     def _rows(self, copy: re.Match[bytes]) -> Iterator[bytes]:
-        """Yield the rows of a COPY block and its end, and count them."""
         first = self.line
         for line in self._lines:
             self.line += 1
@@ -121,7 +119,6 @@ class PostgresScript:
         return (self._schema + b"." + name if alone else name).decode(errors="replace")
 
     def _command(self, line: bytes) -> None:
-        """Follow a command of psql. Raises SourceRefused for others than those that a dump contains."""
         if not (connect := _CONNECT.match(line)):
             if not _HARMLESS.match(line):
                 raise self._refusal(line)

@@ -1,5 +1,5 @@
-"""Dumps that are SQL scripts, on their way to the client that runs them. Statements that cannot or must not run here
-are replaced by empty lines, so that a line number in the client's message is that of the dump."""
+"""SQL dumps on their way to the client that runs them. Statements that cannot or must not run here become empty lines,
+so that line numbers in the client's messages are those of the dump."""
 
 from __future__ import annotations
 
@@ -63,9 +63,8 @@ def last_lines(text: str) -> str:
 def compare(
     path: Path, tables: Tables, skipped: Iterable[str], rows_of: Callable[[str, str, bool], int | None]
 ) -> tuple[SourceChange, ...]:
-    """Compare the tables that the dump names, and the rows that it contains, with the copy; return what was left out.
-    Raises DatasetBuildFailed. `rows_of` returns the rows of a table (0 unless they are to be counted), or None if it
-    does not exist."""
+    """Compare the copy with the tables and rows of the dump; return what was left out. Raises DatasetBuildFailed.
+    `rows_of` returns the rows of a table (0 unless they are to be counted), or None if it does not exist."""
     wrong = []
     for (database, table), rows in tables.items():
         present = rows_of(database, table, rows is not None)

@@ -55,8 +55,8 @@ class Source:
     def dataset(
         self, tablespace: str = "", database: str = "", settle: bool = True, checksums: bool | None = None
     ) -> Dataset:
-        """Return it as a cell's dataset. Its path and its estimated size are not part of its identity. `settle` and
-        `checksums` are for physical copies: see `model.WorkloadSpec`."""
+        """Return it as a cell's dataset, whose identity excludes path and estimated size. `settle`, `checksums`: for
+        physical copies, see `model.WorkloadSpec`."""
         parameters: dict[str, Scalar] = {
             "path": str(self.path),
             "form": self.form,
@@ -79,8 +79,8 @@ def unusable(why: str, remedy: str | None = None) -> DbbenchError:
 
 
 def fits(source: Source, engine: str, version: str, page_size: int) -> None:
-    """Raise SourceUnusable if that version of the engine cannot load the source. Files of a server require the same
-    release (PostgreSQL 15, MariaDB 10.11); a dump requires the same or a later one."""
+    """Raise SourceUnusable if that version of the engine cannot load the source: files need the same release
+    (PostgreSQL 15, MariaDB 10.11), a dump the same or a later one."""
     theirs, ours = release(engine, source.version), release(engine, version)
     for wrong, why, remedy in (
         (engine != source.engine and (source.form, engine) != ("mydumper", "mysql"),  # mydumper names no server
@@ -113,8 +113,7 @@ def places(dataset: Dataset) -> list[Path]:
 
 
 def release(engine: str, version: str) -> tuple[int, ...]:
-    """Return what decides whether files fit: PostgreSQL's major version, the first two numbers of others; () if
-    unknown."""
+    """Return what decides whether files fit: PostgreSQL's major version, others' first two numbers; () if unknown."""
     numbers = tuple(int(part) for part in re.findall(r"\d+", version))
     return numbers[: profile_of(engine).release_numbers]
 

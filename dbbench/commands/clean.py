@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 import click
 
 from dbbench import results
-from dbbench.commands.finding import folder_of, run_argument
+from dbbench.commands.finding import folder_of, results_of, run_argument
 from dbbench.commands.options import Options, command_line, results_option
 from dbbench.errors import DbbenchError, RunLocked
 from dbbench.fleet import fleet_files, here
@@ -60,7 +60,7 @@ def command(options: Options, run: str | None, golden: bool, dry_run: bool) -> N
 
 def _units(options: Options, run: str | None) -> list[Unit]:
     """Return what to clean: fleets with their runs, runs that belong to no fleet, and the worker of the folder."""
-    results_folder = options.results_folder
+    results_folder = results_of(options)
     fleets = [
         fleet
         for fleet in fleet_files.fleets(results_folder, options.passed_over)

@@ -37,6 +37,14 @@ def run_argument(required: bool = True) -> Callable[[Function], Function]:
 runs_argument = click.argument("runs", nargs=-1, required=True, metavar="RUN..", shell_complete=complete_run)
 
 
+def results_of(options: Options) -> Path:
+    """Return the results folder. Raises RunMissing if the command line names one that does not exist."""
+    folder = options.results_folder
+    if not folder.is_dir() and folder != Options().results_folder:
+        raise RunMissing(f"the results folder {folder} does not exist", remedy="Correct --results DIR.")
+    return folder
+
+
 def folder_of(results_folder: Path, name: str) -> Path:
     """Return the folder of a run. Raises RunMissing, with the name that may have been meant."""
     if os.path.lexists(results_folder / name / "run.json"):

@@ -45,7 +45,12 @@ def command() -> None:
     """Run a plan on several machines with dask.distributed (extra `fleet`)."""
 
 
-@command_line("dbbench fleet run plan.toml --ssh db1,db2 --each", name="run", statuses=(0, 1, 2, 5, 130, 143))
+@command_line(
+    "dbbench fleet run --ssh db1,db2 --each       the whole plan on each of two hosts",
+    "dbbench fleet run --ssh db1,db2 --spread     its blocks, shared by them",
+    name="run",
+    statuses=(0, 1, 2, 5, 130, 143),
+)
 @plan_argument
 @plan_options
 @results_option
@@ -124,7 +129,7 @@ def run(options: Options, **given: Any) -> int:
     return conclude(options, root, fleet)
 
 
-@command_line(name="worker")
+@command_line("dbbench fleet worker tls://coordinator.lan --results /var/lib/dbbench", name="worker")
 @click.argument("address")
 @click.option("--name", metavar="NAME", help="Name of this host in the results [default: its hostname].")
 @click.option("--give-up", type=float, metavar="SECONDS", help="Exit if no scheduler answered for this long.")
@@ -140,7 +145,7 @@ def worker(options: Options, address: str, name: str | None, give_up: float | No
     daemons.work(address, valid_name(name or os.uname().nodename), options.results_folder, certs, give_up)
 
 
-@command_line(name="scheduler")
+@command_line("dbbench fleet scheduler --listen tls://coordinator.lan", name="scheduler")
 @click.option(
     "--listen", default="tls://127.0.0.1:8786", metavar="ADDRESS", show_default=True, help="Address to listen on."
 )
@@ -159,7 +164,7 @@ def scheduler(options: Options, listen: str, certs: Path | None) -> None:
     daemons.schedule(listen, folder)
 
 
-@command_line(name="status")
+@command_line("dbbench fleet status", name="status")
 @click.argument("name", metavar="[RUN]", required=False)
 @results_option
 def status(options: Options, name: str | None) -> None:
@@ -188,7 +193,7 @@ def status(options: Options, name: str | None) -> None:
         put(line)
 
 
-@command_line(name="stop")
+@command_line("dbbench fleet stop", name="stop")
 @click.argument("name", metavar="[RUN]", required=False)
 @click.option(
     "--scheduler", "address", metavar="ADDRESS", help="Address of the scheduler [default: that of the fleet's start]."

@@ -11,7 +11,7 @@ from dbbench.plan.catalog import catalog
 from dbbench.report.text import put, put_json, put_table
 
 
-@catalogue(lambda: catalog([]).setups)
+@catalogue(lambda: catalog([]).setups, examples=("dbbench fs", "dbbench fs xfs"))
 def command(options: Options, name: str | None) -> None:
     """List the filesystem setups, with the reason where one does not work on this machine, or show one.
 

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from dbbench import results
-from dbbench.commands.finding import folder_of, run_argument
+from dbbench.commands.finding import folder_of, results_of, run_argument
 from dbbench.commands.options import (
     Options,
     command_group,
@@ -78,7 +78,9 @@ def run(options: Options, plan_file: str, blocks: int | None, window: int, notif
     return outcome.exit_status
 
 
-@command_line(name="status")
+@command_line(
+    "dbbench nightly status", "dbbench nightly status plan.toml   fails if the newest night is too old", name="status"
+)
 @click.argument("plan", metavar="[PLAN]", required=False)
 @results_option
 def status(options: Options, plan: str | None) -> None:
@@ -86,7 +88,7 @@ def status(options: Options, plan: str | None) -> None:
 
     PLAN is the name of a plan, or its file. With it, a newest night older than 30 hours is an error (E806).
     """
-    root = options.results_folder
+    root = results_of(options)
     nights = _nights_of(plan, root, options.paths) if plan else history.every_plan(root, options.passed_over)
     rows = [{"plan": name, "run": last.run, "created": last.created,
              "age_h": round((time.time() - epoch(last.created)) / 3600, 1),
@@ -100,7 +102,7 @@ def status(options: Options, plan: str | None) -> None:
         _check_age(next(iter(nights)), root, rows)
 
 
-@command_line(name="accept")
+@command_line("dbbench nightly accept RUN --reason 'PostgreSQL 17'", name="accept")
 @run_argument()
 @click.option("--reason", metavar="TEXT", required=True, help="Reason for the new level; it is kept.")
 @results_option
@@ -109,7 +111,7 @@ def accept(options: Options, run: str, reason: str) -> None:
     _accept(options, run, reason)
 
 
-@command_line(name="baseline")
+@command_line("dbbench nightly baseline", "dbbench nightly baseline RUN", name="baseline")
 @run_argument(required=False)
 @results_option
 def baseline(options: Options, run: str | None) -> None:
@@ -117,7 +119,7 @@ def baseline(options: Options, run: str | None) -> None:
     if run is not None:
         _accept(options, run, "set as the first baseline")
         return
-    accepted = history.acceptances(options.results_folder)
+    accepted = history.acceptances(results_of(options))
     if options.json:
         put_json({"baselines": {plan: [plain(entry) for entry in entries] for plan, entries in accepted.items()}})
         return

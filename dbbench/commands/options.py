@@ -259,15 +259,17 @@ def completing(names: Callable[[], Iterable[str]]) -> Callable[[click.Context, c
     return complete
 
 
-def catalogue(names: Callable[[], Iterable[str]], *commands: click.Command) -> Callable[[Callable[..., Any]], Any]:
+def catalogue(
+    names: Callable[[], Iterable[str]], *commands: click.Command, examples: tuple[str, ...]
+) -> Callable[[Callable[..., Any]], Any]:
     """Decorate `function(options, name, ...)`: `name` is None to list. `names` are completed by the shell."""
 
     def decorate(function: Callable[..., Any]) -> click.Command:
         complete = completing(lambda: [*names(), *(command.name or "" for command in commands)])
         argument = click.argument("name", required=False, metavar="[NAME]", shell_complete=complete)
         if not commands:
-            return command_line()(argument(function))
-        shown = command_line(cls=_Shown)(argument(function))
+            return command_line(*examples)(argument(function))
+        shown = command_line(*examples, cls=_Shown)(argument(function))
         assert isinstance(shown, _Shown)
         return Chooser(shown, commands)
 

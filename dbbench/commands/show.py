@@ -14,7 +14,7 @@ import click
 from pydantic import TypeAdapter, ValidationError
 
 from dbbench import __version__, results
-from dbbench.commands.finding import folder_of, report_of, run_argument
+from dbbench.commands.finding import folder_of, report_of, results_of, run_argument
 from dbbench.commands.options import Options, command_line, results_option
 from dbbench.errors import DbbenchError, FilesystemFull, NotWritable, ResultDamaged, RunMissing, UnknownName
 from dbbench.fleet import here
@@ -39,7 +39,7 @@ def command(options: Options, run: str | None, trial: str | None) -> None:
     """
     folder = options.results_folder
     if run is None:
-        _put_runs(options, folder)
+        _put_runs(options, results_of(options))
     elif trial is None:
         _put_run(options, load_whole(folder_of(folder, run)))
     else:
@@ -47,8 +47,6 @@ def command(options: Options, run: str | None, trial: str | None) -> None:
 
 
 def _put_runs(options: Options, folder: Path) -> None:
-    if not folder.is_dir() and folder != Options().results_folder:
-        raise RunMissing(f"the results folder {folder} does not exist", remedy="Correct --results DIR.")
     rows = results.index_rows(folder, results.runs(folder), _run_row, __version__, _fits) if folder.is_dir() else []
     if options.json:
         put_json({"runs": rows})

@@ -60,7 +60,15 @@ def run_(context: click.Context, /, options: Options, name: str, scale: str, fol
     return status
 
 
-@catalogue(studies.names, run_)
+@catalogue(
+    studies.names,
+    run_,
+    examples=(
+        "dbbench study",
+        "dbbench study percona-2012 --scale tiny",
+        "dbbench study run percona-2012 --scale tiny",
+    ),
+)
 @scale_option
 def command(options: Options, name: str | None, scale: str) -> None:
     """List published comparisons of filesystems that can be run on this machine, or show one.

@@ -25,7 +25,11 @@ MOST: Final = 100  # statements of a workload
 _PRINTED: Final = 10  # statements of each kind that are printed
 
 
-@command_line(name="from-statements")
+@command_line(
+    "dbbench workload from-statements slow.log",
+    "dbbench workload from-statements statements.csv -o workloads/shop.toml --socket /run/postgresql",
+    name="from-statements",
+)
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("-o", "--output", default="workloads/recorded.toml", metavar="FILE", show_default=True, type=click.Path(
     path_type=Path), help="Workload to write, DIR/workloads/NAME.toml; its scripts go next to it.")  # fmt: skip
@@ -124,7 +128,11 @@ def _share(calls: float, time: float | None) -> str:
     return f"{percent(calls, 1)} of the calls" + ("" if time is None else f", {percent(time, 1)} of the time")
 
 
-@catalogue(lambda: catalog([]).workloads, from_statements)
+@catalogue(
+    lambda: catalog([]).workloads,
+    from_statements,
+    examples=("dbbench workload", "dbbench workload pgbench-tpcb", "dbbench workload from-statements slow.log"),
+)
 def command(options: Options, name: str | None) -> None:
     """List the workloads, with the reason where one does not work on this machine, or show one.
 

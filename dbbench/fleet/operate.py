@@ -23,6 +23,7 @@ from dbbench.fleet.messages import Assignment, StopRequest
 from dbbench.model import Budget, Run
 from dbbench.model.events import Emit, Event
 from dbbench.plan import make_order
+from dbbench.plan.conditions import limits
 from dbbench.plan.forecast import apply_budget
 from dbbench.plan.request import PlanRequest
 from dbbench.run.create import free_name, must_be_of, refine, scripts_of
@@ -87,7 +88,8 @@ def work(root: Path, request: FleetRequest, fleet: Fleet | None, options: HostOp
             fleet = _create(root, request, name, hosts, address)
         assignment = Assignment("", b"", wanted.text, scripts_of(wanted), request.wipe, __version__)
         with show() as emit:
-            for text in _about_budget(root, request, fleet):
+            budget = _about_budget(root, request, fleet)
+            for text in filter(None, (*budget, limits(wanted.plan, wanted.expanded.cells))):
                 emit(Event("note", {"text": text}))
             _must_match(root, fleet, wanted)
             Coordinator(root, fleet, connection, assignment, emit, gone_after_s=request.gone_after_s,

@@ -17,7 +17,7 @@ from dbbench import __version__, process, results
 from dbbench.compare.verdict import GUARD
 from dbbench.errors import EXIT_INCONCLUSIVE, EXIT_OK, EXIT_REGRESSION, EXIT_TRIAL_FAILED, DbbenchError
 from dbbench.model import plain
-from dbbench.model.events import Emit
+from dbbench.model.events import Emit, Event
 from dbbench.nightly import history
 from dbbench.nightly.analysis import MOVED, NightFinding, confirm, differs, judge, overall
 from dbbench.nightly.night import ITSELF, Night, document_of, guarded, local_date, night_of
@@ -129,6 +129,7 @@ def _second(wanted: PlanRequest, findings: Sequence[NightFinding]) -> PlanReques
 
 def run_to_end(wanted: PlanRequest, root: Path, name: str, wipe: tuple[str, ...], emit: Emit) -> LoadedRun:
     """Return the finished run of this plan. A stopped run of the same night is resumed."""
+    from dbbench.plan.conditions import limits
     from dbbench.plan.forecast import recall
     from dbbench.run.create import create, free_name, keep_scripts, must_be_of
     from dbbench.run.preflight import check
@@ -144,6 +145,8 @@ def run_to_end(wanted: PlanRequest, root: Path, name: str, wipe: tuple[str, ...]
         wanted = dataclasses.replace(wanted, expanded=recall(wanted.plan, wanted.expanded, root))
     path = folder.path if folder else create(root, wanted, free_name(root, name, today().isoformat()), __version__)
     keep_scripts(path, wanted)
+    if text := limits(wanted.plan, wanted.expanded.cells):
+        emit(Event("note", {"text": text}))
     execute(path, wanted.sha256, wipe=wipe, emit=emit)
     return results.load_run(path)
 

@@ -270,6 +270,46 @@ def test_errors_are_json_on_demand(capsys: pytest.CaptureFixture[str], tmp_path:
     assert document["error"]["exit_status"] == 2
 
 
+@pytest.mark.parametrize(
+    "words", [["show", "--nope"], ["nope"], ["plan", "--blocks", "many"], ["fleet", "run"], ["completion", "tcsh"]]
+)
+@pytest.mark.parametrize("first", [True, False])
+def test_errors_of_the_command_line_are_json_too(
+    capsys: pytest.CaptureFixture[str], words: list[str], first: bool
+) -> None:
+    """Wherever --json stands, also after the word that is wrong."""
+    assert cli.run(["--json", *words] if first else [*words, "--json"]) == 2
+    out, err = capsys.readouterr()
+    document = json.loads(err)
+    assert out == "" and document["schema"] == 1 and document["error"]["id"] == "E008"
+    assert "--help" in document["error"]["remedy"]
+
+
+@pytest.mark.parametrize(
+    "words", [["show"], ["clean"], ["clean", "--dry-run"], ["nightly", "status"], ["nightly", "baseline"]]
+)
+def test_a_results_folder_that_does_not_exist_is_an_error(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, words: list[str]
+) -> None:
+    """A typing error after --results is no empty folder."""
+    assert cli.run([*words, "--results", str(tmp_path / "typo")]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and f"the results folder {tmp_path}/typo does not exist" in " ".join(err.split())
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["fs"], ["workload"], ["workload", "from-statements"], ["study"], ["study", "run"],
+     *(["nightly", each] for each in ("run", "status", "accept", "baseline")),
+     *(["fleet", each] for each in ("run", "worker", "scheduler", "status", "stop"))],
+)  # fmt: skip
+def test_help_has_examples_of_the_command(capsys: pytest.CaptureFixture[str], words: list[str]) -> None:
+    """Each begins with the command itself."""
+    assert cli.run([*words, "--help"]) == 0
+    examples = capsys.readouterr().out.partition("Examples:\n")[2].partition("\n\n")[0].splitlines()
+    assert examples and all(line.startswith(f"  dbbench {' '.join(words)}") for line in examples)
+
+
 def test_colours_only_on_a_terminal_and_unless_forbidden(monkeypatch: pytest.MonkeyPatch) -> None:
     """NO_COLOR, --no-color and a pipe each mean no colours."""
     monkeypatch.delenv("NO_COLOR", raising=False)

@@ -7,6 +7,8 @@ import time
 from typing import Any
 
 import pytest
+from rich.console import Console
+from rich.live import Live
 
 import dbbench.report.progress as progress
 from dbbench.errors import Interrupted, Terminated
@@ -375,3 +377,23 @@ def test_only_findings_and_failures_stay_above() -> None:
         state.take(event)
         kept += [event.kind] if above(event, state) is not None else []
     assert kept == ["warning", "trial_end"]
+
+
+def test_a_line_above_the_display_divides_no_number() -> None:
+    """rich breaks lines at every space, also at the narrow one within "1 912" and before "%"."""
+    note = "ext4 does 1\u202f912 tx/s, xfs 12\u202f044 tx/s, which is +20.4\u202f% more than before"
+    for width in range(40, 70):
+        stream = io.StringIO()
+        console = Console(file=stream, width=width, force_terminal=False)
+        live.Screen(Live(console=console), lambda event: above(event, State())).take(Event("note", {"text": note}))
+        lines = stream.getvalue().splitlines()
+        assert " ".join(lines) == note.replace("\u202f", " ") and max(map(len, lines)) <= width
+        assert not any(re.search(r"\d$", line) for line in lines[:-1])
+
+
+def test_setups_that_are_done_continue_on_further_lines() -> None:
+    """At 80 columns none of six setups is cut off."""
+    state = state_at([BEGIN, *(ended(n, f"a-long-setup-{n}", 2004.0 + n) for n in range(1, 7))])
+    lines = drawn(state, 101.0, 80)
+    assert all(f"a-long-setup-{n} 2 00{4 + n}" in " ".join("\n".join(lines).split()) for n in range(1, 6))
+    assert max(map(len, lines)) <= 80

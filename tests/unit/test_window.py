@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,7 +12,8 @@ import pytest
 from dbbench.engines.innodb_server import InnodbServer
 from dbbench.metrics import steadiness
 from dbbench.metrics.series import Series
-from dbbench.model import FilesystemFacts, Window
+from dbbench.model import FilesystemFacts, Phase, Window
+from dbbench.run import evaluate
 from dbbench.run.evaluate import device, fairness
 from dbbench.samplers import server_log
 from dbbench.storage.filesystems import period_s
@@ -113,6 +115,31 @@ def test_warm_up_below_two_periods_is_told() -> None:
     assert (told.id, told.suspect) == ("W001", False) and "at least 60 s" in told.text
     assert list(fairness.warm_up(Window("fixed", 60, 120), btrfs)) == []
     assert list(fairness.warm_up(Window("to-completion", 0, 0), btrfs)) == []
+
+
+@pytest.mark.parametrize(
+    ("window", "drain_s", "warned"),
+    [
+        (Window("fixed", 60, 60), 6.1, True),
+        (Window("fixed", 60, 60), 6.0, False),
+        (Window("fixed", 60, 59), 59.0, False),
+        (Window("to-completion", 0, 0), 59.0, False),
+    ],
+)
+def test_a_long_drain_is_told_of_windows_of_a_minute(window: Window, drain_s: float, warned: bool) -> None:
+    """More than a tenth of the window; a shorter window has W001 in its place."""
+    trial: Any = SimpleNamespace(
+        cell=SimpleNamespace(window=window),
+        phase_s=lambda phase: drain_s if phase is Phase.DRAIN else 0.0,
+        facts=SimpleNamespace(filesystem=FilesystemFacts("ext4")),
+    )
+    observed: Any = SimpleNamespace(
+        meter=SimpleNamespace(checkpoints=SimpleNamespace(ended=2)),
+        outcome=SimpleNamespace(series={"tps": [1000.0] * int(window.warmup_s + window.measure_s)}),
+    )
+    ids = {warning.id for warning in evaluate._of_window(trial, observed)}
+    assert ("W003" in ids) is warned
+    assert ("W001" in ids) is (window.kind == "fixed" and window.measure_s < 60)
 
 
 # --- the server's log ------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from dbbench.model.events import Event
 from dbbench.report.progress.state import State, copy_text, eta, mean_and_spread, opening, result, spark, trial_name
+from dbbench.report.text import wrapped
 from dbbench.units import join_words, number, on_terminal, time_text
 
 _BAR: Final = 14
@@ -28,7 +29,10 @@ class Screen:
 
     def take(self, event: Event) -> None:
         if (line := self._line(event)) is not None:
-            self._live.console.print(line)
+            console = self._live.console
+            for row in line.plain.splitlines():
+                for part in wrapped(row, console.width):  # rich would divide "1 912"
+                    console.print(Text(on_terminal(part), line.style))
 
     def tick(self) -> None:
         self._live.refresh()
@@ -96,7 +100,8 @@ def drawn(state: State, now: float, width: int) -> list[str]:
     for (ident, setup), n in state.warned.items():
         counts.setdefault(ident, []).append(f"{setup} {n}")
     warned = [f"  suspect  {'; '.join(f'{ident}: {join_words(of)}' for ident, of in counts.items())}"] if counts else []
-    return [on_terminal(line) for line in lines + _done(state) + warned]
+    lines += [part for line in _done(state) + warned for part in wrapped(line, width)]
+    return [on_terminal(line) for line in lines]
 
 
 def _phases(state: State, now: float) -> list[str]:

@@ -101,6 +101,8 @@ def _trial(entry: Mapping[str, Any]) -> Trial:
     block, attempt = int(entry["block"]), int(entry.get("attempt") or 1)
     engine, workload = entry.get("engine") or "", entry.get("workload") or ""
     seconds = [] if status is Status.FAILED else entry["tps"] or []
+    window = seconds[math.ceil(entry.get("warmup_s") or 0) :]
+    values = [float(value) for value in window if value is not None and 0 <= value < math.inf]
     return Trial(
         id=f"{entry['fs_setup']}-{engine}-{workload}-b{block}-a{attempt}",
         run="",
@@ -112,10 +114,5 @@ def _trial(entry: Mapping[str, Any]) -> Trial:
         attempt=attempt,
         position=int(entry.get("position") or 0),
         status=status,
-        summary={"tps": _throughput(seconds, entry.get("warmup_s") or 0)},
+        summary={"tps": math.fsum(values) / len(values) if values else None},
     )
-
-
-def _throughput(per_second: Sequence[float | None], warmup_s: float) -> float | None:
-    window = [float(v) for v in per_second[math.ceil(warmup_s) :] if v is not None and 0 <= v < math.inf]
-    return math.fsum(window) / len(window) if window else None

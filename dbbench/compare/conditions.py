@@ -29,15 +29,6 @@ class Condition:
     sentence: Text = _nothing
 
 
-def _devices(trial: Trial) -> str | None:
-    """Return the number of devices: more devices have more throughput, and fail more often."""
-    return None if trial.device is None else str(max(1, len(trial.device.members)))
-
-
-def _profile(trial: Trial) -> str | None:
-    return trial.profile if trial.profile and trial.effective_settings else None
-
-
 def _profile_sentence(trial: Trial) -> str | None:
     if not trial.profile or not trial.effective_settings:
         return None
@@ -88,10 +79,6 @@ def _cache_sentence(trial: Trial) -> str | None:
     return texts.get(trial.memory.direct or "") if trial.memory else None
 
 
-def _cores(trial: Trial) -> str | None:
-    return f"server {trial.cores.server}, load generator {trial.cores.client}" if trial.cores else None
-
-
 def _cores_sentence(trial: Trial) -> str | None:
     cores = trial.cores
     if cores is None or cores.server is None:
@@ -101,11 +88,6 @@ def _cores_sentence(trial: Trial) -> str | None:
     if cores.shared:
         return f"the server and the load generator shared cores {cores.server}"
     return f"the server ran on cores {cores.server}, the load generator on {cores.client}"
-
-
-def _client(trial: Trial) -> str | None:
-    """Return where the load generator ran: over a network, each statement includes a round trip."""
-    return "this host" if trial.client is None else "another host, over the network"
 
 
 def _client_sentence(trial: Trial) -> str | None:
@@ -127,10 +109,6 @@ def _ceiling_sentence(trial: Trial) -> str | None:
         return None
     return (f"the bare device completed {number(single.iops)} flushed single writes of {page} KiB per second, "
             f"{duration_text(single.mean_ms / 1000)} each")  # fmt: skip
-
-
-def _limit(trial: Trial) -> str | None:
-    return None if trial.limit is None else trial.limit.asked.text
 
 
 def _limit_sentence(trial: Trial) -> str | None:
@@ -167,24 +145,25 @@ def _atomic_writes(trial: Trial) -> str | None:
     return None if most is None else "none" if most == "0" else f"up to {most} bytes"
 
 
-def _snapshots(trial: Trial) -> str | None:
-    """Return whether snapshots were taken during the load; an arm without them does not pay for them."""
-    return None if trial.snapshots is None else "taken" if trial.snapshots.how else "none"
-
-
 CONDITIONS: Final = (
-    Condition("number of devices", _devices),
-    Condition("settings profile", _profile, _profile_sentence),
+    # More devices have more throughput, and fail more often.
+    Condition("number of devices", lambda trial: str(max(1, len(trial.device.members))) if trial.device else None),
+    Condition("settings profile", lambda trial: (trial.profile or None) if trial.effective_settings else None,
+              _profile_sentence),
     Condition("binary log", _binary_log),
     Condition("huge pages", lambda trial: trial.effective_settings.get("huge_pages_status")),
     Condition("memory", _memory, _memory_sentence),
     Condition("I/O of the server", _cache, _cache_sentence),
-    Condition("cores", _cores, _cores_sentence),
-    Condition("place of the load generator", _client, _client_sentence),
-    Condition("limit of each device", _limit, _limit_sentence),
+    Condition("cores", lambda trial: f"server {trial.cores.server}, load generator {trial.cores.client}"
+              if trial.cores else None, _cores_sentence),
+    Condition("place of the load generator",
+              lambda trial: "another host, over the network" if trial.client else "this host", _client_sentence),
+    Condition("limit of each device", lambda trial: trial.limit.asked.text if trial.limit else None, _limit_sentence),
     Condition("rate of the bare device", sentence=_ceiling_sentence),
     Condition("online discard", _discard),
     Condition("read-ahead", _read_ahead),
     Condition("atomic writes of the device", _atomic_writes),
-    Condition("snapshots during the load", _snapshots),
-)
+    # An arm without snapshots does not pay for them.
+    Condition("snapshots during the load",
+              lambda trial: ("taken" if trial.snapshots.how else "none") if trial.snapshots else None),
+)  # fmt: skip

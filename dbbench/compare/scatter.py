@@ -40,20 +40,18 @@ def share_variance(run: Mapping[Group, Mapping[Arm, Estimate]]) -> dict[Group, d
     prior_df, sd = _prior(usable)
 
     def combined(guess: Estimate) -> Estimate:
-        df = _usable_df(guess, prior_df, len(usable)) if _scatters(guess) else 0.0
-        return replace(guess, shared_df=df, shared_sd=sd) if df else guess
+        own_df = guess.n - 1
+        if not _scatters(guess) or prior_df < LEAST * own_df:
+            return guess
+        # At most half of the degrees of freedom of the other pairs together.
+        df = min(PART * prior_df, MOST * own_df, (len(usable) - 1) / 2 * own_df)
+        return replace(guess, shared_df=df, shared_sd=sd)
 
     return {group: {arm: combined(guess) for arm, guess in pairs.items()} for group, pairs in run.items()}
 
 
 def _scatters(guess: Estimate) -> bool:
     return guess.n >= LEAST_BLOCKS and guess.sd > EXACT
-
-
-def _usable_df(guess: Estimate, prior_df: float, pairs: int) -> float:
-    """Return the prior degrees of freedom that a pair may use: at most half of those of the other pairs together."""
-    pair_df = guess.n - 1
-    return 0.0 if prior_df < LEAST * pair_df else min(PART * prior_df, MOST * pair_df, (pairs - 1) / 2 * pair_df)
 
 
 def _prior(pairs: list[Estimate]) -> tuple[float, float]:

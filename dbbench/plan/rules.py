@@ -127,23 +127,6 @@ def _log_volume(draft: PlanDraft, arm: Key) -> bool:
     return arm in draft.setups and "wal" in draft.setups[arm].volumes
 
 
-def _engines_on_files(draft: PlanDraft, arm: Key) -> list[str]:
-    """Return the engines that cannot put their tables on a bare device, if the arm has only that."""
-    names = {engine.name for engine in draft.engines.values() if not profile_of(engine.name).one_tablespace}
-    return sorted(names) if _is_raw(draft, arm) else []
-
-
-def _copies_without_log(draft: PlanDraft, arm: Key) -> list[str]:
-    """Return the operations that copy the data, if its log is elsewhere: such a copy cannot be started."""
-    apart = _log_apart(draft, arm) or _log_volume(draft, arm)
-    return [name for name in ("snapshot", "clone") if apart and name in draft.operations.values()]
-
-
-def _drivers_here(draft: PlanDraft, load: Key) -> list[str]:
-    driver = draft.workloads[load][1].driver
-    return [driver] if _client(draft, load) and driver not in AWAY else []
-
-
 def _engines_without_source(draft: PlanDraft, load: Key) -> list[str]:
     spec = draft.workloads[load][0]
     return [engine for engine in spec.engines if spec.source and "" not in spec.source and engine not in spec.source]
@@ -261,10 +244,13 @@ RULES: Final = (
     Rule("fs_setups", REQUIRES, f"{LOG_TEXT} for the remaining files, because it has no filesystem",
          lambda d, arm: d.device is not None and _is_raw(d, arm) and not _log_apart(d, arm)),
     Rule("fs_setups", EXCLUDES, f'engine "{{}}", which requires a filesystem (possible: {ONE_TABLESPACE})',
-         _engines_on_files),
+         lambda d, arm: sorted({engine.name for engine in d.engines.values()
+                                if _is_raw(d, arm) and not profile_of(engine.name).one_tablespace})),
     Rule("fs_setups", EXCLUDES, f"{LOG_TEXT}: it already has a volume for the log; add wal = false",
          lambda d, arm: _log_apart(d, arm) and _log_volume(d, arm)),
-    Rule("fs_setups", EXCLUDES, 'operation "{}", which cannot copy a log on another device', _copies_without_log),
+    Rule("fs_setups", EXCLUDES, 'operation "{}", which cannot copy a log on another device',
+         lambda d, arm: [name for name in ("snapshot", "clone")
+                         if name in d.operations.values() and (_log_apart(d, arm) or _log_volume(d, arm))]),
 
     Rule("engine", EXCLUDES, f"{LOG_TEXT}: it has no write-ahead log",
          lambda d, key: d.device is not None and "log" in d.device.volumes and not _has_server(d, key)),
@@ -272,7 +258,7 @@ RULES: Final = (
     Rule("engine.cpus_client", NO_EFFECT, "with [client]", _client),
 
     Rule("workload", EXCLUDES, f"[client]: its driver {{}} runs only on this host, unlike {' and '.join(AWAY)}",
-         _drivers_here),
+         lambda d, key: {d.workloads[key][1].driver}.difference(AWAY) if _client(d, key) else ()),
     Rule("workload", EXCLUDES, '[client]: it has a "during" statement',
          lambda d, key: _client(d, key) and bool(d.workloads[key][1].during)),
     Rule("workload.tablespace", NO_EFFECT, WITHOUT_SOURCE, _tablespace_alone),

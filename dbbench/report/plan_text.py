@@ -61,7 +61,9 @@ def put_plan(
     causes = sorted(look.written.items(), key=lambda pair: -pair[1])
     written = ", ".join(f"{cause} {size_text(size)}" for cause, size in causes if size)
     measured = f"; the load was measured in earlier runs for {look.remembered} of {count(len(cells), 'cell')}"
-    put_paragraph(f"  time: about {_minutes(look.eta_s)}" + (f"; {allowance.text}" if allowance else ""))
+    minutes = max(1, round(look.eta_s / 60))
+    eta = f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"
+    put_paragraph(f"  time: about {eta}" + (f"; {allowance.text}" if allowance else ""))
     put_paragraph(f"  disk space: about {size_text(look.disk_bytes)}")
     put_paragraph(f"  written: about {size_text(look.written_bytes)}: {written}{measured}")
     for device in _devices(wanted, look, results_folder):
@@ -131,11 +133,6 @@ def _device_text(device: dict[str, Any]) -> str:
         details.append(f"{device['filesystem']} on {', '.join(device['disks']) or 'no disk of this machine'}")
     life = "wear not reported" if share is None else f"{100 * share:.2g} % of the disk's rated endurance"
     return f"{size_text(device['written_bytes'])} {what} ({', '.join([*details, life])})"
-
-
-def _minutes(seconds: float) -> str:
-    minutes = max(1, round(seconds / 60))
-    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"
 
 
 def _parameters(name: str, values: dict[str, Any]) -> str:

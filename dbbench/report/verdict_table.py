@@ -42,14 +42,6 @@ def _field(key: str, title: str = "", text: Callable[[Row, Metric], object] | No
     return Column(key, title, lambda row, _metric: getattr(row, key), text, right, page)
 
 
-def _value(row: Row, metric: Metric) -> str:
-    return "no steady state" if has(row.notes, RemarkKind.UNSTEADY) else metric.with_unit(row.value)
-
-
-def _durability(row: Row, _metric: Metric) -> str:
-    return row.durability_class + (" (differs)" if row.mixed_durability else "")
-
-
 # The answer and the columns say these.
 _SAID_ABOVE: Final = frozenset((RemarkKind.OTHER_CLASS, RemarkKind.TOO_FEW_BLOCKS, RemarkKind.DEVICE_LIMITED))
 
@@ -58,7 +50,8 @@ COLUMNS: Final = [
     _field("fs_setup", "setup", page="download"),
     _field("engine"),
     _field("workload"),
-    _field("value", "value", _value, right=True),
+    _field("value", "value", lambda row, metric: "no steady state" if has(row.notes, RemarkKind.UNSTEADY)
+           else metric.with_unit(row.value), right=True),
     _field("ratio", "change", lambda row, _metric: None if row.verdict == "baseline" else change(row.ratio),
            right=True, page="download"),
     _field("lo", page="download"),
@@ -68,7 +61,8 @@ COLUMNS: Final = [
     _field("n", "blocks", right=True, page="download"),
     _field("wins"),
     _field("level", page="download"),
-    _field("durability_class", "durability", _durability, page="download"),
+    _field("durability_class", "durability",
+           lambda row, _metric: row.durability_class + (" (differs)" if row.mixed_durability else ""), page="download"),
     _field("mixed_durability"),
     Column("notes", "notes", lambda row, _metric: list(texts(row.notes)),
            lambda row, _metric: "; ".join(texts(row.notes)), page=""),

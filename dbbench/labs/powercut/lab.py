@@ -160,16 +160,11 @@ def _batch(lab: Lab, tally: Tally, count: int) -> None:
         facts = _facts(recovery, len(tally.cuts) + 1, Cut(KILLED, 0, 0, 0.0, seed))
         tally.cuts.append(replace(facts, changes=changes))
     if lab.lies:
-        recording = replace(
-            recording, log=recording.log.without_flushes(_lies(recording) if lab.lies == "truncate" else None)
-        )
+        truncated = [(ns, ns + LIE_NS) for step, ns in recording.acknowledged.changes if step == "truncate"]
+        log = recording.log.without_flushes(truncated if lab.lies == "truncate" else None)
+        recording = replace(recording, log=log)
     chosen = disk_images.chosen_cuts(recording.log, [recording.whole], count - kills, seed, changes=recording.changes)
     tally.cuts += [replace(cut, changes=changes) for cut in _cut(lab, recording, chosen, len(tally.cuts) + 1)]
-
-
-def _lies(recording: Recording) -> list[tuple[int, int]]:
-    """Return when, in ns, a disk lies that does so after each TRUNCATE."""
-    return [(ns, ns + LIE_NS) for step, ns in recording.acknowledged.changes if step == "truncate"]
 
 
 def _cut(lab: Lab, recording: Recording, cuts: Sequence[Cut], first: int) -> Iterator[CutFacts]:

@@ -47,10 +47,11 @@ def small(plan: Plan, expanded: Expanded, arms: Sequence[str], at: Path) -> tupl
     """Return the plan and its cells for `arms`: one block, on loop files below `at`."""
     chosen = tuple(arm for arm in plan.fs_setups if arm.label in arms)
     baseline = plan.baseline if plan.baseline in arms else chosen[0].label
+    wal = WalDevice(plan.device.wal.fs_setup, DEVICE_BYTES // 2, str(at)) if plan.device.wal else None
     less = dataclasses.replace(
         plan, fs_setups=chosen, baseline=baseline, blocks=1, budget_s=None, warmup_s=WARMUP_S,
-        measure_s=MEASURE_S, memory=(),
-        repeat_suspect=False, device=_device(plan.device, at), client=None,
+        measure_s=MEASURE_S, memory=(), repeat_suspect=False, client=None,
+        device=DeviceSpec("loop", DEVICE_BYTES, str(at), count=devices_of(plan.device), wal=wal),
         deadlines={phase: float(min(PHASE_S, limit_s)) for phase, limit_s in DEADLINES_S.items()},
     )  # fmt: skip
     first: dict[tuple[str, str, str], Cell] = {}
@@ -65,11 +66,6 @@ def small(plan: Plan, expanded: Expanded, arms: Sequence[str], at: Path) -> tupl
 def devices_of(device: DeviceSpec) -> int:
     """Return the number of devices of the plan."""
     return max(1, len(device.disks) or device.count)
-
-
-def _device(device: DeviceSpec, at: Path) -> DeviceSpec:
-    wal = WalDevice(device.wal.fs_setup, DEVICE_BYTES // 2, str(at)) if device.wal else None
-    return DeviceSpec("loop", DEVICE_BYTES, str(at), count=devices_of(device), wal=wal)
 
 
 def _cell(cell: Cell) -> Cell:

@@ -115,6 +115,7 @@ def _cpu(root: Path) -> dict[str, Any]:
     topology = list((root / "sys/devices/system/cpu").glob("cpu[0-9]*/topology"))
     ids = [(text(path / "physical_package_id"), text(path / "core_id")) for path in topology]
     cores = len(set(ids)) or None
+    flags = _field(cpuinfo, "flags") or _field(cpuinfo, "Features")
     return {
         "cpu_model": _field(cpuinfo, "model name") or _field(cpuinfo, "CPU part"),
         "microcode": _field(cpuinfo, "microcode"),
@@ -122,13 +123,8 @@ def _cpu(root: Path) -> dict[str, Any]:
         "cpu_cores": cores,
         "cpu_threads": os.cpu_count(),
         "cpu_threads_per_core": round(len(ids) / cores) if cores else None,
-        "cpu_flags": _flags(cpuinfo),
+        "cpu_flags": None if flags is None else [flag for flag in _FLAGS if flag in flags.split()],
     }
-
-
-def _flags(cpuinfo: str) -> list[str] | None:
-    words = _field(cpuinfo, "flags") or _field(cpuinfo, "Features")
-    return None if words is None else [flag for flag in _FLAGS if flag in words.split()]
 
 
 def _field(cpuinfo: str, name: str) -> str | None:

@@ -78,10 +78,6 @@ def _block(disks: DiskSet, permit: Permit, _arm: str) -> AbstractContextManager[
     return joint([block.attach(Path(path), disks.spec.identity, permit) for path in paths])
 
 
-def _dir(disks: DiskSet, _permit: Permit, arm: str) -> AbstractContextManager[Device]:
-    return directory.attach(disks.spec, arm)
-
-
 def _paths(disks: DiskSet) -> list[str]:
     spec = disks.spec
     if spec.kind != "block":
@@ -113,5 +109,5 @@ def size_bytes(path: Path) -> int | None:
 KINDS: Final[dict[str, Callable[[DiskSet, Permit, str], AbstractContextManager[Device]]]] = {
     "loop": _loop,
     "block": _block,
-    "dir": _dir,
+    "dir": lambda disks, _permit, arm: directory.attach(disks.spec, arm),
 }

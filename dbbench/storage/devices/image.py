@@ -180,8 +180,9 @@ def images_of(run: Run, folder: Path) -> dict[Role, tuple[Path, ...]]:
     stem = f".dbbench-{run.name}-{tag_of(folder)}"
     images: dict[Role, tuple[Path, ...]] = {}
     for role, spec in run.plan.device.volumes.items():
+        place = Path(spec.at or folder).resolve()
         marks = ["-wal"] if role == "log" else ["", *(f"-{number}" for number in range(2, spec.count + 1))]
-        images[role] = tuple(_place(spec.at, folder) / f"{stem}{mark}.img" for mark in marks)
+        images[role] = tuple(place / f"{stem}{mark}.img" for mark in marks)
     return images
 
 
@@ -240,10 +241,6 @@ def _is_busy(image: Path) -> bool:
 def _sizes(run: Run, folder: Path) -> dict[Path, int]:
     volumes = run.plan.device.volumes
     return {path: volumes[role].size_bytes for role, images in images_of(run, folder).items() for path in images}
-
-
-def _place(at: str | None, folder: Path) -> Path:
-    return (Path(at) if at else folder).resolve()
 
 
 def _partial(image: Path) -> Path:

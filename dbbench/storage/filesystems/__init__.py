@@ -96,21 +96,17 @@ def obstacles(setup: FsSetup, root: Path = Path("/")) -> list[str]:
     if name not in FAMILIES:
         return [f"unknown family {name!r} (known: {', '.join(FAMILIES)})"]
     family = FAMILIES[name]
-    reasons = [reason for reason in (family.lacks(setup), _unknown(family, setup)) if reason]
+    unknown = options.unknown(name, setup.mount) if isinstance(family, Formatted) else None
+    reasons = [reason for reason in (family.lacks(setup), unknown) if reason]
     if setup.mkfs.tune and not (isinstance(family, Formatted) and family.tuner):
         tuned = (other.name for other in FAMILIES.values() if isinstance(other, Formatted) and other.tuner)
         reasons.append(f"{name} cannot be tuned after mkfs (supported: {', '.join(tuned)})")
-    if unknown := [layer.kind for layer in setup.layers if layer.kind not in layers.KINDS]:
-        return [*reasons, f"unknown kind of layer: {', '.join(unknown)}"]
+    if kinds := [layer.kind for layer in setup.layers if layer.kind not in layers.KINDS]:
+        return [*reasons, f"unknown kind of layer: {', '.join(kinds)}"]
     below = [module for layer in setup.layers for module in layers.KINDS[layer.kind].needs(layer)]
     module_of_family = (name,) if family.in_kernel else ()
     modules = dict.fromkeys((*below, *module_of_family, *setup.needs.kernel))
     return [*reasons, *(reason for module in modules if (reason := layers.lacks(module, root)))]
-
-
-def _unknown(family: Family, setup: FsSetup) -> str | None:
-    """Return the mount option that the kernel does not know, or None."""
-    return options.unknown(family.name, setup.mount) if isinstance(family, Formatted) else None
 
 
 def _refusal(setup: FsSetup, family: Formatted) -> str | None:

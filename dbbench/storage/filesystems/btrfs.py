@@ -336,7 +336,9 @@ class _Devices:
         # -K: no discard; -f: overwrite a signature that the guard has permitted
         argv = ["btrfs", "device", "add", "-K", "-f", spare.argument, str(stored.fs.path)]
         process.run(argv, pass_fds=(spare.fd,))
-        return f"{len(_devices(stored.fs.path))} devices"
+        shown = process.run(["btrfs", "filesystem", "show", stored.fs.path]).stdout
+        count = len(re.findall(r"^\s*devid\s.*path ", shown, re.MULTILINE))
+        return f"{count} devices"
 
     def rebalance(self, stored: Stored) -> str:
         argv = ["btrfs", "balance", "start", "--full-balance", str(stored.fs.path)]
@@ -356,10 +358,6 @@ def _source(stored: Stored) -> Path:
 
 def _is_subvolume(path: Path) -> bool:
     return path.stat().st_ino == _ROOT_INODE
-
-
-def _devices(at: Path) -> list[str]:
-    return re.findall(r"^\s*devid\s.*path (\S+)", process.run(["btrfs", "filesystem", "show", at]).stdout, re.MULTILINE)
 
 
 @dataclass(frozen=True)

@@ -41,8 +41,11 @@ def healthy(fs: Mounted) -> str | None:
     bad = _BAD.intersection(now)
     if bad:
         return f"the kernel shows {fs.path} as {', '.join(sorted(bad))}"
-    if fs.pool is None and fs.raw is None and (other := _differences(before, now)):
-        return f"the mount options of {fs.path} changed during the trial: {', '.join(other)}"
+    # strictatime shows as the absence of noatime and relatime.
+    changed = [f"+{option}" for option in sorted({*now} - {*before})]
+    changed += [f"-{option}" for option in sorted({*before} - {*now})]
+    if fs.pool is None and fs.raw is None and changed:
+        return f"the mount options of {fs.path} changed during the trial: {', '.join(changed)}"
     try:
         _probe(fs.path)
     except OSError as error:
@@ -136,12 +139,6 @@ def read_or_say(what: str, read: Callable[[], T], unread: list[str]) -> T | None
     except (ProgramMissing, CommandFailed, DeadlinePassed, AnswerUnknown, OSError) as error:
         unread.append(f"{what}: {error}")
         return None
-
-
-def _differences(before: Sequence[str], now: Sequence[str]) -> list[str]:
-    """Return each option that was added or removed: strictatime shows as the absence of noatime and relatime."""
-    came, gone = sorted(set(now).difference(before)), sorted(set(before).difference(now))
-    return [*(f"+{option}" for option in came), *(f"-{option}" for option in gone)]
 
 
 def _probe(folder: Path) -> None:

@@ -93,7 +93,8 @@ def _group(group: str, names: Sequence[str]) -> tuple[str, ...]:
 
 def _volume(layer: Layer, group: str, pool_bytes: int | None) -> list[tuple[str, ...]]:
     """Return lvcreate's argv lists. Nothing is zeroed, because mkfs follows. `pool_bytes`: None before it is known."""
-    share = _share(layer)
+    # The volume's share of the group (thin: of the pool); the rest is for chunks of the snapshot.
+    share = 1 / (1 + _room(layer) / 100) if layer.snapshot else 1.0
     if layer.snapshot == "thin":
         size = f"{int(pool_bytes * share) // 2**20}m" if pool_bytes else f"{share * 100:.0f}%POOL"
         pool = ("lvcreate", "--yes", "--type", "thin-pool", "-l", "100%FREE", "--poolmetadataspare", "n", "-n", _POOL)
@@ -114,11 +115,6 @@ def _snapshot(group: str, origin: str, name: str, room_percent: int, thin: bool 
 def _room(layer: Layer) -> int:
     """Return the space for snapshots in per cent of the volume."""
     return int(layer.snapshot_size.rstrip("%"))
-
-
-def _share(layer: Layer) -> float:
-    """Return the volume's share of the group (thin: of the pool); the rest is for chunks of the snapshot."""
-    return 1 / (1 + _room(layer) / 100) if layer.snapshot else 1.0
 
 
 def take_snapshot(facts: dict[str, Scalar]) -> dict[str, Scalar]:

@@ -74,8 +74,7 @@ def driving(task: LoadTask) -> Iterator[Load]:
 
 @contextlib.contextmanager
 def driving_from(client: Client, task: LoadTask) -> Iterator[Load]:
-    """Run sysbench on the client's host, whose clock sets DBBENCH_BEGIN. sysbench reads the password from stdin: every
-    user could read a command-line option."""
+    """The clock of the client's host sets DBBENCH_BEGIN. The password is on stdin: others could read an option."""
     script = _script(task.cell)
     if "/" in script:  # files that it loads must be in its directory on the client's host
         script, *_ = [client.place(Path(path)) for path in (script, *task.cell.workload.beside)]

@@ -1,5 +1,4 @@
-"""What sysbench prints, and the counts of `workloads/dbbench_events.lua`: events by second and latency, a file per
-thread."""
+"""What sysbench prints, and the files of `workloads/dbbench_events.lua`, one per thread: events by second, latency."""
 
 from __future__ import annotations
 

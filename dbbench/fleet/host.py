@@ -44,8 +44,7 @@ _LOOK_AGAIN_S: Final = 2.0  # a share that was killed writes no state
 
 @dataclass
 class HostTask:
-    """What this host is to run. Not kept in the results folder, which may come from someone else: a worker that was
-    restarted has its blocks assigned again."""
+    """What this host is to run. Kept in memory only: the results folder may come from someone else."""
 
     run: Run
     wipe: tuple[str, ...]
@@ -91,8 +90,7 @@ def answer(question: Question) -> Answer:
 
 
 def _assign(folder: Path, question: Assignment) -> dict[str, Any]:
-    """Make the run's directory once, and note the blocks of this host. Raises RunNameTaken for another plan, RunLocked
-    if the run that exists was changed."""
+    """Make the run's directory once; note its blocks. Raises RunNameTaken (another plan), RunLocked (changed)."""
     if question.version != __version__:
         raise ImportRefused(
             f"{HERE.name} has dbbench {__version__}, the coordinator {question.version}",

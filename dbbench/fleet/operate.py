@@ -159,9 +159,9 @@ def _create(root: Path, request: FleetRequest, name: str, hosts: list[str], addr
 
 @contextlib.contextmanager
 def _detachable(tied: bool) -> Iterator[Callable[[], None]]:
-    """Stop the coordinator on SIGINT or SIGTERM, but not the hosts; `tied` ones stop after their current trial. Yield a
-    function that raises Interrupted or Terminated if a signal has arrived; it is called when nothing is half done. A
-    second signal interrupts at once."""
+    """On SIGINT or SIGTERM stop the coordinator, but not the hosts; `tied` ones stop after their current trial. Yield a
+    function that then raises Interrupted or Terminated, for moments without half-done work. A second signal: at
+    once."""
     arrived = list[int]()
 
     def note(number: int, _frame: object) -> None:

@@ -117,9 +117,8 @@ def _finding(key: str, value: Ratio, past: Sequence[Night], tonight: Night, acce
 def _level(
     key: str, settled: Sequence[Ratio], tonight: Ratio, accepted: Accepted | None
 ) -> tuple[float | None, float, float]:
-    """Return (accepted level, largest acceptable distance of a single night on the log scale, uncertainty of the
-    level). With fewer than ENOUGH nights, the last two are from their intervals; the level is that of the accepted run,
-    or the median so far."""
+    """Return (accepted level, largest acceptable distance of a night, uncertainty of the level), both on the log scale.
+    With fewer than ENOUGH nights both are from intervals, and the level is the accepted run's, or the median so far."""
     logs = [math.log(ratio.ratio) for ratio in settled]
     if len(settled) >= ENOUGH:
         middle = statistics.median(logs)
@@ -134,8 +133,7 @@ def _level(
 
 
 def _few(known: float, tonight: float) -> float:
-    """Return how far tonight may be from a level of fewer than ENOUGH nights. It is at most FEW, because a second run
-    is cheap compared with a missed regression."""
+    """Return how far tonight may be from a level of few nights: at most FEW, because a second run is cheap."""
     both = math.hypot(known, tonight)
     return both if math.isinf(both) else min(both, FEW)
 
@@ -146,8 +144,7 @@ def _half(ratio: Ratio) -> float:
 
 
 def courses_of(results: Path, runs: Sequence[str], damaged: list[DbbenchError] | None = None) -> tuple[Course, ...]:
-    """Return all series of the plans of these runs; () if none is nightly. Raises ResultDamaged; with `damaged`, errors
-    are added to it instead."""
+    """Return all series of these runs' plans. Raises ResultDamaged; with `damaged`, errors are added to it instead."""
     courses: list[Course] = []
     for path in sorted((results / FOLDER).glob("*.jsonl")):
         try:

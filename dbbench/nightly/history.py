@@ -133,8 +133,7 @@ def prune(results: Path, nights: Sequence[Night], today: datetime.date) -> list[
 
 
 def _prune(trial: Path, seconds_too: bool) -> bool:
-    """Remove expired data; return whether there was any. Checksums are written first, so that an interrupted removal
-    leaves a valid directory."""
+    """Remove expired data once checksums are written, so that the directory stays valid; return if there was any."""
     gone = [trial / "raw", *((trial / name for name in _SECONDS) if seconds_too else ())]
     gone = [path for path in gone if os.path.lexists(path)]
     if not gone:

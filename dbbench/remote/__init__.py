@@ -1,6 +1,5 @@
 """A load generator on another host, reached by ssh: checks before the server starts, the load generator of a trial, and
-the transfer of its logs after the server has stopped. `agent` runs there; `network` is how that host reaches the
-server."""
+the transfer of its logs after the server has stopped. `agent` runs there; `network` has how it reaches the server."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """The power-loss lab: do acknowledged commits survive a power loss, and does the server start again? A server works on
 a disk of the lab, which logs every write and flush (`disk`). From the log, any number of disks are made as a power loss
 would have left them (`disk_images`). Each is recovered and checked (`recovery`) against what a witness outside the
-server knows (`witness`). Controls that must lose data prove that the lab detects a loss (`targets`); the conclusion
-from n cuts is arithmetic (`conclusions`)."""
+server knows (`witness`). Controls that must lose data prove that a loss is detected (`targets`)."""
 
 from __future__ import annotations
 

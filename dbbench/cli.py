@@ -1,7 +1,5 @@
-"""The table of commands, and the one place where an error becomes text and an exit status.
-
-A command's module is imported when the command is used: `dbbench --help` imports none of them.
-"""
+"""The table of commands, and the one place where an error becomes text and an exit status. A command's module is
+imported when it is used: `dbbench --help` imports none."""
 
 from __future__ import annotations
 
@@ -122,8 +120,7 @@ version_option = click.option(
 
 
 def version_text(package: Path) -> str:
-    """Return "commit 8511515 of 2026-11-23" for the directory of the package, or "commit unknown". A wheel or .deb
-    contains the line; a checkout asks git."""
+    """Return "commit 8511515 of 2026-11-23" or "commit unknown": from a file in a wheel or .deb, or from git."""
     try:
         words = (package / BAKED).read_text(encoding="utf-8").strip().split(maxsplit=2)
     except OSError:
@@ -206,8 +203,7 @@ def _status(argv: list[str], options: Options) -> int:
 
 
 def _open_streams() -> None:
-    """Open /dev/null for each stream that the caller has closed; otherwise a file of the results gets its number.
-    Raises NotWritable if it is stdout."""
+    """Open /dev/null for closed streams, or a results file gets their number. Raises NotWritable for stdout."""
     closed = [name for name in ("stdin", "stdout", "stderr") if getattr(sys, name) is None]
     for name in closed:  # in the order of their numbers
         setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), "r+", encoding="utf-8"))
@@ -229,8 +225,7 @@ def _check_limits() -> None:
 
 
 def _invoke(argv: list[str], options: Options) -> int:
-    """Run the command and return its exit status, or 1 if it skipped something; print the errors of what it skipped.
-    `group.main` is not used, because it turns a broken pipe into success."""
+    """Return the command's exit status, or 1 if it skipped something. `group.main` hides a broken pipe."""
     try:
         with group.make_context("dbbench", argv, obj=options) as context:
             outcome = group.invoke(context)
@@ -274,7 +269,6 @@ def tell(error: DbbenchError, options: Options, cause: BaseException | None = No
 
 
 def _translate(error: Exception) -> DbbenchError:
-    """Return an error of dbbench for another one: that of a file or stream of the user, or a fault of dbbench."""
     from dbbench.results.fileio import FULL, unwritable
 
     if isinstance(error, OSError):

@@ -24,11 +24,9 @@ def of_server(
     tears: bool,
     reports: Callable[[bool], tuple[str, ...]],
 ) -> tuple[tuple[Durability, ...], tuple[str, ...]]:
-    """Return the flags that the server's settings add, and the public reports of losses with them.
-
-    `flags_of`: the engine's `durability`. `tears`: a page can tear on the filesystem. `reports`: those about the
-    filesystem, for a server that does not repair torn pages or for one that does.
-    """
+    """Return the flags that the server's settings add, and the public reports of losses with them. `tears`: a page can
+    tear on the filesystem. `reports`: those about the filesystem, for a server that does not repair torn pages or for
+    one that does."""
     settings = dict(effective)
     of_fs = reports(Durability.TORN_PAGES in flags_of(settings, True))
     return combined(flags_of(settings, tears), (Durability.REPORTED_UNSAFE,) if of_fs else ()), of_fs
@@ -40,10 +38,8 @@ def page_bytes(effective: Mapping[str, str]) -> int:
 
 
 def forced_writes(effective: Mapping[str, str], fua: bool) -> bool:
-    """Whether the server writes its log with forced writes (FUA), so that a commit may need no flush request.
-
-    The disk must support FUA. fdatasync(2) always sends a flush, whatever the disk supports.
-    """
+    """Return whether the server writes its log with forced writes (FUA), which the disk must support; a commit may then
+    need no flush request. fdatasync(2) always sends one."""
     method = effective.get("innodb_flush_method", "").upper()
     opened = effective.get("wal_sync_method") in ("open_sync", "open_datasync") or method == "O_DSYNC"
     return fua and (opened or effective.get("innodb_log_file_write_through", "OFF").upper() in ("ON", "1"))
@@ -63,11 +59,9 @@ def needs_flushes(flags: Iterable[Durability]) -> bool:
 def flushes_verdict(
     flushes: int | None, reason: str, commits: int | None, flags: tuple[Durability, ...], forced: bool = False
 ) -> tuple[str, bool]:
-    """Describe whether the device's flushes in the window confirm the class; return (text, whether they disprove it).
-
+    """Return a text on whether the device's flushes in the window confirm the class, and whether they disprove it.
     `flushes` None: `reason` explains why nothing counts them. Group commit causes less than one flush per commit, a
-    filesystem's log more; none at all with a class that promises commits is a fault. `forced`: see `forced_writes`.
-    """
+    filesystem's log more; none at all with a class that promises commits is a fault. `forced`: see `forced_writes`."""
     if flushes is None:
         return f"not measurable ({reason or 'nothing counts flushes here'})", False
     if not commits:

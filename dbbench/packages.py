@@ -1,7 +1,5 @@
-"""Which package contains which program, and the installer that `make` calls: `python3 dbbench/packages.py run test`.
-
-It runs before anything is installed, so it needs nothing but Python and imports nothing of dbbench.
-"""
+"""Which package contains which program, and the installer that `make` calls: `python3 dbbench/packages.py run test`. It
+runs before anything is installed, so it needs nothing but Python and imports nothing of dbbench."""
 
 from __future__ import annotations
 
@@ -55,7 +53,6 @@ class Tool(NamedTuple):
     optional: bool = False  # if no package has it, only the tests that need it are skipped
 
     def missing(self) -> list[str]:
-        """Return the programs that are not installed."""
         if self.module:
             return [] if importlib.util.find_spec(self.module) else [self.module]
         return [name for name in self.programs if not self._find(name)]
@@ -156,9 +153,8 @@ def fix(package: str) -> str:
 
 
 def install(names: Sequence[str], *options: str) -> str:
-    """Return what installs packages, given by their Debian names: the command of apt-get, with `options`, or of dnf;
-    without these two, the names of the projects. For PostgreSQL, of which apt-get would start a cluster, it is the
-    command of the installer, which installs everything that benchmarks need."""
+    """Return the command that installs packages of these Debian names, or the projects' names without apt-get and dnf.
+    For PostgreSQL it is that of the installer of everything that benchmarks need: apt-get would start a cluster."""
     if manager() == "apt-get":
         commands = []
         if "postgresql" in names:
@@ -192,8 +188,7 @@ def find(program: str) -> str | None:
 
 
 def remedy(programs: Sequence[str]) -> str:
-    """Return what helps where `programs` are missing: the command that installs their packages, or for a program whose
-    package is installed already, where it was looked for; "" where no package is known."""
+    """Return how to install `programs`, or where one of an installed package was looked for; "" if unknown."""
     lines = []
     for name in programs:
         package, neighbour = package_of(name), _neighbour(name)

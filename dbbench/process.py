@@ -75,7 +75,6 @@ class Running:
         return (self.pid,)
 
     def poll(self) -> int | None:
-        """Return the exit status, or None while it runs."""
         return self.popen.poll()
 
     def wait(self, timeout_s: float) -> int:
@@ -97,10 +96,7 @@ class Running:
 
 
 def _wait(popen: subprocess.Popen[bytes], timeout_s: float) -> int:
-    """Return the exit status as soon as the process ends. Raises subprocess.TimeoutExpired.
-
-    `Popen.wait` with a timeout asks at growing intervals, so it may return 50 ms after the end.
-    """
+    """Return the exit status as soon as the process ends; `Popen.wait` with a timeout may be 50 ms late."""
     if popen.poll() is None:
         try:
             pidfd = os.pidfd_open(popen.pid)
@@ -117,8 +113,7 @@ def _wait(popen: subprocess.Popen[bytes], timeout_s: float) -> int:
 
 
 def user(*names: str) -> User:
-    """Return the first account of `names` that this machine has; without root, the caller's own. Raises
-    ProgramMissing."""
+    """Return the first account of `names` that exists; without root, the caller's own. Raises ProgramMissing."""
     if (number := os.geteuid()) != 0:
         with contextlib.suppress(KeyError):
             me = pwd.getpwuid(number)
@@ -204,11 +199,8 @@ def run(
     stdout_to: Path | None = None,
     note: bool = True,
 ) -> Completed:
-    """Run a program to its end.
-
-    `env` is added to a small clean environment (PATH, LANG=C.UTF-8, TZ=UTC, HOME). `stdout_to`: a file for stdout.
-    Raises ProgramMissing, CommandFailed (status not in `ok`) and DeadlinePassed (the program is killed).
-    """
+    """Run a program to its end. `env` is added to a small clean environment (PATH, LANG=C.UTF-8, TZ=UTC, HOME). Raises
+    ProgramMissing, CommandFailed (status not in `ok`) and DeadlinePassed (the program is killed)."""
     words = _resolve(argv, note)
     began = time.monotonic()
     with contextlib.ExitStack() as stack:
@@ -249,12 +241,9 @@ def running(
     own_session: bool = False,
     role: str = "",
 ) -> Iterator[Running]:
-    """Keep a program running within the block; at the end it is asked to stop, and killed after `grace_s`.
-
-    `role` ("server", "client") selects its place within a block of `placing`. `own_session` protects it from the
-    terminal's Ctrl-C: the caller decides how to stop it. If this process is killed, so is the program: as root by the
-    trial's namespaces, otherwise by setpriv's --pdeathsig.
-    """
+    """Keep a program running within the block; at the end it is asked to stop, and killed after `grace_s`. `role`
+    ("server", "client") selects its place within `placing`. `own_session` protects it from the terminal's Ctrl-C. If
+    this process is killed, so is the program: as root by the trial's namespaces, otherwise by setpriv's --pdeathsig."""
     words = _resolve(argv, note)
     tie = find("setpriv") if os.geteuid() != 0 else None
     started = (str(tie), "--pdeathsig", "KILL", "--", *words) if tie else words
@@ -283,8 +272,7 @@ def wait_while(busy: Callable[[], T], within_s: float, every_s: float = 0.05) ->
 
 
 def become_daemon(log: int) -> None:
-    """Continue as a daemon in a separate session, with the output in the open file `log`; the original process exits
-    here with status 0. Call this before threads are started."""
+    """Continue as a daemon with output to `log`; the original process exits with 0. Call it before any thread."""
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
     if os.fork():
@@ -301,8 +289,7 @@ def become_daemon(log: int) -> None:
 
 
 def end_with(work: Callable[P, int], *given: P.args, **named: P.kwargs) -> NoReturn:
-    """End this forked process with the status that `work` returns, or with 1 after its exception is printed. Nothing of
-    the process that it was forked from is cleaned up."""
+    """End this forked process with the status of `work`, or 1 after an exception; clean up nothing of its parent."""
     status = 1
     try:
         status = work(*given, **named)

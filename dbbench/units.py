@@ -28,9 +28,7 @@ def inert(text: str) -> str:
 
 
 def on_terminal(text: str) -> str:
-    """Return the text for a terminal: without control characters, and with plain spaces, because many fonts lack the
-    narrow ones.
-    """
+    """Return the text without control characters, and with plain spaces, because many fonts lack the narrow ones."""
     return inert(text).replace(GROUP, " ")
 
 
@@ -115,9 +113,7 @@ def duration_text(seconds: float | None) -> str:
 
 
 def number(value: float | None) -> str:
-    """Return a number with about three digits: 1 926, 63.4, 7.21, 0.143; "–" for None and for values that are not
-    finite.
-    """
+    """Return a number with about three digits: 1 926, 63.4, 7.21, 0.143; "–" for None and what is not finite."""
     if value is None or not math.isfinite(value):
         return MISSING
     size = abs(value)

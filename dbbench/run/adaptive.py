@@ -1,5 +1,4 @@
-"""Add blocks: a block with a suspect trial is repeated once; others until each question is answered with the requested
-precision or decided, or while they fit in the budget of time."""
+"""Add blocks: one with a suspect trial again, others until each question is closed or the budget is used up."""
 
 from __future__ import annotations
 
@@ -21,12 +20,11 @@ EXTRA_TRIALS: Final = 0.5  # repeated trials, as a share of the plan's trials
 
 
 def further(run: Run, trials: Mapping[str, Trial]) -> Run:
-    """Return the run with one more block of the cells whose question is open, or with the same order if none is open.
-    `trials` are the finished trials by id, all of `run.order`. A pair that is decided (`compare.stopping`) or settled
-    is not measured again: with a precision it is settled once it has at least LEAST pairs and half its 95 % interval is
-    within it. The baseline stays in until its last pair is closed. `run.questions` has the state of each cell.
-    A share of a run adds whole blocks, because it has a part of the pairs. With precision and budget, whichever is
-    reached first ends the run; `run.budget.ended` says why."""
+    """Return the run with one more block of the cells whose question is open, or the same run if none is. `trials`: the
+    finished trials by id, all of `run.order`. A pair that is decided (`compare.stopping`) or settled is not measured
+    again: with a precision it is settled once it has LEAST pairs and half its 95 % interval is within it. The baseline
+    stays in until its last pair is closed. A share of a run, which has a part of the pairs, adds whole blocks.
+    `run.questions` has the state of each cell, `run.budget.ended` says why the run ended."""
     step = 1 if run.budget is None else run.budget.step
     block = max((spec.block for spec in run.order), default=0) + step
     if run.precision is None and (run.budget is None or step != 1):
@@ -70,8 +68,7 @@ def duration_s(budget: Budget, specs: Sequence[TrialSpec]) -> float:
 
 
 def may_begin(run: Run, spec: TrialSpec) -> bool:
-    """Return whether the trial may begin: the budget is not used up, or the trial belongs to the first blocks, because
-    fewer blocks give no interval."""
+    """Return whether budget is left, or the trial belongs to the first blocks, because fewer give no interval."""
     if run.budget is None or run.plan.budget_s is None:
         return True
     return run.budget.used_s < run.plan.budget_s or of_first_blocks(run, spec)
@@ -83,9 +80,8 @@ def of_first_blocks(run: Run, spec: TrialSpec) -> bool:
 
 
 def charge(run: Run, seconds: float, cell: str = "") -> Run:
-    """Return the run with so many more seconds of its budget used; `cell` is that of the trial that was finished, if
-    any. The time of a cell is a moving average of its trials: the last one counts half, the one before a quarter,
-    because a disk becomes slower in the course of a run."""
+    """Return the run with `seconds` more of its budget used. `cell`: that of a finished trial, whose time becomes a
+    moving average (the last trial counts half), because a disk becomes slower in the course of a run."""
     if run.budget is None:
         return run
     times = dict(run.budget.cell_s)
@@ -97,9 +93,8 @@ def charge(run: Run, seconds: float, cell: str = "") -> Run:
 
 
 def conclude(run: Run, done: Collection[str]) -> tuple[Run, list[str]]:
-    """Return the run when no further trial begins, and the finished trials that do not count. `done`: ids of finished
-    trials. A block that the end of the budget interrupted is removed from the order, so that all cells have the same
-    number of trials."""
+    """Return the ended run, and the finished trials (of the ids `done`) that do not count: those of a block that the
+    budget interrupted. The order loses that block, so that all cells have the same number of trials."""
     if run.budget is None or run.plan.budget_s is None:
         return run, []
     missing = [spec for spec in run.order if spec.id not in done]
@@ -118,7 +113,6 @@ def conclude(run: Run, done: Collection[str]) -> tuple[Run, list[str]]:
 
 
 def _examine(run: Run, trials: list[Trial]) -> dict[str, Question]:
-    """Return the state of each candidate. What is decided or settled stays so."""
     questions = {name: question for name, question in run.questions.items() if question.kind in ("decided", "settled")}
     primary = {cell.workload.name: cell.workload.primary for cell in run.cells}
     examined = examine(trials, run.baseline, primary, run.plan.margin)
@@ -162,9 +156,8 @@ def another(run: Run, block: int, cells: Collection[Cell]) -> list[TrialSpec]:
 
 
 def extend(run: Run, status_of: Callable[[TrialSpec], Status]) -> Run:
-    """Return the run with a second attempt of each block that has a suspect trial, or the same run if there is none. A
-    failed trial is not repeated, because its failure would most likely happen again. With a budget, blocks are repeated
-    while they fit."""
+    """Return the run with a second attempt of each block that has a suspect trial, with a budget while they fit. A
+    failed trial is not repeated, because its failure would most likely happen again."""
     planned = sum(spec.attempt == 1 for spec in run.order)
     extra = int(planned * EXTRA_TRIALS) - (len(run.order) - planned)
     order, last = list(run.order), max((spec.position for spec in run.order), default=0)

@@ -1,8 +1,6 @@
-"""Trials as separate processes: start one, forward its events, stop it on request, kill it after its deadline.
-
-A run has one fork server, which imports what trials need once, and forks a process for each request (`serve`). If one
-of them is killed, so is everything below. A process reports the deadline of each phase, so that its parent can kill it
-in a call that no signal interrupts: libpq waiting for a server's answer, or the kernel (state D)."""
+"""Trials as separate processes: start one, forward its events, stop it on request, kill it after its deadline. A run
+has one fork server (`serve`), which imports what trials need once; if one of them is killed, so is everything below. A
+process reports its deadlines, so that its parent can kill it in a call that no signal interrupts (libpq, state D)."""
 
 from __future__ import annotations
 
@@ -55,7 +53,7 @@ class Stop:
 
     @contextmanager
     def launching(self) -> Iterator[None]:
-        """Mark that a child starts within the block (`started` reports it) and has ended when the block ends."""
+        """Mark that a child starts within the block (`follow` names it) and has ended when the block ends."""
         self.starting = True
         try:
             yield
@@ -122,8 +120,7 @@ class Child:
 
 
 class Launcher:
-    """Runs work in separate processes, one at a time, and forwards their events. A context manager. `module` is what
-    the fork server runs: it calls `serve`. `log` is the file for stderr of the processes."""
+    """Runs work in processes of the fork server `module` (see `serve`), one at a time; `log` gets their stderr."""
 
     def __init__(self, module: str, log: Path, emit: Emit, stop: Stop) -> None:
         self.log, self.emit = log, emit
@@ -152,9 +149,8 @@ class Launcher:
             self._server = self._stack.enter_context(server), ours
 
     def run(self, request: dict[str, Any], overdue: Overdue | None = None) -> int:
-        """Have the module do this work in a process; return its exit status. Raises the error that the process reports,
-        an error if the run is stopped, TrialStuck if the process exceeds its deadlines (it is killed), FilesystemFull,
-        NotWritable."""
+        """Do this work in a process; return its exit status. Raises the error that it reports, an error if the run is
+        stopped, TrialStuck if the process exceeds its deadlines (it is killed), FilesystemFull, NotWritable."""
         errors, overdue = list[DbbenchError](), overdue or Overdue()
         self.prepare()
         with self._stop.launching():
@@ -206,10 +202,9 @@ class Launcher:
 
 
 def serve(main: Callable[[dict[str, Any]], int]) -> NoReturn:
-    """Be a fork server: for each request of a Launcher, run `main` with it in a child process. The arguments of the
-    command are the descriptor of its socket and the run's directory, which is for people who look for the processes of
-    a run. With a request come the descriptors for stdout and stderr. The answers are the child's pid with its pidfd,
-    and later its exit status, negative after a signal."""
+    """Be a fork server: run `main` in a child process for each request of a Launcher. The command's arguments are the
+    descriptor of its socket and the run's directory, for people who look for a run's processes. A request brings stdout
+    and stderr; the answers are the child's pid with its pidfd, and later its exit status, negative after a signal."""
     namespaces.die_with_parent()
     requests = socket.socket(fileno=int(sys.argv[1]))
     while True:

@@ -24,8 +24,7 @@ from dbbench.units import iso
 
 
 def choose(results_folder: Path, wanted: PlanRequest, *, new: bool, name: str | None) -> RunFolder | None:
-    """Return the run to resume, or None if a new run is needed. Raises RunNameTaken. Without a name this is the newest
-    unfinished run of the same plan, otherwise the newest finished one."""
+    """Return the plan's run to resume: `name`, the newest unfinished, or the newest. Raises RunNameTaken."""
     if name is not None:
         return _of_that_name(results_folder, wanted, name)
     if new or not results_folder.is_dir():
@@ -60,8 +59,7 @@ def create(
 
 
 def refine(folder: RunFolder, precision: float | None, plan: Plan) -> None:
-    """Set the precision (None keeps it), and the budget and margin of the plan. A finished run that is less precise, or
-    whose budget has time left now, gets another block. Raises RunLocked."""
+    """Set precision (None keeps it), budget and margin; a finished run may then get a block. Raises RunLocked."""
     from dbbench.run.adaptive import conclude, further
 
     before = folder.run.plan
@@ -104,8 +102,7 @@ def must_be_of(folder: RunFolder, wanted: PlanRequest) -> None:
 
 
 def scripts_of(wanted: PlanRequest) -> dict[str, str]:
-    """Return the scripts of the workloads, by the name of the file. Raises PlanInvalid if two that differ have the same
-    name."""
+    """Return the workloads' scripts by file name. Raises PlanInvalid if two that differ have the same name."""
     words = (word for cell in wanted.expanded.cells for word in (cell.workload.script, *cell.workload.beside))
     first: dict[str, tuple[Path, str]] = {}
     for path in dict.fromkeys(path for path in map(Path, words) if path.is_absolute()):

@@ -53,8 +53,7 @@ def shortages(
 
 
 def _largest_trials(folders: Mapping[str, str], expanded: Expanded) -> list[tuple[Path, int, str]]:
-    """Return, for each disk below the plan's directories, what its largest trial needs in addition to what a killed one
-    has left; each trial removes its data, and what is left."""
+    """Return what the largest trial on each disk needs in addition to what a killed one has left, which is removed."""
     largest: dict[int, tuple[Path, int, str]] = {}
     for cell in expanded.cells:
         folder, logs = Path(folders[cell.arm]), _log_bytes(cell)["data"]
@@ -69,8 +68,7 @@ def _largest_trials(folders: Mapping[str, str], expanded: Expanded) -> list[tupl
 
 
 def _redo_bytes(cell: Cell, setup: FsSetup) -> int:
-    """Return the size of InnoDB's redo log on this filesystem, which is allocated completely at the start. MariaDB
-    waits forever for a full filesystem, so leave room; not needed with compression (0)."""
+    """Return the bytes of InnoDB's redo log, for which MariaDB waits forever on a full filesystem."""
     if setup.mkfs.family not in filesystems.FAMILIES or filesystems.traits(setup).compresses:
         return 0
     return redo_bytes(settings_of(cell))

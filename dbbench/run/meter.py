@@ -113,8 +113,7 @@ class Meter:
         self.drain_write_bytes = disk.difference()["write_bytes"]
 
     def read_end(self) -> None:
-        """Read the server's counters when the load's sessions have ended. In PostgreSQL a session may outlive its
-        client; it reports its last second when it ends."""
+        """Read the counters when the load's sessions have ended: one of PostgreSQL may outlive its client."""
         sessions = self.idle.get("sessions_connected", 0)
 
         def some_left() -> bool:
@@ -133,7 +132,6 @@ class Meter:
 
     @property
     def log_io(self) -> IoFacts | None:
-        """The bytes and flushes of the log's own device in the window, or None without one."""
         if "log" not in self.disks:
             return None
         note = devices.flushes_reason(self.disks["log"].leaves)
@@ -155,8 +153,7 @@ class Meter:
         return self.server.written_bytes(self.before, self.after)
 
     def work(self, explicit: bool) -> Work:
-        """Return the server's and the kernel's counts over the whole life of the load. Not over the window alone:
-        PostgreSQL counts a session's transactions up to 10 s late, at the latest when it ends."""
+        """Return the counts over the whole life of the load: PostgreSQL counts transactions up to 10 s late."""
         work_facts = self.server.work(self.idle, self.drained, explicit)
         return dataclasses.replace(work_facts, **self.moved) if self.load.pids and self.client is None else work_facts
 
@@ -169,8 +166,7 @@ class Meter:
         return self.server.hit_ratio(self.before, self.after)
 
     def cpu_ms(self) -> float | None:
-        """Return the CPU time of everything except client and dbbench, including kernel workers. Without a server the
-        client's time is included, because it does the work."""
+        """Return the CPU time with kernel workers, without dbbench and, if there is a server, the client."""
         return cpu_ms(self.cpu if self.server.pid is not None else {**self.cpu, "client_cpu_s": 0.0})
 
     def cpu_pct(self) -> float | None:
@@ -191,20 +187,18 @@ class Meter:
         return (*self.server.warnings(), *load_warnings(self.machine), *foreign)
 
     def _below_bytes(self) -> int | None:
-        """Return the bytes that this trial transferred on the disks below: everything that its own devices
-        transferred. If the log and the rest of the cluster are on another disk, the bytes of its processes are
-        added, because their disk is not known."""
+        """Return what this trial transferred on the disks below: all of its own devices, and all of its processes if a
+        part of the cluster is on another disk, which is not known."""
         disk_bytes = _bytes_of(self.disk)
         ours = self.machine.ours_moved if self.machine is not None and self.elsewhere else None
         return None if disk_bytes is None else disk_bytes + (ours.read + ours.written if ours else 0)
 
     @cached_property
     def intruding(self) -> tuple[float, float] | None:
-        """The (10^6 bytes, share of all) that other processes transferred on the trial's own device, if it is enough to
-        disturb. At most what the trial's processes did not transfer there (a server counts what it writes), and at most
-        what other processes transferred with calls, less the traffic of all other disks and what is not written yet. A
-        filesystem's own writes (journal, metadata) are in the first, and I/O on other filesystems is in the second, so
-        only the smaller one counts."""
+        """The (10^6 bytes, share of all) of other processes on the trial's own device, if it is enough to disturb: at
+        most what the trial did not transfer there (a server counts what it writes), and at most what others transferred
+        with calls, less the traffic of all other disks and what is not written yet. The filesystem's own writes are in
+        the first, I/O on other filesystems is in the second, so only the smaller one counts."""
         if self.machine is None or (whole := _bytes_of(self.disk)) is None:
             return None
         ours, theirs, written = self.machine.ours_moved, self.machine.foreign_moved, self.engine_write_bytes
@@ -217,8 +211,7 @@ class Meter:
 
 
 def foreign_io(whole: int | None, own: int | None, seconds: float) -> tuple[float, float] | None:
-    """Return (10^6 bytes, share of all) that other processes transferred on a disk, if it is enough to disturb; `whole`
-    is the number of bytes of the disk, `own` that of this trial."""
+    """Return (10^6 bytes, share of all) of other processes on a disk, if it disturbs. `own`: bytes of the trial."""
     if not whole or own is None or seconds <= 0:
         return None
     foreign = whole - own

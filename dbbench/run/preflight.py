@@ -50,8 +50,7 @@ def check(plan: Plan, expanded: Expanded, results: Path, *, images: dict[Path, i
 def lacking(
     plan: Plan, expanded: Expanded, results: Path, *, images: dict[Path, int] | None = None
 ) -> Iterator[errors.DbbenchError]:
-    """Yield all problems of the plan on this machine. `images`: bytes that the run's images still need, by directory;
-    None: everything that the plan requires."""
+    """Yield all problems. `images`: bytes that the run's images still need, by directory; None: all of them."""
     problems = itertools.chain(
         _servers(expanded), _programs(plan, expanded), _rights(plan, results), _sources(expanded), _settings(expanded),
         _cores(plan), _memory(expanded), _open_files(expanded), _client(plan, expanded),
@@ -95,7 +94,6 @@ def _rights(plan: Plan, results: Path) -> Iterator[errors.DbbenchError]:
 
 
 def _servers(expanded: Expanded) -> Iterator[errors.DbbenchError]:
-    """Yield an error for each `bin` of the plan without a server."""
     for name, folder in dict.fromkeys((cell.engine.name, cell.engine.bin) for cell in expanded.cells):
         if folder and not (engine := ENGINES[name]).installed_version(Path(folder)):
             what = f"contains no {engine.PROFILE.title} server" if Path(folder).is_dir() else "does not exist"
@@ -131,7 +129,6 @@ def _programs(plan: Plan, expanded: Expanded) -> Iterator[errors.DbbenchError]:
 
 
 def _sources(expanded: Expanded) -> Iterator[errors.DbbenchError]:
-    """Yield an error if an engine cannot load its source; an existing copy needs no source."""
     for cell in expanded.cells:
         try:
             if cell.dataset.kind == "source" and not golden.exists(golden.key(cell.engine, cell.dataset, cell.raw)):
@@ -157,8 +154,7 @@ def _settings(expanded: Expanded) -> Iterator[errors.DbbenchError]:
 
 
 def _refused_settings(engine: Engine, bin_: str | None, chosen: Settings) -> Iterator[str]:
-    """Yield a sentence for each setting that the installed server refuses; if it refuses none alone, for all. If the
-    server is not installed, `_programs` says so."""
+    """Yield a sentence for each setting that the installed server refuses, or for all if it refuses none alone."""
     place, title = Path(bin_) if bin_ else None, engine.PROFILE.title
     if (
         not chosen
@@ -250,7 +246,6 @@ def _device(plan: Plan) -> Iterator[errors.DbbenchError]:
 
 
 def _limit(plan: Plan) -> Iterator[errors.DbbenchError]:
-    """Yield why the kernel cannot enforce the limit of the devices."""
     if plan.device.limit is None or os.geteuid() != 0:  # without root, `_rights` says so
         return
     reasons = [throttle.obstacle()]
@@ -261,8 +256,7 @@ def _limit(plan: Plan) -> Iterator[errors.DbbenchError]:
 
 
 def refused_disks(plan: Plan, results: Path) -> Iterator[errors.DbbenchError]:
-    """Yield an error for each disk of the plan that is mounted, in use, not empty, or not the one that it names. Only
-    for a dry run: a run that is resumed may itself have left something on them, and the trial checks again."""
+    """Yield why disks are refused. Only for a dry run: a resumed run may have left something on them."""
     if os.geteuid() != 0:
         return
     permit = Permit((), Journal(results / "journal.jsonl"), checking=True)
@@ -277,8 +271,7 @@ def refused_disks(plan: Plan, results: Path) -> Iterator[errors.DbbenchError]:
 
 
 def check_run(wanted: PlanRequest, plan_file: str, root: Path, folder: RunFolder | None, wipe: tuple[str, ...]) -> None:
-    """Raise what keeps the plan from being run. `root` is the results folder, `folder` that of a run to be resumed. The
-    guards of a block device are passed once here, and again in each trial."""
+    """Raise what keeps the plan from running. `root`: the results folder, `folder`: the run to resume."""
     missing = image.missing_bytes(folder.run, folder.path) if folder else None
     check(wanted.plan, wanted.expanded, root, images=missing)
     if wanted.plan.device.disks:

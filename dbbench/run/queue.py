@@ -1,5 +1,4 @@
-"""A run: its trials in the recorded order, one at a time, each in a separate process; resumed after an interruption.
-The directories that exist show which trials are finished."""
+"""A run: its trials in the recorded order, each in a process; directories of trials show which are finished."""
 
 from __future__ import annotations
 
@@ -65,10 +64,9 @@ class Finished:
 def execute(
     path: Path, sha256: str, *, wipe: tuple[str, ...] = (), emit: Emit, between: Between = lambda run: run
 ) -> Finished:
-    """Run the remaining trials of the run in `path`; return the results of all its trials. `sha256` is the identity of
-    the user's plan, which every process of the run compares with run.json. `between` is called when no trial is
-    running. Raises RunLocked, the error of a trial that could not begin, Interrupted and Terminated; the same command
-    resumes the run after each of them."""
+    """Run the remaining trials of the run in `path`; return the results of all. Every process compares `sha256`, the
+    identity of the user's plan, with run.json. `between` is called when no trial is running. Raises RunLocked, the
+    error of a trial that could not begin, Interrupted and Terminated; the same command resumes the run."""
     with (
         results.lock(path),
         stoppable() as stop,
@@ -86,8 +84,7 @@ def execute(
 
 
 def give_back(folder: Path, journal: Journal) -> list[str]:
-    """Remove what a killed run has left, from top to bottom: process groups, pools, layers, interrupted trials,
-    temporary directories; return the pools and layers, as the journal names them, that a reboot had not ended."""
+    """Remove what a killed run has left, from top to bottom; return the pools and layers that no reboot had ended."""
     limits.give_back(journal)
     removed = [*filesystems.give_back(journal), *layers.give_back(journal)]
     for path in leftovers(folder):
@@ -153,8 +150,7 @@ class Queue:
         return finished
 
     def _charge(self, cell: str = "") -> None:
-        """Charge the time since the last call to the budget, if there is one; `cell` is that of the trial that used
-        it."""
+        """Charge the time since the last call to the budget; `cell` is that of the trial that used it."""
         now = time.monotonic()
         seconds, self._charged = now - self._charged, now
         if self.run.budget is not None:
@@ -190,8 +186,7 @@ class Queue:
         return self._launcher.run(dataclasses.asdict(dataclasses.replace(self._request, work=work, item=item)))
 
     def _next(self) -> Iterator[TrialSpec]:
-        """Yield the next trial until none may begin. With a budget, further blocks come first; repeated blocks get the
-        time that is left."""
+        """Yield trials until none may begin. In a budget, repeated blocks get the time that others leave."""
         lengthen = (self._repeat, self._add_block) if self.run.budget is None else (self._add_block, self._repeat)
         while True:
             self.folder.run = self._between(self.run)
@@ -244,8 +239,7 @@ class Queue:
             record.publish()
 
     def _leave_out(self, spec: TrialSpec) -> None:
-        """Remove the further trials of an arm from the order if its filesystem could not be made or mounted with the
-        options that the plan adds: they would fail in the same way."""
+        """Drop an arm if the plan's options for mkfs or mount were refused: its other trials would fail too."""
         run, error, label = self.run, self.folder.trial(spec).error, self.run.cell(spec.cell).arm
         adds = any(arm.label == label and arm.adds for arm in run.plan.fs_setups)
         if not adds or error is None or error.id not in _REFUSED:

@@ -1,5 +1,4 @@
-"""The record of a trial in progress. `Record.stage` is the only way to enter a phase: it measures the time, reports
-progress, and enforces the deadline."""
+"""The record of a trial in progress. `Record.stage`, the only way into a phase, times it and enforces its deadline."""
 
 from __future__ import annotations
 
@@ -72,8 +71,7 @@ class Record:
 
     @contextlib.contextmanager
     def stage(self, phase: model.Phase) -> Iterator[None]:
-        """Time a phase, report it as progress, and raise DeadlinePassed if it exceeds its deadline. The parent knows
-        the deadline too, and kills this process if it is in a call that signals do not interrupt (`run.children`)."""
+        """Time a phase; raise DeadlinePassed. The parent enforces it in calls that no signal interrupts."""
         self._phase = phase
         limit_s = self._deadline_s(phase)
         self.tell("phase_begin", phase=phase.value, expected_s=self._expected_s(phase), deadline_s=limit_s)
@@ -155,8 +153,7 @@ class Record:
 
 
 def translate(error: BaseException, folder: Path) -> BaseException:
-    """Return the error of dbbench for a full filesystem (the file, or else the folder) or for the answer of a server;
-    others as they are."""
+    """Return the error of dbbench for a full filesystem or for the answer of a server; others as they are."""
     inner = error.__cause__ if isinstance(error, errors.HelperDied) else error
     if isinstance(inner, OSError) and inner.errno in FULL:
         return unwritable(inner, inner.filename or folder)
@@ -203,9 +200,8 @@ def keep_logs(logs: Path, raw: Path) -> None:
 
 @dataclass(init=False, kw_only=True, repr=False, eq=False)
 class Facts:
-    """The fields of `model.Trial`, set by the stages one after the other. A field without a default does not exist
-    before its stage: reading it earlier raises AttributeError, and a trial that failed earlier is published without
-    it."""
+    """The fields of `model.Trial`, set by the stages in turn. Reading a field without a default before its stage raises
+    AttributeError; a trial that failed before it is published without it."""
 
     # Set before the load, in the order of the stages.
     device: model.DeviceFacts

@@ -1,9 +1,6 @@
-"""THE STRAIGHT ROAD of a trial. Read this first.
-
-`run_trial` runs one trial and publishes its result. `drive` is the road: device → filesystem → dataset → engine → cold
-cache → load and samplers (`run_load`) → what is left (`examine`) → result. What outlives its stage (device, mount) is
-on one stack; what ends with its stage is a `with`. The details of a phase are in the module of `stages/` with its
-name."""
+"""THE STRAIGHT ROAD of a trial; read this first. `run_trial` runs one and publishes it. `drive` is the road: device →
+filesystem → dataset → engine → cold cache → load and samplers (`run_load`) → what is left (`examine`) → result. What
+outlives its stage (device, mount) is on one stack; the rest is a `with`. Each phase has a module in `stages/`."""
 
 from __future__ import annotations
 
@@ -59,9 +56,8 @@ Images = Mapping[Role, tuple[Path, ...]]  # only for kind loop
 
 
 def run_trial(trial: Record, workdir: WorkDir, images: Images, permit: Permit) -> Status:
-    """Run one trial and publish it; return its status. Errors during the trial make it failed. Only a request to stop,
-    or a refusal to begin (a device that may not be used, a missing program: exit codes 2 and 5), is raised; then there
-    is no result."""
+    """Run one trial and publish it; return its status. Errors make it failed; only a request to stop, or a refusal to
+    begin (a device that may not be used, a missing program: exit codes 2 and 5), is raised, without a result."""
     with process.recording() as commands:
         try:
             with threads.check_all(), naming_full(trial.draft.folder):

@@ -18,7 +18,6 @@ class WorkDir:
 
     @property
     def mount(self) -> Path:
-        """The mount point of the filesystem under test; not used with kind dir."""
         return self.root / "mnt"
 
     def mount_point(self, role: Role) -> Path:

@@ -1,7 +1,6 @@
-"""Run a trial, build a golden copy, or measure the bare device, in a process of the fork server (`run/children.py`).
-
-As root it uses private mount, pid and ipc namespaces: if it or its parent is killed, the kernel ends every server,
-mount and loop device. Without root (kind `dir`) each program is tied to its life."""
+"""Run a trial, build a golden copy, or measure the bare device, in a process of the fork server (`run/children.py`). As
+root it has mount, pid and ipc namespaces: if it or its parent is killed, the kernel ends every server, mount and loop
+device. Without root (kind `dir`) each program is tied to its life."""
 
 from __future__ import annotations
 
@@ -43,8 +42,7 @@ RUNTIME: Final = Path("/run/dbbench")  # short, because the path of a socket has
 
 @dataclass(frozen=True)
 class Request:
-    """The work of a process. The plan's identity and the disks come from the command, because a results folder may come
-    from someone else."""
+    """The work of a process. Identity and disks are the command's: a results folder may come from someone else."""
 
     work: str  # "trial", "golden" or "ceiling"
     folder: str
@@ -64,8 +62,7 @@ def must_be(run: Run, sha256: str) -> None:
 
 
 def private(run: Run, workdir: WorkDir, sha256: str) -> Run:
-    """Return the run with its scripts in the trial's own directory, where no other process can change them. Raises
-    RunLocked if the run is not that of the user's plan."""
+    """Return the run with scripts that no other process can change. Raises RunLocked if it is not the user's."""
     for cell in run.cells:
         for script in map(Path, (cell.workload.script, *cell.workload.beside)):
             if script.is_absolute():
@@ -78,8 +75,7 @@ def private(run: Run, workdir: WorkDir, sha256: str) -> Run:
 
 
 def main(document: dict[str, Any]) -> int:
-    """Do the work of a `Request`. Return 0 if it is done and published (a failed trial too), otherwise another exit
-    status after an `error` event with the reason."""
+    """Do the work of a `Request`. Return 0 if it is published (also a failed trial), else report an `error` event."""
     request = Request(**document)
     os.umask(0o022)
     emit = events_to(os.dup(1))
@@ -123,8 +119,7 @@ def _build_golden(folder: RunFolder, request: Request, workdir: WorkDir, emit: E
 
 
 def _measure_ceiling(folder: RunFolder, request: Request, workdir: WorkDir, _emit: Emit) -> None:
-    """Measure what the plan's first device can do without a filesystem: before the run, with each of the plan's limits
-    too, or again after it."""
+    """Measure the first device without a filesystem: before the run with each of the limits, or again after it."""
     run, path = folder.run, folder.path
     longest = max(cell.window.measure_s for cell in run.cells)
     permit = Permit(request.wipe, folder.journal)

@@ -316,8 +316,7 @@ def _disks(device: model.DeviceFacts) -> tuple[model.DeviceFacts, ...]:
 
 
 def _commits(outcome: Outcome, written_bytes: int | None) -> int:
-    """Return the transactions that had something to flush. A read-only load also writes a little: hint bits,
-    statistics."""
+    """Return the transactions that had something to flush: a read-only load writes a little too (hint bits)."""
     transactions = outcome.transactions if outcome.commits is None else outcome.commits
     return transactions if written_bytes and written_bytes >= COMMIT_RECORD * transactions else 0
 

@@ -31,8 +31,7 @@ _KB: Final = 1.024e-3  # converts iostat's kB to 10^6 bytes
 
 
 def canary(probe: Mapping[str, float], others: Sequence[Mapping[str, float]]) -> Iterator[TrialWarning]:
-    """Yield W040 if the write probe differs from those of the block's earlier trials; three probes are needed for a
-    median."""
+    """Yield W040 if the write probe differs from the median of its block, for which three are needed."""
     name = "write_mb_per_s"
     mine, rates = probe.get(name), [of[name] for of in (probe, *others) if of.get(name) is not None]
     if mine is None or len(rates) < CANARIES:
@@ -44,9 +43,8 @@ def canary(probe: Mapping[str, float], others: Sequence[Mapping[str, float]]) ->
 
 
 def silent(window: Window, series: Series) -> Iterator[TrialWarning]:
-    """Yield W106 if a disk completed no request for SILENT_S seconds in a row while one was pending. A filesystem that
-    delays its requests leaves the disk idle, and a slow disk completes some. One warning per disk, for its longest
-    interruption."""
+    """Yield W106 for each disk that completed no request for SILENT_S seconds in a row while one was pending. A
+    filesystem that delays its requests leaves the disk idle, and a slow disk completes some."""
     for disk, prefix in (("the device", ""), ("the log's device", "log_")):
         names = [f"{prefix}{name}" for name in ("util_pct", "r_per_s", "w_per_s", "f_per_s", "d_per_s")]
         if not all(name in series for name in names[:3]):
@@ -93,8 +91,7 @@ def _longest(flags: Sequence[bool]) -> tuple[int, int]:
 
 
 def with_rates(ceiling: CeilingFacts, series: Series, cell: Cell, tps: float | None) -> CeilingFacts:
-    """Return the ceiling with the rates of the device in the trial's window; `tps` are transactions that flush. What is
-    a limit is decided when all trials of the run are known (`results.ceiling`)."""
+    """Return the ceiling with the device's rates. `tps`: transactions that flush. `results.ceiling` judges them."""
     rates = [*_rates(series, cell)]
     if tps and profile_of(cell.engine.name).has_server:
         row = f"write_{profile_of(cell.engine.name).page_bytes // 1024}k_fdatasync"
@@ -103,8 +100,7 @@ def with_rates(ceiling: CeilingFacts, series: Series, cell: Cell, tps: float | N
 
 
 def slower(ceiling: CeilingFacts, series: Series, cell: Cell) -> Iterator[TrialWarning]:
-    """Yield W106 if the device was busy and yet gave less than half of its slowest rate before the run. Both rates,
-    requests and bytes, must be that low for LEAST_SECONDS seconds of the window."""
+    """Yield W106 if a busy device was below half of its slowest rate before the run, in requests and bytes."""
     if cell.limit or not ceiling.rows or any(name not in series for names in _RATES for name in names):
         return  # a load shorter than iostat's first interval has only the first column
     iops, rate = (min(getattr(row, name) for row in ceiling.rows) for name in ("iops", "mb_per_s"))

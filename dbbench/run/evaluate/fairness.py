@@ -57,8 +57,7 @@ def how_read(effective: Mapping[str, str], resident: int | None, dataset: int | 
 
 
 def client_share(cell: Cell, cores: CoresFacts | None, cpu: Mapping[str, float | None]) -> float | None:
-    """Return the CPU time of the load generator divided by what it could use: its CPUs, at most its threads. None
-    without a server: the load generator is then what is measured."""
+    """Return the CPU time of the load generator divided by what it could use: its CPUs, at most its threads."""
     used, seconds = cpu.get("client_cpu_s"), cpu.get("seconds")
     if cores is None or cores.server is None or not used or not seconds or not cores.client:
         return None

@@ -109,8 +109,7 @@ def _fact(claim: Claim, counted: int | None, cell: Cell) -> WorkFacts:
 def flushes(
     outcome: Outcome, meter: Meter, cell: Cell, flags: tuple[Durability, ...], logs: int
 ) -> Iterator[WorkFacts]:
-    """Yield the flushes that the window's commits needed, if the class promises them and the device counts them.
-    `logs`: how many logs a commit flushes on this device; a binary log needs flushes of its own."""
+    """Yield the flushes that commits needed, if promised and counted. `logs`: the logs that each commit flushes."""
     writes = meter.writes(explicit(outcome.claims))
     if not writes or meter.flushes is None or not logs or not durability.needs_flushes(flags):
         return
@@ -119,8 +118,7 @@ def flushes(
 
 
 def log(outcome: Outcome, facts: tuple[WorkFacts, ...], meter: Meter) -> Iterator[WorkFacts]:
-    """Yield the log that commits wrote: those that the server counted, and those of a load that always changes rows.
-    With a binary log, yield what they wrote to it too."""
+    """Yield the bytes of log and binary log of the commits that the server counted, or of changed rows."""
     work = meter.work(explicit(outcome.claims))
     if not outcome.claims or work.log_bytes is None:
         return

@@ -1,6 +1,5 @@
-"""The stages of a trial between its device and its result, one module each, called in order by `run/trial.py`.
-
-A stage takes what it reads and returns what it found. What a trial has of each volume is a mapping by role."""
+"""The stages of a trial between its device and its result, called in order by `run/trial.py`: each takes what it reads
+and returns what it found. What a trial has of each volume is a mapping by role."""
 
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,8 +1,6 @@
 """Ageing by the engine (`[age_engine]`): its load continues until several times the size of the data has been written,
-with a window at each factor; then the tables are scanned cold, repaired and scanned again.
-
-Bytes written are those that the server counts (log and data), so that a filesystem with write amplification is not aged
-less."""
+with a window at each factor; then the tables are scanned cold, repaired and scanned again. The server counts the bytes
+(log and data), so that a filesystem with write amplification is not aged less."""
 
 from __future__ import annotations
 
@@ -34,9 +32,8 @@ FIGURES: Final = ("tps", "p99_ms")
 
 @dataclass(frozen=True)
 class Loads:
-    """The cell's load outside its measured window, and a scan of its tables. Output to keep goes into directories of
-    `raw`, the rest through `scratch`, which differs from that of the trial's load, whose logs are read at the very
-    end."""
+    """The cell's load outside its measured window, and a scan of its tables. `raw` gets output to keep; `scratch`
+    differs from that of the trial's load, whose logs are read at the very end."""
 
     cell: model.Cell
     seed: int
@@ -45,8 +42,7 @@ class Loads:
     scratch: Path
 
     def oltp(self, server: Server, window: model.Window, name: str) -> Outcome:
-        """Run the cell's load over a window, without the statement of `during`. `name` is the directory for its
-        output; with "" the output is removed."""
+        """Run the load, without `during`, over a window. `name`: the directory for its output, which "" removes."""
         workload = dataclasses.replace(self.cell.workload, during="")
         return self._outcome(server, dataclasses.replace(self.cell, workload=workload, window=window), name)
 
@@ -77,8 +73,6 @@ def _quietly(_live: Live) -> None:
 
 @dataclass
 class _Course:
-    """The loads of ageing, and its progress."""
-
     loads: Loads
     dataset_bytes: int
     written_bytes: int = 0
@@ -170,8 +164,7 @@ def _scan(filled: StoredDatabase, loads: Loads, when: str) -> model.AgedScan:
 
 
 def slopes(points: Sequence[model.WrittenPoint]) -> Iterator[model.AgedSlope]:
-    """Yield the regression line of each metric over the bytes that were written before its window, with its 95 %
-    interval (t). Bytes are in units of the data's size. No line for fewer than three windows."""
+    """Yield each metric's regression line over the bytes written, in sizes of the data, with a 95 % interval (t)."""
     for name in FIGURES:
         measured = [(point.factor, value) for point in points if (value := getattr(point, name)) is not None]
         line = steadiness.line(*zip(*measured, strict=True)) if len(measured) > 2 else None

@@ -62,8 +62,7 @@ def erase(disks: Iterable[Device]) -> None:
 
 
 def host_state(disks: Volumes, setup: FsSetup, journal: Journal) -> dict[str, Any]:
-    """Return the state of host and block layer. The run's journal keeps the first one for comparison, and the first one
-    with each size of sectors that an fs setup asks for."""
+    """Return the state of host and block layer; the journal keeps the first one, and one for each sector size."""
     state, sectors = tunables.state(), _sectors(setup)
     for role, device in disks.items():  # named separately: setups have different numbers of disks
         state |= tunables.block_layer(device.leaves, called="disk" if role == "data" else "log disk")
@@ -73,8 +72,7 @@ def host_state(disks: Volumes, setup: FsSetup, journal: Journal) -> dict[str, An
 
 
 def first_host_state(setup: FsSetup, journal: Journal) -> dict[str, Any]:
-    """Return host and block layer at the beginning of the run's first trial, with sectors like those of the first trial
-    whose setup asks for the same; {} before it."""
+    """Return host and block layer before the first trial, with sectors of the first that asks for the same; or {}."""
     states = _first_states(journal)
     sectors = {name: value for name, value in states.get(_sectors(setup), {}).items()
                if name.rpartition(": ")[2] in tunables.SECTORS}  # fmt: skip
@@ -100,8 +98,7 @@ def facts_after(disks: Volumes) -> DeviceFacts:
 
 
 def count_writes(plan: Plan, cell: Cell, clock: DiskClock) -> WriteFacts | None:
-    """Return the bytes that the trial was estimated to write and those that its devices counted; None for an existing
-    directory, because other processes use its disk."""
+    """Return the estimated and the counted bytes; None for a directory, because other processes use its disk."""
     if plan.device.existing:
         return None
     return WriteFacts(sum(writes.of_trial(plan, cell).values()), clock.difference()["write_bytes"])

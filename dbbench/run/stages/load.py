@@ -78,7 +78,6 @@ def watch(phase: Phase, window: Window, tell: Callable[..., None]) -> Callable[[
 
 @contextlib.contextmanager
 def reading(load: Load) -> Iterator[Future[Outcome]]:
-    """Read the load generator's results in a thread within the block, which waits for other programs. An error is
-    raised where the outcome is used."""
+    """Read the load generator's results in a thread within the block; an error is raised where the outcome is used."""
     with ThreadPoolExecutor(1) as reader:
         yield reader.submit(contextvars.copy_context().run, load.outcome)

@@ -17,8 +17,7 @@ from dbbench.storage.filesystems import Made
 
 @contextlib.contextmanager
 def make_layers(setups: Setups, disks: Volumes, journal: Journal) -> Iterator[dict[Role, Device]]:
-    """Make the layers of each volume within the block. The journal records that the content of the disks may be
-    incomplete from now on."""
+    """Make the layers within the block; for the journal, the content of the disks may be incomplete from now on."""
     for device in disks.values():
         devices.note(journal, "making", device.each)
     with contextlib.ExitStack() as stack:

@@ -46,8 +46,7 @@ def equalize_readahead(fs: Mounted, size_bytes: int | None) -> Mounted:
 
 
 def _arc_bytes(cell: Cell) -> int | None:
-    """Return the plan's memory less the server's own cache, or None without a limit. A page cache can grow by that much
-    within the server's control group. The cache of a ZFS pool, which no group counts, gets the same limit."""
+    """Return the limit of ZFS's cache, which no group counts: the plan's memory less the server's own cache."""
     if cell.memory_bytes is None:
         return None
     return max(0, cell.memory_bytes - (own_cache_bytes(settings_of(cell)) or 0))

@@ -1,5 +1,4 @@
-"""The dataset (a data directory, or one tablespace of it) restored from its golden copy; the server that will use
-it."""
+"""The dataset (a data directory, or one tablespace of it) restored from its golden copy, and its server."""
 
 from __future__ import annotations
 
@@ -35,8 +34,7 @@ def ensure_golden(cell: Cell, workdir: WorkDir, emit: Emit) -> Golden:
 
 
 def restore(cell: Cell, setup: FsSetup, fs: Mounted, workdir: WorkDir, emit: Emit) -> Restored:
-    """Restore the golden copy with the setup's attributes in effect, and verify it; `Restored.datadir` is the data
-    directory of the server."""
+    """Restore the golden copy with the setup's attributes, and verify it; `datadir` is the server's data directory."""
     engine, golden = ENGINES[cell.engine.name], ensure_golden(cell, workdir, emit)
     datadir, account = filesystems.data_directory(setup, fs), engine.account()
     filesystems.apply_attributes(setup, datadir)

@@ -1,7 +1,5 @@
-"""Snapshots during the load: a thread takes them, starts a second server on the newest and queries it.
-
-Its servers are not in the trial's control group, so that they take no memory from the load; they share its CPUs and its
-disk, which is what is being measured."""
+"""Snapshots during the load: a thread takes them, starts a second server on the newest and queries it. These servers
+are not in the trial's control group, to take no memory from the load; sharing its CPUs and disk is what is measured."""
 
 from __future__ import annotations
 
@@ -37,8 +35,7 @@ RATES: Final = ("tps", "apply_kb_per_s")
 def beside_load(
     plan: SnapshotSpec | None, filled: StoredDatabase, server: Server, now_utc: Callable[[], float]
 ) -> Iterator[SnapshotSchedule | None]:
-    """Take the plan's snapshots within the block; none is left afterwards. Where they are not possible, `fault` says
-    why; the results of the load are valid."""
+    """Take the plan's snapshots within the block, then drop them. `fault`: why not; the load's results are valid."""
     if plan is None:
         yield None
         return
@@ -54,8 +51,7 @@ def beside_load(
 
 
 def way(filled: StoredDatabase, server: Server) -> Snapshots:
-    """Return the snapshots of the filesystem, or of the layer below it; otherwise reflinks, if the server supports
-    them."""
+    """Return the snapshots of the filesystem or of the layer below; otherwise reflinks, if the server supports them."""
     return filesystems.snapshots_of(filled.setup) or dataclasses.replace(REFLINK, server=server)
 
 
@@ -71,8 +67,7 @@ def lacks(how: Snapshots, filled: StoredDatabase) -> str | None:
 def taking(
     plan: SnapshotSpec, filled: StoredDatabase, how: Snapshots, now_utc: Callable[[], float]
 ) -> Iterator[SnapshotSchedule]:
-    """Take snapshots within the block. One in progress at the end of the block is completed first. Afterwards the space
-    of the kept ones is read, and all are dropped."""
+    """Take snapshots within the block; then complete one in progress, read the space of the kept ones, and drop all."""
     taking = SnapshotSchedule(plan, filled, how, now_utc)
     try:
         with threads.beside("snapshots", taking.work):
@@ -150,8 +145,7 @@ class SnapshotSchedule:
 
     @contextlib.contextmanager
     def _note_error(self, what: str) -> Iterator[None]:
-        """End the snapshots, but not the load, after an error of filesystem, tool or server; any other error fails the
-        trial."""
+        """End the snapshots, but not the load, after an error of filesystem, tool or server; others fail the trial."""
         try:
             yield
         except Exception as error:
@@ -173,8 +167,7 @@ def query(server: Server) -> str:
 
 
 def with_cost(facts: SnapshotFacts, outcome: Outcome, window: Window) -> SnapshotFacts:
-    """Return the facts with times since the start of the load, and with the rates with and without a snapshot.
-    `outcome.series` is that of the load."""
+    """Return the facts with times since the start of the load, and its rates with and without a snapshot."""
     taken = tuple(
         dataclasses.replace(
             snapshot,

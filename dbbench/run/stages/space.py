@@ -23,8 +23,7 @@ def space(fs: Mounted, engine: Engine, files: Sequence[Path]) -> SpaceFacts:
 
 
 def probe(cell: Cell, seed: int, mounts: Mounts, facts: FilesystemFacts, datadir: Path) -> FilesystemFacts:
-    """Return the facts with the latency of fsync and the limits of atomic writes, of each volume. The files are made in
-    the directories of data and log, which may have attributes or a volume of their own."""
+    """Add the latency of fsync and the limits of atomic writes in the directories of data and log."""
     folders, each = {"data": datadir, "log": filesystems.log_directory(cell.setup, mounts)}, {}
     for role, of_volume in facts.volumes.items():
         fs, folder = mounts[role], folders[role]
@@ -53,7 +52,6 @@ def file_sizes(engine: Engine, datadir: Path, effective: dict[str, str]) -> dict
 def growth(
     fs: Mounted, engine: Engine, datadir: Path, effective: dict[str, str], before: dict[Path, int]
 ) -> GrowthFacts:
-    """Return how the files that grew since `before` (the result of `file_sizes`) are stored. They are written back
-    first."""
+    """Return how files that grew since `before` (of `file_sizes`) are stored. They are written back first."""
     data, logs = engine.data_files(datadir), log_files_of(engine, datadir, effective)
     return filesystems.growth(fs, before, filesystems.sizes(data), filesystems.sizes(logs), None)

@@ -1,4 +1,1 @@
-"""One module per command: parse the arguments, make one call, print the result.
-
-Each module has a function `command`; the table of commands is in `cli.py`.
-"""
+"""One module per command: its `command` parses arguments, makes one call and prints the result. `cli.py` lists them."""

@@ -59,7 +59,6 @@ def command(options: Options, run: str | None, golden: bool, dry_run: bool) -> N
 
 
 def _units(options: Options, run: str | None) -> list[Unit]:
-    """Return what to clean: fleets with their runs, runs that belong to no fleet, and the worker of the folder."""
     results_folder = results_of(options)
     fleets = [
         fleet
@@ -112,7 +111,6 @@ def _clean_fleet(results_folder: Path, fleet: Fleet, dry_run: bool) -> list[Left
 
 
 def _clean_worker(results_folder: Path, dry_run: bool) -> list[Left]:
-    """Remove the scratch folder of a worker that was killed."""
     if not (results_folder / here.SCRATCH).is_dir() or (results_folder / here.SCRATCH).is_symlink():
         return []
     with here.worker_of(results_folder) as scratch:
@@ -161,7 +159,6 @@ def _clean_golden(dry_run: bool) -> list[Left]:
 
 
 def _size(path: Path) -> int:
-    """Return the bytes on disk; 0 if the path no longer exists."""
     inner = path.rglob("*") if path.is_dir() and not path.is_symlink() else [path] if os.path.lexists(path) else []
     return sum(each.lstat().st_blocks * 512 for each in inner)
 

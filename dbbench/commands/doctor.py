@@ -74,7 +74,6 @@ def command(options: Options, plan_file: str | None) -> int:
 
 
 def _put(rows: list[Probe]) -> None:
-    """Print a section for each purpose, and below it the command that installs what is missing."""
     width = max(len(row.check) for row in rows if row.purpose != Purpose.PLAN)
     for number, (purpose, group) in enumerate(itertools.groupby(rows, lambda row: row.purpose)):
         section = list(group)
@@ -149,7 +148,6 @@ def _engines() -> Iterator[Probe]:
 
 
 def _programs() -> Iterator[Probe]:
-    """Yield the programs of drivers, samplers and filesystems. `_engines` checks the servers."""
     from dbbench.drivers import PROGRAMS
     from dbbench.machine.host import versions
     from dbbench.samplers import programs as sampled
@@ -178,7 +176,6 @@ def _program(purpose: str, program: str, use: str, optional: bool = False, versi
 
 
 def _python(purpose: str, module: str, extra: str, name: str) -> Iterator[Probe]:
-    """Yield the check of a Python package in one of dbbench's extras."""
     there = importlib.util.find_spec(module) is not None
     version = importlib.metadata.version(module) if there else None
     yield Probe(purpose, name, there, version, f"extra {extra}", "" if there else packages.extra(extra))
@@ -249,7 +246,6 @@ def _host() -> Iterator[Probe]:
 
 
 def _devices() -> Iterator[Probe]:
-    """Yield the disks with the identity that --wipe requires. A run checks each device again."""
     from dbbench.storage import devices
 
     with contextlib.suppress(DbbenchError):

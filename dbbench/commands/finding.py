@@ -59,8 +59,7 @@ def folder_of(results_folder: Path, name: str) -> Path:
 
 
 def load_runs(options: Options, names: tuple[str, ...]) -> list[LoadedRun]:
-    """Return the runs of those names without their damaged trials, which are reported at the end of the output. Raises
-    RunMissing, and ResultDamaged if nothing is left."""
+    """Return the runs without damaged trials, which are reported at the end. Raises RunMissing, ResultDamaged."""
     loaded_runs: list[LoadedRun] = []
     damaged: list[ResultDamaged] = []
     for path in [folder_of(options.results_folder, name) for name in names]:
@@ -75,8 +74,7 @@ def load_runs(options: Options, names: tuple[str, ...]) -> list[LoadedRun]:
 
 
 def readable(options: Options, found: list[Item], damaged: Sequence[DbbenchError]) -> list[Item]:
-    """Return what could be read; the errors are reported at the end of the output. If nothing is left, raise the last
-    error."""
+    """Return what could be read; the errors are reported at the end. If nothing is left, raise the last error."""
     for error in damaged if found else damaged[:-1]:
         options.passed_over.append(error)
     if damaged and not found:

@@ -115,7 +115,6 @@ def _proposal(dirs: str | None, fs: str | None, device: str | None, engines: Seq
 
 
 def _ask() -> dict[str, Any]:
-    """Return the answers of a person to five questions, as if they were options."""
     from dbbench.plan.proposal import installed_engines
 
     put("Press Enter for the answer in brackets.")
@@ -168,7 +167,6 @@ def _seconds(text: str) -> str:
 
 
 def _write_units(options: Options, folder: Path) -> None:
-    """Write the units with the path of this program, quoted as systemd reads it."""
     started = shutil.which(sys.argv[0]) or shutil.which("dbbench")
     program = str(Path(started).absolute()) if started else _PROGRAM
     word = program if re.fullmatch(r"[\w/.+@-]+", program) else f'"{program.replace("%", "%%")}"'
@@ -187,7 +185,6 @@ def _write_units(options: Options, folder: Path) -> None:
 def _running(
     options: Options, path: Path, socket: Path | None, user: str | None, database: str | None
 ) -> tuple[tuple[str, ...], str]:
-    """Return the engine of a running server, and a plan for it; the server is only read."""
     from dbbench.introspect import server as live
     from dbbench.machine import host
     from dbbench.plan.catalog import catalog

@@ -146,7 +146,6 @@ def _accept(options: Options, run: str, reason: str) -> None:
 
 
 def _nights_of(plan: str, root: Path, paths: list[str]) -> dict[str, list[Night]]:
-    """Return the nights of a plan, given by its name or its file."""
     from dbbench.plan import load
     from dbbench.plan.catalog import catalog
 

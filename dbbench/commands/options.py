@@ -32,8 +32,7 @@ T = TypeVar("T")
 
 @dataclass
 class Options:
-    """The values of -v -q --json --no-color --path, given anywhere on the command line, and of options that several
-    commands have."""
+    """The values of -v -q --json --no-color --path, given anywhere, and of options that several commands have."""
 
     verbose: bool = False
     quiet: bool = False
@@ -45,7 +44,6 @@ class Options:
     progress: str = "auto"  # value of --progress
 
     def has_colour(self, stream: TextIO) -> bool:
-        """Return whether colours may be printed on `stream`: on a terminal, unless --no-color or NO_COLOR is given."""
         return stream.isatty() and not self.no_color and not os.environ.get("NO_COLOR")
 
     def shown(self, renderer: Callable[..., T]) -> T:
@@ -55,8 +53,6 @@ class Options:
 
 
 def _store(name: str) -> Callable[[click.Context, click.Parameter, Any], Any]:
-    """Return a callback that stores the option's value in the Options of the command line."""
-
     def take(ctx: click.Context, _param: click.Parameter, value: Any) -> Any:
         options = options_of(ctx)
         if name == "paths":
@@ -166,7 +162,6 @@ def options_of(ctx: click.Context) -> Options:
 
 
 def _keep(ctx: click.Context, param: click.Parameter, value: Any) -> None:
-    """Put the value into the command line's Options."""
     if value is not None:
         setattr(options_of(ctx), str(param.name), value)
 
@@ -297,7 +292,6 @@ class Chooser(click.Group):
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
-        """Return the context of the command that shows, unless the first word is the name of another command."""
         if any(word in self.commands for word in args):
             return super().make_context(info_name, args, parent, **extra)
         return self.shown.make_context(info_name, args, parent, **extra)

@@ -133,7 +133,6 @@ def _put(lab: LabFacts, folder: Path, page: Path) -> None:
 
 
 def _judge(lab: LabFacts) -> None:
-    """Raise the most serious problem."""
     kept = "The results are kept."
     wrong = [f"{row.fs_setup} with {row.engine}, class {row.durability_class}: {row.contradiction}"
              for row in lab.rows if row.contradiction]  # fmt: skip

@@ -58,7 +58,6 @@ def lacking(wanted: PlanRequest) -> dict[str, str | None]:
 
 
 def _rehearse(options: Options, wanted: PlanRequest, arms: list[str], name: str | None) -> tuple[Path, CommandEnd]:
-    """Run the small plan in the second kernel; return the run's directory, and how it ended."""
     from dbbench.labs.second_kernel import rehearse, small_root
     from dbbench.labs.second_kernel.rehearsal import PLACE, small
     from dbbench.model.events import Event
@@ -78,7 +77,6 @@ def _rehearse(options: Options, wanted: PlanRequest, arms: list[str], name: str 
 
 
 def _outcome(arm: str, lacks: str | None, run: LoadedRun) -> dict[str, Any]:
-    """Return the outcome of a setup, as --json prints it."""
     trials = [trial for trial in run.trials if trial.fs_setup == arm]
     planned = sum(cell.arm == arm for cell in run.run.cells)
     worked = len(trials) == planned and all(trial.status is not Status.FAILED for trial in trials)

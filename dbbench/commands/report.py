@@ -35,8 +35,8 @@ def command(options: Options, runs: tuple[str, ...], output: str | None, show: b
 
 
 def write_page(options: Options, runs: list[LoadedRun], path: Path | None, redact: tuple[str, ...]) -> Path:
-    """Write the page without the trials whose series cannot be read, and without the runs of which another file cannot
-    be read; these are reported at the end of the output. Return its path. Raises ResultDamaged if nothing is left."""
+    """Write the page without the trials and runs of which a file cannot be read (reported at the end of the output);
+    return its path. Raises ResultDamaged if nothing is left."""
     while True:
         try:
             return write(runs, path or report_of(runs[0].path), redact, options.passed_over)
@@ -58,9 +58,8 @@ def write_page(options: Options, runs: list[LoadedRun], path: Path | None, redac
 
 def write(runs: list[LoadedRun], path: Path, redact: tuple[str, ...] = (),
           damaged: list[DbbenchError] | None = None) -> Path:  # fmt: skip
-    """Write the page of `runs` atomically, without the facts that `redact` names. If there are nights among the runs,
-    the page shows all nights of their plan. Raises UnknownName, NotWritable, ResultDamaged; errors of nights are
-    added to `damaged` if it is given."""
+    """Write the page of `runs` atomically, without what `redact` names; of nights, with all nights of their plan.
+    Raises UnknownName, NotWritable, ResultDamaged; errors of nights are added to `damaged` if it is given."""
     from dbbench.nightly import analysis
     from dbbench.report.page.html import render
     from dbbench.results.fileio import write_text

@@ -142,7 +142,6 @@ def notifying(words: str | None, path: Path, plan: str) -> Iterator[None]:
 
 
 def _drive(options: Options, folder: RunFolder, sha256: str, wipe: tuple[str, ...], announced: Iterable[str]) -> None:
-    """Run the trials after the announcements; if stopped, print the command that resumes."""
     from dbbench.commands.show import again
     from dbbench.model.events import Event
     from dbbench.plan.conditions import limits

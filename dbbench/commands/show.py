@@ -80,8 +80,7 @@ class _RunRow:
 
 
 def _fits(row: dict[str, Any]) -> bool:
-    """Whether a row of the index has the form of `_run_row`. This is checked because other users may be able to write
-    the index."""
+    """Whether the row has the form of `_run_row`. Other users may be able to write the index."""
     try:
         TypeAdapter(_RunRow).validate_python(row)
     except ValidationError:
@@ -148,8 +147,7 @@ def again(name: str = "") -> str:
 
 @contextlib.contextmanager
 def listing_trials(options: Options, paths: Callable[[], Iterable[Path]], resume: str) -> Iterator[None]:
-    """If a results disk is full or a results folder not writable in the block, print the trials of the runs so far;
-    the error names the command that resumes."""
+    """If a results disk is full or not writable in the block, print the trials so far; the error says how to resume."""
     try:
         yield
     except (FilesystemFull, NotWritable) as error:

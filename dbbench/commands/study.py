@@ -118,7 +118,6 @@ def _put_study(options: Options, name: str, scale: str) -> None:
 
 
 def _published_text(table: StudyTable, arm: str) -> str:
-    """Return the value of an arm, or its ratio to the baseline, with the interval of the ratio."""
     interval = studies.interval_text(table, arm)
     if arm in table.ratios:
         return f"{table.ratios[arm]:g} × baseline{interval}"
@@ -150,7 +149,6 @@ def _impossible(study: Study, servers: dict[str, list[str]]) -> str | None:
 
 
 def _servers(study: Study) -> dict[str, list[str]]:
-    """Return the installed servers that the study runs, or none."""
     with contextlib.suppress(ProgramMissing):
         return studies.servers_of(study, _find_servers())
     return {}

@@ -89,7 +89,6 @@ def _dataset(options: Options, data_of: str | None) -> str:
 
 
 def _tell(options: Options, output: Path, recording: RecordedStatements, files: list[str]) -> None:
-    """Print the statements in three groups, with their shares of the calls and of the time."""
     from dbbench.introspect.recordings import APPROXIMATED, GROUPS, LEFT_OUT, REPRODUCED
     from dbbench.introspect.refusals import shown
 
@@ -175,7 +174,6 @@ def _put_workload(options: Options, name: str) -> None:
 
 
 def _row(workload: Workload) -> dict[str, Any]:
-    """Describe a workload, with the reason if none of its engines or not all programs of its driver are installed."""
     from dbbench import process
     from dbbench.drivers import PROGRAMS
     from dbbench.engines import ENGINES

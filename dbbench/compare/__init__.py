@@ -1,9 +1,7 @@
 """Verdicts: numbers in, numbers out. Pairs by block, intervals on logarithms, words only from the interval.
 
 `rows` compares the arms of a run's trials for one metric. `compare` (two arms) and `compare_all` (a whole run) are the
-same method as pure functions of a plain document. `changepoints` finds the nights on which the level of a series
-changed. All are documented, public and deterministic.
-"""
+same method as pure functions of a plain document. All are public and deterministic."""
 
 from __future__ import annotations
 
@@ -33,17 +31,15 @@ __all__ = [
 def compare(document: Mapping[str, Any]) -> dict[str, Any]:
     """Compare the throughput of `document["candidate"]` with that of `document["baseline"]`.
 
-    `trials` is a list of {fs_setup, block, attempt, position, status, warmup_s, tps}. `tps` has one value per second
-    from the start, including the warm-up: 0 means no progress and counts; None, NaN or a negative number means no data
-    and is left out. Other keys, for example `p95_ms`, are ignored.
+    `trials` is a list of {fs_setup, block, attempt, position, status, warmup_s, tps}; other keys are ignored. `tps` has
+    one value per second from the start, including the warm-up: 0 means no progress and counts; None, NaN or a negative
+    number means no data and is left out. `document["margin"]` (0.05) is the share within which arms are the same.
 
     Returns {ratio, lo, hi, verdict, n, wins, notes}: candidate ÷ baseline with its 95 % interval, the word (slower,
     faster, same, inconclusive), the number of pairs that count, and how many of them the candidate won. Pairs are
-    formed by block, in any order of the list. Failed trials and their blocks are left out, and suspect trials if the
-    block has a good repeat. `document["margin"]` (0.05) is the share within which arms are the same. With fewer than
-    three pairs `lo` and `hi` are None, and the verdict is `inconclusive` with the note `too few blocks`. Raises
-    KeyError, TypeError or ValueError for a malformed document.
-    """
+    formed by block. Failed trials and their blocks are left out, and suspect trials if the block has a good repeat.
+    With fewer than three pairs `lo` and `hi` are None, and the verdict is `inconclusive` with the note `too few
+    blocks`. Raises KeyError, TypeError or ValueError for a malformed document."""
     baseline, candidate, margin = document["baseline"], document["candidate"], document.get("margin", MARGIN)
     if baseline == candidate:
         raise ValueError(f"baseline and candidate are both {baseline!r}")
@@ -62,14 +58,12 @@ def compare(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def compare_all(document: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Compare every arm of a run with `document["baseline"]`, for each engine and workload.
-
-    `trials` is the list of `compare`, each entry with `engine` and `workload` too ("" where it has none). Returns a
-    row {fs_setup, engine, workload, ratio, lo, hi, level, df, df_shared, verdict} for each arm but the baseline, as a
-    run's own tables have them: Holm's levels within an engine and workload, and the variance shared between them.
-    `df` are the interval's degrees of freedom, and `df_shared` those that come from other pairs; below three pairs
-    these, `lo`, `hi` and `level` are None. KeyError, TypeError or ValueError on a malformed document.
-    """
+    """Compare every arm of a run with `document["baseline"]`, for each engine and workload. `trials` is the list of
+    `compare`, each entry with `engine` and `workload` too ("" where it has none). Returns a row {fs_setup, engine,
+    workload, ratio, lo, hi, level, df, df_shared, verdict} for each arm but the baseline, as a run's own tables have
+    them: Holm's levels within an engine and workload, and the variance shared between them. `df` are the interval's
+    degrees of freedom, and `df_shared` those that come from other pairs; below three pairs these, `lo`, `hi` and
+    `level` are None. KeyError, TypeError or ValueError on a malformed document."""
     baseline, margin = document["baseline"], document.get("margin", MARGIN)
     keys = ("fs_setup", "engine", "workload", "ratio", "lo", "hi", "level", "df", "df_shared", "verdict")
     table = rows(trials_of(document["trials"]), baseline, margin=margin)
@@ -79,7 +73,6 @@ def compare_all(document: Mapping[str, Any]) -> list[dict[str, Any]]:
 def _notes(
     trials: Sequence[Trial], pairs: Sequence[tuple[Trial, Trial]], values: Sequence[tuple[float, float]]
 ) -> Iterator[Remark]:
-    """Yield remarks about the pairs: how many are left out, and why."""
     blocks = {trial.block for trial in trials}
     if len(pairs) < len(blocks):
         yield remark(RemarkKind.BLOCKS_LEFT_OUT, left_out=len(blocks) - len(pairs), blocks=len(blocks))

@@ -1,11 +1,9 @@
 """Where a nightly series has taken a new level.
 
-The nights are read in their order. With each new night, the nights since the last change are searched for the split
-whose two sides differ most, as a t value on logarithms. The split is a change if this value exceeds what AR(1) noise
-(each night depends on the night before) reaches by chance; `benchmarks/changepoint_null.py` computed the thresholds
-below. Therefore the result for a prefix of a series is the result that was reported
-on that night, and a reported change does not vanish later.
-"""
+With each new night, the nights since the last change are searched for the split whose two sides differ most, as a t
+value on logarithms. The split is a change if this value exceeds what AR(1) noise (each night depends on the night
+before) reaches by chance; `benchmarks/changepoint_null.py` computed the thresholds below. Therefore the result for a
+prefix of a series is the result that was reported on that night, and a reported change does not vanish later."""
 
 from __future__ import annotations
 
@@ -52,13 +50,10 @@ CURVE: Final = 3  # degree: it follows half a swing; with a slope alone, four ti
 
 
 def changepoints(series: Sequence[float | None]) -> list[int]:
-    """Return the indices of the first night of each new level, ascending; [] if there is none.
-
-    `series` has one positive number per night, usually a ratio to the reference of the same night. None, or anything
-    that is not a positive finite number, is a night without a result. A change needs at least LEAST_NIGHTS nights on
-    each side and a shift of SHIFT. The function may be called after every night: it reports earlier changes again, at
-    the same place once they are SETTLED nights old.
-    """
+    """Return the indices of the first night of each new level, ascending. `series` has one positive number per night,
+    usually a ratio to the reference of the same night; None, or anything else that is not a positive finite number, is
+    a night without a result. A change needs at least LEAST_NIGHTS nights on each side and a shift of SHIFT. Called
+    after every night, it reports earlier changes again, at the same place once they are SETTLED nights old."""
     import numpy
 
     usable = [i for i, value in enumerate(series) if value is not None and math.isfinite(value) and value > 0]
@@ -89,7 +84,6 @@ def _change(level: bytes) -> int | None:
 
 
 def _refine(logs: Nights, places: list[int], end: int) -> int:
-    """Return the place of the last change, or a better one near it now that there are more nights."""
     begin = places[-2] if len(places) > 1 else max(0, places[-1] - MOST_NIGHTS)
     near = range(max(begin + LEAST_NIGHTS, places[-1] - 2), min(end - LEAST_NIGHTS, places[-1] + 2) + 1)
     t_values, _, _ = _t_values(without_outliers(logs[None, begin:end]))
@@ -106,10 +100,8 @@ def threshold(nights: int) -> float:
 
 def scan(nights: Nights) -> tuple[Nights, NDArray[Any]]:
     """For each row (logarithms of the nights of a level), return how far its best split exceeds noise, and its place.
-
     The first is a t value divided by the factor by which the correlation of nights increases it. It is 0 if the split
-    is not a step: too small, a drift, or not followed by enough nights of a side.
-    """
+    is not a step: too small, a drift, or not followed by enough nights of a side."""
     import numpy
 
     nights = nights - nights.mean(axis=1, keepdims=True)

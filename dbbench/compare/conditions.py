@@ -1,7 +1,5 @@
 """The conditions of a trial, each described once: the value that must be equal between arms, and a sentence for people.
-
-The order of the rows is the order in which they are shown. `plan/conditions.py` has the sentences before a run.
-"""
+The rows are in the order in which they are shown. `plan/conditions.py` has the sentences before a run."""
 
 from __future__ import annotations
 
@@ -139,8 +137,7 @@ def _read_ahead(trial: Trial) -> str | None:
 
 
 def _atomic_writes(trial: Trial) -> str | None:
-    """Return the largest atomic write of the disk, which a server may use instead of writing pages twice. Whether the
-    filesystem supports it is a property of the arm, not a condition."""
+    """Return the disk's largest; whether the filesystem supports it is a property of the arm, not a condition."""
     most = trial.filesystem.queue.get("atomic_write_unit_max_bytes") if trial.filesystem else None
     return None if most is None else "none" if most == "0" else f"up to {most} bytes"
 

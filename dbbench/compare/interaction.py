@@ -4,10 +4,8 @@ At each level of a factor, an arm has a ratio to the baseline: the geometric mea
 factors. A contrast is the ratio at one level ÷ that at the factor's first level. Both are made of the rows of the
 combinations, whose pairs lie within blocks; the standard error of each row is that of its own interval, with the
 variance that pairs of a run share. Degrees of freedom are Satterthwaite's. Holm's procedure covers all contrasts of one
-engine and workload. `benchmarks/calibration.py` measures the rule.
-
-A sweep (clients = [1, 8, 64]) is a curve for each arm: which arm leads where, and whether two arms cross.
-"""
+engine and workload. `benchmarks/calibration.py` measures the rule. A sweep (clients = [1, 8, 64]) is a curve for each
+arm: which arm leads where, and whether two arms cross."""
 
 from __future__ import annotations
 
@@ -45,9 +43,7 @@ class LevelRatio:
 @dataclass(frozen=True)
 class Contrast:
     """The ratio of an arm at `level` ÷ its ratio at `reference`, with the interval at `confidence` that Holm gives it.
-
-    `verdict`: "depends" (the interval excludes 1), "same" (within the margin), "device-limited" or "inconclusive".
-    """
+    `verdict`: "depends" (the interval excludes 1), "same" (within the margin), "device-limited" or "inconclusive"."""
 
     fs_setup: str
     level: Scalar
@@ -63,11 +59,9 @@ class Contrast:
 @dataclass(frozen=True)
 class Interaction:
     """A factor with one engine and workload. `variant` has the values from the other lists of the plan.
-
     `ratio-depends`: a ratio depends on the factor; `order-depends`: such an arm is also ahead of the baseline at one
     level and behind it at another. `same`: no ratio changes by more than the margin. `same-order`: each arm is on the
-    same side of the baseline at every level. Otherwise `inconclusive`.
-    """
+    same side of the baseline at every level. Otherwise `inconclusive`."""
 
     engine: str
     workload: str
@@ -86,11 +80,9 @@ _Family = tuple[Group, tuple[str, ...]]  # ((engine, workload, other parts of th
 
 
 def interactions(rows: Sequence[Row], levels: Mapping[Group, Levels], metric: Metric) -> list[Interaction]:
-    """Return the interaction of each factor, for each engine and workload, in the order of the plan.
-
-    `rows` are those of a whole run by that metric, `levels` has the factors of each group, in the plan's order. Arms of
-    another durability class than the baseline are left out.
-    """
+    """Return the interaction of each factor, for each engine and workload, in the order of the plan. `rows` are those
+    of a whole run by that metric, `levels` has the factors of each group, in the plan's order. Arms of another
+    durability class than the baseline are left out."""
     families: dict[_Family, list[_Cell]] = {}
     for row in rows:
         group = (row.engine, row.workload, row.variant)
@@ -101,7 +93,6 @@ def interactions(rows: Sequence[Row], levels: Mapping[Group, Levels], metric: Me
 
 
 def _family(group: Group, levels: Levels) -> _Family:
-    """Return what is equal in all combinations that are compared with each other."""
     engine, workload, variant = group
     return (engine, workload, without_levels(variant, levels)), tuple(levels)
 
@@ -173,7 +164,6 @@ def _difference(guess: LogRatio, reference: LogRatio) -> LogRatio:
 
 
 def _confidences(guesses: Mapping[_K, LogRatio]) -> dict[_K, float]:
-    """Return the confidence levels that Holm's procedure gives to the values that have an interval."""
     tested = [key for key, guess in guesses.items() if guess.df is not None]
     return dict(zip(tested, holm_levels([guesses[key].p_value() for key in tested]), strict=True))
 

@@ -1,10 +1,9 @@
 """The ratio of two arms and its interval, from paired blocks.
 
-d_b = ln(candidate) − ln(baseline) for each block; ratio e^mean(d); interval e^(mean ± t(1−α/2, df)·sd/√n). Without
-help from other pairs of the run (`scatter.py`), df is n−1 and sd is the pair's own.
-Randomised blocks with this interval raise 2–6 % false alarms at a nominal 5 % on quiet, noisy and drifting
-hosts; seconds within a trial are not independent and are never used here.
-"""
+d_b = ln(candidate) − ln(baseline) for each block; ratio e^mean(d); interval e^(mean ± t(1−α/2, df)·sd/√n). Without help
+from other pairs of the run (`scatter.py`), df is n−1 and sd is the pair's own. Randomised blocks with this interval
+raise 2–6 % false alarms at a nominal 5 % on quiet, noisy and drifting hosts; seconds within a trial are not independent
+and are never used here."""
 
 from __future__ import annotations
 
@@ -20,10 +19,8 @@ MOST_BLOCKS: Final = 99  # a larger number of further blocks is not reported exa
 
 @dataclass(frozen=True)
 class Estimate:
-    """Mean and standard deviation of the differences of logarithms over n blocks.
-
-    `shared_df` degrees of freedom, with the standard deviation `shared_sd`, come from other pairs of the run.
-    """
+    """Mean and standard deviation of the differences of logarithms over n blocks. `shared_df` degrees of freedom, with
+    the standard deviation `shared_sd`, come from other pairs of the run."""
 
     n: int
     mean: float
@@ -37,7 +34,6 @@ class Estimate:
 
     @property
     def df(self) -> float:
-        """Return the degrees of freedom of the interval."""
         return self.n - 1 + self.shared_df
 
     @property
@@ -48,7 +44,6 @@ class Estimate:
         return math.sqrt(((self.n - 1) * self.sd**2 + self.shared_df * self.shared_sd**2) / self.df)
 
     def log_ratio(self, n: int | None = None) -> LogRatio:
-        """Return the mean with its error, with `n` blocks (default: as now)."""
         blocks = self.n if n is None else n
         return LogRatio(self.mean, self.combined_sd**2 / blocks, blocks - 1 + self.shared_df)
 
@@ -65,13 +60,11 @@ class Estimate:
         return 1.0 if self.n < LEAST_BLOCKS else self.log_ratio().p_value()
 
     def more_blocks(self, level: float, margin: float) -> int | None:
-        """Return after how many further blocks the interval excludes 1 or is within the margin (a share), with this
-        mean and scatter. None: more than MOST_BLOCKS."""
+        """Return the blocks to add until the interval excludes 1 or fits `margin`, a share; None: over MOST_BLOCKS."""
         return self.blocks_to(max(abs(self.mean), math.log1p(margin) - abs(self.mean)), level)
 
     def blocks_to(self, half_width: float, level: float) -> int | None:
-        """Return after how many further blocks half the interval is that wide on the log scale; None: more than
-        MOST_BLOCKS."""
+        """Return the blocks to add until half the interval is that wide on the log scale; None: over MOST_BLOCKS."""
         for n in range(max(self.n + 1, LEAST_BLOCKS), MOST_BLOCKS + 1):
             if self.half_width(level, n) <= half_width:
                 return n - self.n
@@ -90,7 +83,7 @@ def estimate(pairs: Sequence[tuple[float, float]]) -> Estimate:
 
 
 class LogRatio(NamedTuple):
-    """A logarithm of a ratio with the variance of its error; `df` is None where it has no interval."""
+    """A logarithm of a ratio with the variance of its error. Without an interval `df` is None, p 1, bounds NaN."""
 
     mean: float
     variance: float
@@ -104,7 +97,6 @@ class LogRatio(NamedTuple):
         return cls(mean, variance, variance**2 / squares if squares else math.fsum(df for _, df in terms))
 
     def p_value(self) -> float:
-        """Return the two-sided p of the t test; 1 without an interval."""
         from scipy.special import stdtr
 
         if self.df is None or self.variance == 0:
@@ -112,23 +104,19 @@ class LogRatio(NamedTuple):
         return float(2 * stdtr(self.df, -abs(self.mean) / math.sqrt(self.variance)))
 
     def half_width(self, level: float) -> float:
-        """Return half the width of the interval at that confidence; NaN where there is none."""
         from scipy.special import stdtrit
 
         return float(stdtrit(self.df or math.nan, 1 - (1 - level) / 2)) * math.sqrt(self.variance)
 
     def bounds(self, level: float) -> tuple[float, float]:
-        """Return the interval at that confidence; NaN where there is none."""
         half = self.half_width(level)
         return self.mean - half, self.mean + half
 
 
 def holm_levels(p_values: Sequence[float], alpha: float = 0.05) -> list[float]:
-    """Return the confidence level of each candidate of one family, by Holm's step-down procedure.
-
-    The smallest p is compared with alpha/m, the next with alpha/(m−1) and so on. From the first that fails, all keep
-    the level of that step, so that no interval excludes 1 where the procedure would not reject.
-    """
+    """Return the confidence level of each candidate of one family, by Holm's step-down procedure. The smallest p is
+    compared with alpha/m, the next with alpha/(m−1) and so on. From the first that fails, all keep the level of that
+    step, so that no interval excludes 1 where the procedure would not reject."""
     order = sorted(range(len(p_values)), key=lambda index: p_values[index])
     levels = [1 - alpha] * len(p_values)
     divisor = len(p_values)

@@ -19,11 +19,9 @@ def groups(trials: Sequence[Trial]) -> dict[Group, list[Trial]]:
 
 
 def chosen(trials: Sequence[Trial]) -> list[Trial]:
-    """Return the attempts that count for each arm and block, in run order.
-
-    Of a repeated block the earliest attempt in which all arms are ok; where there is none, each arm's earliest
-    ok trial, else its earliest suspect one. Failed trials never count; nothing is dropped for its result.
-    """
+    """Return the attempts that count for each arm and block, in run order. Of a repeated block the earliest attempt in
+    which all arms are ok; where there is none, each arm's earliest ok trial, else its earliest suspect one. Failed
+    trials never count; nothing is dropped for its result."""
     keep: set[str] = set()
     for group in groups(trials).values():
         for block in {trial.block for trial in group}:
@@ -40,11 +38,9 @@ def chosen(trials: Sequence[Trial]) -> list[Trial]:
 
 
 def pairs_of(group: Sequence[Trial], baseline: str, candidate: str) -> list[tuple[Trial, Trial]]:
-    """Return the (baseline, candidate) trials of one (engine, workload) group, by block.
-
-    Completeness is per pair: the earliest attempt of the block in which both are ok; without one, each arm's
-    earliest ok trial; without that, the earliest attempt in which neither failed.
-    """
+    """Return the (baseline, candidate) trials of one (engine, workload) group, by block. Completeness is per pair: the
+    earliest attempt of the block in which both are ok; without one, each arm's earliest ok trial; without that, the
+    earliest attempt in which neither failed."""
     pairs = []
     for block in sorted({trial.block for trial in group}):
         inside = sorted((t for t in group if t.block == block), key=lambda t: (t.attempt, t.position))

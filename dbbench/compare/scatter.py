@@ -3,10 +3,8 @@
 The variance of each pair is shrunk towards that of all pairs of the run (Smyth, Statistical Applications in Genetics
 and Molecular Biology 3, 2004). The logarithms of the variances scatter because each has few degrees of freedom; scatter
 beyond that shows how different the pairs are, and gives the prior degrees of freedom by the method of moments. Only a
-part of these is used, because few variances are not enough to estimate how different they are, and a setup that
-scatters three times as much as the others would otherwise be called different too often. `benchmarks/calibration.py`
-measures the rule.
-"""
+part of these is used, because few variances do not show how different they are, and a setup that scatters three times
+as much would otherwise be called different too often (`benchmarks/calibration.py`)."""
 
 from __future__ import annotations
 
@@ -27,12 +25,10 @@ Arm = TypeVar("Arm")
 
 
 def share_variance(run: Mapping[Group, Mapping[Arm, Estimate]]) -> dict[Group, dict[Arm, Estimate]]:
-    """Return the estimates of the arms in each group, combined with the variance of the other pairs.
-
-    Pairs with fewer than LEAST_BLOCKS blocks or without any scatter do not change. No pair changes if the variances are
-    too different, or if fewer than two groups have a pair that scatters: the pairs of a group share the trials of the
-    baseline, so they are not independent.
-    """
+    """Return the estimates of the arms in each group, combined with the variance of the other pairs. Pairs with fewer
+    than LEAST_BLOCKS blocks or without any scatter do not change. No pair changes if the variances are too different,
+    or if fewer than two groups have a pair that scatters: the pairs of a group share the trials of the baseline, so
+    they are not independent."""
     groups = [[guess for guess in pairs.values() if _scatters(guess)] for pairs in run.values()]
     usable = [guess for group in groups for guess in group]
     if sum(map(bool, groups)) < 2:
@@ -55,8 +51,7 @@ def _scatters(guess: Estimate) -> bool:
 
 
 def _prior(pairs: list[Estimate]) -> tuple[float, float]:
-    """Return (degrees of freedom, standard deviation) of the prior; the former are infinite if the variances do not
-    differ by more than chance."""
+    """Return (df, standard deviation) of the prior; df is infinite if the variances differ only by chance."""
     from scipy.special import digamma, polygamma
 
     halves = [(pair.n - 1) / 2 for pair in pairs]

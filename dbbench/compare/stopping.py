@@ -2,8 +2,7 @@
 
 A group-sequential rule: the intervals are examined only after the numbers of pairs in LOOKS, at a level that is strict
 at first, as O'Brien and Fleming spend the error (Lan and DeMets, Biometrika 70, 1983, for about twelve pairs). So
-little is spent that the verdict itself keeps its ordinary level. `benchmarks/calibration.py` measures the rule.
-"""
+little is spent that the verdict itself keeps its ordinary level. `benchmarks/calibration.py` measures the rule."""
 
 from __future__ import annotations
 

@@ -35,7 +35,6 @@ def _good(trials: Sequence[Trial]) -> list[Trial]:
 
 
 def _host(one: Sequence[Trial], other: Sequence[Trial]) -> Iterator[Remark]:
-    """Compare the settings of host and block layer that all trials of both arms recorded."""
     names = [name for name in one[0].host_state if all(name in t.host_state for t in (*one, *other))]
     differing = []
     for name in names:
@@ -98,8 +97,7 @@ def _checkpoints(one: Sequence[Trial], other: Sequence[Trial]) -> Iterator[Remar
 
 
 def _median_checkpoints(trials: Sequence[Trial]) -> float | None:
-    """Return the median number of checkpoints. InnoDB moves its checkpoint continuously, so only those that a full redo
-    log forced count."""
+    """InnoDB moves its checkpoint continuously, so only those that a full redo log forced count."""
     facts = [t.checkpoints for t in trials if t.checkpoints is not None and t.checkpoints.ended is not None]
     ended = [
         (checkpoint.ended or 0) if checkpoint.begun is not None else checkpoint.by_cause.get("redo full", 0)

@@ -1,15 +1,12 @@
 """Comparisons across runs and hosts, which have no pairs in common.
 
 Arms of different runs (kernels, engine versions) are compared by Welch's t on logarithms. The ratio includes everything
-else that differed between the runs; every row says so.
-
-Hosts of a fleet are compared by the ratios that each of them measured. A pair never crosses hosts, so the speed of a
-host cancels, but a filesystem may be faster on one host and slower on another. Cochran's Q (1954) compares the hosts'
-mean log ratios with the scatter of blocks within hosts. Only a few blocks describe this scatter, so it is pooled over
-the hosts and Q ÷ (k − 1) is compared with F(k − 1, N − k), which is exact for normal differences with one variance;
-chi², for large samples, would call hosts different far too often.
-I² (Higgins and Thompson, 2002) is the share of Q that exceeds chance.
-"""
+else that differed between the runs; every row says so. Hosts of a fleet are compared by the ratios that each of them
+measured: a pair never crosses hosts, so the speed of a host cancels, but a filesystem may be faster on one host and
+slower on another. Cochran's Q (1954) compares the hosts' mean log ratios with the scatter of blocks within hosts. Only
+a few blocks describe this scatter, so it is pooled over the hosts and Q ÷ (k − 1) is compared with F(k − 1, N − k),
+which is exact for normal differences with one variance; chi², for large samples, would call hosts different far too
+often. I² (Higgins and Thompson, 2002) is the share of Q that exceeds chance."""
 
 from __future__ import annotations
 
@@ -33,11 +30,8 @@ ALPHA: Final = 0.05  # of the test whether hosts disagree
 def unpaired_rows(
     trials: Sequence[Trial], value_of: Mapping[str, str], metric: str = "tps", baseline: str | None = None
 ) -> list[Row]:
-    """Return the rows of each arm with each engine, workload and variant: one for each value (`value_of` a trial's id).
-
-    The baseline is the value of that name, or the first value. Rows are called "ARM @ VALUE". An arm with trials of a
-    single value has no row.
-    """
+    """Return the rows of each arm with each engine, workload and variant: "ARM @ VALUE", one for each value (`value_of`
+    a trial's id). The baseline is the value of that name, or the first. An arm with a single value has no row."""
     table: list[Row] = []
     for group in groups(trials).values():
         # The attempts that count are chosen per block within each value.

@@ -103,11 +103,9 @@ def pair_groups(trials: Sequence[Trial], baseline: str, metric: str | Mapping[st
 def rows(
     trials: Sequence[Trial], baseline: str, metric: str | Mapping[str, str] = "tps", margin: float = MARGIN
 ) -> list[Row]:
-    """Return the rows of each of these groups; the baseline first, then by value.
-
-    `metric` is one for all, or one for each workload. The pairs of all groups share their variance as far as they are
-    similar: pass the trials of a whole run, or those of a group to judge it separately.
-    """
+    """Return the rows of each of these groups; the baseline first, then by value. `metric` is one for all, or one for
+    each workload. The pairs of all groups share their variance as far as they are similar: pass the trials of a whole
+    run, or those of a group to judge it separately."""
     by_group = pair_groups(trials, baseline, metric)
     return [row for about in by_group.values() for row in _group_rows(about, baseline, margin)]
 
@@ -185,8 +183,7 @@ def _judge(row: Row, guess: Estimate | None, level: float | None, metric: Metric
 
 
 def _with_conditions(row: Row, base: Sequence[Trial], own: Sequence[Trial]) -> Row:
-    """Return the row with the conditions that differ from those of the baseline. If both arms were limited by the
-    device, the verdict "same" would describe the device and not the filesystems."""
+    """If the device limited both arms, "same" would describe the device and not the filesystems."""
     row = replace(row, notes=(*row.notes, *unequal(base, own)))
     if row.verdict in ("same", "inconclusive") and device_limits(base) and device_limits(own):
         return replace(row, verdict=LIMITED, notes=(*row.notes, remark(RemarkKind.DEVICE_LIMITED)))
@@ -227,10 +224,8 @@ def _class_of(group: list[Trial], arm: str) -> str:
 
 
 def means(by_arm: Mapping[str, Iterable[float | None]]) -> dict[str, float | None]:
-    """Return the mean of each arm's values, as everywhere in dbbench: the geometric mean, to which the ratios belong.
-
-    It is the arithmetic mean, for all arms alike, if one of them has a value that is not positive. None without values.
-    """
+    """Return the mean of each arm's values, as everywhere in dbbench: geometric, to which the ratios belong, but
+    arithmetic for all arms alike if one of them has a value that is not positive. None without values."""
     measured = {arm: [value for value in values if value is not None] for arm, values in by_arm.items()}
     positive = all(value > 0 for values in measured.values() for value in values)
     mean = statistics.geometric_mean if positive else statistics.fmean
@@ -255,11 +250,9 @@ def _price(more: int | None, block_minutes: float | None) -> Remark:
 
 
 class Comparison:
-    """The trials of a run, compared with one baseline. `primary` has the primary metric of each workload,
-    `stopped` why a (group, arm) is not measured again; its row has this remark if the baseline was.
-
-    With the primary metrics, the pairs of all workloads share their variance; with any other metric they share it too.
-    """
+    """The trials of a run, compared with one baseline. `primary` has the primary metric of each workload, `stopped` why
+    a (group, arm) is not measured again; its row has this remark if the baseline was. With the primary metrics, the
+    pairs of all workloads share their variance; with any other metric they share it too."""
 
     def __init__(
         self,
@@ -274,7 +267,6 @@ class Comparison:
         self._tables: dict[str, dict[Group, list[Row]]] = {}  # "": the primary metric of each workload
 
     def rows(self, group: Group, metric: str) -> list[Row]:
-        """Return the rows of one engine, workload and variant; [] if no trial has the metric."""
         name = "" if metric == self._primary.get(group[1], "tps") else metric
         if name not in self._tables:
             table = self._tables[name] = {}

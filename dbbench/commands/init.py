@@ -137,7 +137,6 @@ def _words(text: str | None) -> list[str]:
 
 
 def _place(text: str) -> str:
-    """Return the answer if it names directories that can be used, or none."""
     from dbbench.storage.devices.directory import check_directory
 
     try:

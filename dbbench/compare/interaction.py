@@ -259,7 +259,6 @@ def crossings(rows: Sequence[Row]) -> list[Curve]:
 
 
 def _numbers(variant: str) -> list[tuple[str, float, str]]:
-    """Return (parameter, value, the other parts) for each numeric part of a variant."""
     parts, numbers = [part for part in variant.split("+") if part], []
     for part in parts:
         name, _, text = part.partition("=")

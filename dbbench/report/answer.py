@@ -1,8 +1,7 @@
 """The answer in words: the first lines on the terminal, and the first screen of the page.
 
 It is made of the tables that are shown below it, so words and numbers cannot differ. A sentence is about a setup in all
-its tests, not about one table, and says no more than the intervals support.
-"""
+its tests, not about one table, and says no more than the intervals support."""
 
 from __future__ import annotations
 
@@ -67,7 +66,6 @@ def pairs_of(table: VerdictTable) -> list[Pair]:
 
 
 def _differences(pairs: Sequence[Pair], tables: Sequence[VerdictTable]) -> Iterator[Parts]:
-    """Yield sentences about setups that are ahead of the baseline or behind it, those in the same tests together."""
     certain = [pair for pair in pairs if pair.outcome in (*AHEAD, *BEHIND)]
     names = dict.fromkeys(pair.row.fs_setup for pair in pairs)
     if len(names) > 1 and all(pair.outcome in BEHIND for pair in pairs) and len({p.base.fs_setup for p in pairs}) == 1:
@@ -85,7 +83,6 @@ def _differences(pairs: Sequence[Pair], tables: Sequence[VerdictTable]) -> Itera
 
 
 def _clauses(pairs: Sequence[Pair], tables: Sequence[VerdictTable]) -> list[str]:
-    """Return what differs and where: one clause for each verdict, or for each verdict and kind of metric."""
     base, clauses = pairs[0].base.fs_setup, list[str]()
     for outcome in dict.fromkeys(pair.outcome for pair in pairs):
         alike = [pair for pair in pairs if pair.outcome == outcome]
@@ -131,7 +128,6 @@ def _percent(ratio: float) -> str:
 
 
 def _others(pairs: Sequence[Pair], tables: Sequence[VerdictTable]) -> Iterator[Parts]:
-    """Yield a sentence for the setups with the same outcome, other than a difference, in the same tests."""
     for outcome in ("same", "inconclusive", LIMITED, TOO_FEW, NO_RESULT):
         alike: dict[tuple[str, tuple[str, ...]], list[str]] = {}
         those = [pair for pair in pairs if pair.outcome == outcome]
@@ -177,7 +173,6 @@ def _price(pairs: Sequence[Pair]) -> str:
 
 
 def _without_pairs(tables: Sequence[VerdictTable]) -> Iterator[Parts]:
-    """Yield sentences about the tables in which nothing can be compared."""
     missing: dict[tuple[str, str], list[VerdictTable]] = {}
     for table in tables:
         if table.rows[0].value is None:
@@ -254,7 +249,6 @@ def _incomplete(runs: Sequence[LoadedRun]) -> Iterator[tuple[str, Parts]]:
 
 
 def _durability(tables: Sequence[VerdictTable]) -> Iterator[tuple[str, Parts]]:
-    """Yield a caveat for each setup that is not ranked, because it does not preserve the same data as the baseline."""
     unlike = [(row, table.rows[0]) for table in tables for row in without_guard(table.rows)[1:] if row.mixed_durability]
     texts = dict.fromkeys((row.fs_setup, class_of(row), base.fs_setup, class_of(base)) for row, base in unlike)
     for name, own, base, of_base in texts:
@@ -266,7 +260,6 @@ def _durability(tables: Sequence[VerdictTable]) -> Iterator[tuple[str, Parts]]:
 
 
 def _suspect(tables: Sequence[VerdictTable]) -> Iterator[tuple[str, Parts]]:
-    """Yield a caveat if most trials of a table are suspect."""
     counts = []
     for table in tables:
         suspect = sum(int(note.values["suspect"]) for row in table.rows for note in row.notes

@@ -95,10 +95,8 @@ def _state(row: Row, runs: Sequence[LoadedRun]) -> str:
 
 
 def bencher(report: Report) -> str:
-    """Return Bencher Metric Format, {benchmark: {measure: {value, lower_value, upper_value}}}.
-
-    It has every measured value, and the ratio with its bounds if it has an interval.
-    """
+    """Return Bencher Metric Format, {benchmark: {measure: {value, lower_value, upper_value}}}: every measured value,
+    and the ratio with its bounds if it has an interval."""
     benchmarks: dict[str, dict[str, Any]] = {}
     for entry in report.entries:
         row, measure, measures = entry.row, entry.metric.name.replace("_", "-"), {}
@@ -113,9 +111,7 @@ def bencher(report: Report) -> str:
 
 def junit(report: Report) -> str:
     """Return JUnit XML: one test case for each setup; a regression is a failure, an undecided setup is skipped.
-
-    Problems of the whole run are a test case of their own, which is an error.
-    """
+    Problems of the whole run are a test case of their own, which is an error."""
     suite = ET.Element("testsuite", name=_clean(report.title), timestamp=report.created[:19],
                        time=f"{report.seconds:.0f}", hostname=_clean(report.host))  # fmt: skip
     for entry in report.entries:
@@ -182,11 +178,8 @@ def _plain(words: str) -> str:
 
 
 def openmetrics(report: Report) -> str:
-    """Return OpenMetrics text: gauges with labels for a textfile collector or a push gateway.
-
-    There is one family for each metric, for its ratio with both bounds, and for whether the state is bad. Names and
-    values are in base units (seconds, bytes, ratios), as Prometheus asks for.
-    """
+    """Return OpenMetrics text for a textfile collector or a push gateway: gauges for each metric, its ratio with both
+    bounds, and whether the state is bad. Names and values are in base units, as Prometheus asks for."""
     lines: list[str] = []
     whole = {"run": report.run, "host": report.host}
     for metric in dict.fromkeys(entry.metric for entry in report.entries):

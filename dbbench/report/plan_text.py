@@ -113,7 +113,6 @@ def _classes(wanted: PlanRequest) -> dict[str, str | None]:
 
 
 def _put_classes(cells: Sequence[Cell], classes: Mapping[str, str | None]) -> None:
-    """Print W022 if cells that are compared with each other promise different durability classes."""
     compared: dict[tuple[str, str], set[str | None]] = {}
     for cell in cells:
         compared.setdefault((cell.engine.name, cell.title), set()).add(classes[cell.id])

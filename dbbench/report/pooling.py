@@ -45,11 +45,8 @@ def check_pool(runs: Sequence[LoadedRun], by: str = "fs") -> None:
 
 
 def differences(runs: Sequence[LoadedRun]) -> list[str]:
-    """Return the parameters, versions and device settings in which the runs differ, each with its values.
-
-    What only some of the runs have, for example a setup, is no difference. Versions may differ between hosts that ran
-    one plan, because pairs never cross hosts.
-    """
+    """Return the parameters, versions and device settings in which the runs differ, each with its values. What only
+    some runs have is no difference. Versions may differ between hosts of one plan: pairs never cross hosts."""
     of_fleet = len({run.run.plan_sha256 for run in runs}) == 1 < len({run.run.host.get("hostname") for run in runs})
     versions: dict[str, dict[str, None]] = {}
     facts: dict[str, list[dict[str, str]]] = {}
@@ -69,7 +66,6 @@ def differences(runs: Sequence[LoadedRun]) -> list[str]:
 
 
 def _conditions(run: Run) -> dict[str, dict[str, Any]]:
-    """Return what a plan determines of the trials: of the device, of each engine with a workload, and of each setup."""
     conditions: dict[str, dict[str, Any]] = {"the device": plain(run.plan.device)}
     for cell in run.cells:
         of_cell, setup, engine = plain(cell), plain(cell.setup), plain(cell.engine)

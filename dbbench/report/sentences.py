@@ -1,7 +1,4 @@
-"""Sentences about rows, factors, hosts and limits. The terminal, Markdown and the page take them from here.
-
-A sentence is a tuple of parts, so that the page can set names in bold; `plain_text` joins them.
-"""
+"""Sentences for the terminal, Markdown and the page: tuples of parts, so that the page can set names in bold."""
 
 from __future__ import annotations
 

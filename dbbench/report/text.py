@@ -64,8 +64,7 @@ def json_text(content: Any) -> str:
 
 
 def put_table(header: Sequence[str], rows: Iterable[Sequence[object]], right: Sequence[str] = ()) -> None:
-    """Print columns of equal width; `right` names those that are aligned to the right. If the terminal is too narrow,
-    cells of text continue on further lines."""
+    """Print columns of equal width, those of `right` aligned to the right. Cells wrap if the terminal is too narrow."""
     lines = [list(header), *([_NUMBER_GAP.sub(GROUP, _cell(value)) for value in row] for row in rows)]
     widths = _fitting(lines)
     for line in lines:
@@ -80,8 +79,7 @@ def put_table(header: Sequence[str], rows: Iterable[Sequence[object]], right: Se
 
 
 def _fitting(lines: Sequence[Sequence[str]]) -> list[int]:
-    """Return the width of each column: that of its longest cell, unless the terminal is too narrow. Then cells with
-    several words are wrapped, and after them long names are divided, but no numbers."""
+    """Return the columns' widths. On a narrow terminal cells of several words wrap, then long names; numbers never."""
     cells = list(zip(*lines, strict=True))
     widths = [max(map(len, column)) for column in cells]
     words = [max(len(word) for cell in column for word in re.split("[ \n]", cell)) for column in cells]

@@ -155,7 +155,6 @@ def _filesystem(trial: Trial) -> Iterator[str]:
 
 
 def _small_writes(trial: Trial, fs: FilesystemFacts) -> Iterator[str]:
-    """Yield the latency of small flushed appends next to that of the bare device, and the sizes of atomic writes."""
     rows = trial.ceiling.rows if trial.ceiling is not None else ()
     bare = next((row.mean_ms for row in rows if row.name == "write_16k_fdatasync"), None)
     beside = "" if bare is None else f"; the bare device: write and flush {number(bare)} ms"

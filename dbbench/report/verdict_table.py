@@ -20,10 +20,8 @@ from dbbench.units import GROUP, change, count, interval, join_words
 
 class Column(NamedTuple):
     """A column: programs read `value` under `key`, people read `text` (without one, the value) under `title`. Without a
-    key or a title, programs or people do not have it.
-
-    `page`: "cell" is a cell of the page's table, and "download" only a value of its CSV and JSON; "" is neither.
-    """
+    key or a title, programs or people do not have it. `page`: "cell" is a cell of the page's table, and "download" only
+    a value of its CSV and JSON; "" is neither."""
 
     key: str
     title: str
@@ -33,7 +31,6 @@ class Column(NamedTuple):
     page: Literal["", "cell", "download"] = "cell"
 
     def words(self, row: Row, metric: Metric) -> object:
-        """Return what people read."""
         return (self.text or self.value)(row, metric)
 
 
@@ -112,7 +109,6 @@ def _no_formula(value: Any) -> Any:
 
 
 def _answer(verdicts: Verdicts) -> Answer:
-    """Return the answer of the tables; of several metrics, the first one is meant."""
     first: dict[tuple[str, ...], VerdictTable] = {}
     for table in verdicts.tables:
         first.setdefault((table.engine, table.workload, table.variant, table.rows[0].fs_setup), table)
@@ -163,7 +159,6 @@ def put_tables(verdicts: Verdicts, details: bool = False) -> None:
 
 
 def _put_table(table: VerdictTable, details: bool) -> None:
-    """Print the rows; with `details` also of what the intervals are made."""
     # Notes are not among the columns, because a column of them would be wider than a terminal.
     hidden = ["notes"]
     if {row.durability_class for row in table.rows} == {"full"}:
@@ -192,7 +187,6 @@ def _text(parts: Iterable[tuple[str, bool]]) -> str:
 
 
 def _factor_lines(verdicts: Verdicts) -> Iterator[str]:
-    """Yield a sentence for each factor; it names the metric if there are several."""
     several = len({metric.name for metric, _ in verdicts.interactions}) > 1
     for metric, factor in verdicts.interactions:
         yield (f"{metric.label}: " if several else "") + sentences.plain_text(sentences.interaction(factor))

@@ -42,11 +42,8 @@ class Verdicts(NamedTuple):
 
 
 def verdicts(runs: Sequence[LoadedRun], baseline: str | None = None, metric: str | None = None) -> Verdicts:
-    """Return the tables of one or more runs.
-
-    Blocks of different runs stay separate, because pairs are formed within a block. Without `metric` each workload is
-    judged by its primary metric. Raises UnknownName for an unknown baseline or metric.
-    """
+    """Return the tables of one or more runs, whose blocks stay separate. Without `metric` each workload is judged by
+    its primary metric. Raises UnknownName for an unknown baseline or metric."""
     _check_metric(metric, (*METRICS, ALL))
     trials = list(runs[0].trials) if len(runs) == 1 else [trial for run in _separate(runs) for trial in run]
     cells = [cell for run in runs for cell in run.run.cells]
@@ -138,8 +135,7 @@ def _primaries(runs: Sequence[LoadedRun]) -> dict[str, str]:
 
 
 def gate(verdicts: Verdicts) -> int:
-    """Return the exit status of a gate: 3 if any row is slower or worse and the plan does not expect that, else 4 if
-    any is undecided, else 0."""
+    """Return 3 if any row is slower or worse without the plan expecting it, else 4 if any is undecided, else 0."""
     rows = [row for table in verdicts.tables for row in without_guard(table.rows)]
     words = {row.verdict for row in rows}
     if any(row.verdict in BEHIND and not is_expected(row, verdicts.runs) for row in rows):

@@ -1,7 +1,5 @@
-"""Trade-offs: for each setup its measured speed and cost, its features, and a summary in one sentence.
-
-A setup of another durability class than the baseline is never ranked: its summary begins with the class.
-"""
+"""Trade-offs: for each setup its measured speed and cost, its features, and a summary in one sentence. A setup of
+another durability class than the baseline is never ranked: its summary begins with the class."""
 
 from __future__ import annotations
 
@@ -76,7 +74,6 @@ def _choice(arm: str, groups: Sequence[Group]) -> Choice:
 
 
 def _stability(arm: str, groups: Sequence[Group]) -> str:
-    """Return the sum of stalled seconds in all used trials with a fixed window."""
     stalls = [trial.summary.get("stall_s") for group in groups if group.cells[0].window.kind == "fixed"
               for trial in group.used_of(arm)]  # fmt: skip
     measured = [stalled for stalled in stalls if stalled is not None]
@@ -108,7 +105,6 @@ def _check_text(arm: str, groups: Sequence[Group]) -> str:
 
 
 def _trade(arm: str, apart: bool, mine: Sequence[tuple[Group, Row]], able: Character | None) -> str:
-    """Return the gains and costs compared with the baseline, as far as the intervals support them."""
     if all(row.verdict == "baseline" for _, row in mine):
         return "The baseline."
     first, row = mine[0]
@@ -123,7 +119,6 @@ def _trade(arm: str, apart: bool, mine: Sequence[tuple[Group, Row]], able: Chara
 
 
 def _speeds(mine: Sequence[tuple[Group, Row]]) -> Iterator[tuple[bool, str]]:
-    """Yield (whether it is a gain, in words)."""
     for group, row in mine:
         where = f" ({group.engine_title}, {group.workload})" if len(mine) > 1 else ""
         if row.verdict in (*AHEAD, *BEHIND):
@@ -131,7 +126,6 @@ def _speeds(mine: Sequence[tuple[Group, Row]]) -> Iterator[tuple[bool, str]]:
 
 
 def _costs(arm: str, group: Group) -> Iterator[tuple[bool, str]]:
-    """Yield the differences of space and CPU whose interval excludes 1."""
     for metric in ("disk_bytes", *CPU):
         row = group.row(arm, metric)
         if (

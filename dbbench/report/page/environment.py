@@ -100,7 +100,6 @@ def _versions(title: str, trials: Sequence[Trial]) -> list[Fact]:
 
 
 def _settings(title: str, trials: Sequence[Trial], unlike: set[str]) -> EngineSettings:
-    """Return the settings with their origin. Values that differ between arms are in the table of differences."""
     settings = {name: setting for trial in trials for name, setting in trial.settings.items()}
     rows = tuple(
         (name, "differs, see above" if name in unlike else fact_text(setting.value), setting.origin)
@@ -145,7 +144,6 @@ def differences(group: Group) -> list[tuple[str, tuple[str, ...]]]:
 
 
 def _sentences(group: Group) -> Iterator[str]:
-    """Yield one sentence if a condition is the same for all arms, else one for each set of arms."""
     for condition in CONDITIONS:
         arms: dict[str, dict[str, None]] = {}
         for trial in group.trials:

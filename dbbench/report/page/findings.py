@@ -33,7 +33,6 @@ class Finding:
     places: tuple[TrialEvidence, ...]
 
     def texts(self) -> list[tuple[str, int]]:
-        """Return the different texts of the evidence, each with its number of trials."""
         texts = [place.text for place in self.places]
         return [(text, texts.count(text)) for text in dict.fromkeys(texts)]
 

@@ -69,7 +69,6 @@ class Group:
 
     @property
     def engine_title(self) -> str:
-        """Return the engine with the versions of the trials; without one before the first trial."""
         versions = " / ".join(sorted({trial.engine_version for trial in self.trials if trial.engine_version}))
         return f"{profile_of(self.engine).title} {versions}".strip()
 
@@ -80,7 +79,6 @@ class Group:
 
     @cached_property
     def counted_ids(self) -> frozenset[str]:
-        """Return the ids of the trials whose figures count."""
         return frozenset(trial.id for trial in chosen(self.trials))
 
     @cached_property
@@ -93,17 +91,14 @@ class Group:
 
     @cached_property
     def ordered_rows(self) -> tuple[Row, ...]:
-        """Return the same rows, those of other durability classes last."""
         return tuple(sorted(self.rows, key=self.apart))
 
     @property
     def table(self) -> VerdictTable:
-        """Return the rows as the table of which `answer` makes sentences."""
         cell = self.cells[0]
         return VerdictTable(self.engine, cell.workload.name, cell.variant, self.metric, list(self.rows))
 
     def rows_of(self, metric: str) -> list[Row]:
-        """Return the rows of this group for a metric; [] if no trial has it."""
         cell = self.cells[0]
         return self.comparison.rows(cell.group, metric)
 
@@ -115,13 +110,11 @@ class Group:
         return None if row is None else row.value
 
     def missing(self) -> list[TrialSpec]:
-        """Return the trials of the plan that have not run."""
         cells = {cell.id for cell in self.cells}
         todo = set(self.loaded.remaining)
         return [spec for spec in self.loaded.run.order if spec.cell in cells and spec.id in todo]
 
     def apart(self, row: Row) -> bool:
-        """Return whether the arm has another durability class than the baseline. Such arms are not ranked together."""
         class_known = "unknown" not in (row.durability_class, self.rows[0].durability_class)
         return row.mixed_durability and class_known
 
@@ -132,11 +125,9 @@ class Group:
         return [trial for trial in self.trials if trial.fs_setup == arm]
 
     def used_of(self, arm: str) -> list[Trial]:
-        """Return the arm's trials whose figures count."""
         return [trial for trial in self.trials_of(arm) if trial.id in self.counted_ids]
 
     def exclusions(self, arm: str) -> list[tuple[Trial, str]]:
-        """Return the arm's trials that do not count, each with the reason."""
         return [(trial, reason(trial)) for trial in self.trials_of(arm) if trial.id not in self.counted_ids]
 
     def _without_figures(self, arm: str) -> Row:

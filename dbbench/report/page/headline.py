@@ -62,7 +62,6 @@ def verdict(groups: Sequence[Group], warnings: Sequence[Finding], regressions: t
 
 
 def _quality(groups: Sequence[Group]) -> str:
-    """Return how many trials count, and what became of the others."""
     trials = [trial for group in groups for trial in group.trials]
     used = sum(len(group.counted_ids) for group in groups)
     missing = sum(len(group.missing()) for group in groups)
@@ -79,7 +78,6 @@ def _quality(groups: Sequence[Group]) -> str:
 
 
 def _markdown(groups: Sequence[Group], tables: Sequence[str]) -> Iterator[str]:
-    """Yield the lines of the answer with its tables, and what is needed to repeat it: commands and settings."""
     yield f"**{' + '.join(loaded.run.name for loaded in loaded_runs(groups))}**: {subtitle(groups)}\n"
     yield from tables
     trials = [trial for group in groups for trial in group.trials]
@@ -102,7 +100,6 @@ def _markdown(groups: Sequence[Group], tables: Sequence[str]) -> Iterator[str]:
 
 
 def _commands(trial: Trial) -> Iterator[str]:
-    """Yield the commands that made and mounted the filesystem of a trial."""
     if trial.filesystem is not None:
         yield facts(trial).get("mkfs", "# a directory, without mkfs")
         options = trial.filesystem.mount_options_asked

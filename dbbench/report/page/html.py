@@ -1,9 +1,7 @@
-"""The whole page: its sections as one model (`build`), and from it one HTML file with its styles, scripts and data, and
-a policy that allows nothing else (`html`).
+"""The whole page: its sections as one model (`build`), and from it one HTML file with its styles, scripts and data.
 
-All text goes through jinja2's autoescape. The scripts are allowed by their SHA-256, connections are not allowed
-at all; JSON is in a separate block with `<` written as \\u003c, so that no name can end it.
-"""
+All text goes through jinja2's autoescape. The policy allows the scripts by their SHA-256 and no connections at all;
+JSON is in a separate block with `<` written as \\u003c, so that no name can end it."""
 
 from __future__ import annotations
 
@@ -104,10 +102,8 @@ class PageModel:
 
 
 def render(runs: Sequence[LoadedRun | Path | str], redact: Sequence[str] = (), nights: Sequence[Course] = ()) -> str:
-    """Return the page of these runs (loaded, or their folders) as HTML text. `redact` removes "hosts", "paths" or
-    "params" from it. `nights` are the series of a plan that runs every night (`dbbench.nightly.analysis.courses_of`).
-    Raises RunMissing, ResultDamaged, and UnknownName for another word in `redact`.
-    """
+    """Return the page of these runs (loaded, or their folders) as HTML, without the "hosts", "paths", "params" in
+    `redact`. `nights`: from `dbbench.nightly.analysis.courses_of`. Raises RunMissing, ResultDamaged, UnknownName."""
     return html(build([run if isinstance(run, LoadedRun) else load_run(run) for run in runs], redact, nights))
 
 

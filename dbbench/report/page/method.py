@@ -37,9 +37,7 @@ class MethodFacts:
 
 
 def method(groups: Sequence[Group], redact: Sequence[str] = ()) -> MethodFacts:
-    """Return the section on how the figures were made. The plan contains hosts, paths and parameters: if one of these
-    is redacted, the plan is omitted.
-    """
+    """Return the section on how the figures were made, without the plan if hosts, paths or parameters are redacted."""
     levels = sorted({row.level for group in groups for row in group.rows if row.level is not None})
     repeats = []
     for loaded in loaded_runs(groups):
@@ -52,9 +50,8 @@ def method(groups: Sequence[Group], redact: Sequence[str] = ()) -> MethodFacts:
 
 
 def _plan_text(plan: Path) -> str:
-    """Return the plan file as it was given. It has no checksum and the page shows it literally, so a hard link is not
-    read: it may lead to a file that only the user of this process may read. Raises ResultDamaged, which names the
-    run."""
+    """Return the plan file as given. It has no checksum and the page shows it literally, so a hard link is not read: it
+    may lead to a file that only the user of this process may read. Raises ResultDamaged, which names the run."""
     try:
         if plan.lstat().st_nlink > 1:
             raise ResultNotRegular(f"{plan}: it is a hard link to a file with another name", effect="It was not read.")

@@ -61,7 +61,6 @@ def _unequal(groups: Sequence[Group]) -> Iterator[Notice]:
 
 
 def _limits(groups: Sequence[Group]) -> Iterator[Notice]:
-    """Yield a notice for each group that the device limited, and for each run that exceeded a measured limit."""
     for group in groups:
         if arms := [row.fs_setup for row in group.rows if row.verdict == LIMITED]:
             both = join_words([group.baseline, *arms])

@@ -35,11 +35,9 @@ class PowerCuts:
     contradiction_id: str = LabContradicts.id
 
     def figures(self, row: LabRow) -> list[str]:
-        """Return the cells of a row below `headings`."""
         return [text(row) for _, text in COLUMNS]
 
     def server(self, row: LabRow) -> str:
-        """Return the server of a row with its settings."""
         settings = ", ".join(f"{name}={value}" for name, value in row.settings.items()) or "defaults"
         return f"{_engine(row)}, {settings}"
 

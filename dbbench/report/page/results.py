@@ -1,5 +1,5 @@
-"""Section "Results": the table, with one row per arm, one column per measured metric, and a small curve of the
-throughput. The columns of the verdict come from `report/verdict_table.py`."""
+"""Section "Results": a row per arm, a column per metric, a small curve; `report/verdict_table.py` has the other
+columns."""
 
 from __future__ import annotations
 
@@ -78,7 +78,6 @@ class ResultRow:
         return heading.metric.text(self.values[heading.metric.name])
 
     def aside(self, heading: Heading) -> str:
-        """Return the text below a figure, such as the longest of the stalls."""
         if heading.metric.name not in STALLS or not self.longest_stall_s:
             return ""
         return f"longest {number(self.longest_stall_s)}{GROUP}s"
@@ -95,13 +94,10 @@ class ResultTable:
 
     @property
     def verdict_columns(self) -> list[Column]:
-        """Return the columns of the verdict table that the page shows as they are."""
         return [column for column in COLUMNS if column.page == "cell"]
 
     def notes(self) -> list[tuple[str, list[str]]]:
-        """Return (arms, remarks in words): first what all rows share, with "" for the arms, then the rest of each row.
-        A durability class that is merely unknown is not mentioned.
-        """
+        """Return (arms, remarks in words): first what all rows share ("" for the arms), then the rest of each row."""
         all_notes = [[n for n in r.row.notes if r.arm.apart or n.kind is not RemarkKind.OTHER_CLASS] for r in self.rows]
         shared = [note for note in all_notes[0] if all(note in notes for notes in all_notes)] if all_notes else []
         rest = [[note for note in notes if note not in shared] for notes in all_notes]
@@ -109,12 +105,10 @@ class ResultTable:
         return [(name, list(texts(notes))) for name, notes in zip(names, [shared, *rest], strict=True)]
 
     def sections(self) -> list[tuple[str, int]]:
-        """Return the headings above the columns, each with the number of columns it spans."""
         names = [heading.section for heading in self.headings]
         return [(name, names.count(name)) for name in dict.fromkeys(names)]
 
     def raw(self) -> dict[str, Any]:
-        """Return the table with one number per column, for CSV and JSON."""
         keys = [heading.metric.name for heading in self.headings]
         columns = [column for column in COLUMNS if column.key and column.page]
         rows = [

@@ -1,7 +1,5 @@
-"""What marks an arm (hue, dash, point shape) and the two looks of the charts, light and dark.
-
-A hue means an fs setup and nothing else anywhere on the page; dash and shape say the same without colour.
-"""
+"""What marks an arm (hue, dash, point shape), and the light and dark looks of the charts. A hue means an fs setup and
+nothing else anywhere on the page; dash and shape say the same without colour."""
 
 from __future__ import annotations
 
@@ -75,12 +73,10 @@ class Mark:
 
     @property
     def band(self) -> str:
-        """Return the light colour of a band."""
         return fade(self.light, BAND[0])
 
     @property
     def pale(self) -> str:
-        """Return the light colour of a trial around the median."""
         return fade(self.light, PALE)
 
     @property

@@ -46,10 +46,8 @@ def renderer(kind: str, stream: TextIO, *, color: bool = True) -> AbstractContex
 
 @contextlib.contextmanager
 def shown(kind: str, stream: TextIO, drawn: Show, plain: Show) -> Iterator[Emit]:
-    """Yield a function that shows events on `stream`; the two ways for people are the caller's.
-
-    If showing fails, a line says so, nothing is shown from then on, and the block is not disturbed.
-    """
+    """Yield a function that shows events on `stream`; the two ways for people are the caller's. If showing fails, a
+    line says so, nothing is shown from then on, and the block is not disturbed."""
     if kind == "none":
         yield ignore
         return
@@ -60,8 +58,6 @@ def shown(kind: str, stream: TextIO, drawn: Show, plain: Show) -> Iterator[Emit]
 
 
 class _Harmless:
-    """A display whose errors end only the display."""
-
     def __init__(self, show: Show, stream: TextIO) -> None:
         self._show, self._stream = show, stream
         self._lock, self._stack = Lock(), contextlib.ExitStack()
@@ -109,13 +105,11 @@ class Lines:
         self._stream, self._printed = stream, time.monotonic()
 
     def put(self, line: str) -> None:
-        """Print a line, unless it is empty."""
         if line:
             self._printed = time.monotonic()
             print(on_terminal(line), file=self._stream, flush=True)
 
     def due(self) -> bool:
-        """Return whether nothing was printed for a while."""
         return time.monotonic() - self._printed >= EVERY_S
 
     def tick(self) -> None:
@@ -130,8 +124,7 @@ class JsonLines(Lines):
 
 
 class PlainLines(Lines):
-    """A line for each event that people want to read, and one with the state of the run if there was none for a
-    while."""
+    """A line for each event that people want to read; after a while without one, a line with the state of the run."""
 
     def __init__(self, stream: TextIO) -> None:
         super().__init__(stream)

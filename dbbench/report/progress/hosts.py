@@ -1,5 +1,4 @@
-"""Progress of a fleet as lines for a person or a program: a row for each host on a terminal, elsewhere a line for each
-trial."""
+"""Progress of a fleet as lines: a row for each host on a terminal, elsewhere a line for each trial, or JSON."""
 
 from __future__ import annotations
 
@@ -55,8 +54,6 @@ def trial_line(event: Event) -> str:
 
 
 class _PlainLines(Lines):
-    """A line for each trial, and one about all hosts if there was none for a while."""
-
     def take(self, event: Event) -> None:
         self.put(standing(event.data["hosts"]) if event.kind == "hosts" and self.due() else trial_line(event))
 

@@ -42,8 +42,7 @@ class Screen:
 def screen(
     stream: TextIO, color: bool, drawing: RenderableType, line: Callable[[Event], Text | None]
 ) -> Iterator[Screen]:
-    """Yield the display of `drawing` on `stream`, a terminal. It is drawn again at each `tick`: rich's own thread would
-    end with the first error."""
+    """Yield the display of `drawing`, drawn again at each `tick`: rich's own thread would end with the first error."""
     console = Console(file=stream, no_color=not color, highlight=False)
     with Live(drawing, console=console, auto_refresh=False) as live:
         yield Screen(live, line)
@@ -56,7 +55,6 @@ class Drawing:
         self.state = State()
 
     def take(self, event: Event) -> Text | None:
-        """Apply an event; return the line that it leaves."""
         self.state.take(event)
         return above(event, self.state)
 

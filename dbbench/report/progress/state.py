@@ -51,7 +51,6 @@ class State:
 
     @property
     def phase(self) -> str:
-        """Return the current phase, or ""."""
         return next((name for name, seconds in reversed(self.phases.items()) if seconds is None), "")
 
     def phase_s(self, now: float) -> float:
@@ -62,9 +61,7 @@ class State:
 
     def left_s(self, now: float) -> float | None:
         """Return the seconds to the end of the run; None if nothing is left, or not known before the first trial ends.
-
-        With a budget this is its end, unless the trials that run in any case, or the current one, take longer.
-        """
+        With a budget this is its end, unless the trials that run in any case, or the current one, take longer."""
         remaining, budget_s = self.total - self.finished, self.budget_until - now
         if budget_s > -math.inf:
             remaining = max(int(self.run.get("first") or 0) - self.finished, int(bool(self.trial)))

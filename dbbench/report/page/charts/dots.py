@@ -1,8 +1,5 @@
-"""The dot plot: every trial a point relative to the baseline of its block, the interval a bar. Without the points, the
-answer of all groups in one picture.
-
-Each is drawn twice, wide and narrow, so that its text keeps its size on a phone.
-"""
+"""The dot plot: every trial a point relative to the baseline of its block, the interval a bar; without the points, the
+answer of all groups in one picture. Each is drawn wide and narrow, so that its text keeps its size on a phone."""
 
 from __future__ import annotations
 
@@ -62,9 +59,7 @@ def dot_plots(group: Group) -> tuple[DotPlot, DotPlot] | None:
 
 
 def answer_plots(groups: Sequence[Group]) -> tuple[tuple[DotPlot, DotPlot], ...]:
-    """Return the interval of each setup and workload: one picture for the metrics of which more is better, and one for
-    the others. The guard is not a setup.
-    """
+    """Return the intervals of all setups but the guard: a picture where more is better, and one where less is."""
     plots = []
     for better in ("higher", "lower"):
         those = [group for group in groups if group.metric.better == better and
@@ -146,7 +141,6 @@ def _plot(ident: str, groups: Sequence[tuple[Group, Ratios]], titled: bool, narr
 
 
 def _span(groups: Sequence[tuple[Group, Ratios]]) -> tuple[float, float]:
-    """Return the range of the axis: all points, the baseline, and intervals up to three times as far."""
     drawn = [row for group, ratios in groups for row in group.rows if row.fs_setup in ratios]
     seen = [ratio for _, ratios in groups for points in ratios.values() for _, ratio, _ in points]
     seen += [1.0, *(row.ratio for row in drawn if row.ratio is not None)]

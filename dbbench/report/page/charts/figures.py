@@ -50,9 +50,8 @@ RELATIVE: Final = {"hovertemplate": f"%{{y:,.0f}}{GROUP}%", "ticksuffix": " %"} 
 
 
 def figures(seconds: Telemetry, timelines: Timelines) -> list[dict[str, Any]]:
-    """Return the charts of a group for the script: id, title, and the figure as JSON without its template, which is
-    that of all figures. A headline has a second layout, `narrow`, for phones.
-    """
+    """Return the charts of a group for the script: id, title, and the figure as JSON without the template that all
+    share. A headline has a second layout, `narrow`, for phones."""
     return [
         {"id": chart.spec.ident, "title": chart.spec.title, **_figure(chart, seconds, timelines.events)}
         for chart in timelines.charts if chart.panels
@@ -86,7 +85,7 @@ def picture() -> dict[str, Any]:
 
 
 def _axes(n: int) -> tuple[str, str]:
-    """Return the axes of the n-th plot as plotly writes them: x and y, x2 and y2."""
+    """Return the axes of the n-th plot in plotly's names: x and y, x2 and y2."""
     return ("x", "y") if n == 1 else (f"x{n}", f"y{n}")
 
 
@@ -107,8 +106,6 @@ def _lines(panel: Panel, seconds: Telemetry, n: int) -> list[go.Scatter]:
 
 @dataclass(frozen=True)
 class _Lines:
-    """The lines of one arm in one panel."""
-
     panel: Panel
     mark: Mark
     arm: int
@@ -133,7 +130,6 @@ class _Lines:
                            fillcolor=self.mark.band)  # fmt: skip
 
     def trials(self, rows: Sequence[int]) -> go.Scatter:
-        """Return the used trials around a median: one pale trace, without a hover text."""
         return self._trace({"of": "rows", "rows": list(rows), "trials": True}, hoverinfo="skip",
                            line={"color": self.mark.pale, "width": 1.1, "dash": self.mark.dash})  # fmt: skip
 
@@ -238,7 +234,6 @@ def _stack(chart: TimelineChart, seconds: Telemetry) -> go.Layout:
 
 
 def _cells(plots: int, height: int, top: int, seconds: Telemetry, by_arm: bool = False) -> go.Layout:
-    """Return the layout of `plots` plots of this height. The script chooses the number of columns by `meta`."""
     layout = go.Layout(
         margin={"l": 50, "r": 14, "t": top, "b": 30},
         grid={"xgap": 0.16, "ygap": GAP / (height + GAP)},
@@ -287,7 +282,6 @@ def _empty(n: int, arm: str = "") -> dict[str, Any]:
 
 
 def _shapes(n: int, seconds: Telemetry, arm: str = "") -> list[dict[str, Any]]:
-    """Return the shaded warm-up and the line at the marked second of the n-th plot."""
     x, y = _axes(n)
     upright = {"xref": x, "yref": f"{y} domain", "y0": 0, "y1": 1}
     warmup = {"name": arm, "type": "rect", "x0": -0.5, "x1": seconds.warmup - 0.5, "fillcolor": LIGHT.shade,

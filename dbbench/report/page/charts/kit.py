@@ -1,7 +1,5 @@
-"""The kit of the charts that need no script: scales with round ticks, and lines, points and bars in a frame.
-
-All values are in pixels, so that the charts can be printed. `reports/svg.html.j2` draws a `Chart`.
-"""
+"""The kit of the charts that need no script: scales with round ticks, and lines, points and bars in a frame. All values
+are in pixels, so that the charts can be printed. `reports/svg.html.j2` draws a `Chart`."""
 
 from __future__ import annotations
 
@@ -18,9 +16,7 @@ Ticks = Sequence[tuple[float, str]]  # (pixel, label)
 
 @dataclass(frozen=True)
 class Axis:
-    """A linear scale: the values `low` to `high` are at the pixels `start` to `end`. On a vertical scale `start` is the
-    larger.
-    """
+    """A linear scale: values `low` to `high` at the pixels `start` to `end`; a vertical `start` is the larger."""
 
     low: float
     high: float
@@ -32,11 +28,9 @@ class Axis:
         return round(self.start + (value - self.low) / (self.high - self.low) * (self.end - self.start), 1)
 
     def clip(self, value: float) -> float:
-        """Return the pixel of a value, or the nearer end of the scale if the value is outside it."""
         return self(min(self.high, max(self.low, value)))
 
     def ticks(self, most: int) -> list[float]:
-        """Return the round values on the scale, about `most` of them at most."""
         step = step_above((self.high - self.low) / most)
         first, last = math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9)
         return [round(i * step, 10) for i in range(first, last + 1)]

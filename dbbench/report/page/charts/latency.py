@@ -1,7 +1,5 @@
-"""Section "Latency distribution": the percentiles of all arms of a group in one chart, and in a table.
-
-The horizontal axis is logarithmic in the share of slower transactions, the vertical one in milliseconds.
-"""
+"""Section "Latency distribution": the percentiles of all arms of a group in one chart, and in a table. The horizontal
+axis is logarithmic in the share of slower transactions, the vertical one in milliseconds."""
 
 from __future__ import annotations
 
@@ -46,7 +44,6 @@ class LatencyTable:
     rows: tuple[LatencyRow, ...]
 
     def raw(self) -> dict[str, Any]:
-        """Return the table for the download, in ms."""
         return {
             "run": self.group.loaded.run.name, "engine": self.group.engine, "workload": self.group.workload,
             "rows": [{"fs_setup": row.arm.name, "transactions": row.transactions, "max_ms": row.longest_ms,
@@ -115,7 +112,6 @@ def _points(whole: Histogram) -> list[tuple[float, float]]:
 
 
 def _ticks(y: Axis) -> Ticks:
-    """Return round values in ms as ticks; on a long axis only powers of ten."""
     powers = range(math.floor(y.low) - 1, math.ceil(y.high) + 1)
     ticks = [digit * 10.0**power for power in powers for digit in (DIGITS if y.high - y.low < 2.2 else (1,))]
     return [(y(math.log10(tick)), number(tick)) for tick in ticks if y.low <= math.log10(tick) <= y.high]

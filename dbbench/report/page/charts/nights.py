@@ -1,7 +1,5 @@
 """Section "Nights": each series of a plan's nights as points with intervals, and the levels between its change points.
-
-A night without a result is a gap, never a point.
-"""
+A night without a result is a gap, never a point."""
 
 from __future__ import annotations
 
@@ -49,7 +47,6 @@ class NightPoint:
 
     @property
     def value(self) -> float | None:
-        """Return the ratio if the night counts."""
         return self.ratio if self.good and self.ratio is not None and self.ratio > 0 else None
 
 
@@ -180,7 +177,6 @@ def _label(point: NightPoint, course: Course) -> str:
 
 
 def _changes(course: Course, levels: Sequence[_Level], x: Axis) -> Iterator[LevelStep]:
-    """Yield the changes of level; a regression or improvement was confirmed on the first night or soon after it."""
     for before, level in itertools.pairwise(levels):
         if before.value and level.value:
             first, states = course.points[level.start], [point.state for point in course.points[level.start :]]

@@ -68,7 +68,6 @@ def study_chart(name: str, seconds: Telemetry) -> StudyChart:
 
 
 def _mean(seconds: Telemetry, arm: str, columns: Sequence[str]) -> Values:
-    """Return the mean of the summed columns, in each second over the trials that have it."""
     rows = [seconds.values(trial.id, columns[0]) + sum(np.nan_to_num(seconds.values(trial.id, name))
                                                        for name in columns[1:])
             for trial in seconds.trials_of(arm)]  # fmt: skip

@@ -1,7 +1,5 @@
-"""The seconds of a group's trials: read once, with stalls and gaps found on the full data.
-
-Inside the page a column is an array of floats in which NaN is a gap: a run of an hour has millions of values.
-"""
+"""The seconds of a group's trials: read once, with stalls and gaps found on the full data. A column is an array of
+floats in which NaN is a gap: a run of an hour has millions of values."""
 
 from __future__ import annotations
 
@@ -45,7 +43,6 @@ class Telemetry:
 
     @property
     def trials(self) -> list[Trial]:
-        """Return the trials that have a series, by arm and block."""
         place = {arm: index for index, arm in enumerate(self.group.arms)}
         with_series = [trial for trial in self.group.trials if trial.id in self.series]
         return sorted(with_series, key=lambda trial: (place.get(trial.fs_setup, 0), trial.block, trial.attempt))
@@ -54,7 +51,6 @@ class Telemetry:
         return [trial for trial in self.group.used_of(arm) if trial.id in self.series]
 
     def has(self, name: str) -> bool:
-        """Return whether any trial has a value in the column."""
         return any(name in s and any(v is not None for v in s[name]) for s in self.series.values())
 
     @cached_property
@@ -77,16 +73,13 @@ class Telemetry:
         return values
 
     def inside(self, trial: Trial) -> NDArray[np.bool_]:
-        """Return which seconds of the trial belong to the measured window."""
         return self._inside[trial.id]
 
     def window_values(self, trial_id: str, values: Values) -> Values:
-        """Return the values of a trial's column in the measured window, without gaps."""
         inside = values[self._inside[trial_id]]
         return inside[np.isfinite(inside)]
 
     def window(self, trial: Trial, name: str) -> Values:
-        """Return the values of the column in the measured window, without gaps."""
         return self.window_values(trial.id, self.values(trial.id, name))
 
     def product(self, arm: str, name: str, other: str) -> float:
@@ -104,7 +97,6 @@ class Telemetry:
         return [int(second) for second in np.flatnonzero(np.array(stalled) & self._inside[trial.id])]
 
     def checkpoints(self, trial: Trial) -> list[int]:
-        """Return the seconds in which the server began a checkpoint."""
         begun = self.values(trial.id, "checkpoints_begun_per_s")
         return [int(second) for second in np.flatnonzero(begun >= BEGUN)]
 

@@ -1,6 +1,5 @@
 """The timelines: their charts, the columns of each, and their captions (a chart is one entry); and the data of a group
-for the script: packed seconds, and the trials with stalls, checkpoints and missing data. `figures.py` draws them.
-"""
+for the script: packed seconds, and the trials with stalls, checkpoints and missing data. `figures.py` draws them."""
 
 from __future__ import annotations
 
@@ -130,7 +129,6 @@ class Panel:
         return total / weights if weights else None
 
     def median_second(self, arm: str, seconds: Telemetry) -> float | None:
-        """Return the median over all seconds of the windows of the arm's used trials."""
         parts = [seconds.window_values(trial.id, self.column(seconds, trial.id)) for trial in seconds.trials_of(arm)]
         values = np.concatenate(parts) if parts else np.empty(0)
         return float(np.median(values)) if values.size else None
@@ -150,9 +148,7 @@ class TimelineChart:
 
 @dataclass(frozen=True)
 class StripEvents:
-    """What the strip above a large chart shows, by trial, and the labels above it. `missing`: the seconds without a
-    value by trial and column, as [first, after the last].
-    """
+    """What the strip above a large chart shows, by trial. `missing`: by trial and column, [first, after the last]."""
 
     warnings: list[tuple[str, int, int]]  # ID, second, arm
     stalls: dict[str, list[int]]
@@ -229,10 +225,8 @@ def gaps(values: Values) -> list[list[int]]:
 
 
 def pack(rows: Sequence[Values], length: int) -> Packed:
-    """Return the rows one after the other as scaled 16-bit integers, little-endian, in base64; each row is padded with
-    gaps (NaN) to `length`. The error is at most half a step, which is 1/131068 of the range; the smallest value (often
-    zero) is exact.
-    """
+    """Return the rows one after the other as scaled 16-bit integers, little-endian, in base64, each padded with gaps
+    (NaN) to `length`. The error is at most 1/131068 of the range; the smallest value (often zero) is exact."""
     table = np.full((len(rows), length), np.nan)
     for index, row in enumerate(rows):
         table[index, : len(row)] = row
@@ -280,7 +274,6 @@ def _caption(spec: ChartSpec, panels: Sequence[Panel], group: Group, seconds: Te
 
 
 def _typical(panel: Panel, group: Group, seconds: Telemetry) -> str:
-    """Return the median second of a large chart, whose mean is in the table, and the means of the others."""
     if panel.spec.title:
         what = f"{panel.spec.title}, mean of {'all requests' if panel.spec.requests else 'the window'}"
         values = {arm: panel.mean(arm, seconds) for arm in group.arms}

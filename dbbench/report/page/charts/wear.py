@@ -101,7 +101,6 @@ def _chart(ident: str, caption: str, curves: Sequence[Curve]) -> Chart | None:
 
 
 def _slope(own: Facts) -> str:
-    """Return the slope of tps with its interval, from the first trial that has one."""
     for slope in (slope for facts in own for slope in facts.slopes if slope.metric == "tps"):
         return f"{slope.per_factor:+.3g} ({slope.low:+.3g} .. {slope.high:+.3g})".replace("-", "−")
     return MISSING

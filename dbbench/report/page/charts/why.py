@@ -1,9 +1,7 @@
-"""What changed together with the difference of a pair: the same means as elsewhere on the page.
+"""What changed together with the difference of a pair; none of it is shown to be a cause.
 
-None of it is shown to be a cause. A measurement is ranked by the share of the time or of the bytes that it concerns,
-times its change, and left out below 1 % of them: a ratio of two quantities near zero explains nothing. What did not
-change is listed too, because it rules out explanations.
-"""
+A measurement is ranked by the share of the time or of the bytes that it concerns, times its change, and left out below
+1 % of them: a ratio of two quantities near zero explains nothing. What did not change rules out explanations."""
 
 from __future__ import annotations
 
@@ -64,7 +62,6 @@ class Factor:
 
     @property
     def far(self) -> float:
-        """Return the logarithm of the ratio; infinite if one of the values is zero."""
         if self.ratio is not None:
             return math.log(self.ratio)
         return math.copysign(math.inf, (self.candidate or 0.0) - (self.baseline or 0.0))
@@ -75,24 +72,20 @@ class Factor:
 
     @property
     def rank(self) -> tuple[bool, float]:
-        """Return the sorting key: first what moved, by its share of the time or of the bytes times its change."""
         share = LEAST_SHARE if self.share is None else self.share
         return not self.has_changed_much, -min(REACH, abs(self.far)) * share
 
     @property
     def x(self) -> float:
-        """Return the end of the line in pixels."""
         inside = max(-self.reach, min(self.reach, self.far))
         return round(WIDTH / 2 + inside / self.reach * (WIDTH / 2 - 8), 1)
 
     @property
     def arrow(self) -> str:
-        """Return "left" or "right" if the line ends outside the drawing, else ""."""
         return "" if abs(self.far) <= self.reach * 1.0001 else "right" if self.far > 0 else "left"
 
     @property
     def words(self) -> str:
-        """Return the factor in words: ×2.1, ÷3, or that it became or was zero."""
         if self.ratio is None:
             return "from zero" if self.candidate else "to zero"
         times = self.ratio if self.ratio >= 1 else 1 / self.ratio
@@ -165,11 +158,8 @@ def _ratio(baseline: float | None, candidate: float | None) -> float | None:
 
 
 def _shares(group: Group, seconds: Telemetry, arm: str) -> dict[str, float]:
-    """Return what parts of the time and of the bytes of an arm's trials are used for; without those that are not known.
-
-    CPU time is a share of that of all cores. The waits for reads, writes and flushes share the time in which the device
-    had a request.
-    """
+    """Return what shares of time and bytes an arm's trials spend on what, without those that are not known. CPU time is
+    a share of that of all cores; reads, writes and flushes share the time in which the device had a request."""
     percent = {"cpu": group.value(arm, "cpu_pct"),
                **{key: mean_of_panel(key, arm, seconds) for key in ("system", "iowait")}}  # fmt: skip
     shares = {part: pct / 100 for part, pct in percent.items() if pct is not None}
@@ -187,7 +177,6 @@ def _shares(group: Group, seconds: Telemetry, arm: str) -> dict[str, float]:
 
 
 def _sentence(row: Row, group: Group, factors: Sequence[Factor]) -> str:
-    """Return the sentence about what changed, what explains most first, and what did not."""
     head = f"{row.fs_setup}: {group.metric.label} {change(row.ratio)} compared with {group.baseline}"
     if not factors:
         return f"{head}. Nothing else was measured for this pair."

@@ -1,1 +1,1 @@
-"""One module per command: its `command` parses arguments, makes one call and prints the result. `cli.py` lists them."""
+"""One module per command: parse the arguments, make one call, print the result. `cli.py` lists their `command`s."""

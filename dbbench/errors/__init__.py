@@ -1,5 +1,5 @@
-"""Errors and warnings (`errors.toml`, `warnings.toml`) by ID: exit status, title, explanation and remedy. An error has
-its evidence, what it changed (effect) and the next command (remedy); only `cli.py` prints one."""
+"""Errors and warnings as sorted tables: ID, exit status, title, explanation and remedy. `errors.toml` and
+`warnings.toml` are the tables. An error has its evidence, what it changed (effect) and the next command (remedy)."""
 
 from __future__ import annotations
 

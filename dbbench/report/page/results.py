@@ -1,5 +1,4 @@
-"""Section "Results": a row per arm, a column per metric, a small curve; `report/verdict_table.py` has the other
-columns."""
+"""Section "Results": a row per arm, a column per metric, a small curve; `report/verdict_table.py` has other columns."""
 
 from __future__ import annotations
 

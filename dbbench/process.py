@@ -194,7 +194,7 @@ def run(
     as_user: User | None = None,
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
-    stdin: str = "",
+    stdin: str | bytes = "",
     pass_fds: Sequence[int] = (),
     stdout_to: Path | None = None,
     note: bool = True,
@@ -207,7 +207,7 @@ def run(
         out: int | IO[bytes] = stack.enter_context(stdout_to.open("wb")) if stdout_to is not None else subprocess.PIPE
         popen = _start(words, out, subprocess.PIPE, subprocess.PIPE, as_user, env, cwd, pass_fds)
         try:
-            stdout, stderr = popen.communicate(stdin.encode(), timeout=timeout_s)
+            stdout, stderr = popen.communicate(stdin.encode() if isinstance(stdin, str) else stdin, timeout=timeout_s)
         except BaseException as error:
             popen.kill()  # do not read its pipes to the end: a daemon that it started may keep them open
             popen.wait()

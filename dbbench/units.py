@@ -32,6 +32,12 @@ def on_terminal(text: str) -> str:
     return inert(text).replace(GROUP, " ")
 
 
+def one_line(text: str, most: int = 100) -> str:
+    """Return foreign text as one line of at most so many printable characters."""
+    line = "".join(letter if letter.isprintable() else "?" for letter in " ".join(text.split()))
+    return line if len(line) <= most else line[: most - 1] + "…"
+
+
 def bytes_of(written: object) -> int:
     """Return the bytes of "4GiB", "500MB" or a number. Raises ValueError."""
     parsed = _parse(written, _SIZES, 'a size such as "4GiB" or a number of bytes')

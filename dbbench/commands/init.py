@@ -197,5 +197,4 @@ def _running(
         )
     with live.reading(paths[0], user, database) as server:
         memory = host.facts().get("memory_bytes")
-        facts = live.facts_of(server, memory)
-        return (facts.engine,), live.plan_text(server, facts, catalog(options.paths), path, memory)
+        return (server.engine,), server.facts(memory).text(path, catalog(options.paths), memory)

@@ -16,7 +16,7 @@ from dbbench.model import Workload, plain
 from dbbench.model.base import NAME
 from dbbench.plan.catalog import catalog, parameters
 from dbbench.report.text import put, put_json, put_table
-from dbbench.units import count, percent
+from dbbench.units import count, one_line, percent
 
 if TYPE_CHECKING:
     from dbbench.introspect.recordings import RecordedStatements
@@ -60,7 +60,7 @@ def from_statements(options: Options, file: Path, output: Path, engine: str | No
     with reading(socket, user, database) if socket else contextlib.nullcontext() as live:
         if live and profile_of(live.engine).dialect != recording.dialect:
             raise click.UsageError(f"--socket is a server of {live.engine}, but {file} was recorded by another one")
-        writing.choose(recording, live.rows if live else None, most)
+        writing.choose(recording, live, most)
     if not recording.in_workload:
         raise ScriptInvalid(
             f"none of the {len(recording.statements)} statements of {file} can be run again: "
@@ -90,12 +90,11 @@ def _dataset(options: Options, data_of: str | None) -> str:
 
 def _tell(options: Options, output: Path, recording: RecordedStatements, files: list[str]) -> None:
     from dbbench.introspect.recordings import APPROXIMATED, GROUPS, LEFT_OUT, REPRODUCED
-    from dbbench.introspect.refusals import shown
 
     groups = {group: [each for each in recording.statements if each.group == group] for group in GROUPS}
     shares = {group: recording.shares(statements) for group, statements in groups.items()}
     rows = {
-        group: [(each.calls, *recording.shares([each]), shown(each.text), each.why) for each in statements]
+        group: [(each.calls, *recording.shares([each]), one_line(each.text), each.why) for each in statements]
         for group, statements in groups.items()
     }
     if options.json:

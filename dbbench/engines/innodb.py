@@ -96,6 +96,14 @@ PROFILE: Final = Profile(
     compressed={"clone-tables": (0.45, 0.95), "sysbench": (0.53, 0.93)},
     features=("innodb_doublewrite", "innodb_flush_method", "innodb_use_native_aio", "innodb_page_size",
               "innodb_checksum_algorithm"),
+    live_data="""
+SELECT sum(data_length + index_length), @@datadir FROM information_schema.tables WHERE table_type = 'BASE TABLE'
+AND table_schema NOT IN ('mysql', 'sys', 'information_schema', 'performance_schema')""",
+    # Without paths and state; a loaded buffer pool would make the cache warm.
+    live_names=r"(?!\w*(_dirs?|dir|directory|directories|path|file|filename|version)$)(?!innodb_("
+               r"buffer_pool_(dump|load)|(undo|temp|force)_|page_size|read_only$))(innodb_\w+|sync_binlog|max_connections"
+               r"|binlog_(format|row_image|order_commits|\w*group_commit\w*)|table_open_cache|\w+_buffer_size"
+               r"|tmp_table_size|max_heap_table_size)",
     settings_profiles={PRODUCTION: mysqld.BINLOG_PRODUCTION, STANDALONE: {}},
     switches={"binlog": {True: mysqld.BINLOG_PRODUCTION, False: {"log_bin": False}}},
     stated=mysqld.BINLOG_STATED,

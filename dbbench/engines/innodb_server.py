@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
 import re
 import time
 from collections.abc import Iterable
@@ -66,6 +67,18 @@ COUNTERS_OF_MYSQL: Final = _KEPT - _OF_MARIADB
 _HISTORY: Final = "SELECT count FROM information_schema.innodb_metrics WHERE name = 'trx_rseg_history_len'"
 _UNKNOWN_ACCOUNT: Final = 1396  # ER_CANNOT_USER
 _FROM_ELSEWHERE: Final = "SELECT user, host FROM mysql.user WHERE host NOT IN ('localhost', '')"  # '': MariaDB's roles
+
+
+def connect_read_only(socket: Path, user: str, database: str | None) -> Any:
+    """Return a session of a user's server, in a read-only transaction."""
+    import mysql.connector
+
+    connection = mysql.connector.connect(
+        unix_socket=str(socket), user=user, password=os.environ.get("MYSQL_PWD", ""), database=database, use_pure=True,
+        ssl_disabled=True, connection_timeout=10, charset="utf8mb4", collation="utf8mb4_general_ci",
+    )  # fmt: skip
+    rows_of(connection, "START TRANSACTION READ ONLY")
+    return connection
 
 
 class InnodbServer(Server):

@@ -97,7 +97,11 @@ class Profile:
     standby: bool = False  # a standby's recovery applies a primary's log; False: a client program does
     copied_running: bool = False  # a server can recover from files copied one by one while it was running
     copying: str = ""  # the command, shown to the user, that copies a running server's data directory
-    live_settings: str = ""  # query of a running server: name, text, number, unit, and whether it was set
+    # Queries of a user's running server: name, text, number, unit of its settings and whether it was set; bytes of the
+    # data and data directory. `live_names`: the settings that affect storage and that a plan for a copy may contain.
+    live_settings: str = ""
+    live_data: str = ""
+    live_names: str = ""
     # Settings
     versions: Mapping[str, Versions] = field(default_factory=dict)  # by setting, for those that some versions lack
     features: tuple[str, ...] = ()  # settings that decide how it reads and writes; shown with the results

@@ -84,6 +84,9 @@ SELECT name, current_setting(name), setting, coalesce(unit, ''), setting IS DIST
 AND source NOT IN ('default', 'override', 'client', 'session') FROM pg_settings
 WHERE context <> 'internal' AND split_part(category, ' / ', 1) IN
 ('Resource Usage', 'Write-Ahead Log', 'Query Tuning', 'Autovacuum', 'Vacuuming') ORDER BY name""",
+    live_data="""
+SELECT pg_database_size(current_database()), (SELECT setting FROM pg_settings WHERE name = 'data_directory')""",
+    live_names=r"(?!archive_|recovery_|restore_command|wal_level|\w*shared_memory_type).*",
     features=("io_method", "io_workers", "io_min_workers", "io_max_workers", "io_combine_limit",
               "effective_io_concurrency", "debug_io_direct", "wal_sync_method", "full_page_writes", "wal_init_zero",
               "wal_recycle", "wal_compression", "data_checksums", "block_size",

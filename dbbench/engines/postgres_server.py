@@ -20,6 +20,7 @@ PORT: Final = 5432  # only part of the socket's name: without a load generator o
 SETTLE_S: Final = 600.0  # enough for an autovacuum of a large table at fixed cost limits
 EXTENSIONS: Final = ("amcheck", "pg_buffercache")  # extensions of the contrib package; used if they are installed
 BLOCK: Final = 8192  # the default of packages; the server's block_size replaces it
+_FOREIGN_S: Final = 60  # enough for the size of a database with very many files; longer would burden a user's server
 SLOT: Final = "dbbench.replication_slot"  # a setting of dbbench; the server has none for it
 _LEAVING_S: Final = 1.0  # ample: a backend ends milliseconds after its connection was closed
 # An idle background process waits for an event of the type Activity in its main loop ("CheckpointerMain"; see the table
@@ -42,6 +43,18 @@ def ready(pid: int, datadir: Path) -> bool:
     except OSError:
         return False
     return len(lines) >= 8 and lines[0] == str(pid) and lines[7].strip() == "ready"
+
+
+def connect_read_only(socket: Path, user: str, database: str | None) -> Any:
+    """Return a session of a user's server, in autocommit mode."""
+    import psycopg2
+
+    connection = psycopg2.connect(
+        host=str(socket.parent), port=socket.suffix[1:], user=user, dbname=database or "postgres",
+        application_name="dbbench", connect_timeout=10, options=f"-c statement_timeout={_FOREIGN_S}s",
+    )  # fmt: skip
+    connection.set_session(readonly=True, autocommit=True)
+    return connection
 
 
 class PostgresServer(Server):

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
+import re
 from collections.abc import Sequence
 from typing import Any, Final
 
 from dbbench.engines.port import Server
-from dbbench.engines.sql import Sql, Table, hashes, rows_of
-from dbbench.errors import DriverFailed
+from dbbench.engines.sql import Ask, Sql, Table, hashes, rows_of
+from dbbench.errors import DriverFailed, LiveServerUnreadable
 
 _SCAN_SESSION: Final = {
     "enable_indexscan": "off",
@@ -69,6 +71,15 @@ class PostgresSql(Sql):
     def cancel(self, server: Server, connection: Any) -> None:
         connection.cancel()
 
+    def other_plan(self, ask: Ask, recorded: str, sample: str, database: str) -> str:
+        plan, numbers = _nodes(ask(f"EXPLAIN (FORMAT JSON) {sample}")), set(re.findall(r"\$\d+", recorded))
+        execute = f"EXECUTE dbbench_asked({', '.join(['NULL'] * len(numbers))})".replace("()", "")
+        with contextlib.suppress(LiveServerUnreadable):  # `interval $1` cannot be prepared
+            force = "SET plan_cache_mode = force_generic_plan"  # it is planned for any values
+            recorded_plan = _nodes(_prepare(ask, recorded, force, f"EXPLAIN (FORMAT JSON) {execute}"))
+            return f"another plan: {plan} instead of {recorded_plan}" if plan != recorded_plan else ""
+        return ""
+
     def scan(self, connection: Any, table: str) -> str:
         for name, value in _SCAN_SESSION.items():
             rows_of(connection, f"SET {name} = '{value}'")
@@ -127,3 +138,36 @@ class PostgresSql(Sql):
 
 def _hashes(size: int, salt: int = 0) -> str:
     return "(" + " || ".join(hashes("sha512((n || '.{}')::bytea)", size, salt)) + ")"
+
+
+def parameter_types(ask: Ask, statement: str) -> list[str]:
+    """Return the types of $1, $2, ... of a statement. Raises LiveServerUnreadable if the server refuses it."""
+    types = "SELECT parameter_types::text[] FROM pg_prepared_statements WHERE name = 'dbbench_asked'"
+    return list(_prepare(ask, statement, types)[0][0])
+
+
+def common_values(ask: Ask, column: str, tables: Sequence[str]) -> list[str]:
+    """Return the values of a column of one of the tables in the server's statistics."""
+    return [value for (value,) in ask(
+        "SELECT unnest(coalesce(most_common_vals::text::text[], '{}') || coalesce(histogram_bounds::text::text[], "
+        "'{}')) FROM pg_stats WHERE attname = %s AND tablename = ANY(%s)", column, list(tables),
+    )]  # fmt: skip
+
+
+def _prepare(ask: Ask, statement: str, *questions: str) -> list[tuple[Any, ...]]:
+    """Prepare a statement and return the answer to the last question."""
+    ask(f"PREPARE dbbench_asked AS {statement}")
+    try:
+        return [ask(question) for question in questions][-1]
+    finally:
+        ask("DEALLOCATE dbbench_asked")
+
+
+def _nodes(answer: list[tuple[Any, ...]]) -> str:
+    """Return the nodes of a plan, with their tables and indexes."""
+    nodes, parts = [answer[0][0][0]["Plan"]], list[str]()
+    while nodes:
+        node = nodes.pop()
+        parts.append(" ".join(str(node[key]) for key in ("Node Type", "Relation Name", "Index Name") if key in node))
+        nodes += node.get("Plans", ())
+    return ", ".join(parts)

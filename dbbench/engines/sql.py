@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 HASH_BYTES: Final = 64  # length of a SHA-512 hash
 NULL: Final = "\\N"  # a missing value in the rows of `Sql.put`, as COPY writes it
+
+Ask = Callable[..., list[tuple[Any, ...]]]  # (statement, *values) -> rows of a user's server; LiveServerUnreadable
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,11 @@ class Sql(Protocol):
     def refusals(self, rows: Sequence[Sequence[Any]]) -> list[str]:
         """Return the errors in the result rows of a maintenance statement; [] if the engine raises them."""
         return []
+
+    def other_plan(self, ask: Ask, recorded: str, sample: str, database: str) -> str:
+        """Return how the plan of a sample differs from that of the recorded statement, with $1; "" if it does not.
+        Raises LiveServerUnreadable if the server refuses the sample."""
+        ...
 
     def scan(self, connection: Any, table: str) -> str:
         """Return a statement that reads a whole table, and prepare the session for it."""

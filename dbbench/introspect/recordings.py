@@ -6,7 +6,7 @@ from __future__ import annotations
 import csv
 import io
 import re
-import tempfile
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -14,16 +14,13 @@ from typing import Final
 from dbbench import process
 from dbbench.datasets.sources import PACKED
 from dbbench.errors import DbbenchError, ScriptInvalid
-from dbbench.introspect.refusals import CONTROL, refusal, shown
+from dbbench.introspect.refusals import CONTROL, refusal
 from dbbench.results.fileio import read_input
+from dbbench.units import one_line
 
-REPRODUCED: Final = "reproduced"
-APPROXIMATED: Final = "approximated"
-LEFT_OUT: Final = "left out"
-GROUPS: Final = (REPRODUCED, APPROXIMATED, LEFT_OUT)
+REPRODUCED, APPROXIMATED, LEFT_OUT = GROUPS = ("reproduced", "approximated", "left out")
 LARGEST: Final = 2**28  # bytes: a busy server logs this in some hours, and reading it takes some minutes
 DIGEST_S: Final = 1800.0  # limit for pt-query-digest, which reads some MB per second
-READER: Final = "pt-query-digest"
 # Headings that pt-query-digest does not recognise: those of a server's start, also of mariadbd and of Windows, and
 # Percona's attributes without #.
 _STARTS: Final = re.compile(
@@ -31,7 +28,6 @@ _STARTS: Final = re.compile(
 )
 _BARE: Final = re.compile(rb"(?<=\n)(?=[ \t]*(?:[A-Z]\w+: +\S+[ \t]*)+\n(?:#|SET timestamp=|use ))")
 _TIMED: Final = re.compile(rb"^# Query_time: ", re.MULTILINE)
-_HEADING: Final = re.compile(rb"^# (?:Time|User@Host|Query_time): ", re.MULTILINE)
 _EVENT: Final = (
     'print(join("\\t", map { unpack("H*", defined $_ ? $_ : "") } '
     "($event->{db} || $event->{Schema}, @$event{qw(Query_time cmd arg)}, "
@@ -42,76 +38,67 @@ _LINE: Final = re.compile(r"(?:[0-9a-f]*\t){4}[0-9a-f]*")
 
 @dataclass
 class Statement:
-    """One kind of statement: its text with $1 (PostgreSQL), or its fingerprint (slow log). `seconds`: the time of all
-    calls, None if it was not recorded. `group`: one of GROUPS. `why`: the reason for leaving it out, or what differs
-    from the recording. `samples`: statements of this kind that can be sent."""
+    """One kind of statement."""
 
-    text: str
+    text: str  # with $1 (PostgreSQL), or its fingerprint (slow log)
     calls: int = 0
-    seconds: float | None = None
+    seconds: float | None = None  # of all calls; None: not recorded
     group: str = REPRODUCED
-    why: str = ""
+    why: str = ""  # it is left out, or what differs from the recording
     database: str = ""
-    samples: list[str] = field(default_factory=list)
+    samples: list[str] = field(default_factory=list)  # statements of this kind that can be sent
 
-    def add(self, calls: int, seconds: float | None) -> None:
-        """Count calls."""
+    def add(self, calls: int, seconds: float | None, why: str) -> None:
         self.calls += calls
         self.seconds = self.seconds if seconds is None else (self.seconds or 0.0) + seconds
+        self.leave_out(why)
 
     def leave_out(self, why: str) -> None:
-        """Leave the statement out if there is a reason."""
-        self.group, self.why = (LEFT_OUT, why) if why else (self.group, self.why)
+        if why:
+            self.group, self.why = LEFT_OUT, why
 
-    def approximate(self, why: str) -> None:
-        """Note a difference from the recording."""
-        self.group, self.why = APPROXIMATED, f"{self.why}; {why}".removeprefix("; ")
+    def approximate(self, *differences: str) -> None:
+        """Add differences from the recording; empty ones do not count."""
+        if why := "; ".join(filter(None, (self.why, *differences))):
+            self.group, self.why = APPROXIMATED, why
 
 
 @dataclass(frozen=True)
 class RecordedStatements:
-    """The content of a file, most frequent first, without those that begin and end transactions. `dialect`: postgres
-    or mysql."""
+    """The content of a file, most frequent first, without those that begin and end transactions."""
 
     source: str
-    dialect: str
+    dialect: str  # postgres or mysql
     statements: list[Statement]
 
     @property
     def in_workload(self) -> list[Statement]:
-        """Those of the workload."""
         return [each for each in self.statements if each.group != LEFT_OUT]
 
     def shares(self, statements: list[Statement]) -> tuple[float, float | None]:
         """Return the share of all calls, and of all time (None if it was not recorded)."""
-        whole = self.statements
-        calls = sum(each.calls for each in statements) / max(1, sum(each.calls for each in whole))
-        seconds = sum(each.seconds or 0.0 for each in whole)
-        if not seconds or None in (each.seconds for each in whole):
+        calls = sum(each.calls for each in statements) / max(1, sum(each.calls for each in self.statements))
+        seconds = sum(each.seconds or 0.0 for each in self.statements)
+        if not seconds or None in (each.seconds for each in self.statements):
             return calls, None
         return calls, sum(each.seconds or 0.0 for each in statements) / seconds
 
 
 def read(path: Path) -> RecordedStatements:
-    """Return the file's statements. Raises FileUnreadable, ProgramMissing, and ScriptInvalid if it is neither
-    format."""
+    """Return the file's statements. Raises FileUnreadable, ProgramMissing, ScriptInvalid."""
     data = read_input(path, LARGEST)
     if packed := next((names for magic, names in PACKED.items() if data.startswith(magic)), None):
         raise _unreadable(path, f"it is compressed ({packed[0]})", f"Unpack it:  {packed[1]} {path}")
-    slow = _HEADING.search(data)
+    slow = _TIMED.search(data)
     statements = _read_slow_log(data) if slow else _read_export(data, path)
     if not statements:
         raise _unreadable(path, "it contains no statements")
     return RecordedStatements(str(path), "mysql" if slow else "postgres", sorted(statements, key=lambda s: -s.calls))
 
 
-def _unreadable(path: Path, why: str, remedy: str = "") -> DbbenchError:
+def _unreadable(path: Path, why: str, remedy: str | None = None) -> DbbenchError:
     return ScriptInvalid(
-        f"{path} is not a recording of statements: {why}",
-        effect="Nothing was written.",
-        remedy=remedy
-        or "PostgreSQL:  psql --csv -c 'SELECT query, calls, total_exec_time FROM pg_stat_statements' > statements.csv "
-        "  MariaDB, MySQL: the slow query log, with long_query_time = 0 for some minutes.",
+        f"{path} is not a recording of statements: {why}", effect="Nothing was written.", remedy=remedy
     )
 
 
@@ -119,8 +106,7 @@ def _read_export(data: bytes, path: Path) -> list[Statement]:
     """Return the statements of a CSV file with a header; the same text of several users counts as one. The load has one
     database: of those that the rows name, the one with the most calls."""
     csv.field_size_limit(2**24)  # a statement may be longer than the module's default of 128 KiB
-    statements: dict[tuple[str, str], Statement] = {}
-    calls_of: dict[str, int] = {}
+    statements, calls_of = dict[tuple[str, str], Statement](), Counter[str]()
     rows = csv.DictReader(io.StringIO(data.decode("utf-8-sig", errors="replace"), newline=""))
     try:
         for row in rows:
@@ -128,16 +114,13 @@ def _read_export(data: bytes, path: Path) -> list[Statement]:
             ms = row.get("total_exec_time") or row.get("total_time")
             if (why := refusal(text, "postgres")) != CONTROL and calls > 0:
                 statement = statements.setdefault((database, text), Statement(text, database=database))
-                statement.add(calls, float(ms) / 1000 if ms else None)
-                statement.leave_out(why)
-                calls_of[database] = calls_of.get(database, 0) + calls
-    except (csv.Error, KeyError, TypeError, ValueError) as error:
-        raise _unreadable(
-            path, f"line {rows.line_num} has no `query` or number of `calls` ({shown(str(error))})"
-        ) from None
+                statement.add(calls, float(ms) / 1000 if ms else None, why)
+                calls_of[database] += calls
+    except (csv.Error, KeyError, TypeError, ValueError):
+        raise _unreadable(path, f"line {rows.line_num} has no `query` or number of `calls`") from None
     for statement in statements.values():
-        if statement.database != max(calls_of, key=lambda name: calls_of[name]):
-            statement.leave_out(statement.why or f"of another database ({shown(statement.database)})")
+        if statement.database != calls_of.most_common(1)[0][0]:
+            statement.leave_out(statement.why or f"of another database ({one_line(statement.database)})")
     return list(statements.values())
 
 
@@ -146,12 +129,9 @@ def _read_slow_log(data: bytes) -> list[Statement]:
     if b";\r\n" in data and b"\r\n# " in data:  # a server on Windows
         data = data.replace(b"\r\n", b"\n")
     data = _BARE.sub(b"# ", _STARTS.sub(b"", data))
-    with tempfile.NamedTemporaryFile(prefix="dbbench-slow-") as mended:
-        mended.write(data)
-        mended.flush()
-        argv = [READER, "--config", "/dev/null", "--no-version-check", "--no-report",
-                "--preserve-embedded-numbers", "--filter", _EVENT, mended.name]  # fmt: skip
-        lines = process.run(argv, timeout_s=DIGEST_S).stdout.splitlines()
+    argv = ["pt-query-digest", "--config", "/dev/null", "--no-version-check", "--no-report",
+            "--preserve-embedded-numbers", "--filter", _EVENT]  # fmt: skip
+    lines = process.run(argv, stdin=data, timeout_s=DIGEST_S).stdout.splitlines()
     tail, database, unread = data.rstrip(), "", len(_TIMED.findall(data))
     statements: dict[tuple[str, ...], Statement] = {}
     for line in filter(_LINE.fullmatch, lines):
@@ -164,9 +144,8 @@ def _read_slow_log(data: bytes) -> list[Statement]:
         if tail.endswith(text.encode(errors="surrogateescape")):
             why = "the recording ends within it"
         statement = statements.setdefault((database, kind, why), Statement(kind, database=database))
-        statement.leave_out(why)
-        statement.add(1, float(time) if re.fullmatch(r"\d+(\.\d+)?", time) else None)
+        statement.add(1, float(time) if re.fullmatch(r"\d+(\.\d+)?", time) else None, why)
         statement.samples.append(text)
     if unread > 0:
-        statements[()] = Statement("(unknown)", unread, None, LEFT_OUT, f"{READER} cannot tell where it ends")
+        statements[()] = Statement("(unknown)", unread, None, LEFT_OUT, "pt-query-digest cannot tell where it ends")
     return list(statements.values())

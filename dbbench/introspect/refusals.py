@@ -13,12 +13,11 @@ from sqlglot import TokenType as T
 from sqlglot.dialects.mysql import MySQL
 from sqlglot.errors import SqlglotError
 
+from dbbench.units import one_line
+
 logging.getLogger("sqlglot").setLevel(logging.CRITICAL)  # statements that it cannot parse are handled here
 
 CONTROL: Final = "it begins or ends a transaction"
-SHOWN: Final = 100  # characters of a statement in a message
-_LITERALS: Final = {T.STRING, T.NUMBER, T.HEX_STRING, T.BIT_STRING, T.NATIONAL_STRING, T.BYTE_STRING, T.RAW_STRING,
-                    T.HEREDOC_STRING, T.UNICODE_STRING}  # fmt: skip
 # What is left out, in words without literals and with one blank between them, and the reason.
 _REFUSED: Final = (
     (r"$", "the recording does not contain its text"),
@@ -36,7 +35,6 @@ _REFUSED: Final = (
     (r".*\b(outfile|dumpfile)\b", "it writes a file of the server"),
     (r"(?!.*\b(insert|replace|merge)\b).*\binto\b", "it writes its result elsewhere (INTO)"),
 )  # fmt: skip
-_UNRECORDED: Final = (r".*[@?]", "a variable of the session, or a value that was not recorded")  # mysql
 _EXECUTED: Final = re.compile(r"/\*M?!\d*(.*?)\*/", re.DOTALL)  # comments that MySQL and MariaDB execute
 
 
@@ -55,34 +53,26 @@ def tokens(text: str, dialect: str) -> list[Any]:
 
 @functools.lru_cache(10_000)
 def _refusal(text: str, dialect: str) -> str:
-    reasons = _REFUSED if dialect == "postgres" else (*_REFUSED, _UNRECORDED)
     words = [(each.token_type, text[each.start : each.end + 1].lower()) for each in tokens(text, dialect)]
-    while words and words[-1][0] == T.SEMICOLON:
-        words.pop()
     bare = " ".join(
-        re.sub(r"\W+", "_", word[1:-1]) if kind == T.IDENTIFIER else "0" if kind in _LITERALS else word
-        for kind, word in words
-    )
-    for pattern, why in reasons:
+        re.sub(r"\W+", "_", word[1:-1]) if kind == T.IDENTIFIER
+        else "0" if kind == T.NUMBER or kind.name.endswith("STRING") else word for kind, word in words
+    ).rstrip("; ")  # fmt: skip
+    for pattern, why in _REFUSED:
         if match := re.match(pattern, bare, re.DOTALL):
             name = match.groupdict().get("name")
-            return f"{why} ({shown(name.upper())})" if name else why
+            return f"{why} ({one_line(name.upper())})" if name else why
+    if dialect == "mysql":
+        return "a variable of the session, or a value that was not recorded" if re.search("[@?]", bare) else ""
     # Both statements of "a; b" would run. What a backslash does in a literal depends on settings of the server.
-    return "a backslash, after which the end of a literal is unknown" if dialect == "postgres" and "\\" in text else ""
+    return "a backslash, after which the end of a literal is unknown" if "\\" in text else ""
 
 
 def refusal(text: str, dialect: str) -> str:
     """Return why the statement cannot be used; "" if it can."""
     text = re.sub(r"(?<![\w.!$])\$?\d+(?![\w.])", "0", text)  # they do not decide; `$1,$` would begin a string
+    executed = _EXECUTED.sub(r" \1 ", text) if dialect == "mysql" else text
     try:
-        return _refusal(text, dialect) or (
-            _refusal(_EXECUTED.sub(r" \1 ", text), dialect) if dialect == "mysql" else ""
-        )
+        return _refusal(text, dialect) or _refusal(executed, dialect)
     except ValueError as error:
         return str(error)
-
-
-def shown(text: str) -> str:
-    """Return a statement as one short line without terminal control characters."""
-    line = "".join(letter if letter.isprintable() else "?" for letter in " ".join(text.split()))
-    return line if len(line) <= SHOWN else line[: SHOWN - 1] + "…"

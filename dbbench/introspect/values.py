@@ -8,7 +8,7 @@ import functools
 import random
 import re
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -18,9 +18,9 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from dbbench.introspect.refusals import SHOWN, tokens
-
-Ask = Callable[..., list[tuple[Any, ...]]]  # (statement, *values) -> rows; raises LiveServerUnreadable
+from dbbench.engines import postgres_sql
+from dbbench.engines.sql import Ask
+from dbbench.introspect.refusals import tokens
 
 MOST: Final = 100_000  # the largest number about which nothing is known
 ROWS: Final = 10  # the largest LIMIT
@@ -29,19 +29,22 @@ SPAN_S: Final = 6 * 365 * 86400  # seconds: times are in the six years from BEGA
 WIDTH: Final = 99  # end - start of a range: a hundred values of a column, as in sysbench's ranges
 WIDTH_S: Final = 86_399  # the same of times, in seconds: a day
 ELEMENTS: Final = 5  # values of an array
+LONGEST: Final = 100  # characters of a value from the server's statistics
 SAMPLES: Final = 50_000  # of a statement; with fewer values, their pages would soon be in the cache
 _TEXTS: Final = re.compile(r'text|(var)?char|character( varying)?|bpchar|"?char"?|name|', re.IGNORECASE)
 _TIMES: Final = r"date|time(stamp)?(tz| with(out)? time zone)?"
-# Type in a cast or of the server, and how a value of it is drawn. A parameter of another type has no rule.
-_DRAWN: Final[tuple[tuple[str, Callable[[random.Random], object]], ...]] = (
-    (r"smallint|int2", lambda rng: rng.randint(1, 32_767)),
-    (r"(big)?int(eger)?|int[48]|decimal|numeric|real|double( precision)?|float[48]?|bytea|jsonb?|" + _TEXTS.pattern,
-     lambda rng: rng.randint(1, MOST)),
-    (_TIMES, lambda rng: BEGAN + timedelta(seconds=rng.randint(0, SPAN_S))),
-    (r"interval", lambda rng: f"{rng.randint(1, SPAN_S)} seconds"),
-    (r"bool(ean)?", lambda rng: rng.random() < 0.5),
-    (r"uuid", lambda rng: uuid.UUID(int=rng.getrandbits(128))),
-)  # fmt: skip
+_Rule = tuple[Callable[[random.Random], object], Callable[[str], object]]
+# Type in a cast or of the server, how a value of it is drawn, and read from a text. Other types have no rule.
+_RULES: Final[tuple[tuple[str, _Rule], ...]] = (
+    (r"smallint|int2", (lambda rng: rng.randint(1, 32_767), int)),
+    (r"(big)?int(eger)?|int[48]", (lambda rng: rng.randint(1, MOST), int)),
+    (r"decimal|numeric|real|double( precision)?|float[48]?", (lambda rng: rng.randint(1, MOST), Decimal)),
+    (r"bytea|jsonb?|" + _TEXTS.pattern, (lambda rng: rng.randint(1, MOST), str)),
+    (_TIMES, (lambda rng: BEGAN + timedelta(seconds=rng.randint(0, SPAN_S)), datetime.fromisoformat)),
+    (r"interval", (lambda rng: f"{rng.randint(1, SPAN_S)} seconds", str)),
+    (r"bool(ean)?", (lambda rng: rng.random() < 0.5, str)),
+    (r"uuid", (lambda rng: uuid.UUID(int=rng.getrandbits(128)), str)),
+)
 _NAMES: Final = re.compile(r".*(_at|_on|date|day|time(stamp)?|_ts)", re.IGNORECASE)  # of columns that hold times
 _CALLS: Final = (exp.Func, exp.AtTimeZone, exp.Escape)
 _HARMLESS: Final = (exp.Array, exp.Coalesce, exp.Connector, exp.Lower, exp.Upper)
@@ -51,7 +54,7 @@ _TYPED: Final = re.compile(
     r"(?: (?:year|month|day|hour|minute|second)(?: to \w+)?)?(?!\w)",
     re.IGNORECASE,
 )
-_TYPES: Final = "SELECT parameter_types::text[] FROM pg_prepared_statements WHERE name = 'dbbench_asked'"
+_CAST: Final = r"CAST(\g<number> AS \g<type>)"
 
 
 @dataclass
@@ -66,10 +69,9 @@ class Placeholder:
     argument: bool = True  # of a function, which may accept few texts: date_trunc($1, a)
 
     def draw(self, rng: random.Random, begin: Any = None) -> object:
-        """Return a value. `begin`: the one at the other end of its range, or None. Raises ValueError if no rule fits
-        it."""
+        """Return a value. `begin`: the one at the other end of its range. Raises ValueError if no rule fits it."""
         kind = self.type.removesuffix("[]")
-        if (drawn := _rule_of(kind)) is None:
+        if (rule := _rule_of(kind)) is None:
             raise ValueError(f"a parameter of type {self.type}")
         if self.argument and _TEXTS.fullmatch(kind):
             raise ValueError("a text for a function, which may accept few values")
@@ -85,18 +87,17 @@ class Placeholder:
             return begin + rng.randint(0, WIDTH)
         if self.values and all(isinstance(value, int) for value in self.values):
             return rng.randint(min(self.values), max(self.values))
-        return rng.choice(self.values) if self.values else drawn(rng)
+        return rng.choice(self.values) if self.values else rule[0](rng)
 
 
 @functools.cache
-def _rule_of(kind: str) -> Callable[[random.Random], object] | None:
-    return next((draw for pattern, draw in _DRAWN if re.fullmatch(pattern, kind, re.IGNORECASE)), None)
+def _rule_of(kind: str) -> _Rule | None:
+    return next((rule for pattern, rule in _RULES if re.fullmatch(pattern, kind, re.IGNORECASE)), None)
 
 
 def samples_of(text: str, ask: Ask | None, most_bytes: int) -> tuple[list[str], list[str]]:
-    """Return statements with values, and in which respects they differ from the recorded one. `ask` queries a server
-    with its tables. Raises ValueError with the reason if no value can be drawn, LiveServerUnreadable if the server
-    refuses the statement."""
+    """Return statements with values, and how they differ from the recorded one. `ask` queries a server with its tables.
+    Raises ValueError with the reason if no value can be drawn, LiveServerUnreadable if the server refuses it."""
     text = text.rstrip("; \n\t")
     parameters, differences = _complete(text, ask), list[str]()
     if re.match(r"insert\b(?!.*\bon conflict\b)", text, re.IGNORECASE | re.DOTALL):
@@ -105,26 +106,22 @@ def samples_of(text: str, ask: Ask | None, most_bytes: int) -> tuple[list[str], 
         differences.append("rows whose key exists are not inserted (ON CONFLICT DO NOTHING)")
     if any(not parameter.values for parameter in parameters.values()):
         differences.append("guessed values")
-    rng, samples = random.Random(1), list[str]()
+    rng, samples, values, parts = random.Random(1), list[str](), dict[int, object](), _PARAMETER.split(text)
+    places = [int(number) for number in parts[1::2]]
     while most_bytes > 0 and len(samples) < (SAMPLES if parameters else 1):
-        values: dict[int, object] = {}
         for number, parameter in parameters.items():
             values[number] = parameter.draw(rng, values.get(parameter.after))
-        samples.append(_with_literals(text, values))
+        parts[1::2] = ["'" + str(values[number]).replace("'", "''") + "'" for number in places]
+        samples.append("".join(parts))
         most_bytes -= len(samples[-1])
     return samples, differences
-
-
-def _with_literals(text: str, values: Mapping[int, object]) -> str:
-    literals = {number: "'" + str(value).replace("'", "''") + "'" for number, value in values.items()}
-    return _PARAMETER.sub(lambda match: literals[int(match[1])], text)
 
 
 def _complete(text: str, ask: Ask | None) -> dict[int, Placeholder]:
     """Return all parameters, the begin of a range before its end. Raises ValueError."""
     parameters, tables = parameters_of(text)
     numbers = {int(number) for number in _PARAMETER.findall(text)}
-    types = prepare(ask, _TYPED.sub(r"CAST(\g<number> AS \g<type>)", text), _TYPES)[0][0] if ask else []
+    types = postgres_sql.parameter_types(ask, _TYPED.sub(_CAST, text)) if ask else []
     for number in numbers:
         parameter = parameters.setdefault(number, Placeholder())
         if ask:
@@ -138,7 +135,7 @@ def _complete(text: str, ask: Ask | None) -> dict[int, Placeholder]:
 def parameters_of(text: str) -> tuple[dict[int, Placeholder], tuple[str, ...]]:
     """Return what a text says about its parameters, and the tables; nothing if sqlglot cannot parse it. Raises
     ValueError for a $ that is no parameter."""
-    marked = _PARAMETER.sub(r" :p\1 ", _TYPED.sub(r"CAST(\g<number> AS \g<type>)", text))
+    marked = _PARAMETER.sub(r" :p\1 ", _TYPED.sub(_CAST, text))
     if sum(f":{token.text}" == marked[token.start - 1 : token.end + 1] for token in tokens(marked, "postgres")
            if re.fullmatch(r"p\d+", token.text)) != len(_PARAMETER.findall(text)):  # fmt: skip
         raise ValueError("a $ in a literal, a name or a comment")
@@ -175,10 +172,8 @@ def _number(node: Any) -> int:
 
 
 def _column(parent: Any, child: Any) -> str:
-    if isinstance(parent, exp.Binary) and isinstance(parent, exp.Predicate):
-        return next((side.name for side in (parent.left, parent.right) if isinstance(side, exp.Column)), "")
-    if isinstance(parent, exp.In | exp.Between):
-        return parent.this.name if isinstance(parent.this, exp.Column) else ""
+    if isinstance(parent, exp.Predicate):  # also IN and BETWEEN
+        return next((side.name for side in (parent.this, parent.expression) if isinstance(side, exp.Column)), "")
     insert = parent.find_ancestor(exp.Insert) if isinstance(parent, exp.Tuple) else None
     columns = insert.this.expressions if insert is not None and isinstance(insert.this, exp.Schema) else []
     values = zip(columns, parent.expressions, strict=False) if columns else ()
@@ -196,28 +191,9 @@ def _start(end: Any) -> int:
 
 def _values(ask: Ask, parameter: Placeholder, tables: tuple[str, ...]) -> tuple[Any, ...]:
     """Return the values of its column in the server's statistics, numbers and times as such."""
-    if not parameter.column or parameter.rows is not None:
-        return ()
-    kind, values = parameter.type.removesuffix("[]"), list[Any]()
-    read: Callable[[str], Any] = datetime.fromisoformat if re.fullmatch(_TIMES, kind, re.IGNORECASE) else str
-    if re.fullmatch(r"decimal|numeric|real|double.*", kind, re.IGNORECASE):
-        read = Decimal
-    elif re.fullmatch(r"(small|big)?int(eger)?|int[248]", kind, re.IGNORECASE):
-        read = int
-    for (value,) in ask(
-        "SELECT unnest(coalesce(most_common_vals::text::text[], '{}') || coalesce(histogram_bounds::text::text[], "
-        "'{}')) FROM pg_stats WHERE attname = %s AND tablename = ANY(%s)",
-        parameter.column, list(tables),
-    ):  # fmt: skip
-        with contextlib.suppress(ValueError, ArithmeticError):  # infinity, BC
-            values += [read(value)] if len(value) <= SHOWN else []
+    rule, values = _rule_of(parameter.type.removesuffix("[]")), list[Any]()
+    if rule and parameter.column and parameter.rows is None:
+        for value in postgres_sql.common_values(ask, parameter.column, tables):
+            with contextlib.suppress(ValueError, ArithmeticError):  # infinity, BC
+                values += [rule[1](value)] if len(value) <= LONGEST else []
     return tuple(values)
-
-
-def prepare(ask: Ask, text: str, *questions: str) -> list[tuple[Any, ...]]:
-    """Prepare a statement and return the answer to the last question. Raises the server's own error."""
-    ask(f"PREPARE dbbench_asked AS {text}")
-    try:
-        return [ask(question) for question in questions][-1]
-    finally:
-        ask("DEALLOCATE dbbench_asked")

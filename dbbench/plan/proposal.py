@@ -1,23 +1,28 @@
-"""A first plan: what `dbbench init` writes from a few answers."""
+"""A first plan: what `dbbench init` writes from a few answers, or from the facts of a running server."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from string import Template
 from typing import Final
 
+from dbbench.datasets.generated import SCALE_BYTES, SYSBENCH_ROW_BYTES
 from dbbench.engines import SERVERS, profile_of
-from dbbench.errors import PlanInvalid
+from dbbench.errors import DbbenchError, PlanInvalid
+from dbbench.machine.mounts import Mount
 from dbbench.model import Arm, EngineName, Scalar
 from dbbench.model.base import data_folder
 from dbbench.plan.arms import default_label, distinct, split_fs
 from dbbench.plan.catalog import Catalog
 from dbbench.storage.devices.directory import check_directory
 from dbbench.storage.filesystems.common import mount_of
+from dbbench.units import one_line, size_text
 
 _BARE: Final = re.compile(r"[A-Za-z0-9_-]+")  # a key that needs no quotes
 _SETUPS: Final = ("ext4", "xfs", "btrfs")
@@ -34,10 +39,16 @@ size = "8GiB"       # it is written in full once
 _DISK: Final = """\
 kind = "block"      # it is ERASED; `dbbench run` refuses it if it is in use or not empty
 path = {}"""
+_TABLES: Final = 8
 _WORKLOADS: Final[dict[str, dict[str, Scalar]]] = {  # by the engine's kind of dataset
     "pgbench": {"name": "pgbench-tpcb", "scale": 50, "clients": 8},
-    "sysbench": {"name": "sysbench-oltp-read-write", "tables": 8, "table_size": 250000, "clients": 8},
+    "sysbench": {"name": "sysbench-oltp-read-write", "tables": _TABLES, "table_size": 250000, "clients": 8},
 }
+# Mount options that do not characterise a setup.
+_QUIET: Final = {"noatime", "relatime", "discard", "nodiscard", "nodiscard=async", "rw", "defaults"}
+_FREE: Final = 2.5  # size of the device ÷ size of a server's data: space for the copy, its log and growth
+_LEAST_GIB: Final = 8
+_COPY: Final = "/srv/copy"
 
 
 @dataclass(frozen=True)
@@ -53,13 +64,12 @@ class Proposal:
 
     def text(self, file: Path, known: Catalog) -> str:
         """Return the text of the plan `file`. Raises UnknownName, DeviceUnusable, PlanInvalid."""
-        name = "".join(c if c.isalnum() or c in "._-" else "-" for c in file.stem).strip("._-") or "plan"
         entries = split_fs(self.setups or _SETUPS, known.setups.__contains__)
         arms = [Arm(name, mount=options) for name, options in entries]
         budget = self.budget or ("30min" if self.directories else None)
         values = {
             "file": str(file),
-            "name": name,
+            "name": _name(file),
             "engines": ", ".join(_inline({"name": engine}) for engine in self.engines),
             "length": _BUDGET.format(budget) if budget else _BLOCKS,
             "setups": ", ".join(
@@ -90,6 +100,65 @@ class Proposal:
         return loads
 
 
+@dataclass(frozen=True)
+class RunningServer:
+    """What a plan takes from a running server. None: its role may not read it."""
+
+    engine: str
+    version: str
+    socket: Path
+    profile: str  # the settings profile that is closest
+    settings: Mapping[str, str]  # those that matter to storage and differ from what dbbench would set
+    data_bytes: int | None
+    mount: Mount | None  # the mount that contains the data directory
+
+    def nearest_setup(self, known: Catalog) -> tuple[str, str]:
+        """Return the fs setup that is closest to the mount, and in which respects it may differ."""
+        if self.mount is None:
+            return "ext4", "this role cannot read the path of the data directory; choose the setup yourself"
+        family, options = self.mount.fstype, set(self.mount.options)
+        if family.startswith("zfs"):
+            return "zfs", "choose the nearest zfs setup: `zfs get all` shows record size and compression"
+        # The compression of btrfs also in the spelling that people use.
+        options |= {re.sub(r"^(compress(?:-force)?=(?:zlib|zstd)):3$", r"\1", option) for option in options}
+        nearest: list[tuple[int, int, str]] = []
+        for name in known.setups:
+            with contextlib.suppress(DbbenchError):
+                setup = known.setup(name)
+                special = setup.layers or setup.volumes or setup.attributes or setup.claims or setup.mkfs.options
+                own = set(setup.mount) - _QUIET
+                if setup.mkfs.family == family and not special and own <= options:
+                    nearest.append((len(own), -len(name), name))
+        if not nearest:
+            return "ext4", f"no fs setup uses {family}; choose the nearest one yourself"
+        return max(nearest)[2], ""
+
+    def text(self, file: Path, known: Catalog, memory_bytes: int | None) -> str:
+        """Return the text of the plan `file`."""
+        profile, (baseline, unsure), size = profile_of(self.engine), self.nearest_setup(known), self.data_bytes or 0
+        sizes = {"scale": max(1, size // SCALE_BYTES), "table_size": max(1000, size // SYSBENCH_ROW_BYTES // _TABLES)}
+        load = {key: sizes.get(key, value) for key, value in _WORKLOADS[profile.generated].items()}
+        plain = {name: text for name, text in self.settings.items() if _BARE.fullmatch(name) and text.isprintable()}
+        place, path = self.mount, shlex.quote(str(self.socket))
+        ground = f"{place.fstype} ({','.join(place.options)}) at {place.point}" if place else "an unknown filesystem"
+        command = profile.copying.format(host=shlex.quote(str(self.socket.parent)), port=self.socket.suffix[1:],
+                                         socket=path, copy=_COPY)  # fmt: skip
+        values = {
+            "engine": self.engine, "profile": self.profile, "version": self.version, "socket": str(self.socket),
+            "file": str(file), "name": _name(file), "copy": _COPY, "command": command, "baseline": baseline,
+            "ground": ground, "setups": _quoted(list(dict.fromkeys((baseline, *_SETUPS)))),
+            "memory": f"{max(1, (memory_bytes or 8 * 2**30) // 2**30)}GiB",
+            "device": f"{max(_LEAST_GIB, -(-int(size * _FREE) // 2**30))}GiB",
+            "data": "data of unknown size" if self.data_bytes is None else f"{size_text(size)}, as the dataset below",
+        }  # fmt: skip
+        # What a server reports may contain line breaks.
+        values = {key: one_line(value, len(value)) for key, value in values.items()}
+        values["settings"] = "\n".join(f"settings.{pair}" for pair in _pairs(plain)) or "# (none)"
+        return _filled(
+            "from-running.in", values | {"workload": "\n".join(_pairs(load)), "unsure": unsure and f"  # {unsure}"}
+        )
+
+
 def installed_engines() -> tuple[EngineName, ...]:
     """Return the engines whose server is installed here; the first of all if none is."""
     from dbbench.engines import ENGINES
@@ -111,6 +180,10 @@ def _of_directories(directories: tuple[Path, ...], known: Catalog) -> dict[str, 
 
 def _filled(template: str, values: Mapping[str, str]) -> str:
     return Template((data_folder() / "plans" / template).read_text(encoding="utf-8")).substitute(values)
+
+
+def _name(file: Path) -> str:
+    return "".join(c if c.isalnum() or c in "._-" else "-" for c in file.stem).strip("._-") or "plan"
 
 
 def _quoted(value: object) -> str:

@@ -9,22 +9,22 @@ from typing import Final
 import pytest
 
 from dbbench import plan
-from dbbench.introspect.server import LiveServer, ServerFacts, plan_text, setup_of
 from dbbench.machine.mounts import Mount
 from dbbench.plan.catalog import catalog
+from dbbench.plan.proposal import RunningServer
 
-FACTS: Final = ServerFacts(
+FACTS: Final = RunningServer(
     "postgres",
     "15.18",
+    Path("/run/postgresql/.s.PGSQL.5433"),
     "production-archive",
     {"shared_buffers": "4GB"},
     5 * 10**9,
     None,
 )
-LIVE: Final = LiveServer("postgres", "15.18", Path("/run/postgresql/.s.PGSQL.5433"), None)
 
 
-def on(fstype: str, options: str) -> ServerFacts:
+def on(fstype: str, options: str) -> RunningServer:
     """The facts of a server whose data lies on such a mount."""
     mount = Mount(1, 0, "8:1", Path("/var/lib"), fstype, "/dev/sda1", tuple(options.split(",")))
     return dataclasses.replace(FACTS, mount=mount)
@@ -42,20 +42,20 @@ def on(fstype: str, options: str) -> ServerFacts:
 )
 def test_the_baseline_is_the_nearest_setup(fstype: str, options: str, setup: str) -> None:
     """By the family and the mount options that matter; what only layers or mkfs could tell is not guessed."""
-    assert setup_of(on(fstype, options), catalog()) == (setup, "")
+    assert on(fstype, options).nearest_setup(catalog()) == (setup, "")
 
 
 def test_an_unknown_filesystem_is_told() -> None:
     """Never passed over: the plan says that the baseline is yours to name."""
-    assert "no fs setup uses overlay" in setup_of(on("overlay", "rw"), catalog())[1]
-    assert setup_of(on("zfs", "rw,xattr"), catalog())[0] == "zfs"
-    assert "zfs get" in setup_of(on("zfs", "rw,xattr"), catalog())[1]
-    assert "cannot read the path" in setup_of(FACTS, catalog())[1]
+    assert "no fs setup uses overlay" in on("overlay", "rw").nearest_setup(catalog())[1]
+    assert on("zfs", "rw,xattr").nearest_setup(catalog())[0] == "zfs"
+    assert "zfs get" in on("zfs", "rw,xattr").nearest_setup(catalog())[1]
+    assert "cannot read the path" in FACTS.nearest_setup(catalog())[1]
 
 
 def test_the_plan_loads_and_names_the_copy(tmp_path: Path) -> None:
     """With the server's settings, a dataset of its size and the command that copies its data."""
-    text = plan_text(LIVE, on("xfs", "rw"), catalog(), tmp_path / "live.toml", 64 * 2**30)
+    text = on("xfs", "rw").text(tmp_path / "live.toml", catalog(), 64 * 2**30)
     (tmp_path / "live.toml").write_text(text)
     read = plan.load(tmp_path / "live.toml", catalog())
     assert (read.baseline, read.name, read.engine[0].settings) == ("xfs", "live", {"shared_buffers": "4GB"})
@@ -71,7 +71,7 @@ def test_names_of_a_server_stay_in_their_comment(tmp_path: Path) -> None:
     facts = dataclasses.replace(
         on("xfs", "rw"), settings={"work_mem": hostile, hostile: "1"}, version=hostile,
     )  # fmt: skip
-    text = plan_text(LIVE, facts, catalog(), tmp_path / "live.toml", None)
+    text = facts.text(tmp_path / "live.toml", catalog(), None)
     (tmp_path / "live.toml").write_text(text)
     read = plan.load(tmp_path / "live.toml", catalog())
     assert read.name == "live" and "\x1b" not in text

@@ -162,7 +162,7 @@ def test_a_session_of_the_witness_that_ends_before_the_kill_is_an_error() -> Non
     """Fewer sessions than were asked for are another load."""
     server: Any = type("Server", (), {"engine": "mariadb", "pid": 7, "connect": fail(ValueError("planted")),
                                       "alive": lambda _self: False})()  # fmt: skip
-    with banking(server, 0, Acknowledged()) as must_work:
+    with banking(server, 0, Acknowledged(), False) as must_work:
         time.sleep(0.1)
         with pytest.raises(Exception, match="witness-0 ended: ValueError: planted"):
             must_work()

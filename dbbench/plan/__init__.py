@@ -1,8 +1,6 @@
-"""Plans: from TOML to cells and their order.
-
-`load` reports all errors of a plan at once. `expand` returns cells and the order of trials, `preview` what running them
-would do, and `identity` the hash that identifies runs of the same plan.
-"""
+"""Plans: from TOML to cells and their order. `load` reports all errors of a plan at once. `expand` returns cells and
+the order of trials, `preview` what running them would do, and `identity` the hash that identifies runs of the same
+plan."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
-"""The arms of a plan: their labels, and lists of which each value becomes a separate cell.
-
-Arms are compared only within the same values. Of the plan's factors, each engine uses those that it supports:
-`profile`, a word of its `switches` such as `binlog`, and server settings. It runs every combination of their levels.
-"""
+"""The arms of a plan: their labels, and lists of which each value becomes a separate cell. Arms are compared only
+within the same values. Of the plan's factors, each engine uses those that it supports: `profile`, a word of its
+`switches` such as `binlog`, and server settings. It runs every combination of their levels."""
 
 from __future__ import annotations
 
@@ -170,10 +168,8 @@ def effective_name(arm: Arm) -> str:
 
 
 def split_fs(words: Iterable[str], known: Callable[[str], bool]) -> list[tuple[str, tuple[str, ...]]]:
-    """Return name and mount options of each entry of `--fs`, split at its commas.
-
-    "xfs,ext4:commit=60,data=writeback" has two entries: after options, a word that is not `known` is another option.
-    """
+    """Return name and mount options of each entry of `--fs`, split at its commas. "xfs,ext4:commit=60,data=writeback"
+    has two entries: after options, a word that is not `known` is another option."""
     entries: list[tuple[str, tuple[str, ...]]] = []
     for word in words:
         colons = [at for at, letter in enumerate(word) if letter == ":"]
@@ -188,8 +184,8 @@ def split_fs(words: Iterable[str], known: Callable[[str], bool]) -> list[tuple[s
 
 
 def label_of(word: str, arms: Iterable[Arm]) -> str | None:
-    """Return the label that `word` means: the label itself, or that of the first arm that uses the setup of
-    that name."""
+    """Return the label that `word` means: the label itself, or that of the first arm that uses the setup of that
+    name."""
     labels = list(arms)
     if any(arm.label == word for arm in labels):
         return word

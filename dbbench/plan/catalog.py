@@ -1,10 +1,8 @@
-"""Find the TOML files of fs setups and workloads: those of dbbench, and those in the user's directories.
-
-A directory given with `--path` or in DBBENCH_PATH (separated by colons) has the layout of dbbench's data:
-`DIR/fs_setups/NAME.toml` and `DIR/workloads/NAME.toml` with scripts next to them. If several directories have the same
-name, the user's file takes precedence over dbbench's, `--path` over DBBENCH_PATH, and an earlier directory over a later
-one; `dbbench fs` and `dbbench workload` print the file that is used.
-"""
+"""Find the TOML files of fs setups and workloads: those of dbbench, and those in the user's directories. A directory
+given with `--path` or in DBBENCH_PATH (separated by colons) has the layout of dbbench's data: `DIR/fs_setups/NAME.toml`
+and `DIR/workloads/NAME.toml` with scripts next to them. If several directories have the same name, the user's file
+takes precedence over dbbench's, `--path` over DBBENCH_PATH, and an earlier directory over a later one; `dbbench fs` and
+`dbbench workload` print the file that is used."""
 
 from __future__ import annotations
 
@@ -109,7 +107,6 @@ class Catalog:
         return beside.resolve() if workload.script and beside.is_file() else None
 
     def beside(self, workload: Workload) -> tuple[Path, ...]:
-        """Return the further files of the script."""
         return tuple((self.workloads[workload.name].parent / name).resolve() for name in workload.beside)
 
 
@@ -202,7 +199,6 @@ def _check_words(document: Document, workload: Workload) -> None:
 
 
 def _check_job(path: Path) -> None:
-    """Raise PlanInvalid with the lines of a fio job that the trial decides."""
     lines = [f"{path.name}:{number} {option}" for number, option in fio.find_conflicts(given_text(path, MOST_SCRIPT))]
     if lines:
         text = f"{path} has options that dbbench sets for each trial; remove {', '.join(lines)}"
@@ -210,7 +206,6 @@ def _check_job(path: Path) -> None:
 
 
 def _check_workload(document: Document, workload: Workload) -> None:
-    """Note errors that types alone do not detect."""
     _check_words(document, workload)
     kind, dataset_values = workload.dataset.get("kind"), {k: v for k, v in workload.dataset.items() if k != "kind"}
     try:

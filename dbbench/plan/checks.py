@@ -56,7 +56,6 @@ def check(draft: PlanDraft) -> None:
 
 
 def _check_names(draft: PlanDraft) -> None:
-    """Note names that do not exist, and labels that cannot be part of a file's name."""
     document, labels = draft.document, [arm.label for arm in draft.arms.values()]
     for key, arm in draft.arms.items():
         if not NAME.fullmatch(arm.label):
@@ -91,7 +90,6 @@ def _check_twice(document: Document, names: Mapping[Key, str], remedy: str = "")
 
 
 def _check_workload(draft: PlanDraft, key: Key) -> None:
-    """Note engines that a workload does not support, and a dataset that cannot be loaded."""
     document, engines = draft.document, draft.engines.values()
     spec, workload = draft.workloads[key]
     runs_on = f"(supported: {', '.join(workload.engines)})"
@@ -110,7 +108,6 @@ def _check_workload(draft: PlanDraft, key: Key) -> None:
 
 
 def _check_dataset(draft: PlanDraft, key: Key) -> None:
-    """Note whether the generated dataset, with each of the plan's sizes, can be loaded into each engine."""
     spec, workload = draft.workloads[key]
     values = {**defaults(workload), **spec.parameters}
     each = [{**values, name: value} for name, several in spec.sweeps.items() for value in several] or [values]

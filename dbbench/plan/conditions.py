@@ -227,7 +227,6 @@ def _device(plan: Plan, cells: Sequence[Cell]) -> Iterator[str]:
 
 
 def _disks(plan: Plan, cells: Sequence[Cell]) -> Iterator[str]:
-    """Name arms with different numbers of devices, devices that `grow` adds, and devices on one physical disk."""
     if plan.device.directories:
         yield from _directories(plan.device.directories)
         return
@@ -246,7 +245,6 @@ def _disks(plan: Plan, cells: Sequence[Cell]) -> Iterator[str]:
 
 
 def _directories(directories: Mapping[str, str]) -> Iterator[str]:
-    """Name directories on one filesystem, on one disk, and on filesystems whose durability is not known."""
     folders = {arm: nearest(Path(path)) for arm, path in directories.items()}
     for arm, folder in folders.items():
         if (kind := mount_of(folder).fstype) not in FAMILIES:

@@ -13,8 +13,8 @@ from dbbench.plan.tomlfile import Document, Key
 
 @dataclass(frozen=True)
 class PlanDraft:
-    """The parts without an error, by their place in the file. `setups`: those of the arms; `log_setup`: that of
-    the log's own volume."""
+    """The parts without an error, by their place in the file. `setups`: those of the arms; `log_setup`: that of the
+    log's own volume."""
 
     document: Document
     catalog: Catalog
@@ -35,7 +35,6 @@ class PlanDraft:
         return {("operations", index): name for index, name in listed if isinstance(name, str)}
 
     def value(self, key: Key) -> Any:
-        """Return the value at `key` of the file, or None if it is missing."""
         value: Any = self.document.data
         for part in key:
             try:

@@ -35,12 +35,9 @@ class Expanded(NamedTuple):
 
 
 def expand(plan: model.Plan, catalog: Catalog) -> Expanded:
-    """Return all cells of a plan, and its trials in the order in which they run.
-
-    A script next to its workload's file is named by its absolute path in the cell. An arm that is the same as another
-    setup with an engine has no cells with it. Raises PlanInvalid if there are more cells or trials than a run can have,
-    or if the baseline is such an arm.
-    """
+    """Return all cells of a plan, and its trials in the order in which they run. A script next to its workload's file
+    is named by its absolute path in the cell. An arm that is the same as another setup with an engine has no cells with
+    it. Raises PlanInvalid if there are more cells or trials than a run can have, or if the baseline is such an arm."""
     if many := too_many(plan, [(spec, catalog.workload(spec.name)) for spec in plan.workload]):
         raise PlanInvalid(many)
     cells, skipped = _distinct(plan, _cells(plan, catalog), catalog)
@@ -52,10 +49,8 @@ def expand(plan: model.Plan, catalog: Catalog) -> Expanded:
 
 def identity(plan: model.Plan, cells: tuple[model.Cell, ...]) -> str:
     """Return a SHA-256 over everything that determines the measurement: plan, setups, workloads, contents of scripts.
-
     Comments, the order of keys and the location of files do not change it, nor do earlier trials, nor how large a
-    budget is: a larger one continues the same run. Nor does `margin`, which judges what was measured.
-    """
+    budget is: a larger one continues the same run. Nor does `margin`, which judges what was measured."""
     whole: dict[str, Any] = {
         "plan": model.plain(plan),
         "cells": [model.plain(cell.without_measurements) for cell in cells],
@@ -109,11 +104,9 @@ def _cells(plan: model.Plan, catalog: Catalog) -> list[model.Cell]:
 def _distinct(
     plan: model.Plan, cells: list[model.Cell], catalog: Catalog
 ) -> tuple[tuple[model.Cell, ...], dict[str, str]]:
-    """Return the cells without those that repeat another setup under a different name, and why, by arm.
-
-    A cell is compared with the plan's other cells of its engine, workload and variant, the baseline first. If its
-    setup's tuning has no effect there, it is compared with the setups of the catalogue that have none.
-    """
+    """Return the cells without those that repeat another setup under a different name, and why, by arm. A cell is
+    compared with the plan's other cells of its engine, workload and variant, the baseline first. If its setup's tuning
+    has no effect there, it is compared with the setups of the catalogue that have none."""
     if not any(cell.setup.tuning for cell in cells):
         return tuple(cells), {}
     baseline = plan.baseline or plan.fs_setups[0].label
@@ -171,11 +164,8 @@ def _window(plan: model.Plan, spec: model.WorkloadSpec, workload: model.Workload
 
 
 def make_order(cells: tuple[model.Cell, ...], blocks: int, seed: int) -> list[model.TrialSpec]:
-    """Return blocks of all cells, each in random order.
-
-    Cells are sorted by draws of `Random(seed).random()`, whose sequence Python guarantees to keep between versions; it
-    does not guarantee this for `shuffle`.
-    """
+    """Return blocks of all cells, each in random order. Cells are sorted by draws of `Random(seed).random()`, whose
+    sequence Python guarantees to keep between versions; it does not guarantee this for `shuffle`."""
     draw = random.Random(seed)
     order: list[model.TrialSpec] = []
     for block in range(1, blocks + 1):
@@ -187,10 +177,8 @@ def make_order(cells: tuple[model.Cell, ...], blocks: int, seed: int) -> list[mo
 
 
 def deal(order: Sequence[model.TrialSpec], index: int, of: int) -> tuple[model.TrialSpec, ...]:
-    """Return the trials of every `of`-th block, beginning with the `index`-th (from 1), in their order.
-
-    The shares together are the whole order; two shares differ by at most one block.
-    """
+    """Return the trials of every `of`-th block, beginning with the `index`-th (from 1), in their order. The shares
+    together are the whole order; two shares differ by at most one block."""
     return tuple(spec for spec in order if (spec.block - index) % of == 0)
 
 

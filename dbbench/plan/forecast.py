@@ -52,7 +52,6 @@ class Forecast:
 
     @property
     def text(self) -> str:
-        """Return the forecast in words, with the source of the scatter."""
         if self.difference is None or self.same is None:
             return f"none: {count(self.blocks, 'block')} gives no interval; at least {LEAST_BLOCKS} are needed"
         source = (
@@ -89,7 +88,6 @@ class Allowance:
 
     @property
     def text(self) -> str:
-        """Return the allowance in words."""
         budget, each = duration_text(self.budget_s), duration_text(self.block_s)
         first = f" after {duration_text(self.prepare_s)} of preparation" if self.prepare_s >= 1 else ""
         if not self.enough:
@@ -199,8 +197,8 @@ def _same_device(trial: Trial, plan: Plan) -> bool:
 
 def _earlier_load(cell: Cell, trials: Sequence[Trial]) -> EarlierLoad | None:
     """Return the medians of the trials of such a cell. If there are none with the same parameters, trials with other
-    parameters are used, but only for a fixed window: the time and bytes of a load that runs to completion depend on
-    its parameters."""
+    parameters are used, but only for a fixed window: the time and bytes of a load that runs to completion depend on its
+    parameters."""
     if cell.workload.driver == "insert":
         return None  # the rate of its window does not include the load of its table before
     key = (cell.engine.name, cell.engine.profile, cell.workload.name, cell.setup.name)
@@ -247,8 +245,8 @@ def _load_of(trial: Trial) -> EarlierLoad | None:
 
 
 def detectable(trial_cv: float, blocks: int, workloads: int, candidates: int) -> float | None:
-    """Return the smallest slowdown that is found with probability POWER at the level that Holm gives the first of
-    the candidates; all pairs scatter alike. None below LEAST_BLOCKS."""
+    """Return the smallest slowdown that is found with probability POWER at the level that Holm gives the first of the
+    candidates; all pairs scatter alike. None below LEAST_BLOCKS."""
     from scipy.special import nctdtr
 
     if blocks < LEAST_BLOCKS:
@@ -299,7 +297,6 @@ def _earlier(results_folder: Path) -> Iterator[LoadedRun]:
 
 
 def _newest(of_runs: Iterator[list[_T]]) -> list[list[_T]]:
-    """Return the first MOST_RUNS lists that are not empty, without reading further runs."""
     return list(itertools.islice(filter(None, of_runs), MOST_RUNS))
 
 

@@ -33,11 +33,9 @@ class Narrowing:
 
 
 def narrow(plan: Plan, to: Narrowing) -> Plan:
-    """Return `plan` with these changes. Raises UnknownName, PlanInvalid.
-
-    `fs` selects arms, and adds one with these mount options for "ext4:commit=60,data=writeback". If it excludes the
-    baseline, the first remaining arm replaces it. The first blocks of a budget are the fewest that give an interval.
-    """
+    """Return `plan` with these changes. Raises UnknownName, PlanInvalid. `fs` selects arms, and adds one with these
+    mount options for "ext4:commit=60,data=writeback". If it excludes the baseline, the first remaining arm replaces it.
+    The first blocks of a budget are the fewest that give an interval."""
     blocks = to.blocks
     if to.budget is not None and (to.quick or blocks is not None):
         other = "--quick" if to.quick else "--blocks"

@@ -1,7 +1,5 @@
-"""What running a plan would do: commands, time, disk space and bytes written.
-
-Times and bytes are estimates; during a run the progress display shows the actual values.
-"""
+"""What running a plan would do: commands, time, disk space and bytes written. Times and bytes are estimates; during a
+run the progress display shows the actual values."""
 
 from __future__ import annotations
 
@@ -52,7 +50,6 @@ class Preview:
 
     @property
     def written_bytes(self) -> int:
-        """Return all bytes written, to the devices and to the disk of images, golden copies and results."""
         return sum(self.written.values())
 
 

@@ -1,7 +1,6 @@
 """The durability class that a cell promises before anything is made: what the plan requests, not what the kernel uses.
-
-The class of a trial is computed from the effective options; if the two differ, a claim was wrong and the trial fails.
-"""
+The class of a trial is computed from the effective options; if the two differ, a claim was wrong and the trial
+fails."""
 
 from __future__ import annotations
 

@@ -25,10 +25,8 @@ _MOST_ENTRIES: Final = 200  # entries of each list
 
 
 def load(path: Path, catalog: Catalog) -> Plan:
-    """Return the plan in `path`, checked against `catalog`.
-
-    Raises FileUnreadable, or PlanInvalid with all errors, each with file:line and a suggestion.
-    """
+    """Return the plan in `path`, checked against `catalog`. Raises FileUnreadable, or PlanInvalid with all errors, each
+    with file:line and a suggestion."""
     try:
         document = read(path)
     except FileUnreadable as error:

@@ -32,10 +32,8 @@ class PlanRequest:
 
 
 def load_request(file: str, paths: list[str], narrowing: Narrowing | None = None) -> PlanRequest:
-    """Read the plan and apply the command line; `skipped` has the arms that are the same as another setup.
-
-    Raises FileUnreadable, PlanInvalid, UnknownName.
-    """
+    """Read the plan and apply the command line; `skipped` has the arms that are the same as another setup. Raises
+    FileUnreadable, PlanInvalid, UnknownName."""
     known = catalog(paths)
     to = narrowing or Narrowing()
     plan = narrow(load(Path(file), known), to)
@@ -61,9 +59,7 @@ def of_plan(text: str, plan: Plan, known: Catalog, only: tuple[str, ...] = ()) -
 
 def able(wanted: PlanRequest, paths: list[str]) -> PlanRequest:
     """Return the request without the arms and levels that are not possible on this machine, with the reason for each.
-
-    Unchanged if no baseline or no arm would remain: it is then refused as a whole, with what to install.
-    """
+    Unchanged if no baseline or no arm would remain: it is then refused as a whole, with what to install."""
     plan, known = wanted.plan, catalog(paths)
     skipped = list_gaps(wanted, paths)
     rest = tuple(arm for arm in plan.fs_setups if arm.label not in skipped)
@@ -111,9 +107,7 @@ def _untunable(cell: Cell) -> str | None:
 
 def take_share(wanted: PlanRequest, part: tuple[int, int] | None) -> PlanRequest:
     """Return the K-th of N shares of its blocks; the plan and therefore its hash stay the same. Raises PlanInvalid.
-
-    With a budget each share begins with at least one block, and adds every N-th.
-    """
+    With a budget each share begins with at least one block, and adds every N-th."""
     if part is None:
         return wanted
     whole = wanted.expanded.order

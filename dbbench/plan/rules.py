@@ -83,17 +83,14 @@ def _places(draft: PlanDraft, rule_key: str) -> Iterator[tuple[Key, Key, str]]:
 
 
 def _unless_kind(*kinds: str) -> Conflict:
-    """Return the kind of the device if it is none of these."""
     return lambda draft, _: [draft.device.kind] if draft.device is not None and draft.device.kind not in kinds else ()
 
 
 def _if_kind(kind: str, conflict: Conflict = lambda _draft, _key: True) -> Conflict:
-    """Return the conflict with devices of this kind only."""
     return lambda draft, key: conflict(draft, key) if draft.device is not None and draft.device.kind == kind else ()
 
 
 def _of_log(conflict: Callable[[FsSetup], Iterable[object] | bool]) -> Conflict:
-    """Return the conflict of the setup of the log's own volume."""
     return lambda draft, _: conflict(draft.log_setup) if draft.log_setup is not None else ()
 
 
@@ -118,12 +115,10 @@ def _is_raw(draft: PlanDraft, arm: Key) -> bool:
 
 
 def _log_apart(draft: PlanDraft, arm: Key) -> bool:
-    """Whether the arm's log is on its own volume."""
     return draft.device is not None and "log" in draft.device.volumes and draft.arms[arm].wal
 
 
 def _log_volume(draft: PlanDraft, arm: Key) -> bool:
-    """Whether the arm's setup has a volume for the log."""
     return arm in draft.setups and "wal" in draft.setups[arm].volumes
 
 
@@ -188,14 +183,12 @@ def _for_own_dataset(conflict: Callable[[WorkloadSpec], bool]) -> Conflict:
 
 
 def _tablespace_alone(draft: PlanDraft, load: Key) -> bool:
-    """Whether the workload names a tablespace that neither a source nor its dataset has."""
     spec, workload = draft.workloads[load]
     placed = generated.TABLESPACE in generated.PARAMETERS[str(workload.dataset["kind"])]
     return bool(spec.tablespace) and not spec.source and not placed
 
 
 def _relative(draft: PlanDraft, load: Key) -> bool:
-    """Whether the dataset's size is given relative to the memory."""
     spec = draft.workloads[load][0]
     return any((*spec.sweeps.get("size", ()), spec.parameters.get("size", "")))
 

@@ -10,8 +10,7 @@ from dbbench.model import Cell, EngineSpec, FsSetup, Needs, Scalar, Settings, me
 
 
 def settings_of(cell: Cell) -> Settings:
-    """Return the server's settings with their origins; the order is default, workload, fs setup, plan, and the last
-    wins."""
+    """Return the server's settings with their origins: default, workload, fs setup, plan; the last wins."""
     engine, name, window = ENGINES[cell.engine.name], cell.engine.name, cell.window
     own = {
         **defaults(cell.engine, cell.memory_bytes),
@@ -28,10 +27,8 @@ def settings_of(cell: Cell) -> Settings:
 
 
 def defaults(spec: EngineSpec, memory_bytes: int | None) -> dict[str, Scalar]:
-    """Return the engine's default settings with those of the spec's profile over them.
-
-    A profile that the engine does not have, of a later version of dbbench, adds nothing.
-    """
+    """Return the engine's default settings with those of the spec's profile over them. A profile that the engine does
+    not have, of a later version of dbbench, adds nothing."""
     profile = ENGINES[spec.name].PROFILE
     limited = profile.limited if memory_bytes is not None else {}
     return {
@@ -42,10 +39,8 @@ def defaults(spec: EngineSpec, memory_bytes: int | None) -> dict[str, Scalar]:
 
 
 def equal_setup(cell: Cell, others: Iterable[FsSetup]) -> FsSetup | None:
-    """Return the first of `others` that gives the cell the same filesystem and the same server settings, or None.
-
-    At least one of the two setups has tuning, which is for another engine, or is overridden by the plan.
-    """
+    """Return the first of `others` that gives the cell the same filesystem and the same server settings, or None. At
+    least one of the two setups has tuning, which is for another engine, or is overridden by the plan."""
     filesystem, settings = _filesystem(cell.setup), _values(cell)
     for other in others:
         tuned = other.name != cell.setup.name and (cell.setup.tuning or other.tuning)
@@ -61,7 +56,6 @@ def without_effect(cell: Cell) -> bool:
 
 
 def _filesystem(setup: FsSetup) -> FsSetup:
-    """Return the setup reduced to what affects the filesystem."""
     return replace(setup, name="", title="", claims=(), needs=Needs(), tuning={})
 
 

@@ -1,8 +1,6 @@
-"""TOML files written by a person: read with line numbers, all errors at once, with "did you mean".
-
-`tomllib` returns values without their places, so a small scanner reads the same text again and notes the line of each
-key. It only runs on text that `tomllib` has accepted and therefore needs no error handling.
-"""
+"""TOML files written by a person: read with line numbers, all errors at once, with "did you mean". `tomllib` returns
+values without their places, so a small scanner reads the same text again and notes the line of each key. It only runs
+on text that `tomllib` has accepted and therefore needs no error handling."""
 
 from __future__ import annotations
 
@@ -119,11 +117,8 @@ class Document:
 
 
 def read(path: Path) -> Document:
-    """Parse the file.
-
-    Raises FileUnreadable, and PlanInvalid if it is not TOML or contains values that no
-    plan, setup or workload can have.
-    """
+    """Parse the file. Raises FileUnreadable, and PlanInvalid if it is not TOML or contains values that no plan, setup
+    or workload can have."""
     text = given_text(path, MOST_BYTES)
     if long := _LONG_KEY.search(text):  # the time of tomllib grows with the square of the number of parts
         line = text.count("\n", 0, long.start()) + 1
@@ -179,10 +174,8 @@ def _why_not(value: Any) -> str:
 
 
 def convert(document: Document, kind: type[Noun], data: dict[str, Any], at: Key = ()) -> Noun | None:
-    """Convert `data` to a dataclass, or note its errors with the lines of the keys below `at` and return None.
-
-    If only values are out of bounds, their defaults are returned, so that other checks find more.
-    """
+    """Convert `data` to a dataclass, or note its errors with the lines of the keys below `at` and return None. If only
+    values are out of bounds, their defaults are returned, so that other checks find more."""
     before = len(document.flaws)
     _unknown_keys(document, kind, data, at)
     if kind not in _ADAPTERS:
@@ -232,7 +225,6 @@ def _near(word: str, known: Iterable[str]) -> str:
 
 
 def _message(finding: Any) -> str:
-    """Return the message of one of pydantic's errors, in the terms of TOML."""
     given, kind = finding.get("input"), finding["type"]
     if kind in ("literal_error", "enum"):
         names = re.findall(r"'([^']*)'", finding["ctx"]["expected"])
@@ -288,7 +280,6 @@ def written_fields(kind: Any) -> dict[str, Any]:
 
 
 def _bare(hint: Any) -> Any:
-    """Return a type without Annotated and without "or None"."""
     if typing.get_origin(hint) is typing.Annotated:
         return _bare(typing.get_args(hint)[0])
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
@@ -393,7 +384,6 @@ class _Scanner:
             self.at += 1
 
     def _skip_blank(self) -> bool:
-        """Skip spaces, line ends and comments; return False at the end of the text."""
         match = _BLANK.match(self.text, self.at)
         self.at = match.end() if match else self.at
         return self.at < len(self.text)

@@ -53,7 +53,6 @@ def read_workload(document: Document, item: Any, key: Key, catalog: Catalog) -> 
 def _parameters(
     document: Document, item: dict[str, Any], key: Key, workload: Workload
 ) -> dict[str, tuple[Scalar, ...]]:
-    """Return the given parameters of the workload, each value converted to its type; note errors."""
     names, values = parameters(workload), {}
     for name in (name for name in item if name not in _COMMON):
         if name in names:
@@ -65,7 +64,6 @@ def _parameters(
 
 
 def _values(document: Document, parameter: Parameter, given: Any, key: Key) -> tuple[Scalar, ...]:
-    """Return the value of a parameter, or those of a list."""
     values: list[Scalar] = []
     check_length(document, key, given)
     for index, value in enumerate(given if isinstance(given, list) else [given]):
@@ -96,10 +94,8 @@ def check_list(document: Document, key: Key, given: Any, values: Sequence[Any], 
 
 
 def dataset_of(spec: WorkloadSpec, engine: str) -> Dataset | None:
-    """Return the source of that engine as a dataset, inspected now; None if the workload's own dataset is used.
-
-    Raises what `sources.look` raises, and PlanInvalid if the plan names no source for the engine.
-    """
+    """Return the source of that engine as a dataset, inspected now; None if the workload's own dataset is used. Raises
+    what `sources.look` raises, and PlanInvalid if the plan names no source for the engine."""
     if not spec.source:
         return None
     path = spec.source.get(engine, spec.source.get(""))
@@ -135,10 +131,7 @@ def own_values(workload: Workload, values: dict[str, Scalar], given: Mapping[str
 
 def resize(kind: str, values: dict[str, Scalar], memory_bytes: int | None) -> dict[str, Scalar]:
     """Return `values` with `size` converted to the amount of data: pgbench's scale, sysbench's rows, TPC-C's
-    warehouses.
-
-    Raises ValueError if the plan sets no memory to which the size could refer.
-    """
+    warehouses. Raises ValueError if the plan sets no memory to which the size could refer."""
     values_without_size = {name: value for name, value in values.items() if name != "size"}
     word = str(values.get("size", ""))
     if not word:
@@ -153,7 +146,6 @@ def resize(kind: str, values: dict[str, Scalar], memory_bytes: int | None) -> di
 
 
 def _unit_bytes(kind: str, own: dict[str, Scalar]) -> int:
-    """Return the bytes that one more unit of the dataset's size parameter adds."""
     if kind == "tpcc":
         return tpcc.loaded_bytes({**tpcc.PARAMETERS, **own, "warehouses": 1})
     return generated.SCALE_BYTES if kind == "pgbench" else generated.SYSBENCH_ROW_BYTES * int(own.get("tables", 1))

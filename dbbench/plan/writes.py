@@ -1,9 +1,7 @@
-"""Estimate the bytes that a plan writes, by cause, for deciding whether a disk should take them.
-
-`of_trial` is what one trial writes to its devices. After a run it is compared with the bytes that the devices counted;
-a figure that differs by more than `FACTOR` is reported. The shares below were measured on small runs with PostgreSQL 15
-and MariaDB 10.11 on ext4.
-"""
+"""Estimate the bytes that a plan writes, by cause, for deciding whether a disk should take them. `of_trial` is what one
+trial writes to its devices. After a run it is compared with the bytes that the devices counted; a figure that differs
+by more than `FACTOR` is reported. The shares below were measured on small runs with PostgreSQL 15 and MariaDB 10.11 on
+ext4."""
 
 from __future__ import annotations
 
@@ -72,8 +70,8 @@ def dataset_bytes(cell: Cell) -> int:
 
 
 def tables_bytes(cell: Cell) -> int:
-    """Return the approximate size of the cell's tables and indexes; for a user's own data that of its copy, if there
-    is one."""
+    """Return the approximate size of the cell's tables and indexes; for a user's own data that of its copy, if there is
+    one."""
     if COPIED in cell.dataset.parameters:
         return int(cell.dataset.parameters["bytes"])
     return dataset_bytes(cell) - profile_of(cell.engine.name).empty_bytes
@@ -127,7 +125,6 @@ def _layer_copies(layer: Layer, number: int) -> int:
 
 
 def _data_profile(options: tuple[str, ...]) -> str:
-    """Return the value of the option -d or --data of mkfs.btrfs."""
     for option, word in zip(options, [*options[1:], ""], strict=False):
         if option in ("-d", "--data"):
             return word
@@ -201,7 +198,6 @@ def _load_bytes(cell: Cell, data: int) -> float:
 
 
 def _transactions_bytes(cell: Cell, seconds: float) -> float:
-    """Return what so many seconds of transactions write."""
     if _only_reads(cell.workload.script):
         return seconds * READ_RATE
     appends = cell.workload.name == "bulk-insert"  # appending writes as many bytes on btrfs as on ext4
@@ -211,9 +207,7 @@ def _transactions_bytes(cell: Cell, seconds: float) -> float:
 
 def kept_logs(cell: Cell) -> dict[str, int]:
     """Return the bytes of log that one load of the cell leaves on its filesystem for others than the server itself.
-
-    These are binary logs, which are removed after the load, and archived WAL or WAL that a slot keeps.
-    """
+    These are binary logs, which are removed after the load, and archived WAL or WAL that a slot keeps."""
     settings = settings_of(cell)
     before = cell.earlier
     binlog_rate = BINLOG_RATE if before is None or before.binlog_bytes_per_s is None else before.binlog_bytes_per_s
@@ -268,8 +262,8 @@ def _only_reads(script: str) -> bool:
 
 
 def once(plan: Plan) -> dict[str, int]:
-    """Return the bytes that a run writes outside of its trials, by cause: the measurement of the bare device, the
-    image files, preconditioning."""
+    """Return the bytes that a run writes outside of its trials, by cause: the measurement of the bare device, the image
+    files, preconditioning."""
     sizes = plan.device.disk_bytes(devices.size_bytes)
     if not sizes:
         return {}

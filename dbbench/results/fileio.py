@@ -101,7 +101,6 @@ def naming_full(*places: Path) -> Iterator[None]:
 
 
 def _is_full(place: Path) -> bool:
-    """Whether the filesystem has no room for a file of a server."""
     with contextlib.suppress(OSError):
         space = os.statvfs(place)
         return space.f_bavail * space.f_frsize < min(_LEAST_BYTES, space.f_blocks * space.f_frsize / 20)
@@ -119,8 +118,7 @@ def try_lock(fd: int, shared: bool = False) -> bool:
 
 @contextlib.contextmanager
 def lock_file(path: Path) -> Iterator[tuple[int, bool]]:
-    """Create the file if it is missing and try to lock it within the block. Yield its descriptor, and whether it was
-    locked."""
+    """Create the file if missing; yield its descriptor, and whether it could be locked within the block."""
     fd = own_file(path, os.O_RDWR, 0o644)
     try:
         yield fd, try_lock(fd)
@@ -130,8 +128,7 @@ def lock_file(path: Path) -> Iterator[tuple[int, bool]]:
 
 @contextlib.contextmanager
 def exclusive(lock: Path, refused: Callable[[str], errors.DbbenchError]) -> Iterator[None]:
-    """Hold that lock file within the block, with this process's id in it. If another process holds it, raise the error
-    that `refused` returns for its process id."""
+    """Hold a lock file with this process's id. If another process holds it, raise what `refused` returns for its id."""
     with writing(lock):
         fd = own_file(lock, os.O_RDWR, 0o600)
     try:
@@ -167,8 +164,7 @@ def _check_own(path: Path, found: os.stat_result) -> None:
 
 
 def remove(path: Path) -> bool:
-    """Remove a regular file; return False if there is none. Follows no link, also in the directories above it. Raises
-    OSError."""
+    """Remove a regular file; return False if there is none. No link in its path is followed. Raises OSError."""
     folder = _folder_of(path, Path("/"))
     try:
         if not stat.S_ISREG(os.stat(path.name, dir_fd=folder, follow_symlinks=False).st_mode):
@@ -219,15 +215,13 @@ def write_json(path: Path, content: Any) -> None:
 
 
 def write_with_sum(path: Path, content: Any) -> None:
-    """Replace `path` by a JSON object whose last key is the SHA-256 of everything before it, for files that are
-    updated."""
+    """Replace `path` by a JSON object whose last key is the SHA-256 of everything before it."""
     body = json.dumps(content, ensure_ascii=False, indent=1, allow_nan=False).removesuffix("\n}").encode()
     write_text(path, f'{body.decode()}{_SUM.decode()}{hashlib.sha256(body).hexdigest()}"\n}}\n')
 
 
 def read_with_sum(path: Path, below: Path) -> bytes:
-    """Return the JSON that `write_summed` wrote. Raises OSError, ValueError if it was altered, and what `read_bytes`
-    raises."""
+    """Return what `write_with_sum` wrote. Raises as `read_bytes`, OSError, and ValueError if it was altered."""
     whole = read_bytes(path, below)
     body, mark, checksum = whole.rpartition(_SUM)
     if mark and hashlib.sha256(body).hexdigest().encode() != checksum[:64]:
@@ -255,8 +249,7 @@ def plain_file(path: Path, below: Path, most_bytes: int | None = None) -> io.Buf
 
 
 def real_folder(path: Path, below: Path) -> Path:
-    """Return the path of a directory without symbolic links from `below` on. Raises ResultNotRegular; it need not
-    exist."""
+    """Return a directory's path, which need not exist. Raises ResultNotRegular for links from `below` on."""
     places = [path, *path.parents]
     for place in places[: places.index(below)]:
         if place.is_symlink():

@@ -60,7 +60,6 @@ class RunFolder:
 
     @property
     def trials(self) -> list[Trial]:
-        """Return the finished trials, in the recorded order. Raises ResultDamaged."""
         done = list_results(self.path)
         return [self.trial(spec) for spec in self.run.order if spec.id in done]
 
@@ -74,8 +73,8 @@ class RunFolder:
 
 def must_match(folder: RunFolder, plan: Plan, cells: Sequence[Cell], scripts: Mapping[str, str]) -> None:
     """Raise RunLocked with the keys of run.json that differ from what the user's plan gives, and with the scripts of
-    the run that do: a results folder does not decide what is executed. Another size of the budget or of the
-    margin, and what earlier trials did, are not differences."""
+    the run that do: a results folder does not decide what is executed. Another size of the budget or of the margin, and
+    what earlier trials did, are not differences."""
     stored, path = folder.run, folder.path
     plan = replace(plan, margin=stored.plan.margin)
     if None not in (plan.budget_s, stored.plan.budget_s):

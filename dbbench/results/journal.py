@@ -1,9 +1,8 @@
 """The journal: what a run has acquired from the machine and does not end with its processes (images, directories,
-filesystems on real disks), so that a later start can release it.
-
-Lines about disks have a seal, the proof that this user's dbbench wrote the line for the run in this directory: they
-decide what `run` may erase without confirmation, and a results folder may come from someone else. The key is stored
-outside of every results folder. Without a key nothing is sealed, and the user is asked again."""
+filesystems on real disks), so that a later start can release it. Lines about disks have a seal, the proof that this
+user's dbbench wrote the line for the run in this directory: they decide what `run` may erase without confirmation, and
+a results folder may come from someone else. The key is stored outside of every results folder. Without a key nothing is
+sealed, and the user is asked again."""
 
 from __future__ import annotations
 
@@ -44,8 +43,7 @@ _KEY_BYTES: Final = 32
 
 
 def tag_of(folder: Path) -> str:
-    """Return the tag that is part of the names of everything that the run in this directory acquires; it is unique to
-    the run."""
+    """Return the tag in the names of everything that the run in this directory acquires; it is unique to it."""
     return hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()[:8]
 
 
@@ -99,8 +97,7 @@ class Journal:
                 yield entry
 
     def outstanding(self, what: str) -> list[str]:
-        """Return paths of kind `what` that were acquired and not released, limited to names that this run can have
-        made."""
+        """Return the paths of kind `what` not released, limited to names that this run can have made."""
         return [path for kind, path in self._holdings() if kind == what and _is_ours(what, path, self.tag)]
 
     def foreign(self) -> list[tuple[str, str]]:
@@ -182,7 +179,6 @@ def _key() -> bytes:
 
 
 def _new_key() -> bytes:
-    """Create the key, or read the one that another process created first."""
     path = Path.home() / _KEY
     path.parent.mkdir(0o700, parents=True, exist_ok=True)
     fd, temporary = tempfile.mkstemp(dir=path.parent)

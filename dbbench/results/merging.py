@@ -187,8 +187,7 @@ class Incoming:
                 self.folder.mkdir()
 
     def write(self, name: str, content: bytes) -> None:
-        """Append to the file with that name in the trial's directory. Raises ImportRefused if the name leads
-        out of it."""
+        """Append to a file of the trial. Raises ImportRefused if the name leads out of its directory."""
         path = self.folder / inner(name)
         with writing(path):
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -211,8 +210,7 @@ class Incoming:
 
 
 def checked_name(name: str) -> str:
-    """Return the name of a run or trial. Raises ImportRefused if it is not valid: it could lead out of the
-    directory."""
+    """Return a valid name of a run or trial. Raises ImportRefused for one that could lead out of the directory."""
     if not NAME.fullmatch(name):
         raise ImportRefused(f"{name!r} is not a valid name of a run or trial", effect=UNCHANGED)
     return name
@@ -252,8 +250,7 @@ def read(path: Path, below: Path, offset: int = 0, most: int = _CHUNK) -> bytes:
 
 
 def must_be_whole(folder: Path) -> None:
-    """Check that the files of a trial's `folder` are exactly those in its SHA256SUMS. Raises ResultDamaged, or
-    ImportRefused for a link."""
+    """Raise ResultDamaged if `folder` differs from its SHA256SUMS, ImportRefused for a link."""
     there = {name for name, _ in files_of(folder)}
     if SUMS in there:
         listed = {
@@ -284,8 +281,7 @@ def standing(ours: Path, final: Path) -> bool:
 
 
 def take(source: Path, run_folder: Path) -> bool:
-    """Copy the finished trial at `source` into a run; return False if the same trial already exists. Raises
-    ImportRefused or ResultDamaged; then nothing was copied."""
+    """Copy the finished trial at `source`; return False if it exists. Raises ImportRefused, ResultDamaged."""
     incoming = Incoming(run_folder, source.name)
     try:
         for name, size in files_of(source):

@@ -55,8 +55,7 @@ class Draft:
 
 
 def set_aside(run_folder: Path, ids: Iterable[str], why: str) -> list[str]:
-    """Move finished trials to `set-aside/WHY` so that they are run again; return the ids of those that existed. Raises
-    NotWritable."""
+    """Move trials to `set-aside/WHY`, to run again; return the ids that existed. Raises NotWritable."""
     moved = []
     for trial in (run_folder / "trials" / name for name in ids):
         if trial.is_dir():
@@ -103,8 +102,7 @@ def damage(folder: Path, below: Path | None = None, least: str = "trial.json") -
 
 
 def leftovers(run_folder: Path) -> list[Path]:
-    """Return the directories of interrupted trials and of parts that a trial kept next to its filesystem. Links are not
-    followed."""
+    """Return directories of interrupted trials, and of parts kept next to a filesystem; no link is followed."""
     beside, trials = run_folder / ELSEWHERE, run_folder / "trials"
     folders = [beside] if beside.is_dir() and not beside.is_symlink() else []
     if trials.is_symlink() or not trials.is_dir():

@@ -1,8 +1,6 @@
 """Published comparisons of filesystems as plans: one TOML file per study, with its published values and three scales.
-
 The plan of a study is a text with placeholders (`$size`) that each scale fills. A run of it records study and scale in
-its plan (`study`), and the page shows the published values next to the measured ones.
-"""
+its plan (`study`), and the page shows the published values next to the measured ones."""
 
 from __future__ import annotations
 
@@ -30,12 +28,9 @@ Installed = Mapping[str, Mapping[str, str]]  # engine -> folder of its programs 
 
 @dataclass(frozen=True)
 class StudyTable:
-    """The published values of one metric of one workload.
-
-    `then`: values in the metric's unit, by arm; `ratios`: to the baseline, if only those were published. Without
-    either, only the measured value is shown. `intervals`: of the ratios to the baseline, with 95 % confidence, if they
-    were published.
-    """
+    """The published values of one metric of one workload. `then`: values in the metric's unit, by arm; `ratios`: to the
+    baseline, if only those were published. Without either, only the measured value is shown. `intervals`: of the ratios
+    to the baseline, with 95 % confidence, if they were published."""
 
     __pydantic_config__ = STRICT
     workload: str
@@ -108,11 +103,8 @@ def study(name: str) -> Study:
 
 def servers_of(found: Study, installed: Installed, given: Sequence[str] = ()) -> dict[str, list[str]]:
     """Return the folders of the servers that the study runs, by engine: those of the first engine that has one in a
-    version that will do, or of every engine if the plan has `$servers`.
-
-    Raises ProgramMissing with what is required and what is there instead, also if one of the `given` folders has no
-    server that the study runs.
-    """
+    version that will do, or of every engine if the plan has `$servers`. Raises ProgramMissing with what is required and
+    what is there instead, also if one of the `given` folders has no server that the study runs."""
     suitable = {name: [folder for folder, version in installed.get(name, {}).items()
                        if suits(version, found.servers.get(name, ()))] for name in found.engines}  # fmt: skip
     servers = {name: folders for name, folders in suitable.items() if folders}
@@ -137,17 +129,14 @@ def servers_text(found: Study) -> str:
 
 
 def suits(version: str, branches: Sequence[str]) -> bool:
-    """Whether the version is in a later branch than all of `branches`, or in one of them and not older; or if there are
-    none."""
+    """Return whether the version is later than all of `branches`, or in one and not older; or if there are none."""
     firsts, numbers = [numbers_of(first) for first in branches], numbers_of(version)
     return not firsts or numbers >= max(firsts) or any(f[:1] == numbers[:1] and f <= numbers for f in firsts)
 
 
 def plan_text(found: Study, scale: str, servers: Mapping[str, Sequence[str]]) -> str:
     """Return the plan of a scale as a file. `servers`: folders of programs, by engine; "" is the newest installed.
-
-    Raises UnknownName for a scale that does not exist.
-    """
+    Raises UnknownName for a scale that does not exist."""
     if scale not in found.scales:
         raise UnknownName(f'unknown scale "{scale}"{did_you_mean(scale, SCALES)}')
     places = {name: level_text(value) for name, value in found.scales[scale].values.items()}

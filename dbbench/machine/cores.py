@@ -34,16 +34,13 @@ class Cores:
 
     @property
     def common(self) -> frozenset[int]:
-        """Return the CPUs that both may use."""
         return self.server & self.client
 
 
 def chosen_cores(engine: EngineSpec, online: Collection[int], system: Path = _SYSTEM, alone: bool = False) -> Cores:
-    """Return the CPUs of one trial. Raises MachineTooSmall if the plan names others than those in `online`.
-
-    `online`: the CPUs that this process may use; `alone`: the load generator is on another host and leaves all CPUs to
-    the server. Whichever side the plan does not set uses what the other leaves. Threads of one core stay together.
-    """
+    """Return the CPUs of one trial, of the CPUs `online` that this process may use. `alone`: the load generator is on
+    another host. A side that the plan does not set uses what the other leaves. Threads of one core stay together.
+    Raises MachineTooSmall if the plan names others."""
     usable, node = frozenset(online), engine.numa_node
     of_node = _of_node(node, system) & usable if node is not None else usable
     server = _parse_cpus(engine.cpus_server, usable, "cpus_server")

@@ -1,7 +1,5 @@
-"""The kernel log of one device between two moments: reads /dev/kmsg from its end and detects lost lines.
-
-Lines are assigned by device name, so a watch must be between attach and detach: loop numbers are reused.
-"""
+"""The kernel log of one device between two moments, read from the end of /dev/kmsg; lost lines are detected. Lines are
+assigned by device name, and loop numbers are reused: a watch must be between attach and detach."""
 
 from __future__ import annotations
 
@@ -72,8 +70,7 @@ class Watch:
         self._close()
 
     def lines_about(self, disk: str = "", faults: bool = True) -> tuple[str, ...] | None:
-        """Return the lines since the start that name the disk ("loop7") or one of its partitions: those about faults,
-        or all."""
+        """Return the lines since the start that name the disk ("loop7") or a partition of it: faults, or all."""
         self._read()
         if not self._known:
             return None
@@ -81,7 +78,6 @@ class Watch:
         return tuple(line.text for line in named if not faults or is_fault(line))
 
     def lines_about_machine(self) -> tuple[str, ...] | None:
-        """Return the lines since the start about problems without a device."""
         self._read()
         return tuple(line.text for line in self._lines if _MACHINE.search(line.text)) if self._known else None
 

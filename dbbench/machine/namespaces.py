@@ -4,10 +4,7 @@
 namespace, which only reaps orphans and forwards signals, and the worker. Each of them dies with the one above it
 (PR_SET_PDEATHSIG). When the first process of a pid namespace ends, the kernel kills all others in it, including those
 that called setsid; when the last process of the mount namespace ends, its mounts and the autoclear loop devices below
-them are released. Killing process groups, or only the parent, is not enough.
-
-Python 3.11 has neither `unshare` nor `prctl`: both are called in libc.
-"""
+them are released. Killing process groups, or only the parent, is not enough."""
 
 from __future__ import annotations
 
@@ -95,12 +92,11 @@ def isolate(
     """Run `work` in new namespaces; return its value, 1 after an exception, or 128 + n after signal n.
 
     Call this from the main thread of a separate process that was started by a thread which lives as long as its
-    process: a SIGKILL of either ends everything (`parent`: see die_with_parent). Inside, `runtime` is a tmpfs with the
-    directories mnt, s and scratch; `runtime/host_proc` is the /proc of the machine, and `host_run` the user's directory
-    of locks. Foreign filesystems are detached, except those of the system, Python, this program, the home and current
-    directories, and `keep`. Every SIGINT and SIGTERM is forwarded to `work`, whose processes are a separate session:
-    Ctrl-C reaches them once. Raises NotRoot.
-    """
+    process: a SIGKILL of either ends everything (`parent`: see die_with_parent). Inside, `runtime` is a tmpfs with mnt,
+    s and scratch; `runtime/host_proc` is the machine's /proc, and `host_run` the user's directory of locks. Foreign
+    filesystems are detached, except those of the system, Python, this program, the home and current directories, and
+    `keep`. SIGINT and SIGTERM are forwarded to `work`, whose processes are a separate session: Ctrl-C reaches them
+    once. Raises NotRoot."""
     if threading.current_thread() is not threading.main_thread():
         raise RuntimeError("isolated() belongs into the main thread: PR_SET_PDEATHSIG follows the thread")
     die_with_parent(parent)
@@ -134,8 +130,7 @@ def isolate(
 
 
 def private_folder() -> Path:
-    """Make this user's directory of locks and keys on this machine, which no other account can enter. Raises OSError,
-    PermissionError if it belongs to another user."""
+    """Make the user's folder of locks and keys, closed to other accounts. Raises OSError, PermissionError."""
     folder = RUNTIME
     if os.geteuid() != 0:
         folder = Path.home() / ".local/state/dbbench" / os.uname().nodename
@@ -188,8 +183,7 @@ def foreign(table: Sequence[Mount], keep: Iterable[Path]) -> list[Mount]:
 def _first_process(
     work: Callable[[], int], runtime: Path, keep: Sequence[Path], alive: int, complain: int, mask: Iterable[int]
 ) -> NoReturn:
-    """Run as pid 1 of the namespace. It waits for the worker and reaps orphans; the worker is a separate process, so
-    that this does not reap the children of its Popen objects."""
+    """Run as pid 1: wait for the worker, and reap orphans but not the children of the worker's Popen objects."""
     status = 1
     try:
         _ask_for_death()

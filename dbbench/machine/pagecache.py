@@ -2,8 +2,7 @@
 
 There are two proofs: the kernel's count of resident pages, before (some) and after (none), and a seeded sample of the
 files, whose bytes must come from the device. If a filesystem has its own cache (the ARC of ZFS), its bytes count as
-well. Caches of a hypervisor or a controller are outside the reach of both.
-"""
+well. Caches of a hypervisor or a controller are outside the reach of both."""
 
 from __future__ import annotations
 
@@ -48,12 +47,9 @@ class Piece:
 
 @dataclass(frozen=True)
 class Emptying:
-    """How the caches of the data files are emptied, while no process has them open.
-
-    `bytes_held` returns the data in the filesystem's own cache next to the page cache, None if it has none or does not
-    report it. For a cache that is configured to keep no data, and with nothing in the page cache, the sample is the
-    only proof.
-    """
+    """How the caches of the data files are emptied, while no process has them open. `bytes_held` returns the data in
+    the filesystem's own cache; None: it has none or does not report it. If it is configured to keep no data, and
+    nothing is in the page cache, the sample is the only proof."""
 
     how: str  # "unmount and mount", "export and import"
     empty: Callable[[], None]
@@ -79,8 +75,7 @@ def _size(path: Path) -> int:
 
 
 def resident_bytes(files: Sequence[Path]) -> int | None:
-    """Return the bytes of the files in the page cache, by cachestat(2) or mincore(2); None if the kernel does not
-    report it (files that this user neither owns nor may write)."""
+    """Return the files' bytes in the page cache (cachestat(2), mincore(2)); None if unknown (files of another user)."""
     total = 0
     for path in files:
         with _reading(path) as fd:
@@ -107,8 +102,7 @@ def _cachestat(fd: int) -> int | None:
 
 
 def _mincore(fd: int, size: int) -> int:
-    """Return the resident pages through a mapping that is never accessed. For a file that this user may not write, the
-    kernel reports all pages."""
+    """Return the resident pages by a mapping that is never accessed; all of them for a file this user may not write."""
     address = libc.call("mmap", None, size, mmap.PROT_READ, mmap.MAP_SHARED, fd, 0)
     try:
         resident = ctypes.create_string_buffer(-(-size // mmap.PAGESIZE))  # one byte per page
@@ -125,8 +119,7 @@ def syncfs(path: Path) -> None:
 
 
 def drop(at: Path, control: Path = DROP_CACHES) -> None:
-    """Write back the filesystem of `at` and drop the machine's clean page cache, dentries and inodes; in a container
-    this may have no effect. Raises OSError without permission."""
+    """Write back the filesystem of `at` and drop all clean caches (a container may ignore it). Raises OSError."""
     syncfs(at)
     control.write_text("3\n")
 
@@ -199,13 +192,10 @@ def empty_and_prove(
     least_share: float = LEAST_SHARE,
     control: Path = DROP_CACHES,
 ) -> CacheFacts:
-    """Empty the caches of the data files and prove it; on failure `proved` is False with a reason.
-
-    `disks`: kernel names below the filesystem (["loop7"]) whose reads are counted; without them, this process's reads.
-    If none of the files was resident, the sample is read first, so that there is something to empty. `least_share`: the
-    share of the sample's bytes that the device must deliver (small with compression). If data remains in memory, the
-    page cache of the whole machine is dropped, which needs root.
-    """
+    """Empty the caches of the data files and prove it; on failure `proved` is False with a reason. `disks`: kernel
+    names (["loop7"]) whose reads are counted; without them, this process's reads. If no file was resident, the sample
+    is read first, so that there is something to empty. `least_share`: the share of the sample's bytes that the device
+    must deliver. If data remains in memory, the page cache of the whole machine is dropped, which needs root."""
     held = [path for path in files if _size(path)]
     if not held:
         return CacheFacts(reason="there are no data files")
@@ -256,7 +246,6 @@ def _empty_once(
 
 
 def _empty(by: Emptying, files: Sequence[Path]) -> None:
-    """Empty them, and wait for a cache that releases its memory in the background."""
     by.empty()
     evict(files)
     for _try in range(_TRIES - 1):

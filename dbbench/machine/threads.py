@@ -1,5 +1,4 @@
-"""Start threads. This is the only module that does; an exception in a thread is kept and raised in the thread that
-waits."""
+"""Start threads: no other module does. An exception in a thread is kept and raised in the thread that waits."""
 
 from __future__ import annotations
 
@@ -16,8 +15,7 @@ _dead: Final[list[Helper]] = []  # helpers whose errors were neither read nor ra
 
 
 class Helper:
-    """A daemon thread that runs `work` in a copy of the caller's context, so that its programs are recorded with the
-    trial."""
+    """A daemon thread that runs `work` in a copy of the caller's context, so that the trial records its programs."""
 
     def __init__(self, name: str, work: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> None:
         self.name = name
@@ -49,7 +47,6 @@ class Helper:
         self._thread.join(timeout_s)
 
     def error(self) -> BaseException | None:
-        """Return the exception that ended the work, or None if it ended normally or still runs."""
         if self in _dead:
             _dead.remove(self)
         return self._error
@@ -80,8 +77,7 @@ def beside(name: str, work: Callable[[threading.Event], object], limit_s: float 
 
 @contextlib.contextmanager
 def check_all() -> Iterator[None]:
-    """Raise at the end of the block any exception of a thread that was not checked, or that a library started, unless
-    the block itself raises one."""
+    """Raise at the end the exception of a thread not checked or started by a library, unless the block raises one."""
     _dead.clear()
     of_libraries = list[DbbenchError]()
     before = threading.excepthook

@@ -40,8 +40,7 @@ def data_folder() -> Path:
 
 
 def _engine(name: str, info: ValidationInfo) -> str:
-    """Refuse an engine that the validation context does not list. Results are read without such a list, because other
-    versions of dbbench have other engines."""
+    """Refuse an engine that the validation context does not list; results of other versions are read without a list."""
     engines = (info.context or {}).get("engines", (name,))
     if name not in engines:
         expected = ", ".join(f"'{engine}'" for engine in engines)

@@ -12,11 +12,9 @@ from dbbench.model.base import STRICT, Bytes, Durability, EngineName, Scalar
 
 @dataclass(frozen=True)
 class Mkfs:
-    """How to make the filesystem: its family (the word after `mkfs.`) and options.
-
-    `topology`: how a ZFS pool combines its devices; `log`: the last device holds the intent log. `tune`: arguments for
-    the family's tuning program (tune2fs), which runs after mkfs.
-    """
+    """How to make the filesystem: its family (the word after `mkfs.`) and options. `topology`: how a ZFS pool combines
+    its devices; `log`: the last device holds the intent log. `tune`: arguments for the family's tuning program
+    (tune2fs), which runs after mkfs."""
 
     __pydantic_config__ = STRICT
     family: str
@@ -46,11 +44,8 @@ class Needs:
 
 @dataclass(frozen=True)
 class Layer:
-    """A layer between devices and filesystem: md (RAID), lvm, crypt (dm-crypt).
-
-    `groups`: the devices are divided into this many arrays or volumes (for example two RAID1 arrays below one LVM
-    stripe).
-    """
+    """A layer between devices and filesystem: md (RAID), lvm, crypt (dm-crypt). `groups`: the devices are divided into
+    this many arrays or volumes (two RAID1 arrays below one LVM stripe)."""
 
     __pydantic_config__ = STRICT
     kind: Literal["md", "lvm", "crypt"]
@@ -105,8 +100,7 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Dataset:
-    """The data to load. `parameters` (scale, tables, table_size ...) depend on `kind`; "source" is the
-    user's own data."""
+    """The data to load. `parameters` (scale, tables ...) depend on `kind`; "source" is the user's own data."""
 
     kind: Literal["pgbench", "sysbench", "clone-tables", "tpcc", "archive", "none", "source"]
     parameters: dict[str, Scalar] = field(default_factory=dict)
@@ -114,13 +108,9 @@ class Dataset:
 
 @dataclass(frozen=True)
 class Workload:
-    """The load and the primary metric. `workloads/NAME.toml`.
-
-    `dataset` is a table with `kind` and the dataset's parameters; a workload parameter with the name of a dataset
-    parameter overrides it. `settings` are server settings per engine. `script` is a file next to the TOML file or one
-    that the driver includes; `beside` lists further files there. pgbench chooses among `script` and `beside` by
-    `weights`.
-    """
+    """The load and the primary metric. `workloads/NAME.toml`. `dataset`: a table with `kind` and its parameters, which
+    workload parameters of the same name override. `settings`: server settings per engine. `script`: a file next to the
+    TOML file or one that the driver includes; `beside`: further ones. pgbench chooses among them by `weights`."""
 
     __pydantic_config__ = STRICT
     title: str

@@ -33,12 +33,10 @@ class DeviceFacts:
 
     @property
     def existing(self) -> bool:
-        """Whether this is an existing directory on a filesystem that dbbench did not make."""
         return self.kind == "dir"
 
     @property
     def real(self) -> bool:
-        """Whether this is a block device of the plan, not an image file or a layer."""
         return self.kind == "block"
 
 
@@ -118,7 +116,6 @@ class IoFacts:
 
     @property
     def operations(self) -> int | None:
-        """Return the number of reads and writes; None if they were not counted."""
         reads, writes = self.read_operations, self.write_operations
         return None if reads is None or writes is None else reads + writes
 

@@ -12,8 +12,7 @@ Kinds and their data:
   warning      trial, id, text, suspect             suspect: the trial was disturbed
   trial_end    trial, arm, engine, workload, block, status, metric, unit, value, error?
   run_end      name, ok, suspect, failed, seconds
-  note         text, total?                         total: trials of the run, if some were added
-"""
+  note         text, total?                         total: trials of the run, if some were added"""
 
 from __future__ import annotations
 

@@ -96,11 +96,9 @@ DeviceBytes = Annotated[Bytes, Field(ge=LEAST_BYTES)]
 
 @dataclass(frozen=True)
 class Arm:
-    """One entry of `fs_setups` in a plan: an fs setup with a label that is unique in the plan.
-
-    `mount`, `mkfs`, `tuning`: added to those of the setup, of which they replace the ones of the same name.
-    `wal`: with `[device.wal]`, true puts this arm's log on that device; false leaves it with the data, for comparison.
-    """
+    """One entry of `fs_setups` in a plan: an fs setup with a unique label. `mount`, `mkfs`, `tuning` are added to those
+    of the setup and replace the ones of the same name. `wal`: with `[device.wal]`, whether this arm's log is on that
+    device; false for comparison."""
 
     __pydantic_config__ = STRICT
     use: str
@@ -112,7 +110,6 @@ class Arm:
 
     @property
     def adds(self) -> bool:
-        """Whether it adds options to the setup."""
         return bool(self.mount or self.mkfs or self.tuning)
 
 
@@ -143,7 +140,6 @@ class DeviceLimit:
 
     @property
     def text(self) -> str:
-        """Return "3000 IOPS and 125 MB/s"."""
         rates = (self.iops, "IOPS"), (self.mb_per_s, "MB/s")
         return " and ".join(f"{rate:.10g} {unit}" for rate, unit in rates if rate is not None)
 
@@ -167,10 +163,8 @@ class DeviceLimits:
 
 @dataclass(frozen=True)
 class DeviceSpec:
-    """The device on which filesystems are made. `paths`: a list (block), or a table of arm label -> directory (dir).
-
-    If there are several devices, an fs setup uses the first ones, as many as it needs (`FsSetup.devices`).
-    """
+    """The device for filesystems. `paths`: a list (block), or a table of arm label -> directory (dir). Of several
+    devices, an fs setup uses the first ones, as many as it needs (`FsSetup.devices`)."""
 
     __pydantic_config__ = STRICT
     kind: Literal["loop", "block", "dir"] = "loop"
@@ -186,7 +180,6 @@ class DeviceSpec:
 
     @property
     def existing(self) -> bool:
-        """Whether these are existing directories: dbbench makes and mounts nothing on them."""
         return self.kind == "dir"
 
     @property
@@ -199,12 +192,10 @@ class DeviceSpec:
 
     @property
     def disks(self) -> tuple[str, ...]:
-        """Return the paths of the block devices."""
         return () if self.kind != "block" else (self.path,) if self.path else tuple(self.paths)
 
     @property
     def directories(self) -> dict[str, str]:
-        """Return the existing directory of each arm."""
         return self.paths if isinstance(self.paths, dict) else {}
 
     @property
@@ -232,11 +223,8 @@ class DeviceSpec:
 
 @dataclass(frozen=True)
 class Ageing:
-    """`[age]`: fill and churn the filesystem with a seeded sequence of writes before the dataset is restored.
-
-    `fill`: share of the space that stays occupied next to the dataset; `churn`: how many times that amount is written,
-    deleted and written again in pieces.
-    """
+    """`[age]`: fill and churn the filesystem with seeded writes before the restore. `fill`: share of the space that
+    stays occupied; `churn`: how many times that amount is written, deleted and written again in pieces."""
 
     __pydantic_config__ = STRICT
     fill: Annotated[float, Field(gt=0, lt=1)] = 0.5
@@ -254,11 +242,8 @@ class SnapshotSpec:
 
 @dataclass(frozen=True)
 class EngineAgeing:
-    """`[age_engine]`: continue the load after the window until several times the size of the data has been written.
-
-    `write_factors`: multiples of the data's size at which the tables are inspected and another window is measured;
-    `repair`: afterwards reorganise the tables and scan them again.
-    """
+    """`[age_engine]`: continue the load after the window. `write_factors`: multiples of the data's size after which
+    tables are inspected and another window is measured; `repair`: then reorganise the tables and scan them again."""
 
     __pydantic_config__ = STRICT
     write_factors: Annotated[tuple[float, ...], AfterValidator(_check_factors)] = (0.0, 1.0, 4.0)
@@ -267,13 +252,8 @@ class EngineAgeing:
 
 @dataclass(frozen=True)
 class EngineSpec:
-    """A server of the plan. `bin`: the directory of its programs; default: the newest version that is installed.
-
-    `profile`: which of the engine's `settings_profiles` is the base of its settings; a plan's default is "production".
-
-    Several values of `bin` make the version a factor; in a cell there is at most one. `cpus_server` and `cpus_client`:
-    "0-3,8".
-    """
+    """A server of the plan. `bin`: its directories of programs, at most one in a cell; default: the newest installed
+    version. `profile`: the base of its settings in `settings_profiles`. `cpus_server` and `cpus_client`: "0-3,8"."""
 
     __pydantic_config__ = STRICT
     name: EngineName
@@ -287,7 +267,6 @@ class EngineSpec:
 
     @property
     def bin(self) -> str | None:
-        """Return the directory of a cell's server programs."""
         return self.bins[0] if self.bins else None
 
 
@@ -304,14 +283,10 @@ class ClientSpec:
 
 @dataclass(frozen=True)
 class WorkloadSpec:
-    """A workload of the plan with its parameters: the keys that are not named here, but by the workload.
-
-    `source`: the user's data instead of the workload's dataset; `tablespace` puts only that tablespace on the
-    filesystem under test, and `database` selects one database. `settle`: vacuum and freeze a physical copy once.
-    `checksums`: whether its pages have checksums; None: as in the source.
-
-    `sweeps`: parameters that were given as a list; each value becomes a separate cell.
-    """
+    """A workload of the plan; `parameters` are the keys that are not named here. `source`: the user's data instead of
+    the workload's; `tablespace` puts only that one on the filesystem under test, `database` selects one. `settle`:
+    vacuum and freeze a physical copy once. `checksums`: of its pages; None: as in the source. `sweeps`: parameters
+    given as lists, a cell per value."""
 
     __pydantic_config__ = STRICT
     name: str

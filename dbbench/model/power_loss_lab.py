@@ -10,11 +10,9 @@ from dbbench.model.base import SCHEMA, Durability, Scalar
 
 @dataclass(frozen=True)
 class CutFacts:
-    """One power cut after recovery and checks. `harms`: kind -> evidence; {} if nothing was lost or damaged.
-
-    Kinds: lost (acknowledged commits), schema (an acknowledged schema change, or half of one), torn (pages), damaged
-    (balances, indexes), unrecovered (mount or server), fsck.
-    """
+    """One power cut after recovery and checks. `harms`: kind -> evidence: lost (acknowledged commits), schema (an
+    acknowledged change, or half of one), torn (pages), damaged (balances, indexes), unrecovered (mount, server),
+    fsck."""
 
     number: int
     aim: str  # checkpoint, commit, drop, subset; kill: the processes of the server are killed instead
@@ -103,5 +101,4 @@ class LabFacts:
 
     @property
     def blind(self) -> tuple[str, ...]:
-        """Return the engines whose controls lost nothing."""
         return tuple(dict.fromkeys(control.engine for control in self.controls if control.blind))

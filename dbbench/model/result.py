@@ -360,5 +360,4 @@ class Trial:
     schema: int = SCHEMA
 
     def phase_s(self, name: Phase) -> float | None:
-        """Return the duration of the phase in seconds, or None if the trial did not reach it."""
         return next((phase.seconds for phase in self.phases if phase.name == name), None)

@@ -56,7 +56,6 @@ class Cell:
 
     @property
     def setups(self) -> dict[Role, FsSetup]:
-        """Return the fs setup of each volume."""
         return {"data": self.setup} if self.wal_setup is None else {"data": self.setup, "log": self.wal_setup}
 
     @property
@@ -71,7 +70,6 @@ class Cell:
 
     @property
     def title(self) -> str:
-        """Return the workload's name with the values of its variant."""
         return title_of(self.workload.name, self.variant)
 
     @property
@@ -108,9 +106,9 @@ QuestionKind = Literal["open", "settled", "decided", "given-up"]
 
 @dataclass(frozen=True)
 class Question:
-    """Whether a cell differs from the baseline. `kind` is the state of the answer: `settled` with the requested
-    precision, `decided` by the stopping rule, or `given-up`, because the cell or its baseline failed in every block.
-    Only the cells of open questions are measured again."""
+    """Whether a cell differs from the baseline. `kind`: `settled` with the requested precision, `decided` by the
+    stopping rule, `given-up` (it or its baseline failed in every block). Only cells of open questions are measured
+    again."""
 
     kind: QuestionKind
     pairs: int | None = None
@@ -123,12 +121,9 @@ BudgetEnd = Literal["", "time", "cut", "first", "precision", "decided", "most"]
 
 @dataclass(frozen=True)
 class Budget:
-    """The used part of a run's budget of time (`plan.budget_s`), and the number of blocks that it gave.
-
-    `ended` is why no block is added: `time`: another block does not fit; `cut`: the time ended within a block, whose
-    trials do not count; `first`: the first blocks took longer than the budget; `precision`, `decided`: no question is
-    open; `most`: a run cannot have more blocks. "": the run is not finished.
-    """
+    """The used part of a run's time (`plan.budget_s`), and its number of blocks. `ended` is why no block is added:
+    `time`: another does not fit; `cut`: within a block, whose trials do not count; `first`: the first blocks took
+    longer; `precision`, `decided`: no question is open; `most`: a run cannot have more. "": not finished."""
 
     step: int = 1  # distance between block numbers: N of --share K/N; 0: the coordinator of a fleet adds the blocks
     used_s: float = 0.0  # preparation and trials, including those before an interruption
@@ -173,12 +168,10 @@ class Run:
 
     @property
     def blocks(self) -> int:
-        """Return the number of blocks: the plan's, or what its budget gave."""
         return self.plan.blocks if self.budget is None or self.budget.blocks is None else self.budget.blocks
 
     @property
     def baseline(self) -> str:
-        """Return the label of the baseline arm."""
         return self.plan.baseline or self.plan.fs_setups[0].label
 
 
@@ -197,10 +190,7 @@ DROPPED: Final = "default"  # this value of a setting means the server's default
 
 
 def merge_settings(*layers: tuple[str, dict[str, Scalar]]) -> Settings:
-    """Merge server settings given as (origin, settings) layers; later layers override earlier ones.
-
-    This is the only place that merges settings. The value `DROPPED` removes a setting.
-    """
+    """Merge (origin, settings) layers of server settings, later ones overriding; the value `DROPPED` removes one."""
     settings: Settings = {}
     for origin, layer in layers:
         dropped = {spelt(name) for name, value in layer.items() if value == DROPPED}

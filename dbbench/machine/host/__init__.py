@@ -43,10 +43,7 @@ _VERSION: Final = re.compile(r"\d+(?:\.\d+)+[\w.-]*")
 
 
 def facts(root: Path = Path("/")) -> dict[str, Any]:
-    """Return the facts for the environment table: scalars, `cpu_flags` as a list, None for what is not known.
-
-    Includes `state()` at the beginning of the run.
-    """
+    """Return `state()` and the facts for the environment table: scalars, `cpu_flags` as a list, None for unknown."""
     uname = os.uname()
     return {
         "hostname": uname.nodename,

@@ -82,11 +82,9 @@ class HostLoad:
 
 
 def reading(ours: tuple[int, ...] = (), proc: Path | None = None) -> LoadReading:
-    """Read the load of the machine now.
-
-    In a pid namespace of its own, the trial's processes are all in that namespace, plus the dbbench that started it;
-    otherwise this process, the processes in `ours` (a server, a load generator) and the descendants of both.
-    """
+    """Read the load of the machine now. In a pid namespace of its own, the trial's processes are all in that namespace,
+    plus the dbbench that started it; otherwise this process, the processes in `ours` (a server, a load generator) and
+    the descendants of both."""
     where = proc or host_proc()
     table: dict[int, Task] = {}
     with contextlib.suppress(OSError):
@@ -110,8 +108,8 @@ def reading(ours: tuple[int, ...] = (), proc: Path | None = None) -> LoadReading
 
 
 def events(proc: Path) -> dict[str, int]:
-    """Return what this machine counts since boot: `throttled` (how often a CPU was slowed down because of its heat),
-    `cache_drops` (writes to drop_caches that dropped the page cache) and `swapped_pages` (in and out)."""
+    """Return counts since boot: `throttled` (CPUs slowed down because of heat), `cache_drops` (writes to drop_caches
+    that dropped the page cache), `swapped_pages` (in and out)."""
     throttled = [
         count for path in CPUS.glob("cpu*/thermal_throttle/*_throttle_count") if (count := number(path)) is not None
     ]
@@ -125,19 +123,17 @@ def events(proc: Path) -> dict[str, int]:
 
 
 def _sum_moves(before: LoadReading, after: LoadReading, among: Iterable[tuple[int, int]]) -> MovedBytes | None:
-    """Return the bytes that these processes moved between two readings; None if it is known of none of them. What
-    ended children moved is in the account of a parent that has waited for them; otherwise it is lost."""
+    """Return the bytes that these processes moved, None if unknown. Ended children count if a parent waited for
+    them."""
     each = [(before.moved.get(key, MovedBytes(0, 0, 0)), after.moved[key]) for key in among if key in after.moved]
     grown = [[max(0, new - old) for old, new in zip(*pair, strict=True)] for pair in each]
     return MovedBytes(*map(sum, zip(*grown, strict=True))) if grown else None
 
 
 def foreign_load(before: LoadReading, after: LoadReading) -> HostLoad:
-    """Return the load between two readings that does not belong to the trial.
-
-    If all processes are visible, this sums the time of the foreign ones; that is exact, whereas /proc/stat counts
-    ticks. In a container that cannot see them it is the busy time minus the trial's own, with kernel threads.
-    """
+    """Return the load between two readings that does not belong to the trial. If all processes are visible, this sums
+    the time of the foreign ones; that is exact, whereas /proc/stat counts ticks. In a container that cannot see them it
+    is the busy time minus the trial's own, with kernel threads."""
     seconds = after.monotonic - before.monotonic
     busiest, counted = (
         _busiest(before, after),
@@ -200,8 +196,8 @@ def load_warnings(load: HostLoad) -> tuple[TrialWarning, ...]:
 
 
 def _of_our_namespace(table: Mapping[int, Task], where: Path) -> set[int]:
-    """Return the pids, as `where` numbers them, of this pid namespace and of the dbbench above it; none if `where`
-    shows only this namespace."""
+    """Return this namespace's pids and those of the dbbench above it, as `where` numbers them; none without an outer
+    one."""
     try:
         me = int((where / "self").readlink().name)  # `self` links to this process's pid in that /proc
     except (OSError, ValueError):
@@ -226,8 +222,8 @@ def _inner_pid(where: Path, pid: int) -> int | None:
 
 
 def _is_dbbench(where: Path, pid: int) -> bool:
-    """Whether the process runs dbbench: its command, or one of its modules (`-m dbbench.run.worker`). A directory of
-    that name says nothing: a shell or an editor may have been started from a checkout."""
+    """Whether it runs dbbench, by its command or a module (`-m dbbench.run.worker`); a directory's name says
+    nothing."""
     try:
         words = (where / str(pid) / "cmdline").read_bytes().split(b"\0")
     except OSError:
@@ -238,8 +234,8 @@ def _is_dbbench(where: Path, pid: int) -> bool:
 
 
 def _grown(before: Mapping[tuple[int, int], Task], after: Mapping[tuple[int, int], Task]) -> float:
-    """Return the CPU seconds that a set of processes used between two readings. The whole life of a terminated process
-    is in its parent's `reaped_s`, so its time up to the first reading is subtracted."""
+    """Return the CPU seconds used between two readings. The whole life of a terminated process is in its parent's
+    `reaped_s`, so its time up to the first reading is subtracted."""
     grown = sum(p.all_s for p in after.values()) - sum(p.all_s for p in before.values())
     return max(grown, sum(cpu_s for _, cpu_s in _each(before, after)), 0.0)
 

@@ -70,11 +70,9 @@ def vmstat(proc: Path = PROC) -> dict[str, int]:
 
 class MovedBytes(NamedTuple):
     """Bytes that a process, and children that it has waited for, caused to be read from and written to any disk, and
-    those of its write calls (proc_pid_io(5)).
-
-    A write call dirties a whole folio of the page cache, and `written` counts all of it: up to 2 MiB for 8 KiB. It has
-    none of what was removed before it reached a disk. `called` has none of asynchronous I/O.
-    """
+    those of its write calls (proc_pid_io(5)). A write call dirties a whole folio of the page cache, and `written`
+    counts all of it: up to 2 MiB for 8 KiB. It has none of what was removed before it reached a disk. `called` has none
+    of asynchronous I/O."""
 
     read: int
     written: int
@@ -183,8 +181,7 @@ def task(folder: str) -> Task | None:
 
 
 def tasks(proc: Path = PROC, without: set[int] | None = None) -> dict[int, Task]:
-    """Return the processes that this /proc shows, by pid, except for those in `without`; pids that are gone are removed
-    from it. Raises OSError."""
+    """Return the processes by pid, except those in `without`, from which ended ones are removed. Raises OSError."""
     names = os.listdir(proc)  # noqa: PTH208 -- names only; Path objects cost three times as much
     listed, known = {int(name) for name in names if name.isdigit()}, set() if without is None else without
     known &= listed

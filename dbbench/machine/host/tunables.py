@@ -1,8 +1,6 @@
-"""Settings of the kernel and the block layer that can change during a run and affect the results.
-
-`equal_readahead` sets one of them: ext4 and xfs read ahead as much as their disk says and btrfs at least 4 MiB, which
-alone changes the result of a scan.
-"""
+"""Settings of the kernel and the block layer that can change during a run and affect the results. `equal_readahead`
+sets one of them: ext4 and xfs read ahead as much as their disk says and btrfs at least 4 MiB, which alone changes the
+result of a scan."""
 
 from __future__ import annotations
 
@@ -60,7 +58,7 @@ def paths_to_watch(root: Path = Path("/")) -> dict[str, Path]:
 
 
 def state(root: Path = Path("/")) -> dict[str, Value]:
-    """Return the settings by name; None for what this machine does not have. `mitigation_*` are the kernel's own
+    """Return the settings by name; None for what this machine does not have. `mitigation_*`: the kernel's own
     sentences."""
     cpu, proc = root / "sys/devices/system/cpu", root / "proc"
     thp = root / "sys/kernel/mm/transparent_hugepage"
@@ -123,10 +121,7 @@ def _swap_kb(proc: Path) -> int | None:
 
 
 def block_layer(disks: Sequence[str], root: Path = Path("/"), called: str = "disk") -> dict[str, str | None]:
-    """Return the block layer's settings: "disk: scheduler", for several disks "disk 2: scheduler".
-
-    `disks` are whole disks by kernel name. None: the disk has no such attribute.
-    """
+    """Return the block layer's settings of whole disks: "disk: scheduler", for several "disk 2: scheduler", or None."""
     attributes: dict[str, str | None] = {}
     for position, disk in enumerate(disks, 1):
         queue = root / "sys/class/block" / disk / "queue"
@@ -172,8 +167,7 @@ def on_disks(disks: Sequence[str], size_bytes: int | None, root: Path = SYS_BLOC
 
 
 def on_mount(bdi: Path, size_bytes: int) -> int | None:
-    """Set the read-ahead of a mounted filesystem; return the resulting value in kB, or None if it has none (ZFS
-    prefetches)."""
+    """Set the read-ahead of a mounted filesystem; return the resulting kB, or None if it has none (ZFS prefetches)."""
     path = bdi / "read_ahead_kb"
     if not path.is_file():
         return None

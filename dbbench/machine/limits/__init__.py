@@ -1,7 +1,5 @@
-"""Limits of a trial: memory by a control group, cores by affinity, for the server and the load generator; its disks.
-
-All are set before a program starts, so that it cannot escape them, and all are read back.
-"""
+"""Limits of a trial: memory by a control group, cores by affinity, and its disks. All are set before a program starts,
+so that it cannot escape them, and all are read back."""
 
 from __future__ import annotations
 
@@ -42,12 +40,10 @@ class Confined:
     asked: bool = False  # the plan names the cores; otherwise `chosen_cores` shares or splits them
 
     def memory_read(self) -> MemoryReading | None:
-        """Return the current counters of the control group, or None if there is none."""
         group = self.memory
         return MemoryReading(group.version, group.limit_bytes, group.peak_bytes) if group else None
 
     def facts(self, server: int | None, client: tuple[int, ...]) -> CoresFacts:
-        """Return the cores of both as the kernel reports them for these pids."""
         return CoresFacts(
             server=None if server is None else _affinity(server),
             client=written_cores(self.cores.client) if not client else _affinity(client[0]),
@@ -58,13 +54,10 @@ class Confined:
 
 @contextlib.contextmanager
 def confine(cell: Cell, name: str, journal: Journal, at: Path | None, disks: Sequence[str] = ()) -> Iterator[Confined]:
-    """Run the servers and load generators that the block starts within the cell's limits.
-
-    `name` is that of the run; `at` is a directory for a private mount; `disks` ("7:2") have the cell's limit. Without a
-    control group for memory the block runs nevertheless, and `reason` explains why. Raises MachineTooSmall, KernelLacks
-    if the disks cannot be limited, and at the end EngineDied if the kernel killed
-    a process for lack of memory, instead of the error that this caused in the block.
-    """
+    """Run the servers and load generators of the block within the cell's limits. `at`: a directory for a private mount;
+    `disks`: as "7:2". Without a control group for memory the block runs nevertheless, and `reason` explains why. Raises
+    MachineTooSmall, KernelLacks if the disks cannot be limited, and at the end EngineDied, instead of the block's own
+    error, if the kernel killed a process for lack of memory."""
     engine = cell.engine
     chosen = chosen_cores(engine, os.sched_getaffinity(0), alone=cell.client is not None)
     asked = any(key is not None for key in (engine.cpus_server, engine.cpus_client, engine.numa_node))

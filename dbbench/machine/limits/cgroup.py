@@ -1,7 +1,5 @@
-"""Control groups, version 2 or 1: a group with a memory limit for one server, and the groups of other processes.
-
-The group counts the server's memory and its page cache. It outlives its processes, so the journal records it first.
-"""
+"""Control groups, version 2 or 1: a group with a memory limit for one server, and the groups of other processes. The
+group counts the server's memory and its page cache. It outlives its processes, so the journal records it first."""
 
 from __future__ import annotations
 
@@ -60,7 +58,7 @@ class ControlGroup:
 
     @property
     def limit_bytes(self) -> int | None:
-        """Return the limit as the kernel has it, rounded to whole pages."""
+        """Return the limit, rounded by the kernel to whole pages."""
         return number(self.path / ("memory.max" if self.version == 2 else "memory.limit_in_bytes"))
 
     @property
@@ -69,7 +67,6 @@ class ControlGroup:
 
     @property
     def oom_kills(self) -> int | None:
-        """Return how many of its processes the kernel has killed because of the limit."""
         return _field(self.path / ("memory.events" if self.version == 2 else "memory.oom_control"), "oom_kill")
 
     @contextlib.contextmanager
@@ -83,8 +80,7 @@ class ControlGroup:
 
 
 def hierarchy(at: Path | None = None, process: Path = _SELF, controller: str = MEMORY) -> Hierarchy | str:
-    """Return where a limit can be set here, or the reason why it cannot. `at`: a directory of a private mount
-    namespace, in which the hierarchy is mounted if it is not mounted yet."""
+    """Return where a limit can be set, or why it cannot. `at`: where the hierarchy is mounted if it is not yet."""
     if os.geteuid() != 0:
         return "only root may make control groups"
     hierarchies = _find_mount(process, controller)
@@ -98,8 +94,7 @@ def hierarchy(at: Path | None = None, process: Path = _SELF, controller: str = M
 
 
 def usable_bytes(process: Path = _SELF) -> int | None:
-    """Return how much memory this process may use, page cache included: the machine's, or the smallest limit of its
-    control group and those above it, for example a container's."""
+    """Return the memory for this process and its page cache: the machine's, or its control groups' smallest limit."""
     sizes = [host.memory_bytes()]
     if hierarchies := _find_mount(process, MEMORY):
         version, point = hierarchies
@@ -177,8 +172,8 @@ def _home(point: Path, version: int, process: Path, controller: str) -> Path:
 
 
 def _parent(point: Path, home: Path, version: int, controller: str) -> Path:
-    """Return where to make a group. Version 1: inside the group of this process, so that its limits apply to the server
-    too. Version 2 allows no processes in groups that have controllers: next to it, in a parent of groups only."""
+    """Return where to make a group. Version 1: inside this process's group, whose limits then apply too. Version 2
+    allows no processes in groups with controllers: next to it, in a parent of groups only."""
     parent = home if version == 1 or home == point else home.parent
     if version == 2:
         with contextlib.suppress(OSError):  # usually already enabled; if it is refused, its files do not exist

@@ -2,8 +2,7 @@
 
 Version 1 of the control groups limits a disk in the root group, to which write-back and the threads of filesystems
 belong, and in the group of this process. Version 2 has no limits in the root: it limits groups, but not what kernel
-threads write. Documentation/admin-guide/cgroup-v1/blkio-controller.rst and cgroup-v2.rst of the kernel.
-"""
+threads write. Documentation/admin-guide/cgroup-v1/blkio-controller.rst and cgroup-v2.rst of the kernel."""
 
 from __future__ import annotations
 
@@ -29,8 +28,7 @@ Rates = tuple[int, int]  # IOPS and bytes per second; 0: not limited
 def limit_disks(
     disks: Sequence[str], limit: DeviceLimit, journal: Journal, at: Path | None, memory: ControlGroup | None = None
 ) -> Iterator[str]:
-    """Limit disks ("7:2") within the block, and read the limits back; yield by what they are limited. `memory`: the
-    group with the server. Raises KernelLacks."""
+    """Limit disks ("7:2") within the block; yield by what. `memory`: the server's group. Raises KernelLacks."""
     where, rates = cgroup.hierarchy(at, controller=IO), (limit.iops or 0, round((limit.mb_per_s or 0) * 1e6))
     if isinstance(where, str):
         raise refused(where)
@@ -118,6 +116,5 @@ def _read(version: int, group: Path, disk: str) -> Rates | None:
 
 
 def _rule(file: Path, disk: str) -> Iterable[str]:
-    """Return the words after a disk in a file of rules."""
     lines = [line.split() for line in (text(file) or "").splitlines()]
     return next((words[1:] for words in lines if words and words[0] == disk), ())

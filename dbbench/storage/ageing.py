@@ -1,8 +1,6 @@
-"""Age a filesystem: fill and churn it with a seeded sequence of writes before the dataset is restored.
-
-The sequence depends only on seed, size and churn: the same files, sizes and bytes in the same order on every
-filesystem, whatever its speed. It leaves `FOLDERS` full of files in `aged/`, and fragmented free space.
-"""
+"""Age a filesystem: fill and churn it with a seeded sequence of writes before the dataset is restored. The sequence
+depends only on seed, size and churn: the same files, sizes and bytes in the same order on every filesystem. It leaves
+`FOLDERS` full of files in `aged/`, and fragmented free space."""
 
 from __future__ import annotations
 
@@ -51,7 +49,6 @@ class Step:
     at: int = 0
 
     def line(self) -> bytes:
-        """Return the step as text, for the digest."""
         return f"{self.kind} {self.name} {self.offset} {self.size} {self.at}\n".encode()
 
 
@@ -62,8 +59,6 @@ def sequence(seed: int, whole_bytes: int, churn: float) -> Iterator[Step]:
 
 @dataclass
 class _Sequence:
-    """The state between steps: the existing files and their sizes."""
-
     seed: int
     whole: int
     sizes: dict[str, int] = field(default_factory=dict)
@@ -109,7 +104,6 @@ class _Sequence:
                 yield Step("end", name, size=size)
 
     def _rewritten(self, wanted: int) -> Iterator[Step]:
-        """Yield overwrites of parts of existing files, which copy-on-write moves."""
         while wanted >= UNIT and self.names:
             name = self.names[self.dice.randrange(len(self.names))]
             piece = min(wanted // UNIT * UNIT, self.sizes[name], self._even(UNIT, PIECE))
@@ -141,9 +135,8 @@ class _Sequence:
 
 
 def age(fs: Mounted, device_bytes: int, asked: Ageing, seed: int) -> AgeFacts:
-    """Age the filesystem; return what was done, with its free space before and after. Raises FilesystemFull. `fill`
-    refers to the size of the devices, so that each filesystem of a plan gets the same; if a filesystem offers much less
-    (mirrors), it refers to that."""
+    """Age the filesystem; return what was done, with its free space before and after. `fill` is a share of the devices,
+    equal for each filesystem of a plan, unless one offers much less (mirrors). Raises FilesystemFull."""
     offered = os.statvfs(fs.path)
     total = offered.f_blocks * offered.f_frsize
     whole = device_bytes if total >= WHOLE * device_bytes else total

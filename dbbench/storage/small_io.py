@@ -1,8 +1,5 @@
-"""Small reads and flushed writes in a directory, one at a time, and the limits of atomic writes.
-
-A trial measures appends after its load, when the server has stopped and all facts about space were read. `dbbench
-probe` measures every method.
-"""
+"""Small reads and flushed writes in a directory, one at a time, and the limits of atomic writes. A trial measures
+appends after its load, when the server is stopped and space was read; `dbbench probe` measures all."""
 
 from __future__ import annotations
 
@@ -61,9 +58,8 @@ METHODS: Final = (
 
 
 class MeasuredDirectory:
-    """A directory in which methods are measured, one process at a time. Raises DeviceInUse, OSError. Its files have
-    names until it is closed: btrfs does not write files without a name when they are flushed. They are opened from the
-    descriptor of a folder that no other account can write to, because `path` may belong to another account."""
+    """A directory in which methods are measured, one process at a time. Raises DeviceInUse, OSError. Its files keep
+    names (btrfs does not flush files without one) and are opened from the descriptor of a folder closed to others."""
 
     def __init__(self, path: Path, seed: int) -> None:
         self.path, self._random = path, random.Random(seed)
@@ -140,8 +136,8 @@ def percentile(ordered: list[float], percent: float) -> float:
 
 
 def syncs(folder: Path, window_s: float, seed: int) -> tuple[tuple[SyncFacts, ...], str]:
-    """Measure appends of 16 KiB with fsync and with fdatasync. Returns a row for each of the two and "", or () and the
-    reason. It lasts at most 0.4 s for each, a sixtieth of the window if that is shorter."""
+    """Measure appends of 16 KiB with fsync and with fdatasync; return their rows and "", or () and the reason. Each
+    lasts at most 0.4 s, and at most a sixtieth of the window."""
     each_s = min(_LONGEST_S, max(_SHORTEST_S, window_s * _SHARE))
     try:
         with contextlib.closing(MeasuredDirectory(folder, seed)) as directory:
@@ -159,9 +155,8 @@ def _row(call: str, taken_s: list[float]) -> SyncFacts:
 
 
 def atomic_write_bytes(folder: Path) -> tuple[int, int] | None:
-    """Return the smallest and the largest write to a file of this directory that the filesystem does as a whole or not
-    at all (RWF_ATOMIC); (0, 0) if it offers none, None if the kernel or the C library does not report it. Asked for a
-    file, because a directory has no such writes. The file is removed."""
+    """Return the smallest and largest atomic write (RWF_ATOMIC) to a file of this directory; (0, 0) if none, None if
+    the kernel or C library does not report it. Asks a file, which is removed: directories have none."""
     path, buffer = folder / ".dbbench-atomic", ctypes.create_string_buffer(_STATX_BYTES)
     with contextlib.suppress(OSError, AttributeError):
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)

@@ -1,7 +1,4 @@
-"""Devices for filesystems: loop files, block devices, existing directories; and the kernel's counters for them.
-
-A new kind is one module and one line in KINDS.
-"""
+"""Devices for filesystems, with the kernel's counters for them. A new kind is one module and one line in KINDS."""
 
 from __future__ import annotations
 
@@ -36,12 +33,9 @@ def note(journal: Journal | None, event: str, disks: Iterable[Device], **more: s
 
 @contextlib.contextmanager
 def attach(disks: Mapping[Role, DiskSet], permit: Permit, arm: str = "") -> Iterator[dict[Role, Device]]:
-    """Attach the plan's devices of each volume for one trial, locked until the block ends.
-
-    `arm` is the fs setup's label (kind dir: `paths` is by arm). A directory's Device has `fd` -1 and the working
-    directory as `path`. Raises the errors of its kind before anything was changed: DeviceUnusable, DeviceInUse,
-    DeviceInUse, DeviceNotEmpty, NotRoot, MakeFailed.
-    """
+    """Attach the plan's devices of each volume for one trial, locked until the block ends. `arm`: the fs setup's label,
+    for `paths` of kind dir, whose Device has `fd` -1 and the working directory as `path`. Raises the errors of its kind
+    before anything was changed: DeviceUnusable, DeviceInUse, DeviceNotEmpty, NotRoot, MakeFailed."""
     _must_differ([path for some in disks.values() for path in _paths(some)])
     with contextlib.ExitStack() as stack:
         yield {role: stack.enter_context(_with_spare(some, permit, arm)) for role, some in disks.items()}
@@ -49,7 +43,6 @@ def attach(disks: Mapping[Role, DiskSet], permit: Permit, arm: str = "") -> Iter
 
 @contextlib.contextmanager
 def _with_spare(disks: DiskSet, permit: Permit, arm: str) -> Iterator[Device]:
-    """Yield the device of a volume; its `spare` are the disks that are left over."""
     kind, spec = KINDS[disks.spec.kind], disks.spec
     if not disks.spare or spec.device_count <= disks.spare:
         with kind(disks, permit, arm) as device:

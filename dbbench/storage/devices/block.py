@@ -2,8 +2,7 @@
 
 It is opened with O_EXCL, checked through its descriptor, opened again through that descriptor and locked (flock(2),
 which udev and util-linux respect). O_EXCL is kept until the device is released, except while the kernel itself holds
-the device for a filesystem or a layer of the trial (`hold`). Changing a symbolic link meanwhile has no effect.
-"""
+the device for a filesystem or a layer of the trial (`hold`). Changing a symbolic link meanwhile has no effect."""
 
 from __future__ import annotations
 
@@ -31,9 +30,8 @@ _FREE_S: Final = 30.0
 
 @contextlib.contextmanager
 def attach(path: Path, expected: str | None, permit: Permit, *, fstab: Path = guard.FSTAB) -> Iterator[Device]:
-    """Attach a block device exclusively within the block; at the end, wait until nothing holds it. `expected` is the
-    identity in the plan. Raises NotRoot, DeviceUnusable (missing, not a block device, another identity than the
-    plan's), DeviceInUse, DeviceInUse, DeviceNotEmpty; afterwards UnmountFailed if something still holds it."""
+    """Attach a device exclusively within the block; then wait until it is free. `expected`: the plan's identity. Raises
+    NotRoot, DeviceUnusable, DeviceInUse, DeviceNotEmpty; afterwards UnmountFailed if something holds it."""
     if os.geteuid() != 0:
         raise NotRoot(f"only root can format {path}", effect=guard.UNTOUCHED, remedy="Run the command with sudo.")
     with contextlib.ExitStack() as stack, contextlib.ExitStack() as held:

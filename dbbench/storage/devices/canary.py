@@ -23,9 +23,8 @@ FILE: Final = ".dbbench-canary"
 
 
 def measure(target: Device | Path) -> dict[str, float]:
-    """Return cpu_ms (fixed work), write_mb_per_s (32 MiB, 1 MiB at a time) and fdatasync_ms (median of 8 with 16 KiB).
-    `target`: a locked device, or a directory in which a file is written and removed. Disk values are omitted if direct
-    I/O is refused or there is no space; nothing is raised for that."""
+    """Return cpu_ms (fixed work), write_mb_per_s (32 MiB, 1 MiB at a time), fdatasync_ms (median of 8 with 16 KiB).
+    `target`: a locked device, or a directory for a file. No disk values without direct I/O or space."""
     block = bytes(_CPU_BYTES)
     rates = {"cpu_ms": round(1000 * min(_time(lambda: hashlib.sha256(block)) for _ in range(_CPU_TRIES)), 3)}
     if isinstance(target, Device) and target.fd < 0:

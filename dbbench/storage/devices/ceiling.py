@@ -1,5 +1,4 @@
-"""What the bare device can do, measured with fio: single flushed writes like commits, and many random reads and writes
-at a time, like checkpoints and scans."""
+"""What fio measures on the bare device: flushed writes like commits, many random I/Os like checkpoints and scans."""
 
 from __future__ import annotations
 
@@ -36,8 +35,8 @@ LIMITED_S: Final = 1.0  # the kernel grants a limit's requests in slices of 0.1 
 
 
 def measure(device: Device, each_s: float, seed: int, rows: Sequence[str] = tuple(ROWS)) -> CeilingFacts:
-    """Measure the rows on a locked device without a filesystem; its content beyond the first MiB is overwritten. If fio
-    is missing or fails, there are no rows and `note` gives the reason: the run is possible without them."""
+    """Measure the rows on a locked device without a filesystem, overwriting it beyond the first MiB. If fio is missing
+    or fails, there are no rows and `note` gives the reason: the run is possible without them."""
     if process.find("fio") is None:
         return CeilingFacts(note="fio is not installed")
     size = min(device.facts.size_bytes - 2 * _SKIP, _SPAN)
@@ -84,8 +83,7 @@ def command(target: str, size_bytes: int, each_s: float, seed: int, rows: Sequen
 
 
 def parse_jobs(printed: str) -> list[dict[str, Any]]:
-    """Return the jobs in fio's JSON (formats `json` and `json+`, 3.x), each with the global options among its own.
-    Raises ValueError if it is invalid."""
+    """Return the jobs in fio's JSON (`json`, `json+`, 3.x), each with the global options. Raises ValueError."""
     with contextlib.suppress(KeyError, TypeError, AttributeError, json.JSONDecodeError):
         document = json.loads(printed[max(0, printed.find("{")) :])  # fio may print notes before the JSON
         common = document.get("global options", {})

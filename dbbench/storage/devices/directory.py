@@ -1,8 +1,6 @@
-"""Kind `dir`: an existing directory on an existing filesystem, which is not changed. No mkfs, no root.
-
-The work is done in a directory `dbbench-ARM` with a marker file that is locked while the run lives. A directory whose
-marker is not locked was left by a killed run and is removed.
-"""
+"""Kind `dir`: an existing directory on an existing filesystem, which is not changed. No mkfs, no root. The work is done
+in `dbbench-ARM` with a marker file that is locked while the run lives. One whose marker is not locked was left by a
+killed run and is removed."""
 
 from __future__ import annotations
 
@@ -38,12 +36,9 @@ _EMPTY: Final = frozenset({"lost+found"})  # what mkfs creates in an empty files
 
 @contextlib.contextmanager
 def attach(spec: DeviceSpec, arm: str) -> Iterator[Device]:
-    """Make a directory in the arm's directory; remove it with its content when the block ends.
-
-    `path` is the directory, `fd` is -1, major and minor are those of the filesystem's st_dev; `facts.name` and `leaves`
-    refer to the disk below, "" and () if there is none (zfs, tmpfs, network). Raises DeviceUnusable, and DeviceInUse
-    if another run works in the directory.
-    """
+    """Make a directory in the arm's directory; remove it with its content when the block ends. Major and minor are
+    those of its st_dev; `facts.name` and `leaves` refer to the disk below, "" and () without one (zfs, tmpfs, network).
+    Raises DeviceUnusable, and DeviceInUse if another run works in the directory."""
     directory = check_directory(_path(spec, arm))
     for left in _ours(directory):
         _remove_stale(left)

@@ -2,14 +2,10 @@
 
 A permit never overrides use by another process. A signature (a filesystem, a partition table, a member of an array) is
 overridden by the identity that a person typed, or by this run's journal if it recorded making exactly that filesystem.
-Data without a signature (a database's raw device, a plain encrypted volume) is overridden by the identity too, or by
-the journal's record that this run has had the device before.
-
-The search for data without a signature takes at most two seconds, which is enough to read all of a small disk. On a
-large one, the places where filesystems keep copies of their first blocks are read first (they survive if the beginning
-was overwritten), then places at ever smaller distances. Data between these places on an otherwise blank large disk is
-not detected.
-"""
+Data without a signature (a database's raw device, a plain encrypted volume) is overridden by the identity, or by the
+journal's record of an earlier use. The search for such data takes at most two seconds, enough for all of a small disk.
+On a large one it begins where filesystems keep copies of their first blocks, then reads at ever smaller distances: data
+between these places is not detected."""
 
 from __future__ import annotations
 
@@ -44,9 +40,9 @@ COPIES: Final = (8 * 2**20, 32 * 2**20, 128 * 2**20, 64 * 2**20, 256 * 2**30)
 
 @dataclass(frozen=True)
 class Reason:
-    """Why a device is not free. A signature has its UUID and label, or "". "data" is content without a signature.
-    "unseen" is a process that may not be inspected (in a container often its first one): it might have the device open.
-    Mounts, swap and md would have prevented O_EXCL, so it is not a reason by itself: it is reported with others."""
+    """Why a device is not free. A signature has its UUID and label, or ""; "data" is content without one. "unseen", a
+    process that may not be inspected (in a container often the first), is reported only with other reasons: mounts,
+    swap and md would have prevented O_EXCL."""
 
     kind: Literal["in use", "unseen", "signature", "data"]
     text: str
@@ -56,9 +52,8 @@ class Reason:
 
 @dataclass(frozen=True)
 class Permit:
-    """The devices whose identity the user typed, and the filesystems that the run's journal records. A typed identity
-    permits erasing what was on the device when the command started, which is while `checking` is set. Anything that
-    appears later, between two trials, was put there by another process."""
+    """The devices whose identity the user typed, and the filesystems in the run's journal. An identity permits erasing
+    what was on the device when the command started, while `checking` is set; not what appears later."""
 
     typed: Collection[str]
     journal: Journal
@@ -135,8 +130,8 @@ def found_on(fd: int, *, mine: Set[int], fstab: Path = FSTAB) -> list[Reason]:
 
 
 def must_be_alone(fd: int) -> None:
-    """Raise DeviceInUse if another process writes to a held device, through a plain descriptor or a loop device. The
-    exclusive hold prevents neither. A process that has already closed it is not detected."""
+    """Raise DeviceInUse if another process writes to a held device, through a plain descriptor or a loop device, which
+    the exclusive hold does not prevent. A process that has already closed it is not detected."""
     device = used.target(kernel_name(fd))
     if users := [*used.by_writers(device, host_proc()), *used.by_loops(device)]:
         raise DeviceInUse(
@@ -147,7 +142,7 @@ def must_be_alone(fd: int) -> None:
 
 
 def locked_by(fd: int) -> str:
-    """Return the holders of the flock(2) on that file or device node, one per line, for an error message."""
+    """Return the holders of the flock(2) on that file or device node, one per line."""
     try:
         lockers = used.by_locks(os.fstat(fd), host_proc())
     except (OSError, ValueError) as error:
@@ -157,8 +152,7 @@ def locked_by(fd: int) -> str:
 
 
 def signatures_of(fd: int) -> list[Reason]:
-    """Return what wipefs finds, including backups. A failing wipefs, and a disk that cannot be read, count as use,
-    because the content is unknown. (wipefs ignores what it cannot read.)"""
+    """Return what wipefs finds, with backups; a failing wipefs or an unreadable disk is a reason: unknown content."""
     try:
         _must_be_readable(fd)
         done = process.run(

@@ -1,10 +1,8 @@
 """Hold block devices exclusively (O_EXCL) from the first check to the last byte that is written to them.
 
-While a device is held, no process can mount it, swap to it, put it under md or dm, or run mkfs on it. fio and other
-programs that open it without O_EXCL still work. Programs that need it exclusively are lent the hold (`lent`), and
-mount(2) takes it over (`handed_over`): it is released when the call is made and acquired again after the unmount
-(`regained`). A process that writes to the device through a plain open cannot be stopped by this.
-"""
+While a device is held, no process can mount it, swap to it, put it under md or dm, or run mkfs on it; programs that
+open it without O_EXCL (fio) still work. Programs that need it exclusively are lent the hold (`lent`), and mount(2)
+takes it over (`handed_over`): released when the call is made, acquired again after the unmount (`regained`)."""
 
 from __future__ import annotations
 
@@ -84,7 +82,7 @@ def fd_of(plain: int) -> int:
 
 
 def release(*plain: int) -> None:
-    """Let the kernel take these devices over (md, dm, ZFS). Everything mountable was erased from them before."""
+    """Let the kernel take these devices over (md, dm, ZFS), after everything mountable was erased from them."""
     for fd in plain:
         if (held := _of(fd)) is not None:
             held.release()
@@ -103,8 +101,7 @@ def regain(plain: int) -> bool:
 
 @contextlib.contextmanager
 def lent() -> Iterator[None]:
-    """Let programs of the block open the held devices exclusively. The devices stay held; on a machine that does not
-    support this, they are released meanwhile."""
+    """Let programs of the block open held devices exclusively; where that is not possible, they are released."""
     if not any(hold.fd is not None for hold in _held.values()):
         yield
     elif possible():
@@ -117,8 +114,8 @@ def lent() -> Iterator[None]:
 
 @contextlib.contextmanager
 def handed_over(*plain: int) -> Iterator[None]:
-    """Let a program of the block mount these devices. They are released when it calls mount(2), and held again if the
-    block fails. `changed` compares with what is on them then."""
+    """Let a program of the block mount these devices: released when it calls mount(2), held again if the block fails.
+    `changed` compares with what is on them then."""
     for fd in plain:
         if (held := _of(fd)) is not None:
             held.content = guard.signatures_of(fd)
@@ -153,9 +150,8 @@ def foreign_write(*plain: int) -> str | None:
 
 
 def erase(plain: int) -> None:
-    """Erase every signature of a filesystem, a member of an array or a partition table, including copies. Nothing on
-    the device can be mounted any more, not even through a loop device over it. If a loop device was put over it
-    meanwhile, the erased bytes are written back. Raises OSError, CommandFailed, DeviceInUse."""
+    """Erase every signature of a filesystem, an array's member or a partition table, with copies: nothing can be
+    mounted. The bytes are written back if a loop device was put over it. Raises OSError, CommandFailed, DeviceInUse."""
     must_be_alone(plain)
     size = os.lseek(plain, 0, os.SEEK_END)
     places = [(0, _ENDS), (max(0, size - _ENDS), _ENDS), *((place, _PIECE) for place in guard.COPIES if place < size)]

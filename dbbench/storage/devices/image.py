@@ -1,6 +1,5 @@
-"""Image files: written completely once, and their allocation on their disk; and the loop images of a run.
-
-The images of a run are used by each of its trials, so that all filesystems use the same extents."""
+"""Image files: written completely once, and their allocation on their disk; and the loop images of a run, which each of
+its trials uses, so that all filesystems have the same extents."""
 
 from __future__ import annotations
 
@@ -47,12 +46,9 @@ class ImageFacts:
 
 
 def make_image(path: Path, size_bytes: int, progress: Callable[[float], None] = lambda share: None) -> None:
-    """Make a file of `size_bytes` (rounded up to MiB), with every block written; only its owner can access it.
-
-    Blocks that are only allocated cost time at the first write, which the first trial would pay for all. The content is
-    incompressible, because a compressing host filesystem would store zeros as holes. `progress` gets the share done. An
-    existing file is replaced; after an error none is left. Raises DiskTooSmall.
-    """
+    """Make a private file of `size_bytes` (rounded up to MiB), with every block written: allocated ones cost time at
+    the first write, which the first trial would pay for all. The content is incompressible, because a compressing host
+    filesystem would store zeros as holes. An existing file is replaced; an error leaves none. Raises DiskTooSmall."""
     size_bytes = -(-size_bytes // _ALIGNED) * _ALIGNED
     path.unlink(missing_ok=True)
     place = os.statvfs(path.parent)
@@ -85,12 +81,10 @@ def image_facts(path: Path) -> ImageFacts:
 
 
 def write_out(path: Path) -> int:
-    """Write zeros wherever the image has unwritten blocks or holes; return the number of bytes.
+    """Write zeros wherever the image has unwritten blocks or holes; return the number of bytes. Raises OSError.
 
-    If mkfs asks the device to zero its log, the loop driver calls fallocate(2) on the image. Such blocks read as zeros,
-    and the first write to each changes the extents of the host filesystem: in the log, for every commit of the window.
-    Online discard of an fs setup leaves holes with the same effect for the next one. Raises OSError.
-    """
+    If mkfs asks the device to zero its log, the loop driver calls fallocate(2) on the image; the first write to each
+    such block then changes the extents of the host filesystem: in the log, for every commit. So do discarded holes."""
     fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:
         ranges: list[tuple[int, int]] = []
@@ -216,9 +210,8 @@ def make_images(run: Run, folder: Path, journal: Journal, progress: Callable[[st
 
 
 def give_back_images(journal: Journal, patience_s: float = 0.0) -> list[Path]:
-    """Remove the images that this run made; return the files that were removed. One that is still attached after
-    `patience_s`, or whose path contains a link, stays recorded; the kernel releases that of a killed trial a moment
-    later."""
+    """Remove this run's images; return them. One that is attached after `patience_s` (the kernel releases that of a
+    killed trial a moment later), or whose path contains a link, stays recorded."""
     process.wait_while(lambda: any(map(_is_busy, map(Path, journal.outstanding("image")))), patience_s)
     removed: list[Path] = []
     for image in map(Path, journal.outstanding("image")):

@@ -1,11 +1,9 @@
 """Let a program open a device exclusively while this process keeps its own exclusive hold on it.
 
-mkfs and similar programs open with O_EXCL, which the kernel refuses while the device is held. The program is started
-with a seccomp filter (linux/seccomp.h, user notification): the kernel asks this process about each open(2) with O_EXCL,
-and for a held device the program gets a plain descriptor. The kernel also asks about mount(2), so that the hold is
-released exactly when the kernel takes it over. All other calls are unaffected. The filtered program was started to
-write to the device; the filter does not protect against it.
-"""
+mkfs and similar programs open with O_EXCL, which the kernel refuses while the device is held. The program starts with a
+seccomp filter (linux/seccomp.h, user notification): the kernel asks this process about each open(2) with O_EXCL, and
+for a held device the program gets a plain descriptor; and about mount(2), to release the hold exactly when the kernel
+takes it over. The filter does not protect against the program."""
 
 from __future__ import annotations
 
@@ -45,8 +43,6 @@ _LOOK_MS: Final = 20  # longest delay in ms until the end of a block is noticed 
 
 
 class _Calls(ctypes.Structure):
-    """struct sock_fprog."""
-
     _fields_ = (("length", ctypes.c_ushort), ("filter", ctypes.c_char_p))
 
 
@@ -62,8 +58,8 @@ def possible() -> bool:
 
 @contextlib.contextmanager
 def lending(opened: Opened, mounts: Callable[[], None]) -> Iterator[None]:
-    """Programs started in the block ask `opened` when they open a block device exclusively. `mounts` is called just
-    before they mount something. Raises OSError if this machine does not support it."""
+    """Programs of the block ask `opened` when they open a device exclusively, and `mounts` is called before they mount
+    something. Raises OSError if this machine does not support it."""
     with contextlib.ExitStack() as stack:
 
         def start(spawn: Callable[[], T]) -> T:
@@ -116,7 +112,6 @@ def _program(calls: dict[str, int]) -> bytes:
 
 
 def _answer_all(listener: int, opened: Opened, mounts: Callable[[], None], ended: threading.Event) -> None:
-    """Answer the kernel until the event is set, or no filtered program is left."""
     poll = select.poll()
     poll.register(listener, select.POLLIN)
     while not ended.is_set():

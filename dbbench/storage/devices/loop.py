@@ -1,8 +1,6 @@
-"""Kind `loop`: a file as a disk. The image lasts for a run, the loop device for a trial.
-
-The device clears itself (LO_FLAGS_AUTOCLEAR) when its last user is gone, also after a SIGKILL. It uses direct I/O on
-the image: otherwise the host's page cache would be below the filesystem.
-"""
+"""Kind `loop`: a file as a disk. The image lasts for a run, the loop device for a trial. It clears itself
+(LO_FLAGS_AUTOCLEAR) when its last user is gone, also after a SIGKILL, and uses direct I/O on the image: otherwise the
+host's page cache would be below the filesystem."""
 
 from __future__ import annotations
 
@@ -35,13 +33,9 @@ _CLEARED_S: Final = 30.0  # the driver flushes and clears in the background, whi
 
 @contextlib.contextmanager
 def attach(image: Path, sector_bytes: int = 0) -> Iterator[Device]:
-    """Attach a locked loop device over `image` within the block; at the end, wait until the driver has released it.
-
-    Sectors above the page size need Linux 6.15 or so; an older kernel gives the device sectors of its page size.
-    `facts.direct_io` is read back from the driver: True, or False if the image's filesystem does not support direct
-    I/O. Raises NotRoot, DeviceUnusable (no such image), DeviceInUse (used by another loop device), DeviceInUse,
-    MakeFailed; afterwards MakeFailed if something still holds it.
-    """
+    """Attach a locked loop device over `image` within the block; then wait until the driver has released it. Before
+    Linux 6.15 or so, sectors are at most a page. `facts.direct_io` is read back: False if the image's filesystem lacks
+    it. Raises NotRoot, DeviceUnusable, DeviceInUse (another loop device), MakeFailed; the last one also at the end."""
     if os.geteuid() != 0:
         raise NotRoot(
             "only root can create loop devices", effect="Nothing was changed.", remedy="Run the command with sudo."
@@ -70,7 +64,6 @@ def attach(image: Path, sector_bytes: int = 0) -> Iterator[Device]:
 
 
 def _open(image: Path) -> tuple[int, bool]:
-    """Open the image, for direct I/O if its filesystem supports that."""
     for flags in (os.O_DIRECT, 0):
         try:
             return os.open(image, os.O_RDWR | os.O_CLOEXEC | flags), bool(flags)
@@ -81,8 +74,7 @@ def _open(image: Path) -> tuple[int, bool]:
 
 
 def _is_free(image: Path, file: int) -> None:
-    """Refuse an image that another loop device uses, because two of them destroy the filesystem. A trial that is ending
-    has _SETTLE_S seconds to release it."""
+    """Refuse an image that another loop device uses, after _SETTLE_S seconds for an ending trial: two destroy it."""
     status = os.fstat(file)
     behind = used.Target("", frozenset(), frozenset({(status.st_dev, status.st_ino)}))
     # The loop driver keeps the descriptor, and so the lock, until it has cleared the device.

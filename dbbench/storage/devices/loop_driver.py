@@ -57,9 +57,8 @@ def is_bound(name: str) -> bool:
 
 
 def status(name: str) -> LoopStatus | None:
-    """Return what a loop device is bound to, or None if it was released meanwhile. Raises OSError. A file that the
-    kernel cannot examine, because the server of its filesystem has died, is (0, 0). It is not a file that can be
-    examined at the same time."""
+    """Return what a loop device is bound to, or None if it was released meanwhile; (0, 0) for a file that the kernel
+    cannot examine, because the server of its filesystem has died. Raises OSError."""
     fd = os.open(f"/dev/{name}", os.O_RDONLY | os.O_CLOEXEC)
     try:
         answer = fcntl.ioctl(fd, _LOOP_GET_STATUS64, bytes(_INFO.size))

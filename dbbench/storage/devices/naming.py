@@ -1,9 +1,6 @@
-"""The identity of a disk, with which a user permits erasing it.
-
-A serial number is not always unique: virtual disks may share one, and loop devices have none. The identity is the
-serial if it is unique on this machine; otherwise the WWN, or a by-id name; otherwise kernel name, exact size in bytes,
-boot and the kernel's media count (diskseq), which is valid only for this boot and this attachment.
-"""
+"""The identity of a disk, with which a user permits erasing it: its serial number if it is unique on this machine
+(virtual disks may share one, loop devices have none); otherwise the WWN, or a by-id name; otherwise kernel name, exact
+size in bytes, boot and the kernel's media count (diskseq), valid only for this boot and this attachment."""
 
 from __future__ import annotations
 
@@ -49,8 +46,7 @@ def identity_of(name: str) -> str:
 
 
 def names_of(name: str) -> frozenset[str]:
-    """Return every name of this device that a plan may use in `identity` (which selects a disk, but never permits a
-    wipe)."""
+    """Return every name that `identity` of a plan may use for it; these select a disk and never permit a wipe."""
     words = {identity_of(name), name, serial(name), wwn(name), *_links(name)}
     return frozenset(words - {""})
 

@@ -37,7 +37,6 @@ class Device:
 
     @property
     def each(self) -> tuple[Device, ...]:
-        """Return its members, or itself."""
         return self.members or (self,)
 
 
@@ -59,8 +58,7 @@ def leaves_of(volumes: Mapping[Role, Device]) -> tuple[str, ...]:
 
 @contextlib.contextmanager
 def joint(several: Iterable[AbstractContextManager[Device]]) -> Iterator[Device]:
-    """Yield the first device with the others as its members. `facts.size_bytes` is the sum, `leaves` are all leaves of
-    the members."""
+    """Yield the first device with the others as members; `facts.size_bytes` and `leaves` are those of all."""
     with contextlib.ExitStack() as stack:
         yield as_one(tuple(stack.enter_context(member) for member in several))
 

@@ -46,8 +46,7 @@ def discard(device: Device) -> ConditionFacts:
 
 
 def fill(device: Device, seed: int) -> ConditionFacts:
-    """Fill each disk twice, then write it at random until its rate is steady. Raises ProgramMissing without fio. If it
-    is not steady after 25 rounds, `steady` is False; the rounds are in the result."""
+    """Fill each disk twice, then write at random until `steady` or for 25 rounds. Raises ProgramMissing."""
     if process.find("fio") is None:
         raise errors.ProgramMissing(
             "preconditioning requires fio, which is not installed",

@@ -67,8 +67,7 @@ def of_smartctl(document: Mapping[str, Any]) -> WearFacts | None:
 
 
 def endurance_share(found: WearFacts | None, written_bytes: int) -> float | None:
-    """Return the share of the disk's life that writing so many bytes uses, derived from its use so far. None if the
-    disk does not report it, or has been used too little."""
+    """Return the share of the disk's life that so many bytes use, by its use so far; None if that is unknown."""
     if found is None or not found.used_share or not found.written_bytes:
         return None
     return written_bytes / (found.written_bytes / found.used_share)

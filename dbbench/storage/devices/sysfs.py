@@ -1,7 +1,4 @@
-"""Block devices in /sys: names, sizes, the devices above and below one; counters and queue attributes of disks.
-
-Counters survive a detach: only differences are meaningful.
-"""
+"""Block devices in /sys: names, sizes, what is above and below, and counters, which survive a detach."""
 
 from __future__ import annotations
 
@@ -143,8 +140,7 @@ def flushes(leaves: Sequence[str]) -> int | None:
 
 
 def flushes_reason(leaves: Sequence[str]) -> str:
-    """Return why flushes cannot be counted here; "" if they can. The kernel sends no flushes to a disk with `write
-    through`, so there is nothing to count."""
+    """Return why flushes cannot be counted, or "". The kernel sends none to a disk with `write through`."""
     if not leaves:
         return "no disk is known below"
     for leaf in leaves:

@@ -1,8 +1,6 @@
-"""Detect users of a block device: one function per detector, each returning its evidence as sentences.
-
-No single detector is sufficient. O_EXCL misses plain opens and the same file in a second loop device; lsblk does not
-see other mount namespaces. What cannot be read is reported too, because it might be a user.
-"""
+"""Detect users of a block device: one function per detector, each returning its evidence as sentences. None is
+sufficient: O_EXCL misses plain opens and the same file in a second loop device; lsblk does not see other mount
+namespaces. What cannot be read is reported too, because it might be a user."""
 
 from __future__ import annotations
 
@@ -40,19 +38,15 @@ class Target:
     files: frozenset[tuple[int, int]]  # (device, inode) of the file behind a loop device
 
     def is_at(self, found: os.stat_result) -> bool:
-        """Whether that is the device, or the file of a loop device."""
         if stat.S_ISBLK(found.st_mode):
             return found.st_rdev in self.numbers
         return (found.st_dev, found.st_ino) in self.files
 
 
 class WriteWatch:
-    """Notices that a process has written to one of these disks and closed it: through a device node, or into the file
-    of a loop device (inotify(7)).
-
-    I/O of a filesystem on the disk, and of the loop device into its file, does not count, because the kernel does not
-    close what it writes to. Nor does an open without a write, such as udev's. Without inotify, nothing is noticed.
-    """
+    """Notices by inotify(7), if there is one, that a process wrote to one of these disks and closed it: through a
+    device node, or into the file of a loop device. The kernel does not close what a filesystem or a loop device writes
+    to, so their I/O does not count; nor does an open without a write, such as udev's."""
 
     def __init__(self, disks: Sequence[str]) -> None:
         names = dict.fromkeys(name for disk in disks for name in (disk, *sysfs.above(disk)))
@@ -84,7 +78,6 @@ class WriteWatch:
         return list(paths)
 
     def close(self) -> None:
-        """Stop watching."""
         if self._fd >= 0:
             os.close(self._fd)
 
@@ -121,8 +114,7 @@ def by_open_files(device: Target, proc: Path, mine: Set[int] = frozenset()) -> l
 
 
 def by_files(root: Path) -> list[str]:
-    """Return some processes with a file, working directory or root on the filesystem at `root`; [] if it does not even
-    answer stat(2) (xfs after a shutdown)."""
+    """Return some processes with a file, working directory or root on the filesystem; [] if stat(2) fails there."""
     users: list[str] = []
 
     def look(process: Path) -> None:
@@ -155,8 +147,8 @@ def by_writers(device: Target, proc: Path) -> list[str]:
 
 
 def by_locks(file: os.stat_result, proc: Path) -> list[str]:
-    """Return processes that hold a flock(2) on that file or device node, with their commands. Loop devices that hold
-    one on their image do not count, nor does a process that inherited the lock and has not used it yet."""
+    """Return processes that hold a flock(2) on that file or device node, with their commands: neither loop devices that
+    lock their image, nor processes that inherited the lock and have not used it."""
     users, unreadable = _with_descriptor(
         proc, lambda process, entry: _locks(entry, process / "fdinfo" / entry.name, file)
     )
@@ -164,7 +156,6 @@ def by_locks(file: os.stat_result, proc: Path) -> list[str]:
 
 
 def _with_descriptor(proc: Path, hit: Callable[[Path, Path], bool]) -> tuple[list[Path], list[str]]:
-    """Return the processes with a descriptor for which `hit` is true, and a sentence for each unreadable process."""
     users = []
 
     def look(process: Path) -> None:

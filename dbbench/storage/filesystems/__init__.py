@@ -1,9 +1,5 @@
-"""Filesystems: made, mounted, read back from the kernel, verified, measured. One module per family.
-
-This file says whether a setup works on this machine, and makes and mounts it: `make` and `mounted` are two stages of a
-trial. `shape` has what is read from a mounted filesystem, and `volumes`
-snapshots and growth, by the filesystem or a layer below it.
-"""
+"""Filesystems: made, mounted, read back from the kernel, verified, measured. One module per family. `make` and `mount`
+are two stages of a trial; `shape` reads a mounted filesystem, `volumes` has snapshots and growth."""
 
 from __future__ import annotations
 
@@ -71,12 +67,9 @@ _TRIED_BYTES: Final = 2**30  # size of the sparse file; mkfs uses other limits f
 
 
 def works(setup: FsSetup, root: Path = Path("/")) -> str | None:
-    """Return all reasons why this setup cannot work here, with what to install, or None.
-
-    Checks the family (driver, checksums, blocks above the page size), programs, layers and kernel, and finally runs
-    mkfs with the setup's options on sparse files, because only this version of mkfs knows what it supports. The kernel
-    is asked about the names and values of mount options, but refuses some of their combinations only in a trial.
-    """
+    """Return all reasons why this setup cannot work here, with what to install, or None. The last check runs mkfs on
+    sparse files, because only this version of it knows what it supports. Some combinations of mount options are refused
+    only in a trial."""
     family = FAMILIES.get(setup.mkfs.family)
     lacking: list[str] = []
     if family is not None and (missing := missing_programs(setup)):
@@ -91,7 +84,7 @@ def works(setup: FsSetup, root: Path = Path("/")) -> str | None:
 
 
 def obstacles(setup: FsSetup, root: Path = Path("/")) -> list[str]:
-    """Return why the family, its layers or the kernel cannot make this setup; missing programs are not among it."""
+    """Return why the family, its layers or the kernel cannot make this setup; programs are not among it."""
     name = setup.mkfs.family
     if name not in FAMILIES:
         return [f"unknown family {name!r} (known: {', '.join(FAMILIES)})"]
@@ -110,7 +103,6 @@ def obstacles(setup: FsSetup, root: Path = Path("/")) -> list[str]:
 
 
 def _refusal(setup: FsSetup, family: Formatted) -> str | None:
-    """Return mkfs's message about the setup's options, or None if it accepts them."""
     if not (setup.mkfs.options or setup.mkfs.tune):
         return None
     memory = _MEMORY if os.access(_MEMORY, os.W_OK) else None  # mkfs syncs, which is slow on a disk
@@ -151,17 +143,15 @@ def commands(setup: FsSetup, targets: tuple[str, ...], at: str) -> list[tuple[st
 
 
 def make(setup: FsSetup, device: Device, journal: Journal | None = None) -> Made:
-    """Make the filesystem on a locked device, whose checks were passed when it was attached. Raises MakeFailed. A pool
-    is recorded in `journal`, because it does not end with the namespaces."""
+    """Make the filesystem on a locked, checked device; `journal` records a pool. Raises MakeFailed."""
     return family_on(device, setup).create(setup, device, journal)
 
 
 def mount(
     setup: FsSetup, device: Device, at: Path, journal: Journal | None = None, arc_bytes: int | None = None
 ) -> AbstractContextManager[Mounted]:
-    """Mount the filesystem of `device` at `at` within the block; afterwards the device is free again. Raises
-    MountFailed (with the kernel's message if available) and UnmountFailed (with the processes that hold it); an error
-    of the block takes precedence. For an existing directory, raises DeviceUnusable."""
+    """Mount the filesystem at `at` within the block; then free the device. Raises MountFailed (with the kernel's
+    message), UnmountFailed (with the holders) unless the block failed, DeviceUnusable for a directory."""
     return family_on(device, setup).open(setup, device, MountPoint(at, journal, arc_bytes))
 
 
@@ -193,8 +183,7 @@ def data_directory(setup: FsSetup, fs: Mounted) -> Path:
 
 
 def log_directory(setup: FsSetup, mounts: Mapping[Role, Mounted]) -> Path | None:
-    """Return the separate directory of the write-ahead log, or None. It may not exist yet. It is on the log's own
-    filesystem, otherwise in the setup's volume for it."""
+    """Return the log's directory on its own filesystem or volume, or None. It may not exist yet."""
     if "log" in mounts:
         return mounts["log"].path / "wal"
     return mounts["data"].path / "wal" if "wal" in setup.volumes else None
@@ -211,9 +200,8 @@ def apply_attributes(setup: FsSetup, datadir: Path) -> None:
 
 
 def verify_files(setup: FsSetup, files: Iterable[Path]) -> None:
-    """Raise SetupNotInForce if nodatacow, +C or compression are not in effect on these files. These options have no
-    effect on existing files. nodatacow and +C must be set on every file; compression on at least one, because the
-    kernel does not compress data that does not shrink."""
+    """Raise SetupNotInForce unless nodatacow and +C are set on every file, and compression on at least one: the kernel
+    does not compress data that does not shrink. These options have no effect on existing files."""
     written = [path for path in files if path.stat().st_size > 0]
     if not written:
         return

@@ -1,9 +1,5 @@
-"""btrfs: copy-on-write, checksums, compression; a mount option or an attribute can disable each of them.
-
-None of its tools prints the free space of its data: the trees are read with the kernel's search ioctl. `btrfs
-inspect-internal dump-tree` would print the same as text, with hundreds of bytes per extent and without the content of
-free-space bitmaps.
-"""
+"""btrfs: copy-on-write, checksums, compression; a mount option or an attribute can disable each of them. No tool prints
+the free space of its data (`dump-tree` omits bitmaps): the trees are read with the kernel's search ioctl."""
 
 from __future__ import annotations
 
@@ -124,15 +120,12 @@ class Btrfs(Formatted):
         return commands
 
     def add_volumes(self, setup: FsSetup, path: Path) -> tuple[str, ...]:
-        """Make the subvolumes in `path`; return the properties of the data volume as read back. Raises
-        CommandFailed."""
         for argv in self.volume_commands(setup, path):
             process.run(argv)
         names = [option.split("=")[0] for option in setup.volumes.get("data", Volume()).options]
         return tuple(process.run(["btrfs", "property", "get", path / "data", name]).stdout.strip() for name in names)
 
     def lacks(self, setup: FsSetup) -> str | None:
-        """Return a checksum or sector size that this kernel does not support, or None."""
         options = setup.mkfs.options
         checksum = option_value(options, "--csum") or option_value(options, "--checksum")
         if reason := _unknown("supported_checksums", checksum, "checksum"):
@@ -237,8 +230,7 @@ def parse_compsize(text: str) -> float | None:
 
 @process.understood("btrfs filesystem usage")
 def parse_usage(text: str) -> dict[str, int]:
-    """Return used bytes by kind on the devices (both copies of DUP) and "unallocated", from `btrfs filesystem usage
-    --raw`."""
+    """Return used bytes by kind (both copies of DUP) and "unallocated" from `btrfs filesystem usage --raw`."""
     copies = {"DUP": 2, "RAID1": 2, "RAID10": 2, "RAID1C3": 3, "RAID1C4": 4}
     used_bytes = {"unallocated": int(match(r"^\s*Device unallocated:\s+(\d+)", text)[1])}
     for kind, profile, used in re.findall(r"^([\w+]+),(\w+): Size:\d+, Used:(\d+)", text, re.MULTILINE):
@@ -250,7 +242,6 @@ def parse_usage(text: str) -> dict[str, int]:
 
 
 def _folder(path: Path) -> Path:
-    """Return /sys/fs/btrfs/UUID of the filesystem mounted at `path`."""
     fd = os.open(path, os.O_RDONLY)
     try:
         info = fcntl.ioctl(fd, _FS_INFO, bytes(1024))
@@ -272,8 +263,6 @@ def _unknown(feature: str, wanted: str | None, what: str) -> str | None:
 
 
 class _Subvolumes:
-    """Snapshots of the subvolume that contains the data."""
-
     name = "btrfs"
     atomic = True
     SNAPSHOT: Final = ".dbbench-snapshot"  # read-only
@@ -305,8 +294,7 @@ class _Subvolumes:
         return parse_du(process.run(["btrfs", "filesystem", "du", "-s", "--raw", *there], timeout_s=600).stdout)
 
     def rollback(self, stored: Stored) -> None:
-        """Replace the data directory by the snapshot if it is a subvolume; otherwise mount the snapshot in
-        its place."""
+        """Replace the data directory by the snapshot if it is a subvolume, otherwise mount it in its place."""
         root = stored.fs.path
         if _source(stored) == stored.datadir:
             stored.datadir.rename(root / self.BACK)
@@ -328,8 +316,6 @@ class _Subvolumes:
 
 
 class _Devices:
-    """Add a device, and balance over all of them."""
-
     def add(self, stored: Stored, spare: Device) -> str:
         note(stored.journal, "made", [spare], uuid=_folder(stored.fs.path).name)
         hold.release(spare.fd)
@@ -416,7 +402,6 @@ def _search(
 
 
 def _after(item: _Item) -> tuple[int, int, int]:
-    """Return the key after that of an item, as (objectid, type, offset)."""
     if item.offset < _MOST:
         return item.objectid, item.type, item.offset + 1
     return (item.objectid, item.type + 1, 0) if item.type < 255 else (item.objectid + 1, 0, 0)

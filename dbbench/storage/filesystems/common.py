@@ -74,8 +74,7 @@ def has_encoding(path: Path) -> bool:
 
 
 def extents_from(path: Path, offset: int = 0) -> Extents | None:
-    """Return the extents of a file from that offset on by FIEMAP; None if the filesystem has none (ZFS), or the file is
-    gone or may not be read."""
+    """Return a file's extents from that offset on by FIEMAP; None if it has none (ZFS) or cannot be read."""
     count = compressed = unwritten = 0
     with contextlib.suppress(OSError), path.open("rb") as file:
         for start, length, flags in image.extents(file.fileno()):
@@ -105,8 +104,8 @@ def content_bytes(root: Path) -> int:
 
 
 def mount_of(path: Path) -> Mount:
-    """Return the mount that contains `path`, by the kernel's mount ID. Raises OSError. btrfs shows another device
-    number in mountinfo than stat(2), and a path may have several mounts on top of each other."""
+    """Return the mount that contains `path`, by the kernel's mount ID: mountinfo has other device numbers than stat(2)
+    for btrfs, and mounts may lie on top of each other. Raises OSError."""
     fd = os.open(path, os.O_PATH)
     try:
         info = Path(f"/proc/self/fdinfo/{fd}").read_text()
@@ -121,6 +120,6 @@ def mount_of(path: Path) -> Mount:
 
 def until_let_go(step: Callable[[], object], at: Path | None, stuck: Callable[[str], DbbenchError]) -> None:
     """Repeat `step` (umount, zpool export) until it succeeds. After BUSY_S seconds, raise what `stuck` returns for the
-    processes that hold the filesystem at `at`, or for the last message."""
+    holders of the filesystem at `at`, or for the last message."""
     if failure := retry(step, BUSY_S):
         raise stuck("; ".join(used.by_files(at) if at else ()) or str(failure)) from failure

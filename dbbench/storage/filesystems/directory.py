@@ -24,7 +24,6 @@ class Directory(Family):
     in_kernel = False
 
     def create(self, setup: FsSetup, device: Device, journal: Journal | None = None) -> Made:
-        """Make nothing."""
         return Made((), "", {})
 
     @contextlib.contextmanager

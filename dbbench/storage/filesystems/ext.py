@@ -41,12 +41,8 @@ class Ext(Formatted):
         return (f"mkfs.{self.name}", "dumpe2fs", *(("tune2fs",) if setup.mkfs.tune else ()))
 
     def mkfs_argv(self, setup: FsSetup, targets: tuple[str, ...]) -> list[str]:
-        """Return mke2fs without -F: it asks about old signatures only on a terminal, and still refuses a mounted
-        device. Blocks above the page size require it, and one -F still refuses a mounted device.
-
-        Of several -E it uses only the last, so the setup's own are merged into dbbench's; for the same key the setup's
-        value is later and takes effect.
-        """
+        """Return mke2fs without -F: it asks about old signatures only on a terminal. Blocks above the page size require
+        one -F, which still refuses a mounted device. All -E are merged, because only the last one counts."""
         rest, extended = _split_options(setup.mkfs.options)
         force = ["-F"] if _block_bytes(setup) > PAGE_BYTES else []
         return [f"mkfs.{self.name}", "-q", *force, *rest, "-E", ",".join((*_EXTENDED, *extended)), *targets]
@@ -55,7 +51,6 @@ class Ext(Formatted):
         return parse_dumpe2fs(process.run(["dumpe2fs", target], timeout_s=300).stdout)
 
     def lacks(self, setup: FsSetup) -> str | None:
-        """Return that blocks above the page size need an ext4 driver with this feature, or None."""
         size = _block_bytes(setup)
         if size <= PAGE_BYTES or (self.name == "ext4" and LARGE_BLOCKS.exists()):
             return None
@@ -63,9 +58,8 @@ class Ext(Formatted):
         return f"blocks of {size} bytes, above the page size of {PAGE_BYTES}, need ext4 of Linux 6.19 or later; {here}"
 
     def live(self, device_name: str, proc: Path = Path("/proc")) -> dict[str, Scalar]:
-        """Return has_journal and data_mode of the mounted filesystem. Raises KernelLacks if the kernel does not report
-        them. The kernel reports a data mode only with a journal, also if the superblock's default and not a mount
-        option set it."""
+        """Return has_journal and data_mode, which the kernel reports only with a journal, also if it is the
+        superblock's default. Raises KernelLacks if it reports neither."""
         source = proc / f"fs/ext4/{device_name}/options"
         try:
             options = source.read_text().split()
@@ -85,8 +79,7 @@ class Ext(Formatted):
         return {"has_journal": bool(modes), **({"data_mode": modes[-1]} if modes else {})}
 
     def flags(self, effective: tuple[str, ...], live: dict[str, Scalar]) -> tuple[Durability, ...]:
-        """Return the flags; data=writeback has none: data is safe after fsync, which databases use for what they
-        promise."""
+        """Return the flags; data=writeback has none: databases use fsync for what they promise."""
         barrier = "nobarrier" in effective or "barrier=0" in effective  # the kernel shows "nobarrier" for both
         return (*((Durability.NO_BARRIER,) if barrier else ()),
                 *(() if live["has_journal"] else (Durability.NO_JOURNAL,)))  # fmt: skip
@@ -95,7 +88,6 @@ class Ext(Formatted):
         return self.flags(setup.mount, {"has_journal": self._has_journal(setup)})
 
     def conflict(self, setup: FsSetup) -> str | None:
-        """Return the option that needs a journal, which the setup does not have, or None."""
         needing = (option for option in setup.mount if option.partition("=")[0] in _NEED_JOURNAL)
         option = None if self._has_journal(setup) else next(needing, None)
         return option and f'mount option "{option}" needs a journal, which the setup does not have'

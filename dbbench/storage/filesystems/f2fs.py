@@ -1,8 +1,5 @@
-"""f2fs: log-structured, made for flash.
-
-Data is mostly written to new places, and yet a page can tear: an fsync of a few blocks overwrites them in place (its
-`ipu_policy`), and a page of two blocks is not written atomically.
-"""
+"""f2fs: log-structured, made for flash. Data is mostly written to new places, and yet a page can tear: an fsync of a
+few blocks overwrites them in place (`ipu_policy`), and a page of two blocks is not written atomically."""
 
 from __future__ import annotations
 
@@ -39,8 +36,7 @@ class F2fs(Formatted):
         return {"uuid": uuid.stdout.strip(), **facts}
 
     def flags(self, effective: tuple[str, ...], live: dict[str, Scalar]) -> tuple[Durability, ...]:
-        """Return the flags: `nobarrier` and `fsync_mode=nobarrier` send no flush; without checkpoints, data since the
-        last one is lost."""
+        """Return the flag of options that send no flush, or make no checkpoints: data since the last one is lost."""
         without = ("nobarrier", "fsync_mode=nobarrier")
         dropped = any(option in without or option.startswith("checkpoint=disable") for option in effective)
         return (Durability.NO_BARRIER,) if dropped else ()

@@ -54,8 +54,7 @@ class Formatted(Family):
         raise NotImplementedError
 
     def mount_options(self, setup: FsSetup) -> tuple[str, ...]:
-        """Return the setup's options, with `nodiscard` unless they contain an option about discard: online discard is
-        a separate setup, and some kernels enable it by default."""
+        """Return the setup's options, with `nodiscard` unless they set discard: some kernels do so by default."""
         explicit = any(option.split("=")[0] in ("discard", "nodiscard") for option in setup.mount)
         return setup.mount if explicit else (*setup.mount, "nodiscard")
 
@@ -64,7 +63,6 @@ class Formatted(Family):
         return ()
 
     def live(self, device_name: str) -> dict[str, Scalar]:
-        """Return what the kernel reports about the mounted filesystem and affects durability. Needs no root."""
         return {}
 
     def flags(self, effective: tuple[str, ...], live: dict[str, Scalar]) -> tuple[Durability, ...]:
@@ -75,7 +73,6 @@ class Formatted(Family):
         return self.flags(setup.mount, {})
 
     def attributes(self, path: Path) -> tuple[str, ...]:
-        """Return the attributes of an existing directory that `tears` uses."""
         return ()
 
     def members(self, path: Path) -> frozenset[str] | None:
@@ -86,20 +83,16 @@ class Formatted(Family):
         """Make the kernel forget the unmounted devices, whose names will be reused."""
 
     def volume_commands(self, setup: FsSetup, at: Path) -> list[list[str]]:
-        """Return the commands that make the setup's volumes below the mount point."""
         return []
 
     def add_volumes(self, setup: FsSetup, path: Path) -> tuple[str, ...]:
-        """Make the setup's volumes in `path`; return the effective properties of the data volume."""
         return ()
 
     def making(self, setup: FsSetup, targets: tuple[str, ...]) -> list[list[str]]:
-        """Return mkfs, and the family's tuning program if the setup has arguments for it."""
         tuning = [[self.tuner, *setup.mkfs.tune, targets[0]]] if setup.mkfs.tune else []
         return [self.mkfs_argv(setup, targets), *tuning]
 
     def commands(self, setup: FsSetup, targets: tuple[str, ...], at: str) -> list[tuple[str, ...]]:
-        """Return mkfs, mount, volumes and attributes."""
         options = (*self.mount_options(setup), *self.mount_words(targets[1:]))
         mount = ["mount", "-t", self.name, "-o", ",".join(options), targets[0], at]
         inside = self.volume_commands(setup, Path(at))
@@ -128,7 +121,6 @@ class Formatted(Family):
 
     @contextlib.contextmanager
     def open(self, setup: FsSetup, device: Device, to: MountPoint) -> Iterator[Mounted]:
-        """Mount with mount(8), read back, and unmount until the device is held again."""
         at = to.path
         at.mkdir(parents=True, exist_ok=True)
         asked = self.mount(setup, device, at)
@@ -137,7 +129,6 @@ class Formatted(Family):
 
     @contextlib.contextmanager
     def mounted_again(self, setup: FsSetup, device: Device, at: Path, journal: Journal) -> Iterator[None]:
-        """Mount with mount(8) alone."""
         self.mount(setup, device, at)
         try:
             yield
@@ -145,7 +136,6 @@ class Formatted(Family):
             self.unmount(at, device)
 
     def read_mounted(self, path: Path) -> Mounted:
-        """Read a directory in the same way; nothing is mounted."""
         return self._facts(path, (), self.attributes(path))
 
     def unmount(self, at: Path, device: Device) -> None:
@@ -165,8 +155,7 @@ class Formatted(Family):
         _must_be_ours(device)
 
     def mount(self, setup: FsSetup, device: Device, at: Path, *more: str) -> tuple[str, ...]:
-        """Run mount(8) on the checked descriptions, with `more` options; return those of the setup. Raises MountFailed,
-        DeviceChanged."""
+        """Run mount(8) on the checked descriptions; return the setup's options. Raises MountFailed, DeviceChanged."""
         asked = self.mount_options(setup)
         others = self.mount_words(tuple(member.argument for member in device.each[1:]))
         argv = ["mount", "-t", self.name, "-o", ",".join((*asked, *others, *more)), device.argument, str(at)]
@@ -192,7 +181,6 @@ class Formatted(Family):
 
     @contextlib.contextmanager
     def _away(self, setup: FsSetup, device: Device, at: Path, *options: str) -> Iterator[None]:
-        """Unmount the filesystem within the block, and mount it again afterwards, with these additional options."""
         self.unmount(at, device)
         try:
             yield
@@ -201,15 +189,15 @@ class Formatted(Family):
 
     @contextlib.contextmanager
     def unmount_for(self, stored: Stored, *options: str) -> Iterator[None]:
-        """Unmount the filesystem within the block for programs that use its device, and mount it again afterwards.
-        Additional options may mount another subvolume instead of the filesystem."""
+        """Unmount the filesystem within the block for programs that use its device, and mount it again afterwards;
+        additional options may mount another subvolume."""
         syncfs(stored.fs.path)
         with self._away(stored.setup, stored.volume, stored.fs.path, *options), hold.lent():
             yield
 
     def emptying(self, setup: FsSetup, device: Device, fs: Mounted) -> Emptying:
-        """Return unmounting and mounting, which drops files, inodes and metadata. The device is still open here, so its
-        buffers remain until they are dropped. Raises MountFailed, UnmountFailed."""
+        """Return unmounting and mounting, which drops files, inodes and metadata, and drops the buffers of the device,
+        which is still open here. Raises MountFailed, UnmountFailed."""
 
         def empty() -> None:
             with self._away(setup, device, fs.path):
@@ -268,8 +256,7 @@ def damage_error(tool: str, stored: Stored, text: str) -> errors.DbbenchError:
 
 
 def examine(stored: Stored, *argv: str, ok: Sequence[int] = (0, 1)) -> str:
-    """Run a check that changes nothing on the unmounted device; return what it printed. Raises FilesystemDamaged for
-    any other of these exit statuses than 0."""
+    """Run a check on the unmounted device; return its output. Raises FilesystemDamaged for statuses of `ok` above 0."""
     done = process.run([*argv, stored.volume.argument], timeout_s=common.FSCK_S, ok=ok, pass_fds=(stored.volume.fd,))
     if done.returncode:
         raise damage_error(argv[0], stored, ":\n  " + "\n  ".join((done.stderr + done.stdout).splitlines()[-8:]))

@@ -84,8 +84,7 @@ def flaws(setup: FsSetup, mount: tuple[str, ...], mkfs: tuple[str, ...]) -> Iter
 
 
 def unknown(family: str, mount: Iterable[str]) -> str | None:
-    """Return the kernel's message about the first mount option that it refuses, without a device; None if it refuses
-    none, or if it cannot be asked: not as root, or the filesystem is too old for it."""
+    """Return the kernel's message about the first mount option it refuses; None without one, or if not asked."""
     refused = None
     with contextlib.suppress(OSError):
         fd = libc.call("syscall", _FSOPEN, family.encode(), 1)

@@ -1,8 +1,6 @@
-"""The interface of a family of filesystems, and of a mounted filesystem.
-
-`Family` has defaults that suit most families; a family overrides what differs. Families that are made by mkfs and
-mounted by mount(8) derive from `formatted.Formatted`; a pool, or no filesystem at all, from `Family`.
-"""
+"""The interface of a family of filesystems, and of a mounted filesystem. `Family` has defaults that suit most families;
+a family overrides what differs. Families that are made by mkfs and mounted by mount(8) derive from
+`formatted.Formatted`; a pool, or no filesystem at all, from `Family`."""
 
 from __future__ import annotations
 
@@ -68,7 +66,6 @@ class Mounted:
     pool: ZfsPool | None = field(default=None, repr=False, compare=False)  # the pool that dbbench created
 
     def tears_pages_of(self, page_bytes: int) -> bool:
-        """Whether a database page of that size can tear when it is overwritten."""
         return self.tears or (self.record_bytes is not None and self.record_bytes < page_bytes)
 
 
@@ -132,8 +129,7 @@ class Growing(Protocol):
         ...
 
     def rebalance(self, stored: Stored) -> str:
-        """Distribute existing data over all devices (btrfs), or grow the filesystem into the new space (LVM, md);
-        return a summary of the tool's output."""
+        """Distribute data over all devices (btrfs) or grow into them (LVM, md); return a summary of the output."""
         ...
 
 
@@ -148,9 +144,9 @@ class Check:
 
 @dataclass(frozen=True)
 class Character:
-    """Features of a filesystem other than speed, from the manual pages: mount(8), btrfs(5), zfsprops(7),
-    zpoolconcepts(7), resize2fs(8), xfs_growfs(8), lvmsnapshot in lvm(8), nilfs(8). `checksums` of data; `repairs`
-    itself from a second copy; `resize` while mounted; `when_full` for a database that overwrites its own pages."""
+    """Features other than speed, from the manual pages: mount(8), btrfs(5), zfsprops(7), zpoolconcepts(7),
+    resize2fs(8), xfs_growfs(8), lvm(8), nilfs(8). `checksums` of data; `repairs` itself from a second copy; `resize`
+    while mounted; `when_full` for a database that overwrites its own pages."""
 
     checksums: str  # "data and metadata", "metadata", "none"
     repairs: bool
@@ -176,7 +172,6 @@ class Family:
     checks: tuple[Check, ...] = ()  # every check of the whole filesystem
 
     def programs(self, setup: FsSetup) -> tuple[str, ...]:
-        """Return the programs for making, mounting and reading back."""
         return ()
 
     def commands(self, setup: FsSetup, targets: tuple[str, ...], at: str) -> list[tuple[str, ...]]:
@@ -198,11 +193,9 @@ class Family:
             yield
 
     def read_mounted(self, path: Path) -> Mounted:
-        """Return a directory of an existing filesystem."""
         raise NotImplementedError
 
     def emptying(self, setup: FsSetup, device: Device, fs: Mounted) -> Emptying:
-        """Return what empties the caches of the mounted filesystem, without an effect on others."""
         raise NotImplementedError
 
     def lacks(self, setup: FsSetup) -> str | None:
@@ -226,12 +219,10 @@ class Family:
         return []
 
     def tears(self, effective: tuple[str, ...], attributes: tuple[str, ...]) -> bool:
-        """Whether a database page can be half written after a power loss; `attributes` are those of the data
-        directory."""
+        """Whether a database page can be half written after a power loss; `attributes`: of the data directory."""
         return True
 
     def tears_pages_of(self, setup: FsSetup, page_bytes: int) -> bool:
-        """Whether pages of that size can tear, according to the setup's options."""
         return self.tears(options_of(setup), attributes_of(setup))
 
     def reports(self, options: tuple[str, ...], unprotected: bool) -> tuple[str, ...]:
@@ -240,7 +231,6 @@ class Family:
         return ()
 
     def compresses(self, options: tuple[str, ...]) -> str | None:
-        """Return the algorithm with which these options compress data."""
         return None
 
     def character(self, setup: FsSetup) -> Character | None:
@@ -267,7 +257,6 @@ class Family:
         return None
 
     def has_compression(self, files: Sequence[Path]) -> bool:
-        """Whether at least one of these files is compressed on the disk."""
         return any(has_encoding(path) for path in files)
 
     def free_extents(self, fs: Mounted) -> Iterable[FreeExtent] | None:
@@ -275,9 +264,8 @@ class Family:
         return None
 
     def taken_bytes(self, fs: Mounted) -> tuple[int, int] | None:
-        """Return the device bytes used by metadata and by the content of files, or None if unknown. Metadata is
-        everything that is neither free nor content: inode tables, trees, journal, reserved space. The default is the
-        size of the volume − free − blocks of the files, for a filesystem on one volume."""
+        """Return the device bytes of metadata (all that is neither free nor content) and of files, or None. The
+        default, for one volume: its size − free − blocks of the files."""
         size_of = Path(f"/sys/dev/block/{mount_of(fs.path).device}/size")
         if not os.path.lexists(size_of):
             return None

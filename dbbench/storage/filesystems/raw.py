@@ -1,9 +1,6 @@
-"""No filesystem: InnoDB's tablespace on the bare device, the reference for the cost of filesystems.
-
-Nothing is made or mounted. The server gets a separate node for the device, in a small memory filesystem of the trial,
-so that the node in /dev keeps its owner. What a server needs as files (redo log, doublewrite buffer, system tables) is
-on the volume of the log.
-"""
+"""No filesystem: InnoDB's tablespace on the bare device, the reference for the cost of filesystems. The server gets a
+separate node in a small memory filesystem, so that the node in /dev keeps its owner. What it needs as files (redo log,
+doublewrite buffer, system tables) is on the volume of the log."""
 
 from __future__ import annotations
 
@@ -45,8 +42,7 @@ class Raw(Family):
 
     @contextlib.contextmanager
     def open(self, setup: FsSetup, device: Device, to: MountPoint) -> Iterator[Mounted]:
-        """Make a node for the device in a memory filesystem; `raw` names it. Raises MountFailed. The content of the
-        device remains."""
+        """Make a node `raw` for the device in a memory filesystem; its content remains. Raises MountFailed."""
         at = to.path
         at.mkdir(parents=True, exist_ok=True)
         try:

@@ -1,7 +1,5 @@
-"""Health, usage and fragmentation of a mounted filesystem: extents of its largest files, share of metadata, free space;
-and of files that grow during the load, how their new ends are stored, compared with the restored files.
-
-What a filesystem does not report is None."""
+"""Health, usage and fragmentation of a mounted filesystem; and how the new ends of files that grow during the load are
+stored, compared with the restored files. What a filesystem does not report is None."""
 
 from __future__ import annotations
 
@@ -33,9 +31,8 @@ _BEST_COMPRESSION: Final = 32  # btrfs: an extent of 128 KiB occupies at least o
 
 
 def healthy(fs: Mounted) -> str | None:
-    """Return why the filesystem is no longer reliable, or None. Changed mount options are one sign. There are two more,
-    because neither works for all filesystems: a failing fsync (xfs still reports rw after a shutdown), and the
-    superblock options ro, emergency_ro or shutdown. The kernel log is checked elsewhere."""
+    """Return why the filesystem is no longer reliable, or None: changed mount options, a failing fsync (xfs still
+    reports rw after a shutdown), or the superblock options ro, emergency_ro or shutdown."""
     now = mount_of(fs.path).options
     before = [option for option in fs.options_effective if option not in fs.properties]
     bad = _BAD.intersection(now)
@@ -56,8 +53,8 @@ def healthy(fs: Mounted) -> str | None:
 
 
 def space(fs: Mounted, logical_bytes: int) -> SpaceFacts:
-    """Return used and free space, after writing dirty data. `logical_bytes`: the sizes of the data files. A filesystem
-    made by dbbench counts as a whole; of an existing one only the directory."""
+    """Return used and free space, after writing dirty data; of an existing filesystem the directory's. `logical_bytes`:
+    the sizes of the data files."""
     syncfs(fs.path)
     total = os.statvfs(fs.path)
     free = total.f_bavail * total.f_frsize
@@ -79,8 +76,7 @@ def space(fs: Mounted, logical_bytes: int) -> SpaceFacts:
 
 
 def least_read_share(fs: Mounted) -> float:
-    """Return the minimum share of a sample's bytes that the device must deliver when it is read cold. Nearly all of
-    them, or what the best compression leaves."""
+    """Return the share of a sample that a cold read must get from the device: nearly all, or less if compressed."""
     algorithm = family_in(fs).compresses(fs.options_effective)
     return _LEAST_READ / _BEST_COMPRESSION if algorithm else _LEAST_READ
 
@@ -108,8 +104,7 @@ def _below(path: Path, root: Path) -> str:
 
 
 def free_space(fs: Mounted, unread: list[str] | None = None) -> tuple[FreeExtents, ...] | None:
-    """Return the histogram of the free extents, after writing dirty data, or None if no tool reports it. A tool that
-    failed is added to `unread`."""
+    """Return the histogram of the free extents, or None without a tool; one that failed is added to `unread`."""
     if not os.path.ismount(fs.path):
         return None
     syncfs(fs.path)
@@ -132,8 +127,7 @@ def histogram(found: Iterable[FreeExtent]) -> tuple[FreeExtents, ...]:
 
 
 def read_or_say(what: str, read: Callable[[], T], unread: list[str]) -> T | None:
-    """Return the result of `read`; if its tool is missing, fails or prints something else, None with the reason in
-    `unread`."""
+    """Return what `read` does; None and a reason in `unread` if its tool is missing, fails or is not understood."""
     try:
         return read()
     except (ProgramMissing, CommandFailed, DeadlinePassed, AnswerUnknown, OSError) as error:
@@ -164,8 +158,7 @@ def sizes(files: Iterable[Path]) -> dict[Path, int]:
 
 
 def restored_share(fs: Mounted, files: Sizes) -> float | None:
-    """Return the share of bytes in compressed extents, of the largest of these files. None if no tool reports it, or if
-    the filesystem does not compress."""
+    """Return the share of bytes in compressed extents, of the largest files; None if unknown or not compressed."""
     if not _compresses(fs):
         return None
     largest = sorted(files.items(), key=lambda entry: (-entry[1], entry[0]))[:MOST_GROWN]
@@ -173,8 +166,7 @@ def restored_share(fs: Mounted, files: Sizes) -> float | None:
 
 
 def growth(fs: Mounted, before: Sizes, data: Sizes, logs: Sizes, restored: float | None) -> GrowthFacts:
-    """Return what grew since `before`, the sizes of data and log files then. A file that was made meanwhile grew from
-    0. `restored`: see `restored_share`."""
+    """Return what grew since `before`, the sizes then; new files from 0. `restored`: see `restored_share`."""
     tables, log = (_grown(fs, before, files) for files in (data, logs))
     ends = [(file.grown_bytes, file.extents) for file in tables[:MOST_GROWN]]
     counts = [extents.count for _, extents in ends if extents is not None]
@@ -198,7 +190,6 @@ def _compresses(fs: Mounted) -> bool:
 
 
 def _grown(fs: Mounted, before: Sizes, files: Sizes) -> list[GrownFile]:
-    """Return the files that grew, those that grew most first; the extents of at most MOST."""
     grown = {path: size - before.get(path, 0) for path, size in files.items() if size > before.get(path, 0)}
     first = sorted(grown, key=lambda path: (-grown[path], path))
     return [

@@ -1,7 +1,4 @@
-"""Snapshots and growth of a filled filesystem: its own, otherwise those of the uppermost layer that supports them.
-
-LVM takes a snapshot of the whole volume; LVM and md can use another device, and the filesystem is grown over it.
-"""
+"""Snapshots and growth of a filled filesystem: its own, otherwise those of the uppermost layer that has them."""
 
 from __future__ import annotations
 
@@ -33,8 +30,7 @@ _RESIZE_S: Final = 3600.0  # ext4 writes the tables of all new groups
 
 @contextlib.contextmanager
 def unmount_for(stored: Stored) -> Iterator[None]:
-    """Unmount the filesystem within the block and mount it again with the same options. Raises OperationFailed for a
-    pool."""
+    """Unmount within the block, and mount again with the same options. Raises OperationFailed for a pool."""
     with formatted_of(stored.setup).unmount_for(stored):
         yield
 
@@ -46,8 +42,7 @@ class _LvmSnapshots:
     atomic = True
 
     def lacks(self, stored: Stored) -> str | None:
-        """Return why not: the group has free space only if the setup leaves some. A snapshot that was held during the
-        load is removed first, once `still_held` has shown that it did not overflow."""
+        """Return why not: the group needs free space. A snapshot held during the load is checked and removed first."""
         facts = _facts(stored)
         if not facts["snapshot"]:
             return "the volume fills its group; use a setup with `snapshot`, which leaves free space"
@@ -76,15 +71,13 @@ class _LvmSnapshots:
             lvm.drop(facts, ROOM, CLONE + stored.tag)
 
     def taken_bytes(self, stored: Stored) -> int | None:
-        """Return the chunks that the snapshot keeps, or blocks of the pool that are not the volume's. For several thin
-        snapshots it is not known which block belongs to which."""
+        """Return the bytes of the snapshot's chunks; None for several thin ones, whose blocks cannot be told apart."""
         if stored.tag:
             return None
         syncfs(stored.fs.path)
         return lvm.used_bytes(_facts(stored), SNAPSHOT + stored.tag)
 
     def rollback(self, stored: Stored) -> None:
-        """Merge the snapshot into the volume, which must not be open."""
         with unmount_for(stored), let_go(stored.volume):
             lvm.merge(_facts(stored), SNAPSHOT)
 
@@ -94,8 +87,6 @@ class _LvmSnapshots:
 
 
 class _LvmGrowing:
-    """Add a device to the group and extend the volume over it: immediate, no data is moved."""
-
     def add(self, stored: Stored, spare: Device) -> str:
         lvm.extend(_facts(stored), spare)
         if stored.journal is not None:
@@ -103,15 +94,11 @@ class _LvmGrowing:
         return "the logical volume was extended onto this device"
 
     def rebalance(self, stored: Stored) -> str:
-        """Grow the filesystem; existing data stays where it is."""
         return _resize(stored)
 
 
 class _MdGrowing:
-    """Add a device to the array."""
-
     def add(self, stored: Stored, spare: Device) -> str:
-        """Add it; reshaping or copying starts in the background."""
         md.add(_facts(stored), spare)
         if stored.journal is not None:
             note_signatures(spare, stored.journal)
@@ -143,8 +130,7 @@ def growing_of(setup: FsSetup) -> Growing | None:
 
 
 def layers_to_add(setup: FsSetup) -> tuple[Layer, ...]:
-    """Return the layers that `grow` makes of further devices, bottom first, before it adds them. For a volume on
-    mirrors this is another mirror; () if the device is added directly."""
+    """Return the layers that `grow` first makes of further devices, bottom first: for mirrors, another mirror."""
     family = families.FAMILIES.get(setup.mkfs.family)
     below = setup.layers if family and family.growing else setup.layers[:-1]
     return tuple(replace(layer, groups=1) for layer in below) if growing_of(setup) else ()
@@ -172,7 +158,6 @@ def _uppermost(setup: FsSetup, able: Mapping[str, Ability]) -> Ability | None:
 
 
 def _resize(stored: Stored) -> str:
-    """Grow the mounted filesystem into its volume; return the tool. Raises OperationFailed."""
     argv = families.family_of(stored.setup).resizing(stored)
     if argv is None:
         raise OperationFailed(f"{stored.setup.mkfs.family} cannot be grown while it is mounted")

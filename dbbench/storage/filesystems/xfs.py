@@ -44,7 +44,6 @@ class Xfs(Formatted):
         return {"uuid": printed.split("=")[1].strip(), **facts}
 
     def lacks(self, setup: FsSetup) -> str | None:
-        """Return that blocks above the page size need Linux 6.12, or None."""
         size = _block_bytes(setup)
         if size <= PAGE_BYTES or kernel_version() >= LARGE_BLOCKS:
             return None
@@ -52,8 +51,8 @@ class Xfs(Formatted):
         return f"blocks of {size} bytes, above the page size of {PAGE_BYTES}, need Linux 6.12; this is {release}"
 
     def sector_bytes(self, setup: FsSetup) -> int:
-        """Return the size of a block above the page size, at most that of InnoDB's pages. mkfs.xfs uses the sectors of
-        the device. InnoDB could not write pages with direct I/O if they were larger."""
+        """Return the size of a block above the page size, but at most an InnoDB page, because direct I/O cannot write
+        less than a sector. mkfs.xfs uses the sectors of the device."""
         size = _block_bytes(setup)
         return min(size, LARGEST_SECTOR) if size > PAGE_BYTES else 0
 

@@ -1,8 +1,6 @@
-"""Layers between devices and filesystem: md, LVM, dm-crypt. One module per kind; a new one is one line in KINDS.
-
-The kernel does not end them with a trial's namespaces: each is recorded in the journal before it is made (`what` is
-"layer", `path` its kind and name) and removed when the trial ends, or by the next start if the trial was killed.
-"""
+"""Layers between devices and filesystem: md, LVM, dm-crypt. One module per kind; a new one is one line in KINDS. They
+outlive a trial's namespaces: each is recorded in the journal first (`what` "layer", `path` its kind and name) and
+removed when the trial ends, or by the next start if it was killed."""
 
 from __future__ import annotations
 
@@ -40,12 +38,9 @@ KINDS: Final[dict[str, LayerKind]] = {"md": md, "lvm": lvm, "crypt": crypt}
 def stack_layers(
     layers: Sequence[Layer], device: Device, journal: Journal, of_spare: Sequence[Layer] = ()
 ) -> Iterator[Device]:
-    """Yield the volume that the layers make of a device or its members, bottom first; without layers the device itself.
-
-    Its `leaves` are still the disks below, where flushes and bytes are counted; its `layers` describe what was made.
-    `of_spare`: the layers of its `spare`, which are removed after those that it may have joined. Raises MakeFailed,
-    UnmountFailed, FilesystemDamaged.
-    """
+    """Yield the volume that the layers make of a device or its members, bottom first, or the device itself. Its
+    `leaves` are the disks below; its `layers` describe what was made. `of_spare`: layers of its `spare`, removed after
+    those that it may have joined. Raises MakeFailed, UnmountFailed, FilesystemDamaged."""
     if not layers:
         yield device
         return
@@ -68,16 +63,14 @@ def stack_layers(
 
 
 def take_snapshots(volume: Device) -> tuple[dict[str, Scalar], ...]:
-    """Take the snapshot that the setup holds during the measurement; return the facts of all layers. Raises
-    MakeFailed."""
+    """Take the setup's snapshot for the measurement; return the facts of all layers. Raises MakeFailed."""
     return tuple(lvm.take_snapshot(facts) if facts["kind"] == "lvm" else facts for facts in volume.layers)
 
 
 def commands(
     layers: Sequence[Layer], targets: tuple[str, ...], mark: str = ""
 ) -> tuple[list[tuple[str, ...]], tuple[str, ...]]:
-    """Return the commands that make the layers on these targets, and the resulting volumes, whose names end with
-    `mark`."""
+    """Return the commands for the layers, and the resulting volumes, whose names end with `mark`."""
     argvs: list[tuple[str, ...]] = []
     for layer in layers:
         volumes: list[str] = []

@@ -1,9 +1,6 @@
-"""LVM: one volume group of the devices, with the volume `data`; linear, striped or thin, with a snapshot held.
-
-The snapshot is taken of the restored data, just before the load: from then on the first write to a chunk includes a
-copy. `snapshot_size` is the space for such chunks, as a share of the volume; if it is not sufficient, the trial fails.
-LVM sees only these devices and uses no settings or services of this machine.
-"""
+"""LVM: one volume group of the devices, with the volume `data`; linear, striped or thin, with a snapshot held. It is
+taken of the restored data, just before the load: the first write to a chunk then includes a copy. The trial fails if
+`snapshot_size`, a share of the volume, is not sufficient. LVM uses no settings or services of this machine."""
 
 from __future__ import annotations
 
@@ -113,7 +110,6 @@ def _snapshot(group: str, origin: str, name: str, room_percent: int, thin: bool 
 
 
 def _room(layer: Layer) -> int:
-    """Return the space for snapshots in per cent of the volume."""
     return int(layer.snapshot_size.rstrip("%"))
 
 
@@ -149,8 +145,8 @@ def check_snapshot(facts: dict[str, Scalar]) -> None:
 
 
 def snapshot(facts: dict[str, Scalar], name: str, origin: str = DATA, share: float = 1.0) -> str:
-    """Take a snapshot of a volume of the group; return its kernel name (dm-5), active and writable. A classic one gets
-    that share of the space for snapshots. The kernel freezes the filesystem meanwhile. Raises MakeFailed."""
+    """Take a snapshot of a volume; return its kernel name (dm-5), active and writable. A classic one gets that share of
+    the space for snapshots. The kernel freezes the filesystem meanwhile. Raises MakeFailed."""
     group, thin = str(facts["name"]), facts["snapshot"] == "thin"
     names = _devices(group)
     with failing(f"a snapshot of {group}/{origin}"):
@@ -161,8 +157,8 @@ def snapshot(facts: dict[str, Scalar], name: str, origin: str = DATA, share: flo
 
 
 def clone(facts: dict[str, Scalar], name: str, of: str) -> str:
-    """Make a writable copy of a snapshot, which does not change; return its kernel name. Raises MakeFailed. LVM does
-    not support this for classic snapshots: writes to the copy use the remaining space, with device-mapper alone."""
+    """Make a writable copy of an unchanged snapshot; return its kernel name. LVM has none for classic snapshots:
+    device-mapper alone uses the remaining space. Raises MakeFailed."""
     if facts["snapshot"] == "thin":
         return snapshot(facts, name, of)
     group, room, mapped = str(facts["name"]), f"{name}room", _dm_name(str(facts["name"]), name)
@@ -198,8 +194,8 @@ def merge(facts: dict[str, Scalar], name: str) -> None:
 
 
 def extend(facts: dict[str, Scalar], spare: Device) -> None:
-    """Add another device to the group and extend the volume by it (thin: its pool first). Raises MakeFailed. A striped
-    volume continues on it without stripes, because these would need as many further devices."""
+    """Add a device to the group and extend the volume (thin: its pool first); a striped one continues without stripes,
+    which would need as many devices. Raises MakeFailed."""
     group, names = str(facts["name"]), _devices(str(facts["name"]))
     with failing(f"adding {spare.path} to {group}"):
         wipe(spare.fd)
@@ -214,14 +210,12 @@ def extend(facts: dict[str, Scalar], spare: Device) -> None:
 
 
 def _extension(facts: dict[str, Scalar]) -> tuple[str, ...]:
-    """Return lvextend over all that is free."""
     plain = ("--stripes", "1") if facts["segtype"] == "striped" else ()
     return ("lvextend", *plain, "-l", "+100%FREE", f"{facts['name']}/{DATA}")
 
 
 def used_bytes(facts: dict[str, Scalar], name: str) -> int:
-    """Return the space of a snapshot: of a classic one its chunks, of thin ones all pool blocks that are not the
-    volume's."""
+    """Return a snapshot's space: classic, its chunks; thin ones, all pool blocks that are not the volume's."""
     group = str(facts["name"])
     if facts["snapshot"] != "thin":
         return parse_bytes(mapped_status(_dm_name(group, name)), 0)
@@ -282,8 +276,7 @@ def _dm_name(group: str, volume: str = "") -> str:
 
 
 def end(name: str) -> bool:
-    """Remove all volumes of the group and erase it from its devices; return whether there were any. Raises
-    UnmountFailed."""
+    """Remove the group's volumes and erase it from its devices; return whether it had any. Raises UnmountFailed."""
     existed = remove_dm(_dm_name(name))
     forget_links(Path("/dev", name))
     return existed

@@ -1,8 +1,5 @@
-"""md (software RAID) by mdadm: levels 0, 1 and 10.
-
-Arrays are made with `--assume-clean`: a resync would disturb the window, and a filesystem reads no block that it has
-not written. There is no write-intent bitmap. dbbench reads back that nothing is being synchronised.
-"""
+"""md (software RAID) by mdadm: levels 0, 1 and 10. Arrays are made with `--assume-clean`, because a resync would
+disturb the window and a filesystem reads only what it has written, and without a write-intent bitmap."""
 
 from __future__ import annotations
 
@@ -65,8 +62,7 @@ def make(layer: Layer, devices: Sequence[Device], journal: Journal) -> Iterator[
 
 
 def read_back(array: str, name: str, block: Path) -> dict[str, Scalar]:
-    """Return what the kernel reports about a running array. `sync`: "idle", or the current action; "none" if the level
-    has nothing to synchronise."""
+    """Return what the kernel reports. `sync`: "idle", the action, or "none" if the level has nothing to sync."""
     md = block / array / "md"
     facts: dict[str, Scalar] = {
         "kind": "md",
@@ -124,8 +120,7 @@ def end(name: str) -> bool:
 
 
 def add(facts: dict[str, Scalar], spare: Device) -> None:
-    """Add a device to the array and start to distribute its data: RAID0 and RAID10 are reshaped, RAID1 gets a copy.
-    This continues in the background. Raises MakeFailed."""
+    """Add a device; in the background RAID0 and RAID10 are reshaped, RAID1 is copied. Raises MakeFailed."""
     array, number = find_array(str(facts["name"])), int(facts["devices"]) + 1
     with failing(f"adding {spare.path} to /dev/{array}"):
         wipe(spare.fd)

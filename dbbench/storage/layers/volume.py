@@ -1,7 +1,6 @@
-"""What all kinds of layers share: choose a name, open the result, wait, erase signatures; the interface of a kind;
-what this kernel supports (filesystems, RAID levels, device-mapper targets: built in, loaded or loadable); and
-device-mapper: volumes of LVM and dm-crypt are removed here without their own tools, which works in whatever state they
-are."""
+"""What all kinds of layers share: a name, opening the result, waiting, erasing; what this kernel supports (filesystems,
+RAID levels, targets: built in, loaded or loadable); and device-mapper, without tools of LVM and dm-crypt, to remove
+volumes in whatever state they are."""
 
 from __future__ import annotations
 
@@ -120,8 +119,7 @@ def kept_open(names: Sequence[str]) -> Iterator[list[int]]:
 
 
 def wipe(fd: int) -> None:
-    """Erase every signature by which a device is recognised as a member. Raises UnmountFailed if another
-    process holds it."""
+    """Erase every signature of a member from a device. Raises UnmountFailed if another process holds it."""
 
     def regain() -> None:
         if not hold.regain(fd):
@@ -172,14 +170,12 @@ class LayerKind(Protocol):
         ...
 
     def end(self, name: str) -> bool:
-        """Remove the layer with that name, in whatever state it is, and erase it from its devices; return whether it
-        existed."""
+        """Remove that layer, in whatever state, and erase it from its devices; return whether it existed."""
         ...
 
 
 def kernel_lacks(module: str, root: Path = _ROOT) -> str | None:
-    """Return why this kernel does not have `module` ("raid0", "dm-thin-pool", "f2fs"), with what provides it, or None.
-    Starts at most `modprobe -n` and `dmsetup targets`."""
+    """Return why this kernel lacks `module` ("raid0", "dm-thin-pool", "f2fs"), with what provides it, or None."""
     if _there(module, root) or _built_in(module, root) or loadable(module):
         return None
     if module in _NOT_IN_KERNEL:
@@ -203,7 +199,6 @@ def loadable(module: str) -> bool:
 
 
 def _there(module: str, root: Path) -> bool:
-    """Whether the running kernel has it as a module, a filesystem, a RAID level or a target."""
     proc = root / "proc"
     if (root / "sys/module" / module.replace("-", "_")).exists() or module in _words(proc / "filesystems"):
         return True
@@ -215,7 +210,6 @@ def _there(module: str, root: Path) -> bool:
 
 
 def _built_in(module: str, root: Path) -> bool:
-    """Whether it is in the list of built-in modules. File names may contain "-" or "_"."""
     name, folder = module.replace("-", "_"), root / "lib/modules" / os.uname().release
     return any(Path(line).name.removesuffix(".ko").replace("-", "_") == name
                for line in _words(folder / "modules.builtin"))  # fmt: skip
@@ -257,9 +251,8 @@ def mapped_status(name: str) -> str:
 
 
 def remove_dm(prefix: str) -> bool:
-    """Remove the devices called `prefix...`, upper ones first, and erase what they were on; return whether there were
-    any. Raises UnmountFailed. A killed tool may have left one suspended: a process that waits for it would wait
-    forever."""
+    """Remove the devices called `prefix...`, upper ones first, even suspended ones of a killed tool, and erase what
+    they were on; return whether there were any. Raises UnmountFailed."""
     with kept_open(mapped_below(prefix)) as lower:
         mapped = mapped_names(prefix)
         for name, kernel_name in mapped.items():

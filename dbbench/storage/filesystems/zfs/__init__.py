@@ -1,10 +1,6 @@
-"""ZFS: made as a pool of the kernel's OpenZFS, and not by mkfs and mount(8).
-
-A pool lives for one trial: it is made and exported, imported when it is needed, exported at the end, and its labels are
-erased from the devices. Its options (`mount` of an fs setup) are properties of its root dataset, those of the pool
-(`mkfs.options`) are arguments for `zpool create`; volumes of a setup are datasets within it. Operations on a filled
-pool are scrub, snapshots of all datasets at once, clones of them, and adding a device.
-"""
+"""ZFS: made as a pool of the kernel's OpenZFS, and not by mkfs and mount(8). A pool lives for one trial: made and
+exported, imported when needed, exported at the end, and its labels erased from the devices. `mount` of an fs setup are
+properties of its root dataset, `mkfs.options` arguments for `zpool create`; volumes are datasets."""
 
 from __future__ import annotations
 
@@ -47,8 +43,7 @@ _NAME: Final = "dbbench"  # name of the pool in commands that are only shown, ne
 
 
 def scrub(stored: Stored) -> str:
-    """Run a scrub, which reads everything and verifies its checksums. ZFS has no other check, and none that needs an
-    unmounted pool."""
+    """Run a scrub, which reads everything and verifies its checksums: ZFS has no other check."""
     name = _pool(stored).name
     process.run(["zpool", "scrub", name])
     if process.wait_while(lambda: "scrub in progress" in _status(name), FSCK_S, _POLL_S):
@@ -81,7 +76,6 @@ class Datasets:
     atomic = True
 
     def lacks(self, stored: Stored) -> str | None:
-        """Return why no snapshot is possible: dbbench did not make the pool (an existing directory), or None."""
         return None if stored.fs.pool is not None else "the pool was not created for this trial"
 
     def snapshot(self, stored: Stored) -> None:
@@ -106,8 +100,7 @@ class Datasets:
         return parse_bytes(process.run(argv).stdout, stored.tag)
 
     def rollback(self, stored: Stored) -> None:
-        """Roll back every dataset. This also mounts it again, so that no file newer than the snapshot stays in a
-        cache."""
+        """Roll back and remount every dataset, so that no file newer than the snapshot stays in a cache."""
         for dataset in (name for name in _datasets(_pool(stored).name, "filesystem") if not name.endswith(f"/{CLONE}")):
             process.run(["zfs", "rollback", f"{dataset}@{SNAPSHOT}"])
 
@@ -149,8 +142,7 @@ class Members:
 
 @process.understood("zfs list")
 def parse_bytes(text: str, tag: str = "") -> int:
-    """Parse `zfs get -Hrp -o name,property,value used,usedbydataset`: `used` of the snapshots, `usedbydataset` of the
-    clone."""
+    """Parse `zfs get -Hrp -o name,property,value`: `used` of snapshots, `usedbydataset` of the clone."""
     rows = (line.split("\t") for line in text.splitlines())
     counted = (("used", f"@{SNAPSHOT}{tag}"), ("usedbydataset", f"/{CLONE}{tag}"))
     return sum(int(value) for name, key, value in rows
@@ -193,8 +185,7 @@ class Zfs(Family):
         return [tuple(argv) for argv in made]
 
     def create(self, setup: FsSetup, device: Device, journal: Journal | None = None) -> Made:
-        """Make the pool with its datasets, and export it. Raises MakeFailed. The journal records it first, because a
-        pool of the kernel does not end with the namespaces."""
+        """Make the pool, recorded in the journal before, with its datasets, and export it. Raises MakeFailed."""
         name = pool.new_name(journal)
         if journal is not None:
             journal.note("take", what=pool.JOURNALLED, path=name)
@@ -213,9 +204,8 @@ class Zfs(Family):
 
     @contextlib.contextmanager
     def open(self, setup: FsSetup, device: Device, to: MountPoint) -> Iterator[Mounted]:
-        """Import the pool of a device within the block; afterwards remove it, or export it if `to.stays`. A pool that
-        was not exported before replays its log. Raises MountFailed, MakeFailed, UnmountFailed; an error of the block
-        takes precedence over the last."""
+        """Import the pool within the block (one not exported before replays its log); then remove it, or export it if
+        `to.stays`. Raises MountFailed, MakeFailed, UnmountFailed; the last one unless the block failed."""
         at, journal = to.path, to.journal
         at.mkdir(parents=True, exist_ok=True)
         with pool.release(device):
@@ -247,7 +237,6 @@ class Zfs(Family):
         )
 
     def lacks(self, setup: FsSetup) -> str | None:
-        """Return the option that the loaded version of OpenZFS does not have, or None."""
         version = driver.version()
         return properties.lacks(setup, version) if version else None
 
@@ -263,12 +252,9 @@ class Zfs(Family):
         return option and f'"{option}" is not a property of ZFS, such as "atime=off"'
 
     def tears(self, effective: tuple[str, ...], attributes: tuple[str, ...]) -> bool:
-        """Whether the smallest database page can tear. See `properties.tears`, and `Mounted.record_bytes` for larger
-        pages."""
         return properties.tears(effective)
 
     def tears_pages_of(self, setup: FsSetup, page_bytes: int) -> bool:
-        """Whether a page of that size can tear: it is larger than a record."""
         return properties.record_bytes(options_of(setup)) < page_bytes or super().tears_pages_of(setup, page_bytes)
 
     def reports(self, options: tuple[str, ...], unprotected: bool) -> tuple[str, ...]:
@@ -299,8 +285,7 @@ def _ratio(found: Mapping[str, str]) -> float:
 
 
 def _geometry(name: str, setup: FsSetup) -> dict[str, Scalar]:
-    """Return the properties of the datasets by name; those of a volume have its name as prefix. Raises MountFailed if
-    one differs from the setup."""
+    """Return the properties by name, a volume's with its name as prefix. Raises MountFailed if one differs."""
     facts: dict[str, Scalar] = {"driver": f"OpenZFS {driver.version()}"}
     of_volumes = [(part, volume.options) for part, volume in setup.volumes.items()]
     for part, options in [("", setup.mount), *of_volumes]:
@@ -331,7 +316,6 @@ def _is_in_place(found: ZfsPool, at: Path) -> bool:
 
 
 def _read_back(setup: FsSetup, found: ZfsPool, at: Path) -> Mounted:
-    """Return the mounted pool with the effective properties of the dataset that contains the data directory."""
     of_data = pool.dataset_properties(f"{found.name}/data" if "data" in setup.volumes else found.name)
     return _facts(at, setup.mount, (*mount_of(at).options, *properties.effective(of_data)), found)
 

@@ -47,8 +47,8 @@ def arcstats() -> dict[str, int]:
 
 @contextlib.contextmanager
 def limit_arc(arc_bytes: int | None, journal: Journal | None) -> Iterator[None]:
-    """Set zfs_arc_max, and zfs_arc_min below it, within the block; None leaves them unchanged. They apply to all pools
-    of the kernel, also to those of others. Raises MakeFailed if the kernel does not accept the limit."""
+    """Set zfs_arc_max, and zfs_arc_min below it, within the block (None: unchanged), for all pools of the kernel.
+    Raises MakeFailed if the kernel does not accept the limit."""
     if arc_bytes is None:
         yield
         return

@@ -46,8 +46,7 @@ class ZfsPool:
         sync(self.name)
 
     def used_and_free(self) -> tuple[int, int]:
-        """Return (used, available) bytes of all its datasets and snapshots; the second copy of a mirror is not
-        counted."""
+        """Return (used, available) bytes of all datasets and snapshots, without the second copy of a mirror."""
         found = dataset_properties(self.name)
         return int(found["used"]), int(found["available"])
 
@@ -70,8 +69,7 @@ class ZfsPool:
             ) from failure
 
     def export(self, at: Path | None = None) -> None:
-        """Write dirty data, unmount, and release the devices. After BUSY_S, raises UnmountFailed with the processes
-        that hold it."""
+        """Write dirty data, unmount, release the devices. Raises UnmountFailed with the holders after BUSY_S."""
         common.until_let_go(
             lambda: process.run(["zpool", "export", self.name], timeout_s=_SLOW_S),
             at,
@@ -112,9 +110,8 @@ def new_name(journal: Journal | None = None) -> str:
 
 
 def argv(setup: FsSetup, name: str, targets: tuple[str, ...]) -> list[str]:
-    """Return the command `zpool create`. cachefile=none: no host imports the pool at boot. failmode=continue: an I/O
-    error fails the write; by default the pool would hang. -f: overwrite an old signature that the guard has
-    permitted."""
+    """Return `zpool create`. cachefile=none: no host imports the pool at boot. failmode=continue: an I/O error fails
+    the write instead of hanging the pool. -f: overwrite an old signature that the guard has permitted."""
     topology = setup.mkfs.topology
     vdevs = [*targets[:-1], "log", targets[-1]] if topology == "log" else list(targets)
     if topology == "mirror":
@@ -139,8 +136,7 @@ def label(path: Path) -> dict[str, Scalar]:
 
 
 def wipe(devices: Sequence[Device]) -> None:
-    """Erase the labels from the devices, so that no host finds a pool there. mkfs of another family might erase only
-    some."""
+    """Erase all labels from the devices, so that no host finds a pool; another family's mkfs might leave some."""
     for member in devices:
         size = os.lseek(member.fd, 0, os.SEEK_END)
         for offset, length in ((0, min(_HEAD, size)), (max(0, size - _TAIL), min(_TAIL, size))):

@@ -52,8 +52,7 @@ def parse_get(text: str) -> dict[str, str]:
 
 @process.understood("zdb")
 def parse_label(text: str) -> dict[str, Scalar]:
-    """Return name, pool_guid, version and ashift of the first label in `zdb -l`; {} without one. `ashift` is the value
-    in use; the pool's property of that name is 0 if ZFS has chosen it."""
+    """Return name, pool_guid, version and ashift (as used, where the pool's may be 0) in `zdb -l`; or {}."""
     label: dict[str, Scalar] = {}
     for name, value in re.findall(r"^\s*(name|pool_guid|version|ashift): '?([^'\n]+)'?$", text, re.MULTILINE):
         label.setdefault(name, int(value) if value.isdigit() else value)
@@ -93,12 +92,9 @@ def record_bytes(options: Iterable[str]) -> int:
 
 
 def flags(options: Iterable[str], live: Mapping[str, Scalar]) -> tuple[Durability, ...]:
-    """Return the durability flags; `live` are the module's parameters.
-
-    sync=disabled answers an fsync at once and writes with the next transaction group: after a power loss the data is
-    consistent, but some seconds old, which is `async-commit`. Two parameters of the module omit cache flushes:
-    zil_nocacheflush for the log, so commits are lost; zfs_nocacheflush for everything, so the pool itself may be lost.
-    """
+    """Return the durability flags; `live` are the module's parameters. sync=disabled writes with the next transaction
+    group: after a power loss the data is consistent but seconds old, `async-commit`. zil_nocacheflush omits the flushes
+    of the log, so commits are lost; zfs_nocacheflush all of them, so the pool itself may be lost."""
     flags_of_setup = []
     if live.get("zfs_nocacheflush") == 1:
         flags_of_setup.append(Durability.NO_BARRIER)
@@ -117,8 +113,8 @@ def reports(options: Iterable[str], unprotected: bool) -> tuple[str, ...]:
 
 
 def tears(options: Iterable[str]) -> bool:
-    """Whether the smallest database page is larger than a record, and so can tear. A record is copied on write. A page
-    of several records may be written by several transactions, and power may be lost between them."""
+    """Whether the smallest database page is larger than a record, which is what copy-on-write keeps whole: several
+    records may be written by several transactions, and power may be lost between them."""
     return record_bytes(options) < _SMALLEST_PAGE
 
 

@@ -48,7 +48,7 @@ def bytes_of(written: object) -> int:
 
 def seconds_of(written: object) -> float:
     """Return the seconds of "90s", "5min", "2h" or a number. Raises ValueError."""
-    parsed = _parse(written, _TIMES, 'a time such as "90s" or a number of seconds')
+    parsed = _parse(written, _TIMES, 'a time such as "90s"')
     if parsed > _MOST_S:
         raise ValueError(f"expected at most a year, not {written!r}"[:_LONGEST])
     return parsed

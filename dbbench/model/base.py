@@ -9,7 +9,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import AfterValidator, BeforeValidator, ValidationInfo
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo
 from pydantic_core import PydanticCustomError
 
 from dbbench.units import bytes_of, seconds_of, share_of
@@ -17,7 +17,6 @@ from dbbench.units import bytes_of, seconds_of, share_of
 SCHEMA: Final = 1  # schema version of run.json and trial.json; increased when the meaning of a key changes
 
 Bytes = Annotated[int, BeforeValidator(bytes_of)]
-Seconds = Annotated[float, BeforeValidator(seconds_of)]
 Share = Annotated[float, BeforeValidator(share_of)]
 Scalar = bool | int | float | str
 Role = Literal["data", "log"]  # of a volume: a trial has one for the data, and one for the log if that is apart
@@ -53,6 +52,16 @@ def _locate(path: str, info: ValidationInfo) -> str:
     return str(folder / path) if folder and path else path
 
 
+def _written_seconds(given: object, info: ValidationInfo) -> float:
+    """Convert a time. A person who writes one into a file (the context has its folder) has to give its unit."""
+    seconds = seconds_of(given)
+    if seconds and info.context and str(given).strip()[-1].isdigit():
+        raise ValueError(f'requires a unit: write "{given}s" or "{given}min", not {given}')
+    return seconds
+
+
+Seconds = Annotated[float, BeforeValidator(_written_seconds)]
+Whole = Annotated[int, Field(strict=True)]  # true is no number
 EngineName = Annotated[str, AfterValidator(_engine)]
 # A path that begins in the directory of the file that names it; absolute then, as a trial runs in another directory.
 Located = Annotated[str, AfterValidator(_locate)]

@@ -25,6 +25,7 @@ from dbbench.model.base import (
     Scalar,
     Seconds,
     Share,
+    Whole,
 )
 
 MOST_TRIALS: Final = 20_000  # 10 s each take more than two days; each trial is a line of run.json and of many tables
@@ -149,7 +150,7 @@ class DeviceLimits:
     """`limit` of `[device]`: the nth values of the lists are one level; a single value applies to every level."""
 
     __pydantic_config__ = STRICT
-    iops: Annotated[tuple[Annotated[int, Field(ge=10, le=10**7)], ...], SEVERAL] = ()
+    iops: Annotated[tuple[Annotated[Whole, Field(ge=10, le=10**7)], ...], SEVERAL] = ()
     mb_per_s: Annotated[tuple[Annotated[float, Field(ge=0.1, le=10**6)], ...], SEVERAL] = ()
     price: Annotated[tuple[Annotated[float, Field(gt=0)], ...], SEVERAL] = ()
 
@@ -170,7 +171,7 @@ class DeviceSpec:
     kind: Literal["loop", "block", "dir"] = "loop"
     size_bytes: Annotated[DeviceBytes, Field(alias="size")] = 8 * 2**30
     at: Located | None = None
-    count: Annotated[int, Field(ge=1, le=256)] = 1
+    count: Annotated[Whole, Field(ge=1, le=256)] = 1
     path: Located | None = None
     paths: dict[str, Located] | tuple[Located, ...] = ()
     identity: str | None = None
@@ -237,7 +238,7 @@ class SnapshotSpec:
 
     __pydantic_config__ = STRICT
     every_s: Annotated[Seconds, Field(alias="every", ge=1)]
-    keep: Annotated[int, Field(ge=1)] = 3
+    keep: Annotated[Whole, Field(ge=1)] = 3
 
 
 @dataclass(frozen=True)
@@ -262,7 +263,7 @@ class EngineSpec:
     settings: dict[str, Scalar] = field(default_factory=dict)
     cpus_server: str | None = None
     cpus_client: str | None = None
-    numa_node: Annotated[int, Field(ge=0)] | None = None  # the node of the server's CPUs and memory
+    numa_node: Annotated[Whole, Field(ge=0)] | None = None  # the node of the server's CPUs and memory
     sweeps: dict[str, tuple[Scalar, ...]] = field(default_factory=dict)  # settings that the plan gives as a list
 
     @property
@@ -278,7 +279,7 @@ class ClientSpec:
     host: Annotated[str, AfterValidator(_check_destination)]  # the ssh destination
     address: Annotated[str, AfterValidator(_check_address)]  # of this machine, at which it reaches the server
     password_file: Annotated[str, AfterValidator(_check_absolute)]  # readable only by its owner
-    port: Annotated[int, Field(ge=1024, le=65535)] = 15432  # no server uses this port by default
+    port: Annotated[Whole, Field(ge=1024, le=65535)] = 15432  # no server uses this port by default
 
 
 @dataclass(frozen=True)
@@ -324,10 +325,10 @@ class Plan:
     study: StudyOf | None = None  # set by `dbbench study`
     baseline: str = ""  # the label of an arm; "": the first arm
     expect: dict[str, Literal["slower"]] = field(default_factory=dict)  # label -> verdict that fails no gate
-    blocks: Annotated[int, Field(ge=1, le=MOST_TRIALS)] = 5
+    blocks: Annotated[Whole, Field(ge=1, le=MOST_TRIALS)] = 5
     budget_s: Annotated[Deadline | None, Field(alias="budget")] = None  # for the whole run; sets the number of blocks
     margin: Share = MARGIN
-    seed: int = 1
+    seed: Whole = 1
     warmup_s: Annotated[WholeSeconds, Field(alias="warmup")] = 60.0
     measure_s: Annotated[Measure, Field(alias="measure")] = 120.0
     memory: Annotated[tuple[Bytes, ...], SEVERAL] = ()  # each value becomes a separate cell

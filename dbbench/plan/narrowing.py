@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -79,6 +80,10 @@ def _only(plan: Plan, labels: Sequence[str]) -> Plan:
         if not options:
             kept.add(label)
             continue
+        for option in options:  # a misspelled setup after options looks like another option
+            alike = [arm.use for arm in plan.fs_setups if abs(len(arm.use) - len(option)) <= 1]
+            if alike and (hint := difflib.get_close_matches(option, alike, 1)):
+                raise UnknownName(f'--fs: "{option}" is not listed in fs_setups of the plan; did you mean "{hint[0]}"?')
         if plan.device.existing:
             raise PlanInvalid(f'--fs: options of "{word}" have no effect with kind = "dir"')
         base = of_label[label]

@@ -13,7 +13,7 @@ from dbbench.compare.interval import LEAST_BLOCKS
 from dbbench.errors import FileUnreadable, PlanInvalid, UnknownName
 from dbbench.model import Arm, DeviceSpec, EngineSpec, FsSetup, Plan
 from dbbench.model.base import PRODUCTION
-from dbbench.plan.arms import default_label, label_of
+from dbbench.plan.arms import default_label, label_of, split_fs
 from dbbench.plan.catalog import Catalog
 from dbbench.plan.checks import check
 from dbbench.plan.draft import PlanDraft
@@ -46,7 +46,7 @@ def _draft(document: Document, catalog: Catalog) -> PlanDraft:
     arms: dict[Key, Arm] = {}
     setups: dict[Key, FsSetup] = {}
     for key, item in _items(document, "fs_setups"):
-        entry = {"use": item} if isinstance(item, str) else item
+        entry = _short_form(item, catalog) if isinstance(item, str) else item
         if arm := _part(document, Arm, entry, key):
             arms[key] = arm = dataclasses.replace(arm, label=arm.label or default_label(arm, device))
             if setup := _setup(document, key, partial(catalog.setup_of, arm)):
@@ -74,6 +74,12 @@ def _draft(document: Document, catalog: Catalog) -> PlanDraft:
         workloads=workloads,
         whole=len(arms) + len(engines) + len(workloads) == count,
     )
+
+
+def _short_form(word: str, catalog: Catalog) -> dict[str, Any]:
+    """Return the table for "ext4:commit=60,data=writeback", which is a setup with mount options, or for a name."""
+    (name, options), *others = split_fs(word.split(","), catalog.setups.__contains__)
+    return {"use": word} if others or not options else {"use": name, "mount": list(options)}
 
 
 def _setup(document: Document, key: Key, setup: Callable[[], FsSetup]) -> FsSetup | None:

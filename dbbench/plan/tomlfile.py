@@ -239,7 +239,7 @@ def _message(finding: Any) -> str:
     message = message.replace("a valid tuple", "a list").replace("a valid dictionary", "a table")
     message = re.sub(r"a dictionary or an instance of \w+", "a table", message)
     if kind.startswith("int"):
-        return f"must be a whole number, not {given!r}"
+        return f"must be a whole number, not {'true' if given is True else repr(given)}"
     return message.replace("expected", "must be", 1)
 
 

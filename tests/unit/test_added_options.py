@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pydantic import TypeAdapter
 
-from dbbench.errors import PlanInvalid
+from dbbench.errors import PlanInvalid, UnknownName
 from dbbench.model import Arm, plain
 from dbbench.plan import expand, load, narrow
 from dbbench.plan.arms import split_fs
@@ -198,6 +198,8 @@ def test_the_command_line_adds_an_arm(tmp_path: Path, known: Catalog) -> None:
     few = narrow(given, Narrowing(fs=["ext4", "ext4:commit=60", "relatime"]))
     added = '{ use = "ext4", mount = ["commit=60", "relatime"] }'
     assert few.fs_setups == load(_plan(tmp_path, '"ext4"', added), known).fs_setups
+    with pytest.raises(UnknownName, match='"xsf" is not listed in fs_setups of the plan; did you mean "xfs"'):
+        narrow(given, Narrowing(fs=["ext4:commit=60", "xsf"]))
     assert few.fs_setups[1].label == "ext4:commit=60+relatime"
     assert few.baseline == "ext4"
     there = load(_plan(tmp_path, '"ext4"', device='kind = "dir"\npaths = { ext4 = "/tmp" }'), known)

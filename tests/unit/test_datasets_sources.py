@@ -124,6 +124,11 @@ def test_what_is_unknown_is_refused_with_what_is_known(tmp_path: Path) -> None:
     for name in ("gone", "empty", "notes.txt"):
         with pytest.raises(SourceUnusable):
             sources.look(tmp_path / name)
+    (tmp_path / "page.html").write_bytes("<html>\né\x00\x1b[31m\xff".encode("latin-1") + b"x" * 99)
+    for name, text in (("notes.txt", 'it begins with "hello."'), ("page.html", 'it begins with "<html>....[31m.xx')):
+        with pytest.raises(SourceUnusable) as strange:
+            sources.look(tmp_path / name)
+        assert text in strange.value.evidence and "x" * 50 not in strange.value.evidence
     (tmp_path / "shop.sql.gz").write_bytes(b"\x1f\x8b\x08" + bytes(20))
     with pytest.raises(SourceUnusable) as packed:
         sources.look(tmp_path / "shop.sql.gz")

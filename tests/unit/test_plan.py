@@ -27,7 +27,7 @@ fs_setups = ["ext4", "xfs", { use = "ext4", label = "ext4-b" }]
 blocks = 3
 seed = 7
 warmup = "2min"
-measure = 30
+measure = "30s"
 [device]
 size = "4GiB"
 [[engine]]
@@ -191,6 +191,15 @@ def test_a_good_plan_is_read_with_units(tmp_path: Path, known: Catalog) -> None:
     assert plan.repeat_suspect is True
 
 
+def test_an_fs_setup_has_options_in_the_short_form_too(tmp_path: Path, known: Catalog) -> None:
+    """As after --fs, and the same as the table."""
+    short = plan_of(tmp_path, GOOD.replace('"ext4", ', '"ext4:commit=60,data=writeback", ', 1), known)
+    table = '{ use = "ext4", mount = ["commit=60", "data=writeback"] }, '
+    assert short == plan_of(tmp_path, GOOD.replace('"ext4", ', table, 1), known)
+    assert short.fs_setups[0].label == "ext4:commit=60+data=writeback"
+    assert 'did you mean "ext4"' in flaws_of(tmp_path, GOOD.replace('"ext4", ', '"ex4", ', 1), known)
+
+
 def test_single_tables_are_lists_of_one(tmp_path: Path, known: Catalog) -> None:
     """`[engine]` says the same as `[[engine]]`, and its errors have their own lines."""
     text = 'name = "x"\nfs_setups = ["ext4"]\n[engine]\nname = "postgres"\n[workload]\nname = "scan"\n'
@@ -231,6 +240,11 @@ def test_all_errors_of_a_plan_are_told_at_once(tmp_path: Path, known: Catalog) -
         ("fs_setups = [", "fs_setups = [3, ", 'each entry of "fs_setups" must be a table'),
         ("scale = 2", "scale = 0", '"scale" of the dataset must be 1 or more'),
         ("clients = 8", "clients = 8.5", "must be a whole number"),
+        ('warmup = "2min"', "warmup = 2", 'plan.toml:6  "warmup" requires a unit: write "2s" or "2min", not 2'),
+        ('warmup = "2min"', 'warmup = "2"', '"warmup" requires a unit: write "2s" or "2min", not 2'),
+        ("blocks = 3", "blocks = true", '"blocks" must be a whole number, not true'),
+        ("seed = 7", "seed = true", '"seed" must be a whole number, not true'),
+        ('"ext4", "xfs"', '"ext4:comit", "xfs:a=1,ext4"', 'unknown fs setup "xfs:a=1,ext4"'),
         ('warmup = "2min"', 'warmup = "1.5s"', "a whole number of seconds"),
         ('size = "4GiB"', 'size = "100MiB"', "must be 320 MiB or more (mkfs.xfs makes nothing smaller), not '100MiB'"),
         ('size = "4GiB"', 'path = "/dev/sda"', '"path" has no effect with kind = "loop"'),

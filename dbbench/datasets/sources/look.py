@@ -19,6 +19,7 @@ from dbbench.errors import DbbenchError, SourceRefused
 
 KINDS: Final = ("a dump of pg_dump (plain, custom, directory, tar), mysqldump or mydumper, a backup of pg_basebackup "
                 "(plain, tar), mariabackup or xtrabackup, or the data directory of a stopped server")  # fmt: skip
+_SHOWN: Final = 60  # bytes of a file in a message
 HEAD: Final = 64 * 2**10  # bytes; a dump names the program that wrote it in its first lines
 PACKED: Final = {
     b"\x1f\x8b": ("gzip", "gunzip -k"),
@@ -76,8 +77,20 @@ def look(path: Path) -> Source:
         raise unusable(f"{path} does not exist", "Correct `source` in [[workload]].")
     source = _directory(path) if path.is_dir() else _file(path)
     if source is None:
-        raise unusable(f"the format of {path} is unknown; supported are {KINDS}")
+        raise unusable(f"the format of {path} is unknown{_beginning(path)}; supported are {KINDS}")
     return source
+
+
+def _beginning(path: Path) -> str:
+    """Return the first characters of a file for a message; those that cannot be printed are dots."""
+    if path.is_dir():
+        return ""
+    with path.open("rb") as file:
+        text = file.read(_SHOWN).decode(errors="replace")
+    printed = "".join(
+        letter if letter.isprintable() and letter != "\N{REPLACEMENT CHARACTER}" else "." for letter in text
+    )
+    return f': it begins with "{printed}"' if text else ": it is empty"
 
 
 def _directory(path: Path) -> Source | None:

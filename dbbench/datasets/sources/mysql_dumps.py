@@ -161,7 +161,8 @@ def _run(server: Server, lines: Iterable[bytes], path: Path, database: str, deli
     raise DatasetBuildFailed(
         f"{where}\n  {answer}",
         effect="The copy was removed; nothing was measured.",
-        remedy="Correct the dump, or use a server that accepts this statement.",
+        remedy="Correct the dump or make it again, or use a server that accepts the statement. "
+        "Then run the same command.",
     )
 
 

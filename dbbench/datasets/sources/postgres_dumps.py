@@ -69,7 +69,8 @@ def _failure(source: Source, before: int, printed: str) -> DbbenchError:
     return DatasetBuildFailed(
         f"{source.path}, line {at}: {shown(statement)}\n{last_lines(text)}",
         effect="The copy was removed; nothing was measured.",
-        remedy="Correct the dump, or install what the statement needs.",
+        remedy="Correct this line or make the dump again, or install what the statement needs. "
+        "Then run the same command.",
     )
 
 
@@ -121,7 +122,9 @@ def _restore(source: Source, server: Server, data: Path) -> tuple[Tables, dict[s
     if done.returncode:  # the first error, with its statement; the last one says that a worker has ended
         lines = done.stderr[max(0, done.stderr.find("pg_restore: error:")) :].splitlines()[:LINES]
         reason = "\n".join(f"  {line}" for line in lines)
-        raise DatasetBuildFailed(f"{source.path} could not be restored:\n{reason}", effect="The copy was removed.")
+        raise DatasetBuildFailed(f"{source.path} could not be restored:\n{reason}", effect="The copy was removed.",
+                                 remedy="Make the dump again, or install what the statement needs. "
+                                        "Then run the same command.")  # fmt: skip
     shutil.rmtree(copy) if copy.is_dir() else copy.unlink()
     return script.tables, {}
 

@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from dbbench import process
 from dbbench.drivers.protocol import Live
@@ -72,15 +72,14 @@ def parse(text: str) -> FioSummary:
         histogram=histogram,
         longest_ms=max(side["clat_ns"]["max"] for side in sides) / 1e6,
         errors=sum(1 for job in jobs if job.get("error")),
-        counted=all(_counts_calls(job["job options"]) for job in jobs),
+        # I/O that uses system calls of its processes or goes to the disk directly (proc_pid_io(5)).
+        counted=all(
+            job.get("ioengine", "psync") in _CALLS
+            or (job.get("ioengine") in _QUEUED and str(job.get("direct", 0)) == "1")
+            for job in (job["job options"] for job in jobs)
+        ),
         printed_utc=int(printed[1]) / 1000 if printed else None,
     )
-
-
-def _counts_calls(options: dict[str, Any]) -> bool:
-    """Whether the job's I/O uses system calls of its processes or goes to the disk directly (proc_pid_io(5))."""
-    engine = options.get("ioengine", "psync")
-    return engine in _CALLS or (engine in _QUEUED and str(options.get("direct", 0)) == "1")
 
 
 @process.understood("fio")

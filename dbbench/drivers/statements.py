@@ -183,7 +183,10 @@ class StatementsLoad:
         (self.task.raw / "statements.json").write_text(json.dumps(whole, indent=1) + "\n")
         timed = [done for done in self.done if done.timed]
         duration_s = sum(done.seconds for done in timed)
-        rows, size = (_sum([getattr(done, name) for done in timed]) for name in ("rows", "bytes"))
+        rows, size = (
+            sum(filter(None, parts)) if parts and all(parts) else None
+            for parts in ([done.rows for done in timed], [done.bytes for done in timed])
+        )
         statements = [statement for done in timed for statement in done.statements]
         # A procedure may run further statements.
         claims = [Claim("statements", total=len(statements), custom=True)]
@@ -195,11 +198,6 @@ class StatementsLoad:
             "mb_per_s": None if size is None else size / 1e6 / duration_s,
         }
         return whole_outcome(self.begin_utc, duration_s, figures, len(statements), claims=tuple(claims))
-
-
-def _sum(parts: Sequence[int | None]) -> int | None:
-    measured = [part for part in parts if part]
-    return sum(measured) if len(measured) == len(parts) and measured else None
 
 
 @dataclass(frozen=True)

@@ -47,11 +47,6 @@ def _engine(name: str, info: ValidationInfo) -> str:
     return name
 
 
-def _locate(path: str, info: ValidationInfo) -> str:
-    folder = (info.context or {}).get("folder")
-    return str(folder / path) if folder and path else path
-
-
 def _written_seconds(given: object, info: ValidationInfo) -> float:
     """Convert a time. A person who writes one into a file (the context has its folder) has to give its unit."""
     seconds = seconds_of(given)
@@ -64,7 +59,9 @@ Seconds = Annotated[float, BeforeValidator(_written_seconds)]
 Whole = Annotated[int, Field(strict=True)]  # true is no number
 EngineName = Annotated[str, AfterValidator(_engine)]
 # A path that begins in the directory of the file that names it; absolute then, as a trial runs in another directory.
-Located = Annotated[str, AfterValidator(_locate)]
+Located = Annotated[str, AfterValidator(
+    lambda path, info: str(folder / path) if path and (folder := (info.context or {}).get("folder")) else path
+)]  # fmt: skip
 # Accept one value instead of a table, and instead of a list.
 ONE_FOR_ALL: Final = BeforeValidator(lambda given: {"": given} if isinstance(given, str) else given)
 SEVERAL: Final = BeforeValidator(

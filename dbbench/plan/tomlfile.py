@@ -354,9 +354,9 @@ class _Scanner:
         self._skip_blank()
         if string := _STRING.match(self.text, self.at):
             self.at = string.end()
-        elif self.text.startswith("[", self.at):
+        elif self.text[self.at] == "[":
             self._array(key)
-        elif self.text.startswith("{", self.at):
+        elif self.text[self.at] == "{":
             self._inline_table(key)
         else:
             bare = _BARE_VALUE.match(self.text, self.at)

@@ -117,14 +117,10 @@ def _size(pairs: Sequence[Pair], metric: Metric | None, than: str) -> str:
     if metric is not None:
         changes = " to ".join(dict.fromkeys(change(ratio) for ratio in (ratios[0], ratios[-1])))
         return f"{word}{than} ({metric.label} {changes})"
-    ends = dict.fromkeys(_percent(ratio) for ratio in sorted(ratios, key=lambda ratio: abs(ratio - 1)))
+    percents = sorted(abs(100 * (ratio - 1)) for ratio in ratios)
+    ends = dict.fromkeys(f"{percent:.0f}" if percent >= 9.95 else f"{percent:.1f}" for percent in percents)
     lowest, highest = next(iter(ends)), next(reversed(ends))
     return f"{lowest if lowest == highest else f'{lowest} to {highest}'}{GROUP}% {word}{than}"
-
-
-def _percent(ratio: float) -> str:
-    percent = abs(100 * (ratio - 1))
-    return f"{percent:.0f}" if percent >= 9.95 else f"{percent:.1f}"
 
 
 def _others(pairs: Sequence[Pair], tables: Sequence[VerdictTable]) -> Iterator[Parts]:

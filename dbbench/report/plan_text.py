@@ -82,7 +82,9 @@ def put_plan(
     put_table(("setup", "engine", "workload", "load", "durability", "trial"), rows, right=("trial",))
     _put_classes(cells, classes)
     _put_list("conditions", conditions.sentences(plan, cells))
-    _put_list("parameters", dict.fromkeys(_parameters(cell.workload.name, cell.parameters) for cell in cells))
+    parameters = [", ".join(f"{key} = {value}" for key, value in cell.parameters.items()) for cell in cells]
+    named = [f"{cell.workload.name}: {text}" for cell, text in zip(cells, parameters, strict=True)]
+    _put_list("parameters", dict.fromkeys(named))
     if look.commands:
         put("\ncommands that make the filesystem of each trial")
     for arm, argv in look.commands:  # not wrapped, so that they can be copied
@@ -132,10 +134,6 @@ def _device_text(device: dict[str, Any]) -> str:
         details.append(f"{device['filesystem']} on {', '.join(device['disks']) or 'no disk of this machine'}")
     life = "wear not reported" if share is None else f"{100 * share:.2g} % of the disk's rated endurance"
     return f"{size_text(device['written_bytes'])} {what} ({', '.join([*details, life])})"
-
-
-def _parameters(name: str, values: dict[str, Any]) -> str:
-    return f"{name}: " + ", ".join(f"{key} = {value}" for key, value in values.items())
 
 
 def _devices(wanted: PlanRequest, look: Preview, results_folder: Path) -> list[dict[str, Any]]:

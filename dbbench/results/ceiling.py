@@ -83,7 +83,12 @@ def judge(trials: Sequence[Trial], ceiling: CeilingFacts | None) -> tuple[tuple[
                 continue  # reads and writes have a common limit according to one measurement only
             after = again.get(kind)
             limit = max(before, after or 0.0)
-            rates = [(rate, trial.fs_setup) for trial in of_rows if (rate := _rate(trial, kind)) is not None]
+            rates = [
+                (rate.median, trial.fs_setup)
+                for trial in of_rows
+                for rate in measured[trial.id].rates
+                if (rate.side, rate.unit) == kind
+            ]
             highest, arm = max(rates, default=(0.0, ""))
             if highest <= BEYOND * limit:
                 limits[rows][kind] = limit
@@ -91,11 +96,6 @@ def judge(trials: Sequence[Trial], ceiling: CeilingFacts | None) -> tuple[tuple[
                 exceeded.append(Exceeded(*kind, before, after, arm, highest))
     with_limits = (_with_limits(t, limits[measured[t.id].rows]) if t.id in measured else t for t in trials)
     return tuple(with_limits), tuple(exceeded)
-
-
-def _rate(trial: Trial, kind: Kind) -> float | None:
-    rates = trial.ceiling.rates if trial.ceiling is not None else ()
-    return next((rate.median for rate in rates if (rate.side, rate.unit) == kind), None)
 
 
 def _with_limits(trial: Trial, limits: dict[Kind, float]) -> Trial:

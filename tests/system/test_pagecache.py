@@ -76,7 +76,7 @@ def test_the_cache_is_emptied_and_both_proofs_hold(
         assert facts.sample_bytes == 64 * MIB
         delivered = (facts.sample_read_bytes or 0) / 64 / MIB
         assert 0.4 < delivered < 0.7 if name == "btrfs-zstd" else 0.99 < delivered < 1.2
-        again = filesystems.FAMILIES[fs.family].read_mounted(fs.path)
+        again = filesystems.FAMILIES[fs.family].read_at(fs.path)
         assert set(again.options_effective) == set(fs.options_effective)
 
 

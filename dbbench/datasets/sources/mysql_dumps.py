@@ -172,7 +172,10 @@ def _mydumper(folder: Path, server: Server) -> tuple[Tables, dict[str, None]]:
         if (step := _step(path.name)) is not None:
             steps[step].append(path)
     prefixes = _databases(folder, steps[_CREATE])
-    database_of = {path: _database_of(path.name, prefixes) for path in itertools.chain(*steps)}
+    database_of = {}
+    for path in itertools.chain(*steps):
+        fitting = [prefix for prefix in prefixes if path.name.startswith((f"{prefix}.", f"{prefix}-schema"))]
+        database_of[path] = prefixes[max(fitting, key=len)] if fitting else path.name.partition(".")[0]
     created = {database_of[path]: path for path in steps[_CREATE]}
     present = {str(name) for (name,) in rows(server, "SHOW DATABASES", database="")}
     for name in sorted({*database_of.values()} - present - {*SYSTEM_SCHEMAS}):
@@ -228,11 +231,6 @@ def _databases(folder: Path, paths: Iterable[Path]) -> dict[str, str]:
             raise incomplete(f"{path.name} contains no CREATE DATABASE")
         named[path.name.partition(f"{_STEPS[_CREATE]}.")[0]] = unquote(match[1])
     return named
-
-
-def _database_of(name: str, databases: dict[str, str]) -> str:
-    fitting = [prefix for prefix in databases if name.startswith((f"{prefix}.", f"{prefix}-schema"))]
-    return databases[max(fitting, key=len)] if fitting else name.partition(".")[0]
 
 
 def _lines(folder: Path, path: Path, routines: bool = False) -> Iterator[bytes]:

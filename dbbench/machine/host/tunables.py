@@ -62,6 +62,8 @@ def state(root: Path = Path("/")) -> dict[str, Value]:
     sentences."""
     cpu, proc = root / "sys/devices/system/cpu", root / "proc"
     thp = root / "sys/kernel/mm/transparent_hugepage"
+    # The idle states available to CPU 0, shallowest first: "POLL C1 C6"; disabled states are omitted.
+    idle = sorted((cpu / "cpu0/cpuidle").glob("state*"), key=lambda path: int(path.name[5:]))
     values: dict[str, Value] = {
         "cpus_online": text(cpu / "online"),
         "governor": common(cpu.glob("cpufreq/policy*/scaling_governor")),
@@ -69,7 +71,7 @@ def state(root: Path = Path("/")) -> dict[str, Value]:
         "energy_preference": common(cpu.glob("cpufreq/policy*/energy_performance_preference")),
         "turbo": _turbo(cpu),
         "smt": text(cpu / "smt/control"),
-        "c_states": _c_states(cpu),
+        "c_states": " ".join(text(path / "name") or "?" for path in idle if number(path / "disable") != 1) or None,
         "thp": chosen(thp / "enabled"),
         "thp_defrag": chosen(thp / "defrag"),
         "numa_balancing": number(proc / "sys/kernel/numa_balancing"),
@@ -102,12 +104,6 @@ def _turbo(cpu: Path) -> str | None:
     if boost is not None:
         return "on" if boost else "off"
     return None
-
-
-def _c_states(cpu: Path) -> str | None:
-    """Return the idle states available to CPU 0, shallowest first: "POLL C1 C6"; disabled states are omitted."""
-    states = sorted((cpu / "cpu0/cpuidle").glob("state*"), key=lambda path: int(path.name[5:]))
-    return " ".join(text(path / "name") or "?" for path in states if number(path / "disable") != 1) or None
 
 
 def _swap_kb(proc: Path) -> int | None:

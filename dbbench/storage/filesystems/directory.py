@@ -31,7 +31,7 @@ class Directory(Family):
         """Read the kernel's facts; of a filesystem of no family (tmpfs, network, overlay) only its options."""
         mount = mount_of(device.path)
         if mount.fstype in FAMILIES:
-            yield FAMILIES[mount.fstype].read_mounted(device.path)
+            yield FAMILIES[mount.fstype].read_at(device.path)
         else:
             lost = Durability.NO_BARRIER if mount.fstype in _IN_MEMORY else Durability.UNKNOWN
             yield Mounted(device.path, mount.fstype, (), mount.options, None, (lost,), tears=True)

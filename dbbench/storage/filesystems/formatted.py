@@ -135,7 +135,7 @@ class Formatted(Family):
         finally:
             self.unmount(at, device)
 
-    def read_mounted(self, path: Path) -> Mounted:
+    def read_at(self, path: Path) -> Mounted:
         return self._facts(path, (), self.attributes(path))
 
     def unmount(self, at: Path, device: Device) -> None:

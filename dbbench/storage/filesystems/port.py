@@ -192,7 +192,7 @@ class Family:
         with self.open(setup, device, MountPoint(at, journal, stays=True)):
             yield
 
-    def read_mounted(self, path: Path) -> Mounted:
+    def read_at(self, path: Path) -> Mounted:
         raise NotImplementedError
 
     def emptying(self, setup: FsSetup, device: Device, fs: Mounted) -> Emptying:

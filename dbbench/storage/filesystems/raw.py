@@ -59,7 +59,7 @@ class Raw(Family):
         finally:
             namespaces.unmount(at)
 
-    def read_mounted(self, path: Path) -> Mounted:
+    def read_at(self, path: Path) -> Mounted:
         """Raise DeviceUnusable: a directory always has a filesystem."""
         raise DeviceUnusable(f"{path} is on a filesystem", effect="Nothing was changed.")
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from dbbench.compare import Interaction, interactions
-from dbbench.compare.interaction import LevelRatio
 from dbbench.metrics.table import METRICS
 from dbbench.model import title_of
 from dbbench.report.page.charts.kit import Chart, Frame, Line, Point, pad, polyline, whiskers
@@ -52,7 +51,10 @@ def _chart(ident: str, about: Interaction, marks: dict[str, Mark]) -> Chart:
     lines = [Line(marks[about.baseline], polyline((at, y(1.0)) for at in place.values()))]
     for arm in dict.fromkeys(of.fs_setup for of in about.ratios):
         own = [of for of in about.ratios if of.fs_setup == arm]
-        points = tuple(Point(place[of.level], y(of.ratio), _label(of, about.factor)) for of in own)
+        points = tuple(
+            Point(place[of.level], y(of.ratio), f"{arm}, {about.factor}={level_text(of.level)}: {change(of.ratio)}, "
+                  + ("no interval" if of.lo is None else f"CI {interval(of.lo, of.hi)}")) for of in own
+        )  # fmt: skip
         bars = whiskers([(place[of.level], of.lo, of.hi) for of in own], y)
         lines.append(Line(marks[arm], polyline((point.x, point.y) for point in points), points, bars))
     return Chart(
@@ -64,8 +66,3 @@ def _chart(ident: str, about: Interaction, marks: dict[str, Mark]) -> Chart:
         lines=tuple(lines),
         below=about.factor,
     )
-
-
-def _label(of: LevelRatio, factor: str) -> str:
-    bounds = "no interval" if of.lo is None else f"CI {interval(of.lo, of.hi)}"
-    return f"{of.fs_setup}, {factor}={level_text(of.level)}: {change(of.ratio)}, {bounds}"

@@ -131,7 +131,10 @@ def _chart(ident: str, course: Course) -> Chart:
     values = [point.value for point in course.points]
     counted = [value for value in values if value]
     starts = [0, *changepoints(values)]
-    levels = [_level(values, *span) for span in zip(starts, [*starts[1:], len(values)], strict=True)]
+    levels = []
+    for start, end in itertools.pairwise([*starts, len(values)]):
+        logs = [math.log(value) for value in values[start:end] if value]
+        levels.append(_Level(start, end, math.exp(statistics.median(logs)) if logs else None))
     x = FRAME.along(-0.5, len(values) - 0.5)
     # All nights that count. Other nights and intervals may be cut off.
     y = FRAME.up(*pad(min(counted), max(counted), LEAST_SPAN * max(counted), 0.15))
@@ -154,11 +157,6 @@ def _chart(ident: str, course: Course) -> Chart:
         steps=tuple(sorted([*_changes(course, levels, x), *_acceptances(course, x)], key=lambda step: step.x)),
         anchors="edges",
     )
-
-
-def _level(values: Sequence[float | None], start: int, end: int) -> _Level:
-    logs = [math.log(value) for value in values[start:end] if value]
-    return _Level(start, end, math.exp(statistics.median(logs)) if logs else None)
 
 
 def _tick(tick: float, course: Course) -> str:

@@ -216,13 +216,15 @@ class Zfs(Family):
                 hosted.bring_in()
                 with afterwards(lambda: hosted.export(at)):
                     _mount(hosted, at)
-                    yield _read_back(setup, hosted, at)
+                    of_data = pool.dataset_properties(f"{hosted.name}/data" if "data" in setup.volumes else hosted.name)
+                    effective = (*mount_of(at).options, *properties.effective(of_data))
+                    yield _facts(at, setup.mount, effective, hosted)
         if journal is not None:
             journal.note("give_back", what=pool.JOURNALLED, path=hosted.name)
         if not to.stays:
             pool.wipe(hosted.members)
 
-    def read_mounted(self, path: Path) -> Mounted:
+    def read_at(self, path: Path) -> Mounted:
         mount = mount_of(path)
         return _facts(path, (), (*mount.options, *properties.effective(pool.dataset_properties(mount.source))), None)
 
@@ -313,11 +315,6 @@ def _mount(found: ZfsPool, at: Path) -> None:
 def _is_in_place(found: ZfsPool, at: Path) -> bool:
     mount = mount_of(at)
     return mount.point == at.resolve() and mount.source == found.name
-
-
-def _read_back(setup: FsSetup, found: ZfsPool, at: Path) -> Mounted:
-    of_data = pool.dataset_properties(f"{found.name}/data" if "data" in setup.volumes else found.name)
-    return _facts(at, setup.mount, (*mount_of(at).options, *properties.effective(of_data)), found)
 
 
 def _facts(path: Path, asked: tuple[str, ...], options: tuple[str, ...], of: ZfsPool | None) -> Mounted:

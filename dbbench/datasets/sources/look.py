@@ -77,7 +77,8 @@ def look(path: Path) -> Source:
         raise unusable(f"{path} does not exist", "Correct `source` in [[workload]].")
     source = _directory(path) if path.is_dir() else _file(path)
     if source is None:
-        raise unusable(f"the format of {path} is unknown{_beginning(path)}; supported are {KINDS}")
+        raise unusable(f"the format of {path} is unknown{_beginning(path)}; supported are {KINDS}",
+                       "Make a dump with pg_dump or mysqldump, or correct `source` in [[workload]].")  # fmt: skip
     return source
 
 

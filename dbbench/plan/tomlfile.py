@@ -345,7 +345,7 @@ class _Scanner:
             part = match[1]
             parts.append(next(iter(tomllib.loads(f"{part}=0"))) if part[0] in "\"'" else part)
             self.at = match.end()
-            if not self.text.startswith(".", self.at):
+            if self.text[self.at] != ".":
                 break
             self.at += 1
         return tuple(parts)

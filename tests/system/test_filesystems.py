@@ -18,25 +18,16 @@ from dbbench.errors import MakeFailed, MountFailed, SetupNotInForce, UnmountFail
 from dbbench.machine.host.proc import number
 from dbbench.machine.kernel_log import Watch
 from dbbench.model import Durability, FsSetup, Mkfs
-from dbbench.plan import catalog
 from dbbench.storage import filesystems
 from dbbench.storage.devices.port import Device
 from dbbench.storage.filesystems import common, ext, formatted
 from dbbench.storage.filesystems.directory import Directory
 from dbbench.storage.filesystems.port import Mounted, MountPoint
+from tests.support.setups import shipped
 
 MIB = 2**20
 SHUTDOWN = 0x8004587D  # FS_IOC_SHUTDOWN
 NO_LOG_FLUSH = 2
-SETUPS = catalog.catalog()
-
-
-def shipped(name: str) -> FsSetup:
-    """A setup of the catalogue; skipped where it cannot work on this machine."""
-    setup = SETUPS.setup(name)
-    if reason := filesystems.works(setup):
-        pytest.skip(f"needs {reason}")
-    return setup
 
 
 def fill(folder: Path, count: int = 3) -> list[Path]:
@@ -142,7 +133,7 @@ def test_who_holds_the_filesystem_is_said(loop_device: Device, tmp_path: Path) -
     filesystems.make(setup, loop_device)
     with filesystems.mount(setup, loop_device, at) as fs:
         held = os.open(fs.path / "held", os.O_CREAT | os.O_RDWR)
-        with pytest.raises(UnmountFailed, match=rf"pid {os.getpid()} .*held"):
+        with pytest.raises(UnmountFailed, match=rf"process {os.getpid()} .*held"):
             ext.FAMILIES[-1].unmount(at, loop_device)
         os.close(held)
 

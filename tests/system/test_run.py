@@ -178,12 +178,13 @@ class TestWhole:
             v or "" for k, v in attributes if k in ("src", "href")
         )  # type: ignore[method-assign]
         parser.feed(page)
-        assert [address for address in found if not address.startswith("#")] == []
+        assert [address for address in found if not address.startswith(("#", "trials/"))] == []
+        assert all(Path(whole.folder, "results/r", address).exists() for address in found if address[:1] == "t")
 
     def test_short_window_says_burst(self, whole: Any) -> None:
         """No checkpoint fits into three seconds, and the verdict says it."""
         assert all("W002" in {w["id"] for w in t["warnings"]} for t in of(whole, "pgbench-tpcb").values())
-        assert "burst: no checkpoint finished in the window" in whole("compare", "r").stdout
+        assert "too short to contain a checkpoint" in " ".join(whole("compare", "r").stdout.split())
 
     def test_same_golden_bytes_on_every_filesystem(self, whole: Any) -> None:
         """The restored dataset has the same size in all trials of a workload."""

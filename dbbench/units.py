@@ -56,12 +56,10 @@ def seconds_of(written: object) -> float:
 
 def share_of(written: object) -> float:
     """Return the share of "3%" or 0.03, which is more than 0 and less than 1. Raises ValueError."""
-    scale, number = (
-        (100, written.strip()[:-1]) if isinstance(written, str) and written.strip()[-1:] == "%" else (1, written)
-    )
+    text = str(written).strip()  # "True" is no number
     try:
-        share = math.nan if isinstance(number, bool) else float(number) / scale  # type: ignore[arg-type]
-    except (TypeError, ValueError):
+        share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
         share = math.nan
     if not 0 < share < 1:
         raise ValueError(

@@ -76,10 +76,11 @@ def _differences(pairs: Sequence[Pair], tables: Sequence[VerdictTable]) -> Itera
         if own := [pair for pair in certain if pair.row.fs_setup == name]:
             pattern = tuple((pair.base.fs_setup, _place(pair.table, tables), pair.outcome) for pair in own)
             alike.setdefault(pattern, {})[name] = own
-    several = [of if len(of) > 2 else {name: own} for of in alike.values() for name, own in of.items()]
-    for of in {id(next(iter(of.values()))): of for of in several}.values():
-        own = [pair for pairs_of_setup in of.values() for pair in pairs_of_setup]
-        yield _bold(list(of), f" {'is' if len(of) == 1 else 'are'} {', and '.join(_clauses(own, tables))}.")
+    for of in alike.values():
+        for together in [of] if len(of) > 2 else [{name: own} for name, own in of.items()]:
+            own = [pair for pairs_of_setup in together.values() for pair in pairs_of_setup]
+            are = "is" if len(together) == 1 else "are"
+            yield _bold(list(together), f" {are} {', and '.join(_clauses(own, tables))}.")
 
 
 def _clauses(pairs: Sequence[Pair], tables: Sequence[VerdictTable]) -> list[str]:

@@ -164,7 +164,8 @@ def _batch(lab: Lab, tally: Tally, count: int) -> None:
         log = recording.log.without_flushes(truncated if lab.lies == "truncate" else None)
         recording = replace(recording, log=log)
     chosen = disk_images.chosen_cuts(recording.log, [recording.whole], count - kills, seed, changes=recording.changes)
-    tally.cuts += [replace(cut, changes=changes) for cut in _cut(lab, recording, chosen, len(tally.cuts) + 1)]
+    for facts in _cut(lab, recording, chosen, len(tally.cuts) + 1):  # an error keeps those before it
+        tally.cuts.append(replace(facts, changes=changes))
 
 
 def _cut(lab: Lab, recording: Recording, cuts: Sequence[Cut], first: int) -> Iterator[CutFacts]:
@@ -186,7 +187,7 @@ def _cut(lab: Lab, recording: Recording, cuts: Sequence[Cut], first: int) -> Ite
         for image in files_of(left):
             image.unlink(missing_ok=True)
         unflushed = sum(log.unflushed_bytes(cut.position, disk) for disk in range(len(files_of(left))))
-        yield replace(_facts(recovery, number, cut, unflushed, kept), harms_at_4096=larger)
+        yield _facts(recovery, number, cut, unflushed, kept, larger)
 
 
 def _recover_again(lab: Lab, recording: Recording, media: Media, cut: Cut, first: Recovery) -> Recovery:
@@ -220,10 +221,13 @@ def _keep(lab: Lab, recording: Recording, media: Media, cut: Cut, number: int) -
     return str(images[0].relative_to(lab.folder))
 
 
-def _facts(recovery: Recovery, number: int, cut: Cut, unflushed: int = 0, kept: str = "") -> CutFacts:
+def _facts(
+    recovery: Recovery, number: int, cut: Cut, unflushed: int = 0, kept: str = "", larger: dict[str, str] | None = None
+) -> CutFacts:
     seconds = round(recovery.seconds, 3)
     return CutFacts(number, cut.aim, cut.seed, cut.position, cut.unit, unflushed, recovery.acknowledged, recovery.lost,
-                    seconds, recovery.invalid, recovery.harms, kept, shift_bytes=cut.shift)  # fmt: skip
+                    seconds, recovery.invalid, recovery.harms, kept, shift_bytes=cut.shift,
+                    harms_at_4096=larger)  # fmt: skip
 
 
 def try_control(lab: Lab, control: Control, engine: LabTarget, tries: int, needed: int) -> ControlFacts:

@@ -15,11 +15,12 @@ from dbbench.engines.sql import cursor_of, rows
 
 PAUSE_S: Final = 0.03  # between two steps: a round of the lab has about two cycles
 PART: Final = 400  # rows of each of the two partitions: a file that grows by some 100 kB
-# Where partitions cannot be dropped safely, their rows are deleted instead.
-STEPS: Final = ("create", "grow", "index", "truncate", "grow again", "drop partition", "rename", "drop")
-# Table and rows after each step; "renamed" is the table's name after step 7.
-_AFTER: Final = (("table", 0), ("table", 2 * PART), ("table", 2 * PART), ("table", 0), ("table", 2 * PART),
-                 ("table", PART), ("renamed", PART), ("", 0))  # fmt: skip
+# Table and rows after each step. Where partitions cannot be dropped safely, their rows are deleted instead.
+_AFTER: Final = {
+    "create": ("table", 0), "grow": ("table", 2 * PART), "index": ("table", 2 * PART), "truncate": ("table", 0),
+    "grow again": ("table", 2 * PART), "drop partition": ("table", PART), "rename": ("renamed", PART), "drop": ("", 0),
+}  # fmt: skip
+STEPS: Final = tuple(_AFTER)
 
 
 def change(server: Server, round_: int, times: list[int], stop: threading.Event) -> None:
@@ -55,7 +56,7 @@ def state(round_: int, steps: int) -> dict[str, int]:
     if steps == 0:
         return {}
     cycle, step = divmod(steps - 1, len(STEPS))
-    kind, count = _AFTER[step]
+    kind, count = _AFTER[STEPS[step]]
     return {_name(round_, cycle, kind): count} if kind else {}
 
 

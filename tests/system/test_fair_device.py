@@ -110,9 +110,11 @@ def test_free_device_is_not_called_limited(dbbench: Any) -> None:
         if w042(dbbench) == [] and shown.summary["ceiling_pct"]:
             break
         shutil.rmtree(dbbench.folder / "results")
-    single, double = trial["ceiling"]["rows"][:2]
-    assert [single["name"], double["name"]] == ["write_8k_fdatasync", "write_16k_fdatasync"]
-    assert shown.summary["ceiling_pct"] == pytest.approx(100 * trial["summary"]["tps"] / single["iops"], rel=0.001)
+    ceiling = load_ceiling(dbbench.folder / "results/r")
+    assert ceiling is not None
+    assert [row.name for row in ceiling.rows[:2]] == ["write_8k_fdatasync", "write_16k_fdatasync"]
+    highest = max(row.iops for rows in (ceiling.rows, ceiling.again) for row in rows[:1])  # two if it exceeded one
+    assert shown.summary["ceiling_pct"] == pytest.approx(100 * trial["summary"]["tps"] / highest, rel=0.001)
     assert w042(dbbench) == []
 
 

@@ -1,8 +1,12 @@
 from __future__ import annotations
 
+import fcntl
 import io
 import json
+import os
 import re
+import struct
+import termios
 import time
 from typing import Any
 
@@ -15,7 +19,7 @@ from dbbench.errors import Interrupted, Terminated
 from dbbench.model.events import Event, ignore, parse
 from dbbench.report.progress import live, renderer
 from dbbench.report.progress.live import above, drawn
-from dbbench.report.progress.state import State, eta, mean_and_spread, spark
+from dbbench.report.progress.state import State, eta, mean_and_spread, opening, spark
 
 ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
@@ -117,9 +121,11 @@ def test_the_end_is_computed_again_when_trials_are_added() -> None:
     assert state.left_s(240) is None
     state.take(Event("note", {"text": "2 more trials", "total": 6}), 240)
     assert (state.total, state.left_s(240)) == (6, pytest.approx(2 * 60))
-    state.take(Event("trial_begin", {**trial(5, "xfs"), "total": 6}), 240)
+    assert opening(state.run) == "2 setups x 2 blocks, 6 trials, seed 42"
+    state.take(Event("trial_begin", {**trial(5, "xfs", block=3), "total": 6}), 240)
     state.take(ended(5, "xfs", 5.0), 300)
     assert (state.total, state.left_s(300)) == (6, pytest.approx(60))
+    assert opening(state.run) == "2 setups x 3 blocks, 6 trials, seed 42"
 
 
 def test_with_a_budget_the_end_is_that_of_the_budget() -> None:
@@ -397,3 +403,14 @@ def test_setups_that_are_done_continue_on_further_lines() -> None:
     lines = drawn(state, 101.0, 80)
     assert all(f"a-long-setup-{n} 2 00{4 + n}" in " ".join("\n".join(lines).split()) for n in range(1, 6))
     assert max(map(len, lines)) <= 80
+
+
+def test_plain_lines_fit_a_terminal() -> None:
+    """With --progress plain on a terminal of 80 columns no line is wider; in a pipe it is one line per event."""
+    primary, secondary = os.openpty()
+    fcntl.ioctl(secondary, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    with os.fdopen(secondary, "w") as stream, renderer("plain", stream) as emit:
+        emit(Event("note", {"text": "xfs is within 3 % of ext4; " * 6}))
+    lines = os.read(primary, 10_000).decode().splitlines()
+    os.close(primary)
+    assert len(lines) > 1 and max(map(len, lines)) <= 80

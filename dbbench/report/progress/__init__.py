@@ -15,6 +15,7 @@ from dbbench.errors import Interrupted, Terminated
 from dbbench.machine import threads
 from dbbench.model.events import Emit, Event, ignore
 from dbbench.report.progress.state import State, copy_text, eta, opening, result, trial_name
+from dbbench.report.text import columns, wrapped
 from dbbench.units import number, on_terminal, time_text
 
 EVERY_S: Final = 30.0  # without a terminal, a line is printed at least so often
@@ -99,15 +100,16 @@ class _Harmless:
 
 
 class Lines:
-    """A display with one line per event that has one; `tick` may print another one."""
+    """A display with one line per event that has one; `tick` may print another one. On a terminal they are wrapped."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream, self._printed = stream, time.monotonic()
 
     def put(self, line: str) -> None:
         if line:
-            self._printed = time.monotonic()
-            print(on_terminal(line), file=self._stream, flush=True)
+            self._printed, width = time.monotonic(), columns(self._stream)
+            for part in wrapped(line, width) if width else [line]:
+                print(on_terminal(part), file=self._stream, flush=True)
 
     def due(self) -> bool:
         return time.monotonic() - self._printed >= EVERY_S

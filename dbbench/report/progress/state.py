@@ -83,6 +83,9 @@ class State:
 
     def _note(self, data: dict[str, Any], now: float) -> None:
         self.total = int(data.get("total") or data.get("trials") or self.total)
+        if self.run:  # its first line follows when blocks are added
+            blocks = max(self.run.get("blocks") or 0, data.get("block") or 0)
+            self.run = {**self.run, "trials": self.total, "blocks": blocks}
 
     def _prepare(self, data: dict[str, Any], now: float) -> None:
         self.preparing, self.fraction = str(data.get("what", "")), data.get("fraction")

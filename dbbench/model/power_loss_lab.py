@@ -42,6 +42,17 @@ class Conclusion(StrEnum):
 
 
 @dataclass(frozen=True)
+class HarmCount:
+    """How often an attempt to harm a setup other than by a power cut had this outcome. `column`: what was tried."""
+
+    column: str
+    word: str  # the outcome; untried: `detail` is the reason
+    count: int
+    of: int  # attempts of this column
+    detail: str = ""  # evidence of the first such outcome
+
+
+@dataclass(frozen=True)
 class LabRow:
     """One fs setup with one engine and its settings."""
 
@@ -67,6 +78,7 @@ class LabRow:
     contradiction: str = ""  # damage that the durability class excludes
     cuts: tuple[CutFacts, ...] = ()
     conclusion: Conclusion | None = None  # of `statement`
+    counts: tuple[HarmCount, ...] = ()  # of harm other than by cuts
 
 
 @dataclass(frozen=True)

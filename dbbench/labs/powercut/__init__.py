@@ -38,6 +38,7 @@ class Order:
     minutes: float | None = None  # minutes for all targets together
     controls: Sequence[str] | None = None
     lies: Lies = ""
+    rounds: int = 0  # of harm other than by cuts, per target
 
 
 class Requirement(NamedTuple):

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from dbbench import __version__, results
 from dbbench.errors import DbbenchError
+from dbbench.labs.harm import count_harms
 from dbbench.labs.powercut import Order, disk_images
 from dbbench.labs.powercut.lab import Tally, examine, try_control
 from dbbench.labs.powercut.recovery import DEADLINES_S, Lab
@@ -28,6 +29,7 @@ from dbbench.units import iso
 # it, in the kernel or in a client library, is killed then.
 STEP_S: Final = 2 * sum(DEADLINES_S.values())
 CONTROLS_SHARE: Final = 0.5  # most of the time that controls may use, so that setups have the rest
+CUTS_SHARE: Final = 0.5  # of a target's time, if it is also to be harmed otherwise
 _DISK: Final[dict[str, int | float | str | bool]] = {
     "destage_s": disk_images.DESTAGE_S,
     "cache_bytes": disk_images.CACHE_BYTES,
@@ -82,9 +84,15 @@ def _examine(run: Run, order: Order, lab: Lab) -> None:
             controls.append(try_control(lab, control, engine, *how_often(order.cuts)))
             save()
     for number, target in enumerate(lab_targets):
-        share_time(1 / (len(lab_targets) - number))
+        share = 1 / (len(lab_targets) - number)
+        share_time(CUTS_SHARE * share if order.rounds else share)
         tallies.append(examine(lab, target, order.cuts))
         save()
+        share_time(share)
+        if order.rounds and (base := tallies[-1].base) is not None:
+            for count in count_harms(lab, base, order.rounds):
+                tallies[-1].counts.append(count)
+            save()
     save(complete=True)
 
 

@@ -40,7 +40,7 @@ from dbbench.labs.powercut.recovery import (
 )
 from dbbench.labs.powercut.targets import LYING, Control, LabTarget
 from dbbench.labs.powercut.witness import Acknowledged
-from dbbench.model import ControlFacts, CutFacts, LabRow, durability_class
+from dbbench.model import ControlFacts, CutFacts, HarmCount, LabRow, durability_class
 from dbbench.plan import catalog
 from dbbench.run.record import stopping
 from dbbench.storage.devices import loop
@@ -92,6 +92,7 @@ class Tally:
     flushes: int = 0
     seconds: float = 0.0
     failed: str = ""
+    counts: list[HarmCount] = field(default_factory=list)
 
     def row(self, blind: bool) -> LabRow:
         valid = [cut for cut in self.cuts if not cut.invalid]
@@ -122,6 +123,7 @@ class Tally:
             else "",
             cuts=tuple(self.cuts),
             conclusion=about,
+            counts=tuple(self.counts),
         )
 
 

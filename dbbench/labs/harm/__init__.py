@@ -1,0 +1,37 @@
+"""Harm other than by a power loss: changed bytes on a disk, and a full disk. Each attempt works on copies of a target's
+disks, which the power-loss lab has made, and counts how it ended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
+
+from dbbench.errors import DbbenchError
+from dbbench.labs.powercut.recovery import BaseImages, Lab
+from dbbench.model import HarmCount
+from dbbench.run.record import stopping
+
+Attempt = Callable[[Lab, BaseImages, int], list[HarmCount]]
+UNTRIED: Final = "untried"
+# What is attempted -> the function that tries it so many rounds.
+ATTEMPTS: Final[Mapping[str, Attempt]] = {}
+
+
+def count_harms(
+    lab: Lab, base: BaseImages, rounds: int, attempts: Mapping[str, Attempt] = ATTEMPTS
+) -> Iterator[HarmCount]:
+    """Try everything on copies of the base; what cannot be tried is counted as untried, with the reason."""
+    for name, attempt in attempts.items():
+        lab.tell(f"{base.target.key}: {name}")
+        try:
+            counts = (
+                [HarmCount(name, UNTRIED, 0, 0, "the time was used up")] if lab.over else attempt(lab, base, rounds)
+            )
+        except (DbbenchError, OSError, ValueError) as error:
+            if stopping(error):
+                raise
+            counts = [HarmCount(name, UNTRIED, 0, 0, str(error))]
+        yield from counts
+
+
+__all__ = ["ATTEMPTS", "UNTRIED", "Attempt", "HarmCount", "count_harms"]

@@ -108,9 +108,6 @@ class Broken(Exception):
     """A root could not be built, or a command in it failed."""
 
 
-# --- roots -----------------------------------------------------------------------------------------
-
-
 def folder() -> Path:
     """Return dbbench/releases in the XDG cache."""
     base = os.environ.get("XDG_CACHE_HOME", "")
@@ -178,9 +175,6 @@ def _equipped(making: Path, root: Path) -> None:
         inside(f"{VENV}/bin/pip", "install", "-q", "--require-hashes", "-r", "/mnt/requirements.lock")
 
 
-# --- in a root -------------------------------------------------------------------------------------
-
-
 class Inside(Protocol):
     """Runs a program in a root; what it prints is kept for the error, or `shown`. Raises Broken where it fails."""
 
@@ -233,9 +227,6 @@ def _run(argv: list[str], shown: bool = False) -> None:
     if done.returncode != 0:
         printed = (done.stdout or "").splitlines()[-30:]
         raise Broken(f"{' '.join(argv)} ended with status {done.returncode}:\n  " + "\n  ".join(printed))
-
-
-# --- what its trials found -------------------------------------------------------------------------
 
 
 class Found(NamedTuple):

@@ -67,9 +67,6 @@ def uuid_of(disk: Disk) -> str:
     return process.run(["blkid", "-p", "-s", "UUID", "-o", "value", disk.path]).stdout.strip()
 
 
-# --- plants: each uses the disk while its block runs -------------------------------------------------
-
-
 @contextlib.contextmanager
 def mounted(disk: Disk) -> Iterator[None]:
     """Mount an ext4 read-only."""

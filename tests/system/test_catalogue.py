@@ -215,8 +215,6 @@ def test_several_devices_are_mounted_without_a_scan_and_forgotten(tmp_path: Path
             assert btrfs.FAMILY.members(fs.path) == {device.each[1].path.name}
 
 
-# --- with a database -------------------------------------------------------------------------------
-
 # One of each family and each tuning variant, with the classes of (PostgreSQL, MariaDB).
 CARRIED: Final = {
     "ext2": ("no-journal", "no-journal"),

@@ -222,11 +222,7 @@ def test_nothing_stays_there_when_ssh_or_the_trial_is_killed(machines: Lan, dbbe
 
 
 @pytest.mark.parametrize(
-    ("changed", "error"),
-    [
-        ({"address": "192.0.2.99"}, "E329"),
-        ({"password_file": "/etc/passwd"}, "E329"),
-    ],
+    ("changed", "error"), [({"address": "192.0.2.99"}, "E329"), ({"password_file": "/etc/passwd"}, "E329")]
 )
 def test_what_is_lacking_is_told_before_anything_is_changed(
     machines: Lan, dbbench: Any, changed: dict[str, str], error: str

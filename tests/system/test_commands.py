@@ -100,9 +100,6 @@ def test_show_prints_file_and_commands(tmp_path: Path) -> None:
     assert 'name = "pgbench-tpcb"' in dbbench("workload", "pgbench-tpcb", cwd=tmp_path).stdout
 
 
-# --- a run -----------------------------------------------------------------------------------------
-
-
 @pytest.fixture(scope="module")
 def driven(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, list[dict[str, Any]], int, str]]:
     """A small run, stopped by Ctrl-C after its first trial: folder, events, exit code, stderr's last line."""
@@ -181,9 +178,6 @@ def test_what_was_driven_is_listed_shown_and_cleaned(driven: Any) -> None:
     assert {trial["fs_setup"] for trial in shown["trials"]} == {"ext4", "xfs"}
     assert dbbench("clean", cwd=folder).stdout.strip() == "nothing to remove"
     assert not list((folder / "results").rglob("*.img"))
-
-
-# --- refused before anything is changed ------------------------------------------------------------
 
 
 def refused(folder: Path, text: str, code: int, told: str) -> None:

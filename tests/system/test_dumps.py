@@ -153,8 +153,6 @@ def with_line(path: Path, share: float, line: str, beginning: str) -> tuple[Path
     return changed, at + 1
 
 
-# --- PostgreSQL ------------------------------------------------------------------------------------
-
 NEEDS_POSTGRES: Final = ("root", "engine:postgres", "psql")
 
 
@@ -275,9 +273,6 @@ def test_a_locale_that_is_missing_is_named(postgres: tuple[Loader, Path, Any]) -
     postgres_sources.check_locales(sources.look(dumps / "all.sql"))
 
 
-# --- MariaDB and MySQL -----------------------------------------------------------------------------
-
-
 @pytest.fixture(scope="module", params=["mariadb", pytest.param("mysql", marks=pytest.mark.needs("engine:mysql"))])
 def innodb(request: pytest.FixtureRequest) -> Iterator[tuple[Loader, Path, Any]]:
     """A server, dumps of its two databases, and the sums of its tables."""
@@ -368,9 +363,6 @@ def test_local_files_are_not_read(innodb: tuple[Loader, Path, Any]) -> None:
         path.write_text(changed, encoding="latin-1")
         with pytest.raises(DatasetBuildFailed):
             loader.load(path)
-
-
-# --- links -----------------------------------------------------------------------------------------
 
 
 def with_link(copy: Path, name: str, target: Path) -> None:

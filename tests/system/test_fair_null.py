@@ -13,10 +13,7 @@ import pytest
 
 from tests.support.plans import plan
 
-pytestmark = [
-    pytest.mark.soak,
-    pytest.mark.needs("root", "fs:ext4", "mkfs.ext4", "engine:postgres", "sadf", "fio"),
-]
+pytestmark = [pytest.mark.soak, pytest.mark.needs("root", "fs:ext4", "mkfs.ext4", "engine:postgres", "sadf", "fio")]
 
 CONDITIONS: Final[dict[str, dict[str, Any]]] = {  # of a device with a condition the path is added
     "none": {},

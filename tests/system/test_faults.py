@@ -180,12 +180,7 @@ FAULTS: dict[str, tuple[str, Plant, str, set[str]]] = {
     "journal-aborted": ("ext4", remounted("abort"), "failed", {"E316", "E402", "E601"}),
     "remounted-without-barriers": ("ext4", remounted("barrier=0"), "failed", {"E316"}),
     "access-times-changed": ("ext4", remounted("strictatime"), "failed", {"E316"}),
-    "image-cut-off": (
-        "ext4",
-        truncate,
-        "failed suspect",
-        {"E402", "E601", "E316", "E403", "W017", "W020"},
-    ),
+    "image-cut-off": ("ext4", truncate, "failed suspect", {"E402", "E601", "E316", "E403", "W017", "W020"}),
     "data-emptied": ("ext4", unlink_data, "failed", {"E402", "E601", "E403", "E305"}),
     "settings-weakened": ("ext4", reload_with("synchronous_commit = off"), "failed suspect", {"E405", "W128"}),
     "load-generator-killed": ("ext4", killed("pgbench"), "failed", {"E601"}),

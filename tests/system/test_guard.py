@@ -205,11 +205,7 @@ def test_who_holds_the_lock_is_named(disk: Disk) -> None:
     assert named in refused.value.evidence
     assert named in within
     (image := disk.folder / "image").write_bytes(bytes(2**20))
-    with (
-        beside(sys.executable, "-c", LOCK, image) as holder,
-        pytest.raises(DeviceInUse) as refused,
-        loop.attach(image),
-    ):
+    with beside(sys.executable, "-c", LOCK, image) as holder, pytest.raises(DeviceInUse) as refused, loop.attach(image):
         pass
     assert f"\n  locked by process {holder.pid} (" in refused.value.evidence
 

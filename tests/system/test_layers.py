@@ -84,8 +84,7 @@ def facts_of(volume: Device) -> dict[str, Scalar]:
 
 @pytest.mark.needs("root", "mdadm", "kernel:raid0", "kernel:raid1", "kernel:raid10", "fs:xfs", "mkfs.xfs")
 @pytest.mark.parametrize(
-    ("level", "count", "chunk", "share"),
-    [(0, 3, 4096, 3.0), (0, 2, None, 2.0), (1, 2, None, 1.0), (10, 4, 65536, 2.0)],
+    ("level", "count", "chunk", "share"), [(0, 3, 4096, 3.0), (0, 2, None, 2.0), (1, 2, None, 1.0), (10, 4, 65536, 2.0)]
 )
 def test_an_array_is_what_was_asked_for(
     level: int, count: int, chunk: int | None, share: float, disks: Disks, journal: Journal, tmp_path: Path

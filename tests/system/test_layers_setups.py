@@ -98,9 +98,6 @@ def test_every_setup_is_what_it_says(name: str, tmp_path: Path) -> None:
     assert left(tmp_path) == []
 
 
-# --- with a database -------------------------------------------------------------------------------
-
-
 def layered(setups: list[str], *operations: str, count: int = 1, **cells: Any) -> str:
     """A plan of short trials on those setups, each followed by these operations."""
     device = {"size": "400MiB", "count": count}

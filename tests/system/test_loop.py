@@ -289,10 +289,7 @@ def test_a_device_whose_file_cannot_be_examined_holds_no_image_of_ours(dead: str
         )
         is False
     )
-    with (
-        attached(image) as device,
-        mounted(device, tmp_path / "mnt"),
-    ):
+    with attached(image) as device, mounted(device, tmp_path / "mnt"):
         assert used.by_loops(used.target(device.facts.name)) == []
     block = used.by_loops(used.Target("sda", frozenset({1}), frozenset()))
     assert [text for text in block if f"the backing file of {dead} cannot be examined" in text]

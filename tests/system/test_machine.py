@@ -209,11 +209,7 @@ def test_a_session_of_another_user_of_mariadb_makes_the_trial_suspect(dbbench: A
     assert "W135" in told, told
 
 
-FREEZERS: dict[str, Plant] = {
-    "v1": freeze_server(1),
-    "v2": freeze_server(2),
-    "load-v1": freeze_load,
-}
+FREEZERS: dict[str, Plant] = {"v1": freeze_server(1), "v2": freeze_server(2), "load-v1": freeze_load}
 
 
 @pytest.mark.needs("engine:postgres")

@@ -94,9 +94,6 @@ def named(facts: tuple[OperationFacts, ...]) -> dict[str, OperationFacts]:
     return {one.name: one for one in facts}
 
 
-# --- fsck ------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("family", FAMILIES)
 def test_sound_filesystems_pass(family: str, filled: Filling) -> None:
     """Each check has its time and its words; the filesystem is mounted again as it was, with its files."""
@@ -150,9 +147,6 @@ def _while_unmounted(one: StoredDatabase, argv: list[str | Path]) -> None:
     formatted_of(one.setup).unmount(one.fs.path, one.volume)
     process.run(argv)
     formatted_of(one.setup).mount(one.setup, one.volume, one.fs.path)
-
-
-# --- snapshot and clone ----------------------------------------------------------------------------
 
 
 @pytest.mark.needs("root", "mkfs.btrfs", "btrfs", "fs:btrfs")
@@ -216,9 +210,6 @@ def test_no_room_for_a_copy(filled: Filling) -> None:
     assert "is free" in steps["clone by copy"].text
 
 
-# --- grow ------------------------------------------------------------------------------------------
-
-
 @pytest.mark.needs("root", "mkfs.btrfs", "btrfs", "fs:btrfs")
 def test_another_device(filled: Filling, loop_device: Device, tmp_path: Path) -> None:
     """btrfs: after the balance data lies on both devices; both are let go of at the end."""
@@ -248,9 +239,6 @@ def _allocated(at: Path) -> dict[str, int]:
     said = process.run(["btrfs", "filesystem", "show", "--raw", at]).stdout
     rows = [line.split() for line in said.splitlines() if line.strip().startswith("devid")]
     return {row[7]: int(row[5]) for row in rows}
-
-
-# --- within a trial --------------------------------------------------------------------------------
 
 
 @pytest.mark.needs("root", "mkfs.btrfs", "btrfs", "fs:btrfs", "engine:postgres", "sadf")

@@ -261,9 +261,6 @@ def test_without_a_network_make_install_says_so_at_once(tmp_path: Path) -> None:
         assert len(printed.splitlines()) < 25 and took_s < 120, (took_s, printed)
 
 
-# --- the examples of docs/fleet, in the image --------------------------------------------------------
-
-
 def in_image(image: Path, work: Path, script: str, *files: Path, env: Sequence[str] = (),
              packages: Sequence[str] = ()) -> Path:  # fmt: skip
     """Run a script in a directory of the image's root with these files and the tiny plan, `plan.toml`; return it.

@@ -87,14 +87,7 @@ def raced(disk: Disk, action: str, delay_s: float, seed: int) -> tuple[str, str]
     process.run(["mount", disk.path, point])
     (point / MARK).write_bytes(PATTERN)
     process.run(["umount", point])
-    argv = [
-        sys.executable,
-        str(Path(foreign.__file__)),
-        action,
-        str(disk.path),
-        str(point),
-        str(delay_s),
-    ]
+    argv = [sys.executable, str(Path(foreign.__file__)), action, str(disk.path), str(point), str(delay_s)]
     error, over = "", math.inf
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
         assert other.stdout is not None

@@ -217,9 +217,6 @@ def _mounts() -> list[str]:
     return [line for line in Path("/proc/self/mountinfo").read_text().splitlines() if "/dbbench/rehearsal/" in line]
 
 
-# --- dbbench rehearse ------------------------------------------------------------------------------
-
-
 def of_the_server(*fs: str) -> str:
     """A plan that asks for more than a rehearsal has."""
     disk = {"kind": "block", "path": "/dev/disk/by-id/of-the-server"}

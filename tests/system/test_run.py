@@ -36,9 +36,6 @@ from tests.support.plans import SMALL, installed, plan
 pytestmark = pytest.mark.needs("root", "fs:ext4", "mkfs.ext4", "engine:postgres", "sadf")
 
 
-# --- a whole run -----------------------------------------------------------------------------------
-
-
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory, dbbench_in: Any) -> Any:
     """One run of three filesystems, two engines, three workloads; `.done` is what the command printed."""
@@ -227,9 +224,6 @@ def test_mysql_is_driven_along_the_same_road(dbbench: Any, nothing_left: None) -
     assert {"full"} == {t["filesystem"]["durability_class"] for t in trials}
 
 
-# --- being stopped ---------------------------------------------------------------------------------
-
-
 def test_killed_run_leaves_nothing_and_is_resumed(dbbench: Any, nothing_left: None) -> None:
     """SIGKILL in mid-window: after a moment nothing of it runs, is mounted or attached; the rest is driven later."""
     dbbench.plan(plan(blocks=2))
@@ -315,9 +309,6 @@ def test_programs_that_a_results_folder_names_are_not_executed(dbbench: Any, not
     (folder / "run.json").write_bytes(written[0])
     dbbench("run", "plan.toml", "--name", "r")
     assert len(dbbench.trials()) == 2 and not proof.exists()
-
-
-# --- faults ----------------------------------------------------------------------------------------
 
 
 def test_server_killed_in_the_window_fails_the_trial(dbbench: Any, nothing_left: None) -> None:

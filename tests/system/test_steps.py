@@ -28,10 +28,7 @@ POSTGRES: dict[str, Any] = {
 }
 MARIADB: dict[str, Any] = {
     "fs": "xfs",
-    "engine": {
-        "name": "mariadb",
-        "settings": {"innodb_buffer_pool_size": 134217728, "innodb_log_file_size": 16777216},
-    },
+    "engine": {"name": "mariadb", "settings": {"innodb_buffer_pool_size": 134217728, "innodb_log_file_size": 16777216}},
     "workload": {"name": "sysbench-oltp-update-index", "tables": 1, "table_size": 100, "clients": 1},
 }
 SEED = int(os.environ.get("DBBENCH_SOAK_SEED", "1"))
@@ -149,9 +146,6 @@ def test_every_step_that_fails(pair: dict[str, Any], kind: str, forever: bool, d
         else:
             shutil.rmtree(folder)
     assert wrong == []
-
-
-# --- the disk of the results -----------------------------------------------------------------------
 
 
 @pytest.fixture

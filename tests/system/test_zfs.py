@@ -175,9 +175,6 @@ def test_the_journal_alone_ends_a_pool(private: None, tmp_path: Path) -> None:
         assert zfs.FAMILY.give_back(journal) == []
 
 
-# --- operations ------------------------------------------------------------------------------------
-
-
 @contextlib.contextmanager
 def filled(name: str, folder: Path, count: int) -> Iterator[Stored]:
     """A setup on `count` of the devices, with one more as the spare, and a file in its data directory."""
@@ -244,9 +241,6 @@ def test_another_device_joins(name: str, count: int, grows: bool, private: None,
         assert (found.datadir / "a").stat().st_size == 8 * MIB
         path = spare.path
     assert b"dbbench" not in (tmp_path / f"disk{count}").read_bytes()[: 2 * MIB], path
-
-
-# --- whole trials ----------------------------------------------------------------------------------
 
 
 def test_every_fsync_is_a_flush(private: None, tmp_path: Path) -> None:

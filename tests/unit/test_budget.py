@@ -87,9 +87,6 @@ def ids(run: Run) -> set[str]:
     return {spec.id for spec in run.order}
 
 
-# --- the plan -------------------------------------------------------------------------------------
-
-
 def test_a_budget_begins_with_the_fewest_blocks_that_give_an_interval(tmp_path: Path, known: Catalog) -> None:
     """Three, whatever the default of `blocks` is; on the command line it replaces what the plan says."""
     plan = plan_of(tmp_path, known)
@@ -173,9 +170,6 @@ def test_a_budget_that_is_probably_exceeded_is_announced(tmp_path: Path, known: 
     assert (longer.blocks, len(expanded.order)) == (3, 6)
     fixed = dataclasses.replace(plan, budget_s=None, blocks=5)
     assert apply_budget(fixed, expand(fixed, known)) == (fixed, expand(fixed, known), None)
-
-
-# --- blocks ---------------------------------------------------------------------------------------
 
 
 def test_whole_blocks_are_added_while_they_fit(tmp_path: Path) -> None:
@@ -270,9 +264,6 @@ def test_with_a_precision_whichever_is_first_ends_the_run(tmp_path: Path) -> Non
     assert late.order == run.order and late.budget and late.budget.ended == "time"
     more = further(dataclasses.replace(run, precision=1e-9), trials)
     assert len(more.order) == len(run.order) + 2 and more.budget and more.budget.ended == ""  # btrfs is decided
-
-
-# --- runs, shares and merging ----------------------------------------------------------------------
 
 
 def test_a_larger_budget_continues_a_finished_run(tmp_path: Path) -> None:

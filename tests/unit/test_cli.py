@@ -83,8 +83,7 @@ def test_a_fault_of_ours_has_an_id_and_no_traceback(failing: Failing, capsys: py
 
 
 @pytest.mark.parametrize(
-    ("error", "code", "told"),
-    [(KeyboardInterrupt(), 130, "E902"), (Terminated("terminated"), 143, "E903")],
+    ("error", "code", "told"), [(KeyboardInterrupt(), 130, "E902"), (Terminated("terminated"), 143, "E903")]
 )
 def test_being_stopped_has_its_exit_codes(
     failing: Failing, capsys: pytest.CaptureFixture[str], error: BaseException, code: int, told: str

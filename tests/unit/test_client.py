@@ -64,9 +64,6 @@ def cells(tmp_path: Path, **written: str) -> dict[str, Cell]:
     return {f"{cell.engine.name} {cell.workload.name}": cell for cell in found if cell.arm == "ext4"}
 
 
-# --- the plan --------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("old", "new", "told"),
     [
@@ -129,8 +126,6 @@ def test_server_has_all_cores_where_the_load_is_elsewhere() -> None:
     assert cores.chosen_cores(EngineSpec("postgres"), range(8), Path("/nowhere"), alone=True).server == set(range(8))
 
 
-# --- what servers let in ---------------------------------------------------------------------------
-
 NETWORK = Network(
     "192.0.2.10", 15432, "192.0.2.20", "secret-word", Path("/t/ca.pem"), Path("/t/s.pem"), Path("/t/s.key")
 )
@@ -186,9 +181,6 @@ def test_account_of_mariadb_needs_a_certificate_and_gets_one_database(monkeypatc
         "'*2470C0C06DEE42FD1618BB99005ADCA2EC9D1E19' REQUIRE X509",
         "GRANT ALL ON `dbbench`.* TO 'r'@'192.0.2.20'",
     ]
-
-
-# --- what is said ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

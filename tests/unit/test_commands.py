@@ -64,9 +64,6 @@ def plan_asked(tmp_path: Path, text: str = PLAN) -> PlanRequest:
     return load_request(str(path), [])
 
 
-# --- what is printed -------------------------------------------------------------------------------
-
-
 def test_the_contract_of_compare_json(told: Any) -> None:
     """The keys of the document and of its rows; the baseline's row is there, first in its table."""
     document = json.loads(told("compare", "demo", "--json"))
@@ -183,9 +180,6 @@ def test_report_writes_one_file(told: Any, results_folder: Path, tmp_path: Path)
     assert out.read_text().lower().startswith("<!doctype html")
 
 
-# --- cleaning --------------------------------------------------------------------------------------
-
-
 def test_clean_removes_what_is_ours_and_no_result(told: Any, results_folder: Path) -> None:
     """Images of the journal and cut-off trials go; finished trials and other files stay."""
     run = results_folder / "demo"
@@ -264,9 +258,6 @@ def test_golden_copies_go_only_when_asked(told: Any, tmp_path: Path, monkeypatch
     assert (cache / "postgres-1").exists()
     assert "removed golden copy" in told("clean", "--golden")
     assert not (cache / "postgres-1").exists() and (cache / "precious").exists()
-
-
-# --- choosing a run --------------------------------------------------------------------------------
 
 
 def with_hash(results_folder: Path, name: str, sha256: str) -> Path:
@@ -421,9 +412,6 @@ def test_new_and_name_cannot_go_together(tmp_path: Path, capsys: pytest.CaptureF
     """Two ways to name a run at once are a wrong usage."""
     assert cli.run(["run", "plan.toml", "--new", "--name", "x"]) == 2
     assert "cannot be combined" in capsys.readouterr().err
-
-
-# --- what is checked beforehand --------------------------------------------------------------------
 
 
 @dataclasses.dataclass

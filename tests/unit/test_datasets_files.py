@@ -153,8 +153,6 @@ def test_a_golden_copy_leads_nowhere_else(tmp_path: Path) -> None:
             assert manifest.load(tmp_path / "copy") is None
 
 
-# --- scripts ---------------------------------------------------------------------------------------
-
 DUMP: Final = rb"""--
 -- PostgreSQL database dump
 --

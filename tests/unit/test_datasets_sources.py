@@ -186,12 +186,7 @@ def source(form: str, engine: str, version: str, page: int | None = None) -> Sou
     [
         (source("pg_dump custom", "postgres", "15.18"), "mariadb", "10.11.19", "made by postgres, but"),
         (source("pg_dump custom", "postgres", "17.2"), "postgres", "15.18", "newer than the server"),
-        (
-            source("data directory", "postgres", "14"),
-            "postgres",
-            "15.18",
-            "postgres 14, but .* 15.18",
-        ),
+        (source("data directory", "postgres", "14"), "postgres", "15.18", "postgres 14, but .* 15.18"),
         (source("mariabackup", "mariadb", "10.6.7"), "mariadb", "10.11.19", "made by mariadb 10.6, but the server"),
         (source("data directory", "mysql", "8.4.3", 32768), "mysql", "8.4.3", "page size of 32768"),
         (source("mydumper", "mysql", ""), "mariadb", "10.11.19", "made by mysql"),

@@ -280,10 +280,7 @@ def test_what_a_killed_run_left_is_removed_and_what_a_living_one_has_is_not(tmp_
     assert list(tmp_path.iterdir()) == []
     spec = DeviceSpec(kind="dir", paths={"xfs": str(tmp_path), "ext4": str(tmp_path)})
     with directory.attach(spec, "xfs") as living:
-        with (
-            pytest.raises(DeviceInUse, match=rf"locked by process {os.getpid()} \("),
-            directory.attach(spec, "ext4"),
-        ):
+        with pytest.raises(DeviceInUse, match=rf"locked by process {os.getpid()} \("), directory.attach(spec, "ext4"):
             pass
         assert living.path.is_dir()
 

@@ -41,9 +41,6 @@ def ended(text: str, lived_s: float = 3.0) -> Any:
     return cast(Any, SimpleNamespace(text=lambda: text, begin_utc=0.0, lived_s=lived_s, task=task))
 
 
-# --- bonnie++ --------------------------------------------------------------------------------------
-
-
 def test_bonnies_line_agrees_with_its_own_table() -> None:
     """Rates, shares of CPU and longest latencies are those of the table that it prints for people."""
     found, table = bonnie.parse(BONNIE), (FIXTURES / "bonnie.out").read_text()
@@ -91,9 +88,6 @@ def test_a_small_file_is_labelled_cached(monkeypatch: pytest.MonkeyPatch) -> Non
     assert bonnie.file_bytes(large, tool.could_hold(large)) == 2 * 2**30
     argv = bonnie.command(Path("/d"), small, 7, 2**30)
     assert argv[argv.index("-s") + 1] == "1024" and argv[argv.index("-r") + 1] == "512"
-
-
-# --- fio -------------------------------------------------------------------------------------------
 
 
 def test_fios_summary_is_counted_whole() -> None:
@@ -258,9 +252,6 @@ def test_a_job_files_variables_are_parameters(name: str) -> None:
     assert script is not None
     used = {word.split("}")[0].lower() for word in script.read_text().split("${")[1:]}
     assert used == set(workload.parameters)
-
-
-# --- our own program -------------------------------------------------------------------------------
 
 
 def test_a_copy_has_two_times() -> None:

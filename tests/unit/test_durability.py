@@ -191,9 +191,6 @@ def test_flags_of_filesystem_and_server_come_together_worst_first() -> None:
     assert durability.combined((), ()) == ()
 
 
-# --- measured --------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("flags", [(), (TORN,), (JOURNAL,)])
 def test_no_flush_under_a_class_that_promises_commits_is_a_fault(flags: tuple[Durability, ...]) -> None:
     """Torn pages and a missing journal do not explain commits without a flush."""

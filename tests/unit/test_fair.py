@@ -59,9 +59,6 @@ def cell(engine: str = "postgres", measure: int = 5, **parameters: Any) -> Cell:
                 Dataset("pgbench", {}), Window("fixed", 0, measure))  # fmt: skip
 
 
-# --- memory and cores ------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(("ratio", "word"), [(0.79, "cached"), (0.8, "edge"), (1.99, "edge"), (2.0, "io-bound")])
 def test_label_follows_the_ratio(ratio: float, word: str) -> None:
     """The bounds belong to the larger word."""
@@ -90,9 +87,6 @@ def test_share_of_the_load_generator_is_of_what_it_can_use() -> None:
     assert fairness.client_share(cell(clients=8, threads=1), two, cpu) == pytest.approx(0.9)
     assert fairness.client_share(cell(clients=4), two, cpu) == pytest.approx(0.45)
     assert fairness.client_share(cell(clients=4), two, {"client_cpu_s": None, "seconds": 10.0}) is None
-
-
-# --- the block layer -------------------------------------------------------------------------------
 
 
 def test_block_layer_is_read_of_each_disk(tmp_path: Path) -> None:
@@ -135,8 +129,6 @@ def test_the_files_that_are_watched_are_those_of_disks_and_volumes(tmp_path: Pat
     assert found["btrfs: read_ahead_kb"] == tmp_path / "sys/fs/btrfs/uuid/bdi/read_ahead_kb"
     assert {path.name for path in found.values() if path.parent == volume} == {"scheduler", "nr_requests"}
 
-
-# --- the ceiling -----------------------------------------------------------------------------------
 
 CEILING = CeilingFacts((CeilingRow("write_8k_fdatasync", 150, 1.2, 6.6), CeilingRow("write_8k", 300, 2.4, 100),
                         CeilingRow("read_8k", 40_000, 320, 0.7), CeilingRow("write_1m", 230, 240, 130),
@@ -297,9 +289,6 @@ def test_a_window_above_the_limit_is_reported() -> None:
     assert list(device.limit_missed(limit, ceiling, two)) == list(device.limit_missed(None, ceiling, one)) == []
 
 
-# --- two arms --------------------------------------------------------------------------------------
-
-
 def trial(arm: str = "a", block: int = 1, tps: float = 100.0, **facts: Any) -> Trial:
     """A good trial with these facts."""
     base = Trial(f"{arm}-{block}", "r", "h", arm, "postgres", "w", block, 1, block, Status.OK, summary={"tps": tps})
@@ -383,8 +372,6 @@ def test_two_arms_at_the_ceiling_are_never_the_same() -> None:
         trials = [dataclasses.replace(t, warnings=()) if t.fs_setup in free else t for t in held]
         assert [row.verdict for row in rows(trials, "a")] == ["baseline", "same"]
 
-
-# --- what a plan may say ---------------------------------------------------------------------------
 
 PLAN = """
 name = "p"

@@ -145,8 +145,6 @@ def test_others_on_the_filesystem_under_test_are_noticed(
     assert meter.intruding == said
 
 
-# --- the page --------------------------------------------------------------------------------------
-
 ITEM: Final = re.compile(r"^- .*(?:\n  .*)*", re.M)
 ROW: Final = re.compile(
     r"- \*\*(?P<fault>[^*]+)\*\*(?:: [^*|]+)?\n  \*(?P<mark>[^*]+)\*(?P<ids>(?: [EW]\d{3})*)\n  `(?P<test>[^`]+)`"

@@ -17,15 +17,7 @@ from dbbench.fleet import disk_turn, fleet_files, host, messages
 from dbbench.fleet.disk_turn import DiskTurn
 from dbbench.fleet.fleet_files import Fleet
 from dbbench.fleet.host_folder import HostFolder, Taken
-from dbbench.fleet.messages import (
-    Assignment,
-    FileRequest,
-    HostReport,
-    HostState,
-    Refusal,
-    ResultRequest,
-    batches,
-)
+from dbbench.fleet.messages import Assignment, FileRequest, HostReport, HostState, Refusal, ResultRequest, batches
 from dbbench.fleet.share import Share
 from dbbench.machine import namespaces
 from dbbench.model import Run, Status, Trial

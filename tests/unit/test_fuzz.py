@@ -199,11 +199,7 @@ PARSERS: Final[dict[str, tuple[Callable[[str], object], str, tuple[type[Exceptio
     ),
     "statements": (of_file(recordings.read), fixture("recorded/pgss.csv"), ()),
     "wipefs": (guard.parse, fixture("devices/wipefs_ext4.json"), (ValueError, LookupError, TypeError)),
-    "mountinfo": (
-        mounts.parsed_mounts,
-        fixture("devices/mountinfo.txt"),
-        (ValueError, IndexError),
-    ),  # the kernel's own
+    "mountinfo": (mounts.parsed_mounts, fixture("devices/mountinfo.txt"), (ValueError, IndexError)),  # the kernel's own
     "kmsg": (kernel_log.parse, fixture("filesystems/kmsg.txt").splitlines()[0], (ValueError,)),
     "dumpe2fs": (ext.parse_dumpe2fs, fixture("filesystems/dumpe2fs-ext4-1.47.0.txt"), ()),
     "xfs_info": (xfs.parse_xfs_info, fixture("filesystems/xfs_info-6.13.0.txt"), ()),

@@ -107,11 +107,7 @@ def cpu(busy: float, idle: float, steal: float = 0.0) -> CpuTimes:
 
 
 def at(
-    monotonic: float,
-    machine: CpuTimes,
-    ours: list[Task],
-    foreign: list[Task],
-    kernel: float | None = 0.0,
+    monotonic: float, machine: CpuTimes, ours: list[Task], foreign: list[Task], kernel: float | None = 0.0
 ) -> LoadReading:
     """A reading."""
 

@@ -80,8 +80,7 @@ def test_without_a_hierarchy_the_reason_is_said(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "files"),
-    [(2, {"memory.max": "4096", "memory.swap.max": "0"}), (1, {"memory.limit_in_bytes": "4096"})],
+    ("version", "files"), [(2, {"memory.max": "4096", "memory.swap.max": "0"}), (1, {"memory.limit_in_bytes": "4096"})]
 )
 def test_limit_is_set_without_swap_and_journalled_first(tmp_path: Path, version: int, files: dict[str, str]) -> None:
     """Swap would be a second memory. The journal has the group before it is there."""
@@ -122,8 +121,6 @@ def test_kill_for_want_of_memory_is_named_in_place_of_what_it_looked_like(
     ):
         raise RuntimeError("it is gone")
 
-
-# --- disks -----------------------------------------------------------------------------------------
 
 LIMIT = DeviceLimit(iops=500, mb_per_s=12.5)
 
@@ -192,9 +189,6 @@ def test_a_hierarchy_that_may_not_be_written_is_an_obstacle(tmp_path: Path, monk
     assert throttle.obstacle() == f"{tmp_path} is not writable"
     (tmp_path / "cgroup.procs").touch()
     assert throttle.obstacle() == ""
-
-
-# --- cores -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("words", "numbers"), [("0", {0}), ("0-3,8", {0, 1, 2, 3, 8}), ("5, 2-3", {2, 3, 5})])

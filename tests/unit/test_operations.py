@@ -53,7 +53,6 @@ class Said:
         yield self
         self.lines.append(f"{name} down")
 
-    # --- a server, its connection and its cursor
     def connect(self, _database: str | None = None) -> Said:
         return self
 
@@ -76,7 +75,6 @@ class Said:
     def fetchall(self) -> list[tuple[int, int]]:
         return [(self.rows, self.least)]
 
-    # --- snapshots
     def lacks(self, _: StoredDatabase) -> str | None:
         return self.reason
 
@@ -304,9 +302,6 @@ def test_sound_plans(top: str, device: str, tmp_path: Path) -> None:
     path = tmp_path / "plan.toml"
     path.write_text(PLAN.format(top=top, device=device))
     assert load(path, catalog()).operations
-
-
-# --- backup, repair ----------------------------------------------------------------------------------
 
 
 def test_what_has_no_program_is_not_possible_and_no_failure(said: Said) -> None:

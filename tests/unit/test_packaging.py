@@ -36,9 +36,6 @@ def plain(page: str) -> str:
     return re.sub(r"\\f[BR]|\\&|\\e", "", PAGES[page]).replace("\\-", "-")
 
 
-# --- man pages -------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("name", COMMANDS)
 def test_the_manual_has_every_command_with_its_options(name: str) -> None:
     """Options of the command itself; shared ones are listed once, at the beginning."""
@@ -72,9 +69,6 @@ def test_groff_has_nothing_to_say_of_a_page(tmp_path: Path, page: str) -> None:
     assert done.stderr == "" and len(done.stdout.splitlines()) > 100
     if shutil.which("lexgrog"):
         assert f'"{Path(page).stem} - ' in process.run(["lexgrog", path]).stdout
-
-
-# --- the .deb --------------------------------------------------------------------------------------
 
 
 def test_the_deb_has_or_needs_every_package_of_python() -> None:
@@ -111,9 +105,6 @@ def test_the_deb_completes_in_each_shell() -> None:
     assert isinstance(argument.type, click.Choice) and sorted(argument.type.choices) == sorted(artifacts.COMPLETIONS)
 
 
-# --- the bundle ------------------------------------------------------------------------------------
-
-
 @pytest.mark.starts_processes
 @pytest.mark.parametrize("programs", [("cat", "dirname", "dpkg"), ("cat", "dirname", "uname")])
 def test_a_bundle_of_another_release_is_rejected(tmp_path: Path, programs: tuple[str, ...]) -> None:
@@ -144,9 +135,6 @@ def test_a_bundle_requires_debootstrap(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_bundle_has_what_its_python_packages_load() -> None:
     """mfusepy is in it for the power-loss lab, so the library that it loads is one of its packages."""
     assert packages.FUSE in {name for tool in TOOLS if tool.group == "run" for name in tool.programs}
-
-
-# --- the checklist ---------------------------------------------------------------------------------
 
 
 def test_the_checklist_stops_at_the_first_failure(capsys: pytest.CaptureFixture[str]) -> None:
@@ -185,9 +173,6 @@ def test_the_checklist_ends_with_the_tag() -> None:
     targets = re.findall(r'command\("make", "([\w-]+)"\)', (ROOT / "packaging/release.py").read_text())
     makefile = (ROOT / "Makefile").read_text()
     assert targets and all(re.search(rf"^{target}:", makefile, re.MULTILINE) for target in targets)
-
-
-# --- documents -------------------------------------------------------------------------------------
 
 
 def test_the_table_of_packages_is_that_of_the_program() -> None:

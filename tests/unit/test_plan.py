@@ -96,8 +96,6 @@ def good(tmp_path: Path, known: Catalog) -> Expanded:
     return expand(plan_of(tmp_path, GOOD, known), known)
 
 
-# --- arms that are another setup with an engine ----------------------------------------------------
-
 TUNED = """
 name = "x"
 fs_setups = ["xfs", {arms}]
@@ -177,9 +175,6 @@ def test_the_plans_own_setting_makes_an_arm_the_same(tmp_path: Path, known: Cata
     both = tuned(tmp_path, known, "postgres", "xfs-nodoublewrite", "zfs-8k-nofpw", settings=off)
     assert "it is the same as xfs" in both.skipped["xfs-nodoublewrite"]
     assert "zfs-8k-nofpw" not in both.skipped  # which also creates its log files anew
-
-
-# --- reading ---------------------------------------------------------------------------------------
 
 
 def test_a_good_plan_is_read_with_units(tmp_path: Path, known: Catalog) -> None:
@@ -377,9 +372,6 @@ def test_rules_are_about_keys_that_a_plan_has() -> None:
     assert {rule.key for rule in RULES} <= names | parameters
 
 
-# --- expanding -------------------------------------------------------------------------------------
-
-
 def test_cells_are_arms_times_engines_times_workloads(good: Expanded) -> None:
     """A workload is driven on those of the plan's engines that it runs on."""
     assert [cell.id for cell in good.cells if cell.arm == "xfs"] == [
@@ -458,9 +450,6 @@ def test_the_identity_is_of_what_is_measured(tmp_path: Path, known: Catalog) -> 
     other = plan_of(tmp_path, GOOD.replace("clients = 8", "clients = 9"), known)
     hashes = [identity(each, expand(each, known).cells) for each in (plan, same, other)]
     assert hashes[0] == hashes[1] != hashes[2]
-
-
-# --- narrowing and previewing ----------------------------------------------------------------------
 
 
 def test_narrowing_keeps_what_was_asked_for(tmp_path: Path, known: Catalog) -> None:

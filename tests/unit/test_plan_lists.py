@@ -78,9 +78,6 @@ rate = [100, 200]
 """
 
 
-# --- lists -----------------------------------------------------------------------------------------
-
-
 def test_every_combination_is_a_cell_of_its_own(swept: Expanded) -> None:
     """2 filesystems x 2 clients x 2 memories x 2 versions; the id says which it is."""
     assert len({cell.id for cell in swept.cells}) == len(swept.cells) == 16
@@ -222,9 +219,6 @@ def test_a_title_names_the_values() -> None:
     """As a sentence would: the workload, then each value."""
     assert title_of("scan", "") == "scan"
     assert title_of("scan", "tables=2+memory=1GiB") == "scan, tables=2, memory=1GiB"
-
-
-# --- the log elsewhere -----------------------------------------------------------------------------
 
 
 def test_arms_are_named_by_both_filesystems(tmp_path: Path, known: Catalog) -> None:

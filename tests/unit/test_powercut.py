@@ -68,9 +68,6 @@ def disk(tmp_path: Path) -> Disk:
     return Disk(tmp_path)
 
 
-# --- the log ---------------------------------------------------------------------------------------
-
-
 def test_log_is_read_as_it_was_written(tmp_path: Path) -> None:
     """Every request in its order, with the place of its bytes."""
     writer = LogWriter(tmp_path)
@@ -102,9 +99,6 @@ def test_unflushed_is_what_came_after_the_last_flush(disk: Disk) -> None:
     assert found.unflushed_bytes(4) == 2 * BLOCK
     assert [*found.volatile(5)] == []
     assert [*found.volatile(1)] == [0]
-
-
-# --- images ----------------------------------------------------------------------------------------
 
 
 def test_flushed_stays_and_the_rest_is_dropped(disk: Disk) -> None:
@@ -218,9 +212,6 @@ def test_copy_has_the_same_bytes_and_holes(tmp_path: Path) -> None:
     assert target.stat().st_ino != source.stat().st_ino
 
 
-# --- aims ------------------------------------------------------------------------------------------
-
-
 def busy(disk: Disk) -> Log:
     """Commits of one block, and a checkpoint of 100 after each tenth."""
     chance = random.Random(1)
@@ -279,9 +270,6 @@ def test_nothing_written_is_no_recording(disk: Disk) -> None:
         disk_images.chosen_cuts(disk.write(0, b"a").log(), [(0, 1)], 3, "s")
 
 
-# --- the witness -----------------------------------------------------------------------------------
-
-
 def test_transactions_follow_from_their_number() -> None:
     """Two different accounts within the bank, an amount above 0, spread over most of the accounts."""
     moves = [witness.move(session, n) for session in range(4) for n in range(1, 5001)]
@@ -297,9 +285,6 @@ def test_only_answers_before_the_cut_count() -> None:
     assert seen.before(30) == {0: 2, 5: 1}
     assert seen.count == 5
     assert seen.rounds() == [(10, 30), (15, 40)]
-
-
-# --- what may be said ------------------------------------------------------------------------------
 
 
 def cut(number: int = 1, invalid: str = "", **harms: str) -> CutFacts:

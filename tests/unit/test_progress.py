@@ -67,9 +67,6 @@ def state_at(events: list[Event], at: float = 100.0) -> State:
     return state
 
 
-# --- events ----------------------------------------------------------------------------------------
-
-
 def test_an_event_is_one_line_and_comes_back() -> None:
     """What a trial's process prints is what the runner reads."""
     event = Event("note", {"text": "zwei\nZeilen é", "value": 1.5})
@@ -87,9 +84,6 @@ def test_numbers_that_json_has_not_are_null() -> None:
 def test_other_lines_are_no_events(line: str) -> None:
     """What another program prints on the same stream is passed over."""
     assert parse(line) is None
-
-
-# --- state -----------------------------------------------------------------------------------------
 
 
 def test_nothing_is_promised_before_a_trial_has_ended() -> None:
@@ -166,9 +160,6 @@ def test_events_of_a_newer_program_are_passed_over() -> None:
     assert state_at([BEGIN, Event("moonrise", {"x": 1})]).run == BEGIN.data
 
 
-# --- wording ---------------------------------------------------------------------------------------
-
-
 def test_gaps_and_zeros_are_drawn_differently() -> None:
     """A second without progress is the lowest bar, a second without data is empty."""
     assert spark([8.0, 0.0, None, 4.0]) == "█▁ ▅"
@@ -189,9 +180,6 @@ def test_the_end_is_a_duration_and_a_time_of_day() -> None:
     assert eta(50, noon) == "less than 2 min left, until 12:00"
     assert eta(30 * 3600, noon) == "about 30 h left, until Sun 18:00"
     assert eta(None) == ""
-
-
-# --- renderers -------------------------------------------------------------------------------------
 
 
 def test_plain_has_one_line_a_trial_and_each_warning_once() -> None:

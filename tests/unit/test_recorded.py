@@ -52,9 +52,6 @@ def logged(tmp_path: Path, *texts: str) -> RecordedStatements:
     return read(path)
 
 
-# --- reading ---------------------------------------------------------------------------------------
-
-
 def test_an_export_is_read() -> None:
     """Statements over several lines with quotes; those called most come first."""
     recording = read(FIXTURES / "pgss.csv")
@@ -182,9 +179,6 @@ def test_each_statement_keeps_its_database_and_its_bytes(tmp_path: Path) -> None
     }  # fmt: skip
 
 
-# --- taking apart ----------------------------------------------------------------------------------
-
-
 @slow
 @pytest.mark.starts_processes
 def test_kinds_differ_in_more_than_literals(tmp_path: Path) -> None:
@@ -204,9 +198,6 @@ def test_kinds_differ_in_more_than_literals(tmp_path: Path) -> None:
 def test_an_open_quote_is_left_out(text: str) -> None:
     """Its end is unknown."""
     assert why(text) == "an unterminated quote or comment"
-
-
-# --- hostile text ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -256,9 +247,6 @@ def test_a_hostile_name_stays_a_comment() -> None:
     text = files["w.toml"].decode()
     assert set(tomllib.loads(text)) >= {"title", "driver"} and "evil" not in tomllib.loads(text)
     assert b"evil" not in files["w.lua"]
-
-
-# --- values ----------------------------------------------------------------------------------------
 
 
 def test_columns_and_tables_are_found() -> None:
@@ -330,9 +318,6 @@ def test_the_end_of_a_range_follows_its_begin(text: str) -> None:
             assert datetime.fromisoformat(end) - datetime.fromisoformat(begin) < timedelta(days=1)
         else:
             assert 0 <= int(end) - int(begin) < 100
-
-
-# --- writing ---------------------------------------------------------------------------------------
 
 
 def test_statements_of_an_export_become_a_workload(tmp_path: Path) -> None:

@@ -26,8 +26,6 @@ from dbbench.remote import network as networks
 from dbbench.remote.ssh import Session
 from tests.unit.test_client import FACTS, SPEC, cells
 
-# --- the password ----------------------------------------------------------------------------------
-
 
 @pytest.mark.parametrize(
     ("text", "mode", "told"),
@@ -62,9 +60,6 @@ def test_password_is_the_line_of_its_file(tmp_path: Path) -> None:
     found = networks.password(dataclasses.replace(SPEC, password_file=str(path)))
     assert found == "a!#$%&()*+,-./:;<=>?@[]^_`{|}~9"
     assert found not in repr(Network("192.0.2.10", 15432, "192.0.2.20", found))
-
-
-# --- what is sent there ----------------------------------------------------------------------------
 
 
 class Answers:
@@ -163,9 +158,6 @@ def test_every_load_generator_that_can_be_away_has_its_program(tmp_path: Path) -
     assert set(AWAY) == set(remote._TOOLS)
 
 
-# --- clocks ----------------------------------------------------------------------------------------
-
-
 def test_offset_is_that_of_the_quickest_question() -> None:
     """The clock there is 3 s ahead; a question that took long on its way back says little."""
     clock = Clock()
@@ -211,9 +203,6 @@ def test_end_of_the_connection_is_an_error_and_no_end_of_the_tool() -> None:
     assert program.poll() == 1
 
 
-# --- what is found there ---------------------------------------------------------------------------
-
-
 def tools(**told: str) -> Answers:
     """A host with these programs, by their paths."""
     return Answers(find=lambda names, patterns: ["/usr/bin/setpriv"] if names == ["setpriv"] else list(told.values()),
@@ -257,9 +246,6 @@ def test_only_a_peer_with_the_word_is_the_client(tmp_path: Path) -> None:
         while not peers and time.monotonic() < deadline:
             time.sleep(0.01)
     assert peers == {"127.0.0.1"}
-
-
-# --- the agent, without its process ----------------------------------------------------------------
 
 
 @dataclasses.dataclass

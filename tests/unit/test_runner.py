@@ -144,8 +144,6 @@ def test_image_of_a_killed_trial_is_waited_for(tmp_path: Path) -> None:
         release.join()
 
 
-# --- a trial that heeds nothing --------------------------------------------------------------------
-
 DEAF: Final = """import json, signal, time
 from dbbench.run.children import serve
 def tell(kind, **data): print(json.dumps({"kind": kind, "data": data}), flush=True)
@@ -188,11 +186,7 @@ def test_a_trial_that_heeds_nothing_is_killed(then: str, said: str, launcher_of:
     """Some time after its deadline, where it ignores what asks it to end; what it told before is passed on."""
     (tmp_path / "deaf.py").write_text(DEAF % then)
     told, began = list[Event](), time.monotonic()
-    with (
-        pytest.raises(TrialStuck, match=said),
-        stoppable() as stop,
-        launcher_of("deaf", told, stop) as launcher,
-    ):
+    with pytest.raises(TrialStuck, match=said), stoppable() as stop, launcher_of("deaf", told, stop) as launcher:
         launcher.run({}, Overdue(grace_s=0.2, between_s=0.3))
     assert time.monotonic() - began < 20  # of its 60
     assert told[0].data["phase"] == "settle"

@@ -139,9 +139,6 @@ def test_the_lab_examines_the_profile_of_the_plan(tmp_path: Path, monkeypatch: p
     assert target.deciding == {"log_bin": False}
 
 
-# --- Space ---------------------------------------------------------------------------------------------
-
-
 def test_the_binary_log_is_estimated(tmp_path: Path) -> None:
     """By the load's time, or by its work; a load that only reads has none, nor has a server without one."""
 
@@ -197,9 +194,6 @@ def test_an_archive_lies_beside_the_data(tmp_path: Path) -> None:
     assert postgres.archiving(merge_settings(("default", {"archive_mode": "off"})), tmp_path / "x", owner) == {}
 
 
-# --- Flushes and log -----------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("settings", "flushes", "error"),
     [
@@ -235,9 +229,6 @@ def test_commits_without_binary_log_fail_the_trial(
     )
     assert (trial.error and trial.error.id) == error
     assert error is None or "1000 bytes of binary log for 3000 commits" in (trial.error.text if trial.error else "")
-
-
-# --- Results -------------------------------------------------------------------------------------------
 
 
 def loaded(folder: Path, profile: str | None) -> results.LoadedRun:

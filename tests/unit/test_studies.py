@@ -336,8 +336,6 @@ def test_windows_of_tiny_scales_are_seconds(tmp_path: Path) -> None:
         assert seconds_of(values.get("measure", "1s")) <= 4 and values["blocks"] == 1
 
 
-# --- the page --------------------------------------------------------------------------------------
-
 COMPRESSION = ("pg-btrfs-compression-2015", ("ext4", "btrfs-lzo", "btrfs-zlib", "btrfs-zstd"), "scan")
 
 

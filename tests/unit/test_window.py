@@ -142,8 +142,6 @@ def test_a_long_drain_is_told_of_windows_of_a_minute(window: Window, drain_s: fl
     assert ("W001" in ids) is (window.kind == "fixed" and window.measure_s < 60)
 
 
-# --- the server's log ------------------------------------------------------------------------------
-
 POSTGRES = """2026-11-21 13:48:20.500 UTC [9] ERROR:  of an earlier test
 2026-11-21 13:48:26.123 UTC [10] LOG:  checkpoint starting: time
 2026-11-21 13:48:27.900 UTC [12] ERROR:  could not extend file "base/5/16384": No space left on device
@@ -193,9 +191,6 @@ def test_a_quiet_log_is_a_row_of_zeros(tmp_path: Path) -> None:
     log.stop()
     assert log.series(BEGIN, 3)["server_log_errors"] == [0, 0, 0]
     assert log.warnings() == ()
-
-
-# --- InnoDB's cycles -------------------------------------------------------------------------------
 
 
 def test_cycles_are_by_what_drove_them() -> None:

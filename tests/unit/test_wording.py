@@ -27,15 +27,7 @@ from dbbench.compare import remarks
 from dbbench.datasets import sources
 from dbbench.errors import EXIT_OK, DbbenchError
 from dbbench.labs.powercut import conclusions as powercut
-from dbbench.model import (
-    Conclusion,
-    DatasetFacts,
-    LabFacts,
-    SourceChange,
-    SourceChangeKind,
-    Trial,
-    TrialWarning,
-)
+from dbbench.model import Conclusion, DatasetFacts, LabFacts, SourceChange, SourceChangeKind, Trial, TrialWarning
 from dbbench.nightly import analysis
 from dbbench.nightly.night import Change, Night, Ratio
 from dbbench.report.answer import answer

@@ -31,9 +31,6 @@ def setup_of(*mount: str, topology: str = "stripe", **volumes: str) -> FsSetup:
     return FsSetup("t", mkfs, name="t", mount=mount, volumes=parts)  # type: ignore[arg-type]
 
 
-# --- what the tools print --------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(("by", "version"), [("early", 23), ("native", 5000)])
 def test_a_label_says_whose_it_is(by: str, version: int) -> None:
     """Name, GUID, version and the disk's real ashift."""
@@ -88,9 +85,6 @@ def test_arcstats_are_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
     assert driver.arcstats() == {}
 
 
-# --- what properties mean --------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("options", "live", "flags"),
     [
@@ -132,9 +126,6 @@ def test_compression_is_named() -> None:
     assert properties.compresses(("compression=off",)) is properties.compresses(()) is None
     assert properties.compresses(("compression=off", "compression=lz4")) == "lz4"
     assert properties.compresses(("compression=on",)) == "lz4"
-
-
-# --- versions --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -202,13 +193,7 @@ def test_a_journalled_pool_without_a_module_has_ended(monkeypatch: pytest.Monkey
     assert journal.outstanding("pool") == []
 
 
-# --- what is typed ---------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("topology", "vdevs"),
-    [("stripe", "a b c"), ("mirror", "mirror a b c"), ("log", "a b log c")],
-)
+@pytest.mark.parametrize(("topology", "vdevs"), [("stripe", "a b c"), ("mirror", "mirror a b c"), ("log", "a b log c")])
 def test_the_commands_of_a_pool(topology: str, vdevs: str) -> None:
     """zpool create with the pool's words, the dataset's properties and the devices; then volumes and the mount."""
     setup = setup_of("recordsize=8K", topology=topology, wal="recordsize=128K")

@@ -1,7 +1,5 @@
 """Parts of all tests: the mark `needs`, the rule that unit tests start no processes, and loop devices."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import re

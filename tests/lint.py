@@ -5,8 +5,6 @@
   none with shell=True, is a rule of ruff.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 import sys

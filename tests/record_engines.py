@@ -5,8 +5,6 @@
 "postgres", "mariadb" and "mysql" without a release are the installed ones.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import sys

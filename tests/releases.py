@@ -9,8 +9,6 @@ kept root, which does not change. `--command` runs a command in a fresh clone of
 root, as a new user would.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import csv

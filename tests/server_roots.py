@@ -6,8 +6,6 @@ minute, once per machine. The name of a root in the cache is the digest of its r
 root. A damaged or incomplete root is made again.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import functools

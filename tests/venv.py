@@ -5,8 +5,6 @@ dbbench in it is not visible: a folder that a .pth file adds is searched for pac
 read.
 """
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Chromium for the tests of the page: its flags, its window and its log."""
 
-from __future__ import annotations
-
 import json
 import time
 from typing import Any

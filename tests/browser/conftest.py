@@ -1,7 +1,5 @@
 """One browser for all tests of a file, which is reset before each test."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

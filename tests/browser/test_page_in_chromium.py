@@ -1,7 +1,5 @@
 """The page in a real browser, opened from disk: its requests, its charts and its buttons."""
 
-from __future__ import annotations
-
 import base64
 import csv
 import io

@@ -1,7 +1,5 @@
 """The page of a published study in a real browser."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -8,8 +8,6 @@ changes later, a trial with a fault is marked ok, or a trial without a fault fai
 seed repeats the round.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import random

@@ -1,7 +1,5 @@
 """Simulated hosts: an engine for the coordinator of a fleet, on a simulated clock."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import math

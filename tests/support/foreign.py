@@ -4,8 +4,6 @@ It tries until it succeeds or its stdin is closed. It then keeps the disk in use
 its data: the last line that it prints is "never", "intact" or "changed".
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import select

@@ -1,7 +1,5 @@
 """Evaluate a trial with invented facts and observations."""
 
-from __future__ import annotations
-
 import dataclasses
 import time
 from collections.abc import Callable

@@ -5,8 +5,6 @@ and its programs in PROGRAMS. It prints "ready" after the first round, continues
 with 0 only if nothing was disturbed.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import select

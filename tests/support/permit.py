@@ -1,7 +1,5 @@
 """The permission to erase devices, for tests."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from dbbench.results.journal import Journal

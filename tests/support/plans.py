@@ -1,7 +1,5 @@
 """The plan of a test: by default one block, a short window and a device of 512 MiB."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable
 from typing import Any, Final

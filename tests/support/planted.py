@@ -1,7 +1,5 @@
 """Disks in use, for tests of the guards: each plant uses a disk within its block; PLANTS has the expected messages."""
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import fcntl

@@ -1,7 +1,5 @@
 """Faults in dbbench's own processes: a `sitecustomize`, which each of them imports first because of PYTHONPATH."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Private mounts for tests, as a trial has them."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Servers that tests start themselves: their programs, their names in a plan, and queries."""
 
-from __future__ import annotations
-
 import contextlib
 import shutil
 import tempfile

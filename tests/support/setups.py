@@ -1,7 +1,5 @@
 """Setups of the catalogue for system tests: find them, attach loop devices for them, and check what is left."""
 
-from __future__ import annotations
-
 import os
 import tomllib
 from collections.abc import Iterable, Iterator

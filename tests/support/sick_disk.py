@@ -4,8 +4,6 @@
 that kind end with EIO; as long as it holds `silent`, no request ends.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os

@@ -1,7 +1,5 @@
 """Signatures on a disk that is not in use: written by their tools, or by hand if the kernel does not support them."""
 
-from __future__ import annotations
-
 import os
 import struct
 import uuid

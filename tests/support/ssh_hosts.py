@@ -4,8 +4,6 @@ The ssh server is dropbear, whose package starts no service. Nothing is visible 
 table of users belong to namespaces, which end with their processes.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shlex

@@ -1,7 +1,5 @@
 """A terminal: runs a command on a pseudo-terminal of a given size, and interprets what it draws."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import re

@@ -1,7 +1,5 @@
 """Fixtures of system tests: the command line with real parts, and a separate cache and results folder."""
 
-from __future__ import annotations
-
 import ctypes
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """A trial's servers cannot be reached by other accounts, nor by other processes of their user ID."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import pwd

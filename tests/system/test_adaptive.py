@@ -1,7 +1,5 @@
 """Blocks are added until the requested precision is reached, on real filesystems."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The engine that CONTRIBUTING.md shows, one module added to a copy of the package, runs a trial."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 import shutil

@@ -1,7 +1,5 @@
 """Options that a plan adds to a setup, in real runs: in effect, in the class, and refused by the kernel only once."""
 
-from __future__ import annotations
-
 import json
 from typing import Any, Final
 

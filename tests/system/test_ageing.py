@@ -1,7 +1,5 @@
 """Aged filesystems: the same sequence of writes on each, and fragmented free space."""
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Real servers apply a primary's log to its base copy and end equal to the primary; planted faults are detected."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import shutil

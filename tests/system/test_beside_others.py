@@ -1,8 +1,6 @@
 """Loop devices, mounts, control groups and servers of others come and go, and another dbbench runs: no run is
 disturbed by them, disturbs them, or is blamed for what they have."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

@@ -1,7 +1,5 @@
 """Runs with a budget of time, on real filesystems."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

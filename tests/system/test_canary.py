@@ -1,7 +1,5 @@
 """The write probe before a trial is short, writes only where it may, and leaves signatures intact."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 Other families and layers are tested in other files. New setups of ext*, xfs or btrfs are included automatically.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -1,7 +1,5 @@
 """The recipes of docs/ci.md: their shell commands run with a tiny plan, and their files are what the programs read."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,7 +1,5 @@
 """The load generator on another host: a trial of each kind of server over ssh and TLS."""
 
-from __future__ import annotations
-
 import contextlib
 import gzip
 import json

@@ -6,8 +6,6 @@ DBBENCH_SOAK_RESULT_CUTS (120) on each filesystem. `tests/unit/test_cuts.py` doe
 may lose more than these filesystems do.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import subprocess

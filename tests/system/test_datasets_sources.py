@@ -1,7 +1,5 @@
 """Sources made by private servers are converted into golden copies and restored with all rows."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import re

@@ -1,7 +1,5 @@
 """`dbbench doctor --plan` names the disks that a run would refuse, and changes nothing."""
 
-from __future__ import annotations
-
 import errno
 import os
 from pathlib import Path

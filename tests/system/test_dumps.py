@@ -1,7 +1,5 @@
 """Dumps of every kind: loaded whole, refused if they are cut or contain a bad statement, and never run by root."""
 
-from __future__ import annotations
-
 import contextlib
 import gzip
 import os

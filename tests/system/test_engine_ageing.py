@@ -1,7 +1,5 @@
 """Ageing by the engine: a run on btrfs, where rewriting fragments the files."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import re

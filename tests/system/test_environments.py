@@ -1,7 +1,5 @@
 """Commands in odd environments: standard output, current directory, names, limits, a second command."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Preconditioning of a loop device: discarded, or written until it is steady."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A throttled device is reported as the limit; unequal settings of the block layer are reported."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

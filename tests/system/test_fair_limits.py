@@ -1,7 +1,5 @@
 """Memory and CPU limits of a server are enforced by the kernel, read back and removed; violations are reported."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

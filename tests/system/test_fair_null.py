@@ -1,7 +1,5 @@
 """Two copies of the same setup under each condition: no condition affects only one of them."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

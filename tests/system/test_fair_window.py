@@ -1,7 +1,5 @@
 """Differences within the window are reported: checkpoints, dirty limits, read-ahead of a scan."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 import json

@@ -1,7 +1,5 @@
 """Faults during a real trial: none of these trials is marked ok (docs/dev/faults.md lists all faults)."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import fcntl

@@ -3,8 +3,6 @@
 All tests read the same run of five trials.
 """
 
-from __future__ import annotations
-
 import csv
 import gzip
 import json

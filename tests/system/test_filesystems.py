@@ -1,7 +1,5 @@
 """Filesystems on loop devices: the options that the kernel reports, and failures."""
 
-from __future__ import annotations
-
 import dataclasses
 import fcntl
 import os

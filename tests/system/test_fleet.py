@@ -4,8 +4,6 @@ The file is long because all its tests read one run of six trials, in which four
 are on this machine and share its disk, so their trials take turns.
 """
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import json

@@ -1,7 +1,5 @@
 """Fleets on machines that are reached by ssh: `fleet run --ssh`, and dask's SSHCluster as in the example."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 import subprocess

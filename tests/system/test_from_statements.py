@@ -1,7 +1,5 @@
 """Workloads from recorded statements and plans from running servers, made from private servers and run again."""
 
-from __future__ import annotations
-
 import csv
 import dataclasses
 import json

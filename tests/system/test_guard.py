@@ -1,7 +1,5 @@
 """The guard refuses every kind of used device, names the reason, and changes no byte."""
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import json

@@ -1,7 +1,5 @@
 """Facts about this machine, and the detection of another process that uses the CPU."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

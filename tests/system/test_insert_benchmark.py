@@ -1,7 +1,5 @@
 """The insert benchmark as complete trials: one reaches its rate, one is made to miss it."""
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 import pytest

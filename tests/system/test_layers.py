@@ -1,7 +1,5 @@
 """Arrays, volume groups, snapshots and encryption are made, reported by the kernel, and removed completely."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

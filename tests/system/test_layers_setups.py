@@ -3,8 +3,6 @@
 They run on every kernel that supports them, including the second kernel.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import shutil

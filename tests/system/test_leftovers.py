@@ -1,7 +1,5 @@
 """The leak check finds what a test leaves behind, and ignores the resources of other processes."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

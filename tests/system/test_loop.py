@@ -1,7 +1,5 @@
 """Loop devices and directories as devices of a plan, with the real driver."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import subprocess

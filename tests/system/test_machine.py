@@ -1,7 +1,5 @@
 """Disturbances that end within the window of a real trial: none of these trials is marked ok."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -4,8 +4,6 @@
 two hundred. DBBENCH_SOAK_SEED chooses other moments.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -1,7 +1,5 @@
 """The private namespaces of a trial: what is visible in them, and that nothing survives a SIGKILL."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Nightly runs on real filesystems: run, judged, exported; and their systemd units."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

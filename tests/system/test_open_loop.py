@@ -1,7 +1,5 @@
 """A load with a rate during a stall: latency is measured from the schedule, not from a free session."""
 
-from __future__ import annotations
-
 import contextlib
 import gzip
 import json

@@ -1,7 +1,5 @@
 """Operations after the load, on real filesystems with real servers: times, leftovers, failures."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import tempfile

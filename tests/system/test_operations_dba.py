@@ -1,7 +1,5 @@
 """Backup, crash and repair on real filesystems with real servers."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 import tempfile

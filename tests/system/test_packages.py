@@ -3,8 +3,6 @@
 The tests use the bare roots of `make releases`, which are built if they are missing, and take a few minutes.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

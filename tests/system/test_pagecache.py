@@ -1,7 +1,5 @@
 """The cold cache is real and proved for each family, and nothing else on the machine becomes cold."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import itertools

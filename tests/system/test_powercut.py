@@ -1,7 +1,5 @@
 """The power-loss lab on real filesystems and servers: class `full` loses nothing, and the controls lose data."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

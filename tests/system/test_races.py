@@ -4,8 +4,6 @@ What it mounts, formats or swaps to is never overwritten. What it writes through
 fails.
 """
 
-from __future__ import annotations
-
 import contextlib
 import math
 import os

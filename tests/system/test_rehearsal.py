@@ -4,8 +4,6 @@
 here. The build is kept in the XDG cache, so the first session takes some minutes longer.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import signal

@@ -5,8 +5,6 @@ DBBENCH_RELEASES names other releases than Debian 13. Tests of servers alone nee
 (`tests/server_roots.py`), and half a minute each.
 """
 
-from __future__ import annotations
-
 import functools
 import os
 from collections.abc import Callable

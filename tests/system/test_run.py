@@ -3,8 +3,6 @@
 The file is long because all its tests read one run of nine trials, which takes a minute.
 """
 
-from __future__ import annotations
-
 import calendar
 import contextlib
 import csv

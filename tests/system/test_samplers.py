@@ -1,7 +1,5 @@
 """Real recorders during a known load on a loop device; recorders that are killed, stopped or truncated."""
 
-from __future__ import annotations
-
 import functools
 import math
 import os

@@ -1,7 +1,5 @@
 """A base backup of a cluster that was never vacuumed is settled once, or scanned as it is with a warning."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Space and shape that are reported for real filesystems agree with their known content."""
 
-from __future__ import annotations
-
 import os
 import random
 import zlib

@@ -1,7 +1,5 @@
 """A disk fails, or stops answering, during the window of a real trial: no such trial is marked ok."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

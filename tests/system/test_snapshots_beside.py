@@ -1,7 +1,5 @@
 """Snapshots during the load, in complete runs on real filesystems."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

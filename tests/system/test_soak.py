@@ -1,7 +1,5 @@
 """Long variants of tests, for `make soak`."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

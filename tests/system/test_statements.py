@@ -1,7 +1,5 @@
 """Data loads and maintenance statements as complete trials: phases, figures and files."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The N-th process start, or the N-th write of the results, fails: the trial is marked, and completed trials stay."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import os

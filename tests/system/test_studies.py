@@ -3,8 +3,6 @@
 `make test` runs one study, `make test-all` another, and the soak the others.
 """
 
-from __future__ import annotations
-
 import json
 import time
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A plan with lists: each value is a separate cell with a separate verdict."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

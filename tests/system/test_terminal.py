@@ -1,7 +1,5 @@
 """Commands on a terminal: drawing never ends them, and the end that they expect is shown until it comes."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import re

@@ -1,7 +1,5 @@
 """A TPC-C-like run through the command line: consistent, or failed with E403."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from typing import Final

@@ -1,7 +1,5 @@
 """The commands of the tutorial run, and their output is written into the page."""
 
-from __future__ import annotations
-
 import re
 import runpy
 from pathlib import Path

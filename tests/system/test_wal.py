@@ -1,7 +1,5 @@
 """Complete trials whose write-ahead log is on a separate filesystem."""
 
-from __future__ import annotations
-
 import gzip
 from typing import Any
 

@@ -2,8 +2,6 @@
 second one: test_rehearsal.
 """
 
-from __future__ import annotations
-
 import json
 from typing import Any, Final
 

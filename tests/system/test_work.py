@@ -1,7 +1,5 @@
 """Load generators that report too much work, and flushes that are discarded: no such trial is marked ok."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """The estimate of bytes written agrees with the counters of real devices."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

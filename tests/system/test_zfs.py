@@ -1,7 +1,5 @@
 """ZFS pools made with OpenZFS: properties, cold cache, durability, removal."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import os

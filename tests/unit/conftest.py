@@ -1,7 +1,5 @@
 """Fixtures of unit tests: a run that needs no machine, and a command line for results."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

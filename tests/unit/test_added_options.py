@@ -1,7 +1,5 @@
 """Options that a plan adds to an fs setup: what they replace, what follows from them, and what is refused."""
 
-from __future__ import annotations
-
 import tomllib
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The sequence that ages a filesystem: a function of seed, size and churn alone."""
 
-from __future__ import annotations
-
 import collections
 import hashlib
 import itertools

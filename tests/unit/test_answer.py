@@ -1,7 +1,5 @@
 """The answer in words says what the tables support: for all tests of a run, and with their caveats."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """A budget of time: the number of blocks that it gives, equal for all cells."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import sys

@@ -1,7 +1,5 @@
 """The short form of benchmarks/calibration.py: few series, so with a wide margin around the same targets."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

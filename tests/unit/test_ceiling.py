@@ -1,7 +1,5 @@
 """fio's commands and its JSON. Fixture recorded with fio 3.33 on a file of ext4 on a virtual disk."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Certificates of dbbench's own authority, as TLS libraries verify them."""
 
-from __future__ import annotations
-
 import ssl
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A load generator on another host: the keys of a plan, the access to the server, the messages."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 from pathlib import Path

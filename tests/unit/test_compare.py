@@ -1,7 +1,5 @@
 """Verdicts: the method agrees with values that were computed independently of the code."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from typing import Any

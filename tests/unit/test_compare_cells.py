@@ -1,7 +1,5 @@
 """Two levels in a cell, curves that cross, arms of different runs, and --gate."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import math

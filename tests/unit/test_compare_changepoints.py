@@ -1,7 +1,5 @@
 """Change points in nightly series, as a job that runs every night gets them."""
 
-from __future__ import annotations
-
 import math
 import random
 

@@ -1,7 +1,5 @@
 """The same question on several hosts: per-host ratios, and a test of whether they agree."""
 
-from __future__ import annotations
-
 import math
 
 import numpy

@@ -1,7 +1,5 @@
 """The variance shared by the pairs of a run: computed by hand, its limits, its calibration."""
 
-from __future__ import annotations
-
 import math
 import sys
 from pathlib import Path

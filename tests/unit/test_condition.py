@@ -4,8 +4,6 @@ The documents have only the keys that dbbench reads, as the manuals of nvme-cli 
 or SATA disk was available for a recording.
 """
 
-from __future__ import annotations
-
 import pytest
 
 from dbbench.model import WearFacts

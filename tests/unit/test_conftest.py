@@ -1,7 +1,5 @@
 """The rules for all tests are enforced."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os

@@ -5,8 +5,6 @@ step of publishing a run of three trials is recorded. Then the power is cut at r
 possible after it is built and read. DBBENCH_CUTS is the number of cuts (`make soak`: 500).
 """
 
-from __future__ import annotations
-
 import os
 import random
 import shutil

@@ -1,7 +1,5 @@
 """Files and scripts of a source: what leads out of it, and what ends too early, is refused."""
 
-from __future__ import annotations
-
 import errno
 import io
 import json

@@ -1,7 +1,5 @@
 """What /sys, wipefs and a directory say about devices, from trees and output of real machines."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """`dbbench probe`: latencies of real directories, percentiles that have enough values, and comparisons."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import itertools

@@ -1,7 +1,5 @@
 """The documents are complete and true: every command, ID, setup, workload, key and metric has its entry."""
 
-from __future__ import annotations
-
 import configparser
 import dataclasses
 import itertools

@@ -1,7 +1,5 @@
 """Applying a log: rate per second, its end, and the message about tables that differ."""
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 from typing import Any, cast

@@ -1,7 +1,5 @@
 """An additional statement during a load: metrics from the seconds around it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

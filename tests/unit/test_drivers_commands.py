@@ -1,7 +1,5 @@
 """The command lines that drivers start: which values of a cell are passed to the tool."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any

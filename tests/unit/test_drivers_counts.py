@@ -1,7 +1,5 @@
 """Counts per second and latency: zeros, gaps, windows."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

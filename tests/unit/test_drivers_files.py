@@ -1,7 +1,5 @@
 """Loads on plain files: recorded output of bonnie++ 2.00a, fio 3.33 and dbbench's own program."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The insert benchmark without a server: its rows, its remark, and the time that its load may take."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from collections.abc import Callable

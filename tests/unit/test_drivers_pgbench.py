@@ -1,7 +1,5 @@
 """pgbench: recorded logs and output of pgbench 15, 17 and 18."""
 
-from __future__ import annotations
-
 import gzip
 from pathlib import Path
 

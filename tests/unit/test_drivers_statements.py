@@ -1,7 +1,5 @@
 """Scripts of SQL steps: their format, placeholders, the file of rows, and the result."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

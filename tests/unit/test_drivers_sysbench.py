@@ -1,7 +1,5 @@
 """sysbench: the counts of dbbench's wrapper, and recorded output of sysbench 1.0.20."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 

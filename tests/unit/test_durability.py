@@ -1,7 +1,5 @@
 """The durability class: each flag with its reason, and the comparison with counted flushes."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple

@@ -1,7 +1,5 @@
 """The user ID that a trial's servers run as."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Features of a server that are reported with its version."""
 
-from __future__ import annotations
-
 from dbbench.engines import ENGINES, profile_of
 from dbbench.engines.serving import total
 from dbbench.engines.settings import keep_existing

@@ -1,7 +1,5 @@
 """The engine `files`: code that asks for a server handles an engine without one."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

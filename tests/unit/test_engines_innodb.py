@@ -1,7 +1,5 @@
 """InnoDB's counters, settings and files, from recorded output of MariaDB and MySQL."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import signal

@@ -1,7 +1,5 @@
 """PostgreSQL's counters, checkpoints, settings and files, from recorded output."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Settings: the effective value equals the requested one, in whatever unit it was written."""
 
-from __future__ import annotations
-
 import pytest
 
 from dbbench.engines.settings import (

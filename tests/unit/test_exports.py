@@ -1,7 +1,5 @@
 """Export formats: complete, escaped, and with the right states."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import re

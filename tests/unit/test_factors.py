@@ -1,7 +1,5 @@
 """Factors of a plan: their cells, their errors, and whether the ratios depend on them."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

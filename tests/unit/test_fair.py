@@ -1,7 +1,5 @@
 """Conditions of a trial: their sentences, differences between arms, and trials limited by the device."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Faults that only the evaluation can detect, with their marks; and the list of all faults in docs/dev/faults.md."""
 
-from __future__ import annotations
-
 import ast
 import os
 import re

@@ -1,7 +1,5 @@
 """Features that mkfs gave a filesystem: read back, and when two filesystems of a family differ."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Families of filesystems: commands, parsers on recorded output of the real tools, flags."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The fleet without dask: assignment of blocks, the coordinator with simulated hosts, addresses, imports."""
 
-from __future__ import annotations
-
 import dataclasses
 import io
 import resource

@@ -1,7 +1,5 @@
 """What `dbbench clean` finds of a fleet: in the results, and of hosts that ran on this machine."""
 
-from __future__ import annotations
-
 import dataclasses
 import signal
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """The examples of docs/fleet: their syntax is valid, and the commands that they call exist."""
 
-from __future__ import annotations
-
 import ast
 import importlib.util
 import re

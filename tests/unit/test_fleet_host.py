@@ -1,7 +1,5 @@
 """A fleet's host between two trials: transfer of results, its share of the blocks, turns at the disk."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import threading

@@ -1,7 +1,5 @@
 """Further blocks of a fleet, with `--until-precision` or a budget."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable
 from pathlib import Path

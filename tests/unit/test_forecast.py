@@ -1,7 +1,5 @@
 """The precision that `plan` predicts, compared with simulated runs and with earlier results."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import math

@@ -4,8 +4,6 @@ Each parser gets recorded output that was damaged at random, and arbitrary text.
 each (`make soak`: 10 000).
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Files that grow during the load: which ones did, how their new ends are stored, and the warning."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The harm table without a server: what is counted, and how it is shown."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 

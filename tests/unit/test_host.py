@@ -1,7 +1,5 @@
 """Facts and settings from files, changes between trials, and the processes that used the CPU."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 from pathlib import Path

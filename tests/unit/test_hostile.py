@@ -1,7 +1,5 @@
 """A results folder made by someone else: nothing outside of it is read, written, removed or executed."""
 
-from __future__ import annotations
-
 import contextlib
 import csv
 import hashlib

@@ -1,7 +1,5 @@
 """The journal releases what a killed run has acquired."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The kernel log: records of /dev/kmsg, recorded while faults were planted on loop1."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The latency distribution: percentiles of merged histograms on the page and in `dbbench show`."""
 
-from __future__ import annotations
-
 import re
 import sys
 from pathlib import Path

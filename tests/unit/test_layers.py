@@ -1,7 +1,5 @@
 """Layers without support in the kernel: commands, recorded tool output, modules, the order of removal."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Limits of a server: control groups of both versions on trees of plain files, and the choice of CPUs."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from pathlib import Path

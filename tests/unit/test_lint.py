@@ -1,7 +1,5 @@
 """The project's own rules for the source (tests/lint.py)."""
 
-from __future__ import annotations
-
 from tests.lint import avoided, shells
 
 

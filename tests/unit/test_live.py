@@ -1,7 +1,5 @@
 """A plan from a running server: the nearest fs setup, and text of the server that must stay a comment."""
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 from typing import Final

@@ -1,7 +1,5 @@
 """Mounts as the kernel lists them, and which of them belong to other users."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from dbbench.machine import mounts, namespaces

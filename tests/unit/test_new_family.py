@@ -1,7 +1,5 @@
 """A family of filesystems is one new file and its place in the registry, as CONTRIBUTING.md says."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

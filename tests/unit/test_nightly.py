@@ -1,7 +1,5 @@
 """Nights: what is kept, what is called a regression, who is notified, and what is removed."""
 
-from __future__ import annotations
-
 import dataclasses
 import datetime
 import json

@@ -1,7 +1,5 @@
 """The parts of `make dist`, `make bundle` and `make release`; tests/system/test_packages.py installs the packages."""
 
-from __future__ import annotations
-
 import configparser
 import contextlib
 import importlib.metadata

@@ -1,7 +1,5 @@
 """The page as a function of results: identical bytes, the figures of compare, and missing data is named."""
 
-from __future__ import annotations
-
 import base64
 import dataclasses
 import hashlib

@@ -1,7 +1,5 @@
 """Why and trade-offs on the page: what changed with a difference, and what each filesystem offers and costs."""
 
-from __future__ import annotations
-
 import dataclasses
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The page states the conditions of its figures, and names those that were not equal."""
 
-from __future__ import annotations
-
 import dataclasses
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The page's section on power loss: what was tested, the findings, and the conclusions that they permit."""
 
-from __future__ import annotations
-
 import dataclasses
 import sys
 from pathlib import Path

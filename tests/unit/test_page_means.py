@@ -1,7 +1,5 @@
 """One quantity has one value on the page, and every number says what it is."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 import sys

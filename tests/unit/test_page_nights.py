@@ -1,7 +1,5 @@
 """The page's nights: gaps stay gaps, levels are between change points, accepted levels are marked."""
 
-from __future__ import annotations
-
 import dataclasses
 import datetime
 import random

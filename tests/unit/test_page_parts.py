@@ -1,7 +1,5 @@
 """Parts of the page that can be tested alone: numbers as text, packed series, the geometry of the plots."""
 
-from __future__ import annotations
-
 import base64
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The page's section on ageing by the engine: a line for each trial, and the scans."""
 
-from __future__ import annotations
-
 import dataclasses
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The page cache: resident pages, the sample, and the texts of the proof; tests/system drops caches for real."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

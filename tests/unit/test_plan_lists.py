@@ -1,7 +1,5 @@
 """Lists in plans, and logs on separate devices: their cells and their errors."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

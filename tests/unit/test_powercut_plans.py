@@ -1,7 +1,5 @@
 """The power-loss lab apart from its cuts: the cells that it tests, its input and its results."""
 
-from __future__ import annotations
-
 import dataclasses
 import sys
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Progress of a fleet: a row for each host, a line for each trial."""
 
-from __future__ import annotations
-
 import io
 
 import pytest

@@ -1,7 +1,5 @@
 """The durability class that a plan promises before anything is made."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

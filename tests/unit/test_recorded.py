@@ -1,7 +1,5 @@
 """Recorded statements: which are read or left out, with the reason, and that foreign text is never executed."""
 
-from __future__ import annotations
-
 import gzip
 import itertools
 import random

@@ -1,7 +1,5 @@
 """The second kernel: everything that can be tested without booting it."""
 
-from __future__ import annotations
-
 import os
 import platform
 import struct

@@ -1,7 +1,5 @@
 """The comparison of releases: kept roots, and what counts as lost."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

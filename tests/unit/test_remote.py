@@ -1,7 +1,5 @@
 """The other host of a load generator: password, transferred files, clock, programs, and the agent."""
 
-from __future__ import annotations
-
 import dataclasses
 import io
 import itertools

@@ -1,7 +1,5 @@
 """A run apart from its trials: repeated blocks, pending trials, and leftovers of a killed run."""
 
-from __future__ import annotations
-
 import dataclasses
 import fcntl
 import os

@@ -1,7 +1,5 @@
 """Blocks until a precision: only the width of each pair's interval decides."""
 
-from __future__ import annotations
-
 import dataclasses
 import random
 import sys

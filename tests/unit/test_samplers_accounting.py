@@ -1,7 +1,5 @@
 """CPU and disk accounting on a /proc and a /sys of plain files."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The thread that reads counters, with servers that answer, fail, hang or die."""
 
-from __future__ import annotations
-
 import json
 import threading
 import time

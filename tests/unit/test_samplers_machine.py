@@ -1,7 +1,5 @@
 """Whether only the trial used the machine: stopped processes, changed settings, a clock that was set."""
 
-from __future__ import annotations
-
 import os
 import time
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Parsers of sadf and iostat, with recorded output of sysstat 12.6 (Debian 12) and 12.7 (Debian 13)."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """Series: one clock, gaps distinguished from zeros; histograms: percentiles within half a percent."""
 
-from __future__ import annotations
-
 import gzip
 import math
 import random

@@ -1,7 +1,5 @@
 """Profiles of server settings: their settings, their sentences, and which results can be compared."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import sys

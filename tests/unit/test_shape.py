@@ -1,7 +1,5 @@
 """The shape of a filesystem, from recorded tool output."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Latency of fsync after small appends, and the limits of atomic writes, on a real directory."""
 
-from __future__ import annotations
-
 import resource
 import signal
 import struct

@@ -1,7 +1,5 @@
 """Snapshots during the load: interval, number kept, failures, and the metrics."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import time

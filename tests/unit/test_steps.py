@@ -1,7 +1,5 @@
 """Every write of the results fails, once or permanently: an incomplete result is never published."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import errno

@@ -1,7 +1,5 @@
 """Results are complete or absent, and damage is detected."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The index of the results: fast, and never wrong."""
 
-from __future__ import annotations
-
 import shutil
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Merging runs: verified before anything is written, written once, no path outside of the folder."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os

@@ -1,7 +1,5 @@
 """Published studies: their files, their plans at each scale, and their section of the page."""
 
-from __future__ import annotations
-
 import csv
 import dataclasses
 import gzip

@@ -1,7 +1,5 @@
 """Helper threads of a trial: their exceptions are raised in the thread that waits for them."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import time

@@ -1,7 +1,5 @@
 """The TPC-C-like dataset: its rows by the specification's counts, its script's constants, its size."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from pathlib import Path

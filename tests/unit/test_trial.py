@@ -1,7 +1,5 @@
 """The stages of a trial: their order, their end, and the cleanup after a failure."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from pathlib import Path

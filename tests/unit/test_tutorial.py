@@ -1,7 +1,5 @@
 """The commands of docs/tutorial.md exist, and its plan and workload load; tests/system/test_tutorial.py runs it."""
 
-from __future__ import annotations
-
 import re
 import runpy
 import shlex

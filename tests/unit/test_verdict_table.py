@@ -1,7 +1,5 @@
 """The columns of the verdict table: one list for every export."""
 
-from __future__ import annotations
-
 import contextlib
 import csv
 import fcntl

@@ -1,7 +1,5 @@
 """Ageing by the engine: its end, the fitted line, and the keys of a plan."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path

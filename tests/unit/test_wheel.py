@@ -1,7 +1,5 @@
 """The files of the wheel and the sdist, built from a clean copy of the checkout."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import sys
 import tarfile

@@ -1,7 +1,5 @@
 """The window: steadiness, the warm-up and commit intervals, the server log, causes of checkpoints."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 from types import SimpleNamespace

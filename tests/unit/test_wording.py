@@ -4,8 +4,6 @@ Every message is replaced by "x": those in results, and those that are produced 
 repeated blocks and the structure of the page must not change.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import sys
 from collections.abc import Iterator

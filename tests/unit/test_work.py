@@ -1,7 +1,5 @@
 """The load generator's counts compared with those of the server and the kernel: bounds and results."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from collections.abc import Callable

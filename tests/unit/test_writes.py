@@ -1,7 +1,5 @@
 """The estimate of bytes that a plan writes: each cause, and the comparison with the devices' counters."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

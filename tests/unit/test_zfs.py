@@ -1,7 +1,5 @@
 """ZFS without a pool: recorded tool output, properties, versions, commands."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

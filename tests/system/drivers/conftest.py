@@ -1,7 +1,5 @@
 """Real servers with small datasets, and a function that runs a load on them."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import functools

@@ -1,7 +1,5 @@
 """A large table is dropped during a real load."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from contextlib import closing

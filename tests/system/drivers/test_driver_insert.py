@@ -1,7 +1,5 @@
 """The insert benchmark on real servers: its steps, its counts, and a rate that cannot be reached."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from contextlib import closing

@@ -1,7 +1,5 @@
 """pgbench on a real server."""
 
-from __future__ import annotations
-
 import gzip
 import math
 import os

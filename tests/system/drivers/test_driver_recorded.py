@@ -1,7 +1,5 @@
 """A slow log is converted into a script, which sends the logged statements to the server that wrote the log."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Full scans on real servers."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

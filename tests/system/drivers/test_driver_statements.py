@@ -1,7 +1,5 @@
 """Scripts of SQL steps on real servers, with the workloads of the catalogue."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """sysbench and dbbench's wrapper on real servers."""
 
-from __future__ import annotations
-
 import gzip
 import os
 import re

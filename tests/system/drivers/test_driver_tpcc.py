@@ -1,7 +1,5 @@
 """The TPC-C-like load on real servers: the mix of transactions, the consistency conditions and the waits."""
 
-from __future__ import annotations
-
 import gzip
 import math
 import time

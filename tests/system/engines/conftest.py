@@ -1,7 +1,5 @@
 """Each engine with a small table, which is made once; every test gets a copy of the data in a separate folder."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import tempfile

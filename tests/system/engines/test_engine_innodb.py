@@ -1,7 +1,5 @@
 """Behaviour of MariaDB and MySQL that other engines do not have."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import socket

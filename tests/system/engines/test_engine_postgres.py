@@ -1,7 +1,5 @@
 """Behaviour of PostgreSQL that other engines do not have."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

@@ -1,7 +1,5 @@
 """The interface of an engine, tested on real servers of each."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import resource

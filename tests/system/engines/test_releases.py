@@ -1,7 +1,5 @@
 """Each supported release as a real server: its settings, its counters, start and stop."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable

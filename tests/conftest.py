@@ -1,11 +1,12 @@
 """Parts of all tests: the mark `needs`, the rule that unit tests start no processes, and loop devices."""
 
+import contextlib
 import importlib.util
 import os
 import re
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, MutableMapping
 from pathlib import Path
 from typing import Final
 
@@ -136,6 +137,22 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.line(f"{len(names)} skipped: {reason}")
         for name in names:
             terminalreporter.line(f"    {name}")
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Iterator[Path]:
+    """Run the test in its temporary directory; return that directory."""
+    with contextlib.chdir(tmp_path):
+        yield tmp_path
+
+
+@pytest.fixture
+def environ() -> Iterator[MutableMapping[str, str]]:
+    """Return the environment; it is as before after the test."""
+    before = dict(os.environ)
+    yield os.environ
+    os.environ.clear()
+    os.environ.update(before)
 
 
 @pytest.fixture

@@ -171,7 +171,6 @@ class Road:
         for path in (self.directory, self.root):
             path.mkdir()
         self.run = _on_files(run, DeviceSpec("dir", path=str(self.directory)))
-        monkeypatch.setenv("DBBENCH_CACHE", str(folder / "cache"))
         self._register(monkeypatch)
         cell = self.run.cells[0]
         golden.ensure(golden.recipe(cell.engine, cell.dataset), WorkDir(self.root).place(cell.engine))

@@ -141,10 +141,10 @@ def test_a_running_postgres_becomes_a_plan(dbbench: Dbbench, postgres: Server) -
 @pytest.mark.parametrize(
     "engine", [pytest.param(name, marks=pytest.mark.needs("root", f"engine:{name}")) for name in ("mariadb", "mysql")]
 )
-def test_a_running_innodb_becomes_a_plan(dbbench: Dbbench, engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_running_innodb_becomes_a_plan(dbbench: Dbbench, engine: str, environ: dict[str, str]) -> None:
     """The same of MariaDB and MySQL; the password comes from the environment."""
     with served(engine, SYSBENCH, innodb_io_capacity=1234, log_bin=True, sync_binlog=0) as server:
-        monkeypatch.setenv("MYSQL_PWD", server.env["MYSQL_PWD"])
+        environ["MYSQL_PWD"] = server.env["MYSQL_PWD"]
         dbbench = dataclasses.replace(dbbench, env={**dbbench.env, **server.env})
         dbbench("init", "--from-running", "--socket", str(server.socket), "--user", server.user, "-o", "live.toml")
         _plan_is_of(dbbench, engine, server, {"innodb_io_capacity": "1234", "sync_binlog": "0"})

@@ -248,13 +248,13 @@ def test_a_cache_in_a_closed_home_folder_is_reached(tmp_path: Path) -> None:
 
 
 @pytest.mark.needs("root", "engine:postgres")
-def test_too_little_disk_is_said_before_anything_is_built(open_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_little_disk_is_said_before_anything_is_built(open_folder: Path, environ: dict[str, str]) -> None:
     """A dataset that fits neither under the limit nor on the disk is refused with both figures."""
     huge, cache = Dataset("pgbench", {"scale": 10_000_000}), open_folder / "huge"
     here = place(open_folder, "huge-place", "postgres")
     with process.recording() as started, pytest.raises(DiskTooSmall, match=r"limited to 50 GiB"):
         golden.ensure(golden.recipe(spec("postgres"), huge), here, cache=cache)
-    monkeypatch.setenv("DBBENCH_CACHE_LIMIT", "1000TiB")
+    environ["DBBENCH_CACHE_LIMIT"] = "1000TiB"
     with process.recording() as started, pytest.raises(DiskTooSmall, match=r"has .* free"):
         golden.ensure(golden.recipe(spec("postgres"), huge), here, cache=cache)
     assert started == []

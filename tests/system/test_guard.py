@@ -293,7 +293,7 @@ def test_what_is_no_block_device_is_refused(path: str) -> None:
 
 @pytest.mark.parametrize("program", ["#!/bin/sh\nexit 1\n", "#!/bin/sh\necho '{}'\n", None])
 def test_a_tool_that_fails_counts_as_use(
-    program: str | None, disk: Disk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    program: str | None, disk: Disk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, environ: dict[str, str]
 ) -> None:
     """Without the output of wipefs the content is unknown."""
     if program is None:
@@ -301,7 +301,7 @@ def test_a_tool_that_fails_counts_as_use(
     else:
         (tmp_path / "wipefs").write_text(program)
         (tmp_path / "wipefs").chmod(0o755)
-        monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+        environ["PATH"] = f"{tmp_path}:{os.environ['PATH']}"
     with pytest.raises(DeviceInUse, match="signatures cannot be read"), attached(disk, Permit("x")):
         pass
 

@@ -122,10 +122,12 @@ def test_every_setup_carries_two_databases_in_the_second_kernel(kernel: Path, tm
     assert found == {**dict.fromkeys(CATALOGUE, "passed"), "faults of the kernel": "passed"}
 
 
-def test_a_build_without_zfs_has_the_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_build_without_zfs_has_the_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, environ: dict[str, str]
+) -> None:
     """Where apt does not have a package of ZFS or of a tool, that part is left out with the reason, and the kernel with
     md, LVM and f2fs is kept."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    environ["XDG_CACHE_HOME"] = str(tmp_path)
     planted = (
         f"import sys; from {boot.__name__} import __name__ as name; boot = sys.modules[name]; "
         "boot._ZFS_PACKAGES = ('no-such-package',); boot._TOOLS += ('no-such-tool',); sys.exit(boot.main(sys.argv[1:]))"

@@ -234,12 +234,12 @@ def test_a_disk_that_is_missing_has_no_zeros(tmp_path: Path) -> None:
     assert all("expected" in text and "nvme9n9" in text for text in texts)
 
 
-def test_a_sadf_that_reads_nothing_makes_the_trial_suspect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sadf_that_reads_nothing_makes_the_trial_suspect(tmp_path: Path, environ: dict[str, str]) -> None:
     """sadf 12.6 prints a whole document without an entry, and status 0, of a file that sadc 12.7 has written."""
     sadf = tmp_path / "sadf"
     sadf.write_text('#!/bin/sh\necho \'{"sysstat": {"hosts": [{"statistics": [], "restarts": []}]}}\'\n')
     sadf.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    environ["PATH"] = f"{tmp_path}:{environ['PATH']}"
     with sar.beside(Sampled(None, None), tmp_path) as sampling:
         begin = time.time()
         time.sleep(2.3)

@@ -123,14 +123,11 @@ def test_bad_budgets_of_a_plan(tmp_path: Path, known: Catalog, budget: str, more
     ],
 )
 @pytest.mark.parametrize("command", ["plan", "run"])
-def test_bad_budgets_of_a_command(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str, argv: list[str], evidence: str
-) -> None:
+def test_bad_budgets_of_a_command(tmp_path: Path, printed: Any, command: str, argv: list[str], evidence: str) -> None:
     """Refused with an ID before anything is made: three blocks of two trials measure for two minutes."""
     (tmp_path / "plan.toml").write_text(TEXT.format(budget="10min", more=""))
     where = ["--results", str(tmp_path / "results")]
-    assert cli.run([command, str(tmp_path / "plan.toml"), *argv, *where]) == 2
-    err = capsys.readouterr().err
+    err = printed(command, str(tmp_path / "plan.toml"), *argv, *where, code=2)
     assert evidence in err and PlanInvalid.id in err
     assert not (tmp_path / "results").exists()
 
@@ -144,7 +141,9 @@ def test_a_budget_is_another_plan_but_its_size_is_not(tmp_path: Path, known: Cat
 
 
 @pytest.mark.starts_processes
-def test_plan_says_how_many_blocks_and_which_precision(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_plan_says_how_many_blocks_and_which_precision(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], printed: Any
+) -> None:
     """The order that it lists is that of the run, and the precision is that of so many blocks."""
     (tmp_path / "plan.toml").write_text(TEXT.format(budget="10min", more=""))
     argv = ["plan", str(tmp_path / "plan.toml"), "--results", str(tmp_path / "results")]
@@ -155,8 +154,7 @@ def test_plan_says_how_many_blocks_and_which_precision(tmp_path: Path, capsys: p
     assert budget["blocks"] == int((600 - budget["prepare_s"]) / budget["block_s"]) > 3
     assert document["forecast"]["blocks"] == budget["blocks"] == max(trial["block"] for trial in document["trials"])
     assert document["eta_s"] <= 600
-    assert cli.run(argv) in (0, 2)
-    out = capsys.readouterr().out
+    out = printed(*argv, code=None)
     assert f"the budget of 10 min gives about {budget['blocks']} blocks" in out and "nine times out of ten" in out
 
 

@@ -21,9 +21,9 @@ default = "90s"
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path: Path, environ: dict[str, str]) -> Path:
     """A user's own folder with one workload, one setup and a script."""
-    monkeypatch.delenv("DBBENCH_PATH", raising=False)
+    environ.pop("DBBENCH_PATH", None)
     (tmp_path / "workloads").mkdir()
     (tmp_path / "fs_setups").mkdir()
     (tmp_path / "workloads/own.toml").write_text(WORKLOAD)
@@ -47,12 +47,12 @@ def test_shipped_data_lies_in_the_package() -> None:
     assert {"fs_setups", "workloads", "reports"} <= {path.name for path in data_folder().iterdir()}
 
 
-def test_own_folders_come_before_the_shipped_one(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_own_folders_come_before_the_shipped_one(folder: Path, environ: dict[str, str]) -> None:
     """--path adds names, and overrides the catalogue's; so does DBBENCH_PATH."""
     (folder / "fs_setups/ext4.toml").write_text('title = "my ext4"\nmkfs = { family = "ext4" }\n')
     assert catalog([folder]).setup("mine").name == "mine"
     assert catalog([folder]).setup("ext4").title == "my ext4"
-    monkeypatch.setenv("DBBENCH_PATH", f"{folder}:")
+    environ["DBBENCH_PATH"] = f"{folder}:"
     assert catalog().setup("ext4").title == "my ext4"
     assert "xfs" in catalog().setups
 

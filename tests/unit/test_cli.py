@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import click
 import pytest
@@ -69,27 +70,24 @@ def test_an_error_is_evidence_where_effect_remedy(failing: Failing, capsys: pyte
     ]
 
 
-def test_a_fault_of_ours_has_an_id_and_no_traceback(failing: Failing, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_fault_of_ours_has_an_id_and_no_traceback(failing: Failing, printed: Any) -> None:
     """An unexpected exception is E999; only -v prints the traceback."""
     failing(ValueError("surprise"))
-    assert cli.run(["explain", "E104"]) == 1
-    quiet = capsys.readouterr().err
+    quiet = printed("explain", "E104", code=1)
     assert quiet.startswith("error E999: ValueError: surprise\n")
     assert "Traceback" not in quiet
-    assert cli.run(["-v", "explain", "E104"]) == 1
-    assert "Traceback" in capsys.readouterr().err
+    assert "Traceback" in printed("-v", "explain", "E104", code=1)
 
 
 @pytest.mark.parametrize(
     ("error", "code", "told"), [(KeyboardInterrupt(), 130, "E902"), (Terminated("terminated"), 143, "E903")]
 )
 def test_being_stopped_has_its_exit_codes(
-    failing: Failing, capsys: pytest.CaptureFixture[str], error: BaseException, code: int, told: str
+    failing: Failing, printed: Any, error: BaseException, code: int, told: str
 ) -> None:
     """Ctrl-C and SIGTERM are not faults of dbbench and have separate IDs."""
     failing(error)
-    assert cli.run(["explain", "E104"]) == code
-    assert told in capsys.readouterr().err
+    assert told in printed("explain", "E104", code=code)
 
 
 @pytest.mark.starts_processes
@@ -108,7 +106,7 @@ main()"""
     assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")
 
 
-def test_sigterm_becomes_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+def test_sigterm_becomes_an_error() -> None:
     """The handler raises in the main thread, so that everything is released."""
     assert cli.run(["explain", "E104"]) == 0
     with pytest.raises(Terminated):
@@ -127,31 +125,27 @@ def test_wrong_usage_is_exit_code_2(capsys: pytest.CaptureFixture[str], argv: li
     assert f"Nothing was changed. See:  {command} --help\n" in err
 
 
-def test_a_wrong_command_says_what_was_meant(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_wrong_command_says_what_was_meant(printed: Any) -> None:
     """Commands have a "did you mean" too."""
     for words, meant in (
         (["doctro"], "doctor"),
         (["nightly", "acept"], "accept"),
         (["show", "--resluts"], "--results"),
     ):
-        assert cli.run(words) == 2
-        assert re.search(f"did you mean .?{meant}", capsys.readouterr().err, re.IGNORECASE)
+        assert re.search(f"did you mean .?{meant}", printed(*words, code=2), re.IGNORECASE)
 
 
-def test_every_command_has_its_help(capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_command_has_its_help(printed: Any) -> None:
     """`dbbench --help` lists all commands; each of them can be loaded and explains itself."""
-    assert cli.run(["--help"]) == 0
-    listed = capsys.readouterr().out
+    listed = printed("--help")
     for name in cli.COMMANDS:
         assert f"  {name} " in listed
-        assert cli.run([name, "--help"]) == 0
-        assert f"Usage: dbbench {name}" in capsys.readouterr().out
+        assert f"Usage: dbbench {name}" in printed(name, "--help")
 
 
-def test_help_has_the_groups_in_their_order(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_has_the_groups_in_their_order(printed: Any) -> None:
     """Each heading with its commands below it."""
-    cli.run(["--help"])
-    lines = [line for line in capsys.readouterr().out.splitlines() if not line.startswith("   ")]
+    lines = [line for line in printed("--help", code=None).splitlines() if not line.startswith("   ")]
     shown = [
         line.split()[0]
         for line in lines[lines.index("Measure:") + 1 : lines.index("Options:")]
@@ -162,25 +156,22 @@ def test_help_has_the_groups_in_their_order(capsys: pytest.CaptureFixture[str]) 
 
 
 @pytest.mark.starts_processes  # git, for the commit of the version
-def test_help_has_own_options_first_then_examples_and_exit_statuses(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_has_own_options_first_then_examples_and_exit_statuses(printed: Any) -> None:
     """Of a command, of a group and of dbbench; -V is --version."""
     headings = ["Options:", "Global options:", "Examples:", "Exit status:"]
     for words in (["compare"], ["run"], ["fleet", "run"], []):
-        assert cli.run([*words, "--help"]) == 0
-        text = capsys.readouterr().out
+        text = printed(*words, "--help")
         shown = [line for line in text.splitlines() if line in headings]
         assert shown == headings
         assert "--verbose" in text.partition("Global options:")[2]
     assert re.search("  130  .*resumes", text)
-    assert cli.run(["-V"]) == 0
-    assert capsys.readouterr().out.startswith("dbbench ")
+    assert printed("-V").startswith("dbbench ")
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_prints_a_script(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_completion_prints_a_script(shell: str, printed: Any) -> None:
     """It asks dbbench by the variable that `run` looks for."""
-    assert cli.run(["completion", shell]) == 0
-    assert f"_DBBENCH_COMPLETE={shell}_complete" in capsys.readouterr().out
+    assert f"_DBBENCH_COMPLETE={shell}_complete" in printed("completion", shell)
 
 
 @pytest.mark.parametrize(
@@ -190,15 +181,14 @@ def test_completion_prints_a_script(shell: str, capsys: pytest.CaptureFixture[st
      ("compare a --against de", "demo"), ("run pla", "pla"), ("show de", "demo")],
 )  # fmt: skip
 def test_completions(
-    words: str, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    words: str, expected: str, tmp_path: Path, here: Path, environ: dict[str, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Commands, names of the catalogues, runs of the results folder, options; a plan is a file."""
     (tmp_path / "results/demo").mkdir(parents=True)
     (tmp_path / "results/demo/run.json").touch()
-    monkeypatch.chdir(tmp_path)
     for name, value in (("_DBBENCH_COMPLETE", "bash_complete"), ("COMP_WORDS", f"dbbench {words}"),
                         ("COMP_CWORD", str(len(words.split())))):  # fmt: skip
-        monkeypatch.setenv(name, value)
+        environ[name] = value
     cli.run([])
     kind = "file" if words.startswith("run") else "plain"
     assert f"{kind},{expected}" in capsys.readouterr().out.splitlines()
@@ -207,15 +197,12 @@ def test_completions(
 @pytest.mark.parametrize(
     ("before", "after"), [(["--json"], []), ([], ["--json"]), (["--no-color"], ["--json"]), (["-v"], ["--json", "-q"])]
 )
-def test_global_options_stand_before_or_after(
-    capsys: pytest.CaptureFixture[str], before: list[str], after: list[str]
-) -> None:
+def test_global_options_stand_before_or_after(printed: Any, before: list[str], after: list[str]) -> None:
     """`dbbench --json explain W012` and `dbbench explain W012 --json` are the same."""
-    assert cli.run([*before, "explain", "W012", *after]) == 0
-    assert json.loads(capsys.readouterr().out)["entries"][0]["id"] == "W012"
+    assert json.loads(printed(*before, "explain", "W012", *after))["entries"][0]["id"] == "W012"
 
 
-def test_paths_of_both_places_are_searched(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_paths_of_both_places_are_searched(tmp_path: Path) -> None:
     """--path before the command and after it are both taken; the one after it comes first."""
     for name in ("a", "b"):
         (tmp_path / name / "workloads").mkdir(parents=True)
@@ -227,10 +214,9 @@ def test_paths_of_both_places_are_searched(tmp_path: Path, capsys: pytest.Captur
 
 
 @pytest.mark.parametrize("name", error_kinds())
-def test_every_error_can_be_explained(capsys: pytest.CaptureFixture[str], name: str) -> None:
+def test_every_error_can_be_explained(printed: Any, name: str) -> None:
     """`explain` knows each ID, in any case of letters."""
-    assert cli.run(["explain", name.lower()]) == 0
-    assert capsys.readouterr().out.startswith(f"{name}: ")
+    assert printed("explain", name.lower()).startswith(f"{name}: ")
 
 
 def test_explanations_are_short() -> None:
@@ -239,22 +225,19 @@ def test_explanations_are_short() -> None:
     assert {name for name, kind in kinds.items() if len(f"{kind.meaning} {kind.remedy}".split()) > 60} == set()
 
 
-def test_all_ids_can_be_explained_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_ids_can_be_explained_at_once(printed: Any) -> None:
     """`explain --all` prints each error and warning with its remedy; no line is wider than 120 characters."""
-    assert cli.run(["explain", "--all"]) == 0
-    lines = capsys.readouterr().out.splitlines()
+    lines = printed("explain", "--all").splitlines()
     assert [line[:4] for line in lines if line[1:4].isdigit()] == [*error_kinds(), *warning_kinds()]
     assert sum(line.startswith("  Remedy: ") for line in lines) == len(error_kinds()) + len(warning_kinds())
     assert max(map(len, lines)) <= 120
 
 
-def test_an_unknown_id_names_its_neighbours(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_id_names_its_neighbours(printed: Any) -> None:
     """An ID that does not exist is answered with a few of its group, and a word with the titles that contain it."""
-    assert cli.run(["explain", "E199"]) == 2
-    assert "E104" in capsys.readouterr().err
-    assert cli.run(["explain", "checkpoint"]) == 2
-    printed = capsys.readouterr().err
-    assert "W002 (no checkpoint in the window)" in printed and "E104" not in printed
+    assert "E104" in printed("explain", "E199", code=2)
+    err = printed("explain", "checkpoint", code=2)
+    assert "W002 (no checkpoint in the window)" in err and "E104" not in err
 
 
 def test_errors_are_json_on_demand(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -300,32 +283,30 @@ def test_a_results_folder_that_does_not_exist_is_an_error(
      *(["nightly", each] for each in ("run", "status", "accept", "baseline")),
      *(["fleet", each] for each in ("run", "worker", "scheduler", "status", "stop"))],
 )  # fmt: skip
-def test_help_has_examples_of_the_command(capsys: pytest.CaptureFixture[str], words: list[str]) -> None:
+def test_help_has_examples_of_the_command(printed: Any, words: list[str]) -> None:
     """Each begins with the command itself."""
-    assert cli.run([*words, "--help"]) == 0
-    examples = capsys.readouterr().out.partition("Examples:\n")[2].partition("\n\n")[0].splitlines()
+    examples = printed(*words, "--help").partition("Examples:\n")[2].partition("\n\n")[0].splitlines()
     assert examples and all(line.startswith(f"  dbbench {' '.join(words)}") for line in examples)
 
 
-def test_colours_only_on_a_terminal_and_unless_forbidden(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_colours_only_on_a_terminal_and_unless_forbidden(environ: dict[str, str]) -> None:
     """NO_COLOR, --no-color and a pipe each mean no colours."""
-    monkeypatch.delenv("NO_COLOR", raising=False)
+    environ.pop("NO_COLOR", None)
     terminal, pipe = SimpleNamespace(isatty=lambda: True), SimpleNamespace(isatty=lambda: False)
     assert Options().has_colour(terminal)  # type: ignore[arg-type]
     assert not Options().has_colour(pipe)  # type: ignore[arg-type]
     assert not Options(no_color=True).has_colour(terminal)  # type: ignore[arg-type]
-    monkeypatch.setenv("NO_COLOR", "1")
+    environ["NO_COLOR"] = "1"
     assert not Options().has_colour(terminal)  # type: ignore[arg-type]
 
 
-def test_errors_of_a_plan_are_printed_below_each_other(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_errors_of_a_plan_are_printed_below_each_other(tmp_path: Path, printed: Any) -> None:
     """One line an error, each with file:line; exit code 2."""
     path = tmp_path / "plan.toml"
     path.write_text(
         'name = "x"\nfs_setups = ["ext5"]\nblcks = 3\n[engine]\nname = "postgres"\n[workload]\nname = "scan"\n'
     )
-    assert cli.run(["plan", str(path)]) == 2
-    lines = capsys.readouterr().err.splitlines()
+    lines = printed("plan", str(path), code=2).splitlines()
     assert lines[0] == f"error E001: {path} has 2 errors:"
     assert lines[1].startswith(f'  {path}:2  unknown fs setup "ext5"')
     assert lines[2] == f'  {path}:3  unknown key "blcks"; did you mean "blocks"?'
@@ -334,48 +315,34 @@ def test_errors_of_a_plan_are_printed_below_each_other(tmp_path: Path, capsys: p
 
 @pytest.mark.starts_processes
 @pytest.mark.parametrize("engines", [("postgres",), ("mariadb",), ("mysql",), ("postgres", "mariadb", "mysql")])
-def test_what_init_writes_is_a_good_plan(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], engines: tuple[str, ...]
-) -> None:
+def test_what_init_writes_is_a_good_plan(tmp_path: Path, printed: Any, engines: tuple[str, ...]) -> None:
     """The plan can be expanded as it is, is commented, and `plan` does not object to its warm-up."""
     path = tmp_path / "my plan.toml"
     argv = [word for engine in engines for word in ("--engine", engine)]
-    assert cli.run(["init", *argv, "-o", str(path)]) == 0
-    capsys.readouterr()
-    assert cli.run(["plan", str(path), "--json"]) in (0, 2)
-    document = json.loads(capsys.readouterr().out)
+    printed("init", *argv, "-o", str(path))
+    document = json.loads(printed("plan", str(path), "--json", code=None))
     assert {trial["engine"] for trial in document["trials"]} == set(engines)
     assert "btrfs" in {trial["fs_setup"] for trial in document["trials"]} and "W001" not in json.dumps(document)
     assert path.read_text().count("#") > 15
 
 
 @pytest.mark.starts_processes
-def test_init_for_directories_writes_six_lines(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_init_for_directories_writes_six_lines(here: Path, printed: Any) -> None:
     """Besides comments; the labels are the parts of the paths that differ. `plan` finds plan.toml by itself."""
-    monkeypatch.chdir(tmp_path)
     for name in ("a", "b"):
-        (tmp_path / name / "pg").mkdir(parents=True)
-    assert cli.run(["init", "--dirs", "a/pg,b/pg", "--engine", "postgres", "--budget", "1h"]) == 0
+        (here / name / "pg").mkdir(parents=True)
+    printed("init", "--dirs", "a/pg,b/pg", "--engine", "postgres", "--budget", "1h")
     lines = [line for line in Path("plan.toml").read_text().splitlines() if not line.startswith("#")]
     assert len(lines) == 6 and 'budget = "1h"' in lines[-1]
-    capsys.readouterr()
-    assert cli.run(["plan", "--json"]) in (0, 2)
-    document = json.loads(capsys.readouterr().out)
-    assert document["plan"]["device"]["paths"] == {name: str(tmp_path / name / "pg") for name in ("a", "b")}
+    document = json.loads(printed("plan", "--json", code=None))
+    assert document["plan"]["device"]["paths"] == {name: str(here / name / "pg") for name in ("a", "b")}
 
 
 @pytest.mark.starts_processes
-def test_init_takes_mount_options(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_init_takes_mount_options(printed: Any, here: Path) -> None:
     """As `--fs` of a run does: a word after options is another option."""
-    monkeypatch.chdir(tmp_path)
-    assert cli.run(["init", "--engine", "postgres", "--fs", "ext4,ext4:commit=60,data=writeback,xfs"]) == 0
-    capsys.readouterr()
-    assert cli.run(["plan", "--json"]) in (0, 2)
-    document = json.loads(capsys.readouterr().out)
+    printed("init", "--engine", "postgres", "--fs", "ext4,ext4:commit=60,data=writeback,xfs")
+    document = json.loads(printed("plan", "--json", code=None))
     labels = {trial["fs_setup"] for trial in document["trials"]}
     assert labels == {"ext4", "ext4:commit=60+data=writeback", "xfs"}
 
@@ -393,11 +360,10 @@ def test_init_takes_mount_options(
         (["--dirs", "empty", "--fs", "ext4"], "", "--dirs cannot be combined"),
     ],
 )
-def test_init_refuses_bad_answers(tmp_path: Path, capsys: pytest.CaptureFixture[str],
-                                  monkeypatch: pytest.MonkeyPatch, argv: list[str], identifier: str,
-                                  text: str) -> None:  # fmt: skip
+def test_init_refuses_bad_answers(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], here: Path, argv: list[str], identifier: str, text: str
+) -> None:
     """With the reason, and without writing a plan."""
-    monkeypatch.chdir(tmp_path)
     (tmp_path / "full/precious").mkdir(parents=True)
     (tmp_path / "empty").mkdir()
     assert cli.run(["init", "--engine", "postgres", *argv]) in (2, 5)
@@ -428,13 +394,9 @@ def test_init_asks_on_a_terminal(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("command", ["plan", "run"])
-def test_a_missing_plan_names_the_command_that_writes_one(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, command: str
-) -> None:
+def test_a_missing_plan_names_the_command_that_writes_one(printed: Any, here: Path, command: str) -> None:
     """Also without an argument."""
-    monkeypatch.chdir(tmp_path)
-    assert cli.run([command]) == 2
-    assert "plan.toml does not exist" in (error := capsys.readouterr().err) and "dbbench init" in error
+    assert "plan.toml does not exist" in (error := printed(command, code=2)) and "dbbench init" in error
 
 
 def test_init_overwrites_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -448,18 +410,16 @@ def test_init_overwrites_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 @pytest.mark.starts_processes
 @pytest.mark.parametrize("name", ["demo", "tiny"])
-def test_init_writes_the_example_plans(tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
+def test_init_writes_the_example_plans(tmp_path: Path, printed: Any, name: str) -> None:
     """They are part of the program, and can be expanded as they are."""
     path = tmp_path / "plan.toml"
-    assert cli.run(["init", "--example", name, "-o", str(path)]) == 0
-    capsys.readouterr()
-    assert cli.run(["plan", str(path), "--json"]) in (0, 2)
-    assert json.loads(capsys.readouterr().out)["trials"]
+    printed("init", "--example", name, "-o", str(path))
+    assert json.loads(printed("plan", str(path), "--json", code=None))["trials"]
 
 
 @pytest.mark.parametrize(("folder", "start"), [("bin", "{}/bin/dbbench "), ("a 100%", '"{}/a 100%%/dbbench" ')])
 def test_init_writes_the_units_of_this_program(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, folder: str, start: str
+    tmp_path: Path, printed: Any, monkeypatch: pytest.MonkeyPatch, folder: str, start: str
 ) -> None:
     """With the path that it was started by, in quotes where systemd needs them, into a new folder; files that are
     there stay as they are."""
@@ -468,8 +428,9 @@ def test_init_writes_the_units_of_this_program(
     program.write_text("")
     program.chmod(0o755)
     monkeypatch.setattr("sys.argv", [str(program)])
-    assert cli.run(["init", "--units", str(tmp_path / "new/units"), "--json"]) == 0
-    paths = [Path(path) for path in json.loads(capsys.readouterr().out)["paths"]]
+    paths = [
+        Path(path) for path in json.loads(printed("init", "--units", str(tmp_path / "new/units"), "--json"))["paths"]
+    ]
     assert sorted({path.suffix for path in paths}) == [".service", ".timer"]
     started = [line for path in paths for line in path.read_text().splitlines() if line.startswith("ExecStart=")]
     assert len(started) == 2 and all(line.startswith(f"ExecStart={start.format(tmp_path)}nightly ") for line in started)
@@ -510,14 +471,13 @@ def test_the_commit_of_a_checkout(tmp_path: Path) -> None:
 
 
 @pytest.mark.starts_processes
-def test_the_contract_of_plan_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_contract_of_plan_json(tmp_path: Path, printed: Any) -> None:
     """Keys that other people's scripts rely on; numbers with their units in the name."""
     path = tmp_path / "plan.toml"
     path.write_text(
         'name = "x"\nfs_setups = ["ext4"]\nblocks = 1\n[engine]\nname = "postgres"\n[workload]\nname = "scan"\n'
     )
-    cli.run(["plan", str(path), "--json"])
-    document = json.loads(capsys.readouterr().out)
+    document = json.loads(printed("plan", str(path), "--json", code=None))
     assert {"trials", "eta_s", "disk_bytes", "written_bytes", "commands"} <= set(document)
     assert document["trials"] == [
         {"id": "ext4.postgres.scan-b1-a1", "fs_setup": "ext4", "engine": "postgres", "workload": "scan", "block": 1,
@@ -533,7 +493,7 @@ def test_a_number_is_not_separated_from_its_percent_sign(capsys: pytest.CaptureF
         assert not re.search(r"\d\n *(%|\d)", capsys.readouterr().out)
 
 
-def test_only_some_cells_of_a_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_only_some_cells_of_a_plan(tmp_path: Path, printed: Any) -> None:
     """Patterns select cells; the first remaining setup is the baseline; an unknown cell is an error with a hint."""
     path = tmp_path / "plan.toml"
     path.write_text(
@@ -542,12 +502,10 @@ def test_only_some_cells_of_a_plan(tmp_path: Path, capsys: pytest.CaptureFixture
     )
     for only, names in (("xfs.postgres.scan", ["xfs.postgres.scan"]),
                         ("*.scan", ["ext4.postgres.scan", "xfs.postgres.scan"])):  # fmt: skip
-        cli.run(["plan", str(path), "--json", "--only", only])
-        document = json.loads(capsys.readouterr().out)
+        document = json.loads(printed("plan", str(path), "--json", "--only", only, code=None))
         assert sorted(trial["id"].removesuffix("-b1-a1") for trial in document["trials"]) == names
         assert document["plan"]["baseline"] == names[0].partition(".")[0]
-    assert cli.run(["plan", str(path), "--only", "xfs.postgres.scam"]) == 2
-    assert 'did you mean "xfs.postgres.scan"?' in capsys.readouterr().err
+    assert 'did you mean "xfs.postgres.scan"?' in printed("plan", str(path), "--only", "xfs.postgres.scam", code=2)
 
 
 @pytest.mark.starts_processes

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dbbench import cli, plan
+from dbbench import plan
 from dbbench.compare import conditions
 from dbbench.compare.remarks import texts
 from dbbench.compare.unequal import unequal
@@ -240,8 +240,9 @@ def test_second_kernel_has_no_network(tmp_path: Path) -> None:
     assert less.client is None and {cell.client for cell in cells_.cells} == {None}
 
 
-def test_fleet_refuses_a_client(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_fleet_refuses_a_client(tmp_path: Path, printed: Any) -> None:
     """Its address is one machine's."""
     loaded(tmp_path)
-    assert cli.run(["fleet", "run", str(tmp_path / "p.toml"), "--local", "1", "--each"]) == 2
-    assert "[client] names the address of one machine" in capsys.readouterr().err
+    assert "[client] names the address of one machine" in printed(
+        "fleet", "run", str(tmp_path / "p.toml"), "--local", "1", "--each", code=2
+    )

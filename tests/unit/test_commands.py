@@ -140,13 +140,10 @@ def test_show_has_one_row_a_run(told: Any, results_folder: Path) -> None:
     assert "damaged" in told("show")
 
 
-def test_show_of_nothing(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_show_of_nothing(printed: Any, here: Path) -> None:
     """Before the first run there is an empty list; a folder that was named and does not exist is an error."""
-    monkeypatch.chdir(tmp_path)
-    assert cli.run(["show", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == {"schema": 1, "runs": []}
-    assert cli.run(["show", "--json", "--results", "typo"]) == 2
-    assert "the results folder typo does not exist" in capsys.readouterr().err
+    assert json.loads(printed("show", "--json")) == {"schema": 1, "runs": []}
+    assert "the results folder typo does not exist" in printed("show", "--json", "--results", "typo", code=2)
 
 
 def test_show_has_a_run_and_a_trial(told: Any, results_folder: Path) -> None:
@@ -245,10 +242,10 @@ def test_clean_leaves_a_run_alone_that_is_worked_on(told: Any, results_folder: P
         assert "E803" in told("clean", "demo", code=5)
 
 
-def test_golden_copies_go_only_when_asked(told: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_golden_copies_go_only_when_asked(told: Any, tmp_path: Path, environ: dict[str, str]) -> None:
     """They cost time to make: --golden is needed, and what is no golden copy stays."""
     cache = tmp_path / "cache"
-    monkeypatch.setenv("DBBENCH_CACHE", str(cache))
+    environ["DBBENCH_CACHE"] = str(cache)
     (cache / "postgres-1").mkdir(parents=True)
     (cache / "postgres-1/manifest.json").write_text("{}")
     (cache / "precious").mkdir()
@@ -282,15 +279,12 @@ def test_the_unfinished_run_of_the_same_plan_goes_on(results_folder: Path, tmp_p
     assert choose(results_folder, wanted, new=True, name=None) is None
 
 
-def test_an_unfinished_run_of_other_cells_is_not_resumed(
-    results_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_unfinished_run_of_other_cells_is_not_resumed(results_folder: Path, tmp_path: Path, printed: Any) -> None:
     """It names the hash of the plan, but its cells are not those of the plan: E803, before anything is checked."""
     wanted = plan_asked(tmp_path)
     synthetic.write(results_folder, Shape(name="half", work=TPCB, missing=2))
     before = with_hash(results_folder, "half", wanted.sha256).joinpath("run.json").read_bytes()
-    assert cli.run(["run", str(tmp_path / "plan.toml"), "--results", str(results_folder)]) == 5
-    err = capsys.readouterr().err
+    err = printed("run", str(tmp_path / "plan.toml"), "--results", str(results_folder), code=5)
     assert "E803" in err and "plan.workload[0].name" in err
     assert (results_folder / "half/run.json").read_bytes() == before
 
@@ -406,10 +400,9 @@ def test_a_finished_run_with_a_failed_trial_exits_with_1_again(
     assert bool(results.load_run(folder).remaining) is again
 
 
-def test_new_and_name_cannot_go_together(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_new_and_name_cannot_go_together(printed: Any) -> None:
     """Two ways to name a run at once are a wrong usage."""
-    assert cli.run(["run", "plan.toml", "--new", "--name", "x"]) == 2
-    assert "cannot be combined" in capsys.readouterr().err
+    assert "cannot be combined" in printed("run", "plan.toml", "--new", "--name", "x", code=2)
 
 
 @dataclasses.dataclass
@@ -596,23 +589,23 @@ def test_plan_and_doctor_say_all_that_a_run_would_be_refused_for(
 
 @pytest.mark.usefixtures("machine")
 def test_plan_prints_the_share_of_the_rated_endurance(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, printed: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of the disk below the image: 30 TB were 3 % of its life."""
     monkeypatch.setattr(smart, "wear", lambda _disks: WearFacts(30 * 10**12, 0.03, None))
     (path := tmp_path / "plan.toml").write_text(PLAN)
-    cli.run(["plan", str(path), "--results", str(tmp_path)])
-    assert "of the disk's rated endurance" in " ".join(capsys.readouterr().out.split())
-    cli.run(["plan", str(path), "--results", str(tmp_path), "--json"])
-    document = json.loads(capsys.readouterr().out)
+    assert "of the disk's rated endurance" in " ".join(
+        printed("plan", str(path), "--results", str(tmp_path), code=None).split()
+    )
+    document = json.loads(printed("plan", str(path), "--results", str(tmp_path), "--json", code=None))
     (device,) = document["devices"]
     assert device["written_bytes"] == document["written_bytes"]
     assert device["endurance_share"] == pytest.approx(document["written_bytes"] / 10**15)
 
 
-def test_space_is_added_up_by_disk(machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_space_is_added_up_by_disk(machine: Machine, tmp_path: Path, environ: dict[str, str]) -> None:
     """Image, golden copies and results on one disk must fit together: 8 GiB + 1 GB here."""
-    monkeypatch.setenv("DBBENCH_CACHE", str(tmp_path / "cache"))
+    environ["DBBENCH_CACHE"] = str(tmp_path / "cache")
     for machine.free_bytes, expected in ((9_000_000_000, [DiskTooSmall]), (10_500_000_000, [])):
         assert lacks(tmp_path) == expected
 

@@ -133,16 +133,14 @@ def test_gate_and_all_metrics(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert (words["tps"], words["p95_ms"], words["cpu_ms_per_tx"]) == ("slower", "worse", "worse")
 
 
-def test_by_kernel_needs_two(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_by_kernel_needs_two(tmp_path: Path, printed: Any) -> None:
     """A single kernel is an error that names it; two kernels are compared."""
     folder = synthetic.write(tmp_path, Shape(work=WORK, name="one"))
-    assert cli.run(["compare", "one", "--by", "kernel", "--results", str(tmp_path)]) == 2
-    assert "6.12.9" in capsys.readouterr().err
+    assert "6.12.9" in printed("compare", "one", "--by", "kernel", "--results", str(tmp_path), code=2)
     synthetic.write(tmp_path, Shape(work=WORK, name="two"))
     spec = results.load_spec(tmp_path / "two")
     results.save_spec(tmp_path / "two", dataclasses.replace(spec, host={**spec.host, "kernel": "6.13"}))
-    assert cli.run(["compare", "one", "two", "--by", "kernel", "--results", str(tmp_path), "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)["rows"]
+    found = json.loads(printed("compare", "one", "two", "--by", "kernel", "--results", str(tmp_path), "--json"))["rows"]
     assert [r["fs_setup"] for r in found if "xfs" in r["fs_setup"]] == ["xfs @ 6.12.9", "xfs @ 6.13"]
     assert folder.exists()
 
@@ -175,17 +173,13 @@ def other(folder: Path, name: str, **changed: Any) -> None:
         ({"kernel": "6.13", "hostname": "elsewhere", "plan": "another"}, "kernel ("),
     ],
 )
-def test_runs_that_differ_are_not_pooled(
-    changed: dict[str, Any], told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_runs_that_differ_are_not_pooled(changed: dict[str, Any], told: str, tmp_path: Path, printed: Any) -> None:
     """E809 with the key and the way out, which works: unpaired, by run, with the difference next to each ratio."""
     other(tmp_path, "old", versions={"mkfs.ext4": "1.47"})
     other(tmp_path, "new", **{"versions": {"mkfs.ext4": "1.47"}, **changed})
-    assert cli.run(["compare", "old", "new", "--results", str(tmp_path)]) == 2
-    error = " ".join(capsys.readouterr().err.split())
+    error = " ".join(printed("compare", "old", "new", "--results", str(tmp_path), code=2).split())
     assert "E809" in error and told in error and "dbbench compare new --against old" in error
-    assert cli.run(["compare", "new", "--against", "old", "--results", str(tmp_path), "--json"]) == 0
-    document = json.loads(capsys.readouterr().out)
+    document = json.loads(printed("compare", "new", "--against", "old", "--results", str(tmp_path), "--json"))
     assert document["baseline"] == "old"
     by_name = {row["fs_setup"]: row for row in document["rows"] if row["fs_setup"].startswith("xfs @ ")}
     assert by_name["xfs @ old"]["verdict"] == "baseline" and by_name["xfs @ new"]["ratio"] == pytest.approx(1, abs=0.05)
@@ -194,43 +188,41 @@ def test_runs_that_differ_are_not_pooled(
     assert {row["n"] for row in by_name.values()} == {3}
 
 
-def test_what_may_differ_between_runs_of_one_mean(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_may_differ_between_runs_of_one_mean(tmp_path: Path, printed: Any) -> None:
     """Packages of the page, the versions of another host of the plan, and setups that only one run has."""
     other(tmp_path, "old", versions={"plotly": "1"})
     other(tmp_path, "new", versions={"plotly": "2"}, kernel="6.13", hostname="elsewhere", arms=("ext4", "xfs"))
-    assert cli.run(["compare", "old", "new", "--results", str(tmp_path), "--json"]) == 0
-    numbers = {row["fs_setup"]: row["n"] for row in json.loads(capsys.readouterr().out)["rows"]}
+    numbers = {
+        row["fs_setup"]: row["n"]
+        for row in json.loads(printed("compare", "old", "new", "--results", str(tmp_path), "--json"))["rows"]
+    }
     assert (numbers["xfs"], numbers["btrfs"]) == (6, 3)
 
 
-def test_runs_of_one_kernel_that_differ_are_not_pooled_by_kernel(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_runs_of_one_kernel_that_differ_are_not_pooled_by_kernel(tmp_path: Path, printed: Any) -> None:
     """Not the two of the old kernel; one of each is compared."""
     for name, changed in (("a", {}), ("b", {"scale": 100}), ("c", {"kernel": "6.13"})):
         other(tmp_path, name, **changed)
-    assert cli.run(["compare", "a", "b", "c", "--by", "kernel", "--results", str(tmp_path)]) == 2
-    assert "parameters.scale" in capsys.readouterr().err
+    assert "parameters.scale" in printed("compare", "a", "b", "c", "--by", "kernel", "--results", str(tmp_path), code=2)
     assert cli.run(["compare", "a", "c", "--by", "kernel", "--results", str(tmp_path)]) == 0
 
 
 def test_against_takes_a_run_and_nothing_that_contradicts_it(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], printed: Any
 ) -> None:
     """Not itself, not with a setup as baseline; several runs are each compared with it; paths of equal names too."""
     for name in ("old", "one", "two"):
         other(tmp_path, name)
     other(tmp_path / "elsewhere", "old")
     at = ["--results", str(tmp_path)]
-    assert cli.run(["compare", "old", "--against", "old", *at]) == 2
-    assert "at least two are needed" in capsys.readouterr().err
+    assert "at least two are needed" in printed("compare", "old", "--against", "old", *at, code=2)
     for words in (["--baseline", "xfs"], ["--by", "kernel"]):
         assert cli.run(["compare", "one", "--against", "old", *words, *at]) == 2
     capsys.readouterr()
-    assert cli.run(["compare", "one", "two", "--against", "old", "--json", *at]) == 0
-    rows = json.loads(capsys.readouterr().out)["rows"]
+    rows = json.loads(printed("compare", "one", "two", "--against", "old", "--json", *at))["rows"]
     assert [row["fs_setup"] for row in rows if row["fs_setup"].startswith("ext4 ")] == [
         "ext4 @ old", "ext4 @ one", "ext4 @ two"
     ]  # fmt: skip
-    assert cli.run(["compare", str(tmp_path / "elsewhere/old"), "--against", "old", "--json", *at]) == 0
-    assert json.loads(capsys.readouterr().out)["baseline"] == str(tmp_path / "old")
+    assert json.loads(printed("compare", str(tmp_path / "elsewhere/old"), "--against", "old", "--json", *at))[
+        "baseline"
+    ] == str(tmp_path / "old")

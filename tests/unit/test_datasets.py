@@ -101,20 +101,18 @@ def test_every_ingredient_changes_the_key() -> None:
     ("/data/golden", "/data/cache", "/data/golden"), ("", "/data/cache", "/data/cache/dbbench/golden"),
     ("", "cache", "/home/ann/.cache/dbbench/golden"),
 ])  # fmt: skip
-def test_the_cache_is_where_the_environment_says(
-    cache: str, xdg: str, expected: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_cache_is_where_the_environment_says(cache: str, xdg: str, expected: str, environ: dict[str, str]) -> None:
     """DBBENCH_CACHE, then the XDG cache, then ~/.cache; a relative XDG_CACHE_HOME is to be ignored."""
     for name, value in (("DBBENCH_CACHE", cache), ("XDG_CACHE_HOME", xdg), ("HOME", "/home/ann")):
-        monkeypatch.setenv(name, value)
+        environ[name] = value
     assert golden.cache_folder() == Path(expected)
 
 
-def test_the_limit_of_the_cache_takes_units(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_limit_of_the_cache_takes_units(environ: dict[str, str]) -> None:
     """DBBENCH_CACHE_LIMIT is a size as people write it."""
-    monkeypatch.setenv("DBBENCH_CACHE_LIMIT", "80GiB")
+    environ["DBBENCH_CACHE_LIMIT"] = "80GiB"
     assert golden.size_limit() == 80 * 2**30
-    monkeypatch.delenv("DBBENCH_CACHE_LIMIT")
+    environ.pop("DBBENCH_CACHE_LIMIT", None)
     assert golden.size_limit() == 50 * 2**30
 
 

@@ -151,7 +151,7 @@ def test_a_copy_in_use_is_not_evicted(made: Golden) -> None:
     assert golden.evict(made.path)
 
 
-def test_the_copy_used_longest_ago_goes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_copy_used_longest_ago_goes_first(tmp_path: Path, environ: dict[str, str]) -> None:
     """Over the limit, the copies that were used longest ago are removed until the new one fits; other folders stay."""
     for number, name in enumerate(["old", "used", "new"]):
         copy = a_copy(tmp_path / name)
@@ -160,6 +160,6 @@ def test_the_copy_used_longest_ago_goes_first(tmp_path: Path, monkeypatch: pytes
     os.utime(tmp_path / ".old.lock", (0, 5000))
     (tmp_path / "letters").mkdir()
     size = golden.disk_bytes(tmp_path / "new")
-    monkeypatch.setenv("DBBENCH_CACHE_LIMIT", str(2 * size + 4096))
+    environ["DBBENCH_CACHE_LIMIT"] = str(2 * size + 4096)
     golden.make_room(tmp_path, size)
     assert sorted(path.name for path in tmp_path.iterdir() if path.name[0] != ".") == ["letters", "old"]

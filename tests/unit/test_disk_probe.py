@@ -9,10 +9,11 @@ import random
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from dbbench import cli, process
+from dbbench import process
 from dbbench.errors import DeviceInUse, DiskTooSmall, FileUnreadable
 from dbbench.labs import disk_probe
 from dbbench.labs.disk_probe import Latency, Probed, probe
@@ -139,10 +140,8 @@ def test_a_folder_of_somebody_else_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.starts_processes  # systemd-detect-virt
-def test_the_command_prints_one_document(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_prints_one_document(tmp_path: Path, printed: Any) -> None:
     """With --json; otherwise a table with a dash where a percentile has too few values, and a sentence."""
-    assert cli.run(["probe", str(tmp_path), "--time", "1s", "--json"]) == 0
-    document = json.loads(capsys.readouterr().out)
+    document = json.loads(printed("probe", str(tmp_path), "--time", "1s", "--json"))
     assert document["directories"][0]["path"] == str(tmp_path) and document["pairs"] == []
-    assert cli.run(["probe", str(tmp_path), "--time", "1s", "--markdown"]) == 0
-    assert "| append 16 KiB, fdatasync |" in capsys.readouterr().out
+    assert "| append 16 KiB, fdatasync |" in printed("probe", str(tmp_path), "--time", "1s", "--markdown")

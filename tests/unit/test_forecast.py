@@ -6,6 +6,7 @@ import math
 import platform
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy
 import pytest
@@ -17,7 +18,7 @@ import calibration
 import synthetic
 from calibration import EQUAL, HOSTS, Case
 
-from dbbench import cli, results
+from dbbench import results
 from dbbench.compare import compare_all
 from dbbench.model import Budget, EarlierLoad, Status, Trial
 from dbbench.plan import catalog, expand, load
@@ -34,13 +35,15 @@ name = "pgbench-tpcb"
 """
 
 
-def forecast_of(tmp_path: Path, capsys: pytest.CaptureFixture[str], blocks: int = 5) -> Forecast:
+def forecast_of(tmp_path: Path, printed: Any, blocks: int = 5) -> Forecast:
     """What `plan --json` says of such a plan, with the results folder of the test."""
     path = tmp_path / "plan.toml"
     path.write_text(PLAN.format(blocks=blocks))
-    capsys.readouterr()
-    assert cli.run(["plan", str(path), "--json", "--results", str(tmp_path / "results")]) in (0, 2)
-    return Forecast(**json.loads(capsys.readouterr().out)["forecast"])
+    return Forecast(
+        **json.loads(printed("plan", str(path), "--json", "--results", str(tmp_path / "results"), code=None))[
+            "forecast"
+        ]
+    )
 
 
 @pytest.mark.parametrize(("arms", "workloads", "blocks"), [(2, 1, 5), (3, 3, 3), (3, 3, 5)])
@@ -67,23 +70,23 @@ def test_more_blocks_and_less_scatter_find_smaller_differences() -> None:
 
 
 @pytest.mark.starts_processes
-def test_without_earlier_runs_the_assumption_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_earlier_runs_the_assumption_is_named(tmp_path: Path, printed: Any) -> None:
     """The default, and the words say that it is one; too few blocks are said to be too few."""
-    expected = forecast_of(tmp_path, capsys)
+    expected = forecast_of(tmp_path, printed)
     assert (expected.trial_cv, expected.runs) == (DEFAULT_CV, 0)
     assert "8 %" in expected.text and "assumed" in expected.text
-    assert forecast_of(tmp_path, capsys, blocks=2).difference is None
+    assert forecast_of(tmp_path, printed, blocks=2).difference is None
 
 
 @pytest.mark.starts_processes
-def test_earlier_runs_of_this_host_give_the_scatter(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_earlier_runs_of_this_host_give_the_scatter(tmp_path: Path, printed: Any) -> None:
     """The root mean square of its pairs' variances, halved: a pair has two trials. Other hosts' runs do not count."""
     shape = synthetic.Shape(arms=("ext4", "xfs", "btrfs"), blocks=5, work=(("postgres", "pgbench-tpcb"),))
     folder = synthetic.write(tmp_path / "results", shape)
     run = results.load_spec(folder)
-    assert forecast_of(tmp_path, capsys).runs == 0
+    assert forecast_of(tmp_path, printed).runs == 0
     results.save_spec(folder, dataclasses.replace(run, host={**run.host, "hostname": platform.node()}))
-    expected = forecast_of(tmp_path, capsys)
+    expected = forecast_of(tmp_path, printed)
     tps = {(t.fs_setup, t.block): math.log(t.summary["tps"] or 0) for t in results.load_run(folder).trials}
     variances = [
         numpy.var([tps[arm, block] - tps["ext4", block] for block in range(1, 6)], ddof=1) for arm in ("xfs", "btrfs")

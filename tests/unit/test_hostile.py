@@ -16,6 +16,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -350,12 +351,15 @@ def planted(results_folder: Path, name: str, plant: str, secret: Path) -> Path:
 @pytest.mark.parametrize("plant", PLANTS)
 @pytest.mark.parametrize("name", [*OF_RUN, *OF_TRIAL, *OF_RESULTS])
 def test_what_is_planted_is_named_and_hides_nothing(
-    name: str, plant: str, two_runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+    name: str,
+    plant: str,
+    two_runs: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    here: Path,
+) -> None:
     """Every command ends at once, with an error that has an ID and names the run; the other run is shown, and the
     content of a file elsewhere never is."""
-    monkeypatch.chdir(tmp_path)
     (secret := tmp_path / "secret").write_text(SECRET)
     shutil.copytree(two_runs, tmp_path / "r")
     path = planted(tmp_path / "r", name, plant, secret)
@@ -448,16 +452,13 @@ def test_a_trial_that_cannot_be_hides_no_other(
         assert "xfs" in out, (argv, out)
 
 
-def test_a_series_that_cannot_be_read_hides_no_other_trial(
-    two_runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_series_that_cannot_be_read_hides_no_other_trial(two_runs: Path, tmp_path: Path, printed: Any) -> None:
     """Also where the checksums know nothing of the damage: the page has the other trials of its run."""
     shutil.copytree(two_runs, tmp_path / "r")
     trial, page = planted(tmp_path / "r", "series.csv.gz", "noise", tmp_path).parent, tmp_path / "page.html"
     sums = (trial / "SHA256SUMS").read_text().splitlines(True)
     (trial / "SHA256SUMS").write_text("".join(line for line in sums if "series" not in line))
-    assert cli.run(["report", "bad", "-o", str(page), "--results", str(tmp_path / "r")]) == 1
-    assert f"{trial.name}: " in capsys.readouterr().err
+    assert f"{trial.name}: " in printed("report", "bad", "-o", str(page), "--results", str(tmp_path / "r"), code=1)
     assert f"{trial.name} (E801)" in page.read_text()
 
 

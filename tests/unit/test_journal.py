@@ -11,9 +11,9 @@ from dbbench.storage.devices.guard import Permit
 
 
 @pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def home(tmp_path: Path, environ: dict[str, str]) -> Path:
     """The key of the seals is that of a user of the test's own."""
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    environ["HOME"] = str(tmp_path / "home")
     return tmp_path / "home"
 
 
@@ -101,9 +101,7 @@ def test_the_journal_of_another_run_is_not_believed(tmp_path: Path) -> None:
     assert believed(journal) and not believed(Journal(tmp_path / "b/journal.jsonl"))
 
 
-def test_the_journal_of_another_user_is_not_believed(
-    tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_journal_of_another_user_is_not_believed(tmp_path: Path, home: Path, environ: dict[str, str]) -> None:
     """Neither where the key is another one, nor where others can read or have planted it."""
     journal = Journal(tmp_path / "journal.jsonl")
     journal.note("made", device="S1", uuid="u-1")
@@ -115,7 +113,7 @@ def test_the_journal_of_another_user_is_not_believed(
     kept = key.rename(key.with_name("kept"))
     key.symlink_to(kept)
     assert not believed(journal)
-    monkeypatch.setenv("HOME", str(tmp_path / "another"))
+    environ["HOME"] = str(tmp_path / "another")
     assert not believed(journal)
     Journal(tmp_path / "journal.jsonl").note("had", device="S2")
     assert not believed(journal)
@@ -130,7 +128,7 @@ def test_without_a_place_for_the_key_a_person_is_asked(tmp_path: Path, home: Pat
     assert Permit(("S1",), journal).wipe("S1")
 
 
-def test_two_processes_that_make_the_key_at_once_have_one(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_processes_that_make_the_key_at_once_have_one(home: Path) -> None:
     """The slower one takes the key of the faster."""
     first = journals._new_key()
     assert journals._new_key() == first and len(first) == 32

@@ -3,6 +3,7 @@
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,6 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "fixtures"))
 import synthetic
 from synthetic import Shape
 
-from dbbench import cli
 from dbbench.compare import means
 from dbbench.metrics.histogram import Histogram, bucket_of, merge, percentile_ms
 from dbbench.report.page.html import build, render
@@ -53,11 +53,10 @@ def test_the_page_has_all_arms_in_one_chart(run: LoadedRun) -> None:
     assert page.index('id="timelines"') < page.index('id="latency"') < page.index('id="conditions"')
 
 
-def test_show_prints_the_percentiles_of_a_trial(run: LoadedRun, capsys: pytest.CaptureFixture[str]) -> None:
+def test_show_prints_the_percentiles_of_a_trial(run: LoadedRun, printed: Any) -> None:
     """A heading and a row of figures, dashes where too few latencies lie above."""
     trial = next(trial for trial in run.trials if trial.workload == "pgbench-tpcb")
-    assert cli.run(["show", run.path.name, trial.id, "--results", str(run.path.parent)]) == 0
-    lines = capsys.readouterr().out.splitlines()
+    lines = printed("show", run.path.name, trial.id, "--results", str(run.path.parent)).splitlines()
     at = next(i for i, line in enumerate(lines) if line.startswith("  latency of "))
     heading, figures = lines[at + 1].split(), lines[at + 2].split()
     assert heading == ["p50", "p75", "p90", "p95", "p99", "p99.9", "p99.99", "max"]

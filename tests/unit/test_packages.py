@@ -60,10 +60,10 @@ def test_known_places_of_the_recorder() -> None:
 
 
 @pytest.fixture
-def no_programs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def no_programs(monkeypatch: pytest.MonkeyPatch, environ: dict[str, str], tmp_path: Path) -> None:
     """A machine whose programs are those that the test puts into its folder."""
     monkeypatch.setattr(packages, "PATH", "")
-    monkeypatch.setenv("PATH", str(tmp_path))
+    environ["PATH"] = str(tmp_path)
     monkeypatch.setattr(packages, "OUTSIDE_PATH", {"sadc": (str(tmp_path / "libexec"),)})
 
 
@@ -222,7 +222,7 @@ def test_another_conflict_is_an_error_with_a_remedy(
 
 
 @pytest.mark.parametrize(
-    ("here", "told", "engines", "workloads"),
+    ("there", "told", "engines", "workloads"),
     [
         ({"mariadbd", "sysbench"}, "", ["postgres", "mariadb"], 3),
         ({"mysqld", "sysbench"}, "PostgreSQL and MySQL", ["postgres", "mysql"], 3),
@@ -230,15 +230,14 @@ def test_another_conflict_is_an_error_with_a_remedy(
         (set(), "PostgreSQL alone, because neither MariaDB nor MySQL is installed", ["postgres"], 2),
     ],
 )
-def test_the_demo_uses_the_servers_that_are_here(
-    here: set[str], told: str, engines: list[str], workloads: int, tmp_path: Path,
+def test_the_demo_uses_the_servers_that_are_there(
+    there: set[str], told: str, engines: list[str], workloads: int, here: Path,
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     """Its plan is valid with each of them, and one line says which they are."""
     shipped = Path(__file__).parents[2] / "docs/plans/demo.toml"
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / ".venv").mkdir()
-    monkeypatch.setattr(packages, "find", lambda name: name if name in here else None)
+    (here / ".venv").mkdir()
+    monkeypatch.setattr(packages, "find", lambda name: name if name in there else None)
     chosen = installer.demo(shipped)
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == bool(told) and all(told in line for line in lines)

@@ -506,12 +506,9 @@ def test_the_preview_names_every_command_of_a_filesystem(tmp_path: Path, known: 
     assert preview(there, expand(there, known)).commands == ()
 
 
-def test_relative_paths_of_a_plan_begin_in_its_directory(
-    tmp_path: Path, known: Catalog, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_relative_paths_of_a_plan_begin_in_its_directory(tmp_path: Path, known: Catalog, here: Path) -> None:
     """Trials run in another directory than the command: every path of a plan is absolute when it has been read."""
     (tmp_path / "plans").mkdir()
-    monkeypatch.chdir(tmp_path)
     text = GOOD.replace('size = "4GiB"', 'size = "4GiB"\nat = "loops"\nwal = { fs_setup = "ext4", at = "../logs" }')
     text = text.replace('name = "mariadb"\n', 'name = "mariadb"\nbin = "sbin"\n', 1)
     text = text.replace(

@@ -235,7 +235,7 @@ GONE = [BrokenPipeError(), OSError(28, "No space left on device"), OSError(5, "I
 @pytest.mark.parametrize(
     ("kind", "error"), [(kind, error) for kind in ("plain", "json") for error in GONE] + [("auto", GONE[2])]
 )
-def test_a_stream_that_fails_does_not_end_the_run(kind: str, error: OSError, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stream_that_fails_does_not_end_the_run(kind: str, error: OSError, environ: dict[str, str]) -> None:
     """Progress is not the result: nothing more is written, and nothing is raised."""
     tries = []
 
@@ -244,7 +244,7 @@ def test_a_stream_that_fails_does_not_end_the_run(kind: str, error: OSError, mon
             tries.append(1)
             raise error
 
-    monkeypatch.setenv("TERM", "xterm")
+    environ["TERM"] = "xterm"
     with renderer(kind, Gone()) as emit:
         emit(BEGIN)
         first = len(tries)
@@ -254,13 +254,15 @@ def test_a_stream_that_fails_does_not_end_the_run(kind: str, error: OSError, mon
 
 
 @pytest.mark.parametrize(("kind", "place"), [("plain", "_line"), ("auto", "drawn"), ("auto", "above")])
-def test_a_fault_of_the_drawing_is_one_line(kind: str, place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fault_of_the_drawing_is_one_line(
+    kind: str, place: str, monkeypatch: pytest.MonkeyPatch, environ: dict[str, str]
+) -> None:
     """Whether it happens for an event or in the thread that draws: the run goes on without progress."""
 
     def fault(*_given: Any) -> Any:
         raise ValueError("math domain error")
 
-    monkeypatch.setenv("TERM", "xterm")
+    environ["TERM"] = "xterm"
     stream = Terminal()
     with renderer(kind, stream) as emit:
         monkeypatch.setattr(progress.PlainLines if kind == "plain" else live, place, fault)
@@ -276,7 +278,7 @@ def test_a_fault_of_the_drawing_is_one_line(kind: str, place: str, monkeypatch: 
 
 
 @pytest.mark.parametrize("stop", [Interrupted("stopped"), Terminated("stopped"), KeyboardInterrupt()])
-def test_a_signal_is_no_fault_of_the_drawing(stop: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_signal_is_no_fault_of_the_drawing(stop: BaseException) -> None:
     """Ctrl-C that arrives while a line is printed stops the run."""
 
     class Signalled(io.StringIO):
@@ -305,18 +307,18 @@ def test_none_says_nothing() -> None:
     assert stream.getvalue() == ""
 
 
-def test_auto_is_plain_off_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_auto_is_plain_off_a_terminal(environ: dict[str, str]) -> None:
     """A pipe, and a terminal that can do nothing, get plain lines."""
     for stream, term in ((io.StringIO(), "xterm"), (Terminal(), "dumb")):
-        monkeypatch.setenv("TERM", term)
+        environ["TERM"] = term
         with renderer("auto", stream) as emit:
             emit(BEGIN)
         assert stream.getvalue() == "run r: 2 setups x 2 blocks, 4 trials, seed 42\n"
 
 
-def test_a_terminal_is_drawn_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_terminal_is_drawn_on(environ: dict[str, str]) -> None:
     """On a terminal the lines are redrawn in place; a warning stays above them."""
-    monkeypatch.setenv("TERM", "xterm")
+    environ["TERM"] = "xterm"
     stream = Terminal()
     with renderer("auto", stream, color=False) as emit:
         for event in PLAYED[:-1]:

@@ -2,8 +2,6 @@
 
 import io
 
-import pytest
-
 from dbbench.model.events import Event
 from dbbench.report.progress import hosts
 from dbbench.units import epoch
@@ -55,10 +53,10 @@ def test_plain_and_json_progress() -> None:
     assert (len(told["json"]), told["none"]) == (4, [])
 
 
-def test_screen_has_a_line_for_each_host(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_screen_has_a_line_for_each_host(environ: dict[str, str]) -> None:
     """On a terminal all hosts are drawn; what stays is printed above them."""
-    monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setenv("COLUMNS", "140")
+    environ["TERM"] = "xterm"
+    environ["COLUMNS"] = "140"
     stream = io.StringIO()
     stream.isatty = lambda: True  # type: ignore[method-assign]
     with hosts.renderer("auto", stream) as emit:

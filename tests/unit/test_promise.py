@@ -1,10 +1,11 @@
 """The durability class that a plan promises before anything is made."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from dbbench import cli, plan
+from dbbench import plan
 from dbbench.plan import catalog
 from dbbench.plan.promise import class_of, of_setup
 from tests.support.plans import as_toml
@@ -68,15 +69,13 @@ def test_a_setup_shows_the_class_of_its_own_tuning() -> None:
 
 
 @pytest.mark.starts_processes
-def test_plan_warns_of_mixed_classes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_plan_warns_of_mixed_classes(tmp_path: Path, printed: Any) -> None:
     """Within one comparison; not across engines, whose figures are not compared."""
     path = tmp_path / "plan.toml"
     text = PLAN.format(setup=as_toml("ext4"), engine="postgres", settings="", workload="pgbench-tpcb")
     path.write_text(text)
-    cli.run(["plan", str(path)])
-    assert "W022" not in capsys.readouterr().out
+    assert "W022" not in printed("plan", str(path), code=None)
     path.write_text(text.replace('["ext4"]', '["ext4", "ext4-nobarrier"]'))
-    cli.run(["plan", str(path)])
-    said = capsys.readouterr().out
+    said = printed("plan", str(path), code=None)
     assert "W022: durability classes differ in pgbench-tpcb on postgres" in said
     assert "no-barrier" in said

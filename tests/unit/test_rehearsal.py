@@ -66,9 +66,9 @@ def test_what_is_no_executable_is_refused() -> None:
         symvers(b"#!/bin/sh\n")
 
 
-def test_the_newest_build_of_this_recipe_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_newest_build_of_this_recipe_is_used(tmp_path: Path, environ: dict[str, str]) -> None:
     """Builds of another recipe are passed over, and so is one that is still being made."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    environ["XDG_CACHE_HOME"] = str(tmp_path)
     assert second_kernel.found() is None
     for age, name in enumerate(
         [f"uml-2-r{second_kernel.RECIPE}", f"uml-1-r{second_kernel.RECIPE}", "uml-3-r0", ".making"]

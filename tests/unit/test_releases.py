@@ -8,7 +8,7 @@ from tests.releases import Found, _facts, _kept, _of_trial, lost
 
 
 @pytest.fixture
-def made(tmp_path: Path) -> list[Path]:
+def made() -> list[Path]:
     """The roots that were built, in order."""
     return []
 

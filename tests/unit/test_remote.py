@@ -151,7 +151,7 @@ def test_scripts_are_sent_with_what_lies_beside_them(tmp_path: Path) -> None:
     assert session.asked[-1][1]["env"]["DBBENCH_SCRIPT"] == "/tmp/there/tpcc.lua"
 
 
-def test_every_load_generator_that_can_be_away_has_its_program(tmp_path: Path) -> None:
+def test_every_load_generator_that_can_be_away_has_its_program() -> None:
     """What is looked for there is known for each."""
     assert set(AWAY) == set(remote._TOOLS)
 

@@ -169,9 +169,9 @@ LauncherOf = Callable[[str, list[Event], Stop], Launcher]
 
 
 @pytest.fixture
-def launcher_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LauncherOf:
+def launcher_of(tmp_path: Path, environ: dict[str, str]) -> LauncherOf:
     """Return a function that returns a launcher of a module in `tmp_path`."""
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(tmp_path), os.environ.get("PYTHONPATH", ""))))
+    environ["PYTHONPATH"] = os.pathsep.join((str(tmp_path), os.environ.get("PYTHONPATH", "")))
     return lambda module, told, stop: Launcher(module, tmp_path / "log", told.append, stop)
 
 

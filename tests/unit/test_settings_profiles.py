@@ -294,7 +294,7 @@ def test_a_night_with_another_profile_says_so(tmp_path: Path) -> None:
     ]
 
 
-def test_huge_pages_of_a_process_are_told(tmp_path: Path) -> None:
+def test_huge_pages_of_a_process_are_told() -> None:
     """This process has none; of one that has ended nothing is known."""
     import os
 

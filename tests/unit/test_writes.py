@@ -179,7 +179,9 @@ def test_a_deviation_is_reported(counted: int | None, reported: bool) -> None:
     assert writes.deviation([]) is None
 
 
-def test_a_copy_of_the_users_data_replaces_its_estimate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_copy_of_the_users_data_replaces_its_estimate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, environ: dict[str, str]
+) -> None:
     """Tables and whole copy as they are; before that, an expansion of the dump that is said to be estimated."""
     dump = tmp_path / "shop.sql"
     dump.write_text(
@@ -191,7 +193,7 @@ def test_a_copy_of_the_users_data_replaces_its_estimate(tmp_path: Path, monkeypa
     file.write_text(plan(engine="postgres", workload={"name": "scan", "source": str(dump)}))
     asked = load(file, catalog())
     expanded = expand(asked, catalog())
-    monkeypatch.setenv("DBBENCH_CACHE", str(tmp_path))
+    environ["DBBENCH_CACHE"] = str(tmp_path)
     monkeypatch.setattr(golden, "key", lambda *_: key)
     before = writes.with_copies(expanded)
     assert before == expanded

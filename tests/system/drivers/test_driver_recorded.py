@@ -71,9 +71,13 @@ def test_a_slow_log_is_driven_again(
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_statements_are_sent_as_they_were_recorded(
-    drive: Any, served: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+    drive: Any,
+    served: Any,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    environ: dict[str, str],
     engine: str,
-) -> None:  # fmt: skip
+) -> None:
     """Values of every type, hints, comments and two databases: the server logs the same texts again. A statement that
     fails is counted as an error, and one that the server refuses is left out if it is asked."""
     with served(engine, Dataset("sysbench", {"tables": 1, "table_size": 500})) as server:
@@ -100,7 +104,7 @@ def test_statements_are_sent_as_they_were_recorded(
         logged = {(kind.database, text) for kind in again.in_workload for text in kind.samples}
         assert {pair for pair in logged if "SCHEMATA" not in pair[1]} == sent
         ask = ["--socket", str(server.socket), "--user", server.user, "--database", server.database]
-        monkeypatch.setenv("MYSQL_PWD", server.env["MYSQL_PWD"])
+        environ["MYSQL_PWD"] = server.env["MYSQL_PWD"]
         assert cli.run([*convert[:-1], str(tmp_path / "workloads/asked.toml"), *ask]) == 0
         asked = json.loads(capsys.readouterr().out)
         assert [row["statement"] for row in asked["left_out"] if "refuses" in row["why"]] == ["select id from gone"]

@@ -4,7 +4,6 @@ import base64
 import csv
 import io
 import re
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from importlib.resources import files
@@ -12,19 +11,16 @@ from pathlib import Path
 
 import plotly.graph_objects as go
 import pytest
+import synthetic
 from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webdriver import WebDriver
+from synthetic import Shape
 
 from dbbench.compare import rows
 from dbbench.report.page.charts.nights import Course, NightPoint
 from dbbench.report.page.html import render
 from dbbench.results import LoadedRun, load_run
 from dbbench.units import number
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "fixtures"))
-import synthetic
-from synthetic import Shape
-
 from tests.browser.chromium import DARK, LIGHT, STILL, command, errors, requests, screen, until
 
 pytestmark = pytest.mark.needs("chromium", "chromedriver")

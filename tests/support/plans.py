@@ -2,8 +2,12 @@
 
 import json
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any, Final
 
+from dbbench.model import Plan
+from dbbench.plan import load
+from dbbench.plan.catalog import Catalog
 from tests.conftest import engine_bin
 
 Table = dict[str, Any]
@@ -42,6 +46,13 @@ def plan(
 
 def _several(named: Named | Iterable[Named]) -> Iterable[Named]:
     return [named] if isinstance(named, (str, dict)) else named
+
+
+def plan_of(folder: Path, text: str, known: Catalog) -> Plan:
+    """Return the plan of that text, from plan.toml in the folder."""
+    path = folder / "plan.toml"
+    path.write_text(text)
+    return load(path, known)
 
 
 def as_toml(value: Any) -> str:

@@ -16,6 +16,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
+import artifacts
+import bundle
 import pytest
 
 from dbbench import process
@@ -26,11 +28,6 @@ from dbbench.plan.catalog import catalog
 from dbbench.plan.expanding import identity
 from dbbench.results.journal import Journal
 from tests import releases
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "packaging"))
-
-import artifacts
-import bundle
 
 ROOT: Final = Path(__file__).parents[2]
 pytestmark = [

@@ -1,6 +1,7 @@
 """Fixtures of unit tests: a run that needs no machine, and a command line for results."""
 
-from collections.abc import Callable
+import signal
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from dbbench.model import (
     Workload,
     WorkloadSpec,
 )
+from dbbench.plan.catalog import Catalog, catalog
 from tests.support.road import Road
 
 MakeRun = Callable[..., Run]
@@ -30,6 +32,20 @@ MakeRun = Callable[..., Run]
 def every_package_exists(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pretend that apt has each package: apt-cache is a program, and its answers differ between machines."""
     monkeypatch.setattr(packages, "policy", lambda _name: "  Candidate: 1.0\n")
+
+
+@pytest.fixture(autouse=True)
+def signals_as_before() -> Iterator[None]:
+    """`cli.run` handles SIGTERM for the life of a command line."""
+    before = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
+@pytest.fixture(scope="session")
+def known() -> Catalog:
+    """Return the shipped catalogue."""
+    return catalog([])
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from dbbench.errors import PlanInvalid, UnknownName
 from dbbench.model import Arm, plain
 from dbbench.plan import expand, load, narrow
 from dbbench.plan.arms import split_fs
-from dbbench.plan.catalog import Catalog, catalog
+from dbbench.plan.catalog import Catalog
 from dbbench.plan.narrowing import Narrowing
 from dbbench.plan.promise import of_setup
 from dbbench.plan.proposal import Proposal
@@ -23,12 +23,6 @@ SHORT = {"EXT": "lazy_itable_init=0,lazy_journal_init=0,nodiscard",
          "ZPOOL": "zpool create -f -o cachefile=none -o failmode=continue -m none"}  # fmt: skip
 
 DISK = next((path.name for path in Path("/dev").glob("*") if path.is_block_device()), "no/disk")
-
-
-@pytest.fixture(scope="module")
-def known() -> Catalog:
-    """Return the catalogue."""
-    return catalog()
 
 
 def _plan(tmp_path: Path, *entries: str, device: str = 'size = "1GiB"') -> Path:

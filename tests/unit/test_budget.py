@@ -2,14 +2,10 @@
 
 import dataclasses
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "fixtures"))
-
 import synthetic
 from synthetic import Shape
 
@@ -18,7 +14,7 @@ from dbbench.errors import PlanInvalid, RunNameTaken
 from dbbench.machine import host
 from dbbench.model import Budget, Plan, Question, Run, Status
 from dbbench.plan import expand, identity, load, narrow
-from dbbench.plan.catalog import Catalog, catalog
+from dbbench.plan.catalog import Catalog
 from dbbench.plan.forecast import apply_budget, budget_text
 from dbbench.plan.narrowing import Narrowing
 from dbbench.plan.request import PlanRequest, load_request, take_share
@@ -45,12 +41,6 @@ def nothing_is_asked_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its facts come from programs."""
     for name in ("facts", "state", "versions"):
         monkeypatch.setattr(host, name, dict)
-
-
-@pytest.fixture(scope="module")
-def known() -> Catalog:
-    """The catalogue of the package."""
-    return catalog([])
 
 
 def plan_of(tmp_path: Path, known: Catalog, budget: str = "10min", more: str = "") -> Plan:

@@ -1,15 +1,11 @@
 """The short form of benchmarks/calibration.py: few series, so with a wide margin around the same targets."""
 
-import sys
 from pathlib import Path
 
-import numpy
-import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
-
 import calibration
+import numpy
 import precision
+import pytest
 from calibration import HOSTS, SERIES, Figure, Host, Nights
 
 SETS = 60

@@ -6,15 +6,13 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import click
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "fixtures"))
 import synthetic
 from synthetic import Shape
 
@@ -26,14 +24,6 @@ from dbbench.report import text
 from dbbench.report.text import put_paragraph
 
 REST = '[engine]\nname = "postgres"\n[workload]\nname = "scan"\n'
-
-
-@pytest.fixture(autouse=True)
-def signals_as_before() -> Iterator[None]:
-    """`run` takes SIGTERM for the life of a command line."""
-    before = signal.getsignal(signal.SIGTERM)
-    yield
-    signal.signal(signal.SIGTERM, before)
 
 
 Failing = Callable[[BaseException], None]

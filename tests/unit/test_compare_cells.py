@@ -4,16 +4,12 @@ import dataclasses
 import json
 import math
 import random
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from scipy.stats import ttest_ind
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "fixtures"))
-
 import synthetic
+from scipy.stats import ttest_ind
 from synthetic import Shape
 
 from dbbench import cli, results

@@ -1,16 +1,11 @@
 """The variance shared by the pairs of a run: computed by hand, its limits, its calibration."""
 
 import math
-import sys
-from pathlib import Path
 from typing import Any
 
+import calibration
 import numpy
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
-
-import calibration
 from calibration import EQUAL, HOSTS, Case
 
 from dbbench.compare import Comparison, compare_all, rows

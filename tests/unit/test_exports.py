@@ -3,11 +3,8 @@
 import dataclasses
 import json
 import re
-import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "fixtures"))
 
 import pytest
 import synthetic

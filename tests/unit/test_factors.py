@@ -3,17 +3,12 @@
 import json
 import math
 import re
-import sys
 from dataclasses import replace
 from pathlib import Path
 
+import calibration
 import numpy
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "fixtures"))
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
-
-import calibration
 import synthetic
 from calibration import HOSTS, Factorial
 from synthetic import Shape
@@ -27,7 +22,7 @@ from dbbench.machine import host
 from dbbench.metrics.table import METRICS
 from dbbench.model import Scalar, Setting
 from dbbench.plan import expand, identity, load
-from dbbench.plan.catalog import Catalog, catalog
+from dbbench.plan.catalog import Catalog
 from dbbench.plan.conditions import factor_sentences as plan_sentences
 from dbbench.plan.request import able, of_plan
 from dbbench.plan.server_settings import settings_of
@@ -36,6 +31,7 @@ from dbbench.report.sentences import interaction, plain_text
 from dbbench.report.verdict_table import as_document, as_markdown, put_tables
 from dbbench.report.verdicts import verdicts
 from dbbench.run import preflight
+from tests.support.plans import plan_of
 
 PLAN = """\
 name = "f"
@@ -54,12 +50,6 @@ name = "sysbench-oltp-read-write"
 engines = ["mariadb"]
 """
 TWO = 'factors = { io_method = ["sync", "worker", "io_uring"], binlog = [true, false] }'
-
-
-@pytest.fixture(scope="module")
-def known() -> Catalog:
-    """The shipped catalogue."""
-    return catalog()
 
 
 def written(folder: Path, factors: str) -> Path:
@@ -108,9 +98,7 @@ name = "{engine}"
 [workload]
 name = "bulk-insert"
 """
-    path = tmp_path / "plan.toml"
-    path.write_text(text)
-    cells = expand(load(path, known), known).cells
+    cells = expand(plan_of(tmp_path, text, known), known).cells
     assert [settings_of(cell)[name] for cell in cells] == [Setting(level, "plan") for level in levels]
 
 
@@ -212,9 +200,7 @@ name = "postgres"
 [workload]
 name = "bulk-insert"
 """
-    path = tmp_path / "plan.toml"
-    path.write_text(text)
-    wanted = able(of_plan(text, load(path, known), known), [])
+    wanted = able(of_plan(text, plan_of(tmp_path, text, known), known), [])
     said = {"zeros": f"PostgreSQL {version} has no setting file_extend_method"}
     assert wanted.skipped == (said if lacks else {})
 

@@ -1,8 +1,7 @@
 """What `dbbench clean` finds of a fleet: in the results, and of hosts that ran on this machine."""
 
 import dataclasses
-import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +13,6 @@ from dbbench.fleet.fleet_files import Fleet
 from dbbench.model import Run, Status, Trial
 from dbbench.results import merging
 from dbbench.results.journal import Journal, tag_of
-
-
-@pytest.fixture(autouse=True)
-def signals_as_before() -> Iterator[None]:
-    """A command line takes SIGTERM for its life."""
-    before = signal.getsignal(signal.SIGTERM)
-    yield
-    signal.signal(signal.SIGTERM, before)
 
 
 @pytest.fixture

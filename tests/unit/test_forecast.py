@@ -4,17 +4,12 @@ import dataclasses
 import json
 import math
 import platform
-import sys
 from pathlib import Path
 from typing import Any
 
+import calibration
 import numpy
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "fixtures"))
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
-
-import calibration
 import synthetic
 from calibration import EQUAL, HOSTS, Case
 

@@ -2,16 +2,15 @@
 
 import contextlib
 import csv
+import dataclasses
 import hashlib
 import io
 import json
 import os
 import re
 import shutil
-import signal
 import socket
 import stat
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -19,6 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import synthetic
+from synthetic import Shape
 
 from dbbench import cli, results
 from dbbench.errors import DbbenchError, NotWritable, ResultDamaged, ResultNotRegular
@@ -32,25 +33,10 @@ from dbbench.run.queue import give_back
 from dbbench.storage.devices.image import give_back_images, images_of, make_images
 from dbbench.units import inert
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "fixtures"))
-
-import dataclasses
-
-import synthetic
-from synthetic import Shape
-
 MakeRun = Callable[..., Run]
 ESCAPE = "\x1b]0;owned\x07\x9b31m\u202e"
 TEXT = "not of dbbench\n"
 SLOWEST_S = 5.0  # of what takes some 10 ms on a machine that is not busy
-
-
-@pytest.fixture(autouse=True)
-def signals_as_before() -> Iterator[None]:
-    """`cli.run` takes SIGTERM for the life of a command line."""
-    before = signal.getsignal(signal.SIGTERM)
-    yield
-    signal.signal(signal.SIGTERM, before)
 
 
 @pytest.fixture

@@ -1,14 +1,10 @@
 """The latency distribution: percentiles of merged histograms on the page and in `dbbench show`."""
 
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "fixtures"))
-
 import synthetic
 from synthetic import Shape
 

@@ -10,20 +10,17 @@ from datetime import date
 from pathlib import Path
 from typing import Final
 
+import artifacts
+import bundle
 import click
+import man
 import pytest
+import release
 from packaging.requirements import Requirement
 
 from dbbench import packages, process
 from dbbench.cli import COMMANDS, group
 from dbbench.packages import TOOLS
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "packaging"))
-
-import artifacts
-import bundle
-import man
-import release
 
 ROOT: Final = Path(__file__).parents[2]
 PAGES: Final = man.pages(date(2026, 1, 2))

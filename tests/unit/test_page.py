@@ -5,12 +5,13 @@ import dataclasses
 import hashlib
 import json
 import re
-import sys
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
+import synthetic
+from synthetic import Shape
 
 from dbbench import cli
 from dbbench.compare import rows
@@ -23,10 +24,6 @@ from dbbench.report.page.notices import notices as notices_of
 from dbbench.report.sentences import plain_text
 from dbbench.results import LoadedRun, load_run
 from tests.unit.test_page_parts import unpacked
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "fixtures"))
-import synthetic
-from synthetic import Shape
 
 TPCB = (("postgres", "pgbench-tpcb"),)
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>'\"{{7*7}}"

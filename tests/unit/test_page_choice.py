@@ -1,10 +1,11 @@
 """Why and trade-offs on the page: what changed with a difference, and what each filesystem offers and costs."""
 
 import dataclasses
-import sys
 from pathlib import Path
 
 import pytest
+import synthetic
+from synthetic import Shape
 
 from dbbench.metrics.series import Series
 from dbbench.model import FsSetup, Layer, Mkfs, Status
@@ -15,10 +16,6 @@ from dbbench.report.page.choose import choose
 from dbbench.report.page.groups import Group, groups
 from dbbench.results import LoadedRun, load_run
 from dbbench.storage.filesystems import character
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "fixtures"))
-import synthetic
-from synthetic import Shape
 
 TPCB = (("postgres", "pgbench-tpcb"),)
 

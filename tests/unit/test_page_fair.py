@@ -1,18 +1,16 @@
 """The page states the conditions of its figures, and names those that were not equal."""
 
 import dataclasses
-import sys
 from pathlib import Path
 from typing import Any
+
+import synthetic
+from synthetic import Shape
 
 from dbbench.model import CoresFacts, MemoryFacts, Trial, TrialWarning
 from dbbench.report.page.html import PageModel, build
 from dbbench.report.verdicts import verdicts
 from dbbench.results import Exceeded, load_run
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "fixtures"))
-import synthetic
-from synthetic import Shape
 
 MEMORY = MemoryFacts(dataset_ratio=3.0, label="io-bound", effective_bytes=2**30, enforced="cgroup v2", direct="direct")
 

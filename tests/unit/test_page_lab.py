@@ -1,17 +1,15 @@
 """The page's section on power loss: what was tested, the findings, and the conclusions that they permit."""
 
 import dataclasses
-import sys
 from pathlib import Path
 from typing import Any
+
+import synthetic
+from synthetic import Shape
 
 from dbbench.report.page.html import render
 from dbbench.results import LoadedRun, load_run
 from tests.unit.test_page import Seen
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "fixtures"))
-import synthetic
-from synthetic import Shape
 
 SMALL = Shape(arms=("ext4", "xfs"), work=(("postgres", "pgbench-tpcb"),), blocks=1)
 

@@ -2,22 +2,19 @@
 
 import dataclasses
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
+import synthetic
+from synthetic import Shape
 
 from dbbench.compare import means
 from dbbench.model import DrainFacts, SpaceFacts
 from dbbench.report.page.html import PageModel, build
 from dbbench.results import LoadedRun, load_run
 from dbbench.units import GROUP, number
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "fixtures"))
-import synthetic
-from synthetic import Shape
 
 TPCB: Final = (("postgres", "pgbench-tpcb"),)
 WAITS: Final = {"Read": "wait for a read", "Write": "wait for a write", "Flush": "wait for a flush",

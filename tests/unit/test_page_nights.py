@@ -4,13 +4,9 @@ import dataclasses
 import datetime
 import random
 import re
-import sys
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "fixtures"))
-
 import synthetic
 from synthetic import Shape
 

@@ -1,10 +1,8 @@
 """The page's section on ageing by the engine: a line for each trial, and the scans."""
 
 import dataclasses
-import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "fixtures"))
 import pytest
 import synthetic
 from synthetic import Shape

@@ -14,7 +14,7 @@ from dbbench.plan.narrowing import Narrowing
 from dbbench.plan.rules import GENERATED, RULES
 from dbbench.plan.server_settings import settings_of
 from dbbench.plan.tomlfile import written_fields
-from tests.support.plans import as_toml
+from tests.support.plans import as_toml, plan_of
 from tests.support.setups import ADDED, entry
 
 PLANS = Path(__file__).parents[2] / "docs" / "plans"
@@ -66,19 +66,6 @@ clints = 4
 measure = 0
 engines = ["mysql"]
 """
-
-
-@pytest.fixture
-def known() -> Catalog:
-    """The shipped catalogue."""
-    return catalog()
-
-
-def plan_of(tmp_path: Path, text: str, known: Catalog) -> Plan:
-    """The plan of that text."""
-    path = tmp_path / "plan.toml"
-    path.write_text(text)
-    return load(path, known)
 
 
 def flaws_of(tmp_path: Path, text: str, known: Catalog) -> str:

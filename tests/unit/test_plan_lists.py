@@ -5,12 +5,13 @@ from pathlib import Path
 import pytest
 
 from dbbench.errors import PlanInvalid, UnknownName
-from dbbench.model import DeviceLimit, Plan, Setting, title_of
-from dbbench.plan import Expanded, expand, identity, load, narrow, preview
+from dbbench.model import DeviceLimit, Setting, title_of
+from dbbench.plan import Expanded, expand, identity, narrow, preview
 from dbbench.plan.arms import distinct
 from dbbench.plan.catalog import Catalog, catalog
 from dbbench.plan.narrowing import Narrowing
 from dbbench.plan.server_settings import settings_of
+from tests.support.plans import plan_of
 
 SWEPT = """\
 name = "swept"
@@ -39,19 +40,6 @@ name = "postgres"
 [workload]
 name = "pgbench-tpcb"
 """
-
-
-@pytest.fixture
-def known() -> Catalog:
-    """The shipped catalogue."""
-    return catalog()
-
-
-def plan_of(tmp_path: Path, text: str, known: Catalog) -> Plan:
-    """The plan of that text."""
-    path = tmp_path / "plan.toml"
-    path.write_text(text)
-    return load(path, known)
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import random
-import sys
 from pathlib import Path
 from typing import Final
 
@@ -15,8 +14,6 @@ from dbbench.labs.powercut.conclusions import conclusion, contradiction, is_blin
 from dbbench.labs.powercut.disk import RECORD, Log, LogEntry, LogWriter, read_log
 from dbbench.labs.powercut.disk_images import BLOCK, DESTAGE_S, Cut, Media, Medium
 from dbbench.model import CutFacts, Durability
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "fixtures"))
 
 UNKNOWN, NOBARRIER, NOJOURNAL, ASYNC, TORN, REPORTED = Durability
 MS: Final = 1_000_000

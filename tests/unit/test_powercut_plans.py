@@ -1,11 +1,11 @@
 """The power-loss lab apart from its cuts: the cells that it tests, its input and its results."""
 
 import dataclasses
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import synthetic
 
 from dbbench import plan
 from dbbench.commands.powercut import folder_of_lab
@@ -17,9 +17,6 @@ from dbbench.model import Cell, Run, Setting
 from dbbench.plan import catalog
 from dbbench.plan.request import PlanRequest
 from dbbench.results import create_run, load_lab, save_lab
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "fixtures"))
-import synthetic
 
 MakeRun = Callable[..., Run]
 

@@ -2,13 +2,9 @@
 
 import dataclasses
 import random
-import sys
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "fixtures"))
-
 import synthetic
 from synthetic import Shape
 

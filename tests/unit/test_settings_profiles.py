@@ -2,15 +2,11 @@
 
 import dataclasses
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "fixtures"))
-
 import synthetic
 
 from dbbench import plan, results

@@ -1,14 +1,10 @@
 """The index of the results: fast, and never wrong."""
 
 import shutil
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "fixtures"))
-
 import synthetic
 from synthetic import Shape
 

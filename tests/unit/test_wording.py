@@ -5,7 +5,6 @@ repeated blocks and the structure of the page must not change.
 """
 
 import dataclasses
-import sys
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
@@ -13,9 +12,6 @@ from types import SimpleNamespace
 from typing import Any, Final, cast
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "fixtures"))
-
 import synthetic
 from synthetic import Shape
 

@@ -218,9 +218,8 @@ def serving(lab: Lab, base: BaseImages, datadir: Path) -> Iterator[Server]:
 
 def kill(server: Server) -> None:
     """Kill the server's first process with SIGKILL; its other processes end with its block."""
-    if server.pid is not None:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(server.pid, signal.SIGKILL)
+    if server.pid is not None and server.alive():  # the pid of a server that has ended may be of another process
+        os.kill(server.pid, signal.SIGKILL)
 
 
 @contextlib.contextmanager

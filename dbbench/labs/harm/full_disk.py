@@ -1,0 +1,242 @@
+"""Fill the disk under a server: does it return errors, die or wait; does it accept writes again after a file was
+deleted; are all acknowledged commits there? The file takes most of the filesystem, and sessions insert rows that cannot
+be compressed. The server's account cannot use what the filesystem reserves for root."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import hashlib
+import itertools
+import os
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
+
+from dbbench import process
+from dbbench.datasets.copying import free_bytes
+from dbbench.engines.port import Server
+from dbbench.engines.serving import tail
+from dbbench.engines.sql import cursor_of, execute, rows
+from dbbench.errors import DbbenchError, DeadlinePassed, EngineDied, EngineStartFailed, FilesystemFull
+from dbbench.labs.powercut.disk_images import copy
+from dbbench.labs.powercut.recovery import BaseImages, Lab, attach, check_server, files_of, kill, mount, phase, serving
+from dbbench.machine import threads
+from dbbench.model import HarmCount
+from dbbench.run.record import stopping
+from dbbench.units import size_text
+
+FULL, START, AFTER = "disk full", "start while full", "after disk full"  # columns of the harm table
+SESSIONS: Final = 4
+ROW_BYTES: Final = 12_000  # as text 16,000 characters: the longest column that PostgreSQL and InnoDB both accept
+# Free space when the load begins. Half of the least exceeds what a server allocates at once (PostgreSQL: 16 MiB).
+LEAST_FREE, MOST_FREE = 48 * 2**20, 96 * 2**20
+FILLING_S: Final = 120.0  # the load needs 5 to 20 s on a quiet machine
+PRESS_S: Final = 5.0  # the load continues after the first error, as an application would
+STALL_S: Final = 20.0  # a server that does not answer for so long waits
+ACCEPT_S: Final = 90.0  # MySQL and MariaDB look for free space once a minute
+_POLL_S: Final = 0.05
+TABLE: Final = (
+    "CREATE TABLE filling (session INT NOT NULL, n INT NOT NULL, content VARCHAR(16000) NOT NULL, "
+    "PRIMARY KEY (session, n))"
+)
+
+
+@dataclass
+class RowWriter:
+    """Sessions that insert rows, each as its own transaction, and the server's answers."""
+
+    seed: str
+    acknowledged: dict[int, list[int]] = field(default_factory=lambda: {number: [] for number in range(SESSIONS)})
+    failed: tuple[float, str] | None = None  # when the first error was returned (monotonic clock), and the error
+    answered: float = 0.0  # when the last commit was acknowledged
+
+    @property
+    def count(self) -> int:
+        return sum(map(len, self.acknowledged.values()))
+
+    @contextlib.contextmanager
+    def writing(self, server: Server) -> Iterator[None]:
+        """Insert rows during the block. If it raises, kill the server, so that no session waits for an answer."""
+        stop, self.answered = threading.Event(), time.monotonic()
+        helpers = [threads.Helper(f"rows-{session}", self._write, server, session, stop) for session in range(SESSIONS)]
+        for helper in helpers:
+            helper.start()
+        try:
+            yield
+        except BaseException:
+            kill(server)
+            raise
+        finally:
+            stop.set()
+            for helper in helpers:
+                helper.join(30)
+
+    def _write(self, server: Server, session: int, stop: threading.Event) -> None:
+        """Insert rows until `stop`; continue with the next row in a new session after an error."""
+        numbers = itertools.count()
+        while not stop.wait(_POLL_S):
+            try:
+                with cursor_of(server) as cursor:
+                    while not stop.is_set():
+                        number = next(numbers)
+                        values = (session, number, self._content(session, number))
+                        cursor.execute("INSERT INTO filling VALUES (%s, %s, %s)", values)
+                        self.acknowledged[session].append(number)
+                        self.answered = time.monotonic()
+            except Exception as error:  # of psycopg2 or mysql.connector
+                self.failed = self.failed or (time.monotonic(), str(error).strip())
+
+    def _content(self, session: int, number: int) -> str:
+        noise = random.Random(f"{self.seed}/{session}/{number}").randbytes(ROW_BYTES)
+        return base64.b64encode(noise).decode()
+
+    def missing(self, server: Server) -> int:
+        """Return how many acknowledged rows are missing or have other content. Raises the server's own errors."""
+        lost = 0
+        for session, numbers in self.acknowledged.items():
+            stored = dict(rows(server, f"SELECT n, MD5(content) FROM filling WHERE session = {session}"))
+            for number in numbers:
+                content = self._content(session, number).encode()
+                lost += stored.get(number) != hashlib.md5(content, usedforsecurity=False).hexdigest()
+        return lost
+
+
+def fill_disk(lab: Lab, base: BaseImages, rounds: int) -> list[HarmCount]:
+    """Fill copies of the target's disks so many times; return how often each outcome was observed. Raises DbbenchError
+    if a disk did not become full."""
+    outcomes = list[HarmCount]()
+    for number in range(rounds):
+        if lab.over:
+            break
+        lab.tell(f"{base.target.key}: full disk {number + 1}")
+        outcomes += _fill(lab, base, f"{lab.seed}-{base.target.key}-full-{number}")
+    attempts = Counter(each.column for each in outcomes)
+    counts = Counter((each.column, each.word) for each in outcomes)
+    first = {(each.column, each.word): each for each in reversed(outcomes)}
+    return [replace(first[key], count=count, of=attempts[key[0]]) for key, count in counts.items()]
+
+
+def _outcome(column: str, word: str, evidence: object) -> HarmCount:
+    return HarmCount(column, word, 1, 1, " ".join(str(evidence).split()))
+
+
+def _fill(lab: Lab, base: BaseImages, seed: str) -> list[HarmCount]:
+    """Fill copies of the disks once, delete the file, and look up the rows after another start of the server."""
+    images, writer, left = lab.disks("full", base.target), RowWriter(seed), random.Random(seed)
+    for source, image in zip(files_of(base.images), files_of(images), strict=True):
+        copy(source, image)
+    lab.server_log.unlink(missing_ok=True)
+    with contextlib.ExitStack() as stack:
+        for image in files_of(images):
+            stack.callback(image.unlink)
+        volumes = stack.enter_context(attach(images))
+        datadir = stack.enter_context(mount(lab, base.target, volumes))
+        places = [lab.workdir.mount_point(role) for role in base.target.setups]
+        with phase("prepare"):
+            ballast = [_take(place, left.randint(LEAST_FREE, MOST_FREE)) for place in places]
+        outcomes = list[HarmCount]()
+        try:
+            with serving(lab, base, datadir) as server:
+                execute(server, TABLE)
+                with writer.writing(server):
+                    outcomes.append(observe(lab, server, writer, places))
+                    died = not server.alive()
+                    accepts = died or _accepts_after_deletion(server, writer, ballast)
+                if server.alive():  # commits that the settings do not flush must not be lost by the kill
+                    with phase("check"):
+                        server.checkpoint()
+            if died:
+                outcomes.append(_start_while_full(lab, base, datadir))
+                delete(ballast)
+            outcomes.append(_look_up(lab, base, datadir, writer, accepts))
+        except Exception as error:  # also of psycopg2 or mysql.connector
+            if stopping(error):
+                raise
+            if not outcomes:
+                raise DbbenchError(f"the disk was not filled: {error}") from error
+            word = "hangs" if isinstance(error, DeadlinePassed) else "stuck"
+            outcomes.append(_outcome(AFTER, word, error))
+    return outcomes
+
+
+def _take(place: Path, left: int) -> Path:
+    """Make a file that leaves so many bytes of the filesystem. Raises OSError."""
+    ballast, size = place / "ballast", free_bytes(place) - left
+    with ballast.open("wb") as file:
+        os.posix_fallocate(file.fileno(), 0, size)
+        if free_bytes(place) > left + size // 2:  # ZFS reserves no space for a file
+            for _ in range(size // 2**20):
+                file.write(random.randbytes(2**20))
+            os.fsync(file.fileno())
+    return ballast
+
+
+def observe(lab: Lab, server: Server, writer: RowWriter, places: Sequence[Path]) -> HarmCount:
+    """Wait for the server's answer to a full disk. Raises DbbenchError if it is not full."""
+    began, word = time.monotonic(), ""
+    while not word:
+        now = time.monotonic()
+        if not server.alive():
+            word = "dies"
+        elif writer.failed is not None and now > writer.failed[0] + PRESS_S:
+            word = "refuses"
+        elif now > writer.answered + STALL_S:
+            word = "waits"
+        elif now > began + FILLING_S:
+            break
+        time.sleep(_POLL_S)
+    free, error = min(map(free_bytes, places)), writer.failed[1] if writer.failed else "no error"
+    detail = f"{size_text(free)} free after {writer.count} commits: {error}"
+    if not word or free > LEAST_FREE / 2:
+        raise DbbenchError(f"the disk did not become full: {detail}")
+    if word == "dies":
+        detail += tail(lab.server_log)
+    return _outcome(FULL, word, detail)
+
+
+def delete(ballast: Sequence[Path]) -> None:
+    """Raise FilesystemFull if a file cannot be deleted: copy-on-write filesystems need space for that."""
+    for file in ballast:
+        try:
+            file.unlink()
+        except OSError as error:
+            raise FilesystemFull(f"a file cannot be deleted from the full filesystem: {error}") from error
+
+
+def _accepts_after_deletion(server: Server, writer: RowWriter, ballast: Sequence[Path]) -> bool:
+    """Delete the files; return whether the running server then acknowledges a commit, and kill it otherwise."""
+    delete(ballast)
+    before = writer.count
+    process.wait_while(lambda: writer.count == before and server.alive(), ACCEPT_S, _POLL_S)
+    if writer.count == before:
+        kill(server)
+    return writer.count > before
+
+
+def _start_while_full(lab: Lab, base: BaseImages, datadir: Path) -> HarmCount:
+    try:
+        with serving(lab, base, datadir):
+            return _outcome(START, "starts", "")
+    except (EngineStartFailed, EngineDied, FilesystemFull, DeadlinePassed) as error:
+        return _outcome(START, "fails", error)
+
+
+def _look_up(lab: Lab, base: BaseImages, datadir: Path, writer: RowWriter, accepts: bool) -> HarmCount:
+    """Start the server again, with space: insert a row, look up every acknowledged one, and check every page."""
+    with serving(lab, base, datadir) as server:
+        with phase("look up"):
+            execute(server, f"INSERT INTO filling VALUES ({SESSIONS}, 0, '')")
+            lost = writer.missing(server)
+        if lost:
+            return _outcome(AFTER, "lost", f"{lost} of {writer.count} acknowledged commits are missing")
+        if harms := check_server(server, {}).harms:
+            return _outcome(AFTER, "damaged", "; ".join(harms.values()))
+    if not accepts:
+        return _outcome(AFTER, "restarted", f"no commit within {ACCEPT_S:.0f} s after a file was deleted")
+    return _outcome(AFTER, "recovers", f"{writer.count} acknowledged commits are present")

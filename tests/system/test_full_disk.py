@@ -1,0 +1,111 @@
+"""A full disk under a real server: how it answers, and that no acknowledged commit is lost."""
+
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from dbbench.engines.sql import execute
+from dbbench.errors import DbbenchError, FilesystemFull
+from dbbench.labs.harm import full_disk
+from dbbench.labs.harm.full_disk import RowWriter, fill_disk
+from dbbench.labs.powercut.recovery import BaseImages, Lab, attach, mount, serving
+from dbbench.model import HarmCount
+from tests.support.labs import copied, lab_of
+from tests.support.setups import shipped
+
+pytestmark = [pytest.mark.needs("root"), pytest.mark.usefixtures("nothing_left")]
+
+
+def counts_of(setup: str, engine: str, rounds: int = 1) -> dict[str, dict[str, HarmCount]]:
+    """Fill a disk so many times: the counts by column and word. The base's disks are as before, and nothing else is."""
+    shipped(setup)
+    with lab_of(setup, engine) as (lab, base):
+        before = {image: image.stat().st_mtime_ns for images in base.images.values() for image in images}
+        counts = fill_disk(lab, base, rounds)
+        assert {image: image.stat().st_mtime_ns for image in before} == before
+        assert {*lab.scratch.glob("*.img")} == {*before}
+    by_column: dict[str, dict[str, HarmCount]] = {}
+    for count in counts:
+        by_column.setdefault(count.column, {})[count.word] = count
+    for column, words in by_column.items():
+        assert {count.of for count in words.values()} == {sum(count.count for count in words.values())}, column
+    return by_column
+
+
+@pytest.mark.needs("engine:postgres")
+@pytest.mark.parametrize(
+    "setup",
+    [
+        pytest.param("ext4", marks=pytest.mark.needs("mkfs.ext4")),
+        pytest.param("btrfs", marks=pytest.mark.needs("mkfs.btrfs", "fs:btrfs")),
+    ],
+)
+def test_postgres_recovers_from_a_full_disk(setup: str) -> None:
+    """It dies if there is no space for its log, and then fails to start until there is; it may refuse rows before."""
+    rounds = 2 if setup == "ext4" else 1
+    counts = counts_of(setup, "postgres", rounds)
+    assert {*counts[full_disk.FULL]} <= {"dies", "refuses"}, counts
+    assert counts[full_disk.AFTER]["recovers"].count == rounds, counts
+    if died := counts[full_disk.FULL].get("dies"):
+        assert sum(count.count for count in counts[full_disk.START].values()) == died.count
+        assert "No space left on device" in died.detail
+
+
+@pytest.mark.needs("engine:mariadb", "mkfs.xfs", "fs:xfs")
+def test_mariadb_refuses_rows_and_continues() -> None:
+    """InnoDB returns an error, accepts rows again after a file was deleted, and has all that it acknowledged."""
+    counts = counts_of("xfs", "mariadb")
+    assert counts[full_disk.FULL]["refuses"].count == 1, counts
+    assert full_disk.START not in counts
+    assert counts[full_disk.AFTER]["recovers"].count == 1, counts
+
+
+@contextmanager
+def mounted() -> Iterator[tuple[Lab, BaseImages, Path]]:
+    """A copy of the lab's disks with PostgreSQL on ext4, and the data directory."""
+    with lab_of("ext4") as (lab, base), attach(copied(lab, base)) as volumes, mount(lab, base.target, volumes) as data:
+        yield lab, base, data
+
+
+@pytest.mark.needs("engine:postgres", "mkfs.ext4")
+def test_rows_that_are_missing_or_changed_are_counted() -> None:
+    """Planted: one acknowledged row is deleted and another one changed; others do not count."""
+    writer = RowWriter("seed")
+    with mounted() as (lab, base, data):
+        with serving(lab, base, data) as server:
+            execute(server, full_disk.TABLE)
+            with writer.writing(server):
+                time.sleep(1)
+        with serving(lab, base, data) as server:
+            assert all(len(numbers) > 2 for numbers in writer.acknowledged.values())
+            execute(server, "INSERT INTO filling VALUES (0, -1, '')")
+            assert writer.missing(server) == 0
+            execute(server, "DELETE FROM filling WHERE session = 1 AND n = 0",
+                    "UPDATE filling SET content = 'x' WHERE session = 2 AND n = 1")  # fmt: skip
+            assert writer.missing(server) == 2
+
+
+@pytest.mark.needs("engine:postgres", "mkfs.ext4")
+def test_an_error_with_free_space_is_no_full_disk() -> None:
+    """Planted: the table does not exist, so the server refuses every row. That is a failure of the lab."""
+    writer = RowWriter("seed")
+    error = pytest.raises(DbbenchError, match=r'did not become full: .* "filling" does not exist')
+    with mounted() as (lab, base, data), serving(lab, base, data) as server, writer.writing(server), error:
+        full_disk.observe(lab, server, writer, [lab.workdir.mount])
+
+
+@pytest.mark.needs("chattr")
+def test_a_file_that_cannot_be_deleted_is_reported(tmp_path: Path) -> None:
+    """An immutable file stands for one whose deletion needs space."""
+    ballast = tmp_path / "ballast"
+    ballast.touch()
+    subprocess.run(["chattr", "+i", ballast], check=True)
+    try:
+        with pytest.raises(FilesystemFull, match="cannot be deleted"):
+            full_disk.delete([ballast])
+    finally:
+        subprocess.run(["chattr", "-i", ballast], check=True)

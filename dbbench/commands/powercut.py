@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -15,7 +15,11 @@ from dbbench.errors import EXIT_OK, LabContradicts, RunMissing, RunNameTaken
 from dbbench.model import Conclusion, LabFacts, plain
 from dbbench.plan.narrowing import Narrowing
 from dbbench.plan.request import PlanRequest, able, load_request
-from dbbench.report.text import put, put_json, put_table
+from dbbench.report.text import put, put_json, put_paragraph, put_table
+
+if TYPE_CHECKING:
+    from dbbench.labs.powercut import Order
+    from dbbench.report.harm_table import HarmTable
 
 CUTS = 30  # for each setup and engine, unless --cuts or --minutes is given
 
@@ -31,6 +35,13 @@ CUTS = 30  # for each setup and engine, unless --cuts or --minutes is given
 @click.option(
     "--minutes", type=click.FloatRange(0, min_open=True), metavar="M", help="Stop after this many minutes in total."
 )
+@click.option(
+    "--rounds",
+    type=click.IntRange(1),
+    default=0,
+    metavar="N",
+    help="Also change bytes on copies of the disks and fill them, N times for each setup and engine.",
+)
 @fs_option
 @click.option("--seed", type=int, metavar="N", help="Random seed for the cut points.")
 @click.option(
@@ -38,8 +49,8 @@ CUTS = 30  # for each setup and engine, unless --cuts or --minutes is given
 )
 @progress_option
 @results_option
-def command(options: Options, plan_file: str, cuts: int | None, minutes: float | None, fs: tuple[str, ...],
-            seed: int | None, name: str | None) -> int:  # fmt: skip
+def command(options: Options, plan_file: str, cuts: int | None, minutes: float | None, rounds: int,
+            fs: tuple[str, ...], seed: int | None, name: str | None) -> int:  # fmt: skip
     """Power-loss test: do acknowledged commits survive?
 
     Runs each filesystem setup with each engine on simulated disks in memory, cuts their power, recovers the server and
@@ -48,34 +59,51 @@ def command(options: Options, plan_file: str, cuts: int | None, minutes: float |
     Controls that must lose data run first; if they lose none, the lab draws no conclusion and reports this. Exit
     status 1: the result contradicts a setup's durability class.
     """
+    from dbbench.labs.powercut import Order
+
     request = able(load_request(plan_file, options.paths, Narrowing(fs, seed=seed)), options.paths)
     cuts = CUTS if cuts is None and minutes is None else cuts
-    folder = _examine(options, request, name, cuts, minutes)
+    return conclude(options, run_lab(options, request, name, Order(request.plan.seed, cuts, minutes, rounds=rounds)))
+
+
+def conclude(options: Options, folder: Path, trials: dict[str, Any] | None = None) -> int:
+    """Write the page of a run with results of the lab and print them; with --json, after the document of its trials.
+    Raises LabContradicts."""
     run = results.load_run(folder)
     assert run.lab is not None
     from dbbench.commands.finding import report_of
     from dbbench.commands.report import write
+    from dbbench.report.harm_table import HarmTable
 
-    page = write([run], report_of(folder))
+    page, table = write([run], report_of(folder)), HarmTable(run, run.lab)
     if options.json:
         lab: dict[str, Any] = plain(run.lab)
-        put_json({"run": folder.name, "path": str(folder), "report": str(page), **lab, "blind": list(run.lab.blind)})
+        put_json({**(trials or {}), "run": folder.name, "path": str(folder), "report": str(page), **lab,
+                  "blind": list(run.lab.blind), "table": table.document()})  # fmt: skip
     else:
-        _put(run.lab, folder, page)
+        _put(table, folder, page)
     _judge(run.lab)
     return EXIT_OK
 
 
-def _examine(options: Options, wanted: PlanRequest, name: str | None, cuts: int | None, minutes: float | None) -> Path:
-    from dbbench.errors import LabUnavailable
-    from dbbench.labs.powercut import Order, examine, unavailable
+def run_lab(options: Options, wanted: PlanRequest, name: str | None, order: Order) -> Path:
+    """Carry out the order for the request; return the folder with the results. Raises LabUnavailable, RunNameTaken, and
+    DeadlinePassed after the results so far were printed."""
+    from dbbench.errors import DeadlinePassed, LabUnavailable
+    from dbbench.labs.powercut import examine, unavailable
     from dbbench.report.progress import renderer
 
     if why := unavailable():
         raise LabUnavailable(why, effect="Nothing was changed.")
     folder = folder_of_lab(options.results_folder.resolve(), wanted, name)
-    with options.shown(renderer) as emit, results.lock(folder):
-        examine(folder, wanted.sha256, Order(wanted.plan.seed, cuts, minutes), emit)
+    try:
+        with options.shown(renderer) as emit, results.lock(folder):
+            examine(folder, wanted.sha256, order, emit)
+    except DeadlinePassed:
+        with contextlib.suppress(LabContradicts):
+            if results.load_lab(folder) is not None:
+                conclude(options, folder)
+        raise
     return folder
 
 
@@ -104,18 +132,19 @@ def folder_of_lab(results_folder: Path, wanted: PlanRequest, name: str | None) -
     )
 
 
-def _put(lab: LabFacts, folder: Path, page: Path) -> None:
-    heads = ("filesystem", "engine", "settings", "class", "cuts", "commits", "lost", "torn", "failed", "flushes/commit",
-             "result")  # fmt: skip
-    rows = []
-    for row in lab.rows:
-        settings = ", ".join(f"{name}={value}" for name, value in row.settings.items()) or "–"
-        flushes = "–" if row.flushes_per_commit is None else f"{row.flushes_per_commit:.2f}"
-        rows.append((row.fs_setup, f"{row.engine} {row.engine_version}".strip(), settings, row.durability_class,
-                     row.valid, row.acknowledged, row.lost, row.torn, row.failed_recoveries, flushes,
-                     row.statement))  # fmt: skip
-    put_table(heads, rows, right=heads[4:10])
+def _put(table: HarmTable, folder: Path, page: Path) -> None:
+    lab = table.lab
+    put_table(
+        ("setup", "server", "class", *table.columns, *table.price_headings),
+        [(line.row.fs_setup, line.server, line.row.durability_class,
+          *("; ".join(text for text, _, _ in line.cells(column)) for column in table.columns),
+          *map(line.price_text, table.prices)) for line in table.lines],
+    )  # fmt: skip
     put()
+    for line in table.lines:
+        put_paragraph(f"{line.row.fs_setup} with {line.server}: {line.row.statement}")
+    if table.unit:
+        put_paragraph(table.unit)
     for control in lab.controls:
         verdict = "lost too little: the test cannot detect a loss" if control.blind else "lost data, as expected"
         note = f": {control.note}" if control.note else ""
@@ -126,8 +155,8 @@ def _put(lab: LabFacts, folder: Path, page: Path) -> None:
             if cut.invalid:
                 where = f"cut {cut.number} of {row.fs_setup} with {row.engine} ({cut.aim})"
                 put(f"invalid {where}: {cut.invalid.splitlines()[0]}")
-    for arm, reason in lab.skipped.items():
-        put(f"skipped {arm}: {reason}")
+    for text in table.exclusions:
+        put_paragraph(f"not tested: {text}")
     valid = sum(row.valid for row in lab.rows)
     put(f"{valid} valid cuts in {lab.seconds:.0f} s; results: {folder}; page: {page}")
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import io
+import json
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,13 +12,14 @@ from typing import Any
 
 import click
 
-from dbbench.commands import run
+from dbbench import results
+from dbbench.commands import powercut, run
 from dbbench.commands.options import Options, catalogue, command_line, progress_option, results_option
-from dbbench.errors import ProgramMissing
+from dbbench.errors import LabUnavailable, ProgramMissing
 from dbbench.metrics.table import METRICS
 from dbbench.model import plain
 from dbbench.plan import studies
-from dbbench.plan.request import list_gaps, load_request
+from dbbench.plan.request import able, list_gaps, load_request
 from dbbench.plan.studies import DEFAULT, SCALES, Study, StudyTable
 from dbbench.report.text import put, put_json, put_table
 from dbbench.results.fileio import write_text, writing
@@ -48,16 +51,29 @@ def run_(context: click.Context, /, options: Options, name: str, scale: str, fol
     Setups that this machine does not support are skipped and listed. The page compares the published figures with
     today's.
     """
+    from dbbench.labs.powercut import Order, unavailable
+
     study, given = studies.study(name), [str(Path(folder).absolute()) for folder in folders]
     text = studies.plan_text(study, scale, studies.servers_of(study, _find_servers(given), given))
-    path = options.results_folder / f"{name}-{scale}.toml"
+    size, path = study.scales[scale], options.results_folder / f"{name}-{scale}.toml"
+    if size.cuts and (why := unavailable()):
+        raise LabUnavailable(why, effect="Nothing was changed.")
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
     write_text(path, text)
-    status: int = context.invoke(
-        run.command, plan_file=str(path), name=run_name, wipe=(), fs=(), only=(), notify=None, **rest
-    )
-    return status
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed) if size.cuts and options.json else contextlib.nullcontext():
+        status: int = context.invoke(
+            run.command, plan_file=str(path), name=run_name, wipe=(), fs=(), only=(), notify=None, **rest
+        )
+    if not size.cuts:
+        return status
+    wanted = able(load_request(str(path), options.paths), options.paths)
+    newest = results.find_runs(options.results_folder, wanted.sha256)[0]
+    folder = options.results_folder / (run_name or newest.path.name)
+    if (lab := results.load_lab(folder)) is None or not lab.complete:
+        powercut.run_lab(options, wanted, folder.name, Order(wanted.plan.seed, size.cuts, rounds=size.rounds))
+    return max(status, powercut.conclude(options, folder, json.loads(printed.getvalue() or "{}")))
 
 
 @catalogue(

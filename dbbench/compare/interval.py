@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 
 LEAST_BLOCKS: Final = 3  # with fewer, the t interval is too wide to be useful, and its coverage is not reliable
 LEVEL: Final = 0.95  # confidence level of a single pair
+_Z: Final = 1.96  # of a two-sided interval of 95 %
 MOST_BLOCKS: Final = 99  # a larger number of further blocks is not reported exactly
 
 
@@ -125,3 +126,17 @@ def holm_levels(p_values: Sequence[float], alpha: float = 0.05) -> list[float]:
         if p_values[index] <= alpha / divisor:
             divisor -= 1
     return levels
+
+
+def upper_bound(tries: int) -> float:
+    """Return the upper 95 % bound for a share of which n tries show nothing: 3/n, at most 1 (the rule of three)."""
+    return min(1.0, 3 / tries)
+
+
+def share_interval(count: int, tries: int) -> tuple[float, float]:
+    """Return the 95 % interval of a share by its count in n tries: Wilson's (JASA 1927); at 0 or n by rule of three."""
+    if count in (0, tries):
+        return (0.0, upper_bound(tries)) if not count else (1 - upper_bound(tries), 1.0)
+    z2 = _Z**2
+    centre, half = count + z2 / 2, _Z * math.sqrt(count * (tries - count) / tries + z2 / 4)
+    return (centre - half) / (tries + z2), (centre + half) / (tries + z2)

@@ -32,6 +32,7 @@ PROFILE: Final = replace(
     banner="MariaDB",
     native_password=True,
     versions={
+        "innodb_doublewrite=fast": Versions((11, 4, 2)),
         "innodb_change_buffering": Versions(last=(10,)),
         "innodb_log_file_buffering": Versions((10, 8, 4)),
         "innodb_snapshot_isolation": Versions((10, 11, 8)),

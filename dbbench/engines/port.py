@@ -103,7 +103,8 @@ class Profile:
     live_data: str = ""
     live_names: str = ""
     # Settings
-    versions: Mapping[str, Versions] = field(default_factory=dict)  # by setting, for those that some versions lack
+    # By setting or "setting=value", for those that some versions lack.
+    versions: Mapping[str, Versions] = field(default_factory=dict)
     features: tuple[str, ...] = ()  # settings that decide how it reads and writes; shown with the results
     settings_profiles: Mapping[str, Values] = field(default_factory=lambda: {PRODUCTION: {}, STANDALONE: {}})
     switches: Mapping[str, Mapping[bool, Values]] = field(default_factory=dict)  # factors that set several settings

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Final
 
 from dbbench.model.base import SCHEMA, Durability, Scalar
 
@@ -41,12 +42,15 @@ class Conclusion(StrEnum):
     BLIND = "blind"  # the controls did not lose data, so the lab would not notice a loss
 
 
+UNTRIED: Final = "untried"  # word of a HarmCount without attempts
+
+
 @dataclass(frozen=True)
 class HarmCount:
-    """How often an attempt to harm a setup other than by a power cut had this outcome. `column`: what was tried."""
+    """How often an attempt to harm a setup had this outcome. `column`: what was tried."""
 
     column: str
-    word: str  # the outcome; untried: `detail` is the reason
+    word: str  # the outcome: for cuts a kind of `CutFacts.harms`, or unharmed; UNTRIED: `detail` is the reason
     count: int
     of: int  # attempts of this column
     detail: str = ""  # evidence of the first such outcome
@@ -78,7 +82,7 @@ class LabRow:
     contradiction: str = ""  # damage that the durability class excludes
     cuts: tuple[CutFacts, ...] = ()
     conclusion: Conclusion | None = None  # of `statement`
-    counts: tuple[HarmCount, ...] = ()  # of harm other than by cuts
+    counts: tuple[HarmCount, ...] = ()  # of cuts, and of other attempts
 
 
 @dataclass(frozen=True)

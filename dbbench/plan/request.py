@@ -98,7 +98,8 @@ def _refused_levels(plan: Plan) -> dict[str, str]:
 def _untunable(cell: Cell) -> str | None:
     """Return the setting of the setup's tuning that the installed version of the server does not have, or None."""
     profile, tuning = profile_of(cell.engine.name), cell.setup.tuning.get(cell.engine.name, {})
-    if not (known := [name for name in tuning if name in profile.versions]):
+    words = [word for name, value in tuning.items() for word in (name, level_text(name, value))]
+    if not (known := [word for word in words if word in profile.versions]):
         return None
     version = ENGINES[cell.engine.name].installed_version(Path(cell.engine.bin) if cell.engine.bin else None)
     absent = [name for name in known if version and numbers_of(version) not in profile.versions[name]]

@@ -84,6 +84,27 @@ def test_a_study_runs_at_its_smallest_scale(name: str, dbbench: Any) -> None:
     assert "already finished" in again.stderr
 
 
+@pytest.mark.long
+@pytest.mark.needs("engine:postgres", "fs:btrfs", "mkfs.btrfs", "sysbench")
+@pytest.mark.usefixtures("nothing_left")
+def test_the_harm_study_ends_with_its_table(dbbench: Any) -> None:
+    """Trials for the price, the lab, and one document with a row per setup; the page has it, and again it is shown."""
+    words = ("study", "run", "harm", "--scale", "tiny", "--progress", "none", "--bin", str(engine_bin("postgres")))
+    told = json.loads(dbbench(*words, "--json").stdout)
+    table = {row["fs_setup"]: row for row in told["table"]}
+    assert list(table) == ["ext4", "btrfs-nodoublewrite"] and told["complete"] and not told["failed"]
+    for row in table.values():
+        counts = {one["column"]: one for one in row["counts"]}
+        assert counts["cut during DML"]["word"] == "unharmed" and counts["cut during DML"]["of"] >= 1
+        assert {one["column"] for one in row["counts"]} >= {"cut during DML", "cut after DDL", "kill"}
+        assert row["price"]["tps"]["value"] > 0 and row["price"]["flushes_per_tx"]["value"] > 0
+        assert row["durability_class"] == "full"
+    page = Path(told["report"]).read_text(encoding="utf-8")
+    assert "Then and now" in page and "cut after DDL" in page
+    again = dbbench(*words)
+    assert "already finished" in again.stderr and "btrfs-nodoublewrite with PostgreSQL" in again.stdout
+
+
 def test_studies_are_listed_and_shown(dbbench: Any) -> None:
     """All by name; one with its figures and a plan that can be loaded as it is printed."""
     rows = json.loads(dbbench("study", "--json").stdout)["studies"]

@@ -16,7 +16,7 @@ from synthetic import Shape
 from dbbench import results
 from dbbench.compare import Interaction, Row, interactions
 from dbbench.compare.interaction import Verdict
-from dbbench.engines import postgres
+from dbbench.engines import mariadb, postgres
 from dbbench.errors import PlanInvalid
 from dbbench.machine import host
 from dbbench.metrics.table import METRICS
@@ -202,6 +202,38 @@ name = "bulk-insert"
 """
     wanted = able(of_plan(text, plan_of(tmp_path, text, known), known), [])
     said = {"zeros": f"PostgreSQL {version} has no setting file_extend_method"}
+    assert wanted.skipped == (said if lacks else {})
+
+
+@pytest.mark.parametrize(
+    ("version", "value", "lacks"),
+    [
+        ("10.11.19", '"fast"', True),
+        ("11.4.2", '"fast"', False),
+        ("12.3", '"fast"', False),
+        ("10.11.19", "false", False),
+    ],
+)
+def test_an_arm_whose_value_the_server_lacks_is_skipped(
+    tmp_path: Path, known: Catalog, monkeypatch: pytest.MonkeyPatch, version: str, value: str, lacks: bool
+) -> None:
+    """MariaDB has `innodb_doublewrite = fast` from 11.4.2 on; its other values are as old as the setting."""
+    monkeypatch.setattr(mariadb, "installed_version", lambda bin=None: version)
+    text = f"""
+name = "x"
+fs_setups = ["ext4", {{ use = "ext4", label = "tuned", tuning.mariadb.innodb_doublewrite = {value} }}]
+[device]
+kind = "dir"
+paths = {{ ext4 = "/a", tuned = "/b" }}
+[engine]
+name = "mariadb"
+[workload]
+name = "bulk-insert"
+"""
+    path = tmp_path / "plan.toml"
+    path.write_text(text)
+    wanted = able(of_plan(text, load(path, known), known), [])
+    said = {"tuned": f"MariaDB {version} has no setting innodb_doublewrite=fast"}
     assert wanted.skipped == (said if lacks else {})
 
 

@@ -1,18 +1,28 @@
 """The harm table without a server: what is counted, and how it is shown."""
 
+import dataclasses
 import time
 from pathlib import Path
 
 import pytest
 
-from dbbench.errors import Interrupted, MountFailed
+from dbbench.commands.options import Options
+from dbbench.commands.powercut import run_lab
+from dbbench.errors import DeadlinePassed, Interrupted, MountFailed
 from dbbench.labs.harm import Attempt, count_harms
+from dbbench.labs.powercut import Order
 from dbbench.labs.powercut.recovery import BaseImages, Lab
 from dbbench.labs.powercut.targets import LabTarget
 from dbbench.model import EngineSpec, HarmCount
+from dbbench.plan import Expanded
 from dbbench.plan.catalog import catalog
+from dbbench.plan.request import PlanRequest
+from dbbench.report.harm_table import HarmTable
+from dbbench.results import load_run, save_lab
 from dbbench.run.workdir import WorkDir
 from dbbench.storage.filesystems import Mounted
+from tests.fixtures import synthetic
+from tests.fixtures.synthetic import Shape
 
 FOUND = HarmCount("flip", "database", 2, 3, "page 7")
 
@@ -50,3 +60,80 @@ def test_without_time_nothing_is_tried(tmp_path: Path) -> None:
     lab = Lab(WorkDir(tmp_path), tmp_path, 1, lambda _: None, until=time.monotonic() - 1)
     (only,) = count_harms(lab, base_on(tmp_path), 1, {"flip": fails(AssertionError())})
     assert (only.word, only.of, only.detail) == ("untried", 0, "the time was used up")
+
+
+def table_of(tmp_path: Path, **queue: str) -> HarmTable:
+    """The table of a run with trials on two setups; `queue`: attributes of the device of their filesystems."""
+    loaded = load_run(synthetic.write(tmp_path, Shape(arms=("ext4", "xfs"), work=(("postgres", "pgbench-tpcb"),))))
+    trials = tuple(
+        dataclasses.replace(trial, filesystem=dataclasses.replace(trial.filesystem, queue=queue))
+        for trial in loaded.trials if trial.filesystem is not None
+    )  # fmt: skip
+    lab = synthetic.lab()
+    return HarmTable(dataclasses.replace(loaded, trials=trials, lab=lab), lab)
+
+
+def test_a_row_has_words_with_counts_and_intervals_and_its_price(tmp_path: Path) -> None:
+    """What was not tried has its reason; the baseline has no change; what was not run is listed."""
+    table = table_of(tmp_path)
+    base, other = table.lines
+    assert table.columns == ["cut during DML", "disk full"] and table.prices[0] == "tps"
+    assert base.cells("cut during DML") == [("torn 3/40", "2.58–19.9 %", "unit 512 B: 3 of 9; page 7")]
+    assert base.cells("disk full") == [("untried", "", "the time was used up")] and base.cells("no such") == []
+    assert base.price_text("tps") == "baseline" and base.price_text("no such") == "–"
+    assert other.price_text("tps").endswith("%)") and ".." in other.price_text("tps")
+    assert table.exclusions[0] == "ext4-md1: layers (md)"
+    assert table.exclusions[1] == "ext4 with PostgreSQL 15.18, defaults, disk full: the time was used up"
+    assert table.price_headings[:2] == ["throughput", "written per transaction, kB"]
+    first, second = table.document()
+    assert [(one["word"], one["lo"]) for one in first["counts"]] == [("torn", pytest.approx(0.0258, abs=1e-4)),
+                                                                    ("untried", None)]  # fmt: skip
+    assert second["price"]["tps"]["lo"] < second["price"]["tps"]["ratio"] < second["price"]["tps"]["hi"]
+
+
+def test_what_a_lab_that_ended_early_did_not_reach_is_listed(tmp_path: Path) -> None:
+    """By setup and server, so that none is left out silently."""
+    table = table_of(tmp_path)
+    early = dataclasses.replace(table, lab=dataclasses.replace(table.lab, rows=table.lab.rows[:1], complete=False))
+    assert early.exclusions[-1] == "xfs with PostgreSQL: the test ended before it"
+    assert not [text for text in table.exclusions if "ended before" in text]
+
+
+def test_a_lab_that_hangs_prints_what_it_knows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The table of the setups that were tested, then the error."""
+    folder = synthetic.write(tmp_path, Shape(arms=("ext4", "xfs"), work=(("postgres", "pgbench-tpcb"),)))
+    run = load_run(folder).run
+    wanted = PlanRequest("", run.plan, Expanded(run.cells, run.order), run.plan_sha256)
+
+    def hang(*_: object) -> None:
+        save_lab(folder, dataclasses.replace(synthetic.lab(arms=("ext4",)), complete=False))
+        raise DeadlinePassed("mount")
+
+    monkeypatch.setattr("dbbench.labs.powercut.examine", hang)
+    monkeypatch.setattr("dbbench.labs.powercut.unavailable", lambda: None)
+    monkeypatch.setattr("dbbench.commands.powercut.folder_of_lab", lambda *_: folder)
+    with pytest.raises(DeadlinePassed):
+        run_lab(Options(quiet=True), wanted, None, Order(1))
+    printed = capsys.readouterr().out
+    assert "torn 3/40" in printed and "xfs with PostgreSQL: the test ended before it" in printed
+
+
+def test_a_lab_without_trials_has_no_price(tmp_path: Path) -> None:
+    """The table then has the harm alone, and no device to describe."""
+    table = table_of(tmp_path)
+    alone = dataclasses.replace(table, run=dataclasses.replace(table.run, trials=()))
+    assert (alone.prices, alone.unit, [line.price for line in alone.lines]) == ([], "", [{}, {}])
+
+
+@pytest.mark.parametrize(
+    ("queue", "said"),
+    [({"atomic_write_unit_max_bytes": "16384", "physical_block_size": "4096"}, "atomic writes of up to 16 KiB"),
+     ({"atomic_write_unit_max_bytes": "0", "physical_block_size": "512"}, "no atomic writes: cuts with power-fail "
+                                                                         "units above its physical block of 512 B"),
+     ({"physical_block_size": "4096"}, "above its physical block of 4 KiB")],
+)  # fmt: skip
+def test_the_device_says_which_cuts_apply(queue: dict[str, str], said: str, tmp_path: Path) -> None:
+    """Those with a power-fail unit that it has by its own account."""
+    assert said in table_of(tmp_path, **queue).unit

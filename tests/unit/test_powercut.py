@@ -9,11 +9,12 @@ from typing import Final
 
 import pytest
 
+from dbbench.compare.interval import share_interval, upper_bound
 from dbbench.labs.powercut import disk_images, schema_changes, targets, witness
-from dbbench.labs.powercut.conclusions import conclusion, contradiction, is_blind, statement, upper_bound
+from dbbench.labs.powercut.conclusions import conclusion, contradiction, cut_counts, is_blind, statement
 from dbbench.labs.powercut.disk import RECORD, Log, LogEntry, LogWriter, read_log
 from dbbench.labs.powercut.disk_images import BLOCK, DESTAGE_S, Cut, Media, Medium
-from dbbench.model import CutFacts, Durability
+from dbbench.model import Conclusion, CutFacts, Durability
 
 UNKNOWN, NOBARRIER, NOJOURNAL, ASYNC, TORN, REPORTED = Durability
 MS: Final = 1_000_000
@@ -316,6 +317,31 @@ def test_blind_lab_says_nothing() -> None:
 def test_harmed_cuts_are_counted() -> None:
     """As so many of n, without a rate."""
     assert said([cut(), cut(lost="3 of 9")]) == "1 of 2 cuts harmed (rows: 1 of 2; unit 4 KiB: 1 of 2)"
+
+
+def test_cuts_are_counted_by_their_worst_harm() -> None:
+    """Those during writes and after schema changes apart, kills too; each cut once."""
+    cuts = [*[cut()] * 3, cut(lost="3 of 9\nmore", torn="page 7"), cut(invalid="umount")]
+    cuts += [dataclasses.replace(cut(fsck="inode 12"), changes=True), dataclasses.replace(cut(), unit_bytes=0)]
+    counts = list(cut_counts(cuts, Conclusion.HARMED, "said"))
+    assert [(one.column, one.word, one.count, one.of) for one in counts] == [
+        ("cut during DML", "unharmed", 3, 4), ("cut during DML", "torn", 1, 4),
+        ("cut after DDL", "fsck", 1, 1), ("kill", "unharmed", 1, 1)]  # fmt: skip
+    assert counts[1].detail == "unit 4 KiB: 1 of 4; page 7"
+    assert {(one.word, one.of, one.detail) for one in cut_counts(cuts, Conclusion.BLIND, "blind")} == {
+        ("untried", 0, "blind")
+    }
+    unharmed = cut_counts([cut()], Conclusion.UNHARMED, "")
+    assert [one.detail for one in unharmed] == ["unit 4 KiB: 0 of 1", *["no valid cut"] * 2]
+
+
+@pytest.mark.parametrize(
+    ("count", "tries", "low", "high"),
+    [(0, 30, 0.0, 0.1), (30, 30, 0.9, 1.0), (1, 2, 0.0945, 0.9055), (5, 50, 0.0435, 0.2136), (0, 2, 0.0, 1.0)],
+)
+def test_a_share_has_an_interval(count: int, tries: int, low: float, high: float) -> None:
+    """Wilson's, and at the ends the rule of three."""
+    assert share_interval(count, tries) == pytest.approx((low, high), abs=1e-4)
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ OURS = [
     "io-method-and-filesystems",
     "mkfs-vintages",
 ]  # dbbench's own
-ALL = sorted([*OURS, "bonnie-2011", "oracle-clone-2012", "oracle-clone-2012-binlog", "percona-2012",
+ALL = sorted([*OURS, "bonnie-2011", "harm", "oracle-clone-2012", "oracle-clone-2012-binlog", "percona-2012",
               "percona-2012-readers", "pg-btrfs-compression-2015", "pg-fs-benchmark", "raid0-copy-2012",
               "raid0-copy-2012-mirror", "versions-and-filesystems"])  # fmt: skip
 EACH = [(name, scale) for name in ALL for scale in studies.SCALES]
@@ -205,7 +205,7 @@ def test_reference_figures_are_in_a_study() -> None:
                      for one in studies.study(name).reference] for name in ALL}  # fmt: skip
     totals = {name: [(len(each), round(sum(each), 2)) for each in several] for name, several in values.items()}
     assert totals == {
-        "bonnie-2011": [], "raid0-copy-2012": [], "raid0-copy-2012-mirror": [], "percona-2012": [(0, 0)],
+        "bonnie-2011": [], "harm": [], "raid0-copy-2012": [], "raid0-copy-2012-mirror": [], "percona-2012": [(0, 0)],
         "oracle-clone-2012": [(1, 2)], "oracle-clone-2012-binlog": [(1, 2)], "versions-and-filesystems": [],
         **{name: [] for name in OURS},
         "percona-2012-readers": [(6, 159 + 25 + 33 + 46 + 71 + 200), (3, 11 + 3 + 120), (6, 96.91), (4, 390.7)],

@@ -9,11 +9,10 @@ from typing import Final
 from dbbench.errors import DbbenchError
 from dbbench.labs.harm.full_disk import fill_disk
 from dbbench.labs.powercut.recovery import BaseImages, Lab
-from dbbench.model import HarmCount
+from dbbench.model import UNTRIED, HarmCount
 from dbbench.run.record import stopping
 
 Attempt = Callable[[Lab, BaseImages, int], list[HarmCount]]
-UNTRIED: Final = "untried"
 # What is attempted -> the function that tries it so many rounds.
 ATTEMPTS: Final[Mapping[str, Attempt]] = {"full disk": fill_disk}
 
@@ -35,4 +34,4 @@ def count_harms(
         yield from counts
 
 
-__all__ = ["ATTEMPTS", "UNTRIED", "Attempt", "HarmCount", "count_harms"]
+__all__ = ["ATTEMPTS", "Attempt", "HarmCount", "count_harms"]

@@ -92,7 +92,7 @@ def _examine(run: Run, order: Order, lab: Lab) -> None:
         if order.rounds and (base := tallies[-1].base) is not None:
             for count in count_harms(lab, base, order.rounds):
                 tallies[-1].counts.append(count)
-            save()
+                save()
     save(complete=True)
 
 

@@ -3,14 +3,18 @@ rule of three (Hanley and Lippman-Hand, JAMA 1983). How much a harmed cut lost d
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from dbbench.model import Conclusion, CutFacts, Durability
+from dbbench.compare.interval import upper_bound
+from dbbench.model import UNTRIED, Conclusion, CutFacts, Durability, HarmCount
 from dbbench.units import percent, size_text
 
 INVALID_SHARE: Final = 0.1  # with a larger share of invalid cuts, the rest is not a sample
-_ALL: Final = frozenset({"lost", "schema", "torn", "damaged", "unrecovered", "fsck"})
+# The kinds of harm, the one first that names a cut with several.
+KINDS: Final = ("torn", "unrecovered", "damaged", "lost", "schema", "fsck")
+_ALL: Final = frozenset(KINDS)
 # What each flag permits: commits that were not waited for may be lost, and nothing else.
 ALLOWED: Final[dict[Durability, frozenset[str]]] = {
     Durability.UNKNOWN: _ALL,
@@ -42,7 +46,7 @@ def statement(about: Conclusion, cuts: Sequence[CutFacts], failed: str = "") -> 
         many = f"{invalid} of {len(cuts)} cuts are invalid" if too_many(cuts) else "no valid cut"
         return f"no statement: {failed or many}"
     if about is Conclusion.HARMED:
-        return f"{_harmed(cuts)} cuts harmed ({_by_part(cuts)})"
+        return f"{_harmed(cuts)} cuts harmed ({_by_schema(cuts)}; {_by_unit(cuts)})"
     return f"0 of {valid} cuts (< {percent(upper_bound(valid), 1)} at 95 %)"
 
 
@@ -51,23 +55,43 @@ def _harmed(cuts: Iterable[CutFacts]) -> str:
     return f"{sum(bool(cut.harms) for cut in valid)} of {len(valid)}"
 
 
-def _by_part(cuts: Sequence[CutFacts]) -> str:
-    """Return how many cuts were harmed without and with schema changes, for each power-fail unit of the disk, and with
-    4096 bytes in place of 512."""
-    parts = [f"{name}: {_harmed(part)}" for name, part in (
+def _by_schema(cuts: Sequence[CutFacts]) -> str:
+    return "; ".join(f"{name}: {_harmed(part)}" for name, part in (
         ("rows", [cut for cut in cuts if not cut.changes]), ("schema changes", [cut for cut in cuts if cut.changes]),
-    ) if part]  # fmt: skip
+    ) if part)  # fmt: skip
+
+
+def _by_unit(cuts: Sequence[CutFacts]) -> str:
+    """Return how many cuts were harmed for each power-fail unit of the disk, of those in which units are shifted, and
+    with 4096 bytes in place of 512."""
+    parts = []
     for unit in sorted({cut.unit_bytes for cut in cuts}):
         name = f"unit {size_text(unit)}" if unit else "kill"
         parts.append(f"{name}: {_harmed(cut for cut in cuts if cut.unit_bytes == unit)}")
+    if shifted := [cut for cut in cuts if cut.shift_bytes]:
+        parts.append(f"shifted by {size_text(shifted[0].shift_bytes)}: {_harmed(shifted)}")
     if again := [cut for cut in cuts if cut.harms and cut.harms_at_4096 is not None]:
         parts.append(f"the same {len(again)} with 4 KiB: {sum(bool(cut.harms_at_4096) for cut in again)}")
     return "; ".join(parts)
 
 
-def upper_bound(valid: int) -> float:
-    """Return the upper 95 % bound for the share of harmed cuts if n cuts show no harm: 3/n, at most 1."""
-    return min(1.0, 3 / valid)
+def cut_counts(cuts: Sequence[CutFacts], about: Conclusion, why: str) -> Iterator[HarmCount]:
+    """Yield how many valid cuts without and with schema changes, and kills, had which kind of harm, or none. `why`:
+    the statement, which is the reason if there is no conclusion."""
+    columns = {"cut during DML": [cut for cut in cuts if cut.unit_bytes and not cut.changes],
+               "cut after DDL": [cut for cut in cuts if cut.unit_bytes and cut.changes],
+               "kill": [cut for cut in cuts if not cut.unit_bytes]}  # fmt: skip
+    none = about in (Conclusion.BLIND, Conclusion.NONE)
+    for column, of_column in columns.items():
+        valid = [cut for cut in of_column if not cut.invalid]
+        by_word = Counter(min(cut.harms, key=KINDS.index, default="unharmed") for cut in valid)
+        if not valid or none:
+            yield HarmCount(column, UNTRIED, 0, 0, why if none else "no valid cut")
+            continue
+        for word, count in by_word.most_common():
+            evidence = next((cut.harms[word].strip().split("\n")[0] for cut in valid if word in cut.harms), "")
+            parts = "" if column == "kill" else _by_unit(valid)
+            yield HarmCount(column, word, count, len(valid), "; ".join(filter(None, (parts, evidence))))
 
 
 def too_many(cuts: Sequence[CutFacts]) -> bool:

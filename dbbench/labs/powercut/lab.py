@@ -18,7 +18,7 @@ from typing import Final
 from dbbench.engines import profile_of
 from dbbench.errors import DbbenchError
 from dbbench.labs.powercut import disk, disk_images, targets, witness
-from dbbench.labs.powercut.conclusions import conclusion, contradiction, is_blind, statement
+from dbbench.labs.powercut.conclusions import conclusion, contradiction, cut_counts, is_blind, statement
 from dbbench.labs.powercut.disk import Log
 from dbbench.labs.powercut.disk_images import BLOCK, DESTAGE_S, KILLED, Cut, Media, copy
 from dbbench.labs.powercut.recovery import (
@@ -98,6 +98,7 @@ class Tally:
         valid = [cut for cut in self.cuts if not cut.invalid]
         flags, kinds = self.base.flags if self.base else (), [set(cut.harms) for cut in valid]
         about = conclusion(self.cuts, blind, bool(self.failed))
+        text = statement(about, self.cuts, self.failed)
         return LabRow(
             fs_setup=self.target.arm,
             engine=self.target.engine.name,
@@ -117,13 +118,13 @@ class Tally:
             flushes=self.flushes,
             flushes_per_commit=round(self.flushes / self.commits, 4) if self.commits else None,
             seconds=round(self.seconds, 1),
-            statement=statement(about, self.cuts, self.failed),
+            statement=text,
             contradiction=contradiction(self.cuts, flags, bool(profile_of(self.target.engine.name).lab_partitions))
             if self.base
             else "",
             cuts=tuple(self.cuts),
             conclusion=about,
-            counts=tuple(self.counts),
+            counts=(*cut_counts(self.cuts, about, text), *self.counts),
         )
 
 

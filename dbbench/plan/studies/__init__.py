@@ -54,11 +54,14 @@ class Reference:
 
 @dataclass(frozen=True)
 class StudyScale:
-    """One size of the study's plan: its approximate duration and the values of its placeholders."""
+    """One size of the study's plan: its approximate duration and the values of its placeholders. After its trials, the
+    power-loss lab makes `cuts` and harms each setup otherwise in `rounds`; without cuts it does not run."""
 
     __pydantic_config__ = STRICT
     takes: str
     values: dict[str, Scalar]
+    cuts: int = 0
+    rounds: int = 0
 
 
 @dataclass(frozen=True)

@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from dbbench.engines import profile_of
 from dbbench.errors import LabContradicts
-from dbbench.model import LabFacts, LabRow
+from dbbench.model import LabFacts
+from dbbench.report.harm_table import HarmTable, server_title
 from dbbench.report.page.theme import Mark
 from dbbench.results import LoadedRun
-from dbbench.units import MISSING, count, number, size_text
-
-COLUMNS: Final[tuple[tuple[str, Callable[[LabRow], str]], ...]] = (
-    ("valid cuts", lambda row: number(row.valid)),
-    ("commits checked", lambda row: number(row.acknowledged)),
-    ("lost", lambda row: number(row.lost)),
-    ("cuts with torn pages", lambda row: number(row.torn)),
-    ("failed recoveries", lambda row: number(row.failed_recoveries)),
-    ("flushes per commit",
-     lambda row: MISSING if row.flushes_per_commit is None else number(row.flushes_per_commit)),
-)  # fmt: skip
+from dbbench.units import count, size_text
 
 
 @dataclass(frozen=True)
@@ -29,26 +19,22 @@ class PowerCuts:
     """A power-loss test, as the page shows it."""
 
     run: str
-    lab: LabFacts
+    table: HarmTable
     marks: Mapping[str, Mark]
-    headings: tuple[str, ...] = tuple(heading for heading, _ in COLUMNS)
     contradiction_id: str = LabContradicts.id
 
-    def figures(self, row: LabRow) -> list[str]:
-        return [text(row) for _, text in COLUMNS]
-
-    def server(self, row: LabRow) -> str:
-        settings = ", ".join(f"{name}={value}" for name, value in row.settings.items()) or "defaults"
-        return f"{_engine(row)}, {settings}"
+    @property
+    def lab(self) -> LabFacts:
+        return self.table.lab
 
     @property
     def contradictions(self) -> list[tuple[Mark, str]]:
-        return [(self.marks[row.fs_setup], f"{_engine(row)}, class {row.durability_class}: {row.contradiction}")
+        return [(self.marks[row.fs_setup], f"{server_title(row)}, class {row.durability_class}: {row.contradiction}")
                 for row in self.lab.rows if row.contradiction]  # fmt: skip
 
     @property
     def invalid(self) -> list[str]:
-        return [f"{row.fs_setup}, {_engine(row)}, cut {cut.number}: {cut.invalid}"
+        return [f"{row.fs_setup}, {server_title(row)}, cut {cut.number}: {cut.invalid}"
                 for row in self.lab.rows for cut in row.cuts if cut.invalid]  # fmt: skip
 
     @property
@@ -73,8 +59,4 @@ class PowerCuts:
 
 def power_cuts(runs: Sequence[LoadedRun], marks: Mapping[str, Mark]) -> tuple[PowerCuts, ...]:
     """Return the power-loss tests of these runs; () if there was none."""
-    return tuple(PowerCuts(run.run.name, run.lab, marks) for run in runs if run.lab is not None)
-
-
-def _engine(row: LabRow) -> str:
-    return f"{profile_of(row.engine).title} {row.engine_version}".strip()
+    return tuple(PowerCuts(run.run.name, HarmTable(run, run.lab), marks) for run in runs if run.lab is not None)

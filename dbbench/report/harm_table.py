@@ -1,0 +1,141 @@
+"""The harm table: for each setup and server, what power losses, changed bytes and a full disk did to the database, and
+what the setup costs. The terminal, the page and JSON have the same columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
+
+from dbbench.compare import Row
+from dbbench.compare.interval import share_interval
+from dbbench.engines import profile_of
+from dbbench.metrics.table import METRICS
+from dbbench.model import HarmCount, LabFacts, LabRow, plain
+from dbbench.report.page.groups import Group, groups
+from dbbench.results import LoadedRun
+from dbbench.units import MISSING, change, interval, size_text
+
+COSTS: Final = ("write_kb_per_tx", "flushes_per_tx", "largest_file_extents", "disk_bytes")
+
+
+@dataclass(frozen=True)
+class HarmLine:
+    """One setup with one server. `price`: by metric, of the trials of the same run."""
+
+    row: LabRow
+    price: dict[str, Row]
+
+    def cells(self, column: str) -> list[tuple[str, str, str]]:
+        """Return each outcome as "torn 3/40", its share's 95 % interval as "1.6–20 %", and its evidence."""
+        texts = []
+        for count in self.row.counts:
+            if count.column == column:
+                low, high = _bounds(count)
+                share = "" if low is None or high is None else f"{100 * low:.3g}–{100 * high:.3g} %"
+                texts.append((f"{count.word} {count.count}/{count.of}" if share else count.word, share, count.detail))
+        return texts
+
+    @property
+    def server(self) -> str:
+        settings = ", ".join(f"{name}={value}" for name, value in self.row.settings.items()) or "defaults"
+        return f"{server_title(self.row)}, {settings}"
+
+    def price_text(self, metric: str) -> str:
+        """Return the change against the baseline with its interval if the metric is a speed, otherwise the value."""
+        row = self.price.get(metric)
+        if row is None:
+            return MISSING
+        if metric in COSTS:
+            return METRICS[metric].text(row.value)
+        if row.verdict == "baseline" or row.ratio is None:
+            return row.verdict
+        return change(row.ratio) + ("" if row.lo is None else f" ({interval(row.lo, row.hi)})")
+
+
+@dataclass(frozen=True)
+class HarmTable:
+    """The table of one run whose folder has results of the power-loss lab."""
+
+    run: LoadedRun
+    lab: LabFacts
+
+    @cached_property
+    def lines(self) -> list[HarmLine]:
+        by_engine: dict[str, Group] = {}
+        for group in groups([self.run]):
+            by_engine.setdefault(group.engine, group)  # the first workload is the price
+        return [HarmLine(row, dict(_price(by_engine[row.engine], row.fs_setup)) if self.run.trials else {})
+                for row in self.lab.rows]  # fmt: skip
+
+    @property
+    def columns(self) -> list[str]:
+        return list(dict.fromkeys(count.column for line in self.lines for count in line.row.counts))
+
+    @property
+    def prices(self) -> list[str]:
+        """Return the metrics that a trial has."""
+        return list(dict.fromkeys(metric for line in self.lines for metric in line.price))
+
+    @property
+    def price_headings(self) -> list[str]:
+        return [
+            metric.label + (f", {metric.unit}" if metric.unit not in ("", "bytes") and metric.name in COSTS else "")
+            for metric in map(METRICS.__getitem__, self.prices)
+        ]
+
+    @property
+    def exclusions(self) -> list[str]:
+        """Return the setups and attempts that were left out, each with the reason."""
+        omitted = {**self.run.run.skipped, **self.lab.skipped}
+        tested = {(row.fs_setup, row.engine) for row in self.lab.rows}
+        late = {f"{cell.arm} with {profile_of(cell.engine.name).title}": None for cell in self.run.run.cells
+                if (cell.arm, cell.engine.name) not in tested and cell.arm not in omitted}  # fmt: skip
+        untried = [f"{line.row.fs_setup} with {line.server}, {count.column}: {count.detail}"
+                   for line in self.lines for count in line.row.counts if not count.of]  # fmt: skip
+        return [*(f"{arm}: {why}" for arm, why in omitted.items()), *untried,
+                *(f"{name}: the test ended before it" for name in late)]  # fmt: skip
+
+    @property
+    def unit(self) -> str:
+        """Describe which power-fail units the devices of the trials have, by their own account; "" without trials."""
+        queues = [trial.filesystem.queue for trial in self.run.trials if trial.filesystem is not None]
+        atomic = {int(queue.get("atomic_write_unit_max_bytes") or 0) for queue in queues}
+        blocks = {int(queue["physical_block_size"]) for queue in queues if "physical_block_size" in queue}
+        if not blocks:
+            return ""
+        if min(atomic):
+            return (f"The device reports atomic writes of up to {size_text(min(atomic))}: cuts with larger power-fail "
+                    "units do not apply to it.")  # fmt: skip
+        return (f"The device reports no atomic writes: cuts with power-fail units above its physical block of "
+                f"{size_text(min(blocks))} do not apply to it.")  # fmt: skip
+
+    def document(self) -> list[dict[str, Any]]:
+        """Return the table for programs."""
+        return [
+            {
+                "fs_setup": line.row.fs_setup, "engine": line.row.engine, "settings": line.row.settings,
+                "durability_class": line.row.durability_class,
+                "counts": [{**plain(count), **dict(zip(("lo", "hi"), _bounds(count), strict=True))}
+                           for count in line.row.counts],
+                "price": {metric: {"value": row.value, "ratio": row.ratio, "lo": row.lo, "hi": row.hi}
+                          for metric, row in line.price.items()},
+            }
+            for line in self.lines
+        ]  # fmt: skip
+
+
+def server_title(row: LabRow) -> str:
+    """Return "PostgreSQL 17.2"."""
+    return f"{profile_of(row.engine).title} {row.engine_version}".strip()
+
+
+def _bounds(count: HarmCount) -> tuple[float | None, float | None]:
+    return share_interval(count.count, count.of) if count.of else (None, None)
+
+
+def _price(group: Group, arm: str) -> Iterator[tuple[str, Row]]:
+    for metric in (group.metric.name, *COSTS):
+        if (row := group.row(arm, metric)) is not None and row.value is not None:
+            yield metric, row

@@ -40,7 +40,7 @@ CUTS = 30  # for each setup and engine, unless --cuts or --minutes is given
     type=click.IntRange(1),
     default=0,
     metavar="N",
-    help="Also change bytes on copies of the disks and fill them, N times for each setup and engine.",
+    help="Also harm copies of the disks in other ways, such as filling them, N times for each setup and engine.",
 )
 @fs_option
 @click.option("--seed", type=int, metavar="N", help="Random seed for the cut points.")

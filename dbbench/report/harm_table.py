@@ -1,5 +1,5 @@
-"""The harm table: for each setup and server, what power losses, changed bytes and a full disk did to the database, and
-what the setup costs. The terminal, the page and JSON have the same columns."""
+"""The harm table: for each setup and server, what power losses and other harm did to the database, and what the setup
+costs. The terminal, the page and JSON have the same columns."""
 
 from __future__ import annotations
 

@@ -138,9 +138,9 @@ def test_a_script_has_no_rights(engine: str, dbbench: Any) -> None:
         (folder / name).write_text(text.replace("{0}", str(open_)))
         driver = "pgbench" if engine == "postgres" else "sysbench"
         (folder / "shop.toml").write_text(OWN.format(driver=driver, engine=engine, script=name))
-        dbbench.plan(plan("ext4", engine, {"name": "shop"}, blocks=1, measure="2s", device={"size": "1GiB"}))
-        dbbench("--path", "mine", "run", "plan.toml", "--name", "r")
-        (trial,) = dbbench.trials().values()
+        trial = dbbench.trial(
+            plan("ext4", engine, {"name": "shop"}, blocks=1, measure="2s", device={"size": "1GiB"}), "--path", "mine"
+        )
         assert trial["error"] is None, trial["error"]
         assert int((open_ / "uid").read_text()) in accounts.NUMBERS
         assert (open_ / "read").read_text() == ""

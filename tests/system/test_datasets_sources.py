@@ -287,8 +287,8 @@ def test_an_own_script_on_own_data(innodb: tuple[str, Path, Any], dbbench: Any, 
     (folder / "orders.toml").write_text(OWN_WORKLOAD)
     (folder / "orders.lua").write_text(OWN_SCRIPT)
     load = {"name": "orders", "source": str(root / "dump.sql")}
-    dbbench.plan(plan("ext4", installed(engine), load, warmup=0, measure=5, device={"size": "1GiB"}))
-    dbbench("--path", "mine", "run", "plan.toml", "--name", "r")
-    (trial,) = dbbench.trials().values()
+    trial = dbbench.trial(
+        plan("ext4", installed(engine), load, warmup=0, measure=5, device={"size": "1GiB"}), "--path", "mine"
+    )
     assert trial["error"] is None and trial["dataset"]["kind"] == "source"
     assert trial["summary"]["errors"] == 0 and trial["summary"]["transactions"] > 10

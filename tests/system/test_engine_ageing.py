@@ -21,9 +21,7 @@ def aged(tmp_path_factory: pytest.TempPathFactory, dbbench_in: Any) -> dict[str,
     dbbench = dbbench_in(tmp_path_factory.mktemp("aged"))
     load = {"name": "sysbench-oltp-write-only", "tables": 2, "table_size": 8000, "clients": 2}
     device, ageing = {"size": "768MiB"}, {"write_factors": [0, 0.5]}
-    dbbench.plan(plan("btrfs", "postgres", load, measure=f"{WINDOW_S}s", device=device, age_engine=ageing))
-    dbbench("run", "plan.toml", "--name", "r")
-    (trial,) = dbbench.trials().values()
+    trial = dbbench.trial(plan("btrfs", "postgres", load, measure=f"{WINDOW_S}s", device=device, age_engine=ageing))
     folder: Path = dbbench.folder / "results/r/trials" / trial["id"]
     page = (dbbench.folder / "results/r/report.html").read_text()
     return {**trial, "folder": folder, "page": page}

@@ -86,8 +86,7 @@ def test_throttled_device_is_reported(dbbench: Any) -> None:
     dbbench.plan(plan(workload=TPCB, seed=1, measure="5s"))
     for _ in range(12):
         with throttled(150):  # less than even a busy machine writes
-            dbbench("run", "plan.toml", "--name", "r")
-        (trial,) = dbbench.trials().values()
+            trial = dbbench.trial()
         ceilings = {row["name"]: row["iops"] for row in trial["ceiling"]["rows"]}
         told = ceilings["write_8k"] < 200 < ceilings["read_8k"]  # in 0.1 s each, when all may stand still
         if told and w042(dbbench):
@@ -102,8 +101,7 @@ def test_free_device_is_not_called_limited(dbbench: Any) -> None:
     """The ceiling stands beside the throughput; a loop file's own scatter is no limit that somebody set."""
     dbbench.plan(plan(workload=TPCB, seed=1))
     for _ in range(3):  # three seconds may be equal by chance, and near a ceiling that was measured on a busy disk
-        dbbench("run", "plan.toml", "--name", "r")
-        (trial,) = dbbench.trials().values()
+        trial = dbbench.trial()
         shown = load_run(dbbench.folder / "results/r").trials[0]
         if w042(dbbench) == [] and shown.summary["ceiling_pct"]:
             break
@@ -217,7 +215,6 @@ def test_online_discard_in_one_arm_is_named(dbbench: Any) -> None:
     (dbbench.folder / "mine/fs_setups").mkdir(parents=True)
     setup = 'title = "ext4 with discard"\nmkfs = { family = "ext4" }\nmount = ["noatime", "discard"]\n'
     (dbbench.folder / "mine/fs_setups/ext4-discard.toml").write_text(setup)
-    dbbench.plan(plan(["ext4", "ext4-discard"], workload=TPCB, seed=1))
-    dbbench("--path", "mine", "run", "plan.toml", "--name", "r")
+    dbbench("--path", "mine", "run", dbbench.plan(plan(["ext4", "ext4-discard"], workload=TPCB, seed=1)), "--name", "r")
     notes = [note for row in rows(dbbench) for note in row["notes"] if row["fs_setup"] == "ext4-discard"]
     assert "online discard differs (on; baseline: off)" in notes

@@ -28,20 +28,11 @@ def limited(
     return plan("ext4", engine, load, memory=memory, measure=measure, device={"size": "1GiB", "limit": limit})
 
 
-def the_trial(dbbench: Any, text: str, status: int = 0) -> dict[str, Any]:
-    """Run a plan of one trial; its trial.json."""
-    dbbench.plan(text)
-    dbbench("run", "plan.toml", "--name", "r", status=status)
-    (trial,) = dbbench.trials().values()
-    assert isinstance(trial, dict)
-    return trial
-
-
 def test_memory_is_the_kernels_limit_and_page_cache_counts(dbbench: Any) -> None:
     """A dataset of twice the memory is io-bound on a machine with any: hardly half of it stays resident."""
     cpus = {"cpus_server": "0", "cpus_client": "1"} if (os.cpu_count() or 1) > 1 else {}
     # 6 s: enough for a tick of CPU time of pgbench where the disk is slow
-    trial = the_trial(dbbench, limited(cpus=cpus, size="io-bound", threads=2, measure="6s"))
+    trial = dbbench.trial(limited(cpus=cpus, size="io-bound", threads=2, measure="6s"))
     memory, cores = trial["memory"], trial["cores"]
     assert memory["enforced"] in ("cgroup v1", "cgroup v2")
     assert memory["effective_bytes"] == memory["limit_bytes"] == 64 * 2**20
@@ -58,8 +49,7 @@ def test_memory_is_the_kernels_limit_and_page_cache_counts(dbbench: Any) -> None
 
 def test_size_of_the_dataset_follows_the_memory(dbbench: Any) -> None:
     """The words are what the trial finds, by the bytes of the data files."""
-    dbbench.plan(limited(memory="128MiB", measure="1s", size=["cached", "edge"]))
-    dbbench("run", "plan.toml", "--name", "r")
+    dbbench("run", dbbench.plan(limited(memory="128MiB", measure="1s", size=["cached", "edge"])), "--name", "r")
     assert {t["variant"]: t["memory"]["label"] for t in dbbench.trials().values()} == {
         "size=cached": "cached",
         "size=edge": "edge",
@@ -68,7 +58,7 @@ def test_size_of_the_dataset_follows_the_memory(dbbench: Any) -> None:
 
 def test_kill_by_the_limit_fails_the_trial_by_name(dbbench: Any) -> None:
     """A server in 4 MiB: the kernel kills it, and the trial says why it did not start."""
-    trial = the_trial(dbbench, limited(memory="4MiB", scale=1), status=1)
+    trial = dbbench.trial(limited(memory="4MiB", scale=1), status=1)
     assert (trial["status"], trial["error"]["id"]) == ("failed", "E402")
     assert "4 MiB" in trial["error"]["text"]
     assert [*groups_of(dbbench.folder)] == []
@@ -135,14 +125,14 @@ def test_limit_of_a_killed_run_is_removed(dbbench: Any) -> None:
 @pytest.mark.alone
 def test_client_on_the_servers_core_is_named(dbbench: Any) -> None:
     """It is done as asked, and the trial carries W039."""
-    trial = the_trial(dbbench, limited("256MiB", cpus={"cpus_server": "0", "cpus_client": "0"}))
+    trial = dbbench.trial(limited("256MiB", cpus={"cpus_server": "0", "cpus_client": "0"}))
     assert any(w["id"] == "W039" and "load generator on 0" in w["text"] for w in trial["warnings"])
 
 
 def test_load_generator_at_its_limit_makes_the_trial_suspect(dbbench: Any) -> None:
     """Cached single-row reads of eight sessions by one thread of pgbench: it is what is measured."""
     text = limited(memory="256MiB", name="pgbench-select-only", scale=8, clients=8, threads=1)
-    trial = the_trial(dbbench, text)
+    trial = dbbench.trial(text)
     told = [w for w in trial["warnings"] if w["id"] == "W016"]
     assert bool(told) == (trial["cores"]["client_share"] > 0.8)  # on a busy machine it may not get that far
     assert all(w["suspect"] and "%" in w["text"] for w in told)

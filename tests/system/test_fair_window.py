@@ -37,8 +37,7 @@ def test_a_checkpoint_more_in_one_arm_is_named(dbbench: Any) -> None:
     tuning = 'tuning.postgres = { max_wal_size = "32MB", min_wal_size = "32MB" }\n'
     setup = f'title = "small log"\nmkfs = {{ family = "ext4" }}\nmount = ["noatime"]\n{tuning}'
     (dbbench.folder / "mine/fs_setups/small-log.toml").write_text(setup)
-    dbbench.plan(windows("ext4", "small-log", workload=COPY))
-    dbbench("--path", "mine", "run", "plan.toml", "--name", "r")
+    dbbench("--path", "mine", "run", dbbench.plan(windows("ext4", "small-log", workload=COPY)), "--name", "r")
     found = {t["fs_setup"]: t["checkpoints"] for t in dbbench.trials().values()}
     assert found["ext4"]["ended"] == 0
     assert found["small-log"]["by_cause"].get("wal", 0) >= 1
@@ -49,9 +48,7 @@ def test_a_checkpoint_more_in_one_arm_is_named(dbbench: Any) -> None:
 
 def test_checkpoints_by_the_logs_size_are_a_variant(dbbench: Any) -> None:
     """`checkpoints = "log"` sets both limits; the result says by whose doing the server has them."""
-    dbbench.plan(windows(checkpoints="log"))
-    dbbench("run", "plan.toml", "--name", "r")
-    (trial,) = dbbench.trials().values()
+    trial = dbbench.trial(windows(checkpoints="log"))
     assert trial["effective_settings"]["max_wal_size"] == "128MB"
     assert trial["effective_settings"]["checkpoint_timeout"] == "1d"
 
@@ -70,8 +67,7 @@ def test_equal_readahead_is_that_of_every_filesystem(dbbench: Any) -> None:
 @pytest.mark.needs("mkfs.btrfs", "fs:btrfs")
 def test_read_ahead_of_a_scan_and_a_short_warm_up_are_named(dbbench: Any) -> None:
     """By themselves the two read ahead differently; a warm-up of a second sees none of their periods."""
-    dbbench.plan(windows("ext4", "btrfs", workload=[SCAN, TPCB], size="640MiB"))
-    dbbench("run", "plan.toml", "--name", "r")
+    dbbench("run", dbbench.plan(windows("ext4", "btrfs", workload=[SCAN, TPCB], size="640MiB")), "--name", "r")
     trials = list(dbbench.trials().values())
     kb = {t["fs_setup"]: t["filesystem"]["read_ahead_kb"] for t in trials}
     if kb["ext4"] != kb["btrfs"]:

@@ -145,8 +145,7 @@ def test_short_trials_of_two_engines(name: str, dbbench: Any) -> None:
     engines = ["postgres", {"name": "mariadb", "settings": {"innodb_log_file_size": 64 * MIB}}]
     sysbench = {"name": "sysbench-oltp-read-write", "engines": ["mariadb"], **SMALL["sysbench-oltp-read-write"]}
     loads = [{**UPDATES, "engines": ["postgres"]}, sysbench]
-    dbbench.plan(layered([name], "fsck", engine=engines, workload=loads))
-    dbbench("run", "plan.toml", "--name", "r")
+    dbbench("run", dbbench.plan(layered([name], "fsck", engine=engines, workload=loads)), "--name", "r")
     trials = dbbench.trials().values()
     assert [(t["engine"], t["error"]) for t in trials if t["status"] == "failed"] == []
     assert {t["engine"] for t in trials} == {"postgres", "mariadb"}

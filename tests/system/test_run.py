@@ -337,9 +337,7 @@ def test_aborting_clients_fail_the_trial(dbbench: Any, nothing_left: None) -> No
     )
     (dbbench.folder / "mine/workloads/aborts.toml").write_text(workload)
     (dbbench.folder / "mine/workloads/abort.sql").write_text("\\set n random(0, 200)\nSELECT 1 / :n;\n")
-    dbbench.plan(plan(workload={"name": "aborts"}))
-    dbbench("run", "plan.toml", "--name", "r", "--path", "mine", status=1)
-    (trial,) = dbbench.trials().values()
+    trial = dbbench.trial(plan(workload={"name": "aborts"}), "--path", "mine", status=1)
     assert (trial["status"], trial["error"]["id"]) == ("failed", "E601")
 
 
@@ -376,9 +374,7 @@ def test_disk_full_while_restoring_fails_that_phase(dbbench: Any, loop_device: A
 
 def test_phase_that_hangs_ends_by_its_deadline(dbbench: Any, nothing_left: None) -> None:
     """A deadline of the plan ends a restore that takes longer, with its own error."""
-    dbbench.plan(plan(deadlines={"restore": "1ms"}))
-    dbbench("run", "plan.toml", "--name", "r", status=1)
-    (trial,) = dbbench.trials().values()
+    trial = dbbench.trial(plan(deadlines={"restore": "1ms"}), status=1)
     assert (trial["error"]["id"], trial["error"]["phase"]) == ("E901", "restore")
 
 
@@ -430,8 +426,7 @@ def test_existing_directory_needs_no_mkfs(dbbench: Any, nothing_left: None) -> N
     """Kind dir: the directory's own filesystem, cold by eviction with proof, nothing left in it."""
     target = Path(tempfile.mkdtemp(dir="/var/tmp"))  # the server's account must be able to get there
     target.chmod(0o755)
-    dbbench("run", dbbench.plan(plan(device=directory(target))), "--name", "r")
-    (trial,) = dbbench.trials().values()
+    trial = dbbench.trial(plan(device=directory(target)))
     assert trial["status"] != "failed"
     assert trial["cache"]["proved"] and trial["filesystem"]["family"] == mount_of(target).fstype
     target.rmdir()  # fails where anything was left in it

@@ -52,8 +52,7 @@ def test_who_can_takes_them_and_who_cannot_is_told(dbbench: Any, nothing_left: N
 def test_of_a_standby_that_applies(dbbench: Any, nothing_left: None) -> None:
     """The second server is a standby too; the first one ends equal to its primary all the same."""
     text = snapped("1s", fs="btrfs", engine=POSTGRES, workload=APPLY)
-    dbbench("run", dbbench.plan(text), "--name", "r", "--progress", "none")
-    (trial,) = dbbench.trials().values()
+    trial = dbbench.trial(text, "--progress", "none")
     assert trial["error"] is None
     assert trial["snapshots"]["note"] == ""
     assert {one["text"] for one in trial["snapshots"]["taken"]} == {"pgbench_branches: 1 rows"}
@@ -64,7 +63,6 @@ def test_of_a_standby_that_applies(dbbench: Any, nothing_left: None) -> None:
 def test_of_innodb(dbbench: Any, nothing_left: None) -> None:
     """InnoDB recovers from a snapshot taken during the load, as after a power loss."""
     text = snapped("2s", fs="btrfs", engine="mariadb", workload=WRITES)
-    dbbench("run", dbbench.plan(text), "--name", "r", "--progress", "none")
-    (trial,) = dbbench.trials().values()
+    trial = dbbench.trial(text, "--progress", "none")
     assert trial["error"] is None and trial["snapshots"]["note"] == ""
     assert {one["text"] for one in trial["snapshots"]["taken"]} == {"sbtest1: 2000 rows"}

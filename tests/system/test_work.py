@@ -134,9 +134,7 @@ def of(folder: Path) -> dict[str, Any]:
 def ended(dbbench: Any, size: str = "384MiB", **cell: Any) -> dict[str, Any]:
     """The only trial of a run whose trial must fail."""
     # Long enough for many transactions even if the machine stands still for two seconds.
-    dbbench.plan(plan(**{"workload": TPCB, **cell}, measure="6s", device={"size": size}))
-    dbbench("run", "plan.toml", "--name", "r", status=1)
-    (trial,) = dbbench.trials().values()
+    trial = dbbench.trial(plan(**{"workload": TPCB, **cell}, measure="6s", device={"size": size}), status=1)
     assert trial["status"] == "failed"
     assert left_of(dbbench.folder, within_s=GONE_S) == []
     return dict(trial)

@@ -26,6 +26,7 @@ from dbbench.process import User
 from dbbench.remote import Network
 from dbbench.report.page.redaction import redactor
 from dbbench.run.evaluate import fairness
+from tests.support.plans import plan_of
 
 SPEC = ClientSpec("load@db2", "192.0.2.10", "/etc/dbbench.password")
 FACTS = ClientFacts("load@db2", "db2", "192.0.2.20", "192.0.2.10", 15432, "sysbench 1.0.20", cpus=8)
@@ -51,9 +52,7 @@ BUNDLED = "pgbench-tpcb"
 
 def loaded(tmp_path: Path, client: str = CLIENT, workload: str = BUNDLED, engine: str = "", more: str = "") -> Plan:
     """A plan with that `[client]`."""
-    path = tmp_path / "p.toml"
-    path.write_text(PLAN.format(client=client, workload=workload, engine=engine, more=more))
-    return plan.load(path, catalog.catalog())
+    return plan_of(tmp_path, PLAN.format(client=client, workload=workload, engine=engine, more=more), catalog.catalog())
 
 
 def cells(tmp_path: Path, **written: str) -> dict[str, Cell]:
@@ -244,5 +243,5 @@ def test_fleet_refuses_a_client(tmp_path: Path, printed: Any) -> None:
     """Its address is one machine's."""
     loaded(tmp_path)
     assert "[client] names the address of one machine" in printed(
-        "fleet", "run", str(tmp_path / "p.toml"), "--local", "1", "--each", code=2
+        "fleet", "run", str(tmp_path / "plan.toml"), "--local", "1", "--each", code=2
     )

@@ -10,6 +10,7 @@ from dbbench.engines.port import Place
 from dbbench.errors import PlanInvalid, SettingRefused
 from dbbench.model import Setting
 from dbbench.plan import catalog
+from tests.support.plans import plan_of
 
 PLAN = """
 name = "p"
@@ -25,9 +26,7 @@ name = "copy"
 
 def load(tmp_path: Path, more: str = "", engine: str = "") -> None:
     """Read a plan of files."""
-    path = tmp_path / "plan.toml"
-    path.write_text(PLAN.format(more=more, engine=engine))
-    plan.load(path, catalog.catalog())
+    plan_of(tmp_path, PLAN.format(more=more, engine=engine), catalog.catalog())
 
 
 def test_it_is_always_there() -> None:

@@ -175,8 +175,7 @@ name = "postgres"
 [workload]
 name = "bulk-insert"
 """
-    (tmp_path / "plan.toml").write_text(text)
-    tuned = load(tmp_path / "plan.toml", known)
+    tuned = plan_of(tmp_path, text, known)
     refused = [error.evidence for error in preflight.lacking(tuned, expand(tuned, known), tmp_path)]
     assert [text for text in refused if "file_extend_method" in text] == [
         "PostgreSQL 15.18 refuses file_extend_method = write_zeros, set by the fs setup: no setting file_extend_method"

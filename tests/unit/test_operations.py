@@ -25,6 +25,7 @@ from dbbench.storage.filesystems.btrfs import parse_du
 from dbbench.storage.filesystems.f2fs import damages
 from dbbench.storage.filesystems.port import Mounted
 from dbbench.units import duration_text
+from tests.support.plans import plan_of
 
 FIXTURES = Path(__file__).parents[1] / "fixtures/filesystems"
 EXT4 = FsSetup("of the test", Mkfs("ext4"))
@@ -299,9 +300,7 @@ def test_flaws_of_a_plan(top: str, device: str, flaw: str, tmp_path: Path) -> No
 ])  # fmt: skip
 def test_sound_plans(top: str, device: str, tmp_path: Path) -> None:
     """All operations with a device to spare; copies of files in existing directories."""
-    path = tmp_path / "plan.toml"
-    path.write_text(PLAN.format(top=top, device=device))
-    assert load(path, catalog()).operations
+    assert plan_of(tmp_path, PLAN.format(top=top, device=device), catalog()).operations
 
 
 def test_what_has_no_program_is_not_possible_and_no_failure(said: Said) -> None:

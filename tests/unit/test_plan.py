@@ -529,8 +529,7 @@ name = "postgres"
 name = "scan"
 table_bytes = "128MiB"
 """
-    (tmp_path / "plan.toml").write_text(text)
-    plan = load(tmp_path / "plan.toml", known)
+    plan = plan_of(tmp_path, text, known)
     announced = sentences(plan, expand(plan, known).cells)
     assert sum("is a matter of chance" in sentence for sentence in announced) == chance
 
@@ -538,8 +537,7 @@ table_bytes = "128MiB"
 @pytest.mark.parametrize(("written", "margin"), [('"3%"', 0.03), ('"0.5 %"', 0.005), ("0.1", 0.1)])
 def test_margins(tmp_path: Path, known: Catalog, written: str, margin: float) -> None:
     """A percentage or a share. Another margin judges the same measurement, so the run of the plan is the same."""
-    (tmp_path / "plan.toml").write_text(GOOD.replace("name =", f"margin = {written}\nname =", 1))
-    plan = load(tmp_path / "plan.toml", known)
+    plan = plan_of(tmp_path, GOOD.replace("name =", f"margin = {written}\nname =", 1), known)
     cells = expand(plan, known).cells
     assert plan.margin == margin
     assert identity(plan, cells) == identity(dataclasses.replace(plan, margin=0.05), cells)

@@ -25,6 +25,7 @@ from dbbench.process import User
 from dbbench.report.verdicts import compare_groups, verdicts
 from tests.support.judged import FakeMeter, Judged, outcome
 from tests.support.plans import plan as written
+from tests.support.plans import plan_of
 
 SHIPPED = catalog.catalog()
 MakeRun = Callable[..., Run]
@@ -33,9 +34,7 @@ READ_WRITE = {"name": "sysbench-oltp-read-write", "clients": 2}
 
 def cells(folder: Path, engine: Any, workload: Any = "sysbench-oltp-read-write", **keys: Any) -> tuple[Cell, ...]:
     """The cells of a plan."""
-    path = folder / "plan.toml"
-    path.write_text(written("ext4", engine, workload, **keys))
-    return plan.expand(plan.load(path, SHIPPED), SHIPPED).cells
+    return plan.expand(plan_of(folder, written("ext4", engine, workload, **keys), SHIPPED), SHIPPED).cells
 
 
 def values(folder: Path, engine: dict[str, Any], **keys: Any) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from dbbench.plan.catalog import catalog
 from dbbench.run.stages import age_engine
 from dbbench.storage.devices.port import Device
 from dbbench.storage.filesystems.port import Mounted
+from tests.support.plans import plan_of
 
 MIB = 2**20
 
@@ -139,6 +140,5 @@ def test_what_cannot_age_is_a_flaw_of_the_plan(factors: str, workload: str, says
 
 def test_factors_stand_in_the_plan(tmp_path: Path) -> None:
     """Whole numbers are taken as they are."""
-    (tmp_path / "plan.toml").write_text(PLAN.format(factors="[0, 2.5]", workload="pgbench-tpcb"))
-    plan = load(tmp_path / "plan.toml", catalog())
+    plan = plan_of(tmp_path, PLAN.format(factors="[0, 2.5]", workload="pgbench-tpcb"), catalog())
     assert plan.age_engine == EngineAgeing((0.0, 2.5))

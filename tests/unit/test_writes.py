@@ -12,16 +12,14 @@ from dbbench.model import Cell, EarlierLoad, Plan, Status, Trial, WriteFacts
 from dbbench.plan import expand, identity, load, preview, writes
 from dbbench.plan.catalog import catalog
 from dbbench.plan.conditions import sentences
-from tests.support.plans import plan
+from tests.support.plans import plan, plan_of
 
 GIB = 2**30
 
 
 def read(tmp_path: Path, *args: Any, **keys: Any) -> tuple[Plan, list[dict[str, int]]]:
     """The plan, and what each of its cells writes in a trial."""
-    file = tmp_path / "plan.toml"
-    file.write_text(plan(*args, **keys))
-    asked = load(file, catalog())
+    asked = plan_of(tmp_path, plan(*args, **keys), catalog())
     return asked, [writes.of_trial(asked, cell) for cell in expand(asked, catalog()).cells]
 
 

@@ -210,12 +210,7 @@ def _verdict(contrasts: Sequence[Contrast], ratios: Sequence[LevelRatio], levels
     return "inconclusive"
 
 
-@dataclass(frozen=True)
-class SweepPoint:
-    """One value of the sweep."""
-
-    at: float
-    row: Row
+SweepPoint = tuple[float, Row]  # a value of the swept parameter
 
 
 @dataclass(frozen=True)
@@ -232,11 +227,9 @@ class Curve:
     @property
     def crosses(self) -> tuple[SweepPoint, SweepPoint] | None:
         """Return neighbouring decided points, one ahead of the baseline and one behind it; None if there are none."""
-        decided = [point for point in self.points if point.row.verdict in (*AHEAD, *BEHIND)]
-        for before, other in itertools.pairwise(decided):
-            if (before.row.verdict in AHEAD) != (other.row.verdict in AHEAD):
-                return before, other
-        return None
+        decided = [point for point in self.points if point[1].verdict in (*AHEAD, *BEHIND)]
+        turns = (pair for pair in itertools.pairwise(decided) if len({row.verdict in AHEAD for _, row in pair}) > 1)
+        return next(turns, None)
 
 
 def curves(rows: Sequence[Row]) -> list[Curve]:
@@ -245,12 +238,9 @@ def curves(rows: Sequence[Row]) -> list[Curve]:
     for row in rows:
         for parameter, value, rest in _numbers(row.variant):
             key = (row.fs_setup, row.engine, row.workload, parameter, rest)
-            points_of.setdefault(key, []).append(SweepPoint(value, row))
-    return [
-        Curve(*key, tuple(sorted(points, key=lambda point: point.at)))
-        for key, points in points_of.items()
-        if len({point.at for point in points}) > 1
-    ]
+            points_of.setdefault(key, []).append((value, row))
+    return [Curve(*key, tuple(sorted(points, key=lambda point: point[0])))
+            for key, points in points_of.items() if len({at for at, _ in points}) > 1]  # fmt: skip
 
 
 def crossings(rows: Sequence[Row]) -> list[Curve]:

@@ -19,7 +19,7 @@ from typing import Final
 from dbbench.compare.interval import LEAST_BLOCKS, LEVEL, Estimate, LogRatio, holm_levels
 from dbbench.compare.pairing import chosen, estimate_of, groups
 from dbbench.compare.remarks import RemarkKind, remark
-from dbbench.compare.verdict import Row, word
+from dbbench.compare.verdict import UNKNOWN, Row, word
 from dbbench.metrics.table import METRICS, Metric
 from dbbench.model import Trial
 
@@ -74,9 +74,8 @@ def _arm_rows(of_arm: Mapping[str, Sequence[Trial]], metric: Metric) -> list[Row
 def _row(value: str, trials: Sequence[Trial], logs: Sequence[float]) -> Row:
     first, classes = trials[0], {t.filesystem.durability_class for t in trials if t.filesystem is not None}
     mean = math.exp(math.fsum(logs) / len(logs)) if logs else None
-    return Row(f"{first.fs_setup} @ {value}", first.engine, first.workload, mean, None, None, None, "inconclusive",
-               len(logs), 0, None, " / ".join(sorted(classes)) or "unknown", False, (),
-               first.variant)  # fmt: skip
+    return Row(f"{first.fs_setup} @ {value}", first.engine, first.workload, mean, n=len(logs), variant=first.variant,
+               durability_class=" / ".join(sorted(classes)) or UNKNOWN)  # fmt: skip
 
 
 def welch(base: Sequence[float], other: Sequence[float]) -> LogRatio:
@@ -157,7 +156,5 @@ def by_host(trials: Sequence[Trial], baseline: str, metric: str) -> list[ByHost]
 
 
 def _ratio(host: str, guess: Estimate) -> HostRatio:
-    if guess.n < LEAST_BLOCKS:
-        return HostRatio(host, guess.ratio, None, None, guess.n)
-    low, high = guess.bounds(LEVEL)
-    return HostRatio(host, guess.ratio, math.exp(low), math.exp(high), guess.n)
+    low, high = map(math.exp, guess.bounds(LEVEL)) if guess.n >= LEAST_BLOCKS else (None, None)
+    return HostRatio(host, guess.ratio, low, high, guess.n)

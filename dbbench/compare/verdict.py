@@ -46,16 +46,16 @@ class Row:
     fs_setup: str
     engine: str
     workload: str
-    value: float | None  # mean of the trials that count, see `means`
-    ratio: float | None
-    lo: float | None
-    hi: float | None
-    verdict: str
-    n: int
-    wins: int  # blocks in which the candidate was better
-    level: float | None
-    durability_class: str
-    mixed_durability: bool
+    value: float | None = None  # mean of the trials that count, see `means`
+    ratio: float | None = None
+    lo: float | None = None
+    hi: float | None = None
+    verdict: str = "inconclusive"
+    n: int = 0
+    wins: int = 0  # blocks in which the candidate was better
+    level: float | None = None
+    durability_class: str = UNKNOWN
+    mixed_durability: bool = False
     notes: tuple[Remark, ...] = ()
     variant: str = ""  # values from lists in the plan: "clients=8"
     df: float | None = None  # degrees of freedom of the interval
@@ -134,27 +134,9 @@ def _group_rows(about: GroupPairs, baseline: str, margin: float) -> list[Row]:
     for arm, own in by_arm.items():
         own_class, values = _class_of(group, arm), [t.summary.get(metric.name) for t in own]
         mixed = own_class != base_class and UNKNOWN not in (own_class, base_class)
-        row = Row(
-            arm,
-            first.engine,
-            first.workload,
-            mean_of[arm],
-            None,
-            None,
-            None,
-            "inconclusive",
-            0,
-            0,
-            None,
-            own_class,
-            mixed,
-            tuple(_notes(group, arm, own, metric)),
-            first.variant,
-            None,
-            None,
-            len(own),
-            margin,
-        )
+        row = Row(arm, first.engine, first.workload, mean_of[arm], durability_class=own_class, mixed_durability=mixed,
+                  notes=tuple(_notes(group, arm, own, metric)), variant=first.variant, trials=len(own),
+                  margin=margin)  # fmt: skip
         if arm == baseline:
             n = sum(value is not None for value in values)
             table.append(replace(row, ratio=1.0 if n else None, verdict="baseline", n=n))

@@ -67,7 +67,7 @@ def crossing(curve: Curve, baseline: str) -> Parts:
     """Return the sentence about an arm that is ahead of the baseline at one value and behind it at another."""
     if curve.crosses is None:
         return ()
-    first, second = (f"{p.row.verdict} at {curve.parameter}={p.at:g} ({change(p.row.ratio)})" for p in curve.crosses)
+    first, second = (f"{row.verdict} at {curve.parameter}={at:g} ({change(row.ratio)})" for at, row in curve.crosses)
     where = ", ".join(filter(None, (f"{curve.engine} {curve.workload}", curve.rest)))
     text = f" is {first} and {second}, compared with {baseline}."
     return ((f"{where}: ", False), (curve.fs_setup, True), (text, False))

@@ -54,7 +54,7 @@ def test_a_crossing_of_two_arms_is_a_finding() -> None:
     """Behind at one client, ahead at 64: told by both ends; what is undecided tells no crossing."""
     table = [row(64, "faster", 1.12), row(1, "slower", 0.9), row(8, "inconclusive", 1.01)]
     (curve,) = curves(table)
-    assert [point.at for point in curve.points] == [1, 8, 64]
+    assert [at for at, _ in curve.points] == [1, 8, 64]
     assert crossings(table) == [curve]
     assert plain_text(crossing(curve, "ext4")) == (
         "postgres tpcb: xfs is slower at clients=1 (−10.0 %) and faster at clients=64 (+12.0 %), compared with ext4."

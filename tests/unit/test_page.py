@@ -7,6 +7,7 @@ import json
 import re
 from html.parser import HTMLParser
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from dbbench.compare import rows
 from dbbench.errors import UnknownName
 from dbbench.report.answer import SHORT
 from dbbench.report.page.groups import groups
-from dbbench.report.page.html import PageModel, build, render
+from dbbench.report.page.html import build, render
 from dbbench.report.page.notices import disagreements
 from dbbench.report.page.notices import notices as notices_of
 from dbbench.report.sentences import plain_text
@@ -61,7 +62,7 @@ def loaded(tmp_path: Path, shape: Shape) -> LoadedRun:
     return load_run(synthetic.write(tmp_path, shape))
 
 
-def model(tmp_path: Path, shape: Shape) -> PageModel:
+def model(tmp_path: Path, shape: Shape) -> SimpleNamespace:
     """Its page."""
     return build([loaded(tmp_path, shape)])
 
@@ -78,13 +79,13 @@ def page(demo: LoadedRun) -> Seen:
     return Seen(render([demo]))
 
 
-def notices(page: PageModel) -> str:
+def notices(page: SimpleNamespace) -> str:
     """All notices as text."""
     shown = (*page.verdict.caveats, *page.verdict.notices)
     return " ".join("".join(text for text, _ in notice.parts) for notice in shown)
 
 
-def said(page: PageModel) -> str:
+def said(page: SimpleNamespace) -> str:
     """The answer as text."""
     return " ".join(plain_text(parts) for _, sentences in page.verdict.answers for parts in sentences)
 

@@ -2,20 +2,21 @@
 
 import dataclasses
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import synthetic
 from synthetic import Shape
 
 from dbbench.model import CoresFacts, MemoryFacts, Trial, TrialWarning
-from dbbench.report.page.html import PageModel, build
+from dbbench.report.page.html import build
 from dbbench.report.verdicts import verdicts
 from dbbench.results import Exceeded, load_run
 
 MEMORY = MemoryFacts(dataset_ratio=3.0, label="io-bound", effective_bytes=2**30, enforced="cgroup v2", direct="direct")
 
 
-def page(tmp_path: Path, of: dict[str, dict[str, Any]], every: dict[str, Any]) -> PageModel:
+def page(tmp_path: Path, of: dict[str, dict[str, Any]], every: dict[str, Any]) -> SimpleNamespace:
     """The page of a synthetic run whose trials have these facts, by arm and for all."""
     run = load_run(synthetic.write(tmp_path, Shape(work=(("postgres", "pgbench-tpcb"),))))
 
@@ -25,7 +26,7 @@ def page(tmp_path: Path, of: dict[str, dict[str, Any]], every: dict[str, Any]) -
     return build([dataclasses.replace(run, trials=[told(trial) for trial in run.trials])])
 
 
-def notices(found: PageModel, kind: str) -> list[str]:
+def notices(found: SimpleNamespace, kind: str) -> list[str]:
     """The texts of a kind of notice."""
     return ["".join(text for text, _ in n.parts) for n in found.verdict.notices if n.kind == kind]
 

@@ -4,6 +4,7 @@ import dataclasses
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Final
 
 import pytest
@@ -12,7 +13,7 @@ from synthetic import Shape
 
 from dbbench.compare import means
 from dbbench.model import DrainFacts, SpaceFacts
-from dbbench.report.page.html import PageModel, build
+from dbbench.report.page.html import build
 from dbbench.results import LoadedRun, load_run
 from dbbench.units import GROUP, number
 
@@ -37,7 +38,7 @@ def scattered(run: LoadedRun) -> LoadedRun:
     return dataclasses.replace(run, trials=tuple(trials))
 
 
-def quantities(page: PageModel) -> Iterator[tuple[str, str, str]]:
+def quantities(page: SimpleNamespace) -> Iterator[tuple[str, str, str]]:
     """Yield (quantity, arm, value) of the tables and panels of a page with one group."""
     (comparison,) = page.comparisons
     for row in comparison.table.rows:

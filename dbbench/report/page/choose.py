@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from types import SimpleNamespace as View
 from typing import Final
 
 from dbbench.compare import Row
@@ -23,48 +23,26 @@ HEADINGS: Final = ("checksums", "repairs itself", "snapshots", "send, receive", 
                    "when full")  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Choice:
-    """One fs setup. `speeds` has a row of compare for each group, None where it was not measured there."""
-
-    arm: ArmLabel
-    speeds: tuple[Row | None, ...]
-    stability: str
-    disk: str
-    cpu: str
-    abilities: tuple[str, ...]
-    trade: str
-
-
-@dataclass(frozen=True)
-class Choose:
-    """The table over all groups of one run."""
-
-    groups: tuple[Group, ...]
-    rows: tuple[Choice, ...]
-    headings: tuple[str, ...] = HEADINGS  # headings of the columns of abilities
-
-
-def choose(groups: Sequence[Group]) -> Choose:
-    """Return the table, without arms that no group has measured."""
+def choose(groups: Sequence[Group]) -> View:
+    """Return the table over all groups of one run, without arms that no group has measured."""
     baselines = {group.baseline + GUARD for group in groups}
     choices = [_choice(arm, groups) for arm in all_arms(groups) if arm not in baselines
                and any(_row(group, arm) for group in groups)]  # fmt: skip
-    return Choose(tuple(groups), tuple(sorted(choices, key=lambda choice: choice.arm.apart)))
+    return View(groups=groups, rows=sorted(choices, key=lambda choice: choice.arm.apart), headings=HEADINGS)
 
 
 def _row(group: Group, arm: str) -> Row | None:
     return next((row for row in group.rows if row.fs_setup == arm and row.value is not None), None)
 
 
-def _choice(arm: str, groups: Sequence[Group]) -> Choice:
+def _choice(arm: str, groups: Sequence[Group]) -> View:
     rows_of_arm = [(group, row) for group in groups if (row := _row(group, arm)) is not None]
     first, row = rows_of_arm[0]
     apart = any(group.apart(row) for group, row in rows_of_arm)
     able = character(next(cell.setup for cell in first.cells if cell.arm == arm))
-    return Choice(
+    return View(
         arm=ArmLabel(first.marks[arm], row.durability_class, apart),
-        speeds=tuple(_row(group, arm) for group in groups),
+        speeds=[_row(group, arm) for group in groups],  # None where it was not measured
         stability=_stability(arm, groups),
         disk=METRICS["disk_bytes"].text(first.value(arm, "disk_bytes")),
         cpu=_cpu(arm, groups),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from types import SimpleNamespace as View
 from typing import Final
 
 from dbbench.compare.conditions import CONDITIONS
@@ -12,7 +13,6 @@ from dbbench.compare.unequal import unequal
 from dbbench.engines import profile_of
 from dbbench.model import Run, Status, Trial
 from dbbench.report.page.groups import Group, all_arms, loaded_runs
-from dbbench.report.page.theme import Mark
 from dbbench.report.page.trial_facts import fact_text, facts, flatten, server_settings
 from dbbench.units import MISSING, join_words
 
@@ -29,31 +29,7 @@ class Fact:
     cells: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class EngineSettings:
-    """The settings of one engine as they were requested: name, value, and who set it."""
-
-    title: str
-    rows: tuple[tuple[str, str, str], ...]
-    effective: int  # how many settings the server itself reported
-
-
-@dataclass(frozen=True)
-class Environment:
-    """The section on the environment."""
-
-    marks: tuple[Mark, ...]
-    differs: tuple[Fact, ...]  # one value per arm
-    hosts: tuple[str, ...]  # names of the hosts, or of the run if it used a single host
-    several_hosts: bool
-    host_differs: tuple[Fact, ...]  # one value per entry of `hosts`; shown first if there are several
-    host: tuple[Fact, ...]
-    versions: tuple[Fact, ...]
-    same: tuple[Fact, ...]
-    engines: tuple[EngineSettings, ...]
-
-
-def environment(groups: Sequence[Group]) -> Environment:
+def environment(groups: Sequence[Group]) -> View:
     """Return the facts of all trials: first those that differ between arms, then the others."""
     arms, trials = all_arms(groups), [trial for group in groups for trial in group.trials]
     differs, same = _compare([[facts(trial) for trial in trials if trial.fs_setup == arm] for arm in arms])
@@ -67,16 +43,16 @@ def environment(groups: Sequence[Group]) -> Environment:
     machines = [machine for loaded in loaded_runs(groups) for machine in _machines(loaded.run)]
     host_differs, host = _compare([[host] for _, host, _ in machines])
     version_differs, versions = _compare([[versions] for _, _, versions in machines])
-    return Environment(
-        marks=tuple(groups[0].marks[arm] for arm in arms) if groups else (),
-        differs=tuple(differs),
-        hosts=tuple(name for name, _, _ in machines),
+    return View(
+        marks=[groups[0].marks[arm] for arm in arms],
+        differs=differs,  # one value per arm
+        hosts=[name for name, _, _ in machines],  # or the name of the run if it used a single host
         several_hosts=any(loaded.run.hosts for loaded in loaded_runs(groups)),
-        host_differs=tuple(host_differs + version_differs),
-        host=tuple(host),
-        versions=tuple(versions),
-        same=tuple(same),
-        engines=tuple(engines),
+        host_differs=host_differs + version_differs,  # one value per entry of `hosts`
+        host=host,
+        versions=versions,
+        same=same,
+        engines=engines,
     )
 
 
@@ -99,13 +75,12 @@ def _versions(title: str, trials: Sequence[Trial]) -> list[Fact]:
     ]
 
 
-def _settings(title: str, trials: Sequence[Trial], unlike: set[str]) -> EngineSettings:
+def _settings(title: str, trials: Sequence[Trial], unlike: set[str]) -> View:
+    """Return the settings of an engine as they were requested, and how many the server itself reported."""
     settings = {name: setting for trial in trials for name, setting in trial.settings.items()}
-    rows = tuple(
-        (name, "differs, see above" if name in unlike else fact_text(setting.value), setting.origin)
-        for name, setting in sorted(settings.items())
-    )
-    return EngineSettings(title, rows, max((len(t.effective_settings) for t in trials), default=0))
+    rows = [(name, "differs, see above" if name in unlike else fact_text(setting.value), setting.origin)
+            for name, setting in sorted(settings.items())]  # fmt: skip
+    return View(title=title, rows=rows, effective=max((len(t.effective_settings) for t in trials), default=0))
 
 
 def _compare(columns: Sequence[Sequence[Facts]]) -> tuple[list[Fact], list[Fact]]:

@@ -133,8 +133,7 @@ class Group:
     def _without_figures(self, arm: str) -> Row:
         failed = sum(trial.status is Status.FAILED for trial in self.trials_of(arm))
         note = remark(RemarkKind.FAILED, failed=failed) if failed else remark(RemarkKind.NOT_DRIVEN)
-        return Row(arm, self.engine, self.cells[0].workload.name, None, None, None, None, "inconclusive", 0, 0, None,
-                   "unknown", False, (note,), self.cells[0].variant)  # fmt: skip
+        return Row(arm, self.engine, self.cells[0].workload.name, notes=(note,), variant=self.cells[0].variant)
 
 
 def reason(trial: Trial) -> str:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from types import SimpleNamespace as View
 from typing import Final
 
 from dbbench.engines import profile_of
 from dbbench.model import Status, Trial
 from dbbench.report.answer import SHORT, UNFINISHED, answer
-from dbbench.report.page.charts.dots import DotPlot, answer_plots
+from dbbench.report.page.charts.dots import answer_plots
 from dbbench.report.page.findings import Finding
 from dbbench.report.page.groups import Group, all_arms, loaded_runs
 from dbbench.report.page.method import subtitle
@@ -28,34 +28,21 @@ SIGNS: Final = {  # verdicts must be readable without colour
 FIRST: Final = (SHORT, UNFINISHED, SUSPECT)  # kinds of caveats that are shown above the answer
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """The first section of the page. `answers`: (title of the run, "" if it is the only one; its answer in words)."""
-
-    caveats: tuple[Notice, ...]  # above the answer
-    answers: tuple[tuple[str, tuple[Parts, ...]], ...]
-    plots: tuple[tuple[DotPlot, DotPlot], ...]  # wide, narrow
-    notices: tuple[Notice, ...]  # below the picture
-    quality: str
-    warnings: tuple[Finding, ...]
-    markdown: str
-    regressions: tuple[Parts, ...] = ()  # of the nights of these runs, before everything else
-
-
-def verdict(groups: Sequence[Group], warnings: Sequence[Finding], regressions: tuple[Parts, ...] = ()) -> Verdict:
-    """Return the first section of the page. Its words and numbers are those of `dbbench compare`."""
+def verdict(groups: Sequence[Group], warnings: Sequence[Finding], regressions: tuple[Parts, ...] = ()) -> View:
+    """Return the first section of the page. Its words and numbers are those of `dbbench compare`. The regressions, of
+    the nights of these runs, are before everything else."""
     runs = loaded_runs(groups)
     judged = [(loaded, verdicts([loaded])) for loaded in runs]
     answers = [(loaded.run.name, answer(of.tables, [loaded])) for loaded, of in judged]
     caveats = [Notice(kind, parts) for _, each in answers for kind, parts in each.caveats]
     tables = [as_markdown(of) for _, of in judged]
-    return Verdict(
-        caveats=tuple(caveat for caveat in caveats if caveat.kind in FIRST),
+    return View(
+        caveats=tuple(caveat for caveat in caveats if caveat.kind in FIRST),  # above the answer
         answers=tuple((name if len(runs) > 1 else "", each.sentences) for name, each in answers),
         plots=answer_plots(groups),
         notices=(*(caveat for caveat in caveats if caveat.kind not in FIRST), *notices(groups)),
         quality=_quality(groups),
-        warnings=tuple(warnings),
+        warnings=warnings,
         markdown="\n".join(_markdown(groups, tables)),
         regressions=regressions,
     )

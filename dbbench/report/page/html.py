@@ -9,8 +9,8 @@ import base64
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace as View
 from typing import Any, Final
 
 import jinja2
@@ -22,28 +22,28 @@ from dbbench.metrics.histogram import LEAST_ABOVE
 from dbbench.model import plain
 from dbbench.model.base import data_folder
 from dbbench.report.page.charts import nights
-from dbbench.report.page.charts.dots import DotPlot, dot_plots
-from dbbench.report.page.charts.factors import FactorChart, factor_charts
+from dbbench.report.page.charts.dots import dot_plots
+from dbbench.report.page.charts.factors import factor_charts
 from dbbench.report.page.charts.figures import RELATIVE, figures, picture
-from dbbench.report.page.charts.latency import HEADINGS, LatencyTable, latencies
-from dbbench.report.page.charts.nights import Course, NightChart, night_charts
+from dbbench.report.page.charts.latency import HEADINGS, latencies
+from dbbench.report.page.charts.nights import Course, night_charts
 from dbbench.report.page.charts.telemetry import telemetry
-from dbbench.report.page.charts.timelines import Timelines, timelines
-from dbbench.report.page.charts.wear import WearTable, wear_tables
-from dbbench.report.page.charts.why import Why, whys
-from dbbench.report.page.choose import Choose, choose
-from dbbench.report.page.environment import Environment, conditions, environment
-from dbbench.report.page.findings import Finding, findings
+from dbbench.report.page.charts.timelines import timelines
+from dbbench.report.page.charts.wear import wear_tables
+from dbbench.report.page.charts.why import whys
+from dbbench.report.page.choose import choose
+from dbbench.report.page.environment import conditions, environment
+from dbbench.report.page.findings import findings
 from dbbench.report.page.groups import Group, groups, marks_of
-from dbbench.report.page.headline import SIGNS, Verdict, verdict
-from dbbench.report.page.method import MethodFacts, method, subtitle
-from dbbench.report.page.operations import OperationTable, operation_tables, snapshot_tables
-from dbbench.report.page.power_loss import PowerCuts, power_cuts
+from dbbench.report.page.headline import SIGNS, verdict
+from dbbench.report.page.method import method, subtitle
+from dbbench.report.page.operations import operation_tables, snapshot_tables
+from dbbench.report.page.power_loss import power_cuts
 from dbbench.report.page.redaction import redact_run
-from dbbench.report.page.results import Heading, ResultTable, headings_of, result_table
-from dbbench.report.page.space import SpaceTable, space_table
-from dbbench.report.page.studies import ThenNow, then_and_now
-from dbbench.report.page.theme import LIGHT, Mark, dark_colors, template
+from dbbench.report.page.results import headings_of, result_table
+from dbbench.report.page.space import space_table
+from dbbench.report.page.studies import then_and_now
+from dbbench.report.page.theme import LIGHT, dark_colors, template
 from dbbench.report.verdict_table import row_document
 from dbbench.results import LoadedRun, load_run
 
@@ -61,61 +61,22 @@ SCRIPTS: Final = ("data.js", "figures.js", "page.js", "pictures.js")
 HEAD_SCRIPT: Final = "head.js"
 
 
-@dataclass(frozen=True)
-class GroupView:
-    """Everything that the page shows about one engine and workload."""
-
-    group: Group
-    table: ResultTable
-    dots: tuple[DotPlot, DotPlot] | None  # wide, narrow
-    whys: tuple[Why, ...]
-    timelines: Timelines
-    figures: list[dict[str, Any]]  # the charts of the timelines, for the script
-
-
-@dataclass(frozen=True)
-class PageModel:
-    """The page, section by section."""
-
-    title: str
-    subtitle: str
-    marks: tuple[Mark, ...]
-    verdict: Verdict
-    comparisons: tuple[GroupView, ...]
-    terms: tuple[Heading, ...]
-    choose: Choose
-    factors: tuple[FactorChart, ...]
-    latencies: tuple[LatencyTable, ...]
-    findings: tuple[Finding, ...]
-    space: SpaceTable
-    operations: tuple[OperationTable, ...]
-    wear: tuple[WearTable, ...]
-    nights: tuple[NightChart, ...]
-    studies: tuple[ThenNow, ...]
-    power_cuts: tuple[PowerCuts, ...]
-    lab_alone: bool  # the runs have only power-loss tests and no trials, so the page omits the sections about trials
-    conditions: tuple[str, ...]
-    environment: Environment
-    method: MethodFacts
-    drawing: dict[str, Any]  # the data for the page's script
-    results: dict[str, Any]  # the data for download
-
-
 def render(runs: Sequence[LoadedRun | Path | str], redact: Sequence[str] = (), nights: Sequence[Course] = ()) -> str:
     """Return the page of these runs (loaded, or their folders) as HTML, without the "hosts", "paths", "params" in
     `redact`. `nights`: from `dbbench.nightly.analysis.courses_of`. Raises RunMissing, ResultDamaged, UnknownName."""
     return html(build([run if isinstance(run, LoadedRun) else load_run(run) for run in runs], redact, nights))
 
 
-def build(runs: Sequence[LoadedRun], redact: Sequence[str] = (), courses: Sequence[Course] = ()) -> PageModel:
-    """Return the page as a model, without what `redact` names. Raises ResultDamaged if a series cannot be read."""
+def build(runs: Sequence[LoadedRun], redact: Sequence[str] = (), courses: Sequence[Course] = ()) -> View:
+    """Return the page for its template, an attribute a section, without what `redact` names. Raises ResultDamaged if a
+    series cannot be read."""
     courses = nights.without_hosts(courses) if "hosts" in redact else courses
     regressions = nights.regressions(courses, [run.path.name for run in runs])
     runs = [redact_run(run, tuple(redact)) for run in runs]
     page_groups, marks = groups(runs), marks_of(runs)
     comparisons, warnings = tuple(map(_comparison, page_groups)), findings(page_groups)
     distributions = latencies(page_groups)
-    return PageModel(
+    return View(
         title=" + ".join(loaded.run.name for loaded in runs),
         subtitle=subtitle(page_groups),
         marks=tuple(marks.values()),
@@ -132,11 +93,11 @@ def build(runs: Sequence[LoadedRun], redact: Sequence[str] = (), courses: Sequen
         nights=night_charts(courses, marks),
         studies=then_and_now(page_groups),
         power_cuts=power_cuts(runs, marks),
-        lab_alone=not any(loaded.run.order for loaded in runs),
+        lab_alone=not any(loaded.run.order for loaded in runs),  # without trials, the sections about them are omitted
         conditions=conditions(page_groups),
         environment=environment(page_groups),
         method=method(page_groups, redact),
-        drawing={
+        drawing={  # for the page's script
             "about": subtitle(page_groups),
             "template": template(LIGHT),
             "dark": dark_colors(tuple(marks.values())),
@@ -144,20 +105,21 @@ def build(runs: Sequence[LoadedRun], redact: Sequence[str] = (), courses: Sequen
             "picture": picture(),
             "groups": [c.timelines.data | {"charts": c.figures, "table": c.table.raw()} for c in comparisons],
         },
-        results=_results(runs, comparisons)
+        results=_results(runs, comparisons)  # for download
         | {"latency": [distribution.raw() for distribution in distributions]}
         | ({"nights": nights.document(courses)} if courses else {}),
     )
 
 
-def _comparison(group: Group) -> GroupView:
+def _comparison(group: Group) -> View:
+    """Return what the page shows about one engine and workload."""
     seconds = telemetry(group)
     lines = timelines(group, seconds)
-    dots, reasons = dot_plots(group), whys(group, seconds)
-    return GroupView(group, result_table(group, seconds), dots, reasons, lines, figures(seconds, lines))
+    return View(group=group, table=result_table(group, seconds), dots=dot_plots(group), whys=whys(group, seconds),
+                timelines=lines, figures=figures(seconds, lines))  # fmt: skip
 
 
-def _results(runs: Sequence[LoadedRun], comparisons: Sequence[GroupView]) -> dict[str, Any]:
+def _results(runs: Sequence[LoadedRun], comparisons: Sequence[View]) -> dict[str, Any]:
     tables: list[dict[str, Any]] = []
     for group, metric in [(c.group, heading.metric) for c in comparisons for heading in c.table.headings]:
         names = {"run": group.loaded.run.name, "baseline": group.baseline, "metric": metric.name}
@@ -172,7 +134,7 @@ def _results(runs: Sequence[LoadedRun], comparisons: Sequence[GroupView]) -> dic
             **({"powercut": labs} if labs else {})}  # fmt: skip
 
 
-def html(model: PageModel) -> str:
+def html(model: View) -> str:
     """Return the whole page as text."""
     folder = data_folder() / "reports"
     templates = jinja2.Environment(

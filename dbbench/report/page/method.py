@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace as View
 
 from dbbench.compare.verdict import GUARD
 from dbbench.errors import ResultDamaged, ResultNotRegular
-from dbbench.model import Run
 from dbbench.plan.forecast import budget_text
 from dbbench.report.page.groups import Group, all_arms, loaded_runs
 from dbbench.report.page.trial_facts import fact_text
@@ -17,36 +16,19 @@ from dbbench.results.fileio import read_bytes
 from dbbench.units import count, duration_text, size_text
 
 
-@dataclass(frozen=True)
-class Repeat:
-    """One run: its command and its plan ("" if the file no longer exists)."""
-
-    run: Run
-    command: str
-    plan: str
-    budget: str  # the blocks that its budget gave, in words; "" without a budget
-
-
-@dataclass(frozen=True)
-class MethodFacts:
-    """The section on the method. `workloads`: (group, what its workload does, with its parameters)."""
-
-    levels: tuple[str, ...]
-    workloads: tuple[tuple[Group, str], ...]
-    repeats: tuple[Repeat, ...]
-
-
-def method(groups: Sequence[Group], redact: Sequence[str] = ()) -> MethodFacts:
-    """Return the section on how the figures were made, without the plan if hosts, paths or parameters are redacted."""
+def method(groups: Sequence[Group], redact: Sequence[str] = ()) -> View:
+    """Return the section on how the figures were made, with the command and the plan of each run; without the plan if
+    hosts, paths or parameters are redacted."""
     levels = sorted({row.level for group in groups for row in group.rows if row.level is not None})
     repeats = []
     for loaded in loaded_runs(groups):
         run, plan = loaded.run, loaded.path / "plan.toml"
         where = "plan.toml" if redact else str(plan)
         command = ["dbbench", "run", where, "--new"] if run.order else ["dbbench", "powercut", where]
-        repeats.append(Repeat(run, shlex.join(command), "" if redact else _plan_text(plan), budget_text(run)))
-    workloads = tuple((group, _workload(group)) for group in groups)
-    return MethodFacts(tuple(f"{level:.4g}" for level in levels), workloads, tuple(repeats))
+        text = "" if redact else _plan_text(plan)
+        repeats.append(View(run=run, command=shlex.join(command), plan=text, budget=budget_text(run)))
+    workloads = [(group, _workload(group)) for group in groups]
+    return View(levels=[f"{level:.4g}" for level in levels], workloads=workloads, repeats=repeats)
 
 
 def _plan_text(plan: Path) -> str:

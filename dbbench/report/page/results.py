@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from types import SimpleNamespace as View
 from typing import Any, Final
 
 from dbbench.compare import Row
@@ -11,7 +12,7 @@ from dbbench.compare.remarks import RemarkKind, texts
 from dbbench.engines import profile_of
 from dbbench.metrics.summary import SHORT_WINDOW_S
 from dbbench.metrics.table import INSERT_INDEXES, METRICS, Metric
-from dbbench.report.page.charts.sparkline import Sparkline, sparklines
+from dbbench.report.page.charts.sparkline import sparklines
 from dbbench.report.page.charts.telemetry import Telemetry
 from dbbench.report.page.groups import ArmLabel, Group
 from dbbench.report.verdict_table import COLUMNS, Column
@@ -68,7 +69,7 @@ class ResultRow:
     arm: ArmLabel
     values: dict[str, float | None]
     longest_stall_s: float | None
-    spark: Sparkline | None
+    spark: View | None
     used: int
     excluded: tuple[str, ...]
     missing: int

@@ -3,32 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from types import SimpleNamespace as View
 from typing import Final
 
 from dbbench.compare import means
 from dbbench.metrics.table import METRICS
 from dbbench.model import FreeExtents
-from dbbench.report.page.groups import ArmLabel, Group, Value
+from dbbench.report.page.groups import Group, Value
 from dbbench.units import MISSING, number
-
-
-@dataclass(frozen=True)
-class SpaceRow:
-    """One arm of one group; a cell for each column that any trial has."""
-
-    group: Group
-    arm: ArmLabel
-    cells: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class SpaceTable:
-    """Restore, space and debt of all groups."""
-
-    headings: tuple[str, ...]
-    rows: tuple[SpaceRow, ...]
-    absent: tuple[str, ...]
 
 
 def _of_summary(name: str) -> Value:
@@ -44,7 +26,7 @@ def _mean_free(free: tuple[FreeExtents, ...] | None) -> float | None:
     return sum(extent.bytes for extent in free or ()) / extents if extents else None
 
 
-def space_table(groups: Sequence[Group]) -> SpaceTable:
+def space_table(groups: Sequence[Group]) -> View:
     """Return restore, space and debt of each arm; columns that no trial has are omitted and listed."""
     lines = []
     for group in groups:
@@ -54,10 +36,12 @@ def space_table(groups: Sequence[Group]) -> SpaceTable:
             if any(value is not None for value in values):
                 lines.append((group, group.arm(row), values))
     kept = [i for i in range(len(COLUMNS)) if any(values[i] is not None for _, _, values in lines)]
-    return SpaceTable(
-        headings=tuple(COLUMNS[i][0] for i in kept),
-        rows=tuple(SpaceRow(group, arm, tuple(COLUMNS[i][2](values[i]) for i in kept)) for group, arm, values in lines),
-        absent=tuple(heading for i, (heading, _, _) in enumerate(COLUMNS) if i not in kept),
+    return View(
+        headings=[COLUMNS[i][0] for i in kept],
+        rows=[
+            View(group=group, arm=arm, cells=[COLUMNS[i][2](values[i]) for i in kept]) for group, arm, values in lines
+        ],
+        absent=[heading for i, (heading, _, _) in enumerate(COLUMNS) if i not in kept],
     )
 
 

@@ -3,60 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from types import SimpleNamespace as View
 from typing import Any
 
-from dbbench.compare import Row
 from dbbench.engines import profile_of
 from dbbench.metrics.table import METRICS, Metric
 from dbbench.model import Cell, Trial
 from dbbench.plan import studies
 from dbbench.plan.studies import Study, StudyTable
-from dbbench.report.page.charts.study_charts import StudyChart, study_chart
+from dbbench.report.page.charts.study_charts import study_chart
 from dbbench.report.page.charts.telemetry import telemetry
 from dbbench.report.page.groups import Group, all_arms, loaded_runs
-from dbbench.report.page.theme import Mark
 from dbbench.units import duration_text, level_text, size_text, times
 
 
-@dataclass(frozen=True)
-class StudyLine:
-    """One arm of one table. `ratio`s are to the study's baseline."""
-
-    mark: Mark
-    then: str
-    then_ratio: str
-    now: str
-    row: Row | None
-    why: str  # why nothing was measured
-
-
-@dataclass(frozen=True)
-class ThenNowTable:
-    """One metric of one workload."""
-
-    title: str
-    published: bool
-    lines: tuple[StudyLine, ...]
-    note: str
-    superseded: str
-
-
-@dataclass(frozen=True)
-class ThenNow:
-    """The section of one run."""
-
-    study: Study
-    scale: str
-    takes: str
-    tables: tuple[ThenNowTable, ...]
-    conditions: tuple[tuple[str, str, str], ...]  # (condition, published, measured here)
-    charts: tuple[StudyChart, ...]
-    skipped: tuple[tuple[str, str], ...]  # (arm, why it was not run)
-
-
-def then_and_now(groups: Sequence[Group]) -> tuple[ThenNow, ...]:
-    """Return an entry for each run of a study that this version knows."""
+def then_and_now(groups: Sequence[Group]) -> tuple[View, ...]:
+    """Return a section for each run of a study that this version knows."""
     sections = []
     for run in [loaded.run for loaded in loaded_runs(groups)]:
         planned = run.plan.study
@@ -65,30 +27,30 @@ def then_and_now(groups: Sequence[Group]) -> tuple[ThenNow, ...]:
         of_run = [group for group in groups if group.loaded.run is run]
         study = studies.study(planned.name)
         scale = study.scales.get(planned.scale)
-        sections.append(ThenNow(
-            study,
-            planned.scale,
-            scale.takes if scale else "",
-            tuple(each for table in study.table
-                  for each in _tables(study, table, studies.variant_of(table, scale), of_run)),
-            tuple(_conditions(study, of_run)),
-            tuple(study_chart(name, telemetry(group)) for group in of_run[:1] for name in study.charts),
-            tuple(run.skipped.items()),
+        sections.append(View(
+            study=study,
+            scale=planned.scale,
+            takes=scale.takes if scale else "",
+            tables=[each for table in study.table
+                    for each in _tables(study, table, studies.variant_of(table, scale), of_run)],
+            conditions=tuple(_conditions(study, of_run)),
+            charts=[study_chart(name, telemetry(group)) for group in of_run[:1] for name in study.charts],
+            skipped=list(run.skipped.items()),
         ))  # fmt: skip
     return tuple(sections)
 
 
-def _tables(study: Study, table: StudyTable, wanted: str, groups: Sequence[Group]) -> Iterator[ThenNowTable]:
+def _tables(study: Study, table: StudyTable, wanted: str, groups: Sequence[Group]) -> Iterator[View]:
     metric = METRICS[table.metric]
     for group in groups:
         if group.cells[0].workload.name == table.workload and is_variant(group.cells[0], wanted):
             unit = f", {metric.unit}" if metric.unit not in ("", "bytes") else ""
-            yield ThenNowTable(
-                f"{group.title}: {metric.label}{unit}",
-                bool(table.then or table.ratios),
-                tuple(_line(group, table, metric, arm) for arm in group.arms),
-                table.note,
-                study.superseded if table.then else "",
+            yield View(
+                title=f"{group.title}: {metric.label}{unit}",
+                published=bool(table.then or table.ratios),
+                lines=[_line(group, table, metric, arm) for arm in group.arms],
+                note=table.note,
+                superseded=study.superseded if table.then else "",
             )
 
 
@@ -100,13 +62,15 @@ def is_variant(cell: Cell, wanted: str) -> bool:
     return name not in cell.parameters or level_text(cell.parameters[name]) == value
 
 
-def _line(group: Group, table: StudyTable, metric: Metric, arm: str) -> StudyLine:
+def _line(group: Group, table: StudyTable, metric: Metric, arm: str) -> View:
+    """Return one arm of a table; the ratios are to the study's baseline, `why` is why nothing was measured."""
     base, value, row = table.then.get(group.baseline), table.then.get(arm), group.row(arm, metric.name)
     ratio = table.ratios.get(arm) or (value / base if value is not None and base and arm != group.baseline else None)
     now = None if row is None else row.value
     why = _why(group, arm, metric) if now is None else ""
     then_ratio = times(ratio) + studies.interval_text(table, arm)
-    return StudyLine(group.marks[arm], metric.text(value), then_ratio, metric.text(now), row, why)
+    return View(mark=group.marks[arm], then=metric.text(value), then_ratio=then_ratio, now=metric.text(now), row=row,
+                why=why)  # fmt: skip
 
 
 def _why(group: Group, arm: str, metric: Metric) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from types import SimpleNamespace as View
 from typing import Final
 
 from dbbench.compare import Interaction, interactions
@@ -12,25 +12,16 @@ from dbbench.model import title_of
 from dbbench.report.page.charts.kit import Chart, Frame, Line, Point, pad, polyline, whiskers
 from dbbench.report.page.groups import Group
 from dbbench.report.page.theme import Mark
-from dbbench.report.sentences import Parts, interaction
+from dbbench.report.sentences import interaction
 from dbbench.units import change, interval, level_text, round_change
 
 FRAME: Final = Frame(460, 250, 60, 440, 10, 206)
 LEAST_SPAN: Final = 0.16  # shortest vertical axis, so that differences below 1 % do not look large
 
 
-@dataclass(frozen=True)
-class FactorChart:
-    """A factor under one engine and workload: its sentence and its chart."""
-
-    parts: Parts
-    chart: Chart
-    about: Interaction
-
-
-def factor_charts(groups: Sequence[Group]) -> tuple[FactorChart, ...]:
-    """Return a chart for each factor of each run, engine and workload; () without factors."""
-    charts: list[FactorChart] = []
+def factor_charts(groups: Sequence[Group]) -> tuple[View, ...]:
+    """Return the sentence and the chart of each factor of each run, engine and workload; () without factors."""
+    charts: list[View] = []
     runs: dict[tuple[str, str], list[Group]] = {}
     for group in groups:
         runs.setdefault((str(group.loaded.path), group.metric.name), []).append(group)
@@ -39,7 +30,8 @@ def factor_charts(groups: Sequence[Group]) -> tuple[FactorChart, ...]:
         cells = [cell for group in of_run for cell in group.cells if cell.levels]
         levels = {cell.group: cell.levels for cell in cells}
         for about in interactions(rows, levels, METRICS[metric]):
-            charts.append(FactorChart(interaction(about), _chart(f"i-{len(charts)}", about, of_run[0].marks), about))
+            chart = _chart(f"i-{len(charts)}", about, of_run[0].marks)
+            charts.append(View(parts=interaction(about), chart=chart, about=about))
     return tuple(charts)
 
 

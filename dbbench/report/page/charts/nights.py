@@ -8,6 +8,7 @@ import math
 import statistics
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
+from types import SimpleNamespace as View
 from typing import Any, Final
 
 from dbbench.compare import changepoints
@@ -61,30 +62,16 @@ class Course:
     accepted: tuple[tuple[str, str], ...] = ()  # (night, reason) of accepted baselines
 
 
-@dataclass(frozen=True)
-class NightChart:
-    """One series and its chart; `mark` is None if its arm is not in the runs of the page."""
-
-    course: Course
-    mark: Mark | None
-    chart: Chart
+# The nights from the first up to, but not including, the second, and the geometric median of those that count.
+_Level = tuple[int, int, float | None]
 
 
-@dataclass(frozen=True)
-class _Level:
-    """The nights from `start` up to, but not including, `end`, and the geometric median of those that count."""
-
-    start: int
-    end: int
-    value: float | None
-
-
-def night_charts(courses: Sequence[Course], marks: dict[str, Mark]) -> tuple[NightChart, ...]:
-    """Return a drawing for each series that has a figure from at least one good night."""
+def night_charts(courses: Sequence[Course], marks: dict[str, Mark]) -> tuple[View, ...]:
+    """Return a drawing for each series that has a figure from at least one good night. Its mark is None if the arm is
+    not in the runs of the page."""
     counted = [course for course in courses if any(point.value for point in course.points)]
-    return tuple(
-        NightChart(course, marks.get(course.arm), _chart(f"n{index}", course)) for index, course in enumerate(counted)
-    )
+    return tuple(View(course=course, mark=marks.get(course.arm), chart=_chart(f"n{index}", course))
+                 for index, course in enumerate(counted))  # fmt: skip
 
 
 def regressions(courses: Sequence[Course], runs: Collection[str]) -> tuple[Parts, ...]:
@@ -134,7 +121,7 @@ def _chart(ident: str, course: Course) -> Chart:
     levels = []
     for start, end in itertools.pairwise([*starts, len(values)]):
         logs = [math.log(value) for value in values[start:end] if value]
-        levels.append(_Level(start, end, math.exp(statistics.median(logs)) if logs else None))
+        levels.append((start, end, math.exp(statistics.median(logs)) if logs else None))
     x = FRAME.along(-0.5, len(values) - 0.5)
     # All nights that count. Other nights and intervals may be cut off.
     y = FRAME.up(*pad(min(counted), max(counted), LEAST_SPAN * max(counted), 0.15))
@@ -142,10 +129,7 @@ def _chart(ident: str, course: Course) -> Chart:
         Point(x(i), y.clip(point.ratio), _label(point, course), not point.good)
         for i, point in enumerate(course.points) if point.ratio is not None and point.ratio > 0
     )  # fmt: skip
-    path = "".join(
-        f"M{x(level.start - 0.5)} {y.clip(level.value)}H{x(level.end - 0.5)}"
-        for level in levels if level.value is not None
-    )  # fmt: skip
+    path = "".join(f"M{x(start - 0.5)} {y.clip(value)}H{x(end - 0.5)}" for start, end, value in levels if value)
     bars = whiskers([(x(i), point.lo, point.hi) for i, point in enumerate(course.points) if point.value], y)
     return Chart(
         ident=ident,
@@ -175,14 +159,12 @@ def _label(point: NightPoint, course: Course) -> str:
 
 
 def _changes(course: Course, levels: Sequence[_Level], x: Axis) -> Iterator[LevelStep]:
-    for before, level in itertools.pairwise(levels):
-        if before.value and level.value:
-            first, states = course.points[level.start], [point.state for point in course.points[level.start :]]
+    for (_, _, before), (start, _, value) in itertools.pairwise(levels):
+        if before and value:
+            first, states = course.points[start], [point.state for point in course.points[start:]]
             state = next((s for s in states[:CONFIRMED] if s in ("regression", "improvement")), "")
             new = f" ({'; '.join(fact.text for fact in first.changed)})" if first.changed else ""
-            yield LevelStep(
-                x(level.start - 0.5), state, f"{change(level.value / before.value)} since {first.night}{new}"
-            )
+            yield LevelStep(x(start - 0.5), state, f"{change(value / before)} since {first.night}{new}")
 
 
 def _acceptances(course: Course, x: Axis) -> Iterator[LevelStep]:
@@ -193,7 +175,7 @@ def _acceptances(course: Course, x: Axis) -> Iterator[LevelStep]:
 
 
 def _caption(course: Course, values: Sequence[float | None], levels: Sequence[_Level]) -> str:
-    nights, level = sum(value is not None for value in values), levels[-1].value
+    nights, level = sum(value is not None for value in values), levels[-1][2]
     missing = f" ({len(values) - nights} without a usable result)" if nights < len(values) else ""
     now = f"{change(level)} compared with {course.against}" if course.against else number(level)
     moves = count(len(levels) - 1, "change") + " of level" if len(levels) > 1 else "no change of level"

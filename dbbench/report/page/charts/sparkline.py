@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from types import SimpleNamespace as View
 from typing import Final
 
 import numpy as np
@@ -16,18 +16,9 @@ WIDTH, HEIGHT = 112, 28
 POINTS: Final = 84  # one point per 1.3 px; more would not be visible
 
 
-@dataclass(frozen=True)
-class Sparkline:
-    """SVG paths of an arm's median throughput from zero and of its stalled seconds, and the start of the window."""
-
-    line: str
-    stalls: str
-    warmup: float
-    label: str
-
-
-def sparklines(seconds: Telemetry) -> dict[str, Sparkline]:
-    """Return the small curve of each arm that has throughput per second, all with the same scale."""
+def sparklines(seconds: Telemetry) -> dict[str, View]:
+    """Return the small curve of each arm that has throughput per second, all with the same scale: the SVG paths of its
+    median from zero and of its stalled seconds, and the start of the window."""
     medians = {arm: seconds.median(arm, "tps") for arm in seconds.group.arms}
     top = max((float(np.nanmax(tps)) for tps in medians.values() if np.isfinite(tps).any()), default=0.0) * 1.05
     if not top:
@@ -40,7 +31,7 @@ def sparklines(seconds: Telemetry) -> dict[str, Sparkline]:
             means = enumerate(coarse(tps, every))
             points = [(x((i + 0.5) * every), y(mean)) if math.isfinite(mean) else None for i, mean in means]
             stalls = sorted({second for trial in seconds.trials_of(arm) for second in seconds.stalls(trial)})
-            curves[arm] = Sparkline(
+            curves[arm] = View(
                 line=polyline(points),
                 stalls="".join(f"M{x(second + 0.5)} 4V{HEIGHT - 1}" for second in stalls),
                 warmup=x(seconds.warmup),

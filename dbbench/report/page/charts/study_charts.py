@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from types import SimpleNamespace as View
 from typing import Final
 
 import numpy as np
 
 from dbbench.report.page.charts.kit import Axis, polyline, step_above
 from dbbench.report.page.charts.telemetry import Telemetry, Values
-from dbbench.report.page.theme import Mark
 from dbbench.units import number
 
 WIDTH, HEIGHT = 360, 120  # size of a chart in SVG units
@@ -24,35 +23,15 @@ CHARTS: Final[dict[str, tuple[str, str, tuple[str, ...], float]]] = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class StudyCurve:
-    """The mean over an arm's trials that count, as an SVG path."""
-
-    mark: Mark
-    path: str
-    mean: str
-
-
-@dataclass(frozen=True)
-class StudyChart:
-    """`top` is the highest value of the scale, `why` the reason if the chart is not drawn."""
-
-    title: str
-    top: str = ""
-    seconds: int = 0
-    curves: tuple[StudyCurve, ...] = ()
-    why: str = ""
-    missing: tuple[tuple[Mark, str], ...] = ()  # arms without a curve, and why
-
-
-def study_chart(name: str, seconds: Telemetry) -> StudyChart:
-    """Return the chart with the mean of each arm's trials per second."""
+def study_chart(name: str, seconds: Telemetry) -> View:
+    """Return the chart with the mean of each arm's trials per second. `top` is the highest value of the scale, `why`
+    the reason if the chart is not drawn."""
     title, unit, columns, factor = CHARTS[name]
     means = {arm: factor * _mean(seconds, arm, columns) for arm in seconds.group.arms if seconds.trials_of(arm)}
     measured = {arm: values for arm, values in means.items() if np.isfinite(values).any()}
     if not measured:
         why = f"no trial recorded {columns[0]}; a load shorter than two seconds leaves no samples"
-        return StudyChart(f"{title}, {unit}", why=why)
+        return View(title=f"{title}, {unit}", why=why, curves=(), missing=())
     length = max(len(values) for values in measured.values())
     most = max(float(np.nanmax(values)) for values in measured.values())
     top = step_above(most) if most > 0 else 1.0
@@ -61,10 +40,11 @@ def study_chart(name: str, seconds: Telemetry) -> StudyChart:
     for arm, mark in [(arm, seconds.group.marks[arm]) for arm in seconds.group.arms]:
         if arm in measured:
             points = [(x(n), y(value)) if math.isfinite(value) else None for n, value in enumerate(measured[arm])]
-            curves.append(StudyCurve(mark, polyline(points), number(float(np.nanmean(measured[arm])))))
+            mean = number(float(np.nanmean(measured[arm])))
+            curves.append(View(mark=mark, path=polyline(points), mean=mean))
         else:
             missing.append((mark, "no complete second was recorded" if arm in means else "no trial counts"))
-    return StudyChart(f"{title}, {unit}", number(top), length, tuple(curves), missing=tuple(missing))
+    return View(title=f"{title}, {unit}", top=number(top), seconds=length, curves=curves, why="", missing=missing)
 
 
 def _mean(seconds: Telemetry, arm: str, columns: Sequence[str]) -> Values:

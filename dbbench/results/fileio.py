@@ -350,20 +350,14 @@ def content(path: Path, most_bytes: int, below: Path | None = None) -> bytes:
     return read
 
 
-def read_input(path: Path, most_bytes: int, head_bytes: int | None = None) -> bytes:
-    """Return the content, or the head, of a file that the user named; links are followed. Raises FileUnreadable."""
+def read_input(path: Path, most_bytes: int) -> bytes:
+    """Return the content of a file that the user named; links are followed. Raises FileUnreadable."""
+    remedies = {NotRegular: "Name a file, not a directory, FIFO or device.",
+                TooLarge: f"Use a part of it, for example: head -c {most_bytes}"}  # fmt: skip
     try:
-        if head_bytes is None:
-            return content(path, most_bytes)
-        with open_file(path, most_bytes) as file:
-            return file.read(head_bytes) or b""
-    except NotRegular as error:
-        raise errors.FileUnreadable(
-            f"{path}: {error.strerror}", remedy="Name a file, not a directory, FIFO or device."
-        ) from None
-    except TooLarge as error:
-        raise errors.FileUnreadable(f"{path}: {error.strerror}",
-                            remedy=f"Use a part of it, for example: head -c {most_bytes}") from None  # fmt: skip
+        return content(path, most_bytes)
+    except (NotRegular, TooLarge) as error:
+        raise errors.FileUnreadable(f"{path}: {error.strerror}", remedy=remedies[type(error)]) from None
     except FileNotFoundError:
         raise errors.FileUnreadable(f"{path} does not exist") from None
     except OSError as error:

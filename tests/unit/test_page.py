@@ -82,7 +82,7 @@ def page(demo: LoadedRun) -> Seen:
 def notices(page: SimpleNamespace) -> str:
     """All notices as text."""
     shown = (*page.verdict.caveats, *page.verdict.notices)
-    return " ".join("".join(text for text, _ in notice.parts) for notice in shown)
+    return " ".join("".join(text for text, _ in parts) for _, parts in shown)
 
 
 def said(page: SimpleNamespace) -> str:
@@ -143,7 +143,7 @@ def test_hostile_names_stay_text(tmp_path: Path) -> None:
 
 def test_short_windows_say_so_first(demo: LoadedRun, page: Seen, tmp_path: Path) -> None:
     """Below a minute the page says that it is not for buying; at a minute it does not."""
-    assert build([demo]).verdict.caveats[0].kind == SHORT
+    assert build([demo]).verdict.caveats[0][0] == SHORT
     assert page.text.index("This was a smoke test") < page.text.index(
         "cannot be told apart" if "cannot be told apart" in page.text else "than ext4"
     )
@@ -335,7 +335,7 @@ def test_what_differs_between_hosts_stands_first(demo: LoadedRun, tmp_path: Path
              for name, kernel in (("db1", "6.1"), ("db2", "6.12"))}  # fmt: skip
     run = dataclasses.replace(demo, run=dataclasses.replace(demo.run, hosts=hosts))
     found = build([run]).environment
-    assert (found.hosts, found.several_hosts) == (("db1", "db2"), True)
+    assert (found.hosts, found.several_hosts) == (["db1", "db2"], True)
     assert [(fact.name, fact.cells) for fact in found.host_differs] == [("kernel", ("6.1", "6.12"))]
     assert "cpu_threads" in {fact.name for fact in found.host}
     text = render([run])
@@ -354,10 +354,8 @@ def test_hosts_that_disagree_are_a_notice(demo: LoadedRun) -> None:
         for t in (*group.trials, *more)
     ]  # fmt: skip
     assert list(disagreements([group])) == []
-    said = [
-        notice for notice in notices_of([dataclasses.replace(group, trials=tuple(trials))]) if notice.kind == "hosts"
-    ]
-    texts = ["".join(text for text, _ in notice.parts) for notice in said]
+    every = notices_of([dataclasses.replace(group, trials=tuple(trials))])
+    texts = ["".join(text for text, _ in parts) for kind, parts in every if kind == "hosts"]
     assert len(texts) == 1 and texts[0].startswith("The hosts disagree about xfs compared with ext4 (throughput): ")
     assert "on db2" in texts[0]
 

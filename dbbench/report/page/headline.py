@@ -11,10 +11,9 @@ from dbbench.engines import profile_of
 from dbbench.model import Status, Trial
 from dbbench.report.answer import SHORT, UNFINISHED, answer
 from dbbench.report.page.charts.dots import answer_plots
-from dbbench.report.page.findings import Finding
 from dbbench.report.page.groups import Group, all_arms, loaded_runs
 from dbbench.report.page.method import subtitle
-from dbbench.report.page.notices import Notice, notices
+from dbbench.report.page.notices import notices
 from dbbench.report.page.trial_facts import fact_text, facts
 from dbbench.report.sentences import SUSPECT, Parts
 from dbbench.report.verdict_table import as_markdown
@@ -28,23 +27,23 @@ SIGNS: Final = {  # verdicts must be readable without colour
 FIRST: Final = (SHORT, UNFINISHED, SUSPECT)  # kinds of caveats that are shown above the answer
 
 
-def verdict(groups: Sequence[Group], warnings: Sequence[Finding], regressions: tuple[Parts, ...] = ()) -> View:
+def verdict(groups: Sequence[Group], warnings: Sequence[View], regressions: tuple[Parts, ...] = ()) -> View:
     """Return the first section of the page. Its words and numbers are those of `dbbench compare`. The regressions, of
     the nights of these runs, are before everything else."""
     runs = loaded_runs(groups)
     judged = [(loaded, verdicts([loaded])) for loaded in runs]
     answers = [(loaded.run.name, answer(of.tables, [loaded])) for loaded, of in judged]
-    caveats = [Notice(kind, parts) for _, each in answers for kind, parts in each.caveats]
+    caveats = [caveat for _, each in answers for caveat in each.caveats]
     tables = [as_markdown(of) for _, of in judged]
     return View(
-        caveats=tuple(caveat for caveat in caveats if caveat.kind in FIRST),  # above the answer
+        caveats=[(kind, parts) for kind, parts in caveats if kind in FIRST],  # above the answer
         answers=tuple((name if len(runs) > 1 else "", each.sentences) for name, each in answers),
         plots=answer_plots(groups),
-        notices=(*(caveat for caveat in caveats if caveat.kind not in FIRST), *notices(groups)),
+        notices=[*((kind, parts) for kind, parts in caveats if kind not in FIRST), *notices(groups)],
         quality=_quality(groups),
         warnings=warnings,
         markdown="\n".join(_markdown(groups, tables)),
-        regressions=regressions,
+        regressions=[("regression", parts) for parts in regressions],
     )
 
 

@@ -21,11 +21,10 @@ from dbbench.compare import remarks
 from dbbench.metrics.histogram import LEAST_ABOVE
 from dbbench.model import plain
 from dbbench.model.base import data_folder
-from dbbench.report.page.charts import nights
+from dbbench.report.page.charts import latency, nights
 from dbbench.report.page.charts.dots import dot_plots
 from dbbench.report.page.charts.factors import factor_charts
 from dbbench.report.page.charts.figures import RELATIVE, figures, picture
-from dbbench.report.page.charts.latency import HEADINGS, latencies
 from dbbench.report.page.charts.nights import Course, night_charts
 from dbbench.report.page.charts.telemetry import telemetry
 from dbbench.report.page.charts.timelines import timelines
@@ -75,7 +74,7 @@ def build(runs: Sequence[LoadedRun], redact: Sequence[str] = (), courses: Sequen
     runs = [redact_run(run, tuple(redact)) for run in runs]
     page_groups, marks = groups(runs), marks_of(runs)
     comparisons, warnings = tuple(map(_comparison, page_groups)), findings(page_groups)
-    distributions = latencies(page_groups)
+    distributions = latency.latencies(page_groups)
     return View(
         title=" + ".join(loaded.run.name for loaded in runs),
         subtitle=subtitle(page_groups),
@@ -106,7 +105,7 @@ def build(runs: Sequence[LoadedRun], redact: Sequence[str] = (), courses: Sequen
             "groups": [c.timelines.data | {"charts": c.figures, "table": c.table.raw()} for c in comparisons],
         },
         results=_results(runs, comparisons)  # for download
-        | {"latency": [distribution.raw() for distribution in distributions]}
+        | {"latency": list(map(latency.document, distributions))}
         | ({"nights": nights.document(courses)} if courses else {}),
     )
 
@@ -152,7 +151,9 @@ def html(model: View) -> str:
         times=units.times,
         remarks=remarks.texts,
     )
-    templates.globals.update(signs=SIGNS, least_above=LEAST_ABOVE, latency_headings=HEADINGS, version=__version__)
+    templates.globals.update(
+        signs=SIGNS, least_above=LEAST_ABOVE, latency_headings=latency.HEADINGS, version=__version__
+    )
     own = '(() => {\n"use strict";\n' + "\n".join(_asset(folder, name) for name in SCRIPTS) + "\n})();"
     library_text = _asset(folder, LIBRARY) if any(comparison.figures for comparison in model.comparisons) else ""
     head, library, script = map(Markup, (_asset(folder, HEAD_SCRIPT), library_text, own))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from dbbench.compare import by_host
@@ -23,12 +22,7 @@ _WARNED: Final = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Notice:
-    """A caveat. `kind` is a class of the style sheet."""
-
-    kind: str
-    parts: Parts
+Notice = tuple[str, Parts]  # a class of the style sheet, and a sentence
 
 
 def notices(groups: Sequence[Group]) -> list[Notice]:
@@ -36,28 +30,25 @@ def notices(groups: Sequence[Group]) -> list[Notice]:
     return [
         *_damaged(groups),
         *_unequal(groups),
-        *(Notice("hosts", parts) for parts in disagreements(groups)),
+        *(("hosts", parts) for parts in disagreements(groups)),
         *_limits(groups),
         *_warnings(groups),
     ]
-
-
-def _notice(kind: str, head: str, text: str) -> Notice:
-    return Notice(kind, ((head, True), (text, False)))
 
 
 def _damaged(groups: Sequence[Group]) -> Iterator[Notice]:
     for loaded in loaded_runs(groups):
         if loaded.damaged:
             trials = ", ".join(f"{name} ({error.id})" for name, error in loaded.damaged.items())
-            yield _notice("damaged", f"Damaged trials of {loaded.run.name} are left out", f": {trials}.")
+            head = f"Damaged trials of {loaded.run.name} are left out"
+            yield "damaged", ((head, True), (f": {trials}.", False))
 
 
 def _unequal(groups: Sequence[Group]) -> Iterator[Notice]:
     for group in groups:
         for arm, lines in differences(group):
             text = f" and {group.baseline}: {'; '.join(lines)}. The ratio includes this. {group.title}."
-            yield Notice("unequal", (("Unequal conditions: ", False), (arm, True), (text, False)))
+            yield "unequal", (("Unequal conditions: ", False), (arm, True), (text, False))
 
 
 def _limits(groups: Sequence[Group]) -> Iterator[Notice]:
@@ -65,21 +56,17 @@ def _limits(groups: Sequence[Group]) -> Iterator[Notice]:
         if arms := [row.fs_setup for row in group.rows if row.verdict == LIMITED]:
             both = join_words([group.baseline, *arms])
             text = f" (W042): {both} stayed at what fio measured on the bare device, so they cannot be compared. "
-            yield _notice("limited", "The device was the limit", f"{text}{group.title}.")
+            yield "limited", (("The device was the limit", True), (f"{text}{group.title}.", False))
     for loaded in loaded_runs(groups):
         if loaded.exceeded:
-            yield Notice("no-limit", no_limit(loaded.exceeded))
+            yield "no-limit", no_limit(loaded.exceeded)
 
 
 def _warnings(groups: Sequence[Group]) -> Iterator[Notice]:
     for kind, warning, name, text in _WARNED:
-        hit = [
-            g.title
-            for g in groups
-            if any(w.id == warning for t in g.trials if t.id in g.counted_ids for w in t.warnings)
-        ]
-        if hit:
-            yield _notice(kind, name, f" ({warning}): {text}. {join_words(hit)}.")
+        if hit := [g.title for g in groups
+                   if any(w.id == warning for t in g.trials if t.id in g.counted_ids for w in t.warnings)]:  # fmt: skip
+            yield kind, ((name, True), (f" ({warning}): {text}. {join_words(hit)}.", False))
 
 
 def disagreements(groups: Sequence[Group]) -> Iterator[Parts]:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from types import SimpleNamespace as View
 from typing import Final
 
 from dbbench.model import OperationFacts, SnapshotFacts
 from dbbench.report.page.groups import Group
-from dbbench.report.page.theme import Mark
 from dbbench.units import MISSING, duration_text, size_text
 
 # (first letter of the ID, title, text above the table)
@@ -22,22 +21,8 @@ OPERATIONS: Final = (
 )
 
 
-@dataclass(frozen=True)
-class OperationTable:
-    """The steps of one group: a name and a cell for each arm; and why some of them were not possible."""
-
-    group: Group
-    ident: str
-    title: str
-    lead: str
-    marks: tuple[Mark, ...]
-    rows: tuple[tuple[str, tuple[str, ...]], ...]
-    notes: tuple[tuple[Mark, str], ...]
-
-
-def operation_tables(groups: Sequence[Group]) -> tuple[OperationTable, ...]:
-    """Return a table per group whose trials ran operations: medians over the trials that count, bytes of the last."""
-    tables = []
+def operation_tables(groups: Sequence[Group]) -> Iterator[View]:
+    """Yield a table per group whose trials ran operations: medians over the trials that count, bytes of the last."""
     for group in groups:
         facts = {row.fs_setup: [fact for trial in group.used_of(row.fs_setup) for fact in trial.operations]
                  for row in group.ordered_rows}  # fmt: skip
@@ -49,8 +34,7 @@ def operation_tables(groups: Sequence[Group]) -> tuple[OperationTable, ...]:
             dict.fromkeys(step for column in columns.values() for step in column),
             key=lambda step: planned.index(operation_of(step)) if operation_of(step) in planned else -1,
         )
-        tables += _table(group, OPERATIONS, columns, steps, notes)
-    return tuple(tables)
+        yield from _table(group, OPERATIONS, columns, steps, notes)
 
 
 def operation_of(step: str) -> str:
@@ -58,19 +42,15 @@ def operation_of(step: str) -> str:
     return step.split(":")[0].split()[0]
 
 
-def snapshot_tables(groups: Sequence[Group]) -> tuple[OperationTable, ...]:
-    """Return a table per group whose trials took snapshots: medians over all snapshots of trials that count."""
-    tables = []
+def snapshot_tables(groups: Sequence[Group]) -> Iterator[View]:
+    """Yield a table per group whose trials took snapshots: medians over all snapshots of trials that count."""
     for group in groups:
-        facts = {row.fs_setup: [trial.snapshots for trial in group.trials_of(row.fs_setup)
-                                if trial.id in group.counted_ids and trial.snapshots is not None]
+        facts = {row.fs_setup: [trial.snapshots for trial in group.used_of(row.fs_setup) if trial.snapshots is not None]
                  for row in group.ordered_rows}  # fmt: skip
-        if any(facts.values()):
-            columns = {arm: snapshot_column(own) for arm, own in facts.items()}
-            steps = list(dict.fromkeys(step for column in columns.values() for step in column))
-            notes = [(arm, fact.note) for arm, own in facts.items() for fact in own if fact.note]
-            tables += _table(group, SNAPSHOTS, columns, steps, notes)
-    return tuple(tables)
+        columns = {arm: snapshot_column(own) for arm, own in facts.items()}
+        steps = list(dict.fromkeys(step for column in columns.values() for step in column))
+        notes = [(arm, fact.note) for arm, own in facts.items() for fact in own if fact.note]
+        yield from _table(group, SNAPSHOTS, columns, steps, notes)
 
 
 def _table(
@@ -79,13 +59,20 @@ def _table(
     columns: dict[str, dict[str, str]],
     steps: Sequence[str],
     notes: Sequence[tuple[str, str]],
-) -> list[OperationTable]:
-    """Return the table of these columns (arm -> step -> text), or [] if it would be empty."""
-    rows = tuple((step, tuple(column.get(step, MISSING) for column in columns.values())) for step in steps)
-    marks = tuple(group.marks[arm] for arm in columns)
-    noted = tuple((group.marks[arm], text) for arm, text in dict.fromkeys(notes))
+) -> Iterator[View]:
+    """Yield the table of these columns (arm -> step -> text), with why some steps were not possible; nothing if it
+    would be empty."""
     letter, title, lead = texts
-    return [OperationTable(group, f"{letter}-{group.ident}", title, lead, marks, rows, noted)] if rows or noted else []
+    if steps or notes:
+        yield View(
+            group=group,
+            ident=f"{letter}-{group.ident}",
+            title=title,
+            lead=lead,
+            marks=[group.marks[arm] for arm in columns],
+            rows=[(step, [column.get(step, MISSING) for column in columns.values()]) for step in steps],
+            notes=[(group.marks[arm], text) for arm, text in dict.fromkeys(notes)],
+        )
 
 
 def _operations(facts: Sequence[OperationFacts]) -> dict[str, str]:

@@ -4,15 +4,14 @@ answer of all groups in one picture. Each is drawn wide and narrow, so that its 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from types import SimpleNamespace as View
 from typing import Final
 
-from dbbench.compare import Row
 from dbbench.compare.pairing import pairs_of
 from dbbench.compare.verdict import without_guard
 from dbbench.model import Trial
-from dbbench.report.page.charts.kit import PHONE, Axis, Frame, Point, Ticks
-from dbbench.report.page.groups import ArmLabel, Group, reason
+from dbbench.report.page.charts.kit import PHONE, Axis, Frame, Point
+from dbbench.report.page.groups import Group, reason
 from dbbench.units import change, round_change
 
 WIDE: Final = 1150
@@ -23,42 +22,13 @@ Compared = tuple[Trial, float, bool]  # a trial, its ratio to that of its block,
 Ratios = dict[str, list[Compared]]  # of the arms that are drawn
 
 
-@dataclass(frozen=True)
-class DotRow:
-    """One arm. `interval` and `centre` are x positions."""
-
-    arm: ArmLabel
-    row: Row
-    y: float
-    label: float  # y of the name above the points in the narrow drawing
-    dots: tuple[Point, ...]
-    interval: tuple[float, float] | None
-    centre: float | None
-
-
-@dataclass(frozen=True)
-class DotPlot:
-    """One drawing: its frame, its ticks and its rows. `titles` are (y, group) above the rows of each group."""
-
-    ident: str  # id of the caption
-    frame: Frame
-    narrow: bool
-    apart_at: float  # y of the line above the arms of another durability class
-    one: float  # x of the ratio 1, the baseline
-    same: tuple[float, float]
-    ticks: Ticks
-    rows: tuple[DotRow, ...]
-    sides: tuple[str, str]  # words at the left and right end of the axis
-    titles: tuple[tuple[float, Group], ...] = ()
-
-
-def dot_plots(group: Group) -> tuple[DotPlot, DotPlot] | None:
+def dot_plots(group: Group) -> tuple[View, View] | None:
     """Return the wide and the narrow drawing; None if no pair can be formed."""
     ratios = {arm: _points(group, arm) for arm in group.arms if arm != group.baseline}
     return _both(f"d-{group.ident}", [(group, ratios)]) if any(ratios.values()) else None
 
 
-def answer_plots(groups: Sequence[Group]) -> tuple[tuple[DotPlot, DotPlot], ...]:
+def answer_plots(groups: Sequence[Group]) -> tuple[tuple[View, View], ...]:
     """Return the intervals of all setups but the guard: a picture where more is better, and one where less is."""
     plots = []
     for better in ("higher", "lower"):
@@ -70,7 +40,7 @@ def answer_plots(groups: Sequence[Group]) -> tuple[tuple[DotPlot, DotPlot], ...]
     return tuple(plots)
 
 
-def _both(ident: str, groups: Sequence[tuple[Group, Ratios]], titled: bool = False) -> tuple[DotPlot, DotPlot]:
+def _both(ident: str, groups: Sequence[tuple[Group, Ratios]], titled: bool = False) -> tuple[View, View]:
     return _plot(ident, groups, titled, narrow=False), _plot(ident, groups, titled, narrow=True)
 
 
@@ -90,7 +60,8 @@ def _points(group: Group, arm: str) -> list[Compared]:
     return sorted(points, key=lambda point: (point[0].block, point[0].attempt))
 
 
-def _plot(ident: str, groups: Sequence[tuple[Group, Ratios]], titled: bool, narrow: bool) -> DotPlot:
+def _plot(ident: str, groups: Sequence[tuple[Group, Ratios]], titled: bool, narrow: bool) -> View:
+    """Return one drawing. Of a row, `label` is the y of its name above the points in the narrow drawing."""
     width = PHONE if narrow else WIDE
     left, right = (8.0, width - 8.0) if narrow else (176.0, width - (300.0 if titled else 196.0))
     x = Axis(*_span(groups), left, right)
@@ -98,7 +69,7 @@ def _plot(ident: str, groups: Sequence[tuple[Group, Ratios]], titled: bool, narr
     tall = 14.0 if titled else max(30.0, min(54.0, 14.0 + 5.0 * blocks))  # height of the points of a row
     gap = (28.0 if titled else 36.0) if narrow else 10.0
     spread = (tall - 10) / (blocks - 1) if blocks > 1 else 0.0
-    rows, titles, apart_at = list[DotRow](), list[tuple[float, Group]](), 0.0
+    rows, titles, apart_at = list[View](), list[tuple[float, Group]](), 0.0
     y = (4.0 if titled else TOP) + (26.0 if narrow and not titled else 0.0)
     for group, ratios in groups:
         if titled:
@@ -116,7 +87,8 @@ def _plot(ident: str, groups: Sequence[tuple[Group, Ratios]], titled: bool, narr
             )  # fmt: skip
             interval = None if row.lo is None or row.hi is None else (x.clip(row.lo), x.clip(row.hi))
             centre = None if row.ratio is None else x(row.ratio)
-            rows.append(DotRow(group.arm(row), row, round(middle, 1), round(y - 6, 1), dots, interval, centre))
+            rows.append(View(arm=group.arm(row), row=row, y=round(middle, 1), label=round(y - 6, 1), dots=dots,
+                             interval=interval, centre=centre))  # fmt: skip
             y += tall + gap
         y += (-14.0 if narrow else 4.0) if titled else 0.0
     bottom = y - gap + (22.0 if titled and narrow else 8.0)
@@ -126,17 +98,17 @@ def _plot(ident: str, groups: Sequence[tuple[Group, Ratios]], titled: bool, narr
     baselines = {group.baseline for group, _ in groups}
     base = baselines.pop() if len(baselines) == 1 else "baseline"
     margin = groups[0][0].rows[0].margin
-    return DotPlot(
-        ident=ident,
+    return View(
+        ident=ident,  # of the caption
         frame=Frame(width, bottom + 44, left, right, (2.0 if titled else TOP) - 6, bottom),
         narrow=narrow,
-        apart_at=0.0 if titled else apart_at,
+        apart_at=0.0 if titled else apart_at,  # y of the line above the arms of another durability class
         one=x(1.0),
         same=(x.clip(1 / (1 + margin)), x.clip(1 + margin)),
         ticks=[(x(at), round_change(at) if at != 1 else base) for at in x.changes(4 if narrow else 9)],
-        rows=tuple(rows),
+        rows=rows,
         sides=(f"← {low}", f"{high} →"),
-        titles=tuple(titles),
+        titles=titles,  # (y, group) above the rows of each group
     )
 
 

@@ -20,16 +20,14 @@ the lines, and the number of columns of small multiples. For the dark look it ex
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from html import escape
 from typing import Any, Final
 
 import plotly.graph_objects as go
 
-from dbbench.model import Trial
 from dbbench.report.page.charts.telemetry import LEAST_TRIALS, Telemetry
-from dbbench.report.page.charts.timelines import Panel, StripEvents, TimelineChart, Timelines
-from dbbench.report.page.theme import LIGHT, Mark, template
+from dbbench.report.page.charts.timelines import Panel, TimelineChart, Timelines
+from dbbench.report.page.theme import LIGHT, template
 from dbbench.units import GROUP
 
 POINTS: Final = 120  # most points of a line in a small multiple; more are not legible
@@ -53,20 +51,20 @@ def figures(seconds: Telemetry, timelines: Timelines) -> list[dict[str, Any]]:
     """Return the charts of a group for the script: id, title, and the figure as JSON without the template that all
     share. A headline has a second layout, `narrow`, for phones."""
     return [
-        {"id": chart.spec.ident, "title": chart.spec.title, **_figure(chart, seconds, timelines.events)}
+        {"id": chart.spec.ident, "title": chart.spec.title, **_figure(chart, seconds, timelines)}
         for chart in timelines.charts if chart.panels
     ]  # fmt: skip
 
 
-def _figure(chart: TimelineChart, seconds: Telemetry, events: StripEvents) -> dict[str, Any]:
+def _figure(chart: TimelineChart, seconds: Telemetry, timelines: Timelines) -> dict[str, Any]:
     if chart.spec.kind == "stack":
         traces = [trace for arm in range(len(seconds.group.arms)) for trace in _areas(chart.panels, arm)]
         return _plain(traces, _stack(chart, seconds))
     traces = [t for n, panel in enumerate(chart.panels, 1) for t in _lines(panel, seconds, n)]
     if chart.spec.kind == "grid":
         return _plain(traces, _grid(chart, seconds))
-    strip = _strip(chart, seconds, events)
-    wide, narrow = (_headline(chart, seconds, events, strip, phone) for phone in (False, True))
+    strip = _strip(chart, seconds, timelines.data["trials"])
+    wide, narrow = (_headline(chart, seconds, timelines.warnings, strip, phone) for phone in (False, True))
     return _plain([*traces, *strip], wide) | {"narrow": _plain([], narrow)["layout"]}
 
 
@@ -95,60 +93,42 @@ def _lines(panel: Panel, seconds: Telemetry, n: int) -> list[go.Scatter]:
     for index, arm in enumerate(group.arms):
         rows = [(row, trial) for row, trial in enumerate(seconds.trials) if trial.fs_setup == arm]
         used = [row for row, trial in rows if trial.id in group.counted_ids]
-        line = _Lines(panel, group.marks[arm], index, *_axes(n))
-        if 0 < len(used) < LEAST_TRIALS:
-            traces += [line.trial(row, trial, trial.id in group.counted_ids, 1.6) for row, trial in rows]
-        else:
-            excluded = [line.trial(row, trial, False, 1.1) for row, trial in rows if trial.id not in group.counted_ids]
-            traces += [line.band(), line.trials(used), *excluded, line.median()]
+        few, mark = 0 < len(used) < LEAST_TRIALS, group.marks[arm]
+        x, y = _axes(n)
+        shared = {"xaxis": x, "yaxis": y, "mode": "lines"}
+        meta = {"key": panel.spec.key, "arm": index}
+        shown = shared | {"hovertemplate": f"%{{y:,.{panel.spec.digits}f}}{GROUP}{panel.spec.unit}"}
+        hidden = shared | {"hoverinfo": "skip"}
+        if not few:
+            traces.append(go.Scatter(meta=meta | {"of": "band", "trials": False}, line={"width": 0}, fill="toself",
+                                     fillcolor=mark.band, **hidden))  # fmt: skip
+            traces.append(go.Scatter(meta=meta | {"of": "rows", "rows": used, "trials": True},
+                                     line={"color": mark.pale, "width": 1.1, "dash": mark.dash}, **hidden))  # fmt: skip
+        for row, trial in rows:
+            counts = trial.id in group.counted_ids
+            if few or not counts:
+                of_row = meta | {"of": "rows", "rows": [row]} | ({} if counts else {"trials": True})
+                name = f"{_text(mark.name)} block {trial.block}{'' if counts else ', excluded'}"
+                line = {"color": mark.light, "width": 1.6 if few else 1.1, "dash": mark.dash if counts else "2px,2px"}
+                traces.append(go.Scatter(meta=of_row, name=name, line=line, **shown))
+        if not few:
+            line = {"color": mark.light, "width": 2, "dash": mark.dash}
+            traces.append(go.Scatter(meta=meta | {"of": "median"}, name=_text(mark.name), line=line, **shown))
     return traces
 
 
-@dataclass(frozen=True)
-class _Lines:
-    panel: Panel
-    mark: Mark
-    arm: int
-    x: str
-    y: str
-
-    def _trace(self, meta: dict[str, Any], **rest: Any) -> go.Scatter:
-        return go.Scatter(meta={"key": self.panel.spec.key, "arm": self.arm, **meta}, xaxis=self.x, yaxis=self.y,
-                          mode="lines", **rest)  # fmt: skip
-
-    @property
-    def _hover(self) -> str:
-        panel = self.panel.spec
-        return f"%{{y:,.{panel.digits}f}}{GROUP}{panel.unit}"
-
-    def median(self) -> go.Scatter:
-        return self._trace({"of": "median"}, name=_text(self.mark.name), hovertemplate=self._hover,
-                           line={"color": self.mark.light, "width": 2, "dash": self.mark.dash})  # fmt: skip
-
-    def band(self) -> go.Scatter:
-        return self._trace({"of": "band", "trials": False}, hoverinfo="skip", line={"width": 0}, fill="toself",
-                           fillcolor=self.mark.band)  # fmt: skip
-
-    def trials(self, rows: Sequence[int]) -> go.Scatter:
-        return self._trace({"of": "rows", "rows": list(rows), "trials": True}, hoverinfo="skip",
-                           line={"color": self.mark.pale, "width": 1.1, "dash": self.mark.dash})  # fmt: skip
-
-    def trial(self, row: int, trial: Trial, used: bool, width: float) -> go.Scatter:
-        meta = {"of": "rows", "rows": [row]} | ({} if used else {"trials": True})
-        name = f"{_text(self.mark.name)} block {trial.block}{'' if used else ', excluded'}"
-        dash = self.mark.dash if used else "2px,2px"
-        return self._trace(meta, name=name, hovertemplate=self._hover,
-                           line={"color": self.mark.light, "width": width, "dash": dash})  # fmt: skip
-
-
 def _headline(
-    chart: TimelineChart, seconds: Telemetry, events: StripEvents, strip: Sequence[go.Scatter], narrow: bool
+    chart: TimelineChart,
+    seconds: Telemetry,
+    warnings: Sequence[tuple[str, int, int]],
+    strip: Sequence[go.Scatter],
+    narrow: bool,
 ) -> go.Layout:
     group = seconds.group
     rows = len({trace.meta["row"] for trace in strip})
     plot = 280 if chart.spec.ident == "tps" else 220
     height = ROW * rows + 14 if rows else 0
-    top = 38 if events.warnings else 22
+    top = 38 if warnings else 22
     longest = max(map(len, group.arms))
     cut = plot / (plot + height)
     left = max(56.0, 12 + 6.4 * min(longest, 20)) if rows and not narrow else 56
@@ -160,7 +140,7 @@ def _headline(
         labels.append(labels[0] | {"xanchor": "right", "xshift": -4, "text": "warm-up"})
     labels += [{**above, "name": f"arm {arm}", "x": second, "xanchor": "center", "yshift": 16,
                 "text": f"▾ {_text(warning)}", "font": SMALL | {"color": LIGHT.warn}}
-               for warning, second, arm in events.warnings[:MOST_WARNINGS]]  # fmt: skip
+               for warning, second, arm in warnings[:MOST_WARNINGS]]  # fmt: skip
     ends = [{"name": f"end arm {index}", "xref": "x domain", "yref": "y domain", "x": 1, "y": 0, "xanchor": "left",
              "xshift": 7, "yanchor": "middle", "text": _text(arm),
              "font": {"size": 12.5, "color": group.marks[arm].light}}
@@ -180,20 +160,20 @@ def _headline(
     return layout
 
 
-def _strip(chart: TimelineChart, seconds: Telemetry, events: StripEvents) -> list[go.Scatter]:
+def _strip(chart: TimelineChart, seconds: Telemetry, trials: Sequence[dict[str, Any]]) -> list[go.Scatter]:
     group = seconds.group
     keys = [chart.panels[0].spec.key, "user"]  # columns of the load generator and of sar
     traces, checkpoints = [], []
     for index, arm in enumerate(group.arms):
-        mark, used = group.marks[arm], [trial.id for trial in seconds.trials if trial in seconds.trials_of(arm)]
+        mark, used = group.marks[arm], [trial for trial in trials if trial["arm"] == index and trial["used"]]
         row = {"arm": index, "row": _text(arm)}
-        if any(events.missing[trial].get(key) for trial in used for key in keys):
+        if any(trial["missing"].get(key) for trial in used for key in keys):
             traces.append(go.Scatter(meta={"of": "missing", "keys": keys, **row}, xaxis="x", yaxis="y2", mode="lines",
                                      hoverinfo="skip", opacity=0.75,
                                      line={"color": LIGHT.kinds[2], "width": 8}))  # fmt: skip
-        if any(events.stalls[trial] for trial in used):
+        if any(trial["stalls"] for trial in used):
             traces.append(_ticks({"of": "stalls", **row}, arm, "stalled, block %{text}", mark.light))
-        if any(events.checkpoints[trial] for trial in used):
+        if any(trial["checkpoints"] for trial in used):
             hover = f"begins, {_text(arm)} block %{{text}}"
             meta = {"of": "checkpoints", "arm": index, "row": CHECKPOINT}
             checkpoints.append(_ticks(meta, CHECKPOINT, hover, LIGHT.muted))

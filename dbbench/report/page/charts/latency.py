@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from types import SimpleNamespace as View
 from typing import Any, Final
 
 from dbbench.compare import means
 from dbbench.metrics.histogram import LEAST_ABOVE, PERCENTILES, Histogram, merge, percentile_ms
 from dbbench.report.page.charts.kit import PHONE, Axis, Chart, Frame, Line, Ticks, polyline
-from dbbench.report.page.groups import ArmLabel, Group
+from dbbench.report.page.groups import Group
 from dbbench.units import number
 
 FRAME: Final = Frame(PHONE, 232, 46.0, 350.0, 10.0, 194.0)
@@ -22,38 +22,19 @@ DIGITS: Final = (1, 2, 5)
 HEADINGS: Final = (*PERCENTILES, "max")
 
 
-@dataclass(frozen=True)
-class LatencyRow:
-    """One arm: the means of its trials' percentiles in ms by name, and the longest transaction."""
-
-    arm: ArmLabel
-    transactions: int
-    percentiles: dict[str, float | None]
-    longest_ms: float | None
-
-    def cells(self) -> list[str]:
-        return [number(value) for value in (*self.percentiles.values(), self.longest_ms)]
+def document(table: View) -> dict[str, Any]:
+    """Return a distribution for the download."""
+    return {
+        "run": table.group.loaded.run.name, "engine": table.group.engine, "workload": table.group.workload,
+        "rows": [{"fs_setup": row.arm.name, "transactions": row.transactions, "max_ms": row.longest_ms,
+                  **{f"{name.replace('.', '')}_ms": value for name, value in row.percentiles.items()}}
+                 for row in table.rows],
+    }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class LatencyTable:
-    """The distribution of one group."""
-
-    group: Group
-    chart: Chart
-    rows: tuple[LatencyRow, ...]
-
-    def raw(self) -> dict[str, Any]:
-        return {
-            "run": self.group.loaded.run.name, "engine": self.group.engine, "workload": self.group.workload,
-            "rows": [{"fs_setup": row.arm.name, "transactions": row.transactions, "max_ms": row.longest_ms,
-                      **{f"{name.replace('.', '')}_ms": value for name, value in row.percentiles.items()}}
-                     for row in self.rows],
-        }  # fmt: skip
-
-
-def latencies(groups: Sequence[Group]) -> tuple[LatencyTable, ...]:
-    """Return a distribution for each group that recorded latencies. Raises ResultDamaged."""
+def latencies(groups: Sequence[Group]) -> tuple[View, ...]:
+    """Return a distribution for each group that recorded latencies: its chart, and for each arm the means of its
+    trials' percentiles in ms by name, and the longest transaction. Raises ResultDamaged."""
     distributions = []
     for group in groups:
         each = {row.fs_setup: [*map(group.loaded.histogram, group.used_of(row.fs_setup))] for row in group.ordered_rows}
@@ -70,9 +51,9 @@ def latencies(groups: Sequence[Group]) -> tuple[LatencyTable, ...]:
                 own = {name: of[row.fs_setup] if name in enough else None for name, of in percentiles.items()}
                 longest = [trial.summary.get("max_ms") for trial in group.used_of(row.fs_setup)]
                 longest_ms = max((ms for ms in longest if ms is not None), default=None)
-                rows.append(LatencyRow(group.arm(row), whole.total, own, longest_ms))
+                rows.append(View(arm=group.arm(row), transactions=whole.total, percentiles=own, longest_ms=longest_ms))
         if rows:
-            distributions.append(LatencyTable(group, _chart(group, histograms), tuple(rows)))
+            distributions.append(View(group=group, chart=_chart(group, histograms), rows=rows))
     return tuple(distributions)
 
 

@@ -7,7 +7,7 @@ import base64
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
 
@@ -134,34 +134,20 @@ class Panel:
         return float(np.median(values)) if values.size else None
 
 
-@dataclass(frozen=True)
-class TimelineChart:
+class TimelineChart(NamedTuple):
     """A chart of one group: its panels and its caption. Without panels, the caption gives the reason."""
 
     spec: ChartSpec
     panels: tuple[Panel, ...]
     caption: str
 
-    def ident(self, group: Group) -> str:
-        return f"{group.ident}-{self.spec.ident}"
 
-
-@dataclass(frozen=True)
-class StripEvents:
-    """What the strip above a large chart shows, by trial. `missing`: by trial and column, [first, after the last]."""
-
-    warnings: list[tuple[str, int, int]]  # ID, second, arm
-    stalls: dict[str, list[int]]
-    checkpoints: dict[str, list[int]]
-    missing: dict[str, dict[str, list[list[int]]]]
-
-
-@dataclass(frozen=True)
-class Timelines:
-    """`charts` in the order of the page; `data` is what the script reads, other than the figures."""
+class Timelines(NamedTuple):
+    """`charts` in the order of the page; `data` is what the script reads, other than the figures. Of a trial's gaps it
+    has, by column, [first, after the last]. `warnings` are (ID, second, arm)."""
 
     charts: tuple[TimelineChart, ...]
-    events: StripEvents
+    warnings: list[tuple[str, int, int]]
     data: dict[str, Any]
 
 
@@ -180,14 +166,16 @@ def timelines(group: Group, seconds: Telemetry) -> Timelines:
     place = {arm: index for index, arm in enumerate(group.arms)}
     # The columns of throughput, p95 and CPU show where a trial has no data.
     recorded = [panel for chart in charts for panel in chart.panels if panel.spec.key in ("tps", "p95", "user")]
-    events = StripEvents(
-        sorted({(w.id, w.second, place[t.fs_setup]) for t in trials for w in t.warnings
-                if w.second is not None and 0 <= w.second < seconds.seconds}, key=lambda warning: warning[1:]),
-        {t.id: seconds.stalls(t) for t in trials},
-        {t.id: seconds.checkpoints(t) for t in trials},
-        {t.id: {p.spec.key: gaps(p.column(seconds, t.id)) for p in recorded} for t in trials},
-    )  # fmt: skip
-    return Timelines(charts, events, {
+    warnings = sorted(
+        {
+            (w.id, w.second, place[t.fs_setup])
+            for t in trials
+            for w in t.warnings
+            if w.second is not None and 0 <= w.second < seconds.seconds
+        },
+        key=lambda warning: warning[1:],
+    )
+    return Timelines(charts, warnings, {
         "id": group.ident,
         "title": group.title,
         "arms": [group.marks[arm].index for arm in group.arms],
@@ -197,8 +185,8 @@ def timelines(group: Group, seconds: Telemetry) -> Timelines:
         "warmup": seconds.warmup,
         "trials": [
             {"arm": place[t.fs_setup], "block": t.block, "used": t.id in group.counted_ids,
-             "stalls": events.stalls[t.id],
-             "checkpoints": events.checkpoints[t.id], "missing": events.missing[t.id]}
+             "stalls": seconds.stalls(t), "checkpoints": seconds.checkpoints(t),
+             "missing": {p.spec.key: gaps(p.column(seconds, t.id)) for p in recorded}}
             for t in trials
         ],
         "series": series,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from types import SimpleNamespace as View
 from typing import Final
 
 from dbbench.model import EngineAgeFacts
@@ -21,29 +21,18 @@ Curve = tuple[Mark, list[tuple[float, float]]]  # points: (bytes written ÷ size
 Facts = Sequence[EngineAgeFacts]
 
 
-@dataclass(frozen=True)
-class WearTable:
-    """One group: its charts, and a row an arm."""
-
-    group: Group
-    charts: tuple[Chart, ...]
-    headings: tuple[str, ...]
-    rows: tuple[tuple[Mark, tuple[str, ...]], ...]
-    notes: tuple[tuple[Mark, str], ...]
-
-
-def wear_tables(groups: Sequence[Group]) -> tuple[WearTable, ...]:
-    """Return a table for each group whose trials have the figures: medians over the trials that count."""
+def wear_tables(groups: Sequence[Group]) -> tuple[View, ...]:
+    """Return a table for each group whose trials have the figures, with its charts: a row for each arm, medians over
+    the trials that count."""
     tables = []
     for group in groups:
         every = {row.fs_setup: [t.age_engine for t in group.used_of(row.fs_setup)] for row in group.ordered_rows}
-        facts = {group.marks[arm]: [fact for fact in own if fact is not None] for arm, own in every.items()}
-        if facts := {mark: own for mark, own in facts.items() if own}:
-            tables.append(_table(group, facts))
+        facts = {group.marks[arm]: [fact for fact in own if fact] for arm, own in every.items() if any(own)}
+        tables += [_table(group, facts)] if facts else []
     return tuple(tables)
 
 
-def _table(group: Group, facts: dict[Mark, list[EngineAgeFacts]]) -> WearTable:
+def _table(group: Group, facts: dict[Mark, list[EngineAgeFacts]]) -> View:
     tps, extents = list[Curve](), list[Curve]()
     for mark, fact in [(mark, fact) for mark, own in facts.items() for fact in own]:
         tps.append((mark, _ratios((p.factor, p.tps) for p in fact.points)))
@@ -60,12 +49,12 @@ def _table(group: Group, facts: dict[Mark, list[EngineAgeFacts]]) -> WearTable:
         ("rewrite", lambda own: _repair(own, "repair: engine")),
         ("scan, MB/s", lambda own: _scan(own, "repaired by the engine")),
     )
-    return WearTable(
-        group,
-        tuple(chart for chart in charts if chart is not None),
-        tuple(heading for heading, _ in columns),
-        tuple((mark, tuple(cell(own) for _, cell in columns)) for mark, own in facts.items()),
-        tuple(dict.fromkeys((mark, fact.note) for mark, own in facts.items() for fact in own if fact.note)),
+    return View(
+        group=group,
+        charts=[chart for chart in charts if chart is not None],
+        headings=[heading for heading, _ in columns],
+        rows=[(mark, tuple(cell(own) for _, cell in columns)) for mark, own in facts.items()],
+        notes=dict.fromkeys((mark, fact.note) for mark, own in facts.items() for fact in own if fact.note),
     )
 
 

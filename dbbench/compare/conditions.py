@@ -62,19 +62,9 @@ def _memory_sentence(trial: Trial) -> str | None:
             f"memory that can hold data ({limit}): {memory.label}, {meaning}")  # fmt: skip
 
 
-def _cache(trial: Trial) -> str | None:
-    texts = {"direct": "direct", "buffered": "through the page cache, as configured",
-             "buffered-fallback": "through the page cache"}  # fmt: skip
-    return texts.get(trial.memory.direct or "") if trial.memory else None
-
-
-def _cache_sentence(trial: Trial) -> str | None:
-    texts = {
-        "direct": "the server bypassed the page cache (direct I/O)",
-        "buffered": "the server used the page cache, as configured",
-        "buffered-fallback": "direct I/O was requested, but the filesystem went through the page cache",
-    }
-    return texts.get(trial.memory.direct or "") if trial.memory else None
+def _cache(direct: str, buffered: str, fallback: str) -> Text:
+    texts = {"direct": direct, "buffered": buffered, "buffered-fallback": fallback}
+    return lambda trial: texts.get(trial.memory.direct or "") if trial.memory else None
 
 
 def _cores_sentence(trial: Trial) -> str | None:
@@ -122,12 +112,6 @@ def _limit_sentence(trial: Trial) -> str | None:
     return f"reads and writes of each device were limited to {limit.asked.text} each{by}{shown}"
 
 
-def _discard(trial: Trial) -> str | None:
-    if trial.filesystem is None:
-        return None
-    return "on" if trial.filesystem.discards else "off"
-
-
 def _read_ahead(trial: Trial) -> str | None:
     """Return the read-ahead for workloads that run to completion, because only these depend on it."""
     if trial.window is None or trial.window.kind == "fixed" or trial.filesystem is None:
@@ -150,14 +134,19 @@ CONDITIONS: Final = (
     Condition("binary log", _binary_log),
     Condition("huge pages", lambda trial: trial.effective_settings.get("huge_pages_status")),
     Condition("memory", _memory, _memory_sentence),
-    Condition("I/O of the server", _cache, _cache_sentence),
+    Condition("I/O of the server",
+              _cache("direct", "through the page cache, as configured", "through the page cache"),
+              _cache("the server bypassed the page cache (direct I/O)",
+                     "the server used the page cache, as configured",
+                     "direct I/O was requested, but the filesystem went through the page cache")),
     Condition("cores", lambda trial: f"server {trial.cores.server}, load generator {trial.cores.client}"
               if trial.cores else None, _cores_sentence),
     Condition("place of the load generator",
               lambda trial: "another host, over the network" if trial.client else "this host", _client_sentence),
     Condition("limit of each device", lambda trial: trial.limit.asked.text if trial.limit else None, _limit_sentence),
     Condition("rate of the bare device", sentence=_ceiling_sentence),
-    Condition("online discard", _discard),
+    Condition("online discard", lambda trial: ("on" if trial.filesystem.discards else "off")
+              if trial.filesystem else None),
     Condition("read-ahead", _read_ahead),
     Condition("atomic writes of the device", _atomic_writes),
     # An arm without snapshots does not pay for them.

@@ -32,13 +32,17 @@ MOST_TRIALS: Final = 20_000  # 10 s each take more than two days; each trial is 
 MARGIN: Final = 0.05  # a difference within it does not matter: "same"
 MOST_FACTOR: Final = 1000  # multiples of the size of the data
 LEAST_BYTES: Final = 320 * 2**20  # mkfs.xfs refuses less than 300 MiB
+_ABSOLUTE: Final = re.compile(r"/.*", re.DOTALL)
 _DESTINATION: Final = re.compile(r"[A-Za-z0-9._][A-Za-z0-9._@%:-]*")  # ssh would take a leading "-" as an option
 
 
-def _check_name(name: str) -> str:
-    if not NAME.fullmatch(name):
-        raise ValueError(f'must be at most 240 letters, digits and . _ + : = -, not "{name}"')
-    return name
+def _matches(pattern: re.Pattern[str], kind: str) -> AfterValidator:
+    def check(written: str) -> str:
+        if not pattern.fullmatch(written):
+            raise ValueError(f'must be {kind}, not "{written}"')
+        return written
+
+    return AfterValidator(check)
 
 
 def _check_whole(seconds: float) -> float:
@@ -51,12 +55,6 @@ def _check_factors(factors: tuple[float, ...]) -> tuple[float, ...]:
     if not factors or not 0 <= min(factors) <= max(factors) <= MOST_FACTOR or len(set(factors)) < len(factors):
         raise ValueError(f"must be different numbers from 0 to {MOST_FACTOR}, not {list(factors)}")
     return factors
-
-
-def _check_destination(host: str) -> str:
-    if not _DESTINATION.fullmatch(host):
-        raise ValueError(f'must be a destination for ssh such as "user@db2", not "{host}"')
-    return host
 
 
 def _check_address(written: str) -> str:
@@ -81,12 +79,6 @@ def _check_limits(limits: DeviceLimits) -> DeviceLimits:
     if len(set(names)) < len(names):
         raise ValueError("lists a level twice")
     return limits
-
-
-def _check_absolute(path: str) -> str:
-    if not path.startswith("/"):
-        raise ValueError(f'must be an absolute path, not "{path}"')
-    return path
 
 
 WholeSeconds = Annotated[Seconds, AfterValidator(_check_whole)]
@@ -276,9 +268,9 @@ class ClientSpec:
     """`[client]`: run the load generator on another host."""
 
     __pydantic_config__ = STRICT
-    host: Annotated[str, AfterValidator(_check_destination)]  # the ssh destination
+    host: Annotated[str, _matches(_DESTINATION, 'a destination for ssh such as "user@db2"')]
     address: Annotated[str, AfterValidator(_check_address)]  # of this machine, at which it reaches the server
-    password_file: Annotated[str, AfterValidator(_check_absolute)]  # readable only by its owner
+    password_file: Annotated[str, _matches(_ABSOLUTE, "an absolute path")]  # readable only by its owner
     port: Annotated[Whole, Field(ge=1024, le=65535)] = 15432  # no server uses this port by default
 
 
@@ -317,7 +309,7 @@ class Plan:
     """A question to this machine: what to compare, on which device, under which loads."""
 
     __pydantic_config__ = STRICT
-    name: Annotated[str, AfterValidator(_check_name)]
+    name: Annotated[str, _matches(NAME, "at most 240 letters, digits and . _ + : = -")]
     fs_setups: tuple[Arm, ...]
     engine: tuple[EngineSpec, ...]
     workload: tuple[WorkloadSpec, ...]

@@ -54,49 +54,41 @@ def shown(kind: str, stream: TextIO, drawn: Show, plain: Show) -> Iterator[Emit]
         return
     terminal = kind == "auto" and stream.isatty() and os.environ.get("TERM") not in (None, "", "dumb")
     show = (lambda: contextlib.nullcontext(JsonLines(stream))) if kind == "json" else drawn if terminal else plain
-    with _Harmless(show, stream) as display, threads.beside("progress", display.tick):
-        yield display.take
-
-
-class _Harmless:
-    def __init__(self, show: Show, stream: TextIO) -> None:
-        self._show, self._stream = show, stream
-        self._lock, self._stack = Lock(), contextlib.ExitStack()
-        self._display: Display | None = None
-
-    def __enter__(self) -> _Harmless:
-        with self._ended_by_errors():
-            self._display = self._stack.enter_context(self._show())
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        with self._ended_by_errors():
-            self._stack.close()
-
-    def take(self, event: Event) -> None:
-        with self._lock, self._ended_by_errors():
-            if self._display is not None:
-                self._display.take(event)
-
-    def tick(self, ended: Ended) -> None:
-        while not ended.wait(_TICK_S):
-            with self._lock, self._ended_by_errors():
-                if self._display is not None:
-                    self._display.tick()
+    lock, stack, displays = Lock(), contextlib.ExitStack(), list[Display]()  # none after a failure
 
     @contextlib.contextmanager
-    def _ended_by_errors(self) -> Iterator[None]:
+    def ending_at_errors() -> Iterator[None]:
         try:
             yield
         except (Interrupted, Terminated):  # a signal arrived in the meantime
             raise
         except Exception as error:
-            self._display = None
+            displays.clear()
             with contextlib.suppress(Exception):
-                self._stack.close()
+                stack.close()
             text = f"progress is no longer shown ({type(error).__name__}: {error}); the run continues"
             with contextlib.suppress(OSError, ValueError):
-                print(on_terminal(text), file=self._stream, flush=True)
+                print(on_terminal(text), file=stream, flush=True)
+
+    def take(event: Event) -> None:
+        with lock, ending_at_errors():
+            for display in displays:
+                display.take(event)
+
+    def tick(ended: Ended) -> None:
+        while not ended.wait(_TICK_S):
+            with lock, ending_at_errors():
+                for display in displays:
+                    display.tick()
+
+    with ending_at_errors():
+        displays.append(stack.enter_context(show()))
+    try:
+        with threads.beside("progress", tick):
+            yield take
+    finally:
+        with ending_at_errors():
+            stack.close()
 
 
 class Lines:

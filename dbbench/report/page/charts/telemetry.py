@@ -107,11 +107,17 @@ class Telemetry:
         )
 
 
-def medians(rows: Sequence[Values], seconds: int) -> Values:
-    """Return the median of each second; a gap if fewer than three trials (or than exist) have data."""
+def padded(rows: Sequence[Values], seconds: int) -> Values:
+    """Return the rows as one table, each cut or padded with gaps to that many seconds."""
     table = np.full((len(rows), seconds), np.nan)
     for index, row in enumerate(rows):
         table[index, : min(seconds, len(row))] = row[:seconds]
+    return table
+
+
+def medians(rows: Sequence[Values], seconds: int) -> Values:
+    """Return the median of each second; a gap if fewer than three trials (or than exist) have data."""
+    table = padded(rows, seconds)
     enough = np.isfinite(table).sum(axis=0) >= max(1, min(LEAST_TRIALS, len(rows)))
     middle = np.full(seconds, np.nan)
     if enough.any():

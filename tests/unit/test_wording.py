@@ -96,7 +96,7 @@ def decisions(run: LoadedRun) -> Iterator[object]:
     yield Skeleton(render([run])).elements
     page = build([run])
     yield [[(arm, len(notes)) for arm, notes in comparison.table.notes()] for comparison in page.comparisons]
-    yield [notice.kind for notice in page.verdict.notices]
+    yield [kind for kind, _ in page.verdict.notices]
 
 
 def status_of(run: LoadedRun, ident: str) -> Any:

@@ -35,7 +35,7 @@ def then_and_now(groups: Sequence[Group]) -> tuple[View, ...]:
                     for each in _tables(study, table, studies.variant_of(table, scale), of_run)],
             conditions=tuple(_conditions(study, of_run)),
             charts=[study_chart(name, telemetry(group)) for group in of_run[:1] for name in study.charts],
-            skipped=list(run.skipped.items()),
+            skipped=tuple(run.skipped.items()),
         ))  # fmt: skip
     return tuple(sections)
 

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from dbbench.report.page.charts.kit import Axis, polyline, step_above
-from dbbench.report.page.charts.telemetry import Telemetry, Values, padded
+from dbbench.report.page.charts.telemetry import Telemetry, Values, pad_rows
 from dbbench.report.page.charts.timelines import Panel, PanelSpec
 from dbbench.units import number
 
@@ -50,6 +50,6 @@ def study_chart(name: str, seconds: Telemetry) -> View:
 
 def _mean(seconds: Telemetry, arm: str, panel: Panel) -> Values:
     rows = [panel.column(seconds, trial.id) for trial in seconds.trials_of(arm)]
-    table = padded(rows, max(map(len, rows)))
+    table = pad_rows(rows, max(map(len, rows)))
     count = np.isfinite(table).sum(axis=0)
     return np.where(count > 0, np.nansum(table, axis=0) / np.maximum(count, 1), np.nan)

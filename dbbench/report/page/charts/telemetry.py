@@ -107,7 +107,7 @@ class Telemetry:
         )
 
 
-def padded(rows: Sequence[Values], seconds: int) -> Values:
+def pad_rows(rows: Sequence[Values], seconds: int) -> Values:
     """Return the rows as one table, each cut or padded with gaps to that many seconds."""
     table = np.full((len(rows), seconds), np.nan)
     for index, row in enumerate(rows):
@@ -117,7 +117,7 @@ def padded(rows: Sequence[Values], seconds: int) -> Values:
 
 def medians(rows: Sequence[Values], seconds: int) -> Values:
     """Return the median of each second; a gap if fewer than three trials (or than exist) have data."""
-    table = padded(rows, seconds)
+    table = pad_rows(rows, seconds)
     enough = np.isfinite(table).sum(axis=0) >= max(1, min(LEAST_TRIALS, len(rows)))
     middle = np.full(seconds, np.nan)
     if enough.any():

@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
 
-from dbbench.report.page.charts.telemetry import Telemetry, Values, padded
+from dbbench.report.page.charts.telemetry import Telemetry, Values, pad_rows
 from dbbench.report.page.groups import Group
 from dbbench.units import GROUP, count, join_words, number
 
@@ -215,7 +215,7 @@ def gaps(values: Values) -> list[list[int]]:
 def pack(rows: Sequence[Values], length: int) -> Packed:
     """Return the rows one after the other as scaled 16-bit integers, little-endian, in base64, each padded with gaps
     (NaN) to `length`. The error is at most 1/131068 of the range; the smallest value (often zero) is exact."""
-    table = padded(rows, length)
+    table = pad_rows(rows, length)
     finite = np.isfinite(table)
     low = float(table[finite].min()) if finite.any() else 0.0
     high = float(table[finite].max()) if finite.any() else 0.0

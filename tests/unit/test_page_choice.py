@@ -2,6 +2,7 @@
 
 import dataclasses
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import synthetic
@@ -11,7 +12,7 @@ from dbbench.metrics.series import Series
 from dbbench.model import FsSetup, Layer, Mkfs, Status
 from dbbench.report.page.charts.telemetry import Telemetry, telemetry
 from dbbench.report.page.charts.timelines import mean_of_panel
-from dbbench.report.page.charts.why import Why, whys
+from dbbench.report.page.charts.why import whys
 from dbbench.report.page.choose import choose
 from dbbench.report.page.groups import Group, groups
 from dbbench.results import LoadedRun, load_run
@@ -34,7 +35,7 @@ def with_figures(loaded: LoadedRun, arm: str, **figures: float | None) -> Group:
     return groups([dataclasses.replace(loaded, trials=trials)])[0]
 
 
-def why_of(group: Group, seconds: Telemetry | None = None) -> Why:
+def why_of(group: Group, seconds: Telemetry | None = None) -> SimpleNamespace:
     """The panel of the group's one pair."""
     (found,) = whys(group, seconds or telemetry(group))
     return found

@@ -42,7 +42,7 @@ def quantities(page: SimpleNamespace) -> Iterator[tuple[str, str, str]]:
     """Yield (quantity, arm, value) of the tables and panels of a page with one group."""
     (comparison,) = page.comparisons
     for row in comparison.table.rows:
-        yield from ((heading.metric.label, row.arm.name, row.text(heading)) for heading in comparison.table.headings)
+        yield from ((heading.metric.label, row.arm.name, text) for heading, _, text, _ in row.cells)
     for why in comparison.whys:
         for factor in why.factors:
             yield factor.label, comparison.group.baseline, number(factor.baseline)

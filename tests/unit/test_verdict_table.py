@@ -18,6 +18,7 @@ from synthetic import Shape
 
 from dbbench.machine import threads
 from dbbench.report.page.html import build, render
+from dbbench.report.page.results import document
 from dbbench.report.run_text import put_runs
 from dbbench.report.verdict_table import COLUMNS, Column, as_csv, as_document, as_markdown, put_tables
 from dbbench.report.verdicts import Verdicts, verdicts
@@ -50,7 +51,7 @@ def test_a_column_is_one_entry_and_appears_in_every_export(tmp_path: Path, capsy
     assert '<th scope="col" class="num">wins in %</th>' in page
     assert f'<td class="num">{100 * wins}</td>' in page
     model = build([run])
-    download = model.comparisons[0].table.raw()
+    download = document(model.comparisons[0].table)
     assert [row[download["columns"].index("win_share")] for row in download["rows"]][-1] == wins / 3
     assert model.results["compare"][0]["rows"][1]["win_share"] == wins / 3
 

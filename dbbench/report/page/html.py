@@ -39,7 +39,7 @@ from dbbench.report.page.method import method, subtitle
 from dbbench.report.page.operations import operation_tables, snapshot_tables
 from dbbench.report.page.power_loss import power_cuts
 from dbbench.report.page.redaction import redact_run
-from dbbench.report.page.results import headings_of, result_table
+from dbbench.report.page.results import document, headings_of, result_table
 from dbbench.report.page.space import space_table
 from dbbench.report.page.studies import then_and_now
 from dbbench.report.page.theme import LIGHT, dark_colors, template
@@ -102,7 +102,7 @@ def build(runs: Sequence[LoadedRun], redact: Sequence[str] = (), courses: Sequen
             "dark": dark_colors(tuple(marks.values())),
             "relative": RELATIVE,
             "picture": picture(),
-            "groups": [c.timelines.data | {"charts": c.figures, "table": c.table.raw()} for c in comparisons],
+            "groups": [c.timelines.data | {"charts": c.figures, "table": document(c.table)} for c in comparisons],
         },
         results=_results(runs, comparisons)  # for download
         | {"latency": list(map(latency.document, distributions))}

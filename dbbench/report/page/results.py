@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from types import SimpleNamespace as View
 from typing import Any, Final
 
-from dbbench.compare import Row
 from dbbench.compare.remarks import RemarkKind, texts
 from dbbench.engines import profile_of
 from dbbench.metrics.summary import SHORT_WINDOW_S
 from dbbench.metrics.table import INSERT_INDEXES, METRICS, Metric
 from dbbench.report.page.charts.sparkline import sparklines
 from dbbench.report.page.charts.telemetry import Telemetry
-from dbbench.report.page.groups import ArmLabel, Group
-from dbbench.report.verdict_table import COLUMNS, Column
+from dbbench.report.page.groups import Group
+from dbbench.report.verdict_table import COLUMNS
 from dbbench.units import GROUP, number
 
 GIB: Final = "Cost of a scanned GiB"
@@ -61,89 +61,60 @@ class Heading:
     section: str
 
 
-@dataclass(frozen=True)
-class ResultRow:
-    """An arm's figures. `values` are raw; `excluded` has a reason for each trial that does not count."""
-
-    row: Row
-    arm: ArmLabel
-    values: dict[str, float | None]
-    longest_stall_s: float | None
-    spark: View | None
-    used: int
-    excluded: tuple[str, ...]
-    missing: int
-
-    def text(self, heading: Heading) -> str:
-        return heading.metric.text(self.values[heading.metric.name])
-
-    def aside(self, heading: Heading) -> str:
-        if heading.metric.name not in STALLS or not self.longest_stall_s:
-            return ""
-        return f"longest {number(self.longest_stall_s)}{GROUP}s"
+def document(table: View) -> dict[str, Any]:
+    """Return the table of a group for the download."""
+    keys = [heading.metric.name for heading in table.headings]
+    columns = [column for column in COLUMNS if column.key and column.page]
+    rows = [
+        [*(column.value(r.row, table.metric) for column in columns), *(value for _, value, _, _ in r.cells), r.used,
+         len(r.excluded)]
+        for r in table.rows
+    ]  # fmt: skip
+    return {"columns": [*(c.key for c in columns), *keys, "trials_used", "trials_excluded"], "rows": rows}
 
 
-@dataclass(frozen=True)
-class ResultTable:
-    """The table of one group."""
-
-    metric: Metric
-    headings: tuple[Heading, ...]
-    rows: tuple[ResultRow, ...]  # best first; arms of another durability class after all others
-    absent: tuple[str, ...]  # labels of metrics that no trial measured
-
-    @property
-    def verdict_columns(self) -> list[Column]:
-        return [column for column in COLUMNS if column.page == "cell"]
-
-    def notes(self) -> list[tuple[str, list[str]]]:
-        """Return (arms, remarks in words): first what all rows share ("" for the arms), then the rest of each row."""
-        all_notes = [[n for n in r.row.notes if r.arm.apart or n.kind is not RemarkKind.OTHER_CLASS] for r in self.rows]
-        shared = [note for note in all_notes[0] if all(note in notes for notes in all_notes)] if all_notes else []
-        rest = [[note for note in notes if note not in shared] for notes in all_notes]
-        names = ["", *(row.arm.name for row in self.rows)]
-        return [(name, list(texts(notes))) for name, notes in zip(names, [shared, *rest], strict=True)]
-
-    def sections(self) -> list[tuple[str, int]]:
-        names = [heading.section for heading in self.headings]
-        return [(name, names.count(name)) for name in dict.fromkeys(names)]
-
-    def raw(self) -> dict[str, Any]:
-        keys = [heading.metric.name for heading in self.headings]
-        columns = [column for column in COLUMNS if column.key and column.page]
-        rows = [
-            [*(column.value(r.row, self.metric) for column in columns), *(r.values[key] for key in keys), r.used,
-             len(r.excluded)]
-            for r in self.rows
-        ]  # fmt: skip
-        names = [column.key for column in columns]
-        return {"columns": [*names, *keys, "trials_used", "trials_excluded"], "rows": rows}
-
-
-def result_table(group: Group, seconds: Telemetry) -> ResultTable:
-    """Return the table of a group; columns that no trial has are omitted and listed."""
+def result_table(group: Group, seconds: Telemetry) -> View:
+    """Return the table of a group, best first, arms of another durability class last. Of each row, `cells` are
+    (heading, value, text, text below it) and `excluded` has a reason for each trial that does not count. Columns that
+    no trial has are omitted, and their labels are in `absent`."""
     headings = _headings(group)
     by_metric = {h.metric.name: {r.fs_setup: r.value for r in group.rows_of(h.metric.name)} for h in headings}
     kept = tuple(h for h in headings if any(v is not None for v in by_metric[h.metric.name].values())
                  or h.metric is group.metric)  # fmt: skip
     curves, todo = sparklines(seconds), group.missing()
     rows = [
-        ResultRow(
+        View(
             row=row,
             arm=group.arm(row),
-            values={h.metric.name: by_metric[h.metric.name].get(row.fs_setup) for h in kept},
-            longest_stall_s=group.value(row.fs_setup, "longest_stall_s"),
+            cells=[(h, value := by_metric[h.metric.name].get(row.fs_setup), h.metric.text(value),
+                    _longest(group, row.fs_setup) if h.metric.name in STALLS else "") for h in kept],
             spark=curves.get(row.fs_setup),
             used=len(group.used_of(row.fs_setup)),
-            excluded=tuple(f"block {t.block}.{t.attempt}: {why}" for t, why in group.exclusions(row.fs_setup)),
+            excluded=[f"block {t.block}.{t.attempt}: {why}" for t, why in group.exclusions(row.fs_setup)],
             missing=sum(group.loaded.run.cell(spec.cell).arm == row.fs_setup for spec in todo),
         )
         for row in group.rows
-    ]
+    ]  # fmt: skip
     sign = -1 if group.metric.better == "higher" else 1
     rows.sort(key=lambda r: (r.arm.apart, r.row.value is None, sign * (r.row.value or 0.0)))
-    absent = tuple(h.metric.label for h in headings if h not in kept and _expects(h.metric, group))
-    return ResultTable(group.metric, kept, tuple(rows), absent)
+    sections = Counter(heading.section for heading in kept)
+    absent = [h.metric.label for h in headings if h not in kept and _expects(h.metric, group)]
+    return View(metric=group.metric, headings=kept, sections=list(sections.items()), rows=rows, notes=_notes(rows),
+                absent=absent, verdict_columns=[column for column in COLUMNS if column.page == "cell"])  # fmt: skip
+
+
+def _longest(group: Group, arm: str) -> str:
+    longest_s = group.value(arm, "longest_stall_s")
+    return f"longest {number(longest_s)}{GROUP}s" if longest_s else ""
+
+
+def _notes(rows: Sequence[View]) -> list[tuple[str, tuple[str, ...]]]:
+    """Return (arms, remarks in words): first what all rows share ("" for the arms), then the rest of each row."""
+    all_notes = [[n for n in r.row.notes if r.arm.apart or n.kind is not RemarkKind.OTHER_CLASS] for r in rows]
+    shared = [note for note in all_notes[0] if all(note in notes for notes in all_notes)] if all_notes else []
+    rest = [(r.arm.name, [note for note in notes if note not in shared])
+            for r, notes in zip(rows, all_notes, strict=True)]  # fmt: skip
+    return [(name, texts(notes)) for name, notes in [("", shared), *rest]]
 
 
 def _headings(group: Group) -> list[Heading]:
@@ -179,6 +150,6 @@ def _expects(metric: Metric, group: Group) -> bool:
     return (metric.name not in ("mb_per_s", "kb_per_s", "duration_s")) if fixed else metric.name == "disk_bytes"
 
 
-def headings_of(tables: Sequence[ResultTable]) -> tuple[Heading, ...]:
+def headings_of(tables: Sequence[View]) -> tuple[Heading, ...]:
     """Return the columns of all tables, each metric once."""
     return tuple({heading.metric.name: heading for table in tables for heading in table.headings}.values())

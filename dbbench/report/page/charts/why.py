@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from types import SimpleNamespace as View
 from typing import Final
 
 from dbbench.compare import Row
@@ -15,7 +15,7 @@ from dbbench.compare.verdict import AHEAD, BEHIND
 from dbbench.metrics.table import METRICS
 from dbbench.report.page.charts.telemetry import Telemetry
 from dbbench.report.page.charts.timelines import mean_of_panel
-from dbbench.report.page.groups import ArmLabel, Group
+from dbbench.report.page.groups import Group
 from dbbench.units import GROUP, change, join_words, number
 
 MOVED: Final = math.log(1.10)  # a smaller change is drawn pale and listed as unchanged
@@ -43,112 +43,72 @@ PANELS: Final = (
 WAITS: Final = (("read wait", "r"), ("write wait", "w"), ("flush", "f"))  # columns X_await_ms and X_per_s
 
 
-@dataclass(frozen=True)
-class Factor:
-    """A measurement of both arms, perhaps a cause. `ratio` is None if one of the values is zero or not known."""
-
-    label: str
-    unit: str
-    part: str  # what it concerns
-    baseline: float | None
-    candidate: float | None
-    ratio: float | None
-    share: float | None = None  # of the time or of the bytes, the larger of both arms; None: not known
-    reach: float = REACH  # logarithm of the ratio at the end of the axis
-
-    @property
-    def has_value(self) -> bool:
-        return self.baseline is not None and self.candidate is not None
-
-    @property
-    def far(self) -> float:
-        if self.ratio is not None:
-            return math.log(self.ratio)
-        return math.copysign(math.inf, (self.candidate or 0.0) - (self.baseline or 0.0))
-
-    @property
-    def has_changed_much(self) -> bool:
-        return abs(self.far) >= MOVED
-
-    @property
-    def rank(self) -> tuple[bool, float]:
-        share = LEAST_SHARE if self.share is None else self.share
-        return not self.has_changed_much, -min(REACH, abs(self.far)) * share
-
-    @property
-    def x(self) -> float:
-        inside = max(-self.reach, min(self.reach, self.far))
-        return round(WIDTH / 2 + inside / self.reach * (WIDTH / 2 - 8), 1)
-
-    @property
-    def arrow(self) -> str:
-        return "" if abs(self.far) <= self.reach * 1.0001 else "right" if self.far > 0 else "left"
-
-    @property
-    def words(self) -> str:
-        if self.ratio is None:
-            return "from zero" if self.candidate else "to zero"
-        times = self.ratio if self.ratio >= 1 else 1 / self.ratio
-        return f"{'×' if self.ratio >= 1 else '÷'}{GROUP}{number(times)}"
-
-    @property
-    def both(self) -> str:
-        unit = f"{GROUP}{self.unit}" if self.unit else ""
-        return f"{number(self.baseline)} → {number(self.candidate)}{unit}"
-
-
-@dataclass(frozen=True)
-class Why:
-    """One pair."""
-
-    arm: ArmLabel
-    row: Row
-    sentence: str
-    factors: tuple[Factor, ...]
-    missing: tuple[str, ...]  # labels of what was not measured
-    negligible: tuple[str, ...]  # labels of what concerns less than 1 % of the time or of the bytes
-    one: float = WIDTH / 2  # x of a ratio of 1
-    width: int = WIDTH
-
-    @property
-    def open(self) -> bool:
-        """Return whether the panel has a difference to explain; other panels are folded on the page."""
-        return self.row.verdict in (*AHEAD, *BEHIND)
-
-
-def whys(group: Group, seconds: Telemetry) -> tuple[Why, ...]:
-    """Return a panel for each arm that has a pair with the baseline."""
+def whys(group: Group, seconds: Telemetry) -> tuple[View, ...]:
+    """Return a panel for each arm that has a pair with the baseline. It is open if it has a difference to explain;
+    `missing` was not measured, and `negligible` concerns less than 1 % of the time or of the bytes."""
     reasons = []
     shares = {arm: _shares(group, seconds, arm) for arm in group.arms}
     for row in group.rows[1:]:
         if row.ratio is None:
             continue
         every = list(_factors(group, seconds, row.fs_setup))
-        pair = (shares[group.baseline], shares[row.fs_setup])
-        known = [replace(f, share=max((of[f.part] for of in pair if f.part in of), default=None))
-                 for f in every if f.has_value]  # fmt: skip
+        known = [f for f in every if f.baseline is not None and f.candidate is not None]
+        for f in known:
+            of_both = (of.get(f.part) for of in (shares[group.baseline], shares[row.fs_setup]))
+            f.share = max((share for share in of_both if share is not None), default=None)
         shown = [f for f in known if (f.share is None or f.share >= LEAST_SHARE)
-                 and max(f.baseline or 0.0, f.candidate or 0.0) >= NOTHING]  # fmt: skip
+                 and max(f.baseline, f.candidate) >= NOTHING]  # fmt: skip
         reach = min(REACH, max([LEAST_REACH, *(abs(f.far) for f in shown if f.ratio is not None)]))
-        factors = sorted((replace(f, reach=reach) for f in shown), key=lambda factor: factor.rank)
-        missing = tuple(f.label for f in every if not f.has_value)
-        negligible = tuple(f.label for f in known if f not in shown)
-        sentence = _sentence(row, group, factors)
-        reasons.append(Why(group.arm(row), row, sentence, tuple(factors), missing, negligible))
+        for f in shown:
+            inside = max(-reach, min(reach, f.far))
+            f.x = round(WIDTH / 2 + inside / reach * (WIDTH / 2 - 8), 1)
+            f.arrow = "" if abs(f.far) <= reach * 1.0001 else "right" if f.far > 0 else "left"
+        shown.sort(key=_rank)
+        reasons.append(View(
+            arm=group.arm(row),
+            sentence=_sentence(row, group, shown),
+            factors=shown,
+            missing=[f.label for f in every if f not in known],
+            negligible=[f.label for f in known if f not in shown],
+            open=row.verdict in (*AHEAD, *BEHIND),
+            one=WIDTH / 2,  # x of a ratio of 1
+            width=WIDTH,
+        ))  # fmt: skip
     return tuple(reasons)
 
 
-def _factors(group: Group, seconds: Telemetry, arm: str) -> Iterator[Factor]:
+def _rank(factor: View) -> tuple[bool, float]:
+    share = LEAST_SHARE if factor.share is None else factor.share
+    return not factor.has_changed_much, -min(REACH, abs(factor.far)) * share
+
+
+def _factors(group: Group, seconds: Telemetry, arm: str) -> Iterator[View]:
     trials = [*group.used_of(group.baseline), *group.used_of(arm)]
     for name, part in FIGURES:
         if rows := {row.fs_setup: row for row in group.rows_of(name)}:
             values = (group.value(group.baseline, name), group.value(arm, name))
             positive = all((trial.summary.get(name) or 0.0) > 0 for trial in trials)
             ratio = rows[arm].ratio if arm in rows and positive else _ratio(*values)
-            yield Factor(METRICS[name].label, METRICS[name].unit, part, *values, ratio)
+            yield _factor((METRICS[name].label, METRICS[name].unit, part), *values, ratio)
     for key, label, unit, part in PANELS:
         values = (mean_of_panel(key, group.baseline, seconds), mean_of_panel(key, arm, seconds))
-        yield Factor(label, unit, part, *values, _ratio(*values))
+        yield _factor((label, unit, part), *values, _ratio(*values))
+
+
+def _factor(about: tuple[str, str, str], baseline: float | None, candidate: float | None, ratio: float | None) -> View:
+    """Return a measurement of both arms, perhaps a cause. `about`: its label, its unit and what it concerns. `ratio` is
+    None if one of the values is zero or not known."""
+    label, unit, part = about
+    if ratio is None:
+        words, far = (
+            "from zero" if candidate else "to zero",
+            math.copysign(math.inf, (candidate or 0) - (baseline or 0)),
+        )
+    else:
+        words, far = f"{'×' if ratio >= 1 else '÷'}{GROUP}{number(max(ratio, 1 / ratio))}", math.log(ratio)
+    both = f"{number(baseline)} → {number(candidate)}{f'{GROUP}{unit}' if unit else ''}"
+    return View(label=label, part=part, baseline=baseline, candidate=candidate, ratio=ratio, words=words, far=far,
+                both=both, has_changed_much=abs(far) >= MOVED)  # fmt: skip
 
 
 def _ratio(baseline: float | None, candidate: float | None) -> float | None:
@@ -176,7 +136,7 @@ def _shares(group: Group, seconds: Telemetry, arm: str) -> dict[str, float]:
     return shares
 
 
-def _sentence(row: Row, group: Group, factors: Sequence[Factor]) -> str:
+def _sentence(row: Row, group: Group, factors: Sequence[View]) -> str:
     head = f"{row.fs_setup}: {group.metric.label} {change(row.ratio)} compared with {group.baseline}"
     if not factors:
         return f"{head}. Nothing else was measured for this pair."

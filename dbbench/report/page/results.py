@@ -90,7 +90,7 @@ def result_table(group: Group, seconds: Telemetry) -> View:
                     _longest(group, row.fs_setup) if h.metric.name in STALLS else "") for h in kept],
             spark=curves.get(row.fs_setup),
             used=len(group.used_of(row.fs_setup)),
-            excluded=[f"block {t.block}.{t.attempt}: {why}" for t, why in group.exclusions(row.fs_setup)],
+            excluded=tuple(f"block {t.block}.{t.attempt}: {why}" for t, why in group.exclusions(row.fs_setup)),
             missing=sum(group.loaded.run.cell(spec.cell).arm == row.fs_setup for spec in todo),
         )
         for row in group.rows

@@ -95,7 +95,7 @@ def decisions(run: LoadedRun) -> Iterator[object]:
     yield queue.extend(run.run, lambda spec: status_of(run, spec.id)).order
     yield Skeleton(render([run])).elements
     page = build([run])
-    yield [[(arm, len(notes)) for arm, notes in comparison.table.notes()] for comparison in page.comparisons]
+    yield [[(arm, len(notes)) for arm, notes in comparison.table.notes] for comparison in page.comparisons]
     yield [kind for kind, _ in page.verdict.notices]
 
 

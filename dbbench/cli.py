@@ -209,7 +209,7 @@ def _open_streams() -> None:
         setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), "r+", encoding="utf-8"))
     if "stdout" in closed:
         remedy = "Redirect it to a file, or to /dev/null if the result is not needed."
-        raise NotWritable("standard output is closed", effect="Nothing was changed.", remedy=remedy)
+        raise NotWritable("standard output is closed", remedy=remedy)
 
 
 def _check_limits() -> None:
@@ -219,7 +219,6 @@ def _check_limits() -> None:
         if 0 <= soft < least:
             raise MachineTooSmall(
                 f"the {what} is limited to {size_text(soft)} (ulimit {option}), but dbbench needs {size_text(least)}",
-                effect="Nothing was changed.",
                 remedy=f"Raise the limit:  ulimit {option} unlimited",
             )
 

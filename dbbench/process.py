@@ -307,7 +307,7 @@ def _resolve(argv: Argv, note: bool) -> tuple[str, ...]:
     if "/" not in words[0]:
         hit = find(words[0])
         if hit is None:
-            raise ProgramMissing(f"{words[0]} is not installed", effect="Nothing was changed.")
+            raise ProgramMissing(f"{words[0]} is not installed")
         words = (str(hit), *words[1:])
     commands = _recorded.get()
     if note and commands is not None:
@@ -353,6 +353,6 @@ def _start(
     try:
         return spawn(popen) if (spawn := _spawn.get()) else popen()
     except FileNotFoundError:
-        raise ProgramMissing(f"{words[0]} does not exist", effect="Nothing was changed.") from None
+        raise ProgramMissing(f"{words[0]} does not exist") from None
     except OSError as error:  # no process or memory left, not executable, a mount with noexec
         raise ProgramNotStarted(f"{words[0]}: {error.strerror or error}") from error

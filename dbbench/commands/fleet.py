@@ -241,11 +241,7 @@ def needs_engine() -> None:
     import importlib.util
 
     if importlib.util.find_spec("distributed") is None:
-        raise ProgramMissing(
-            "dask.distributed is not installed",
-            effect="Nothing was changed.",
-            remedy=packages.extra("fleet"),
-        )
+        raise ProgramMissing("dask.distributed is not installed", remedy=packages.extra("fleet"))
 
 
 def chosen(results_folder: Path, name: str | None) -> Any:

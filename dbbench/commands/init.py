@@ -192,7 +192,6 @@ def _running(
     if len(paths) != 1:
         raise LiveServerUnreadable(
             f"found {len(paths)} server sockets in the usual places: {', '.join(map(str, paths)) or 'none'}",
-            effect="Nothing was read or written.",
             remedy="Choose one:  dbbench init --from-running --socket /run/postgresql",
         )
     with live.reading(paths[0], user, database) as server:

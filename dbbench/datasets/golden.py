@@ -77,11 +77,7 @@ def recipe(spec: EngineSpec, dataset: Dataset, raw: bool = False) -> Recipe:
     bin_ = Path(spec.bin) if spec.bin else None
     version = engine.installed_version(bin_)
     if version is None:
-        raise ProgramMissing(
-            f"{spec.name} is not installed",
-            effect="Nothing was changed.",
-            remedy="Run dbbench doctor to see how to install it.",
-        )
+        raise ProgramMissing(f"{spec.name} is not installed", remedy="Run dbbench doctor to see how to install it.")
     whole = generated.fill_in(dataset, spec.name)
     if raw and dataset.kind == "source":
         raise PlanInvalid(

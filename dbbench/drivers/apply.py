@@ -59,7 +59,6 @@ def driving(task: LoadTask) -> Iterator[Load]:
         if wrong := differences(archive.checksums, checksums):
             raise DataCorrupt(
                 f"the standby differs from its primary: {'; '.join(wrong[:5])}",
-                effect="The trial is marked failed.",
                 remedy="See raw/checksums.json and the server's log of the trial.",
             )
 

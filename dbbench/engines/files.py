@@ -85,9 +85,7 @@ def check(datadir: Path, settings: Settings, place: Place) -> str:
                 file.seek(max(0, size - 1))
                 file.read(1)
         except OSError as error:
-            raise DataCorrupt(
-                f"{path.name} cannot be read: {error.strerror}", effect="The trial is marked failed."
-            ) from None
+            raise DataCorrupt(f"{path.name} cannot be read: {error.strerror}") from None
     return f"{len(files)} files, {size_bytes} bytes"
 
 

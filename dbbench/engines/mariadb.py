@@ -105,7 +105,7 @@ def backup(server: Server, room: Path) -> list[str] | str:
 def _system_tables(program: Mysqld) -> str:
     share = program.share()
     if share is None:
-        raise ProgramMissing(f"the SQL files of {program.path} were not found", effect="Nothing was changed.")
+        raise ProgramMissing(f"the SQL files of {program.path} were not found")
     # Since version 11 the files are named mariadb_* instead of mysql_*.
     files = [
         next(share.glob(f"m*_{name}.sql")) for name in ("system_tables", "performance_tables", "system_tables_data")

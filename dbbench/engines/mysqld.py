@@ -70,15 +70,11 @@ def found(profile: Profile, given: Path | None) -> Mysqld:
         package = profile.package or "the package of its vendor"
         raise ProgramMissing(
             f"no {profile.name} server in {given}" if given else f"no {profile.name} server is installed",
-            effect="Nothing was changed.",
             remedy=f"Install {package}, or name the folder of its programs as `bin`.",
         )
     if numbers_of(server.version) < profile.oldest:
         oldest = ".".join(map(str, profile.oldest))
-        raise ProgramMissing(
-            f"{server.path} is {profile.title} {server.version}; {oldest} or later is required",
-            effect="Nothing was changed.",
-        )
+        raise ProgramMissing(f"{server.path} is {profile.title} {server.version}; {oldest} or later is required")
     return server
 
 

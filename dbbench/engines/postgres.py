@@ -398,7 +398,6 @@ def _found(given: Path | None) -> Path:
     if folder is None:
         raise ProgramMissing(
             f"no PostgreSQL server in {given}" if given else "no PostgreSQL server is installed",
-            effect="Nothing was changed.",
             remedy=f"{packages.install(['postgresql'])}, or name the folder of its programs as `bin`.",
         )
     return folder

@@ -278,9 +278,7 @@ def refuse_corrupt(tool: str, lines: Iterable[str]) -> None:
     if len(shown) > CORRUPT_LINES:
         shown[CORRUPT_LINES:] = [f"  ({len(shown) - CORRUPT_LINES} more lines)"]
     if shown:
-        raise errors.DataCorrupt(
-            f"{tool} found corrupt data:\n" + "\n".join(shown), effect="The trial is marked failed."
-        )
+        raise errors.DataCorrupt(f"{tool} found corrupt data:\n" + "\n".join(shown))
 
 
 def grown_between(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, float]:

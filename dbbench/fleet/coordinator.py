@@ -361,8 +361,7 @@ class Coordinator:
             raise HostLost(
                 "\n  ".join(f"{host.name}: {host.gone}; {len(host.missing)} trials were not collected"
                             for host in lacking),
-                effect="The results that arrived are kept.",
-                remedy="Correct the cause on the host, then run the same command again to resume.",
+                remedy="Correct the cause on the host, then run the same command again to resume."
             )  # fmt: skip
 
     def _note(self, text: str) -> None:

@@ -201,5 +201,5 @@ def _stop(host: HostFolder) -> None:
 def valid_name(name: str) -> str:
     """Return a host's name as used in results and resources. Raises ImportRefused if it is not valid."""
     if not NAME.fullmatch(name):
-        raise ImportRefused(f"invalid host name {name!r}: use letters, digits and . _ + : = -")
+        raise ImportRefused(f"invalid host name {name!r}: use letters, digits and . _ + : = -", effect="")
     return name

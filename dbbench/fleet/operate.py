@@ -27,7 +27,6 @@ from dbbench.plan.conditions import limits
 from dbbench.plan.forecast import apply_budget
 from dbbench.plan.request import PlanRequest
 from dbbench.run.create import free_name, must_be_of, refine, scripts_of
-from dbbench.run.disk_space import UNTOUCHED
 from dbbench.units import iso
 
 _START_S: Final = 60.0  # time to wait for the hosts of a scheduler
@@ -54,7 +53,7 @@ def choose(root: Path, request: FleetRequest) -> Fleet | None:
     wanted = request.plan
     apply_budget(wanted.plan, wanted.expanded)  # refuses a budget that is too short before anything starts
     if wanted.plan.client is not None:
-        raise errors.PlanInvalid("[client] names the address of one machine, but a fleet has several", effect=UNTOUCHED,
+        raise errors.PlanInvalid("[client] names the address of one machine, but a fleet has several",
                           remedy="Remove [client], or run the plan on each machine with `dbbench run`.")  # fmt: skip
     fleet = _existing(root, request)
     if fleet is None or (request.precision is None and fleet.finished):

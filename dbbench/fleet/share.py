@@ -87,7 +87,6 @@ class Share:
         if coordinator and fleet_files.coordinator(Path(coordinator)) is None:
             raise CoordinatorGone(
                 f"no coordinator is running for fleet {Path(coordinator).name}",
-                effect="It stopped after its current trial. Finished trials are kept.",
                 remedy="Run the same `dbbench fleet run` command again to resume. With --detach, hosts continue "
                 "without it.",
             )

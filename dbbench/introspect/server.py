@@ -75,7 +75,7 @@ def reading(socket: Path, user: str | None = None, database: str | None = None) 
     nothing answers or the server refuses."""
     path = min(socket.glob(".s.PGSQL.[0-9]*"), default=socket) if socket.is_dir() else socket
     if not path.is_socket():
-        raise LiveServerUnreadable(f"{socket} is not the socket of a server", effect="Nothing was read or written.")
+        raise LiveServerUnreadable(f"{socket} is not the socket of a server")
     server = postgres_server if path.name.startswith(".s.PGSQL.") else innodb_server
     try:
         connection = server.connect_read_only(path, user or getpass.getuser(), database)

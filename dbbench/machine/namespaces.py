@@ -250,6 +250,5 @@ def _ask_for_death() -> None:
 def _refusal(evidence: str) -> DbbenchError:
     return NotRoot(
         f"private mount, pid and ipc namespaces could not be made: {evidence}",
-        effect="Nothing was changed.",
         remedy="Run it as root; in a container, with CAP_SYS_ADMIN (docker run --privileged).",
     )

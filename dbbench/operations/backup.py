@@ -127,8 +127,7 @@ def _must_be_of_before(server: Server, what: str) -> str:
     ((count, first),) = rows(server, f"SELECT COUNT(*), COALESCE(MIN(id), 0) FROM {TABLE}")
     if int(count) != ROWS or int(first) == LATER:
         raise FilesystemDamaged(
-            f"{what}: {count} rows, the first of id {first}; {ROWS} were acknowledged before it, from 0 on",
-            effect="The trial is marked failed.",
+            f"{what}: {count} rows, the first of id {first}; {ROWS} were acknowledged before it, from 0 on"
         )
     return f"{count} rows, all of them acknowledged before"
 

@@ -91,7 +91,6 @@ def _must_have(server: Server, acknowledged: int) -> None:
     ((count, whole),) = rows(server, f"SELECT COUNT(*), COUNT(DISTINCT writer) FROM {TABLE}")
     if not acknowledged <= int(count) <= acknowledged + SESSIONS * ROWS:
         raise FilesystemDamaged(
-            f"after the crash there are {count} rows of {whole} sessions; {acknowledged} were acknowledged",
-            effect="The trial is marked failed.",
+            f"after the crash there are {count} rows of {whole} sessions; {acknowledged} were acknowledged"
         )
     execute(server, f"DROP TABLE {TABLE}")

@@ -168,9 +168,7 @@ def tool_of(session: Session, driver: str, version: str) -> tuple[str, str]:
     same = [path for path, text in version_of.items() if major(text) == major(version)]
     path = same[0] if same and driver == "pgbench" else max(version_of, key=lambda one: major(version_of[one]))
     if driver == "sysbench" and f" {_SYSBENCH}" not in version_of[path]:
-        raise ClientUnusable(
-            f"{session.host} has {version_of[path]}, but sysbench 1.0 is required", effect="No load was started."
-        )
+        raise ClientUnusable(f"{session.host} has {version_of[path]}, but sysbench 1.0 is required")
     return path, version_of[path]
 
 
@@ -185,7 +183,6 @@ def reachable(session: Session, spec: ClientSpec) -> tuple[str, list[float]]:
         except ClientUnusable as error:
             raise ClientUnusable(
                 f"{spec.host} cannot connect to {spec.address} port {spec.port}: {error}",
-                effect="No load was started.",
                 remedy=(
                     "Set `address` to an address of this host that the client host can connect to, and open the "
                     "port in the firewall."
@@ -193,8 +190,7 @@ def reachable(session: Session, spec: ClientSpec) -> tuple[str, list[float]]:
             ) from None
     if len(peers) != 1:
         raise ClientUnusable(f"{spec.host} connected from {', '.join(sorted(peers)) or 'no address'}, but exactly "
-                              "one address is required",
-                              effect="No load was started.")  # fmt: skip
+                              "one address is required")  # fmt: skip
     return peers.pop(), took
 
 
@@ -216,7 +212,6 @@ def punctual(session: Session, offset: float, wait: Callable[[float], None] = ti
     if offset < -SKEW_S:
         raise ClientUnusable(
             f"the clock of {session.host} is {-offset:.0f} s behind, so new certificates are not yet valid there",
-            effect="No load was started.",
             remedy="Synchronize both clocks with a time server (timedatectl set-ntp true).",
         )
     if offset < 0:
@@ -260,7 +255,6 @@ def _libpq(folder: str, secret: str) -> dict[str, str]:
 def _lacks(session: Session, program: str, package: str) -> DbbenchError:
     return ClientUnusable(
         f"{session.host} has no {program}",
-        effect="No load was started.",
         remedy=f"Install it on that host: apt-get install --no-install-recommends {package}",
     )
 

@@ -101,7 +101,6 @@ def answering(spec: ClientSpec, word: str) -> Iterator[set[str]]:
         except OSError as error:
             raise ClientUnusable(
                 f"cannot listen on {spec.address} port {spec.port}: {error.strerror}",
-                effect="No load was started.",
                 remedy="Set `address` to an address of this machine (ip -brief address) and `port` to a free port.",
             ) from None
         with threads.beside("probes", functools.partial(_accept, listener, word, peers), limit_s=_PROBES_S):
@@ -120,4 +119,4 @@ def _accept(listener: socket.socket, word: str, peers: set[str], ended: threadin
 
 
 def _unusable(evidence: str, remedy: str) -> DbbenchError:
-    return ClientUnusable(evidence, effect="No load was started.", remedy=remedy)
+    return ClientUnusable(evidence, remedy=remedy)

@@ -67,7 +67,7 @@ class Session:
         if first is None or "hello" not in first:
             status = self._ssh.wait(_END_S)
             if status in _OF_PYTHON:
-                raise ClientUnusable(f"{self.host}: no Python: {self._last_lines()}", effect="No load was started.",
+                raise ClientUnusable(f"{self.host}: no Python: {self._last_lines()}",
                                   remedy=f"Install python3 (3.7 or later) on {self.host}.")  # fmt: skip
             raise self._unreachable(self._last_lines())
         self.facts = first["hello"]
@@ -179,7 +179,6 @@ class Session:
     def _unreachable(self, why: str) -> DbbenchError:
         return ClientUnusable(
             f"{self.host}: {why}",
-            effect="No load was started.",
             remedy=f"Make this command work for this user without a prompt: ssh -o BatchMode=yes {self.host} true",
         )
 

@@ -39,7 +39,6 @@ def check_pool(runs: Sequence[LoadedRun], by: str = "fs") -> None:
             first, *others = (run.path.name for run in pool)
             raise RunsUnlike(
                 f"{', '.join(others)} cannot be compared together with {first}: the runs differ in {'; '.join(unlike)}",
-                effect="Nothing was compared.",
                 remedy=f"Compare them without pairs:  dbbench compare {' '.join(others)} --against {first}",
             )
 

@@ -77,7 +77,7 @@ def unite(ours: Run, theirs: Run) -> Run:
     specs = {spec.id: spec for spec in ours.order}
     for spec in theirs.order:
         if specs.setdefault(spec.id, spec) != spec:
-            raise ImportRefused(f"{ours.name}: trial {spec.id} differs between the two runs", effect=UNCHANGED)
+            raise ImportRefused(f"{ours.name}: trial {spec.id} differs between the two runs")
     order = sorted(specs.values(), key=lambda spec: (spec.position, spec.attempt, spec.id))
     return dataclasses.replace(ours, order=tuple(order), hosts={**ours.hosts, **facts_of(theirs)})
 
@@ -121,15 +121,13 @@ def keep_scripts(folder: Path, scripts: dict[str, str]) -> None:
                 script.parent.mkdir(exist_ok=True)
             write_text(script, content)
         elif _text(folder, f"scripts/{name}") != content:
-            raise ImportRefused(f"{script} exists already and has other contents", effect=UNCHANGED)
+            raise ImportRefused(f"{script} exists already and has other contents")
 
 
 def _plain_folder(source: Path) -> Path:
     for path in (source, source / "run.json", source / "trials", source / "plan.toml", source / CEILING):
         if path.is_symlink():
-            raise ImportRefused(
-                f"{path} is a symbolic link", effect=UNCHANGED, remedy=("Name the folder that the link points to.")
-            )
+            raise ImportRefused(f"{path} is a symbolic link", remedy=("Name the folder that the link points to."))
     return source
 
 
@@ -138,7 +136,7 @@ def _list_trials(source: Path, run: Run) -> list[Path]:
     for spec in run.order:
         path = source / "trials" / checked_name(spec.id)
         if path.is_symlink() or (path.exists() and not stat.S_ISDIR(path.lstat().st_mode)):
-            raise ImportRefused(f"{path} is not a directory", effect=UNCHANGED)
+            raise ImportRefused(f"{path} is not a directory")
         if path.is_dir():
             must_be_whole(path)
             finished.append(path)
@@ -159,7 +157,7 @@ def _same_plan(folder: Path, theirs: Run) -> Run:
 
 def _scripts(source: Path) -> dict[str, str]:
     if (source / "scripts").is_symlink():
-        raise ImportRefused(f"{source / 'scripts'} is a symbolic link", effect=UNCHANGED)
+        raise ImportRefused(f"{source / 'scripts'} is a symbolic link")
     paths = sorted((source / "scripts").iterdir()) if (source / "scripts").is_dir() else []
     return {path.name: _text(source, f"scripts/{path.name}") for path in paths}
 
@@ -168,7 +166,7 @@ def _text(run: Path, name: str) -> str:
     try:
         return read_bytes(run / name, run.parent).decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise ImportRefused(f"{run / name} cannot be read: {error}", effect=UNCHANGED) from error
+        raise ImportRefused(f"{run / name} cannot be read: {error}") from error
 
 
 class Incoming:
@@ -212,7 +210,7 @@ class Incoming:
 def checked_name(name: str) -> str:
     """Return a valid name of a run or trial. Raises ImportRefused for one that could lead out of the directory."""
     if not NAME.fullmatch(name):
-        raise ImportRefused(f"{name!r} is not a valid name of a run or trial", effect=UNCHANGED)
+        raise ImportRefused(f"{name!r} is not a valid name of a run or trial")
     return name
 
 
@@ -220,7 +218,7 @@ def inner(name: str) -> PurePosixPath:
     """Return the path of a file relative to its directory. Raises ImportRefused if it leads out of it."""
     path = PurePosixPath(name)
     if not name or path.is_absolute() or ".." in path.parts or "\0" in name or "\n" in name:
-        raise ImportRefused(f"{name!r} points outside the folder of the trial", effect=UNCHANGED)
+        raise ImportRefused(f"{name!r} points outside the folder of the trial")
     return path
 
 
@@ -236,7 +234,7 @@ def files_of(folder: Path) -> Iterator[tuple[str, int]]:
                 elif stat.S_ISREG(status.st_mode):
                     yield Path(entry.path).relative_to(folder).as_posix(), status.st_size
                 else:
-                    raise ImportRefused(f"{entry.path} is not a regular file", effect=UNCHANGED)
+                    raise ImportRefused(f"{entry.path} is not a regular file")
 
 
 def read(path: Path, below: Path, offset: int = 0, most: int = _CHUNK) -> bytes:
@@ -246,7 +244,7 @@ def read(path: Path, below: Path, offset: int = 0, most: int = _CHUNK) -> bytes:
             file.seek(offset)
             return file.read(most)
     except OSError as error:
-        raise ImportRefused(f"{path}: {error.strerror}", effect=UNCHANGED) from error
+        raise ImportRefused(f"{path}: {error.strerror}") from error
 
 
 def must_be_whole(folder: Path) -> None:
@@ -272,7 +270,6 @@ def standing(ours: Path, final: Path) -> bool:
     if read_bytes(final / SUMS, results_of(final)) != read_bytes(ours / SUMS, results_of(ours)):
         raise ImportRefused(
             f"{final} exists already and is another result",
-            effect=UNCHANGED,
             remedy=(
                 "Two hosts that ran the same trials are two runs: give them different names with dbbench run --name."
             ),

@@ -263,9 +263,7 @@ class Overdue:
         while True:
             wait_s = None if self._until == math.inf else max(0.0, self._until - time.monotonic())
             if not select.select([fd], [], [], wait_s)[0]:
-                raise TrialStuck(
-                    f"{self._what}: {waiting(pid)}", effect="The process was killed. The trial is marked failed."
-                )
+                raise TrialStuck(f"{self._what}: {waiting(pid)}")
             part = os.read(fd, 65536)
             if not part:
                 break

@@ -19,7 +19,6 @@ from dbbench.storage import devices, filesystems
 from dbbench.storage.devices.directory import PREFIX, nearest
 from dbbench.units import size_text
 
-UNTOUCHED: Final = "Nothing was changed."
 USABLE: Final = 0.9  # usable share of a device: ext reserves 5 %, xfs and btrfs need as much for their metadata
 SPARE: Final = 1.05  # factor on the required disk space, because other processes use the disk too
 
@@ -45,7 +44,6 @@ def shortages(
             where = '"paths"' if plan.device.directories else '"at"'
             yield errors.DiskTooSmall(
                 f"about {size_text(needed)} of disk space is required, but {size_text(free)} is free: {what}",
-                effect=UNTOUCHED,
                 remedy=f"Free some space, or use another disk: {where} in [device], --results DIR, or DBBENCH_CACHE.",
             )
     if expanded.cells:
@@ -94,7 +92,6 @@ def fits(plan: Plan, expanded: Expanded) -> Iterator[errors.DbbenchError]:
             what = f"a dataset of about {size_text(dataset)}{with_logs}{beside}"
             yield errors.DiskTooSmall(
                 f"{what} does not fit on a device of {size_text(size)}",
-                effect=UNTOUCHED,
                 remedy="Use a larger device or a smaller dataset"
                 + (", or smaller logs (redo log, window)" if logs else "")
                 + (", or a smaller fill in [age]." if aged else "."),
@@ -104,7 +101,6 @@ def fits(plan: Plan, expanded: Expanded) -> Iterator[errors.DbbenchError]:
     if log_size and logs > log_size * USABLE:
         yield errors.DiskTooSmall(
             f"logs of about {size_text(logs)} do not fit on [device.wal], which has {size_text(log_size)}",
-            effect=UNTOUCHED,
             remedy="Use a larger device for [device.wal], a smaller redo log, or a shorter window.",
         )
 

@@ -25,7 +25,7 @@ from dbbench.plan.server_settings import settings_of
 from dbbench.plan.tomlfile import did_you_mean
 from dbbench.results import RunFolder
 from dbbench.results.journal import Journal
-from dbbench.run.disk_space import UNTOUCHED, shortages
+from dbbench.run.disk_space import shortages
 from dbbench.storage import devices, filesystems
 from dbbench.storage.devices import block, guard, image, sysfs
 from dbbench.storage.devices.directory import check_directory, nearest
@@ -82,7 +82,6 @@ def _rights(plan: Plan, results: Path) -> Iterator[errors.DbbenchError]:
     if not plan.device.existing and os.geteuid() != 0:
         yield errors.NotRoot(
             f'kind = "{plan.device.kind}" requires root, because it creates and mounts filesystems',
-            effect=UNTOUCHED,
             remedy='Use sudo, or set kind = "dir" in [device].',
         )
     there = nearest(results)
@@ -90,7 +89,7 @@ def _rights(plan: Plan, results: Path) -> Iterator[errors.DbbenchError]:
     virtual = not space.f_blocks and not space.f_files  # /proc, /sys
     if virtual or not os.access(there, os.W_OK):
         what = "is on a filesystem of the kernel, which holds no files of users" if virtual else "is not writable"
-        yield errors.NotWritable(f"{there} {what}", effect=UNTOUCHED, remedy="Name another folder with --results DIR.")
+        yield errors.NotWritable(f"{there} {what}", remedy="Name another folder with --results DIR.")
 
 
 def _servers(expanded: Expanded) -> Iterator[errors.DbbenchError]:
@@ -100,9 +99,7 @@ def _servers(expanded: Expanded) -> Iterator[errors.DbbenchError]:
             version = engine.installed_version()
             instead = f", or remove it to use the installed {engine.PROFILE.title} {version}" if version else ""
             yield errors.ProgramMissing(
-                f"{folder}, the `bin` of [[engine]] {name}, {what}",
-                effect=UNTOUCHED,
-                remedy=f"Correct `bin`{instead}.",
+                f"{folder}, the `bin` of [[engine]] {name}, {what}", remedy=f"Correct `bin`{instead}."
             )
 
 
@@ -114,7 +111,7 @@ def _programs(plan: Plan, expanded: Expanded) -> Iterator[errors.DbbenchError]:
     if absent:
         names = list(dict.fromkeys(absent))
         hint = packages.remedy(names) or None
-        error = errors.ProgramMissing(f"not installed: {', '.join(names)}", effect=UNTOUCHED, remedy=hint)
+        error = errors.ProgramMissing(f"not installed: {', '.join(names)}", remedy=hint)
         error.programs = tuple(names)
         yield error
     for setup in setups.values():
@@ -123,7 +120,7 @@ def _programs(plan: Plan, expanded: Expanded) -> Iterator[errors.DbbenchError]:
         if reason:
             yield errors.KernelLacks(
                 f"fs setup {setup.name}: {reason}",
-                effect=UNTOUCHED,
+                effect="Nothing was changed.",
                 remedy="List what works here with `dbbench fs`, or correct the options in the plan.",
             )
 
@@ -147,10 +144,10 @@ def _settings(expanded: Expanded) -> Iterator[errors.DbbenchError]:
         wanted = [name for name, value in io_uring.items() if name in settings and settings[name].value == value]
         if wanted and (reason := host.without_io_uring()):
             text = f"{wanted[0]} = {settings[wanted[0]].value} is not possible: {reason}"
-            yield errors.KernelLacks(text, effect=UNTOUCHED, remedy=remedy)
+            yield errors.KernelLacks(text, effect="Nothing was changed.", remedy=remedy)
     for cell, chosen in requested.values():
         for text in _refused_settings(ENGINES[cell.engine.name], cell.engine.bin, chosen):
-            yield errors.PlanInvalid(text, effect=UNTOUCHED, remedy=remedy)
+            yield errors.PlanInvalid(text, remedy=remedy)
 
 
 def _refused_settings(engine: Engine, bin_: str | None, chosen: Settings) -> Iterator[str]:
@@ -193,9 +190,7 @@ def _memory(expanded: Expanded) -> Iterator[errors.DbbenchError]:
             what = f"the cache of {cell.engine.name} has {size_text(cache)}"
             texts.append(f"{what}, but {size_text(most)} is the most that the server may use")
         for text in texts:
-            yield errors.MachineTooSmall(
-                text, effect=UNTOUCHED, remedy="Reduce `memory` or the server's cache in the plan."
-            )
+            yield errors.MachineTooSmall(text, remedy="Reduce `memory` or the server's cache in the plan.")
 
 
 def _open_files(expanded: Expanded) -> Iterator[errors.DbbenchError]:
@@ -209,7 +204,6 @@ def _open_files(expanded: Expanded) -> Iterator[errors.DbbenchError]:
             if needed > hard:
                 yield errors.MachineTooSmall(
                     f"{what} opens up to {needed} files, but the hard limit is {hard} (ulimit -Hn)",
-                    effect=UNTOUCHED,
                     remedy=f"Raise it, as root with: ulimit -Hn {needed}\nOr reduce these values in the plan.",
                 )
 
@@ -231,12 +225,12 @@ def _device(plan: Plan) -> Iterator[errors.DbbenchError]:
         if not path.is_block_device():
             what = "not a block device" if path.exists() else "missing"
             remedy = "List the devices with: dbbench doctor"
-            yield errors.DeviceUnusable(f"{path} is {what}", effect=UNTOUCHED, remedy=remedy)
+            yield errors.DeviceUnusable(f"{path} is {what}", remedy=remedy)
     for folder in dict.fromkeys(Path(spec.at) for spec in plan.device.volumes.values() if spec.at):
         if not folder.is_dir():
             what = "is not a directory" if folder.exists() else "does not exist"
             remedy = f"Create it with mkdir -p {shlex.quote(str(folder))}, or correct `at` in [device]."
-            yield errors.DeviceUnusable(f"{folder} {what}", effect=UNTOUCHED, remedy=remedy)
+            yield errors.DeviceUnusable(f"{folder} {what}", remedy=remedy)
     if plan.device.directories:
         for path_of_arm in plan.device.directories.values():
             try:

@@ -134,9 +134,7 @@ class Queue:
         run = self.run
         if run.budget is not None:
             if run.budget.step == 0 and self.folder.pending:
-                raise BudgetUsedUp(
-                    f"{run.name} used {duration_text(run.budget.used_s)}", effect="Finished trials are kept."
-                )
+                raise BudgetUsedUp(f"{run.name} used {duration_text(run.budget.used_s)}")
             run, aside = conclude(run, results.list_results(self.folder.path))
             self.folder.set_aside(aside, "budget")
             self.folder.save(run)

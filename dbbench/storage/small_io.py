@@ -74,7 +74,7 @@ class MeasuredDirectory:
                 raise PermissionError(
                     errno.EACCES, f"{self._name.name} in it belongs to, or can be written by, another account"
                 )
-            raise DeviceInUse(f"{path} is being measured by another process", effect="Nothing was changed.")
+            raise DeviceInUse(f"{path} is being measured by another process")
         self._buffer = mmap.mmap(-1, 2**14)  # aligned, as O_DIRECT requires
         self._buffer.write(self._random.randbytes(2**14))
 

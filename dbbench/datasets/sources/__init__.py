@@ -9,7 +9,7 @@ from typing import Final, Protocol
 from dbbench import process
 from dbbench.datasets.sources import innodb, postgres
 from dbbench.datasets.sources.look import PACKED, look
-from dbbench.datasets.sources.source import FORMS, UNTOUCHED, Source, fits, places, unusable
+from dbbench.datasets.sources.source import FORMS, Source, fits, places, unusable
 from dbbench.engines import ENGINES, profile_of
 from dbbench.engines.port import Place, Server
 from dbbench.errors import ProgramMissing
@@ -61,9 +61,7 @@ def of(dataset: Dataset, spec: EngineSpec) -> Source | None:
     bin_ = Path(spec.bin) if spec.bin else None
     version, page = ENGINES[spec.name].installed_version(bin_), profile.page_bytes
     if version is None:
-        raise ProgramMissing(
-            f"{spec.name} is not installed", effect=UNTOUCHED, remedy="Run dbbench doctor to see how to install it."
-        )
+        raise ProgramMissing(f"{spec.name} is not installed", remedy="Run dbbench doctor to see how to install it.")
     if is_postgres := profile.dialect == "postgres" and source.engine == spec.name:
         page = postgres.block_size(bin_)
         source = dataclasses.replace(source, page_size=postgres.page_size(source, bin_))
@@ -75,7 +73,6 @@ def of(dataset: Dataset, spec: EngineSpec) -> Source | None:
         packages = [package_of(name) or name for name in lacking]
         raise ProgramMissing(
             f"not installed: {', '.join(lacking)}, required for {source.form}",
-            effect=UNTOUCHED,
             remedy=install(packages, "--no-install-recommends"),
         )
     return source

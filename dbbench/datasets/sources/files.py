@@ -19,7 +19,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any, Final
 
 from dbbench import process
-from dbbench.datasets.sources.source import UNTOUCHED, unusable
+from dbbench.datasets.sources.source import unusable
 from dbbench.errors import DbbenchError, SourceRefused, SourceUnusable
 from dbbench.results.fileio import kind_of
 
@@ -79,11 +79,8 @@ def _check(status: os.stat_result, path: Path, kind: Callable[[int], bool] = sta
 
 def unsafe(why: str) -> DbbenchError:
     """Return the error for a source that leads out of itself."""
-    return SourceRefused(
-        f"{why}; a copy does not follow it",
-        effect=UNTOUCHED,
-        remedy="Replace it by what it leads to, or use another backup or a dump.",
-    )
+    remedy = "Replace it by what it leads to, or use another backup or a dump."
+    return SourceRefused(f"{why}; a copy does not follow it", remedy=remedy)
 
 
 def resolve_link(folder: Path, source: Path) -> Path:

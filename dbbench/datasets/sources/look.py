@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from dbbench.datasets.sources.source import AGAIN, UNTOUCHED, Source, measure, unusable
+from dbbench.datasets.sources.source import AGAIN, Source, measure, unusable
 from dbbench.errors import DbbenchError, SourceRefused
 
 KINDS: Final = ("a dump of pg_dump (plain, custom, directory, tar), mysqldump or mydumper, a backup of pg_basebackup "
@@ -238,7 +238,7 @@ def header_of(head: bytes) -> Header | None:
 
 
 def _in_use(why: str, remedy: str) -> DbbenchError:
-    return SourceRefused(why, effect=UNTOUCHED, remedy=f"Take a backup with {remedy}")
+    return SourceRefused(why, remedy=f"Take a backup with {remedy}")
 
 
 def _cluster(path: Path) -> Source:

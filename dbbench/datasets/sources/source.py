@@ -13,7 +13,6 @@ from dbbench.engines import profile_of
 from dbbench.errors import DbbenchError, SourceUnusable
 from dbbench.model import Dataset, Scalar
 
-UNTOUCHED: Final = "Nothing was changed."
 AGAIN: Final = "Make the dump again, and check the exit status of the program that makes it."
 # Form -> (whether it consists of a server's files, size of the data directory ÷ size of the source), rounded up. A dump
 # contains no indexes, and a custom one is compressed. Measured on tables of sysbench, and of orders with three indexes:
@@ -75,7 +74,7 @@ class Source:
 
 def unusable(why: str, remedy: str | None = None) -> DbbenchError:
     """Return the error for a source that cannot be loaded."""
-    return SourceUnusable(why, effect=UNTOUCHED, remedy=remedy)
+    return SourceUnusable(why, effect="Nothing was changed.", remedy=remedy)
 
 
 def fits(source: Source, engine: str, version: str, page_size: int) -> None:

@@ -74,9 +74,7 @@ def examine(folder: Path, sha256: str, order: Order, emit: Emit, overdue: Overdu
     plan. Raises NotRoot, LabUnavailable, DeadlinePassed, Interrupted, Terminated; results so far are kept."""
     if os.geteuid() != 0:
         raise NotRoot(
-            "the power-loss lab requires root, because it mounts filesystems",
-            effect="Nothing was changed.",
-            remedy="Run the command with sudo.",
+            "the power-loss lab requires root, because it mounts filesystems", remedy="Run the command with sudo."
         )
     if why := unavailable():
         raise LabUnavailable(why, effect="Nothing was changed.")

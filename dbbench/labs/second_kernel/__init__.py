@@ -165,7 +165,6 @@ def _build(place: Path, tell: Callable[[str], None]) -> Path:
     if disk.f_bavail * disk.f_frsize < _BUILD_BYTES:
         raise DiskTooSmall(
             f"building the second kernel requires {size_text(_BUILD_BYTES)} of free space at {place}",
-            effect="Nothing was changed.",
             remedy="Free some disk space, or set XDG_CACHE_HOME to a folder on a larger disk.",
         )
     making = place / ".making"

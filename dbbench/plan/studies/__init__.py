@@ -120,7 +120,6 @@ def servers_of(found: Study, installed: Installed, given: Sequence[str] = ()) ->
     raise ProgramMissing(
         f"study {found.name} requires {servers_text(found)}; installed: {present or 'none of them'}"
         + "".join(f"; it cannot use {folder}" for folder in unused),
-        effect="Nothing was changed.",
         remedy="Install the server, or name the folder of its programs with --bin. dbbench doctor lists the packages.",
     )
 

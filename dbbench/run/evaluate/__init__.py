@@ -303,7 +303,7 @@ def _work(trial: Record, observed: Observed) -> None:
     outcome, meter, cell = observed.outcome, observed.meter, trial.cell
     if meter.strays:
         files = ", ".join(meter.strays[:_SHOWN_FILES])
-        raise FilesElsewhere(f"files outside of the filesystem under test were in use: {files}", effect=work.FAILED)
+        raise FilesElsewhere(f"files outside of the filesystem under test were in use: {files}")
     facts = work.compare(outcome.claims, meter, cell)
     trial.facts.work = (*facts, *work.log(outcome, facts, meter))
     trial.warn(*work.list_uncertain(facts))
@@ -345,7 +345,7 @@ def _durability(trial: Record, observed: Observed) -> None:
     text, disproved = durability.flushes_verdict(meter.flushes, meter.flushes_note, commits, flags, forced)
     trial.facts.io = dataclasses.replace(trial.facts.io, flushes_note=text)
     if disproved:
-        raise WorkUnconfirmed(text, effect=work.FAILED)
+        raise WorkUnconfirmed(text)
     logs = 0 if elsewhere or forced else durability.flushed_logs(effective)
     needed = tuple(work.flushes(outcome, meter, trial.cell, flags, logs))
     trial.facts.work = (*trial.facts.work, *needed)

@@ -14,7 +14,7 @@ def check(dataset: Dataset, mounts: Mounts, ready: StoredDatabase) -> str:
     """Return what was checked. Raises FilesystemDamaged, DataCorrupt."""
     for fs in mounts.values():
         if bad := filesystems.healthy(fs):
-            raise FilesystemDamaged(bad, effect="The trial is marked failed.", remedy="Read the kernel log with dmesg.")
+            raise FilesystemDamaged(bad, remedy="Read the kernel log with dmesg.")
     text, consistency = ready.check(ready.datadir), generated.CONSISTENCY.get(dataset.kind)
     if consistency is None:
         return text

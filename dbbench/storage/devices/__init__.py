@@ -12,7 +12,7 @@ from typing import Final
 from dbbench.errors import DeviceUnusable
 from dbbench.model import Role
 from dbbench.results.journal import Journal
-from dbbench.storage.devices import block, directory, guard, loop, sysfs
+from dbbench.storage.devices import block, directory, loop, sysfs
 from dbbench.storage.devices.guard import Permit
 from dbbench.storage.devices.naming import Described, describe_all, identity
 from dbbench.storage.devices.port import Device, DiskSet, joint, leaves_of
@@ -60,13 +60,13 @@ def _with_spare(disks: DiskSet, permit: Permit, arm: str) -> Iterator[Device]:
 
 def _loop(disks: DiskSet, _permit: Permit, _arm: str) -> AbstractContextManager[Device]:
     if not disks.images:
-        raise DeviceUnusable("a loop device requires an image file", effect="Nothing was changed.")
+        raise DeviceUnusable("a loop device requires an image file")
     return joint([loop.attach(image, disks.sector_bytes) for image in disks.images[: disks.most]])
 
 
 def _block(disks: DiskSet, permit: Permit, _arm: str) -> AbstractContextManager[Device]:
     if not (paths := _paths(disks)):
-        raise DeviceUnusable("the plan names no block device", effect=guard.UNTOUCHED,
+        raise DeviceUnusable("the plan names no block device",
                              remedy='Set path = "/dev/disk/by-id/..." in [device].')  # fmt: skip
     return joint([block.attach(Path(path), disks.spec.identity, permit) for path in paths])
 
@@ -85,7 +85,6 @@ def _must_differ(paths: Sequence[str]) -> None:
         if number in first:
             raise DeviceUnusable(
                 f"{path} is listed twice in [device]" + ("" if path == first[number] else f", also as {first[number]}"),
-                effect=guard.UNTOUCHED,
                 remedy="List each device once.",
             )
         if number is not None:

@@ -33,7 +33,7 @@ def attach(path: Path, expected: str | None, permit: Permit, *, fstab: Path = gu
     """Attach a device exclusively within the block; then wait until it is free. `expected`: the plan's identity. Raises
     NotRoot, DeviceUnusable, DeviceInUse, DeviceNotEmpty; afterwards UnmountFailed if something holds it."""
     if os.geteuid() != 0:
-        raise NotRoot(f"only root can format {path}", effect=guard.UNTOUCHED, remedy="Run the command with sudo.")
+        raise NotRoot(f"only root can format {path}", remedy="Run the command with sudo.")
     with contextlib.ExitStack() as stack, contextlib.ExitStack() as held:
         held.enter_context(hold.holding(exclusive := _exclusive(path, permit, fstab)))
         name = guard.kernel_name(exclusive)
@@ -66,7 +66,7 @@ def _exclusive(path: Path, permit: Permit, fstab: Path) -> int:
         if time.monotonic() > until:
             reasons = [*guard.reasons(path, fstab=fstab), *_lockers(path)] or [guard.held_exclusively()]
             guard.refuse(path, sysfs.name_of(path.stat().st_rdev) or path.name, reasons, permit)
-            raise DeviceInUse(f"{path} is still busy after {_SETTLE_S:.0f} s", effect=guard.UNTOUCHED)
+            raise DeviceInUse(f"{path} is still busy after {_SETTLE_S:.0f} s")
         time.sleep(0.05)
     return fd
 
@@ -79,7 +79,7 @@ def must_be(path: Path, name: str, expected: str | None) -> None:
     elif expected and expected not in naming.names_of(name):
         problem = f"is {naming.identity_of(name)}, but the plan requires {expected}"
     if problem:
-        raise DeviceUnusable(f"{path} {problem}", effect=guard.UNTOUCHED)
+        raise DeviceUnusable(f"{path} {problem}")
 
 
 def _lockers(path: Path) -> list[guard.Reason]:
@@ -95,7 +95,6 @@ def _lock(fd: int, path: Path) -> None:
     if not try_lock(fd):
         raise DeviceInUse(
             f"{path} is locked (flock) by another run or a partitioning program:{guard.locked_by(fd)}",
-            effect=guard.UNTOUCHED,
             remedy=f"Wait for that process or stop it. These commands show it: lslocks; fuser -v {path}",
         )
 

@@ -101,7 +101,6 @@ def _path(spec: DeviceSpec, arm: str) -> Path:
     if not named:
         raise DeviceUnusable(
             f"[device] has no directory for {arm!r}",
-            effect="Nothing was changed.",
             remedy=f'Set paths = {{ {arm or "ext4"} = "/mnt/a", ... }} in [device].',
         )
     return Path(named)
@@ -119,7 +118,7 @@ def _remove_stale(folder: Path) -> None:
         raise _refusal(folder.parent, f"{folder.name} in it belongs to another user: {error.strerror}") from None
     try:
         if not try_lock(marker):
-            raise DeviceInUse(f"{folder} is in use by another run:{guard.locked_by(marker)}", effect=guard.UNTOUCHED)
+            raise DeviceInUse(f"{folder} is in use by another run:{guard.locked_by(marker)}")
         shutil.rmtree(folder)
     finally:
         os.close(marker)
@@ -143,7 +142,6 @@ def _device(folder: Path) -> Device:
 def _refusal(directory: Path, why: str, example: str = "") -> DbbenchError:
     return DeviceUnusable(
         f"{directory} cannot be used: {why}",
-        effect="Nothing was changed.",
         remedy=f"Name an empty directory on the filesystem to be measured{example}.",
     )
 

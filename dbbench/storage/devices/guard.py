@@ -30,7 +30,6 @@ FSTAB: Final = Path("/etc/fstab")
 # Bytes that are read at the beginning, middle and end; the superblocks of filesystems and arrays are within them.
 _LOOKED_AT: Final = 2**20
 _UNSEEN_SHOWN: Final = 3  # suspected processes that are named if none is proved to use the device
-UNTOUCHED: Final = "Nothing was changed."
 _WITHIN_S: Final = 2.0
 _LEAST: Final = 64  # places that are read even if this takes longer than _WITHIN_S
 _PIECE: Final = 2**16  # bytes that are read at each place
@@ -80,7 +79,7 @@ def reasons(path: Path, *, fstab: Path = FSTAB) -> list[Reason]:
     exclusive = open_device(path, os.O_RDONLY | os.O_EXCL)
     fd = open_device(path, os.O_RDONLY) if exclusive is None else exclusive
     if fd is None:
-        raise DeviceUnusable(f"{path} is busy: the kernel refuses to open it even for reading", effect=UNTOUCHED)
+        raise DeviceUnusable(f"{path} is busy: the kernel refuses to open it even for reading")
     try:
         busy = [] if exclusive is not None else [held_exclusively()]
         return busy + found_on(fd, mine={fd}, fstab=fstab)
@@ -107,7 +106,7 @@ def open_device(path: Path, flags: int) -> int | None:
         device = f"{os.major(number)}:{os.minor(number)}"
         if points := [entry.point for entry in mounts_of(Path("/proc/self")) if entry.device == device]:
             problem = f"it is mounted at {points[0]}, and cannot be opened: {error.strerror}"
-    raise DeviceUnusable(f"{path}: {problem}", effect=UNTOUCHED)
+    raise DeviceUnusable(f"{path}: {problem}")
 
 
 def found_on(fd: int, *, mine: Set[int], fstab: Path = FSTAB) -> list[Reason]:
@@ -201,15 +200,12 @@ def refuse(path: Path, name: str, found: Sequence[Reason], permit: Permit) -> No
     if any(reason.kind == "in use" for reason in found):
         raise DeviceInUse(
             f"{shown} is in use:{lines}",
-            effect=UNTOUCHED,
             remedy="Release it (umount, swapoff, losetup -d, remove the line in fstab), or choose another device.",
         )
     if permit.wipe(word) or all(reason.kind == "unseen" or _is_ours(reason, word, permit) for reason in found):
         return
     raise DeviceNotEmpty(
-        f"{shown} may contain data:{lines}",
-        effect=UNTOUCHED,
-        remedy=f"If everything on it may be erased: dbbench run PLAN --wipe {word}",
+        f"{shown} may contain data:{lines}", remedy=f"If everything on it may be erased: dbbench run PLAN --wipe {word}"
     )
 
 
@@ -223,7 +219,7 @@ def kernel_name(fd: int) -> str:
     """Return the kernel name of an open block device. Raises DeviceUnusable."""
     name = sysfs.name_of(os.fstat(fd).st_rdev) if Path(f"/proc/self/fd/{fd}").is_block_device() else None
     if name is None:
-        raise DeviceUnusable(f"{Path(f'/proc/self/fd/{fd}').readlink()} is not a block device", effect=UNTOUCHED)
+        raise DeviceUnusable(f"{Path(f'/proc/self/fd/{fd}').readlink()} is not a block device")
     return name
 
 

@@ -200,7 +200,7 @@ def make_images(run: Run, folder: Path, journal: Journal, progress: Callable[[st
         if os.path.lexists(path):
             if str(path) in journal.outstanding("image") and not path.is_symlink():
                 continue
-            raise NotWritable(f"{path} exists and was not created by this run", effect="Nothing was changed.",
+            raise NotWritable(f"{path} exists and was not created by this run",
                             remedy='Move it away, or use another directory with "at" in [device].')  # fmt: skip
         journal.note("take", what="image", path=str(path))
         partial = _partial(path)

@@ -37,9 +37,7 @@ def attach(image: Path, sector_bytes: int = 0) -> Iterator[Device]:
     Linux 6.15 or so, sectors are at most a page. `facts.direct_io` is read back: False if the image's filesystem lacks
     it. Raises NotRoot, DeviceUnusable, DeviceInUse (another loop device), MakeFailed; the last one also at the end."""
     if os.geteuid() != 0:
-        raise NotRoot(
-            "only root can create loop devices", effect="Nothing was changed.", remedy="Run the command with sudo."
-        )
+        raise NotRoot("only root can create loop devices", remedy="Run the command with sudo.")
     with contextlib.ExitStack() as stack:
         file, direct = _open(image)
         stack.callback(os.close, file)
@@ -69,8 +67,8 @@ def _open(image: Path) -> tuple[int, bool]:
             return os.open(image, os.O_RDWR | os.O_CLOEXEC | flags), bool(flags)
         except OSError as error:
             if error.errno != errno.EINVAL:
-                raise DeviceUnusable(f"the image {image}: {error.strerror}", effect="Nothing was changed.") from None
-    raise DeviceUnusable(f"the image {image} cannot be opened", effect="Nothing was changed.")
+                raise DeviceUnusable(f"the image {image}: {error.strerror}") from None
+    raise DeviceUnusable(f"the image {image} cannot be opened")
 
 
 def _is_free(image: Path, file: int) -> None:
@@ -80,11 +78,9 @@ def _is_free(image: Path, file: int) -> None:
     # The loop driver keeps the descriptor, and so the lock, until it has cleared the device.
     process.wait_while(lambda: not try_lock(file) or bool(used.by_loops(behind)), _SETTLE_S, 0.02)
     if users := used.by_loops(behind):
-        raise DeviceInUse(f"the image {image} is in use: " + "; ".join(users), effect="Nothing was changed.")
+        raise DeviceInUse(f"the image {image} is in use: " + "; ".join(users))
     if not try_lock(file):
-        raise DeviceInUse(
-            f"another process has locked the image {image} (flock):{guard.locked_by(file)}", effect=guard.UNTOUCHED
-        )
+        raise DeviceInUse(f"another process has locked the image {image} (flock):{guard.locked_by(file)}")
 
 
 def _bound(file: int, direct: bool, sector_bytes: int) -> tuple[str, int]:

@@ -50,7 +50,6 @@ def fill(device: Device, seed: int) -> ConditionFacts:
     if process.find("fio") is None:
         raise errors.ProgramMissing(
             "preconditioning requires fio, which is not installed",
-            effect="Nothing was changed.",
             remedy=f"Install it: {packages.install(['fio'], '--no-install-recommends')}",
         )
     began, written, rates, steady = time.monotonic(), 0, list[float](), True

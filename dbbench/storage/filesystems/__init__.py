@@ -169,7 +169,6 @@ def check_claim(setup: FsSetup, fs: Mounted) -> None:
             f"fs setup {setup.name!r} claims the durability class {durability_class(setup.claims)!r}, but the "
             f"options in effect make it {durability_class(fs.flags)!r} ({','.join(fs.options_effective)})"
         ),
-        effect="Nothing was measured.",
         remedy="Correct the options, or `claims` in the setup's file.",
     )
 
@@ -213,7 +212,6 @@ def verify_files(setup: FsSetup, files: Iterable[Path]) -> None:
                     f"{len(wrong)} of {len(written)} files use copy-on-write although {setup.name!r} disables it, "
                     f"the first is {wrong[0]}"
                 ),
-                effect="Nothing was measured.",
                 remedy="The option must be set before files are restored. Reflinked files keep their previous state.",
             )
     family = family_of(setup)
@@ -221,7 +219,6 @@ def verify_files(setup: FsSetup, files: Iterable[Path]) -> None:
     if algorithm and not family.has_compression(sorted(written, key=lambda path: path.stat().st_size, reverse=True)):
         raise SetupNotInForce(
             f"none of {len(written)} files has a compressed extent although {setup.name!r} requests {algorithm}",
-            effect="Nothing was measured.",
             remedy=(
                 "The option must be set before files are restored. If the data does not shrink, this setup equals "
                 "the one without compression."

@@ -250,9 +250,7 @@ class Formatted(Family):
 
 def damage_error(tool: str, stored: Stored, text: str) -> errors.DbbenchError:
     """Return the error for damage found by a check; `text` follows the device's path."""
-    return errors.FilesystemDamaged(
-        f"{tool} found errors on {stored.volume.path}{text}", effect="The trial is marked failed."
-    )
+    return errors.FilesystemDamaged(f"{tool} found errors on {stored.volume.path}{text}")
 
 
 def examine(stored: Stored, *argv: str, ok: Sequence[int] = (0, 1)) -> str:

@@ -61,7 +61,7 @@ class Raw(Family):
 
     def read_at(self, path: Path) -> Mounted:
         """Raise DeviceUnusable: a directory always has a filesystem."""
-        raise DeviceUnusable(f"{path} is on a filesystem", effect="Nothing was changed.")
+        raise DeviceUnusable(f"{path} is on a filesystem")
 
     def emptying(self, setup: FsSetup, device: Device, fs: Mounted) -> Emptying:
         return Emptying("BLKFLSBUF", lambda: hold.drop_buffers(device.fd))

@@ -10,14 +10,14 @@ import platform
 import shutil
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
 from dbbench import packages, process
 from dbbench.datasets.golden import alone
 from dbbench.errors import DiskTooSmall, LabUnavailable, NotRoot, RehearsalFailed
-from dbbench.labs.second_kernel.boot import LEFT_OUT, BootOrder, run_boot, run_build
+from dbbench.labs.second_kernel.boot import LEFT_OUT, BootOrder, run_child
 from dbbench.machine import threads
 from dbbench.model.events import Emit, parse
 from dbbench.units import size_text
@@ -77,7 +77,7 @@ def run_inside(
     )
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
-    answer = run_boot(order, timeout_s, stdout, stderr)
+    answer = run_child("boot", asdict(order), tell, timeout_s, stdout, stderr)
     if "status" not in answer:
         last = "\n  ".join(answer.get("console", [])[-12:]) or "it printed nothing"
         raise RehearsalFailed(
@@ -171,8 +171,8 @@ def _build(place: Path, tell: Callable[[str], None]) -> Path:
     shutil.rmtree(making, ignore_errors=True)  # left by a build that was killed
     making.mkdir()
     try:
-        key = run_build(making, str(mirror()), tell)
-        kept = place / f"{key}-r{RECIPE}"
+        built = run_child("build", {"making": str(making), "mirror": mirror()}, tell)
+        kept = place / f"{built['key']}-r{RECIPE}"
         shutil.rmtree(kept, ignore_errors=True)
         making.rename(kept)
     except BaseException:

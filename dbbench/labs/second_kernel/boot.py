@@ -1,5 +1,5 @@
 """Build and boot the second kernel: `main(["build" or "boot", SPEC, REPORTS])` in a separate Python process in private
-namespaces, started by `run_build` and `run_boot`, which read its reports. The kernel is Debian unstable's packaged
+namespaces, started by `run_child`, which reads its reports. The kernel is Debian unstable's packaged
 user-mode Linux, with OpenZFS's module built for it. The package has no headers: the configuration is read from the
 kernel (`--showconfig`), the source gets its version (modules must name it), and the exported symbols are read from its
 executable (`symvers`).
@@ -21,14 +21,14 @@ import struct
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from email.parser import Parser
 from email.utils import parsedate_to_datetime
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from dbbench import process
 from dbbench.errors import CommandFailed, DbbenchError, DeadlinePassed, RehearsalFailed, all_errors
@@ -52,10 +52,8 @@ _JOBS: Final = f"-j{os.cpu_count() or 1}"
 _PROGRAM: Final = f"import sys; from {__name__} import main; sys.exit(main(sys.argv[1:]))"
 _PASSED: Final = ("XDG_CACHE_HOME", "PYTHONPATH", *_PROXIES,
                   "COVERAGE_PROCESS_START", "COVERAGE_PROCESS_CONFIG", "COVERAGE_FILE")  # fmt: skip
-_HEADER: Final = struct.Struct("<16sHHIQQQIHHHHHH")  # Elf64_Ehdr
-_SECTION: Final = struct.Struct("<IIQQQQ")  # the first fields of Elf64_Shdr: name, type, flags, addr, offset, size
-_SECTION_BYTES: Final = 64
-_ENTRY: Final = struct.Struct("<QQQ")
+_TABLES: Final = ("__ksymtab", "__kflagstab", "__ksymtab_strings")  # sections of the kernel's executable
+_ENTRY: Final = struct.Struct("<QQQ")  # of __ksymtab: addresses of a symbol, of its name and of its namespace
 _GPL: Final = 1
 RUNTIME: Final = namespaces.RUNTIME
 _TIES: Final = ("/dev/null", "/dev/urandom")  # devices that the process of the kernel needs, besides a tmpfs with exec
@@ -205,7 +203,9 @@ def _headers(root: Path, version: str) -> Path:
     (source / ".config").write_text(config.replace("CONFIG_LOCALVERSION_AUTO=y", ""))
     for target in ("olddefconfig", "modules_prepare"):
         _inside(root, "make", "-C", packed, "-s", _JOBS, "ARCH=um", target)
-    (source / "Module.symvers").write_text(symvers((root / KERNEL_FILE).read_bytes()))
+    for table in _TABLES:
+        _inside(root, "objcopy", "-O", "binary", "-j", table, f"/{KERNEL_FILE}", f"/tmp/{table}")
+    (source / "Module.symvers").write_text(symvers(*((root / "tmp" / table).read_bytes() for table in _TABLES)))
     return source
 
 
@@ -215,50 +215,19 @@ def _inside(root: Path, *argv: str, env: Mapping[str, str] | None = None, cwd: s
     return process.run(["chroot", root, *place, *argv], timeout_s=_DEADLINE_S, env=quiet).stdout
 
 
-class _Section(NamedTuple):
-    address: int
-    offset: int
-    size: int
-
-
-def symvers(executable: bytes) -> str:
-    """Return the text of Module.symvers. Raises ValueError if the executable has no such tables."""
-    sections = _sections(executable)
-    try:
-        symbols, flags = sections["__ksymtab"], sections["__kflagstab"]
-    except KeyError as missing:
-        raise ValueError(f"the kernel has no section {missing}") from None
-    count, rest = divmod(symbols.size, _ENTRY.size)
-    if rest or flags.size < count:
-        raise ValueError(f"__ksymtab has {symbols.size} bytes and __kflagstab {flags.size}: not the known shape")
+def symvers(symbols: bytes, flags: bytes, strings: bytes) -> str:
+    """Return the text of Module.symvers from the contents of _TABLES. Raises ValueError if they do not fit together."""
+    count, rest = divmod(len(symbols), _ENTRY.size)
+    if not count or rest or len(flags) < count:
+        raise ValueError(f"__ksymtab has {len(symbols)} bytes and __kflagstab {len(flags)}: not the known shape")
+    entries = list(_ENTRY.iter_unpack(symbols))
+    begin = min(address for _symbol, *texts in entries for address in texts)  # that of the section of the strings
     lines = []
-    tables = executable[symbols.offset :][: symbols.size], executable[flags.offset :][:count]
-    for (_value, *texts), flag in zip(_ENTRY.iter_unpack(tables[0]), tables[1], strict=True):
-        name, namespace = (_at(executable, sections, address) for address in texts)
+    for (_symbol, *texts), flag in zip(entries, flags, strict=False):
+        name, namespace = (strings[at - begin : strings.index(b"\0", at - begin)].decode() for at in texts)
         export = "EXPORT_SYMBOL_GPL" if flag & _GPL else "EXPORT_SYMBOL"
         lines.append("\t".join(("0x00000000", name, "vmlinux", export, namespace)))
     return "\n".join(lines) + "\n"
-
-
-def _sections(executable: bytes) -> dict[str, _Section]:
-    if executable[:5] != b"\x7fELF\x02":
-        raise ValueError("not a 64-bit ELF executable")
-    header = _HEADER.unpack_from(executable)
-    table, count, names = header[6], header[12], header[13]
-    raw = [_SECTION.unpack_from(executable, table + _SECTION_BYTES * number) for number in range(count)]
-    return {_text(executable, raw[names][4] + name): _Section(*place) for name, _, _, *place in raw}
-
-
-def _at(executable: bytes, sections: dict[str, _Section], address: int) -> str:
-    """Return the string at an address of the running kernel; "" if there is none."""
-    for section in sections.values():
-        if section.address and section.address <= address < section.address + section.size:
-            return _text(executable, section.offset + address - section.address)
-    return ""
-
-
-def _text(executable: bytes, offset: int) -> str:
-    return executable[offset : executable.index(b"\0", offset)].decode()
 
 
 @dataclass(frozen=True)
@@ -279,28 +248,14 @@ class BootOrder:
     files: tuple[int, ...] = field(default_factory=lambda: resource.getrlimit(resource.RLIMIT_NOFILE))
 
 
-def run_build(making: Path, mirror: str, tell: Tell) -> str:
-    """Run `build` in a process of its own; return the key. Raises RehearsalFailed."""
-    key = ""
-    for answer in _child("build", {"making": str(making), "mirror": mirror}, None):
-        if "tell" in answer:
-            tell(answer["tell"])
-        key = answer.get("key", key)
-    return key
-
-
-def run_boot(order: BootOrder, timeout_s: float, stdout: Path | int, stderr: Path | int) -> dict[str, Any]:
-    """Run the order in the second kernel; return the report of `inside`, and `console`, the kernel's output. An empty
-    `status` means that the kernel died. Raises DeadlinePassed after `timeout_s`, when all of it is killed."""
-    report: dict[str, Any] = {}
-    for answer in _child("boot", asdict(order), timeout_s, stdout, stderr):
-        report.update(answer)
-    return report
-
-
-def _child(verb: str, spec: dict[str, Any], timeout_s: float | None, stdout: Path | int = subprocess.DEVNULL,
-           stderr: Path | int = 2) -> Iterator[dict[str, Any]]:  # fmt: skip
-    """Start this module as a process; yield its report. Raises the error that it reports."""
+def run_child(
+    verb: str, spec: dict[str, Any], tell: Tell, timeout_s: float | None = None,
+    stdout: Path | int = subprocess.DEVNULL, stderr: Path | int = 2,
+) -> dict[str, Any]:  # fmt: skip
+    """Build (return `key`) or boot (return the report of `inside`, and `console`, the kernel's output; without `status`
+    the kernel died) in a process of its own. Raises the error that it reports; DeadlinePassed after `timeout_s`, when
+    all of it is killed."""
+    result: dict[str, Any] = {}
     reading, writing = os.pipe()
     env = {name: os.environ[name] for name in _PASSED if name in os.environ}
     argv = [sys.executable, "-c", _PROGRAM, verb, json.dumps(spec), str(writing)]
@@ -322,8 +277,12 @@ def _child(verb: str, spec: dict[str, Any], timeout_s: float | None, stdout: Pat
             if "error" in answer:
                 kind = all_errors()[answer.pop("error")]
                 raise kind(answer.pop("evidence"), **answer)
-            yield answer
+            if "tell" in answer:
+                tell(answer["tell"])
+            else:
+                result |= answer
         child.wait(_GRACE_S)
+    return result
 
 
 def main(argv: Sequence[str]) -> int:

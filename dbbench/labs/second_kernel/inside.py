@@ -12,6 +12,7 @@ import resource
 import shlex
 import socket
 import termios
+import time
 import traceback
 import tty
 from pathlib import Path
@@ -36,13 +37,13 @@ def main(control: str) -> NoReturn:
     """Never returns: it is process 1, and switches the machine off at the end."""
     folder, answer = Path(control), dict[str, Any]()
     try:
-        order = _order(folder)
+        order = BootOrder(**json.loads((folder / "order.json").read_text()))
         _furnish(order, folder)
-        began = _uptime_s()
+        began = time.monotonic()  # since the kernel began
         status = _run(order)
         # Nothing else checks how the module was built.
         faults = [line for line in process.run(["dmesg"], note=False).stdout.splitlines() if FAULTS.search(line)]
-        answer = {"status": status, "boot_s": began, "command_s": round(_uptime_s() - began, 2),
+        answer = {"status": status, "boot_s": round(began, 2), "command_s": round(time.monotonic() - began, 2),
                   "kernel": os.uname().release, "faults": faults}  # fmt: skip
     except BaseException:
         traceback.print_exc()  # prints to the console of the kernel
@@ -52,14 +53,6 @@ def main(control: str) -> NoReturn:
     with contextlib.suppress(OSError):
         libc.call("reboot", _POWER_OFF)
     os._exit(1)
-
-
-def _order(folder: Path) -> BootOrder:
-    order: dict[str, Any] = json.loads((folder / "order.json").read_text())
-    for name, value in order.items():
-        if isinstance(value, list):
-            order[name] = tuple(value)
-    return BootOrder(**order)
 
 
 def _furnish(order: BootOrder, control: Path) -> None:
@@ -117,14 +110,12 @@ def _run(order: BootOrder) -> int:
         copier = threads.Helper(f"copy-{number}", _forward, reading, f"/dev/tty{number}")
         copier.start()
         copiers.append(copier)
-    while True:
-        pid, status = os.wait()
-        if pid == child:
-            break
+    while (ended := os.wait())[0] != child:
+        pass
     for copier in copiers:
         copier.join(_DRAIN_S)
         copier.check()  # lost output fails the command; main() prints the reason to the console of the kernel
-    code = os.waitstatus_to_exitcode(status)
+    code = os.waitstatus_to_exitcode(ended[1])
     return code if code >= 0 else 128 - code
 
 
@@ -153,10 +144,6 @@ def _forward(reading: int, terminal: str) -> None:
         while part:
             part = part[os.write(fd, part) :]
     termios.tcdrain(fd)
-
-
-def _uptime_s() -> float:
-    return float(Path("/proc/uptime").read_text().split()[0])
 
 
 def _durable(path: Path, text: str) -> None:

@@ -15,7 +15,7 @@ from dbbench import results
 from dbbench.errors import EXIT_OK, DbbenchError, Interrupted, KernelLacks, Terminated
 from dbbench.machine import host
 from dbbench.machine.host import tunables
-from dbbench.model import Cell, Dataset, DeviceSpec, EngineSpec, Plan, Run, Scalar, TrialSpec, WalDevice
+from dbbench.model import Cell, Dataset, DeviceSpec, EngineSpec, Plan, Scalar, TrialSpec, WalDevice
 from dbbench.model.events import Emit
 from dbbench.plan import Expanded
 from dbbench.results import RunFolder, pending
@@ -51,7 +51,7 @@ def small(plan: Plan, expanded: Expanded, arms: Sequence[str], at: Path) -> tupl
     less = dataclasses.replace(
         plan, fs_setups=chosen, baseline=baseline, blocks=1, budget_s=None, warmup_s=WARMUP_S,
         measure_s=MEASURE_S, memory=(), repeat_suspect=False, client=None,
-        device=DeviceSpec("loop", DEVICE_BYTES, str(at), count=devices_of(plan.device), wal=wal),
+        device=DeviceSpec("loop", DEVICE_BYTES, str(at), count=plan.device.device_count, wal=wal),
         deadlines={phase: float(min(PHASE_S, limit_s)) for phase, limit_s in DEADLINES_S.items()},
     )  # fmt: skip
     first: dict[tuple[str, str, str], Cell] = {}
@@ -61,11 +61,6 @@ def small(plan: Plan, expanded: Expanded, arms: Sequence[str], at: Path) -> tupl
     cells = tuple(first.values())
     order = tuple(TrialSpec(f"{cell.id}-b1-a1", cell.id, 1, 1, number) for number, cell in enumerate(cells, 1))
     return less, Expanded(cells, order)
-
-
-def devices_of(device: DeviceSpec) -> int:
-    """Return the number of devices of the plan."""
-    return max(1, len(device.disks) or device.count)
 
 
 def _cell(cell: Cell) -> Cell:
@@ -111,13 +106,8 @@ def main(argv: list[str]) -> int:
         except (Interrupted, Terminated):
             raise
         except DbbenchError as error:  # the trial could not begin: it was refused, or its dataset failed
-            _publish_failure(folder, left_first(folder, run, left), error, emit)
+            _publish_failure(folder, next(iter(pending(folder, run)), left[0]), error, emit)
     return EXIT_OK
-
-
-def left_first(folder: Path, run: Run, before: list[TrialSpec]) -> TrialSpec:
-    """Return the trial at which the run stopped: the first of the order without a result."""
-    return next(iter(pending(folder, run)), before[0])
 
 
 def _publish_failure(folder: Path, spec: TrialSpec, error: DbbenchError, emit: Emit) -> None:

@@ -52,30 +52,26 @@ class Options:
         return renderer(kind, sys.stderr, color=not self.no_color)
 
 
-def _store(name: str) -> Callable[[click.Context, click.Parameter, Any], Any]:
-    def take(ctx: click.Context, _param: click.Parameter, value: Any) -> Any:
-        options = options_of(ctx)
-        if name == "paths":
-            options.paths = [*value, *options.paths]  # later paths on the command line take precedence
-        elif value:
-            setattr(options, name, True)
-        return value
-
-    return take
+def _keep(ctx: click.Context, param: click.Parameter, value: Any) -> None:
+    options = options_of(ctx)
+    if param.name == "paths":
+        options.paths = [*value, *options.paths]  # later paths on the command line take precedence
+    elif value:  # a flag may have been given before the command's name
+        setattr(options, str(param.name), value)
 
 
 def global_options(function: Function) -> Function:
     """Add the options that every command accepts."""
     for option in (
-        click.option("--path", "paths", metavar="DIR", multiple=True, expose_value=False, callback=_store("paths"),
+        click.option("--path", "paths", metavar="DIR", multiple=True, expose_value=False, callback=_keep,
                      help="Also search DIR (and DBBENCH_PATH) for fs_setups/ and workloads/."),
-        click.option("--no-color", is_flag=True, expose_value=False, callback=_store("no_color"),
+        click.option("--no-color", is_flag=True, expose_value=False, callback=_keep,
                      help="Disable colours (as NO_COLOR does)."),
-        click.option("--json", is_flag=True, expose_value=False, callback=_store("json"),
+        click.option("--json", is_flag=True, expose_value=False, callback=_keep,
                      help="Print one JSON document instead of a table."),
-        click.option("-q", "--quiet", is_flag=True, expose_value=False, callback=_store("quiet"),
+        click.option("-q", "--quiet", is_flag=True, expose_value=False, callback=_keep,
                      help="Hide progress."),
-        click.option("-v", "--verbose", is_flag=True, expose_value=False, callback=_store("verbose"),
+        click.option("-v", "--verbose", is_flag=True, expose_value=False, callback=_keep,
                      help="Print details: tracebacks of errors, and how intervals are calculated."),
     ):  # fmt: skip
         function = option(function)
@@ -87,8 +83,11 @@ class Command(click.Command):
 
     examples: tuple[str, ...] = ()
     statuses: tuple[int, ...] = (0, 2)
+    others: tuple[click.Command, ...] = ()  # commands after the same noun
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        if self.others:
+            put_commands(formatter, self.others)
         options = [param for param in self.get_params(ctx) if isinstance(param, click.Option)]
         records = [(bool({*param.opts} & GLOBAL), param.get_help_record(ctx)) for param in options]
         for title, shared in (("Options", False), ("Global options", True)):
@@ -105,12 +104,12 @@ class Command(click.Command):
 
 
 def command_line(
-    *examples: str, statuses: tuple[int, ...] = (0, 2), cls: type[Command] = Command, **kwargs: Any
+    *examples: str, statuses: tuple[int, ...] = (0, 2), **kwargs: Any
 ) -> Callable[[Callable[..., Any]], Command]:
     """Return `click.command` with the global options, and Options as the function's first argument."""
 
     def decorate(function: Callable[..., Any]) -> Command:
-        made = click.command(cls=cls, context_settings=CONTEXT, **kwargs)(global_options(click.pass_obj(function)))
+        made = click.command(cls=Command, context_settings=CONTEXT, **kwargs)(global_options(click.pass_obj(function)))
         made.examples, made.statuses = examples, statuses
         return made
 
@@ -159,11 +158,6 @@ def options_of(ctx: click.Context) -> Options:
     if options is None:
         raise AssertionError("cli.run hands Options in")
     return options
-
-
-def _keep(ctx: click.Context, param: click.Parameter, value: Any) -> None:
-    if value is not None:
-        setattr(options_of(ctx), str(param.name), value)
 
 
 def write_new(files: Mapping[Path, str]) -> None:
@@ -262,31 +256,18 @@ def catalogue(
     def decorate(function: Callable[..., Any]) -> click.Command:
         complete = completing(lambda: [*names(), *(command.name or "" for command in commands)])
         argument = click.argument("name", required=False, metavar="[NAME]", shell_complete=complete)
-        if not commands:
-            return command_line(*examples)(argument(function))
-        shown = command_line(*examples, cls=_Shown)(argument(function))
-        assert isinstance(shown, _Shown)
-        return Chooser(shown, commands)
+        shown = command_line(*examples)(argument(function))
+        shown.others = commands
+        return Chooser(shown, commands) if commands else shown
 
     return decorate
-
-
-class _Shown(Command):
-    """The command without a further word. Its help lists the further commands."""
-
-    others: tuple[click.Command, ...] = ()
-
-    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        put_commands(formatter, self.others)
-        super().format_options(ctx, formatter)
 
 
 class Chooser(click.Group):
     """Chooses between `dbbench NOUN [NAME]` and `dbbench NOUN COMMAND ...`."""
 
-    def __init__(self, shown: _Shown, commands: tuple[click.Command, ...]) -> None:
+    def __init__(self, shown: Command, commands: tuple[click.Command, ...]) -> None:
         super().__init__(commands=commands)
-        shown.others = commands
         self.shown = shown
 
     def make_context(

@@ -8,7 +8,6 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -43,29 +42,19 @@ from dbbench.storage import filesystems, layers
 from dbbench.storage.devices import image
 from dbbench.units import duration_text
 
-RELEASE_S: Final = (
-    10.0  # time for the kernel to release what a killed trial used; with little dirty data it takes 0.1 s
-)
+# Time for the kernel to release what a killed trial used; with little dirty data it takes 0.1 s.
+RELEASE_S: Final = 10.0
 _REFUSED: Final = (MakeFailed.id, MountFailed.id, SetupNotInForce.id)
 LOG: Final = "launcher.log"  # in the run's directory: stderr of the trials' processes
 
 Between = Callable[[Run], Run]  # called before each trial; returns the run to continue with
 
 
-@dataclass(frozen=True)
-class Finished:
-    """The number of trials of the run by result."""
-
-    ok: int
-    suspect: int
-    failed: int
-
-
 def execute(
     path: Path, sha256: str, *, wipe: tuple[str, ...] = (), emit: Emit, between: Between = lambda run: run
-) -> Finished:
-    """Run the remaining trials of the run in `path`; return the results of all. Every process compares `sha256`, the
-    identity of the user's plan, with run.json. `between` is called when no trial is running. Raises RunLocked, the
+) -> None:
+    """Run the remaining trials of the run in `path`. Every process compares `sha256`, the identity of the user's plan,
+    with run.json. `between` is called when no trial is running. Raises RunLocked, the
     error of a trial that could not begin, Interrupted and Terminated; the same command resumes the run."""
     with (
         results.lock(path),
@@ -80,7 +69,7 @@ def execute(
         began = time.monotonic()
         queue.work_off()
         image.give_back_images(queue.folder.journal, RELEASE_S)
-        return queue.conclude(began)
+        queue.conclude(began)
 
 
 def give_back(folder: Path, journal: Journal) -> list[str]:
@@ -129,7 +118,7 @@ class Queue:
                 self._charge()
             raise
 
-    def conclude(self, began: float) -> Finished:
+    def conclude(self, began: float) -> None:
         """Report the end of the run; set trials of a block aside that the budget interrupted. Raises BudgetUsedUp."""
         run = self.run
         if run.budget is not None:
@@ -141,11 +130,9 @@ class Queue:
             self._emit(Event("note", {"text": budget_text(run)}))
         if text := writes.deviation(self.folder.trials):
             self._emit(Event("note", {"text": text}))
-        statuses = [trial.status for trial in self.folder.trials]
-        finished = Finished(*(statuses.count(status) for status in (Status.OK, Status.SUSPECT, Status.FAILED)))
-        seconds = time.monotonic() - began
-        self._emit(Event("run_end", {"name": run.name, "seconds": seconds, **dataclasses.asdict(finished)}))
-        return finished
+        statuses, seconds = [trial.status for trial in self.folder.trials], time.monotonic() - began
+        counts = {status.value: statuses.count(status) for status in Status}
+        self._emit(Event("run_end", {"name": run.name, "seconds": seconds, **counts}))
 
     def _charge(self, cell: str = "") -> None:
         """Charge the time since the last call to the budget; `cell` is that of the trial that used it."""

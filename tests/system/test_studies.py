@@ -99,7 +99,7 @@ def test_the_harm_study_ends_with_its_table(dbbench: Any) -> None:
         assert {one["column"] for one in row["counts"]} >= {"cut during DML", "cut after DDL", "kill"}
         assert row["price"]["tps"]["value"] > 0 and row["price"]["flushes_per_tx"]["value"] > 0
         assert row["durability_class"] == "full"
-    page = Path(told["report"]).read_text(encoding="utf-8")
+    page = (dbbench.folder / told["report"]).read_text(encoding="utf-8")
     assert "Then and now" in page and "cut after DDL" in page
     again = dbbench(*words)
     assert "already finished" in again.stderr and "btrfs-nodoublewrite with PostgreSQL" in again.stdout

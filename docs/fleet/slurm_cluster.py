@@ -26,7 +26,7 @@ if __name__ == "__main__":
         job_script_prologue=["export DBBENCH_FLEET_RESULTS=/var/lib/dbbench"],
         scheduler_options={"port": 8786, "dashboard": False},
         protocol="tls",
-        security=security.of(security.made(None)),  # in a home directory that the nodes share
+        security=security.of(security.make(None)),  # in a home directory that the nodes share
     )
     cluster.scale(jobs=NODES)
     print(f"{cluster.scheduler_address}: {NODES} nodes asked for")

@@ -50,6 +50,7 @@ test "${COMPREPLY[*]}" = nightly
 FLEET: Final = ROOT / "docs/fleet"
 NAMES: Final = "fleet-scheduler coordinator.lan db1.lan db2.lan"  # of the examples
 JOBQUEUE: Final = "dask-jobqueue==0.9.0"
+CERTIFICATES: Final = "timeout 60 sh -c 'until test -d /root/.config/dbbench/fleet; do sleep 0.2; done'"
 # SIOCSIFFLAGS of `lo` with IFF_UP and IFF_RUNNING; the image has no ip(8).
 LOOPBACK: Final = (
     "import fcntl, socket, struct; fcntl.ioctl(socket.socket(), 0x8914, struct.pack('16sH22x', b'lo', 0x41))"
@@ -387,7 +388,7 @@ def test_the_slurm_cluster_of_dask_runs_a_plan(image: Path, tmp_path: Path) -> N
         tmp_path / "root",
         "chmod +x sbatch\n"
         "PATH=.:$PATH PYTHONPATH=added /usr/lib/dbbench/bin/python3 cluster.py > cluster.log 2>&1 &\n"
-        "until test -d /root/.config/dbbench/fleet; do sleep 0.2; done\n"
+        f"{CERTIFICATES} || {{ cat cluster.log; exit 1; }}\n"
         f"timeout 600 {command.replace('--hosts 8', '--hosts 1')} --name night > out 2>&1 ||"
         " { cat out cluster.log job.log; exit 1; }\n",
         *(files / "cluster.py", files / "sbatch", added(files, "--no-deps", JOBQUEUE)),
@@ -414,7 +415,7 @@ def test_the_ssh_cluster_of_dask_runs_a_plan(image: Path, tmp_path: Path) -> Non
         "install -D -m 600 key.pub /root/.ssh/authorized_keys\n"
         "dropbear -F -E -s -r ed25519 -r rsa -p 22 2> ssh.log &\n"
         "dbbench fleet scheduler > certs.log 2>&1 &\n"
-        "until test -d /root/.config/dbbench/fleet; do sleep 0.2; done; kill $!\n"
+        f"{CERTIFICATES}; kill $!\n"
         "PYTHONPATH=added /usr/lib/dbbench/bin/python3 cluster.py > cluster.log 2>&1 &\n"
         f"timeout 600 {command.replace('--hosts 2', '--hosts 1')} --name night > out 2>&1 ||"
         " { cat out cluster.log ssh.log; exit 1; }\n",

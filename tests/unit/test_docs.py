@@ -1,7 +1,9 @@
 """The documents are complete and true: every command, ID, setup, workload, key and metric has its entry."""
 
+import ast
 import configparser
 import dataclasses
+import importlib
 import itertools
 import re
 import runpy
@@ -350,6 +352,23 @@ def test_data_files_in_documents_load(tmp_path: Path) -> None:
         assert own.setup(path.stem).name == path.stem
     for path in tmp_path.glob("workloads/*.toml"):
         assert own.workload(path.stem).name == path.stem
+
+
+def test_scripts_in_documents_use_what_there_is() -> None:
+    """Everything that the examples take from a module of dbbench exists."""
+    used = list[tuple[str, str]]()
+    for script in (ROOT / "docs/fleet").glob("*.py"):
+        nodes = list(ast.walk(ast.parse(script.read_text())))
+        places = {
+            name.name: f"{node.module}.{name.name}"
+            for node in nodes
+            if isinstance(node, ast.ImportFrom) and str(node.module).startswith("dbbench")
+            for name in node.names
+        }
+        attributes = [node for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)]
+        used += [(places[node.value.id], node.attr) for node in attributes if node.value.id in places]
+    assert used
+    assert [pair for pair in used if not hasattr(importlib.import_module(pair[0]), pair[1])] == []
 
 
 def test_picture_of_the_report_is_small() -> None:

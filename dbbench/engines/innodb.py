@@ -69,6 +69,9 @@ _TABLE_FILES: Final = (".ibd", ".MYD", ".MYI", ".MAD", ".MAI")
 _CORRUPT: Final = re.compile(r"corrupt|checksum mismatch|Unable to read page|page_cleaner.*crash", re.IGNORECASE)
 _ERROR: Final = re.compile(r"\[ERROR\] (?:\[[^]]*\] )*(.*)")  # MySQL's messages begin with [number] [subsystem]
 _CHECKERS: Final = 4
+_PAGE_CHECKER: Final = "innochecksum"
+_TABLESPACES: Final = ("*.ibd", "undo*[0-9]")  # ibdata1 contains copies of other pages: MariaDB's doublewrite buffer
+CHECK_S: Final = 3600.0  # long enough for a terabyte from a disk
 SYSTEM_TABLESPACE: Final = "ibdata1"
 _PAGE: Final = 16384  # InnoDB's default; dbbench does not change it
 _FSP_SIZE: Final = 46  # offset in page 0: 38 bytes of page header, then 8 bytes of tablespace header (fsp0fsp.h)
@@ -288,6 +291,20 @@ def check_running(server: Server) -> None:
     """Run CHECK TABLE on every user table of a running server. Raises DataCorrupt, or EngineDied if it crashes."""
     assert isinstance(server, InnodbServer)
     refuse_corrupt("CHECK TABLE", _table_faults(server)[1])
+
+
+def check_pages(profile: Profile, options: Sequence[str], datadir: Path, settings: Settings, place: Place) -> str:
+    """Run innochecksum, with these options, on each tablespace of the stopped server but the system tablespace."""
+    server = mysqld.found(profile, place.bin)
+    folders = (server.path.parent, server.path.parent.parent / "bin", Path("/usr/bin"))
+    program = next((folder / _PAGE_CHECKER for folder in folders if (folder / _PAGE_CHECKER).is_file()), _PAGE_CHECKER)
+    files = sorted(path for pattern in _TABLESPACES for path in datadir.rglob(pattern))
+    for file in files:
+        done = process.run([*server.loader, program, *options, file], timeout_s=CHECK_S, ok=(0, 1), as_user=account())
+        refuse_corrupt(
+            f"{_PAGE_CHECKER} {file.name}", (done.stdout + done.stderr).splitlines() if done.returncode else ()
+        )
+    return f"checksums of {len(files)} tablespaces"
 
 
 def _table_faults(server: InnodbServer) -> tuple[int, list[str]]:

@@ -56,6 +56,7 @@ durability, log_files, place_log = innodb.durability, innodb.log_files, innodb.p
 data_bytes, move_data = innodb.data_bytes, innodb.move_data
 programs, installed_version = partial(mysqld.programs, PROFILE), partial(mysqld.installed_version, PROFILE)
 serving, check = partial(innodb.serving, PROFILE), partial(innodb.check, PROFILE)
+check_pages = partial(innodb.check_pages, PROFILE, ("--skip-freed-pages",))  # they are not protected by doublewrite
 refusal = partial(innodb.refusal, PROFILE, ("--verbose", "--help"))
 
 

@@ -47,6 +47,7 @@ log_files, place_log = innodb.log_files, innodb.place_log
 data_bytes, move_data = innodb.data_bytes, innodb.move_data
 programs, installed_version = partial(mysqld.programs, PROFILE), partial(mysqld.installed_version, PROFILE)
 serving, check = partial(innodb.serving, PROFILE), partial(innodb.check, PROFILE)
+check_pages = partial(innodb.check_pages, PROFILE, ())
 _CHECKING: Final = (*(f"--{name}={word(value)}" for name, value in PROFILE.private.items()), "--validate-config")
 refusal = partial(innodb.refusal, PROFILE, _CHECKING)
 

@@ -337,11 +337,16 @@ def log_files_of(engine: Engine, datadir: Path, effective: dict[str, str]) -> li
 
 
 @runtime_checkable
-class ChecksRunning(Protocol):
-    """An engine that checks the data of a running server."""
+class ChecksData(Protocol):
+    """An engine that checks its data while the server runs, and each page's checksum after it was stopped."""
 
     def check_running(self, server: Server) -> None:
         """Check every page of tables and indexes against each other. Raises DataCorrupt."""
+        ...
+
+    def check_pages(self, datadir: Path, settings: Settings, place: Place) -> str:
+        """Check the checksum of each page of tables and indexes, also of those that no query reads (InnoDB: not in the
+        system tablespace). Return what was checked. Raises DataCorrupt."""
         ...
 
 

@@ -263,9 +263,24 @@ def serving(datadir: Path, settings: Settings, place: Place, profile: Profile = 
 
 def check(datadir: Path, settings: Settings, place: Place) -> str:
     """Check every block's checksum if there are any (pg_checksums, server stopped), heap and B-trees (pg_amcheck)."""
-    blocks = _check_blocks(datadir, settings, place)
+    blocks = check_pages(datadir, settings, place)
     with serving(datadir, settings, place) as server:
         return f"{blocks}; pg_amcheck" if check_structure(server) else blocks
+
+
+def check_pages(datadir: Path, settings: Settings, place: Place) -> str:
+    """Run pg_checksums, after a recovery if the server was not stopped cleanly."""
+    argv: list[str | Path] = [_found(place.bin) / "pg_checksums", "--check", f"--pgdata={datadir}"]
+    done = process.run(argv, timeout_s=CHECK_S, ok=(0, 1), as_user=account())
+    if "must be shut down" in done.stderr:
+        with serving(datadir, settings, place):
+            pass
+        done = process.run(argv, timeout_s=CHECK_S, ok=(0, 1), as_user=account())
+    if "data checksums are not enabled" in done.stderr:  # a copy of a cluster without them
+        return "no data checksums"
+    refuse_corrupt("pg_checksums", done.stderr.splitlines() if done.returncode else [])
+    scanned = re.search(r"Blocks scanned:\s+(\d+)", done.stdout)
+    return f"checksums of {scanned[1] if scanned else 'all'} blocks"
 
 
 def check_structure(server: PostgresServer, *options: str) -> bool:
@@ -341,20 +356,6 @@ def archiving(settings: Settings, datadir: Path, owner: process.User) -> dict[st
     archive = own(datadir.with_name(f"{datadir.name}.archive"), owner)
     target = f"{shlex.quote(str(archive))}/%f"
     return {"archive_command": f"test ! -f {target} && cp %p {target}"}
-
-
-def _check_blocks(datadir: Path, settings: Settings, place: Place) -> str:
-    argv: list[str | Path] = [_found(place.bin) / "pg_checksums", "--check", f"--pgdata={datadir}"]
-    done = process.run(argv, timeout_s=CHECK_S, ok=(0, 1), as_user=account())
-    if "must be shut down" in done.stderr:  # after a crash, recovery is part of the check
-        with serving(datadir, settings, place):
-            pass
-        done = process.run(argv, timeout_s=CHECK_S, ok=(0, 1), as_user=account())
-    if "data checksums are not enabled" in done.stderr:  # a copy of a cluster without them
-        return "no data checksums"
-    refuse_corrupt("pg_checksums", done.stderr.splitlines() if done.returncode else [])
-    scanned = re.search(r"Blocks scanned:\s+(\d+)", done.stdout)
-    return f"checksums of {scanned[1] if scanned else 'all'} blocks"
 
 
 def _hba(network: Network | None) -> str:

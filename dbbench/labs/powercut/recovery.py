@@ -1,5 +1,6 @@
 """The filesystem under test: made and filled once, mounted on whatever disks the lab provides, and recovered after a
-cut: mount, start, look up every acknowledged commit, check every page, check the filesystem."""
+cut: mount, start, look up every acknowledged commit, check tables and indexes, stop, read the checksum of every page,
+check the filesystem."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ import re
 import signal
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -18,7 +19,7 @@ from typing import Final
 
 from dbbench import durability, errors, process
 from dbbench.engines import ENGINES
-from dbbench.engines.port import ChecksRunning, Place, Server
+from dbbench.engines.port import ChecksData, Place, Server
 from dbbench.labs.powercut import Lies, witness
 from dbbench.labs.powercut.targets import LabTarget
 from dbbench.model import Durability, Role
@@ -37,7 +38,7 @@ IMAGE_BYTES: Final = 2**30
 # An umount that had to write everything took 21 s; a phase that takes longer than these limits hangs.
 DEADLINES_S: Final = {
     "prepare": 300.0, "mount": 60.0, "start": 120.0, "look up": 60.0,
-    "check": 120.0, "umount": 90.0, "fsck": 120.0,
+    "check": 120.0, "stop": 60.0, "umount": 90.0, "fsck": 120.0,
 }  # fmt: skip
 POLL_S: Final = 10.0
 # MySQL retries without end if recovery needs a page that cannot be read. It logs lines of this kind.
@@ -199,8 +200,8 @@ def mount(lab: Lab, target: LabTarget, volumes: Volumes) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def serving(lab: Lab, base: BaseImages, datadir: Path) -> Iterator[Server]:
-    """Run the target's server within the block; then kill it with all its processes."""
+def serving(lab: Lab, base: BaseImages, datadir: Path, clean: bool = False) -> Iterator[Server]:
+    """Run the target's server within the block; then kill it with all its processes, or stop it if `clean`."""
     target, engine = base.target, ENGINES[base.target.engine.name]
 
     def look_for_unreadable_pages() -> None:
@@ -212,8 +213,11 @@ def serving(lab: Lab, base: BaseImages, datadir: Path) -> Iterator[Server]:
         with phase("start", look_for_unreadable_pages):
             server = stack.enter_context(engine.serving(datadir, target.settings, base.place))
         yield server
-        kill(server)
-        raise Killed
+        if not clean:
+            kill(server)
+            raise Killed
+        with phase("stop"):
+            stack.close()
 
 
 def kill(server: Server) -> None:
@@ -259,8 +263,7 @@ def recover(
                 harms["unrecovered"] = f"mount: {error}"
                 recovery = Recovery(count, count)
             if not quick and not harms and not recovery.harms:
-                with phase("fsck"):
-                    _fsck(lab, base, volumes, harms)
+                check_filesystem(lab, base, volumes, harms)
     except (errors.DbbenchError, OSError) as error:
         if stopping(error):
             raise
@@ -269,11 +272,21 @@ def recover(
 
 
 def _start_and_check(lab: Lab, base: BaseImages, datadir: Path, acknowledged: Mapping[int, int]) -> Recovery:
+    engine, damaged = ENGINES[base.target.engine.name], set[str]()
     try:
-        with serving(lab, base, datadir) as server:
-            return check_server(server, acknowledged)
+        with serving(lab, base, datadir, clean=True) as server:
+            recovery = check_server(server, acknowledged)
+            if damaged := recovery.harms.keys() - {"lost", "schema"}:  # it may be unable to stop
+                kill(server)
+                raise Killed
+        if isinstance(engine, ChecksData):
+            with phase("check"):
+                engine.check_pages(datadir, base.target.settings, base.place)
+        return recovery
+    except errors.DataCorrupt as error:
+        return replace(recovery, harms={**recovery.harms, "torn": f"check of every page: {error}"})
     except (errors.EngineStartFailed, errors.EngineDied) as error:
-        return harm_of_start(error, acknowledged)
+        return recovery if damaged else harm_of_start(error, acknowledged)
     except errors.DbbenchError:
         raise
     # An error of psycopg2 or mysql.connector: the server runs, but cannot read its catalogue.
@@ -302,7 +315,7 @@ def check_server(server: Server, acknowledged: Mapping[int, int]) -> Recovery:
         if wrong_tables := witness.wrong_tables(server, acknowledged):
             harms["schema"] = wrong_tables
     engine = ENGINES[server.engine]
-    if not harms and isinstance(engine, ChecksRunning):
+    if not harms and isinstance(engine, ChecksData):
         with phase("check"), _errors_as_harms(server, "check", harms):
             engine.check_running(server)
     return Recovery(count, lost, harms)
@@ -315,21 +328,25 @@ def _errors_as_harms(server: Server, what: str, harms: dict[str, str], kind: str
     except errors.DbbenchError as error:
         if not isinstance(error, errors.DataCorrupt):
             raise
-        harms["torn" if _TORN.search(str(error)) else kind] = f"{what}: {error}"
+        harms[kind] = f"{what}: {error}"
     except Exception as error:  # an error of psycopg2 or mysql.connector
         if not server.alive():
             raise errors.EngineDied(f"the server died during a query ({what}): {error}") from error
         harms["torn" if _TORN.search(str(error)) else kind] = f"{what}: {str(error).strip()}"
 
 
-def _fsck(lab: Lab, base: BaseImages, volumes: Volumes, harms: dict[str, str]) -> None:
-    """Run the checks that require an unmounted filesystem; a scrub reads again what the server has read."""
-    for role, setup in base.target.setups.items():
-        stored = Stored(setup, volumes[role], base.fs, lab.workdir.mount_point(role) / "data", lab.scratch)
-        for check in filesystems.family_of(setup).checks:
-            if not check.mounted:
-                try:
-                    with hold.lent():
-                        check.run(stored)
-                except errors.FilesystemDamaged as error:
-                    harms["fsck"] = str(error)
+def check_filesystem(
+    lab: Lab, base: BaseImages, volumes: Volumes, harms: dict[str, str], mounted: bool = False
+) -> None:
+    """Run the checks that require an unmounted filesystem, or those of a mounted one, which read everything again; add
+    what they find as "fsck"."""
+    with phase("fsck"):
+        for role, setup in base.target.setups.items():
+            stored = Stored(setup, volumes[role], base.fs, lab.workdir.mount_point(role) / "data", lab.scratch)
+            for check in filesystems.family_of(setup).checks:
+                if check.mounted == mounted:
+                    try:
+                        with hold.lent():
+                            check.run(stored)
+                    except errors.FilesystemDamaged as error:
+                        harms["fsck"] = str(error)

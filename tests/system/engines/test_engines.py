@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 import pytest
 
-from dbbench.engines.port import Server
+from dbbench.engines.port import ChecksData, Server
 from dbbench.engines.settings import EVERY_VERSION, numbers_of
 from dbbench.errors import DataCorrupt, EngineDied, EngineStartFailed, SettingRefused
 from dbbench.model import Durability, merge_settings
@@ -221,15 +221,20 @@ def test_sound_data_passes_the_check(case: Case) -> None:
 
 @pytest.mark.parametrize("what", ["table", "index"])
 def test_a_flipped_byte_is_found(case: Case, what: str) -> None:
-    """One byte in the middle of a table's or an index's page is DataCorrupt, never a failed start."""
+    """One byte in the middle of a table's or an index's page is DataCorrupt, never a failed start; its checksum alone
+    finds it too."""
+    assert isinstance(case.engine, ChecksData)
     with case.serving() as server:
         path, at = _somewhere_in(case, what, server)
     assert path in case.engine.data_files(case.datadir)
+    assert case.engine.check_pages(case.datadir, case.settings(), case.place).startswith("checksums of")
     with path.open("r+b") as file:
         file.seek(at)
         byte = file.read(1)
         file.seek(at)
         file.write(bytes([byte[0] ^ 0xFF]))
+    with pytest.raises(DataCorrupt, match=r"innochecksum|pg_checksums"):
+        case.engine.check_pages(case.datadir, case.settings(), case.place)
     with pytest.raises(DataCorrupt):
         case.check()
 

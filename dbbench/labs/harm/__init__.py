@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from dbbench.errors import DbbenchError
+from dbbench.labs.harm.flips import flip_bytes
 from dbbench.labs.harm.full_disk import fill_disk
 from dbbench.labs.powercut.recovery import BaseImages, Lab
 from dbbench.model import UNTRIED, HarmCount
@@ -14,7 +15,7 @@ from dbbench.run.record import stopping
 
 Attempt = Callable[[Lab, BaseImages, int], list[HarmCount]]
 # What is attempted -> the function that tries it so many rounds.
-ATTEMPTS: Final[Mapping[str, Attempt]] = {"full disk": fill_disk}
+ATTEMPTS: Final[Mapping[str, Attempt]] = {"flip": flip_bytes, "full disk": fill_disk}
 
 
 def count_harms(

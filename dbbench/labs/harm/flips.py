@@ -1,0 +1,248 @@
+"""Bytes that change on a disk: who notices, and are they repaired? In each attempt, every byte of a block of 4 KiB on
+one disk of a copy is changed in its lowest bit: of a table, its index, the part of the log that recovery needs, or of a
+directory. A block is found by its content, which works for every filesystem that does not compress it, and for each
+copy of a mirror. Then the filesystem is mounted, the server started, and everything is read and compared."""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from dbbench import errors
+from dbbench.datasets.sources.postgres import seal
+from dbbench.engines import ENGINES, profile_of
+from dbbench.engines.port import ChecksData, Server, log_files_of
+from dbbench.engines.sql import cursor_of, rows
+from dbbench.labs.powercut import witness
+from dbbench.labs.powercut.disk_images import copy
+from dbbench.labs.powercut.recovery import (
+    BaseImages,
+    Images,
+    Lab,
+    attach,
+    check_filesystem,
+    files_of,
+    kill,
+    mount,
+    phase,
+    serving,
+)
+from dbbench.machine.kernel_log import Watch
+from dbbench.model import UNTRIED, HarmCount
+from dbbench.run.record import stopping
+from dbbench.storage.devices.port import leaves_of
+
+FLIPPED: Final = 4096
+TRIES: Final = 4  # a place may not matter, for example a copy in the filesystem's journal: others are tried
+LOG_S: Final = witness.CHECKPOINT_S / 2  # with a checkpoint, recovery would not need the log before it
+RANGE: Final = 64  # accounts that are read with one search in the index
+# Who notices, in this order; `check` and `fsck` only if someone starts them: pg_amcheck, CHECK TABLE; scrub, fsck.
+NOTICING: Final = ("filesystem", "database", "check", "fsck")
+_ZEROS: Final = bytes(FLIPPED)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Disks, and (number of the disk, offset) of blocks on them; acknowledged commits that must be there."""
+
+    disks: Images
+    places: list[tuple[int, int]]
+    acknowledged: Mapping[int, int] = field(default_factory=dict)
+
+
+def flip_bytes(lab: Lab, base: BaseImages, rounds: int) -> list[HarmCount]:
+    """Change a block of each kind so many times; return the counts of each outcome. A kind without a block on the disks
+    is not tried. Raises DbbenchError."""
+    chance, counts = random.Random(f"{lab.seed}-{base.target.key}-flip"), list[HarmCount]()
+    for kind, sample in _samples(lab, base).items():
+        column, evidence = f"flip in {kind}", dict[str, list[str]]()
+        for _ in range(rounds if sample.places else 0):
+            if not lab.over:
+                word, text = _round(lab, base, kind, sample, chance)
+                evidence.setdefault(word, []).append(text)
+        tried = sum(map(len, evidence.values()))
+        counts += [HarmCount(column, word, len(texts), tried, texts[0]) for word, texts in evidence.items()]
+        if not tried:
+            why = "the time was used up" if sample.places else "no block on the disks has the content of its files"
+            counts.append(HarmCount(column, UNTRIED, 0, 0, why))
+    for stem in ("crashed", "plain", "flipped"):
+        for image in files_of(lab.disks(stem, base.target)):
+            image.unlink(missing_ok=True)
+    return counts
+
+
+def _samples(lab: Lab, base: BaseImages) -> dict[str, Sample]:
+    """Let a copy of the server work and crash. Return the samples: for the log on the crashed disks, otherwise on the
+    base. InnoDB's tables are their primary key, so there is no index."""
+    engine, seen = ENGINES[base.target.engine.name], witness.Acknowledged()
+    crashed = _copy(lab, base, base.images, "crashed")
+    with attach(crashed) as volumes, mount(lab, base.target, volumes) as datadir:
+        roots = (lab.workdir.mount_point(role) for role in base.target.setups)
+        every = (path for root in roots for path in root.rglob("*") if path.is_file() and not path.is_symlink())
+        inside = {hash(block) for path in every for block in _blocks(path)}
+        with serving(lab, base, datadir) as server:
+            files, effective = _files(server, datadir), server.effective_settings()
+            # without the first page, which is the same in several indexes
+            contents = {kind: set(list(_blocks(path))[4:]) for kind, path in files.items()}
+            before = {block for path in log_files_of(engine, datadir, effective) for block in _blocks(path)}
+            with witness.banking(server, 0, seen, False) as must_work:
+                time.sleep(LOG_S)
+                must_work()
+                kill(server)
+        log = {block for path in log_files_of(engine, datadir, effective) for block in _blocks(path)} - before
+    name = os.fsencode(files["table"].name)
+    contents["metadata"] = {block for image in files_of(base.images) for _, block in _written(image)
+                            if name in block and hash(block) not in inside}  # fmt: skip
+    samples = {kind: Sample(base.images, _places(base.images, blocks)) for kind, blocks in contents.items()}
+    return {**samples, "log": Sample(crashed, _places(crashed, log), seen.before(time.monotonic_ns()))}
+
+
+def _files(server: Server, datadir: Path) -> dict[str, Path]:
+    if profile_of(server.engine).dialect == "mysql":
+        return {"table": datadir / server.database / "account.ibd"}
+    ((table, index),) = rows(server, "SELECT pg_relation_filepath('account'), pg_relation_filepath('account_pkey')")
+    return {"table": datadir / table, "index": datadir / index}
+
+
+def _round(lab: Lab, base: BaseImages, kind: str, sample: Sample, chance: random.Random) -> tuple[str, str]:
+    """Change blocks, one at a time, until one matters; return the outcome in one word, and its evidence. What the
+    database notices is tried again without its data checksums, if they can be disabled."""
+    for place in chance.sample(sample.places, min(TRIES, len(sample.places))):
+        word, evidence = _attempt(lab, base, sample, place)
+        if word != "harmless":
+            break
+    if word == "database" and kind != "log" and profile_of(base.target.engine.name).chosen_checksums:
+        plain = _copy(lab, base, base.images, "plain")
+        with attach(plain) as volumes, mount(lab, base.target, volumes) as datadir:
+            seal(datadir, base.place, False)
+        without, text = _attempt(lab, base, Sample(plain, []), place)
+        if without not in ("filesystem", "database"):
+            return "checksums", f"{evidence}; without checksums {without}: {text}"
+    return word, evidence
+
+
+def _attempt(lab: Lab, base: BaseImages, sample: Sample, place: tuple[int, int]) -> tuple[str, str]:
+    """Change one block of a copy, and use everything. A phase that exceeds its deadline is an outcome: `hangs`."""
+    disks, (number, offset) = _copy(lab, base, sample.disks, "flipped"), place
+    lab.tell(f"{base.target.key}: 4 KiB changed on disk {number} at byte {offset}")
+    lab.server_log.unlink(missing_ok=True)  # the new log must be of this attempt only
+    noticed, wrong = dict[str, str](), ""
+    original = _flip(files_of(disks)[number], offset)
+    try:
+        with attach(disks) as volumes, Watch() as kernel:
+            try:
+                with mount(lab, base.target, volumes) as datadir:
+                    wrong = _read_everything(lab, base, datadir, sample.acknowledged, noticed)
+                    faults = [line for leaf in leaves_of(volumes) for line in kernel.lines_about(leaf) or ()]
+                    noticed.update({"filesystem": faults[0]} if faults else {})
+                    if not noticed:
+                        check_filesystem(lab, base, volumes, noticed, mounted=True)
+            except errors.MountFailed as error:
+                noticed["filesystem"] = wrong = str(error)
+            if not noticed:
+                check_filesystem(lab, base, volumes, noticed)
+    except (errors.DeadlinePassed, errors.UnmountFailed) as error:
+        return "hangs", str(error)
+    word = next((name for name in NOTICING if name in noticed), "nobody" if wrong else "harmless")
+    evidence = noticed.get(word, wrong).strip().partition("\n")[0]
+    with files_of(disks)[number].open("rb") as image:
+        image.seek(offset)
+        if noticed and not wrong and image.read(FLIPPED) == original:
+            word = "repaired"
+    return word, f"disk {number}, byte {offset}: {evidence or 'everything is as before'}"
+
+
+def _read_everything(
+    lab: Lab, base: BaseImages, datadir: Path, acknowledged: Mapping[int, int], noticed: dict[str, str]
+) -> str:
+    """Start the server, compare all rows and check the tables. Add to `noticed` who noticed something; return what
+    cannot be read, or differs."""
+    wrong, engine = "", ENGINES[base.target.engine.name]
+    try:
+        with serving(lab, base, datadir, clean=True) as server:
+            with phase("look up"):
+                wrong = _difference(server, acknowledged)
+            if isinstance(engine, ChecksData):
+                with phase("check"):
+                    engine.check_running(server)
+    except errors.DataCorrupt as error:
+        noticed["check"] = " ".join(str(error).split())
+    except OSError as error:
+        noticed["filesystem"] = wrong = str(error)
+    except UnicodeDecodeError as error:  # a client's: the server has returned wrong bytes
+        wrong = str(error)
+    except Exception as error:  # also of psycopg2 or mysql.connector
+        died = isinstance(error, errors.EngineStartFailed | errors.EngineDied)
+        if stopping(error) or (isinstance(error, errors.DbbenchError) and not died):
+            raise
+        noticed["database"] = wrong = " ".join(str(error).split())
+    return wrong
+
+
+def _difference(server: Server, acknowledged: Mapping[int, int]) -> str:
+    """Describe how the accounts, read by a scan and by the index, and the ledger differ from what was written."""
+    by_scan, by_index = list[tuple[int, str]](), list[tuple[int, str]]()
+    with cursor_of(server) as cursor:
+        cursor.execute("SELECT id, filler FROM account")
+        by_scan += cursor.fetchall()
+        for first in range(0, witness.ACCOUNTS, RANGE):
+            cursor.execute(f"SELECT id, filler FROM account WHERE id >= {first} AND id < {first + RANGE}")
+            by_index += cursor.fetchall()
+    expected = {(number, witness.FILLER) for number in range(witness.ACCOUNTS)}
+    for how, found in (("scan", by_scan), ("index", by_index)):
+        if len(found) != len(expected) or set(found) != expected:
+            return f"{len(expected - set(found))} of {len(expected)} rows are missing or changed (read by {how})"
+    if lost := witness.missing(server, acknowledged):
+        return f"{lost} of {sum(acknowledged.values())} acknowledged commits are missing"
+    return f"{wrong} balances do not match the ledger" if (wrong := witness.unequal(server)) else ""
+
+
+def _copy(lab: Lab, base: BaseImages, images: Images, stem: str) -> Images:
+    copies = lab.disks(stem, base.target)
+    for source, target in zip(files_of(images), files_of(copies), strict=True):
+        copy(source, target)
+    return copies
+
+
+def _flip(image: Path, offset: int) -> bytes:
+    """Change the lowest bit of each byte of the block; return the block as it was."""
+    with image.open("r+b", buffering=0) as file:
+        original = os.pread(file.fileno(), FLIPPED, offset)
+        os.pwrite(file.fileno(), bytes(byte ^ 1 for byte in original), offset)
+    return original
+
+
+def _places(disks: Images, blocks: set[bytes]) -> list[tuple[int, int]]:
+    """Return where these blocks are on the disks."""
+    return [(number, offset) for number, image in enumerate(files_of(disks)) for offset, block in _written(image)
+            if block in blocks]  # fmt: skip
+
+
+def _blocks(path: Path) -> Iterator[bytes]:
+    """Yield the blocks of a file, without those of zeros."""
+    with path.open("rb") as file:
+        while block := file.read(FLIPPED):
+            if block != _ZEROS[: len(block)]:
+                yield block.ljust(FLIPPED, b"\0")
+
+
+def _written(image: Path) -> Iterator[tuple[int, bytes]]:
+    """Yield offset and content of each block of an image that is not in a hole."""
+    with image.open("rb") as file:
+        end = 0
+        while True:
+            try:
+                start = os.lseek(file.fileno(), end, os.SEEK_DATA)
+            except OSError as error:
+                if error.errno == errno.ENXIO:  # only a hole follows
+                    return
+                raise
+            end = os.lseek(file.fileno(), start, os.SEEK_HOLE)
+            for offset in range(start - start % FLIPPED, end, FLIPPED):
+                yield offset, os.pread(file.fileno(), FLIPPED, offset)

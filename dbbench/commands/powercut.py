@@ -37,7 +37,7 @@ CUTS = 30  # for each setup and engine, unless --cuts or --minutes is given
 )
 @click.option(
     "--rounds",
-    type=click.IntRange(1),
+    type=click.IntRange(0),
     default=0,
     metavar="N",
     help="Also harm copies of the disks in other ways, such as filling them, N times for each setup and engine.",

@@ -33,7 +33,6 @@ from dbbench.fleet.messages import (
     Question,
     Refusal,
     ResultRequest,
-    batches,
 )
 from dbbench.model import Budget, Run, TrialSpec
 from dbbench.model.events import Emit, Event
@@ -191,14 +190,14 @@ class Coordinator:
                 continue
             self._follow(host, report)
             if report.trial:
-                incoming = Incoming(self.results / host.run, report.trial)
-                for number, (pieces, last) in enumerate(batches(report.files)):
-                    request = FileRequest(host.run, report.trial, pieces, last)
-                    contents = (yield request) if number else report.content
-                    for (name, _, size), content in zip(pieces, contents, strict=True):
-                        if len(content) != size:
-                            raise ResultDamaged(f"{report.trial}: {name} ended too early")
+                incoming, batch, offset = Incoming(self.results / host.run, report.trial), report.batch, 0
+                while True:
+                    for name, content in batch.pieces:
                         incoming.write(name, content)
+                        offset += len(content)
+                    if batch.last:
+                        break
+                    batch = yield FileRequest(host.run, report.trial, offset)
                 incoming.finish()
                 self._store_trial(host, report.trial)
             elif report.state.ended:

@@ -19,8 +19,10 @@ from dbbench import __version__, process, results
 from dbbench.errors import CommandFailed, CoordinatorGone, DbbenchError, ImportRefused, RunNameTaken
 from dbbench.fleet.host_folder import HostFolder, Taken
 from dbbench.fleet.messages import (
+    BATCH,
     Answer,
     Assignment,
+    Batch,
     FileRequest,
     HostReport,
     HostState,
@@ -28,7 +30,6 @@ from dbbench.fleet.messages import (
     Refusal,
     ResultRequest,
     StopRequest,
-    batches,
 )
 from dbbench.fleet.share import as_data
 from dbbench.machine import host as machine
@@ -79,7 +80,7 @@ def answer(question: Question) -> Answer:
             case ResultRequest():
                 return _report(HostFolder(folder), question)
             case FileRequest():
-                return _read(HostFolder(folder), question)
+                return _read(HostFolder(folder), question.trial, question.offset)
             case StopRequest():
                 _stop(HostFolder(folder))
                 return None
@@ -134,11 +135,7 @@ def _report(host: HostFolder, question: ResultRequest) -> HostReport:
         trial = next((spec.id for spec in new if spec.block in task.blocks), "")
         if trial or not alive or time.monotonic() >= until:
             repeats = tuple(plain(spec) for spec in host.run().order if spec.attempt > 1)
-            if not trial:
-                return HostReport(True, state, repeats=repeats)
-            files = tuple(merging.files_of(host.folder / "trials" / trial))
-            first = FileRequest(question.run, trial, *next(batches(files)))
-            return HostReport(True, state, trial, files, _read(host, first), repeats)
+            return HostReport(True, state, trial, _read(host, trial, 0) if trial else Batch(), repeats)
         left_s = min(_LOOK_AGAIN_S, until - time.monotonic())
         process.wait_while(partial(_is_unchanged, host, stamp), left_s, _LOOK_S)
 
@@ -147,15 +144,22 @@ def _is_unchanged(host: HostFolder, stamp: object) -> bool:
     return host.stamp("state.json") == stamp
 
 
-def _read(host: HostFolder, question: FileRequest) -> tuple[bytes, ...]:
-    trial = host.folder / "trials" / merging.checked_name(question.trial)
-    content = tuple(
-        merging.read(trial / merging.inner(name), HERE.results, offset, size) for name, offset, size in question.pieces
-    )
-    if question.last:
-        taken = host.receipt()
-        host.save_receipt(dataclasses.replace(taken, trials=(*taken.trials, question.trial)))
-    return content
+def _read(host: HostFolder, trial: str, offset: int) -> Batch:
+    """Return the next bytes of a trial; after the last ones the next trial may begin. A file without content that is
+    between two batches may be in both."""
+    folder, pieces, left = host.folder / "trials" / merging.checked_name(trial), list[tuple[str, bytes]](), BATCH
+    for name, size in merging.files_of(folder):
+        skipped = min(offset, size)
+        offset -= skipped
+        if skipped == size and size:
+            continue
+        pieces.append((name, merging.read(folder / name, HERE.results, skipped, left)))
+        left -= len(pieces[-1][1])
+        if skipped + len(pieces[-1][1]) < size:
+            return Batch(tuple(pieces), last=False)
+    taken = host.receipt()
+    host.save_receipt(dataclasses.replace(taken, trials=(*taken.trials, trial)))
+    return Batch(tuple(pieces))
 
 
 def _keep_running(host: HostFolder, task: HostTask) -> bool:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 BATCH: Final = 4 * 2**20  # bytes per answer: limits what coordinator and scheduler keep in memory for each host
-Piece = tuple[str, int, int]  # name of a file, offset, bytes
 
 
 @dataclass(frozen=True)
@@ -36,12 +34,11 @@ class ResultRequest:
 
 @dataclass(frozen=True)
 class FileRequest:
-    """Pieces of the files of a finished trial; the answer is their content."""
+    """The next Batch of a finished trial; `offset`: bytes of all its files that have arrived."""
 
     run: str
     trial: str
-    pieces: tuple[Piece, ...]
-    last: bool  # the trial has been read completely, so the next one may begin
+    offset: int
 
 
 @dataclass(frozen=True)
@@ -49,6 +46,14 @@ class StopRequest:
     """Stop the trials of the run cleanly. The answer is None."""
 
     run: str
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Names of files of a trial, and at most BATCH bytes of their content; a file may continue in the next one."""
+
+    pieces: tuple[tuple[str, bytes], ...] = ()
+    last: bool = True
 
 
 @dataclass(frozen=True)
@@ -73,8 +78,7 @@ class HostReport:
     assigned: bool
     state: HostState = field(default_factory=HostState)
     trial: str = ""  # id of a finished trial
-    files: tuple[tuple[str, int], ...] = ()  # names of all its files, with their sizes in bytes
-    content: tuple[bytes, ...] = ()  # the first batch of their pieces
+    batch: Batch = field(default_factory=Batch)  # the first one of the trial
     repeats: tuple[dict[str, Any], ...] = ()  # trials that the host has added, to repeat blocks
 
 
@@ -86,20 +90,4 @@ class Refusal:
 
 
 Question = Assignment | ResultRequest | FileRequest | StopRequest
-Answer = dict[str, Any] | HostReport | tuple[bytes, ...] | Refusal | None
-
-
-def batches(files: tuple[tuple[str, int], ...]) -> Iterator[tuple[tuple[Piece, ...], bool]]:
-    """Yield the files in batches of pieces, each of at most BATCH bytes, and whether it is the last one."""
-    batch, room = list[Piece](), BATCH
-    for name, size in files:
-        offset = 0
-        while True:
-            piece = min(room, size - offset)
-            batch.append((name, offset, piece))
-            offset, room = offset + piece, room - piece
-            if offset == size:
-                break
-            yield tuple(batch), False
-            batch, room = [], BATCH
-    yield tuple(batch), True
+Answer = dict[str, Any] | HostReport | Batch | Refusal | None

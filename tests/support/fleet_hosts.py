@@ -14,13 +14,12 @@ from dbbench.fleet.connection import Connection, Lost
 from dbbench.fleet.messages import (
     Answer,
     Assignment,
-    FileRequest,
+    Batch,
     HostReport,
     HostState,
     Question,
     Refusal,
     ResultRequest,
-    batches,
 )
 from dbbench.model import Run, Status, Trial, TrialSpec, plain
 from dbbench.results.fileio import sha256
@@ -116,8 +115,6 @@ class Hosts(Connection):
                 return {"hostname": host, "kernel": "6.1", "versions": {}}
             case ResultRequest():
                 return self._seen(host, question)
-            case FileRequest():
-                return self._piece(host, question)
         raise AssertionError(question)
 
     def _seen(self, host: str, question: ResultRequest) -> HostReport:
@@ -136,8 +133,9 @@ class Hosts(Connection):
         if not new:
             return HostReport(True, state)
         folder = self.folder / host / "trials" / new
-        files = tuple(files_of(folder))
-        return HostReport(True, state, new, files, self._piece(host, FileRequest("f", new, *next(batches(files)))))
+        return HostReport(
+            True, state, new, Batch(tuple((name, (folder / name).read_bytes()) for name, _ in files_of(folder)))
+        )
 
     def publish(self, host: str, spec: TrialSpec) -> None:
         """Finish a trial at once."""
@@ -150,7 +148,3 @@ class Hosts(Connection):
             (folder / name).write_text(text)
         (folder / "SHA256SUMS").write_text("".join(f"{sha256(folder / name, folder)}  {name}\n" for name in content))
         self.finished[host].append(spec.id)
-
-    def _piece(self, host: str, question: FileRequest) -> tuple[bytes, ...]:
-        trial = self.folder / host / "trials" / question.trial
-        return tuple((trial / name).read_bytes()[offset : offset + size] for name, offset, size in question.pieces)

@@ -11,11 +11,11 @@ import pytest
 
 from dbbench import __version__, results
 from dbbench.errors import CoordinatorGone
-from dbbench.fleet import disk_turn, fleet_files, host, messages
+from dbbench.fleet import disk_turn, fleet_files, host
 from dbbench.fleet.disk_turn import DiskTurn
 from dbbench.fleet.fleet_files import Fleet
 from dbbench.fleet.host_folder import HostFolder, Taken
-from dbbench.fleet.messages import Assignment, FileRequest, HostReport, HostState, Refusal, ResultRequest, batches
+from dbbench.fleet.messages import Assignment, Batch, FileRequest, HostReport, HostState, Refusal, ResultRequest
 from dbbench.fleet.share import Share
 from dbbench.machine import namespaces
 from dbbench.model import Run, Status, Trial
@@ -146,20 +146,24 @@ def test_end_of_a_trial_ends_the_waiting(at_work: HostFolder) -> None:
 
 def test_trials_go_on_as_soon_as_a_result_was_read(at_work: HostFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     """They wait while a coordinator asks and does not have a finished trial, but not for its verification."""
-    monkeypatch.setattr(messages, "BATCH", 100)
+    monkeypatch.setattr(host, "BATCH", 100)
     trial = at_work.run().order[0].id
+    (at_work.folder / "trials" / trial / "empty").touch()
     assert not at_work.awaits_transfer()  # nobody has asked
-    answer = report()
-    contents = [answer.content]
-    for pieces, last in list(batches(answer.files))[1:]:
+    batches = [report().batch]
+    while not batches[-1].last:
         assert at_work.awaits_transfer()
-        content = host.answer(FileRequest("f", trial, pieces, last))
-        assert isinstance(content, tuple)
-        contents.append(content)
+        batch = host.answer(FileRequest("f", trial, 100 * len(batches)))
+        assert isinstance(batch, Batch)
+        batches.append(batch)
     assert not at_work.awaits_transfer()
-    assert len(contents) > 3 and {sum(map(len, content)) for content in contents[:-1]} == {100}
-    there = (at_work.folder / "trials" / trial / name for name, _ in answer.files)
-    assert b"".join(b"".join(content) for content in contents) == b"".join(path.read_bytes() for path in there)
+    assert len(batches) > 3
+    assert {sum(len(content) for _, content in batch.pieces) for batch in batches[:-1]} == {100}
+    came = dict[str, bytes]()
+    for name, content in (piece for batch in batches for piece in batch.pieces):
+        came[name] = came.get(name, b"") + content
+    there = at_work.folder / "trials" / trial
+    assert came == {str(path.relative_to(there)): path.read_bytes() for path in there.rglob("*") if path.is_file()}
 
 
 def test_a_host_ends_without_its_coordinator(at_work: HostFolder, tmp_path: Path) -> None:

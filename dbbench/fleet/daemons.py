@@ -48,7 +48,7 @@ import distributed  # noqa: E402  (some of it is read when it is imported)
 HEARTBEAT_S: Final = 5.0
 _AGAIN_S: Final = 2.0  # a scheduler that died is restarted by the process that started it
 _STEP_S: Final = 0.5
-_leave = threading.Event()  # the worker is to end
+_leave = threading.Event()  # the daemon is to end
 
 
 class _Quiet:
@@ -104,21 +104,11 @@ async def _serve(address: str, name: str, secured: Any, scratch: Path) -> bool:
         local_directory=str(scratch), memory_limit=0, dashboard=False, death_timeout=10, validate=False,
         heartbeat_interval=f"{HEARTBEAT_S}s", host="127.0.0.1" if security.is_loopback(address) else None,
     )  # fmt: skip
-    stop = asyncio.Event()
-
-    def leave() -> None:
-        _leave.set()
-        stop.set()
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, leave)
+    _leave_at_signals()
     try:
         await worker
-        while worker.status not in (distributed.Status.closed, distributed.Status.failed) and not stop.is_set():
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(stop.wait(), _STEP_S)
-            if _leave.is_set() and not worker.state.executing_count:
-                break
+        while worker.status not in (distributed.Status.closed, distributed.Status.failed) and not _leave.is_set():
+            await asyncio.sleep(_STEP_S)
         return True
     except (OSError, TimeoutError, ValueError, RuntimeError):
         return False
@@ -130,19 +120,21 @@ async def _serve(address: str, name: str, secured: Any, scratch: Path) -> bool:
 
 def schedule(address: str, certs: Path | None) -> None:
     """Run a scheduler on `address` until SIGINT or SIGTERM. Raises FleetInsecure, or OSError if the port is in use."""
-    asyncio.run(_schedule(security.parts(address), security.of(certs)))
+    host, port = security.parts(address)
+    asyncio.run(_schedule(host, port, security.of(certs)))
 
 
-async def _schedule(address: tuple[str, str, int], secured: Any) -> None:
-    stop = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    protocol, host, port = address
-    scheduler = Scheduler(host=host, port=port, protocol=protocol, security=secured, dashboard=False)
+async def _schedule(host: str, port: int, secured: Any) -> None:
+    _leave_at_signals()
+    scheduler = Scheduler(host=host, port=port, protocol=security.PROTOCOL, security=secured, dashboard=False)
     await scheduler
     try:
-        while scheduler.status == distributed.Status.running and not stop.is_set():
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(stop.wait(), _STEP_S)
+        while scheduler.status == distributed.Status.running and not _leave.is_set():
+            await asyncio.sleep(_STEP_S)
     finally:
         await scheduler.close()
+
+
+def _leave_at_signals() -> None:
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, _leave.set)

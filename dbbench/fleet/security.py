@@ -20,6 +20,7 @@ from dbbench.remote import certificates
 from dbbench.remote.certificates import KeyPair
 from dbbench.results.fileio import writing
 
+PROTOCOL: Final = "tls"
 PORT: Final = 8786
 CERT, CA, KEY = "host.pem", "ca.pem", "host.key"
 STDIN: Final = Path("-")  # in place of a directory: the three files, one after the other, are read from standard input
@@ -36,25 +37,25 @@ def folder_of_fleet(folder: Path) -> Path:
     return namespaces.private_folder() / f"fleet-{name}"
 
 
-def parts(address: str) -> tuple[str, str, int]:
-    """Return (protocol, host, port) of an address. Raises FleetInsecure for every protocol except tls."""
-    url = urlsplit(address if "://" in address else f"tls://{address}")
+def parts(address: str) -> tuple[str, int]:
+    """Return host and port of an address. Raises FleetInsecure for every protocol except TLS."""
+    url = urlsplit(address if "://" in address else f"{PROTOCOL}://{address}")
     host, port = url.hostname or "127.0.0.1", url.port or PORT
-    if url.scheme != "tls":
+    if url.scheme != PROTOCOL:
         raise FleetInsecure(f"{address} does not use TLS", effect="Nothing was started.",
-                            remedy=f"Write tls://{host}:{port}.")  # fmt: skip
-    return url.scheme, host, port
+                            remedy=f"Write {PROTOCOL}://{host}:{port}.")  # fmt: skip
+    return host, port
 
 
 def whole(address: str) -> str:
     """Return the address with protocol and port."""
-    protocol, host, port = parts(address)
-    return f"{protocol}://{f'[{host}]' if ':' in host else host}:{port}"
+    host, port = parts(address)
+    return f"{PROTOCOL}://{f'[{host}]' if ':' in host else host}:{port}"
 
 
 def is_loopback(address: str) -> bool:
     """Whether the address is only reachable on this machine."""
-    host = parts(address)[1]
+    host = parts(address)[0]
     try:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:

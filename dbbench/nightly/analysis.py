@@ -14,7 +14,7 @@ from typing import Final
 
 from dbbench.compare import changepoints
 from dbbench.errors import DbbenchError, ResultDamaged
-from dbbench.nightly.history import FOLDER, acceptances, all_nights, missing_between
+from dbbench.nightly.history import FOLDER, acceptances, all_nights, by_date
 from dbbench.nightly.night import ITSELF, Accepted, Night, Ratio
 from dbbench.report.page.charts.nights import ChangedFact, Course, NightPoint
 from dbbench.results.fileio import read_bytes, sound_json, write_json
@@ -75,15 +75,9 @@ def confirm(finding: NightFinding, again: Ratio | None) -> NightFinding:
 
 def series_of(key: str, nights: Sequence[Night]) -> tuple[list[str], list[float | None]]:
     """Return (dates, ratios) of a series, with None for nights that are missing or not good."""
-    dates: list[str] = []
-    values: list[float | None] = []
-    for before, night in zip((None, *nights), nights, strict=False):
-        absent = missing_between(before, night) if before else []
-        dates += absent
-        values += [None] * len(absent)
-        dates.append(night.night)
-        values.append(night.ratios[key].ratio if night.good and key in night.ratios else None)
-    return dates, values
+    dated = list(by_date(nights))
+    ratios = [night.ratios.get(key) if night is not None and night.good else None for _, night in dated]
+    return [date for date, _ in dated], [None if ratio is None else ratio.ratio for ratio in ratios]
 
 
 def _finding(key: str, value: Ratio, past: Sequence[Night], tonight: Night, accepted: Accepted | None) -> NightFinding:
@@ -166,12 +160,9 @@ def _course(key: str, nights: Sequence[Night], accepted: tuple[tuple[str, str], 
     reference = next((name for night in nights for name in night.ratios
                       if name.startswith(f"{title}: ") and name.endswith(ITSELF)), "")  # fmt: skip
     itself = arm.endswith(ITSELF)
-    points: list[NightPoint] = []
-    for before, night in zip((None, *nights), nights, strict=False):
-        points += [NightPoint(date, None) for date in (missing_between(before, night) if before else [])]
-        points.append(_point(night, key))
+    points = tuple(NightPoint(date, None) if night is None else _point(night, key) for date, night in by_date(nights))
     against = "" if itself else reference.rpartition(": ")[2].removesuffix(ITSELF)
-    return Course(title, arm.removesuffix(ITSELF), against, tuple(points), accepted)
+    return Course(title, arm.removesuffix(ITSELF), against, points, accepted)
 
 
 def _point(night: Night, key: str) -> NightPoint:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import itertools
 import json
 import os
 import shutil
@@ -84,13 +83,19 @@ def _night(content: Any) -> Night:
     return night
 
 
-def missing_dates(nights: Sequence[Night], until: str | None = None) -> list[str]:
-    """Return dates without a night between the first night and `until` (or the last night)."""
-    missing = [date for one, other in itertools.pairwise(nights) for date in missing_between(one, other)]
-    return missing + (missing_between(nights[-1], Night(until, "", until)) if until and nights else [])
+def by_date(nights: Sequence[Night]) -> Iterator[tuple[str, Night | None]]:
+    """Yield the nights with their dates, and between them None for each date without a night."""
+    for before, night in zip((None, *nights), nights, strict=False):
+        yield from ((date, None) for date in (_missing_between(before, night) if before else []))
+        yield night.night, night
 
 
-def missing_between(one: Night, other: Night) -> list[str]:
+def missing_dates(nights: Sequence[Night]) -> list[str]:
+    """Return dates without a night between the first night and the last one."""
+    return [date for date, night in by_date(nights) if night is None]
+
+
+def _missing_between(one: Night, other: Night) -> list[str]:
     """Return the dates between two nights, none if the later one began within MOST_AGE_H of the earlier one. Then no
     night was left out, also if the schedule has another time zone than this machine, and the clock changed."""
     began, then = (datetime.datetime.fromisoformat(night.created).astimezone() for night in (one, other))

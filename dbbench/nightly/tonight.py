@@ -132,15 +132,13 @@ def run_to_end(wanted: PlanRequest, root: Path, name: str, wipe: tuple[str, ...]
     from dbbench.plan.conditions import limits
     from dbbench.plan.forecast import recall
     from dbbench.run.create import create, free_name, keep_scripts, must_be_of
-    from dbbench.run.preflight import check
+    from dbbench.run.preflight import check_run
     from dbbench.run.queue import execute
-    from dbbench.storage.devices import image
 
     folder = results.find_open(root, wanted.sha256) if root.is_dir() else None
     if folder is not None:
         must_be_of(folder, wanted)
-    missing = image.missing_bytes(folder.run, folder.path) if folder else None
-    check(wanted.plan, wanted.expanded, root, images=missing)
+    check_run(wanted, "PLAN", root, folder, wipe)
     if folder is None:
         wanted = dataclasses.replace(wanted, expanded=recall(wanted.plan, wanted.expanded, root))
     path = folder.path if folder else create(root, wanted, free_name(root, name, today().isoformat()), __version__)

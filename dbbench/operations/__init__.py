@@ -26,7 +26,7 @@ OPERATIONS: Final[dict[str, Operation]] = {
 }
 
 # Damaged data or a request to stop is not a failure of the operation itself.
-_THE_TRIALS: Final = (FilesystemDamaged, FilesystemDamaged, Interrupted, Terminated)
+_THE_TRIALS: Final = (FilesystemDamaged, Interrupted, Terminated)
 
 
 def operate(names: Sequence[str], filled: StoredDatabase) -> tuple[OperationFacts, ...]:

@@ -268,26 +268,26 @@ def lacking(spec: ClientSpec, drivers: Mapping[str, str]) -> Iterator[DbbenchErr
             remedy=packages.install(["openssh-client", "openssl"], "--no-install-recommends"),
         )
         return
-    try:
+    errors: list[DbbenchError] = []
+    with _noting(errors):
         password(spec)
-    except DbbenchError as error:
-        yield error
-    with tempfile.TemporaryDirectory(prefix="dbbench-") as folder:
-        try:
-            yield from _of_host(spec, drivers, Path(folder) / "ssh.err")
-        except DbbenchError as error:
-            yield error
-
-
-def _of_host(spec: ClientSpec, drivers: Mapping[str, str], log: Path) -> Iterator[DbbenchError]:
-    with session_on(spec.host, log) as session:
+    with (
+        _noting(errors),
+        tempfile.TemporaryDirectory(prefix="dbbench-") as folder,
+        session_on(spec.host, Path(folder) / "ssh.err") as session,
+    ):
         for driver, version in drivers.items():
-            try:
+            with _noting(errors):
                 tool_of(session, driver, version)
-            except DbbenchError as error:
-                yield error
-        try:
+        with _noting(errors):
             reachable(session, spec)
             punctual(session, offset_of(session, Clock())[0])
-        except DbbenchError as error:
-            yield error
+    yield from errors
+
+
+@contextlib.contextmanager
+def _noting(errors: list[DbbenchError]) -> Iterator[None]:
+    try:
+        yield
+    except DbbenchError as error:
+        errors.append(error)

@@ -17,21 +17,22 @@ _NEW_KEY: Final = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1")
 _OPENSSL_S: Final = 60.0
 # Extensions that RFC 5280 requires, and that Python checks from 3.13 on. They are listed here, because
 # /etc/ssl/openssl.cnf differs between releases.
-_AUTHORITY: Final = """\
+_CONFIG: Final = """\
 [req]
 distinguished_name = name
-x509_extensions = authority
+x509_extensions = extensions
 [name]
-[authority]
+[extensions]
+subjectKeyIdentifier = hash
+"""
+_AUTHORITY: Final = """\
 basicConstraints = critical,CA:TRUE
 keyUsage = critical,keyCertSign,cRLSign
-subjectKeyIdentifier = hash
 """
 _SIGNED: Final = """\
 basicConstraints = critical,CA:FALSE
 keyUsage = critical,digitalSignature
 extendedKeyUsage = serverAuth,clientAuth
-subjectKeyIdentifier = hash
 authorityKeyIdentifier = keyid
 subjectAltName = {kind}:{name}
 """
@@ -56,30 +57,25 @@ def private() -> Iterator[None]:
 
 def make_authority(ca: KeyPair, name: str) -> None:
     """Make a self-signed authority. Raises CommandFailed, ProgramMissing."""
-    config = ca.cert.parent / "authority.cnf"
-    config.write_text(_AUTHORITY)
-    _openssl("req", "-x509", *_NEW_KEY, "-nodes", "-days", str(_DAYS), "-subj", f"/CN={name}", "-config", config,
-             "-keyout", ca.key, "-out", ca.cert)  # fmt: skip
-    config.unlink()
+    _make(ca, name, _AUTHORITY)
 
 
 def sign(ca: KeyPair, name: str, own: KeyPair) -> None:
     """Make a key and a certificate for `name`, a host's name or address, for both ends of a connection. The name is
     also the common name: libpq before version 15 looks for an address only there."""
-    folder = own.cert.parent
-    request, extension = folder / "request.pem", folder / "extension.cnf"
     try:
         ipaddress.ip_address(name)
         kind = "IP"
     except ValueError:
         kind = "DNS"
-    extension.write_text(_SIGNED.format(kind=kind, name=name))
-    _openssl("req", "-new", *_NEW_KEY, "-nodes", "-subj", f"/CN={name}", "-keyout", own.key, "-out", request)
-    _openssl("x509", "-req", "-in", request, "-CA", ca.cert, "-CAkey", ca.key, "-CAcreateserial",
-             "-days", str(_DAYS), "-extfile", extension, "-out", own.cert)  # fmt: skip
-    request.unlink()
-    extension.unlink()
+    _make(own, name, _SIGNED.format(kind=kind, name=name), "-CA", ca.cert, "-CAkey", ca.key)
 
 
-def _openssl(*words: str | Path) -> None:
-    process.run(["openssl", *words], timeout_s=_OPENSSL_S)
+def _make(pair: KeyPair, name: str, extensions: str, *signer: str | Path) -> None:
+    """Make a new key and its certificate, signed by itself if there is no signer."""
+    config = pair.cert.parent / "openssl.cnf"
+    config.write_text(_CONFIG + extensions)
+    words = ["openssl", "req", "-x509", *_NEW_KEY, "-nodes", "-days", str(_DAYS), "-subj", f"/CN={name}",
+             "-config", config, *signer, "-keyout", pair.key, "-out", pair.cert]  # fmt: skip
+    process.run(words, timeout_s=_OPENSSL_S)
+    config.unlink()

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-import queue
 import time
 import uuid
 from collections.abc import Callable
+from concurrent import futures
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -40,8 +40,7 @@ class Connection:
         """Raises FleetInsecure."""
         self.address, self._certs, self._upkeep = security.whole(address), certs, upkeep
         self._names = (f"dbbench-{uuid.uuid4().hex[:12]}-{n}" for n in itertools.count())
-        self._answers: queue.Queue[tuple[str, Question, Answer | Lost]] = queue.Queue()
-        self._pending: dict[str, tuple[Question, Any]] = {}  # host -> its question, and the future of the answer
+        self._pending: dict[str, futures.Future[Answer | Lost]] = {}  # host -> the answer to its question
         self._futures: list[Any] = []  # released together: one by one they would delay the next question
         self._client: Any = None
         self._hosts: dict[str, float] = {}
@@ -83,53 +82,45 @@ class Connection:
     def ask(self, host_name: str, question: Question) -> None:
         """Send a question to a host, waiting until the host is available. One at a time for each host."""
         if self._client is None:
-            self._pending[host_name] = question, None
-            self._answers.put((host_name, question, Lost("there is no connection to the scheduler")))
+            self._pending[host_name] = _lost("there is no connection to the scheduler")
         else:
+            loop = self._client.loop.asyncio_loop
             carried = self._carry(self._client, host_name, question)
-            self._pending[host_name] = (
-                question,
-                asyncio.run_coroutine_threadsafe(carried, self._client.loop.asyncio_loop),
-            )
+            self._pending[host_name] = asyncio.run_coroutine_threadsafe(carried, loop)
 
-    async def _carry(self, client: Any, host_name: str, question: Question) -> None:
+    async def _carry(self, client: Any, host_name: str, question: Question) -> Answer | Lost:
         """Fetch an answer in the client's own thread, while the coordinator writes another one to its disk."""
-        answer: Answer | Lost
         try:
             future = client.submit(
                 host.answer, question, key=next(self._names), pure=False, retries=0,
                 resources={f"{PLACE}{host_name}": 1, DISK: 1},
             )  # fmt: skip
-            answer = await future
+            answer: Answer = await future
             self._futures.append(future)
         except (Exception, asyncio.CancelledError) as error:  # KilledWorker, or a closed connection
-            answer = Lost(f"{type(error).__name__}: {error}")
-        self._answers.put((host_name, question, answer))
+            return Lost(f"{type(error).__name__}: {error}")
+        return answer
 
     def answers(self, timeout_s: float) -> list[tuple[str, Answer | Lost]]:
         """Return the answers that have arrived; wait up to the timeout for the first."""
         self._upkeep(self)
         if self._client is not None and self._client.status != "running":
             self.close()
-        if self._client is None:
-            try:
+        try:
+            if self._client is None:
                 self.connect()
-            except FleetUnreachable:
-                time.sleep(timeout_s)
-        received = list[tuple[str, Answer | Lost]]()
-        with contextlib.suppress(queue.Empty):
-            while True:
-                name, question, answer = self._answers.get(timeout=0.0 if received else timeout_s)
-                # Otherwise the answer is from a host that was forgotten, or came after its question was lost.
-                if name in self._pending and self._pending[name][0] is question:
-                    del self._pending[name]
-                    received.append((name, answer))
-        return received
+        except FleetUnreachable:
+            time.sleep(timeout_s)
+        if self._pending:
+            futures.wait(self._pending.values(), timeout_s, futures.FIRST_COMPLETED)
+        else:
+            time.sleep(timeout_s)
+        done = [name for name, future in self._pending.items() if future.done()]
+        return [(name, self._pending.pop(name).result()) for name in done]
 
     def forget(self, host_name: str) -> None:
-        _, carried = self._pending.pop(host_name, (None, None))
-        if carried is not None:
-            carried.cancel()
+        if host_name in self._pending:
+            self._pending.pop(host_name).cancel()
 
     def close(self) -> None:
         """Disconnect from the scheduler; pending questions are lost."""
@@ -138,8 +129,7 @@ class Connection:
                 self._client.close(timeout="2s")
         self._client = None
         self._futures.clear()
-        for name, (question, _) in self._pending.items():
-            self._answers.put((name, question, Lost("the connection to the scheduler was lost")))
+        self._pending = {name: _lost("the connection to the scheduler was lost") for name in self._pending}
 
     def wait_for_hosts(self, enough: Callable[[set[str]], bool], within_s: float) -> set[str]:
         """Return the available hosts as soon as there are enough, or after so many seconds."""
@@ -147,3 +137,9 @@ class Connection:
         while not enough(hosts := set(self.hosts())) and time.monotonic() < until:
             self.answers(0.5)
         return hosts
+
+
+def _lost(why: str) -> futures.Future[Answer | Lost]:
+    future = futures.Future[Answer | Lost]()
+    future.set_result(Lost(why))
+    return future

@@ -14,7 +14,7 @@ import click
 from dbbench import results
 from dbbench.commands.finding import folder_of, results_of, run_argument
 from dbbench.commands.options import Options, command_line, results_option
-from dbbench.errors import DbbenchError, RunLocked
+from dbbench.errors import DbbenchError, RunLocked, collect_errors
 from dbbench.fleet import fleet_files, here
 from dbbench.fleet.fleet_files import Fleet
 from dbbench.report.text import put, put_json
@@ -80,16 +80,13 @@ def _clean_each(units: list[Unit], dry_run: bool, failed: list[DbbenchError] | N
     added to `failed`; without `failed`, both are raised."""
     gone: list[Left] = []
     for clean in units:
-        try:
-            gone += clean(dry_run)
-        except RunLocked as error:
-            if failed is None:
-                raise
-            click.echo(inert(f"not removed: {error.evidence}"), err=True)
-        except DbbenchError as error:
-            if failed is None:
-                raise
-            failed.append(error)
+        with collect_errors(failed):
+            try:
+                gone += clean(dry_run)
+            except RunLocked as error:
+                if failed is None:
+                    raise
+                click.echo(inert(f"not removed: {error.evidence}"), err=True)
     return gone
 
 

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar, Final, NamedTuple
 
@@ -54,6 +56,17 @@ class DbbenchError(Exception):
     @property
     def title(self) -> str:
         return error_kinds()[self.id].title
+
+
+@contextlib.contextmanager
+def collect_errors(into: list[DbbenchError] | None, kind: type[DbbenchError] = DbbenchError) -> Iterator[None]:
+    """Add an error of this kind that ends the block to a list; raise it if the list is None."""
+    try:
+        yield
+    except kind as error:
+        if into is None:
+            raise
+        into.append(error)
 
 
 def _error(id: str) -> type[DbbenchError]:

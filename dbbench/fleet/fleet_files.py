@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from dbbench import results
-from dbbench.errors import DbbenchError, ResultDamaged, RunMissing
+from dbbench.errors import DbbenchError, ResultDamaged, RunMissing, collect_errors
 from dbbench.model import Run
 from dbbench.model.base import NAME
 from dbbench.results.fileio import (
@@ -91,12 +91,8 @@ def fleets(results_folder: Path, damaged: list[DbbenchError] | None = None) -> l
     """Return a results folder's fleets, oldest first. Raises ResultDamaged, or adds the errors to `damaged`."""
     all_fleets = []
     for path in (results_folder / FOLDER).glob("*/fleet.json"):
-        try:
+        with collect_errors(damaged, ResultDamaged):
             all_fleets.append(load(results_folder, path.parent.name))
-        except ResultDamaged as error:
-            if damaged is None:
-                raise
-            damaged.append(error)
     return sorted(all_fleets, key=lambda fleet: (fleet.created, fleet.name))
 
 

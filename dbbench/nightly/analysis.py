@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Final
 
 from dbbench.compare import changepoints
-from dbbench.errors import DbbenchError, ResultDamaged
-from dbbench.nightly.history import FOLDER, acceptances, all_nights, by_date
+from dbbench.errors import DbbenchError, ResultDamaged, collect_errors
+from dbbench.nightly.history import FOLDER, acceptances, by_date, every_plan
 from dbbench.nightly.night import ITSELF, Accepted, Night, Ratio
 from dbbench.report.page.charts.nights import ChangedFact, Course, NightPoint
 from dbbench.results.fileio import read_bytes, sound_json, write_json
@@ -140,18 +140,17 @@ def _half(ratio: Ratio) -> float:
 def courses_of(results: Path, runs: Sequence[str], damaged: list[DbbenchError] | None = None) -> tuple[Course, ...]:
     """Return all series of these runs' plans. Raises ResultDamaged; with `damaged`, errors are added to it instead."""
     courses: list[Course] = []
-    for path in sorted((results / FOLDER).glob("*.jsonl")):
-        try:
-            nights, accepted_runs = all_nights(results, path.stem), acceptances(results).get(path.stem, ())
-        except ResultDamaged as error:
-            if damaged is None:
-                raise
-            damaged.append(error)
-            continue
-        if any(night.run in runs for night in nights):
+    for plan, nights in every_plan(results, damaged).items():
+        with collect_errors(damaged, ResultDamaged):
             dates = {night.run: night.night for night in nights}
-            accepted = tuple((dates[entry.run], entry.reason) for entry in accepted_runs if entry.run in dates)
-            courses += [_course(key, nights, accepted) for key in dict.fromkeys(k for n in nights for k in n.ratios)]
+            accepted = tuple(
+                (dates[entry.run], entry.reason)
+                for entry in acceptances(results).get(plan, ()) if entry.run in dates
+            )  # fmt: skip
+            if not dates.keys().isdisjoint(runs):
+                courses += [
+                    _course(key, nights, accepted) for key in dict.fromkeys(k for n in nights for k in n.ratios)
+                ]
     return tuple(courses)
 
 

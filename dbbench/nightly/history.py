@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from pydantic import TypeAdapter
 
-from dbbench.errors import DbbenchError, ResultDamaged, RunLocked
+from dbbench.errors import DbbenchError, ResultDamaged, RunLocked, collect_errors
 from dbbench.model import plain
 from dbbench.model.base import NAME
 from dbbench.nightly.night import Accepted, Night, document_of, night_of
@@ -49,14 +49,12 @@ def all_nights(results: Path, plan: str) -> list[Night]:
     return sorted(nights, key=lambda night: night.created)
 
 
-def every_plan(results: Path, damaged: list[DbbenchError]) -> dict[str, list[Night]]:
-    """Return the nights of all plans, by the plan's name. Errors of unreadable files are added to `damaged`."""
+def every_plan(results: Path, damaged: list[DbbenchError] | None) -> dict[str, list[Night]]:
+    """Return the nights of all plans, by the plan's name. Raises ResultDamaged, or adds the errors to `damaged`."""
     nights = {}
     for path in sorted((results / FOLDER).glob("*.jsonl")):
-        try:
+        with collect_errors(damaged, ResultDamaged):
             nights[path.stem] = all_nights(results, path.stem)
-        except ResultDamaged as error:
-            damaged.append(error)
     return nights
 
 

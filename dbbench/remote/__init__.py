@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from dbbench import packages, process
-from dbbench.errors import ClientUnusable, DbbenchError, ProgramMissing
+from dbbench.errors import ClientUnusable, DbbenchError, ProgramMissing, collect_errors
 from dbbench.metrics.series import Clock
 from dbbench.model import ClientFacts, ClientSpec
 from dbbench.remote.network import CA, CERT, KEY, Network, answering, certify, password
@@ -269,25 +269,17 @@ def lacking(spec: ClientSpec, drivers: Mapping[str, str]) -> Iterator[DbbenchErr
         )
         return
     errors: list[DbbenchError] = []
-    with _noting(errors):
+    with collect_errors(errors):
         password(spec)
     with (
-        _noting(errors),
+        collect_errors(errors),
         tempfile.TemporaryDirectory(prefix="dbbench-") as folder,
         session_on(spec.host, Path(folder) / "ssh.err") as session,
     ):
         for driver, version in drivers.items():
-            with _noting(errors):
+            with collect_errors(errors):
                 tool_of(session, driver, version)
-        with _noting(errors):
+        with collect_errors(errors):
             reachable(session, spec)
             punctual(session, offset_of(session, Clock())[0])
     yield from errors
-
-
-@contextlib.contextmanager
-def _noting(errors: list[DbbenchError]) -> Iterator[None]:
-    try:
-        yield
-    except DbbenchError as error:
-        errors.append(error)

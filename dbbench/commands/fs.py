@@ -6,7 +6,7 @@ import shlex
 from typing import Any
 
 from dbbench.commands.options import Options, catalogue
-from dbbench.model import FsSetup, durability_class, plain
+from dbbench.model import FsSetup, plain
 from dbbench.plan.catalog import catalog
 from dbbench.report.text import put, put_json, put_table
 
@@ -43,7 +43,7 @@ def _put_setup(options: Options, name: str) -> None:
         return
     put(f"# {entries.setups[name]}")
     put(entries.setups[name].read_text(encoding="utf-8").rstrip())
-    put(f"\n# {_devices(setup)}; durability class {row['durability_class']}")
+    put(f"\n# {_devices(setup)}; durability class {row['durability_class'] or 'unknown'}")
     put("# commands")
     for argv in _commands(setup):
         put(shlex.join(argv))
@@ -66,7 +66,7 @@ def _row(setup: FsSetup) -> dict[str, Any]:
         "works": reason is None,
         "reason": reason,
         "install": list(filesystems.install(setup)),
-        "durability_class": of_setup(setup) if registered else durability_class(setup.claims),
+        "durability_class": of_setup(setup) if registered else None,
         "cow": traits.cow if traits else None,
         "compresses": traits.compresses if traits else None,
         "snapshots": traits.snapshots if traits else None,

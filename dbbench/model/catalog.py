@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from dbbench.model.base import STRICT, Bytes, Durability, EngineName, Scalar
+from dbbench.model.base import STRICT, Bytes, EngineName, Scalar
 
 
 @dataclass(frozen=True)
@@ -30,16 +30,6 @@ class DeviceCount:
     __pydantic_config__ = STRICT
     min: int = 1
     max: int = 1
-
-
-@dataclass(frozen=True)
-class Needs:
-    """Requirements: programs, filesystems or modules of the kernel, and the packages that provide them."""
-
-    __pydantic_config__ = STRICT
-    programs: tuple[str, ...] = ()
-    kernel: tuple[str, ...] = ()
-    packages: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -75,13 +65,11 @@ class FsSetup:
     title: str
     mkfs: Mkfs
     name: str = ""  # the name of the file; set by the catalogue
-    claims: tuple[Durability, ...] = ()
     devices: DeviceCount = DeviceCount()
     layers: tuple[Layer, ...] = ()  # from bottom to top
     mount: tuple[str, ...] = ()
     attributes: tuple[str, ...] = ()  # set on the data directory with chattr
     volumes: dict[Literal["data", "wal"], Volume] = field(default_factory=dict)
-    needs: Needs = Needs()
     tuning: dict[EngineName, dict[str, Scalar]] = field(default_factory=dict)
 
 

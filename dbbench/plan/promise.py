@@ -1,6 +1,5 @@
 """The durability class that a cell promises before anything is made: what the plan requests, not what the kernel uses.
-The class of a trial is computed from the effective options; if the two differ, a claim was wrong and the trial
-fails."""
+The class of a trial is computed from the effective options; if the two differ, the trial fails."""
 
 from __future__ import annotations
 
@@ -17,14 +16,14 @@ from dbbench.storage import filesystems
 
 def class_of(cell: Cell) -> str:
     """Return the class of a cell with all settings that its server will get."""
-    on_disk = [flag for setup in cell.setups.values() for flag in setup.claims]
+    on_disk = [flag for setup in cell.setups.values() for flag in filesystems.promises(setup)]
     values = {name: setting.value for name, setting in settings_of(cell).items()}
     return durability_class(durability.combined(tuple(on_disk), _of(cell.setup, cell.engine.name, values)))
 
 
 def of_setup(setup: FsSetup) -> str:
     """Return the class of a setup with its own tuning, on servers whose other settings are durable."""
-    flags = setup.claims
+    flags = filesystems.promises(setup)
     for engine, tuning in setup.tuning.items():
         settings = merge_settings(("default", ENGINES[engine].defaults(None)), ("fs_setup", tuning))
         values = {name: setting.value for name, setting in settings.items()}

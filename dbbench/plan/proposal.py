@@ -21,6 +21,7 @@ from dbbench.model.base import data_folder
 from dbbench.plan.arms import default_label, distinct, split_fs
 from dbbench.plan.catalog import Catalog
 from dbbench.storage.devices.directory import check_directory
+from dbbench.storage.filesystems import promises
 from dbbench.storage.filesystems.common import mount_of
 from dbbench.units import one_line, size_text
 
@@ -125,7 +126,7 @@ class RunningServer:
         for name in known.setups:
             with contextlib.suppress(DbbenchError):
                 setup = known.setup(name)
-                special = setup.layers or setup.volumes or setup.attributes or setup.claims or setup.mkfs.options
+                special = setup.layers or setup.volumes or setup.attributes or promises(setup) or setup.mkfs.options
                 own = set(setup.mount) - _QUIET
                 if setup.mkfs.family == family and not special and own <= options:
                     nearest.append((len(own), -len(name), name))

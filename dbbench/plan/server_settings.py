@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from dbbench.engines import ENGINES
-from dbbench.model import Cell, EngineSpec, FsSetup, Needs, Scalar, Settings, merge_settings, spelt
+from dbbench.model import Cell, EngineSpec, FsSetup, Scalar, Settings, merge_settings, spelt
 
 
 def settings_of(cell: Cell) -> Settings:
@@ -56,7 +56,7 @@ def without_effect(cell: Cell) -> bool:
 
 
 def _filesystem(setup: FsSetup) -> FsSetup:
-    return replace(setup, name="", title="", claims=(), needs=Needs(), tuning={})
+    return replace(setup, name="", title="", tuning={})
 
 
 def _values(cell: Cell) -> dict[str, Scalar]:

@@ -116,7 +116,7 @@ def test_every_setup_is_what_it_says(name: str, tmp_path: Path) -> None:
             online = "discard" in str(setup.mount)
             assert online or not [option for option in fs.options_effective if option.startswith("discard")]
             assert {flag.value for flag in fs.flags} == flags
-            filesystems.check_claim(setup, fs)
+            filesystems.check_promise(setup, fs)
             assert fs.tears is (setup.mkfs.family != "btrfs" or name in IN_PLACE)
             assert fs.read_ahead_kb
             datadir = filesystems.data_directory(setup, fs)

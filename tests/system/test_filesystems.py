@@ -69,15 +69,16 @@ def test_read_ahead_is_the_mounted_filesystems_own(loop_device: Device, tmp_path
 
 
 @pytest.mark.needs("root", "mkfs.ext4", "fs:ext4")
-def test_a_planted_claim_is_found(loop_device: Device, tmp_path: Path) -> None:
-    """A setup that claims to be full and mounts without barriers is refused, whatever else it says."""
-    liar = dataclasses.replace(shipped("ext4-nobarrier"), claims=())
-    filesystems.make(liar, loop_device)
+def test_a_promise_that_the_kernel_does_not_keep_is_found(loop_device: Device, tmp_path: Path) -> None:
+    """A setup whose options promise all, on a filesystem that is mounted without barriers, is refused."""
+    without = shipped("ext4-nobarrier")
+    filesystems.make(without, loop_device)
     with (
-        filesystems.mount(liar, loop_device, tmp_path / "mnt") as fs,
-        pytest.raises(SetupNotInForce, match="claims the durability class 'full'") as caught,
+        filesystems.mount(without, loop_device, tmp_path / "mnt") as fs,
+        pytest.raises(SetupNotInForce, match="promises the durability class 'full'") as caught,
     ):
-        filesystems.check_claim(liar, fs)
+        filesystems.check_promise(without, fs)
+        filesystems.check_promise(shipped("ext4"), fs)
     assert (caught.value.id, fs.flags) == ("E308", (Durability.NO_BARRIER,))
 
 

@@ -71,7 +71,7 @@ def test_every_setup_is_what_it_says(name: str, tmp_path: Path) -> None:
         with filesystems.mount(setup, volume, tmp_path / "mnt") as fs:
             assert {"rw", "noatime", *set(setup.mount)} <= set(fs.options_effective)
             assert not [option for option in fs.options_effective if option.startswith("discard")]
-            filesystems.check_claim(setup, fs)
+            filesystems.check_promise(setup, fs)
             assert ("no-barrier" in [flag.value for flag in fs.flags]) is name.endswith("nobarrier")
             assert fs.tears is True
             assert fs.read_ahead_kb

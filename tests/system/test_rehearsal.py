@@ -228,12 +228,11 @@ def of_the_server(*fs: str) -> str:
 
 NOWHERE: Final = """
 title = "what no kernel has"
-mkfs = { family = "ext4" }
-needs = { kernel = ["no-such-module"] }
+mkfs = { family = "btrfs", options = ["--csum", "nonesuch"] }
 """
 
 
-@pytest.mark.needs("mkfs.f2fs", "engine:postgres", "sadf")
+@pytest.mark.needs("mkfs.f2fs", "mkfs.btrfs", "fs:btrfs", "engine:postgres", "sadf")
 def test_a_plan_is_rehearsed(dbbench: Any, nothing_left: None) -> None:
     """What this kernel lacks is tried small, whatever the server's disk; one that fails does not keep the others."""
     if "f2fs" in Path("/proc/filesystems").read_text().split():
@@ -245,7 +244,7 @@ def test_a_plan_is_rehearsed(dbbench: Any, nothing_left: None) -> None:
     said = json.loads(done.stdout)
     assert (said["comparable"], said["faults"]) == (False, [])
     assert [(one["fs_setup"], one["worked"]) for one in said["setups"]] == [("f2fs", True), ("nowhere", False)]
-    assert "no-such-module" in said["setups"][1]["errors"][0]["text"]
+    assert "nonesuch" in said["setups"][1]["errors"][0]["text"]
     trials = {trial["fs_setup"]: trial for trial in dbbench.trials().values()}
     assert trials["f2fs"]["summary"]["transactions"] > 0
     assert [w["text"] for w in trials["f2fs"]["warnings"] if w["id"] == "W099"]

@@ -81,7 +81,7 @@ def test_every_setup_is_what_it_says(name: str, private: None, tmp_path: Path) -
         assert made.uuid.isdigit()
         assert len(journal.outstanding("pool")) == 1
         with filesystems.mount(setup, device, tmp_path / "mnt", journal) as fs:
-            filesystems.check_claim(setup, fs)
+            filesystems.check_promise(setup, fs)
             asked = {"recordsize": "131072", **properties.pairs(setup.mount)}
             if "data" in setup.volumes:
                 asked |= properties.pairs(setup.volumes["data"].options)
@@ -109,7 +109,7 @@ def test_every_setup_is_what_it_says(name: str, private: None, tmp_path: Path) -
                 for _commit in range(20):
                     log.write(bytes(8192))
                     os.fdatasync(log.fileno())
-            assert flushes(device) - before >= 20 or setup.claims
+            assert flushes(device) - before >= 20 or filesystems.promises(setup)
             assert filesystems.healthy(fs) is None
         for member in device.each:
             assert process.run(["wipefs", "-n", member.path]).stdout == ""

@@ -81,13 +81,13 @@ def test_unknown_names_say_what_was_meant() -> None:
 def test_flaws_of_a_setup_are_told_with_their_lines(folder: Path) -> None:
     """A data file is held to its schema: keys, types and words."""
     (folder / "fs_setups/bad.toml").write_text(
-        'title = "x"\nclaims = ["no-bariers"]\nmkfs = { family = "xfs", optoins = [] }\nmount = "noatime"\n'
+        'title = "x"\ndevices = { mim = 2 }\nmkfs = { family = "xfs", optoins = [] }\nmount = "noatime"\n'
         "tuning.postgress = { a = 1 }\n"
     )
     with pytest.raises(PlanInvalid) as caught:
         catalog([folder]).setup("bad")
     told = caught.value.evidence
-    assert 'bad.toml:2  "claims" must be one of' in told and 'did you mean "no-barrier"?' in told
+    assert 'bad.toml:2  unknown key "mim"; did you mean "min"?' in told
     assert 'bad.toml:3  unknown key "optoins"; did you mean "options"?' in told
     assert 'bad.toml:4  "mount" must be a list' in told
     assert "bad.toml:5" in told and 'did you mean "postgres"?' in told

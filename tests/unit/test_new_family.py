@@ -15,7 +15,6 @@ SETUP: Final = """
 title = "jfs"
 mkfs = { family = "jfs" }
 mount = ["noatime"]
-needs = { programs = ["mkfs.jfs", "jfs_tune", "fsck.jfs"], kernel = ["jfs"], packages = { debian = ["jfsutils"] } }
 """
 
 

@@ -6,7 +6,7 @@ from typing import get_args
 import pytest
 
 from dbbench.errors import PlanInvalid, UnknownName
-from dbbench.model import FsSetup, Needs, Plan, WalDevice
+from dbbench.model import FsSetup, Plan, WalDevice
 from dbbench.plan import Expanded, expand, identity, load, narrow, preview
 from dbbench.plan.catalog import Catalog, catalog
 from dbbench.plan.conditions import sentences
@@ -118,7 +118,7 @@ def test_every_setup_whose_tuning_may_have_no_effect_is_known(known: Catalog) ->
     """A setup with tuning is either in the table above, or its filesystem is its own."""
 
     def filesystem(setup: FsSetup) -> FsSetup:
-        return dataclasses.replace(setup, name="", title="", claims=(), needs=Needs(), tuning={})
+        return dataclasses.replace(setup, name="", title="", tuning={})
 
     setups = [known.setup(name) for name in known.setups]
     plain = [filesystem(setup) for setup in setups if not setup.tuning]

@@ -149,7 +149,7 @@ def make_base(lab: Lab, target: LabTarget) -> BaseImages:
         for role, setup in target.setups.items():
             to = MountPoint(lab.workdir.mount_point(role), lab.journal, stays=True)
             mounts[role] = stack.enter_context(filesystems.family_of(setup).open(setup, volumes[role], to))
-            filesystems.check_claim(setup, mounts[role])
+            filesystems.check_promise(setup, mounts[role])
         fs = mounts["data"]
         datadir = filesystems.data_directory(target.setup, fs)
         filesystems.apply_attributes(target.setup, datadir)

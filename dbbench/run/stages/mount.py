@@ -63,7 +63,7 @@ def facts(setups: Setups, volumes: Volumes, made: Mapping[Role, Made], mounts: M
 
 def _facts_of(setup: FsSetup, volume: Device, made: Made, fs: Mounted) -> FilesystemFacts:
     if not volume.facts.existing:
-        filesystems.check_claim(setup, fs)
+        filesystems.check_promise(setup, fs)
     return FilesystemFacts(
         family=fs.family,
         mkfs=made.argv,
@@ -74,7 +74,7 @@ def _facts_of(setup: FsSetup, volume: Device, made: Made, fs: Mounted) -> Filesy
         tunables=fs.tunables,
         layers=tuple(volume.layers),
         queue=devices.queue_attributes(volume.leaves[0]) if volume.leaves else {},
-        claims=setup.claims,
+        claims=filesystems.promises(setup),
         durability_flags=fs.flags,
         durability_class=durability_class(fs.flags),
     )

@@ -29,6 +29,7 @@ from dbbench.storage.filesystems.families import (
     family_of,
     give_back,
     period_s,
+    promises,
     reports_of,
     traits,
 )
@@ -55,10 +56,10 @@ from dbbench.storage.filesystems.volumes import (
 
 __all__ = [
     "FAMILIES", "PERIODS", "Family", "Made", "MountPoint", "Mounted", "Stored", "Traits", "apply_attributes",
-    "character", "check_claim", "commands", "data_directory", "devices_to_add", "emptying", "family_in", "family_of",
+    "character", "check_promise", "commands", "data_directory", "devices_to_add", "emptying", "family_in", "family_of",
     "find_shape", "free_space", "give_back", "growing_of", "growth", "healthy", "install", "layers_to_add",
     "least_read_share", "log_directory", "make", "missing_programs", "mount", "obstacles", "options_of", "period_s",
-    "reports_of", "restored_share", "sizes", "snapshots_of", "space", "sync", "traits", "unmount_for",
+    "promises", "reports_of", "restored_share", "sizes", "snapshots_of", "space", "sync", "traits", "unmount_for",
     "verify_files", "works",
 ]  # fmt: skip
 
@@ -98,7 +99,7 @@ def obstacles(setup: FsSetup, root: Path = Path("/")) -> list[str]:
         return [*reasons, f"unknown kind of layer: {', '.join(kinds)}"]
     below = [module for layer in setup.layers for module in layers.KINDS[layer.kind].needs(layer)]
     module_of_family = (name,) if family.in_kernel else ()
-    modules = dict.fromkeys((*below, *module_of_family, *setup.needs.kernel))
+    modules = dict.fromkeys((*below, *module_of_family))
     return [*reasons, *(reason for module in modules if (reason := layers.lacks(module, root)))]
 
 
@@ -120,20 +121,17 @@ def _refusal(setup: FsSetup, family: Formatted) -> str | None:
 
 
 def missing_programs(setup: FsSetup) -> tuple[str, ...]:
-    """Return missing programs of the family and of the setup's own requirements."""
+    """Return missing programs of the family and of the layers."""
     family = FAMILIES.get(setup.mkfs.family)
     below = [program for layer in setup.layers if layer.kind in layers.KINDS
              for program in layers.KINDS[layer.kind].PROGRAMS]  # fmt: skip
-    programs = (*below, *(family.programs(setup) if family else ()), *setup.needs.programs)
+    programs = (*below, *(family.programs(setup) if family else ()))
     return tuple(program for program in dict.fromkeys(programs) if process.find(program) is None)
 
 
 def install(setup: FsSetup) -> tuple[str, ...]:
     """Return Debian packages that provide what is missing."""
-    if not (missing := missing_programs(setup)):
-        return ()
-    by_program = tuple(dict.fromkeys(filter(None, map(packages.package_of, missing))))
-    return by_program or setup.needs.packages.get("debian", ())
+    return tuple(dict.fromkeys(filter(None, map(packages.package_of, missing_programs(setup)))))
 
 
 def commands(setup: FsSetup, targets: tuple[str, ...], at: str) -> list[tuple[str, ...]]:
@@ -160,16 +158,16 @@ def emptying(setup: FsSetup, device: Device, fs: Mounted) -> Emptying:
     return family_on(device, setup).emptying(setup, device, fs)
 
 
-def check_claim(setup: FsSetup, fs: Mounted) -> None:
-    """Raise SetupNotInForce if the setup claims other durability flags than the kernel reports."""
-    if set(setup.claims) == set(fs.flags):
+def check_promise(setup: FsSetup, fs: Mounted) -> None:
+    """Raise SetupNotInForce if the setup's options promise other durability flags than the kernel reports."""
+    if set(promises(setup)) == set(fs.flags):
         return
     raise SetupNotInForce(
         (
-            f"fs setup {setup.name!r} claims the durability class {durability_class(setup.claims)!r}, but the "
+            f"fs setup {setup.name!r} promises the durability class {durability_class(promises(setup))!r}, but the "
             f"options in effect make it {durability_class(fs.flags)!r} ({','.join(fs.options_effective)})"
         ),
-        remedy="Correct the options, or `claims` in the setup's file.",
+        remedy="Correct the options in the setup's file.",
     )
 
 

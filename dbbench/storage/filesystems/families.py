@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from dbbench.model import FsSetup, Scalar
+from dbbench.model import Durability, FsSetup, Scalar
 from dbbench.results.journal import Journal
 from dbbench.storage.filesystems import btrfs, ext, f2fs, nilfs2, raw, xfs, zfs
 from dbbench.storage.filesystems.port import Family, Mounted, attributes_of, options_of
@@ -51,6 +51,12 @@ def traits(setup: FsSetup) -> Traits:
         compresses=family.compresses(options_of(setup)),
         snapshots=family.snapshots is not None,
     )
+
+
+def promises(setup: FsSetup) -> tuple[Durability, ...]:
+    """Return the durability flags that follow from the setup's options; () for an unknown family."""
+    family = FAMILIES.get(setup.mkfs.family)
+    return family.promises(setup) if family else ()
 
 
 def reports_of(name: str, options: tuple[str, ...], unprotected: bool) -> tuple[str, ...]:

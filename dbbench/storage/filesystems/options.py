@@ -48,14 +48,12 @@ def replaced(own: Iterable[str], added: Iterable[str]) -> tuple[str, ...]:
 
 def changed(setup: FsSetup, name: str, mount: Iterable[str], mkfs: Iterable[str],
             tuning: Mapping[EngineName, Mapping[str, Scalar]]) -> FsSetup:  # fmt: skip
-    """Return the setup with these options and server settings, and with the durability flags that follow from them."""
+    """Return the setup with these options and server settings."""
     merged = {
         engine: {**setup.tuning.get(engine, {}), **tuning.get(engine, {})} for engine in {**setup.tuning, **tuning}
     }
     made = replace(setup.mkfs, options=_replaced_words(setup.mkfs.options, mkfs))
-    whole = replace(setup, name=name, mount=replaced(setup.mount, mount), mkfs=made, tuning=merged)
-    family = FAMILIES.get(setup.mkfs.family)
-    return whole if family is None else replace(whole, claims=family.promises(whole))
+    return replace(setup, name=name, mount=replaced(setup.mount, mount), mkfs=made, tuning=merged)
 
 
 def flaws(setup: FsSetup, mount: tuple[str, ...], mkfs: tuple[str, ...]) -> Iterator[str]:

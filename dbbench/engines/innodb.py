@@ -40,6 +40,7 @@ from dbbench.model import Durability, Scalar, Settings
 from dbbench.model.base import PRODUCTION, STANDALONE
 from dbbench.remote import Network
 from dbbench.remote.network import ROLE
+from dbbench.results.fileio import opened
 
 INITIALIZE_S: Final = 300.0
 # Redo log that a load writes per second: twice the 12 MB/s that 16 clients of oltp_read_write wrote on two cores of
@@ -353,8 +354,7 @@ def move_data(datadir: Path, device: Path) -> None:
     """Move the tablespace to the device, compare all bytes, and leave a link. Raises FilesystemFull, RestoreFailed."""
     file = datadir / SYSTEM_TABLESPACE
     size, buffer = file.stat().st_size, mmap.mmap(-1, _PIECE)  # page-aligned, as direct I/O requires
-    target = os.open(device, os.O_RDWR | os.O_DIRECT | os.O_CLOEXEC)
-    try:
+    with opened(device, os.O_RDWR | os.O_DIRECT) as target:
         if (room := os.lseek(target, 0, os.SEEK_END)) < size:
             raise FilesystemFull(
                 f"the tablespace needs {size} bytes, but the device has {room}",
@@ -372,8 +372,6 @@ def move_data(datadir: Path, device: Path) -> None:
                 os.preadv(target, [buffer], offset)
                 if buffer[: len(piece)] != piece:
                     raise RestoreFailed(f"{device} at byte {offset} differs from what was written")
-    finally:
-        os.close(target)
     file.unlink()
     file.symlink_to(device)
     if os.geteuid() == 0:

@@ -7,7 +7,6 @@ well. Caches of a hypervisor or a controller are outside the reach of both."""
 from __future__ import annotations
 
 import bisect
-import contextlib
 import ctypes
 import errno
 import itertools
@@ -23,6 +22,7 @@ from typing import Final
 from dbbench import process
 from dbbench.machine import libc
 from dbbench.model import CacheFacts
+from dbbench.results.fileio import opened
 
 DROP_CACHES: Final = Path("/proc/sys/vm/drop_caches")
 SAMPLE_BYTES: Final = 64 * 2**20
@@ -60,17 +60,8 @@ class Emptying:
 EVICTING: Final = Emptying("posix_fadvise", lambda: None)  # the files' pages alone, which are always evicted
 
 
-@contextlib.contextmanager
-def _reading(path: Path) -> Iterator[int]:
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        yield fd
-    finally:
-        os.close(fd)
-
-
 def _size(path: Path) -> int:
-    with _reading(path) as fd:
+    with opened(path) as fd:
         return os.lseek(fd, 0, os.SEEK_END)  # stat would report 0 for a bare device
 
 
@@ -78,7 +69,7 @@ def resident_bytes(files: Sequence[Path]) -> int | None:
     """Return the files' bytes in the page cache (cachestat(2), mincore(2)); None if unknown (files of another user)."""
     total = 0
     for path in files:
-        with _reading(path) as fd:
+        with opened(path) as fd:
             size = _size(path)
             pages = _cachestat(fd) if size else 0
             if pages is None:
@@ -114,7 +105,7 @@ def _mincore(fd: int, size: int) -> int:
 
 def syncfs(path: Path) -> None:
     """Write back dirty data of the filesystem that contains `path` (syncfs(2)). Raises OSError."""
-    with _reading(path) as fd:
+    with opened(path) as fd:
         libc.call("syncfs", fd, path=path)
 
 
@@ -129,7 +120,7 @@ def evict(files: Sequence[Path]) -> None:
     if files:
         syncfs(files[0])
     for path in files:
-        with _reading(path) as fd:
+        with opened(path) as fd:
             os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
 
 
@@ -157,7 +148,7 @@ def read(pieces: Sequence[Piece]) -> int:
     buffer = bytearray(_PIECE)
     total = 0
     for piece in pieces:
-        with _reading(piece.path) as fd:
+        with opened(piece.path) as fd:
             os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
             total += os.preadv(fd, [memoryview(buffer)[: piece.length]], piece.offset)
     return total
@@ -165,7 +156,7 @@ def read(pieces: Sequence[Piece]) -> int:
 
 def _data(path: Path, begin: int, size: int) -> Iterator[Piece]:
     end = min(begin + _PIECE, size)
-    with _reading(path) as fd:
+    with opened(path) as fd:
         offset = begin
         while offset < end:
             try:

@@ -177,13 +177,20 @@ def remove(path: Path) -> bool:
     return True
 
 
-def sync(path: Path) -> None:
-    """Call fsync on a file or a directory."""
-    fd = os.open(path, os.O_RDONLY)
+@contextlib.contextmanager
+def opened(path: str | Path, flags: int = os.O_RDONLY, mode: int = 0o600) -> Iterator[int]:
+    """Yield a descriptor of the file, which is closed at the end. Raises OSError."""
+    fd = os.open(path, flags, mode)
     try:
-        os.fsync(fd)
+        yield fd
     finally:
         os.close(fd)
+
+
+def sync(path: Path) -> None:
+    """Call fsync on a file or a directory."""
+    with opened(path) as fd:
+        os.fsync(fd)
 
 
 def write_text(path: Path, text: str, *, durable: bool = True) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from dbbench.results.fileio import opened
 from dbbench.storage.devices.port import Device
 
 _MIB: Final = 2**20
@@ -38,11 +39,8 @@ def _of_device(device: Device) -> dict[str, float]:
     middle = device.facts.size_bytes // 2 // _MIB * _MIB
     if device.facts.size_bytes - middle < 2 * _WRITE_BYTES:
         return {}
-    fd = os.open(device.argument, os.O_WRONLY | os.O_DIRECT)
-    try:
+    with opened(device.argument, os.O_WRONLY | os.O_DIRECT) as fd:
         return _write(fd, middle)
-    finally:
-        os.close(fd)
 
 
 def _of_directory(folder: Path) -> dict[str, float]:

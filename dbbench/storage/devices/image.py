@@ -18,7 +18,7 @@ from typing import Final
 from dbbench import process
 from dbbench.errors import DbbenchError, DiskTooSmall, NotWritable
 from dbbench.model import Role, Run
-from dbbench.results.fileio import open_file, remove, try_lock, writing
+from dbbench.results.fileio import open_file, opened, remove, try_lock, writing
 from dbbench.results.journal import Journal, tag_of
 from dbbench.units import size_text
 
@@ -69,15 +69,12 @@ def make_image(path: Path, size_bytes: int, progress: Callable[[float], None] = 
 
 def image_facts(path: Path) -> ImageFacts:
     """Return size, blocks and extents of an image, as its filesystem reports them. Raises OSError."""
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
+    with opened(path) as fd:
         status = os.fstat(fd)
         number: int | None = None
         with contextlib.suppress(OSError):  # tmpfs and zfs do not support the call
             number = sum(1 for _ in extents(fd))
         return ImageFacts(status.st_size, status.st_blocks, number)
-    finally:
-        os.close(fd)
 
 
 def write_out(path: Path) -> int:
@@ -85,8 +82,7 @@ def write_out(path: Path) -> int:
 
     If mkfs asks the device to zero its log, the loop driver calls fallocate(2) on the image; the first write to each
     such block then changes the extents of the host filesystem: in the log, for every commit. So do discarded holes."""
-    fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-    try:
+    with opened(path, os.O_RDWR) as fd:
         ranges: list[tuple[int, int]] = []
         with contextlib.suppress(OSError):  # tmpfs and zfs do not answer
             ranges = list(_unwritten_ranges(fd))
@@ -98,8 +94,6 @@ def write_out(path: Path) -> int:
             os.fsync(fd)
             os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
         return sum(length for _, length in ranges)
-    finally:
-        os.close(fd)
 
 
 def _unwritten_ranges(fd: int) -> Iterator[tuple[int, int]]:
@@ -134,16 +128,13 @@ def extents(fd: int) -> Iterator[tuple[int, int, int]]:
 def _create(path: Path) -> Iterator[int]:
     """Yield a new empty file, open for direct I/O if possible, and without copy-on-write if possible."""
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-    fd = os.open(path, flags, 0o600)
-    try:
+    with opened(path, flags, 0o600) as fd:
         with contextlib.suppress(OSError):  # btrfs: otherwise overwritten blocks move, and the image becomes fragmented
             attributes = struct.unpack("=q", fcntl.ioctl(fd, _FS_IOC_GETFLAGS, bytes(8)))[0]
             fcntl.ioctl(fd, _FS_IOC_SETFLAGS, struct.pack("=q", attributes | _FS_NOCOW_FL))
         with contextlib.suppress(OSError):  # tmpfs has no attributes before Linux 6.6
             fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) | os.O_DIRECT)
         yield fd
-    finally:
-        os.close(fd)
 
 
 def _fill(fd: int, size_bytes: int, progress: Callable[[float], None]) -> None:

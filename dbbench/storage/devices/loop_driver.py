@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from dbbench.results.fileio import opened
 from dbbench.storage.devices import sysfs
 
 CONTROL: Final = Path("/dev/loop-control")
@@ -34,11 +35,8 @@ class LoopStatus:
 
 def free_number() -> int:
     """Return the number of a currently free loop device. Raises OSError."""
-    control = os.open(CONTROL, os.O_RDWR | os.O_CLOEXEC)
-    try:
+    with opened(CONTROL, os.O_RDWR) as control:
         return fcntl.ioctl(control, _LOOP_CTL_GET_FREE)
-    finally:
-        os.close(control)
 
 
 def configure(device: int, file: int, flags: int, sector_bytes: int) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import os
 import re
 import struct
 import uuid
@@ -17,6 +16,7 @@ from typing import Final
 from dbbench import process
 from dbbench.machine.pagecache import syncfs
 from dbbench.model import FsSetup, Scalar, Volume
+from dbbench.results.fileio import opened
 from dbbench.storage.devices import hold, note
 from dbbench.storage.devices.port import Device
 from dbbench.storage.filesystems.common import FSCK_S, NOCOW_FL, inode_flags, match, mount_of, option_value
@@ -174,13 +174,10 @@ class Btrfs(Formatted):
         return (used.get("metadata", 0) + used.get("system", 0), used.get("data", 0)) if used else None
 
     def free_extents(self, fs: Mounted) -> Iterator[FreeExtent]:
-        fd = os.open(fs.path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
+        with opened(fs.path) as fd:
             for start, length in _data_chunks(fd):
                 for size in _gaps(fd, start, length):
                     yield size, 1, size
-        finally:
-            os.close(fd)
         unallocated = parse_usage(_usage(fs.path)).get("unallocated", 0)
         if unallocated:
             yield unallocated, 1, unallocated
@@ -242,11 +239,8 @@ def parse_usage(text: str) -> dict[str, int]:
 
 
 def _folder(path: Path) -> Path:
-    fd = os.open(path, os.O_RDONLY)
-    try:
+    with opened(path) as fd:
         info = fcntl.ioctl(fd, _FS_INFO, bytes(1024))
-    finally:
-        os.close(fd)
     return Path(f"/sys/fs/btrfs/{uuid.UUID(bytes=info[16:32])}")
 
 

@@ -14,6 +14,7 @@ from typing import Final
 from dbbench.errors import DbbenchError, MakeFailed
 from dbbench.machine.mounts import Mount, mounts_of
 from dbbench.model import Extents, FsSetup
+from dbbench.results.fileio import opened
 from dbbench.storage.devices import image, used
 from dbbench.storage.devices.hold import retry
 from dbbench.storage.devices.port import Device
@@ -59,11 +60,8 @@ def match(pattern: str, text: str) -> re.Match[str]:
 def inode_flags(path: Path) -> int:
     """Return the FS_*_FL bits that lsattr prints."""
     buffer = array.array("L", [0])
-    fd = os.open(path, os.O_RDONLY)
-    try:
+    with opened(path) as fd:
         fcntl.ioctl(fd, _GETFLAGS, buffer)
-    finally:
-        os.close(fd)
     return buffer[0]
 
 
@@ -106,11 +104,8 @@ def content_bytes(root: Path) -> int:
 def mount_of(path: Path) -> Mount:
     """Return the mount that contains `path`, by the kernel's mount ID: mountinfo has other device numbers than stat(2)
     for btrfs, and mounts may lie on top of each other. Raises OSError."""
-    fd = os.open(path, os.O_PATH)
-    try:
+    with opened(path, os.O_PATH) as fd:
         info = Path(f"/proc/self/fdinfo/{fd}").read_text()
-    finally:
-        os.close(fd)
     mount_id = next(int(line.split()[1]) for line in info.splitlines() if line.startswith("mnt_id:"))
     for mount in mounts_of(Path("/proc/self")):
         if mount.id == mount_id:

@@ -19,6 +19,7 @@ from dbbench import packages, process
 from dbbench.errors import CommandFailed, DeadlinePassed, MakeFailed, UnmountFailed
 from dbbench.machine.host.proc import text
 from dbbench.model import DeviceFacts, Layer, Scalar
+from dbbench.results.fileio import opened
 from dbbench.results.journal import Journal
 from dbbench.storage.devices import guard, hold, naming, sysfs
 from dbbench.storage.devices.hold import afterwards, retry
@@ -77,14 +78,11 @@ def open_volume(name: str, facts: dict[str, Scalar]) -> Iterator[Device]:
     path = Path(f"/dev/{name}")
     if process.wait_while(lambda: not path.is_block_device(), _APPEAR_S, 0.02):
         raise MakeFailed(f"{path} does not exist although the kernel reports {name}", effect="Nothing was measured.")
-    fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-    try:
+    with opened(path, os.O_RDWR) as fd:
         fcntl.flock(fd, fcntl.LOCK_EX)
         number = os.fstat(fd).st_rdev
         described = DeviceFacts("layer", str(path), name, sysfs.size_bytes(name))
         yield Device(path, fd, os.major(number), os.minor(number), described, sysfs.leaves(name), layers=(facts,))
-    finally:
-        os.close(fd)
 
 
 @contextlib.contextmanager

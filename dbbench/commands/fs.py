@@ -54,9 +54,9 @@ def _put_setup(options: Options, name: str) -> None:
 def _row(setup: FsSetup) -> dict[str, Any]:
     from dbbench.plan.promise import of_setup
     from dbbench.storage import filesystems
+    from dbbench.storage.filesystems.families import compression, copies_on_write
 
     registered = setup.mkfs.family in filesystems.FAMILIES
-    traits = filesystems.traits(setup) if registered else None
     reason = filesystems.works(setup)
     return {
         "name": setup.name,
@@ -67,9 +67,9 @@ def _row(setup: FsSetup) -> dict[str, Any]:
         "reason": reason,
         "install": list(filesystems.install(setup)),
         "durability_class": of_setup(setup) if registered else None,
-        "cow": traits.cow if traits else None,
-        "compresses": traits.compresses if traits else None,
-        "snapshots": traits.snapshots if traits else None,
+        "cow": copies_on_write(setup) if registered else None,
+        "compresses": compression(setup),
+        "snapshots": filesystems.family_of(setup).snapshots is not None if registered else None,
     }
 
 

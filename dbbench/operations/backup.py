@@ -22,6 +22,7 @@ from dbbench.model import OperationFacts
 from dbbench.operations.copies import PLAIN, REFLINK
 from dbbench.operations.steps import StoredDatabase, cold, end_step, impossible, time_step
 from dbbench.storage import filesystems
+from dbbench.storage.filesystems import volumes
 from dbbench.storage.filesystems.port import Snapshots
 
 # Rows that show the moment of a copy: some were acknowledged before it, one was written after it.
@@ -35,7 +36,7 @@ _NO_BACKUP: Final = "dbbench knows no program for physical backups of {}"
 
 def snapshot(filled: StoredDatabase) -> Iterator[OperationFacts]:
     """Use snapshots of the filesystem, or of the layer below it."""
-    how = filesystems.snapshots_of(filled.setup)
+    how = volumes.snapshots_of(filled.setup)
     if how is None:
         yield impossible("snapshot", filled.no_snapshots)
     else:

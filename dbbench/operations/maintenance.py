@@ -19,6 +19,7 @@ from dbbench.metrics.summary import SCAN_OF_CLONE, SCAN_OF_DATA
 from dbbench.model import OperationFacts
 from dbbench.operations.steps import StoredDatabase, cold, end_step, impossible, time_step
 from dbbench.storage import filesystems
+from dbbench.storage.filesystems import volumes
 from dbbench.storage.filesystems.common import extents_of
 from dbbench.units import size_text
 
@@ -36,13 +37,13 @@ def fsck(filled: StoredDatabase) -> Iterator[OperationFacts]:
         if check.mounted:
             yield time_step(name, work)
         else:
-            with filesystems.unmount_for(filled):
+            with volumes.unmount_for(filled):
                 yield time_step(name, work)
 
 
 def grow(filled: StoredDatabase) -> Iterator[OperationFacts]:
     """Run two steps; the text then states how much larger the filesystem is."""
-    able, spare = filesystems.growing_of(filled.setup), filled.volume.spare
+    able, spare = volumes.growing_of(filled.setup), filled.volume.spare
     if able is None:
         yield impossible("grow", f"{filled.fs.family} cannot take another device, and neither can a layer below it")
         return
@@ -103,7 +104,7 @@ def scan(filled: StoredDatabase) -> Iterator[OperationFacts]:
     said = cold(filled)
     with filled.serving(filled.datadir) as server:
         yield _read(SCAN_OF_DATA, server, said)
-    how = filesystems.snapshots_of(filled.setup)
+    how = volumes.snapshots_of(filled.setup)
     if how is None:
         yield impossible(SCAN_OF_CLONE, filled.no_snapshots)
         return

@@ -21,8 +21,8 @@ from dbbench.plan.workloads import label
 from dbbench.plan.writes import BINARY_LOG, devices_of, kept_logs, spares, tables_bytes
 from dbbench.storage.devices import ceiling, sysfs
 from dbbench.storage.devices.directory import disks_below, disks_with_several, nearest
-from dbbench.storage.filesystems import FAMILIES, PERIODS, period_s
 from dbbench.storage.filesystems.common import mount_of
+from dbbench.storage.filesystems.families import FAMILIES, PERIODS, family_named
 from dbbench.units import count, join_words, level_text, size_text
 
 _HISTORY: Final = {
@@ -192,7 +192,10 @@ def limits(plan: Plan, cells: Sequence[Cell]) -> str:
     """Return what is known before the first trial to limit what the results mean, with the IDs of PLANNED; "" if
     nothing is."""
     fixed = [cell for cell in cells if cell.window.kind == "fixed"]
-    periods = [(cell.window.warmup_s, period_s(cell.setup.mkfs.family, cell.setup.mount, {})) for cell in fixed]
+    periods = [
+        (cell.window.warmup_s, family_named(cell.setup.mkfs.family).writes_out_s(cell.setup.mount, {}))
+        for cell in fixed
+    ]
     windows = {cell.window.measure_s for cell in fixed if cell.window.measure_s < SHORT_WINDOW_S}
     warm_ups = {warmup_s for warmup_s, period in periods if period is not None and warmup_s < PERIODS * period}
     small = plan.device.image_bytes and min(volume.size_bytes for volume in plan.device.volumes.values())

@@ -15,6 +15,7 @@ from dbbench.plan import writes
 from dbbench.plan.expanding import Expanded
 from dbbench.plan.writes import dataset_bytes
 from dbbench.storage import filesystems, layers
+from dbbench.storage.filesystems import volumes
 
 MB: Final = 10**6
 MOUNT_POINT: Final = "/run/dbbench/mnt"  # in the mount namespace of the trial
@@ -124,7 +125,7 @@ def _commands(plan: Plan, expanded: Expanded) -> tuple[tuple[str, tuple[str, ...
     setups = {cell.arm: (cell.setup, cell.wal_setup) for cell in expanded.cells}
     said = []
     for arm, (setup, log) in setups.items():
-        further = layers.commands(filesystems.layers_to_add(setup), spares_of(plan, setup), "-spare")[0]
+        further = layers.commands(volumes.layers_to_add(setup), spares_of(plan, setup), "-spare")[0]
         said += [(arm, argv) for argv in further]  # for the operation `grow`
         said += [(arm, argv) for argv in filesystems.commands(setup, targets_of(plan, setup), MOUNT_POINT)]
         if log is not None and plan.device.wal is not None:

@@ -35,6 +35,6 @@ def _of(setup: FsSetup, engine: EngineName, values: Mapping[str, Scalar]) -> tup
     effective = {name: word(value) for name, value in values.items()}
     profile = ENGINES[engine].PROFILE
     page = int(effective.get(profile.page_setting, profile.page_bytes))
-    reports = partial(filesystems.reports_of, setup.mkfs.family, filesystems.options_of(setup))
-    tears = filesystems.family_of(setup).tears_pages_of(setup, page)
+    family = filesystems.family_of(setup)
+    tears, reports = family.tears_pages_of(setup, page), partial(family.reports, filesystems.options_of(setup))
     return durability.of_server(ENGINES[engine].durability, effective, tears, reports)[0]

@@ -13,7 +13,8 @@ from dbbench.model.base import SIZE_PARAMETERS
 from dbbench.operations import OPERATIONS
 from dbbench.plan.draft import PlanDraft
 from dbbench.plan.tomlfile import Key
-from dbbench.storage.filesystems import FAMILIES, devices_to_add
+from dbbench.storage.filesystems import FAMILIES
+from dbbench.storage.filesystems.volumes import devices_to_add
 
 REQUIRES, EXCLUDES, NO_EFFECT = "{} requires {}", "{} cannot be combined with {}", "{} has no effect {}; remove it"
 WITHOUT_SERVER: Final = ("fsck", "grow")  # operations that start no server

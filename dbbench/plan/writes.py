@@ -20,9 +20,10 @@ from dbbench.model import Cell, Dataset, FsSetup, Layer, Plan, Scalar, Status, T
 from dbbench.model.run import COPIED
 from dbbench.plan.expanding import Expanded
 from dbbench.plan.server_settings import settings_of
-from dbbench.storage import devices, filesystems
+from dbbench.storage import devices
 from dbbench.storage.devices import ceiling, precondition
-from dbbench.storage.filesystems import devices_to_add
+from dbbench.storage.filesystems.families import compression, copies_on_write
+from dbbench.storage.filesystems.volumes import devices_to_add
 from dbbench.units import size_text
 
 MB: Final = 10**6
@@ -138,7 +139,7 @@ def of_trial(plan: Plan, cell: Cell) -> dict[str, int]:
     times, empty = copies(plan, cell.setup), profile_of(cell.engine.name).empty_bytes
     data = tables_bytes(cell) + int(EMPTY_SHARE * empty)
     whole = sum(plan.device.disk_bytes(devices.size_bytes)[: devices_of(plan, cell.setup)])
-    share = COMPRESSED if filesystems.traits(cell.setup).compresses else 1
+    share = COMPRESSED if compression(cell.setup) else 1
     parts = {"mkfs": _made_bytes(cell.setup, whole), "restore": int(data * share) * times}
     if plan.age is not None:  # a mirror needs no factor: half of the bytes, each written twice
         parts["ageing"] = int(plan.age.fill * whole * (1 + plan.age.churn))
@@ -202,7 +203,7 @@ def _transactions_bytes(cell: Cell, seconds: float) -> float:
         return seconds * READ_RATE
     appends = cell.workload.name == "bulk-insert"  # appending writes as many bytes on btrfs as on ext4
     load_rate = WRITE_RATE * (TABLES_SHARE if cell.dataset.parameters.get("tablespace") else 1)
-    return seconds * load_rate * (COPY_ON_WRITE if filesystems.traits(cell.setup).cow and not appends else 1)
+    return seconds * load_rate * (COPY_ON_WRITE if copies_on_write(cell.setup) and not appends else 1)
 
 
 def kept_logs(cell: Cell) -> dict[str, int]:

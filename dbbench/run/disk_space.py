@@ -15,8 +15,9 @@ from dbbench.plan import Expanded
 from dbbench.plan.preview import RESULT_BYTES
 from dbbench.plan.server_settings import settings_of
 from dbbench.plan.writes import ARCHIVE, dataset_bytes, kept_logs, table_bytes
-from dbbench.storage import devices, filesystems
+from dbbench.storage import devices
 from dbbench.storage.devices.directory import PREFIX, nearest
+from dbbench.storage.filesystems.families import FAMILIES, compression
 from dbbench.units import size_text
 
 USABLE: Final = 0.9  # usable share of a device: ext reserves 5 %, xfs and btrfs need as much for their metadata
@@ -67,7 +68,7 @@ def _largest_trials(folders: Mapping[str, str], expanded: Expanded) -> list[tupl
 
 def _redo_bytes(cell: Cell, setup: FsSetup) -> int:
     """Return the bytes of InnoDB's redo log, for which MariaDB waits forever on a full filesystem."""
-    if setup.mkfs.family not in filesystems.FAMILIES or filesystems.traits(setup).compresses:
+    if setup.mkfs.family not in FAMILIES or compression(setup):
         return 0
     return redo_bytes(settings_of(cell))
 

@@ -17,7 +17,7 @@ from typing import Final, Literal
 from dbbench.errors import FilesystemFull
 from dbbench.model import AgeFacts, Ageing
 from dbbench.storage import filesystems
-from dbbench.storage.filesystems import Mounted
+from dbbench.storage.filesystems import Mounted, shape
 from dbbench.units import percent, size_text
 
 FOLDER: Final = "aged"
@@ -140,7 +140,7 @@ def age(fs: Mounted, device_bytes: int, asked: Ageing, seed: int) -> AgeFacts:
     offered = os.statvfs(fs.path)
     total = offered.f_blocks * offered.f_frsize
     whole = device_bytes if total >= WHOLE * device_bytes else total
-    before, steps = filesystems.free_space(fs), sequence(seed, int(asked.fill * whole), asked.churn)
+    before, steps = shape.free_space(fs), sequence(seed, int(asked.fill * whole), asked.churn)
     try:
         files, files_written, written_bytes, digest = _carry_out(steps, fs.path / FOLDER, seed)
     except OSError as error:
@@ -163,7 +163,7 @@ def age(fs: Mounted, device_bytes: int, asked: Ageing, seed: int) -> AgeFacts:
         digest=digest,
         filled=1 - now.f_bavail / (now.f_bavail + now.f_blocks - now.f_bfree),
         before=before,
-        after=filesystems.free_space(fs),
+        after=shape.free_space(fs),
     )
 
 

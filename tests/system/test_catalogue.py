@@ -18,7 +18,7 @@ from dbbench import process
 from dbbench.model import FsSetup, Mkfs
 from dbbench.storage import filesystems
 from dbbench.storage.devices import queue_attributes
-from dbbench.storage.filesystems import btrfs, common
+from dbbench.storage.filesystems import btrfs, common, families, shape
 from tests.support.plans import plan
 from tests.support.setups import (
     ADDED,
@@ -128,11 +128,11 @@ def test_every_setup_is_what_it_says(name: str, tmp_path: Path) -> None:
             commit(datadir / "log")
             flushed = flushes(device) - before
             assert flushed == 0 if "no-barrier" in flags else flushed >= 20
-            assert filesystems.healthy(fs) is None
-            space = filesystems.space(fs, 3 * MIB)
+            assert shape.healthy(fs) is None
+            space = shape.space(fs, 3 * MIB)
             assert space.disk_bytes and space.free_bytes
             assert space.disk_bytes + space.free_bytes <= len(device.each) * SIZE
-            shrinks = filesystems.traits(setup).compresses is not None
+            shrinks = families.compression(setup) is not None
             assert (space.compression_ratio or 0) > 2 if shrinks else not space.compression_ratio
         for member in device.each:
             os.close(os.open(member.path, os.O_RDONLY | os.O_EXCL))
@@ -194,7 +194,7 @@ def test_volumes_have_options_of_their_own(tmp_path: Path) -> None:
             assert not common.inode_flags(data) & common.NOCOW_FL
             assert fs.tears is False
             assert "compression=zstd" in fs.options_effective
-            assert (filesystems.space(fs, MIB).compression_ratio or 0) > 1.5
+            assert (shape.space(fs, MIB).compression_ratio or 0) > 1.5
 
 
 @pytest.mark.needs("root", "mkfs.btrfs", "fs:btrfs")

@@ -18,7 +18,7 @@ from dbbench.machine.kernel_log import Watch
 from dbbench.model import Durability, FsSetup, Mkfs
 from dbbench.storage import filesystems
 from dbbench.storage.devices.port import Device
-from dbbench.storage.filesystems import common, ext, formatted
+from dbbench.storage.filesystems import common, ext, formatted, shape
 from dbbench.storage.filesystems.directory import Directory
 from dbbench.storage.filesystems.port import Mounted, MountPoint
 from tests.support.setups import shipped
@@ -195,10 +195,10 @@ def test_a_filesystem_that_went_bad_is_found(
     filesystems.make(setup, loop_device)
     with Watch(loop_device.path.name) as watch:
         with filesystems.mount(setup, loop_device, tmp_path / "mnt") as fs:
-            assert filesystems.healthy(fs) is None
+            assert shape.healthy(fs) is None
             assert watch.lines_about() == ()
             plant(fs)
-            assert filesystems.healthy(fs) is not None
+            assert shape.healthy(fs) is not None
         if plant is shut_down:
             assert "shut" in str(watch.lines_about()).lower()
         assert watch.lines_about("loop99") == ()
@@ -221,7 +221,7 @@ def test_a_full_filesystem_is_not_a_bad_one(loop_device: Device, tmp_path: Path)
         os.close(file)
         with pytest.raises(OSError, match="No space left"):
             (fs.path / "more").write_bytes(bytes(MIB))
-        assert filesystems.healthy(fs) is None
+        assert shape.healthy(fs) is None
 
 
 def existing(path: Path) -> AbstractContextManager[Mounted]:
@@ -234,8 +234,8 @@ def test_an_existing_directory_is_read_without_root(tmp_path: Path) -> None:
     """Kind `dir`: options and class of the filesystem that it lies on, space of what lies below it alone."""
     with existing(tmp_path) as fs:
         (tmp_path / "data").write_bytes(os.urandom(MIB))
-        space = filesystems.space(fs, MIB)
-        assert filesystems.healthy(fs) is None
+        space = shape.space(fs, MIB)
+        assert shape.healthy(fs) is None
     assert "rw" in fs.options_effective
     assert fs.options_asked == ()
     assert MIB / 16 <= (space.disk_bytes or 0) < 2 * MIB

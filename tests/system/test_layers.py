@@ -19,6 +19,8 @@ from dbbench.results.journal import Journal
 from dbbench.storage import filesystems, layers
 from dbbench.storage.devices import guard, identity, loop
 from dbbench.storage.devices.port import Device, as_one, joint
+from dbbench.storage.filesystems import shape
+from dbbench.storage.filesystems.volumes import layers_to_add
 from dbbench.storage.layers import lvm, md
 from dbbench.storage.layers.volume import let_go
 from tests.support.leftovers import layers_of
@@ -72,7 +74,7 @@ def written_and_read(volume: Device, setup: FsSetup, at: Path) -> None:
         (fs.path / "file").write_bytes(content)
     with filesystems.mount(setup, volume, at) as fs:
         assert (fs.path / "file").read_bytes() == content
-        assert filesystems.healthy(fs) is None
+        assert shape.healthy(fs) is None
 
 
 def facts_of(volume: Device) -> dict[str, Scalar]:
@@ -319,7 +321,7 @@ def test_a_volume_on_mirrors_grows_by_a_mirror(disks: Disks, journal: Journal, t
     setup = ALL.setup("ext4-lvm-striped-md1")
     with disks(6) as device:
         whole = replace(as_one(device.each[:4]), spare=as_one(device.each[4:]))
-        with layers.stack_layers(setup.layers, whole, journal, filesystems.layers_to_add(setup)) as volume:
+        with layers.stack_layers(setup.layers, whole, journal, layers_to_add(setup)) as volume:
             assert volume.spare is not None and volume.spare.layers[-1]["level"] == 1
             filesystems.make(setup, volume)
             with filesystems.mount(setup, volume, tmp_path / "mnt") as fs:

@@ -21,6 +21,7 @@ from dbbench.errors import EngineStartFailed, FilesystemFull
 from dbbench.model import merge_settings
 from dbbench.results.journal import Journal
 from dbbench.storage import filesystems, layers
+from dbbench.storage.filesystems import shape, volumes
 from tests.support import setups
 from tests.support.leftovers import GONE_S, layers_of
 from tests.support.plans import SMALL, plan
@@ -89,8 +90,8 @@ def test_every_setup_is_what_it_says(name: str, tmp_path: Path) -> None:
                     os.fdatasync(log.fileno())
             flushed = flushes(device) - before
             assert flushed <= 2 if name.endswith("nobarrier") else flushed >= 20
-            assert filesystems.healthy(fs) is None
-            space = filesystems.space(fs, 8 * MIB)
+            assert shape.healthy(fs) is None
+            space = shape.space(fs, 8 * MIB)
             assert space.disk_bytes and space.free_bytes and space.disk_bytes > 8 * MIB
         os.close(os.open(volume.path, os.O_RDONLY | os.O_EXCL))
     assert left(tmp_path) == []
@@ -119,7 +120,7 @@ def test_each_kind_carries_a_database(wanted: list[str], dbbench: Any) -> None:
     """One run: each has its class and says what it lay on; checked, snapshot with a second server, rolled back,
     grown by a device: none fails, and nothing is left."""
     names = working(wanted)
-    most = max(setup_named(name).devices.min + filesystems.devices_to_add(setup_named(name)) for name in names)
+    most = max(setup_named(name).devices.min + volumes.devices_to_add(setup_named(name)) for name in names)
     dbbench.plan(layered(names, "fsck", "snapshot", "grow", count=most))
     dbbench("run", "plan.toml", "--name", "r", timeout_s=HANGS_S + 60 * len(names))
     trials = {trial["fs_setup"]: trial for trial in dbbench.trials().values()}

@@ -19,6 +19,7 @@ from dbbench.plan import catalog
 from dbbench.samplers.accounting import DiskClock
 from dbbench.storage import filesystems
 from dbbench.storage.devices.port import Device
+from dbbench.storage.filesystems import shape
 
 pytestmark = pytest.mark.alone  # judges what the page cache of the whole machine holds
 MIB = 2**20
@@ -65,7 +66,7 @@ def test_the_cache_is_emptied_and_both_proofs_hold(
     with mounted(name, loop_device, tmp_path / "mnt") as (fs, files):
         setup = catalog.catalog().setup(name)
         by = filesystems.FAMILIES[fs.family].emptying(setup, loop_device, fs) if remounted else pagecache.EVICTING
-        facts = emptied(files, [loop_device.path.name], by, least_share=filesystems.least_read_share(fs))
+        facts = emptied(files, [loop_device.path.name], by, least_share=shape.least_read_share(fs))
         assert facts.reason == ""
         assert facts.proved
         assert (facts.method, facts.whole_machine) == ("unmount and mount" if remounted else "posix_fadvise", False)

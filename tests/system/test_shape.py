@@ -14,7 +14,7 @@ from dbbench.model import FsSetup, Mkfs, SpaceFacts
 from dbbench.storage import filesystems
 from dbbench.storage.devices import loop
 from dbbench.storage.devices.port import Device
-from dbbench.storage.filesystems import Mounted
+from dbbench.storage.filesystems import Mounted, shape
 
 MIB, GIB = 2**20, 2**30
 Mount = Callable[..., AbstractContextManager[Mounted]]
@@ -36,7 +36,7 @@ def mounted(loop_device: Device, tmp_path: Path) -> Mount:
 
 def looked_at(fs: Mounted, *files: Path) -> SpaceFacts:
     """All that a trial records of these files."""
-    return filesystems.find_shape(filesystems.space(fs, sum(path.stat().st_size for path in files)), fs, files)
+    return shape.find_shape(shape.space(fs, sum(path.stat().st_size for path in files)), fs, files)
 
 
 def write(path: Path, piece: bytes, size: int) -> None:

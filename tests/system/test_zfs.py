@@ -17,7 +17,7 @@ from dbbench.results.journal import Journal
 from dbbench.storage import filesystems
 from dbbench.storage.devices import loop
 from dbbench.storage.devices.port import Device, as_one
-from dbbench.storage.filesystems import common, zfs
+from dbbench.storage.filesystems import common, shape, zfs
 from dbbench.storage.filesystems.port import Mounted, Stored
 from dbbench.storage.filesystems.zfs import driver, properties
 from tests.support.plans import SMALL, plan
@@ -92,13 +92,13 @@ def test_every_setup_is_what_it_says(name: str, private: None, tmp_path: Path) -
             files = fill(datadir, 24)
             filesystems.verify_files(setup, files)
             compressing = properties.compresses(setup.mount)
-            space = filesystems.space(fs, 24 * MIB)
+            space = shape.space(fs, 24 * MIB)
             assert space.disk_bytes and space.free_bytes
             assert (space.disk_bytes < 20 * MIB) is bool(compressing)
             assert 1.5 < (space.compression_ratio or 0) < 2.1 if compressing else not space.compression_ratio
             proof = pagecache.empty_and_prove(
                 files, 1, device.leaves, filesystems.FAMILIES["zfs"].emptying(setup, device, fs),
-                least_share=filesystems.least_read_share(fs),
+                least_share=shape.least_read_share(fs),
             )  # fmt: skip
             assert proof.reason == ""
             assert "export and import" in proof.method
@@ -110,7 +110,7 @@ def test_every_setup_is_what_it_says(name: str, private: None, tmp_path: Path) -
                     log.write(bytes(8192))
                     os.fdatasync(log.fileno())
             assert flushes(device) - before >= 20 or filesystems.promises(setup)
-            assert filesystems.healthy(fs) is None
+            assert shape.healthy(fs) is None
         for member in device.each:
             assert process.run(["wipefs", "-n", member.path]).stdout == ""
             os.close(os.open(member.path, os.O_RDONLY | os.O_EXCL))

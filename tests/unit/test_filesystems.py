@@ -11,7 +11,7 @@ from dbbench.errors import AnswerUnknown, KernelLacks, SetupNotInForce
 from dbbench.model import Durability, FsSetup, Mkfs, Volume
 from dbbench.plan import catalog
 from dbbench.storage import filesystems
-from dbbench.storage.filesystems import btrfs, ext, f2fs, families, nilfs2, xfs
+from dbbench.storage.filesystems import btrfs, ext, f2fs, families, nilfs2, shape, xfs
 from dbbench.storage.filesystems.formatted import Formatted
 
 FIXTURES = Path(__file__).parent.parent / "fixtures/filesystems"
@@ -216,9 +216,12 @@ def test_a_page_tears_unless_data_is_copied_on_write() -> None:
 
 def test_traits_are_what_the_options_say() -> None:
     """Copy-on-write, compression and snapshots for `dbbench fs`."""
-    assert filesystems.traits(setup_of("btrfs", "compress=lzo")) == filesystems.Traits(True, "lzo", True)
-    assert filesystems.traits(setup_of("btrfs", attributes=("+C",))) == filesystems.Traits(False, None, True)
-    assert filesystems.traits(setup_of("xfs")) == filesystems.Traits(False, None, False)
+    for setup, traits in (
+        (setup_of("btrfs", "compress=lzo"), (True, "lzo")),
+        (setup_of("btrfs", attributes=("+C",)), (False, None)),
+        (setup_of("xfs"), (False, None)),
+    ):
+        assert (families.copies_on_write(setup), families.compression(setup)) == traits
 
 
 def mounted_with(family: str, *effective: str, flags: tuple[Durability, ...] = ()) -> filesystems.Mounted:
@@ -256,8 +259,8 @@ def test_a_setup_says_why_it_cannot_work_here(monkeypatch: pytest.MonkeyPatch, t
 
 def test_compression_lets_the_device_deliver_less() -> None:
     """Nearly all of a sample, or what the best compression leaves of it."""
-    assert filesystems.least_read_share(mounted_with("xfs")) == 0.9
-    assert filesystems.least_read_share(mounted_with("btrfs", "compress=zstd:3")) == pytest.approx(0.9 / 32)
+    assert shape.least_read_share(mounted_with("xfs")) == 0.9
+    assert shape.least_read_share(mounted_with("btrfs", "compress=zstd:3")) == pytest.approx(0.9 / 32)
 
 
 def test_an_algorithm_may_be_a_property_of_the_data_volume() -> None:
@@ -265,9 +268,9 @@ def test_an_algorithm_may_be_a_property_of_the_data_volume() -> None:
     assert btrfs.FAMILY.compresses(("compress=lzo", "compression=zstd")) == "zstd"
     assert btrfs.FAMILY.compresses(("compress=zstd:-5",)) == "zstd"
     setup = FsSetup(title="t", mkfs=Mkfs("btrfs"), volumes={"data": Volume(("compression=zstd",)), "wal": Volume()})
-    assert filesystems.traits(setup).compresses == "zstd"
+    assert families.compression(setup) == "zstd"
     nocow = FsSetup(title="t", mkfs=Mkfs("btrfs"), volumes={"data": Volume((), ("+C",))})
-    assert filesystems.traits(nocow).cow is False
+    assert families.copies_on_write(nocow) is False
     assert (family := filesystems.family_of(setup)).tears_pages_of(nocow, 8192) and not family.tears_pages_of(
         setup, 8192
     )

@@ -9,7 +9,8 @@ from dbbench.compare import rows
 from dbbench.compare.remarks import RemarkKind, has
 from dbbench.model import Extents, GrowthFacts, Run
 from dbbench.storage.devices import image
-from dbbench.storage.filesystems import Mounted, common, growth, restored_share, sizes
+from dbbench.storage.filesystems import Mounted, common
+from dbbench.storage.filesystems.shape import growth, restored_share, sizes
 from tests.support.judged import Judged
 
 MIB = 2**20

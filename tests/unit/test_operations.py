@@ -20,10 +20,11 @@ from dbbench.plan import load
 from dbbench.plan.catalog import catalog
 from dbbench.report.page.operations import operation_of
 from dbbench.storage.devices.port import Device
-from dbbench.storage.filesystems import FAMILIES, devices_to_add, growing_of, layers_to_add, snapshots_of
+from dbbench.storage.filesystems import FAMILIES
 from dbbench.storage.filesystems.btrfs import parse_du
 from dbbench.storage.filesystems.f2fs import damages
 from dbbench.storage.filesystems.port import Mounted
+from dbbench.storage.filesystems.volumes import devices_to_add, growing_of, layers_to_add, snapshots_of
 from dbbench.units import duration_text
 from tests.support.plans import plan_of
 

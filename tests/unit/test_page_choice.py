@@ -16,7 +16,7 @@ from dbbench.report.page.charts.why import whys
 from dbbench.report.page.choose import choose
 from dbbench.report.page.groups import Group, groups
 from dbbench.results import LoadedRun, load_run
-from dbbench.storage.filesystems import character
+from dbbench.storage.filesystems.volumes import character
 
 TPCB = (("postgres", "pgbench-tpcb"),)
 

@@ -162,7 +162,7 @@ def make_base(lab: Lab, target: LabTarget) -> BaseImages:
             server.settle()
         tears = fs.tears_pages_of(durability.page_bytes(effective))
         promised = durability.combined(*(mount.flags for mount in mounts.values()))
-        reports = partial(filesystems.reports_of, fs.family, fs.options_effective)
+        reports = partial(filesystems.family_in(fs).reports, fs.options_effective)
         flags = durability.combined(promised, durability.of_server(engine.durability, effective, tears, reports)[0])
     return BaseImages(target, base, place, flags, version, fs)
 

@@ -13,8 +13,8 @@ from dbbench.compare import Row
 from dbbench.compare.verdict import AHEAD, BEHIND, GUARD
 from dbbench.metrics.table import METRICS
 from dbbench.report.page.groups import ArmLabel, Group, all_arms
-from dbbench.storage.filesystems import character
 from dbbench.storage.filesystems.port import Character
+from dbbench.storage.filesystems.volumes import character
 from dbbench.units import MISSING, change, duration_text, join_words
 
 CPU: Final = {"cpu_ms_per_tx": "tx", "cpu_ms_per_gib": "GiB"}  # a workload has one of them

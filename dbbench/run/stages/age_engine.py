@@ -23,6 +23,7 @@ from dbbench.operations.maintenance import of_engine, of_filesystem
 from dbbench.operations.steps import cold
 from dbbench.samplers.accounting import DiskClock
 from dbbench.storage import filesystems
+from dbbench.storage.filesystems import shape
 from dbbench.storage.filesystems.common import extents_of
 
 # Smallest number of written bytes per window; a load that writes less does not age the tables.
@@ -148,7 +149,7 @@ def _driven(server: Server, window: model.Window, course: _Course, name: str) ->
 
 def _shape(filled: StoredDatabase) -> tuple[int | None, int, int | None]:
     logical = sum(path.stat().st_size for path in filled.files)
-    disk = filesystems.space(filled.fs, logical).disk_bytes if filled.fs.raw is None else None
+    disk = shape.space(filled.fs, logical).disk_bytes if filled.fs.raw is None else None
     return extents_of(filled.files), logical, disk
 
 

@@ -15,6 +15,7 @@ from dbbench.operations import StoredDatabase
 from dbbench.run.stages import Mounts, Setups, Volumes
 from dbbench.run.stages.mount import equalize_readahead
 from dbbench.storage import filesystems
+from dbbench.storage.filesystems import shape
 
 # A load that makes its own files begins on a new filesystem. It must itself empty the cache of files that it reads
 # later, and report that.
@@ -36,7 +37,7 @@ def emptier(plan: Plan, setups: Setups, volumes: Volumes, mounts: Mounts) -> Cal
         seed=plan.seed,
         disks=volumes["data"].leaves,
         by=dataclasses.replace(each[0], empty=empty),
-        least_share=filesystems.least_read_share(mounts["data"]),
+        least_share=shape.least_read_share(mounts["data"]),
     )
 
 

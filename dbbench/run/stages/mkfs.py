@@ -13,6 +13,7 @@ from dbbench.storage import devices, filesystems, layers
 from dbbench.storage.devices.image import write_out
 from dbbench.storage.devices.port import Device
 from dbbench.storage.filesystems import Made
+from dbbench.storage.filesystems.volumes import layers_to_add
 
 
 @contextlib.contextmanager
@@ -23,7 +24,7 @@ def make_layers(setups: Setups, disks: Volumes, journal: Journal) -> Iterator[di
     with contextlib.ExitStack() as stack:
         volumes: dict[Role, Device] = {}
         for role, setup in setups.items():
-            to_add = filesystems.layers_to_add(setup)
+            to_add = layers_to_add(setup)
             volumes[role] = stack.enter_context(layers.stack_layers(setup.layers, disks[role], journal, to_add))
         yield volumes
 

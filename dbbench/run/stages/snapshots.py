@@ -22,7 +22,7 @@ from dbbench.metrics.outcome import Outcome
 from dbbench.model import SnapshotFacts, SnapshotSpec, SnapshotTaken, TrialWarning, Window
 from dbbench.operations import StoredDatabase
 from dbbench.operations.copies import REFLINK
-from dbbench.storage import filesystems
+from dbbench.storage.filesystems import volumes
 from dbbench.storage.filesystems.port import Snapshots
 
 _FIRST: Final = "1"  # tag of the first snapshot
@@ -52,13 +52,13 @@ def beside_load(
 
 def way(filled: StoredDatabase, server: Server) -> Snapshots:
     """Return the snapshots of the filesystem or of the layer below; otherwise reflinks, if the server supports them."""
-    return filesystems.snapshots_of(filled.setup) or dataclasses.replace(REFLINK, server=server)
+    return volumes.snapshots_of(filled.setup) or dataclasses.replace(REFLINK, server=server)
 
 
 def lacks(how: Snapshots, filled: StoredDatabase) -> str | None:
     """Return why no snapshot is possible while a server runs, or None."""
     why = dataclasses.replace(filled, tag=_FIRST).obstacle(how)
-    if why is None or filesystems.snapshots_of(filled.setup) is not None:
+    if why is None or volumes.snapshots_of(filled.setup) is not None:
         return why
     return f"{filled.no_snapshots}; {why}"
 

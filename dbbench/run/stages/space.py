@@ -10,7 +10,7 @@ from dbbench.engines.port import Engine, UsesBareDevice, log_files_of
 from dbbench.model import Cell, FilesystemFacts, GrowthFacts, SpaceFacts
 from dbbench.run.stages import Mounts
 from dbbench.storage import filesystems, small_io
-from dbbench.storage.filesystems import Mounted
+from dbbench.storage.filesystems import Mounted, shape
 
 
 def space(fs: Mounted, engine: Engine, files: Sequence[Path]) -> SpaceFacts:
@@ -19,7 +19,7 @@ def space(fs: Mounted, engine: Engine, files: Sequence[Path]) -> SpaceFacts:
     logical = sum(map(size, files))
     if fs.raw is not None:
         return SpaceFacts(logical)  # a bare device has no used or free space
-    return filesystems.find_shape(filesystems.space(fs, logical), fs, files)
+    return shape.find_shape(shape.space(fs, logical), fs, files)
 
 
 def probe(cell: Cell, seed: int, mounts: Mounts, facts: FilesystemFacts, datadir: Path) -> FilesystemFacts:
@@ -41,12 +41,12 @@ def probe(cell: Cell, seed: int, mounts: Mounts, facts: FilesystemFacts, datadir
 
 def restored_growth(fs: Mounted, files: Sequence[Path]) -> GrowthFacts:
     """Return how the restored files are stored, before anything grew."""
-    return GrowthFacts(restored_share=filesystems.restored_share(fs, filesystems.sizes(files)))
+    return GrowthFacts(restored_share=shape.restored_share(fs, shape.sizes(files)))
 
 
 def file_sizes(engine: Engine, datadir: Path, effective: dict[str, str]) -> dict[Path, int]:
     """Return the sizes of the server's data and log files."""
-    return filesystems.sizes([*engine.data_files(datadir), *log_files_of(engine, datadir, effective)])
+    return shape.sizes([*engine.data_files(datadir), *log_files_of(engine, datadir, effective)])
 
 
 def growth(
@@ -54,4 +54,4 @@ def growth(
 ) -> GrowthFacts:
     """Return how files that grew since `before` (of `file_sizes`) are stored. They are written back first."""
     data, logs = engine.data_files(datadir), log_files_of(engine, datadir, effective)
-    return filesystems.growth(fs, before, filesystems.sizes(data), filesystems.sizes(logs), None)
+    return shape.growth(fs, before, shape.sizes(data), shape.sizes(logs), None)

@@ -21,46 +21,14 @@ from dbbench.storage.devices.port import Device
 from dbbench.storage.filesystems import options
 from dbbench.storage.filesystems.common import NOCOW_FL, inode_flags
 from dbbench.storage.filesystems.directory import family_on
-from dbbench.storage.filesystems.families import (
-    FAMILIES,
-    PERIODS,
-    Traits,
-    family_in,
-    family_of,
-    give_back,
-    period_s,
-    promises,
-    reports_of,
-    traits,
-)
+from dbbench.storage.filesystems.families import FAMILIES, family_in, family_of, give_back, promises
 from dbbench.storage.filesystems.formatted import MKFS_S, Formatted
 from dbbench.storage.filesystems.port import Family, Made, Mounted, MountPoint, Stored, attributes_of, options_of
-from dbbench.storage.filesystems.shape import (
-    find_shape,
-    free_space,
-    growth,
-    healthy,
-    least_read_share,
-    restored_share,
-    sizes,
-    space,
-)
-from dbbench.storage.filesystems.volumes import (
-    character,
-    devices_to_add,
-    growing_of,
-    layers_to_add,
-    snapshots_of,
-    unmount_for,
-)
 
 __all__ = [
-    "FAMILIES", "PERIODS", "Family", "Made", "MountPoint", "Mounted", "Stored", "Traits", "apply_attributes",
-    "character", "check_promise", "commands", "data_directory", "devices_to_add", "emptying", "family_in", "family_of",
-    "find_shape", "free_space", "give_back", "growing_of", "growth", "healthy", "install", "layers_to_add",
-    "least_read_share", "log_directory", "make", "missing_programs", "mount", "obstacles", "options_of", "period_s",
-    "promises", "reports_of", "restored_share", "sizes", "snapshots_of", "space", "sync", "traits", "unmount_for",
-    "verify_files", "works",
+    "FAMILIES", "Family", "Made", "MountPoint", "Mounted", "Stored", "apply_attributes", "check_promise", "commands",
+    "data_directory", "emptying", "family_in", "family_of", "give_back", "install", "log_directory", "make",
+    "missing_programs", "mount", "obstacles", "options_of", "promises", "sync", "verify_files", "works",
 ]  # fmt: skip
 
 _MEMORY: Final = Path("/dev/shm")

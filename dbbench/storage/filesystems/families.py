@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
-from dbbench.model import Durability, FsSetup, Scalar
+from dbbench.model import Durability, FsSetup
 from dbbench.results.journal import Journal
 from dbbench.storage.filesystems import btrfs, ext, f2fs, nilfs2, raw, xfs, zfs
 from dbbench.storage.filesystems.port import Family, Mounted, attributes_of, options_of
@@ -24,51 +22,34 @@ FAMILIES: Final[dict[str, Family]] = {family.name: family for family in (
 PERIODS: Final = 2  # commit intervals of the filesystem that the warm-up should cover
 
 
-@dataclass(frozen=True)
-class Traits:
-    """What a setup supports, according to its options (`dbbench fs`)."""
-
-    cow: bool  # data is copied on write, so a page cannot tear
-    compresses: str | None  # name of the algorithm; None: not compressed
-    snapshots: bool
-
-
 def family_of(setup: FsSetup) -> Family:
     """Return the family of a setup. Raises KeyError."""
     return FAMILIES[setup.mkfs.family]
 
 
+def family_named(name: str) -> Family:
+    """Return the family of that name; one without features if dbbench has none, as below a directory."""
+    return FAMILIES.get(name) or Family()
+
+
 def family_in(fs: Mounted) -> Family:
-    """Return the family of a mounted filesystem; one without features if it has none, which only a directory has."""
-    return FAMILIES.get(fs.family) or Family()
-
-
-def traits(setup: FsSetup) -> Traits:
-    """Return the traits of a setup without making it. Raises KeyError for an unknown family."""
-    family = family_of(setup)
-    return Traits(
-        cow=not family.tears(setup.mount, attributes_of(setup)),
-        compresses=family.compresses(options_of(setup)),
-        snapshots=family.snapshots is not None,
-    )
+    """Return the family of a mounted filesystem."""
+    return family_named(fs.family)
 
 
 def promises(setup: FsSetup) -> tuple[Durability, ...]:
     """Return the durability flags that follow from the setup's options; () for an unknown family."""
-    family = FAMILIES.get(setup.mkfs.family)
-    return family.promises(setup) if family else ()
+    return family_named(setup.mkfs.family).promises(setup)
 
 
-def reports_of(name: str, options: tuple[str, ...], unprotected: bool) -> tuple[str, ...]:
-    """Return public reports of losses on a filesystem of that family with these options; see `Family.reports`."""
-    family = FAMILIES.get(name)
-    return family.reports(options, unprotected) if family else ()
+def compression(setup: FsSetup) -> str | None:
+    """Return the algorithm with which the setup's options compress data, or None."""
+    return family_named(setup.mkfs.family).compresses(options_of(setup))
 
 
-def period_s(name: str, options: Sequence[str], tunables: Mapping[str, Scalar]) -> float | None:
-    """Return how often a filesystem of that family writes out delayed data by itself, or None."""
-    family = FAMILIES.get(name)
-    return family.writes_out_s(options, tunables) if family else None
+def copies_on_write(setup: FsSetup) -> bool:
+    """Whether data is copied on write according to the setup's options, so that a page cannot tear."""
+    return not family_named(setup.mkfs.family).tears(setup.mount, attributes_of(setup))
 
 
 def give_back(journal: Journal) -> list[str]:

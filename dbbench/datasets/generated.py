@@ -132,11 +132,6 @@ def building_bytes(dataset: Dataset, engine: str) -> int:
     return size_bytes(dataset, engine) * (2 if more else 1) + more
 
 
-def clone_table(number: int) -> str:
-    """Return the name of the clone table `number`, from 1."""
-    return f"clone_{number}"
-
-
 def build(server: Server, dataset: Dataset) -> None:
     """Load the dataset into the server's database and vacuum, freeze and analyse it. Raises DatasetBuildFailed."""
     dataset = fill_in(dataset, server.engine)
@@ -183,7 +178,7 @@ def _base(dataset: Dataset, engine: str) -> Dataset:
 
 def _clone_tables(server: Server, dataset: Dataset) -> None:
     parameters = dataset.parameters
-    tables = [clone_table(number) for number in range(1, int(parameters["tables"]) + 1)]
+    tables = [f"clone_{number}" for number in range(1, int(parameters["tables"]) + 1)]
     with _in_tablespace(server, str(parameters.get(TABLESPACE, ""))):
         if NAME in parameters:
             fill_clones(server, tables, int(parameters["rows"]), float(parameters[NAME]))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from dbbench.datasets import generated
-from dbbench.model import Cell, FsSetup, Plan, plain
+from dbbench.model import Cell, Plan, plain
 from dbbench.model.run import COPIED
 from dbbench.plan import writes
 from dbbench.plan.expanding import Expanded
@@ -80,17 +80,6 @@ def preview(plan: Plan, expanded: Expanded) -> Preview:
     )
 
 
-def targets_of(plan: Plan, setup: FsSetup) -> tuple[str, ...]:
-    """Return the devices that a setup uses, as the plan names them; loop devices have no names before they are made."""
-    return plan.device.targets[: writes.devices_of(plan, setup)]
-
-
-def spares_of(plan: Plan, setup: FsSetup) -> tuple[str, ...]:
-    """Return the devices that the operation `grow` adds, as the plan names them."""
-    first = writes.devices_of(plan, setup)
-    return plan.device.targets[first : first + writes.spares(plan, setup)]
-
-
 def _trial_s(cell: Cell, written: Mapping[str, int]) -> float:
     size = dataset_bytes(cell)
     aged_s = written.get("ageing", 0) / AGE_RATE + written.get("ageing of tables", 0) / writes.WRITE_RATE
@@ -125,9 +114,10 @@ def _commands(plan: Plan, expanded: Expanded) -> tuple[tuple[str, tuple[str, ...
     setups = {cell.arm: (cell.setup, cell.wal_setup) for cell in expanded.cells}
     said = []
     for arm, (setup, log) in setups.items():
-        further = layers.commands(volumes.layers_to_add(setup), spares_of(plan, setup), "-spare")[0]
-        said += [(arm, argv) for argv in further]  # for the operation `grow`
-        said += [(arm, argv) for argv in filesystems.commands(setup, targets_of(plan, setup), MOUNT_POINT)]
+        names, number = plan.device.targets, writes.devices_of(plan, setup)
+        spares = names[number : number + writes.spares(plan, setup)]  # for the operation `grow`
+        said += [(arm, argv) for argv in layers.commands(volumes.layers_to_add(setup), spares, "-spare")[0]]
+        said += [(arm, argv) for argv in filesystems.commands(setup, names[:number], MOUNT_POINT)]
         if log is not None and plan.device.wal is not None:
             target = plan.device.wal.path or "LOOP-WAL"
             said += [(arm, argv) for argv in filesystems.commands(log, (target,), WAL_MOUNT_POINT)]

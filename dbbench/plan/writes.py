@@ -16,7 +16,7 @@ from dbbench.engines import ENGINES, profile_of
 from dbbench.engines.postgres_server import SLOT
 from dbbench.engines.settings import switched_on
 from dbbench.errors import ProgramMissing
-from dbbench.model import Cell, Dataset, FsSetup, Layer, Plan, Scalar, Status, Trial
+from dbbench.model import Cell, Dataset, FsSetup, Plan, Scalar, Status, Trial
 from dbbench.model.run import COPIED
 from dbbench.plan.expanding import Expanded
 from dbbench.plan.server_settings import settings_of
@@ -111,18 +111,13 @@ def copies(plan: Plan, setup: FsSetup) -> int:
     number = devices_of(plan, setup)
     whole = 1
     for layer in setup.layers:
-        whole *= _layer_copies(layer, number)
+        if layer.kind == "md":
+            whole *= {1: max(1, number // layer.groups), 10: 2}.get(layer.level or 0, 1)
     if setup.mkfs.family == "zfs" and setup.mkfs.topology == "mirror":
         return whole * number
     profile = _data_profile(setup.mkfs.options) if setup.mkfs.family == "btrfs" else ""
     whole *= {"raid1": 2, "raid10": 2, "dup": 2, "raid1c3": 3, "raid1c4": 4}.get(profile, 1)
     return whole * (2 if "data=journal" in setup.mount else 1)
-
-
-def _layer_copies(layer: Layer, number: int) -> int:
-    if layer.kind != "md":
-        return 1
-    return {1: max(1, number // layer.groups), 10: 2}.get(layer.level or 0, 1)
 
 
 def _data_profile(options: tuple[str, ...]) -> str:

@@ -38,15 +38,6 @@ class Samples:
     def warnings(self) -> tuple[TrialWarning, ...]:
         return tuple(warning for part in self.parts.values() for warning in part.warnings())
 
-    def first(self) -> dict[str, float] | None:
-        """Return the engine's counters when the samplers started, or None if they were never readable."""
-        part = self.parts.get("counters")
-        return part.first() if isinstance(part, engine_counters.Counters) else None
-
-    def last(self) -> dict[str, float] | None:
-        part = self.parts.get("counters")
-        return part.last() if isinstance(part, engine_counters.Counters) else None
-
 
 @contextlib.contextmanager
 def beside(target: Sampled, raw: Path) -> Iterator[Samples]:

@@ -81,18 +81,12 @@ class Counters:
         if helper.alive:
             self._fault, self._fatal = "the server did not answer at the end", True
 
-    def first(self) -> dict[str, float] | None:
-        return next((r.counters for r in self.readings if r.counters is not None), None)
-
-    def last(self) -> dict[str, float] | None:
-        return next((r.counters for r in reversed(self.readings) if r.counters is not None), None)
-
     def series(self, begin_utc: float, seconds: int) -> Series:
         series = to_series(self.readings, begin_utc, seconds)
         pairs = itertools.pairwise(self.readings)
         seen = on_the_second(((b.due_utc, 1.0 if _usable(a, b) else None) for a, b in pairs), begin_utc, seconds)
         self._warnings = []
-        if self._fatal or (self.readings and self.first() is None):
+        if self._fatal or (self.readings and all(reading.counters is None for reading in self.readings)):
             self._warnings.append(TrialWarning("W013", f"counters: {self._fault}"))
         if gaps := gap_warning("counters", seen):
             why = f": {self._fault}" if self._fault else ""

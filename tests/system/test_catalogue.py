@@ -17,7 +17,7 @@ import pytest
 from dbbench import process
 from dbbench.model import FsSetup, Mkfs
 from dbbench.storage import filesystems
-from dbbench.storage.devices import queue_attributes
+from dbbench.storage.devices import image, queue_attributes
 from dbbench.storage.filesystems import btrfs, common, families, shape
 from tests.support.plans import plan
 from tests.support.setups import (
@@ -190,8 +190,8 @@ def test_volumes_have_options_of_their_own(tmp_path: Path) -> None:
             (data,), (log,) = fill(datadir, 1), fill(wal, 1)
             filesystems.sync(fs.path)
             assert common.has_encoding(data) and not common.has_encoding(log)
-            assert common.inode_flags(log) & common.NOCOW_FL
-            assert not common.inode_flags(data) & common.NOCOW_FL
+            assert common.inode_flags(log) & image.NOCOW_FL
+            assert not common.inode_flags(data) & image.NOCOW_FL
             assert fs.tears is False
             assert "compression=zstd" in fs.options_effective
             assert (shape.space(fs, MIB).compression_ratio or 0) > 1.5

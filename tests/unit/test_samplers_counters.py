@@ -10,7 +10,7 @@ import pytest
 
 from dbbench.engines.port import Server, Sessions
 from dbbench.samplers import engine_counters
-from dbbench.samplers.engine_counters import Counters, CountersReading, foreign_sessions, is_gauge, to_series
+from dbbench.samplers.engine_counters import CountersReading, foreign_sessions, is_gauge, to_series
 from dbbench.samplers.sampler import Sampled
 
 
@@ -121,16 +121,6 @@ def test_readings_come_once_a_second_and_are_kept(tmp_path: Path) -> None:
     series = sampling.series(began, 2)
     assert [pytest.approx(100, rel=0.5)] * 2 == series["wal_bytes_per_s"]
     assert sampling.warnings() == ()
-
-
-def test_first_and_last_are_whole_readings(tmp_path: Path) -> None:
-    """For totals over all that was sampled."""
-    server = FakeServer()
-    sampling = Counters(cast(Server, server), tmp_path / "counters.jsonl")
-    with sampling.running():
-        wait_for(server, 2)
-    assert sampling.first() == {"wal_bytes": 100.0, "dirty_bytes": 7.0}
-    assert sampling.last() == {"wal_bytes": 200.0, "dirty_bytes": 7.0}
 
 
 def test_a_server_that_is_gone_is_said(tmp_path: Path) -> None:

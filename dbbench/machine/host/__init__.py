@@ -44,13 +44,15 @@ _VERSION: Final = re.compile(r"\d+(?:\.\d+)+[\w.-]*")
 
 def facts(root: Path = Path("/")) -> dict[str, Any]:
     """Return `state()` and the facts for the environment table: scalars, `cpu_flags` as a list, None for unknown."""
-    uname = os.uname()
+    uname, release = os.uname(), {}
+    with contextlib.suppress(OSError):
+        release = platform.freedesktop_os_release()
     return {
         "hostname": uname.nodename,
         "kernel": uname.release,
         "kernel_version": uname.version,
         "architecture": uname.machine,
-        "distribution": _distribution(),
+        "distribution": release.get("PRETTY_NAME"),
         **_cpu(root),
         "numa_nodes": len(list((root / "sys/devices/system/node").glob("node[0-9]*"))) or None,
         "memory_bytes": memory_bytes(root),
@@ -133,13 +135,6 @@ def memory_bytes(root: Path = Path("/")) -> int | None:
     """Return the size of the machine's memory."""
     match = re.search(r"^MemTotal:\s+(\d+) kB$", text(root / "proc/meminfo") or "", re.MULTILINE)
     return int(match[1]) * 1024 if match else None
-
-
-def _distribution() -> str | None:
-    try:
-        return platform.freedesktop_os_release().get("PRETTY_NAME")
-    except OSError:
-        return None
 
 
 def _printed_version(program: str, arguments: tuple[str, ...]) -> str | None:

@@ -29,11 +29,11 @@ _FIEMAP: Final = struct.Struct("=2Q4I")  # struct fiemap without extents
 _FIEMAP_FLAG_SYNC: Final = 1
 _EXTENT: Final = struct.Struct("=3Q2Q4I")  # struct fiemap_extent: logical, physical, length, reserved, flags, reserved
 _EXTENTS_A_CALL: Final = 256
-_UNWRITTEN: Final = 0x800  # FIEMAP_EXTENT_UNWRITTEN: allocated but not written; reads return zeros
+UNWRITTEN: Final = 0x800  # FIEMAP_EXTENT_UNWRITTEN: allocated but not written; reads return zeros
 _LAST: Final = 0x1
-_FS_IOC_GETFLAGS: Final = 0x80086601
+GETFLAGS: Final = 0x80086601  # FS_IOC_GETFLAGS (linux/fs.h)
 _FS_IOC_SETFLAGS: Final = 0x40086602
-_FS_NOCOW_FL: Final = 0x00800000
+NOCOW_FL: Final = 0x00800000
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ def _unwritten_ranges(fd: int) -> Iterator[tuple[int, int]]:
     for start, length, flags in extents(fd):
         if start > offset:
             yield offset, start - offset
-        if flags & _UNWRITTEN:
+        if flags & UNWRITTEN:
             yield start, length
         offset = start + length
     if 0 < offset < os.fstat(fd).st_size:  # a file without any extent is not proof
@@ -130,8 +130,8 @@ def _create(path: Path) -> Iterator[int]:
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     with opened(path, flags, 0o600) as fd:
         with contextlib.suppress(OSError):  # btrfs: otherwise overwritten blocks move, and the image becomes fragmented
-            attributes = struct.unpack("=q", fcntl.ioctl(fd, _FS_IOC_GETFLAGS, bytes(8)))[0]
-            fcntl.ioctl(fd, _FS_IOC_SETFLAGS, struct.pack("=q", attributes | _FS_NOCOW_FL))
+            attributes = struct.unpack("=q", fcntl.ioctl(fd, GETFLAGS, bytes(8)))[0]
+            fcntl.ioctl(fd, _FS_IOC_SETFLAGS, struct.pack("=q", attributes | NOCOW_FL))
         with contextlib.suppress(OSError):  # tmpfs has no attributes before Linux 6.6
             fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) | os.O_DIRECT)
         yield fd

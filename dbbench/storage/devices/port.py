@@ -65,21 +65,16 @@ def joint(several: Iterable[AbstractContextManager[Device]]) -> Iterator[Device]
 
 def as_one(members: tuple[Device, ...], below: Device | None = None) -> Device:
     """Return several devices as one. `below`: the disks below these layers, which provide the facts."""
-    joined = _one(members)
+    joined = members[0]
+    if len(members) > 1:
+        facts = dataclasses.replace(
+            joined.facts,
+            path=",".join(member.facts.path for member in members),
+            size_bytes=sum(member.facts.size_bytes for member in members),
+            members=tuple(member.facts for member in members),
+        )
+        leaves = dict.fromkeys(leaf for member in members for leaf in member.leaves)
+        joined = dataclasses.replace(joined, facts=facts, leaves=tuple(leaves), members=members)
     if below is None:
         return joined
     return dataclasses.replace(joined, facts=below.facts, leaves=below.leaves, spare=below.spare)
-
-
-def _one(members: tuple[Device, ...]) -> Device:
-    first = members[0]
-    if len(members) == 1:
-        return first
-    facts = dataclasses.replace(
-        first.facts,
-        path=",".join(member.facts.path for member in members),
-        size_bytes=sum(member.facts.size_bytes for member in members),
-        members=tuple(member.facts for member in members),
-    )
-    leaves = dict.fromkeys(leaf for member in members for leaf in member.leaves)
-    return dataclasses.replace(first, facts=facts, leaves=tuple(leaves), members=members)

@@ -17,9 +17,10 @@ from dbbench.machine.pagecache import syncfs as sync
 from dbbench.model import FsSetup, Role, durability_class
 from dbbench.results.journal import Journal
 from dbbench.storage import layers
+from dbbench.storage.devices import image
 from dbbench.storage.devices.port import Device
 from dbbench.storage.filesystems import options
-from dbbench.storage.filesystems.common import NOCOW_FL, inode_flags
+from dbbench.storage.filesystems.common import inode_flags
 from dbbench.storage.filesystems.directory import family_on
 from dbbench.storage.filesystems.families import FAMILIES, family_in, family_of, give_back, promises
 from dbbench.storage.filesystems.formatted import MKFS_S, Formatted
@@ -171,7 +172,7 @@ def verify_files(setup: FsSetup, files: Iterable[Path]) -> None:
     if not written:
         return
     if "nodatacow" in setup.mount or "+C" in attributes_of(setup):
-        wrong = [path for path in written if not inode_flags(path) & NOCOW_FL]
+        wrong = [path for path in written if not inode_flags(path) & image.NOCOW_FL]
         if wrong:
             raise SetupNotInForce(
                 (

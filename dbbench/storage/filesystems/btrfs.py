@@ -17,9 +17,9 @@ from dbbench import process
 from dbbench.machine.pagecache import syncfs
 from dbbench.model import FsSetup, Scalar, Volume
 from dbbench.results.fileio import opened
-from dbbench.storage.devices import hold, note
+from dbbench.storage.devices import hold, image, note
 from dbbench.storage.devices.port import Device
-from dbbench.storage.filesystems.common import FSCK_S, NOCOW_FL, inode_flags, match, mount_of, option_value
+from dbbench.storage.filesystems.common import FSCK_S, inode_flags, match, mount_of, option_value
 from dbbench.storage.filesystems.formatted import Formatted, damage_error
 from dbbench.storage.filesystems.port import (
     COPIED,
@@ -76,7 +76,6 @@ class Btrfs(Formatted):
     needs = ("mkfs.btrfs", "btrfs")
     mkfs = ("mkfs.btrfs", "-q", "-f", "-K")
     tries_mkfs = True
-    several_devices = True
     reads_with = ("btrfs",)
     described = Character("data and metadata", False, "yes", True, "grow and shrink", COPIED)
     # Scrub reads everything while mounted; check reads the trees while unmounted.
@@ -157,7 +156,7 @@ class Btrfs(Formatted):
 
     def attributes(self, path: Path) -> tuple[str, ...]:
         """Return +C; ext uses that bit for something else."""
-        return ("+C",) if inode_flags(path) & NOCOW_FL else ()
+        return ("+C",) if inode_flags(path) & image.NOCOW_FL else ()
 
     def character(self, setup: FsSetup) -> Character:
         """Return its features: nodatacow and +C disable checksums; a second copy of data enables repair."""

@@ -18,15 +18,13 @@ from dbbench.results.fileio import opened
 from dbbench.storage.devices import image, used
 from dbbench.storage.devices.hold import retry
 from dbbench.storage.devices.port import Device
+from dbbench.units import bytes_of
 
 PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 BLOCK: Final = 512  # bytes per unit of st_blocks, whatever the block size of the filesystem is
 BUSY_S: Final = 15.0  # a killed server may take seconds to close its files
 FSCK_S: Final = 6 * 3600.0  # long enough for terabytes of small files
 TOOL_S: Final = 600.0  # long enough to read the free-space trees of terabytes
-NOCOW_FL: Final = 0x00800000
-_GETFLAGS: Final = 0x80086601  # FS_IOC_GETFLAGS (linux/fs.h)
-_EXTENT_UNWRITTEN: Final = 0x800  # allocated but not written; reads return zeros
 _EXTENT_ENCODED: Final = 0x8  # the blocks do not contain the bytes as they are read: they are compressed
 
 
@@ -39,6 +37,13 @@ def kernel_version() -> tuple[int, int]:
 def option_value(options: tuple[str, ...], flag: str) -> str | None:
     """Return the word after the last `flag` ("-b 16384"), or None."""
     return next((options[i + 1] for i in range(len(options) - 2, -1, -1) if options[i] == flag), None)
+
+
+def block_bytes(setup: FsSetup) -> int:
+    """Return the size of the blocks that mkfs is asked for ("-b 65536", "-b size=64k"); 0 for its default."""
+    with contextlib.suppress(ValueError):
+        return bytes_of((option_value(setup.mkfs.options, "-b") or "").removeprefix("size=").upper())
+    return 0
 
 
 def mkfs_error(setup: FsSetup, device: Device, failure: Exception) -> DbbenchError:
@@ -61,7 +66,7 @@ def inode_flags(path: Path) -> int:
     """Return the FS_*_FL bits that lsattr prints."""
     buffer = array.array("L", [0])
     with opened(path) as fd:
-        fcntl.ioctl(fd, _GETFLAGS, buffer)
+        fcntl.ioctl(fd, image.GETFLAGS, buffer)
     return buffer[0]
 
 
@@ -80,7 +85,7 @@ def extents_from(path: Path, offset: int = 0) -> Extents | None:
             if inner > 0:
                 count += 1
                 compressed += inner if flags & _EXTENT_ENCODED else 0
-                unwritten += inner if flags & _EXTENT_UNWRITTEN else 0
+                unwritten += inner if flags & image.UNWRITTEN else 0
         return Extents(count, compressed, unwritten)
     return None
 

@@ -12,7 +12,7 @@ from typing import Final
 from dbbench import process
 from dbbench.errors import KernelLacks
 from dbbench.model import Durability, FsSetup, Scalar
-from dbbench.storage.filesystems.common import PAGE_BYTES, TOOL_S, match, mount_of, option_value
+from dbbench.storage.filesystems.common import PAGE_BYTES, TOOL_S, block_bytes, match, mount_of
 from dbbench.storage.filesystems.formatted import Formatted, examine
 from dbbench.storage.filesystems.port import IN_PLACE, Character, Check, FreeExtent, Mounted, Stored
 
@@ -44,14 +44,14 @@ class Ext(Formatted):
         """Return mke2fs without -F: it asks about old signatures only on a terminal. Blocks above the page size require
         one -F, which still refuses a mounted device. All -E are merged, because only the last one counts."""
         rest, extended = _split_options(setup.mkfs.options)
-        force = ["-F"] if _block_bytes(setup) > PAGE_BYTES else []
+        force = ["-F"] if block_bytes(setup) > PAGE_BYTES else []
         return [f"mkfs.{self.name}", "-q", *force, *rest, "-E", ",".join((*_EXTENDED, *extended)), *targets]
 
     def geometry(self, target: Path) -> dict[str, Scalar]:
         return parse_dumpe2fs(process.run(["dumpe2fs", target], timeout_s=300).stdout)
 
     def lacks(self, setup: FsSetup) -> str | None:
-        size = _block_bytes(setup)
+        size = block_bytes(setup)
         if size <= PAGE_BYTES or (self.name == "ext4" and LARGE_BLOCKS.exists()):
             return None
         here = f"this is {self.name} of {os.uname().release}"
@@ -123,11 +123,6 @@ class Ext4(Ext3):
 
 
 FAMILIES: Final = (Ext("ext2"), Ext3("ext3"), Ext4("ext4"))
-
-
-def _block_bytes(setup: FsSetup) -> int:
-    option = option_value(setup.mkfs.options, "-b") or ""
-    return int(option) if option.isdigit() else 0
 
 
 @process.understood("dumpe2fs")

@@ -163,7 +163,6 @@ class Family:
     by_mkfs: ClassVar[bool] = False  # made by mkfs and mounted by mount(8); otherwise it caches files itself
     in_kernel: ClassVar[bool] = True  # it requires a kernel module of its name
     period_s: float | None = None  # how often it writes delayed data by itself, in seconds
-    several_devices: bool = False  # it can use several devices without a layer
     reads_with: tuple[str, ...] = ()  # programs that read its facts, which `doctor` lists
     defragmented: tuple[int, ...] = (0,)  # exit statuses of the tool of `defragmenting` that mean success
     snapshots: Snapshots | None = None

@@ -10,10 +10,9 @@ from typing import Final
 
 from dbbench import process
 from dbbench.model import FsSetup, Scalar
-from dbbench.storage.filesystems.common import PAGE_BYTES, TOOL_S, kernel_version, option_value
+from dbbench.storage.filesystems.common import PAGE_BYTES, TOOL_S, block_bytes, kernel_version
 from dbbench.storage.filesystems.formatted import Formatted, examine
 from dbbench.storage.filesystems.port import IN_PLACE, Character, Check, FreeExtent, Mounted, Stored
-from dbbench.units import bytes_of
 
 # Features that xfs_info prints, as far as its release knows them.
 FEATURES: Final = ("crc", "finobt", "sparse", "rmapbt", "reflink", "bigtime", "inobtcount", "nrext64", "exchange",
@@ -44,7 +43,7 @@ class Xfs(Formatted):
         return {"uuid": printed.split("=")[1].strip(), **facts}
 
     def lacks(self, setup: FsSetup) -> str | None:
-        size = _block_bytes(setup)
+        size = block_bytes(setup)
         if size <= PAGE_BYTES or kernel_version() >= LARGE_BLOCKS:
             return None
         release = os.uname().release
@@ -53,7 +52,7 @@ class Xfs(Formatted):
     def sector_bytes(self, setup: FsSetup) -> int:
         """Return the size of a block above the page size, but at most an InnoDB page, because direct I/O cannot write
         less than a sector. mkfs.xfs uses the sectors of the device."""
-        size = _block_bytes(setup)
+        size = block_bytes(setup)
         return min(size, LARGEST_SECTOR) if size > PAGE_BYTES else 0
 
     def free_extents(self, fs: Mounted) -> Iterable[FreeExtent]:
@@ -69,11 +68,6 @@ class Xfs(Formatted):
 
 
 FAMILY: Final = Xfs("xfs")
-
-
-def _block_bytes(setup: FsSetup) -> int:
-    option = option_value(setup.mkfs.options, "-b") or ""
-    return bytes_of(option.removeprefix("size=").upper()) if option.startswith("size=") else 0
 
 
 @process.understood("xfs_info")

@@ -167,7 +167,6 @@ class Zfs(Family):
 
     name = "zfs"
     period_s = 5.0  # zfs_txg_timeout
-    several_devices = True
     snapshots = Datasets()
     growing = Members()
     checks = (Check("scrub", scrub, mounted=True),)

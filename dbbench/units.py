@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -170,6 +171,17 @@ def times(ratio: float | None) -> str:
 def count(n: int, noun: str, plural: str | None = None) -> str:
     """Return "1 trial" or "3 trials"."""
     return f"{n} {noun if n == 1 else plural or noun + 's'}"
+
+
+def ranges(numbers: Iterable[int]) -> list[str]:
+    """Return ["3-5", "9"] for 3, 4, 5 and 9, in any order."""
+    spans: list[list[int]] = []
+    for number in sorted(numbers):
+        if spans and number == spans[-1][1] + 1:
+            spans[-1][1] = number
+        else:
+            spans.append([number, number])
+    return [f"{first}-{last}" if last > first else f"{first}" for first, last in spans]
 
 
 def join_words(words: list[str]) -> str:

@@ -15,6 +15,7 @@ from dbbench.errors import MachineTooSmall
 from dbbench.machine import libc
 from dbbench.machine.host.proc import text
 from dbbench.model import EngineSpec
+from dbbench.units import ranges
 
 APART_FROM: Final = 4  # with fewer CPUs, one for the load generator would be a third or half of the machine
 CLIENT_SHARE: Final = 4  # one CPU in 4 is the load generator's: pgbench and sysbench need 10-25 % of a server's time
@@ -72,13 +73,7 @@ def parsed_cores(words: str) -> frozenset[int]:
 
 def written_cores(cores: Collection[int]) -> str:
     """Format CPU numbers as "0-3,8"."""
-    runs: list[list[int]] = []
-    for number in sorted(cores):
-        if runs and runs[-1][-1] == number - 1:
-            runs[-1].append(number)
-        else:
-            runs.append([number])
-    return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
+    return ",".join(ranges(cores))
 
 
 @contextlib.contextmanager

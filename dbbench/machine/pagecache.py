@@ -21,6 +21,7 @@ from typing import Final
 
 from dbbench import process
 from dbbench.machine import libc
+from dbbench.machine.host.proc import disk_counts, io_counts
 from dbbench.model import CacheFacts
 from dbbench.results.fileio import opened
 
@@ -248,14 +249,10 @@ def _empty(by: Emptying, files: Sequence[Path]) -> None:
 
 
 def _read_so_far(disks: Sequence[str]) -> int | None:
-    try:
-        if disks:
-            stats = (Path(f"/sys/class/block/{disk}/stat").read_text().split() for disk in disks)
-            return sum(int(fields[2]) for fields in stats) * _SECTOR
-        fields = dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())
-        return int(fields["read_bytes"])
-    except (OSError, KeyError, ValueError):
-        return None
+    if not disks:
+        return io_counts("self").get("read_bytes")
+    each = [disk_counts(f"/sys/class/block/{disk}") for disk in disks]
+    return None if None in each else sum(counts[2] for counts in each if counts) * _SECTOR
 
 
 def _first_reason(

@@ -21,6 +21,7 @@ from dbbench.machine.host.proc import (
     below,
     content,
     cpu_times,
+    io_counts,
     tasks,
     threads,
     times_run,
@@ -132,27 +133,19 @@ class IoClock:
     proc_pid_io(5))."""
 
     def __init__(self, *, proc: Path = PROC) -> None:
-        self._file = proc / "self/io"
-        self._before = self._read()
+        self._proc, self._before = proc, io_counts("self", proc)
 
     def difference(self) -> dict[str, int | None]:
         """Return `read_bytes` and `write_bytes`, the larger of the bytes of system calls and those from or to the disk
         (asynchronous I/O has no calls); None if not counted."""
-        after = self._read()
-        if self._before is None or after is None:
+        after = io_counts("self", self._proc)
+        if not self._before or not after:
             return {"read_bytes": None, "write_bytes": None}
         grown = {name: value - self._before.get(name, 0) for name, value in after.items()}
         return {
             "read_bytes": max(grown["rchar"], grown["read_bytes"]),
             "write_bytes": max(grown["wchar"], grown["write_bytes"]),
         }
-
-    def _read(self) -> dict[str, int] | None:
-        try:
-            pairs = (line.split(": ") for line in self._file.read_text().splitlines())
-            return {name: int(value) for name, value in pairs}
-        except (OSError, ValueError):
-            return None
 
 
 class TaskClock:

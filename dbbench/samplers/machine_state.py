@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from dbbench.machine.host import proc as proc_files
-from dbbench.machine.host.proc import Scheduled, Task, below, content, describe, read_schedule, times_run
+from dbbench.machine.host.proc import Scheduled, Task, below, content, describe, disk_counts, read_schedule, times_run
 from dbbench.machine.limits.cgroup import Groups
 from dbbench.machine.mounts import Mount
 from dbbench.machine.mounts import mount_holding as holding
@@ -169,7 +169,7 @@ def requests(disks: Iterable[str]) -> int | None:
     """Return how many requests of these disks have ended; None while one is pending, or if not reported."""
     total = 0
     for disk in disks:
-        fields = [int(word) for word in (content(f"/sys/class/block/{disk}/stat") or "").split()]
+        fields = disk_counts(f"/sys/class/block/{disk}") or ()
         if len(fields) <= _IN_FLIGHT or fields[_IN_FLIGHT]:
             return None
         total += sum(fields[place] for place in _COUNTED if place < len(fields))

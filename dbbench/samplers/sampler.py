@@ -6,11 +6,14 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol
 
 from dbbench.engines.port import Server
 from dbbench.metrics.series import Series
 from dbbench.model import TrialWarning
+from dbbench.units import ranges
+
+_SHOWN: Final = 5  # ranges of seconds that a warning lists
 
 
 @dataclass(frozen=True)
@@ -56,17 +59,7 @@ def gap_warning(sampler: str, column: Sequence[float | None]) -> TrialWarning | 
     missing = [second for second, value in enumerate(column) if value is None]
     if not missing or missing == [len(column) - 1]:
         return None
-    text = f"{sampler}: {len(missing)} of {len(column)} seconds without data (second {ranges(missing)})"
+    spans = ranges(missing)
+    shown = ", ".join(spans[:_SHOWN]) + (f" and {len(spans) - _SHOWN} more" if len(spans) > _SHOWN else "")
+    text = f"{sampler}: {len(missing)} of {len(column)} seconds without data (second {shown})"
     return TrialWarning("W014", text, missing[0])
-
-
-def ranges(seconds: Sequence[int]) -> str:
-    """Return "3-5, 9" for [3, 4, 5, 9], with at most five ranges."""
-    spans: list[list[int]] = []
-    for second in seconds:
-        if spans and second == spans[-1][1] + 1:
-            spans[-1][1] = second
-        else:
-            spans.append([second, second])
-    written = [f"{first}-{last}" if last > first else f"{first}" for first, last in spans[:5]]
-    return ", ".join(written) + (f" and {len(spans) - 5} more" if len(spans) > 5 else "")

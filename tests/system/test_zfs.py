@@ -91,7 +91,7 @@ def test_every_setup_is_what_it_says(name: str, private: None, tmp_path: Path) -
             datadir = filesystems.data_directory(setup, fs)
             files = fill(datadir, 24)
             filesystems.verify_files(setup, files)
-            compressing = properties.compresses(setup.mount)
+            compressing = zfs.FAMILY.compresses(setup.mount)
             space = shape.space(fs, 24 * MIB)
             assert space.disk_bytes and space.free_bytes
             assert (space.disk_bytes < 20 * MIB) is bool(compressing)

@@ -121,9 +121,9 @@ def test_a_page_larger_than_a_record_tears(options: tuple[str, ...], tears_8k: b
 
 def test_compression_is_named() -> None:
     """The algorithm, the last word winning; off is none."""
-    assert properties.compresses(("compression=off",)) is properties.compresses(()) is None
-    assert properties.compresses(("compression=off", "compression=lz4")) == "lz4"
-    assert properties.compresses(("compression=on",)) == "lz4"
+    assert zfs.FAMILY.compresses(("compression=off",)) is zfs.FAMILY.compresses(()) is None
+    assert zfs.FAMILY.compresses(("compression=off", "compression=lz4")) == "lz4"
+    assert zfs.FAMILY.compresses(("compression=on",)) == "lz4"
 
 
 @pytest.mark.parametrize(

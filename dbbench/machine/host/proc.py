@@ -79,14 +79,19 @@ class MovedBytes(NamedTuple):
     called: int
 
 
+def io_counts(pid: int | str, proc: Path = PROC) -> dict[str, int]:
+    """Return the counts of proc_pid_io(5) by name; {} if the process has ended, or belongs to another user."""
+    pairs = (line.split(": ") for line in (content(f"{proc}/{pid}/io") or "").splitlines())
+    with contextlib.suppress(ValueError):
+        return {name: int(value) for name, value in pairs}
+    return {}
+
+
 def moved_bytes(pid: int, proc: Path = PROC) -> MovedBytes | None:
-    """Return the bytes of a process; None if it has ended, or belongs to another user."""
-    try:
-        values = dict(line.split(": ") for line in (content(f"{proc}/{pid}/io") or "").splitlines())
-        written = int(values["write_bytes"]) - int(values["cancelled_write_bytes"])
-        return MovedBytes(int(values["read_bytes"]), written, int(values["wchar"]))
-    except (ValueError, KeyError):
+    """Return the bytes of a process, or None as `io_counts`."""
+    if not (counts := io_counts(pid, proc)):
         return None
+    return MovedBytes(counts["read_bytes"], counts["write_bytes"] - counts["cancelled_write_bytes"], counts["wchar"])
 
 
 def text(path: Path) -> str | None:
@@ -103,6 +108,11 @@ def number(path: Path) -> int | None:
         return int(text(path) or "")
     except ValueError:
         return None
+
+
+def disk_counts(folder: str | Path) -> list[int] | None:
+    """Return the numbers of a disk's directory in /sys (Documentation/block/stat.rst), or None if it is gone."""
+    return [int(word) for word in (content(f"{folder}/stat") or "").split()] or None
 
 
 def chosen(path: Path) -> str | None:

@@ -148,11 +148,8 @@ def _refusal(directory: Path, why: str, example: str = "") -> DbbenchError:
 
 def shared_disks(volumes: Mapping[Role, Device]) -> tuple[str, ...]:
     """Return kernel names of disks below the images, which other processes may use too; () if unknown."""
-    names: list[str] = []
-    for disk in (disk for device in volumes.values() for disk in device.each):
-        if disk.facts.image:
-            names += disks_below(Path(disk.facts.image).parent)
-    return tuple(dict.fromkeys(names))
+    images = (disk.facts for device in volumes.values() for disk in device.each if disk.facts.image)
+    return tuple(dict.fromkeys(name for facts in images for name in physical_disks(facts)))
 
 
 def physical_disks(facts: DeviceFacts) -> tuple[str, ...]:

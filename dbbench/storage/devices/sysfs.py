@@ -7,6 +7,8 @@ from collections.abc import Container, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from dbbench.machine.host.proc import disk_counts
+
 SYS: Final = Path("/sys")
 SECTOR_BYTES: Final = 512  # unit of every size in /sys/block, whatever the sector of the device is
 _READS: Final = 0  # positions in /sys/class/block/DISK/stat (Documentation/block/stat.rst)
@@ -124,7 +126,7 @@ class IoCounters(NamedTuple):
 
 def io_counters(name: str) -> IoCounters | None:
     """Return what a disk (or partition) has read and written so far, or None if it is gone."""
-    fields = _stat(name)
+    fields = disk_counts(folder(name))
     if fields is None:
         return None
     bytes_moved = (fields[_READ_SECTORS] * SECTOR_BYTES, fields[_WRITE_SECTORS] * SECTOR_BYTES)
@@ -135,7 +137,7 @@ def flushes(leaves: Sequence[str]) -> int | None:
     """Return the flush requests that the disks have completed so far; None if `flushes_reason` gives a reason."""
     if flushes_reason(leaves):
         return None
-    counted = [_stat(leaf) for leaf in leaves]
+    counted = [disk_counts(folder(leaf)) for leaf in leaves]
     return sum(fields[_FLUSHES] for fields in counted if fields is not None)
 
 
@@ -147,7 +149,7 @@ def flushes_reason(leaves: Sequence[str]) -> str:
         cache = read(folder(leaf) / "queue/write_cache")
         if cache != "write back":
             return f"{leaf} has write_cache {cache or 'unknown'}"
-        fields = _stat(leaf)
+        fields = disk_counts(folder(leaf))
         if fields is None or len(fields) <= _FLUSHES:
             return f"{leaf} does not count flushes"
     return ""
@@ -162,8 +164,3 @@ def queue_attributes(name: str) -> dict[str, str]:
         if value is not None:
             attributes[entry.name] = value
     return attributes
-
-
-def _stat(name: str) -> list[int] | None:
-    counters = read(folder(name) / "stat")
-    return [int(word) for word in counters.split()] if counters else None

@@ -89,8 +89,7 @@ class _LvmSnapshots:
 class _LvmGrowing:
     def add(self, stored: Stored, spare: Device) -> str:
         lvm.extend(_facts(stored), spare)
-        if stored.journal is not None:
-            note_signatures(spare, stored.journal)
+        note_signatures(spare, stored.journal)
         return "the logical volume was extended onto this device"
 
     def rebalance(self, stored: Stored) -> str:
@@ -100,8 +99,7 @@ class _LvmGrowing:
 class _MdGrowing:
     def add(self, stored: Stored, spare: Device) -> str:
         md.add(_facts(stored), spare)
-        if stored.journal is not None:
-            note_signatures(spare, stored.journal)
+        note_signatures(spare, stored.journal)
         return "begun"
 
     def rebalance(self, stored: Stored) -> str:

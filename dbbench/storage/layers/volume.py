@@ -137,9 +137,9 @@ def persistently(step: Callable[[], object], what: object) -> None:
         ) from failure
 
 
-def note_signatures(member: Device, journal: Journal) -> None:
+def note_signatures(member: Device, journal: Journal | None) -> None:
     """Record the signatures of a layer on a real disk, so that the next run may erase them without asking."""
-    if member.facts.real:
+    if journal is not None and member.facts.real:
         # A dict, because libblkid reports the ZFS label 24 times.
         marks = {mark.uuid: mark for mark in guard.signatures_of(member.fd) if mark.uuid}
         for mark in marks.values():

@@ -39,6 +39,7 @@ from dbbench.storage.filesystems.zfs.pool import ZfsPool
 SNAPSHOT: Final = "dbbench-snapshot"
 CLONE: Final = "dbbench-clone"
 _POLL_S: Final = 0.1
+_COMPRESSION_ON: Final = "lz4"  # what compression=on means since OpenZFS has feature flags
 _NAME: Final = "dbbench"  # name of the pool in commands that are only shown, never run
 
 
@@ -186,8 +187,7 @@ class Zfs(Family):
     def create(self, setup: FsSetup, device: Device, journal: Journal | None = None) -> Made:
         """Make the pool, recorded in the journal before, with its datasets, and export it. Raises MakeFailed."""
         name = pool.new_name(journal)
-        if journal is not None:
-            journal.note("take", what=pool.JOURNALLED, path=name)
+        driver.note_resource(journal, "take", pool.JOURNALLED, name)
         targets = tuple(str(member.path) for member in device.each)
         try:
             with pool.release(device):
@@ -209,8 +209,7 @@ class Zfs(Family):
         at.mkdir(parents=True, exist_ok=True)
         with pool.release(device):
             hosted = ZfsPool(str(pool.label(device.path)["name"]), device)
-            if journal is not None:
-                journal.note("take", what=pool.JOURNALLED, path=hosted.name)
+            driver.note_resource(journal, "take", pool.JOURNALLED, hosted.name)
             with driver.limit_arc(to.arc_bytes, journal):
                 hosted.bring_in()
                 with afterwards(lambda: hosted.export(at)):
@@ -218,8 +217,7 @@ class Zfs(Family):
                     of_data = pool.dataset_properties(f"{hosted.name}/data" if "data" in setup.volumes else hosted.name)
                     effective = (*mount_of(at).options, *properties.effective(of_data))
                     yield _facts(at, setup.mount, effective, hosted)
-        if journal is not None:
-            journal.note("give_back", what=pool.JOURNALLED, path=hosted.name)
+        driver.note_resource(journal, "give_back", pool.JOURNALLED, hosted.name)
         if not to.stays:
             pool.wipe(hosted.members)
 
@@ -262,7 +260,8 @@ class Zfs(Family):
         return properties.reports(options, unprotected)
 
     def compresses(self, options: tuple[str, ...]) -> str | None:
-        return properties.compresses(options)
+        compression = properties.pairs(options).get("compression", "off")
+        return None if compression == "off" else _COMPRESSION_ON if compression == "on" else compression
 
     def writes_out_s(self, options: Sequence[str], tunables: Mapping[str, Scalar]) -> float | None:
         """Return zfs_txg_timeout if the driver reports it, otherwise its default."""

@@ -45,6 +45,12 @@ def arcstats() -> dict[str, int]:
     return {row[0]: int(row[2]) for row in rows if len(row) == 3}
 
 
+def note_resource(journal: Journal | None, event: str, what: str, path: str) -> None:
+    """Record that something of this machine was taken or given back, if there is a journal."""
+    if journal is not None:
+        journal.note(event, what=what, path=path)
+
+
 @contextlib.contextmanager
 def limit_arc(arc_bytes: int | None, journal: Journal | None) -> Iterator[None]:
     """Set zfs_arc_max, and zfs_arc_min below it, within the block (None: unchanged), for all pools of the kernel.
@@ -55,8 +61,7 @@ def limit_arc(arc_bytes: int | None, journal: Journal | None) -> Iterator[None]:
     most_bytes = max(arc_bytes, ARC_LEAST_BYTES)
     before = {path: path.read_text().strip() for path in _arc_parameters()}
     for path, value in before.items():
-        if journal is not None:
-            journal.note("take", what=ARC_JOURNALLED, path=f"{path}={value}")
+        note_resource(journal, "take", ARC_JOURNALLED, f"{path}={value}")
     try:
         least, most = before
         least.write_text(str(min(ARC_LEAST_BYTES // 2, most_bytes // 2)))
@@ -69,8 +74,7 @@ def limit_arc(arc_bytes: int | None, journal: Journal | None) -> Iterator[None]:
     finally:
         for path, value in before.items():
             path.write_text(value)
-            if journal is not None:
-                journal.note("give_back", what=ARC_JOURNALLED, path=f"{path}={value}")
+            note_resource(journal, "give_back", ARC_JOURNALLED, f"{path}={value}")
 
 
 def arc_given_back(journal: Journal) -> list[str]:

@@ -23,7 +23,6 @@ _LOGBIAS_REPORT: Final = "openzfs/zfs#18996"  # acknowledged data was lost
 _RECORD_REPORT: Final = "openzfs/zfs#17879"  # a record was torn
 _REPORTED_RECORD: Final = 16 * 2**10  # the only size of records with which one was torn
 _UNITS: Final = {"": 1, "k": 2**10, "m": 2**20}
-_COMPRESSION_ON: Final = "lz4"  # what compression=on means since OpenZFS has feature flags
 
 
 def lacks(setup: FsSetup, version: str) -> str | None:
@@ -116,9 +115,3 @@ def tears(options: Iterable[str]) -> bool:
     """Whether the smallest database page is larger than a record, which is what copy-on-write keeps whole: several
     records may be written by several transactions, and power may be lost between them."""
     return record_bytes(options) < _SMALLEST_PAGE
-
-
-def compresses(options: Iterable[str]) -> str | None:
-    """Return the algorithm, or None for off."""
-    compression = pairs(options).get("compression", "off")
-    return None if compression == "off" else _COMPRESSION_ON if compression == "on" else compression

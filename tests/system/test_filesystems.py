@@ -19,7 +19,7 @@ from dbbench.model import Durability, FsSetup, Mkfs
 from dbbench.storage import filesystems
 from dbbench.storage.devices.port import Device
 from dbbench.storage.filesystems import common, ext, formatted, shape
-from dbbench.storage.filesystems.directory import Directory
+from dbbench.storage.filesystems.families import Directory
 from dbbench.storage.filesystems.port import Mounted, MountPoint
 from tests.support.setups import shipped
 

@@ -21,8 +21,15 @@ from dbbench.storage.devices import image
 from dbbench.storage.devices.port import Device
 from dbbench.storage.filesystems import options
 from dbbench.storage.filesystems.common import inode_flags
-from dbbench.storage.filesystems.directory import family_on
-from dbbench.storage.filesystems.families import FAMILIES, family_in, family_of, give_back, promises
+from dbbench.storage.filesystems.families import (
+    FAMILIES,
+    family_in,
+    family_named,
+    family_of,
+    family_on,
+    give_back,
+    promises,
+)
 from dbbench.storage.filesystems.formatted import MKFS_S, Formatted
 from dbbench.storage.filesystems.port import Family, Made, Mounted, MountPoint, Stored, attributes_of, options_of
 
@@ -91,10 +98,9 @@ def _refusal(setup: FsSetup, family: Formatted) -> str | None:
 
 def missing_programs(setup: FsSetup) -> tuple[str, ...]:
     """Return missing programs of the family and of the layers."""
-    family = FAMILIES.get(setup.mkfs.family)
     below = [program for layer in setup.layers if layer.kind in layers.KINDS
              for program in layers.KINDS[layer.kind].PROGRAMS]  # fmt: skip
-    programs = (*below, *(family.programs(setup) if family else ()))
+    programs = (*below, *family_named(setup.mkfs.family).programs(setup))
     return tuple(program for program in dict.fromkeys(programs) if process.find(program) is None)
 
 

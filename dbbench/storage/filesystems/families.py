@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Final
 
+from dbbench.machine.pagecache import EVICTING, Emptying
 from dbbench.model import Durability, FsSetup
 from dbbench.results.journal import Journal
+from dbbench.storage.devices.port import Device
 from dbbench.storage.filesystems import btrfs, ext, f2fs, nilfs2, raw, xfs, zfs
-from dbbench.storage.filesystems.port import Family, Mounted, attributes_of, options_of
+from dbbench.storage.filesystems.common import mount_of
+from dbbench.storage.filesystems.port import Family, Made, Mounted, MountPoint, attributes_of, options_of
 
 FAMILIES: Final[dict[str, Family]] = {family.name: family for family in (
     *ext.FAMILIES,
@@ -19,12 +24,45 @@ FAMILIES: Final[dict[str, Family]] = {family.name: family for family in (
     raw.FAMILY,
 )}  # fmt: skip
 
+_IN_MEMORY: Final = ("tmpfs", "ramfs")
 PERIODS: Final = 2  # commit intervals of the filesystem that the warm-up should cover
 
 
 def family_of(setup: FsSetup) -> Family:
     """Return the family of a setup. Raises KeyError."""
     return FAMILIES[setup.mkfs.family]
+
+
+class Directory(Family):
+    """An existing directory on an existing filesystem: nothing is made or mounted, and no root is needed. It is read
+    like a mounted filesystem of its own family; its files are evicted from the cache one by one."""
+
+    name = "dir"
+    in_kernel = False
+
+    def create(self, setup: FsSetup, device: Device, journal: Journal | None = None) -> Made:
+        return Made((), "", {})
+
+    @contextlib.contextmanager
+    def open(self, setup: FsSetup, device: Device, to: MountPoint) -> Iterator[Mounted]:
+        """Read the kernel's facts; of a filesystem of no family (tmpfs, network, overlay) only its options."""
+        mount = mount_of(device.path)
+        if mount.fstype in FAMILIES:
+            yield FAMILIES[mount.fstype].read_at(device.path)
+        else:
+            lost = Durability.NO_BARRIER if mount.fstype in _IN_MEMORY else Durability.UNKNOWN
+            yield Mounted(device.path, mount.fstype, (), mount.options, None, (lost,), tears=True)
+
+    def emptying(self, setup: FsSetup, device: Device, fs: Mounted) -> Emptying:
+        return EVICTING
+
+
+_DIRECTORY: Final = Directory()
+
+
+def family_on(device: Device, setup: FsSetup) -> Family:
+    """Return what makes and mounts the setup on this device."""
+    return _DIRECTORY if device.facts.existing else family_of(setup)
 
 
 def family_named(name: str) -> Family:

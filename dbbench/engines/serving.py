@@ -53,12 +53,12 @@ class Launch:
         return tail(self.log, self.offset, containing=containing)
 
 
-def own(path: Path, account: process.User, mode: int = 0o700) -> Path:
+def own(path: Path, account: process.User) -> Path:
     """Create the directory if it is missing, and make it accessible only to the account."""
     path.mkdir(parents=True, exist_ok=True)
     if os.geteuid() == 0:
         os.chown(path, account.uid, account.gid)
-    path.chmod(mode)
+    path.chmod(0o700)
     return path
 
 

@@ -132,9 +132,9 @@ def hashes(expression: str, size: int, salt: int) -> list[str]:
 
 
 @contextlib.contextmanager
-def cursor_of(server: Server, database: str | None = None) -> Iterator[Any]:
-    """Yield a cursor of a new session in a database (None: the server's own), in autocommit mode."""
-    with contextlib.closing(server.connect(database)) as connection, contextlib.closing(connection.cursor()) as cursor:
+def cursor_of(server: Server) -> Iterator[Any]:
+    """Yield a cursor of a new session in the server's own database, in autocommit mode."""
+    with contextlib.closing(server.connect()) as connection, contextlib.closing(connection.cursor()) as cursor:
         yield cursor
 
 

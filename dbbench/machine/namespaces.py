@@ -70,38 +70,35 @@ def unmount(path: Path, lazy: bool = False) -> None:
     libc.call("umount2", os.fsencode(path), UMOUNT_NOFOLLOW | (MNT_DETACH if lazy else 0), path=path)
 
 
-def die_with_parent(parent: int | None = None) -> None:
+def die_with_parent() -> None:
     """Have the kernel kill this process when the thread of the parent that started it ends; at once if it is gone.
-    `parent`: its expected pid, by default the value of PARENT in the environment."""
-    parent_pid = os.environ.pop(PARENT, "")
-    expected = parent or int(parent_pid or os.getppid())
+    PARENT in the environment is its expected pid."""
+    expected = int(os.environ.pop(PARENT, "") or os.getppid())
     _ask_for_death()
     if os.getppid() != expected:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def host_proc(runtime: Path = RUNTIME) -> Path:
+def host_proc() -> Path:
     """Return the /proc of the whole machine; inside `isolated` its own /proc shows only the run."""
-    kept = runtime / "host_proc"
-    return kept if os.access(kept / "1", os.X_OK) else Path("/proc")  # only root may enter `runtime`
+    kept = RUNTIME / "host_proc"
+    return kept if os.access(kept / "1", os.X_OK) else Path("/proc")  # only root may enter RUNTIME
 
 
-def isolate(
-    work: Callable[[], int], runtime: Path = RUNTIME, *, keep: Sequence[Path] = (), parent: int | None = None
-) -> int:
+def isolate(work: Callable[[], int], *, keep: Sequence[Path] = ()) -> int:
     """Run `work` in new namespaces; return its value, 1 after an exception, or 128 + n after signal n.
 
     Call this from the main thread of a separate process that was started by a thread which lives as long as its
-    process: a SIGKILL of either ends everything (`parent`: see die_with_parent). Inside, `runtime` is a tmpfs with mnt,
-    s and scratch; `runtime/host_proc` is the machine's /proc, and `host_run` the user's directory of locks. Foreign
+    process: a SIGKILL of either ends everything (see die_with_parent). Inside, RUNTIME is a tmpfs with mnt,
+    s and scratch; its `host_proc` is the machine's /proc, and `host_run` the user's directory of locks. Foreign
     filesystems are detached, except those of the system, Python, this program, the home and current directories, and
     `keep`. SIGINT and SIGTERM are forwarded to `work`, whose processes are a separate session: Ctrl-C reaches them
     once. Raises NotRoot."""
     if threading.current_thread() is not threading.main_thread():
         raise RuntimeError("isolated() belongs into the main thread: PR_SET_PDEATHSIG follows the thread")
-    die_with_parent(parent)
+    die_with_parent()
     try:
-        runtime.mkdir(0o700, parents=True, exist_ok=True)
+        RUNTIME.mkdir(0o700, parents=True, exist_ok=True)
         libc.call("unshare", CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC)
     except OSError as error:
         raise _refusal(str(error)) from None
@@ -114,7 +111,7 @@ def isolate(
     if first == 0:
         os.close(hold)
         os.close(complaint)
-        _first_process(work, runtime, keep, alive, complain, before)
+        _first_process(work, keep, alive, complain, before)
     os.close(alive)
     os.close(complain)
     try:
@@ -181,7 +178,7 @@ def foreign(table: Sequence[Mount], keep: Iterable[Path]) -> list[Mount]:
 
 
 def _first_process(
-    work: Callable[[], int], runtime: Path, keep: Sequence[Path], alive: int, complain: int, mask: Iterable[int]
+    work: Callable[[], int], keep: Sequence[Path], alive: int, complain: int, mask: Iterable[int]
 ) -> NoReturn:
     """Run as pid 1: wait for the worker, and reap orphans but not the children of the worker's Popen objects."""
     status = 1
@@ -191,7 +188,7 @@ def _first_process(
             os._exit(128 + signal.SIGKILL)
         os.setsid()
         try:
-            _furnish(runtime, keep)
+            _furnish(keep)
         except OSError as error:
             os.write(complain, str(error).encode())
             os._exit(1)
@@ -204,19 +201,19 @@ def _first_process(
         os._exit(status)
 
 
-def _furnish(runtime: Path, keep: Sequence[Path]) -> None:
+def _furnish(keep: Sequence[Path]) -> None:
     mount("none", Path("/"), flags=MS_REC | MS_SLAVE)
     paths = [Path(word) for word in (*_NEEDED, *sys.path, sys.prefix, sys.base_prefix)]
     paths += [Path.cwd(), Path.home(), *keep]
     for left in detach_foreign(path.resolve() for path in paths):
         print(f"dbbench: left in the trial's namespace: {left}", file=sys.stderr, flush=True)
     outer = os.open(private_folder(), os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)  # the tmpfs covers it
-    mount("tmpfs", runtime, "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755")
+    mount("tmpfs", RUNTIME, "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755")
     for name in ("mnt", "s", "scratch", "host_proc", _OUTER):
-        (runtime / name).mkdir(0o755)
-    mount(f"/proc/self/fd/{outer}", runtime / _OUTER, flags=MS_BIND)
+        (RUNTIME / name).mkdir(0o755)
+    mount(f"/proc/self/fd/{outer}", RUNTIME / _OUTER, flags=MS_BIND)
     os.close(outer)
-    mount("/proc", runtime / "host_proc", flags=MS_BIND)
+    mount("/proc", RUNTIME / "host_proc", flags=MS_BIND)
     mount("proc", Path("/proc"), "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
     mount("tmpfs", Path("/dev/shm").resolve(), "tmpfs", MS_NOSUID | MS_NODEV, "mode=1777")
 

@@ -37,8 +37,6 @@ from dbbench.storage import devices
 from dbbench.storage.devices import ceiling, image
 from dbbench.storage.devices.guard import Permit
 
-RUNTIME: Final = Path("/run/dbbench")  # short, because the path of a socket has at most 107 bytes
-
 
 @dataclass(frozen=True)
 class Request:
@@ -94,8 +92,8 @@ def main(document: dict[str, Any]) -> int:
         keep += [place for cell in run.cells for place in datasets.sources.places(cell.dataset)]
         if run.plan.client is not None:  # the files that ssh reads and the file of the password
             keep += [Path(run.plan.client.password_file), Path(os.environ.get("SSH_AUTH_SOCK", "/"))]
-        workdir = WorkDir(RUNTIME, path / ELSEWHERE)
-        return namespaces.isolate(lambda: guard(work, workdir, emit), RUNTIME, keep=keep)
+        workdir = WorkDir(namespaces.RUNTIME, path / ELSEWHERE)
+        return namespaces.isolate(lambda: guard(work, workdir, emit), keep=keep)
     except DbbenchError as error:
         return report(error, emit)
 

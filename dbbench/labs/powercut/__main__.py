@@ -22,7 +22,7 @@ from dbbench.model import ControlFacts, LabFacts, Run
 from dbbench.model.events import Event
 from dbbench.run.children import serve
 from dbbench.run.workdir import WorkDir
-from dbbench.run.worker import RUNTIME, events_to, guard, private, report
+from dbbench.run.worker import events_to, guard, private, report
 from dbbench.units import iso
 
 # Between two reports there are at most two recoveries, or one recording with its kills. What hangs where no signal ends
@@ -52,7 +52,7 @@ def main(request: dict[str, Any]) -> int:
         emit(Event("prepare", {"what": what, "deadline_s": STEP_S}))
 
     try:
-        return namespaces.isolate(partial(guard, work, WorkDir(RUNTIME), emit), RUNTIME, keep=[folder])
+        return namespaces.isolate(partial(guard, work, WorkDir(namespaces.RUNTIME), emit), keep=[folder])
     except DbbenchError as error:
         return report(error, emit)
 

@@ -55,7 +55,6 @@ _PASSED: Final = ("XDG_CACHE_HOME", "PYTHONPATH", *_PROXIES,
 _TABLES: Final = ("__ksymtab", "__kflagstab", "__ksymtab_strings")  # sections of the kernel's executable
 _ENTRY: Final = struct.Struct("<QQQ")  # of __ksymtab: addresses of a symbol, of its name and of its namespace
 _GPL: Final = 1
-RUNTIME: Final = namespaces.RUNTIME
 _TIES: Final = ("/dev/null", "/dev/urandom")  # devices that the process of the kernel needs, besides a tmpfs with exec
 KERNEL_FILE: Final = "usr/bin/linux.uml"
 ROOM: Final = "room"  # an empty folder, on which the second kernel mounts its own disk
@@ -307,11 +306,11 @@ def main(argv: Sequence[str]) -> int:
             return error.exit_code
 
     keep = [Path(spec["making"])] if verb == "build" else [Path(p) for p in (spec["root"], *spec["shared"])]
-    return reporting(lambda: namespaces.isolate(lambda: reporting(work), RUNTIME, keep=keep))
+    return reporting(lambda: namespaces.isolate(lambda: reporting(work), keep=keep))
 
 
 def _boot(order: BootOrder) -> dict[str, Any]:
-    control = RUNTIME / "scratch"
+    control = namespaces.RUNTIME / "scratch"
     init, answer, console = control / "init", control / "answer.json", control / "console"
     control.joinpath("order.json").write_text(json.dumps(asdict(order)))
     init.write_text(_init(order, control))

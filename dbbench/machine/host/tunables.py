@@ -44,14 +44,13 @@ _SETTABLE: Final = (
     "discard_max_bytes", "nomerges", "rq_affinity", "add_random", "io_poll", "iostats",
 )  # fmt: skip
 _DISK: Final = ("ro", "size", "device/queue_depth", "device/cache_type", "loop/dio", "loop/backing_file")
-SYS_BLOCK: Final = Path("/sys/class/block")
 
 
-def paths_to_watch(root: Path = Path("/")) -> dict[str, Path]:
+def paths_to_watch() -> dict[str, Path]:
     """Return the files behind `state` that are cheap enough to be read once per second: name -> path."""
-    files = {name: root / path for name, path in _FILES.items()}
-    files.update({f"vm_{name}": root / "proc/sys/vm" / name for name in _VM})
-    for policy in sorted((root / "sys/devices/system/cpu/cpufreq").glob("policy*")):
+    files = {name: Path("/", path) for name, path in _FILES.items()}
+    files.update({f"vm_{name}": Path("/proc/sys/vm", name) for name in _VM})
+    for policy in sorted(Path("/sys/devices/system/cpu/cpufreq").glob("policy*")):
         files[f"governor of {policy.name}"] = policy / "scaling_governor"
         files[f"cpu_max_khz of {policy.name}"] = policy / "scaling_max_freq"
     return files
@@ -148,10 +147,10 @@ def block_files(disks: Sequence[str], mounts: Sequence[Path], root: Path = Path(
 
 
 @contextlib.contextmanager
-def on_disks(disks: Sequence[str], size_bytes: int | None, root: Path = SYS_BLOCK) -> Iterator[None]:
+def on_disks(disks: Sequence[str], size_bytes: int | None) -> Iterator[None]:
     """Set the read-ahead of the disks to `size_bytes` (None: leave it) within the block, which must mount the
     filesystem: most of them copy the value then. Raises OSError."""
-    files = [root / disk / "queue/read_ahead_kb" for disk in disks] if size_bytes is not None else []
+    files = [Path("/sys/class/block", disk, "queue/read_ahead_kb") for disk in disks] if size_bytes is not None else []
     before = [(path, path.read_text()) for path in files]
     try:
         for path in files:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final
 
 from dbbench import process
 from dbbench.errors import OperationFailed
@@ -18,8 +18,6 @@ from dbbench.storage.filesystems.formatted import Formatted
 from dbbench.storage.filesystems.port import Character, Growing, Snapshots, Stored
 from dbbench.storage.layers import lvm, md, note_signatures
 from dbbench.storage.layers.volume import let_go, open_volume
-
-Ability = TypeVar("Ability")
 
 SNAPSHOT: Final = "taken"
 CLONE: Final = "copy"
@@ -110,13 +108,13 @@ class _MdGrowing:
         return f"{array['devices']} devices; {_resize(stored)}"
 
 
-_LAYERS_SNAPSHOTS: Final[dict[str, Snapshots]] = {"lvm": _LvmSnapshots()}
+_LVM_SNAPSHOTS: Final[Snapshots] = _LvmSnapshots()
 _LAYERS_GROWING: Final[dict[str, Growing]] = {"lvm": _LvmGrowing(), "md": _MdGrowing()}
 
 
 def snapshots_of(setup: FsSetup) -> Snapshots | None:
     """Return what takes snapshots of a setup, or None if neither the filesystem nor a layer supports them."""
-    return families.family_named(setup.mkfs.family).snapshots or _uppermost(setup, _LAYERS_SNAPSHOTS)
+    return families.family_named(setup.mkfs.family).snapshots or _of_layers(setup)
 
 
 def growing_of(setup: FsSetup) -> Growing | None:
@@ -142,13 +140,13 @@ def devices_to_add(setup: FsSetup) -> int:
 def character(setup: FsSetup) -> Character | None:
     """Return the features of a setup, including its layers, or None for an unknown family."""
     described = families.family_named(setup.mkfs.family).character(setup)
-    if described is None or described.snapshots != "no" or not _uppermost(setup, _LAYERS_SNAPSHOTS):
+    if described is None or described.snapshots != "no" or not _of_layers(setup):
         return described
     return replace(described, snapshots="by LVM")
 
 
-def _uppermost(setup: FsSetup, able: Mapping[str, Ability]) -> Ability | None:
-    return next((able[layer.kind] for layer in reversed(setup.layers) if layer.kind in able), None)
+def _of_layers(setup: FsSetup) -> Snapshots | None:
+    return _LVM_SNAPSHOTS if any(layer.kind == "lvm" for layer in setup.layers) else None
 
 
 def _resize(stored: Stored) -> str:

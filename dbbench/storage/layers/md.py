@@ -134,13 +134,13 @@ def add(facts: dict[str, Scalar], spare: Device) -> None:
         process.run(argv, pass_fds=(spare.fd,), env=_ENV, timeout_s=600)
 
 
-def until_idle(facts: dict[str, Scalar], block: Path = _BLOCK) -> dict[str, Scalar]:
+def until_idle(facts: dict[str, Scalar]) -> dict[str, Scalar]:
     """Wait until the array has finished moving data; return its facts. Raises DeadlinePassed."""
     name = str(facts["name"])
     array: dict[str, Scalar] = {}
 
     def is_busy() -> bool:
-        array.update(read_back(find_array(name) or "", name, block))
+        array.update(read_back(find_array(name) or "", name, _BLOCK))
         return array["sync"] not in ("none", "idle") or array["level"] != facts["level"] or bool(array["degraded"])
 
     if process.wait_while(is_busy, _RESHAPE_S):

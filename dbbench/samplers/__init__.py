@@ -35,8 +35,9 @@ class Samples:
             merged.update(part.series(begin_utc, seconds))
         return merged
 
+    @property
     def warnings(self) -> tuple[TrialWarning, ...]:
-        return tuple(warning for part in self.parts.values() for warning in part.warnings())
+        return tuple(warning for part in self.parts.values() for warning in part.warnings)
 
 
 @contextlib.contextmanager

@@ -69,7 +69,7 @@ class Counters:
         self._log = log
         self._fault: str | None = None
         self._fatal = False
-        self._warnings: list[TrialWarning] = []
+        self.warnings: list[TrialWarning] = []
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
@@ -85,17 +85,14 @@ class Counters:
         series = to_series(self.readings, begin_utc, seconds)
         pairs = itertools.pairwise(self.readings)
         seen = on_the_second(((b.due_utc, 1.0 if _usable(a, b) else None) for a, b in pairs), begin_utc, seconds)
-        self._warnings = []
+        self.warnings = []
         if self._fatal or (self.readings and all(reading.counters is None for reading in self.readings)):
-            self._warnings.append(TrialWarning("W013", f"counters: {self._fault}"))
+            self.warnings.append(TrialWarning("W013", f"counters: {self._fault}"))
         if gaps := gap_warning("counters", seen):
             why = f": {self._fault}" if self._fault else ""
-            self._warnings.append(TrialWarning(gaps.id, gaps.text + why, gaps.second))
-        self._warnings += foreign_sessions(self.readings, self._expected, begin_utc, seconds)
+            self.warnings.append(TrialWarning(gaps.id, gaps.text + why, gaps.second))
+        self.warnings += foreign_sessions(self.readings, self._expected, begin_utc, seconds)
         return series
-
-    def warnings(self) -> tuple[TrialWarning, ...]:
-        return tuple(self._warnings)
 
     def _work(self, ended: Event) -> None:
         began_utc, began = time.time(), time.monotonic()

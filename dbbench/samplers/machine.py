@@ -87,7 +87,7 @@ class Machine:
         self._options: Values = {}
         self._still = 0  # consecutive seconds without a step of the server
         self._progress: tuple[int | None, int | None] = (None, None)  # steps of the server, completed disk requests
-        self._warnings: tuple[TrialWarning, ...] = ()
+        self.warnings: tuple[TrialWarning, ...] = ()
 
     def close(self) -> None:
         self._mounts.close()
@@ -112,11 +112,8 @@ class Machine:
             if begin_utc <= finding.utc < end_utc + _EVERY_S  # a change is noticed up to a second later
         ]
         kinds = {finding.id for finding in of_load}
-        self._warnings = tuple(warning(kind, of_load, begin_utc) for kind in KINDS if kind in kinds)
+        self.warnings = tuple(warning(kind, of_load, begin_utc) for kind in KINDS if kind in kinds)
         return Series(seconds)
-
-    def warnings(self) -> tuple[TrialWarning, ...]:
-        return self._warnings
 
     def look(self) -> None:
         late_s = self._look_at_clocks()

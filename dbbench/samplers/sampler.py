@@ -37,9 +37,8 @@ class Sampling(Protocol):
         recorder: missing data is a gap (None) and a warning."""
         ...
 
-    def warnings(self) -> tuple[TrialWarning, ...]:
-        """Return warnings with evidence (W013 and W014 in each sampler); call it after `series`."""
-        ...
+    @property
+    def warnings(self) -> Sequence[TrialWarning]: ...  # with evidence; known after `series`
 
 
 class Sampler(Protocol):

@@ -53,7 +53,7 @@ class ServerLog:
     log: Path
     offset: int
     events: list[LogEvent] = field(default_factory=list)
-    _warnings: tuple[TrialWarning, ...] = ()
+    warnings: tuple[TrialWarning, ...] = ()
 
     def stop(self) -> None:
         """Read the log before the server's shutdown adds to it."""
@@ -65,18 +65,15 @@ class ServerLog:
         inside = [(int(event.utc - begin_utc), event) for event in self.events if event.utc >= begin_utc]
         inside = [(second, event) for second, event in inside if second < seconds]
         bad = [(second, event) for second, event in inside if event.kind == "error"]
-        self._warnings = ()
+        self.warnings = ()
         if bad:
             more = f" (and {len(bad) - 1} more)" if len(bad) > 1 else ""
-            self._warnings = (TrialWarning("W025", bad[0][1].text[:_SHOWN] + more, second=bad[0][0]),)
+            self.warnings = (TrialWarning("W025", bad[0][1].text[:_SHOWN] + more, second=bad[0][0]),)
         columns = {"server_log_errors": _count(seconds, [second for second, _ in bad])}
         vacuums = [second for second, event in inside if event.kind == "autovacuum"]
         if vacuums:
             columns["autovacuum_runs"] = _count(seconds, vacuums)
         return Series(seconds, columns)
-
-    def warnings(self) -> tuple[TrialWarning, ...]:
-        return self._warnings
 
 
 def events(text: str) -> list[LogEvent]:

@@ -125,7 +125,7 @@ class Recorder:
         self.began_utc = began_utc
         self.ended_early: str | None = None
         self._read = read
-        self._warnings: list[TrialWarning] = []
+        self.warnings: list[TrialWarning] = []
 
     def note_end(self, program: Running, log: Path) -> None:
         """Note whether the program ended by itself; call this before stopping it."""
@@ -140,7 +140,7 @@ class Recorder:
         series = to_series(document.entries, self.began_utc, begin_utc, seconds)
         if self.lead not in series:
             series.set(self.lead, [])
-        self._warnings = list(self._judge(document, series[self.lead]))
+        self.warnings = list(self._judge(document, series[self.lead]))
         return series
 
     def _judge(self, document: SysstatDocument, column: Sequence[float | None]) -> Iterator[TrialWarning]:
@@ -158,9 +158,6 @@ class Recorder:
             yield TrialWarning("W140", f"{self.name}: {unexpected}; {share}", hole)
         if gaps := gap_warning(self.name, column):
             yield gaps
-
-    def warnings(self) -> tuple[TrialWarning, ...]:
-        return tuple(self._warnings)
 
 
 def _span(entries: Sequence[Interval]) -> str:

@@ -93,11 +93,10 @@ class FakeMeter:
 class FakeSamples:
     """The series of the samplers."""
 
+    warnings = ()
+
     def series(self, _begin_utc: float, seconds: int) -> Series:
         return Series(seconds, {"cpu_user_pct": [5.0] * seconds})
-
-    def warnings(self) -> tuple[()]:
-        return ()
 
 
 @dataclass

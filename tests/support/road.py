@@ -149,6 +149,7 @@ class Sampler:
 
     calls: Calls
     PROGRAMS: ClassVar = ()
+    warnings: ClassVar = ()
 
     @contextlib.contextmanager
     def beside(self, *_: Any) -> Iterator[Sampler]:
@@ -157,9 +158,6 @@ class Sampler:
 
     def series(self, _begin_utc: float, seconds: int) -> Series:
         return Series(seconds, {"cpu_user_pct": [5.0] * seconds})
-
-    def warnings(self) -> tuple[()]:
-        return ()
 
 
 class Road:

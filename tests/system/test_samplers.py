@@ -119,7 +119,7 @@ def test_numbers_are_the_kernels(loop_device: Device, tmp_path: Path) -> None:
     assert any(series["w_await_ms"][at] and series["f_await_ms"][at] for at in first)
     assert series["w_await_ms"][0] is None
     assert not any(series["r_await_ms"][at] for at in first)
-    assert samples.warnings() == ()
+    assert samples.warnings == ()
 
 
 def test_cpu_columns_are_whole(tmp_path: Path) -> None:
@@ -155,8 +155,8 @@ def test_a_killed_recorder_is_said(
         time.sleep(1.5)
     good = [value is not None for value in sampling.series(begin, 4)[lead]]
     assert good[0] and not good[3] and good == sorted(good, reverse=True)
-    assert ids(sampling.warnings()) == {"W013": True, "W014": False}
-    assert f"killed by signal 9; {sum(good)} of 4 seconds" in sampling.warnings()[0].text
+    assert ids(sampling.warnings) == {"W013": True, "W014": False}
+    assert f"killed by signal 9; {sum(good)} of 4 seconds" in sampling.warnings[0].text
 
 
 @pytest.mark.alone
@@ -175,7 +175,7 @@ def test_a_stopped_recorder_leaves_a_gap(tmp_path: Path) -> None:
     assert column[0] is not None
     assert column[1:4] == [None, None, None]
     assert any(value is not None for value in column[4:])
-    assert ids(sampling.warnings()) == {"W014": False}
+    assert ids(sampling.warnings) == {"W014": False}
 
 
 def test_a_recorder_is_stopped_between_two_records(tmp_path: Path) -> None:
@@ -203,8 +203,8 @@ def test_a_cut_file_gives_what_is_whole(tmp_path: Path) -> None:
     series = sampling.series(begin, 4)
     good = [value is not None for value in series["cpu_user_pct"]]
     assert good[0] and not good[3]
-    assert ids(sampling.warnings()) == {"W013": True, "W014": False}
-    assert "End of system activity file unexpected" in sampling.warnings()[0].text
+    assert ids(sampling.warnings) == {"W013": True, "W014": False}
+    assert "End of system activity file unexpected" in sampling.warnings[0].text
 
 
 def test_an_empty_or_lost_file_is_all_gaps(tmp_path: Path) -> None:
@@ -215,7 +215,7 @@ def test_an_empty_or_lost_file_is_all_gaps(tmp_path: Path) -> None:
     assert sampling.series(time.time(), 3)["cpu_user_pct"] == [None] * 3
     (tmp_path / "sar.bin").unlink()
     assert sampling.series(time.time(), 3)["cpu_user_pct"] == [None] * 3
-    assert ids(sampling.warnings()) == {"W013": True, "W014": False}
+    assert ids(sampling.warnings) == {"W013": True, "W014": False}
 
 
 def test_a_disk_that_is_missing_has_no_zeros(tmp_path: Path) -> None:
@@ -228,8 +228,8 @@ def test_a_disk_that_is_missing_has_no_zeros(tmp_path: Path) -> None:
     assert series["util_pct"] == [None] * 5
     assert not any(value is not None for name in series if name.startswith("disk_") for value in series[name])
     disturbed = dict.fromkeys(machine.KINDS, True)  # by other tests of this machine
-    assert {**ids(samples.warnings()), **disturbed} == {"W140": True, "W014": False, **disturbed}
-    texts = [warning.text for warning in samples.warnings() if warning.id == "W140"]
+    assert {**ids(samples.warnings), **disturbed} == {"W140": True, "W014": False, **disturbed}
+    texts = [warning.text for warning in samples.warnings if warning.id == "W140"]
     assert [text.split(":")[0] for text in texts] == ["sar", "iostat"]
     assert all("expected" in text and "nvme9n9" in text for text in texts)
 
@@ -244,8 +244,8 @@ def test_a_sadf_that_reads_nothing_makes_the_trial_suspect(tmp_path: Path, envir
         begin = time.time()
         time.sleep(2.3)
     assert sampling.series(begin, 2)["cpu_user_pct"] == [None, None]
-    assert ids(sampling.warnings()) == {"W140": True, "W014": False}
-    assert "expected an entry for each of 2 seconds, read none" in sampling.warnings()[0].text
+    assert ids(sampling.warnings) == {"W140": True, "W014": False}
+    assert "expected an entry for each of 2 seconds, read none" in sampling.warnings[0].text
 
 
 @in_one_of_three

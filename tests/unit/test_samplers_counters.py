@@ -120,7 +120,7 @@ def test_readings_come_once_a_second_and_are_kept(tmp_path: Path) -> None:
     assert all(line["utc"].endswith("Z") for line in lines)
     series = sampling.series(began, 2)
     assert [pytest.approx(100, rel=0.5)] * 2 == series["wal_bytes_per_s"]
-    assert sampling.warnings() == ()
+    assert not sampling.warnings
 
 
 def test_a_server_that_is_gone_is_said(tmp_path: Path) -> None:
@@ -138,7 +138,7 @@ def test_a_server_that_is_gone_is_said(tmp_path: Path) -> None:
         time.sleep(1.5)
     series = sampling.series(began, 4)
     assert series["wal_bytes_per_s"] == [None] * 4
-    found = {warning.id: warning for warning in sampling.warnings()}
+    found = {warning.id: warning for warning in sampling.warnings}
     assert set(found) == {"W013", "W014"}
     assert found["W013"].suspect
     assert "server closed the connection unexpectedly" in found["W013"].text
@@ -161,7 +161,7 @@ def test_one_bad_reading_does_not_end_the_sampler(tmp_path: Path) -> None:
     assert server.calls == 4
     series = sampling.series(began, 3)
     assert [value is None for value in series["wal_bytes_per_s"]] == [True, True, False]
-    assert [(warning.id, warning.suspect) for warning in sampling.warnings()] == [("W014", False)]
+    assert [(warning.id, warning.suspect) for warning in sampling.warnings] == [("W014", False)]
 
 
 def test_a_server_that_refuses_every_reading_makes_the_trial_suspect(tmp_path: Path) -> None:
@@ -175,7 +175,7 @@ def test_a_server_that_refuses_every_reading_makes_the_trial_suspect(tmp_path: P
     with engine_counters.beside(target(Refusing()), tmp_path) as sampling:
         time.sleep(1.3)
     sampling.series(began, 2)
-    found = {warning.id: warning for warning in sampling.warnings()}
+    found = {warning.id: warning for warning in sampling.warnings}
     assert found["W013"].suspect
     assert "permission denied for view pg_stat_wal" in found["W013"].text
 
@@ -195,7 +195,7 @@ def test_a_hanging_server_does_not_hold_the_end(tmp_path: Path) -> None:
     assert time.monotonic() - ending < 15  # the server would hold it for 20
     release.set()
     sampling.series(time.time(), 2)
-    assert "W013" in {warning.id for warning in sampling.warnings()}
+    assert "W013" in {warning.id for warning in sampling.warnings}
 
 
 def test_no_server_promises_nothing(tmp_path: Path) -> None:

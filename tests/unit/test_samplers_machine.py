@@ -69,11 +69,11 @@ def test_what_is_stopped_below_the_trial_is_named(tmp_path: Path) -> None:
         clocks.go_on(1)
         sampler.look()
     assert sampler.series(began, 10).seconds == 10
-    (found,) = sampler.warnings()
+    (found,) = sampler.warnings
     assert (found.id, found.suspect, found.second) == ("W129", True, 2)
     assert found.text == "postgres (pid 11) stopped for about 2 s; a b) c (pid 15) stopped for about 2 s"
     assert len((tmp_path / "machine.jsonl").read_text().splitlines()) == 4
-    assert (sampler.series(began - 20, 10).seconds, sampler.warnings()) == (10, ())
+    assert (sampler.series(began - 20, 10).seconds, sampler.warnings) == (10, ())
 
 
 def test_a_quiet_trial_has_no_file_and_a_full_disk_ends_nothing(
@@ -84,7 +84,7 @@ def test_a_quiet_trial_has_no_file_and_a_full_disk_ends_nothing(
     process(tmp_path, ME, 1, "dbbench", "S")
     quiet = machine(tmp_path)
     quiet.look()
-    assert (quiet.series(time.time() - 5, 10).columns, quiet.warnings()) == ({}, ())
+    assert (quiet.series(time.time() - 5, 10).columns, quiet.warnings) == ({}, ())
     assert not (tmp_path / "machine.jsonl").exists()
     (tmp_path / "machine.jsonl").mkdir()
     sampler = Machine(Sampled(None, None), tmp_path / "machine.jsonl", tmp_path)
@@ -93,7 +93,7 @@ def test_a_quiet_trial_has_no_file_and_a_full_disk_ends_nothing(
         process(tmp_path, ME, 1, "dbbench", "T")
         time.sleep(0.4)
     sampler.series(time.time() - 5, 10)
-    assert [warning.id for warning in sampler.warnings()] == ["W129"]
+    assert [warning.id for warning in sampler.warnings] == ["W129"]
 
 
 def test_a_look_that_is_seconds_late_is_a_machine_that_was_stopped(tmp_path: Path) -> None:
@@ -104,7 +104,7 @@ def test_a_look_that_is_seconds_late_is_a_machine_that_was_stopped(tmp_path: Pat
         clocks.go_on(seconds)
         sampler.look()
     sampler.series(began, 30)
-    (found,) = sampler.warnings()
+    (found,) = sampler.warnings
     assert (found.id, found.second) == ("W129", 4)
     assert found.text == f"dbbench, or the machine (pid {ME}) stopped for about 6 s"
 
@@ -117,7 +117,7 @@ def test_a_change_of_the_last_second_is_noticed_by_the_next_look(tmp_path: Path)
         clocks.go_on(later, set_by=60.0)
         sampler.look()
         sampler.series(began, 10)
-        assert [found.second for found in sampler.warnings() if found.id == "W023"] == expected
+        assert [found.second for found in sampler.warnings if found.id == "W023"] == expected
 
 
 def test_a_clock_that_is_set_and_set_back_is_reported_with_its_seconds(tmp_path: Path) -> None:
@@ -128,7 +128,7 @@ def test_a_clock_that_is_set_and_set_back_is_reported_with_its_seconds(tmp_path:
         clocks.go_on(seconds, set_by)
         sampler.look()
     sampler.series(began, 30)
-    (found,) = sampler.warnings()
+    (found,) = sampler.warnings
     assert (found.id, found.suspect, found.second) == ("W023", True, 2)
     assert found.text == (
         "the system clock was set by -3600.0 s (second 2); the system clock was set by +3600.0 s (second 5)"
@@ -148,7 +148,7 @@ def test_a_nice_value_that_changes_is_reported_once_each_way(tmp_path: Path) -> 
         clocks.go_on(1)
         sampler.look()
     sampler.series(began, 30)
-    (found,) = sampler.warnings()
+    (found,) = sampler.warnings
     assert (found.id, found.suspect) == ("W133", True)
     assert found.text == (
         "nice of pgbench (pid 4000002): 0 -> 10 (second 3); nice of pgbench (pid 4000002): 10 -> 0 (second 5)"
@@ -172,7 +172,7 @@ def test_a_process_that_ends_leaves_its_control_group_without_a_warning(
     clocks.go_on(1)
     sampler.look()
     sampler.series(began, 30)
-    assert [warning.id for warning in sampler.warnings()] == expected
+    assert [warning.id for warning in sampler.warnings] == expected
 
 
 @pytest.mark.parametrize(("state", "expected"), [("S", ["W129"]), ("R", [])])
@@ -188,9 +188,9 @@ def test_a_server_that_makes_no_step_is_reported(state: str, expected: list[str]
         clocks.go_on(1)
         sampler.look()
     sampler.series(began, 30)
-    assert [warning.id for warning in sampler.warnings()] == expected
+    assert [warning.id for warning in sampler.warnings] == expected
     if expected:
-        assert sampler.warnings()[0].text == f"the server (pid {SERVER}) made no progress for about 2 s"
+        assert sampler.warnings[0].text == f"the server (pid {SERVER}) made no progress for about 2 s"
 
 
 def hierarchy(point: Path, number: int, *files: tuple[str, str]) -> Mount:

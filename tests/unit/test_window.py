@@ -158,7 +158,7 @@ def test_errors_and_autovacuum_stand_at_their_second(tmp_path: Path) -> None:
     series = log.series(BEGIN, 6)
     assert series["server_log_errors"] == [0, 0, 2, 0, 0, 0]
     assert series["autovacuum_runs"] == [0, 0, 0, 0, 1, 0]
-    (told,) = log.warnings()
+    (told,) = log.warnings
     assert (told.id, told.second, told.suspect) == ("W025", 2, False)
     assert "could not extend file" in told.text and told.text.endswith("(and 1 more)")
 
@@ -188,7 +188,7 @@ def test_a_quiet_log_is_a_row_of_zeros(tmp_path: Path) -> None:
     log = server_log.ServerLog(tmp_path / "none", 0)
     log.stop()
     assert log.series(BEGIN, 3)["server_log_errors"] == [0, 0, 0]
-    assert log.warnings() == ()
+    assert log.warnings == ()
 
 
 def test_cycles_are_by_what_drove_them() -> None:

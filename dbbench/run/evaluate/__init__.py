@@ -170,7 +170,7 @@ def compare_settings(
 
 
 def _of_parts(_trial: Record, observed: Observed) -> Iterator[TrialWarning]:
-    yield from (*observed.outcome.warnings, *observed.samples.warnings(), *observed.meter.warnings())
+    yield from (*observed.outcome.warnings, *observed.samples.warnings, *observed.meter.warnings())
 
 
 def _of_dataset(_trial: Record, observed: Observed) -> Iterator[TrialWarning]:

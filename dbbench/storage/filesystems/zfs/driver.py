@@ -46,7 +46,7 @@ def arcstats() -> dict[str, int]:
 
 
 def note_resource(journal: Journal | None, event: str, what: str, path: str) -> None:
-    """Record that something of this machine was taken or given back, if there is a journal."""
+    """Record that something of this machine was taken or released, if there is a journal."""
     if journal is not None:
         journal.note(event, what=what, path=path)
 

@@ -22,7 +22,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from dbbench.errors import DatasetBuildFailed, RestoreFailed
 from dbbench.model import Dataset, SourceChange, plain
-from dbbench.results.fileio import kind_of, open_file, opened, own_file, write_json
+from dbbench.results.fileio import kind_of, open_fd, open_file, own_file, write_json
 
 FORMAT: Final = 2  # version of the manifest and of the builders' output; part of every key
 BLOCK: Final = 2**20  # bytes per read; larger reads were no faster, smaller ones need more system calls
@@ -179,7 +179,7 @@ def crc_of(path: Path) -> tuple[int, int]:
     """Return the size in bytes and the CRC-32 of a file's content. Raises OSError."""
     size = crc = 0
     buffer = memoryview(bytearray(BLOCK))
-    with opened(path) as fd:
+    with open_fd(path) as fd:
         while count := os.readv(fd, [buffer]):
             crc = zlib.crc32(buffer[:count], crc)  # without the GIL, so that threads run in parallel
             size += count

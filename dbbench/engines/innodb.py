@@ -40,7 +40,7 @@ from dbbench.model import Durability, Scalar, Settings
 from dbbench.model.base import PRODUCTION, STANDALONE
 from dbbench.remote import Network
 from dbbench.remote.network import ROLE
-from dbbench.results.fileio import opened
+from dbbench.results.fileio import open_fd
 
 INITIALIZE_S: Final = 300.0
 # Redo log that a load writes per second: twice the 12 MB/s that 16 clients of oltp_read_write wrote on two cores of
@@ -354,7 +354,7 @@ def move_data(datadir: Path, device: Path) -> None:
     """Move the tablespace to the device, compare all bytes, and leave a link. Raises FilesystemFull, RestoreFailed."""
     file = datadir / SYSTEM_TABLESPACE
     size, buffer = file.stat().st_size, mmap.mmap(-1, _PIECE)  # page-aligned, as direct I/O requires
-    with opened(device, os.O_RDWR | os.O_DIRECT) as target:
+    with open_fd(device, os.O_RDWR | os.O_DIRECT) as target:
         if (room := os.lseek(target, 0, os.SEEK_END)) < size:
             raise FilesystemFull(
                 f"the tablespace needs {size} bytes, but the device has {room}",

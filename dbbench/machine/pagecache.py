@@ -23,7 +23,7 @@ from dbbench import process
 from dbbench.machine import libc
 from dbbench.machine.host.proc import disk_counts, io_counts
 from dbbench.model import CacheFacts
-from dbbench.results.fileio import opened
+from dbbench.results.fileio import open_fd
 
 DROP_CACHES: Final = Path("/proc/sys/vm/drop_caches")
 SAMPLE_BYTES: Final = 64 * 2**20
@@ -62,7 +62,7 @@ EVICTING: Final = Emptying("posix_fadvise", lambda: None)  # the files' pages al
 
 
 def _size(path: Path) -> int:
-    with opened(path) as fd:
+    with open_fd(path) as fd:
         return os.lseek(fd, 0, os.SEEK_END)  # stat would report 0 for a bare device
 
 
@@ -70,7 +70,7 @@ def resident_bytes(files: Sequence[Path]) -> int | None:
     """Return the files' bytes in the page cache (cachestat(2), mincore(2)); None if unknown (files of another user)."""
     total = 0
     for path in files:
-        with opened(path) as fd:
+        with open_fd(path) as fd:
             size = _size(path)
             pages = _cachestat(fd) if size else 0
             if pages is None:
@@ -106,7 +106,7 @@ def _mincore(fd: int, size: int) -> int:
 
 def syncfs(path: Path) -> None:
     """Write back dirty data of the filesystem that contains `path` (syncfs(2)). Raises OSError."""
-    with opened(path) as fd:
+    with open_fd(path) as fd:
         libc.call("syncfs", fd, path=path)
 
 
@@ -121,7 +121,7 @@ def evict(files: Sequence[Path]) -> None:
     if files:
         syncfs(files[0])
     for path in files:
-        with opened(path) as fd:
+        with open_fd(path) as fd:
             os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
 
 
@@ -149,7 +149,7 @@ def read(pieces: Sequence[Piece]) -> int:
     buffer = bytearray(_PIECE)
     total = 0
     for piece in pieces:
-        with opened(piece.path) as fd:
+        with open_fd(piece.path) as fd:
             os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
             total += os.preadv(fd, [memoryview(buffer)[: piece.length]], piece.offset)
     return total
@@ -157,7 +157,7 @@ def read(pieces: Sequence[Piece]) -> int:
 
 def _data(path: Path, begin: int, size: int) -> Iterator[Piece]:
     end = min(begin + _PIECE, size)
-    with opened(path) as fd:
+    with open_fd(path) as fd:
         offset = begin
         while offset < end:
             try:

@@ -22,7 +22,7 @@ from dbbench.plan.writes import BINARY_LOG, devices_of, kept_logs, spares, table
 from dbbench.storage.devices import ceiling, sysfs
 from dbbench.storage.devices.directory import disks_below, disks_with_several, nearest
 from dbbench.storage.filesystems.common import mount_of
-from dbbench.storage.filesystems.families import FAMILIES, PERIODS, family_named
+from dbbench.storage.filesystems.families import FAMILIES, PERIODS, family_by_name
 from dbbench.units import count, join_words, level_text, size_text
 
 _HISTORY: Final = {
@@ -193,7 +193,7 @@ def limits(plan: Plan, cells: Sequence[Cell]) -> str:
     nothing is."""
     fixed = [cell for cell in cells if cell.window.kind == "fixed"]
     periods = [
-        (cell.window.warmup_s, family_named(cell.setup.mkfs.family).writes_out_s(cell.setup.mount, {}))
+        (cell.window.warmup_s, family_by_name(cell.setup.mkfs.family).writes_out_s(cell.setup.mount, {}))
         for cell in fixed
     ]
     windows = {cell.window.measure_s for cell in fixed if cell.window.measure_s < SHORT_WINDOW_S}

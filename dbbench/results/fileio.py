@@ -178,7 +178,7 @@ def remove(path: Path) -> bool:
 
 
 @contextlib.contextmanager
-def opened(path: str | Path, flags: int = os.O_RDONLY, mode: int = 0o600) -> Iterator[int]:
+def open_fd(path: str | Path, flags: int = os.O_RDONLY, mode: int = 0o600) -> Iterator[int]:
     """Yield a descriptor of the file, which is closed at the end. Raises OSError."""
     fd = os.open(path, flags, mode)
     try:
@@ -189,7 +189,7 @@ def opened(path: str | Path, flags: int = os.O_RDONLY, mode: int = 0o600) -> Ite
 
 def sync(path: Path) -> None:
     """Call fsync on a file or a directory."""
-    with opened(path) as fd:
+    with open_fd(path) as fd:
         os.fsync(fd)
 
 

@@ -10,7 +10,7 @@ from dbbench import durability
 from dbbench.engines import ENGINES, postgres
 from dbbench.model import Durability, durability_class
 from dbbench.storage.filesystems import FAMILIES, Mounted
-from dbbench.storage.filesystems.families import family_named
+from dbbench.storage.filesystems.families import family_by_name
 from dbbench.storage.filesystems.zfs import properties
 
 UNKNOWN, BARRIER, JOURNAL, ASYNC, TORN, REPORTED = Durability
@@ -131,7 +131,7 @@ def test_the_class_follows_from_what_is_effective(row: Row) -> None:
     own = flags(("rw", "noatime", *options), live)
     tears = module.tears(tuple(options), row.attributes)
     engine, durable = ("postgres", POSTGRES) if row.engine == "postgres" else ("mariadb", INNODB)
-    reports = partial(family_named(family).reports, tuple(options))
+    reports = partial(family_by_name(family).reports, tuple(options))
     server, _ = durability.of_server(ENGINES[engine].durability, {**durable, **row.server}, tears, reports)
     assert durability_class(durability.combined(own, server)) == row.expected, row.why
 
@@ -150,10 +150,10 @@ def test_a_class_that_rests_on_reports_names_them(
 ) -> None:
     """The report about the log, or about a page that nothing repairs; without either there is none."""
     of = durability.of_server(
-        ENGINES["mariadb"].durability, {**INNODB, **server}, False, partial(family_named("zfs").reports, options)
+        ENGINES["mariadb"].durability, {**INNODB, **server}, False, partial(family_by_name("zfs").reports, options)
     )
     assert of[1] == reports
-    assert all(family_named(name).reports(options, True) == () for name in ("ext4", "tmpfs"))
+    assert all(family_by_name(name).reports(options, True) == () for name in ("ext4", "tmpfs"))
 
 
 def test_the_table_names_every_flag_of_every_engine() -> None:

@@ -14,7 +14,7 @@ from dbbench.model import FilesystemFacts, Phase, Window
 from dbbench.run import evaluate
 from dbbench.run.evaluate import device, fairness
 from dbbench.samplers import server_log
-from dbbench.storage.filesystems.families import family_named
+from dbbench.storage.filesystems.families import family_by_name
 
 FIXED = Window("fixed", 60, 120)
 
@@ -103,7 +103,7 @@ def test_periods_are_those_in_force(
     family: str, options: tuple[str, ...], tunables: dict[str, Any], seconds: float | None
 ) -> None:
     """The mount option and the pool's own setting over what the family does by itself."""
-    assert family_named(family).writes_out_s(options, tunables) == seconds
+    assert family_by_name(family).writes_out_s(options, tunables) == seconds
 
 
 def test_warm_up_below_two_periods_is_told() -> None:

@@ -26,7 +26,7 @@ from dbbench.run.record import Record
 from dbbench.run.stages import snapshots
 from dbbench.samplers import Samples
 from dbbench.storage.devices.directory import disks_with_several, physical_disks
-from dbbench.storage.filesystems.families import family_named
+from dbbench.storage.filesystems.families import family_by_name
 from dbbench.units import iso, percent, size_text
 
 DRAIN_SHARE: Final = 0.10  # drain ÷ window: above, much of the throughput was only cached and not yet written
@@ -324,10 +324,10 @@ def _commits(outcome: Outcome, written_bytes: int | None) -> int:
 def _durability(trial: Record, observed: Observed) -> None:
     facts, meter, outcome = trial.facts.filesystem, observed.meter, observed.outcome
     effective = trial.facts.effective_settings
-    of_data = partial(family_named(facts.family).reports, facts.mount_options_effective)
+    of_data = partial(family_by_name(facts.family).reports, facts.mount_options_effective)
     volumes = facts.volumes.values()
     of_volumes = [
-        report for fs in volumes for report in family_named(fs.family).reports(fs.mount_options_effective, False)
+        report for fs in volumes for report in family_by_name(fs.family).reports(fs.mount_options_effective, False)
     ]
     by_server, reports = durability.of_server(observed.engine.durability, effective, observed.tears, of_data)
     flags = durability.combined(facts.durability_flags, by_server)

@@ -11,7 +11,7 @@ from dbbench.metrics.series import Column
 from dbbench.model import Cell, ClientFacts, CoresFacts, FilesystemFacts, MemoryFacts, TrialWarning, Window
 from dbbench.plan import workloads
 from dbbench.run.meter import Meter
-from dbbench.storage.filesystems.families import PERIODS, family_named
+from dbbench.storage.filesystems.families import PERIODS, family_by_name
 from dbbench.units import bytes_of, change, percent, size_text
 
 CLIENT_BOUND: Final = 0.8  # share of its cores: above, the load generator limits the throughput
@@ -85,7 +85,7 @@ def warnings(cell: Cell, memory: MemoryFacts, cores: CoresFacts | None, meter: M
 
 def warm_up(window: Window, fs: FilesystemFacts) -> Iterator[TrialWarning]:
     """Yield W001 if the warm-up covers fewer than two of the filesystem's write-out periods."""
-    every = family_named(fs.family).writes_out_s(fs.mount_options_effective, fs.tunables)
+    every = family_by_name(fs.family).writes_out_s(fs.mount_options_effective, fs.tunables)
     if window.kind == "fixed" and every is not None and window.warmup_s < PERIODS * every:
         text = (
             f"the warm-up is {window.warmup_s:.0f} s, but {fs.family} commits every {every:.0f} s; "

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from dbbench.results.fileio import opened
+from dbbench.results.fileio import open_fd
 from dbbench.storage.devices.port import Device
 
 _MIB: Final = 2**20
@@ -39,7 +39,7 @@ def _of_device(device: Device) -> dict[str, float]:
     middle = device.facts.size_bytes // 2 // _MIB * _MIB
     if device.facts.size_bytes - middle < 2 * _WRITE_BYTES:
         return {}
-    with opened(device.argument, os.O_WRONLY | os.O_DIRECT) as fd:
+    with open_fd(device.argument, os.O_WRONLY | os.O_DIRECT) as fd:
         return _write(fd, middle)
 
 

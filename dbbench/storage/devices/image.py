@@ -18,7 +18,7 @@ from typing import Final
 from dbbench import process
 from dbbench.errors import DbbenchError, DiskTooSmall, NotWritable
 from dbbench.model import Role, Run
-from dbbench.results.fileio import open_file, opened, remove, try_lock, writing
+from dbbench.results.fileio import open_fd, open_file, remove, try_lock, writing
 from dbbench.results.journal import Journal, tag_of
 from dbbench.units import size_text
 
@@ -69,7 +69,7 @@ def make_image(path: Path, size_bytes: int, progress: Callable[[float], None] = 
 
 def image_facts(path: Path) -> ImageFacts:
     """Return size, blocks and extents of an image, as its filesystem reports them. Raises OSError."""
-    with opened(path) as fd:
+    with open_fd(path) as fd:
         status = os.fstat(fd)
         number: int | None = None
         with contextlib.suppress(OSError):  # tmpfs and zfs do not support the call
@@ -82,7 +82,7 @@ def write_out(path: Path) -> int:
 
     If mkfs asks the device to zero its log, the loop driver calls fallocate(2) on the image; the first write to each
     such block then changes the extents of the host filesystem: in the log, for every commit. So do discarded holes."""
-    with opened(path, os.O_RDWR) as fd:
+    with open_fd(path, os.O_RDWR) as fd:
         ranges: list[tuple[int, int]] = []
         with contextlib.suppress(OSError):  # tmpfs and zfs do not answer
             ranges = list(_unwritten_ranges(fd))
@@ -128,7 +128,7 @@ def extents(fd: int) -> Iterator[tuple[int, int, int]]:
 def _create(path: Path) -> Iterator[int]:
     """Yield a new empty file, open for direct I/O if possible, and without copy-on-write if possible."""
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-    with opened(path, flags, 0o600) as fd:
+    with open_fd(path, flags, 0o600) as fd:
         with contextlib.suppress(OSError):  # btrfs: otherwise overwritten blocks move, and the image becomes fragmented
             attributes = struct.unpack("=q", fcntl.ioctl(fd, GETFLAGS, bytes(8)))[0]
             fcntl.ioctl(fd, _FS_IOC_SETFLAGS, struct.pack("=q", attributes | NOCOW_FL))

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from dbbench.results.fileio import opened
+from dbbench.results.fileio import open_fd
 from dbbench.storage.devices import sysfs
 
 CONTROL: Final = Path("/dev/loop-control")
@@ -35,7 +35,7 @@ class LoopStatus:
 
 def free_number() -> int:
     """Return the number of a currently free loop device. Raises OSError."""
-    with opened(CONTROL, os.O_RDWR) as control:
+    with open_fd(CONTROL, os.O_RDWR) as control:
         return fcntl.ioctl(control, _LOOP_CTL_GET_FREE)
 
 

@@ -23,8 +23,8 @@ from dbbench.storage.filesystems import options
 from dbbench.storage.filesystems.common import inode_flags
 from dbbench.storage.filesystems.families import (
     FAMILIES,
+    family_by_name,
     family_in,
-    family_named,
     family_of,
     family_on,
     give_back,
@@ -100,7 +100,7 @@ def missing_programs(setup: FsSetup) -> tuple[str, ...]:
     """Return missing programs of the family and of the layers."""
     below = [program for layer in setup.layers if layer.kind in layers.KINDS
              for program in layers.KINDS[layer.kind].PROGRAMS]  # fmt: skip
-    programs = (*below, *family_named(setup.mkfs.family).programs(setup))
+    programs = (*below, *family_by_name(setup.mkfs.family).programs(setup))
     return tuple(program for program in dict.fromkeys(programs) if process.find(program) is None)
 
 

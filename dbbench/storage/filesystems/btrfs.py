@@ -16,7 +16,7 @@ from typing import Final
 from dbbench import process
 from dbbench.machine.pagecache import syncfs
 from dbbench.model import FsSetup, Scalar, Volume
-from dbbench.results.fileio import opened
+from dbbench.results.fileio import open_fd
 from dbbench.storage.devices import hold, image, note
 from dbbench.storage.devices.port import Device
 from dbbench.storage.filesystems.common import FSCK_S, inode_flags, match, mount_of, option_value
@@ -173,7 +173,7 @@ class Btrfs(Formatted):
         return (used.get("metadata", 0) + used.get("system", 0), used.get("data", 0)) if used else None
 
     def free_extents(self, fs: Mounted) -> Iterator[FreeExtent]:
-        with opened(fs.path) as fd:
+        with open_fd(fs.path) as fd:
             for start, length in _data_chunks(fd):
                 for size in _gaps(fd, start, length):
                     yield size, 1, size
@@ -238,7 +238,7 @@ def parse_usage(text: str) -> dict[str, int]:
 
 
 def _folder(path: Path) -> Path:
-    with opened(path) as fd:
+    with open_fd(path) as fd:
         info = fcntl.ioctl(fd, _FS_INFO, bytes(1024))
     return Path(f"/sys/fs/btrfs/{uuid.UUID(bytes=info[16:32])}")
 

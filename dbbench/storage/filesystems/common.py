@@ -14,7 +14,7 @@ from typing import Final
 from dbbench.errors import DbbenchError, MakeFailed
 from dbbench.machine.mounts import Mount, mounts_of
 from dbbench.model import Extents, FsSetup
-from dbbench.results.fileio import opened
+from dbbench.results.fileio import open_fd
 from dbbench.storage.devices import image, used
 from dbbench.storage.devices.hold import retry
 from dbbench.storage.devices.port import Device
@@ -65,7 +65,7 @@ def match(pattern: str, text: str) -> re.Match[str]:
 def inode_flags(path: Path) -> int:
     """Return the FS_*_FL bits that lsattr prints."""
     buffer = array.array("L", [0])
-    with opened(path) as fd:
+    with open_fd(path) as fd:
         fcntl.ioctl(fd, image.GETFLAGS, buffer)
     return buffer[0]
 
@@ -109,7 +109,7 @@ def content_bytes(root: Path) -> int:
 def mount_of(path: Path) -> Mount:
     """Return the mount that contains `path`, by the kernel's mount ID: mountinfo has other device numbers than stat(2)
     for btrfs, and mounts may lie on top of each other. Raises OSError."""
-    with opened(path, os.O_PATH) as fd:
+    with open_fd(path, os.O_PATH) as fd:
         info = Path(f"/proc/self/fdinfo/{fd}").read_text()
     mount_id = next(int(line.split()[1]) for line in info.splitlines() if line.startswith("mnt_id:"))
     for mount in mounts_of(Path("/proc/self")):

@@ -65,29 +65,29 @@ def family_on(device: Device, setup: FsSetup) -> Family:
     return _DIRECTORY if device.facts.existing else family_of(setup)
 
 
-def family_named(name: str) -> Family:
+def family_by_name(name: str) -> Family:
     """Return the family of that name; one without features if dbbench has none, as below a directory."""
     return FAMILIES.get(name) or Family()
 
 
 def family_in(fs: Mounted) -> Family:
     """Return the family of a mounted filesystem."""
-    return family_named(fs.family)
+    return family_by_name(fs.family)
 
 
 def promises(setup: FsSetup) -> tuple[Durability, ...]:
     """Return the durability flags that follow from the setup's options; () for an unknown family."""
-    return family_named(setup.mkfs.family).promises(setup)
+    return family_by_name(setup.mkfs.family).promises(setup)
 
 
 def compression(setup: FsSetup) -> str | None:
     """Return the algorithm with which the setup's options compress data, or None."""
-    return family_named(setup.mkfs.family).compresses(options_of(setup))
+    return family_by_name(setup.mkfs.family).compresses(options_of(setup))
 
 
 def copies_on_write(setup: FsSetup) -> bool:
     """Whether data is copied on write according to the setup's options, so that a page cannot tear."""
-    return not family_named(setup.mkfs.family).tears(setup.mount, attributes_of(setup))
+    return not family_by_name(setup.mkfs.family).tears(setup.mount, attributes_of(setup))
 
 
 def give_back(journal: Journal) -> list[str]:

@@ -12,7 +12,7 @@ from typing import Final
 
 from dbbench.machine import libc
 from dbbench.model import EngineName, FsSetup, Scalar
-from dbbench.storage.filesystems.families import family_named
+from dbbench.storage.filesystems.families import family_by_name
 
 # Options of mount(8) that are attributes of the mount and not of the filesystem (mount_setattr(2)).
 _ACCESS_TIMES: Final = ("noatime", "atime", "relatime", "norelatime", "strictatime", "nostrictatime")
@@ -76,7 +76,7 @@ def flaws(setup: FsSetup, mount: tuple[str, ...], mkfs: tuple[str, ...]) -> Iter
         if "/" in word or names & _DECIDED or disk or (is_value and not previous.startswith("-")):
             yield f'mkfs option "{word}" is not possible: dbbench decides on which device a filesystem is made'
         previous = word
-    if (mount or mkfs) and (reason := family_named(setup.mkfs.family).conflict(setup)):
+    if (mount or mkfs) and (reason := family_by_name(setup.mkfs.family).conflict(setup)):
         yield reason
 
 

@@ -114,18 +114,18 @@ _LAYERS_GROWING: Final[dict[str, Growing]] = {"lvm": _LvmGrowing(), "md": _MdGro
 
 def snapshots_of(setup: FsSetup) -> Snapshots | None:
     """Return what takes snapshots of a setup, or None if neither the filesystem nor a layer supports them."""
-    return families.family_named(setup.mkfs.family).snapshots or _of_layers(setup)
+    return families.family_by_name(setup.mkfs.family).snapshots or _of_layers(setup)
 
 
 def growing_of(setup: FsSetup) -> Growing | None:
     """Return what can add a device, or None if neither the filesystem nor the layer right below it supports it."""
     layer = _LAYERS_GROWING.get(setup.layers[-1].kind) if setup.layers else None
-    return families.family_named(setup.mkfs.family).growing or layer
+    return families.family_by_name(setup.mkfs.family).growing or layer
 
 
 def layers_to_add(setup: FsSetup) -> tuple[Layer, ...]:
     """Return the layers that `grow` first makes of further devices, bottom first: for mirrors, another mirror."""
-    below = setup.layers if families.family_named(setup.mkfs.family).growing else setup.layers[:-1]
+    below = setup.layers if families.family_by_name(setup.mkfs.family).growing else setup.layers[:-1]
     return tuple(replace(layer, groups=1) for layer in below) if growing_of(setup) else ()
 
 
@@ -139,7 +139,7 @@ def devices_to_add(setup: FsSetup) -> int:
 
 def character(setup: FsSetup) -> Character | None:
     """Return the features of a setup, including its layers, or None for an unknown family."""
-    described = families.family_named(setup.mkfs.family).character(setup)
+    described = families.family_by_name(setup.mkfs.family).character(setup)
     if described is None or described.snapshots != "no" or not _of_layers(setup):
         return described
     return replace(described, snapshots="by LVM")

@@ -19,7 +19,7 @@ from dbbench import packages, process
 from dbbench.errors import CommandFailed, DeadlinePassed, MakeFailed, UnmountFailed
 from dbbench.machine.host.proc import text
 from dbbench.model import DeviceFacts, Layer, Scalar
-from dbbench.results.fileio import opened
+from dbbench.results.fileio import open_fd
 from dbbench.results.journal import Journal
 from dbbench.storage.devices import guard, hold, naming, sysfs
 from dbbench.storage.devices.hold import afterwards, retry
@@ -78,7 +78,7 @@ def open_volume(name: str, facts: dict[str, Scalar]) -> Iterator[Device]:
     path = Path(f"/dev/{name}")
     if process.wait_while(lambda: not path.is_block_device(), _APPEAR_S, 0.02):
         raise MakeFailed(f"{path} does not exist although the kernel reports {name}", effect="Nothing was measured.")
-    with opened(path, os.O_RDWR) as fd:
+    with open_fd(path, os.O_RDWR) as fd:
         fcntl.flock(fd, fcntl.LOCK_EX)
         number = os.fstat(fd).st_rdev
         described = DeviceFacts("layer", str(path), name, sysfs.size_bytes(name))

@@ -188,7 +188,7 @@ KILLED: Final = """
         recipe = golden.recipe(EngineSpec("postgres"), Dataset("pgbench", {"scale": 30}))
         golden.ensure(recipe, place, print, cache=cache)
         return 0
-    sys.exit(namespaces.isolate(work, runtime, keep=[root, cache]))
+    sys.exit(namespaces.isolate(work, keep=[root, cache]))
 """
 
 

@@ -120,13 +120,14 @@ def user(*names: str) -> User:
             return User(me.pw_name, me.pw_uid, me.pw_gid)
         raise ProgramMissing(
             f"user ID {number} has no entry in /etc/passwd, which database servers require",
+            effect="",  # also asked for in the middle of a trial
             remedy="Add one, in a container to its image:  useradd --uid NUMBER dbbench",
         )
     for name in names:
         with contextlib.suppress(KeyError):
             entry = pwd.getpwnam(name)
             return User(entry.pw_name, entry.pw_uid, entry.pw_gid)
-    raise ProgramMissing(f"none of the accounts {', '.join(names)} exists on this machine")
+    raise ProgramMissing(f"none of the accounts {', '.join(names)} exists on this machine", effect="")
 
 
 def kept_environment() -> dict[str, str]:

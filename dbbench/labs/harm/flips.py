@@ -20,13 +20,14 @@ from dbbench.engines import ENGINES, profile_of
 from dbbench.engines.port import ChecksData, Server, log_files_of
 from dbbench.engines.sql import cursor_of, rows
 from dbbench.labs.powercut import witness
-from dbbench.labs.powercut.disk_images import copy
+from dbbench.labs.powercut.conclusions import add_up
 from dbbench.labs.powercut.recovery import (
     BaseImages,
     Images,
     Lab,
     attach,
     check_filesystem,
+    copy_disks,
     files_of,
     kill,
     mount,
@@ -61,14 +62,13 @@ def flip_bytes(lab: Lab, base: BaseImages, rounds: int) -> list[HarmCount]:
     is not tried. Raises DbbenchError."""
     chance, counts = random.Random(f"{lab.seed}-{base.target.key}-flip"), list[HarmCount]()
     for kind, sample in _samples(lab, base).items():
-        column, evidence = f"flip in {kind}", dict[str, list[str]]()
+        column, outcomes = f"flip in {kind}", list[HarmCount]()
         for _ in range(rounds if sample.places else 0):
             if not lab.over:
                 word, text = _round(lab, base, kind, sample, chance)
-                evidence.setdefault(word, []).append(text)
-        tried = sum(map(len, evidence.values()))
-        counts += [HarmCount(column, word, len(texts), tried, texts[0]) for word, texts in evidence.items()]
-        if not tried:
+                outcomes.append(HarmCount(column, word, 1, 1, text))
+        counts += add_up(outcomes)
+        if not outcomes:
             why = "the time was used up" if sample.places else "no block on the disks has the content of its files"
             counts.append(HarmCount(column, UNTRIED, 0, 0, why))
     for stem in ("crashed", "plain", "flipped"):
@@ -81,7 +81,7 @@ def _samples(lab: Lab, base: BaseImages) -> dict[str, Sample]:
     """Let a copy of the server work and crash. Return the samples: for the log on the crashed disks, otherwise on the
     base. InnoDB's tables are their primary key, so there is no index."""
     engine, seen = ENGINES[base.target.engine.name], witness.Acknowledged()
-    crashed = _copy(lab, base, base.images, "crashed")
+    crashed = copy_disks(base.images, lab.disks("crashed", base.target))
     with attach(crashed) as volumes, mount(lab, base.target, volumes) as datadir:
         roots = (lab.workdir.mount_point(role) for role in base.target.setups)
         every = (path for root in roots for path in root.rglob("*") if path.is_file() and not path.is_symlink())
@@ -118,7 +118,7 @@ def _round(lab: Lab, base: BaseImages, kind: str, sample: Sample, chance: random
         if word != "harmless":
             break
     if word == "database" and kind != "log" and profile_of(base.target.engine.name).chosen_checksums:
-        plain = _copy(lab, base, base.images, "plain")
+        plain = copy_disks(base.images, lab.disks("plain", base.target))
         with attach(plain) as volumes, mount(lab, base.target, volumes) as datadir:
             seal(datadir, base.place, False)
         without, text = _attempt(lab, base, Sample(plain, []), place)
@@ -129,7 +129,7 @@ def _round(lab: Lab, base: BaseImages, kind: str, sample: Sample, chance: random
 
 def _attempt(lab: Lab, base: BaseImages, sample: Sample, place: tuple[int, int]) -> tuple[str, str]:
     """Change one block of a copy, and use everything. A phase that exceeds its deadline is an outcome: `hangs`."""
-    disks, (number, offset) = _copy(lab, base, sample.disks, "flipped"), place
+    disks, (number, offset) = copy_disks(sample.disks, lab.disks("flipped", base.target)), place
     lab.tell(f"{base.target.key}: 4 KiB changed on disk {number} at byte {offset}")
     lab.server_log.unlink(missing_ok=True)  # the new log must be of this attempt only
     noticed, wrong = dict[str, str](), ""
@@ -201,13 +201,6 @@ def _difference(server: Server, acknowledged: Mapping[int, int]) -> str:
     if lost := witness.missing(server, acknowledged):
         return f"{lost} of {sum(acknowledged.values())} acknowledged commits are missing"
     return f"{wrong} balances do not match the ledger" if (wrong := witness.unequal(server)) else ""
-
-
-def _copy(lab: Lab, base: BaseImages, images: Images, stem: str) -> Images:
-    copies = lab.disks(stem, base.target)
-    for source, target in zip(files_of(images), files_of(copies), strict=True):
-        copy(source, target)
-    return copies
 
 
 def _flip(image: Path, offset: int) -> bytes:

@@ -12,9 +12,8 @@ import os
 import random
 import threading
 import time
-from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -24,8 +23,19 @@ from dbbench.engines.port import Server
 from dbbench.engines.serving import tail
 from dbbench.engines.sql import cursor_of, execute, rows
 from dbbench.errors import DbbenchError, DeadlinePassed, EngineDied, EngineStartFailed, FilesystemFull
-from dbbench.labs.powercut.disk_images import copy
-from dbbench.labs.powercut.recovery import BaseImages, Lab, attach, check_server, files_of, kill, mount, phase, serving
+from dbbench.labs.powercut.conclusions import add_up
+from dbbench.labs.powercut.recovery import (
+    BaseImages,
+    Lab,
+    attach,
+    check_server,
+    copy_disks,
+    files_of,
+    kill,
+    mount,
+    phase,
+    serving,
+)
 from dbbench.machine import threads
 from dbbench.model import HarmCount
 from dbbench.run.record import stopping
@@ -116,10 +126,7 @@ def fill_disk(lab: Lab, base: BaseImages, rounds: int) -> list[HarmCount]:
             break
         lab.tell(f"{base.target.key}: full disk {number + 1}")
         outcomes += _fill(lab, base, f"{lab.seed}-{base.target.key}-full-{number}")
-    attempts = Counter(each.column for each in outcomes)
-    counts = Counter((each.column, each.word) for each in outcomes)
-    first = {(each.column, each.word): each for each in reversed(outcomes)}
-    return [replace(first[key], count=count, of=attempts[key[0]]) for key, count in counts.items()]
+    return add_up(outcomes)
 
 
 def _outcome(column: str, word: str, evidence: object) -> HarmCount:
@@ -129,8 +136,7 @@ def _outcome(column: str, word: str, evidence: object) -> HarmCount:
 def _fill(lab: Lab, base: BaseImages, seed: str) -> list[HarmCount]:
     """Fill copies of the disks once, delete the file, and look up the rows after another start of the server."""
     images, writer, left = lab.disks("full", base.target), RowWriter(seed), random.Random(seed)
-    for source, image in zip(files_of(base.images), files_of(images), strict=True):
-        copy(source, image)
+    copy_disks(base.images, images)
     lab.server_log.unlink(missing_ok=True)
     with contextlib.ExitStack() as stack:
         for image in files_of(images):

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Final
 
 from dbbench.compare.interval import upper_bound
@@ -92,6 +93,14 @@ def cut_counts(cuts: Sequence[CutFacts], about: Conclusion, why: str) -> Iterato
             evidence = next((cut.harms[word].strip().split("\n")[0] for cut in valid if word in cut.harms), "")
             parts = "" if column == "kill" else _by_unit(valid)
             yield HarmCount(column, word, count, len(valid), "; ".join(filter(None, (parts, evidence))))
+
+
+def add_up(outcomes: Sequence[HarmCount]) -> list[HarmCount]:
+    """Return how often each word of a column occurs among single outcomes, with the evidence of the first."""
+    attempts = Counter(each.column for each in outcomes)
+    counts = Counter((each.column, each.word) for each in outcomes)
+    first = {(each.column, each.word): each for each in reversed(outcomes)}
+    return [replace(first[key], count=count, of=attempts[key[0]]) for key, count in counts.items()]
 
 
 def too_many(cuts: Sequence[CutFacts]) -> bool:

@@ -20,7 +20,7 @@ from dbbench.errors import DbbenchError
 from dbbench.labs.powercut import disk, disk_images, targets, witness
 from dbbench.labs.powercut.conclusions import conclusion, contradiction, cut_counts, is_blind, statement
 from dbbench.labs.powercut.disk import Log
-from dbbench.labs.powercut.disk_images import BLOCK, DESTAGE_S, KILLED, Cut, Media, copy
+from dbbench.labs.powercut.disk_images import BLOCK, DESTAGE_S, KILLED, Cut, Media
 from dbbench.labs.powercut.recovery import (
     BaseImages,
     Images,
@@ -28,6 +28,7 @@ from dbbench.labs.powercut.recovery import (
     Recovery,
     attach,
     check_server,
+    copy_disks,
     disks,
     files_of,
     harm_of_start,
@@ -273,8 +274,7 @@ def record(lab: Lab, base: BaseImages, kills: int, seed: str, changes: bool = Fa
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     lab.server_log.unlink(missing_ok=True)
-    for source, image in zip(files_of(base.images), files_of(live), strict=True):
-        copy(source, image)
+    copy_disks(base.images, live)
     waits_s = [WORK_S * chance.uniform(0.7, 1.3) / (kills + 1) + WORK_S / 2 for _ in range(kills + 1)]
     end, recoveries = _run_rounds(lab, base, live, seen, waits_s, changes)
     for image in files_of(live):

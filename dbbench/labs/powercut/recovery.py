@@ -21,6 +21,7 @@ from dbbench import durability, errors, process
 from dbbench.engines import ENGINES
 from dbbench.engines.port import ChecksData, Place, Server
 from dbbench.labs.powercut import Lies, witness
+from dbbench.labs.powercut.disk_images import copy
 from dbbench.labs.powercut.targets import LabTarget
 from dbbench.model import Durability, Role
 from dbbench.results.journal import Journal
@@ -119,6 +120,13 @@ def disks(folder: Path, stem: str, target: LabTarget) -> Images:
 def files_of(disks: Images) -> list[Path]:
     """Return the images of all volumes, in the order of the disks' numbers."""
     return [image for images in disks.values() for image in images]
+
+
+def copy_disks(disks: Images, copies: Images) -> Images:
+    """Copy each image to the one of `copies` with its place; return `copies`. Raises OSError."""
+    for source, target in zip(files_of(disks), files_of(copies), strict=True):
+        copy(source, target)
+    return copies
 
 
 def name_files(disks: Images, files: Iterable[Path]) -> Images:

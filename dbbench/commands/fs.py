@@ -8,7 +8,7 @@ from typing import Any
 from dbbench.commands.options import Options, catalogue
 from dbbench.model import FsSetup, plain
 from dbbench.plan.catalog import catalog
-from dbbench.report.text import put, put_json, put_table
+from dbbench.report.text import put, put_json, put_reasons, put_table
 
 
 @catalogue(lambda: catalog([]).setups, examples=("dbbench fs", "dbbench fs xfs"))
@@ -29,9 +29,9 @@ def _put_all(options: Options) -> None:
     if options.json:
         put_json({"fs_setups": rows})
         return
-    header = ("name", "family", "works", "durability", "copy-on-write", "compresses", "why not")
-    put_table(header, [(r["name"], r["family"], r["works"], r["durability_class"], r["cow"], r["compresses"],
-                        r["reason"] or "") for r in rows])  # fmt: skip
+    header = ("name", "works", "durability", "copy-on-write", "compresses")
+    put_table(header, [(r["name"], r["works"], r["durability_class"], r["cow"], r["compresses"]) for r in rows])
+    put_reasons(rows)
 
 
 def _put_setup(options: Options, name: str) -> None:

@@ -21,7 +21,7 @@ from dbbench.model import plain
 from dbbench.plan import studies
 from dbbench.plan.request import able, list_gaps, load_request
 from dbbench.plan.studies import DEFAULT, SCALES, Study, StudyTable
-from dbbench.report.text import put, put_json, put_table
+from dbbench.report.text import put, put_json, put_paragraph, put_reasons, put_table
 from dbbench.results.fileio import write_text, writing
 from dbbench.units import size_text
 
@@ -103,8 +103,9 @@ def _put_all(options: Options) -> None:
         put_json({"studies": rows})
         return
     put_table(("name", "engine", "runs here", "what was compared"),
-              [(row["name"], row["engine"] or ", ".join(row["engines"]), row["reason"] or "yes", row["title"])
+              [(row["name"], row["engine"] or ", ".join(row["engines"]), not row["reason"], row["title"])
                for row in rows])  # fmt: skip
+    put_reasons(rows)
 
 
 def _put_study(options: Options, name: str, scale: str) -> None:
@@ -113,23 +114,27 @@ def _put_study(options: Options, name: str, scale: str) -> None:
     if options.json:
         put_json({**_row(study), "study": plain(study), "scale": scale, "plan": text})
         return
-    put(f"{study.title}\n{study.address}\n\n{study.did}\n")
+    put(f"{study.title}\n{study.address}\n")
+    put_paragraph(study.did)
+    put()
     rows = [(table.workload, f"{table.metric} ({variant})" if variant else table.metric, arm,
              _published_text(table, arm),
              "; ".join(filter(None, (table.note, "superseded" if study.superseded and table.then else ""))))
             for table in study.table
             for variant in (studies.variant_of(table, study.scales["full"]),)
             for arm in (*table.then, *table.ratios)]  # fmt: skip
-    put_table(("workload", "metric", "fs setup", "published", "note"), rows)
+    if rows:
+        put_table(("workload", "metric", "fs setup", "published", "note"), rows)
     for what in (*study.differs, *study.notes):
-        put(f"- {what}")
+        put_paragraph(f"  {what}")
     for reference in study.reference:
-        figures = (f"{what}: " + ", ".join(f"{of} {value:g}" for of, value in values.items())
-                   for what, values in reference.figures.items())  # fmt: skip
-        put("\n".join((f"\nsee also {reference.address}", f"  {reference.did}", *(f"  {line}" for line in figures))))
+        put(f"\nsee also {reference.address}")
+        put_paragraph(f"  {reference.did}")
+        for what, values in reference.figures.items():
+            put_paragraph(f"  {what}: " + ", ".join(f"{of} {value:g}" for of, value in values.items()))
     put("\nscales")
     for word in SCALES:
-        put(f"  {word}: {study.scales[word].takes}")
+        put_paragraph(f"  {word}: {study.scales[word].takes}")
     put(f"\n# the plan of scale {scale}\n{text.rstrip()}")
 
 

@@ -78,6 +78,18 @@ def put_table(header: Sequence[str], rows: Iterable[Sequence[object]], right: Se
             put("  ".join(words).rstrip())
 
 
+def put_reasons(rows: Iterable[dict[str, Any]]) -> None:
+    """Print below a catalogue each `reason` why entries do not work here, once, with the names of these entries."""
+    names = dict[str, list[str]]()
+    for row in rows:
+        if row["reason"]:
+            names.setdefault(row["reason"], []).append(row["name"])
+    if names:
+        put("\nnot on this machine")
+    for reason, of in names.items():
+        put_paragraph(f"  {', '.join(of)}: {reason}")
+
+
 def _fitting(lines: Sequence[Sequence[str]]) -> list[int]:
     """Return the columns' widths. On a narrow terminal cells of several words wrap, then long names; numbers never."""
     cells = list(zip(*lines, strict=True))

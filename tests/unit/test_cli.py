@@ -6,7 +6,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,8 +20,11 @@ from dbbench import cli, packages, process
 from dbbench.commands import explain, run
 from dbbench.commands.options import Options
 from dbbench.errors import DeviceInUse, Interrupted, Terminated, error_kinds, warning_kinds
+from dbbench.plan import studies
+from dbbench.plan.catalog import catalog
 from dbbench.report import text
 from dbbench.report.text import put_paragraph
+from tests.support.terminal import Terminal, dbbench_on
 
 REST = '[engine]\nname = "postgres"\n[workload]\nname = "scan"\n'
 
@@ -101,6 +104,14 @@ def test_sigterm_becomes_an_error() -> None:
     assert cli.run(["explain", "E104"]) == 0
     with pytest.raises(Terminated):
         os.kill(os.getpid(), signal.SIGTERM)
+
+
+@pytest.mark.parametrize("argv", [[], ["fleet"]])
+def test_a_group_without_a_command_prints_its_help(capsys: pytest.CaptureFixture[str], argv: list[str]) -> None:
+    """It is on stderr, and is no error."""
+    assert cli.run(argv) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and err.startswith(f"Usage: {' '.join(['dbbench', *argv])} [OPTIONS] COMMAND")
 
 
 @pytest.mark.parametrize(
@@ -524,3 +535,15 @@ def test_an_error_fits_the_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pyt
     lines = capsys.readouterr().err.splitlines()
     assert lines[0].startswith("error E104: /dev/sdb") and lines[-1].strip() == remedy.partition(":  ")[2]
     assert max(map(len, lines[:-1])) <= 60
+
+
+@pytest.mark.starts_processes
+@pytest.mark.parametrize(
+    ("command", "names"), [("fs", catalog([]).setups), ("workload", catalog([]).workloads), ("study", studies.names())]
+)
+def test_catalogues_on_a_terminal_of_80_columns(tmp_path: Path, command: str, names: Collection[str]) -> None:
+    """No line is wider, and every name is whole at the start of a line."""
+    terminal = Terminal(80, 24)
+    assert dbbench_on(terminal, [command], tmp_path, os.environ, within_s=120) == 0
+    assert not terminal.screen.wrapped
+    assert {line.split(" ")[0] for line in terminal.screen.text.splitlines() if line} >= set(names)

@@ -46,7 +46,7 @@ def command() -> None:
 
 
 @command_line(
-    "dbbench fleet run --ssh db1,db2 --each       the whole plan on each of two hosts",
+    "dbbench fleet run --ssh db1,db2 --each       the whole plan on each of them",
     "dbbench fleet run --ssh db1,db2 --spread     its blocks, shared by them",
     name="run",
     statuses=(0, 1, 2, 5, 130, 143),

@@ -47,7 +47,7 @@ def parse_part(_ctx: click.Context, _param: click.Parameter, value: str | None) 
 @command_line(
     "dbbench run                                     run plan.toml",
     "dbbench run --quick --fs ext4,xfs               a smoke test of two setups",
-    "dbbench run --only '*.postgres.*' --budget 8h   the PostgreSQL cells, in a night",
+    "dbbench run --only '*.postgres.*' --budget 8h   PostgreSQL only, in a night",
     statuses=(0, 1, 2, 5, 130, 143),
 )
 @plan_argument

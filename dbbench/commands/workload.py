@@ -27,7 +27,7 @@ _PRINTED: Final = 10  # statements of each kind that are printed
 
 @command_line(
     "dbbench workload from-statements slow.log",
-    "dbbench workload from-statements statements.csv -o workloads/shop.toml --socket /run/postgresql",
+    "dbbench workload from-statements stats.csv --socket /run/postgresql",
     name="from-statements",
 )
 @click.argument("file", type=click.Path(path_type=Path))

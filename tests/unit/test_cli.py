@@ -280,14 +280,15 @@ def test_a_results_folder_that_does_not_exist_is_an_error(
 
 @pytest.mark.parametrize(
     "words",
-    [["fs"], ["workload"], ["workload", "from-statements"], ["study"], ["study", "run"],
+    [["run"], ["plan"], ["compare"], ["fs"], ["workload"], ["workload", "from-statements"], ["study"], ["study", "run"],
      *(["nightly", each] for each in ("run", "status", "accept", "baseline")),
      *(["fleet", each] for each in ("run", "worker", "scheduler", "status", "stop"))],
 )  # fmt: skip
 def test_help_has_examples_of_the_command(printed: Any, words: list[str]) -> None:
-    """Each begins with the command itself."""
+    """Each begins with the command itself, and fits a terminal of 80 columns."""
     examples = printed(*words, "--help").partition("Examples:\n")[2].partition("\n\n")[0].splitlines()
     assert examples and all(line.startswith(f"  dbbench {' '.join(words)}") for line in examples)
+    assert max(map(len, examples)) <= 80
 
 
 def test_colours_only_on_a_terminal_and_unless_forbidden(environ: dict[str, str]) -> None:

@@ -68,7 +68,7 @@ def trial(disk: Disk, seed: int) -> float:
     with attached(disk) as device:
         hold.erase(device.fd)
         canary.measure(device)
-        ceiling.measure(device, 6.0, seed)
+        ceiling.measure(device, ceiling.row_seconds(6.0), seed)
         precondition.discard(device)
         for _ in range(2):
             filesystems.make(shipped("ext4"), device)

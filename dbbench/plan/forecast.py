@@ -53,7 +53,7 @@ class Forecast:
     @property
     def text(self) -> str:
         if self.difference is None or self.same is None:
-            return f"none: {count(self.blocks, 'block')} gives no interval; at least {LEAST_BLOCKS} are needed"
+            return f"none: an interval needs at least {LEAST_BLOCKS} blocks"
         source = (
             f"{self.runs} earlier run{'s' if self.runs > 1 else ''} here" if self.runs else "assumed: no earlier run"
         )

@@ -111,7 +111,7 @@ def by_whole_blocks(run: Run, values: Values, precision: float) -> int:
         for cell in [cell for cell in cells if cell.arm != "ext4" and block >= LEAST]:
             of_group = [t for t in trials if (t.engine, t.workload, t.variant) == cell.group]
             guess = estimate_of(of_group, "ext4", cell.arm, cell.workload.primary)
-            if guess and math.expm1(guess.half_width(0.98)) <= precision:
+            if guess and math.expm1(guess.log_ratio().half_width(0.98)) <= precision:
                 left.discard((cell.group, cell.arm))
     return count
 

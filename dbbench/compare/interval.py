@@ -45,16 +45,20 @@ class Estimate:
         return math.sqrt(((self.n - 1) * self.sd**2 + self.shared_df * self.shared_sd**2) / self.df)
 
     def log_ratio(self, n: int | None = None) -> LogRatio:
+        """Return the mean with its error, with `n` blocks (default: as now)."""
         blocks = self.n if n is None else n
         return LogRatio(self.mean, self.combined_sd**2 / blocks, blocks - 1 + self.shared_df)
-
-    def half_width(self, level: float, n: int | None = None) -> float:
-        """Return half the width of the interval on the log scale, with `n` blocks (default: as now)."""
-        return self.log_ratio(n).half_width(level)
 
     def bounds(self, level: float) -> tuple[float, float]:
         """Return the interval of the log ratio at that confidence."""
         return self.log_ratio().bounds(level)
+
+    def interval(self) -> tuple[float | None, float | None]:
+        """Return the interval of the ratio at LEVEL; None below three blocks."""
+        if self.n < LEAST_BLOCKS:
+            return None, None
+        low, high = self.bounds(LEVEL)
+        return math.exp(low), math.exp(high)
 
     def p_value(self) -> float:
         """Return the two-sided p of the paired t test; 1 below three blocks."""
@@ -67,7 +71,7 @@ class Estimate:
     def blocks_to(self, half_width: float, level: float) -> int | None:
         """Return the blocks to add until half the interval is that wide on the log scale; None: over MOST_BLOCKS."""
         for n in range(max(self.n + 1, LEAST_BLOCKS), MOST_BLOCKS + 1):
-            if self.half_width(level, n) <= half_width:
+            if self.log_ratio(n).half_width(level) <= half_width:
                 return n - self.n
         return None
 

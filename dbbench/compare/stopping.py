@@ -30,7 +30,7 @@ class Examined(NamedTuple):
 
     def half_width(self, more: int = 0) -> float:
         """Return half the interval at LEVEL as a share, with so many further blocks."""
-        return math.expm1(self.guess.half_width(LEVEL, self.guess.n + more))
+        return math.expm1(self.guess.log_ratio(self.guess.n + more).half_width(LEVEL))
 
 
 def examine(

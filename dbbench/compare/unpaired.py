@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from dbbench.compare.interval import LEAST_BLOCKS, LEVEL, Estimate, LogRatio, holm_levels
+from dbbench.compare.interval import LEAST_BLOCKS, Estimate, LogRatio, holm_levels
 from dbbench.compare.pairing import chosen, estimate_of, groups
 from dbbench.compare.remarks import RemarkKind, remark
 from dbbench.compare.verdict import UNKNOWN, Row, word
@@ -150,11 +150,6 @@ def by_host(trials: Sequence[Trial], baseline: str, metric: str) -> list[ByHost]
         hosts = {name: [trial for trial in group if trial.host == name] for name in sorted({t.host for t in group})}
         for arm in sorted({trial.fs_setup for trial in group} - {baseline}) if len(hosts) > 1 else []:
             guesses = {name: guess for name, of in hosts.items() if (guess := estimate_of(of, baseline, arm, metric))}
-            ratios = tuple(_ratio(name, guess) for name, guess in guesses.items())
+            ratios = tuple(HostRatio(name, guess.ratio, *guess.interval(), guess.n) for name, guess in guesses.items())
             disagreements.append(ByHost(arm, engine, workload, variant, ratios, heterogeneity(list(guesses.values()))))
     return disagreements
-
-
-def _ratio(host: str, guess: Estimate) -> HostRatio:
-    low, high = map(math.exp, guess.bounds(LEVEL)) if guess.n >= LEAST_BLOCKS else (None, None)
-    return HostRatio(host, guess.ratio, low, high, guess.n)

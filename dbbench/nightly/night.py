@@ -5,14 +5,13 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from dbbench import compare
-from dbbench.compare.interval import LEAST_BLOCKS, LEVEL, estimate
-from dbbench.compare.pairing import pairs_of
+from dbbench.compare.interval import estimate
+from dbbench.compare.pairing import estimate_of
 from dbbench.compare.verdict import GUARD
 from dbbench.metrics.table import METRICS, Metric
 from dbbench.model import Plan, Status, Trial, plain
@@ -114,23 +113,14 @@ def _own(group: Sequence[Trial], arm: str, metric: Metric) -> Ratio:
     """Return the geometric mean of the arm's valid trials, with the t interval of their logarithms."""
     values = [trial.summary.get(metric.name) for trial in compare.chosen(group) if trial.fs_setup == arm]
     guess = estimate([(1.0, value) for value in values if value])
-    if guess.n < LEAST_BLOCKS:
-        return Ratio(guess.ratio, None, None, guess.n, metric.better)
-    half = guess.half_width(LEVEL)
-    return Ratio(guess.ratio, math.exp(guess.mean - half), math.exp(guess.mean + half), guess.n, metric.better)
+    return Ratio(guess.ratio, *guess.interval(), guess.n, metric.better)
 
 
 def _guard_says(group: Sequence[Trial], baseline: str, metric: Metric) -> Iterator[str]:
     """Yield a line if the guard differs from the reference."""
-    values = [
-        (base.summary.get(metric.name), other.summary.get(metric.name))
-        for base, other in pairs_of(group, baseline, baseline + GUARD)
-    ]
-    measured = [(b, c) for b, c in values if b and c]
-    if measured:
-        guess = estimate(measured)
-        if guess.p_value() < GUARD_P and abs(guess.mean) >= GUARD_SHIFT:
-            yield f"the guard is {guess.ratio - 1:+.1%} from the reference that it is: the host was not quiet"
+    guess = estimate_of(group, baseline, baseline + GUARD, metric.name)
+    if guess is not None and guess.p_value() < GUARD_P and abs(guess.mean) >= GUARD_SHIFT:
+        yield f"the guard is {guess.ratio - 1:+.1%} from the reference that it is: the host was not quiet"
 
 
 def _facts(loaded: LoadedRun) -> dict[str, str]:

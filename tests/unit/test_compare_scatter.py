@@ -28,7 +28,7 @@ def test_pairs_that_scatter_alike_lend_each_other_twice_their_own_degrees() -> N
     assert (guess.df, guess.shared_df) == (6.0, 4.0)
     assert guess.shared_sd**2 == pytest.approx(0.05**2 * math.exp(0.5772156649))
     assert guess.combined_sd**2 == pytest.approx((2 * 0.05**2 + 4 * guess.shared_sd**2) / 6)
-    assert guess.half_width(0.95) == pytest.approx(2.4469118487916806 * guess.combined_sd / math.sqrt(3))
+    assert guess.log_ratio().half_width(0.95) == pytest.approx(2.4469118487916806 * guess.combined_sd / math.sqrt(3))
 
 
 def test_unlike_pairs_share_what_the_method_of_moments_gives() -> None:

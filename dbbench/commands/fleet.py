@@ -24,9 +24,8 @@ from dbbench.commands.options import (
     results_option,
 )
 from dbbench.commands.show import again, listing_trials
-from dbbench.errors import EXIT_OK, EXIT_TRIAL_FAILED, ProgramMissing, RunMissing
+from dbbench.errors import ProgramMissing, RunMissing
 from dbbench.machine import namespaces
-from dbbench.model import Status
 from dbbench.plan.narrowing import Narrowing
 from dbbench.plan.request import load_request
 from dbbench.report.text import put, put_json, put_table
@@ -258,20 +257,9 @@ def chosen(results_folder: Path, name: str | None) -> Any:
 
 def conclude(options: Options, root: Path, fleet: Any) -> int:
     """Write the page of all hosts and print the verdict; return 1 if a trial failed."""
-    from dbbench.commands.report import write
+    from dbbench.commands.report import put_verdict, write
     from dbbench.fleet import fleet_files
-    from dbbench.report.run_text import put_runs
-    from dbbench.report.verdict_table import as_document
-    from dbbench.report.verdicts import verdicts
 
     runs = [results.load_run(root / name) for name in fleet.runs]
     page = write(runs, report_of(runs[0].path if len(runs) == 1 else fleet_files.folder_of(root, fleet.name)))
-    tables = verdicts(runs)
-    trials = [trial for run in runs for trial in run.trials]
-    counts = {status.value: sum(trial.status is status for trial in trials) for status in Status}
-    if options.json:
-        put_json({"fleet": fleet.name, "mode": fleet.mode, "runs": [run.path.name for run in runs],
-                  "report": str(page), **counts, "compare": as_document(tables)})  # fmt: skip
-    else:
-        put_runs(tables, page, options.verbose)
-    return EXIT_TRIAL_FAILED if counts["failed"] else EXIT_OK
+    return put_verdict(options, runs, page, {"fleet": fleet.name, "mode": fleet.mode, "runs": fleet.runs})

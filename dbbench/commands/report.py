@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
 from dbbench.commands.finding import load_runs, report_of, runs_argument
 from dbbench.commands.options import Options, command_line, results_option
-from dbbench.errors import DbbenchError, ResultDamaged
+from dbbench.errors import EXIT_OK, EXIT_TRIAL_FAILED, DbbenchError, ResultDamaged
+from dbbench.model import Status
 from dbbench.report.text import put, put_json
 from dbbench.results import LoadedRun, all_of
 
@@ -68,3 +70,18 @@ def write(runs: list[LoadedRun], path: Path, redact: tuple[str, ...] = (),
     nights = analysis.courses_of(root, [run.path.name for run in runs], damaged)
     write_text(path, render(runs, redact, nights=nights))
     return path
+
+
+def put_verdict(options: Options, runs: list[LoadedRun], page: Path, names: dict[str, Any], **more: Any) -> int:
+    """Print the verdict of finished runs, for programs with `names` and `more`; return 1 if a trial failed, else 0."""
+    from dbbench.report.run_text import put_runs
+    from dbbench.report.verdict_table import as_document
+    from dbbench.report.verdicts import verdicts
+
+    tables = verdicts(runs)
+    counts = {status.value: sum(trial.status is status for run in runs for trial in run.trials) for status in Status}
+    if options.json:
+        put_json({**names, "report": str(page), **counts, **more, "compare": as_document(tables)})
+    else:
+        put_runs(tables, page, options.verbose)
+    return EXIT_TRIAL_FAILED if counts["failed"] else EXIT_OK

@@ -20,18 +20,11 @@ from dbbench.commands.options import (
     progress_option,
     results_option,
 )
-from dbbench.errors import (
-    EXIT_OK,
-    EXIT_TRIAL_FAILED,
-    DbbenchError,
-    Interrupted,
-    Terminated,
-    TrialDied,
-)
+from dbbench.errors import DbbenchError, Interrupted, Terminated, TrialDied
 from dbbench.units import duration_text
 
 if TYPE_CHECKING:  # these take most of a second, which `--help` does not need
-    from dbbench.results import LoadedRun, RunFolder
+    from dbbench.results import RunFolder
 
 
 def parse_part(_ctx: click.Context, _param: click.Parameter, value: str | None) -> tuple[int, int] | None:
@@ -170,37 +163,19 @@ def _drive(options: Options, folder: RunFolder, sha256: str, wipe: tuple[str, ..
 def _conclude(options: Options, folder: Path, before: bool = False) -> int:
     """Print the verdict; return 1 if a trial failed, else 0. `before`: the run was finished before; its page stays."""
     from dbbench.commands.finding import report_of
-    from dbbench.commands.report import write
+    from dbbench.commands.report import put_verdict, write
+    from dbbench.model import plain
+    from dbbench.plan.forecast import budget_text
+    from dbbench.report.text import put
     from dbbench.results import load_run
 
-    run, page = load_run(folder), report_of(folder)
+    loaded, page = load_run(folder), report_of(folder)
     if not before or not page.exists():
-        write([run], page)
-    _put(options, run, page)
-    return exit_status(run)
-
-
-def exit_status(run: LoadedRun) -> int:
-    """Return 1 if a trial failed, else 0."""
-    return EXIT_TRIAL_FAILED if any(trial.status == "failed" for trial in run.trials) else EXIT_OK
-
-
-def _put(options: Options, run: LoadedRun, page: Path) -> None:
-    from dbbench.model import Status, plain
-    from dbbench.plan.forecast import budget_text
-    from dbbench.report.run_text import put_runs
-    from dbbench.report.text import put, put_json
-    from dbbench.report.verdict_table import as_document
-    from dbbench.report.verdicts import verdicts
-
-    tables = verdicts([run])
-    counts = {status.value: sum(trial.status is status for trial in run.trials) for status in Status}
-    if options.json:
-        budget = None if run.run.budget is None else {"budget_s": run.run.plan.budget_s, **plain(run.run.budget)}
-        put_json({"run": run.path.name, "path": str(run.path), "report": str(page), **counts,
-                  "skipped": run.run.skipped, "budget": budget,
-                  "compare": as_document(tables)})  # fmt: skip
-        return
-    put_runs(tables, page, options.verbose)
-    if text := budget_text(run.run):
+        write([loaded], page)
+    run = loaded.run
+    budget = None if run.budget is None else {"budget_s": run.plan.budget_s, **plain(run.budget)}
+    names = {"run": loaded.path.name, "path": str(loaded.path)}
+    status = put_verdict(options, [loaded], page, names, skipped=run.skipped, budget=budget)
+    if (text := budget_text(run)) and not options.json:
         put(f"  {text}")
+    return status

@@ -15,7 +15,7 @@ from synthetic import Shape
 from dbbench import cli, packages, results
 from dbbench.commands.doctor import of_plan
 from dbbench.commands.options import Options
-from dbbench.commands.run import exit_status
+from dbbench.commands.report import put_verdict
 from dbbench.commands.show import listing_trials
 from dbbench.errors import DiskTooSmall, FilesystemFull, KernelLacks, NotRoot, ProgramMissing, RunLocked, RunNameTaken
 from dbbench.model import Fault, Run, Settings, Status, Trial, WearFacts
@@ -381,7 +381,7 @@ def test_a_finished_run_with_a_failed_trial_exits_with_1_again(
     for spec in run.order[1:]:
         good = dataclasses.replace(trial, id=spec.id, block=spec.block, position=spec.position, status=Status.OK)
         results.Draft(folder, spec.id).publish(dataclasses.replace(good, error=None), None, [], None)
-    assert exit_status(results.load_run(folder)) == 1
+    assert put_verdict(Options(), [results.load_run(folder)], folder / "report.html", {}) == 1
     assert is_complete(results.RunFolder(folder)) is not again
     assert set_killed_aside(results.RunFolder(folder)) == ([trial.id] if again else [])
     assert bool(results.load_run(folder).remaining) is again

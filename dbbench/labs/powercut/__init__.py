@@ -12,14 +12,15 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from dbbench import packages
 from dbbench.errors import DeadlinePassed, LabUnavailable, NotRoot, TrialStuck
 from dbbench.labs.powercut.disk import library
-from dbbench.model.events import Emit
-from dbbench.run.children import Launcher, Overdue, stoppable
-from dbbench.run.queue import LOG
+
+if TYPE_CHECKING:
+    from dbbench.model.events import Emit
+    from dbbench.run.children import Overdue
 
 # "always": the disks acknowledge flushes without carrying them out; "truncate": for 100 ms after a TRUNCATE. Set only
 # to test the lab itself.
@@ -72,6 +73,10 @@ def unavailable() -> str | None:
 def examine(folder: Path, sha256: str, order: Order, emit: Emit, overdue: Overdue | None = None) -> None:
     """Carry out the order for the cells of the run in `folder`, which takes the results; `sha256` identifies the user's
     plan. Raises NotRoot, LabUnavailable, DeadlinePassed, Interrupted, Terminated; results so far are kept."""
+    # Not above: each recording starts a process of the disks, which imports this package.
+    from dbbench.run.children import Launcher, stoppable
+    from dbbench.run.queue import LOG
+
     if os.geteuid() != 0:
         raise NotRoot(
             "the power-loss lab requires root, because it mounts filesystems", remedy="Run the command with sudo."

@@ -5,10 +5,12 @@ import importlib.util
 import os
 import re
 import shutil
+import signal
 import sys
+import threading
 from collections.abc import Iterator, MutableMapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
@@ -23,6 +25,8 @@ PATH: Final = os.environ.get("PATH", "") + ":/usr/local/sbin:/usr/sbin:/sbin"
 STARTS: Final = {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.system", "os.exec"}
 BUILT: Final = "engine:mysql$|engine:.*-"  # servers that this release does not ship; they are unpacked in a root
 SMALL: Final = 512 * 2**20  # bytes: mkfs.xfs refuses less than 300 MiB
+HANGS_S: Final = 1800.0  # then a test hangs, whatever it waits for; long ones may build a kernel or packages before
+LONG_HANGS_S: Final = 7200.0
 
 _forbidden = False
 
@@ -56,6 +60,25 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     """Mark tests that need a server in BUILT as long."""
     if any(re.match(BUILT, str(name)) for mark in item.iter_markers("needs") for name in mark.args):
         item.add_marker(pytest.mark.long)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[Any]:
+    """Let a test fail, with its fixtures, that never ends; its cleanup is interrupted again every minute."""
+    if item.get_closest_marker("soak") or threading.current_thread() is not threading.main_thread():
+        return (yield)
+    limit_s = LONG_HANGS_S if item.get_closest_marker("long") else HANGS_S
+
+    def hangs(*_: object) -> None:
+        pytest.fail(f"the test has not ended after {limit_s:.0f} s")
+
+    before = signal.signal(signal.SIGALRM, hangs)
+    signal.setitimer(signal.ITIMER_REAL, limit_s, 60.0)
+    try:
+        return (yield)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 @pytest.hookimpl(tryfirst=True)

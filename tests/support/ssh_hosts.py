@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from dbbench import process
+
 NETWORK: Final = "198.18.77"  # reserved for benchmarks of networks (RFC 2544) and not routed
 NEEDS: Final = ("root", "dropbear", "dropbearkey", "ssh", "ssh-keygen", "unshare", "nsenter", "ip", "openssl")
 _UP_S: Final = 120.0
@@ -56,6 +58,9 @@ def lan(folder: Path, names: Sequence[str], *, private_tmp: bool = False) -> Ite
     holder = subprocess.Popen(["unshare", "--net", "sh", "-c", f"{up} && exec sleep infinity"])
     servers: list[subprocess.Popen[bytes]] = []
     try:
+        # Until then its network is that of the machine, and the addresses are not there.
+        named = Path(f"/proc/{holder.pid}/comm")
+        assert not process.wait_while(lambda: named.read_text() != "sleep\n" and holder.poll() is None, _UP_S)
         found = Lan(folder, holder.pid, addresses)
         _client(found)
         servers = [

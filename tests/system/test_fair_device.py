@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from dbbench import process
 from dbbench.results import load_ceiling, load_run, save_ceiling
 from dbbench.results.ceiling import limits_of
 from dbbench.storage.filesystems.common import kernel_version
@@ -41,7 +42,14 @@ def limited() -> Iterator[Path]:
         yield group / "blkio.throttle.write_iops_device"
     finally:
         (home / "cgroup.procs").write_text("0")
+        assert not process.wait_while(lambda: _left(group), 60)
+
+
+def _left(group: Path) -> bool:
+    """Remove a control group; return whether the kernel has not yet removed a process that has ended."""
+    with contextlib.suppress(OSError):
         group.rmdir()
+    return group.is_dir()
 
 
 @contextlib.contextmanager
@@ -130,7 +138,7 @@ def test_a_measurement_that_a_trial_exceeds_is_repeated_after_the_run(dbbench: A
     ceiling, run = load_ceiling(folder), load_run(folder)
     assert (status, said.count("measuring the bare device again")) == (0, 1)
     assert ceiling is not None and [row.name for row in ceiling.again] == [row.name for row in ceiling.rows]
-    assert all(row.iops > 1 for row in ceiling.again)
+    assert all(row.iops > 0.1 for row in ceiling.again)  # which was planted
     assert all(exceeded.after is not None for exceeded in run.exceeded)
     assert len(run.exceeded) < len(limits_of(ceiling.rows))
     assert dbbench("run", "plan.toml", "--name", "r").stderr.count("measuring the bare device") == 0
@@ -160,6 +168,7 @@ def test_a_device_that_slows_down_in_the_window_makes_the_trial_suspect(dbbench:
     assert trial["status"] == "suspect"
 
 
+@pytest.mark.alone  # the loop device keeps what was set, and a test of another lane may get it next
 def test_settings_of_the_block_layer_that_change_in_the_run_are_named(dbbench: Any) -> None:
     """Read-ahead and queue length set in mid-trial: that trial is suspect, the next too where it gets the same loop
     device, and the two arms are told apart by it in the verdict and first in the environment."""
@@ -207,7 +216,8 @@ def test_large_sectors_and_an_image_on_a_tmpfs_are_no_disturbance(dbbench: Any, 
         warned = [w["text"] for t in trials for w in t["warnings"] if w["id"] in ("W018", "W020")]
         assert not [text for text in warned if "block_size" in text or "not supported" in text], warned
     finally:
-        subprocess.run(["umount", str(memory)], check=True)
+        # The kernel detaches a loop device later if another process has it open.
+        assert not process.wait_while(lambda: subprocess.run(["umount", str(memory)], check=False).returncode, 60)
 
 
 def test_online_discard_in_one_arm_is_named(dbbench: Any) -> None:

@@ -17,6 +17,7 @@ from dbbench.machine.host.proc import number
 from dbbench.machine.kernel_log import Watch
 from dbbench.model import Durability, FsSetup, Mkfs
 from dbbench.storage import filesystems
+from dbbench.storage.devices import hold
 from dbbench.storage.devices.port import Device
 from dbbench.storage.filesystems import common, ext, formatted, shape
 from dbbench.storage.filesystems.families import Directory
@@ -161,11 +162,11 @@ def test_a_copy_of_the_mount_elsewhere_is_waited_for_and_named(loop_device: Devi
     mount.__enter__()
     holder = ["unshare", "--mount", "--propagation", "private", "sh", "-c", f"touch {tmp_path}/copied; exec sleep 60"]
     with process.running(holder, grace_s=1) as copy:
-        while not (tmp_path / "copied").exists():
-            assert copy.poll() is None
+        process.wait_while(lambda: not (tmp_path / "copied").exists() and copy.poll() is None, 60)
+        assert (tmp_path / "copied").exists()
         with pytest.raises(UnmountFailed, match=rf"is mounted at {at}"):
             mount.__exit__(None, None, None)
-    formatted._wait_until_free(loop_device)
+    assert not process.wait_while(lambda: not hold.regain(loop_device.fd), 60)  # the namespace ends after its process
 
 
 def shut_down(fs: filesystems.Mounted) -> None:

@@ -103,7 +103,7 @@ def layered(setups: list[str], *operations: str, count: int = 1, **cells: Any) -
     return plan(
         [entry(name) for name in setups],
         **{"workload": UPDATES, **cells},
-        measure="2s",
+        measure="4s",
         operations=operations,
         device=device,
     )

@@ -17,7 +17,7 @@ import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, NoReturn, ParamSpec, TypeVar
+from typing import IO, Any, NoReturn, ParamSpec, TypeVar
 
 from dbbench import packages
 from dbbench.errors import AnswerUnknown, CommandFailed, DeadlinePassed, ProgramMissing, ProgramNotStarted
@@ -206,7 +206,8 @@ def run(
     began = time.monotonic()
     with contextlib.ExitStack() as stack:
         out: int | IO[bytes] = stack.enter_context(stdout_to.open("wb")) if stdout_to is not None else subprocess.PIPE
-        popen = _start(words, out, subprocess.PIPE, subprocess.PIPE, as_user, env, cwd, pass_fds)
+        popen = _start(words, as_user, env, cwd, stdout=out, stderr=subprocess.PIPE, stdin=subprocess.PIPE,
+                       pass_fds=pass_fds)  # fmt: skip
         try:
             stdout, stderr = popen.communicate(stdin.encode() if isinstance(stdin, str) else stdin, timeout=timeout_s)
         except BaseException as error:
@@ -252,7 +253,8 @@ def running(
         out = stack.enter_context(stdout.open("ab")) if isinstance(stdout, Path) else stdout
         err = stack.enter_context(stderr.open("ab")) if isinstance(stderr, Path) else stderr
         with _places.get().get(role, contextlib.nullcontext)():
-            popen = _start(started, out, err, stdin, as_user, env, cwd, pass_fds, own_session)
+            popen = _start(started, as_user, env, cwd, stdout=out, stderr=err, stdin=stdin, pass_fds=pass_fds,
+                           start_new_session=own_session)  # fmt: skip
         program = Running(words, popen, grace_s)
         try:
             yield program
@@ -316,17 +318,9 @@ def _resolve(argv: Argv, note: bool) -> tuple[str, ...]:
     return words
 
 
-def _start(
-    words: tuple[str, ...],
-    stdout: int | IO[bytes],
-    stderr: int | IO[bytes],
-    stdin: int | IO[bytes],
-    as_user: User | None,
-    env: Mapping[str, str] | None,
-    cwd: Path | None,
-    pass_fds: Sequence[int],
-    own_session: bool = False,
-) -> subprocess.Popen[bytes]:
+def _start(words: tuple[str, ...], as_user: User | None, env: Mapping[str, str] | None, cwd: Path | None,
+           **streams: Any) -> subprocess.Popen[bytes]:  # fmt: skip
+    """`streams`: further arguments of Popen."""
     clean = {
         "PATH": os.environ.get("PATH", "") + ":" + packages.PATH,
         "LANG": "C.UTF-8",
@@ -334,22 +328,11 @@ def _start(
         "TZ": "UTC",
         "HOME": "/nonexistent" if as_user else os.environ.get("HOME", "/"),
     }
-    other = as_user if as_user is not None and as_user.uid != os.geteuid() else None
+    if as_user is not None and as_user.uid != os.geteuid():
+        streams |= {"user": as_user.uid, "group": as_user.gid, "extra_groups": []}
 
     def popen() -> subprocess.Popen[bytes]:
-        return subprocess.Popen(
-            words,
-            stdin=stdin,
-            stdout=stdout,
-            stderr=stderr,
-            env={**clean, **(env or {})},
-            cwd=cwd or "/",
-            pass_fds=pass_fds,
-            user=other.uid if other else None,
-            group=other.gid if other else None,
-            extra_groups=[] if other else None,
-            start_new_session=own_session,
-        )
+        return subprocess.Popen(words, env={**clean, **(env or {})}, cwd=cwd or "/", **streams)
 
     try:
         return spawn(popen) if (spawn := _spawn.get()) else popen()

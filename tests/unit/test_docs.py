@@ -55,9 +55,9 @@ def text(name: str) -> str:
     return (ROOT / name).read_text(encoding="utf-8")
 
 
-def section(name: str, heading: str) -> str:
-    """What stands under a heading, up to the next one of any level."""
-    found = re.search(rf"^#+ {re.escape(heading)}\n(.*?)(?=^#|\Z)", text(name), re.MULTILINE | re.DOTALL)
+def section(name: str, heading: str, until: str = "#") -> str:
+    """What stands under a heading, up to the next one: of any level, or of level two with comments of TOML blocks."""
+    found = re.search(rf"^#+ {re.escape(heading)}\n(.*?)(?=^{until}|\Z)", text(name), re.MULTILINE | re.DOTALL)
     assert found is not None, f"{name} has no heading {heading!r}"
     return found[1]
 
@@ -98,7 +98,7 @@ def commands(parent: click.Group, words: tuple[str, ...] = ()) -> Iterator[str]:
 @pytest.mark.parametrize("command", list(commands(group)))
 def test_readme_has_every_command(command: str) -> None:
     """The README's list of commands leaves none out."""
-    heads = re.findall(r"^- (`dbbench [^:]*):", _whole_section("README.md", "Commands"), re.M)
+    heads = re.findall(r"^- (`dbbench [^:]*):", section("README.md", "Commands", "## "), re.M)
     first = [line for head in heads for line in re.findall(r"`(dbbench [^`]*)`", head)]
     assert any(line == f"dbbench {command}" or line.startswith(f"dbbench {command} ") for line in first), first
 
@@ -194,7 +194,7 @@ def test_every_key_has_its_row(document: str, heading: str, noun: type[Any]) -> 
     own = {"warmup_s": "warmup", "measure_s": "measure"}  # read by hand in plan/workloads.py
     read_by_hand = {WorkloadSpec: {"parameters", "sweeps"}, EngineSpec: {"sweeps"}}
     hidden = read_by_hand.get(noun, {"name"} if noun in (FsSetup, Workload) else set())
-    part = _whole_section(document, heading)
+    part = section(document, heading, "## ")
     table = definitions(part) or rows(part)
     known = {own.get(key, key) for key in written_fields(noun)} - hidden
     assert known == table.keys() - {"key", "---", "---|---|---", "---|---|---|---"}
@@ -209,13 +209,6 @@ def test_every_key_has_its_row(document: str, heading: str, noun: type[Any]) -> 
             assert _value(tomllib.loads(f"v = {shown[1]}")["v"], default) == default
 
 
-def _whole_section(document: str, heading: str) -> str:
-    """The part of a document under a heading of level two, comments of TOML blocks included."""
-    part = re.search(rf"^## {re.escape(heading)}\n(.*?)(?=^## |\Z)", text(document), re.MULTILINE | re.DOTALL)
-    assert part is not None, f"{document} has no heading {heading!r}"
-    return part[1]
-
-
 def _value(shown: Any, default: Any) -> Any:
     if isinstance(shown, str) and isinstance(default, int | float):
         if shown.endswith("%"):
@@ -227,7 +220,7 @@ def _value(shown: Any, default: Any) -> Any:
 @pytest.mark.parametrize("heading", [heading for document, heading, _ in KEYS if document == "docs/plan.md"])
 def test_every_key_has_an_example(heading: str) -> None:
     """A line of TOML that sets the key, unless a default shows it; keys that are tables have a section."""
-    for key, (default, words) in definitions(_whole_section("docs/plan.md", heading)).items():
+    for key, (default, words) in definitions(section("docs/plan.md", heading, "## ")).items():
         example = re.search(r"Example: `(.*?)`\.", words)
         assert example or default or re.search(r"\(#\w+\)", words), key
         assert example is None or list(tomllib.loads(example[1])) == [key]

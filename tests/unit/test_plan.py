@@ -310,20 +310,16 @@ def test_a_workload_without_an_engine_is_an_error(tmp_path: Path, known: Catalog
     assert "supports none of the engines of this plan (supported: postgres" in flaws_of(tmp_path, text, known)
 
 
-def test_a_damaged_setup_is_told_with_its_own_file(tmp_path: Path) -> None:
-    """An error of a user's own fs setup names that file and its line."""
+@pytest.mark.parametrize(
+    ("mkfs", "told"),
+    [('famly = "ext4"', "mine.toml:2"), ('family = "btfs"', 'unknown family "btfs"; did you mean "btrfs"?')],
+)
+def test_a_damaged_setup_is_told_with_its_own_file(tmp_path: Path, mkfs: str, told: str) -> None:
+    """An error of a user's own fs setup names that file and its line, before anything is made."""
     (tmp_path / "fs_setups").mkdir()
-    (tmp_path / "fs_setups/mine.toml").write_text('title = "x"\nmkfs = { famly = "ext4" }\n')
+    (tmp_path / "fs_setups/mine.toml").write_text(f'title = "x"\nmkfs = {{ {mkfs} }}\n')
     text = GOOD.replace('["ext4", "xfs"', '["mine", "xfs"')
-    assert "mine.toml:2" in flaws_of(tmp_path, text, catalog([tmp_path]))
-
-
-def test_a_family_that_is_not_known(tmp_path: Path) -> None:
-    """A setup of an unknown family is an error before anything is made."""
-    (tmp_path / "fs_setups").mkdir()
-    (tmp_path / "fs_setups/mine.toml").write_text('title = "x"\nmkfs = { family = "btfs" }\n')
-    text = GOOD.replace('["ext4", "xfs"', '["mine", "xfs"')
-    assert 'unknown family "btfs"; did you mean "btrfs"?' in flaws_of(tmp_path, text, catalog([tmp_path]))
+    assert told in flaws_of(tmp_path, text, catalog([tmp_path]))
 
 
 @pytest.mark.parametrize("path", sorted(PLANS.glob("*.toml")), ids=lambda path: path.stem)

@@ -30,7 +30,7 @@ MARIADB: dict[str, Any] = {
     "workload": {"name": "sysbench-oltp-update-index", "tables": 1, "table_size": 100, "clients": 1},
 }
 SEED = int(os.environ.get("DBBENCH_SOAK_SEED", "1"))
-SAMPLES = 5  # of each kind, beside the soak
+SAMPLES = range(5)  # of each kind, beside the soak: one that fails once and one for ever, the rest in `make test-all`
 
 
 def planned(dbbench: Any, at: str | None = None, pair: dict[str, Any] = POSTGRES) -> None:
@@ -114,7 +114,7 @@ def counts(tmp_path_factory: pytest.TempPathFactory, dbbench_in: Any) -> dict[st
     return found
 
 
-@pytest.mark.parametrize("number", range(SAMPLES))
+@pytest.mark.parametrize("number", [n if n < 2 else pytest.param(n, marks=pytest.mark.long) for n in SAMPLES])
 @pytest.mark.parametrize("kind", ["start", "write"])
 def test_a_step_that_fails_marks_the_trial_and_leaves_nothing(
     kind: str, number: int, counts: dict[str, int], dbbench: Any, tmp_path: Path

@@ -71,7 +71,9 @@ _CORRUPT: Final = re.compile(r"corrupt|checksum mismatch|Unable to read page|pag
 _ERROR: Final = re.compile(r"\[ERROR\] (?:\[[^]]*\] )*(.*)")  # MySQL's messages begin with [number] [subsystem]
 _CHECKERS: Final = 4
 _PAGE_CHECKER: Final = "innochecksum"
-_TABLESPACES: Final = ("*.ibd", "undo*[0-9]")  # ibdata1 contains copies of other pages: MariaDB's doublewrite buffer
+# Files of pages, and in which parts they are checked: pages 64 to 191 of ibdata1 are MariaDB's doublewrite buffer. Its
+# copies of other pages may be torn.
+_TABLESPACES: Final = {"*.ibd": ((),), "undo*[0-9]": ((),), "ibdata1": (("--end-page=63",), ("--start-page=192",))}
 CHECK_S: Final = 3600.0  # long enough for a terabyte from a disk
 SYSTEM_TABLESPACE: Final = "ibdata1"
 _PAGE: Final = 16384  # InnoDB's default; dbbench does not change it
@@ -295,13 +297,15 @@ def check_running(server: Server) -> None:
 
 
 def check_pages(profile: Profile, options: Sequence[str], datadir: Path, settings: Settings, place: Place) -> str:
-    """Run innochecksum, with these options, on each tablespace of the stopped server but the system tablespace."""
+    """Run innochecksum, with these options, on each tablespace of the stopped server but the temporary one, and not on
+    the doublewrite buffer."""
     server = mysqld.found(profile, place.bin)
     folders = (server.path.parent, server.path.parent.parent / "bin", Path("/usr/bin"))
     program = next((folder / _PAGE_CHECKER for folder in folders if (folder / _PAGE_CHECKER).is_file()), _PAGE_CHECKER)
-    files = sorted(path for pattern in _TABLESPACES for path in datadir.rglob(pattern))
-    for file in files:
-        done = process.run([*server.loader, program, *options, file], timeout_s=CHECK_S, ok=(0, 1), as_user=account())
+    files = [(path, parts) for pattern, parts in _TABLESPACES.items() for path in sorted(datadir.rglob(pattern))]
+    for file, part in ((file, part) for file, parts in files for part in parts):
+        argv = [*server.loader, program, *options, *part, file]
+        done = process.run(argv, timeout_s=CHECK_S, ok=(0, 1), as_user=account())
         refuse_corrupt(
             f"{_PAGE_CHECKER} {file.name}", (done.stdout + done.stderr).splitlines() if done.returncode else ()
         )

@@ -345,8 +345,8 @@ class ChecksData(Protocol):
         ...
 
     def check_pages(self, datadir: Path, settings: Settings, place: Place) -> str:
-        """Check the checksum of each page of tables and indexes, also of those that no query reads (InnoDB: not in the
-        system tablespace). Return what was checked. Raises DataCorrupt."""
+        """Check the checksum of each page of tables and indexes, also of those that no query reads (InnoDB: not of the
+        doublewrite buffer). Return what was checked. Raises DataCorrupt."""
         ...
 
 

@@ -13,7 +13,7 @@ import pytest
 from dbbench.engines import mariadb
 from dbbench.engines import mysql as mysql_engine
 from dbbench.engines.port import Place
-from dbbench.errors import ProgramMissing
+from dbbench.errors import DataCorrupt, ProgramMissing
 from dbbench.model import ClientSpec
 from dbbench.remote import Network
 from dbbench.remote.network import CA, CERT, KEY, ROLE, certify
@@ -79,6 +79,26 @@ def test_a_start_after_a_stop_is_cold(case_of: Callable[[str], Case], name: str)
         read = server.counters()["innodb_pages_read"] - before["innodb_pages_read"]
     assert read * 16384 > ROWS * 100  # the rows alone are that long
     assert list(case.datadir.glob("ib_buffer_pool*")) == []
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.needs(f"engine:{name}")) for name in ("mariadb", "mysql")]
+)
+def test_pages_of_the_system_tablespace_are_read(case_of: Callable[[str], Case], name: str) -> None:
+    """Before and after the doublewrite buffer, whose pages are copies: a torn one there harms nothing."""
+    case = case_of(name)
+    with case.serving(innodb_file_per_table=False) as server:
+        query(server, "CREATE TABLE s (id int PRIMARY KEY, v varchar(200))", "INSERT INTO s SELECT * FROM t")
+        server.settle()
+    content = (case.datadir / "ibdata1").read_bytes()
+    leaves = [at // 16384 for at in range(0, len(content), 16384) if content[at + 24 : at + 26] == b"\x45\xbf"]
+    assert leaves[-1] >= 192
+    for page, harmful in ((5, True), (100, False), (leaves[-1], True)):  # 5: state of the transactions
+        changed = bytearray(content)
+        changed[16384 * page + 8000] ^= 0xFF
+        (case.datadir / "ibdata1").write_bytes(changed)
+        with pytest.raises(DataCorrupt, match="ibdata1") if harmful else contextlib.nullcontext():
+            case.engine.check_pages(case.datadir, case.settings(), case.place)
 
 
 @pytest.mark.parametrize(

@@ -136,15 +136,15 @@ def _put(table: HarmTable, folder: Path, page: Path) -> None:
     lab = table.lab
     put_table(
         ("setup", "server", "class", *table.columns, *table.price_headings),
-        [(line.row.fs_setup, line.server, line.row.durability_class,
+        [(line.row.fs_setup, line.server, line.durability,
           *("; ".join(text for text, _, _ in line.cells(column)) for column in table.columns),
           *map(line.price_text, table.prices)) for line in table.lines],
     )  # fmt: skip
     put()
     for line in table.lines:
         put_paragraph(f"{line.row.fs_setup} with {line.server}: {line.row.statement}")
-    if table.unit:
-        put_paragraph(table.unit)
+    for text in filter(None, (table.unit, *table.published)):
+        put_paragraph(text)
     for control in lab.controls:
         verdict = "lost too little: the test cannot detect a loss" if control.blind else "lost data, as expected"
         note = f": {control.note}" if control.note else ""

@@ -108,11 +108,14 @@ class Durability(StrEnum):
     ASYNC_COMMIT = "async-commit"
     TORN_PAGES = "torn-pages-possible"
     REPORTED_UNSAFE = "reported-unsafe"  # by others (`FilesystemFacts.reports`), and not shown by the lab
+    TORN_PREVENTED = "torn-prevented"  # by a disk that writes an aligned page completely or not at all
 
 
-def durability_class(flags: tuple[Durability, ...]) -> str:
-    """Return the durability class for these flags, worst first; `full` if there are none."""
-    return " + ".join(flag.value for flag in Durability if flag in flags) or "full"
+def durability_class(flags: tuple[Durability, ...], page_bytes: int = 0) -> str:
+    """Return the durability class for these flags, worst first; `full` if there are none. `page_bytes`: the unit that
+    the disk has to write at once, which the class then names."""
+    units = {Durability.TORN_PREVENTED: f" (unit {page_bytes}, aligned)"} if page_bytes else {}
+    return " + ".join(flag.value + units.get(flag, "") for flag in Durability if flag in flags) or "full"
 
 
 def plain(noun: Any) -> Any:

@@ -18,7 +18,12 @@ def class_of(cell: Cell) -> str:
     """Return the class of a cell with all settings that its server will get."""
     on_disk = [flag for setup in cell.setups.values() for flag in filesystems.promises(setup)]
     values = {name: setting.value for name, setting in settings_of(cell).items()}
-    return durability_class(durability.combined(tuple(on_disk), _of(cell.setup, cell.engine.name, values)))
+    return durability_class(durability.combined(tuple(on_disk), _of(cell.setup, cell.engine.name, values)[0]))
+
+
+def reports_of(cell: Cell) -> tuple[str, ...]:
+    """Return the public reports of losses with a cell's data filesystem and settings, of `durability.REPORTED`."""
+    return _of(cell.setup, cell.engine.name, {name: each.value for name, each in settings_of(cell).items()})[1]
 
 
 def of_setup(setup: FsSetup) -> str:
@@ -27,14 +32,17 @@ def of_setup(setup: FsSetup) -> str:
     for engine, tuning in setup.tuning.items():
         settings = merge_settings(("default", ENGINES[engine].defaults(None)), ("fs_setup", tuning))
         values = {name: setting.value for name, setting in settings.items()}
-        flags = durability.combined(flags, _of(setup, engine, values))
+        flags = durability.combined(flags, _of(setup, engine, values)[0])
     return durability_class(flags)
 
 
-def _of(setup: FsSetup, engine: EngineName, values: Mapping[str, Scalar]) -> tuple[Durability, ...]:
+def _of(
+    setup: FsSetup, engine: EngineName, values: Mapping[str, Scalar]
+) -> tuple[tuple[Durability, ...], tuple[str, ...]]:
     effective = {name: word(value) for name, value in values.items()}
     profile = ENGINES[engine].PROFILE
     page = int(effective.get(profile.page_setting, profile.page_bytes))
     family = filesystems.family_of(setup)
-    tears, reports = family.tears_pages_of(setup, page), partial(family.reports, filesystems.options_of(setup))
-    return durability.of_server(ENGINES[engine].durability, effective, tears, reports)[0]
+    tears = Durability.TORN_PAGES if family.tears_pages_of(setup, page) else None
+    reports = partial(family.reports, filesystems.options_of(setup))
+    return durability.of_server(ENGINES[engine].durability, effective, tears, reports, 0)

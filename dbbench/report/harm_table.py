@@ -10,9 +10,11 @@ from typing import Any, Final
 
 from dbbench.compare import Row
 from dbbench.compare.interval import share_interval
+from dbbench.durability import REPORTED
 from dbbench.engines import profile_of
 from dbbench.metrics.table import METRICS
-from dbbench.model import HarmCount, LabFacts, LabRow, plain
+from dbbench.model import Conclusion, Durability, HarmCount, LabFacts, LabRow, durability_class, plain
+from dbbench.plan import promise
 from dbbench.report.page.groups import Group, groups
 from dbbench.results import LoadedRun
 from dbbench.units import MISSING, change, interval, size_text
@@ -22,10 +24,18 @@ COSTS: Final = ("write_kb_per_tx", "flushes_per_tx", "largest_file_extents", "di
 
 @dataclass(frozen=True)
 class HarmLine:
-    """One setup with one server. `price`: by metric, of the trials of the same run."""
+    """One setup with one server. `price`: by metric, of trials of the same run; `reports`: public ones of losses."""
 
     row: LabRow
     price: dict[str, Row]
+    reports: tuple[str, ...] = ()
+
+    @property
+    def durability(self) -> str:
+        """Return the class, with the power-fail unit that it requires and the reports that it refers to."""
+        flags, page = self.row.durability_flags, profile_of(self.row.engine).page_bytes
+        text = durability_class(flags, page) if flags else self.row.durability_class
+        return f"{text} ({', '.join(self.reports)})" if self.reports else text
 
     def cells(self, column: str) -> list[tuple[str, str, str]]:
         """Return each outcome as "torn 3/40", its share's 95 % interval as "1.6–20 %", and its evidence."""
@@ -66,8 +76,22 @@ class HarmTable:
         by_engine: dict[str, Group] = {}
         for group in groups([self.run]):
             by_engine.setdefault(group.engine, group)  # the first workload is the price
-        return [HarmLine(row, dict(_price(by_engine[row.engine], row.fs_setup)) if self.run.trials else {})
-                for row in self.lab.rows]  # fmt: skip
+        return [HarmLine(row, dict(_price(by_engine[row.engine], row.fs_setup)) if self.run.trials else {},
+                         self._reports(row)) for row in self.lab.rows]  # fmt: skip
+
+    def _reports(self, row: LabRow) -> tuple[str, ...]:
+        if Durability.REPORTED_UNSAFE not in row.durability_flags:
+            return ()
+        cells = (cell for cell in self.run.run.cells if (cell.arm, cell.engine.name) == (row.fs_setup, row.engine))
+        return next(filter(None, map(promise.reports_of, cells)), ())
+
+    @property
+    def published(self) -> list[str]:
+        """Return for each public report what it counted, and whether the lab found harm."""
+        found = {Conclusion.HARMED: "this test found harm too", Conclusion.UNHARMED: "this test does not confirm it"}
+        return [f"{line.row.fs_setup} with {line.server}: {report} reports {REPORTED[report]}; "
+                f"{found[line.row.conclusion]}: {line.row.statement}"
+                for line in self.lines for report in line.reports if line.row.conclusion in found]  # fmt: skip
 
     @property
     def columns(self) -> list[str]:

@@ -147,7 +147,7 @@ class Judged:
         samples, everything = FakeSamples(), cast(Any, self)
         try:
             judge(record, Observed(self.outcome, cast(Any, samples), everything.meter, restored, everything.kernel,
-                                   everything.engine, True, {}))  # fmt: skip
+                                   everything.engine, Durability.TORN_PREVENTED, {}))  # fmt: skip
         except DbbenchError as error:
             record.fail(error)
         record.publish()

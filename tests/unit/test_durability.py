@@ -13,7 +13,7 @@ from dbbench.storage.filesystems import FAMILIES, Mounted
 from dbbench.storage.filesystems.families import family_by_name
 from dbbench.storage.filesystems.zfs import properties
 
-UNKNOWN, BARRIER, JOURNAL, ASYNC, TORN, REPORTED = Durability
+UNKNOWN, BARRIER, JOURNAL, ASYNC, TORN, REPORTED, PREVENTED = Durability
 FULL, LOST_BARRIER, NO_JOURNAL, LATE, TEARS = "full", "no-barrier", "no-journal", "async-commit", "torn-pages-possible"
 UNSAFE: Final = "reported-unsafe"
 
@@ -129,7 +129,7 @@ def test_the_class_follows_from_what_is_effective(row: Row) -> None:
     live = {"has_journal": row.journal} if family.startswith("ext") else {}
     flags = properties.flags if family == "zfs" else module.flags
     own = flags(("rw", "noatime", *options), live)
-    tears = module.tears(tuple(options), row.attributes)
+    tears = TORN if module.tears(tuple(options), row.attributes) else None
     engine, durable = ("postgres", POSTGRES) if row.engine == "postgres" else ("mariadb", INNODB)
     reports = partial(family_by_name(family).reports, tuple(options))
     server, _ = durability.of_server(ENGINES[engine].durability, {**durable, **row.server}, tears, reports)
@@ -150,9 +150,9 @@ def test_a_class_that_rests_on_reports_names_them(
 ) -> None:
     """The report about the log, or about a page that nothing repairs; without either there is none."""
     of = durability.of_server(
-        ENGINES["mariadb"].durability, {**INNODB, **server}, False, partial(family_by_name("zfs").reports, options)
+        ENGINES["mariadb"].durability, {**INNODB, **server}, None, partial(family_by_name("zfs").reports, options)
     )
-    assert of[1] == reports
+    assert of[1] == reports and set(reports) <= durability.REPORTED.keys()
     assert all(family_by_name(name).reports(options, True) == () for name in ("ext4", "tmpfs"))
 
 
@@ -171,9 +171,50 @@ def test_the_table_names_every_flag_of_every_engine() -> None:
 def test_a_record_smaller_than_the_page_tears_it(record: int, page: int, torn: bool) -> None:
     """Copy-on-write of a pool is by record: a page of several is written by several transactions."""
     pool = Mounted(Path("/mnt"), "zfs", (), (), None, (), tears=False, record_bytes=record)
-    assert pool.tears_pages_of(page) is torn
+    assert pool.tears_pages_of(page) == (TORN if torn else None)
     effective = {**POSTGRES, **FPW_OFF}
-    assert postgres.durability(effective, pool.tears_pages_of(page)) == ((TORN,) if torn else ())
+    assert postgres.durability(effective, torn) == ((TORN,) if torn else ())
+
+
+class Atomic(NamedTuple):
+    """A server without doublewrite on a filesystem that overwrites in place; the class."""
+
+    fs_unit: int  # the filesystem's allocation unit
+    disk_unit: int | None  # what the disk writes at once
+    server: dict[str, str]
+    expected: str
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        Atomic(16384, 16384, DW_OFF, "torn-prevented (unit 16384, aligned)"),
+        Atomic(65536, 65536, DW_OFF, "torn-prevented (unit 16384, aligned)"),
+        Atomic(16384, None, DW_OFF, "torn-prevented (unit 16384, aligned)"),  # the lab's disk has units of every size
+        Atomic(16384, 8192, DW_OFF, TEARS),
+        Atomic(16384, 0, DW_OFF, TEARS),  # the disk reports none
+        Atomic(4096, 16384, DW_OFF, TEARS),  # a page need not be aligned
+        Atomic(0, 16384, DW_OFF, TEARS),
+        Atomic(16384, 16384, {**DW_OFF, "innodb_flush_method": "fsync"}, TEARS),  # the page cache divides a page
+        Atomic(16384, 16384, {"innodb_doublewrite": "fast"}, "torn-prevented (unit 16384, aligned)"),
+        Atomic(4096, 4096, {**DW_OFF, "innodb_page_size": "4096"}, "torn-prevented (unit 4096, aligned)"),
+        Atomic(16384, 16384, {}, FULL),
+        Atomic(16384, 16384, {**DW_OFF, "innodb_flush_log_at_trx_commit": "2"},
+               "async-commit + torn-prevented (unit 16384, aligned)"),
+    ],
+)  # fmt: skip
+def test_a_disk_that_writes_pages_at_once_prevents_torn_ones(case: Atomic) -> None:
+    """If the filesystem aligns them, and the server bypasses the page cache."""
+    effective = {**INNODB, **case.server}
+    page = durability.page_bytes(effective)
+    tears = Mounted(Path("/mnt"), "xfs", (), (), None, (), True, unit_bytes=case.fs_unit).tears_pages_of(page)
+    flags, _ = durability.of_server(ENGINES["mariadb"].durability, effective, tears, lambda _: (), case.disk_unit)
+    assert durability_class(flags, page) == case.expected
+
+
+def test_copy_on_write_needs_no_unit() -> None:
+    """No page tears there, whatever its alignment."""
+    assert Mounted(Path("/mnt"), "btrfs", (), (), None, (), False, unit_bytes=16384).tears_pages_of(16384) is None
 
 
 def test_the_page_is_the_servers_own() -> None:

@@ -205,6 +205,28 @@ def test_flags_follow_from_what_the_kernel_shows() -> None:
     assert xfs.FAMILY.flags(("rw", "noatime"), {}) == ()
 
 
+@pytest.mark.parametrize(
+    ("family", "options", "mode", "expected"),
+    [
+        ("ext4", ("-O", "bigalloc", "-C", "16384"), "ordered", 16384),
+        ("ext4", ("-O", "bigalloc,fast_commit", "-C", "16k"), "ordered", 16384),
+        ("ext4", ("-O", "bigalloc", "-C", "16384"), "journal", 0),
+        ("ext4", ("-C", "16384"), "ordered", 0),
+        ("ext4", ("-b", "65536"), "ordered", 65536),
+        ("xfs", ("-b", "size=16k"), None, 16384),
+        ("xfs", (), None, 0),
+        ("btrfs", ("-b", "16384"), None, 0),  # the size of the filesystem
+    ],
+)
+def test_the_unit_of_direct_writes_is_what_mkfs_was_asked_for(
+    family: str, options: tuple[str, ...], mode: str | None, expected: int
+) -> None:
+    """A block, or a cluster of ext4 with bigalloc; 0: not known, or no direct I/O."""
+    setup, module = setup_of(family, mkfs=options), filesystems.FAMILIES[family]
+    assert isinstance(module, Formatted)
+    assert module.unit_bytes(setup, {} if mode is None else {"data_mode": mode}) == expected
+
+
 def test_a_page_tears_unless_data_is_copied_on_write() -> None:
     """Copy-on-write ends with nodatacow, and with +C on the data directory."""
     assert EXT4.tears(("data=journal",), ())

@@ -13,7 +13,7 @@ from dbbench.labs.harm import Attempt, count_harms
 from dbbench.labs.powercut import Order
 from dbbench.labs.powercut.recovery import BaseImages, Lab
 from dbbench.labs.powercut.targets import LabTarget
-from dbbench.model import EngineSpec, HarmCount
+from dbbench.model import Conclusion, Durability, EngineSpec, HarmCount
 from dbbench.plan import Expanded
 from dbbench.plan.catalog import catalog
 from dbbench.plan.request import PlanRequest
@@ -89,6 +89,26 @@ def test_a_row_has_words_with_counts_and_intervals_and_its_price(tmp_path: Path)
     assert [(one["word"], one["lo"]) for one in first["counts"]] == [("torn", pytest.approx(0.0258, abs=1e-4)),
                                                                     ("untried", None)]  # fmt: skip
     assert second["price"]["tps"]["lo"] < second["price"]["tps"]["ratio"] < second["price"]["tps"]["hi"]
+
+
+def test_public_reports_stand_next_to_the_counts_of_the_lab(tmp_path: Path) -> None:
+    """With both counts, whether the lab found harm or none; the class names the unit and the report."""
+    table = table_of(tmp_path)
+    (cell, *_), rows = table.run.run.cells, table.lab.rows
+    options = ("recordsize=16K", "logbias=throughput")
+    setup = dataclasses.replace(catalog().setup("zfs-16k"), mount=options)
+    run = dataclasses.replace(table.run.run, cells=(dataclasses.replace(cell, setup=setup),))
+    flags = (Durability.REPORTED_UNSAFE, Durability.TORN_PREVENTED)
+    for conclusion, text in ((Conclusion.UNHARMED, "this test does not confirm it"),
+                             (Conclusion.HARMED, "this test found harm too"), (Conclusion.BLIND, "")):  # fmt: skip
+        row = dataclasses.replace(rows[0], durability_flags=flags, conclusion=conclusion)
+        other = dataclasses.replace(table, run=dataclasses.replace(table.run, run=run),
+                                    lab=dataclasses.replace(table.lab, rows=(row,)))  # fmt: skip
+        assert other.lines[0].durability == "reported-unsafe + torn-prevented (unit 8192, aligned) (openzfs/zfs#18996)"
+        expected = (f"ext4 with PostgreSQL 15.18, defaults: openzfs/zfs#18996 reports 2 of 2 power losses right after "
+                    f"TRUNCATE PARTITION; {text}: 0 of 223 cuts (< 1.3 % at 95 %)")  # fmt: skip
+        assert other.published == ([expected] if text else [])
+    assert table.published == [] and table.lines[0].durability == "full"
 
 
 def test_what_a_lab_that_ended_early_did_not_reach_is_listed(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from dbbench.labs.powercut.disk import RECORD, Log, LogEntry, LogWriter, read_lo
 from dbbench.labs.powercut.disk_images import BLOCK, DESTAGE_S, Cut, Media, Medium
 from dbbench.model import Conclusion, CutFacts, Durability
 
-UNKNOWN, NOBARRIER, NOJOURNAL, ASYNC, TORN, REPORTED = Durability
+UNKNOWN, NOBARRIER, NOJOURNAL, ASYNC, TORN, REPORTED, PREVENTED = Durability
 MS: Final = 1_000_000
 SIZE: Final = 64 * BLOCK
 
@@ -355,6 +355,17 @@ def test_class_says_which_harm_is_allowed(flags: tuple[Durability, ...], kind: s
     """A commit that was not waited for may be gone, and nothing else; a torn page may be all but the filesystem."""
     said = contradiction([cut(), cut(4, **{kind: "seen\nmore"})], flags)
     assert said == ("" if allowed else f"cut 4 (commit, seed seed): {kind}: seen")
+
+
+@pytest.mark.parametrize(
+    ("unit", "shift", "allowed"),
+    [(512, 0, True), (8192, 0, True), (16384, 4096, True), (16384, 0, False), (0, 0, True)],
+)
+def test_torn_pages_are_prevented_by_aligned_units(unit: int, shift: int, allowed: bool) -> None:
+    """Smaller units than a page and shifted ones may tear it, and a kill may end a write in the middle."""
+    torn = dataclasses.replace(cut(torn="page 7"), unit_bytes=unit, shift_bytes=shift)
+    assert (contradiction([torn], (PREVENTED,)) == "") is allowed
+    assert contradiction([torn], (PREVENTED, TORN)) == ""
 
 
 def test_invalid_cut_contradicts_nothing() -> None:

@@ -10,7 +10,18 @@ import pytest
 from dbbench.errors import DeadlinePassed, DeviceInUse, EngineDied, Interrupted
 from dbbench.metrics.outcome import Outcome
 from dbbench.metrics.series import FIRST, Clock, Series
-from dbbench.model import Ageing, CacheFacts, CeilingFacts, CeilingRow, Durability, EngineAgeing, Phase, Run, Status
+from dbbench.model import (
+    Ageing,
+    CacheFacts,
+    CeilingFacts,
+    CeilingRow,
+    Durability,
+    EngineAgeing,
+    FilesystemFacts,
+    Phase,
+    Run,
+    Status,
+)
 from dbbench.run.record import deadline
 from tests.support.judged import FakeEngine, FakeMeter, Judged
 from tests.support.road import TABLE, Road
@@ -127,6 +138,30 @@ def test_weaker_class_needs_no_flush(make_run: MakeRun, tmp_path: Path) -> None:
     trial = Judged(meter=FakeMeter(flushes=0), engine=engine).trial(make_run, tmp_path)
     assert trial.status is Status.OK
     assert trial.filesystem is not None and trial.filesystem.durability_class == "async-commit"
+
+
+@pytest.mark.parametrize(
+    ("of_file", "of_device", "expected"),
+    [
+        (16384, "16384", "torn-prevented (unit 16384, aligned)"),
+        (16384, "4096", "torn-pages-possible"),
+        (4096, "65536", "torn-pages-possible"),
+        (None, "16384", "torn-pages-possible"),
+        (16384, None, "torn-pages-possible"),
+    ],
+)
+def test_torn_pages_are_prevented_if_file_and_device_are_atomic(
+    make_run: MakeRun, tmp_path: Path, of_file: int | None, of_device: str | None, expected: str
+) -> None:
+    """By what statx(2) and the queue report after the load; a kernel that reports nothing prevents nothing."""
+    queue = {} if of_device is None else {"atomic_write_unit_max_bytes": of_device}
+    facts = {"filesystem": FilesystemFacts("xfs", queue=queue, atomic_write_max_bytes=of_file),
+             "effective_settings": {"innodb_flush_method": "O_DIRECT", "innodb_buffer_pool_size": "9999"}}  # fmt: skip
+    trial = Judged(engine=FakeEngine((Durability.TORN_PAGES,)), facts=facts).trial(make_run, tmp_path)
+    assert trial.filesystem is not None and trial.filesystem.durability_class == expected
+    cached = Judged(meter=FakeMeter(resident_bytes=2**30), engine=FakeEngine((Durability.TORN_PAGES,)), facts=facts)
+    trial = cached.trial(make_run, tmp_path / "cached")  # the filesystem did not obey O_DIRECT
+    assert trial.filesystem is not None and trial.filesystem.durability_class == "torn-pages-possible"
 
 
 def test_a_load_that_only_reads_has_no_share_of_the_ceiling(make_run: MakeRun, tmp_path: Path) -> None:

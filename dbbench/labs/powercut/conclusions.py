@@ -24,7 +24,9 @@ ALLOWED: Final[dict[Durability, frozenset[str]]] = {
     Durability.ASYNC_COMMIT: frozenset({"lost", "schema"}),
     Durability.TORN_PAGES: _ALL - {"fsck"},
     Durability.REPORTED_UNSAFE: _ALL - {"fsck"},
+    Durability.TORN_PREVENTED: _ALL - {"fsck"},  # unless the disk writes units of WHOLE bytes, aligned
 }
+WHOLE: Final = 16384  # largest page of the engines
 
 
 def conclusion(cuts: Sequence[CutFacts], blind: bool, failed: bool = False) -> Conclusion:
@@ -110,8 +112,9 @@ def too_many(cuts: Sequence[CutFacts]) -> bool:
 
 def contradiction(cuts: Iterable[CutFacts], flags: Iterable[Durability], schema_safe: bool = True) -> str:
     """Describe the first harm that the flags do not allow, or "". `schema_safe`: schema changes must survive."""
-    allowed = frozenset[str]().union(*(ALLOWED[flag] for flag in flags))
     for cut in cuts:
+        whole = {Durability.TORN_PREVENTED} if cut.unit_bytes >= WHOLE and not cut.shift_bytes else set()
+        allowed = frozenset[str]().union(*(ALLOWED[flag] for flag in flags if flag not in whole))
         if cut.changes and not schema_safe:
             continue
         beyond = {kind: evidence for kind, evidence in cut.harms.items() if kind not in allowed}

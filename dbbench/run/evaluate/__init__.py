@@ -58,7 +58,7 @@ class Observed:
     restored: Restored
     kernel: Watch
     engine: Engine
-    tears: bool  # whether a power loss can leave a partly written page on this filesystem
+    tears: model.Durability | None  # see `Mounted.tears_pages_of`
     first_state: dict[str, Any]  # state of host and block layer before the run's first trial
 
 
@@ -329,12 +329,14 @@ def _durability(trial: Record, observed: Observed) -> None:
     of_volumes = [
         report for fs in volumes for report in family_by_name(fs.family).reports(fs.mount_options_effective, False)
     ]
-    by_server, reports = durability.of_server(observed.engine.durability, effective, observed.tears, of_data)
+    atomic = min(facts.atomic_write_max_bytes or 0, int(facts.queue.get("atomic_write_unit_max_bytes") or 0))
+    unit = atomic if trial.facts.memory.direct == "direct" else 0  # the filesystem may have used the page cache
+    by_server, reports = durability.of_server(observed.engine.durability, effective, observed.tears, of_data, unit)
     flags = durability.combined(facts.durability_flags, by_server)
     trial.facts.filesystem = dataclasses.replace(
         facts,
         durability_flags=flags,
-        durability_class=model.durability_class(flags),
+        durability_class=model.durability_class(flags, durability.page_bytes(effective)),
         reports=tuple(dict.fromkeys((*reports, *of_volumes))),
     )
     elsewhere = observed.restored.facts is not None and observed.restored.facts.tablespace and len(facts.volumes) == 1

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Final
@@ -12,9 +13,10 @@ from typing import Final
 from dbbench import process
 from dbbench.errors import KernelLacks
 from dbbench.model import Durability, FsSetup, Scalar
-from dbbench.storage.filesystems.common import PAGE_BYTES, TOOL_S, block_bytes, match, mount_of
+from dbbench.storage.filesystems.common import PAGE_BYTES, TOOL_S, block_bytes, match, mount_of, option_value
 from dbbench.storage.filesystems.formatted import Formatted, examine
 from dbbench.storage.filesystems.port import IN_PLACE, Character, Check, FreeExtent, Mounted, Stored
+from dbbench.units import bytes_of
 
 # Lazy initialisation would write inode tables in the background during the measured window, and a discard would
 # release the extents of a fully written image.
@@ -83,6 +85,15 @@ class Ext(Formatted):
         barrier = "nobarrier" in effective or "barrier=0" in effective  # the kernel shows "nobarrier" for both
         return (*((Durability.NO_BARRIER,) if barrier else ()),
                 *(() if live["has_journal"] else (Durability.NO_JOURNAL,)))  # fmt: skip
+
+    def unit_bytes(self, setup: FsSetup, live: Mapping[str, Scalar]) -> int:
+        """Return the size of a block or, with bigalloc, of a cluster; data=journal has no direct I/O."""
+        if live.get("data_mode") == "journal":
+            return 0
+        with contextlib.suppress(ValueError):
+            if "bigalloc" in (option_value(setup.mkfs.options, "-O") or "").split(","):
+                return bytes_of((option_value(setup.mkfs.options, "-C") or "").upper())
+        return block_bytes(setup)
 
     def promises(self, setup: FsSetup) -> tuple[Durability, ...]:
         return self.flags(setup.mount, {"has_journal": self._has_journal(setup)})

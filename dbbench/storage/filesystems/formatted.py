@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar, Final
 
@@ -195,6 +196,10 @@ class Formatted(Family):
         with self._away(stored.setup, stored.volume, stored.fs.path, *options), hold.lent():
             yield
 
+    def unit_bytes(self, setup: FsSetup, live: Mapping[str, Scalar]) -> int:
+        """Return the size and alignment of the parts of a file that direct I/O overwrites in place; 0: not known."""
+        return 0
+
     def emptying(self, setup: FsSetup, device: Device, fs: Mounted) -> Emptying:
         """Return unmounting and mounting, which drops files, inodes and metadata, and drops the buffers of the device,
         which is still open here. Raises MountFailed, UnmountFailed."""
@@ -222,6 +227,7 @@ class Formatted(Family):
                 effect="Nothing was measured.",
             )
         fs = self._facts(at, asked, attributes_of(setup), self.add_volumes(setup, at))
+        fs = replace(fs, unit_bytes=self.unit_bytes(setup, fs.tunables))
         discards = [option for option in fs.options_effective if option.split("=")[0] == "discard"]
         if discards and "nodiscard" in asked:
             raise errors.MountFailed(f"the kernel uses {discards[0]} on {device.path} although nodiscard was requested")

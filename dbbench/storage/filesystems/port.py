@@ -64,9 +64,14 @@ class Mounted:
     record_bytes: int | None = None  # for a pool: bytes that are copied on write together; a larger page can tear
     properties: tuple[str, ...] = ()  # entries of options_effective that belong to the volume and not to the mount
     pool: ZfsPool | None = field(default=None, repr=False, compare=False)  # the pool that dbbench created
+    unit_bytes: int = 0  # size and alignment of the parts of a file that direct I/O overwrites in place; 0: not known
 
-    def tears_pages_of(self, page_bytes: int) -> bool:
-        return self.tears or (self.record_bytes is not None and self.record_bytes < page_bytes)
+    def tears_pages_of(self, page_bytes: int) -> Durability | None:
+        """Return the flag of a server that does not repair torn pages, or None if pages of this size cannot tear.
+        TORN_PREVENTED: direct I/O sends an aligned page to the disk as a whole."""
+        if self.tears or (self.record_bytes is not None and self.record_bytes < page_bytes):
+            return Durability.TORN_PREVENTED if page_bytes <= self.unit_bytes else Durability.TORN_PAGES
+        return None
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -54,6 +54,9 @@ class Xfs(Formatted):
         less than a sector. mkfs.xfs uses the sectors of the device."""
         size = block_bytes(setup)
         return min(size, LARGEST_SECTOR) if size > PAGE_BYTES else 0
+
+    def unit_bytes(self, setup: FsSetup, live: Mapping[str, Scalar]) -> int:
+        return block_bytes(setup)
 
     def free_extents(self, fs: Mounted) -> Iterable[FreeExtent]:
         text = process.run(["xfs_spaceman", "-c", "freesp -b", fs.path], timeout_s=TOOL_S).stdout

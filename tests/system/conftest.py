@@ -27,14 +27,14 @@ UNUSED_S = 3 * 86400.0  # golden copies that no test used for three days are rem
 LONGEST = (
     "test_rehearsal.py", "test_tutorial.py", "test_packages.py", "test_releases.py", "test_budget.py", "test_zfs.py",
     "test_run.py", "test_commands.py", "test_fair_window.py", "test_fair_limits.py", "test_fleet.py",
-    "test_environments.py", "test_terminal.py", "test_powercut.py", "test_catalogue.py", "test_wal.py",
-    "test_steps.py", "test_moments.py", "test_operations.py", "test_insert_benchmark.py", "test_fair_condition.py",
-    "test_faults.py", "test_studies.py", "test_work.py", "test_fleet_ssh.py", "test_client.py",
+    "test_environments.py", "test_terminal.py", "test_powercut.py", "test_catalogue.py", "test_wal.py", "test_steps.py",
+    "test_moments.py", "test_operations.py", "test_insert_benchmark.py", "test_fair_condition.py", "test_faults.py",
+    "test_studies.py", "test_work.py", "test_accounts.py", "test_fleet_ssh.py", "test_client.py",
     "test_operations_dba.py", "test_apply.py", "test_fair_device.py", "test_races.py", "test_nightly.py",
     "test_dumps.py", "test_golden.py", "test_guard.py", "test_machine.py", "test_beside_others.py",
-    "test_statements.py", "test_open_loop.py", "test_snapshots_beside.py", "test_writes.py", "test_settled_sources.py",
-    "test_engine_ageing.py", "test_datasets_sources.py", "test_accounts.py", "test_sick_disk.py", "test_files.py",
-    "test_from_statements.py", "test_added_engine.py", "test_tpcc.py", "test_sweeps.py",
+    "test_statements.py", "test_sweeps.py", "test_ci.py", "test_open_loop.py", "test_snapshots_beside.py",
+    "test_writes.py", "test_settled_sources.py", "test_engine_ageing.py", "test_datasets_sources.py",
+    "test_sick_disk.py", "test_files.py", "test_from_statements.py", "test_added_engine.py", "test_tpcc.py",
 )  # fmt: skip
 
 

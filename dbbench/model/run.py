@@ -154,17 +154,11 @@ class Run:
 
     def trial(self, trial_id: str) -> TrialSpec:
         """Return the trial with that ID. Raises KeyError."""
-        for spec in self.order:
-            if spec.id == trial_id:
-                return spec
-        raise KeyError(trial_id)
+        return {spec.id: spec for spec in self.order}[trial_id]
 
     def cell(self, cell_id: str) -> Cell:
         """Return the cell with that ID. Raises KeyError."""
-        for cell in self.cells:
-            if cell.id == cell_id:
-                return cell
-        raise KeyError(cell_id)
+        return {cell.id: cell for cell in self.cells}[cell_id]
 
     @property
     def blocks(self) -> int:

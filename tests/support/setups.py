@@ -66,7 +66,7 @@ def two_databases(setups: list[str], count: int = 1, **mariadb: Scalar) -> str:
         engines,
         loads,
         warmup="0s",
-        measure="2s",
+        measure="4s",
         device={"size": "1GiB", "count": count},
     )
 

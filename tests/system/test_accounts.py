@@ -139,7 +139,7 @@ def test_a_script_has_no_rights(engine: str, dbbench: Any) -> None:
         driver = "pgbench" if engine == "postgres" else "sysbench"
         (folder / "shop.toml").write_text(OWN.format(driver=driver, engine=engine, script=name))
         trial = dbbench.trial(
-            plan("ext4", engine, {"name": "shop"}, blocks=1, measure="2s", device={"size": "1GiB"}), "--path", "mine"
+            plan("ext4", engine, {"name": "shop"}, blocks=1, measure="4s", device={"size": "1GiB"}), "--path", "mine"
         )
         assert trial["error"] is None, trial["error"]
         assert int((open_ / "uid").read_text()) in accounts.NUMBERS

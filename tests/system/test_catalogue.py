@@ -316,8 +316,8 @@ def test_killed_at_a_random_step_several_devices_are_given_back(dbbench: Any) ->
         os.kill(pid, signal.SIGKILL)
 
     status, _ = dbbench.run_and("plan.toml", at, kill)
-    # On a busy machine the run may end before this process kills it in its last phase.
-    assert status == -signal.SIGKILL or (status, phase) == (0, "space"), (phase, seen)
+    # On a busy machine the run may end before this process kills it in one of its last phases.
+    assert status == -signal.SIGKILL or (status == 0 and phase in ("drain", "space")), (phase, seen)
     deadline = time.monotonic() + 60
     while left(dbbench.folder) and time.monotonic() < deadline:
         time.sleep(0.05)

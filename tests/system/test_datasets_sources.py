@@ -291,4 +291,4 @@ def test_an_own_script_on_own_data(innodb: tuple[str, Path, Any], dbbench: Any, 
         plan("ext4", installed(engine), load, warmup=0, measure=5, device={"size": "1GiB"}), "--path", "mine"
     )
     assert trial["error"] is None and trial["dataset"]["kind"] == "source"
-    assert trial["summary"]["errors"] == 0 and trial["summary"]["transactions"] > 10
+    assert trial["summary"]["errors"] == 0 and trial["summary"]["transactions"] > 0

@@ -11,6 +11,7 @@ import pytest
 
 from dbbench.cli import COMMANDS
 from tests.support.plans import plan
+from tests.system.conftest import HANGS_S
 
 LONG = "n" * 300
 PRINTING = [["--help"], ["--version"], ["show"], ["fs"], ["workload"], ["study"], ["explain", "E104"], ["clean"],
@@ -113,6 +114,6 @@ def test_two_commands_with_one_new_name(words: list[str], dbbench: Any) -> None:
     """One of them runs the plan, the others end with E803 and change nothing."""
     dbbench.plan(plan("ext4", "files", {"name": "small-files", "files": 100}))
     children = [dbbench.start("run", "plan.toml", *words, "--progress", "none") for _ in range(3)]
-    ended = [(child.communicate()[1], child.returncode) for child in children]
+    ended = [(child.communicate(timeout=HANGS_S)[1], child.returncode) for child in children]
     assert [status for _, status in ended].count(0) >= 1
     assert all(status == 0 or (status == 5 and "error E803" in text) for text, status in ended), ended

@@ -18,6 +18,7 @@ from typing import Any
 import psutil
 import pytest
 
+from dbbench import process
 from dbbench.storage.devices.directory import disk_below
 from dbbench.storage.filesystems import common
 from tests.conftest import engine_bin
@@ -92,11 +93,11 @@ def killed(name: str, how: signal.Signals = signal.SIGKILL) -> Callable[[int], N
     return lambda pid: below(pid, name)[0].send_signal(how)
 
 
-def stand_still(process: psutil.Process, seconds: float) -> None:
+def stand_still(victim: psutil.Process, seconds: float) -> None:
     """Stop the process, then continue it."""
-    process.send_signal(signal.SIGSTOP)
+    victim.send_signal(signal.SIGSTOP)
     time.sleep(seconds)
-    process.send_signal(signal.SIGCONT)
+    victim.send_signal(signal.SIGCONT)
 
 
 def stopped(name: str) -> Callable[[int], None]:
@@ -288,8 +289,8 @@ def test_a_results_folder_that_disappears_is_an_error(disappears: str, dbbench: 
         if disappears == "renamed":
             folder.rename(folder.with_name("elsewhere"))
             return
-        for _ in range(5):  # the run may add a file while they are removed
-            shutil.rmtree(folder, ignore_errors=True)
+        # The run may add a file while they are removed.
+        process.wait_while(lambda: (shutil.rmtree(folder, ignore_errors=True), folder.exists())[1], 10, 0.0)
 
     status, said = dbbench.run_and("plan.toml", dbbench.in_window, do)
     assert status == 2 and "E804" in said, said[-2000:]
@@ -337,7 +338,7 @@ def test_io_of_others_on_the_filesystem_under_test_is_noticed(kind: str, dbbench
         target.chmod(0o755)
         family = common.mount_of(target).fstype
         device = {"kind": "dir", "paths": {family: str(target)}}
-    dbbench.plan(plan(family, engine=SERVER, device=device, measure="4s"))
+    dbbench.plan(plan(family, engine=SERVER, device=device, measure="6s"))
 
     def do(pid: int) -> None:
         intrude(mount_of(pid) if kind == "loop" else tmp_path)
@@ -366,7 +367,7 @@ def test_foreign_io_below_the_image_makes_the_trial_suspect(dbbench: Any) -> Non
 def test_a_fault_of_somebody_elses_device_marks_nothing(dbbench: Any, tmp_path: Path) -> None:
     """I/O errors of another device in mid-window, and every CPU taken by others: no kernel message is this trial's,
     it has not failed, and nothing of the trial itself stood still or changed."""
-    dbbench.plan(plan(engine=SERVER, device=SIZE))
+    dbbench.plan(plan(engine=SERVER, device=SIZE, measure="6s"))
 
     def do(_pid: int) -> None:
         with beside(tmp_path), busy():

@@ -33,7 +33,8 @@ dask = pytest.importorskip("dask")
 pytest.importorskip("distributed")
 pytestmark = pytest.mark.needs("root", "fs:ext4", "mkfs.ext4", "fs:xfs", "mkfs.xfs", "engine:postgres", "sadf")
 
-PLAN = plan(["ext4", "xfs"], blocks=3, device={"size": "320MiB"})
+# The windows are longer than a machine stands still: what is killed in one must still be in it.
+PLAN = plan(["ext4", "xfs"], blocks=3, measure="6s", device={"size": "320MiB"})
 FLEET = ("fleet", "run", "plan.toml", "--local", "3", "--spread", "--name", "r", "--progress", "plain")
 DEADLINE_S = 400
 
@@ -131,7 +132,7 @@ def killed(tmp_path_factory: pytest.TempPathFactory, dbbench_in: Any) -> Iterato
         address = json.loads((fleet.results / ".fleet/r/fleet.json").read_text())["scheduler"]
         fleet.strike("scheduler", lambda *_: matching("fleet scheduler", address))
         fleet.strike("coordinator", lambda *_: [psutil.Process(fleet.child.pid)])
-        fleet.child.wait()
+        fleet.child.wait(DEADLINE_S)
         fleet.start()
         fleet.strike("trial", lambda host, _: trials_on(fleet.hosts / host))
         fleet.status = fleet.finish()  # type: ignore[attr-defined]
@@ -337,7 +338,7 @@ def test_without_certificates_only_loopback_is_listened_on(dbbench: Any) -> None
 
 def answer(host: str, port: int, certs: ssl.SSLContext | None) -> bytes:
     """What a listener sends first; b"" where it ends the connection. None: without TLS."""
-    with contextlib.suppress(ssl.SSLError, ConnectionError), socket.create_connection((host, port), 10) as plain:
+    with contextlib.suppress(ssl.SSLError, ConnectionError), socket.create_connection((host, port), 60) as plain:
         if certs is None:
             plain.sendall(bytes(64))
             return plain.recv(64)

@@ -95,7 +95,7 @@ def test_recorded_statements_are_driven_again(dbbench: Dbbench, postgres: Server
     text = plans.plan("ext4", "postgres", load, warmup=0, measure=4)
     trial = dbbench.trial(text, "--path", ".")
     assert trial["error"] is None and trial["dataset"]["kind"] == "source"
-    assert trial["summary"]["tps"] > 1 and trial["summary"]["errors"] == 0
+    assert trial["summary"]["tps"] > 0 and trial["summary"]["errors"] == 0
 
 
 @pytest.mark.needs("root", "engine:postgres", "sysbench")
@@ -111,7 +111,7 @@ def test_a_bad_statement_does_not_end_the_load(dbbench: Dbbench) -> None:
     dbbench("workload", "from-statements", "export.csv", "-o", "workloads/ours.toml", "--data-of", "pgbench-tpcb")
     text = plans.plan("ext4", "postgres", {"name": "ours", "clients": 2, "scale": 1}, warmup=0, measure=4)
     trial = dbbench.trial(text, "--path", ".")
-    assert trial["error"] is None and trial["summary"]["tps"] > 1 and trial["summary"]["errors"] > 0
+    assert trial["error"] is None and trial["summary"]["tps"] > 0 and trial["summary"]["errors"] > 0
     left_out = [each["text"] for each in trial["warnings"] if "left out" in each["text"]]
     assert len(left_out) == 1 and "10.0 % of the calls" in left_out[0] and "gone" in left_out[0]
 

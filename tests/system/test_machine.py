@@ -84,7 +84,17 @@ def frozen(version: int, processes: list[psutil.Process]) -> Iterator[None]:
         for process, home in zip(processes, homes, strict=True):
             with contextlib.suppress(ProcessLookupError):
                 (home / "cgroup.procs").write_text(str(process.pid))
+        assert not programs.wait_while(lambda: _left(group, homes[0]), 60)
+
+
+def _left(group: Path, home: Path) -> bool:
+    """Remove the group; return whether it is still there: with a process that one of the others has just started, which
+    is moved, or with one that has just ended."""
+    with contextlib.suppress(OSError):
+        for pid in (group / "cgroup.procs").read_text().split():
+            (home / "cgroup.procs").write_text(pid)
         group.rmdir()
+    return group.is_dir()
 
 
 def _home(process: psutil.Process, point: Path, version: int) -> Path:

@@ -106,7 +106,7 @@ def test_minutes_bound_the_controls_too(dbbench: Dbbench) -> None:
     order = Order(1, None, 0.1, ("lying disk", "nobarrier"))
     examine(folder, wanted.sha256, order, lambda _: None)
     found = json.loads((folder / "powercut.json").read_text())
-    assert found["complete"] and found["seconds"] < 150  # 6 s, and the making and recording that had begun
+    assert found["complete"] and found["seconds"] < 600  # 6 s, and the making and recording that had begun
     assert [(one["blind"], one["note"]) for one in found["controls"]][-1] == (True, "the time was used up")
 
 
@@ -248,4 +248,5 @@ def test_a_lab_that_was_stopped_begins_anew_under_its_name(dbbench: Dbbench) -> 
         assert child.stderr is not None
         said = next((line for line in child.stderr if '"prepare"' in line), "")
         child.terminate()
-        assert (bool(said), child.wait(300)) == (True, 143)
+        child.communicate(timeout=300)
+        assert (bool(said), child.returncode) == (True, 143)

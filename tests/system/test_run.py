@@ -405,7 +405,7 @@ def test_block_device_is_formatted_only_with_its_identity_typed(dbbench: Any, im
     device = subprocess.run(attach, check=True, capture_output=True, text=True).stdout.strip()
     try:
         subprocess.run(["mkfs.xfs", "-q", device], check=True)
-        dbbench.plan(plan(blocks=2, measure="2s", device={"kind": "block", "path": device}))
+        dbbench.plan(plan(blocks=2, device={"kind": "block", "path": device}))
         refused = dbbench("run", "plan.toml", "--name", "r", status=5).stderr
         assert "E106" in refused and "xfs" in refused
         identity = refused.split("--wipe ")[1].split()[0]

@@ -261,6 +261,7 @@ def test_a_device_that_is_gone_is_still_known(image: Path, tmp_path: Path) -> No
     assert 50 * 64 * 0.3 <= total(sampling.series(begin, seconds), "disk_write_kb_per_s") <= 50 * 64 * 2
 
 
+@pytest.mark.alone
 def test_recorders_cost_little(loop_device: Device, tmp_path: Path) -> None:
     """All samplers together: at most 3 % of one core, in one of three tries: the same work takes more of a core that
     others use. It is 0.6 %, and three times as much of a core that is three times slower."""

@@ -188,6 +188,16 @@ def test_a_locked_device_is_left_alone(disk: Disk) -> None:
             pass
 
 
+def test_a_lock_of_an_instant_is_waited_for(disk: Disk) -> None:
+    """udev holds one after each change of a device."""
+    other = disk.path.open("rb")
+    fcntl.flock(other, fcntl.LOCK_SH)
+    timer = threading.Timer(0.3, other.close)
+    timer.start()
+    with attached(disk):
+        timer.join()
+
+
 @pytest.mark.usefixtures("impatient")
 def test_who_holds_the_lock_is_named(disk: Disk) -> None:
     """Of a device and of a loop device's image: process, name and command, from within a trial's namespaces too."""

@@ -23,7 +23,7 @@ from dbbench.storage.devices.guard import Permit
 from dbbench.storage.devices.hold import afterwards
 from dbbench.storage.devices.port import Device
 
-_SETTLE_S: Final = 2.0  # the kernel may still end the mount of a killed trial (median 90 ms)
+_SETTLE_S: Final = 2.0  # the kernel may still end the mount of a killed trial (median 90 ms), or udev looks at it
 # After umount, a copy of the mount in another namespace or a slow flush may still hold the device.
 _FREE_S: Final = 30.0
 
@@ -92,7 +92,8 @@ def _lockers(path: Path) -> list[guard.Reason]:
 
 
 def _lock(fd: int, path: Path) -> None:
-    if not try_lock(fd):
+    # udev, and a run that looks for a free loop device, lock a device for an instant.
+    if process.wait_while(lambda: not try_lock(fd), _SETTLE_S):
         raise DeviceInUse(
             f"{path} is locked (flock) by another run or a partitioning program:{guard.locked_by(fd)}",
             remedy=f"Wait for that process or stop it. These commands show it: lslocks; fuser -v {path}",

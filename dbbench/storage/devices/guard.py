@@ -31,6 +31,7 @@ FSTAB: Final = Path("/etc/fstab")
 _LOOKED_AT: Final = 2**20
 _UNSEEN_SHOWN: Final = 3  # suspected processes that are named if none is proved to use the device
 _WITHIN_S: Final = 2.0
+_MOMENT_S: Final = 2.0
 _LEAST: Final = 64  # places that are read even if this takes longer than _WITHIN_S
 _PIECE: Final = 2**16  # bytes that are read at each place
 # Second superblocks: of ext2/3/4 with blocks of 1, 2 and 4 KiB, and of btrfs. Those of xfs are near each quarter.
@@ -120,12 +121,24 @@ def found_on(fd: int, *, mine: Set[int], fstab: Path = FSTAB) -> list[Reason]:
             *used.by_swaps(device, proc),
             *used.by_layers(device),
             *used.by_loops(device),
-            *used.by_open_files(device, proc, mine),
+            *_opened(device, proc, mine),
             *used.by_fstab(device, fstab, _tags(fd, name, signatures)),
         ]
     except (OSError, DbbenchError, ValueError, LookupError) as error:
         texts = [f"cannot determine which processes use it: {error}"]
     return [Reason("unseen" if isinstance(text, used.Unseen) else "in use", text) for text in texts] + signatures
+
+
+def _opened(device: used.Target, proc: Path, mine: Set[int]) -> list[str]:
+    """Return who has it open, after _MOMENT_S: a program that lists disks opens each of them for a moment."""
+    found: list[str] = []
+
+    def is_open() -> bool:
+        found[:] = used.by_open_files(device, proc, mine)
+        return not all(isinstance(text, used.Unseen) for text in found)
+
+    process.wait_while(is_open, _MOMENT_S)
+    return found
 
 
 def must_be_alone(fd: int) -> None:

@@ -27,7 +27,7 @@ __all__ = ["attach", "image_facts", "make_image"]
 
 _TRIES: Final = 50  # another process may take the free device before us; each attempt asks the kernel for another one
 _RETRY_S: Final = 0.02
-_SETTLE_S: Final = 2.0  # the kernel may still clear the device of a killed trial (median 90 ms)
+_SETTLE_S: Final = 15.0  # the kernel may still clear that of a killed trial (median 90 ms, on a busy disk seconds)
 _CLEARED_S: Final = 30.0  # the driver flushes and clears in the background, which takes longer on a busy disk
 
 

@@ -33,12 +33,12 @@ def of_server(*names: str) -> process.User:
     """Return a private user id in a trial's own namespaces, the caller's account without root, and elsewhere, where no
     file can be mounted over /etc/passwd, the first existing account of `names`. Raises NotRoot."""
     if os.geteuid() == 0 and namespaces.mounts_are_private():
-        return _own(os.getpid())
+        return _own()
     return process.user(*names)
 
 
-@functools.lru_cache(maxsize=1)
-def _own(_pid: int) -> process.User:
+@functools.cache
+def _own() -> process.User:
     taken = {**_of_processes(), **_of_ranges()}
     for number in random.sample(NUMBERS, len(NUMBERS)):
         exists = all(any(first <= number < first + count for first, count in _map(kind)) for kind in ("uid", "gid"))

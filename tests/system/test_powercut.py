@@ -4,15 +4,18 @@ import json
 import math
 import os
 import shutil
-from collections.abc import Callable, Sequence
+import signal
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from dbbench.errors import DeadlinePassed
-from dbbench.labs.powercut import Lies, Order, examine
+from dbbench.errors import DeadlinePassed, LabUnavailable, Terminated
+from dbbench.labs.powercut import MEMORY_BYTES, Order, available_bytes, examine
 from dbbench.labs.powercut.__main__ import STEP_S
+from dbbench.labs.powercut.lab import beside
+from dbbench.model.events import Event
 from dbbench.run.children import Overdue
 from tests.conftest import engine_bin
 from tests.support import plans
@@ -38,15 +41,15 @@ def plan(engine: str, setups: list[str], **device: Any) -> str:
     return plans.plan(setups, server, load, name="cut", device={"size": "512MiB", **device}, **unset)
 
 
-def lab(dbbench: Dbbench, text: str, cuts: int, controls: Sequence[str], lies: Lies = "") -> dict[str, Any]:
-    """Examine the plan with these controls; the content of powercut.json. The run is made by a dry hand: `show`."""
+def lab(dbbench: Dbbench, text: str, order: Order, emit: Callable[[Event], None] = lambda _: None) -> dict[str, Any]:
+    """Examine the plan; the content of powercut.json. The run is made by a dry hand: `show`."""
     from dbbench.commands.powercut import folder_of_lab
     from dbbench.plan.request import load_request
 
     file = dbbench.folder / dbbench.plan(text)
     wanted = load_request(str(file), [])
     folder = folder_of_lab(dbbench.folder / "results", wanted, None)
-    examine(folder, wanted.sha256, Order(1, cuts, None, tuple(controls), lies), lambda event: None)
+    examine(folder, wanted.sha256, order, emit)
     found: dict[str, Any] = json.loads((folder / "powercut.json").read_text())
     assert found["complete"]
     return found
@@ -165,7 +168,7 @@ def test_full_loses_nothing_in_two_hundred_cuts(dbbench: Dbbench, setup: str) ->
 )
 def test_innodb_on_ext4_loses_nothing(dbbench: Dbbench, engine: str) -> None:
     """5 cuts each, with the settings that are the default here. MariaDB's schema changes are not crash-safe."""
-    found = undisturbed(dbbench, 5, lambda: lab(dbbench, plan(engine, ["ext4"]), 5, CONTROLS[engine]))
+    found = undisturbed(dbbench, 5, lambda: lab(dbbench, plan(engine, ["ext4"]), Order(1, 5, None, CONTROLS[engine])))
     assert [one["blind"] for one in found["controls"]] == [False] * len(CONTROLS[engine])
     (row,) = found["rows"]
     assert (row["durability_class"], row["contradiction"], by_rows(row)) == ("full", "", [])
@@ -181,7 +184,7 @@ def test_a_disk_that_lies_after_a_truncate_is_found(dbbench: Dbbench) -> None:
     find it; in one of three tries, because on a busy machine little is committed in that time."""
     for _ in range(3):
         shutil.rmtree(dbbench.folder / "results", ignore_errors=True)
-        (row,) = lab(dbbench, plan("postgres", ["ext4"]), 50, [], "truncate")["rows"]
+        (row,) = lab(dbbench, plan("postgres", ["ext4"]), Order(1, 50, None, [], "truncate"))["rows"]
         assert not by_rows(row)
         if row["contradiction"]:
             break
@@ -193,7 +196,7 @@ def test_a_disk_that_lies_after_a_truncate_is_found(dbbench: Dbbench) -> None:
 def test_a_pool_is_examined_too(dbbench: Dbbench) -> None:
     """Imported again after each cut: nothing is lost."""
     shipped("zfs-8k")
-    found = lab(dbbench, plan("postgres", ["zfs-8k"]), 5, [])
+    found = lab(dbbench, plan("postgres", ["zfs-8k"]), Order(1, 5, None, []))
     (row,) = found["rows"]
     assert row["valid"] == 5, invalid(row)
     assert (row["durability_class"], row["contradiction"], row["harmed"]) == ("full", "", 0)
@@ -206,7 +209,8 @@ def test_the_power_of_all_disks_goes_at_once(dbbench: Dbbench, lying: bool) -> N
     are kept of a cut."""
     log = {"fs_setup": "ext4", "size": "512MiB"}
     cuts = 3 if lying else 5
-    found = lab(dbbench, plan("postgres", ["btrfs-raid1"], count=2, wal=log), cuts, [], "always" if lying else "")
+    order = Order(1, cuts, None, [], "always" if lying else "")
+    found = lab(dbbench, plan("postgres", ["btrfs-raid1"], count=2, wal=log), order)
     (row,) = found["rows"]
     assert (row["fs_setup"], row["durability_class"], row["valid"]) == ("btrfs-raid1+wal:ext4", "full", cuts), invalid(
         row
@@ -227,7 +231,7 @@ def test_contradicted_class_is_an_error(dbbench: Dbbench) -> None:
     machine little is committed between the last write-back and a cut."""
     for _ in range(3):
         shutil.rmtree(dbbench.folder / "results", ignore_errors=True)
-        (row,) = lab(dbbench, plan("postgres", ["ext4"]), 4, [], "always")["rows"]
+        (row,) = lab(dbbench, plan("postgres", ["ext4"]), Order(1, 4, None, [], "always"))["rows"]
         assert row["durability_class"] == "full"
         if row["harmed"] and row["lost"]:
             break
@@ -237,6 +241,52 @@ def test_contradicted_class_is_an_error(dbbench: Dbbench) -> None:
     (folder,) = (dbbench.folder / "results").glob("cut-powercut-*")
     assert kept and all((folder / name).stat().st_size == 2**30 for name in kept)
     assert "E821" in dbbench("report", folder.name).stdout + (folder / "report.html").read_text()
+
+
+@pytest.fixture
+def two_processes() -> None:
+    """Skip a test where a long lab has one process only."""
+    if len(os.sched_getaffinity(0)) < 2 or available_bytes() < 3 * MEMORY_BYTES:
+        pytest.skip(f"needs two cores and {3 * MEMORY_BYTES // 2**30} GiB of available memory")
+
+
+@pytest.mark.needs("engine:postgres", "engine:mariadb", "mkfs.xfs", "fs:xfs")
+@pytest.mark.usefixtures("two_processes")
+@pytest.mark.parametrize(("engine", "setup"), [("postgres", "xfs"), ("mariadb", "ext4")])
+def test_a_long_lab_works_in_two_processes(dbbench: Dbbench, engine: str, setup: str) -> None:
+    """Cuts with odd numbers are of the first process, the others of the second one; nothing is lost in either."""
+    order = Order(1, None, 0.4, [])
+    found = undisturbed(dbbench, 4, lambda: lab(dbbench, plan(engine, [setup]), order))
+    (row,) = found["rows"]
+    numbers = [cut["number"] for cut in row["cuts"]]
+    assert {number % 2 for number in numbers} == {0, 1} and numbers == sorted(set(numbers))
+    assert row["recordings"] >= 2 and all(("-second-" in cut["seed"]) != cut["number"] % 2 for cut in row["cuts"])
+    assert (row["durability_class"], row["contradiction"]) == ("full", "")
+    assert len(by_rows(row)) == len(torn(row))
+
+
+@pytest.mark.needs("engine:postgres")
+@pytest.mark.usefixtures("two_processes")
+def test_both_processes_of_a_lab_are_stopped(dbbench: Dbbench) -> None:
+    """SIGTERM at the first cut of the second process: the lab ends, and nothing of either process is left."""
+    cuts = []
+
+    def stop(event: Event) -> None:
+        if str(event.data.get("what")).endswith(("cut 4", "cut 6", "cut 8")):
+            cuts.append(event)
+            if len(cuts) == 1:  # a second signal would kill it
+                os.kill(os.getpid(), signal.SIGTERM)
+
+    with pytest.raises(Terminated):
+        lab(dbbench, plan("postgres", ["ext4"]), Order(1, None, 10, []), stop)
+    assert cuts
+
+
+def test_a_second_process_that_dies_is_an_error() -> None:
+    """Killed, or without a result."""
+    for work in (lambda: os.kill(os.getpid(), signal.SIGKILL), lambda: os._exit(0)):
+        with pytest.raises(LabUnavailable, match=r"ended with status (-9|0)"), beside(work) as second:
+            second()
 
 
 @pytest.mark.needs("engine:postgres")

@@ -27,10 +27,10 @@ def test_without_a_free_number_nothing_is_started(monkeypatch: pytest.MonkeyPatc
     with monkeypatch.context() as all_taken:
         all_taken.setattr(accounts, "_of_processes", lambda: dict.fromkeys(accounts.NUMBERS, "1"))
         with pytest.raises(NotRoot, match="60578 and 61183"):
-            accounts._own(0)
+            accounts._own()
     monkeypatch.setattr(accounts, "_map", lambda _name: iter([(0, 1000)]))
     with pytest.raises(NotRoot):
-        accounts._own(0)
+        accounts._own()
 
 
 def test_processes_accounts_and_groups_take_their_numbers() -> None:

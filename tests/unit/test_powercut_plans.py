@@ -10,13 +10,15 @@ import synthetic
 from dbbench import plan
 from dbbench.commands.powercut import folder_of_lab
 from dbbench.errors import ResultDamaged, RunNameTaken
+from dbbench.labs.powercut import MEMORY_BYTES, recovery
+from dbbench.labs.powercut.recovery import Lab, files_of
 from dbbench.labs.powercut.recovery import disks as disks_of
-from dbbench.labs.powercut.recovery import files_of
 from dbbench.labs.powercut.targets import targets
 from dbbench.model import Cell, Run, Setting
 from dbbench.plan import catalog
 from dbbench.plan.request import PlanRequest
 from dbbench.results import create_run, load_lab, save_lab
+from dbbench.run.workdir import WorkDir
 
 MakeRun = Callable[..., Run]
 
@@ -139,3 +141,21 @@ def test_name_of_a_lab_that_was_stopped_is_free_until_it_holds_a_cut(tmp_path: P
     (tmp_path / "theirs").mkdir()
     with pytest.raises(RunNameTaken):
         folder_of_lab(tmp_path, wanted, "theirs")
+
+
+def test_a_second_process_needs_cores_and_memory_and_no_pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pool of ZFS has one name on a machine; a lab whose time is over starts nothing."""
+    (ext4,), _ = targets(cells_of(tmp_path, postgres_on('["ext4"]', "")), 1)
+    zfs = dataclasses.replace(ext4, setup=catalog.catalog().setup("zfs-8k"))
+    lab = Lab(WorkDir(tmp_path), tmp_path, 1, lambda _: None)
+    monkeypatch.setattr(recovery, "available_bytes", lambda: 2 * MEMORY_BYTES)
+    monkeypatch.setattr(recovery.os, "sched_getaffinity", lambda _: {0, 1})
+    assert lab.has_second(ext4) and not lab.has_second(zfs)
+    lab.until = 0.0
+    assert not lab.has_second(ext4)
+    lab.until = None
+    monkeypatch.setattr(recovery.os, "sched_getaffinity", lambda _: {0})
+    assert not lab.has_second(ext4)
+    monkeypatch.setattr(recovery.os, "sched_getaffinity", lambda _: {0, 1})
+    monkeypatch.setattr(recovery, "available_bytes", lambda: 2 * MEMORY_BYTES - 1)
+    assert not lab.has_second(ext4)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
+import math
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -59,9 +60,14 @@ def requirements() -> Iterator[Requirement]:
     yield Requirement("libfuse 3", str(path) if path else None, packages.remedy([packages.FUSE]), packages.FUSE)
     module = importlib.util.find_spec("mfusepy") is not None
     yield Requirement("mfusepy", "installed" if module else None, packages.extra("lab"))
-    meminfo = re.search(r"^MemAvailable: *(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE)
-    needed, enough = f"{MEMORY_BYTES // 2**20} MiB", meminfo is None or int(meminfo[1]) * 1024 >= MEMORY_BYTES
+    needed, enough = f"{MEMORY_BYTES // 2**20} MiB", available_bytes() >= MEMORY_BYTES
     yield Requirement(f"{needed} of available memory", "yes" if enough else None, f"free {needed} for the disks")
+
+
+def available_bytes() -> float:
+    """Return the memory that is available; infinity if the kernel does not report it."""
+    meminfo = re.search(r"^MemAvailable: *(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE)
+    return int(meminfo[1]) * 1024 if meminfo else math.inf
 
 
 def unavailable() -> str | None:

@@ -6,17 +6,23 @@ is lost. Power cuts are made afterwards from the log."""
 
 from __future__ import annotations
 
+import itertools
 import math
+import os
+import pickle
 import random
 import shutil
+import signal
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from typing import Final
+from functools import partial
+from typing import Final, TypeVar
 
+from dbbench import process
 from dbbench.engines import profile_of
-from dbbench.errors import DbbenchError
+from dbbench.errors import DbbenchError, LabUnavailable
 from dbbench.labs.powercut import disk, disk_images, targets, witness
 from dbbench.labs.powercut.conclusions import conclusion, contradiction, cut_counts, is_blind, statement
 from dbbench.labs.powercut.disk import Log
@@ -41,15 +47,18 @@ from dbbench.labs.powercut.recovery import (
 )
 from dbbench.labs.powercut.targets import LYING, Control, LabTarget
 from dbbench.labs.powercut.witness import Acknowledged
+from dbbench.machine import namespaces
 from dbbench.model import ControlFacts, CutFacts, HarmCount, LabRow, durability_class
 from dbbench.plan import catalog
 from dbbench.run.record import stopping
 from dbbench.storage.devices import loop
 
+T = TypeVar("T")
 BATCH: Final = 25  # cuts of one recording: a minute of work; more cuts would be too similar
-KEPT: Final = 3  # most images kept for one target: 100 MB each
+KEPT: Final = 3  # most images that each process keeps for one target: 100 MB each
 WORK_S: Final = 2.0  # seconds that the witness works before each kill: three checkpoints
 LIE_NS: Final = 100_000_000
+STOP_S: Final = 30.0  # for a clean end of the second process, which is then killed
 LEAST: Final = 20  # least number of commits in a recording that can be judged
 
 
@@ -86,6 +95,7 @@ class Tally:
     """The results of a target so far."""
 
     target: LabTarget
+    numbers: Iterator[int]  # of the next cuts
     base: BaseImages | None = None
     cuts: list[CutFacts] = field(default_factory=list)
     recordings: int = 0
@@ -130,8 +140,34 @@ class Tally:
 
 
 def examine(lab: Lab, target: LabTarget, cuts: int | None) -> Tally:
-    """Record and cut a target up to `cuts` (None: no limit) or the time's end. Two failed recordings in a row: end."""
-    tally, began, failures = Tally(target), time.monotonic(), 0
+    """Record and cut a target up to `cuts` (None: no limit) or the time's end. A long lab does so in two processes,
+    which share nothing but the machine: their filesystems have different UUIDs. Raises LabUnavailable if one dies."""
+    began = time.monotonic()
+    if not (targets.is_long(cuts) and lab.has_second(target)):
+        tally = _examine(lab, Tally(target, itertools.count(1)), cuts)
+    else:
+        half = None if cuts is None else cuts // 2
+        with beside(partial(_second, lab.second(target), target, half)) as second:
+            rest = None if cuts is None or half is None else cuts - half
+            tally = _examine(lab, Tally(target, itertools.count(1, 2)), rest)
+            more, recordings, commits, flushes, failed = second()
+        tally.cuts = sorted((*tally.cuts, *more), key=lambda cut: cut.number)
+        tally.recordings += recordings
+        tally.commits += commits
+        tally.flushes += flushes
+        tally.failed = tally.failed or failed
+    tally.seconds = time.monotonic() - began
+    return tally
+
+
+def _second(lab: Lab, target: LabTarget, cuts: int | None) -> tuple[list[CutFacts], int, int, int, str]:
+    tally = _examine(lab, Tally(target, itertools.count(2, 2)), cuts)
+    return tally.cuts, tally.recordings, tally.commits, tally.flushes, tally.failed
+
+
+def _examine(lab: Lab, tally: Tally, cuts: int | None) -> Tally:
+    """Add batches to the tally. Two failed recordings in a row: end."""
+    failures = 0
     while failures < 2 and not lab.over and (cuts is None or len(tally.cuts) < cuts):
         try:
             half = BATCH if cuts is None else math.ceil(cuts / 2)
@@ -143,9 +179,50 @@ def examine(lab: Lab, target: LabTarget, cuts: int | None) -> Tally:
                 raise
             failures += 1
             tally.failed = f"{type(error).__name__}: {error}" if failures == 2 else ""
-            lab.tell(f"{target.key}: {error}")
-    tally.seconds = time.monotonic() - began
+            lab.tell(f"{tally.target.key}: {error}")
     return tally
+
+
+@contextmanager
+def beside(work: Callable[[], T]) -> Iterator[Callable[[], T]]:
+    """Do the work in a forked process within the block; the yielded function waits for its result. A block that ends
+    without it stops the process. Raises LabUnavailable if the process has no result. Main thread only."""
+
+    def send(writer: int) -> int:
+        namespaces.die_with_parent()
+        with os.fdopen(writer, "wb") as pipe:
+            pickle.dump(work(), pipe)
+        return 0
+
+    reader, writer = os.pipe()
+    with os.fdopen(reader, "rb") as pipe:
+        child = os.fork()
+        if child == 0:
+            process.end_with(send, writer)
+        os.close(writer)
+
+        def runs() -> bool:
+            return os.waitpid(child, os.WNOHANG) == (0, 0)
+
+        received = False
+
+        def receive() -> T:
+            nonlocal received
+            content = pipe.read()
+            received = True
+            status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+            if status or not content:
+                raise LabUnavailable(f"the second process of the lab ended with status {status}")
+            value: T = pickle.loads(content)
+            return value
+
+        try:
+            yield receive
+        finally:
+            for number in () if received else (signal.SIGTERM, signal.SIGKILL):
+                os.kill(child, number)
+                if not process.wait_while(runs, STOP_S):
+                    break
 
 
 def _batch(lab: Lab, tally: Tally, count: int) -> None:
@@ -161,23 +238,24 @@ def _batch(lab: Lab, tally: Tally, count: int) -> None:
     tally.commits += recording.acknowledged.count
     tally.flushes += recording.flushes
     for recovery in recording.kills:
-        facts = _facts(recovery, len(tally.cuts) + 1, Cut(KILLED, 0, 0, 0.0, seed))
+        facts = _facts(recovery, next(tally.numbers), Cut(KILLED, 0, 0, 0.0, seed))
         tally.cuts.append(replace(facts, changes=changes))
     if lab.lies:
         truncated = [(ns, ns + LIE_NS) for step, ns in recording.acknowledged.changes if step == "truncate"]
         log = recording.log.without_flushes(truncated if lab.lies == "truncate" else None)
         recording = replace(recording, log=log)
     chosen = disk_images.chosen_cuts(recording.log, [recording.whole], count - kills, seed, changes=recording.changes)
-    for facts in _cut(lab, recording, chosen, len(tally.cuts) + 1):  # an error keeps those before it
+    for facts in _cut(lab, recording, chosen, tally.numbers):  # an error keeps those before it
         tally.cuts.append(replace(facts, changes=changes))
 
 
-def _cut(lab: Lab, recording: Recording, cuts: Sequence[Cut], first: int) -> Iterator[CutFacts]:
+def _cut(lab: Lab, recording: Recording, cuts: Sequence[Cut], numbers: Iterator[int]) -> Iterator[CutFacts]:
     """Make these cuts from one recording and check each; end with the lab's time."""
     media, left, log = recording.media(lab), lab.disks("cut", recording.base.target), recording.log
-    for number, cut in enumerate(cuts, first):
+    for cut in cuts:
         if lab.over:
             break
+        number = next(numbers)
         lab.tell(f"{recording.base.target.key}: cut {number}")
         media.cut(cut, files_of(left))
         recovery, kept, larger = recover(lab, recording.base, left, recording.visible(cut)), "", None

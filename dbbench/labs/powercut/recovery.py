@@ -20,7 +20,7 @@ from typing import Final
 from dbbench import durability, errors, process
 from dbbench.engines import ENGINES
 from dbbench.engines.port import ChecksData, Place, Server
-from dbbench.labs.powercut import Lies, witness
+from dbbench.labs.powercut import MEMORY_BYTES, Lies, available_bytes, witness
 from dbbench.labs.powercut.disk_images import copy
 from dbbench.labs.powercut.targets import LabTarget
 from dbbench.model import Durability, Role
@@ -62,7 +62,7 @@ class Lab:
 
     workdir: WorkDir
     folder: Path  # folder of the run, for images and logs of cuts with damage
-    seed: int
+    seed: int | str
     tell: Callable[[str], None]
     lies: Lies = ""
     until: float | None = None  # end of the current part's time on the monotonic clock
@@ -82,6 +82,20 @@ class Lab:
     @property
     def over(self) -> bool:
         return self.until is not None and time.monotonic() > self.until
+
+    def has_second(self, target: LabTarget) -> bool:
+        """Whether cores and memory are enough for a second lab, and the target's pool would have another name."""
+        enough = len(os.sched_getaffinity(0)) > 1 and available_bytes() >= 2 * MEMORY_BYTES
+        return enough and not self.over and all(setup.mkfs.family != "zfs" for setup in target.setups.values())
+
+    def second(self, target: LabTarget) -> Lab:
+        """Return a lab with other directories and another seed, for a process that this one forks: it has the same
+        account for servers, which is chosen here."""
+        ENGINES[target.engine.name].account()
+        workdir = WorkDir(self.workdir.root / "2")
+        workdir.root.mkdir(exist_ok=True)
+        workdir.make()
+        return replace(self, workdir=workdir, seed=f"{self.seed}-second", kept={})
 
     def disks(self, stem: str, target: LabTarget) -> Images:
         return disks(self.scratch, stem, target)

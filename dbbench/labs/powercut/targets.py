@@ -120,7 +120,12 @@ def controls_of(engine: str, only: Sequence[str] | None = None) -> list[Control]
 
 def how_often(cuts: int | None) -> tuple[int, int]:
     """Return (attempts, required losses) of each control for that many cuts per setup; None: a long lab run."""
-    return (FEW, FEW_NEEDED) if cuts is not None and cuts < LONG else (MANY, MANY_NEEDED)
+    return (MANY, MANY_NEEDED) if is_long(cuts) else (FEW, FEW_NEEDED)
+
+
+def is_long(cuts: int | None) -> bool:
+    """Whether a lab with that many cuts per setup is long; None: it ends by its time."""
+    return cuts is None or cuts >= LONG
 
 
 def control_target(control: Control, engine: EngineSpec, known: Catalog) -> LabTarget:

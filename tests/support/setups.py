@@ -88,6 +88,22 @@ def left(folder: Path) -> list[str]:
     return [*mounts_of(folder, loops), *loops]
 
 
+def fill(folder: Path, count: int = 3) -> list[Path]:
+    """Return files of 1 MiB that shrink when they are compressed."""
+    files = [folder / f"table{number}" for number in range(count)]
+    for file in files:
+        file.write_bytes(b"".join(b"row %016d of a table " % row for row in range(2**15)))
+    return files
+
+
+def commit(file: Path, times: int = 20) -> None:
+    """Do what a database does with its log."""
+    with file.open("wb", buffering=0) as log:
+        for _commit in range(times):
+            log.write(bytes(8192))
+            os.fdatasync(log.fileno())
+
+
 def flushes(device: Device) -> int:
     """Return the number of flush requests that the loop devices have completed."""
     return sum(int(Path(f"/sys/block/{leaf}/stat").read_text().split()[15]) for leaf in device.leaves)

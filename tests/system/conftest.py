@@ -133,6 +133,10 @@ class Dbbench:
         found = sorted((self.folder / "results" / run / "trials").glob("[!.]*/trial.json"))
         return {path.parent.name: json.loads(path.read_text()) for path in found}
 
+    def spec(self, run: str = "r") -> dict[str, Any]:
+        """Return run.json."""
+        return dict(json.loads((self.folder / "results" / run / "run.json").read_text()))
+
     def trial(self, text: str | None = None, *words: str, status: int = 0) -> dict[str, Any]:
         """Run a plan, by default the one in plan.toml, as "r"; return trial.json of its only trial."""
         self("run", self.plan(text) if text else "plan.toml", "--name", "r", *words, status=status)

@@ -1,6 +1,5 @@
 """Blocks are added until the requested precision is reached, on real filesystems."""
 
-import json
 from typing import Any
 
 import pytest
@@ -22,7 +21,7 @@ def test_a_finished_run_goes_on_until_its_pair_is_settled(dbbench: Any) -> None:
     asked = ("run", "plan.toml", "--name", "p", "--progress", "none", "--until-precision", "99%")
     dbbench(*asked)
     driven = len(dbbench.trials("p"))
-    run = json.loads((dbbench.folder / "results/p/run.json").read_text())
+    run = dbbench.spec("p")
     assert run["precision"] == 0.99
     question = run["questions"]["ext4-b.postgres.pgbench-tpcb"]
     assert question["kind"] in ("settled", "decided") and 3 <= question["pairs"] == driven / 2 <= 5

@@ -1,6 +1,5 @@
 """Options that a plan adds to a setup, in real runs: in effect, in the class, and refused by the kernel only once."""
 
-import json
 from typing import Any, Final
 
 import pytest
@@ -22,7 +21,7 @@ def test_what_the_kernel_refuses_is_tried_once(dbbench: Any) -> None:
     assert [trial["error"]["id"] for trial in refused] == ["E302"]
     assert "data=journal and delalloc" in refused[0]["error"]["text"]
     assert [trial["fs_setup"] for trial in trials.values()].count("ext4") == 3
-    order = json.loads((dbbench.folder / "results/r/run.json").read_text())["order"]
+    order = dbbench.spec()["order"]
     assert [spec["position"] for spec in order] == [1, 2, 3, 4]
     dbbench("run", "plan.toml", "--name", "r", status=1)
     assert dbbench.trials().keys() == trials.keys()

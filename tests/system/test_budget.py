@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,12 +18,6 @@ def text(budget: str | None, **keys: Any) -> str:
     """A plan of two cells whose trials take some seconds."""
     return plan(PAIR, "postgres", LOAD, **{"blocks": None, "budget": budget, "warmup": "0s", "measure": "3s",
                                            "repeat_suspect": True, "device": {"size": "400MiB"}, **keys})  # fmt: skip
-
-
-def spec(folder: Path, name: str = "r") -> dict[str, Any]:
-    """run.json of the run."""
-    document: dict[str, Any] = json.loads((folder / f"results/{name}/run.json").read_text())
-    return document
 
 
 def slowest(run: dict[str, Any]) -> float:
@@ -43,17 +36,17 @@ def test_a_run_takes_as_many_whole_blocks_as_fit(dbbench: Any) -> None:
     dbbench.plan(text("1min"))
     said = dbbench("run", "plan.toml", "--name", "r", "--progress", "plain", "--json")
     assert "the budget of 60 s" in said.stderr and "nine times out of ten" in said.stderr
-    run = spec(dbbench.folder)
+    run = dbbench.spec()
     budget = run["budget"]
     assert budget["used_s"] <= 60 + slowest(run) or budget["ended"] == "first"
     assert blocks_of(run) == [budget["blocks"]] * 2 >= [3, 3]
     assert json.loads(said.stdout)["budget"] == {"budget_s": 60.0, **budget}
     assert "budget 60 s: " in (dbbench.folder / "results/r/report.html").read_text()
     again = dbbench("run", "plan.toml", "--name", "r", "--progress", "none")
-    assert spec(dbbench.folder)["order"] == run["order"]
+    assert dbbench.spec()["order"] == run["order"]
     assert "budget 60 s: " in again.stdout
     dbbench("run", "plan.toml", "--name", "r", "--progress", "none", "--budget", "100s")
-    longer = spec(dbbench.folder)
+    longer = dbbench.spec()
     assert longer["budget"]["blocks"] >= budget["blocks"]
     if longer["budget"]["blocks"] > budget["blocks"]:
         assert budget["used_s"] < longer["budget"]["used_s"] <= 100 + slowest(longer)
@@ -64,10 +57,10 @@ def test_a_killed_run_keeps_what_is_left(dbbench: Any) -> None:
     dbbench.plan(text("80s"))
     for number in (signal.SIGTERM, signal.SIGKILL):
         dbbench.run_and("plan.toml", dbbench.in_window, lambda pid, number=number: os.kill(pid, number))
-    before = spec(dbbench.folder)["budget"]["used_s"]
+    before = dbbench.spec()["budget"]["used_s"]
     assert before > 0
     dbbench("run", "plan.toml", "--name", "r", "--progress", "none")
-    run = spec(dbbench.folder)
+    run = dbbench.spec()
     assert before < run["budget"]["used_s"]
     assert run["budget"]["used_s"] <= 80 + slowest(run) or run["budget"]["ended"] == "first"
     assert blocks_of(run) == [run["budget"]["blocks"]] * 2 >= [3, 3]

@@ -26,7 +26,9 @@ from tests.support.setups import (
     SIZE,
     UPDATES,
     attached,
+    commit,
     entry,
+    fill,
     flushes,
     left,
     setup_named,
@@ -78,22 +80,6 @@ GEOMETRY: Final[dict[str, dict[str, object]]] = {
     "btrfs-raid1": {"data_profile": "RAID1", "metadata_profile": "RAID1", "devices": 2},
     "btrfs-raid10": {"data_profile": "RAID10", "metadata_profile": "RAID10", "devices": 4},
 }
-
-
-def fill(folder: Path, count: int = 3) -> list[Path]:
-    """Files of 1 MiB that shrink when they are compressed."""
-    files = [folder / f"table{number}" for number in range(count)]
-    for file in files:
-        file.write_bytes(b"".join(b"row %016d of a table " % row for row in range(MIB // 32)))
-    return files
-
-
-def commit(file: Path, times: int = 20) -> None:
-    """What a database does with its log."""
-    with file.open("wb", buffering=0) as log:
-        for _commit in range(times):
-            log.write(bytes(8192))
-            os.fdatasync(log.fileno())
 
 
 @pytest.mark.needs("root")

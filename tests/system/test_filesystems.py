@@ -22,19 +22,11 @@ from dbbench.storage.devices.port import Device
 from dbbench.storage.filesystems import common, ext, formatted, shape
 from dbbench.storage.filesystems.families import Directory
 from dbbench.storage.filesystems.port import Mounted, MountPoint
-from tests.support.setups import shipped
+from tests.support.setups import fill, shipped
 
 MIB = 2**20
 SHUTDOWN = 0x8004587D  # FS_IOC_SHUTDOWN
 NO_LOG_FLUSH = 2
-
-
-def fill(folder: Path, count: int = 3) -> list[Path]:
-    """Files of 1 MiB that shrink when they are compressed."""
-    files = [folder / f"table{number}" for number in range(count)]
-    for file in files:
-        file.write_bytes(b"".join(b"row %016d of a table " % row for row in range(MIB // 32)))
-    return files
 
 
 @pytest.mark.needs("root", "mkfs.ext4", "fs:ext4")

@@ -25,7 +25,7 @@ from dbbench.storage.filesystems import shape, volumes
 from tests.support import setups
 from tests.support.leftovers import GONE_S, layers_of
 from tests.support.plans import SMALL, plan
-from tests.support.setups import ADDED, ALL, UPDATES, attached, entry, flushes, setup_named, shipped, working
+from tests.support.setups import ADDED, ALL, UPDATES, attached, commit, entry, flushes, setup_named, shipped, working
 from tests.system.conftest import HANGS_S
 
 MIB: Final = 2**20
@@ -84,10 +84,7 @@ def test_every_setup_is_what_it_says(name: str, tmp_path: Path) -> None:
                 bool(layer.snapshot) for layer in setup.layers
             )
             before = flushes(device)
-            with (datadir / "log").open("wb", buffering=0) as log:
-                for _commit in range(20):
-                    log.write(bytes(8192))
-                    os.fdatasync(log.fileno())
+            commit(datadir / "log")
             flushed = flushes(device) - before
             assert flushed <= 2 if name.endswith("nobarrier") else flushed >= 20
             assert shape.healthy(fs) is None

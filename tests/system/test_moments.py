@@ -107,7 +107,7 @@ def lane(dbbench: Any, todo: list[Moment]) -> None:
         assert whole(dbbench.folder).items() >= before.items(), moment
     done = dbbench("run", "plan.toml", "--name", "r0", "--progress", "none", status=None)
     assert done.returncode == dbbench.stalled("r0"), done.stderr
-    order = [spec["id"] for spec in json.loads((dbbench.folder / "results/r0/run.json").read_text())["order"]]
+    order = [spec["id"] for spec in dbbench.spec("r0")["order"]]
     assert set(dbbench.trials("r0")) == set(order), done.stderr
     dbbench("clean")
     assert list(dbbench.folder.rglob("*.img")) == []

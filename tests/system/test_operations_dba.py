@@ -14,13 +14,14 @@ import pytest
 from dbbench.engines import ENGINES
 from dbbench.errors import FilesystemDamaged
 from dbbench.machine import pagecache
-from dbbench.model import FsSetup, Mkfs, OperationFacts, merge_settings
+from dbbench.model import FsSetup, Mkfs, merge_settings
 from dbbench.operations import StoredDatabase, crash, operate
 from dbbench.storage import filesystems
 from dbbench.storage.devices.port import Device
 from dbbench.storage.filesystems import common
 from tests.conftest import engine_bin
 from tests.support import servers
+from tests.system.test_operations import named
 
 MIB = 2**20
 SMALL: dict[str, dict[str, Any]] = {
@@ -75,12 +76,6 @@ def fill(one: StoredDatabase, tables: int = 2, rows: int = 1 << 14) -> None:
             server.checkpoint()
             filesystems.sync(one.fs.path)
             done *= 2
-
-
-def named(facts: tuple[OperationFacts, ...]) -> dict[str, OperationFacts]:
-    """Steps by name; none of them failed."""
-    assert [one.text for one in facts if one.failed] == []
-    return {one.name: one for one in facts}
 
 
 @pytest.mark.needs("root", "mkfs.ext4", "fs:ext4")

@@ -1,9 +1,7 @@
 """Commands on a terminal: drawing never ends them, and the end that they expect is shown until it comes."""
 
 import itertools
-import json
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -65,19 +63,13 @@ class HungUp(Watched):
         return not self.ends
 
 
-def spec(folder: Path) -> dict[str, Any]:
-    """run.json of the run."""
-    document: dict[str, Any] = json.loads((folder / "results/r/run.json").read_text())
-    return document
-
-
 @pytest.mark.parametrize("size", [SIZES[0], pytest.param(SIZES[1], marks=pytest.mark.long)])
 def test_a_run_that_adds_blocks_by_budget(size: tuple[int, int], dbbench: Any) -> None:
     """The end of the budget is shown from the first trial to the last one, also of the blocks that were added."""
     dbbench.plan(plan(PAIR, "files", SMALL, blocks=None, budget="30s", device={"size": "400MiB"}))
     watched = Watched(size)
     screen = watched.run(dbbench, "run", "plan.toml", "--name", "r")
-    run = spec(dbbench.folder)
+    run = dbbench.spec()
     assert screen.colored and screen.text.count("\nrun r ") == 1 and "budget 30 s: " in screen.text
     assert set(watched.ends) >= {(number, 6) for number in range(1, 7)}
     assert set.union(*watched.ends.values()) == {True}, watched.ends
@@ -96,7 +88,7 @@ def test_a_run_that_repeats_a_suspect_block(size: tuple[int, int], dbbench: Any)
     screen = watched.run(dbbench, "run", "plan.toml", "--name", "r")
     assert screen.colored and "W129" in screen.text
     assert "2 more trials: blocks with a suspect trial are repeated as a whole" in " ".join(screen.text.split())
-    assert max(watched.ends)[1] == len(spec(dbbench.folder)["order"]) == 6
+    assert max(watched.ends)[1] == len(dbbench.spec()["order"]) == 6
     later = [ends for (number, _), ends in watched.ends.items() if number > 1]
     assert set.union(*later) == {True}, watched.ends
 

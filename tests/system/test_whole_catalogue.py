@@ -2,7 +2,6 @@
 second one: test_rehearsal.
 """
 
-import json
 from typing import Any, Final
 
 import pytest
@@ -36,7 +35,7 @@ def test_every_setup_carries_two_databases(wanted: str, dbbench: Any) -> None:
     failed = [(t["id"], t["error"]) for t in dbbench.trials().values() if t["status"] == "failed"]
     # E604: a machine that stalls for 2 s leaves the window without a transaction, which is not the setup's fault.
     assert [one for one in failed if one[1]["id"] != "E604"] == []
-    run = json.loads((dbbench.folder / "results/r/run.json").read_text())
+    run = dbbench.spec()
     assert len(run["cells"]) == 2 * len(names) - sum(len(why.split("; ")) for why in run["skipped"].values())
     assert (child.returncode, len(dbbench.trials())) == (bool(failed), len(run["cells"]))
     assert left(dbbench.folder) == []

@@ -22,7 +22,7 @@ from dbbench.storage.filesystems.port import Mounted, Stored
 from dbbench.storage.filesystems.zfs import driver, properties
 from tests.support.plans import SMALL, plan
 from tests.support.private_mounts import apart
-from tests.support.setups import ADDED, ALL, flushes, setup_named, shipped
+from tests.support.setups import ADDED, ALL, commit, flushes, setup_named, shipped
 
 pytestmark = [pytest.mark.needs("root"), pytest.mark.long]
 
@@ -105,10 +105,7 @@ def test_every_setup_is_what_it_says(name: str, private: None, tmp_path: Path) -
             assert proof.before_bytes or name == "zfs-metadata"  # OpenZFS keeps no data then
             assert proof.sample_bytes == 24 * MIB
             before = flushes(device)
-            with (datadir / "log").open("wb", buffering=0) as log:
-                for _commit in range(20):
-                    log.write(bytes(8192))
-                    os.fdatasync(log.fileno())
+            commit(datadir / "log")
             assert flushes(device) - before >= 20 or filesystems.promises(setup)
             assert shape.healthy(fs) is None
         for member in device.each:

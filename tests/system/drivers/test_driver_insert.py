@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterator
-from contextlib import closing
 from typing import Any, Final
 
 import pytest
@@ -10,6 +9,7 @@ import pytest
 from dbbench.drivers.insert import INDEXES, TABLE
 from dbbench.errors import DriverFailed, NoProgress
 from dbbench.plan import catalog
+from tests.support.servers import query
 
 pytestmark = pytest.mark.needs("root", "sysbench")
 SHIPPED: Final = catalog.catalog().workload("insert-benchmark")
@@ -24,13 +24,6 @@ def server(request: pytest.FixtureRequest, served: Any) -> Iterator[Any]:
     """An empty server."""
     with served(request.param) as running:
         yield running
-
-
-def answer(server: Any, sql: str) -> list[Any]:
-    """What the server answers."""
-    with closing(server.connect()) as connection, closing(connection.cursor()) as cursor:
-        cursor.execute(sql)
-        return list(cursor.fetchall()) if cursor.description else []
 
 
 def benchmark(drive: Any, server: Any, rate: int, measure_s: float = 2, **keys: Any) -> Any:
@@ -71,7 +64,7 @@ def test_a_rate_that_is_reached(drive: Any, server: Any) -> None:
     claims = {claim.count: claim.total for claim in outcome.claims}
     rows = int(claims["rows"]) - ROWS
     assert inserted <= rows <= 60
-    ((count, oldest, newest),) = answer(server, f"SELECT COUNT(*), MIN(id), MAX(id) FROM {TABLE}")
+    ((count, oldest, newest),) = query(server, f"SELECT COUNT(*), MIN(id), MAX(id) FROM {TABLE}")
     assert count == ROWS and oldest > 10 and newest > ROWS + 10
     assert claims["statements"] >= outcome.transactions + 3 + 2 * rows / 10
     kept = json.loads((driven.raw / "insert.json").read_text())
@@ -80,7 +73,7 @@ def test_a_rate_that_is_reached(drive: Any, server: Any) -> None:
     view = (
         "indexname FROM pg_indexes" if server.engine == "postgres" else "index_name FROM information_schema.statistics"
     )
-    assert {row[0] for row in answer(server, f"SELECT {view}")} >= {f"{TABLE}_by_{name}" for name in INDEXES}
+    assert {row[0] for row in query(server, f"SELECT {view}")} >= {f"{TABLE}_by_{name}" for name in INDEXES}
 
 
 def test_a_rate_that_cannot_be_reached_fails_the_step(drive: Any, server: Any) -> None:
@@ -90,18 +83,18 @@ def test_a_rate_that_cannot_be_reached_fails_the_step(drive: Any, server: Any) -
     assert outcome.figures["queries_per_s"] is None and outcome.transactions > 0
     assert 0 < outcome.figures["insert_rows_per_s"] < outcome.figures["required_rows_per_s"] == 50_000_000
     assert outcome.figures["load_rows_per_s"] > 0
-    assert answer(server, f"SELECT COUNT(*) FROM {TABLE}") == [(ROWS,)]
+    assert query(server, f"SELECT COUNT(*) FROM {TABLE}") == [(ROWS,)]
 
 
 def test_each_query_reads_one_index(drive: Any, server: Any) -> None:
     """By the server's plan: it neither sorts nor reads the whole table."""
     benchmark(drive, server, 10)
-    for index, query in {
+    for index, text in {
         "price": "price, customer FROM {0} WHERE price >= 500000 ORDER BY price, customer",
         "shop": "price, customer FROM {0} WHERE shop = 7 AND price >= 5 ORDER BY price, customer",
         "customer": "customer, price FROM {0} WHERE customer >= 50000 ORDER BY customer, price",
     }.items():
-        plan = str(answer(server, f"EXPLAIN SELECT {query.format(TABLE)} LIMIT 10"))
+        plan = str(query(server, f"EXPLAIN SELECT {text.format(TABLE)} LIMIT 10"))
         assert f"{TABLE}_by_{index}" in plan and "sort" not in plan.lower(), plan
 
 
@@ -110,8 +103,8 @@ def test_an_insert_that_fails_fails_the_load(drive: Any, postgres: Any) -> None:
     """With the server's words, while the queries go on."""
 
     def refuse(_load: Any) -> None:
-        answer(postgres, f"ALTER TABLE {TABLE} ADD CONSTRAINT refused CHECK (id < 1) NOT VALID")
+        query(postgres, f"ALTER TABLE {TABLE} ADD CONSTRAINT refused CHECK (id < 1) NOT VALID")
 
     with pytest.raises(DriverFailed, match=r"(?s)inserting failed.*refused"):
         benchmark(drive, postgres, 200, measure_s=30, during=refuse)  # it ends with the first INSERT that fails
-    answer(postgres, f"DROP TABLE {TABLE}")
+    query(postgres, f"DROP TABLE {TABLE}")

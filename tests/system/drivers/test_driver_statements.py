@@ -3,7 +3,6 @@
 import json
 import time
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from dbbench.drivers.protocol import Live
 from dbbench.errors import DriverFailed, ScriptInvalid
 from dbbench.model import Dataset
 from dbbench.plan import catalog
+from tests.support.servers import query
 
 pytestmark = pytest.mark.needs("root")
 TABLES, ROWS = 2, 3000
@@ -31,13 +31,6 @@ def server(request: pytest.FixtureRequest, served: Any) -> Iterator[Any]:
         yield running
 
 
-def rows_of(server: Any, sql: str) -> list[Any]:
-    """What the server answers."""
-    with closing(server.connect()) as connection, closing(connection.cursor()) as cursor:
-        cursor.execute(sql)
-        return list(cursor.fetchall()) if cursor.description else []
-
-
 def steps_of(raw: Path) -> dict[str, Any]:
     """The steps as kept in raw/, by name."""
     return {step["step"]: step for step in json.loads((raw / "statements.json").read_text())["steps"]}
@@ -53,7 +46,7 @@ def test_index_build_makes_an_index_on_each_table(drive: Any, server: Any) -> No
     view = (
         "indexname FROM pg_indexes" if server.engine == "postgres" else "index_name FROM information_schema.statistics"
     )
-    assert {row[0] for row in rows_of(server, f"SELECT {view}")} >= {"sbtest1_by_c", "sbtest2_by_c"}
+    assert {row[0] for row in query(server, f"SELECT {view}")} >= {"sbtest1_by_c", "sbtest2_by_c"}
 
 
 def test_vacuum_cleans_up_what_was_updated_before(drive: Any, server: Any) -> None:
@@ -64,19 +57,17 @@ def test_vacuum_cleans_up_what_was_updated_before(drive: Any, server: Any) -> No
     timed = next(step for step in steps.values() if step["timed"])
     assert driven.outcome.figures["duration_s"] == timed["seconds"] and timed["bytes"] > TABLES * ROWS * 180
     if server.engine == "postgres":
-        done = rows_of(server, "SELECT vacuum_count FROM pg_stat_user_tables WHERE relname LIKE 'sbtest%'")
+        done = query(server, "SELECT vacuum_count FROM pg_stat_user_tables WHERE relname LIKE 'sbtest%'")
         assert len(done) == TABLES and all(row[0] >= 2 for row in done)  # the first was the dataset's own
 
 
 def test_copy_in_loads_the_whole_file_into_each_table(drive: Any, server: Any) -> None:
     """Rows are those that the server says that it took, and those that it has; the file is gone afterwards."""
     for table in ("t1", "t2"):
-        rows_of(server, f"DROP TABLE IF EXISTS {table}")
+        query(server, f"DROP TABLE IF EXISTS {table}")
     driven = drive(server, "statements", workload=SHIPPED.workload("copy-in"), tables=2, file_bytes=300_000, clients=2)
     step = steps_of(driven.raw)["load"]
-    counted = [
-        rows_of(server, f"SELECT COUNT(*), MIN(id), MAX(id), SUM(LENGTH(body)) FROM {t}")[0] for t in ("t1", "t2")
-    ]
+    counted = [query(server, f"SELECT COUNT(*), MIN(id), MAX(id), SUM(LENGTH(body)) FROM {t}")[0] for t in ("t1", "t2")]
     assert counted[0] == counted[1] and counted[0][0] == counted[0][2] and counted[0][1] == 1
     assert [one["rows"] for one in step["statements"]] == [counted[0][0]] * 2
     assert step["bytes"] >= 600_000 and step["rows"] == 2 * counted[0][0]
@@ -88,11 +79,11 @@ def test_copy_in_loads_the_whole_file_into_each_table(drive: Any, server: Any) -
 def test_bulk_insert_counts_rows(drive: Any, server: Any) -> None:
     """Each event is one INSERT: the server has as many rows as sysbench's own summary has statements × rows."""
     for table in ("bulk1", "bulk2"):
-        rows_of(server, f"DROP TABLE IF EXISTS {table}")
+        query(server, f"DROP TABLE IF EXISTS {table}")
     driven = drive(server, "sysbench", workload=SHIPPED.workload("bulk-insert"), measure_s=4, clients=2, rows=50)
     said = (driven.raw / "sysbench.out").read_text()
     events = int(said.split("transactions:")[1].split()[0])
-    there = sum(rows_of(server, f"SELECT COUNT(*) FROM bulk{number}")[0][0] for number in (1, 2))
+    there = sum(query(server, f"SELECT COUNT(*) FROM bulk{number}")[0][0] for number in (1, 2))
     assert there == 50 * events
     assert driven.outcome.figures["rows_per_s"] == driven.outcome.transactions * 50 / 4
 
@@ -113,7 +104,7 @@ def test_a_name_that_is_no_parameter_is_refused_before_anything_is_done(
     script.write_text("-- step make\nCREATE TABLE made (id integer);\n-- step bad\nSELECT {mistyped};\n")
     with pytest.raises(ScriptInvalid, match="mistyped"):
         drive(server, "statements", str(script), dataset=DATASET)
-    assert not [row for row in rows_of(server, "SELECT table_name FROM information_schema.tables") if row[0] == "made"]
+    assert not [row for row in query(server, "SELECT table_name FROM information_schema.tables") if row[0] == "made"]
 
 
 def test_no_statement_outlives_its_block(drive: Any, server: Any, tmp_path: Path) -> None:
@@ -124,7 +115,7 @@ def test_no_statement_outlives_its_block(drive: Any, server: Any, tmp_path: Path
     listing = "SELECT query FROM pg_stat_activity WHERE state = 'active'"
 
     def sleepers() -> list[Any]:
-        found = rows_of(server, listing if server.engine == "postgres" else "SHOW PROCESSLIST")
+        found = query(server, listing if server.engine == "postgres" else "SHOW PROCESSLIST")
         return [row for row in found if "sleep(60)" in str(row).lower()]
 
     def leave(live: Live) -> None:

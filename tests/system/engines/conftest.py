@@ -3,7 +3,7 @@
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -117,3 +117,9 @@ def case_of(template: Callable[[str], Path], short_folder: Callable[[], Path]) -
 def case(request: pytest.FixtureRequest, case_of: Callable[[str], Case]) -> Case:
     """Return the case of each engine that has a server, in turn."""
     return case_of(request.param)
+
+
+def seen(folders: Iterable[str]) -> dict[str, tuple[int, int, int]]:
+    """Return the state of all files below the folders."""
+    states = {str(path): path.lstat() for folder in folders for path in Path(folder).rglob("*")}
+    return {path: (state.st_mtime_ns, state.st_size, state.st_uid) for path, state in states.items()}

@@ -19,7 +19,7 @@ from dbbench.remote import Network
 from dbbench.remote.network import CA, CERT, KEY, ROLE, certify
 from tests.conftest import engine_bin
 from tests.support.servers import query
-from tests.system.engines.conftest import ROWS, Case
+from tests.system.engines.conftest import ROWS, Case, seen
 
 SCAN = "SELECT sum(length(v)) FROM t IGNORE INDEX (v)"
 
@@ -49,19 +49,11 @@ def test_mysql_is_never_taken_for_mariadb() -> None:
 def test_making_a_data_directory_leaves_the_system_alone(case_of: Callable[[str], Case]) -> None:
     """mariadb-install-db changes the owner of files below /usr/lib if root runs it; dbbench does not."""
     case = case_of("mariadb")
-    before = _seen()
+    folders = "/usr/lib/mysql", "/var/lib/mysql", "/etc/mysql", "/run/mysqld"
+    before = seen(folders)
     case.engine.create(case.datadir.with_name("fresh"), case.place)
     case.check()
-    assert _seen() == before
-
-
-def _seen() -> dict[str, tuple[int, int, int]]:
-    folders = (Path("/usr/lib/mysql"), Path("/var/lib/mysql"), Path("/etc/mysql"), Path("/run/mysqld"))
-    found = {}
-    for path in (path for folder in folders for path in folder.rglob("*")):
-        state = path.lstat()
-        found[str(path)] = (state.st_mtime_ns, state.st_size, state.st_uid)
-    return found
+    assert seen(folders) == before
 
 
 @pytest.mark.parametrize(

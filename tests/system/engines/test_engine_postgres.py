@@ -12,7 +12,7 @@ from dbbench import process
 from dbbench.engines import postgres
 from dbbench.errors import EngineDied, ProgramMissing, SettingRefused
 from tests.support.servers import query
-from tests.system.engines.conftest import Case
+from tests.system.engines.conftest import Case, seen
 
 pytestmark = pytest.mark.needs("engine:postgres")
 
@@ -82,24 +82,11 @@ def test_a_plan_cannot_open_a_port(cluster: Case) -> None:
 
 def test_the_systems_clusters_are_not_touched(cluster: Case) -> None:
     """Nothing below the packages' folders changes by making, serving and checking."""
-    before = _seen()
+    folders = "/var/lib/postgresql", "/etc/postgresql", "/run/postgresql", "/usr/lib/postgresql"
+    before = seen(folders)
     cluster.engine.create(cluster.datadir.with_name("fresh"), cluster.place)
     cluster.check()
-    assert _seen() == before
-
-
-def _seen() -> dict[str, tuple[int, int, int]]:
-    folders = (
-        Path("/var/lib/postgresql"),
-        Path("/etc/postgresql"),
-        Path("/run/postgresql"),
-        Path("/usr/lib/postgresql"),
-    )
-    found = {}
-    for path in (path for folder in folders for path in folder.rglob("*")):
-        state = path.lstat()
-        found[str(path)] = (state.st_mtime_ns, state.st_size, state.st_uid)
-    return found
+    assert seen(folders) == before
 
 
 def test_a_folder_without_a_server_is_named(cluster: Case, tmp_path: Path) -> None:

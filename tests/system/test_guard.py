@@ -8,7 +8,6 @@ import shutil
 import signal
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -86,25 +85,15 @@ def only_readable_processes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @contextlib.contextmanager
 def attached(disk: Disk, permit: Permit | None = None, **more: str) -> Iterator[Device]:
-    """The disk as a target, with a separate fstab. Three tries, because tests in another lane open every loop device
-    for a moment."""
-    asked = (disk.path, more.get("identity"), permit or Permit())
-    with contextlib.ExitStack() as stack:
-        for left in (2, 1, 0):
-            try:
-                device = stack.enter_context(block.attach(*asked, fstab=disk.folder / "fstab"))
-                break
-            except DeviceInUse as error:
-                if not left or "opened by process" not in error.evidence or "held exclusively" in error.evidence:
-                    raise
-                time.sleep(0.2)
+    """The disk as a target, with a separate fstab."""
+    with block.attach(disk.path, more.get("identity"), permit or Permit(), fstab=disk.folder / "fstab") as device:
         yield device
 
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is in use is not waited for."""
-    for module, name in ((block, "_SETTLE_S"), (block, "_FREE_S"), (loop, "_SETTLE_S")):
+    for module, name in ((block, "_SETTLE_S"), (block, "_FREE_S"), (loop, "_SETTLE_S"), (guard, "_MOMENT_S")):
         monkeypatch.setattr(module, name, 0.2)
 
 
@@ -196,6 +185,15 @@ def test_a_lock_of_an_instant_is_waited_for(disk: Disk) -> None:
     timer.start()
     with attached(disk):
         timer.join()
+
+
+def test_an_open_of_a_moment_is_waited_for(disk: Disk) -> None:
+    """Programs that list disks open each of them."""
+    with beside(sys.executable, "-c", OPEN, disk.path, str(os.O_RDONLY)) as reader:
+        timer = threading.Timer(1.0, reader.kill)
+        timer.start()
+        with attached(disk):
+            timer.join()
 
 
 @pytest.mark.usefixtures("impatient")

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from dbbench import process
 from dbbench.machine import namespaces
+from dbbench.results.fileio import try_lock
 from dbbench.storage.devices import sysfs
 
 MIB = 2**20
@@ -44,6 +45,8 @@ def new_disk(folder: Path, size: int = SIZE) -> Disk:
     image.touch(0o600)
     os.truncate(image, size)
     name = process.run(["losetup", "--find", "--show", "--partscan", image]).stdout.strip()
+    with Path(name).open("rb") as device:  # dbbench in another lane may lock it until it finds that it is in use
+        assert not process.wait_while(lambda: not try_lock(device.fileno()), 30)
     return Disk(Path(name), image, folder)
 
 

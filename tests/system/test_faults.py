@@ -326,6 +326,7 @@ def intrude(folder: Path) -> None:
     file.unlink()
 
 
+@pytest.mark.alone  # of what others write, the traffic of all other disks does not count
 @pytest.mark.parametrize("kind", ["loop", "dir"])
 def test_io_of_others_on_the_filesystem_under_test_is_noticed(kind: str, dbbench: Any, tmp_path: Path) -> None:
     """Another process fills and frees space within the filesystem under test: W127, and no write amplification."""

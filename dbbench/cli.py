@@ -187,9 +187,6 @@ def _status(argv: list[str], options: Options) -> int:
         return _invoke(argv, options)
     except click.exceptions.Exit as ended:
         return ended.exit_code
-    except click.exceptions.NoArgsIsHelpError as error:
-        print(error.format_message(), file=sys.stderr)
-        return EXIT_USAGE
     except click.ClickException as error:
         path = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "dbbench"
         tell(UsageInvalid(error.format_message().rstrip("."), remedy=f"See:  {path} --help"), options)

@@ -11,7 +11,7 @@ from typing import Any, Final, TextIO, TypeVar
 
 import click
 
-from dbbench.errors import DbbenchError, NotWritable
+from dbbench.errors import EXIT_USAGE, DbbenchError, NotWritable
 from dbbench.units import share_of
 
 CONTEXT: Final = {"help_option_names": ["-h", "--help"], "max_content_width": 200}
@@ -121,6 +121,12 @@ class Commands(Command, click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if not args and not ctx.resilient_parsing:
+            click.echo(ctx.get_help(), err=True)
+            ctx.exit(EXIT_USAGE)
+        return super().parse_args(ctx, args)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -17,13 +17,12 @@ from dbbench.storage import filesystems
 def class_of(cell: Cell) -> str:
     """Return the class of a cell with all settings that its server will get."""
     on_disk = [flag for setup in cell.setups.values() for flag in filesystems.promises(setup)]
-    values = {name: setting.value for name, setting in settings_of(cell).items()}
-    return durability_class(durability.combined(tuple(on_disk), _of(cell.setup, cell.engine.name, values)[0]))
+    return durability_class(durability.combined(tuple(on_disk), _of_cell(cell)[0]))
 
 
 def reports_of(cell: Cell) -> tuple[str, ...]:
     """Return the public reports of losses with a cell's data filesystem and settings, of `durability.REPORTED`."""
-    return _of(cell.setup, cell.engine.name, {name: each.value for name, each in settings_of(cell).items()})[1]
+    return _of_cell(cell)[1]
 
 
 def of_setup(setup: FsSetup) -> str:
@@ -34,6 +33,10 @@ def of_setup(setup: FsSetup) -> str:
         values = {name: setting.value for name, setting in settings.items()}
         flags = durability.combined(flags, _of(setup, engine, values)[0])
     return durability_class(flags)
+
+
+def _of_cell(cell: Cell) -> tuple[tuple[Durability, ...], tuple[str, ...]]:
+    return _of(cell.setup, cell.engine.name, {name: setting.value for name, setting in settings_of(cell).items()})
 
 
 def _of(

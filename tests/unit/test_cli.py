@@ -108,7 +108,7 @@ def test_sigterm_becomes_an_error() -> None:
 
 @pytest.mark.parametrize("argv", [[], ["fleet"]])
 def test_a_group_without_a_command_prints_its_help(capsys: pytest.CaptureFixture[str], argv: list[str]) -> None:
-    """It is on stderr, and is no error."""
+    """The help goes to stderr, without an error message."""
     assert cli.run(argv) == 2
     out, err = capsys.readouterr()
     assert out == "" and err.startswith(f"Usage: {' '.join(['dbbench', *argv])} [OPTIONS] COMMAND")

@@ -148,7 +148,7 @@ def examine(lab: Lab, target: LabTarget, cuts: int | None) -> Tally:
     else:
         half = None if cuts is None else cuts // 2
         with beside(partial(_second, lab.second(target), target, half)) as second:
-            rest = None if cuts is None or half is None else cuts - half
+            rest = None if cuts is None else cuts - cuts // 2
             tally = _examine(lab, Tally(target, itertools.count(1, 2)), rest)
             more, recordings, commits, flushes, failed = second()
         tally.cuts = sorted((*tally.cuts, *more), key=lambda cut: cut.number)

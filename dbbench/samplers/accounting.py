@@ -5,39 +5,20 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import stat
 import time
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
 from typing import Final
 
-from dbbench.machine.host.proc import (
-    PROC,
-    CpuTimes,
-    Task,
-    below,
-    content,
-    cpu_times,
-    io_counts,
-    tasks,
-    threads,
-    times_run,
-)
+from dbbench.machine.host import proc as proc_files
+from dbbench.machine.host.proc import PROC, CpuTimes, Task, below, content, io_counts, tasks, times_run
 from dbbench.storage.devices import sysfs
+from dbbench.storage.devices.used import is_for_writing
 
 _EVERY_S: Final = 1.0
-_FLAGS: Final = re.compile(r"^flags:\s*([0-7]+)", re.MULTILINE)
 _LOOKS: Final = 2  # readings in which the open files are listed: thousands of descriptors would disturb each second
-
-
-@dataclass(frozen=True)
-class _CpuReading:
-    monotonic: float
-    cpu: CpuTimes | None
-    processes: dict[int, Task]
 
 
 class CpuClock:
@@ -45,51 +26,38 @@ class CpuClock:
     server; dbbench is this process and its other children, and a load within this process, which has no `client`."""
 
     def __init__(self, client: Sequence[int] = (), server: int | None = None, *, proc: Path = PROC) -> None:
-        self._client = tuple(client)
-        self._server = (server,) if server is not None else ()
+        self._client, self._apart = tuple(client), {*client, *(() if server is None else (server,))}
         self._proc = proc
         self._before = self._read()
 
     def difference(self) -> dict[str, float | None]:
         """Return seconds since the creation, None for what is not known: `seconds`, `cpus`; `system_cpu_s` (user, nice,
-        system, irq, softirq), `steal_s`, `iowait_s`, `guest_s`; `client_cpu_s` (up to the end of a client that this
-        process has waited for), `server_cpu_s`, `dbbench_cpu_s`."""
-        before, after = self._before, self._read()
+        system, irq, softirq); `client_cpu_s` (up to the end of a client that this process has waited for) and
+        `dbbench_cpu_s`."""
+        (began, cpu_before, before), (now, cpu, after) = self._before, self._read()
+        client_s, own_s = self._split(before, after)
+        return {
+            "seconds": now - began,
+            "cpus": cpu.cpus if cpu else None,
+            "system_cpu_s": cpu.busy_s - cpu_before.busy_s if cpu and cpu_before else None,
+            "client_cpu_s": client_s,
+            "dbbench_cpu_s": own_s,
+        }
+
+    def _split(self, before: Mapping[int, Task], after: Mapping[int, Task]) -> tuple[float | None, float]:
+        """Return the time of the client and of dbbench. A client that has ended is in what this process has reaped,
+        with its whole life, so its time up to `before` is subtracted."""
         me = os.getpid()
-        spent: dict[str, float | None] = {"seconds": after.monotonic - before.monotonic}
-        spent.update(_system(before.cpu, after.cpu))
-        spent["client_cpu_s"] = self._client_s(before, after, me)
-        spent["server_cpu_s"] = _tree_s(self._server, before, after)
-        spent["dbbench_cpu_s"] = self._own_s(before, after, me)
-        return spent
-
-    def _own_s(self, before: _CpuReading, after: _CpuReading, me: int) -> float | None:
-        apart = {*self._client, *self._server}
-        all_s = _tree_s((me,), before, after, apart)
-        mine_before, mine_after = before.processes.get(me), after.processes.get(me)
-        if all_s is None or mine_before is None or mine_after is None:
-            return None
-        if all(pid in after.processes for pid in self._client):
-            return all_s
-        return all_s - (mine_after.reaped_s - mine_before.reaped_s)  # without the time of the client that has ended
-
-    def _client_s(self, before: _CpuReading, after: _CpuReading, me: int) -> float | None:
-        if not self._client:
-            return 0.0
-        gone = [pid for pid in self._client if pid not in after.processes]
-        alive = _tree_s(tuple(pid for pid in self._client if pid not in gone), before, after)
+        client_s, own_s = _tree_s(self._client, before, after), _tree_s((me,), before, after, self._apart)
+        gone = [pid for pid in self._client if pid not in after]
         if not gone:
-            return alive
-        mine_before, mine_after = before.processes.get(me), after.processes.get(me)
-        if mine_before is None or mine_after is None or any(pid not in before.processes for pid in gone):
-            return None
-        # The time of reaped children includes their whole life, so their time up to `before` is subtracted.
-        reaped = mine_after.reaped_s - mine_before.reaped_s
-        lived = sum(before.processes[pid].all_s for pid in below(gone, before.processes))
-        return (alive or 0.0) + reaped - lived if reaped >= lived else None
+            return client_s, own_s
+        reaped = after[me].reaped_s - before[me].reaped_s
+        lived = sum(before[pid].all_s for pid in below(gone, before))
+        return client_s + reaped - lived if reaped >= lived else None, own_s - reaped
 
-    def _read(self) -> _CpuReading:
-        return _CpuReading(time.monotonic(), cpu_times(self._proc), tasks(self._proc))
+    def _read(self) -> tuple[float, CpuTimes | None, dict[int, Task]]:
+        return time.monotonic(), proc_files.cpu_times(self._proc), tasks(self._proc)
 
 
 def cpu_ms(difference: Mapping[str, float | None]) -> float | None:
@@ -100,31 +68,15 @@ def cpu_ms(difference: Mapping[str, float | None]) -> float | None:
     return max(0.0, system - client - dbbench_s) * 1000
 
 
-def _system(before: CpuTimes | None, after: CpuTimes | None) -> dict[str, float | None]:
-    if before is None or after is None:
-        return dict.fromkeys(("cpus", "system_cpu_s", "steal_s", "iowait_s", "guest_s"))
-    return {
-        "cpus": after.cpus,
-        "system_cpu_s": after.busy_s - before.busy_s,
-        "steal_s": after.steal_s - before.steal_s,
-        "iowait_s": max(0.0, after.iowait_s - before.iowait_s),  # the kernel's value can decrease, see proc(5)
-        "guest_s": after.guest_s - before.guest_s,
-    }
-
-
 def _tree_s(
-    roots: Sequence[int], before: _CpuReading, after: _CpuReading, without: Collection[int] = ()
-) -> float | None:
-    """Return CPU seconds of process trees with reaped children, or None without a root. Time that a root inherited from
-    a branch in `without` is not separated: those processes are alive in the window."""
-    present = [pid for pid in roots if pid in after.processes]
-    if not present:
-        return None
+    roots: Sequence[int], before: Mapping[int, Task], after: Mapping[int, Task], without: Collection[int] = ()
+) -> float:
+    """Return CPU seconds of process trees with reaped children. Time that a root inherited from a branch in `without`
+    is not separated: those processes are alive in the window."""
     total = 0.0
-    for pid in below(present, after.processes, without):
-        old = before.processes.get(pid)
-        same = old is not None and old.started == after.processes[pid].started
-        total += after.processes[pid].all_s - (old.all_s if same and old is not None else 0.0)
+    for pid in below(roots, after, without):
+        old = before.get(pid)
+        total += after[pid].all_s - (old.all_s if old and old.started == after[pid].started else 0.0)
     return total
 
 
@@ -179,7 +131,7 @@ class TaskClock:
         self._foreign |= table.keys() - ours
         at, switches = time.monotonic(), dict[tuple[int, int], int]()
         for pid in ours:
-            for thread in threads(table[pid], self._proc):
+            for thread in proc_files.threads(table[pid], self._proc):
                 switches[thread.pid, thread.started] = times_run(f"{self._proc}/{pid}/task/{thread.pid}")
         if self._switches is not None and set(self._roots) <= ours and any(switches.values()):
             self._counted += sum(max(0, count - self._switches.get(key, 0)) for key, count in switches.items())
@@ -213,9 +165,7 @@ def files_elsewhere(pids: Collection[int], places: Sequence[str], only_written: 
                     inside = any(f"{file}/".startswith(f"{place}/") for place in places)
                     if inside or file.endswith(" (deleted)") or not stat.S_ISREG(entry.stat().st_mode):
                         continue
-                    # proc_pid_fdinfo(5): flags in octal
-                    flags = _FLAGS.search(content(f"{proc}/{pid}/fdinfo/{entry.name}") or "")
-                    if not only_written or (flags and int(flags[1], 8) & os.O_ACCMODE != os.O_RDONLY):
+                    if not only_written or is_for_writing(proc / str(pid) / "fdinfo" / entry.name):
                         files.add(file)
     return files
 
@@ -249,10 +199,7 @@ class DiskClock:
         }
 
     def _read(self) -> dict[str, int | None]:
-        counters = [disk_counters for disk in self._disks if (disk_counters := sysfs.io_counters(disk)) is not None]
-        complete = bool(counters) and len(counters) == len(self._disks)
-        moved: dict[str, int | None] = {
-            name: sum(getattr(disk_counters, name) for disk_counters in counters) if complete else None
-            for name in sysfs.IoCounters._fields
-        }
-        return {**moved, "flushes": sysfs.flushes(self._disks)}
+        each = [counters for disk in self._disks if (counters := sysfs.io_counters(disk)) is not None]
+        whole = bool(each) and len(each) == len(self._disks)
+        sums = {name: sum(counters[name] for counters in each) if whole else None for name in sysfs.COUNTED}
+        return {**sums, "flushes": sysfs.flushes(self._disks)}

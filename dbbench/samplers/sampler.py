@@ -35,7 +35,6 @@ class Sampling(Protocol):
     def series(self, begin_utc: float, seconds: int) -> Series:
         """Return columns with units in their names; call it after the block. Never raises for a dead or truncated
         recorder: missing data is a gap (None) and a warning."""
-        ...
 
     @property
     def warnings(self) -> Sequence[TrialWarning]: ...  # with evidence; known after `series`
@@ -49,7 +48,6 @@ class Sampler(Protocol):
 
     def beside(self, target: Sampled, raw: Path) -> AbstractContextManager[Sampling | None]:
         """Record into `raw` within the block; None if the target has nothing to record."""
-        ...
 
 
 def gap_warning(sampler: str, column: Sequence[float | None]) -> TrialWarning | None:

@@ -190,7 +190,7 @@ def test_flushes_are_counted_where_they_happen(
         os.close(fd)
     assert before is not None and after is not None and least <= after - before <= most
     assert bytes_before is not None and bytes_after is not None
-    assert bytes_after.write_bytes - bytes_before.write_bytes >= 50 * 8192
+    assert bytes_after["write_bytes"] - bytes_before["write_bytes"] >= 50 * 8192
     assert devices.queue_attributes(loop_device.leaves[0])["write_cache"] == "write back"
 
 

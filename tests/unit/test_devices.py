@@ -89,7 +89,9 @@ def test_flushes_are_summed_over_leaves_and_unknown_is_not_zero(sys_tree: Path) 
 
 def test_counters_are_bytes(sys_tree: Path) -> None:
     """Sectors of /sys/block are of 512 bytes, whatever the disk's own are."""
-    assert sysfs.io_counters("vda") == (54721 * 512, 1271928 * 512, 1547, 1183)
+    assert sysfs.io_counters("vda") == {
+        "read_bytes": 54721 * 512, "write_bytes": 1271928 * 512, "read_operations": 1547, "write_operations": 1183,
+    }  # fmt: skip
     assert sysfs.io_counters("gone") is None
 
 

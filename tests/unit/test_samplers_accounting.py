@@ -49,9 +49,7 @@ def test_the_sum_is_the_servers_and_the_kernels(tmp_path: Path) -> None:
     process(tmp_path, 70, me, 101)  # a sampler
     found = {name: None if v is None else round(v / TICK) for name, v in clock.difference().items()}
     assert found["system_cpu_s"] == 500 - 40 + 10 + 200 + 5 + 25
-    assert (found["steal_s"], found["iowait_s"], found["guest_s"]) == (300, 700, 40)
     assert found["client_cpu_s"] == 60 + 20
-    assert found["server_cpu_s"] == 100 + 200 + 25
     assert found["dbbench_cpu_s"] == 3 + 1
     assert clock.difference()["cpus"] == 2
 
@@ -79,7 +77,6 @@ def test_what_is_not_known_is_none(tmp_path: Path) -> None:
     found = clock.difference()
     assert found["client_cpu_s"] is None
     assert found["system_cpu_s"] is None
-    assert found["server_cpu_s"] is None
     assert cpu_ms(found) is None
 
 

@@ -5,16 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Container, Sequence
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from dbbench.machine.host.proc import disk_counts
 
 SYS: Final = Path("/sys")
 SECTOR_BYTES: Final = 512  # unit of every size in /sys/block, whatever the sector of the device is
-_READS: Final = 0  # positions in /sys/class/block/DISK/stat (Documentation/block/stat.rst)
-_READ_SECTORS: Final = 2
-_WRITES: Final = 4
-_WRITE_SECTORS: Final = 6
+# Bytes and completed requests: position in /sys/class/block/DISK/stat (Documentation/block/stat.rst), unit.
+COUNTED: Final = {"read_bytes": (2, SECTOR_BYTES), "write_bytes": (6, SECTOR_BYTES),
+                  "read_operations": (0, 1), "write_operations": (4, 1)}  # fmt: skip
 _FLUSHES: Final = 15
 
 
@@ -115,22 +114,10 @@ def _names(path: Path) -> list[str]:
         return []
 
 
-class IoCounters(NamedTuple):
-    """Bytes and completed requests since the disk appeared."""
-
-    read_bytes: int
-    write_bytes: int
-    read_operations: int
-    write_operations: int
-
-
-def io_counters(name: str) -> IoCounters | None:
-    """Return what a disk (or partition) has read and written so far, or None if it is gone."""
+def io_counters(name: str) -> dict[str, int] | None:
+    """Return what a disk (or partition) has moved since it appeared, by the names of COUNTED, or None if it is gone."""
     fields = disk_counts(folder(name))
-    if fields is None:
-        return None
-    bytes_moved = (fields[_READ_SECTORS] * SECTOR_BYTES, fields[_WRITE_SECTORS] * SECTOR_BYTES)
-    return IoCounters(*bytes_moved, fields[_READS], fields[_WRITES])
+    return None if fields is None else {key: fields[place] * unit for key, (place, unit) in COUNTED.items()}
 
 
 def flushes(leaves: Sequence[str]) -> int | None:
@@ -158,9 +145,5 @@ def flushes_reason(leaves: Sequence[str]) -> str:
 def queue_attributes(name: str) -> dict[str, str]:
     """Return every readable attribute of the disk's queue (scheduler, read_ahead_kb, write_cache ...), by name."""
     queue = folder(disk_of(name)) / "queue"
-    attributes: dict[str, str] = {}
-    for entry in sorted(queue.iterdir()) if queue.is_dir() else ():
-        value = read(entry) if entry.is_file() else None
-        if value is not None:
-            attributes[entry.name] = value
-    return attributes
+    values = {entry.name: read(entry) for entry in sorted(queue.glob("*")) if entry.is_file()}
+    return {name: value for name, value in values.items() if value is not None}

@@ -9,7 +9,7 @@ import errno
 import os
 import stat
 import struct
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -107,7 +107,7 @@ def by_open_files(device: Target, proc: Path, mine: Set[int] = frozenset()) -> l
     me = (proc / "self").readlink().name
 
     def hit(process: Path, entry: Path) -> bool:
-        return not (process.name == me and int(entry.name) in mine) and _opens(entry, device)
+        return device.is_at(entry.stat()) and not (process.name == me and int(entry.name) in mine)
 
     users, unreadable = _with_descriptor(proc, hit)
     return unreadable + [f"opened by {_who(process)}" for process in users]
@@ -118,12 +118,8 @@ def by_files(root: Path) -> list[str]:
     users: list[str] = []
 
     def look(process: Path) -> None:
-        for link in (
-            process / "cwd",
-            process / "root",
-            *(process / "fd").iterdir(),
-            *(process / "map_files").iterdir(),
-        ):
+        opened = (entry for folder in ("fd", "map_files") for entry in (process / folder).iterdir())
+        for link in (process / "cwd", process / "root", *opened):
             with contextlib.suppress(OSError):
                 if len(users) < _SHOWN and link.stat().st_dev == st_dev:
                     users.append(f"{_who(process)}: {link.parent.name}/{link.name} -> {link.readlink()}")
@@ -140,7 +136,7 @@ def by_writers(device: Target, proc: Path) -> list[str]:
     me = (proc / "self").readlink().name
 
     def hit(process: Path, entry: Path) -> bool:
-        return process.name != me and _opens(entry, device) and _writes(process / "fdinfo" / entry.name)
+        return process.name != me and device.is_at(entry.stat()) and is_for_writing(process / "fdinfo" / entry.name)
 
     users, _unreadable = _with_descriptor(proc, hit)
     return [f"opened for writing by {_who(process)}: {_command(process)}" for process in users]
@@ -149,18 +145,27 @@ def by_writers(device: Target, proc: Path) -> list[str]:
 def by_locks(file: os.stat_result, proc: Path) -> list[str]:
     """Return processes that hold a flock(2) on that file or device node, with their commands: neither loop devices that
     lock their image, nor processes that inherited the lock and have not used it."""
-    users, unreadable = _with_descriptor(
-        proc, lambda process, entry: _locks(entry, process / "fdinfo" / entry.name, file)
-    )
+
+    def hit(process: Path, entry: Path) -> bool:
+        status = entry.stat()
+        # Each lock of this open file has a line (proc(5)): "lock:  1: FLOCK  ADVISORY  WRITE 4711 00:05:305 0 EOF"
+        same = (status.st_dev, status.st_ino) == (file.st_dev, file.st_ino)
+        return same and "FLOCK" in (process / "fdinfo" / entry.name).read_text()
+
+    users, unreadable = _with_descriptor(proc, hit)
     return [f"locked by {_who(process)}: {_command(process)}" for process in users] + unreadable
 
 
 def _with_descriptor(proc: Path, hit: Callable[[Path, Path], bool]) -> tuple[list[Path], list[str]]:
+    """Return the processes with a file for which `hit` is true, and who could not be examined."""
     users = []
 
     def look(process: Path) -> None:
-        if any(hit(process, entry) for entry in sorted(process.joinpath("fd").iterdir())):
-            users.append(process)
+        for entry in sorted((process / "fd").iterdir()):
+            with _unless_ended():
+                if str(entry.readlink()).startswith("/") and hit(process, entry):  # others are pipes, sockets ...
+                    users.append(process)
+                    return
 
     return users, _each(proc, look, "the open files")
 
@@ -254,33 +259,20 @@ def _names(word: str, device: Target, tags: Set[str]) -> bool:
         return False  # the name does not exist any more
 
 
-def _opens(entry: Path, device: Target) -> bool:
+@contextlib.contextmanager
+def _unless_ended() -> Iterator[None]:
+    """Ignore that the process or its descriptor has ended."""
     try:
-        # Links that are not paths are pipes, sockets ...
-        return str(entry.readlink()).startswith("/") and device.is_at(entry.stat())
+        yield
     except OSError as error:
-        if error.errno in _ENDED:
-            return False
-        raise
+        if error.errno not in _ENDED:
+            raise
 
 
-def _writes(info: Path) -> bool:
+def is_for_writing(info: Path) -> bool:
     """Whether a descriptor was opened for writing, from its fdinfo: "flags:" is an octal number (proc(5))."""
     flags = next((line.split()[1] for line in info.read_text().splitlines() if line.startswith("flags:")), "0")
     return int(flags, 8) & os.O_ACCMODE != os.O_RDONLY
-
-
-def _locks(entry: Path, info: Path, file: os.stat_result) -> bool:
-    try:
-        if not str(entry.readlink()).startswith("/"):  # a pipe, a socket ...
-            return False
-        status = entry.stat()
-        # Each lock of this open file has a line (proc(5)): "lock:  1: FLOCK  ADVISORY  WRITE 4711 00:05:305 0 EOF"
-        return (status.st_dev, status.st_ino) == (file.st_dev, file.st_ino) and "FLOCK" in info.read_text()
-    except OSError as error:
-        if error.errno in _ENDED:
-            return False
-        raise
 
 
 def _mounts(entry: Mount, device: Target) -> bool:
@@ -300,10 +292,10 @@ def _each(proc: Path, look: Callable[[Path], None], what: str) -> list[str]:
     unreadable: list[str] = []
     for process in (entry for entry in proc.iterdir() if entry.name.isdigit()):
         try:
-            look(process)
+            with _unless_ended():
+                look(process)
         except OSError as error:
-            if error.errno not in _ENDED:
-                unreadable.append(Unseen(f"{what} of {_who(process)} cannot be read: {error.strerror}"))
+            unreadable.append(Unseen(f"{what} of {_who(process)} cannot be read: {error.strerror}"))
     return unreadable
 
 

@@ -9,7 +9,7 @@ import re
 import struct
 import uuid
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -112,9 +112,8 @@ class Btrfs(Formatted):
         commands = []
         for name, volume in setup.volumes.items():
             commands.append(["btrfs", "subvolume", "create", str(at / name)])
-            commands += [
-                ["btrfs", "property", "set", str(at / name), *option.split("=", 1)] for option in volume.options
-            ]
+            properties = (option.split("=", 1) for option in volume.options)
+            commands += [["btrfs", "property", "set", str(at / name), *pair] for pair in properties]
             commands += [["chattr", *volume.attributes, str(at / name)]] if volume.attributes else []
         return commands
 
@@ -163,7 +162,7 @@ class Btrfs(Formatted):
         in_place = "nodatacow" in setup.mount or "+C" in setup.attributes
         checksums = "metadata" if in_place or "nodatasum" in setup.mount else self.described.checksums
         words = setup.mkfs.options
-        data = next((words[i + 1] for i, word in enumerate(words[:-1]) if word in ("-d", "--data")), "single")
+        data = option_value(words, "-d") or option_value(words, "--data") or "single"
         repairs = checksums != "metadata" and data in _COPIES
         when_full = IN_PLACE if in_place else self.described.when_full
         return replace(self.described, checksums=checksums, repairs=repairs, when_full=when_full)
@@ -174,11 +173,9 @@ class Btrfs(Formatted):
 
     def free_extents(self, fs: Mounted) -> Iterator[FreeExtent]:
         with open_fd(fs.path) as fd:
-            for start, length in _data_chunks(fd):
-                for size in _gaps(fd, start, length):
-                    yield size, 1, size
-        unallocated = parse_usage(_usage(fs.path)).get("unallocated", 0)
-        if unallocated:
+            for size in _free_ranges(fd):
+                yield size, 1, size
+        if unallocated := parse_usage(_usage(fs.path)).get("unallocated", 0):
             yield unallocated, 1, unallocated
 
     def defragmenting(self, datadir: Path, files: Sequence[Path]) -> list[list[str]]:
@@ -270,9 +267,8 @@ class _Subvolumes:
         return None if _is_subvolume(_source(stored)) else f"{_source(stored)} is not the root of a subvolume"
 
     def snapshot(self, stored: Stored) -> None:
-        process.run(
-            ["btrfs", "subvolume", "snapshot", "-r", _source(stored), stored.fs.path / (self.SNAPSHOT + stored.tag)]
-        )
+        target = stored.fs.path / (self.SNAPSHOT + stored.tag)
+        process.run(["btrfs", "subvolume", "snapshot", "-r", _source(stored), target])
 
     @contextlib.contextmanager
     def clone(self, stored: Stored) -> Iterator[Path]:
@@ -339,65 +335,47 @@ def _is_subvolume(path: Path) -> bool:
     return path.stat().st_ino == _ROOT_INODE
 
 
-@dataclass(frozen=True)
-class _Item:
-    objectid: int
-    type: int
-    offset: int
-    data: bytes
-
-
 def _usage(path: Path) -> str:
     return process.run(["btrfs", "filesystem", "usage", "--raw", path], timeout_s=120).stdout
 
 
-def _data_chunks(fd: int) -> list[tuple[int, int]]:
-    """Return (start, length) of each data chunk, as logical addresses."""
-    chunks = []
-    for item in _search(fd, _CHUNK_TREE, (_CHUNK_OBJECT, _CHUNK_OBJECT), (0, _MOST), (_CHUNK_ITEM, _CHUNK_ITEM)):
-        length, _, _, kind = _CHUNK.unpack_from(item.data)
-        if kind & _DATA:
-            chunks.append((item.offset, length))
-    return chunks
-
-
-def _gaps(fd: int, start: int, length: int) -> Iterator[int]:
-    end = start
-    for item in _search(fd, _EXTENT_TREE, (start, start + length - 1), (0, _MOST), (_EXTENT_ITEM, _METADATA_ITEM)):
-        if item.objectid > end:
-            yield item.objectid - end
-        size = item.offset if item.type == _EXTENT_ITEM else 0  # mixed chunks: no key contains the size of a node
-        end = max(end, item.objectid + size)
-    if start + length > end:
-        yield start + length - end
+def _free_ranges(fd: int) -> Iterator[int]:
+    """Yield the size of each gap between the extents of the data chunks, by their logical addresses."""
+    for _, _, start, chunk in _search(fd, _CHUNK_TREE, (_CHUNK_OBJECT, _CHUNK_OBJECT), (_CHUNK_ITEM, _CHUNK_ITEM)):
+        length, _, _, kind = _CHUNK.unpack_from(chunk)
+        if not kind & _DATA:
+            continue
+        end = start
+        objects = (start, start + length - 1)
+        for begin, item, size, _ in _search(fd, _EXTENT_TREE, objects, (_EXTENT_ITEM, _METADATA_ITEM)):
+            if begin > end:
+                yield begin - end
+            # Mixed chunks: no key contains the size of a node.
+            end = max(end, begin + (size if item == _EXTENT_ITEM else 0))
+        if start + length > end:
+            yield start + length - end
 
 
 def _search(
-    fd: int, tree: int, objects: tuple[int, int], offsets: tuple[int, int], types: tuple[int, int]
-) -> Iterator[_Item]:
-    """Yield items of a tree with BTRFS_IOC_TREE_SEARCH_V2, in the order of their keys. Raises OSError without root."""
-    low = (objects[0], types[0], offsets[0])
-    while low[0] <= objects[1]:
-        key = _KEY.pack(tree, low[0], objects[1], low[2], offsets[1], 0, _MOST, low[1], types[1], 2**32 - 1, *(0,) * 5)
+    fd: int, tree: int, objects: tuple[int, int], types: tuple[int, int]
+) -> Iterator[tuple[int, int, int, bytes]]:
+    """Yield (objectid, type, offset, data) of a tree's items with BTRFS_IOC_TREE_SEARCH_V2, in the order of their keys.
+    Raises OSError without root."""
+    (objectid, last), (kind, most) = objects, types
+    offset = 0
+    while True:
+        key = _KEY.pack(tree, objectid, last, offset, _MOST, 0, _MOST, kind, most, 2**32 - 1, *(0,) * 5)
         buffer = bytearray(key + struct.pack("=Q", _BUFFER) + bytes(_BUFFER))
         fcntl.ioctl(fd, _TREE_SEARCH_V2, buffer)
-        count, at, item = _KEY.unpack_from(buffer)[9], _KEY.size + 8, None
+        count, end = _KEY.unpack_from(buffer)[9], _KEY.size + 8
         for _ in range(count):
-            _, objectid, offset, type_, size = _HEADER.unpack_from(buffer, at)
-            at += _HEADER.size
-            item = _Item(objectid, type_, offset, bytes(buffer[at : at + size]))
-            at += size
-            if types[0] <= type_ <= types[1]:  # the range compares whole keys, so it contains items of other types
-                yield item
-        if item is None:
+            _, objectid, offset, kind, size = _HEADER.unpack_from(buffer, end)
+            at, end = end + _HEADER.size, end + _HEADER.size + size
+            if types[0] <= kind <= most:  # the range compares whole keys, so it contains items of other types
+                yield objectid, kind, offset, bytes(buffer[at:end])
+        if not count:
             return
-        low = _after(item)
-
-
-def _after(item: _Item) -> tuple[int, int, int]:
-    if item.offset < _MOST:
-        return item.objectid, item.type, item.offset + 1
-    return (item.objectid, item.type + 1, 0) if item.type < 255 else (item.objectid + 1, 0, 0)
+        offset += 1
 
 
 FAMILY: Final = Btrfs("btrfs")

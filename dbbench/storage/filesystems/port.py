@@ -94,36 +94,28 @@ class Snapshots(Protocol):
     @property
     def name(self) -> str:
         """Return the mechanism: "btrfs", "lvm", "reflink"."""
-        ...
 
     @property
     def atomic(self) -> bool:
         """Whether it may be taken while a server runs (crash-consistent); otherwise the server is stopped."""
-        ...
 
     def lacks(self, stored: Stored) -> str | None:
         """Return why it is not possible here (no reflinks, no space in the pool), or None."""
-        ...
 
     def snapshot(self, stored: Stored) -> None:
         """Take it."""
-        ...
 
     def clone(self, stored: Stored) -> AbstractContextManager[Path]:
         """Mount a writable copy of the snapshot within the block; yield its data directory."""
-        ...
 
     def taken_bytes(self, stored: Stored) -> int | None:
         """Return the space of snapshot and clone in addition to the filesystem itself; None: unknown."""
-        ...
 
     def rollback(self, stored: Stored) -> None:
         """Restore the filesystem to the snapshot, mounted at the same place."""
-        ...
 
     def drop(self, stored: Stored) -> None:
         """Remove the snapshot, rolled back or not; do nothing if there is none."""
-        ...
 
 
 class Growing(Protocol):
@@ -131,11 +123,9 @@ class Growing(Protocol):
 
     def add(self, stored: Stored, spare: Device) -> str:
         """Add the device; return a summary of the tool's output."""
-        ...
 
     def rebalance(self, stored: Stored) -> str:
         """Distribute data over all devices (btrfs) or grow into them (LVM, md); return a summary of the output."""
-        ...
 
 
 @dataclass(frozen=True)

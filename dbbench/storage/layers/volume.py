@@ -154,22 +154,18 @@ class LayerKind(Protocol):
 
     def needs(self, layer: Layer) -> tuple[str, ...]:
         """Return what the kernel must have: modules, by name (`raid0`, `dm-snapshot`)."""
-        ...
 
     def commands(self, layer: Layer, targets: tuple[str, ...]) -> tuple[list[tuple[str, ...]], tuple[str, ...]]:
         """Return the commands that make it on these targets, as a person would type them, and the resulting volumes."""
-        ...
 
     def make(
         self, layer: Layer, devices: Sequence[Device], journal: Journal
     ) -> AbstractContextManager[tuple[Device, ...]]:
         """Make the layer on these devices within the block; afterwards nothing of it is left on them. Each resulting
         volume has what was read back in its `layers`: one entry."""
-        ...
 
     def end(self, name: str) -> bool:
         """Remove that layer, in whatever state, and erase it from its devices; return whether it existed."""
-        ...
 
 
 def kernel_lacks(module: str, root: Path = _ROOT) -> str | None:

@@ -9,7 +9,6 @@ import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Self
 
 KMSG: Final = Path("/dev/kmsg")
@@ -63,9 +62,7 @@ class Watch:
         self._known = self._fd is not None
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self._read()
         self._close()
 

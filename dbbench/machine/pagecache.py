@@ -34,7 +34,6 @@ _TRIES: Final = 3  # pages in per-CPU lists or just written back survive the fir
 _PAUSE_S: Final = 0.02
 _OWN_S: Final = 2.0  # OpenZFS frees the buffers of an exported pool in the background
 _SECTOR: Final = 512  # bytes: the unit of /sys/block/*/stat, regardless of the device's own sectors
-_CACHESTAT: Final = 451  # cachestat(2) of Linux 6.5; the same number on every architecture except alpha
 
 
 @dataclass(frozen=True)
@@ -67,39 +66,24 @@ def _size(path: Path) -> int:
 
 
 def resident_bytes(files: Sequence[Path]) -> int | None:
-    """Return the files' bytes in the page cache (cachestat(2), mincore(2)); None if unknown (files of another user)."""
+    """Return the files' bytes in the page cache (mincore(2)); None if unknown (files of another user)."""
     total = 0
     for path in files:
         with open_fd(path) as fd:
             size = _size(path)
-            pages = _cachestat(fd) if size else 0
-            if pages is None:
-                pages = _mincore(fd, size) if os.access(path, os.W_OK) else None
-        if pages is None:
-            return None
-        total += pages * mmap.PAGESIZE
+            if size and not os.access(path, os.W_OK):
+                return None
+            total += _resident_pages(fd, size) * mmap.PAGESIZE if size else 0
     return total
 
 
-def _cachestat(fd: int) -> int | None:
-    whole = (ctypes.c_uint64 * 2)(0, 0)
-    counts = (ctypes.c_uint64 * 5)()  # cache, dirty, writeback, evicted, recently evicted
-    try:
-        libc.call("syscall", _CACHESTAT, fd, whole, counts, 0)
-    except OSError as error:
-        if error.errno in (errno.ENOSYS, errno.EPERM, errno.EACCES, errno.EOPNOTSUPP):
-            return None
-        raise
-    return int(counts[0])
-
-
-def _mincore(fd: int, size: int) -> int:
+def _resident_pages(fd: int, size: int) -> int:
     """Return the resident pages by a mapping that is never accessed; all of them for a file this user may not write."""
     address = libc.call("mmap", None, size, mmap.PROT_READ, mmap.MAP_SHARED, fd, 0)
     try:
         resident = ctypes.create_string_buffer(-(-size // mmap.PAGESIZE))  # one byte per page
         libc.call("mincore", address, size, resident)
-        return sum(byte & 1 for byte in resident.raw)
+        return resident.raw.count(1)
     finally:
         libc.call("munmap", address, size)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from dbbench.machine.host import proc as proc_files
-from dbbench.machine.host.proc import Scheduled, Task, below, content, describe, disk_counts, read_schedule, times_run
+from dbbench.machine.host.proc import Task, below, content, disk_counts, schedule_of, times_run
 from dbbench.machine.limits.cgroup import Groups
 from dbbench.machine.mounts import Mount
 from dbbench.machine.mounts import mount_holding as holding
@@ -63,10 +63,7 @@ class Mounts:
 
     def _read(self) -> bytes:
         os.lseek(self._fd, 0, os.SEEK_SET)
-        chunks = []
-        while chunk := os.read(self._fd, _CHUNK):  # the kernel returns at most a page per read
-            chunks.append(chunk)
-        return b"".join(chunks)
+        return b"".join(iter(lambda: os.read(self._fd, _CHUNK), b""))  # the kernel returns at most a page per read
 
 
 class SettingFiles:
@@ -90,7 +87,7 @@ class Processes:
         self._now: dict[int, Task] = {}
         self._threads: dict[int, list[Task]] = {}
         self._listed: dict[int, str] = {}  # pid -> its control groups, as /proc lists them
-        self._scheduled: dict[tuple[int, int], Scheduled] = {}  # by thread id and start time
+        self._scheduled: dict[tuple[int, int], dict[str, str]] = {}  # by thread id and start time
 
     def read(self) -> None:
         table = proc_files.tasks(self._proc, self._foreign)
@@ -114,13 +111,9 @@ class Processes:
     def list_idle(self) -> list[tuple[int, str, str]]:
         """Return the processes that do not run: pid, name and "stopped" or "frozen"."""
         frozen = {listed: self._groups.frozen(listed) for listed in set(self._listed.values())}
-        stopped = []
-        for pid, process in self._now.items():
-            if process.state in _STOPPED:
-                stopped.append((pid, process.name, "stopped"))
-            elif frozen[self._listed[pid]]:
-                stopped.append((pid, process.name, "frozen"))
-        return stopped
+        return [(pid, process.name, "stopped" if process.state in _STOPPED else "frozen")
+                for pid, process in self._now.items()
+                if process.state in _STOPPED or frozen[self._listed[pid]]]  # fmt: skip
 
     def list_rescheduling(self) -> list[str]:
         """Return changes in the scheduling of threads since the last call (W133), without this process, which changes
@@ -133,23 +126,20 @@ class Processes:
                 if thread.started > settled:
                     continue
                 key = (thread.pid, thread.started)
-                self._scheduled[key] = now = read_schedule(thread)
-                if before.get(key, now) != now:
+                self._scheduled[key] = now = schedule_of(thread)
+                if (old := before.get(key, now)) != now:
                     who = f"{thread.name} (pid {pid})" + (f" thread {thread.pid}" if thread.pid != pid else "")
-                    old = describe(before[key])
-                    changes += [f"{name} of {who}: {_pair(old[name], value)}" for name, value in describe(now).items()
-                              if old.get(name, value) != value]  # fmt: skip
+                    changes += [f"{name} of {who}: {_pair(old[name], value)}" for name, value in now.items()
+                                if old.get(name, value) != value]  # fmt: skip
         return changes
 
     def values(self) -> Values:
         """Return the control groups of each process and their limits (W133), without this process, which enters groups
         when it starts programs."""
-        other_processes = {pid: listed for pid, listed in self._listed.items() if pid != os.getpid()}
-        values = {
-            ("W133", f"control groups of {self._now[pid].name} (pid {pid})"): text
-            for pid, text in other_processes.items()
-        }
-        for listed in set(other_processes.values()):
+        others = {pid: listed for pid, listed in self._listed.items() if pid != os.getpid()}
+        values = {("W133", f"control groups of {self._now[pid].name} (pid {pid})"): listed
+                  for pid, listed in others.items()}  # fmt: skip
+        for listed in set(others.values()):
             values.update({("W133", path): value for path, value in self._groups.limits(listed).items()})
         return values
 
@@ -178,11 +168,8 @@ def requests(disks: Iterable[str]) -> int | None:
 
 def differences(before: Values, after: Values) -> list[tuple[str, str]]:
     """Return (warning, text) for each value that both readings have and that differs."""
-    return [
-        (key[0], f"{key[1]}: {_pair(before[key], value)}")
-        for key, value in after.items()
-        if key in before and before[key] != value
-    ]
+    changed = ((key, before[key], value) for key, value in after.items() if before.get(key, value) != value)
+    return [(kind, f"{subject}: {_pair(old, new)}") for (kind, subject), old, new in changed]
 
 
 def _pair(before: str, after: str) -> str:

@@ -13,18 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from dbbench.machine.host.proc import (
-    CpuTimes,
-    MovedBytes,
-    Task,
-    below,
-    cpu_times,
-    moved_bytes,
-    number,
-    tasks,
-    text,
-    vmstat,
-)
+from dbbench.machine.host import proc as proc_files
+from dbbench.machine.host.proc import CpuTimes, MovedBytes, Task, below, number, text
 from dbbench.machine.namespaces import host_proc
 from dbbench.model import TrialWarning
 from dbbench.units import count, percent
@@ -88,21 +78,21 @@ def reading(ours: tuple[int, ...] = (), proc: Path | None = None) -> LoadReading
     where = proc or host_proc()
     table: dict[int, Task] = {}
     with contextlib.suppress(OSError):
-        table = tasks(where)
+        table = proc_files.tasks(where)
     own_pids = _of_our_namespace(table, where) or below((os.getpid(), *ours), table)
     kernel = [process.all_s for process in table.values() if process.kernel]
     others = [process.pid for process in table.values() if process.pid not in own_pids and not process.kernel]
     return LoadReading(
         time.monotonic(),
-        cpu_times(where),
+        proc_files.cpu_times(where),
         {(p.pid, p.started): p for p in table.values() if p.pid in own_pids},
         {(pid, table[pid].started): table[pid] for pid in others},
         sum(kernel) if kernel else None,
         events(where),
         {
-            (p.pid, p.started): size
+            (p.pid, p.started): moved
             for p in table.values()
-            if not p.kernel and (size := moved_bytes(p.pid, where)) is not None
+            if not p.kernel and (moved := proc_files.moved_bytes(p.pid, where))
         },
     )
 
@@ -110,16 +100,16 @@ def reading(ours: tuple[int, ...] = (), proc: Path | None = None) -> LoadReading
 def events(proc: Path) -> dict[str, int]:
     """Return counts since boot: `throttled` (CPUs slowed down because of heat), `cache_drops` (writes to drop_caches
     that dropped the page cache), `swapped_pages` (in and out)."""
-    throttled = [
-        count for path in CPUS.glob("cpu*/thermal_throttle/*_throttle_count") if (count := number(path)) is not None
-    ]
-    counted: dict[str, int] = {}
+    throttled, counted = (
+        [number(path) for path in CPUS.glob("cpu*/thermal_throttle/*_throttle_count")],
+        dict[str, int](),
+    )
     with contextlib.suppress(OSError):
-        counted = vmstat(proc)
-    swapped = [counted[name] for name in ("pswpin", "pswpout") if name in counted]
-    drops = [counted["drop_pagecache"]] if "drop_pagecache" in counted else []
-    parts = {"throttled": throttled, "cache_drops": drops, "swapped_pages": swapped}
-    return {name: sum(values) for name, values in parts.items() if values}
+        counted = proc_files.vmstat(proc)
+    swapped = [counted.get(name) for name in ("pswpin", "pswpout")]
+    parts = {"throttled": throttled, "cache_drops": [counted.get("drop_pagecache")], "swapped_pages": swapped}
+    known = {name: [value for value in values if value is not None] for name, values in parts.items()}
+    return {name: sum(values) for name, values in known.items() if values}
 
 
 def _sum_moves(before: LoadReading, after: LoadReading, among: Iterable[tuple[int, int]]) -> MovedBytes | None:
@@ -135,10 +125,8 @@ def foreign_load(before: LoadReading, after: LoadReading) -> HostLoad:
     the time of the foreign ones; that is exact, whereas /proc/stat counts ticks. In a container that cannot see them it
     is the busy time minus the trial's own, with kernel threads."""
     seconds = after.monotonic - before.monotonic
-    busiest, counted = (
-        _busiest(before, after),
-        {name: number - before.events[name] for name, number in after.events.items() if name in before.events},
-    )
+    busiest = _busiest(before, after)
+    counted = {name: now - before.events[name] for name, now in after.events.items() if name in before.events}
     moved = (_sum_moves(before, after, after.ours), _sum_moves(before, after, _still_foreign(before, after)))
     if before.cpu is None or after.cpu is None or seconds <= 0:
         return HostLoad(seconds, None, None, None, None, busiest, counted, *moved)
@@ -228,9 +216,8 @@ def _is_dbbench(where: Path, pid: int) -> bool:
         words = (where / str(pid) / "cmdline").read_bytes().split(b"\0")
     except OSError:
         return False
-    return any(word.endswith(b"/dbbench") for word in words[:2]) or any(
-        word == b"dbbench" or word.startswith(b"dbbench.") for word in words
-    )
+    by_command = any(word.endswith(b"/dbbench") for word in words[:2])
+    return by_command or any(word.split(b".")[0] == b"dbbench" for word in words)
 
 
 def _grown(before: Mapping[tuple[int, int], Task], after: Mapping[tuple[int, int], Task]) -> float:

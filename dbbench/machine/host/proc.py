@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import platform
 import re
@@ -225,34 +226,19 @@ def threads(process: Task, proc: Path = PROC) -> list[Task]:
     return [process, *(thread for thread in others if thread is not None)]
 
 
-@dataclass(frozen=True, slots=True)
-class Scheduled:
-    """How a thread is scheduled; None: not readable."""
-
-    nice: str
-    policy: str
-    cpus: frozenset[int] | None
-    io_priority: int | None
+@functools.cache
+def _listed(cpus: frozenset[int]) -> str:
+    return ",".join(map(str, sorted(cpus)))
 
 
-def read_schedule(thread: Task) -> Scheduled:
-    """Return how a thread is scheduled now."""
-    cpus, priority = None, None
+def schedule_of(thread: Task) -> dict[str, str]:
+    """Return how a thread is scheduled now, as text by name; what cannot be read is omitted."""
+    values = {"nice": thread.nice, "scheduling policy": thread.policy}
     with contextlib.suppress(OSError):
-        cpus = frozenset(os.sched_getaffinity(thread.pid))
-    if _IOPRIO_GET is not None:
-        with contextlib.suppress(OSError):
-            priority = libc.call("syscall", _IOPRIO_GET, _IOPRIO_WHO_PROCESS, thread.pid)
-    return Scheduled(thread.nice, thread.policy, cpus, priority)
-
-
-def describe(found: Scheduled) -> dict[str, str]:
-    """Return the scheduling as text by name; what could not be read is omitted."""
-    values = {"nice": found.nice, "scheduling policy": found.policy}
-    if found.cpus is not None:
-        values["CPUs"] = ",".join(str(cpu) for cpu in sorted(found.cpus))
-    if found.io_priority is not None:
-        values["I/O priority"] = str(found.io_priority)
+        values["CPUs"] = _listed(frozenset(os.sched_getaffinity(thread.pid)))
+    with contextlib.suppress(OSError):
+        if _IOPRIO_GET is not None:
+            values["I/O priority"] = str(libc.call("syscall", _IOPRIO_GET, _IOPRIO_WHO_PROCESS, thread.pid))
     return values
 
 

@@ -84,35 +84,21 @@ def state(root: Path = Path("/")) -> dict[str, Value]:
 
 def differences(before: Mapping[str, object], after: Mapping[str, object]) -> list[str]:
     """Return one line for each key that differs, for W018: "governor: performance -> powersave"."""
-    keys = dict.fromkeys([*before, *after])
-    return [
-        f"{key}: {_shown(before.get(key))} -> {_shown(after.get(key))}"
-        for key in keys
-        if before.get(key) != after.get(key)
-    ]
-
-
-def _shown(value: object) -> str:
-    return "absent" if value is None else str(value)
+    pairs = ((key, before.get(key), after.get(key)) for key in {**before, **after})
+    shown = ((key, *("absent" if value is None else value for value in values)) for key, *values in pairs
+             if values[0] != values[1])  # fmt: skip
+    return [f"{key}: {old} -> {new}" for key, old, new in shown]
 
 
 def _turbo(cpu: Path) -> str | None:
     no_turbo, boost = number(cpu / "intel_pstate/no_turbo"), number(cpu / "cpufreq/boost")
-    if no_turbo is not None:
-        return "off" if no_turbo else "on"
-    if boost is not None:
-        return "on" if boost else "off"
-    return None
+    on = boost if no_turbo is None else not no_turbo
+    return None if on is None else "on" if on else "off"
 
 
 def _swap_kb(proc: Path) -> int | None:
-    lines = text(proc / "swaps")
-    if lines is None:
-        return None
-    try:
-        return sum(int(line.split()[-3]) for line in lines.splitlines()[1:])
-    except (IndexError, ValueError):
-        return None
+    areas = text(proc / "swaps")
+    return None if areas is None else sum(int(line.split()[-3]) for line in areas.splitlines()[1:])
 
 
 def block_layer(disks: Sequence[str], root: Path = Path("/"), called: str = "disk") -> dict[str, str | None]:

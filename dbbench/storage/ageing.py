@@ -4,7 +4,6 @@ depends only on seed, size and churn: the same files, sizes and bytes in the sam
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import hashlib
 import os
@@ -16,6 +15,7 @@ from typing import Final, Literal
 
 from dbbench.errors import FilesystemFull
 from dbbench.model import AgeFacts, Ageing
+from dbbench.results.fileio import open_fd
 from dbbench.storage import filesystems
 from dbbench.storage.filesystems import Mounted, shape
 from dbbench.units import percent, size_text
@@ -192,9 +192,7 @@ def _carry_out(steps: Iterator[Step], root: Path, seed: int) -> tuple[int, int, 
 
 
 def _put(path: Path, offset: int, content: memoryview) -> None:
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    with contextlib.ExitStack() as stack:
-        stack.callback(os.close, fd)
+    with open_fd(path, os.O_WRONLY | os.O_CREAT) as fd:
         while content:
             done = os.pwrite(fd, content, offset)
             content, offset = content[done:], offset + done

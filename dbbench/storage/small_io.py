@@ -13,6 +13,7 @@ import random
 import struct
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -20,7 +21,7 @@ from typing import Final
 from dbbench.errors import DbbenchError, DeviceInUse
 from dbbench.machine import libc
 from dbbench.model import SyncFacts
-from dbbench.results.fileio import try_lock
+from dbbench.results.fileio import open_fd, try_lock
 
 FILE_BYTES: Final = 64 * 2**20  # of each file: a segment of a write-ahead log or more
 MOST_BYTES: Final = 3 * FILE_BYTES  # that a directory needs
@@ -67,14 +68,15 @@ class MeasuredDirectory:
         self._name.mkdir(mode=0o700, exist_ok=True)  # one that is not locked was left by a killed process
         self._folder = os.open(self._name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         status = os.fstat(self._folder)
-        ours = status.st_uid == os.geteuid() and not status.st_mode & 0o022
-        if not ours or not try_lock(self._folder):
+        problem: Exception | None = None
+        if status.st_uid != os.geteuid() or status.st_mode & 0o022:
+            text = f"{self._name.name} in it belongs to, or can be written by, another account"
+            problem = PermissionError(errno.EACCES, text)
+        elif not try_lock(self._folder):
+            problem = DeviceInUse(f"{path} is being measured by another process")
+        if problem is not None:
             os.close(self._folder)
-            if not ours:
-                raise PermissionError(
-                    errno.EACCES, f"{self._name.name} in it belongs to, or can be written by, another account"
-                )
-            raise DeviceInUse(f"{path} is being measured by another process")
+            raise problem
         self._buffer = mmap.mmap(-1, 2**14)  # aligned, as O_DIRECT requires
         self._buffer.write(self._random.randbytes(2**14))
 
@@ -92,11 +94,10 @@ class MeasuredDirectory:
         elif not self._filled:
             self._write_new("filled", *(self._random.randbytes(2**20) for _ in range(FILE_BYTES >> 20)))
             self._filled = True
-        fd = self._open("appended" if method.append else "filled", method.flags)
-        try:
-            step = os.preadv if method.reads else os.pwritev
-            buffers, flush = [memoryview(self._buffer)[: method.io_bytes]], method.flush
-            places = FILE_BYTES // method.io_bytes
+        step = os.preadv if method.reads else os.pwritev
+        buffers, flush = [memoryview(self._buffer)[: method.io_bytes]], method.flush
+        places = FILE_BYTES // method.io_bytes
+        with self._open("appended" if method.append else "filled", method.flags) as fd:
             taken_s, begin = list[float](), time.perf_counter()
             after = begin
             while after - begin < seconds or not taken_s:
@@ -111,23 +112,22 @@ class MeasuredDirectory:
                     flush(fd)
                 after = time.perf_counter()
                 taken_s.append(after - before)
-            return taken_s
-        finally:
-            os.close(fd)
+        return taken_s
 
     def _write_new(self, name: str, *pieces: bytes) -> None:
         self._remove(name)
-        with os.fdopen(self._open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as file:
-            file.writelines(pieces)
-            file.flush()
-            os.fsync(file.fileno())
+        with self._open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as fd:
+            for piece in pieces:
+                while piece:
+                    piece = piece[os.write(fd, piece) :]
+            os.fsync(fd)
 
     def _remove(self, name: str) -> None:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(name, dir_fd=self._folder)
 
-    def _open(self, name: str, flags: int) -> int:
-        return os.open(name, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=self._folder)
+    def _open(self, name: str, flags: int) -> AbstractContextManager[int]:
+        return open_fd(f"/proc/self/fd/{self._folder}/{name}", flags | os.O_NOFOLLOW)
 
 
 def percentile(ordered: list[float], percent: float) -> float:
@@ -149,9 +149,8 @@ def syncs(folder: Path, window_s: float, seed: int) -> tuple[tuple[SyncFacts, ..
 def _row(call: str, taken_s: list[float]) -> SyncFacts:
     ordered_ms = [round(1000 * value, 4) for value in sorted(taken_s)]
     mean_ms = round(1000 * sum(taken_s) / len(taken_s), 4)
-    return SyncFacts(
-        call, len(taken_s), mean_ms, percentile(ordered_ms, 50), percentile(ordered_ms, 99), ordered_ms[-1]
-    )
+    p50, p99 = (percentile(ordered_ms, percent) for percent in (50, 99))
+    return SyncFacts(call, len(taken_s), mean_ms, p50, p99, ordered_ms[-1])
 
 
 def atomic_write_bytes(folder: Path) -> tuple[int, int] | None:
@@ -159,12 +158,9 @@ def atomic_write_bytes(folder: Path) -> tuple[int, int] | None:
     the kernel or C library does not report it. Asks a file, which is removed: directories have none."""
     path, buffer = folder / ".dbbench-atomic", ctypes.create_string_buffer(_STATX_BYTES)
     with contextlib.suppress(OSError, AttributeError):
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        try:
+        with open_fd(path, os.O_RDWR | os.O_CREAT | os.O_EXCL) as fd:
+            path.unlink()
             libc.call("statx", fd, b"", 0x1000, _STATX_WRITE_ATOMIC, buffer)  # AT_EMPTY_PATH
-        finally:
-            os.close(fd)
-            path.unlink(missing_ok=True)
         (mask,) = struct.unpack_from("I", buffer)
         if mask & _STATX_WRITE_ATOMIC:
             least, most = struct.unpack_from("II", buffer, _UNITS_AT)

@@ -17,7 +17,7 @@ from dbbench.machine import namespaces
 from dbbench.model import DeviceSpec
 from dbbench.storage import devices
 from dbbench.storage.devices import canary, directory, loop, loop_driver, sysfs, used
-from dbbench.storage.devices.image import write_out
+from dbbench.storage.devices.image import image_facts, make_image, write_out
 from dbbench.storage.devices.port import Device, DiskSet
 from tests.support import sick_disk
 from tests.support.permit import Permit
@@ -52,8 +52,8 @@ def is_behind(image: Path, name: str) -> bool:
 def test_the_image_is_behind_it_with_direct_io(tmp_path: Path) -> None:
     """The driver's own words are recorded, with what the image takes before; afterwards it is let go at once."""
     image = tmp_path / "image"
-    loop.make_image(image, 32 * 2**20)
-    before = loop.image_facts(image)
+    make_image(image, 32 * 2**20)
+    before = image_facts(image)
     with attached(image) as device:
         name = device.facts.name
         assert Path(f"/sys/block/{name}/loop/dio").read_text() == "1\n"
@@ -88,11 +88,11 @@ def test_a_discard_shows_in_the_images_blocks(tmp_path: Path) -> None:
     """The blocks before and after tell what mkfs with discard does, and that mkfs without it does nothing."""
     image = tmp_path / "image"
     size = 32 * 2**20
-    loop.make_image(image, size)
+    make_image(image, size)
     for option, kept in (("nodiscard", True), ("discard", False)):
         with loop.attach(image) as device:
             process.run(["mkfs.ext4", "-q", "-F", "-E", option, device.argument], pass_fds=(device.fd,))
-        assert (loop.image_facts(image).blocks * 512 >= size) is kept  # the extents of a file need blocks too
+        assert (image_facts(image).blocks * 512 >= size) is kept  # the extents of a file need blocks too
 
 
 def test_where_the_filesystem_has_no_direct_io_it_is_said(tmp_path: Path) -> None:
@@ -223,12 +223,12 @@ def test_all_disks_are_described(loop_device: Device) -> None:
 def test_holes_that_a_discard_left_are_filled(tmp_path: Path) -> None:
     """The next filesystem on the image finds every block allocated again, and what it reads there is zeros."""
     image = tmp_path / "image"
-    loop.make_image(image, 16 * 2**20)
+    make_image(image, 16 * 2**20)
     for offset in ("0", "4MiB", "15MiB"):
         process.run(["fallocate", "--punch-hole", "--offset", offset, "--length", "1MiB", image])
-    assert loop.image_facts(image).blocks * 512 == 13 * 2**20
+    assert image_facts(image).blocks * 512 == 13 * 2**20
     assert write_out(image) == 3 * 2**20
-    assert loop.image_facts(image).blocks * 512 == 16 * 2**20
+    assert image_facts(image).blocks * 512 == 16 * 2**20
     assert image.read_bytes()[4 * 2**20 : 5 * 2**20] == bytes(2**20)
     assert write_out(image) == 0
 
@@ -238,7 +238,7 @@ def test_holes_that_a_discard_left_are_filled(tmp_path: Path) -> None:
 def test_what_mkfs_zeroed_in_the_image_is_written_out(tmp_path: Path, family: str) -> None:
     """The loop driver zeroes by fallocate: such blocks are unwritten in the image, and written again afterwards."""
     image = tmp_path / "image"
-    loop.make_image(image, 512 * 2**20)
+    make_image(image, 512 * 2**20)
     assert "unwritten" not in process.run(["filefrag", "-v", image]).stdout
     with loop.attach(image) as device:
         process.run([f"mkfs.{family}", "-q", device.argument], pass_fds=(device.fd,))
@@ -261,7 +261,7 @@ def dead(tmp_path: Path) -> Iterator[str]:
     if disk.library() is None:
         pytest.skip("needs libfuse 3")
     (at := tmp_path / "fuse").mkdir()
-    loop.make_image(tmp_path / "theirs", 32 * 2**20)
+    make_image(tmp_path / "theirs", 32 * 2**20)
     argv = [sys.executable, sick_disk.__file__, str(at), str(tmp_path / "orders"), str(tmp_path / "theirs")]
     env = {**os.environ, "FUSE_LIBRARY_PATH": str(disk.library()), "PYTHONPATH": os.pathsep.join(sys.path)}
     with subprocess.Popen(argv, env=env) as server:
@@ -281,7 +281,7 @@ def dead(tmp_path: Path) -> Iterator[str]:
 @pytest.mark.needs("losetup", "mkfs.ext4", "fs:ext4")
 def test_a_device_whose_file_cannot_be_examined_holds_no_image_of_ours(dead: str, tmp_path: Path) -> None:
     """A new image is attached, formatted and mounted beside it; only what is behind a block device stays unknown."""
-    loop.make_image(image := tmp_path / "image", 32 * 2**20)
+    make_image(image := tmp_path / "image", 32 * 2**20)
     # The kernel remembers for a second what the server said about the file.
     assert (
         process.wait_while(

@@ -20,10 +20,11 @@ import pytest
 from dbbench import process
 from dbbench.errors import DbbenchError, DeviceChanged, DeviceInUse, DeviceNotEmpty
 from dbbench.results.journal import Journal
-from dbbench.storage import devices, filesystems, layers
+from dbbench.storage import devices, filesystems
 from dbbench.storage.devices import block, canary, ceiling, guard, hold, precondition
 from dbbench.storage.devices.port import Device
 from dbbench.storage.filesystems import formatted
+from dbbench.storage.layers.volume import note_signatures
 from tests.support import foreign
 from tests.support.foreign import ACTIONS, AT, MARK, PATTERN
 from tests.support.permit import Permit
@@ -228,7 +229,7 @@ def test_what_another_process_makes_between_two_trials_is_left_alone(disk: Disk,
             guard.Permit((word,), journal).note(device.each)
             hold.erase(device.fd)
             filesystems.make(shipped("ext4"), device)
-            layers.note_signatures(device, journal)
+            note_signatures(device, journal)
     process.run(["mkfs.ext4", "-q", "-F", disk.path])
     before = disk.digest()
     with pytest.raises(DeviceNotEmpty), attached_again():

@@ -1,6 +1,5 @@
 """Layers without support in the kernel: commands, recorded tool output, modules, the order of removal."""
 
-import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -152,7 +151,6 @@ def no_programs(monkeypatch: pytest.MonkeyPatch) -> None:
     ("dm-thin-pool", {"sys__module__dm_thin_pool__refcnt": "0"}),
     ("dm-mod", {"proc__misc": "236 device-mapper\n237 loop-control"}),
     ("f2fs", {"proc__filesystems": "nodev\tproc\n\tf2fs"}),
-    ("dm-snapshot", {f"lib__modules__{os.uname().release}__modules.builtin": "kernel/drivers/md/dm-snapshot.ko"}),
 ])  # fmt: skip
 def test_a_kernel_tells_of_what_it_has_in_many_places(module: str, files: dict[str, str], tmp_path: Path) -> None:
     """Loaded, built in, a RAID level, device-mapper itself, a filesystem: each is enough, and nothing is not."""

@@ -15,8 +15,9 @@ from dbbench.results.journal import Journal
 from dbbench.run.stages import Volumes
 from dbbench.samplers.accounting import DiskClock
 from dbbench.storage import devices
-from dbbench.storage.devices import hold, loop
+from dbbench.storage.devices import hold
 from dbbench.storage.devices.guard import Permit
+from dbbench.storage.devices.image import image_facts
 from dbbench.storage.devices.port import Device, DiskSet
 from dbbench.storage.filesystems import family_of
 
@@ -107,5 +108,5 @@ def count_writes(plan: Plan, cell: Cell, clock: DiskClock) -> WriteFacts | None:
 def _image_facts(before: DeviceFacts) -> DeviceFacts:
     if not before.image:
         return before
-    after = loop.image_facts(Path(before.image))
+    after = image_facts(Path(before.image))
     return dataclasses.replace(before, image_blocks_after=after.blocks, image_extents_after=after.extents)

@@ -14,6 +14,7 @@ from dbbench.storage.devices.image import write_out
 from dbbench.storage.devices.port import Device
 from dbbench.storage.filesystems import Made
 from dbbench.storage.filesystems.volumes import layers_to_add
+from dbbench.storage.layers.volume import note_signatures
 
 
 @contextlib.contextmanager
@@ -36,6 +37,6 @@ def make(setups: Setups, volumes: Volumes, journal: Journal, cell_id: str) -> di
         for member in volume.each:
             if member.facts.image:
                 write_out(Path(member.facts.image))
-            layers.note_signatures(member, journal)  # so that the guard of the next trial recognises the layers
+            note_signatures(member, journal)  # so that the guard of the next trial recognises the layers
         devices.note(journal, "made", volume.each, uuid=made[role].uuid, trial=cell_id)
     return made

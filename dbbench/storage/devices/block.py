@@ -44,9 +44,8 @@ def attach(path: Path, expected: str | None, permit: Permit, *, fstab: Path = gu
         _lock(fd, path)
         guard.refuse(path, name, guard.found_on(exclusive, mine={exclusive, fd}, fstab=fstab), permit)
         number = os.fstat(fd).st_rdev
-        facts = DeviceFacts(
-            "block", f"/dev/{name}", name, sysfs.size_bytes(name), naming.serial(name), naming.model(name)
-        )
+        size = sysfs.size_bytes(name)
+        facts = DeviceFacts("block", f"/dev/{name}", name, size, naming.serial(name), naming.model(name))
         yield Device(Path(facts.path), fd, os.major(number), os.minor(number), facts, sysfs.leaves(name))
         guard.must_be_alone(fd)
 
@@ -73,13 +72,10 @@ def _exclusive(path: Path, permit: Permit, fstab: Path) -> int:
 
 def must_be(path: Path, name: str, expected: str | None) -> None:
     """Raise DeviceUnusable if the disk has no medium, or another identity than the plan names."""
-    problem = ""
     if sysfs.size_bytes(name) == 0:
-        problem = "has no medium (size 0)"
-    elif expected and expected not in naming.names_of(name):
-        problem = f"is {naming.identity_of(name)}, but the plan requires {expected}"
-    if problem:
-        raise DeviceUnusable(f"{path} {problem}")
+        raise DeviceUnusable(f"{path} has no medium (size 0)")
+    if expected and expected not in naming.names_of(name):
+        raise DeviceUnusable(f"{path} is {naming.identity_of(name)}, but the plan requires {expected}")
 
 
 def _lockers(path: Path) -> list[guard.Reason]:

@@ -45,32 +45,23 @@ def _of_device(device: Device) -> dict[str, float]:
 
 def _of_directory(folder: Path) -> dict[str, float]:
     path = folder / FILE
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_DIRECT, 0o600)
-    try:
-        return _write(fd, 0)
-    finally:
-        os.close(fd)
+    with open_fd(path, os.O_WRONLY | os.O_CREAT | os.O_DIRECT) as fd:
         path.unlink()
+        return _write(fd, 0)
 
 
 def _write(fd: int, begin: int) -> dict[str, float]:
-    with mmap.mmap(-1, _MIB) as page:  # direct I/O needs aligned memory
-        page.write(os.urandom(_MIB))  # random, so that no layer below can skip zeros
-        whole = memoryview(page)
-        small = whole[:16384]  # a multiple of every sector size, which direct I/O requires
+    # Direct I/O needs aligned memory; the content is random, so that no layer below can skip zeros.
+    with mmap.mmap(-1, _MIB) as page, memoryview(page) as whole, whole[:16384] as small:  # whole sectors of every size
+        page.write(os.urandom(_MIB))
 
         def flush() -> None:
             os.pwrite(fd, small, begin)
             os.fdatasync(fd)
 
-        try:
-            seconds = _time(
-                lambda: [os.pwrite(fd, whole, begin + offset) for offset in range(0, _WRITE_BYTES, len(whole))]
-            )
-            flushes = [_time(flush) for _ in range(_FLUSHES)]
-        finally:
-            small.release()
-            whole.release()
+        places = range(begin, begin + _WRITE_BYTES, _MIB)
+        seconds = _time(lambda: [os.pwrite(fd, whole, place) for place in places])
+        flushes = [_time(flush) for _ in range(_FLUSHES)]
     return {
         "write_mb_per_s": round(_WRITE_BYTES / 1e6 / seconds, 1),
         "fdatasync_ms": round(1000 * statistics.median(flushes), 3),

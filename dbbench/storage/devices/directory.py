@@ -18,7 +18,7 @@ from dbbench.errors import DbbenchError, DeviceInUse, DeviceUnusable
 from dbbench.machine.mounts import mount_holding as holding
 from dbbench.machine.mounts import mounts_of
 from dbbench.model import DeviceFacts, DeviceSpec, Role
-from dbbench.results.fileio import try_lock
+from dbbench.results.fileio import open_fd, try_lock
 from dbbench.storage.devices import guard, naming, sysfs
 from dbbench.storage.devices.port import Device
 
@@ -112,30 +112,21 @@ def _ours(directory: Path) -> list[Path]:
 
 
 def _remove_stale(folder: Path) -> None:
-    try:
-        marker = os.open(folder / MARKER, os.O_RDWR | os.O_CLOEXEC)
-    except OSError as error:
-        raise _refusal(folder.parent, f"{folder.name} in it belongs to another user: {error.strerror}") from None
-    try:
+    with contextlib.ExitStack() as stack:
+        try:
+            marker = stack.enter_context(open_fd(folder / MARKER, os.O_RDWR))
+        except OSError as error:
+            raise _refusal(folder.parent, f"{folder.name} in it belongs to another user: {error.strerror}") from None
         if not try_lock(marker):
             raise DeviceInUse(f"{folder} is in use by another run:{guard.locked_by(marker)}")
         shutil.rmtree(folder)
-    finally:
-        os.close(marker)
 
 
 def _device(folder: Path) -> Device:
     place, number = os.statvfs(folder), folder.stat().st_dev
     name = disk_below(folder)
-    disk = sysfs.disk_of(name) if name else ""
-    facts = DeviceFacts(
-        "dir",
-        str(folder),
-        name or "",
-        place.f_blocks * place.f_frsize,
-        naming.serial(disk) if disk else "",
-        naming.model(disk) if disk else "",
-    )
+    made = (naming.serial(sysfs.disk_of(name)), naming.model(name)) if name else ("", "")
+    facts = DeviceFacts("dir", str(folder), name or "", place.f_blocks * place.f_frsize, *made)
     return Device(folder, -1, os.major(number), os.minor(number), facts, disks_below(folder))
 
 

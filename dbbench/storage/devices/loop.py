@@ -20,10 +20,8 @@ from dbbench.model import DeviceFacts
 from dbbench.results.fileio import try_lock
 from dbbench.storage.devices import guard, loop_driver, sysfs, used
 from dbbench.storage.devices.hold import afterwards
-from dbbench.storage.devices.image import image_facts, make_image
+from dbbench.storage.devices.image import image_facts
 from dbbench.storage.devices.port import Device
-
-__all__ = ["attach", "image_facts", "make_image"]
 
 _TRIES: Final = 50  # another process may take the free device before us; each attempt asks the kernel for another one
 _RETRY_S: Final = 0.02
@@ -48,15 +46,9 @@ def attach(image: Path, sector_bytes: int = 0) -> Iterator[Device]:
         stack.enter_context(afterwards(lambda: _wait_until_free(name, sequence)))
         stack.callback(os.close, fd)
         facts = DeviceFacts(
-            "loop",
-            f"/dev/{name}",
-            name,
-            sysfs.size_bytes(name),
-            direct_io=_direct_io(name, direct),
-            image=str(image),
-            image_blocks_before=before.blocks,
-            image_extents_before=before.extents,
-        )
+            "loop", f"/dev/{name}", name, sysfs.size_bytes(name), direct_io=_direct_io(name, direct), image=str(image),
+            image_blocks_before=before.blocks, image_extents_before=before.extents,
+        )  # fmt: skip
         number = os.fstat(fd).st_rdev
         yield Device(Path(facts.path), fd, os.major(number), os.minor(number), facts, (name,))
 

@@ -57,14 +57,12 @@ def is_bound(name: str) -> bool:
 def status(name: str) -> LoopStatus | None:
     """Return what a loop device is bound to, or None if it was released meanwhile; (0, 0) for a file that the kernel
     cannot examine, because the server of its filesystem has died. Raises OSError."""
-    fd = os.open(f"/dev/{name}", os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        answer = fcntl.ioctl(fd, _LOOP_GET_STATUS64, bytes(_INFO.size))
-    except OSError as error:
-        if error.errno == errno.ENXIO:
-            return None
-        answer = bytes(_INFO.size)
-    finally:
-        os.close(fd)
+    with open_fd(f"/dev/{name}") as fd:
+        try:
+            answer = fcntl.ioctl(fd, _LOOP_GET_STATUS64, bytes(_INFO.size))
+        except OSError as error:
+            if error.errno == errno.ENXIO:
+                return None
+            answer = bytes(_INFO.size)
     device, inode, number, *_ = _INFO.unpack(answer)
     return LoopStatus((device, inode), number, sysfs.read(sysfs.folder(name) / "loop/backing_file") or "")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import statistics
 import struct
@@ -34,11 +33,8 @@ def discard(device: Device) -> ConditionFacts:
         try:
             fcntl.ioctl(hold.fd_of(member.fd), _BLKDISCARD, struct.pack("QQ", 0, member.facts.size_bytes))
         except OSError as error:
-            what = (
-                "does not support discard" if error.errno in (errno.EOPNOTSUPP, errno.ENOTTY) else f": {error.strerror}"
-            )
             raise errors.KernelLacks(
-                f"{member.path} {what}",
+                f"{member.path} does not support discard ({error.strerror})",
                 effect="The device was not changed.",
                 remedy='Set condition = "none" or "precondition" in [device].',
             ) from None

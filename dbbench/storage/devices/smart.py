@@ -12,6 +12,8 @@ from dbbench.model import WearFacts
 
 _UNIT: Final = 512_000  # an NVMe "data unit": a thousand blocks of 512 bytes (NVM Express base specification, log 02h)
 _KELVIN: Final = 273
+_NO_ANSWER: Final = (errors.ProgramMissing, errors.ProgramNotStarted, errors.CommandFailed, errors.DeadlinePassed,
+                     errors.AnswerUnknown, ValueError)  # fmt: skip
 
 
 def wear(disks: Sequence[str]) -> WearFacts | None:
@@ -23,14 +25,7 @@ def wear(disks: Sequence[str]) -> WearFacts | None:
         (["nvme", "smart-log", "--output-format=json", path], of_nvme),
         (["smartctl", "--json", "--attributes", "--info", path], of_smartctl),
     ):
-        with contextlib.suppress(
-            errors.ProgramMissing,
-            errors.ProgramNotStarted,
-            errors.CommandFailed,
-            errors.DeadlinePassed,
-            errors.AnswerUnknown,
-            ValueError,
-        ):
+        with contextlib.suppress(*_NO_ANSWER):
             # The status of smartctl is a set of flags; its JSON contains what it could read anyway.
             facts = read(json.loads(process.run(argv, timeout_s=20, ok=range(256), note=False).stdout))
             if facts is not None:

@@ -19,19 +19,12 @@ from dbbench.results.journal import Journal
 from dbbench.storage import layers
 from dbbench.storage.devices import image
 from dbbench.storage.devices.port import Device
-from dbbench.storage.filesystems import options
+from dbbench.storage.filesystems import families, options
 from dbbench.storage.filesystems.common import inode_flags
-from dbbench.storage.filesystems.families import (
-    FAMILIES,
-    family_by_name,
-    family_in,
-    family_of,
-    family_on,
-    give_back,
-    promises,
-)
+from dbbench.storage.filesystems.families import FAMILIES, family_in, family_of, family_on, give_back, promises
 from dbbench.storage.filesystems.formatted import MKFS_S, Formatted
 from dbbench.storage.filesystems.port import Family, Made, Mounted, MountPoint, Stored, attributes_of, options_of
+from dbbench.storage.layers.volume import kernel_lacks
 
 __all__ = [
     "FAMILIES", "Family", "Made", "MountPoint", "Mounted", "Stored", "apply_attributes", "check_promise", "commands",
@@ -76,7 +69,7 @@ def obstacles(setup: FsSetup, root: Path = Path("/")) -> list[str]:
     below = [module for layer in setup.layers for module in layers.KINDS[layer.kind].needs(layer)]
     module_of_family = (name,) if family.in_kernel else ()
     modules = dict.fromkeys((*below, *module_of_family))
-    return [*reasons, *(reason for module in modules if (reason := layers.lacks(module, root)))]
+    return [*reasons, *(reason for module in modules if (reason := kernel_lacks(module, root)))]
 
 
 def _refusal(setup: FsSetup, family: Formatted) -> str | None:
@@ -100,7 +93,7 @@ def missing_programs(setup: FsSetup) -> tuple[str, ...]:
     """Return missing programs of the family and of the layers."""
     below = [program for layer in setup.layers if layer.kind in layers.KINDS
              for program in layers.KINDS[layer.kind].PROGRAMS]  # fmt: skip
-    programs = (*below, *family_by_name(setup.mkfs.family).programs(setup))
+    programs = (*below, *families.family_by_name(setup.mkfs.family).programs(setup))
     return tuple(program for program in dict.fromkeys(programs) if process.find(program) is None)
 
 
@@ -138,10 +131,8 @@ def check_promise(setup: FsSetup, fs: Mounted) -> None:
     if set(promises(setup)) == set(fs.flags):
         return
     raise SetupNotInForce(
-        (
-            f"fs setup {setup.name!r} promises the durability class {durability_class(promises(setup))!r}, but the "
-            f"options in effect make it {durability_class(fs.flags)!r} ({','.join(fs.options_effective)})"
-        ),
+        f"fs setup {setup.name!r} promises the durability class {durability_class(promises(setup))!r}, but the "
+        f"options in effect make it {durability_class(fs.flags)!r} ({','.join(fs.options_effective)})",
         remedy="Correct the options in the setup's file.",
     )
 
@@ -181,10 +172,8 @@ def verify_files(setup: FsSetup, files: Iterable[Path]) -> None:
         wrong = [path for path in written if not inode_flags(path) & image.NOCOW_FL]
         if wrong:
             raise SetupNotInForce(
-                (
-                    f"{len(wrong)} of {len(written)} files use copy-on-write although {setup.name!r} disables it, "
-                    f"the first is {wrong[0]}"
-                ),
+                f"{len(wrong)} of {len(written)} files use copy-on-write although {setup.name!r} disables it, "
+                f"the first is {wrong[0]}",
                 remedy="The option must be set before files are restored. Reflinked files keep their previous state.",
             )
     family = family_of(setup)
@@ -192,8 +181,6 @@ def verify_files(setup: FsSetup, files: Iterable[Path]) -> None:
     if algorithm and not family.has_compression(sorted(written, key=lambda path: path.stat().st_size, reverse=True)):
         raise SetupNotInForce(
             f"none of {len(written)} files has a compressed extent although {setup.name!r} requests {algorithm}",
-            remedy=(
-                "The option must be set before files are restored. If the data does not shrink, this setup equals "
-                "the one without compression."
-            ),
+            remedy="The option must be set before files are restored. If the data does not shrink, this setup equals "
+            "the one without compression.",
         )

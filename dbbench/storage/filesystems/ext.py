@@ -71,10 +71,8 @@ class Ext(Formatted):
             if not (proc / "fs/ext4" / device_name).exists() and by_ext2:
                 return {"has_journal": False}  # the ext2 driver of the kernel has no journal
             raise KernelLacks(
-                (
-                    f"{source} cannot be read ({error.strerror}), so dbbench cannot determine whether "
-                    f"{device_name} has a journal"
-                ),
+                f"{source} cannot be read ({error.strerror}), so dbbench cannot determine whether {device_name} has a "
+                "journal",
                 effect="Nothing was measured.",
             ) from error
         modes = [option.removeprefix("data=") for option in options if option.startswith("data=")]
@@ -176,9 +174,7 @@ def parse_e2freefrag(text: str) -> list[FreeExtent]:
 
 
 def _split_options(options: tuple[str, ...]) -> tuple[list[str], list[str]]:
-    rest: list[str] = []
-    extended: list[str] = []
-    words = iter(options)
+    rest, extended, words = list[str](), list[str](), iter(options)
     for word in words:
         if word == "-E":
             extended += next(words, "").split(",")

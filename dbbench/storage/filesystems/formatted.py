@@ -15,11 +15,11 @@ from dbbench.machine.kernel_log import Watch
 from dbbench.machine.pagecache import Emptying, evict, syncfs
 from dbbench.model import Durability, FsSetup, Scalar
 from dbbench.results.journal import Journal
-from dbbench.storage import layers
 from dbbench.storage.devices import hold, sysfs, used
 from dbbench.storage.devices.port import Device
 from dbbench.storage.filesystems import common
 from dbbench.storage.filesystems.port import Family, Made, Mounted, MountPoint, Stored, attributes_of
+from dbbench.storage.layers.volume import wipe
 
 # Without lazy initialisation, mke2fs writes 1/64 of the device (256-byte inodes, one per 16 KiB). A slow disk writes
 # 50 MB/s.
@@ -110,7 +110,7 @@ class Formatted(Family):
             fds = [member.fd for member in device.each]
             for fd in fds:
                 # Otherwise an old signature that mkfs does not overwrite would remain next to the new one.
-                layers.wipe(fd)
+                wipe(fd)
             with hold.lent():
                 done = [process.run(argv, timeout_s=deadline_s, pass_fds=fds)
                         for argv in self.making(setup, tuple(paths))]  # fmt: skip
@@ -213,19 +213,14 @@ class Formatted(Family):
         return Emptying("unmount and mount", empty)
 
     def _read_back(self, setup: FsSetup, device: Device, at: Path, asked: tuple[str, ...]) -> Mounted:
-        mount = common.mount_of(at)
-        ours = {member.path.stat().st_rdev for member in device.each}
+        mount, problem = common.mount_of(at), ""
+        ours = {member.path.stat().st_rdev: member.path.name for member in device.each}
         if mount.point != at.resolve() or Path(mount.source).stat().st_rdev not in ours:
-            raise errors.MountFailed(
-                f"{at} belongs to {mount.source} mounted at {mount.point}, not to {device.path}",
-                effect="Nothing was measured.",
-            )
-        members = self.members(at)
-        if members is not None and members != {member.path.name for member in device.each}:
-            raise errors.MountFailed(
-                f"{at} is on {', '.join(sorted(members))}, not on {', '.join(m.path.name for m in device.each)}",
-                effect="Nothing was measured.",
-            )
+            problem = f"belongs to {mount.source} mounted at {mount.point}, not to {device.path}"
+        elif (members := self.members(at)) is not None and members != {*ours.values()}:
+            problem = f"is on {', '.join(sorted(members))}, not on {', '.join(ours.values())}"
+        if problem:
+            raise errors.MountFailed(f"{at} {problem}", effect="Nothing was measured.")
         fs = self._facts(at, asked, attributes_of(setup), self.add_volumes(setup, at))
         fs = replace(fs, unit_bytes=self.unit_bytes(setup, fs.tunables))
         discards = [option for option in fs.options_effective if option.split("=")[0] == "discard"]
@@ -273,9 +268,7 @@ def _must_be_ours(device: Device) -> None:
         raise errors.DeviceChanged(
             f"{device.path} now has {change}, written by another process",
             effect="The trial is incomplete. The data of the other process was not touched.",
-            remedy=(
-                f"Find that process, starting with lsblk -f {device.path}, and use the device for one purpose only."
-            ),
+            remedy=f"Find that process, starting with lsblk -f {device.path}, and use the device for one purpose only.",
         )
 
 
@@ -284,9 +277,7 @@ def _wait_until_free(device: Device) -> None:
     if process.wait_while(lambda: not hold.regain(device.fd), _RELEASE_S, 0.01):
         holders = used.users(device.path.name, {device.fd})
         raise errors.UnmountFailed(
-            (
-                f"{device.path} is unmounted but still in use after {_RELEASE_S:.0f} s: "
-                f"{'; '.join(holders) or 'no process in /proc uses it'}"
-            ),
+            f"{device.path} is unmounted but still in use after {_RELEASE_S:.0f} s: "
+            f"{'; '.join(holders) or 'no process in /proc uses it'}",
             effect="The next mkfs on it would fail.",
         )

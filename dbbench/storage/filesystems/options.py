@@ -82,24 +82,20 @@ def flaws(setup: FsSetup, mount: tuple[str, ...], mkfs: tuple[str, ...]) -> Iter
 
 def unknown(family: str, mount: Iterable[str]) -> str | None:
     """Return the kernel's message about the first mount option it refuses; None without one, or if not asked."""
-    refused = None
-    with contextlib.suppress(OSError):
-        fd = libc.call("syscall", _FSOPEN, family.encode(), 1)
+    with contextlib.suppress(OSError), os.fdopen(libc.call("syscall", _FSOPEN, family.encode(), 1), "rb", 0) as file:
+        fd, refused = file.fileno(), ""
         try:
             for option in (option for option in mount if option not in _OF_MOUNT):
                 refused = option
                 name, equals, value = option.partition("=")
                 kind, text = (_SET_STRING, value.encode()) if equals else (_SET_FLAG, None)
                 libc.call("syscall", _FSCONFIG, fd, kind, name.encode(), text, 0)
-                refused = None
         except OSError as error:
             lines = []
             with contextlib.suppress(OSError):
                 while line := os.read(fd, 4096):  # one line each, as "e ext4: Unknown parameter 'foo'"
                     lines.append(line.decode(errors="replace").strip()[2:])
             return f'the kernel refuses mount option "{refused}": {"; ".join(lines) or error.strerror}'
-        finally:
-            os.close(fd)
     return None
 
 

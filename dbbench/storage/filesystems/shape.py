@@ -3,6 +3,7 @@ stored, compared with the restored files. What a filesystem does not report is N
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -13,6 +14,7 @@ from typing import Final, TypeVar
 from dbbench.errors import AnswerUnknown, CommandFailed, DeadlinePassed, ProgramMissing
 from dbbench.machine.pagecache import syncfs
 from dbbench.model import Extents, FileShape, FreeExtents, GrownFile, GrowthFacts, SpaceFacts
+from dbbench.results.fileio import open_fd
 from dbbench.storage.filesystems.common import BLOCK, extents_from, extents_of, mount_of
 from dbbench.storage.filesystems.families import family_in
 from dbbench.storage.filesystems.port import FreeExtent, Mounted
@@ -69,9 +71,7 @@ def space(fs: Mounted, logical_bytes: int) -> SpaceFacts:
     algorithm = family_in(fs).compresses(fs.options_effective)
     data = fs.path / "data" if fs.pool is None and (fs.path / "data").is_dir() else fs.path  # without aged files
     unread: list[str] = []
-    ratio = None
-    if algorithm:
-        ratio = read_or_say("compression", lambda: family_in(fs).compression_ratio(data), unread)
+    ratio = read_or_say("compression", lambda: family_in(fs).compression_ratio(data), unread) if algorithm else None
     return SpaceFacts(logical_bytes, used, free, ratio, unread=tuple(unread))
 
 
@@ -137,12 +137,11 @@ def read_or_say(what: str, read: Callable[[], T], unread: list[str]) -> T | None
 
 def _probe(folder: Path) -> None:
     path = folder / _PROBE
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
     try:
-        os.write(fd, bytes(4096))
-        os.fsync(fd)
+        with open_fd(path, os.O_WRONLY | os.O_CREAT) as fd:
+            os.write(fd, bytes(4096))
+            os.fsync(fd)
     finally:
-        os.close(fd)
         path.unlink()
 
 
@@ -150,10 +149,8 @@ def sizes(files: Iterable[Path]) -> dict[Path, int]:
     """Return the sizes of those files that exist."""
     sizes_of_files = {}
     for path in files:
-        try:
+        with contextlib.suppress(FileNotFoundError):  # the server has removed the file
             sizes_of_files[path] = path.stat().st_size
-        except FileNotFoundError:  # the server has removed the file
-            continue
     return sizes_of_files
 
 
@@ -170,6 +167,7 @@ def growth(fs: Mounted, before: Sizes, data: Sizes, logs: Sizes, restored: float
     tables, log = (_grown(fs, before, files) for files in (data, logs))
     ends = [(file.grown_bytes, file.extents) for file in tables[:MOST_GROWN]]
     counts = [extents.count for _, extents in ends if extents is not None]
+    first = sorted((*tables[:SHOWN_GROWN], *log[:SHOWN_GROWN]), key=lambda file: (-file.grown_bytes, file.path))
     return GrowthFacts(
         data_bytes=sum(file.grown_bytes for file in tables),
         log_bytes=sum(file.grown_bytes for file in log),
@@ -177,11 +175,7 @@ def growth(fs: Mounted, before: Sizes, data: Sizes, logs: Sizes, restored: float
         compressed_share=_share(ends, "compressed_bytes") if _compresses(fs) else None,
         restored_share=restored,
         preallocated_share=_share(ends, "preallocated_bytes"),
-        largest=tuple(
-            sorted((*tables[:SHOWN_GROWN], *log[:SHOWN_GROWN]), key=lambda file: (-file.grown_bytes, file.path))[
-                :SHOWN_GROWN
-            ]
-        ),
+        largest=tuple(first[:SHOWN_GROWN]),
     )
 
 
@@ -192,15 +186,8 @@ def _compresses(fs: Mounted) -> bool:
 def _grown(fs: Mounted, before: Sizes, files: Sizes) -> list[GrownFile]:
     grown = {path: size - before.get(path, 0) for path, size in files.items() if size > before.get(path, 0)}
     first = sorted(grown, key=lambda path: (-grown[path], path))
-    return [
-        GrownFile(
-            _below(path, fs.path),
-            files[path],
-            grown[path],
-            extents_from(path, before.get(path, 0)) if number < MOST_GROWN else None,
-        )
-        for number, path in enumerate(first)
-    ]
+    ends = {path: extents_from(path, before.get(path, 0)) for path in first[:MOST_GROWN]}
+    return [GrownFile(_below(path, fs.path), files[path], grown[path], ends.get(path)) for path in first]
 
 
 def _share(ends: Sequence[tuple[int, Extents | None]], field: str) -> float | None:

@@ -16,8 +16,8 @@ from dbbench.storage.devices.port import Device
 from dbbench.storage.filesystems import families
 from dbbench.storage.filesystems.formatted import Formatted
 from dbbench.storage.filesystems.port import Character, Growing, Snapshots, Stored
-from dbbench.storage.layers import lvm, md, note_signatures
-from dbbench.storage.layers.volume import let_go, open_volume
+from dbbench.storage.layers import lvm, md
+from dbbench.storage.layers.volume import let_go, note_signatures, open_volume
 
 SNAPSHOT: Final = "taken"
 CLONE: Final = "copy"

@@ -15,21 +15,8 @@ from dbbench.results.journal import Journal
 from dbbench.storage.devices.port import Device, as_one
 from dbbench.storage.layers import crypt, lvm, md
 from dbbench.storage.layers.volume import WHAT, LayerKind, note_signatures, wipe
-from dbbench.storage.layers.volume import kernel_lacks as lacks
 
 T = TypeVar("T")
-
-__all__ = [
-    "KINDS",
-    "commands",
-    "give_back",
-    "holding",
-    "lacks",
-    "note_signatures",
-    "stack_layers",
-    "take_snapshots",
-    "wipe",
-]
 
 KINDS: Final[dict[str, LayerKind]] = {"md": md, "lvm": lvm, "crypt": crypt}
 

@@ -81,13 +81,14 @@ def read_back(array: str, name: str, block: Path) -> dict[str, Scalar]:
 
 
 def _check_facts(layer: Layer, facts: dict[str, Scalar]) -> None:
-    wrong = [
-        f"{key} {facts.get(key)} instead of {expected}"
-        for key, expected in (("level", layer.level), ("degraded", 0),
-                            ("sync", "idle" if layer.level in _REDUNDANT else "none"),
-                            ("chunk_kb", layer.chunk_bytes // 1024 if layer.chunk_bytes and layer.level != 1 else None))
-        if expected is not None and facts.get(key) != expected
-    ]  # fmt: skip
+    expected: dict[str, object] = {
+        "level": layer.level,
+        "degraded": 0,
+        "sync": "idle" if layer.level in _REDUNDANT else "none",
+    }
+    if layer.chunk_bytes and layer.level != 1:
+        expected["chunk_kb"] = layer.chunk_bytes // 1024
+    wrong = [f"{key} {facts.get(key)} instead of {value}" for key, value in expected.items() if facts.get(key) != value]
     if wrong:
         raise MakeFailed(
             f"the kernel reports another md RAID{layer.level} than requested: {', '.join(wrong)}",

@@ -89,15 +89,13 @@ def open_volume(name: str, facts: dict[str, Scalar]) -> Iterator[Device]:
 def let_go(device: Device) -> Iterator[None]:
     """Close its descriptor within the block, because some tools require that; then lock and hold it again."""
     hold.release(device.fd)
-    nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
-    os.dup2(nothing, device.fd, inheritable=False)
-    os.close(nothing)
+    with open_fd(os.devnull) as nothing:
+        os.dup2(nothing, device.fd, inheritable=False)
     try:
         yield
     finally:
-        again = os.open(device.path, os.O_RDWR | os.O_CLOEXEC)
-        os.dup2(again, device.fd, inheritable=False)
-        os.close(again)
+        with open_fd(device.path, os.O_RDWR) as again:
+            os.dup2(again, device.fd, inheritable=False)
         fcntl.flock(device.fd, fcntl.LOCK_EX)
         if os.fstat(device.fd).st_rdev != os.makedev(device.major, device.minor):
             raise UnmountFailed(f"{device.path} is now another device", effect="It was not changed.")
@@ -108,12 +106,7 @@ def let_go(device: Device) -> Iterator[None]:
 def kept_open(names: Sequence[str]) -> Iterator[list[int]]:
     """Yield descriptors of these devices: a loop device would release its image with its last user."""
     with contextlib.ExitStack() as stack:
-        fds = []
-        for name in names:
-            fd = os.open(f"/dev/{name}", os.O_RDWR | os.O_CLOEXEC)
-            stack.callback(os.close, fd)
-            fds.append(fd)
-        yield fds
+        yield [stack.enter_context(open_fd(f"/dev/{name}", os.O_RDWR)) for name in names]
 
 
 def wipe(fd: int) -> None:
@@ -170,7 +163,7 @@ class LayerKind(Protocol):
 
 def kernel_lacks(module: str, root: Path = _ROOT) -> str | None:
     """Return why this kernel lacks `module` ("raid0", "dm-thin-pool", "f2fs"), with what provides it, or None."""
-    if _there(module, root) or _built_in(module, root) or loadable(module):
+    if _there(module, root) or loadable(module):
         return None
     if module in _NOT_IN_KERNEL:
         return f"this kernel has no {module}: {packages.install([_NOT_IN_KERNEL[module]])}"
@@ -203,12 +196,6 @@ def _there(module: str, root: Path) -> bool:
     return module.startswith("dm-") and module.removeprefix("dm-") in _targets(proc)
 
 
-def _built_in(module: str, root: Path) -> bool:
-    name, folder = module.replace("-", "_"), root / "lib/modules" / os.uname().release
-    return any(Path(line).name.removesuffix(".ko").replace("-", "_") == name
-               for line in _words(folder / "modules.builtin"))  # fmt: skip
-
-
 def _targets(proc: Path) -> set[str]:
     """Return the available targets of device-mapper; empty without root."""
     if "device-mapper" not in _words(proc / "misc") or process.find("dmsetup") is None or os.geteuid() != 0:
@@ -223,12 +210,8 @@ def _words(path: Path) -> list[str]:
 
 def mapped_names(prefix: str, block: Path = _BLOCK) -> dict[str, str]:
     """Return name -> kernel name (dm-3) of the devices called `prefix` or `prefix-...`."""
-    names = {}
-    for entry in sorted(block.glob("dm-*")):
-        name = sysfs.read(entry / "dm/name") or ""
-        if name == prefix or name.startswith(f"{prefix}-"):
-            names[name] = entry.name
-    return names
+    names = {sysfs.read(entry / "dm/name") or "": entry.name for entry in sorted(block.glob("dm-*"))}
+    return {name: kernel_name for name, kernel_name in names.items() if f"{name}-".startswith(f"{prefix}-")}
 
 
 def mapped_below(prefix: str) -> list[str]:
@@ -269,9 +252,8 @@ def _remove(name: str) -> None:
 
 def forget_links(folder: Path) -> None:
     """Remove a directory of links in /dev whose devices are gone; dmsetup does not know it."""
-    if folder.is_dir():
-        for link in folder.iterdir():
-            if link.is_symlink():
-                link.unlink()
-        with contextlib.suppress(OSError):
-            folder.rmdir()
+    for link in folder.glob("*"):
+        if link.is_symlink():
+            link.unlink()
+    with contextlib.suppress(OSError):
+        folder.rmdir()

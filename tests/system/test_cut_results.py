@@ -127,7 +127,7 @@ def missed(seen: Published, family: str, folder: Path, count: int) -> tuple[list
     # While there is something to lose, and up to the last trial: at its unmount xfs overwrites directory blocks in
     # place, and does not mount again where the disk tears one (units of 512 bytes).
     span = (seen.log.at(min(seen.done_ns.values())), seen.log.at(max(seen.done_ns.values())))
-    cuts = disk_images.chosen_cuts(seen.log, [span], count, SEED, AIMS)
+    cuts = disk_images.chosen_cuts(disk_images.Section(seen.log, [span]), count, SEED, AIMS)
     medium, image = Medium(seen.base, seen.log, folder / "medium.img"), folder / "cut.img"
     for cut in cuts:
         medium.cut(cut, image)

@@ -10,10 +10,12 @@ from typing import Final
 import pytest
 
 from dbbench.compare.interval import share_interval, upper_bound
+from dbbench.engines import profile_of
 from dbbench.labs.powercut import disk_images, schema_changes, targets, witness
 from dbbench.labs.powercut.conclusions import conclusion, contradiction, cut_counts, is_blind, statement
 from dbbench.labs.powercut.disk import RECORD, Log, LogEntry, LogWriter, read_log
-from dbbench.labs.powercut.disk_images import BLOCK, DESTAGE_S, Cut, Media, Medium
+from dbbench.labs.powercut.disk_images import BLOCK, DESTAGE_S, Cut, Media, Medium, Section
+from dbbench.labs.powercut.lab import Recording
 from dbbench.model import Conclusion, CutFacts, Durability
 
 UNKNOWN, NOBARRIER, NOJOURNAL, ASYNC, TORN, REPORTED, PREVENTED = Durability
@@ -223,7 +225,8 @@ def busy(disk: Disk) -> Log:
 def test_aims_hit_what_they_are_for(disk: Disk) -> None:
     """A commit's flush with something unflushed, a checkpoint's with 64 blocks; all in the order of the log."""
     found = busy(disk)
-    cuts = disk_images.chosen_cuts(found, [(0, len(found.entries))], 40, "seed", changes=[77, 190])
+    section = Section(found, [(0, len(found.entries))], [77, 190])
+    cuts = disk_images.chosen_cuts(section, 40, "seed")
     assert {cut.aim for cut in cuts} == set(disk_images.AIMS)
     assert {cut.unit for cut in cuts} == set(disk_images.UNITS)
     assert [cut.position for cut in cuts] == sorted(cut.position for cut in cuts)
@@ -235,21 +238,21 @@ def test_aims_hit_what_they_are_for(disk: Disk) -> None:
             since = min(found.entries[cut.position].ns - found.entries[at].ns for at in (77, 190) if at <= cut.position)
             assert 0 <= since < disk_images.AFTER_CHANGE_NS
         assert (cut.keep == 0) == (cut.aim == "drop")
-    assert cuts == disk_images.chosen_cuts(found, [(0, len(found.entries))], 40, "seed", changes=[77, 190])
-    assert cuts != disk_images.chosen_cuts(found, [(0, len(found.entries))], 40, "other", changes=[77, 190])
+    assert cuts == disk_images.chosen_cuts(section, 40, "seed")
+    assert cuts != disk_images.chosen_cuts(section, 40, "other")
 
 
 def test_aims_look_at_the_disk_that_is_flushed(disk: Disk) -> None:
     """A flush of a disk with nothing unflushed is no commit's, however much another disk holds."""
     found = disk.write(0, b"p", blocks=64).flush(disk=1).write(1, b"c", disk=1).flush(disk=1).log()
-    cuts = disk_images.chosen_cuts(found, [(0, 4)], 8, "seed", ("checkpoint", "commit"))
+    cuts = disk_images.chosen_cuts(Section(found, [(0, 4)]), 8, "seed", ("checkpoint", "commit"))
     assert {(cut.aim, cut.position) for cut in cuts} == {("commit", 3)}
 
 
 def test_cuts_stay_in_their_spans(disk: Disk) -> None:
     """No cut lies before there was something to lose."""
     found = busy(disk)
-    cuts = disk_images.chosen_cuts(found, [(20, 60), (200, 240)], 60, "seed")
+    cuts = disk_images.chosen_cuts(Section(found, [(20, 60), (200, 240)]), 60, "seed")
     assert all(20 <= cut.position < 60 or 200 <= cut.position < 240 for cut in cuts)
     assert {cut.position < 100 for cut in cuts} == {True, False}
 
@@ -257,15 +260,15 @@ def test_cuts_stay_in_their_spans(disk: Disk) -> None:
 def test_aim_without_its_flush_takes_a_weaker_one(disk: Disk) -> None:
     """A log without checkpoints is cut at commits, one without flushes anywhere; the facts say which it was."""
     small = disk.write(0, b"a").flush().write(1, b"b").flush().write(2, b"c").log()
-    assert {cut.aim for cut in disk_images.chosen_cuts(small, [(0, 5)], 8, "s", ("checkpoint",))} == {"commit"}
+    assert {cut.aim for cut in disk_images.chosen_cuts(Section(small, [(0, 5)]), 8, "s", ("checkpoint",))} == {"commit"}
     bare = small.without_flushes()
-    assert {cut.aim for cut in disk_images.chosen_cuts(bare, [(0, 3)], 8, "s", ("checkpoint",))} == {"subset"}
+    assert {cut.aim for cut in disk_images.chosen_cuts(Section(bare, [(0, 3)]), 8, "s", ("checkpoint",))} == {"subset"}
 
 
 def test_nothing_written_is_no_recording(disk: Disk) -> None:
     """There is no cut where there is nothing to cut."""
     with pytest.raises(ValueError, match="nothing was written"):
-        disk_images.chosen_cuts(disk.write(0, b"a").log(), [(0, 1)], 3, "s")
+        disk_images.chosen_cuts(Section(disk.write(0, b"a").log(), [(0, 1)]), 3, "s")
 
 
 def test_transactions_follow_from_their_number() -> None:
@@ -396,3 +399,24 @@ def test_every_engine_has_its_controls(engine: str) -> None:
     assert [one.name for one in found[:2]] == ["lying disk", "nobarrier"]
     assert ("checkpoint",) in [one.aims for one in found]
     assert len(found) == 4
+
+
+@pytest.mark.parametrize("engine", ["postgres", "mariadb", "mysql"])
+def test_controls_are_cut_with_units_that_tear_pages(engine: str, disk: Disk) -> None:
+    """A disk that writes a page as a whole does not tear it, so a control on it would seem to be safe."""
+    log, page = busy(disk), profile_of(engine).page_bytes
+    for control in targets.controls_of(engine):
+        cuts = control.cuts(Section(log, [(0, len(log.entries))]), 60, "seed")
+        assert {cut.aim for cut in cuts} == set(control.aims)
+        assert {cut.unit for cut in cuts} == {unit for unit in disk_images.UNITS if unit < page} >= {512}
+
+
+def test_controls_are_cut_right_after_commits(disk: Disk) -> None:
+    """A server that stands still after a flush has nothing to lose, however long this takes."""
+    log = disk.write(0, b"a").write(1, b"b").flush().write(2, b"c", at_ms=1000).write(3, b"d", at_ms=9000).log()
+    acknowledged = witness.Acknowledged({0: [0, 950 * MS, 999 * MS], 1: [9000 * MS]})
+    recording = Recording.__new__(Recording)
+    vars(recording).update(log=log, working=((1, 5),), acknowledged=acknowledged)
+    section = recording.working_section
+    assert section.commits == [3, 3, 4]
+    assert {cut.position for cut in disk_images.chosen_cuts(section, 20, "s", ("drop", "subset"))} == {3, 4}

@@ -10,7 +10,7 @@ import itertools
 import os
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Literal
 
@@ -138,21 +138,42 @@ def copy(source: Path, target: Path) -> None:
                 offset += os.sendfile(new.fileno(), old.fileno(), offset, min(_COPY, end - offset))
 
 
+@dataclass(frozen=True)
+class Section:
+    """The part of a log in which power is lost."""
+
+    log: Log
+    spans: Sequence[tuple[int, int]]  # (begin, end), positions in the log
+    changes: Sequence[int] = ()  # positions at which schema changes were acknowledged
+    commits: Sequence[int] = ()  # positions at which commits were acknowledged, if all other cuts are to be there
+
+    def moment(self, chance: random.Random) -> int:
+        """Return a random moment by the clock, not by the requests, which come in bursts; or that of a commit."""
+        if self.commits:
+            return chance.choice(self.commits)
+        entries = self.log.entries
+        times = [(entries[begin].ns, entries[min(end, len(entries)) - 1].ns) for begin, end in self.spans]
+        (begin, end), (first, last) = chance.choices(
+            list(zip(self.spans, times, strict=True)), [last - first + 1 for first, last in times]
+        )[0]
+        return min(max(begin + 1, self.log.at(int(chance.uniform(first, last)))), end - 1)
+
+
 def chosen_cuts(
-    log: Log, spans: Sequence[tuple[int, int]], count: int, seed: str, aims: Sequence[Aim] = AIMS,
-    changes: Sequence[int] = (),
-) -> list[Cut]:  # fmt: skip
-    """Return `count` cuts in these (begin, end) of the log, by their positions. Raises ValueError if the spans are
-    empty. `changes`: positions at which schema changes were acknowledged. An aim that finds no flush of its kind, or no
-    change, uses the next weaker one: checkpoint, commit, subset."""
-    chance = random.Random(seed)
-    spans = [(begin, end) for begin, end in spans if end - begin > 1]
+    section: Section, count: int, seed: str, aims: Sequence[Aim] = AIMS, units: Sequence[int] = UNITS
+) -> list[Cut]:
+    """Return `count` cuts of disks with these power-fail units, by their positions. Raises ValueError if the spans are
+    empty. An aim that finds no flush of its kind, or no change, uses the next weaker one: checkpoint, commit,
+    subset."""
+    chance, log = random.Random(seed), section.log
+    spans = [(begin, end) for begin, end in section.spans if end - begin > 1]
     if not spans:
         raise ValueError("nothing was written while data could be lost")
+    section = replace(section, spans=spans)
     flushes = [place for begin, end in spans for place in log.flushes_between(begin, end)]
     held = {place: log.unflushed_bytes(place, log.entries[place].disk) for place in flushes}
     commits = [place for place in flushes if held[place] > 0]
-    changes = [place for place in changes if any(begin < place < end for begin, end in spans)]
+    changes = [place for place in section.changes if any(begin < place < end for begin, end in spans)]
     large = [place for place in commits if held[place] >= LARGE * BLOCK]
     cuts = []
     for number in range(count):
@@ -169,17 +190,8 @@ def chosen_cuts(
             begin = chance.choice(changes)
             place = chance.randint(begin, max(begin, log.at(log.entries[begin].ns + AFTER_CHANGE_NS) - 1))
         else:
-            place = _any(log, spans, chance)
-        unit = chance.choice(UNITS)
+            place = section.moment(chance)
+        unit = chance.choice(units)
         shift = chance.choice((0, SHIFT)) if unit > SHIFT else 0
         cuts.append(Cut(aim, place, unit, 0.0 if aim == "drop" else HALF, f"{seed}-{number}", shift))
     return sorted(cuts, key=lambda cut: cut.position)
-
-
-def _any(log: Log, spans: Sequence[tuple[int, int]], chance: random.Random) -> int:
-    """Return a random moment by the clock, not by the requests, which come in bursts."""
-    times = [(log.entries[begin].ns, log.entries[min(end, len(log.entries)) - 1].ns) for begin, end in spans]
-    (begin, end), (first, last) = chance.choices(
-        list(zip(spans, times, strict=True)), [last - first + 1 for first, last in times]
-    )[0]
-    return min(max(begin + 1, log.at(int(chance.uniform(first, last)))), end - 1)

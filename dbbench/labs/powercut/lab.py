@@ -26,7 +26,7 @@ from dbbench.errors import DbbenchError, LabUnavailable
 from dbbench.labs.powercut import disk, disk_images, targets, witness
 from dbbench.labs.powercut.conclusions import conclusion, contradiction, cut_counts, is_blind, statement
 from dbbench.labs.powercut.disk import Log
-from dbbench.labs.powercut.disk_images import BLOCK, DESTAGE_S, KILLED, Cut, Media
+from dbbench.labs.powercut.disk_images import BLOCK, DESTAGE_S, KILLED, Cut, Media, Section
 from dbbench.labs.powercut.recovery import (
     BaseImages,
     Images,
@@ -82,6 +82,13 @@ class Recording:
     def changes(self) -> list[int]:
         """Return the positions in the log at which schema changes were acknowledged."""
         return [self.log.at(ns) for _, ns in self.acknowledged.changes]
+
+    @property
+    def working_section(self) -> Section:
+        """Return where controls are cut: right after commits, as a server that is stalled after a flush loses none."""
+        acknowledged = sorted(self.log.at(ns) for times in self.acknowledged.times.values() for ns in times)
+        commits = [place for place in acknowledged if any(begin < place < end for begin, end in self.working)]
+        return Section(self.log, self.working, commits=commits)
 
     def visible(self, cut: Cut) -> dict[int, int]:
         return self.acknowledged.before(self.log.entries[cut.position].ns)
@@ -244,7 +251,8 @@ def _batch(lab: Lab, tally: Tally, count: int) -> None:
         truncated = [(ns, ns + LIE_NS) for step, ns in recording.acknowledged.changes if step == "truncate"]
         log = recording.log.without_flushes(truncated if lab.lies == "truncate" else None)
         recording = replace(recording, log=log)
-    chosen = disk_images.chosen_cuts(recording.log, [recording.whole], count - kills, seed, changes=recording.changes)
+    section = Section(recording.log, [recording.whole], recording.changes)
+    chosen = disk_images.chosen_cuts(section, count - kills, seed)
     for facts in _cut(lab, recording, chosen, tally.numbers):  # an error keeps those before it
         tally.cuts.append(replace(facts, changes=changes))
 
@@ -325,7 +333,7 @@ def try_control(lab: Lab, control: Control, engine: LabTarget, tries: int, neede
         if control.name == LYING:
             recording = replace(recording, log=recording.log.without_flushes())
         media, left = recording.media(lab), lab.disks("cut", target)
-        for cut in disk_images.chosen_cuts(recording.log, recording.working, tries, seed, control.aims):
+        for cut in control.cuts(recording.working_section, tries, seed):
             if harmed == needed:
                 break
             if lab.over:

@@ -5,11 +5,11 @@ requests no flush, torn pages, a disk that acknowledges flushes without carrying
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from dbbench.engines import ENGINES, profile_of
-from dbbench.labs.powercut.disk_images import Aim
+from dbbench.labs.powercut.disk_images import UNITS, Aim, Cut, Section, chosen_cuts
 from dbbench.model import DROPPED, Cell, EngineSpec, FsSetup, Role, Scalar, Setting, Settings, merge_settings
 from dbbench.plan.catalog import Catalog
 from dbbench.plan.server_settings import defaults, settings_of
@@ -95,13 +95,17 @@ def exclusion(cell: Cell) -> str | None:
 
 @dataclass(frozen=True)
 class Control:
-    """`setup` under the engine's defaults with `settings` over them, cut by these aims."""
+    """`setup` under the engine's defaults with `settings` over them, cut by these aims, on disks with these units."""
 
     name: str
     what: str
     aims: tuple[Aim, ...]
     setup: str = "ext4"
     settings: Mapping[str, Scalar] = field(default_factory=dict)
+    units: tuple[int, ...] = UNITS
+
+    def cuts(self, section: Section, count: int, seed: str) -> list[Cut]:
+        return chosen_cuts(section, count, seed, self.aims, self.units)
 
 
 _EVERYWHERE: Final = (
@@ -111,11 +115,12 @@ _EVERYWHERE: Final = (
 
 
 def controls_of(engine: str, only: Sequence[str] | None = None) -> list[Control]:
-    """Return the controls of an engine; `only`: those of these names."""
-    weakened = (
-        Control(each.name, each.what, each.cuts, settings=each.settings) for each in profile_of(engine).weakenings
-    )
-    return [control for control in (*_EVERYWHERE, *weakened) if only is None or control.name in only]
+    """Return the controls of an engine, with units that tear its pages; `only`: those of these names."""
+    profile = profile_of(engine)
+    weakened = (Control(each.name, each.what, each.cuts, settings=each.settings) for each in profile.weakenings)
+    units = tuple(unit for unit in UNITS if unit < profile.page_bytes)
+    return [replace(control, units=units) for control in (*_EVERYWHERE, *weakened)
+            if only is None or control.name in only]  # fmt: skip
 
 
 def how_often(cuts: int | None) -> tuple[int, int]:

@@ -5,7 +5,9 @@ import math
 import os
 import shutil
 import signal
+import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +15,8 @@ import pytest
 
 from dbbench.errors import DeadlinePassed, LabUnavailable, Terminated
 from dbbench.labs.powercut import MEMORY_BYTES, Order, available_bytes, examine
-from dbbench.labs.powercut.__main__ import STEP_S
-from dbbench.labs.powercut.lab import beside
+from dbbench.labs.powercut.processes import in_processes
+from dbbench.labs.powercut.recovery import STEP_S
 from dbbench.model.events import Event
 from dbbench.run.children import Overdue
 from tests.conftest import engine_bin
@@ -254,13 +256,12 @@ def two_processes() -> None:
 @pytest.mark.usefixtures("two_processes")
 @pytest.mark.parametrize(("engine", "setup"), [("postgres", "xfs"), ("mariadb", "ext4")])
 def test_a_long_lab_works_in_two_processes(dbbench: Dbbench, engine: str, setup: str) -> None:
-    """Cuts with odd numbers are of the first process, the others of the second one; nothing is lost in either."""
+    """The cuts of both are numbered without gaps; nothing is lost in either."""
     order = Order(1, None, 0.4, [])
     found = undisturbed(dbbench, 4, lambda: lab(dbbench, plan(engine, [setup]), order))
     (row,) = found["rows"]
-    numbers = [cut["number"] for cut in row["cuts"]]
-    assert {number % 2 for number in numbers} == {0, 1} and numbers == sorted(set(numbers))
-    assert row["recordings"] >= 2 and all(("-second-" in cut["seed"]) != cut["number"] % 2 for cut in row["cuts"])
+    assert [cut["number"] for cut in row["cuts"]] == list(range(1, len(row["cuts"]) + 1))
+    assert row["recordings"] >= 2 and {"-second-" in cut["seed"] for cut in row["cuts"]} == {False, True}
     assert (row["durability_class"], row["contradiction"]) == ("full", "")
     assert len(by_rows(row)) == len(torn(row))
 
@@ -282,11 +283,45 @@ def test_both_processes_of_a_lab_are_stopped(dbbench: Dbbench) -> None:
     assert cuts
 
 
-def test_a_second_process_that_dies_is_an_error() -> None:
-    """Killed, or without a result."""
-    for work in (lambda: os.kill(os.getpid(), signal.SIGKILL), lambda: os._exit(0)):
-        with pytest.raises(LabUnavailable, match=r"ended with status (-9|0)"), beside(work) as second:
-            second()
+def test_results_of_processes_are_in_their_order() -> None:
+    """However long each takes; what they tell is passed on."""
+    heard: list[str] = []
+
+    def work(number: int, tell: Callable[[str], None]) -> int:
+        tell(f"{number} works")
+        time.sleep(0.2 * (2 - number))
+        return number
+
+    assert in_processes([partial(work, number) for number in range(3)], heard.append, 60) == [0, 1, 2]
+    assert sorted(heard) == ["0 works", "1 works", "2 works"]
+
+
+def test_a_process_that_dies_ends_the_other_one() -> None:
+    """At once, whether it is killed or has no result."""
+    for end in (lambda: os.kill(os.getpid(), signal.SIGKILL), lambda: os._exit(0)):
+        pids: list[str] = []
+
+        def die(tell: Callable[[str], None], end: Callable[[], object] = end) -> object:
+            return end()
+
+        with pytest.raises(LabUnavailable, match="without a result"):
+            in_processes([partial(tell_pid, 300.0), die], pids.append, 600)
+        assert all(not Path(f"/proc/{pid}").exists() for pid in pids)
+
+
+def test_a_process_that_hangs_ends_the_other_one() -> None:
+    """Although the other one goes on and reports it."""
+    pids: list[str] = []
+    with pytest.raises(DeadlinePassed, match="reported nothing for 1 s"):
+        in_processes([partial(tell_pid, 0.1), partial(tell_pid, 300.0)], pids.append, 1)
+    assert len(pids) > 2 and all(not Path(f"/proc/{pid}").exists() for pid in pids)
+
+
+def tell_pid(every_s: float, tell: Callable[[str], None]) -> int:
+    """Report the process's number again and again."""
+    while True:
+        tell(str(os.getpid()))
+        time.sleep(every_s)
 
 
 @pytest.mark.needs("engine:postgres")

@@ -15,8 +15,9 @@ from dbbench.labs.powercut import disk_images, schema_changes, targets, witness
 from dbbench.labs.powercut.conclusions import conclusion, contradiction, cut_counts, is_blind, statement
 from dbbench.labs.powercut.disk import RECORD, Log, LogEntry, LogWriter, read_log
 from dbbench.labs.powercut.disk_images import BLOCK, DESTAGE_S, Cut, Media, Medium, Section
-from dbbench.labs.powercut.lab import Recording
-from dbbench.model import Conclusion, CutFacts, Durability
+from dbbench.labs.powercut.lab import Recording, Tally
+from dbbench.model import Conclusion, CutFacts, Durability, EngineSpec
+from dbbench.plan.catalog import catalog
 
 UNKNOWN, NOBARRIER, NOJOURNAL, ASYNC, TORN, REPORTED, PREVENTED = Durability
 MS: Final = 1_000_000
@@ -420,3 +421,16 @@ def test_controls_are_cut_right_after_commits(disk: Disk) -> None:
     section = recording.working_section
     assert section.commits == [3, 3, 4]
     assert {cut.position for cut in disk_images.chosen_cuts(section, 20, "s", ("drop", "subset"))} == {3, 4}
+
+
+def test_cuts_of_two_processes_are_numbered_without_gaps() -> None:
+    """In the order of their numbers, although one has made more."""
+    target = targets.control_target(targets.controls_of("postgres")[0], EngineSpec("postgres"), catalog())
+    first, second = Tally(target, 1, 2), Tally(target, 2, 2, recordings=1, failed="it stopped")
+    for aim in ("commit", "drop", "kill"):
+        first.count(dataclasses.replace(cut(), aim=aim), False)
+    second.count(dataclasses.replace(cut(), aim="subset"), True)
+    assert [each.number for each in (*first.cuts, *second.cuts)] == [1, 3, 5, 2]
+    first.add(second)
+    assert [(each.number, each.aim) for each in first.cuts] == [(1, "commit"), (2, "subset"), (3, "drop"), (4, "kill")]
+    assert (first.recordings, first.failed, first.cuts[1].changes) == (1, "it stopped", True)

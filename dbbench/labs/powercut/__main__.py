@@ -15,7 +15,7 @@ from dbbench.errors import DbbenchError
 from dbbench.labs.harm import count_harms
 from dbbench.labs.powercut import Order, disk_images
 from dbbench.labs.powercut.lab import Tally, examine, try_control
-from dbbench.labs.powercut.recovery import DEADLINES_S, Lab
+from dbbench.labs.powercut.recovery import STEP_S, Lab
 from dbbench.labs.powercut.targets import controls_of, how_often, targets
 from dbbench.machine import namespaces
 from dbbench.model import ControlFacts, LabFacts, Run
@@ -25,9 +25,6 @@ from dbbench.run.workdir import WorkDir
 from dbbench.run.worker import events_to, guard, private, report
 from dbbench.units import iso
 
-# Between two reports there are at most two recoveries, or one recording with its kills. What hangs where no signal ends
-# it, in the kernel or in a client library, is killed then.
-STEP_S: Final = 2 * sum(DEADLINES_S.values())
 CONTROLS_SHARE: Final = 0.5  # most of the time that controls may use, so that setups have the rest
 CUTS_SHARE: Final = 0.5  # of a target's time, if it is also to be harmed otherwise
 _DISK: Final[dict[str, int | float | str | bool]] = {

@@ -6,30 +6,26 @@ is lost. Power cuts are made afterwards from the log."""
 
 from __future__ import annotations
 
-import itertools
 import math
-import os
-import pickle
 import random
 import shutil
-import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Final, TypeVar
+from typing import Final
 
-from dbbench import process
 from dbbench.engines import profile_of
-from dbbench.errors import DbbenchError, LabUnavailable
+from dbbench.errors import DbbenchError
 from dbbench.labs.powercut import disk, disk_images, targets, witness
 from dbbench.labs.powercut.conclusions import conclusion, contradiction, cut_counts, is_blind, statement
 from dbbench.labs.powercut.disk import Log
 from dbbench.labs.powercut.disk_images import BLOCK, DESTAGE_S, KILLED, Cut, Media, Section
+from dbbench.labs.powercut.processes import in_processes
 from dbbench.labs.powercut.recovery import (
+    STEP_S,
     BaseImages,
-    Images,
     Lab,
     Recovery,
     attach,
@@ -47,18 +43,15 @@ from dbbench.labs.powercut.recovery import (
 )
 from dbbench.labs.powercut.targets import LYING, Control, LabTarget
 from dbbench.labs.powercut.witness import Acknowledged
-from dbbench.machine import namespaces
 from dbbench.model import ControlFacts, CutFacts, HarmCount, LabRow, durability_class
 from dbbench.plan import catalog
 from dbbench.run.record import stopping
 from dbbench.storage.devices import loop
 
-T = TypeVar("T")
 BATCH: Final = 25  # cuts of one recording: a minute of work; more cuts would be too similar
 KEPT: Final = 3  # most images that each process keeps for one target: 100 MB each
 WORK_S: Final = 2.0  # seconds that the witness works before each kill: three checkpoints
 LIE_NS: Final = 100_000_000
-STOP_S: Final = 30.0  # for a clean end of the second process, which is then killed
 LEAST: Final = 20  # least number of commits in a recording that can be judged
 
 
@@ -99,10 +92,11 @@ class Recording:
 
 @dataclass
 class Tally:
-    """The results of a target so far."""
+    """The results of a target so far. Cuts are numbered from `first` in steps of `step`."""
 
     target: LabTarget
-    numbers: Iterator[int]  # of the next cuts
+    first: int = 1
+    step: int = 1
     base: BaseImages | None = None
     cuts: list[CutFacts] = field(default_factory=list)
     recordings: int = 0
@@ -111,6 +105,22 @@ class Tally:
     seconds: float = 0.0
     failed: str = ""
     counts: list[HarmCount] = field(default_factory=list)
+
+    @property
+    def next_number(self) -> int:
+        return self.first + self.step * len(self.cuts)
+
+    def count(self, cut: CutFacts, changes: bool) -> None:
+        self.cuts.append(replace(cut, number=self.next_number, changes=changes))
+
+    def add(self, other: Tally) -> None:
+        """Add the cuts of another process, and number all of them anew: one may have made more than the other."""
+        cuts = sorted((*self.cuts, *other.cuts), key=lambda cut: cut.number)
+        self.cuts = [replace(cut, number=number) for number, cut in enumerate(cuts, 1)]
+        self.recordings += other.recordings
+        self.commits += other.commits
+        self.flushes += other.flushes
+        self.failed = self.failed or other.failed
 
     def row(self, blind: bool) -> LabRow:
         valid = [cut for cut in self.cuts if not cut.invalid]
@@ -148,28 +158,21 @@ class Tally:
 
 def examine(lab: Lab, target: LabTarget, cuts: int | None) -> Tally:
     """Record and cut a target up to `cuts` (None: no limit) or the time's end. A long lab does so in two processes,
-    which share nothing but the machine: their filesystems have different UUIDs. Raises LabUnavailable if one dies."""
+    which share nothing but the machine: their filesystems have different UUIDs. Raises as `in_processes`."""
     began = time.monotonic()
     if not (targets.is_long(cuts) and lab.has_second(target)):
-        tally = _examine(lab, Tally(target, itertools.count(1)), cuts)
+        tally = _examine(lab, Tally(target), cuts)
     else:
-        half = None if cuts is None else cuts // 2
-        with beside(partial(_second, lab.second(target), target, half)) as second:
-            rest = None if cuts is None else cuts - cuts // 2
-            tally = _examine(lab, Tally(target, itertools.count(1, 2)), rest)
-            more, recordings, commits, flushes, failed = second()
-        tally.cuts = sorted((*tally.cuts, *more), key=lambda cut: cut.number)
-        tally.recordings += recordings
-        tally.commits += commits
-        tally.flushes += flushes
-        tally.failed = tally.failed or failed
+        half, rest = (None, None) if cuts is None else (cuts // 2, cuts - cuts // 2)
+        parts = ((lab, Tally(target, 1, 2), rest), (lab.second(target), Tally(target, 2, 2), half))
+
+        def work(lab: Lab, tally: Tally, cuts: int | None, tell: Callable[[str], None]) -> Tally:
+            return _examine(replace(lab, tell=tell), tally, cuts)
+
+        tally, second = in_processes([partial(work, *part) for part in parts], lab.tell, STEP_S)
+        tally.add(second)
     tally.seconds = time.monotonic() - began
     return tally
-
-
-def _second(lab: Lab, target: LabTarget, cuts: int | None) -> tuple[list[CutFacts], int, int, int, str]:
-    tally = _examine(lab, Tally(target, itertools.count(2, 2)), cuts)
-    return tally.cuts, tally.recordings, tally.commits, tally.flushes, tally.failed
 
 
 def _examine(lab: Lab, tally: Tally, cuts: int | None) -> Tally:
@@ -190,48 +193,6 @@ def _examine(lab: Lab, tally: Tally, cuts: int | None) -> Tally:
     return tally
 
 
-@contextmanager
-def beside(work: Callable[[], T]) -> Iterator[Callable[[], T]]:
-    """Do the work in a forked process within the block; the yielded function waits for its result. A block that ends
-    without it stops the process. Raises LabUnavailable if the process has no result. Main thread only."""
-
-    def send(writer: int) -> int:
-        namespaces.die_with_parent()
-        with os.fdopen(writer, "wb") as pipe:
-            pickle.dump(work(), pipe)
-        return 0
-
-    reader, writer = os.pipe()
-    with os.fdopen(reader, "rb") as pipe:
-        child = os.fork()
-        if child == 0:
-            process.end_with(send, writer)
-        os.close(writer)
-
-        def runs() -> bool:
-            return os.waitpid(child, os.WNOHANG) == (0, 0)
-
-        received = False
-
-        def receive() -> T:
-            nonlocal received
-            content = pipe.read()
-            received = True
-            status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-            if status or not content:
-                raise LabUnavailable(f"the second process of the lab ended with status {status}")
-            value: T = pickle.loads(content)
-            return value
-
-        try:
-            yield receive
-        finally:
-            for number in () if received else (signal.SIGTERM, signal.SIGKILL):
-                os.kill(child, number)
-                if not process.wait_while(runs, STOP_S):
-                    break
-
-
 def _batch(lab: Lab, tally: Tally, count: int) -> None:
     """Make one recording and its cuts; a tenth, at least one, are kills. Every second recording changes the schema."""
     if tally.base is None:
@@ -245,39 +206,37 @@ def _batch(lab: Lab, tally: Tally, count: int) -> None:
     tally.commits += recording.acknowledged.count
     tally.flushes += recording.flushes
     for recovery in recording.kills:
-        facts = _facts(recovery, next(tally.numbers), Cut(KILLED, 0, 0, 0.0, seed))
-        tally.cuts.append(replace(facts, changes=changes))
+        tally.count(_facts(recovery, Cut(KILLED, 0, 0, 0.0, seed)), changes)
     if lab.lies:
         truncated = [(ns, ns + LIE_NS) for step, ns in recording.acknowledged.changes if step == "truncate"]
         log = recording.log.without_flushes(truncated if lab.lies == "truncate" else None)
         recording = replace(recording, log=log)
     section = Section(recording.log, [recording.whole], recording.changes)
     chosen = disk_images.chosen_cuts(section, count - kills, seed)
-    for facts in _cut(lab, recording, chosen, tally.numbers):  # an error keeps those before it
-        tally.cuts.append(replace(facts, changes=changes))
-
-
-def _cut(lab: Lab, recording: Recording, cuts: Sequence[Cut], numbers: Iterator[int]) -> Iterator[CutFacts]:
-    """Make these cuts from one recording and check each; end with the lab's time."""
-    media, left, log = recording.media(lab), lab.disks("cut", recording.base.target), recording.log
-    for cut in cuts:
+    media = recording.media(lab)
+    for cut in chosen:  # an error keeps those before it
         if lab.over:
             break
-        number = next(numbers)
-        lab.tell(f"{recording.base.target.key}: cut {number}")
-        media.cut(cut, files_of(left))
-        recovery, kept, larger = recover(lab, recording.base, left, recording.visible(cut)), "", None
-        if recovery.harms:
-            kept = _keep(lab, recording, media, cut, number)
-            recovery = _recover_again(lab, recording, media, cut, recovery)
-        if recovery.harms and cut.unit < BLOCK:
-            media.cut(replace(cut, unit=BLOCK), files_of(left))
-            again = recover(lab, recording.base, left, recording.visible(cut))
-            larger = None if again.invalid else again.harms
-        for image in files_of(left):
-            image.unlink(missing_ok=True)
-        unflushed = sum(log.unflushed_bytes(cut.position, disk) for disk in range(len(files_of(left))))
-        yield _facts(recovery, number, cut, unflushed, kept, larger)
+        lab.tell(f"{tally.target.key}: cut {tally.next_number}")
+        tally.count(_cut(lab, recording, media, cut), changes)
+
+
+def _cut(lab: Lab, recording: Recording, media: Media, cut: Cut) -> CutFacts:
+    """Make a cut from a recording and check what is left."""
+    left, log = lab.disks("cut", recording.base.target), recording.log
+    media.cut(cut, files_of(left))
+    recovery, kept, larger = recover(lab, recording.base, left, recording.visible(cut)), "", None
+    if recovery.harms:
+        kept = _keep(lab, recording, media, cut)
+        recovery = _recover_again(lab, recording, media, cut, recovery)
+    if recovery.harms and cut.unit < BLOCK:
+        media.cut(replace(cut, unit=BLOCK), files_of(left))
+        again = recover(lab, recording.base, left, recording.visible(cut))
+        larger = None if again.invalid else again.harms
+    for image in files_of(left):
+        image.unlink(missing_ok=True)
+    unflushed = sum(log.unflushed_bytes(cut.position, disk) for disk in range(len(files_of(left))))
+    return replace(_facts(recovery, cut), unflushed_bytes=unflushed, kept=kept, harms_at_4096=larger)
 
 
 def _recover_again(lab: Lab, recording: Recording, media: Media, cut: Cut, first: Recovery) -> Recovery:
@@ -296,13 +255,13 @@ def _recover_again(lab: Lab, recording: Recording, media: Media, cut: Cut, first
     return replace(first, harms={}, lost=0, invalid=f"{why}; first: {next(iter(first.harms.values()))}")
 
 
-def _keep(lab: Lab, recording: Recording, media: Media, cut: Cut, number: int) -> str:
+def _keep(lab: Lab, recording: Recording, media: Media, cut: Cut) -> str:
     """Keep images and log of a harmed cut with the results; return the first image's name, "" if enough are kept."""
     key = recording.base.target.key
     lab.kept[key] = lab.kept.get(key, 0) + 1
     if lab.kept[key] > KEPT:
         return ""
-    folder, name = lab.folder / "powercut", f"{key.replace(' ', '-').replace('/', '_')}-{number}"
+    folder, name = lab.folder / "powercut", cut.seed.replace(" ", "-").replace("/", "_")
     folder.mkdir(exist_ok=True)
     images = files_of(disks(folder, name, recording.base.target))
     media.cut(cut, images)
@@ -311,13 +270,10 @@ def _keep(lab: Lab, recording: Recording, media: Media, cut: Cut, number: int) -
     return str(images[0].relative_to(lab.folder))
 
 
-def _facts(
-    recovery: Recovery, number: int, cut: Cut, unflushed: int = 0, kept: str = "", larger: dict[str, str] | None = None
-) -> CutFacts:
-    seconds = round(recovery.seconds, 3)
-    return CutFacts(number, cut.aim, cut.seed, cut.position, cut.unit, unflushed, recovery.acknowledged, recovery.lost,
-                    seconds, recovery.invalid, recovery.harms, kept, shift_bytes=cut.shift,
-                    harms_at_4096=larger)  # fmt: skip
+def _facts(recovery: Recovery, cut: Cut) -> CutFacts:
+    """Return the facts of a cut, with 0 in place of its number and of what was not flushed."""
+    return CutFacts(0, cut.aim, cut.seed, cut.position, cut.unit, 0, recovery.acknowledged, recovery.lost,
+                    round(recovery.seconds, 3), recovery.invalid, recovery.harms, shift_bytes=cut.shift)  # fmt: skip
 
 
 def try_control(lab: Lab, control: Control, engine: LabTarget, tries: int, needed: int) -> ControlFacts:
@@ -356,15 +312,12 @@ def record(lab: Lab, base: BaseImages, kills: int, seed: str, changes: bool = Fa
     """Record `kills` + 1 rounds of the witness, and kill the server between two; with schema changes if `changes`.
     Raises DbbenchError on failure. The lab's directory contains the files of the last recording."""
     chance, seen = random.Random(seed), Acknowledged()
-    folder, live = lab.scratch / "log", lab.disks("live", base.target)
+    folder = lab.scratch / "log"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     lab.server_log.unlink(missing_ok=True)
-    copy_disks(base.images, live)
     waits_s = [WORK_S * chance.uniform(0.7, 1.3) / (kills + 1) + WORK_S / 2 for _ in range(kills + 1)]
-    end, recoveries = _run_rounds(lab, base, live, seen, waits_s, changes)
-    for image in files_of(live):
-        image.unlink()
+    end, recoveries = _run_rounds(lab, base, seen, waits_s, changes)
     if seen.count < LEAST:
         last_lines = "; ".join(lab.server_log.read_text(errors="replace").splitlines()[-3:])
         raise DbbenchError(f"the witness received only {seen.count} commits: {last_lines}")
@@ -374,9 +327,10 @@ def record(lab: Lab, base: BaseImages, kills: int, seed: str, changes: bool = Fa
 
 
 def _run_rounds(
-    lab: Lab, base: BaseImages, live: Images, seen: Acknowledged, waits_s: Sequence[float], changes: bool
+    lab: Lab, base: BaseImages, seen: Acknowledged, waits_s: Sequence[float], changes: bool
 ) -> tuple[int, list[Recovery]]:
     """Work for these times, kill and check after each; return when the last round ended, in ns, and the results."""
+    live = copy_disks(base.images, lab.disks("live", base.target))
     end, recoveries = 0, list[Recovery]()
     with (
         disk.serve_disks(lab.workdir.root, files_of(live), lab.scratch / "log", lab.workdir.logs / "disk.log") as files,
@@ -398,4 +352,6 @@ def _run_rounds(
                     raise
                 recoveries.append(harm_of_start(error, seen.before(time.monotonic_ns())))
                 break
+    for image in files_of(live):
+        image.unlink()
     return end, recoveries

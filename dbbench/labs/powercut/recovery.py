@@ -41,6 +41,9 @@ DEADLINES_S: Final = {
     "prepare": 300.0, "mount": 60.0, "start": 120.0, "look up": 60.0,
     "check": 120.0, "stop": 60.0, "umount": 90.0, "fsck": 120.0,
 }  # fmt: skip
+# Between two reports there are at most two recoveries, or one recording with its kills. What hangs where no signal ends
+# it, in the kernel or in a client library, is killed then.
+STEP_S: Final = 2 * sum(DEADLINES_S.values())
 POLL_S: Final = 10.0
 # MySQL retries without end if recovery needs a page that cannot be read. It logs lines of this kind.
 _UNREADABLE: Final = re.compile(r"\[ERROR\].*(page corruption|[Uu]nable to apply log to corrupted page)")

@@ -31,7 +31,7 @@ from scipy import stats
 
 from dbbench import process
 from dbbench.datasets import generated
-from dbbench.drivers import DRIVERS, pgbench, pgbench_output, sysbench, sysbench_output
+from dbbench.drivers import DRIVERS, pgbench, sysbench, sysbench_output
 from dbbench.drivers.protocol import LoadTask
 from dbbench.engines import ENGINES
 from dbbench.engines.port import Place, Server
@@ -110,7 +110,7 @@ def bare(server: Server, cell: Cell, seed: int, logged: bool) -> float:
     """Start the same command without dbbench; return tps of the window from what the tool prints per second."""
     with tempfile.TemporaryDirectory(dir="/dev/shm") as scratch:
         if cell.workload.driver == "pgbench":
-            argv, live = pgbench.command(server, cell, seed, Path(scratch)), pgbench_output.live
+            argv, live = pgbench.command(server, cell, seed, Path(scratch)), pgbench.live
             argv = [word for word in argv if logged or not word.startswith("--log")]
         else:
             argv, live = [*sysbench.command(server, cell, seed)[:-2], cell.workload.script, "run"], sysbench_output.live

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from dbbench.drivers import bonnie, filework, filework_load, fio, fio_output, tool
+from dbbench.drivers import bonnie, filework, filework_load, fio, tool
 from dbbench.drivers.protocol import Live
 from dbbench.errors import DriverFailed
 from dbbench.metrics.table import METRICS
@@ -90,7 +90,7 @@ def test_a_small_file_is_labelled_cached(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_fios_summary_is_counted_whole() -> None:
     """Reads and writes of all jobs, bytes, and every latency bucket."""
-    found, job = fio_output.parse(FIO), json.loads(FIO)["jobs"][0]
+    found, job = fio.parse(FIO), json.loads(FIO)["jobs"][0]
     assert found.ios == job["read"]["total_ios"] + job["write"]["total_ios"] == 5568 + 2348
     assert found.histogram.total == found.ios
     assert found.seconds == pytest.approx(3.005)
@@ -103,7 +103,7 @@ def test_percentiles_are_fios_own() -> None:
     document = json.loads(FIO)
     document["jobs"][0]["write"]["total_ios"] = 0
     document["jobs"][0]["write"]["clat_ns"]["bins"] = {}
-    found = fio_output.parse(json.dumps(document))
+    found = fio.parse(json.dumps(document))
     for percent, nanoseconds in document["jobs"][0]["read"]["clat_ns"]["percentile"].items():
         assert found.histogram.percentile_ms(float(percent)) == pytest.approx(nanoseconds / 1e6, rel=0.025)
 
@@ -112,7 +112,7 @@ def test_percentiles_are_fios_own() -> None:
 def test_no_summary_is_no_measurement(text: str) -> None:
     """A fio that was killed, or did nothing, has no figures."""
     with pytest.raises(DriverFailed):
-        fio_output.parse(text)
+        fio.parse(text)
 
 
 # fio_iops.1.log of fio 3.33: its job was stopped from 1795617875.003 to 1795617877.503
@@ -164,7 +164,7 @@ STOPPED_AT_THE_END = """\
 def test_rates_by_second_are_summed_over_jobs() -> None:
     """Half-second entries of a job are averaged, jobs added; a second before the first entry is a gap."""
     logs = [(FIXTURES / f"fio_iops.{job}.log").read_text() for job in (1, 2)]
-    column = fio_output.by_second(logs, 1795281693.2, 5, fio_output.READ)
+    column = fio.by_second(logs, 1795281693.2, 5, fio.READ)
     assert column[0] is None and column[1] == pytest.approx((689 + 579) / 2 + (736 + 649) / 2, rel=0.01)
     known = [value for value in column if value is not None]
     assert sum(known) == pytest.approx(5568, rel=0.02)
@@ -172,7 +172,7 @@ def test_rates_by_second_are_summed_over_jobs() -> None:
 
 def test_a_stopped_job_of_fio_makes_no_progress() -> None:
     """A second that stood still is 0, one that stood still for half of its time has half the rate."""
-    column = fio_output.by_second([STOPPED], 1795617872.989, 7, fio_output.WRITE)
+    column = fio.by_second([STOPPED], 1795617872.989, 7, fio.WRITE)
     halves = [360655, 356020, 323731, 383522, 9344, 0, 0, 0, 0, 308939, 334298, 315748]  # as logged
     assert column[:6] == pytest.approx([(a + b) / 2 for a, b in zip(halves[::2], halves[1::2], strict=True)], abs=1)
     assert column[3] == 0
@@ -181,14 +181,14 @@ def test_a_stopped_job_of_fio_makes_no_progress() -> None:
 def test_rates_by_second_add_up_to_fios_ios() -> None:
     """Also if most intervals have none, before the first and after the last of them."""
     running = 1795617845.433 - 9.0, 1795617845.433 - 1
-    column = fio_output.by_second([PAUSES], 1795617836.419, 8, fio_output.WRITE, running)
+    column = fio.by_second([PAUSES], 1795617836.419, 8, fio.WRITE, running)
     assert sum(value or 0 for value in column) == pytest.approx(7, rel=0.01)
     assert column == pytest.approx([2, 1, 0, 1, 1, 0, 1, 1], abs=0.01)
 
 
 def test_a_late_entry_of_fio_is_longer() -> None:
     """An entry after 0.905 s is the mean over all of them, and no second has less for that."""
-    column = fio_output.by_second([LATE], 1795617881.953, 7, fio_output.WRITE)
+    column = fio.by_second([LATE], 1795617881.953, 7, fio.WRITE)
     assert column[:6] == pytest.approx([1000] * 6, rel=0.01)
 
 
@@ -198,38 +198,38 @@ def test_one_of_two_jobs_of_fio_is_stopped() -> None:
     Both had to keep to 1000 reads a second, so the stopped one did in the second after it what it had missed.
     """
     logs = [(FIXTURES / f"fio_stopped_iops.{job}.log").read_text() for job in (1, 2)]
-    column = fio_output.by_second(logs, 1795617855.33, 6, fio_output.READ)
+    column = fio.by_second(logs, 1795617855.33, 6, fio.READ)
     assert column[0] == pytest.approx(2000, rel=0.01) and column[3] == pytest.approx(1000, rel=0.1)
     assert sum(value or 0 for value in column) == pytest.approx(12000, rel=0.02)
-    column = fio_output.by_second(logs, 1795617855.08, 6, fio_output.READ)
+    column = fio.by_second(logs, 1795617855.08, 6, fio.READ)
     assert column[2] == pytest.approx(812 / 4 + 1000, rel=0.05)  # it was stopped after a quarter of this second
 
 
 def test_a_direction_without_progress_is_zero() -> None:
     """Lines of writes show that the job ran; one that never reads has no rate of reads."""
     log = (FIXTURES / "fio_stopped_iops.2.log").read_text().splitlines(keepends=True)
-    kept = "".join(line for line in log if line.split(", ")[2] == fio_output.WRITE or line < "17956178564")
-    column = fio_output.by_second([kept], 1795617855.33, 4, fio_output.READ)
+    kept = "".join(line for line in log if line.split(", ")[2] == fio.WRITE or line < "17956178564")
+    column = fio.by_second([kept], 1795617855.33, 4, fio.READ)
     assert column == pytest.approx([1000, 0, 0, 0], rel=0.01, abs=2)
-    assert fio_output.by_second([STOPPED], 1795617872.989, 6, fio_output.READ) == [None] * 6
+    assert fio.by_second([STOPPED], 1795617872.989, 6, fio.READ) == [None] * 6
 
 
 def test_fio_ran_after_its_last_entry() -> None:
     """The end of a job that was stopped is 0 if the summary says that it still ran, and a gap otherwise."""
     running = 1795617853.314 - 5.848, 1795617853.314 - 1
-    given = [STOPPED_AT_THE_END], 1795617847.446, 6, fio_output.WRITE
-    assert fio_output.by_second(*given) == [pytest.approx(1000, rel=0.01), pytest.approx(848, rel=0.01), *[None] * 4]
-    assert fio_output.by_second(*given, running)[2:] == [0, 0, 0, None]
-    assert fio_output.parse(FIO).running_utc == pytest.approx((1795281697.251 - 3.005, 1795281697.251 - 1))
+    given = [STOPPED_AT_THE_END], 1795617847.446, 6, fio.WRITE
+    assert fio.by_second(*given) == [pytest.approx(1000, rel=0.01), pytest.approx(848, rel=0.01), *[None] * 4]
+    assert fio.by_second(*given, running)[2:] == [0, 0, 0, None]
+    assert fio.parse(FIO).running_utc == pytest.approx((1795281697.251 - 3.005, 1795281697.251 - 1))
 
 
 def test_fios_progress_is_read() -> None:
     """A line that it writes over again and again; thousands have a letter."""
-    said = [fio_output.live(line) for line in (FIXTURES / "fio.out").read_text().splitlines()]
+    said = [fio.live(line) for line in (FIXTURES / "fio.out").read_text().splitlines()]
     assert [one for one in said if one] == [Live(0, 1596 + 616, None), Live(0, 1949 + 806, None)]
-    assert fio_output.live("[r=103MiB/s,w=103MiB/s][r=13.2k,w=13.2k IOPS][eta 00m:02s]") == Live(0, 26400, None)
-    assert fio_output.live("Jobs: 2 (f=0)") is None
-    assert fio_output.live("[r=13..2k IOPS]") is None  # damaged: no number
+    assert fio.live("[r=103MiB/s,w=103MiB/s][r=13.2k,w=13.2k IOPS][eta 00m:02s]") == Live(0, 26400, None)
+    assert fio.live("Jobs: 2 (f=0)") is None
+    assert fio.live("[r=13..2k IOPS]") is None  # damaged: no number
 
 
 def test_the_trial_decides_where_and_how_long() -> None:

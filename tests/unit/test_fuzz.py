@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dbbench import plan
-from dbbench.drivers import bonnie, filework_load, fio_output, pgbench_output, sysbench_output
+from dbbench.drivers import bonnie, filework_load, fio, pgbench, sysbench_output
 from dbbench.drivers import statements as steps
 from dbbench.drivers.tool import read_counts
 from dbbench.engines import postgres_counters
@@ -159,11 +159,11 @@ PARSERS: Final[dict[str, tuple[Callable[[str], object], str, tuple[type[Exceptio
         fixture("engines/postgres-15.log"),
         (),
     ),
-    "pgbench": (lambda t: read_counts(pgbench_output.COUNTS, t), fixture("drivers/pgbench-15/pgbench.out"), ()),
-    "pgbench-live": (pgbench_output.live, fixture("drivers/pgbench-15/pgbench.err"), ()),
-    "pgbench-aborted": (pgbench_output.is_abort, fixture("drivers/pgbench-15/pgbench_aborted.err"), ()),
+    "pgbench": (lambda t: read_counts(pgbench.COUNTS, t), fixture("drivers/pgbench-15/pgbench.out"), ()),
+    "pgbench-live": (pgbench.live, fixture("drivers/pgbench-15/pgbench.err"), ()),
+    "pgbench-aborted": (pgbench.is_abort, fixture("drivers/pgbench-15/pgbench_aborted.err"), ()),
     "pgbench-log": (
-        of_file(lambda p: pgbench_output.parse([p], 1.0, 5)),
+        of_file(lambda p: pgbench.parse([p], 1.0, 5)),
         fixture("drivers/pgbench-15/pgbench_log.4711")[:4000],
         (),
     ),
@@ -177,9 +177,9 @@ PARSERS: Final[dict[str, tuple[Callable[[str], object], str, tuple[type[Exceptio
         (),
     ),
     "sysbench-events": (of_file(lambda p: sysbench_output.parse([p], 5)), "1 100 3\n2 120 4\n", ()),
-    "fio-load": (fio_output.parse, fixture("drivers/fio.json"), ()),
-    "fio-log": (lambda t: fio_output.by_second([t], 1.7e9, 5, "0"), fixture("drivers/fio_bw.1.log")[:2000], ()),
-    "fio-live": (fio_output.live, "Jobs: 2 (f=2): [m(2)][50.0%][r=13.2k,w=13.2k IOPS][eta 00m:01s]", ()),
+    "fio-load": (fio.parse, fixture("drivers/fio.json"), ()),
+    "fio-log": (lambda t: fio.by_second([t], 1.7e9, 5, "0"), fixture("drivers/fio_bw.1.log")[:2000], ()),
+    "fio-live": (fio.live, "Jobs: 2 (f=2): [m(2)][50.0%][r=13.2k,w=13.2k IOPS][eta 00m:01s]", ()),
     "bonnie": (bonnie.parse, fixture("drivers/bonnie.csv"), ()),
     "copied": (filework_load.parse_copy, fixture("drivers/copy.out"), ()),
     "small-files": (filework_load.steps, fixture("drivers/smallfiles.out"), ()),

@@ -54,15 +54,12 @@ class Load(Protocol):
     def wait_until(self, second: float, watch: Callable[[Live], None]) -> None:
         """Block until `second` of the load's clock (0 = start of warm-up), calling `watch` once per second. Raises
         DriverFailed or EngineDied as soon as the tool or the server has ended."""
-        ...
 
     def wait(self, watch: Callable[[Live], None]) -> None:
         """Block until the tool has ended by itself. Its exit status is not sufficient; see `outcome`."""
-        ...
 
     def outcome(self) -> Outcome:
         """Parse the results when the server has stopped. Raises DriverFailed or NoProgress for invalid ones."""
-        ...
 
 
 class Driver(Protocol):
@@ -70,7 +67,6 @@ class Driver(Protocol):
 
     def driving(self, task: LoadTask) -> AbstractContextManager[Load]:
         """Start the load; at the end of the block the tool has ended."""
-        ...
 
 
 class Away(Protocol):
@@ -78,7 +74,6 @@ class Away(Protocol):
 
     def driving_from(self, client: Client, task: LoadTask) -> AbstractContextManager[Load]:
         """Like `Driver.driving`, on the client's host, which returns logs to `scratch` after the server's end."""
-        ...
 
 
 def client_account(server: Server) -> User | None:

@@ -306,9 +306,8 @@ def check_pages(profile: Profile, options: Sequence[str], datadir: Path, setting
     for file, part in ((file, part) for file, parts in files for part in parts):
         argv = [*server.loader, program, *options, *part, file]
         done = process.run(argv, timeout_s=CHECK_S, ok=(0, 1), as_user=account())
-        refuse_corrupt(
-            f"{_PAGE_CHECKER} {file.name}", (done.stdout + done.stderr).splitlines() if done.returncode else ()
-        )
+        wrong = (done.stdout + done.stderr).splitlines() if done.returncode else ()
+        refuse_corrupt(f"{_PAGE_CHECKER} {file.name}", wrong)
     return f"checksums of {len(files)} tablespaces"
 
 
@@ -399,15 +398,9 @@ def log_files(datadir: Path, effective: dict[str, str]) -> list[Path]:
 
 def data_files(datadir: Path) -> list[Path]:
     """Return tables and indexes of user schemas and the system tablespace, without log, undo and doublewrite files."""
-    schemas = [entry for entry in datadir.iterdir() if entry.is_dir() and not entry.name.startswith("#")]
-    tables = [
-        path
-        for schema in schemas
-        if schema.name not in SYSTEM_SCHEMAS
-        for path in schema.iterdir()
-        if path.suffix in _TABLE_FILES
-    ]
-    return sorted(tables) + sorted(datadir.glob("ibdata*"))
+    schemas = [entry for entry in datadir.glob("[!#]*") if entry.is_dir() and entry.name not in SYSTEM_SCHEMAS]
+    tables = sorted(path for schema in schemas for path in schema.iterdir() if path.suffix in _TABLE_FILES)
+    return tables + sorted(datadir.glob("ibdata*"))
 
 
 def durability(effective: dict[str, str], tears: bool) -> tuple[Durability, ...]:

@@ -14,7 +14,7 @@ from typing import Any, Final
 from dbbench import process
 from dbbench.engines import mysqld
 from dbbench.engines.mysqld import Mysqld
-from dbbench.engines.port import Counts, Place, Profile, Programs, Server, Sessions
+from dbbench.engines.port import Counts, Place, Profile, Server, Sessions
 from dbbench.engines.serving import grown_between, total
 from dbbench.engines.settings import Reported
 from dbbench.engines.sql import rows, rows_of
@@ -87,7 +87,7 @@ class InnodbServer(Server):
     def __init__(
         self, profile: Profile, place: Place, program: Mysqld, running: Running | None, password: str = ""
     ) -> None:
-        super().__init__(profile, place, Programs(program.version, program.path.parent), running)
+        super().__init__(profile, place, program.version, program.path.parent, running)
         self.env = {"MYSQL_PWD": password}
         self._page = 16384
         self._redo: int | None = None  # size of the redo log in bytes; None: the server does not report it

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Final, Literal, Protocol, runtime_checkable
 
 from dbbench.engines.settings import Versions, numbers_of
 from dbbench.engines.sql import Sql, rows_of
@@ -134,31 +134,20 @@ class Profile:
         return ", ".join(f"{name} = {effective[name]}" for name in self.stated if name in effective)
 
 
-class Programs(NamedTuple):
-    """The programs of a server that are installed, and the directory of its clients (pgbench, psql, ...)."""
-
-    version: str
-    folder: Path
-
-
-NO_PROGRAMS: Final = Programs("", Path("/"))
-
-
 class Server:
     """A private running server on a unix socket, and on the network only if `Place` says so. What follows
-    `effective_settings` are abilities: those that an engine does not have report nothing."""
+    `effective_settings` are abilities: those that an engine does not have report nothing. `programs`: the directory of
+    its clients (pgbench, psql, ...)."""
 
     user = NAME  # database role
     database = NAME
 
     def __init__(
-        self, profile: Profile, place: Place, programs: Programs = NO_PROGRAMS, running: Running | None = None
+        self, profile: Profile, place: Place, version: str = "", programs: Path = Path(), running: Running | None = None
     ) -> None:
-        self.profile, self.engine, self.version = profile, profile.name, programs.version
-        self.socket_dir = place.sockets
+        self.profile, self.engine, self.version, self.bin = profile, profile.name, version, programs
+        self.socket_dir, self.log = place.sockets, place.log
         self.socket = place.sockets / f"{profile.name}.sock"
-        self.log = place.log
-        self.bin = programs.folder
         self.env: dict[str, str] = {}  # environment variables with which its client programs log in on the socket
         self.left_out: tuple[str, ...] = ()  # defaults that this version does not have
         self._running = running
@@ -271,51 +260,40 @@ class Engine(Protocol):
 
     def programs(self, bin: Path | None = None) -> tuple[str, ...]:
         """Return the required programs (names or paths), for `doctor` and for checks before a run."""
-        ...
 
     def installed_version(self, bin: Path | None = None) -> str | None:
         """Return the version of the installed programs ("15.18"), or None."""
-        ...
 
     def refusal(self, settings: Settings, bin: Path | None = None) -> str:
         """Return what the installed server prints about settings that it does not accept, or "". Nothing is started."""
-        ...
 
     def account(self) -> User:
         """Return the unprivileged account that the server runs as."""
-        ...
 
     def defaults(self, memory_bytes: int | None) -> dict[str, Scalar]:
         """Return durable, private settings, explicit wherever versions differ; a trial has those of a profile over them
         (`Profile.settings_profiles`). `memory_bytes`: the plan's memory."""
-        ...
 
     def window_settings(self, warmup_s: float, measure_s: float) -> dict[str, Scalar]:
         """Return settings that follow from the window: checkpoints every window ÷ 2, a log size that is not reached."""
-        ...
 
     def create(self, datadir: Path, place: Place) -> None:
         """Make an empty data directory with data checksums, in the locale C.UTF-8 or utf8mb4; the first start adds
         database and role `dbbench`. Raises EngineStartFailed."""
-        ...
 
     def serving(self, datadir: Path, settings: Settings, place: Place) -> AbstractContextManager[Server]:
         """Start the server, wait until it answers, ensure database and role; stop it cleanly at the end of the block.
         Raises EngineStartFailed with the last lines of the log, SettingRefused if the server reports another value than
         the requested one, EngineDied if it had to be killed."""
-        ...
 
     def check(self, datadir: Path, settings: Settings, place: Place) -> str:
         """Check the stopped data (it may start the server); return what was checked. Raises DataCorrupt."""
-        ...
 
     def data_files(self, datadir: Path) -> list[Path]:
         """Return the files that hold the dataset: tables and indexes, not logs. For cold proofs and for space."""
-        ...
 
     def durability(self, effective: dict[str, str], tears: bool) -> tuple[Durability, ...]:
         """Return the durability flags of the effective settings; `tears`: a page can tear on this filesystem."""
-        ...
 
 
 @runtime_checkable
@@ -324,11 +302,9 @@ class HasLog(Protocol):
 
     def place_log(self, datadir: Path, folder: Path) -> None:
         """Move the stopped server's log into the directory, which `Place.log_dir` names from then on."""
-        ...
 
     def log_files(self, datadir: Path, effective: dict[str, str]) -> list[Path]:
         """Return the files of the write-ahead log (and of the binary log) of the running server."""
-        ...
 
 
 def log_files_of(engine: Engine, datadir: Path, effective: dict[str, str]) -> list[Path]:
@@ -342,12 +318,10 @@ class ChecksData(Protocol):
 
     def check_running(self, server: Server) -> None:
         """Check every page of tables and indexes against each other. Raises DataCorrupt."""
-        ...
 
     def check_pages(self, datadir: Path, settings: Settings, place: Place) -> str:
         """Check the checksum of each page of tables and indexes, also of those that no query reads (InnoDB: not of the
         doublewrite buffer). Return what was checked. Raises DataCorrupt."""
-        ...
 
 
 @runtime_checkable
@@ -356,7 +330,6 @@ class BacksUp(Protocol):
 
     def backup(self, server: Server, room: Path) -> list[str] | str:
         """Return the command that writes a backup to standard output, or why there is none; `room`: for its notes."""
-        ...
 
 
 @runtime_checkable
@@ -365,8 +338,6 @@ class UsesBareDevice(Protocol):
 
     def move_data(self, datadir: Path, device: Path) -> None:
         """Move the stopped server's only tablespace to the device."""
-        ...
 
     def data_bytes(self, file: Path) -> int:
         """Return the size of a data file; of a bare device, what its tablespace has used so far."""
-        ...

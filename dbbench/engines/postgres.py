@@ -18,7 +18,7 @@ from typing import Final
 from dbbench import packages, process
 from dbbench.engines import settings as text
 from dbbench.engines.accounts import of_server
-from dbbench.engines.port import LOG_BYTES, NAME, Place, Profile, Programs, Server, Values, Weakening
+from dbbench.engines.port import LOG_BYTES, NAME, Place, Profile, Server, Values, Weakening
 from dbbench.engines.postgres_server import BLOCK, PORT, SLOT, PostgresServer, ready
 from dbbench.engines.postgres_sql import PostgresSql
 from dbbench.engines.serving import Launch, forget, log_size, move, own, put, refuse_corrupt, serving_program
@@ -249,7 +249,7 @@ def serving(datadir: Path, settings: Settings, place: Place, profile: Profile = 
     def answer(program: process.Running) -> PostgresServer | None:
         if not ready(program.pid, datadir):
             return None
-        server = PostgresServer(profile, place, Programs(version, folder), program, launch.offset)
+        server = PostgresServer(profile, place, version, folder, program, launch.offset)
         return server if server.answers() else None
 
     with serving_program(launch, answer) as server, contextlib.closing(server):

@@ -9,12 +9,13 @@ from typing import Any, Final
 
 from dbbench import process
 from dbbench.engines import postgres_counters
-from dbbench.engines.port import NAME, Counts, Place, Profile, Programs, Server, Sessions
+from dbbench.engines.port import NAME, Counts, Place, Profile, Server, Sessions
 from dbbench.engines.serving import grown_between, total
 from dbbench.engines.settings import Reported, numbers_of
 from dbbench.engines.sql import execute, rows, rows_of
 from dbbench.errors import DeadlinePassed
 from dbbench.model import CheckpointFacts, Work
+from dbbench.process import Running
 
 PORT: Final = 5432  # only part of the socket's name: without a load generator on another host no port is open
 SETTLE_S: Final = 600.0  # enough for an autovacuum of a large table at fixed cost limits
@@ -61,10 +62,10 @@ class PostgresServer(Server):
     """A running server without a password (the kernel reports the account); it ends when a backend crashes."""
 
     def __init__(
-        self, profile: Profile, place: Place, programs: Programs, running: process.Running | None, offset: int = 0
+        self, profile: Profile, place: Place, version: str, programs: Path, running: Running | None, offset: int = 0
     ) -> None:
         """`offset`: the byte in the server's log at which the lines of this start begin."""
-        super().__init__(profile, place, programs, running)
+        super().__init__(profile, place, version, programs, running)
         self.port = place.network.port if place.network else PORT
         self.socket = place.sockets / f".s.PGSQL.{self.port}"
         self._checkpoints = postgres_counters.CheckpointLog(self.log, offset)

@@ -183,29 +183,22 @@ def _has_room(launch: Launch) -> None:
 
 
 def _stop(launch: Launch, program: process.Running) -> None:
-    if program.poll() is not None:
-        raise _death(launch, program)
-    began = time.monotonic()
-    program.popen.send_signal(launch.stop)
-    try:
-        status = program.wait(STOP_S)
-    except errors.DeadlinePassed:
-        program.stop(launch.abort)
-        raise errors.EngineDied(
-            f"{launch.name} did not stop within {time.monotonic() - began:.0f} s and was killed:\n{launch.tail()}",
-            effect="Unwritten data is lost. The trial is marked failed.",
-        ) from None
-    if status < 0:  # a signal other than dbbench's killed it just before the clean stop
-        raise _death(launch, program)
-    if status != 0:
-        raise errors.EngineDied(
-            f"{launch.name} stopped with {_status(status)}:\n{launch.tail()}",
-            effect="The trial is marked failed.",
-        )
+    if program.poll() is None:
+        program.popen.send_signal(launch.stop)
+        try:
+            if program.wait(STOP_S) == 0:
+                return
+        except errors.DeadlinePassed:
+            program.stop(launch.abort)
+            raise errors.EngineDied(
+                f"{launch.name} did not stop within {STOP_S:.0f} s and was killed:\n{launch.tail()}",
+                effect="Unwritten data is lost. The trial is marked failed.",
+            ) from None
+    raise _death(launch, program)
 
 
-def _death(launch: Launch, program: process.Running, seen_as: Exception | None = None) -> errors.DbbenchError:
-    seen = f"\n  first symptom: {str(seen_as).splitlines()[0]}" if seen_as and str(seen_as) else ""
+def _death(launch: Launch, program: process.Running, seen_as: object = "") -> errors.DbbenchError:
+    seen = f"\n  first symptom: {str(seen_as).splitlines()[0]}" if str(seen_as) else ""
     return errors.EngineDied(
         f"{launch.name} (pid {program.pid}) ended with {_status(program.popen.wait())}:\n{launch.tail()}{seen}",
         effect="The trial is marked failed.",
@@ -219,26 +212,19 @@ def _status(status: int) -> str:
 
 def _end_orphans(launch: Launch) -> None:
     """Kill the backends of a killed postmaster: they keep the filesystem busy until they notice its death."""
-    for _ in range(200):
-        left = _in_datadir(launch)
-        for pid in left:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        if not left:
-            return
-        time.sleep(POLL_S)
+    program, datadir = str(Path(launch.argv[0]).resolve()), launch.datadir.resolve()
 
-
-def _in_datadir(launch: Launch) -> list[int]:
-    program, datadir = str(Path(launch.argv[0]).resolve()), str(launch.datadir.resolve())
-    pids = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit() and int(entry.name) != os.getpid():
-            with contextlib.suppress(OSError):
+    def kill() -> bool:
+        found = False
+        for entry in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):  # it has ended
                 exe = str((entry / "exe").readlink()).removesuffix(" (deleted)")
-                if exe == program and str((entry / "cwd").readlink()) == datadir:
-                    pids.append(int(entry.name))
-    return pids
+                if exe == program and (entry / "cwd").readlink() == datadir:
+                    os.kill(int(entry.name), signal.SIGKILL)
+                    found = True
+        return found
+
+    process.wait_while(kill, 2.0, POLL_S)
 
 
 def remember_database(datadir: Path, name: str) -> None:

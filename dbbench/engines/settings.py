@@ -61,8 +61,7 @@ def word(value: Scalar) -> str:
     text = ("on" if value else "off") if isinstance(value, bool) else str(value)
     if any(ord(letter) < 32 for letter in text):
         raise SettingRefused(
-            f"{text!r} cannot be written to a configuration file",
-            effect="The server was not started.",
+            f"{text!r} cannot be written to a configuration file", effect="The server was not started."
         )
     return text
 
@@ -156,12 +155,10 @@ def absent_defaults(
 
 def own_cache_bytes(settings: Settings) -> int | None:
     """Return the size of the server's own data cache according to its settings, or None if they do not set it."""
-    for name, units in (("shared_buffers", {"": 2**13, **_PG_UNITS}), ("innodb_buffer_pool_size", _MYSQL_UNITS)):
-        if name in settings:
-            text = word(settings[name].value)
-            size = _quantity(text if name == "shared_buffers" else _bare(text), units)
-            return None if size is None else int(size)
-    return None
+    if "shared_buffers" in settings:
+        size = _quantity(word(settings["shared_buffers"].value), {"": 2**13, **_PG_UNITS})
+        return None if size is None else int(size)
+    return _number(settings, "innodb_buffer_pool_size")
 
 
 def switched_on(settings: Settings, name: str) -> bool:
@@ -173,20 +170,13 @@ def open_files(settings: Settings) -> int:
     """Return how many files MariaDB and MySQL must be able to open in order not to reduce their settings: two for each
     table, one for each connection (MariaDB 10.11 uses 30 more, MySQL 10). 0 for PostgreSQL, which adapts to any
     limit."""
-    numbers = {name: int(_quantity(_bare(word(settings[name].value)), _MYSQL_UNITS) or 0)
-               for name in FILES_OF if name in settings}  # fmt: skip
-    if "table_open_cache" not in numbers:
-        return 0
-    needed = _FURTHER_FILES + numbers.get("max_connections", 0) + 2 * numbers["table_open_cache"]
-    return max(needed, numbers.get("open_files_limit", 0))
+    tables, connections, limit = (_number(settings, name) for name in FILES_OF)
+    return 0 if tables is None else max(_FURTHER_FILES + (connections or 0) + 2 * tables, limit or 0)
 
 
 def redo_bytes(settings: Settings) -> int:
     """Return the space that InnoDB allocates for its redo log at start; 0 for PostgreSQL, whose log grows."""
-    for name in ("innodb_redo_log_capacity", "innodb_log_file_size"):
-        if name in settings:
-            return int(_quantity(_bare(word(settings[name].value)), _MYSQL_UNITS) or 0)
-    return 0
+    return _number(settings, "innodb_redo_log_capacity") or _number(settings, "innodb_log_file_size") or 0
 
 
 def _bare(text: str) -> str:
@@ -195,6 +185,12 @@ def _bare(text: str) -> str:
 
 def _both(left: str, right: str, words: frozenset[str]) -> bool:
     return left in words and right in words
+
+
+def _number(settings: Settings, name: str) -> int | None:
+    """Return the value of a setting of MariaDB or MySQL; None if it is not set or not a number."""
+    number = _quantity(_bare(word(settings[name].value)), _MYSQL_UNITS) if name in settings else None
+    return None if number is None else int(number)
 
 
 def _quantity(text: str, units: dict[str, float] | dict[str, int]) -> float | None:

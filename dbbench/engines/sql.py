@@ -37,23 +37,18 @@ class Sql(Protocol):
 
     def login(self, server: Server) -> list[str]:
         """Return the options with which sysbench connects to the socket. A password is read from a file."""
-        ...
 
     def quote(self, table: str) -> str:
         """Quote the name of a table, as returned by `tables`, for a statement."""
-        ...
 
     def tables(self, connection: Any) -> list[Table]:
         """Return the tables of the dataset's database."""
-        ...
 
     def checksums(self, cursor: Any) -> dict[str, str]:
         """Return a checksum over all rows, in any order, per table; comparable within a version. Writes nothing."""
-        ...
 
     def cancel(self, server: Server, connection: Any) -> None:
         """Cancel the statement of a session."""
-        ...
 
     def refusals(self, rows: Sequence[Sequence[Any]]) -> list[str]:
         """Return the errors in the result rows of a maintenance statement; [] if the engine raises them."""
@@ -62,15 +57,12 @@ class Sql(Protocol):
     def other_plan(self, ask: Ask, recorded: str, sample: str, database: str) -> str:
         """Return how the plan of a sample differs from that of the recorded statement, with $1; "" if it does not.
         Raises LiveServerUnreadable if the server refuses the sample."""
-        ...
 
     def scan(self, connection: Any, table: str) -> str:
         """Return a statement that reads a whole table, and prepare the session for it."""
-        ...
 
     def scan_plan(self, connection: Any, statement: str) -> str:
         """Run a statement from `scan`; return its plan, or "" if only `explain` can return it."""
-        ...
 
     def explain(self, connection: Any, statement: str) -> str:
         """Return the plan of a statement from `scan` after it was run; "" if `scan_plan` returned it."""
@@ -82,7 +74,6 @@ class Sql(Protocol):
 
     def create(self, table: str, columns: str, key: str = "") -> str:
         """Return the statement that makes a table; with primary key `key` if rows are best loaded with it."""
-        ...
 
     def add_key(self, table: str, key: str) -> list[str]:
         """Return the statements that add the primary key to a loaded table, if `create` has not."""
@@ -90,7 +81,6 @@ class Sql(Protocol):
 
     def analyse(self, *tables: str) -> list[str]:
         """Return the statements that update the statistics of these tables."""
-        ...
 
     def finish(self, *tables: str) -> list[str]:
         """Return the statements to run on each of these tables after clients have loaded them."""
@@ -103,11 +93,9 @@ class Sql(Protocol):
     def clone(self, table: str, row: str, rows: int, join: str = "", packed: bool = False) -> list[str]:
         """Return the statements that make a clone table (id, k, body) and fill it; `packed`: body is bytes, stored as
         they are."""
-        ...
 
     def fill(self, table: str, columns: str, row: str, rows: int) -> list[str]:
         """Return the statements that fill a table with rows numbered `n`, from 1."""
-        ...
 
     def set_number(self, table: str, rows: int) -> list[str]:
         """Return the statements that set the next automatic `id` after so many rows."""
@@ -115,15 +103,12 @@ class Sql(Protocol):
 
     def noisy_bytes(self, noise: int, zeros: int) -> str:
         """Return an expression: so many incompressible bytes that depend on the number `n`, then so many zeros."""
-        ...
 
     def noisy_text(self, noise: int, zeros: int, salt: int) -> str:
         """Return an expression for such a mixture as text; another `salt` gives another text."""
-        ...
 
     def put(self, cursor: Any, table: str, batch: Sequence[Sequence[str]]) -> None:
         """Insert rows of texts that need no quoting; the text `NULL` stands for a missing value."""
-        ...
 
 
 def hashes(expression: str, size: int, salt: int) -> list[str]:

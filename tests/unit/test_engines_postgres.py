@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dbbench.engines import ENGINES, postgres, profile_of
-from dbbench.engines.port import Engine, Place, Programs, Server
+from dbbench.engines.port import Engine, Place, Server
 from dbbench.engines.postgres_counters import SOURCES, CheckpointLog, Reading, checkpoint_events, reading
 from dbbench.engines.postgres_server import PostgresServer, ready
 from dbbench.engines.settings import EVERY_VERSION, absent_defaults, keep_existing, numbers_of
@@ -31,7 +31,7 @@ def counters_of(recorded: dict[str, Any], when: str) -> dict[str, float]:
 @pytest.fixture
 def server(tmp_path: Path) -> PostgresServer:
     """One that is not running: what it computes from readings needs no process."""
-    return PostgresServer(postgres.PROFILE, Place(tmp_path, tmp_path), Programs("15.18", tmp_path), None)
+    return PostgresServer(postgres.PROFILE, Place(tmp_path, tmp_path), "15.18", tmp_path, None)
 
 
 @pytest.fixture
@@ -238,7 +238,7 @@ def test_what_a_missing_column_is_needed_for_is_none(server: PostgresServer) -> 
 
 def test_a_missing_column_makes_a_trial_suspect() -> None:
     """W140 names the server's release, the view and the column."""
-    server = Server(postgres.PROFILE, Place(Path(), Path()), Programs("15.18", Path()))
+    server = Server(postgres.PROFILE, Place(Path(), Path()), "15.18")
     server._lacking["pg_stat_wal.wal_sync"] = None
     (warning,) = server.warnings()
     assert (warning.id, warning.suspect) == ("W140", True)
@@ -250,7 +250,7 @@ def test_a_newer_release_than_the_tested_ones_is_told(engine: str, version: str)
     """W147 alone, and the trial counts; the newest tested release has no warning."""
     newest = ".".join(map(str, profile_of(engine).newest)) + (".99" if engine != "postgres" else "rc1")
     place = Place(Path(), Path())
-    newer, tested = (Server(profile_of(engine), place, Programs(number, Path())) for number in (version, newest))
+    newer, tested = (Server(profile_of(engine), place, number) for number in (version, newest))
     (warning,) = newer.warnings()
     assert (warning.id, warning.suspect) == ("W147", False)
     assert tested.warnings() == ()

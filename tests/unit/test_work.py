@@ -10,11 +10,11 @@ from typing import Any, cast
 import pytest
 
 from dbbench.compare import unequal
-from dbbench.drivers import fio_output, sysbench
+from dbbench.drivers import fio, sysbench
 from dbbench.engines import mysql, postgres
 from dbbench.engines.innodb_server import InnodbServer, to_counters
 from dbbench.engines.mysqld import Mysqld
-from dbbench.engines.port import Place, Programs
+from dbbench.engines.port import Place
 from dbbench.engines.postgres_server import PostgresServer
 from dbbench.metrics.outcome import Claim, pages_of
 from dbbench.model import Run, Status, Trial, Work, WorkFacts
@@ -172,7 +172,7 @@ def test_other_work_than_the_baselines_is_named(other: int, differs: bool) -> No
 
 def test_postgres_counts_writes_by_transaction_identifiers(tmp_path: Path) -> None:
     """Reads have none, subtransactions have more than one, and a rollback is no commit."""
-    server = PostgresServer(postgres.PROFILE, Place(tmp_path, tmp_path), Programs("15.18", tmp_path), None)
+    server = PostgresServer(postgres.PROFILE, Place(tmp_path, tmp_path), "15.18", tmp_path, None)
     names = ("xact_commit", "xact_rollback", "xids", "tup_inserted", "blks_read", "blks_hit", "wal_bytes")
     before = dict.fromkeys(names, 0.0)
     after = dict(zip(names, (1000.0, 10.0, 210.0, 300.0, 5.0, 7.0, 9000.0), strict=True))
@@ -233,7 +233,7 @@ def test_bytes_of_fio_count_where_the_kernel_counts_them(engine: str, direct: st
     report["global options"].update(ioengine=engine, direct=direct)
     for job in report["jobs"]:
         job["job options"] = {}
-    assert fio_output.parse(json.dumps(report)).counted is counted
+    assert fio.parse(json.dumps(report)).counted is counted
 
 
 def test_files_elsewhere_fail_the_trial(make_run: MakeRun, tmp_path: Path) -> None:

@@ -207,7 +207,7 @@ def _writing(golden: Golden, datadir: Path) -> Iterator[None]:
 
 
 def _full(golden: Golden, datadir: Path, when: str) -> DbbenchError:
-    needed, free = _needed_bytes(golden.manifest), free_bytes(datadir.parent if when.startswith("during") else datadir)
+    needed, free = _needed_bytes(golden.manifest), free_bytes(datadir if datadir.exists() else datadir.parent)
     return FilesystemFull(
         f"{datadir} has {size_text(free)} ({free} bytes) free {when}, but the dataset needs {size_text(needed)} "
         f"({needed} bytes) in addition to the metadata of the filesystem",

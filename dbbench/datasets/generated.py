@@ -50,7 +50,6 @@ STUCK_S: Final = 600.0
 _ROW: Final = "n, n * 48271 % 10000, concat(p.body, ' ', left({hash}, 32))"
 _JOIN: Final = f"JOIN clone_pool p ON p.id = (n * 7919) % {statements.POOL_ROWS}"
 LARGE: Final = "large_table"
-KINDS: Final = PACKED
 NAME: Final = "compressibility"
 # Rows with a given compressibility consist of incompressible noise and a compressible constant. `share` is 1 -
 # compressed / whole for a table's file under zlib level 1. Page headers compress well and indexes less so, which
@@ -87,7 +86,7 @@ def fill_in(dataset: Dataset, engine: str) -> Dataset:
 
 def _value(kind: str, name: str, value: Scalar) -> Scalar:
     defaults = PARAMETERS[kind]
-    if name == NAME and kind in KINDS:
+    if name == NAME and kind in PACKED:
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
             raise PlanInvalid(f'"{NAME}" of the dataset must be between 0 and 1, not {value!r}')
         return float(value)
@@ -166,9 +165,14 @@ def _sysbench(server: Server, dataset: Dataset) -> None:
     _run(server, dataset, "sysbench", "oltp_read_write", *sql.login(server), f"--tables={tables}",
          f"--table-size={size if share is None else 0}", f"--rand-seed={parameters['seed']}", f"--threads={threads}",
          "prepare")  # fmt: skip
+    names = [f"sbtest{number}" for number in range(1, tables + 1)]
     if share is not None:
-        fill_sysbench(server, tables, int(size), float(share))
-    execute(server, *sql.finish(*(f"sbtest{number}" for number in range(1, tables + 1))))
+        noisy = [(length, round(length * noise("sysbench", server.engine, float(share)))) for length in COLUMNS]
+        columns = ", ".join(sql.noisy_text(part, length - part, salt) for salt, (length, part) in enumerate(noisy))
+        row = f"n, n * 48271 % {size} + 1, {columns}"
+        for table in names:
+            execute(server, *sql.fill(table, "id, k, c, pad", row, int(size)), *sql.set_number(table, int(size)))
+    execute(server, *sql.finish(*names))
 
 
 def _base(dataset: Dataset, engine: str) -> Dataset:
@@ -177,13 +181,16 @@ def _base(dataset: Dataset, engine: str) -> Dataset:
 
 
 def _clone_tables(server: Server, dataset: Dataset) -> None:
-    parameters = dataset.parameters
-    tables = [f"clone_{number}" for number in range(1, int(parameters["tables"]) + 1)]
+    parameters, sql = dataset.parameters, sql_of(server)
+    tables, rows = [f"clone_{number}" for number in range(1, int(parameters["tables"]) + 1)], int(parameters["rows"])
     with _in_tablespace(server, str(parameters.get(TABLESPACE, ""))):
         if NAME in parameters:
-            fill_clones(server, tables, int(parameters["rows"]), float(parameters[NAME]))
+            size = round(BODY * noise("clone-tables", server.engine, float(parameters[NAME])))
+            row = f"n, n * 48271 % 10000, {sql.noisy_bytes(size, BODY - size)}"
+            for table in tables:
+                execute(server, *sql.clone(table, row, rows, packed=True))
         else:
-            _fill(server, tables, int(parameters["rows"]), int(parameters["seed"]))
+            _fill(server, tables, rows, int(parameters["seed"]))
 
 
 @contextlib.contextmanager
@@ -242,21 +249,3 @@ def noise(kind: str, engine: str, share: float) -> float:
     """Return which share of the columns, 0 to 1, must be noise for the nearest possible compressibility to `share`."""
     all_noise, no_noise = profile_of(engine).compressed[kind]
     return min(1.0, max(0.0, (no_noise - share) / (no_noise - all_noise)))
-
-
-def fill_clones(server: Server, tables: Sequence[str], rows: int, share: float) -> None:
-    """Make the clone tables, all equal."""
-    sql, size = sql_of(server), round(BODY * noise("clone-tables", server.engine, share))
-    row = f"n, n * 48271 % 10000, {sql.noisy_bytes(size, BODY - size)}"
-    for table in tables:
-        execute(server, *sql.clone(table, row, rows, packed=True))
-
-
-def fill_sysbench(server: Server, tables: int, rows: int, share: float) -> None:
-    """Insert rows into sysbench's tables, which exist and are empty."""
-    sql = sql_of(server)
-    sizes = [(length, round(length * noise("sysbench", server.engine, share))) for length in COLUMNS]
-    columns = ", ".join(sql.noisy_text(size, length - size, salt) for salt, (length, size) in enumerate(sizes))
-    row = f"n, n * 48271 % {rows} + 1, {columns}"
-    for table in (f"sbtest{number}" for number in range(1, tables + 1)):
-        execute(server, *sql.fill(table, "id, k, c, pad", row, rows), *sql.set_number(table, rows))

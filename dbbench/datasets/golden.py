@@ -309,12 +309,8 @@ def evict(folder: Path) -> bool:
 
 
 def _by_last_use(cache: Path) -> list[Path]:
-    def last_use(folder: Path) -> float:
-        lock = lock_of(folder)
-        return lock.stat().st_mtime if lock.exists() else 0.0
-
-    folders = [path for path in cache.iterdir() if path.is_dir() and not path.name.startswith(".")]
-    return sorted((folder for folder in folders if any(folder.glob("manifest*.json"))), key=last_use)
+    used = {file.parent: lock_of(file.parent) for file in cache.glob("[!.]*/manifest*.json")}
+    return sorted(used, key=lambda folder: used[folder].stat().st_mtime if used[folder].exists() else 0.0)
 
 
 def disk_bytes(folder: Path) -> int:

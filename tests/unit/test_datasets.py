@@ -10,6 +10,7 @@ from dbbench.drivers import statements
 from dbbench.engines import profile_of
 from dbbench.errors import PlanInvalid
 from dbbench.model import Dataset, EngineSpec, Setting
+from dbbench.model.base import PACKED
 
 
 def test_a_default_that_is_written_out_is_the_same_dataset() -> None:
@@ -118,7 +119,7 @@ def test_the_limit_of_the_cache_takes_units(environ: dict[str, str]) -> None:
 
 def test_a_share_that_compresses_away_becomes_noise() -> None:
     """None of it at the one end of what was measured, all at the other, the nearest beyond; a part of the dataset."""
-    for kind in generated.KINDS:
+    for kind in PACKED:
         for engine in ("postgres", "mariadb", "mysql"):
             least, most = profile_of(engine).compressed[kind]
             assert [generated.noise(kind, engine, share) for share in (0.0, least, most, 1.0)] == [1, 1, 0, 0]

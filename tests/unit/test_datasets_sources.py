@@ -107,12 +107,10 @@ def test_the_page_size_is_read_from_the_first_page() -> None:
 def test_an_archive_that_is_cut_off_is_none() -> None:
     """No cut of a real header is read as another version, and none raises."""
     whole = (REAL / "pg_dump.custom").read_bytes()
-    told = header(whole)
-    assert told is not None
-    assert (told.format, told.database, told.server_version) == ("custom", "dbbench", "15.18")
+    assert header(whole) == ("15.18", 0)
     for length in range(120):
         cut = header(whole[:length])
-        assert cut is None or cut.server_version in ("", "1", "15", "15.1", "15.18")
+        assert cut is None or cut[0] in ("", "1", "15", "15.1", "15.18")
 
 
 def test_what_is_unknown_is_refused_with_what_is_known(tmp_path: Path) -> None:

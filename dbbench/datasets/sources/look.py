@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import gzip
 import json
@@ -10,7 +11,6 @@ import shlex
 import struct
 import tarfile
 import zlib
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -50,7 +50,7 @@ _MYSQL_ENDS: Final = re.compile(rb"^-- Dump completed.*\s*\Z", re.MULTILINE)
 _END: Final = 4096  # bytes at the end of a script, in which its closing line is
 # Archives of pg_dump.
 MAGIC: Final = b"PGDMP"
-FORMATS: Final = {1: "custom", 3: "tar", 5: "directory"}
+FORMATS: Final = (1, 3, 5)  # custom, tar, directory
 _DATE: Final = 7  # integers in the header for its date: seconds to year, daylight saving
 _BY_ALGORITHM: Final = (1, 15)  # archive version since which a byte, not an integer, describes the compression
 _READERS: Final = {(1, 15): 16, (1, 16): 17}  # archive version -> major version of PostgreSQL that introduced it
@@ -87,11 +87,8 @@ def _beginning(path: Path) -> str:
     if path.is_dir():
         return ""
     with path.open("rb") as file:
-        text = file.read(_SHOWN).decode(errors="replace")
-    printed = "".join(
-        letter if letter.isprintable() and letter != "\N{REPLACEMENT CHARACTER}" else "." for letter in text
-    )
-    return f': it begins with "{printed}"' if text else ": it is empty"
+        printed = re.sub(rb"[^ -~]", b".", file.read(_SHOWN)).decode()
+    return f': it begins with "{printed}"' if printed else ": it is empty"
 
 
 def _directory(path: Path) -> Source | None:
@@ -181,7 +178,8 @@ def _archive(path: Path, file: Path, head: bytes, form: str) -> Source:
     header = header_of(head)
     if header is None:
         raise unusable(f"{file} is a truncated archive of pg_dump, or none")
-    return Source(path, f"pg_dump {form}", "postgres", header.server_version, *measure(path), reader=header.reader)
+    version, reader = header
+    return Source(path, f"pg_dump {form}", "postgres", version, *measure(path), reader=reader)
 
 
 def _dump_directory(path: Path) -> Source:
@@ -194,47 +192,23 @@ def _dump_directory(path: Path) -> Source:
         return _archive(path, path / "toc.dat", file.read(HEAD), "directory")
 
 
-@dataclass(frozen=True)
-class Header:
-    """What an archive of pg_dump contains about itself."""
-
-    format: str
-    database: str
-    server_version: str  # "15.18"
-    reader: int = 0  # see `Source.reader`
-
-
-def header_of(head: bytes) -> Header | None:
-    """Return the header in the first bytes of an archive, or None if it is missing or truncated."""
+def header_of(head: bytes) -> tuple[str, int] | None:
+    """Return the server's version ("15.18") and `Source.reader` of an archive from its first bytes; None if they are
+    not an archive's, or not complete. An integer is a byte for its sign and `width` others."""
     if not head.startswith(MAGIC) or len(head) < 11 or head[10] not in FORMATS:
         return None
-    version, width, at = (head[5], head[6]), head[8], 11
-
-    def integer() -> int:
-        nonlocal at
-        number = int.from_bytes(head[at + 1 : at + 1 + width], "little")
-        at += 1 + width
-        return -number if head[at - 1 - width] else number
-
-    def string() -> str:
-        nonlocal at
-        length = max(0, integer())
-        at += length
-        return head[at - length : at].decode(errors="replace")
-
-    try:
-        if version >= _BY_ALGORITHM:
-            at += 1
-        else:
-            integer()
-        for _ in range(_DATE):
-            integer()
-        database, server, writer = string(), string(), string()
-    except IndexError:
+    version, width = (head[5], head[6]), head[8]
+    at = 11 + (1 if version >= _BY_ALGORITHM else 1 + width) + _DATE * (1 + width)
+    texts = []  # names of the database, of the server's version and of pg_dump's
+    for _ in range(3):
+        length = int.from_bytes(head[at + 1 : at + 1 + width], "little") if head[at : at + 1] == b"\0" else 0
+        at += 1 + width + length
+        texts.append(head[at - length : at].decode(errors="replace"))
+    if at > len(head):
         return None
-    digits = re.match(r"\d+(\.\d+)*", server)
-    reader = _READERS.get(version, 0 if version < max(_READERS) else int("0" + writer.partition(".")[0]))
-    return Header(FORMATS[head[10]], database, digits[0] if digits else "", reader)
+    digits = re.match(r"\d+(\.\d+)*", texts[1])
+    reader = _READERS.get(version, 0 if version < max(_READERS) else int("0" + texts[2].partition(".")[0]))
+    return digits[0] if digits else "", reader
 
 
 def _in_use(why: str, remedy: str) -> DbbenchError:
@@ -243,10 +217,8 @@ def _in_use(why: str, remedy: str) -> DbbenchError:
 
 def _cluster(path: Path) -> Source:
     if (path / "postmaster.pid").exists():
-        raise _in_use(
-            f"{path} contains postmaster.pid: its server is running or was killed",
-            "pg_basebackup, or stop the server first.",
-        )
+        raise _in_use(f"{path} contains postmaster.pid: its server is running or was killed",
+                      "pg_basebackup, or stop the server first.")  # fmt: skip
     label = (path / "backup_label").is_file()
     try:
         control = (path / "global/pg_control").read_bytes()
@@ -302,14 +274,11 @@ def _tars(path: Path, base: Path) -> Source:
 
 
 def _backup(path: Path) -> Source:
-    lines = _pairs(next(path / name for name in CHECKPOINTS if (path / name).is_file()))
-    if lines.get("backup_type", "").startswith("incremental"):
+    if _pairs(path, CHECKPOINTS).get("backup_type", "").startswith("incremental"):
         raise unusable(f"{path} is an incremental backup", "Apply it to its full backup, and name the full backup.")
     if packed := next(path.rglob("*.qp"), None) or next(path.rglob("*.xbstream"), None):
         raise unusable(f"{packed} is compressed", "Decompress the backup first.")
-    info: dict[str, str] = {}
-    for name in INFOS:
-        info |= _pairs(path / name)
+    info = _pairs(path, INFOS)
     is_mariadb = "MariaDB" in info.get("server_version", "") or "maria" in info.get("tool_name", "")
     engine, form = ("mariadb", "mariabackup") if is_mariadb else ("mysql", "xtrabackup")
     version = _three_numbers(info.get("server_version", ""))
@@ -318,8 +287,7 @@ def _backup(path: Path) -> Source:
 
 def has_applied_log(backup: Path) -> bool:
     """Whether its log was applied: `log-applied` by mariabackup, `full-prepared` by xtrabackup."""
-    lines = [_pairs(backup / name) for name in CHECKPOINTS]
-    return any(checkpoint.get("backup_type") in ("log-applied", "full-prepared") for checkpoint in lines)
+    return _pairs(backup, CHECKPOINTS).get("backup_type") in ("log-applied", "full-prepared")
 
 
 def _innodb(path: Path) -> Source:
@@ -335,11 +303,9 @@ def _innodb(path: Path) -> Source:
     engine, version = "mariadb", ""
     if (path / "mysql.ibd").is_file():  # MySQL's data dictionary since 8.0; MariaDB does not have one
         engine = "mysql"
-        try:
+        with contextlib.suppress(OSError, ValueError, KeyError, IndexError):
             history = json.loads((path / "mysql_upgrade_history").read_text())["upgrade_history"]
             version = str(history[-1]["version"]).partition("-")[0]
-        except (OSError, ValueError, KeyError, IndexError):
-            version = ""
     else:
         files = (path / name for name in ("mariadb_upgrade_info", "mysql_upgrade_info"))
         if file := next(filter(Path.is_file, files), None):
@@ -386,8 +352,7 @@ def _has_lock(file: Path) -> bool:
     return kind != fcntl.F_UNLCK
 
 
-def _pairs(file: Path) -> dict[str, str]:
-    if not file.is_file():
-        return {}
-    lines = file.read_text(errors="replace").splitlines()
-    return {name.strip(): value.strip() for name, sign, value in (line.partition("=") for line in lines) if sign}
+def _pairs(backup: Path, names: tuple[str, ...]) -> dict[str, str]:
+    """Return the lines "name = value" of those of the files that exist."""
+    texts = ((backup / name).read_text(errors="replace") for name in names if (backup / name).is_file())
+    return dict(re.findall(r"^([^=\n]*?)[ \t]*=[ \t]*(.*?)[ \t]*$", "\n".join(texts), re.MULTILINE))

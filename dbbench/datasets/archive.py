@@ -3,12 +3,12 @@ it while pgbench or sysbench ran (`archive/`), and the checksum of every table a
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,6 +21,7 @@ from dbbench.drivers.apply import save_archive as save
 from dbbench.drivers.protocol import client_account
 from dbbench.engines import checksums_of, sql_of
 from dbbench.engines.port import Engine, Place, Server
+from dbbench.engines.sql import cursor_of
 from dbbench.errors import DatasetBuildFailed, RestoreFailed
 from dbbench.machine import namespaces
 from dbbench.model import Dataset, Settings
@@ -83,7 +84,8 @@ def hand_over(golden: Golden, datadir: Path, engine: Engine, scratch: Path) -> N
 
 def _segments(server: Server, dataset: Dataset, primary: Path, archive: Path) -> Archive:
     parameters = dataset.parameters
-    with _asking(server) as ask:
+    with cursor_of(server) as cursor:
+        ask = partial(_ask, cursor)
         began = lsn(ask("SELECT pg_current_wal_lsn()"))
         first = ask("SELECT pg_walfile_name(pg_current_wal_lsn())")
         argv = [server.bin / "pgbench", "--no-vacuum", "--builtin=tpcb-like", f"--client={SESSIONS}", "--jobs=2",
@@ -109,12 +111,11 @@ def _binary_logs(server: Server, dataset: Dataset, primary: Path, archive: Path)
     def files() -> list[Path]:
         return sorted(primary.glob("binlog.[0-9]*[0-9]"))  # excludes .idx files, MariaDB's GTID indexes
 
-    with _asking(server) as ask:
+    with cursor_of(server) as cursor:
+        ask = partial(_ask, cursor)
         ask("FLUSH BINARY LOGS")  # begins a log without the statements of the server's start
-        before = len(files()) - 1
-        _drive(
-            server, argv, lambda: sum(path.stat().st_size for path in files()[before:]), int(parameters["log_bytes"])
-        )
+        before, wanted = len(files()) - 1, int(parameters["log_bytes"])
+        _drive(server, argv, lambda: sum(path.stat().st_size for path in files()[before:]), wanted)
         _calm(lambda: int(ask("SELECT COUNT(*) - 1 FROM information_schema.processlist WHERE user = 'dbbench'")))
         ask("FLUSH BINARY LOGS")
         names = [path.name for path in files()[before:-1]]  # without the new, empty log
@@ -152,13 +153,7 @@ def _take_logs(source: Path, archive: Path, names: list[str]) -> tuple[LogFile, 
     return tuple(logs)
 
 
-@contextlib.contextmanager
-def _asking(server: Server) -> Iterator[Callable[[str], str]]:
-    """Open a session; yield a function that returns the first value of a statement as text."""
-    with contextlib.closing(server.connect()) as connection, contextlib.closing(connection.cursor()) as cursor:
-
-        def ask(statement: str) -> str:
-            cursor.execute(statement)
-            return str(cursor.fetchone()[0]) if cursor.description else ""
-
-        yield ask
+def _ask(cursor: Any, statement: str) -> str:
+    """Return the first value of a statement as text."""
+    cursor.execute(statement)
+    return str(cursor.fetchone()[0]) if cursor.description else ""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -58,15 +57,11 @@ def of(dataset: Dataset, spec: EngineSpec) -> Source | None:
             f"{source.path} has changed since the run was planned: files, sizes or times differ",
             "Start a new run of the plan with dbbench run --new.",
         )
-    bin_ = Path(spec.bin) if spec.bin else None
-    version, page = ENGINES[spec.name].installed_version(bin_), profile.page_bytes
+    version = ENGINES[spec.name].installed_version(Path(spec.bin) if spec.bin else None)
     if version is None:
         raise ProgramMissing(f"{spec.name} is not installed", remedy="Run dbbench doctor to see how to install it.")
-    if is_postgres := profile.dialect == "postgres" and source.engine == spec.name:
-        page = postgres.block_size(bin_)
-        source = dataclasses.replace(source, page_size=postgres.page_size(source, bin_))
-    fits(source, spec.name, version, page)
-    if is_postgres:
+    fits(source, spec.name, version, profile.page_bytes)
+    if profile.dialect == "postgres":
         postgres.check_locales(source)
     programs = _DIALECTS[profile_of(source.engine).dialect].programs(source)
     if lacking := [name for name in programs if process.find(name) is None]:

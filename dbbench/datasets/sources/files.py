@@ -10,6 +10,7 @@ import json
 import lzma
 import os
 import shutil
+import signal
 import stat
 import subprocess
 import tarfile
@@ -105,7 +106,8 @@ def decompress(file: IO[bytes], name: str) -> Iterator[IO[bytes]]:
             with process.running(argv, stdin=file, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as program:
                 assert program.popen.stdout is not None
                 yield program.popen.stdout
-                if program.wait(LOAD_S):
+                program.popen.stdout.close()  # ends a program of which not everything was read
+                if program.wait(LOAD_S) not in (0, -signal.SIGPIPE):
                     raise EOFError(f"{argv[0]} could not decompress it")
         else:
             yield file

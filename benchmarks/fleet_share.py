@@ -12,7 +12,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from dbbench import results
-from dbbench.fleet import disk_turn
+from dbbench.fleet import share
 from dbbench.fleet.share import Share, become_share
 from dbbench.model import Status, Trial
 from dbbench.model.events import Event
@@ -36,5 +36,5 @@ def simulate(share: Share) -> None:
 
 
 if __name__ == "__main__":
-    disk_turn.lock_of = lambda _run, folder: folder / "disk.lock"
+    share.lock_of = lambda _run, folder: folder / "disk.lock"
     become_share(Path(sys.argv[1]), simulate)

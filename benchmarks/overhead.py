@@ -31,7 +31,7 @@ from scipy import stats
 
 from dbbench import process
 from dbbench.datasets import generated
-from dbbench.drivers import DRIVERS, pgbench, sysbench, sysbench_output
+from dbbench.drivers import DRIVERS, pgbench, sysbench
 from dbbench.drivers.protocol import LoadTask
 from dbbench.engines import ENGINES
 from dbbench.engines.port import Place, Server
@@ -113,7 +113,7 @@ def bare(server: Server, cell: Cell, seed: int, logged: bool) -> float:
             argv, live = pgbench.command(server, cell, seed, Path(scratch)), pgbench.live
             argv = [word for word in argv if logged or not word.startswith("--log")]
         else:
-            argv, live = [*sysbench.command(server, cell, seed)[:-2], cell.workload.script, "run"], sysbench_output.live
+            argv, live = [*sysbench.command(server, cell, seed)[:-2], cell.workload.script, "run"], sysbench.live
         done = process.run(argv, timeout_s=600)
     seconds = [found for line in (done.stdout + done.stderr).splitlines() if (found := live(line)) is not None]
     return statistics.fmean(found.tps for found in seconds if found.tps is not None and found.second > WARMUP_S)

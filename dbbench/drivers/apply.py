@@ -305,21 +305,18 @@ def position(decoded: bytes, before: int) -> int:
 
 
 def _tool(kind: mysqld.Mysqld, *names: str) -> tuple[str, ...]:
-    if kind.root is not None:
-        hits = [kind.root / "usr/bin" / name for name in names if (kind.root / "usr/bin" / name).is_file()]
-        if hits:
-            return (*kind.loader, str(hits[0]))
-    beside = [kind.path.parent / name for name in names] + [kind.path.parent.parent / "bin" / name for name in names]
-    program = next((path for path in beside if path.is_file()), None) or next(
-        filter(None, map(process.find, names)), None
-    )
-    if program is None:
+    folders = [kind.root / "usr/bin"] if kind.root else [kind.path.parent, kind.path.parent.parent / "bin"]
+    for program in (folder / name for folder in folders for name in names):
+        if program.is_file():
+            return (*kind.loader, str(program))
+    installed = next(filter(None, map(process.find, names)), None)
+    if installed is None:
         raise ProgramMissing(
             f"neither {' nor '.join(names)} is installed",
             effect="Nothing was measured.",
             remedy="Install the server's client programs: mariadb-client, or mysql-client-core.",
         )
-    return (str(program),)
+    return (str(installed),)
 
 
 @dataclass(frozen=True)

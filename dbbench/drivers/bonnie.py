@@ -38,8 +38,8 @@ FILES: Final = (
     ("random_stats_per_s", "random_stat", 1.0),
     ("random_deletes_per_s", "random_delete", 1.0),
 )
-# Index of the first rate by version of the format; 1.98 adds the chunk size and the number of seekers before it.
-_FIRST: Final = {"1.96": 7, "1.97": 7, "1.98": 9}
+_FORMAT: Final = "1.98"  # of bonnie++ 2.00
+_FIRST: Final = 9  # index of the first rate
 _BETWEEN: Final = 5  # fields between the tests of DATA and FILES: number of files, their sizes and directories
 _LATENCY: Final = re.compile(r"(\d+)(us|ms|s)")
 _MS: Final = {"us": 0.001, "ms": 1.0, "s": 1000.0}
@@ -96,15 +96,12 @@ def parse(text: str) -> dict[str, float | None]:
     lines = [line.split(",") for line in text.splitlines() if re.match(r"\d\.\d+,", line)]
     if not lines:
         raise DriverFailed("bonnie++ printed no results")
-    fields = lines[-1]
-    first = _FIRST.get(fields[0])
-    tests = (*DATA, *FILES)
-    if first is None or len(fields) != first + 3 * len(tests) + _BETWEEN:
-        raise DriverFailed(f"bonnie++ printed {len(fields)} fields of format {fields[0]}; known: {', '.join(_FIRST)}")
-    places = [first + 2 * index + (_BETWEEN if index >= len(DATA) else 0) for index in range(len(tests))]
-    latencies = fields[-len(tests) :]
+    fields, tests = lines[-1], (*DATA, *FILES)
+    if fields[0] != _FORMAT or len(fields) != _FIRST + 3 * len(tests) + _BETWEEN:
+        raise DriverFailed(f"bonnie++ printed {len(fields)} fields of format {fields[0]}; known: {_FORMAT}")
     figures: dict[str, float | None] = {}
-    for (rate, stem, factor), place, latency in zip(tests, places, latencies, strict=True):
+    for index, ((rate, stem, factor), latency) in enumerate(zip(tests, fields[-len(tests) :], strict=True)):
+        place = _FIRST + 2 * index + (_BETWEEN if index >= len(DATA) else 0)
         value = _number(fields[place])
         figures[rate] = None if value is None else value * factor
         figures[f"{stem}_cpu_pct"] = _number(fields[place + 1])

@@ -14,20 +14,9 @@ from typing import Final
 import numpy as np
 
 from dbbench import process
+from dbbench.drivers import tool
 from dbbench.drivers.protocol import Live, Load, LoadTask, client_account, locate, path_for_client
-from dbbench.drivers.tool import (
-    FAILED,
-    PIECE_BYTES,
-    Program,
-    ToolLoad,
-    outcome_of,
-    outputs,
-    pack,
-    read_counts,
-    same,
-    whole_seconds,
-    write_command,
-)
+from dbbench.drivers.tool import ToolLoad
 from dbbench.engines.port import Server
 from dbbench.errors import DriverFailed
 from dbbench.metrics.outcome import Claim, Counts, Ints, Outcome, buckets_of, kinds, pages_of
@@ -65,9 +54,9 @@ _TIME, _EPOCH_S, _EPOCH_US = 2, 4, 5  # columns of a log line; later ones depend
 def driving(task: LoadTask) -> Iterator[Load]:
     """Run pgbench against the server. See `protocol.Driver`."""
     argv = command(task.server, task.cell, task.seed, task.scratch)
-    write_command(task.raw / "pgbench.command", argv, {})
+    tool.write_command(task.raw / "pgbench.command", argv, {})
     begin_utc, set_by_s = task.clock.now_utc(), task.clock.slip_s()
-    stdout, stderr = outputs(task.raw, "pgbench")
+    stdout, stderr = tool.outputs(task.raw, "pgbench")
     task.scratch.chmod(0o777)  # pgbench runs under another account and writes its logs there
     account = client_account(task.server)
     with process.running(argv, stdout=stdout, stderr=stderr, as_user=account, role="client") as program:
@@ -79,16 +68,16 @@ def driving(task: LoadTask) -> Iterator[Load]:
 def driving_from(client: Client, task: LoadTask) -> Iterator[Load]:
     """Run pgbench on the client's host; its logs have the time of that host's clock."""
     argv = command(task.server, task.cell, task.seed, Path(client.at), client)
-    write_command(task.raw / "pgbench.command", argv, {})
-    program = client.start(argv, client.env, "", *outputs(task.raw, "pgbench"))
+    tool.write_command(task.raw / "pgbench.command", argv, {})
+    program = client.start(argv, client.env, "", *tool.outputs(task.raw, "pgbench"))
     yield _load(task, program, program.begin_utc, program.there_utc)
 
 
-def _load(task: LoadTask, program: Program, begin_utc: float, begin_in_logs: float) -> ToolLoad:
+def _load(task: LoadTask, program: tool.Program, begin_utc: float, begin_in_logs: float) -> ToolLoad:
     return ToolLoad(
-        task, program, begin_utc, outputs(task.raw, "pgbench"),
+        task, program, begin_utc, tool.outputs(task.raw, "pgbench"),
         judged=lambda load: _outcome(load, begin_in_logs),
-        seconds=sum(whole_seconds(task.cell.window)),
+        seconds=sum(tool.whole_seconds(task.cell.window)),
         live=live,
         aborted=is_abort,
     )  # fmt: skip
@@ -110,7 +99,7 @@ def command(server: Server, cell: Cell, seed: int, logs: Path, client: Client | 
         "--no-vacuum",  # the golden copy is already vacuumed
         f"--client={parameters.get('clients', 1)}",
         f"--jobs={_workers(parameters)}",
-        f"--time={sum(whole_seconds(cell.window))}",
+        f"--time={sum(tool.whole_seconds(cell.window))}",
         *([f"--protocol={protocol}"] if protocol else []),
         f"--random-seed={seed}",
         "--progress=1",
@@ -151,22 +140,22 @@ def _outcome(load: ToolLoad, begin_utc: float) -> Outcome:
     cell = load.task.cell
     logs, workers = log_files(load.task.scratch, _PREFIX), _workers(_parameters(cell))
     if len(logs) != workers:
-        raise DriverFailed(f"{len(logs)} logs of {workers} workers: {[log.name for log in logs]}", effect=FAILED)
+        raise DriverFailed(f"{len(logs)} logs of {workers} workers: {[log.name for log in logs]}", effect=tool.FAILED)
     counts, skipped = parse(logs, begin_utc, load.seconds)
     for log in logs:
-        pack([log], load.task.raw / f"{log.name}.gz")
-    printed = read_counts(COUNTS, load.text())
-    same("transactions", counts.all_transactions, printed["processed"], "pgbench")
+        tool.pack([log], load.task.raw / f"{log.name}.gz")
+    printed = tool.read_counts(COUNTS, load.text())
+    tool.same("transactions", counts.all_transactions, printed["processed"], "pgbench")
     if printed["failed"] is not None:
-        same("failed transactions", counts.all_errors, printed["failed"], "pgbench")
-    same("skipped transactions", skipped, printed["skipped"] or 0, "pgbench")
+        tool.same("failed transactions", counts.all_errors, printed["failed"], "pgbench")
+    tool.same("skipped transactions", skipped, printed["skipped"] or 0, "pgbench")
     script = cell.workload.script or BUILT_IN[0]
     events = counts.all_transactions
     claim = Claim("transactions", events, custom=script not in BUILT_IN, changes=script in _CHANGING)
     work = kinds(events, **_ROWS.get(script, {}))
     pages = pages_of(events, int(_parameters(cell).get("scale", 0)) * _PAGES) if script in _ROWS else ()
     generated = cell.dataset.kind != "source"  # a user's tables may have triggers
-    return replace(outcome_of(load, counts), claims=(claim, *((*work, *pages) if generated else ())))
+    return replace(tool.outcome_of(load, counts), claims=(claim, *((*work, *pages) if generated else ())))
 
 
 def live(line: str) -> Live | None:
@@ -195,7 +184,7 @@ def parse(paths: Iterable[Path], begin_utc: float, seconds: int) -> tuple[Counts
     counts, skipped = Counts(seconds), 0
     for path in paths:
         with path.open("rb") as log:
-            while lines := log.readlines(PIECE_BYTES):
+            while lines := log.readlines(tool.PIECE_BYTES):
                 try:
                     skipped += _count(_columns(b"".join(lines)), counts, round(begin_utc * 1e6))
                 except ValueError as error:

@@ -144,7 +144,7 @@ class StatementsLoad:
             for statement in step.statements:
                 if self.left:
                     raise DriverFailed(f'step "{step.name}" was interrupted')
-                sql, began = for_table(statement, table), time.monotonic()
+                sql, began = statement.replace("{table}", table), time.monotonic()
                 file, rows = self._execute(session, sql)
                 lines.append({"sql": sql, "seconds": time.monotonic() - began, "rows": rows,
                              **({"file": True} if file else {})})  # fmt: skip
@@ -213,11 +213,6 @@ class SqlStep:
     def of(self, values: Mapping[str, Scalar | Path]) -> SqlStep:
         """Return the step with every `{name}` except `{table}` filled in. Raises ScriptInvalid for an unknown name."""
         return replace(self, statements=tuple(_fill(statement, values, self.name) for statement in self.statements))
-
-
-def for_table(statement: str, table: str) -> str:
-    """Return the statement for one table."""
-    return statement.replace("{table}", table)
 
 
 def parse(text: str, engine: str) -> tuple[SqlStep, ...]:

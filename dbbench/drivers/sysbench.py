@@ -4,30 +4,25 @@ of the event to its success; with `rate` it includes the wait in sysbench's queu
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+import math
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+import numpy as np
+
 from dbbench import process
-from dbbench.drivers.protocol import Load, LoadTask, client_account, locate, path_for_client
-from dbbench.drivers.sysbench_output import COUNTS, QUEUE, event_files, histogram, live, parse, put_queued_latencies
-from dbbench.drivers.tool import (
-    FAILED,
-    Program,
-    ToolLoad,
-    outcome_of,
-    outputs,
-    pack,
-    read_counts,
-    same,
-    whole_seconds,
-    write_command,
-)
+from dbbench.drivers import tool
+from dbbench.drivers.protocol import Live, Load, LoadTask, client_account, locate, path_for_client
+from dbbench.drivers.tool import ToolLoad
 from dbbench.engines import sql_of
 from dbbench.engines.port import Server
 from dbbench.errors import DriverFailed
-from dbbench.metrics.outcome import Claim, Counts, Outcome, kinds, pages_of
+from dbbench.metrics.histogram import bucket_of
+from dbbench.metrics.outcome import Claim, Counts, Ints, Outcome, kinds, pages_of
 from dbbench.metrics.table import TPCC
 from dbbench.model import Cell, Scalar, TrialWarning
 from dbbench.model.base import data_folder
@@ -49,6 +44,25 @@ _OWN: Final = {"clients", "rate", "script", "large_bytes", "during_at", "compres
 _OF_DATASET: Final = {"tables", "table_size"}  # parameters of the dataset that every script has as options
 _NEW_ORDER: Final = 1  # the kind of a new-order transaction in workloads/tpcc.lua
 _LARGEST_SEED: Final = 2**31 - 1  # the seed is a C int; 0 would seed from the current time
+# [ 1s ] thds: 4 tps: 1273.01 qps: ... lat (ms,95%): 4.82 err/s: 0.00 reconn/s: 0.00
+_SECOND: Final = re.compile(r"\[ (\d+)s \] thds: \d+ tps: (\d+(?:\.\d+)?) .*lat \(ms,95%\): (\d+(?:\.\d+)?)")
+COUNTS: Final = {
+    "transactions": re.compile(r"^ +transactions: +(\d+) ", re.MULTILINE),
+    "errors": re.compile(r"^ +ignored errors: +(\d+) ", re.MULTILINE),
+    "queries": re.compile(r"^ +queries: +(\d+) ", re.MULTILINE),
+    "reconnects": re.compile(r"^ +reconnects: +(\d+) ", re.MULTILINE),
+}
+_BAR: Final = re.compile(r"^ *(\d+(?:\.\d+)?) \|[* ]* (\d+)$", re.MULTILINE)
+# Histogram of sysbench.c (OPER_LOG_*): 1024 buckets; the middle of the first is 0.001 ms, that of the last 100 s.
+_LEAST_MS: Final = 1e-3
+_STEP: Final = math.log(1e8) / 1023
+# The second column of a line is a latency bucket, or one of these values; -10 - kind counts the events of a kind, and
+# -(10000 * kind + bucket) those of a kind in a bucket. See `workloads/dbbench_events.lua`.
+_ERRORS, _LONGEST, _KIND = -1, -2, -10
+_KIND_BUCKETS, _MOST_KINDS = 10_000, 9
+_COLUMNS: Final = 3
+QUEUE: Final = "queue"
+COUNTED_TWICE: Final = 0.005  # tolerated share of events in two intervals; 1 of 382 was on a busy machine
 
 
 @contextlib.contextmanager
@@ -66,8 +80,8 @@ def driving(task: LoadTask) -> Iterator[Load]:
         "DBBENCH_BEGIN": f"{begin_utc - task.clock.utc + task.clock.monotonic:.6f}",
         **_environment(task.cell, script, str(task.scratch)),
     }
-    write_command(task.raw / "sysbench.command", argv, env)
-    stdout, stderr = outputs(task.raw, "sysbench")
+    tool.write_command(task.raw / "sysbench.command", argv, env)
+    stdout, stderr = tool.outputs(task.raw, "sysbench")
     with process.running(argv, stdout=stdout, stderr=stderr, env=env, as_user=account, role="client") as program:
         yield _load(task, program, begin_utc)
 
@@ -80,11 +94,11 @@ def driving_from(client: Client, task: LoadTask) -> Iterator[Load]:
         script, *_ = [client.place(Path(path)) for path in (script, *task.cell.workload.beside)]
     argv = command(task.server, task.cell, task.seed, client)
     env = _environment(task.cell, script, client.at)
-    write_command(task.raw / "sysbench.command", argv, env)
+    tool.write_command(task.raw / "sysbench.command", argv, env)
     sql = sql_of(task.server)
     secure = {} if sql.sysbench_tls else client.env
     program = client.start(
-        argv, {**env, **secure}, f'{sql.sysbench}-password="{client.secret}"\n', *outputs(task.raw, "sysbench")
+        argv, {**env, **secure}, f'{sql.sysbench}-password="{client.secret}"\n', *tool.outputs(task.raw, "sysbench")
     )
     yield _load(task, program, program.begin_utc)
 
@@ -96,9 +110,15 @@ def _environment(cell: Cell, script: str, out: str) -> dict[str, str]:
     return {"DBBENCH_SCRIPT": script, "DBBENCH_OUT": out, **({"DBBENCH_OPTIONS": options} if options else {}), **queue}
 
 
-def _load(task: LoadTask, program: Program, begin_utc: float) -> ToolLoad:
+def _load(task: LoadTask, program: tool.Program, begin_utc: float) -> ToolLoad:
     return ToolLoad(
-        task, program, begin_utc, outputs(task.raw, "sysbench"), _outcome, sum(whole_seconds(task.cell.window)), live
+        task,
+        program,
+        begin_utc,
+        tool.outputs(task.raw, "sysbench"),
+        _outcome,
+        sum(tool.whole_seconds(task.cell.window)),
+        live,
     )  # without `aborted`: sysbench ends as a whole when one thread fails
 
 
@@ -110,7 +130,7 @@ def command(server: Server, cell: Cell, seed: int, client: Client | None = None)
         client.tool if client else "sysbench",
         *(connection_from(client, server) if client else sql_of(server).login(server)),
         f"--threads={cell.parameters.get('clients', 1)}",
-        f"--time={sum(whole_seconds(cell.window))}",
+        f"--time={sum(tool.whole_seconds(cell.window))}",
         f"--rand-seed={seed % _LARGEST_SEED or _LARGEST_SEED}",
         "--report-interval=1",
         "--percentile=95",
@@ -169,22 +189,24 @@ def _outcome(load: ToolLoad) -> Outcome:
     cell, raw, scratch = load.task.cell, load.task.raw, load.task.scratch
     files, threads = event_files(scratch), int(cell.parameters.get("clients", 1))
     if len(files) != threads:
-        raise DriverFailed(f"{len(files)} result files for {threads} threads", effect=FAILED)
+        raise DriverFailed(f"{len(files)} result files for {threads} threads", effect=tool.FAILED)
     printed = load.text()
-    totals = read_counts(COUNTS, printed)
+    totals = tool.read_counts(COUNTS, printed)
     counts = parse(files, load.seconds)
-    same("transactions", counts.all_transactions, totals["transactions"], "sysbench")
-    same("ignored errors", counts.all_errors, totals["errors"], "sysbench", slack=threads)  # the threads' last attempts
+    tool.same("transactions", counts.all_transactions, totals["transactions"], "sysbench")
+    tool.same(
+        "ignored errors", counts.all_errors, totals["errors"], "sysbench", slack=threads
+    )  # the threads' last attempts
     if totals["reconnects"]:
-        raise DriverFailed(f"sysbench reconnected {totals['reconnects']} times", effect=FAILED)
-    pack(files, raw / "sysbench_events.txt.gz")
+        raise DriverFailed(f"sysbench reconnected {totals['reconnects']} times", effect=tool.FAILED)
+    tool.pack(files, raw / "sysbench_events.txt.gz")
     if cell.parameters.get("rate"):
         queue = scratch / QUEUE
         written = queue.read_text() if queue.exists() else ""
         (raw / "sysbench_queue.txt").write_text(written)
         whole_run, lived_s = histogram(printed), load.lived_s or float(load.seconds)
         put_queued_latencies(counts, written, whole_run, lived_s)
-    outcome = outcome_of(load, counts, reconnects=float(totals["reconnects"] or 0), **_tpcc(cell, counts))
+    outcome = tool.outcome_of(load, counts, reconnects=float(totals["reconnects"] or 0), **_tpcc(cell, counts))
     if cell.workload.primary == "rows_per_s":  # an event is a statement that inserts `rows` rows
         outcome.figures["rows_per_s"] = outcome.transactions * int(cell.parameters["rows"]) / outcome.window_s
     statements = (totals["queries"] or 0) / max(1, totals["transactions"] or 0)
@@ -239,7 +261,7 @@ def _tpcc(cell: Cell, counts: Counts) -> dict[str, float | None]:
     transaction; with `rate` none, because the wait in the queue is not known by transaction."""
     if cell.dataset.kind != "tpcc":
         return {}
-    warmup, measure = whole_seconds(cell.window)
+    warmup, measure = tool.whole_seconds(cell.window)
     measured = counts.measure(warmup, warmup + measure)
     figures: dict[str, float | None] = {"tpmc": measured.kinds.get(_NEW_ORDER, 0) * 60 / measure}
     for kind, name in enumerate(TPCC, _NEW_ORDER):
@@ -247,3 +269,103 @@ def _tpcc(cell: Cell, counts: Counts) -> dict[str, float | None]:
         for percent in (50, 95, 99):
             figures[f"{name}_p{percent}_ms"] = histogram.percentile_ms(percent) if histogram else None
     return figures
+
+
+def live(line: str) -> Live | None:
+    """Parse a line of `--report-interval=1`; None for other lines."""
+    match = _SECOND.match(line)
+    return Live(int(match[1]), float(match[2]), float(match[3])) if match else None
+
+
+def histogram(stdout: str) -> Counter[str]:
+    """Parse `--histogram`: counts of the whole run by the latency in ms as printed ("0.797")."""
+    begin, end = stdout.find("Latency histogram"), stdout.find("SQL statistics")
+    return Counter({ms: int(count) for ms, count in _BAR.findall(stdout[begin:end])} if 0 <= begin < end else {})
+
+
+def printed_ms(bucket: int) -> str:
+    """Return how sysbench prints the latency of its bucket."""
+    return f"{math.exp(bucket * _STEP + math.log(_LEAST_MS)):.3f}"
+
+
+def event_files(folder: Path) -> list[Path]:
+    """Return one file per thread, in the order of the threads."""
+    files = (path for path in folder.glob("events.*") if not path.is_symlink())
+    return sorted(files, key=lambda path: int(path.suffix[1:]))
+
+
+def parse(paths: Sequence[Path], seconds: int) -> Counts:
+    """Return all threads' counts. Raises DriverFailed for a file that is truncated or not from the wrapper."""
+    counts = Counts(seconds)
+    for path in paths:
+        try:
+            if rows := [_row(line) for line in path.read_bytes().splitlines() if line]:
+                _add(np.array(rows, dtype=np.int64), counts)
+        except (ValueError, OverflowError, IndexError) as error:
+            raise DriverFailed(f"{path.name} is not a file of the event counter: {error}") from None
+    return counts
+
+
+def _row(line: bytes) -> tuple[int, ...]:
+    """Return the numbers of a line. numpy's own reader is not used, because damaged files have crashed it."""
+    words = line.split()
+    if len(words) != _COLUMNS:
+        raise ValueError(f"{len(words)} columns instead of {_COLUMNS}")
+    return tuple(int(word) for word in words)
+
+
+def _add(rows: Ints, counts: Counts) -> None:
+    second, what, value = rows.T
+    inside = (second >= 0) & (second < counts.seconds)
+    events, errors, longest = what >= 0, what == _ERRORS, (what == _LONGEST) & inside
+    np.add.at(counts.latencies, (second[events & inside], what[events & inside]), value[events & inside])
+    np.add.at(counts.transactions, second[events & inside], value[events & inside])
+    np.add.at(counts.errors, second[errors & inside], value[errors & inside])
+    np.maximum.at(counts.longest_us, second[longest], value[longest])
+    for kind in np.unique(what[(what < _KIND) & (what > -_KIND_BUCKETS)]):
+        of_kind = counts.kinds.setdefault(int(_KIND - kind), np.zeros(counts.seconds, np.int64))
+        np.add.at(of_kind, second[(what == kind) & inside], value[(what == kind) & inside])
+    kinds, buckets = np.divmod(-what, _KIND_BUCKETS)
+    for kind in np.unique(kinds[what <= -_KIND_BUCKETS]):
+        if not 1 <= kind <= _MOST_KINDS:
+            raise ValueError(f"unknown kind of event {kind}")
+        these = (kinds == kind) & inside
+        of_buckets = counts.kind_latencies.setdefault(int(kind), np.zeros_like(counts.latencies))
+        np.add.at(of_buckets, (second[these], buckets[these]), value[these])
+    counts.outside += int(value[events & ~inside].sum())
+    counts.errors_outside += int(value[errors & ~inside].sum())
+
+
+def put_queued_latencies(counts: Counts, written: str, whole_run: Counter[str], lived_s: float) -> None:
+    """Replace the latencies in `counts` by those of sysbench's own histogram, which includes the wait in the queue.
+    `written` has "moment bucket count" lines, one group per interval of a second, which belongs to the second of its
+    middle. `whole_run` is the histogram of the whole run: what it has beyond the intervals came after the last of them.
+    sysbench reads it while threads add to it, so a few events may be in two intervals. Raises DriverFailed if
+    `whole_run` lacks more than two events and more than COUNTED_TWICE of them."""
+    intervals: dict[float, Counter[str]] = defaultdict(Counter)
+    for line in written.splitlines():
+        moment, bucket, events = line.split()
+        intervals[float(moment)][printed_ms(int(bucket))] += int(events)
+    rest = Counter(whole_run)
+    for histogram in intervals.values():
+        rest.subtract(histogram)
+    if (-rest).total() > max(2, COUNTED_TWICE * whole_run.total()):
+        raise DriverFailed(
+            f"the intervals of sysbench hold {sum(h.total() for h in intervals.values())} events, its histogram of the "
+            f"whole run {whole_run.total()}",
+            remedy="dbbench reads latencies under a rate from sysbench 1.0 only. Remove `rate` or install it.",
+        )
+    counts.latencies[:], counts.longest_us[:] = 0, 0
+    for end_s, histogram in intervals.items():
+        _put(histogram, math.floor(end_s - 0.5), counts)
+    _put(+rest, math.floor((max(intervals, default=0.0) + lived_s) / 2), counts)
+
+
+def _put(histogram: Counter[str], second: int, counts: Counts) -> None:
+    if not 0 <= second < counts.seconds:
+        return
+    for ms, events in histogram.items():
+        latency_us = float(ms) * 1000
+        counts.latencies[second, bucket_of(latency_us)] += events
+        if events:
+            counts.longest_us[second] = max(int(counts.longest_us[second]), round(latency_us))

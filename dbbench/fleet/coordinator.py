@@ -11,29 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from dbbench import results
-from dbbench.errors import (
-    BudgetUsedUp,
-    DbbenchError,
-    FilesystemFull,
-    HostLost,
-    NotWritable,
-    ResultDamaged,
-)
-from dbbench.fleet import budget, fleet_files
+from dbbench import errors, results
+from dbbench.fleet import dealing, fleet_files, messages
 from dbbench.fleet.connection import Connection, Lost
-from dbbench.fleet.dealing import deal, first_blocks, trials_of_host, unfinished_blocks
 from dbbench.fleet.fleet_files import Fleet
-from dbbench.fleet.messages import (
-    Answer,
-    Assignment,
-    FileRequest,
-    HostReport,
-    HostState,
-    Question,
-    Refusal,
-    ResultRequest,
-)
 from dbbench.model import Budget, Run, TrialSpec
 from dbbench.model.events import Emit, Event
 from dbbench.plan.forecast import budget_text
@@ -47,7 +28,7 @@ _RETRY_S: Final = 1.0
 _STATUS_S: Final = 1.0
 _MOST_DAMAGED: Final = 3  # one damaged transfer may be the network; three in a row mean a bad disk
 
-Talk = Generator[Question, Any, None]  # yields questions to one host, and is sent the answers
+Talk = Generator[messages.Question, Any, None]  # yields questions to one host, and is sent the answers
 
 
 @dataclass
@@ -60,7 +41,7 @@ class FleetHost:
     blocks: tuple[int, ...] = ()
     order: tuple[TrialSpec, ...] = ()  # trials of this host, with repeats as soon as they are known
     taken: set[str] = field(default_factory=set)  # ids of trials that the coordinator has stored
-    state: HostState = field(default_factory=HostState)
+    state: messages.HostState = field(default_factory=messages.HostState)
     assigned: tuple[int, ...] = ()  # the blocks that the host knows as its own
     talk: Talk | None = None
     waiting: bool = False  # whether a question is on its way
@@ -100,8 +81,8 @@ class Coordinator:
     """A fleet in operation."""
 
     def __init__(
-        self, results_folder: Path, fleet: Fleet, connection: Connection, assignment: Assignment, emit: Emit, *,
-        tied: bool = False, gone_after_s: float = GONE_AFTER_S, clock: Callable[[], float] = time.time,
+        self, results_folder: Path, fleet: Fleet, connection: Connection, assignment: messages.Assignment, emit: Emit,
+        *, tied: bool = False, gone_after_s: float = GONE_AFTER_S, clock: Callable[[], float] = time.time,
     ) -> None:  # fmt: skip
         """`assignment`: what is the same for all hosts. `tied`: hosts stop after their trial if this process ends."""
         self.results, self.fleet, self.connection = results_folder, fleet, connection
@@ -116,7 +97,7 @@ class Coordinator:
         self._deal()
 
     def work(self) -> None:
-        """Work until every host has run its blocks or is lost. Raises HostLost at the end."""
+        """Work until every host has run its blocks or is lost. Raises errors.HostLost at the end."""
         hosts = self.hosts.values()
         self.emit(Event("fleet_begin", {"name": self.fleet.name, "mode": self.fleet.mode, "hosts": list(self.hosts),
                                         "trials": sum(len(host.order) for host in hosts),
@@ -150,9 +131,9 @@ class Coordinator:
 
     # A talk with a host: straight on, from one question to the next.
 
-    def _advance(self, host: FleetHost, answer: Answer) -> None:
+    def _advance(self, host: FleetHost, answer: messages.Answer) -> None:
         """Continue the host's talk. A failure affects only this host, except one of the results disk here."""
-        if isinstance(answer, Refusal):
+        if isinstance(answer, messages.Refusal):
             self._give_up(host, str(answer.error.get("evidence")), answer.error.get("remedy"))
             return
         if host.talk is None:
@@ -161,13 +142,13 @@ class Coordinator:
             question = next(host.talk, None) if answer is None else host.talk.send(answer)
         except StopIteration:
             question = None
-        except ResultDamaged as error:
+        except errors.ResultDamaged as error:
             question, host.damaged = None, host.damaged + 1
             if host.damaged >= _MOST_DAMAGED:
                 self._give_up(host, f"{error.title}: {error.evidence}")
-        except (FilesystemFull, NotWritable):
+        except (errors.FilesystemFull, errors.NotWritable):
             raise
-        except DbbenchError as error:
+        except errors.DbbenchError as error:
             question = None
             self._give_up(host, f"{error.id} {error.title}: {error.evidence}")
         if question is None:
@@ -184,7 +165,7 @@ class Coordinator:
                 self._store_facts(host, (yield self._assignment_of(host)))
                 host.assigned = blocks
             taken = tuple(sorted(host.taken))
-            report = yield ResultRequest(host.run, host.blocks, taken, PATIENCE_S, self._lock)
+            report = yield messages.ResultRequest(host.run, host.blocks, taken, PATIENCE_S, self._lock)
             if not report.assigned:
                 host.assigned = ()
                 continue
@@ -197,7 +178,7 @@ class Coordinator:
                         offset += len(content)
                     if batch.last:
                         break
-                    batch = yield FileRequest(host.run, report.trial, offset)
+                    batch = yield messages.FileRequest(host.run, report.trial, offset)
                 incoming.finish()
                 self._store_trial(host, report.trial)
             elif report.state.ended:
@@ -205,7 +186,7 @@ class Coordinator:
                 host.retry_at = self._clock() + _RETRY_S
                 return
 
-    def _assignment_of(self, host: FleetHost) -> Assignment:
+    def _assignment_of(self, host: FleetHost) -> messages.Assignment:
         run = self.runs[host.run]
         limit = None if run.budget is None else Budget(step=0)
         host_run = dataclasses.replace(run, order=host.order, precision=None, budget=limit, hosts={}, host={},
@@ -218,7 +199,7 @@ class Coordinator:
             host_facts = {name: value for name, value in facts.items() if name != "versions"}
             self._change(host.run, host=host_facts, versions=dict(facts["versions"]))
 
-    def _follow(self, host: FleetHost, report: HostReport) -> None:
+    def _follow(self, host: FleetHost, report: messages.HostReport) -> None:
         user, ours = report.state.waits_for, fleet_files.folder_of(self.results, self.fleet.name)
         if user and user != host.state.waits_for and not Path(user).is_relative_to(ours):
             self._note(f"{host.name} waits for the disk, which is used by {user}")
@@ -243,7 +224,7 @@ class Coordinator:
     def _end(self, host: FleetHost) -> None:
         """Decide what follows when the host runs nothing and has no further result."""
         error = host.state.error
-        if error is not None and error.get("id") != BudgetUsedUp.id:
+        if error is not None and error.get("id") != errors.BudgetUsedUp.id:
             self._give_up(host, str(error.get("evidence")), error.get("remedy"))
         elif error is not None:
             self._cut(host)
@@ -266,7 +247,7 @@ class Coordinator:
         self.connection.forget(host.name)
         self._note(f"! {host.name}: {why}" + (f" ({remedy})" if remedy else ""))
         run = self.runs[host.run]
-        left = unfinished_blocks(run.order, host.blocks, host.taken)
+        left = dealing.unfinished_blocks(run.order, host.blocks, host.taken)
         blocks = self.fleet.blocks
         if self.fleet.mode == "spread" and left and not all(other.gone for other in self.hosts.values()):
             aside = set_aside(self.results / host.run, [s.id for s in run.order if s.block in left], host.name)
@@ -281,12 +262,12 @@ class Coordinator:
         self._save()
         run = self.runs.get(self.fleet.name)
         if run is None:  # each host has a run of its own
-            blocks = {name: first_blocks(self.runs[host.run].order, [name], "each")[name]
+            blocks = {name: dealing.first_blocks(self.runs[host.run].order, [name], "each")[name]
                       for name, host in self.hosts.items()}  # fmt: skip
         else:
-            left = {name: len(unfinished_blocks(run.order, host.blocks, host.taken))
+            left = {name: len(dealing.unfinished_blocks(run.order, host.blocks, host.taken))
                     for name, host in self.hosts.items() if not host.gone}  # fmt: skip
-            blocks = deal(run.order, self.fleet.blocks, left)
+            blocks = dealing.deal(run.order, self.fleet.blocks, left)
         self.fleet = dataclasses.replace(self.fleet, blocks=blocks)
         fleet_files.save(self.results, self.fleet)
         for host in self.hosts.values():
@@ -295,12 +276,12 @@ class Coordinator:
 
     def _assign(self, host: FleetHost) -> None:
         blocks = self.fleet.blocks[host.name]
-        order = trials_of_host(self.runs[host.run].order, blocks)
+        order = dealing.trials_of_host(self.runs[host.run].order, blocks)
         host.assign(blocks, order, results.list_results(self.results / host.run))
 
     def _add_block(self, host: FleetHost) -> bool:
         """With a budget alone, assign another block to a host whose budget has time for it; return whether it did."""
-        longer = budget.with_block(self.runs[host.run], host.state)
+        longer = dealing.with_block(self.runs[host.run], host.state)
         if longer is None:
             return False
         self._change(host.run, order=longer.order)
@@ -312,7 +293,7 @@ class Coordinator:
 
     def _cut(self, host: FleetHost) -> None:
         """Drop what does not fit the host's budget: repeats, and incomplete blocks; their trials are set aside."""
-        run, dropped = budget.cut(self.runs[host.run], host.missing)
+        run, dropped = dealing.cut(self.runs[host.run], host.missing)
         if dropped:
             set_aside(self.results / host.run, [spec.id for spec in host.order if spec.block in dropped], "budget")
             self._note(f"{host.name} has used up its budget; blocks that it did not finish: "
@@ -342,14 +323,14 @@ class Coordinator:
         return any(host.open for host in self.hosts.values())
 
     def _add_usage(self, run: Run) -> Run:
-        return budget.add_usage(run, [host.state for host in self.hosts.values() if host.run == run.name])
+        return dealing.add_usage(run, [host.state for host in self.hosts.values() if host.run == run.name])
 
     def _conclude(self) -> None:
         lacking = [host for host in self.hosts.values() if host.missing]
         for name, run in self.runs.items() if not lacking else ():
             if run.budget is not None:
                 blocks = {block for host in self.hosts.values() if host.run == name for block in host.blocks}
-                ended = budget.conclude(self._add_usage(run), blocks, results.list_results(self.results / name))
+                ended = dealing.conclude(self._add_usage(run), blocks, results.list_results(self.results / name))
                 self._change(name, order=ended.order, budget=ended.budget)
                 self._note(f"{name}: {budget_text(ended)}")
         self.fleet = dataclasses.replace(self.fleet, finished=not lacking)
@@ -357,7 +338,7 @@ class Coordinator:
         taken = sum(len(host.taken) for host in self.hosts.values())
         self.emit(Event("fleet_end", {"name": self.fleet.name, "trials": taken, "lacking": [h.name for h in lacking]}))
         if lacking:
-            raise HostLost(
+            raise errors.HostLost(
                 "\n  ".join(f"{host.name}: {host.gone}; {len(host.missing)} trials were not collected"
                             for host in lacking),
                 remedy="Correct the cause on the host, then run the same command again to resume."

@@ -19,16 +19,7 @@ from dbbench import results
 from dbbench.errors import DbbenchError, ResultDamaged, RunMissing, collect_errors
 from dbbench.model import Run
 from dbbench.model.base import NAME
-from dbbench.results.fileio import (
-    plain_file,
-    read_as,
-    read_bytes,
-    sound_json,
-    try_lock,
-    write_json,
-    write_text,
-    writing,
-)
+from dbbench.results import fileio
 from dbbench.units import iso
 
 FOLDER: Final = ".fleet"
@@ -71,16 +62,16 @@ def exists(results_folder: Path, name: str) -> bool:
 def save(results_folder: Path, fleet: Fleet) -> None:
     """Write fleet.json atomically."""
     folder = folder_of(results_folder, fleet.name)
-    with writing(folder):
+    with fileio.writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    write_json(folder / "fleet.json", dataclasses.asdict(fleet))
+    fileio.write_json(folder / "fleet.json", dataclasses.asdict(fleet))
 
 
 def load(results_folder: Path, name: str) -> Fleet:
     """Return the fleet of that name. Raises RunMissing, ResultDamaged."""
     path = folder_of(results_folder, name) / "fleet.json"
     missing = RunMissing(f'no fleet "{name}" in {results_folder}', remedy="List the fleets with: dbbench fleet status")
-    fleet = read_as(Fleet, path, results_folder, missing)
+    fleet = fileio.read_as(Fleet, path, results_folder, missing)
     for word in (fleet.name, *fleet.blocks):
         if not NAME.fullmatch(word) or fleet.name != name:  # these words become names of files and folders
             raise ResultDamaged(f"{path} cannot be read: {word!r} is not the name of this fleet or of a host")
@@ -100,7 +91,7 @@ def fleets(results_folder: Path, damaged: list[DbbenchError] | None = None) -> l
 def coordinating(results_folder: Path, name: str) -> Iterator[None]:
     """Hold the coordinator's lock within the block. Raises RunLocked."""
     folder = folder_of(results_folder, name)
-    with writing(folder):
+    with fileio.writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
     with results.lock(folder):
         yield
@@ -110,10 +101,10 @@ def coordinator(folder: Path) -> int | None:
     """Return the process id of the coordinator whose files are in `folder`, or None if none is running."""
     lock, results_folder = folder / LOCK, folder.parent.parent
     with contextlib.suppress(OSError, ValueError, ResultDamaged):
-        pid = int(read_bytes(lock, results_folder))
+        pid = int(fileio.read_bytes(lock, results_folder))
         if Path(f"/proc/{pid}").exists():  # try the lock only if a coordinator seems to hold it
-            with plain_file(lock, results_folder) as file:
-                return None if try_lock(file.fileno(), shared=True) else pid
+            with fileio.plain_file(lock, results_folder) as file:
+                return None if fileio.try_lock(file.fileno(), shared=True) else pid
     return None
 
 
@@ -132,13 +123,13 @@ def create_runs(results_folder: Path, fleet: Fleet, run: Run, plan_text: str, sc
 def save_status(results_folder: Path, name: str, rows: list[dict[str, Any]]) -> None:
     """Write status.json; it need not survive a power loss."""
     status = {"utc": iso(time.time()), "hosts": rows}
-    write_text(folder_of(results_folder, name) / "status.json", json.dumps(status), durable=False)
+    fileio.write_text(folder_of(results_folder, name) / "status.json", json.dumps(status), durable=False)
 
 
 def load_status(results_folder: Path, name: str) -> dict[str, Any]:
     """Return the last written status; {} if there is none."""
     try:
-        status = sound_json(read_bytes(folder_of(results_folder, name) / "status.json", results_folder))
+        status = fileio.sound_json(fileio.read_bytes(folder_of(results_folder, name) / "status.json", results_folder))
         return status if isinstance(status, dict) else {}
     except (OSError, ValueError, ResultDamaged):
         return {}

@@ -17,20 +17,8 @@ from typing import Any, Final
 
 from dbbench import __version__, process, results
 from dbbench.errors import CommandFailed, CoordinatorGone, DbbenchError, ImportRefused, RunNameTaken
+from dbbench.fleet import messages
 from dbbench.fleet.host_folder import HostFolder, Taken
-from dbbench.fleet.messages import (
-    BATCH,
-    Answer,
-    Assignment,
-    Batch,
-    FileRequest,
-    HostReport,
-    HostState,
-    Question,
-    Refusal,
-    ResultRequest,
-    StopRequest,
-)
 from dbbench.fleet.share import as_data
 from dbbench.machine import host as machine
 from dbbench.machine.host import tunables
@@ -70,27 +58,27 @@ class Here:
 HERE: Final = Here()
 
 
-def answer(question: Question) -> Answer:
+def answer(question: messages.Question) -> messages.Answer:
     """Answer a question. The only function that a coordinator calls here; errors of dbbench are returned as data."""
     try:
         folder = HERE.results / merging.checked_name(question.run)
         match question:
-            case Assignment():
+            case messages.Assignment():
                 return _assign(folder, question)
-            case ResultRequest():
+            case messages.ResultRequest():
                 return _report(HostFolder(folder), question)
-            case FileRequest():
+            case messages.FileRequest():
                 return _read(HostFolder(folder), question.trial, question.offset)
-            case StopRequest():
+            case messages.StopRequest():
                 _stop(HostFolder(folder))
                 return None
     except DbbenchError as error:
-        return Refusal(as_data(error))
+        return messages.Refusal(as_data(error))
     except OSError as error:
-        return Refusal(as_data(DbbenchError(f"{HERE.name}: {error}")))
+        return messages.Refusal(as_data(DbbenchError(f"{HERE.name}: {error}")))
 
 
-def _assign(folder: Path, question: Assignment) -> dict[str, Any]:
+def _assign(folder: Path, question: messages.Assignment) -> dict[str, Any]:
     """Make the run's directory once; note its blocks. Raises RunNameTaken (another plan), RunLocked (changed)."""
     if question.version != __version__:
         raise ImportRefused(
@@ -121,10 +109,10 @@ def _assign(folder: Path, question: Assignment) -> dict[str, Any]:
     return merging.facts_of(host.run())[HERE.name]
 
 
-def _report(host: HostFolder, question: ResultRequest) -> HostReport:
+def _report(host: HostFolder, question: messages.ResultRequest) -> messages.HostReport:
     task = HERE.tasks.get(question.run)
     if task is None or task.blocks != set(question.blocks) or not (host.folder / "run.json").exists():
-        return HostReport(False)
+        return messages.HostReport(False)
     until = time.monotonic() + question.patience_s
     host.save_receipt(Taken(question.taken, question.coordinator))
     while True:
@@ -135,7 +123,9 @@ def _report(host: HostFolder, question: ResultRequest) -> HostReport:
         trial = next((spec.id for spec in new if spec.block in task.blocks), "")
         if trial or not alive or time.monotonic() >= until:
             repeats = tuple(plain(spec) for spec in host.run().order if spec.attempt > 1)
-            return HostReport(True, state, trial, _read(host, trial, 0) if trial else Batch(), repeats)
+            return messages.HostReport(
+                True, state, trial, _read(host, trial, 0) if trial else messages.Batch(), repeats
+            )
         left_s = min(_LOOK_AGAIN_S, until - time.monotonic())
         process.wait_while(partial(_is_unchanged, host, stamp), left_s, _LOOK_S)
 
@@ -144,10 +134,14 @@ def _is_unchanged(host: HostFolder, stamp: object) -> bool:
     return host.stamp("state.json") == stamp
 
 
-def _read(host: HostFolder, trial: str, offset: int) -> Batch:
+def _read(host: HostFolder, trial: str, offset: int) -> messages.Batch:
     """Return the next bytes of a trial; after the last ones the next trial may begin. A file without content that is
     between two batches may be in both."""
-    folder, pieces, left = host.folder / "trials" / merging.checked_name(trial), list[tuple[str, bytes]](), BATCH
+    folder, pieces, left = (
+        host.folder / "trials" / merging.checked_name(trial),
+        list[tuple[str, bytes]](),
+        messages.BATCH,
+    )
     for name, size in merging.files_of(folder):
         skipped = min(offset, size)
         offset -= skipped
@@ -156,10 +150,10 @@ def _read(host: HostFolder, trial: str, offset: int) -> Batch:
         pieces.append((name, merging.read(folder / name, HERE.results, skipped, left)))
         left -= len(pieces[-1][1])
         if skipped + len(pieces[-1][1]) < size:
-            return Batch(tuple(pieces), last=False)
+            return messages.Batch(tuple(pieces), last=False)
     taken = host.receipt()
     host.save_receipt(dataclasses.replace(taken, trials=(*taken.trials, trial)))
-    return Batch(tuple(pieces))
+    return messages.Batch(tuple(pieces))
 
 
 def _keep_running(host: HostFolder, task: HostTask) -> bool:
@@ -180,7 +174,7 @@ def _keep_running(host: HostFolder, task: HostTask) -> bool:
         )
     with results.lock(host.folder):
         results.save_spec(host.folder, _merge(results.load_spec(host.folder), task))
-    host.save_state(HostState(note="starting"))
+    host.save_state(messages.HostState(note="starting"))
     # Another share was faster, or this one ended; the state contains the reason.
     with contextlib.suppress(CommandFailed):
         argv = [*HERE.share, str(host.folder), task.run.plan_sha256, *task.wipe]

@@ -177,21 +177,17 @@ def reachable(session: Session, spec: ClientSpec) -> tuple[str, list[float]]:
     word = secrets.token_hex(16)
     with answering(spec, word) as peers:
         try:
-            took = session.ask("reach", host=spec.address, port=spec.port, word=word, times=ROUNDS, within_s=5.0)[
-                "took_s"
-            ]
+            answer = session.ask("reach", host=spec.address, port=spec.port, word=word, times=ROUNDS, within_s=5.0)
         except ClientUnusable as error:
             raise ClientUnusable(
                 f"{spec.host} cannot connect to {spec.address} port {spec.port}: {error}",
-                remedy=(
-                    "Set `address` to an address of this host that the client host can connect to, and open the "
-                    "port in the firewall."
-                ),
+                remedy="Set `address` to an address of this host that the client host can connect to, and open the "
+                "port in the firewall.",
             ) from None
     if len(peers) != 1:
         raise ClientUnusable(f"{spec.host} connected from {', '.join(sorted(peers)) or 'no address'}, but exactly "
                               "one address is required")  # fmt: skip
-    return peers.pop(), took
+    return peers.pop(), answer["took_s"]
 
 
 def offset_of(session: Session, clock: Clock) -> tuple[float, float]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from dbbench.errors import ClientUnusable, DbbenchError
+from dbbench.errors import ClientUnusable
 from dbbench.machine import threads
 from dbbench.model import ClientSpec
 from dbbench.remote.certificates import KeyPair, make_authority, private, sign
@@ -49,21 +49,19 @@ class Network:
 def password(spec: ClientSpec) -> str:
     """Return the password from its file. Raises ClientUnusable if others can read it, or if it is not valid."""
     path = Path(spec.password_file)
+    make = f"(umask 077; openssl rand -hex 16 > {path})"
     try:
         with path.open() as file:
             mode, text = os.fstat(file.fileno()).st_mode, file.read(4096).rstrip("\n")
     except (OSError, UnicodeDecodeError) as error:
-        raise _unusable(
-            f"{path} cannot be read: {error}", f"Make it:  (umask 077; openssl rand -hex 16 > {path})"
-        ) from None
-    if stat.S_IMODE(mode) & 0o077:
-        raise _unusable(f"{path} is readable by other users (mode {stat.S_IMODE(mode):o})", f"chmod 600 {path}")
-    if not _TEXT.fullmatch(text):
-        raise _unusable(
-            f"{path} must contain one line of 8 to 100 letters, digits or signs, without spaces, quotes and "
-            "backslashes",
-            f"(umask 077; openssl rand -hex 16 > {path})",
+        raise ClientUnusable(f"{path} cannot be read: {error}", remedy=f"Make it:  {make}") from None
+    if mode & 0o077:
+        raise ClientUnusable(
+            f"{path} is readable by other users (mode {stat.S_IMODE(mode):o})", remedy=f"chmod 600 {path}"
         )
+    if not _TEXT.fullmatch(text):
+        what = "one line of 8 to 100 letters, digits or signs, without spaces, quotes and backslashes"
+        raise ClientUnusable(f"{path} must contain {what}", remedy=make)
     return text
 
 
@@ -116,7 +114,3 @@ def _accept(listener: socket.socket, word: str, peers: set[str], ended: threadin
                 connection.settimeout(_WORD_S)
                 if hmac.compare_digest(connection.recv(len(word), socket.MSG_WAITALL), word.encode()):
                     peers.add(peer)
-
-
-def _unusable(evidence: str, remedy: str) -> DbbenchError:
-    return ClientUnusable(evidence, remedy=remedy)

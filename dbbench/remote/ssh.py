@@ -152,7 +152,8 @@ class Session:
         if not isinstance(answer, dict):
             return  # output of a login shell
         if "output" in answer:
-            _append(self.prints.get(answer["output"]), answer["text"])
+            with self.prints[answer["output"]].open("a") as file:
+                file.write(answer["text"])
         elif "ended" in answer:
             self.ended = answer
         elif "bytes" in answer:
@@ -207,9 +208,3 @@ def _line(pipe: IO[bytes]) -> bytes:
     with contextlib.suppress(OSError, ValueError):
         return pipe.readline()
     return b""
-
-
-def _append(path: Path | None, text: str) -> None:
-    if path is not None:
-        with path.open("a") as file:
-            file.write(text)

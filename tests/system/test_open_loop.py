@@ -13,7 +13,7 @@ from typing import Any, Final
 import psutil
 import pytest
 
-from dbbench.drivers.sysbench_output import histogram
+from dbbench.drivers.sysbench import histogram
 from tests.support.leftovers import below
 from tests.support.plans import plan
 from tests.system.conftest import Dbbench

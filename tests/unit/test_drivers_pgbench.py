@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dbbench.drivers import pgbench
+from dbbench.drivers import pgbench, tool
 from dbbench.drivers.protocol import Live
 from dbbench.drivers.tool import pack, read_counts
 from dbbench.errors import DriverFailed
@@ -95,7 +95,7 @@ def test_failures_by_cause_are_failures(tmp_path: Path, word: str) -> None:
 def test_chunks_end_with_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
     """A log that is read in many pieces gives the same counts."""
     whole = pgbench.parse([*LOGS, WORDS], begin_of(*LOGS), 4)[0]
-    monkeypatch.setattr(pgbench, "PIECE_BYTES", 50)
+    monkeypatch.setattr(tool, "PIECE_BYTES", 50)
     pieces = pgbench.parse([*LOGS, WORDS], begin_of(*LOGS), 4)[0]
     assert (whole.latencies == pieces.latencies).all()
     assert whole.all_transactions == pieces.all_transactions

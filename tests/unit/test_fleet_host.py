@@ -11,12 +11,11 @@ import pytest
 
 from dbbench import __version__, results
 from dbbench.errors import CoordinatorGone
-from dbbench.fleet import disk_turn, fleet_files, host
-from dbbench.fleet.disk_turn import DiskTurn
+from dbbench.fleet import fleet_files, host, messages, share
 from dbbench.fleet.fleet_files import Fleet
 from dbbench.fleet.host_folder import HostFolder, Taken
 from dbbench.fleet.messages import Assignment, Batch, FileRequest, HostReport, HostState, Refusal, ResultRequest
-from dbbench.fleet.share import Share
+from dbbench.fleet.share import DiskTurn, Share
 from dbbench.machine import namespaces
 from dbbench.model import Run, Status, Trial
 from dbbench.model.events import Event
@@ -146,7 +145,7 @@ def test_end_of_a_trial_ends_the_waiting(at_work: HostFolder) -> None:
 
 def test_trials_go_on_as_soon_as_a_result_was_read(at_work: HostFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     """They wait while a coordinator asks and does not have a finished trial, but not for its verification."""
-    monkeypatch.setattr(host, "BATCH", 100)
+    monkeypatch.setattr(messages, "BATCH", 100)
     trial = at_work.run().order[0].id
     (at_work.folder / "trials" / trial / "empty").touch()
     assert not at_work.awaits_transfer()  # nobody has asked
@@ -186,7 +185,7 @@ def test_locks_of_disks_are_private(
     """They lie in a directory that only this user can enter; one of another user, or a link, is refused."""
     monkeypatch.setattr(namespaces, "RUNTIME", tmp_path / "run")
     monkeypatch.setattr(Path, "home", lambda: tmp_path / "home")
-    lock = disk_turn.lock_of(make_run("f"), tmp_path)
+    lock = share.lock_of(make_run("f"), tmp_path)
     assert lock.parent.stat().st_mode & 0o777 == 0o700
     lock.parent.chmod(0o755)  # as an earlier version made it
     assert namespaces.private_folder().stat().st_mode & 0o777 == 0o700
@@ -198,13 +197,13 @@ def test_locks_of_disks_are_private(
     lock.parent.rename(tmp_path / "elsewhere")
     lock.parent.symlink_to(tmp_path / "elsewhere")
     with pytest.raises(PermissionError):
-        disk_turn.lock_of(make_run("f"), tmp_path)
+        share.lock_of(make_run("f"), tmp_path)
 
 
 @pytest.fixture
 def one_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All runs are on the same disk."""
-    monkeypatch.setattr(disk_turn, "lock_of", lambda _run, _folder: tmp_path / "disk.lock")
+    monkeypatch.setattr(share, "lock_of", lambda _run, _folder: tmp_path / "disk.lock")
 
 
 @pytest.mark.usefixtures("one_disk")

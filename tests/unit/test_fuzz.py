@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dbbench import plan
-from dbbench.drivers import bonnie, filework_load, fio, pgbench, sysbench_output
+from dbbench.drivers import bonnie, filework_load, fio, pgbench, sysbench
 from dbbench.drivers import statements as steps
 from dbbench.drivers.tool import read_counts
 from dbbench.engines import postgres_counters
@@ -167,16 +167,16 @@ PARSERS: Final[dict[str, tuple[Callable[[str], object], str, tuple[type[Exceptio
         fixture("drivers/pgbench-15/pgbench_log.4711")[:4000],
         (),
     ),
-    "sysbench": (lambda t: read_counts(sysbench_output.COUNTS, t), fixture("drivers/sysbench_denied.out"), ()),
-    "sysbench-live": (sysbench_output.live, "[ 1s ] thds: 2 tps: 9.00 qps: 1 (r/w/o: 1/2/3) lat (ms,95%): 3.1\n", ()),
+    "sysbench": (lambda t: read_counts(sysbench.COUNTS, t), fixture("drivers/sysbench_denied.out"), ()),
+    "sysbench-live": (sysbench.live, "[ 1s ] thds: 2 tps: 9.00 qps: 1 (r/w/o: 1/2/3) lat (ms,95%): 3.1\n", ()),
     "sysbench-histogram": (
-        sysbench_output.histogram,
+        sysbench.histogram,
         "Latency histogram (values are in milliseconds)\n"
         "       value  ------------- distribution ------------- count\n"
         "       0.532 |****  12\n       0.541 |***  8\n \nGeneral statistics:\n",
         (),
     ),
-    "sysbench-events": (of_file(lambda p: sysbench_output.parse([p], 5)), "1 100 3\n2 120 4\n", ()),
+    "sysbench-events": (of_file(lambda p: sysbench.parse([p], 5)), "1 100 3\n2 120 4\n", ()),
     "fio-load": (fio.parse, fixture("drivers/fio.json"), ()),
     "fio-log": (lambda t: fio.by_second([t], 1.7e9, 5, "0"), fixture("drivers/fio_bw.1.log")[:2000], ()),
     "fio-live": (fio.live, "Jobs: 2 (f=2): [m(2)][50.0%][r=13.2k,w=13.2k IOPS][eta 00m:01s]", ()),

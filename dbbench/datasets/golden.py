@@ -277,7 +277,6 @@ def make_room(cache: Path, needed: int) -> None:
         raise DiskTooSmall(
             f"the dataset needs about {size_text(needed)}, but the cache of golden copies is limited to "
             f"{size_text(limit)}",
-            effect="Nothing was built.",
             remedy="Raise the limit, for example: DBBENCH_CACHE_LIMIT=200GiB",
         )
     for making in cache.glob(".making-*"):  # left by killed builds of other keys
@@ -294,7 +293,6 @@ def make_room(cache: Path, needed: int) -> None:
     if free_bytes(cache) < needed:
         raise DiskTooSmall(
             f"the dataset needs about {size_text(needed)}, but {cache} has {size_text(free_bytes(cache))} free",
-            effect="Nothing was built.",
             remedy="Free some disk space, or set DBBENCH_CACHE to a folder on a larger disk.",
         )
 

@@ -87,10 +87,8 @@ def consistency(server: Server, dataset: Dataset) -> str:
             raise DataCorrupt(
                 f"TPC-C consistency condition {condition}: violated in {len(broken)} "
                 f"{'row' if len(broken) == 1 else 'rows'}: {shown}",
-                effect="The trial is marked failed: a transaction was lost or partially applied, or another session "
-                "modified the data.",
-                remedy="Repeat the trial. If the error persists, the filesystem, the server or the script loses "
-                "acknowledged data.",
+                remedy="Repeat the trial, and keep other sessions away. If the error persists, the filesystem, the server "
+                "or the script loses acknowledged data.",
             )
     return "TPC-C consistency conditions 1 to 12"
 

@@ -11,6 +11,7 @@ import grp
 import os
 import pwd
 import random
+import re
 import struct
 import tempfile
 from collections.abc import Iterator
@@ -39,7 +40,7 @@ def of_server(*names: str) -> process.User:
 
 @functools.cache
 def _own() -> process.User:
-    taken = {**_of_processes(), **_of_ranges()}
+    taken = _of_processes() | _of_ranges()
     for number in random.sample(NUMBERS, len(NUMBERS)):
         exists = all(any(first <= number < first + count for first, count in _map(kind)) for kind in ("uid", "gid"))
         if number not in taken and exists and not _has_name(number) and _reserve(number):
@@ -48,33 +49,27 @@ def _own() -> process.User:
             return process.User(NAME, number, number)
     raise NotRoot(
         f"no user ID between {NUMBERS[0]} and {NUMBERS[-1]} is free",
-        effect="Nothing was measured.",
         remedy="In a container, map these user IDs into it (see /proc/self/uid_map).",
     )
 
 
-def _of_processes() -> dict[int, str]:
-    account_of: dict[int, str] = {}
+def _of_processes() -> set[int]:
+    taken = set[int]()
     for status in namespaces.host_proc().glob("[0-9]*/status"):
         with contextlib.suppress(OSError):  # the process has ended
-            for line in status.read_text(errors="replace").splitlines():
-                if line.startswith(("Uid:", "Gid:", "Groups:")):
-                    account_of.update(dict.fromkeys(map(int, line.split()[1:]), status.parent.name))
-    return account_of
+            for line in re.findall(r"^(?:Uid|Gid|Groups):(.*)", status.read_text(errors="replace"), re.MULTILINE):
+                taken.update(map(int, line.split()))
+    return taken
 
 
-def _of_ranges(tables: tuple[Path, ...] = _RANGES) -> dict[int, str]:
+def _of_ranges(tables: tuple[Path, ...] = _RANGES) -> set[int]:
     """Return those of NUMBERS that are assigned to containers of this machine's users."""
-    account_of: dict[int, str] = {}
+    taken = set[int]()
     for path in tables:
         with contextlib.suppress(OSError):
-            for line in path.read_text(errors="replace").splitlines():
-                owner, _, numbers = line.partition(":")
-                first, _, count = numbers.partition(":")
-                if first.isdecimal() and count.strip().isdecimal():
-                    inside = range(max(int(first), NUMBERS.start), min(int(first) + int(count), NUMBERS.stop))
-                    account_of.update(dict.fromkeys(inside, owner))
-    return account_of
+            for first, count in re.findall(r"^[^:\n]*:(\d+):(\d+)[ \t]*$", path.read_text(errors="replace"), re.MULTILINE):
+                taken |= {number for number in NUMBERS if 0 <= number - int(first) < int(count)}
+    return taken
 
 
 def _has_name(number: int) -> bool:

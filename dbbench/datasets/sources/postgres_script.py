@@ -134,7 +134,6 @@ class PostgresScript:
     def _refusal(self, line: bytes) -> DbbenchError:
         return SourceRefused(
             f"line {self.line} of the dump contains a command for psql, as no dump does: {shown(line)}",
-            effect="It was not run.",
             remedy="Do not use this file unless you know where it comes from.",
         )
 

@@ -87,8 +87,8 @@ def consistency(server: Server, dataset: Dataset) -> str:
             raise DataCorrupt(
                 f"TPC-C consistency condition {condition}: violated in {len(broken)} "
                 f"{'row' if len(broken) == 1 else 'rows'}: {shown}",
-                remedy="Repeat the trial, and keep other sessions away. If the error persists, the filesystem, the server "
-                "or the script loses acknowledged data.",
+                remedy="Repeat the trial without other sessions. If the error persists, the filesystem, the server or "
+                "the script loses acknowledged data.",
             )
     return "TPC-C consistency conditions 1 to 12"
 

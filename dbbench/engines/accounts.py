@@ -67,7 +67,9 @@ def _of_ranges(tables: tuple[Path, ...] = _RANGES) -> set[int]:
     taken = set[int]()
     for path in tables:
         with contextlib.suppress(OSError):
-            for first, count in re.findall(r"^[^:\n]*:(\d+):(\d+)[ \t]*$", path.read_text(errors="replace"), re.MULTILINE):
+            for first, count in re.findall(
+                r"^[^:\n]*:(\d+):(\d+)[ \t]*$", path.read_text(errors="replace"), re.MULTILINE
+            ):
                 taken |= {number for number in NUMBERS if 0 <= number - int(first) < int(count)}
     return taken
 

@@ -15,7 +15,7 @@ from dbbench.datasets import manifest, sources
 from dbbench.datasets.manifest import Golden
 from dbbench.datasets.sources import files, postgres
 from dbbench.datasets.sources.innodb import MysqlScript
-from dbbench.datasets.sources.postgres_script import PostgresScript
+from dbbench.datasets.sources.postgres_dumps import PostgresScript
 from dbbench.errors import DatasetBuildFailed, FilesystemFull, SourceRefused, SourceUnusable
 from dbbench.model import Dataset
 from dbbench.run import worker

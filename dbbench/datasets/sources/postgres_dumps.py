@@ -1,4 +1,5 @@
-"""Load dumps of pg_dump and pg_dumpall into a running server, and compare them with what it then has."""
+"""Load dumps of pg_dump and pg_dumpall into a running server, line by line (see `scripts`), and compare them with what
+it then has."""
 
 from __future__ import annotations
 
@@ -6,22 +7,58 @@ import contextlib
 import functools
 import itertools
 import os
+import re
 import secrets
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Final
 
 from dbbench import process
 from dbbench.datasets.sources import files
-from dbbench.datasets.sources.postgres_script import PostgresScript
-from dbbench.datasets.sources.scripts import LINES, LOAD_S, Tables, compare, feed, last_lines, shown
+from dbbench.datasets.sources.scripts import (
+    LINES,
+    LOAD_S,
+    Tables,
+    compare,
+    feed,
+    incomplete,
+    last_lines,
+    lines_of,
+    shown,
+)
 from dbbench.datasets.sources.source import Source, unusable
 from dbbench.engines import postgres
 from dbbench.engines.port import Server
 from dbbench.engines.sql import execute, rows
-from dbbench.errors import DatasetBuildFailed, DbbenchError, SourceUnusable
+from dbbench.errors import DatasetBuildFailed, DbbenchError, SourceRefused, SourceUnusable
 from dbbench.model import SourceChange
+
+_NAME: Final = rb'(?:"(?:[^"]|"")+"|[^\s".(;]+)'
+_TABLE: Final = rb"(" + _NAME + rb"(?:\." + _NAME + rb")?)"
+_SET: Final = re.compile(rb"SET (?:SESSION )?(\w+) *(?:=|TO) *(.*?);\s*$")
+_PATH: Final = re.compile(rb"SET search_path = (" + _NAME + rb")[,;]")
+_COPY: Final = re.compile(rb"COPY (?:ONLY )?" + _TABLE + rb'(?: *\((?:[^()"]|"[^"]*")*\))? FROM stdin(.*);\s*$', re.I)
+_CREATE: Final = re.compile(rb"CREATE (?:UNLOGGED |FOREIGN )?TABLE (?:IF NOT EXISTS )?" + _TABLE + rb"[ (]")
+_CONNECT: Final = re.compile(rb'\\c(?:onnect)?\s+(?:-reuse-previous=on\s+)?("(?:[^"]|"")*"|[^\s"\\=-][^\s"\\=]*)\s*$')
+_CONNINFO: Final = re.compile(r"dbname='((?:[^'\\]|\\.)*)'|dbname=([^\s'\\]*)")
+# psql protects itself from the data of a dump with a key; before it connects to an odd name, a dump names the encoding.
+_HARMLESS: Final = re.compile(rb"\\(?:(?:un)?restrict|encoding) \w+\s*$")
+_POLICY: Final = re.compile(rb"CREATE POLICY .*? TO (?!PUBLIC)(.*?)(?: USING| WITH CHECK|;)")
+_MARK: Final = re.compile(rb"-- PostgreSQL database (?:cluster )?dump( complete)?\s*$")
+# Owners and privileges name accounts of the original server; in a new database there is nothing to drop.
+_LEFT_OUT: Final = re.compile(
+    rb"ALTER .* OWNER TO |GRANT |REVOKE |ALTER DEFAULT PRIVILEGES |SET SESSION AUTHORIZATION |CREATE USER MAPPING |"
+    rb"DROP |CREATE SCHEMA public;|ALTER TABLE (?:ONLY )?" + _TABLE
+    + rb" (?:ALTER COLUMN " + _NAME + rb" )?DROP "
+)  # fmt: skip
+_TOKEN: Final = re.compile(rb"""['"\\;]|--|/\*|\$(?:[A-Za-z_\x80-\xff][\w\x80-\xff]*)?\$""")
+_PLAIN: Final = re.compile(rb"'")
+_ESCAPED: Final = re.compile(rb"(?:\\.|''|[^'\\])*?'(?!')", re.DOTALL)
+_QUOTED: Final = re.compile(rb'"')
+_COMMENT: Final = re.compile(rb"/\*|\*/")
 
 
 def load(source: Source, server: Server, data: Path) -> tuple[SourceChange, ...]:
@@ -132,3 +169,144 @@ def _restore(source: Source, server: Server, data: Path) -> tuple[Tables, dict[s
 def _where(server: Server) -> list[str]:
     port = server.socket.name.rpartition(".")[2]
     return [f"--host={server.socket_dir}", f"--port={port}", f"--username={server.user}"]
+
+
+class PostgresScript:
+    """A plain dump, or the script that pg_restore makes of an archive, as lines for psql. `database` is that of the
+    last line, "" before the first \\connect: where it changes, another session begins. `skipped`: settings left out."""
+
+    def __init__(
+        self, lines: Iterable[bytes], unknown: Callable[[str], bool], needs: Callable[[str], None], role: str = ""
+    ) -> None:
+        """`unknown`: whether the server lacks a setting. `needs`: makes a role that a policy names. `role`: the
+        superuser and its database, which a dump does not change."""
+        self.tables: Tables = {}
+        self.skipped: dict[str, None] = {}
+        self.database = ""
+        self.line, self.begun, self.statement = 0, 0, b""  # the current line; where the current statement begins
+        self._lines, self._unknown, self._needs = lines_of(lines), unknown, needs
+        self._ours = re.compile(rb'(?:CREATE|ALTER) (?:ROLE|USER|DATABASE) "?' + role.encode() + rb'"?[ ;]')
+        self._schema = b""
+        self._open: list[re.Pattern[bytes]] = []  # what ends the string or the comments that a line left open
+        self._between, self._escapes, self._marks = True, False, 0  # between two statements; in plain strings; open
+
+    def __iter__(self) -> Iterator[bytes]:
+        for line in self._lines:
+            self.line += 1
+            if self._open or not self._between:
+                self._follow(line)
+                yield line
+                continue
+            yield (kept := self._statement(line))
+            if copy := _COPY.match(kept):
+                yield from self._rows(copy)
+        if self._open or not self._between:
+            raise incomplete(f"it ends within the statement of line {self.begun}: {shown(self.statement)}")
+        if self._marks:
+            raise incomplete("its closing comment is missing")
+
+    def _statement(self, line: bytes) -> bytes:
+        """Return the line, on which a statement may begin, or an empty one in its place."""
+        if mark := _MARK.match(line):
+            self._marks += -1 if mark[1] else 1
+        if line.startswith(b"\\"):
+            self._command(line)
+            return b"\n"
+        self.begun, self.statement = self.line, line
+        if self._is_left_out(line):
+            return b"\n"
+        if table := _CREATE.match(line):
+            self.tables.setdefault((self.database, self._qualify(table[1])), None)
+        elif path := _PATH.match(line):
+            self._schema = path[1]
+        elif policy := _POLICY.match(line):
+            for name in re.findall(_NAME, policy[1]):
+                self._needs(name.decode(errors="replace").rstrip(","))
+        self._follow(line)
+        return line
+
+    def _is_left_out(self, line: bytes) -> bool:
+        if _LEFT_OUT.match(line) or self._ours.match(line):
+            return line.rstrip().endswith(b";")
+        if not (set_ := _SET.match(line)):
+            return False
+        name, value = set_[1].decode(), set_[2].strip(b"'\"")
+        if name == "standard_conforming_strings":
+            self._escapes = value in (b"off", b"false", b"0")
+        if not self._unknown(name) and (name != "default_tablespace" or not value):
+            return False
+        self.skipped[shown(line)] = None
+        return True
+
+    def _rows(self, copy: re.Match[bytes]) -> Iterator[bytes]:
+        first = self.line
+        for line in self._lines:
+            self.line += 1
+            yield line
+            if line.startswith(b"\\.") and line.rstrip() == b"\\.":
+                break
+        else:
+            raise incomplete(f"it ends within the rows of line {first}: {shown(copy[0])}")
+        key = self.database, self._qualify(copy[1])
+        plain = not copy[2].strip()  # with options, a row may have several lines
+        self.tables[key] = (self.tables.get(key) or 0) + self.line - first - 1 if plain else None
+
+    def _qualify(self, name: bytes) -> str:
+        alone = self._schema and re.fullmatch(_NAME, name)
+        return (self._schema + b"." + name if alone else name).decode(errors="replace")
+
+    def _command(self, line: bytes) -> None:
+        if not (connect := _CONNECT.match(line)):
+            if not _HARMLESS.match(line):
+                raise self._refusal(line)
+            return
+        name = connect[1].decode(errors="replace")
+        name = name[1:-1].replace('""', '"') if name.startswith('"') else name
+        if conninfo := _CONNINFO.fullmatch(name):
+            name = re.sub(r"\\(.)", r"\1", conninfo[1] or conninfo[2] or "")
+        elif "=" in name or "://" in name:  # it could name another server
+            raise self._refusal(line)
+        self.database, self._schema = name, b""
+
+    def _refusal(self, line: bytes) -> DbbenchError:
+        return SourceRefused(
+            f"line {self.line} of the dump contains a command for psql, as no dump does: {shown(line)}",
+            remedy="Do not use this file unless you know where it comes from.",
+        )
+
+    def _follow(self, line: bytes) -> None:
+        """Follow strings and comments through the line, and notice where statements end."""
+        at = 0
+        while True:
+            if self._open:
+                if (end := self._open[-1].search(line, at)) is None:
+                    return
+                at = end.end()
+                if end[0] == b"/*":
+                    self._open.append(_COMMENT)
+                else:
+                    self._open.pop()
+                continue
+            token = _TOKEN.search(line, at)
+            if line[at : token.start() if token else len(line)].strip():
+                self._between = False
+            if token is None or token[0] == b"--":
+                return
+            at = token.end()
+            if token[0] in (b";", b"/*"):
+                self._between = self._between or token[0] == b";"
+                self._open += [_COMMENT] if token[0] == b"/*" else []
+            elif token[0] == b"\\":
+                raise self._refusal(line)
+            else:
+                self._between = False
+                self._begin_string(token, line[max(0, token.start() - 2) : token.start()])
+
+    def _begin_string(self, token: re.Match[bytes], before: bytes) -> None:
+        if token[0] == b"'":
+            escapes = self._escapes or re.search(rb"(?:^|[^\w$])[Ee]$", before)
+            self._open.append(_ESCAPED if escapes else _PLAIN)
+        elif token[0] == b'"':
+            self._open.append(_QUOTED)
+        elif not re.search(rb"[\w$\x80-\xff]$", before):  # otherwise the dollar sign belongs to a name
+            self._open.append(re.compile(re.escape(token[0])))

@@ -1,9 +1,6 @@
 """Published studies: their files, their plans at each scale, and their section of the page."""
 
-import csv
 import dataclasses
-import gzip
-import io
 from pathlib import Path
 from typing import Any
 
@@ -376,16 +373,6 @@ def test_conditions_stand_side_by_side(tmp_path: Path) -> None:
     assert "ext4" in rows["durability"][1] and rows["server"][1].startswith("PostgreSQL")
 
 
-def test_the_three_charts_are_drawn(tmp_path: Path) -> None:
-    """CPU, block transfer and iowait, a curve an arm; where there is no telemetry each says why."""
-    (entry,) = build([of_study(tmp_path, *COMPRESSION)]).studies
-    assert [chart.title.split(",")[0] for chart in entry.charts] == ["CPU", "Block transfer", "iowait"]
-    for chart in entry.charts:
-        assert len(chart.curves) == 4 and all(curve.path.startswith("M") for curve in chart.curves)
-    (bare,) = build([of_study(tmp_path / "bare", *COMPRESSION, samplers=False)]).studies
-    assert all(chart.why and not chart.curves for chart in bare.charts)
-
-
 def test_the_page_has_the_section(tmp_path: Path) -> None:
     """With its figures and its address, in a page that is well-formed; superseded figures are called so."""
     page = html(build([of_study(tmp_path, *COMPRESSION)]))
@@ -418,27 +405,6 @@ def test_the_reason_of_a_row_is_its_own(tmp_path: Path) -> None:
     why = {line.mark.name: line.why for line in entry.tables[0].lines}
     assert why["btrfs-lzo"].startswith("no trial has a result for")
     assert why["btrfs-zlib"] == "E601 in phase measure"
-
-
-def test_an_arm_without_a_complete_second_is_named_below_the_charts(tmp_path: Path) -> None:
-    """And one without a trial that counts; the others have their curves."""
-    run = of_study(tmp_path, *COMPRESSION, blocks=1)
-    for trial in run.trials:
-        if trial.fs_setup == "btrfs-zstd":  # the samplers recorded nothing
-            path = run.path / "trials" / trial.id / "series.csv.gz"
-            head, *lines = list(csv.reader(io.StringIO(gzip.decompress(path.read_bytes()).decode())))
-            empty = {index for index, name in enumerate(head) if name.startswith(("cpu_", "disk_"))}
-            kept = [["" if index in empty else value for index, value in enumerate(line)] for line in lines]
-            text = "\n".join(",".join(line) for line in (head, *kept)) + "\n"
-            path.write_bytes(gzip.compress(text.encode()))
-    trials = tuple(dataclasses.replace(t, status=Status.FAILED) if t.fs_setup == "btrfs-lzo" else t for t in run.trials)
-    model = build([dataclasses.replace(run, trials=trials)])
-    for chart in model.studies[0].charts:
-        assert [curve.mark.name for curve in chart.curves] == ["ext4", "btrfs-zlib"]
-        assert [(mark.name, why) for mark, why in chart.missing] == [
-            ("btrfs-lzo", "no trial counts"), ("btrfs-zstd", "no complete second was recorded")
-        ]  # fmt: skip
-    assert html(model).count("not drawn: no complete second was recorded") == 3
 
 
 @pytest.mark.parametrize(

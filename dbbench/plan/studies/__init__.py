@@ -82,7 +82,6 @@ class Study:
     reference: tuple[Reference, ...] = ()
     engines: tuple[EngineName, ...] = ()  # `$engine` is the first of these that is installed, `$servers` all of them
     servers: dict[EngineName, tuple[str, ...]] = field(default_factory=dict)  # oldest suitable release of each branch
-    charts: tuple[str, ...] = ()  # charts that the article has: "cpu", "disk", "iowait"
     name: str = ""  # name of the file
 
 

@@ -11,8 +11,6 @@ from dbbench.metrics.table import METRICS, Metric
 from dbbench.model import Cell, Trial
 from dbbench.plan import studies
 from dbbench.plan.studies import Study, StudyTable
-from dbbench.report.page.charts.study_charts import study_chart
-from dbbench.report.page.charts.telemetry import telemetry
 from dbbench.report.page.groups import Group, all_arms, loaded_runs
 from dbbench.units import duration_text, level_text, size_text, times
 
@@ -34,7 +32,6 @@ def then_and_now(groups: Sequence[Group]) -> tuple[View, ...]:
             tables=[each for table in study.table
                     for each in _tables(study, table, studies.variant_of(table, scale), of_run)],
             conditions=tuple(_conditions(study, of_run)),
-            charts=[study_chart(name, telemetry(group)) for group in of_run[:1] for name in study.charts],
             skipped=tuple(run.skipped.items()),
         ))  # fmt: skip
     return tuple(sections)

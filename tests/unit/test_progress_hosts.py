@@ -1,4 +1,4 @@
-"""Progress of a fleet: a row for each host, a line for each trial."""
+"""Progress of a fleet: a line for each trial, and the rows of its hosts."""
 
 import io
 
@@ -51,16 +51,3 @@ def test_plain_and_json_progress() -> None:
         "fleet f: 8 trials collected",
     ]  # fmt: skip
     assert (len(told["json"]), told["none"]) == (4, [])
-
-
-def test_screen_has_a_line_for_each_host(environ: dict[str, str]) -> None:
-    """On a terminal all hosts are drawn; what stays is printed above them."""
-    environ["TERM"] = "xterm"
-    environ["COLUMNS"] = "140"
-    stream = io.StringIO()
-    stream.isatty = lambda: True  # type: ignore[method-assign]
-    with hosts.renderer("auto", stream) as emit:
-        emit(Event("note", {"text": "blocks 3 of db9 are reassigned as a whole"}))
-        emit(Event("hosts", {"utc": "", "hosts": [ROW, {**ROW, "host": "db2"}]}))
-    drawn = stream.getvalue()
-    assert "blocks 3 of db9" in drawn and "db1" in drawn and "db2" in drawn and "last answer" in drawn

@@ -30,30 +30,22 @@ class Display(Protocol):
     def tick(self) -> None: ...
 
 
-Show = Callable[[], AbstractContextManager[Display]]  # yields a display for the block
-
-
 def renderer(kind: str, stream: TextIO, *, color: bool = True) -> AbstractContextManager[Emit]:
     """Yield a function that shows events on `stream`. With `auto` they are redrawn on a terminal, else plain."""
+    if kind == "auto" and stream.isatty() and os.environ.get("TERM") not in (None, "", "dumb"):
+        from dbbench.report.progress.live import Screen  # importing rich takes 80 ms
 
-    def drawn() -> AbstractContextManager[Display]:
-        from dbbench.report.progress.live import Drawing, screen  # importing rich takes 80 ms
-
-        drawing = Drawing()
-        return screen(stream, color, drawing, drawing.take)
-
-    return shown(kind, stream, drawn, lambda: contextlib.nullcontext(PlainLines(stream)))
+        return shown(kind, stream, lambda: Screen(stream, color))
+    return shown(kind, stream, lambda: contextlib.nullcontext(PlainLines(stream)))
 
 
 @contextlib.contextmanager
-def shown(kind: str, stream: TextIO, drawn: Show, plain: Show) -> Iterator[Emit]:
-    """Yield a function that shows events on `stream`; the two ways for people are the caller's. If showing fails, a
-    line says so, nothing is shown from then on, and the block is not disturbed."""
+def shown(kind: str, stream: TextIO, display: Callable[[], AbstractContextManager[Display]]) -> Iterator[Emit]:
+    """Yield a function that shows events on `stream`, as JSON, not at all, or on the display. If showing fails, a line
+    says so, nothing is shown from then on, and the block is not disturbed."""
     if kind == "none":
         yield ignore
         return
-    terminal = kind == "auto" and stream.isatty() and os.environ.get("TERM") not in (None, "", "dumb")
-    show = (lambda: contextlib.nullcontext(JsonLines(stream))) if kind == "json" else drawn if terminal else plain
     lock, stack, displays = Lock(), contextlib.ExitStack(), list[Display]()  # none after a failure
 
     @contextlib.contextmanager
@@ -82,7 +74,7 @@ def shown(kind: str, stream: TextIO, drawn: Show, plain: Show) -> Iterator[Emit]
                     display.tick()
 
     with ending_at_errors():
-        displays.append(stack.enter_context(show()))
+        displays.append(JsonLines(stream) if kind == "json" else stack.enter_context(display()))
     try:
         with threads.beside("progress", tick):
             yield take

@@ -1,4 +1,4 @@
-"""Progress of a fleet as lines: a row for each host on a terminal, elsewhere a line for each trial, or JSON."""
+"""Progress of a fleet: a line for each trial, and once in a while one about all hosts; or JSON."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from collections.abc import Sequence
 from typing import Any, Final, TextIO
 
 from dbbench.model.events import Emit, Event
-from dbbench.report.progress import Display, Lines, shown
+from dbbench.report.progress import Lines, shown
 from dbbench.report.progress.state import eta, result, trial_name
-from dbbench.units import epoch, on_terminal, time_text
+from dbbench.units import epoch, time_text
 
 HOST_HEADER: Final = ("host", "trial", "phase", "for", "done", "ETA", "last answer", "")
 
 
 def renderer(kind: str, stream: TextIO, *, color: bool = True) -> contextlib.AbstractContextManager[Emit]:
     """Yield a function that shows a fleet's events on `stream`; kinds as for `progress.renderer`."""
-    return shown(kind, stream, lambda: _drawn(stream, color), lambda: contextlib.nullcontext(_PlainLines(stream)))
+    return shown(kind, stream, lambda: contextlib.nullcontext(_PlainLines(stream)))
 
 
 def host_cells(row: dict[str, Any], now: float) -> tuple[str, ...]:
-    """Return the cells of a host's row, for `fleet status` and the screen."""
+    """Return the cells of a host's row, for `fleet status`."""
     eta = row["eta_s"]
     return (
         str(row["host"]),
@@ -56,32 +56,6 @@ def trial_line(event: Event) -> str:
 class _PlainLines(Lines):
     def take(self, event: Event) -> None:
         self.put(standing(event.data["hosts"]) if event.kind == "hosts" and self.due() else trial_line(event))
-
-
-def _drawn(stream: TextIO, color: bool) -> contextlib.AbstractContextManager[Display]:
-    from rich.table import Table
-    from rich.text import Text
-
-    from dbbench.report.progress.live import screen
-
-    class Hosts:
-        rows: Sequence[dict[str, Any]] = ()
-
-        def __rich__(self) -> Table:
-            drawn = Table(box=None, pad_edge=False)
-            for name in HOST_HEADER:
-                drawn.add_column(name, no_wrap=True, overflow="ellipsis")
-            for row in self.rows:
-                drawn.add_row(*map(on_terminal, host_cells(row, time.time())))
-            return drawn
-
-        def take(self, event: Event) -> Text | None:
-            self.rows = event.data["hosts"] if event.kind == "hosts" else self.rows
-            text = trial_line(event)
-            return Text(on_terminal(text)) if text else None
-
-    hosts = Hosts()
-    return screen(stream, color, hosts, hosts.take)
 
 
 def standing(rows: Sequence[dict[str, Any]]) -> str:

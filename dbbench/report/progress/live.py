@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
 from typing import Final, TextIO
 
-from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.console import Console, ConsoleOptions, RenderResult
 from rich.live import Live
 from rich.text import Text
 
@@ -21,58 +20,44 @@ _SHOWN: Final = ("restore", "settle", "warmup", "measure", "drain", "check")  # 
 _WORDS: Final = {"warmup": "warm-up", "drop_cache": "drop cache"}
 
 
-class Screen:
-    """A drawing on a terminal, made anew each time; `line` returns what an event leaves permanently above it."""
+class Screen(contextlib.AbstractContextManager["Screen"]):
+    """The state of a run, drawn again at each `tick`: rich's own thread would end with the first error."""
 
-    def __init__(self, live: Live, line: Callable[[Event], Text | None]) -> None:
-        self._live, self._line = live, line
+    def __init__(self, stream: TextIO, color: bool) -> None:
+        self._state = State()
+        self.console = Console(file=stream, no_color=not color, highlight=False)
+        self._live = Live(self, console=self.console, auto_refresh=False)
+
+    def __enter__(self) -> Screen:
+        self._live.start(refresh=True)
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._live.stop()
 
     def take(self, event: Event) -> None:
-        if (line := self._line(event)) is not None:
-            console = self._live.console
-            for row in line.plain.splitlines():
-                for part in wrapped(row, console.width):  # rich would divide "1 912"
-                    console.print(Text(on_terminal(part), line.style))
+        self._state.take(event)
+        text, style = above(event, self._state)
+        for line in text.splitlines():
+            for part in wrapped(line, self.console.width):  # rich would divide "1 912"
+                self.console.print(Text(on_terminal(part), style))
 
     def tick(self) -> None:
         self._live.refresh()
 
-
-@contextlib.contextmanager
-def screen(
-    stream: TextIO, color: bool, drawing: RenderableType, line: Callable[[Event], Text | None]
-) -> Iterator[Screen]:
-    """Yield the display of `drawing`, drawn again at each `tick`: rich's own thread would end with the first error."""
-    console = Console(file=stream, no_color=not color, highlight=False)
-    with Live(drawing, console=console, auto_refresh=False) as live:
-        yield Screen(live, line)
-
-
-class Drawing:
-    """The drawing of a run, which is made from the state each time."""
-
-    def __init__(self) -> None:
-        self.state = State()
-
-    def take(self, event: Event) -> Text | None:
-        self.state.take(event)
-        return above(event, self.state)
-
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        for line in drawn(self.state, time.monotonic(), options.max_width):
+        for line in drawn(self._state, time.monotonic(), options.max_width):
             yield Text(line, no_wrap=True, overflow="ellipsis")
 
 
-def above(event: Event, state: State) -> Text | None:
-    """Return the line that an event leaves permanently, or None."""
+def above(event: Event, state: State) -> tuple[str, str]:
+    """Return the line that an event leaves permanently, "" if none, and its style."""
     data = event.data
-    if event.kind == "warning" and state.news:
-        return Text(on_terminal(state.news), style="yellow")
-    if event.kind == "note":
-        return Text(on_terminal(str(data.get("text"))))
+    if event.kind == "warning":
+        return state.news, "yellow"
     if event.kind == "trial_end" and data.get("status") == "failed":
-        return Text(on_terminal(f"✗ {trial_name(data)}: {result(data)}"), style="red")
-    return None
+        return f"✗ {trial_name(data)}: {result(data)}", "red"
+    return str(data.get("text")) if event.kind == "note" else "", ""
 
 
 def drawn(state: State, now: float, width: int) -> list[str]:

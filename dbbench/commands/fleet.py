@@ -109,7 +109,8 @@ def run(options: Options, **given: Any) -> int:
         raise click.UsageError("--until-precision requires --spread")
     from dbbench.fleet import operate
     from dbbench.fleet.launch import HostOptions
-    from dbbench.report.progress.hosts import renderer
+    from dbbench.report.progress import renderer
+    from dbbench.report.progress.hosts import HostLines
 
     root = options.results_folder.resolve()
     narrowing = Narrowing(given["fs"], given["blocks"], given["budget"], given["seed"], given["quick"], given["only"])
@@ -124,7 +125,9 @@ def run(options: Options, **given: Any) -> int:
         click.echo(f"fleet {fleet.name} is already finished; --new starts another", err=True)
     else:
         with listing_trials(options, lambda: [root / name for name in operate.names_of_runs(root, request)], again()):
-            fleet = operate.work(root, request, fleet, hosts, partial(options.shown, renderer))
+            fleet = operate.work(
+                root, request, fleet, hosts, partial(options.shown, partial(renderer, lines=HostLines))
+            )
     return conclude(options, root, fleet)
 
 

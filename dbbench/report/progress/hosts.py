@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any, Final, TextIO
+from typing import Any, Final
 
-from dbbench.model.events import Emit, Event
-from dbbench.report.progress import Lines, shown
+from dbbench.model.events import Event
 from dbbench.report.progress.state import eta, result, trial_name
 from dbbench.units import epoch, time_text
 
 HOST_HEADER: Final = ("host", "trial", "phase", "for", "done", "ETA", "last answer", "")
-
-
-def renderer(kind: str, stream: TextIO, *, color: bool = True) -> contextlib.AbstractContextManager[Emit]:
-    """Yield a function that shows a fleet's events on `stream`; kinds as for `progress.renderer`."""
-    return shown(kind, stream, lambda: contextlib.nullcontext(_PlainLines(stream)))
 
 
 def host_cells(row: dict[str, Any], now: float) -> tuple[str, ...]:
@@ -53,9 +46,18 @@ def trial_line(event: Event) -> str:
     return ""
 
 
-class _PlainLines(Lines):
-    def take(self, event: Event) -> None:
-        self.put(standing(event.data["hosts"]) if event.kind == "hosts" and self.due() else trial_line(event))
+class HostLines:
+    """The lines of a fleet."""
+
+    def __init__(self) -> None:
+        self._hosts: Sequence[dict[str, Any]] = ()
+
+    def line(self, event: Event) -> str:
+        self._hosts = event.data["hosts"] if event.kind == "hosts" else self._hosts
+        return trial_line(event)
+
+    def standing(self) -> str:
+        return standing(self._hosts) if self._hosts else ""
 
 
 def standing(rows: Sequence[dict[str, Any]]) -> str:

@@ -373,7 +373,7 @@ def test_without_a_script_the_answer_is_there(browser: WebDriver, page: str) -> 
             except Exception:  # the protocol has no other word for "is not displayed"
                 return False
 
-        seen = (".sentence", "#t-c0 tbody tr", ".dots svg.wide", ".spark", "#timelines .nojs", "#t-space", ".command")
+        seen = (".sentence", "#t-c0 tbody tr", ".dots svg.wide", "#timelines .nojs", "#t-space", ".command")
         assert [selector for selector in seen if not box(selector)] == []
         hidden = ("#theme", ".controls", ".buttons", ".chart")
         assert [selector for selector in hidden if box(selector)] == []

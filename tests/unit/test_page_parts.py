@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from dbbench import units
-from dbbench.report.page.charts.telemetry import medians
 from dbbench.report.page.charts.timelines import NO_DATA, Packed, coarse, pack
 from dbbench.report.page.charts.timelines import gaps as missing
 from dbbench.report.page.theme import DARK, LIGHT, Look, Mark, template
@@ -70,14 +69,6 @@ def test_packed_nan_is_a_gap() -> None:
     """What is no number is no data, and what is infinite neither."""
     assert unpacked(pack([gaps([1.0, float("inf")])], 2), 2) == [[1.0, None]]
     assert unpacked(pack([gaps([1.0, None, 2.0])], 3), 3) == [[1.0, None, pytest.approx(2.0, rel=1e-4)]]
-
-
-def test_median_needs_three_trials() -> None:
-    """Of three trials two with data are a gap; where there are only two, two are enough."""
-    found = medians([gaps([1.0, 1.0]), gaps([None, 5.0]), gaps([3.0, 3.0])], 3)
-    np.testing.assert_array_equal(found, [np.nan, 3.0, np.nan])
-    np.testing.assert_array_equal(medians([gaps([1.0]), gaps([3.0])], 1), [2.0])
-    assert np.isnan(medians([], 2)).all()
 
 
 def test_coarse_means_leave_gaps_out() -> None:

@@ -114,7 +114,7 @@ def _comparison(group: Group) -> View:
     """Return what the page shows about one engine and workload."""
     seconds = telemetry(group)
     lines = timelines(group, seconds)
-    return View(group=group, table=result_table(group, seconds), dots=dot_plots(group), whys=whys(group, seconds),
+    return View(group=group, table=result_table(group), dots=dot_plots(group), whys=whys(group, seconds),
                 timelines=lines, figures=figures(seconds, lines))  # fmt: skip
 
 

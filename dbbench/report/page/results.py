@@ -1,4 +1,4 @@
-"""Section "Results": a row per arm, a column per metric, a small curve; `report/verdict_table.py` has other columns."""
+"""Section "Results": a row per arm, a column per metric; `report/verdict_table.py` has other columns."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ from dbbench.compare.remarks import RemarkKind, texts
 from dbbench.engines import profile_of
 from dbbench.metrics.summary import SHORT_WINDOW_S
 from dbbench.metrics.table import INSERT_INDEXES, METRICS, Metric
-from dbbench.report.page.charts.sparkline import sparklines
-from dbbench.report.page.charts.telemetry import Telemetry
 from dbbench.report.page.groups import Group
 from dbbench.report.verdict_table import COLUMNS
 from dbbench.units import GROUP, number
@@ -73,7 +71,7 @@ def document(table: View) -> dict[str, Any]:
     return {"columns": [*(c.key for c in columns), *keys, "trials_used", "trials_excluded"], "rows": rows}
 
 
-def result_table(group: Group, seconds: Telemetry) -> View:
+def result_table(group: Group) -> View:
     """Return the table of a group, best first, arms of another durability class last. Of each row, `cells` are
     (heading, value, text, text below it) and `excluded` has a reason for each trial that does not count. Columns that
     no trial has are omitted, and their labels are in `absent`."""
@@ -81,14 +79,13 @@ def result_table(group: Group, seconds: Telemetry) -> View:
     by_metric = {h.metric.name: {r.fs_setup: r.value for r in group.rows_of(h.metric.name)} for h in headings}
     kept = tuple(h for h in headings if any(v is not None for v in by_metric[h.metric.name].values())
                  or h.metric is group.metric)  # fmt: skip
-    curves, todo = sparklines(seconds), group.missing()
+    todo = group.missing()
     rows = [
         View(
             row=row,
             arm=group.arm(row),
             cells=[(h, value := by_metric[h.metric.name].get(row.fs_setup), h.metric.text(value),
                     _longest(group, row.fs_setup) if h.metric.name in STALLS else "") for h in kept],
-            spark=curves.get(row.fs_setup),
             used=len(group.used_of(row.fs_setup)),
             excluded=tuple(f"block {t.block}.{t.attempt}: {why}" for t, why in group.exclusions(row.fs_setup)),
             missing=sum(group.loaded.run.cell(spec.cell).arm == row.fs_setup for spec in todo),

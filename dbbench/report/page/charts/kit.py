@@ -114,18 +114,9 @@ def pad(low: float, high: float, least: float, share: float) -> tuple[float, flo
     return max(0.0, low - pad), high + pad
 
 
-def polyline(points: Iterable[tuple[float, float] | None]) -> str:
-    """Return the path of an SVG through these pixels. None is a gap; a point between two gaps is drawn as a dot."""
-    pieces, alone = [], True
-    previous: tuple[float, float] | None = None
-    for point in [*points, None]:
-        if point is not None:
-            pieces.append(f"{'M' if previous is None else 'L'}{point[0]} {point[1]}")
-            alone = previous is None
-        elif previous is not None and alone:
-            pieces.append("h.1")
-        previous = point
-    return "".join(pieces)
+def polyline(points: Iterable[tuple[float, float]]) -> str:
+    """Return the path of an SVG through these pixels."""
+    return "M" + "L".join(f"{x} {y}" for x, y in points)
 
 
 def whiskers(intervals: Iterable[tuple[float, float | None, float | None]], y: Axis) -> str:

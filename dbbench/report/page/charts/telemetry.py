@@ -50,61 +50,47 @@ class Telemetry:
     def trials_of(self, arm: str) -> list[Trial]:
         return [trial for trial in self.group.used_of(arm) if trial.id in self.series]
 
+    @cached_property
+    def _columns(self) -> dict[str, dict[str, Values]]:
+        return {ident: {name: np.array(series[name], np.float64) for name in series}
+                for ident, series in self.series.items()}  # fmt: skip
+
+    @cached_property
+    def windows(self) -> dict[str, NDArray[np.bool_]]:
+        """Return for each trial which of its seconds are in the measured window."""
+        return {ident: np.array([name == Phase.MEASURE for name in names], bool)
+                for ident, names in self.phases.items()}  # fmt: skip
+
     def has(self, name: str) -> bool:
-        return any(name in s and any(v is not None for v in s[name]) for s in self.series.values())
-
-    @cached_property
-    def _arrays(self) -> dict[tuple[str, str], Values]:
-        return {}
-
-    @cached_property
-    def _inside(self) -> dict[str, NDArray[np.bool_]]:
-        return {trial: np.array([name == Phase.MEASURE for name in names], bool)
-                for trial, names in self.phases.items()}  # fmt: skip
+        return any(name in columns and np.isfinite(columns[name]).any() for columns in self._columns.values())
 
     def values(self, trial_id: str, name: str) -> Values:
         """Return a trial's column with gaps where there is no value; only gaps if it has no such column."""
-        values = self._arrays.get((trial_id, name))
-        if values is None:
-            series = self.series[trial_id]
-            values = (np.array(series[name], np.float64) if name in series
-                     else np.full(series.seconds, np.nan))  # fmt: skip
-            self._arrays[trial_id, name] = values
-        return values
-
-    def inside(self, trial: Trial) -> NDArray[np.bool_]:
-        return self._inside[trial.id]
+        values = self._columns[trial_id].get(name)
+        return np.full(self.series[trial_id].seconds, np.nan) if values is None else values
 
     def window_values(self, trial_id: str, values: Values) -> Values:
-        inside = values[self._inside[trial_id]]
+        inside = values[self.windows[trial_id]]
         return inside[np.isfinite(inside)]
-
-    def window(self, trial: Trial, name: str) -> Values:
-        return self.window_values(trial.id, self.values(trial.id, name))
 
     def product(self, arm: str, name: str, other: str) -> float:
         """Return the mean of the product of two columns in the windows of the arm's used trials; a gap counts as 0."""
-        parts = [(self.values(t.id, name) * self.values(t.id, other))[self.inside(t)] for t in self.trials_of(arm)]
+        parts = [(self.values(t.id, name) * self.values(t.id, other))[self.windows[t.id]] for t in self.trials_of(arm)]
         seconds = sum(part.size for part in parts)
         return math.fsum(float(np.nansum(part)) for part in parts) / seconds if seconds else 0.0
 
     def stalls(self, trial: Trial) -> list[int]:
         """Return the stalls of the window, as `metrics.summary` counts them: seconds from the start of the warm-up."""
-        tps, window = self.values(trial.id, "tps"), self.window(trial, "tps")
+        tps = self.values(trial.id, "tps")
+        window = self.window_values(trial.id, tps)
         if not window.size:
             return []
         stalled = stalls(tps.tolist(), float(np.median(window)))
-        return [int(second) for second in np.flatnonzero(np.array(stalled) & self._inside[trial.id])]
+        return [int(second) for second in np.flatnonzero(np.array(stalled) & self.windows[trial.id])]
 
     def checkpoints(self, trial: Trial) -> list[int]:
         begun = self.values(trial.id, "checkpoints_begun_per_s")
         return [int(second) for second in np.flatnonzero(begun >= BEGUN)]
-
-    def median(self, arm: str, name: str) -> Values:
-        """Return, for each second, the median over the arm's used trials; a gap if too few have data."""
-        return medians(
-            [self.values(t.id, name) for t in self.trials_of(arm) if name in self.series[t.id]], self.seconds
-        )
 
 
 def pad_rows(rows: Sequence[Values], seconds: int) -> Values:
@@ -113,16 +99,6 @@ def pad_rows(rows: Sequence[Values], seconds: int) -> Values:
     for index, row in enumerate(rows):
         table[index, : min(seconds, len(row))] = row[:seconds]
     return table
-
-
-def medians(rows: Sequence[Values], seconds: int) -> Values:
-    """Return the median of each second; a gap if fewer than three trials (or than exist) have data."""
-    table = pad_rows(rows, seconds)
-    enough = np.isfinite(table).sum(axis=0) >= max(1, min(LEAST_TRIALS, len(rows)))
-    middle = np.full(seconds, np.nan)
-    if enough.any():
-        middle[enough] = np.nanmedian(table[:, enough], axis=0)
-    return middle
 
 
 def telemetry(group: Group) -> Telemetry:

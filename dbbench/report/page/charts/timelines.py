@@ -123,7 +123,7 @@ class Panel:
         for trial in seconds.trials_of(arm):
             values, requests = self.column(seconds, trial.id), self.spec.requests
             weight = seconds.values(trial.id, requests) if seconds.has(requests) else np.ones_like(values)
-            counted = seconds.inside(trial) & np.isfinite(values) & np.isfinite(weight)
+            counted = seconds.windows[trial.id] & np.isfinite(values) & np.isfinite(weight)
             total += float((values * weight)[counted].sum())
             weights += float(weight[counted].sum())
         return total / weights if weights else None

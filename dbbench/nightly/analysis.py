@@ -189,28 +189,21 @@ class Regression:
 
 def regressions(nights: Mapping[str, Sequence[Night]]) -> list[Regression]:
     """Return all confirmed regressions of these plans' nights, the newest first."""
-    every = (regression for plan in nights for regression in _of(plan, nights[plan]))
+    every = (regression for plan, own in nights.items()
+             for series in dict.fromkeys(key for night in own for key in night.states)
+             for regression in _of(plan, series, own))  # fmt: skip
     return sorted(every, key=lambda each: (each.since, each.plan, each.series), reverse=True)
 
 
-def _of(plan: str, nights: Sequence[Night]) -> Iterator[Regression]:
-    for series in dict.fromkeys(key for night in nights for key in night.states):
-        begun: Night | None = None
-        for night in nights:
-            if series not in night.states:
-                continue  # a night without a value for the series does not end it
-            if night.states[series] == "regression" and series in night.ratios:
-                begun = begun or night
-            elif begun is not None:
-                yield _regression(plan, series, begun, night.night)
-                begun = None
-        if begun is not None:
-            yield _regression(plan, series, begun, None)
-
-
-def _regression(plan: str, series: str, first: Night, until: str | None) -> Regression:
-    changes = tuple(change.text for change in first.changes)
-    return Regression(plan, series, first.night, until, first.ratios[series].ratio, first.run, changes)
+def _of(plan: str, series: str, nights: Sequence[Night]) -> Iterator[Regression]:
+    # A night without a value for the series does not end a regression.
+    valued = [night for night in nights if series in night.states and
+              (night.states[series] != "regression" or series in night.ratios)]  # fmt: skip
+    stretches = [list(of) for _, of in itertools.groupby(valued, lambda night: night.states[series])]
+    for (first, *_), after in zip(stretches, [*stretches[1:], None], strict=True):
+        if first.states[series] == "regression":
+            until, changed = after[0].night if after else None, tuple(change.text for change in first.changes)
+            yield Regression(plan, series, first.night, until, first.ratios[series].ratio, first.run, changed)
 
 
 def overall(tonight: Night, findings: Sequence[NightFinding], missing: Sequence[str]) -> str:

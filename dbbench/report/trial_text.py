@@ -8,6 +8,7 @@ from dbbench.engines import profile_of
 from dbbench.metrics.histogram import PERCENTILES, percentile_ms
 from dbbench.metrics.table import METRICS
 from dbbench.model import FilesystemFacts, FreeExtents, Trial, title_of
+from dbbench.report.page.operations import snapshot_column
 from dbbench.results import LoadedRun
 from dbbench.units import count, duration_text, number, percent, size_text, time_text
 
@@ -105,15 +106,8 @@ def _snapshots(trial: Trial) -> Iterator[str]:
     if not facts.how:
         yield f"  snapshots {planned}: not possible: {facts.note}"
         return
-    cost = f"; rate of the load during ÷ between them: {facts.cost_ratio:.3f}" if facts.cost_ratio is not None else ""
-    yield f"  snapshots by {facts.how}, {planned}: {len(facts.taken)} taken{cost}"
-    for snapshot in facts.taken:
-        dropped = f", the oldest dropped in {duration_text(snapshot.drop_s)}" if snapshot.drop_s is not None else ""
-        held = f", holds {size_text(snapshot.bytes)}" if snapshot.bytes is not None else ""
-        yield (
-            f"    second {snapshot.at_s:.1f}: taken in {duration_text(snapshot.snapshot_s)}, "
-            f"answered after {duration_text(snapshot.ready_s)} ({snapshot.text}){held}{dropped}"
-        )
+    values = ", ".join(f"{name} {value}" for name, value in snapshot_column([facts]).items())
+    yield f"  snapshots by {facts.how}, {planned}: {values or 'none taken'}"
 
 
 def _wear(trial: Trial) -> Iterator[str]:

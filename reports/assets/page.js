@@ -220,7 +220,7 @@ for (const heading of $$("th[data-sort]")) {
 
 // --- a phone: sections are closed, and a wide table has three columns until it is tapped ---
 for (const box of $$(".scroll:has(table:not(.facts))")) {
-  for (const row of $$("tr", box)) [...row.cells].filter((cell) => !cell.matches(".curve, .lane")).forEach((cell, at) => { if (at > 2) cell.classList.add("more"); });
+  for (const row of $$("tr", box)) [...row.cells].filter((cell) => !cell.matches(".lane")).forEach((cell, at) => { if (at > 2) cell.classList.add("more"); });
   if (!$(".more, .lane", box)) continue;
   const button = Object.assign(document.createElement("button"), { type: "button", className: "wider", textContent: "All columns" });
   button.addEventListener("click", () => { button.textContent = box.classList.toggle("all") ? "Fewer columns" : "All columns"; });

@@ -15,7 +15,7 @@ from dbbench.report.page.groups import Group, all_arms, loaded_runs
 from dbbench.report.page.method import subtitle
 from dbbench.report.page.notices import notices
 from dbbench.report.page.trial_facts import fact_text, facts
-from dbbench.report.sentences import SUSPECT, Parts
+from dbbench.report.sentences import SUSPECT, Parts, interaction
 from dbbench.report.verdict_table import as_markdown
 from dbbench.report.verdicts import verdicts
 from dbbench.units import count, join_words
@@ -38,6 +38,7 @@ def verdict(groups: Sequence[Group], warnings: Sequence[View], regressions: tupl
     return View(
         caveats=[(kind, parts) for kind, parts in caveats if kind in FIRST],  # above the answer
         answers=tuple((name if len(runs) > 1 else "", each.sentences) for name, each in answers),
+        factors=[interaction(about) for _, of in judged for _, about in of.interactions],
         plots=answer_plots(groups),
         notices=[*((kind, parts) for kind, parts in caveats if kind not in FIRST), *notices(groups)],
         quality=_quality(groups),

@@ -23,7 +23,6 @@ from dbbench.model import plain
 from dbbench.model.base import data_folder
 from dbbench.report.page.charts import latency, nights
 from dbbench.report.page.charts.dots import dot_plots
-from dbbench.report.page.charts.factors import factor_charts
 from dbbench.report.page.charts.figures import RELATIVE, figures, picture
 from dbbench.report.page.charts.nights import Course, night_charts
 from dbbench.report.page.charts.telemetry import telemetry
@@ -83,7 +82,6 @@ def build(runs: Sequence[LoadedRun], redact: Sequence[str] = (), courses: Sequen
         comparisons=comparisons,
         terms=headings_of([comparison.table for comparison in comparisons]),
         choose=choose(page_groups),
-        factors=factor_charts(page_groups),
         latencies=distributions,
         findings=warnings,
         space=space_table(page_groups),

@@ -23,7 +23,7 @@ from dbbench.commands.options import (
     progress_option,
     results_option,
 )
-from dbbench.commands.show import again, listing_trials
+from dbbench.commands.show import again, resumable
 from dbbench.errors import ProgramMissing, RunMissing
 from dbbench.machine import namespaces
 from dbbench.plan.narrowing import Narrowing
@@ -124,7 +124,7 @@ def run(options: Options, **given: Any) -> int:
     if fleet is not None and fleet.finished:
         click.echo(f"fleet {fleet.name} is already finished; --new starts another", err=True)
     else:
-        with listing_trials(options, lambda: [root / name for name in operate.names_of_runs(root, request)], again()):
+        with resumable(again()):
             fleet = operate.work(
                 root, request, fleet, hosts, partial(options.shown, partial(renderer, lines=HostLines))
             )

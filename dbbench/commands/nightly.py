@@ -18,7 +18,7 @@ from dbbench.commands.options import (
     progress_option,
     results_option,
 )
-from dbbench.commands.show import again, listing_trials
+from dbbench.commands.show import again, resumable
 from dbbench.errors import NightMissing
 from dbbench.model import plain
 from dbbench.model.base import NAME
@@ -64,10 +64,7 @@ def run(options: Options, plan_file: str, blocks: int | None, window: int, notif
     root = options.results_folder.resolve()
 
     def run_plan(wanted: PlanRequest, name: str) -> LoadedRun:
-        with (
-            listing_trials(options, lambda: [run.path for run in results.find_runs(root, wanted.sha256)[:1]], again()),
-            options.shown(renderer) as emit,
-        ):
+        with resumable(again()), options.shown(renderer) as emit:
             return tonight.run_to_end(wanted, root, name, wipe, emit)
 
     outcome = tonight.run_night(tonight.asked_tonight(plan_file, options.paths, blocks), root, window, run_plan)

@@ -73,7 +73,7 @@ def command(options: Options, plan_file: str, new: bool, name: str | None, wipe:
         raise click.UsageError("--new and --name cannot be combined")
     if part and (precision or not name):
         raise click.UsageError("--share requires --name and cannot be combined with --until-precision")
-    from dbbench.commands.show import again, listing_trials
+    from dbbench.commands.show import again, resumable
     from dbbench.plan.forecast import apply_budget, forecast, recall
     from dbbench.plan.narrowing import Narrowing
     from dbbench.plan.request import able, load_request, take_share
@@ -105,7 +105,7 @@ def command(options: Options, plan_file: str, new: bool, name: str | None, wipe:
     if folder.run.budget is not None and folder.run.budget.used_s:
         announced.append(f"{duration_text(folder.run.budget.used_s)} of the budget is already used")
     path = folder.path
-    with notifying(notify, path, plan.name), listing_trials(options, lambda: [path], again(path.name)):
+    with notifying(notify, path, plan.name), resumable(again(path.name)):
         _drive(options, folder, wanted.sha256, wipe, announced)
         return _conclude(options, path)
 

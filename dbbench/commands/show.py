@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import shlex
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 from dbbench import __version__, results
 from dbbench.commands.finding import folder_of, report_of, results_of, run_argument
 from dbbench.commands.options import Options, command_line, results_option
-from dbbench.errors import DbbenchError, FilesystemFull, NotWritable, ResultDamaged, RunMissing, UnknownName
+from dbbench.errors import FilesystemFull, NotWritable, ResultDamaged, RunMissing, UnknownName
 from dbbench.fleet import here
 from dbbench.metrics.table import METRICS
 from dbbench.model import Status, Trial, plain
@@ -24,7 +24,7 @@ from dbbench.plan import writes
 from dbbench.plan.tomlfile import did_you_mean
 from dbbench.report.text import put, put_json, put_table
 from dbbench.report.trial_text import trial_text
-from dbbench.results import LoadedRun, all_of, load_run, load_whole
+from dbbench.results import LoadedRun, all_of, load_whole
 from dbbench.units import number
 
 
@@ -121,13 +121,6 @@ def _put_run(options: Options, run: LoadedRun) -> None:
                   "damaged": {name: error.id for name, error in run.damaged.items()},
                   "at_work_here": [host.row() for host in working]})  # fmt: skip
         return
-    put_trials(run)
-    for line in here.sentences(working):
-        put(line)
-
-
-def put_trials(run: LoadedRun) -> None:
-    """Print a run with a line for each trial."""
     spec, left = run.run, f", {len(run.remaining)} to do" if run.remaining else ""
     put(f"{spec.name}: {len(run.trials)} of {len(spec.order)} trials{left}; "
         f"seed {spec.plan.seed}, created {spec.created}")  # fmt: skip
@@ -137,6 +130,8 @@ def put_trials(run: LoadedRun) -> None:
     header = ("trial", "status", "value", "seconds", "warnings")
     damaged = [(name, "damaged", None, None, error.id) for name, error in run.damaged.items()]
     put_table(header, [*(_trial_cells(trial, run) for trial in run.trials), *damaged], right=("value", "seconds"))
+    for line in here.sentences(working):
+        put(line)
 
 
 def again(name: str = "") -> str:
@@ -146,21 +141,11 @@ def again(name: str = "") -> str:
 
 
 @contextlib.contextmanager
-def listing_trials(options: Options, paths: Callable[[], Iterable[Path]], resume: str) -> Iterator[None]:
-    """If a results disk is full or not writable in the block, print the trials so far; the error says how to resume."""
+def resumable(resume: str) -> Iterator[None]:
+    """If a results disk is full or not writable in the block, the error says how to resume."""
     try:
         yield
     except (FilesystemFull, NotWritable) as error:
-        with contextlib.suppress(DbbenchError):
-            runs = [load_run(path, verify=False) for path in paths()]
-            if options.json:
-                put_json({"runs": [{
-                    "run": run.path.name, "path": str(run.path), "unfinished": run.remaining,
-                    "trials": [{"id": trial.id, "status": trial.status.value} for trial in run.trials],
-                } for run in runs]})  # fmt: skip
-            else:
-                for run in runs:
-                    put_trials(run)
         error.remedy = f"Free some disk space or correct the cause, then resume with:  {resume}"
         raise
 

@@ -96,12 +96,6 @@ def work(root: Path, request: FleetRequest, fleet: Fleet | None, options: HostOp
     return fleet
 
 
-def names_of_runs(root: Path, request: FleetRequest) -> list[str]:
-    """Return the names of the runs of the fleet that `work` has resumed or made."""
-    fleets = [fleet for fleet in _same_plan(root, request) if request.name in (None, fleet.name)]
-    return fleets[-1].runs if fleets else []
-
-
 def _same_plan(root: Path, request: FleetRequest) -> list[Fleet]:
     return [f for f in fleet_files.fleets(root) if (f.plan_sha256, f.mode) == (request.plan.sha256, request.mode)]
 

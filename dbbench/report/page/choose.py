@@ -1,24 +1,23 @@
-"""Trade-offs: for each setup its measured speed and cost, its features, and a summary in one sentence. A setup of
-another durability class than the baseline is never ranked: its summary begins with the class."""
+"""Trade-offs: for each setup its measured speed and cost, and its features. A setup of another durability class than
+the baseline is never ranked: it is in the last rows."""
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from types import SimpleNamespace as View
 from typing import Final
 
 from dbbench.compare import Row
-from dbbench.compare.verdict import AHEAD, BEHIND, GUARD
+from dbbench.compare.verdict import GUARD
 from dbbench.metrics.table import METRICS
 from dbbench.report.page.groups import ArmLabel, Group, all_arms
 from dbbench.storage.filesystems.port import Character
 from dbbench.storage.filesystems.volumes import character
-from dbbench.units import MISSING, change, duration_text, join_words
+from dbbench.units import MISSING, duration_text
 
 CPU: Final = {"cpu_ms_per_tx": "tx", "cpu_ms_per_gib": "GiB"}  # a workload has one of them
-WORTH_SAYING: Final = math.log(1.05)  # smaller differences of space and CPU are not mentioned
 HEADINGS: Final = ("checksums", "repairs itself", "snapshots", "send, receive", "resize online", "fsck, scrub",
                    "when full")  # fmt: skip
 
@@ -36,18 +35,16 @@ def _row(group: Group, arm: str) -> Row | None:
 
 
 def _choice(arm: str, groups: Sequence[Group]) -> View:
-    rows_of_arm = [(group, row) for group in groups if (row := _row(group, arm)) is not None]
-    first, row = rows_of_arm[0]
-    apart = any(group.apart(row) for group, row in rows_of_arm)
+    measured = [(group, row) for group in groups if (row := _row(group, arm)) is not None]
+    first, row = measured[0]
     able = character(next(cell.setup for cell in first.cells if cell.arm == arm))
     return View(
-        arm=ArmLabel(first.marks[arm], row.durability_class, apart),
+        arm=ArmLabel(first.marks[arm], row.durability_class, any(group.apart(row) for group, row in measured)),
         speeds=[_row(group, arm) for group in groups],  # None where it was not measured
         stability=_stability(arm, groups),
         disk=METRICS["disk_bytes"].text(first.value(arm, "disk_bytes")),
         cpu=_cpu(arm, groups),
         abilities=_abilities(able, _check_text(arm, groups)),
-        trade=_trade(arm, apart, rows_of_arm, able),
     )
 
 
@@ -80,50 +77,3 @@ def _check_text(arm: str, groups: Sequence[Group]) -> str:
     took = [operation.seconds for group in groups for trial in group.used_of(arm) for operation in trial.operations
             if operation.name.split(":")[0] in ("fsck", "scrub") and operation.seconds is not None]  # fmt: skip
     return duration_text(statistics.fmean(took)) if took else MISSING
-
-
-def _trade(arm: str, apart: bool, mine: Sequence[tuple[Group, Row]], able: Character | None) -> str:
-    if all(row.verdict == "baseline" for _, row in mine):
-        return "The baseline."
-    first, row = mine[0]
-    effects = [*_speeds(mine), *_costs(arm, first), *_features(able, first)]
-    gains, costs = ([words for gain, words in effects if gain is wanted] for wanted in (True, False))
-    text = "; ".join(f"{verb} {join_words(words)}" for verb, words in (("gains", gains), ("costs", costs)) if words)
-    text = f"{text[0].upper()}{text[1:]}." if text else "No measured difference from the baseline."
-    if apart:
-        lead = f"Weaker or different durability after a power loss ({row.durability_class}): not directly comparable."
-        return f"{lead} {text}"
-    return text
-
-
-def _speeds(mine: Sequence[tuple[Group, Row]]) -> Iterator[tuple[bool, str]]:
-    for group, row in mine:
-        where = f" ({group.engine_title}, {group.workload})" if len(mine) > 1 else ""
-        if row.verdict in (*AHEAD, *BEHIND):
-            yield row.verdict in AHEAD, f"{change(row.ratio)} {group.metric.label}{where}"
-
-
-def _costs(arm: str, group: Group) -> Iterator[tuple[bool, str]]:
-    for metric in ("disk_bytes", *CPU):
-        row = group.row(arm, metric)
-        if (
-            row is not None
-            and row.ratio
-            and row.verdict in (*AHEAD, *BEHIND)
-            and abs(math.log(row.ratio)) >= WORTH_SAYING
-        ):
-            label = "space on disk" if metric == "disk_bytes" else METRICS[metric].label
-            yield row.ratio < 1, f"{change(row.ratio)} {label}"
-
-
-def _features(mine: Character | None, group: Group) -> Iterator[tuple[bool, str]]:
-    base = next((character(cell.setup) for cell in group.cells if cell.arm == group.baseline), None)
-    if mine is None or base is None:
-        return
-    for has, had, what in (
-        (mine.checksums == "data and metadata", base.checksums == "data and metadata", "data checksums"),
-        (mine.repairs, base.repairs, "self-repair"),
-        (mine.snapshots != "no", base.snapshots != "no", "snapshots"),
-    ):
-        if has != had:
-            yield has, what if has else f"no {what}"

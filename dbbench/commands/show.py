@@ -6,12 +6,11 @@ import contextlib
 import shlex
 import sys
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
-from pydantic import TypeAdapter, ValidationError
 
 from dbbench import __version__, results
 from dbbench.commands.finding import folder_of, report_of, results_of, run_argument
@@ -47,7 +46,7 @@ def command(options: Options, run: str | None, trial: str | None) -> None:
 
 
 def _put_runs(options: Options, folder: Path) -> None:
-    rows = results.index_rows(folder, results.runs(folder), _run_row, __version__, _fits) if folder.is_dir() else []
+    rows = results.index_rows(folder, results.runs(folder), _run_row, __version__) if folder.is_dir() else []
     if options.json:
         put_json({"runs": rows})
     elif not rows:
@@ -59,49 +58,24 @@ def _put_runs(options: Options, folder: Path) -> None:
             put(line)
 
 
-@dataclass(frozen=True)
-class _RunRow:
-    """What `show --json` prints of a run. If it is damaged, only name, path, state and error are known."""
-
-    name: str
-    path: str
-    state: str = "damaged"
-    created: str | None = None
-    plan: str | None = None
-    trials: int | None = None
-    done: int | None = None
-    ok: int | None = None
-    suspect: int | None = None
-    failed: int | None = None
-    fs_setups: list[str] | None = None
-    engines: list[str] | None = None
-    workloads: list[str] | None = None
-    error: str | None = None
-
-
-def _fits(row: dict[str, Any]) -> bool:
-    """Whether the row has the form of `_run_row`. Other users may be able to write the index."""
-    try:
-        TypeAdapter(_RunRow).validate_python(row)
-    except ValidationError:
-        return False
-    return bool(row["error"]) or None not in (row["created"], row["fs_setups"])
-
-
 def _run_row(path: Path) -> dict[str, Any]:
+    """Return what `show --json` prints of a run. If it is damaged, only name, path, state and error are known."""
+    row: dict[str, Any] = {"name": path.name, "path": str(path), "state": "damaged"}
+    row |= dict.fromkeys(("created", "plan", "trials", "done", *(status.value for status in Status), "fs_setups",
+                          "engines", "workloads", "error"))  # fmt: skip
     try:
         run = results.load_run(path, verify=False)
     except (ResultDamaged, RunMissing) as error:
-        return asdict(_RunRow(path.name, str(path), error=f"{error.id}: {error.evidence}"))
-    ok, suspect, failed = (sum(trial.status is status for trial in run.trials) for status in Status)
-    cells = run.run.cells
-    return asdict(_RunRow(
-        path.name, str(path), "unfinished" if run.remaining else "finished", run.run.created, run.run.plan.name,
-        len(run.run.order), len(run.trials), ok, suspect, failed,
-        fs_setups=[arm.label for arm in run.run.plan.fs_setups],
-        engines=list(dict.fromkeys(cell.engine.name for cell in cells)),
-        workloads=list(dict.fromkeys(cell.workload.name for cell in cells)),
-    ))  # fmt: skip
+        return row | {"error": f"{error.id}: {error.evidence}"}
+    cells, plan = run.run.cells, run.run.plan
+    return row | {
+        "state": "unfinished" if run.remaining else "finished", "created": run.run.created, "plan": plan.name,
+        "trials": len(run.run.order), "done": len(run.trials),
+        **{status.value: sum(trial.status is status for trial in run.trials) for status in Status},
+        "fs_setups": [arm.label for arm in plan.fs_setups],
+        "engines": list(dict.fromkeys(cell.engine.name for cell in cells)),
+        "workloads": list(dict.fromkeys(cell.workload.name for cell in cells)),
+    }  # fmt: skip
 
 
 def _words(row: dict[str, Any]) -> tuple[object, ...]:

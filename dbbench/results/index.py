@@ -16,17 +16,16 @@ INDEX_NAME: Final = ".dbbench-index.json"
 IndexRow = dict[str, Any]
 
 
-def index_rows(results: Path, runs: list[Path], make: Callable[[Path], IndexRow], maker: str,
-         fits: Callable[[IndexRow], bool] = bool) -> list[IndexRow]:  # fmt: skip
+def index_rows(results: Path, runs: list[Path], make: Callable[[Path], IndexRow], maker: str) -> list[IndexRow]:
     """Return `make(run)` for each run, from the index if neither run.json nor the directory of trials has changed. A
     trial's directory is written once, so the modification time of `trials/` changes with every trial that is added or
-    removed. An entry of another `maker` (version of dbbench), or one that does not fit, is computed again."""
+    removed. An entry of another `maker` (version of dbbench) is computed again."""
     indexed = _read(results)
     all_rows, now, changed = list[IndexRow](), dict[str, tuple[str, IndexRow]](), False
     for run in runs:
         stamp = _stamp(run, maker)
         before = indexed.pop(run.name, None)
-        if before is not None and before[0] == stamp and fits(before[1]):
+        if before is not None and before[0] == stamp:
             all_rows.append(before[1])
         else:
             all_rows.append(make(run))

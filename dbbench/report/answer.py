@@ -15,7 +15,7 @@ from dbbench.compare.verdict import AHEAD, BEHIND, LIMITED, without_guard
 from dbbench.metrics.summary import SHORT_WINDOW_S
 from dbbench.metrics.table import Metric
 from dbbench.model import Status
-from dbbench.report.sentences import DURABILITY, MOST_NAMED, SUSPECT, Parts, class_of, why_without
+from dbbench.report.sentences import DURABILITY, MOST_NAMED, SUSPECT, class_of, why_without
 from dbbench.report.verdicts import VerdictTable
 from dbbench.results import LoadedRun
 from dbbench.units import GROUP, change, count, duration_text, join_words
@@ -32,8 +32,8 @@ class Answer(NamedTuple):
     """`sentences` are the answer, the most certain first. `caveats` are (kind, sentence): what a reader must know about
     it. The kinds are SHORT, UNFINISHED, FAILED, SKIPPED, and DURABILITY and SUSPECT of `sentences`."""
 
-    sentences: tuple[Parts, ...]
-    caveats: tuple[tuple[str, Parts], ...]
+    sentences: tuple[str, ...]
+    caveats: tuple[tuple[str, str], ...]
 
 
 class Pair(NamedTuple):
@@ -56,7 +56,7 @@ def answer(tables: Sequence[VerdictTable], runs: Sequence[LoadedRun] = ()) -> An
     pairs = [pair for table in judged if table.rows[0].value is not None for pair in pairs_of(table)]
     sentences = [*_differences(pairs, judged), *_others(pairs, judged), *_without_pairs(judged)]
     caveats = [*_short(runs), *_incomplete(runs), *_durability(judged), *_suspect(judged)]
-    return Answer(tuple(sentences) or ((("Nothing was measured.", False),),), tuple(caveats))
+    return Answer(tuple(sentences) or ("Nothing was measured.",), tuple(caveats))
 
 
 def pairs_of(table: VerdictTable) -> list[Pair]:
@@ -65,12 +65,12 @@ def pairs_of(table: VerdictTable) -> list[Pair]:
     return [Pair(table, base, row) for row in rows if not row.mixed_durability]
 
 
-def _differences(pairs: Sequence[Pair], tables: Sequence[VerdictTable]) -> Iterator[Parts]:
+def _differences(pairs: Sequence[Pair], tables: Sequence[VerdictTable]) -> Iterator[str]:
     certain = [pair for pair in pairs if pair.outcome in (*AHEAD, *BEHIND)]
     names = dict.fromkeys(pair.row.fs_setup for pair in pairs)
     if len(names) > 1 and all(pair.outcome in BEHIND for pair in pairs) and len({p.base.fs_setup for p in pairs}) == 1:
         word = "fastest" if all(pair.table.metric.words == "speed" for pair in pairs) else "best"
-        yield _bold([pairs[0].base.fs_setup], f" is the {word} setup{_where(pairs, tables)}.")
+        yield f"**{pairs[0].base.fs_setup}** is the {word} setup{_where(pairs, tables)}."
     alike: dict[tuple[tuple[str, str, str], ...], dict[str, list[Pair]]] = {}
     for name in names:
         if own := [pair for pair in certain if pair.row.fs_setup == name]:
@@ -80,7 +80,7 @@ def _differences(pairs: Sequence[Pair], tables: Sequence[VerdictTable]) -> Itera
         for together in [of] if len(of) > 2 else [{name: own} for name, own in of.items()]:
             own = [pair for pairs_of_setup in together.values() for pair in pairs_of_setup]
             are = "is" if len(together) == 1 else "are"
-            yield _bold(list(together), f" {are} {', and '.join(_clauses(own, tables))}.")
+            yield f"{_names(list(together))} {are} {', and '.join(_clauses(own, tables))}."
 
 
 def _clauses(pairs: Sequence[Pair], tables: Sequence[VerdictTable]) -> list[str]:
@@ -124,7 +124,7 @@ def _size(pairs: Sequence[Pair], metric: Metric | None, than: str) -> str:
     return f"{lowest if lowest == highest else f'{lowest} to {highest}'}{GROUP}% {word}{than}"
 
 
-def _others(pairs: Sequence[Pair], tables: Sequence[VerdictTable]) -> Iterator[Parts]:
+def _others(pairs: Sequence[Pair], tables: Sequence[VerdictTable]) -> Iterator[str]:
     for outcome in ("same", "inconclusive", LIMITED, TOO_FEW, NO_RESULT):
         alike: dict[tuple[str, tuple[str, ...]], list[str]] = {}
         those = [pair for pair in pairs if pair.outcome == outcome]
@@ -137,24 +137,24 @@ def _others(pairs: Sequence[Pair], tables: Sequence[VerdictTable]) -> Iterator[P
             yield _outcome(outcome, of, names, _where(of, tables))
 
 
-def _outcome(outcome: str, pairs: Sequence[Pair], names: list[str], where: str) -> Parts:
+def _outcome(outcome: str, pairs: Sequence[Pair], names: list[str], where: str) -> str:
     base, are = pairs[0].base.fs_setup, "is" if len(names) == 1 else "are"
     if outcome == "same":
         margin = f"{100 * pairs[0].row.margin:.3g}{GROUP}%"
-        return _bold(names, f" {are} the same as {base} within {margin}{where}.")
+        return f"{_names(names)} {are} the same as {base} within {margin}{where}."
     if outcome == TOO_FEW:
         least = f"{max(pair.row.n for pair in pairs)} of at least {LEAST_BLOCKS} blocks are done"
-        return _bold(names, f" cannot be compared with {base} yet{where}: {least}.")
+        return f"{_names(names)} cannot be compared with {base} yet{where}: {least}."
     if outcome == NO_RESULT:
         failed = sum(int(note.values["failed"]) for pair in pairs for note in pair.row.notes
                      if note.kind is RemarkKind.FAILED)  # fmt: skip
         why = f": {count(failed, 'trial')} failed" if failed else ""
-        return _bold(names, f" {'has' if len(names) == 1 else 'have'} no result to compare with {base}{where}{why}.")
+        return f"{_names(names)} {'has' if len(names) == 1 else 'have'} no result to compare with {base}{where}{why}."
     together = [base, *names] if len(names) == 1 else names
     apart = "" if len(names) == 1 else f" from {base}"
     if outcome == LIMITED:
-        return _bold([base, *names], f" reached the limit of the device{where}, so they cannot be compared there.")
-    return _bold(together, f" cannot be told apart{apart} yet{where}{_price(pairs)}.")
+        return f"{_names([base, *names])} reached the limit of the device{where}, so they cannot be compared there."
+    return f"{_names(together)} cannot be told apart{apart} yet{where}{_price(pairs)}."
 
 
 def _price(pairs: Sequence[Pair]) -> str:
@@ -169,24 +169,24 @@ def _price(pairs: Sequence[Pair]) -> str:
     return f": {' to '.join(ends)} more {noun} would be needed" if ends else ""
 
 
-def _without_pairs(tables: Sequence[VerdictTable]) -> Iterator[Parts]:
+def _without_pairs(tables: Sequence[VerdictTable]) -> Iterator[str]:
     missing: dict[tuple[str, str], list[VerdictTable]] = {}
     for table in tables:
         if table.rows[0].value is None:
             missing.setdefault((table.rows[0].fs_setup, why_without(table.rows[0])), []).append(table)
     for (base, why), of in missing.items():
-        yield (("Nothing can be compared", True), (f"{_in_tests(of, tables)}: of the baseline {base}, {why}.", False))
+        yield f"**Nothing can be compared**{_in_tests(of, tables)}: of the baseline {base}, {why}."
     measured = [table for table in tables if table.rows[0].value is not None and not pairs_of(table)]
     for name in dict.fromkeys(table.rows[0].fs_setup for table in measured):
         own = [table for table in measured if table.rows[0].fs_setup == name]
         if any(len(without_guard(table.rows)) > 1 for table in own):
-            yield (("No other setup has the durability class of ", False), (name, True), (".", False))
+            yield f"No other setup has the durability class of **{name}**."
             continue
         values = [
             table.metric.with_unit(table.rows[0].value) + (f" in {_place(table, tables)}" if len(tables) > 1 else "")
             for table in own
         ]
-        yield _bold([name], f" reached {join_words(values)}; no other setup was measured.")
+        yield f"**{name}** reached {join_words(values)}; no other setup was measured."
 
 
 def _where(pairs: Iterable[Pair], tables: Sequence[VerdictTable]) -> str:
@@ -214,49 +214,42 @@ def _place(table: VerdictTable, tables: Sequence[VerdictTable]) -> str:
     return " ".join([*words, table.variant]).strip()
 
 
-def _bold(names: list[str], text: str) -> Parts:
+def _names(names: list[str]) -> str:
     shown = names if len(names) <= MOST_NAMED else [*names[: MOST_NAMED - 1], f"{len(names) - MOST_NAMED + 1} others"]
-    parts = [(name, True) for name in shown]
-    between = [(", ", False)] * (len(parts) - 2) + [(" and ", False)] * (len(parts) > 1)
-    joined = [part for pair in zip(parts, [*between, (text, False)], strict=True) for part in pair]
-    return tuple(joined)
+    return join_words([f"**{name}**" for name in shown])
 
 
-def _short(runs: Sequence[LoadedRun]) -> Iterator[tuple[str, Parts]]:
+def _short(runs: Sequence[LoadedRun]) -> Iterator[tuple[str, str]]:
     windows = {cell.window.measure_s for run in runs for cell in run.run.cells if cell.window.kind == "fixed"}
     if short := sorted(seconds for seconds in windows if seconds < SHORT_WINDOW_S):
         lengths = join_words([duration_text(seconds) for seconds in short])
         burst = any(warning.id == "W002" for run in runs for trial in run.trials for warning in trial.warnings)
         why = ", too short to contain a checkpoint" if burst else ""
-        text = f" (windows of {lengths}{why}); for a decision: dbbench init"
-        yield SHORT, (("This was a smoke test", True), (text, False))
+        yield SHORT, f"**This was a smoke test** (windows of {lengths}{why}); for a decision: dbbench init"
 
 
-def _incomplete(runs: Sequence[LoadedRun]) -> Iterator[tuple[str, Parts]]:
+def _incomplete(runs: Sequence[LoadedRun]) -> Iterator[tuple[str, str]]:
     for run in runs:
         name, total = "The run" if len(runs) == 1 else run.run.name, len(run.run.order)
         if run.remaining:
             done = total - len(run.remaining)
-            text = f": {done} of {total} trials are done. The same command resumes it."
-            yield UNFINISHED, ((f"{name} is not finished", True), (text, False))
+            text = f"{done} of {total} trials are done. The same command resumes it."
+            yield UNFINISHED, f"**{name} is not finished**: {text}"
         if failed := sum(trial.status is Status.FAILED for trial in run.trials):
-            yield FAILED, ((f"{failed} of {count(len(run.trials), 'trial')} failed", True), (".", False))
+            yield FAILED, f"**{failed} of {count(len(run.trials), 'trial')} failed**."
         for setup, why in run.run.skipped.items():
-            yield SKIPPED, ((f"{setup} was not run", True), (f": {why}.", False))
+            yield SKIPPED, f"**{setup} was not run**: {why}."
 
 
-def _durability(tables: Sequence[VerdictTable]) -> Iterator[tuple[str, Parts]]:
+def _durability(tables: Sequence[VerdictTable]) -> Iterator[tuple[str, str]]:
     unlike = [(row, table.rows[0]) for table in tables for row in without_guard(table.rows)[1:] if row.mixed_durability]
     texts = dict.fromkeys((row.fs_setup, class_of(row), base.fs_setup, class_of(base)) for row, base in unlike)
     for name, own, base, of_base in texts:
-        text = (
-            f" is not ranked: its durability class is {own}, that of {base} is {of_base}. "
-            "After a power loss they do not preserve the same data."
-        )
-        yield DURABILITY, ((name, True), (text, False))
+        text = f"**{name}** is not ranked: its durability class is {own}, that of {base} is {of_base}."
+        yield DURABILITY, f"{text} After a power loss they do not preserve the same data."
 
 
-def _suspect(tables: Sequence[VerdictTable]) -> Iterator[tuple[str, Parts]]:
+def _suspect(tables: Sequence[VerdictTable]) -> Iterator[tuple[str, str]]:
     counts = []
     for table in tables:
         suspect = sum(int(note.values["suspect"]) for row in table.rows for note in row.notes
@@ -266,5 +259,4 @@ def _suspect(tables: Sequence[VerdictTable]) -> Iterator[tuple[str, Parts]]:
     if counts:
         suspect, trials = (sum(column) for column in zip(*counts, strict=True))
         verb = "is" if trials == 1 else "are"
-        text = f" of {count(trials, 'trial')} {verb} suspect: read these results with care."
-        yield SUSPECT, ((f"{suspect}", True), (text, False))
+        yield SUSPECT, f"**{suspect}** of {count(trials, 'trial')} {verb} suspect: read these results with care."

@@ -1,4 +1,4 @@
-"""Sentences for the terminal, Markdown and the page: tuples of parts, so that the page can set names in bold."""
+"""Sentences for the terminal, Markdown and the page, which sets words between two asterisks in bold."""
 
 from __future__ import annotations
 
@@ -15,17 +15,15 @@ from dbbench.results import Exceeded
 from dbbench.results.ceiling import BOTH, FLUSHED
 from dbbench.units import GROUP, change, count, interval, join_words, level_text, number
 
-Part = tuple[str, bool]  # (text, whether it is bold)
-Parts = tuple[Part, ...]
 _DID: Final = {"reads": "read", "writes": "wrote", BOTH: "read and wrote"}
 MOST_NAMED: Final = 5  # setups in a sentence; the table lists all
 SUSPECT: Final = "suspect"
 DURABILITY: Final = "durability"
 
 
-def plain_text(parts: Parts) -> str:
+def plain_text(sentence: str) -> str:
     """Return the sentence as plain text."""
-    return "".join(text for text, _bold in parts).replace(GROUP, " ")
+    return sentence.replace("**", "").replace(GROUP, " ")
 
 
 def verdict_words(row: Row) -> str:
@@ -63,17 +61,16 @@ def class_of(row: Row) -> str:
     return row.durability_class + (f" ({', '.join(reports)})" if reports else "")
 
 
-def crossing(curve: Curve, baseline: str) -> Parts:
+def crossing(curve: Curve, baseline: str) -> str:
     """Return the sentence about an arm that is ahead of the baseline at one value and behind it at another."""
     if curve.crosses is None:
-        return ()
+        return ""
     first, second = (f"{row.verdict} at {curve.parameter}={at:g} ({change(row.ratio)})" for at, row in curve.crosses)
     where = ", ".join(filter(None, (f"{curve.engine} {curve.workload}", curve.rest)))
-    text = f" is {first} and {second}, compared with {baseline}."
-    return ((f"{where}: ", False), (curve.fs_setup, True), (text, False))
+    return f"{where}: **{curve.fs_setup}** is {first} and {second}, compared with {baseline}."
 
 
-def interaction(about: Interaction) -> Parts:
+def interaction(about: Interaction) -> str:
     """Whether the comparison of the filesystems depends on a factor of the plan."""
     lead, rest = {
         "order-depends": ("the order of the filesystems depends on ", _ratios(about)),
@@ -85,8 +82,7 @@ def interaction(about: Interaction) -> Parts:
         "same-order": ("same order at every level of ", _sides(about)),
         "inconclusive": ("it is inconclusive whether the ratios of the filesystems depend on ", _changes(about)),
     }[about.verdict]
-    where = f"{about.engine} {title_of(about.workload, about.variant)}: {lead}"
-    return ((where, False), (about.factor, True), (f"{rest}.", False))
+    return f"{about.engine} {title_of(about.workload, about.variant)}: {lead}**{about.factor}**{rest}."
 
 
 def _ratios(about: Interaction) -> str:
@@ -129,11 +125,9 @@ def _changes(about: Interaction) -> str:
     )
 
 
-def no_limit(exceeded: Sequence[Exceeded]) -> Parts:
-    """Return the sentence about the measurements of the bare device that trials of a run exceeded; () without any."""
-    if not exceeded:
-        return ()
-    return (("Not a limit of the device", True), (f": {'; '.join(map(_measurement, exceeded))}.", False))
+def no_limit(exceeded: Sequence[Exceeded]) -> str:
+    """Return the sentence about the measurements of the bare device that trials of a run exceeded; "" without any."""
+    return f"**Not a limit of the device**: {'; '.join(map(_measurement, exceeded))}." if exceeded else ""
 
 
 def _measurement(exceeded: Exceeded) -> str:
@@ -149,13 +143,13 @@ def _measurement(exceeded: Exceeded) -> str:
     return f"fio measured {measured}, but {exceeded.arm} {reached}"
 
 
-def disagreement(arm: ByHost, metric: Metric, baseline: str) -> Parts:
-    """Return the ratios of an arm on hosts that do not agree about it; () if they agree."""
+def disagreement(arm: ByHost, metric: Metric, baseline: str) -> str:
+    """Return the ratios of an arm on hosts that do not agree about it; "" if they agree."""
     if arm.spread is None or not arm.spread.disagree:
-        return ()
+        return ""
     ratios = join_words([f"{change(host.ratio)} on {host.host}" for host in arm.hosts])
-    text = f" compared with {baseline} ({metric.label}): {ratios}. The pooled ratio holds for none of them."
-    return (("The hosts disagree about ", False), (arm.fs_setup, True), (text, False))
+    return (f"The hosts disagree about **{arm.fs_setup}** compared with {baseline} ({metric.label}): {ratios}. The "
+            "pooled ratio holds for none of them.")  # fmt: skip
 
 
 def agreement(arm: ByHost) -> str:
@@ -178,6 +172,6 @@ def by_host(arm: ByHost) -> str:
     return f"{arm.fs_setup} by host: {'; '.join(hosts)}; {agreement(arm)}"
 
 
-def join(sentences: Iterable[Parts]) -> list[str]:
+def join(sentences: Iterable[str]) -> list[str]:
     """Return the sentences as plain text."""
-    return [plain_text(parts) for parts in sentences if parts]
+    return [plain_text(sentence) for sentence in sentences if sentence]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterable, Iterator, Set
+from collections.abc import Callable, Iterator, Set
 from typing import Any, Final, Literal, NamedTuple
 
 from dbbench.compare import Row
@@ -83,8 +83,8 @@ def as_document(verdicts: Verdicts) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
         "baseline": verdicts.baseline,
-        "answer": [sentences.plain_text(parts) for parts in words.sentences],
-        "caveats": [{"kind": kind, "text": sentences.plain_text(parts)} for kind, parts in words.caveats],
+        "answer": list(map(sentences.plain_text, words.sentences)),
+        "caveats": [{"kind": kind, "text": sentences.plain_text(text)} for kind, text in words.caveats],
         "metric": metrics.pop() if len(metrics) == 1 else "primary" if metrics else None,
         "rows": [row_document(row, table.metric) for table in verdicts.tables for row in table.rows],
         "findings": verdicts.findings,
@@ -119,7 +119,7 @@ def as_markdown(verdicts: Verdicts) -> str:
     """Return the answer, and a heading and a table for each engine and workload, in Markdown."""
     columns = [column for column in COLUMNS if column.title]
     words = _answer(verdicts)
-    parts = [" ".join(sentences.plain_text(text) for text in words.sentences) + "\n"]
+    parts = [sentences.plain_text(" ".join(words.sentences)) + "\n"]
     parts += [f"- Caveat: {sentences.plain_text(text)}" for _, text in words.caveats]
     for table in verdicts.tables:
         cells = [[column.words(row, table.metric) for column in columns] for row in table.rows]
@@ -141,9 +141,8 @@ def put_tables(verdicts: Verdicts, details: bool = False) -> None:
     of_tables = [(table, _remarks(table, known)) for table in verdicts.tables]
     common = [text for text, names in of_tables[0][1].items() if names == ["all setups"]
               and all(others.get(text) == names for _, others in of_tables)]  # fmt: skip
-    put_paragraph(_text(part for sentence in words.sentences for part in (*sentence, (" ", False))))
-    for _, caveat in words.caveats:
-        put_paragraph(_text(caveat))
+    for text in (" ".join(words.sentences), *(caveat for _, caveat in words.caveats)):
+        put_paragraph(text.replace("**", ""))
     for table, remarks in of_tables:
         blocks = {count(row.n, "block") for row in table.rows}
         put(f"\n{', '.join([_title(table), *(blocks if len(blocks) == 1 else ())])}")
@@ -180,10 +179,6 @@ def _remarks(table: VerdictTable, known: Set[RemarkKind]) -> dict[str, list[str]
         for text in texts(about for about in row.notes if about.kind not in known):
             names.setdefault(text, []).append(row.fs_setup)
     return {text: ["all setups"] if 1 < len(table.rows) == len(of) else of for text, of in names.items()}
-
-
-def _text(parts: Iterable[tuple[str, bool]]) -> str:
-    return "".join(text for text, _bold in parts).rstrip()
 
 
 def _factor_lines(verdicts: Verdicts) -> Iterator[str]:

@@ -62,7 +62,7 @@ function placeEnds(layout, traces, end) {
 // --- values of a trace; `size` values are a point ---
 function fill(trace, group, state, size) {
   const { of, key, arm, rows, keys } = trace.meta;
-  if (of === "stalls" || of === "checkpoints" || of === "missing") return fillEvents(trace, group);
+  if (of === "stalls" || of === "checkpoints") return fillEvents(trace, group);
   const step = column(group, key || keys[0]).every * size;
   if (of === "area" || of === "sum") return fillArea(trace, keys.map((part) => thinned(band(group, part, arm).mean, size)), step);
   const reference = state.relative ? smooth(band(group, key, group.baseline).median) : null;
@@ -79,9 +79,9 @@ function fill(trace, group, state, size) {
 }
 
 function fillEvents(trace, group) {
-  const { of, arm, row, keys } = trace.meta, trials = group.trials.filter((trial) => trial.arm === arm && trial.used);
-  const points = trials.flatMap((trial) => of === "missing" ? keys.flatMap((key) => trial.missing[key] || []).flatMap(([from, to]) => [[from - 0.5], [to - 0.5], [null]]) : trial[of].map((second) => [second, trial.block]));
-  Object.assign(trace, { x: points.map(([x]) => x), y: points.map(([x]) => (x === null ? null : row)), text: points.map(([, block]) => block ?? "") });
+  const { of, arm, row } = trace.meta, trials = group.trials.filter((trial) => trial.arm === arm && trial.used);
+  const points = trials.flatMap((trial) => trial[of].map((second) => [second, trial.block]));
+  Object.assign(trace, { x: points.map(([x]) => x), y: points.map(() => row), text: points.map(([, block]) => block) });
 }
 
 // `parts` are the values of the areas below and, last, of this one. The ends of the steps are half a `step` away.

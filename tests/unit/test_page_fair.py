@@ -28,7 +28,7 @@ def page(tmp_path: Path, of: dict[str, dict[str, Any]], every: dict[str, Any]) -
 
 def notices(found: SimpleNamespace, kind: str) -> list[str]:
     """The texts of a kind of notice."""
-    return ["".join(text for text, _ in parts) for of, parts in found.verdict.notices if of == kind]
+    return [text.replace("**", "") for of, text in found.verdict.notices if of == kind]
 
 
 def test_equal_conditions_are_a_sentence_each_and_no_notice(tmp_path: Path) -> None:

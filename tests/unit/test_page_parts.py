@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from dbbench import units
 from dbbench.report.page.charts.timelines import NO_DATA, Packed, coarse, pack
-from dbbench.report.page.charts.timelines import gaps as missing
 from dbbench.report.page.theme import DARK, LIGHT, Look, Mark, template
 
 
@@ -75,12 +74,6 @@ def test_coarse_means_leave_gaps_out() -> None:
     """A gap counts neither as a zero nor as a second; nothing but gaps is a gap."""
     means = coarse(gaps([4.0, None, 8.0, None, None, None, 1.0]), 3)
     np.testing.assert_array_equal(means, [6.0, np.nan, 1.0])
-
-
-def test_missing_seconds_are_stretches() -> None:
-    """From the first second without a value to the one after the last, also at both ends."""
-    assert missing(gaps([None, 1.0, None, None, 0.0, None])) == [[0, 1], [2, 4], [5, 6]]
-    assert missing(gaps([1.0, 0.0])) == []
 
 
 def test_no_two_of_twelve_arms_look_alike() -> None:

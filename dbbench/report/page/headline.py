@@ -15,7 +15,7 @@ from dbbench.report.page.groups import Group, all_arms, loaded_runs
 from dbbench.report.page.method import subtitle
 from dbbench.report.page.notices import notices
 from dbbench.report.page.trial_facts import fact_text, facts
-from dbbench.report.sentences import SUSPECT, Parts, interaction
+from dbbench.report.sentences import SUSPECT, interaction
 from dbbench.report.verdict_table import as_markdown
 from dbbench.report.verdicts import verdicts
 from dbbench.units import count, join_words
@@ -27,7 +27,7 @@ SIGNS: Final = {  # verdicts must be readable without colour
 FIRST: Final = (SHORT, UNFINISHED, SUSPECT)  # kinds of caveats that are shown above the answer
 
 
-def verdict(groups: Sequence[Group], warnings: Sequence[View], regressions: tuple[Parts, ...] = ()) -> View:
+def verdict(groups: Sequence[Group], warnings: Sequence[View], regressions: tuple[str, ...] = ()) -> View:
     """Return the first section of the page. Its words and numbers are those of `dbbench compare`. The regressions, of
     the nights of these runs, are before everything else."""
     runs = loaded_runs(groups)
@@ -36,15 +36,15 @@ def verdict(groups: Sequence[Group], warnings: Sequence[View], regressions: tupl
     caveats = [caveat for _, each in answers for caveat in each.caveats]
     tables = [as_markdown(of) for _, of in judged]
     return View(
-        caveats=[(kind, parts) for kind, parts in caveats if kind in FIRST],  # above the answer
+        caveats=[(kind, text) for kind, text in caveats if kind in FIRST],  # above the answer
         answers=tuple((name if len(runs) > 1 else "", each.sentences) for name, each in answers),
         factors=[interaction(about) for _, of in judged for _, about in of.interactions],
         plots=answer_plots(groups),
-        notices=[*((kind, parts) for kind, parts in caveats if kind not in FIRST), *notices(groups)],
+        notices=[*((kind, text) for kind, text in caveats if kind not in FIRST), *notices(groups)],
         quality=_quality(groups),
         warnings=warnings,
         markdown="\n".join(_markdown(groups, tables)),
-        regressions=[("regression", parts) for parts in regressions],
+        regressions=[("regression", text) for text in regressions],
     )
 
 

@@ -9,7 +9,7 @@ from dbbench.compare import by_host
 from dbbench.compare.verdict import LIMITED
 from dbbench.report.page.environment import differences
 from dbbench.report.page.groups import Group, loaded_runs
-from dbbench.report.sentences import Parts, disagreement, no_limit
+from dbbench.report.sentences import disagreement, no_limit
 from dbbench.units import GROUP, join_words
 
 # (kind, warning, its name, what it means): warnings of used trials that a reader must see next to the verdict
@@ -22,7 +22,7 @@ _WARNED: Final = (
 )  # fmt: skip
 
 
-Notice = tuple[str, Parts]  # a class of the style sheet, and a sentence
+Notice = tuple[str, str]  # a class of the style sheet, and a sentence
 
 
 def notices(groups: Sequence[Group]) -> list[Notice]:
@@ -30,7 +30,7 @@ def notices(groups: Sequence[Group]) -> list[Notice]:
     return [
         *_damaged(groups),
         *_unequal(groups),
-        *(("hosts", parts) for parts in disagreements(groups)),
+        *(("hosts", text) for text in disagreements(groups)),
         *_limits(groups),
         *_warnings(groups),
     ]
@@ -40,23 +40,22 @@ def _damaged(groups: Sequence[Group]) -> Iterator[Notice]:
     for loaded in loaded_runs(groups):
         if loaded.damaged:
             trials = ", ".join(f"{name} ({error.id})" for name, error in loaded.damaged.items())
-            head = f"Damaged trials of {loaded.run.name} are left out"
-            yield "damaged", ((head, True), (f": {trials}.", False))
+            yield "damaged", f"**Damaged trials of {loaded.run.name} are left out**: {trials}."
 
 
 def _unequal(groups: Sequence[Group]) -> Iterator[Notice]:
     for group in groups:
         for arm, lines in differences(group):
-            text = f" and {group.baseline}: {'; '.join(lines)}. The ratio includes this. {group.title}."
-            yield "unequal", (("Unequal conditions: ", False), (arm, True), (text, False))
+            text = f"{group.baseline}: {'; '.join(lines)}. The ratio includes this. {group.title}."
+            yield "unequal", f"Unequal conditions: **{arm}** and {text}"
 
 
 def _limits(groups: Sequence[Group]) -> Iterator[Notice]:
     for group in groups:
         if arms := [row.fs_setup for row in group.rows if row.verdict == LIMITED]:
             both = join_words([group.baseline, *arms])
-            text = f" (W042): {both} stayed at what fio measured on the bare device, so they cannot be compared. "
-            yield "limited", (("The device was the limit", True), (f"{text}{group.title}.", False))
+            text = f"{both} stayed at what fio measured on the bare device, so they cannot be compared. {group.title}."
+            yield "limited", f"**The device was the limit** (W042): {text}"
     for loaded in loaded_runs(groups):
         if loaded.exceeded:
             yield "no-limit", no_limit(loaded.exceeded)
@@ -66,10 +65,10 @@ def _warnings(groups: Sequence[Group]) -> Iterator[Notice]:
     for kind, warning, name, text in _WARNED:
         if hit := [g.title for g in groups
                    if any(w.id == warning for t in g.trials if t.id in g.counted_ids for w in t.warnings)]:  # fmt: skip
-            yield kind, ((name, True), (f" ({warning}): {text}. {join_words(hit)}.", False))
+            yield kind, f"**{name}** ({warning}): {text}. {join_words(hit)}."
 
 
-def disagreements(groups: Sequence[Group]) -> Iterator[Parts]:
+def disagreements(groups: Sequence[Group]) -> Iterator[str]:
     """Yield a sentence for each arm whose ratio to the baseline differs between hosts."""
     same: dict[tuple[str, str, str], list[Group]] = {}
     for group in groups:
@@ -78,5 +77,5 @@ def disagreements(groups: Sequence[Group]) -> Iterator[Parts]:
         trials = [trial for group in same_groups for trial in group.trials]
         metric = same_groups[0].metric
         for arm in by_host(trials, baseline, metric.name):
-            if parts := disagreement(arm, metric, baseline):
-                yield (*parts, (f" {same_groups[0].title}.", False))
+            if text := disagreement(arm, metric, baseline):
+                yield f"{text} {same_groups[0].title}."

@@ -6,7 +6,7 @@ its `meta`: `arm` is the index of its fs setup, `key` or `keys` are its columns,
     median, band       of the used trials of the arm, in each second (band: from p10 to p90)
     rows               the values of the trials `rows`, one trial after the other
     area, sum          of the last of `keys`, on top of the others: the area itself, and its line with the hover text
-    stalls, checkpoints, missing    in the row `row` of the strip
+    stalls, checkpoints    in the row `row` of the strip
 
 With `trials`, a trace is visible only if "Each trial" is on (True) or off (False). The `name` of a shape or annotation
 has the words that the script looks for: "arm 2" belongs to this arm, "absolute" and "relative" to that view, "empty" to
@@ -63,7 +63,7 @@ def _figure(chart: TimelineChart, seconds: Telemetry, timelines: Timelines) -> d
     traces = [t for n, panel in enumerate(chart.panels, 1) for t in _lines(panel, seconds, n)]
     if chart.spec.kind == "grid":
         return _plain(traces, _grid(chart, seconds))
-    strip = _strip(chart, seconds, timelines.data["trials"])
+    strip = _strip(seconds, timelines.data["trials"])
     wide, narrow = (_headline(chart, seconds, timelines.warnings, strip, phone) for phone in (False, True))
     return _plain([*traces, *strip], wide) | {"narrow": _plain([], narrow)["layout"]}
 
@@ -160,19 +160,15 @@ def _headline(
     return layout
 
 
-def _strip(chart: TimelineChart, seconds: Telemetry, trials: Sequence[dict[str, Any]]) -> list[go.Scatter]:
+def _strip(seconds: Telemetry, trials: Sequence[dict[str, Any]]) -> list[go.Scatter]:
     group = seconds.group
-    keys = [chart.panels[0].spec.key, "user"]  # columns of the load generator and of sar
     traces, checkpoints = [], []
     for index, arm in enumerate(group.arms):
         mark, used = group.marks[arm], [trial for trial in trials if trial["arm"] == index and trial["used"]]
-        row = {"arm": index, "row": _text(arm)}
-        if any(trial["missing"].get(key) for trial in used for key in keys):
-            traces.append(go.Scatter(meta={"of": "missing", "keys": keys, **row}, xaxis="x", yaxis="y2", mode="lines",
-                                     hoverinfo="skip", opacity=0.75,
-                                     line={"color": LIGHT.kinds[2], "width": 8}))  # fmt: skip
         if any(trial["stalls"] for trial in used):
-            traces.append(_ticks({"of": "stalls", **row}, arm, "stalled, block %{text}", mark.light))
+            traces.append(
+                _ticks({"of": "stalls", "arm": index, "row": _text(arm)}, arm, "stalled, block %{text}", mark.light)
+            )
         if any(trial["checkpoints"] for trial in used):
             hover = f"begins, {_text(arm)} block %{{text}}"
             meta = {"of": "checkpoints", "arm": index, "row": CHECKPOINT}

@@ -11,11 +11,10 @@ from dataclasses import dataclass, replace
 from types import SimpleNamespace as View
 from typing import Any, Final
 
-from dbbench.compare import changepoints
+from dbbench.compare.changepoints import changepoints
 from dbbench.model import plain
 from dbbench.report.page.charts.kit import PHONE, Axis, Chart, Frame, LevelStep, Line, Point, pad, whiskers
 from dbbench.report.page.theme import Mark
-from dbbench.report.sentences import Parts
 from dbbench.units import GROUP, change, count, interval, number, round_change
 
 FRAME: Final = Frame(PHONE, 168, 46.0, 352.0, 10.0, 144.0)
@@ -74,7 +73,7 @@ def night_charts(courses: Sequence[Course], marks: dict[str, Mark]) -> tuple[Vie
                  for index, course in enumerate(counted))  # fmt: skip
 
 
-def regressions(courses: Sequence[Course], runs: Collection[str]) -> tuple[Parts, ...]:
+def regressions(courses: Sequence[Course], runs: Collection[str]) -> tuple[str, ...]:
     """Return a sentence for each series with a confirmed regression on the night of one of these runs."""
     return tuple(
         _regression(course, point)
@@ -83,15 +82,15 @@ def regressions(courses: Sequence[Course], runs: Collection[str]) -> tuple[Parts
     )  # fmt: skip
 
 
-def _regression(course: Course, point: NightPoint) -> Parts:
+def _regression(course: Course, point: NightPoint) -> str:
     against = f" compared with {course.against}" if course.against else " itself"
     size = "" if point.ratio is None or point.level is None else f" {change(point.ratio / point.level)} from its level"
     began = point.since or point.night
     since = "" if began == point.night else f", since the night of {began}"
     facts = [fact.text for other in course.points if other.night == began for fact in other.changed]
     new = f"Changed that night: {'; '.join(facts)}." if facts else "No version and no host changed that night."
-    text = f": {course.arm}{against}, {course.title}:{size}{since}. {new}"
-    return ((f"Regression on the night of {point.night}", True), (text, False))
+    text = f"{course.arm}{against}, {course.title}:{size}{since}. {new}"
+    return f"**Regression on the night of {point.night}**: {text}"
 
 
 def document(courses: Sequence[Course]) -> list[dict[str, Any]]:

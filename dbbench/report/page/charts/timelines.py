@@ -1,5 +1,5 @@
 """The timelines: their charts, the columns of each, and their captions (a chart is one entry); and the data of a group
-for the script: packed seconds, and the trials with stalls, checkpoints and missing data. `figures.py` draws them."""
+for the script: packed seconds and the trials with stalls and checkpoints. `figures.py` draws them."""
 
 from __future__ import annotations
 
@@ -143,8 +143,8 @@ class TimelineChart(NamedTuple):
 
 
 class Timelines(NamedTuple):
-    """`charts` in the order of the page; `data` is what the script reads, other than the figures. Of a trial's gaps it
-    has, by column, [first, after the last]. `warnings` are (ID, second, arm)."""
+    """`charts` in the order of the page; `data` is what the script reads, other than the figures; `warnings` are (ID,
+    second, arm)."""
 
     charts: tuple[TimelineChart, ...]
     warnings: list[tuple[str, int, int]]
@@ -164,8 +164,6 @@ def timelines(group: Group, seconds: Telemetry) -> Timelines:
             rows = [coarse(panel.column(seconds, trial.id), every) for trial in trials]
             series[panel.spec.key] = [every, length, *pack(rows, length)]
     place = {arm: index for index, arm in enumerate(group.arms)}
-    # The columns of throughput, p95 and CPU show where a trial has no data.
-    recorded = [panel for chart in charts for panel in chart.panels if panel.spec.key in ("tps", "p95", "user")]
     warnings = sorted(
         {
             (w.id, w.second, place[t.fs_setup])
@@ -185,8 +183,7 @@ def timelines(group: Group, seconds: Telemetry) -> Timelines:
         "warmup": seconds.warmup,
         "trials": [
             {"arm": place[t.fs_setup], "block": t.block, "used": t.id in group.counted_ids,
-             "stalls": seconds.stalls(t), "checkpoints": seconds.checkpoints(t),
-             "missing": {p.spec.key: gaps(p.column(seconds, t.id)) for p in recorded}}
+             "stalls": seconds.stalls(t), "checkpoints": seconds.checkpoints(t)}
             for t in trials
         ],
         "series": series,
@@ -203,13 +200,6 @@ def coarse(values: Values, every: int) -> Values:
     count = finite.sum(axis=1)
     means = np.where(finite, table, 0.0).sum(axis=1) / np.maximum(count, 1)
     return np.where(count > 0, means, np.nan)
-
-
-def gaps(values: Values) -> list[list[int]]:
-    """Return the stretches without a value, each as [first, after the last]."""
-    edges = np.flatnonzero(np.diff(np.isnan(values).astype(np.int8), prepend=0, append=0))
-    stretches: list[list[int]] = edges.reshape(-1, 2).tolist()
-    return stretches
 
 
 def pack(rows: Sequence[Values], length: int) -> Packed:

@@ -12,6 +12,7 @@ import re
 import tomllib
 import types
 import typing
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -59,12 +60,12 @@ _SYNTAX: Final = {
     "Cannot declare": "the table is given twice",
     "Duplicate": "the key is given twice",
 }
-_BARE_VALUE: Final = re.compile(r"[^,\]}#\n]*")
-_BLANK: Final = re.compile(r"(?:[ \t\r\n]|#[^\n]*)*")
-_KEY_PART: Final = re.compile(r"""\s*("(?:[^"\\\n]|\\.)*"|'[^'\n]*'|[A-Za-z0-9_-]+)\s*""")
-_STRING: Final = re.compile(
-    r'"""(?:[^\\]|\\.)*?"{3,5}' + r"|'''.*?'{3,5}" + r'|"(?:[^"\\\n]|\\.)*"' + r"|'[^'\n]*'", re.DOTALL
-)
+_BARE_KEY: Final = re.compile(r"[A-Za-z0-9_-]+")
+# Texts, comments, punctuation, and everything between them.
+_TOKEN: Final = re.compile(
+    r'"""(?:[^\\]|\\.)*?"{3,5}' + r"|'''.*?'{3,5}" + r'|"(?:[^"\\\n]|\\.)*"' + r"|'[^'\n]*'"
+    + r"""|#[^\n]*|[][{},=\n]|[^][{},=\n"'#]+""", re.DOTALL
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -289,106 +290,75 @@ def _bare(hint: Any) -> Any:
 
 
 class _Scanner:
-    """Reads TOML text and notes the line of each key, table and element of an array."""
+    """Notes the line of each key, table and element of an array in TOML text."""
 
     def __init__(self, text: str) -> None:
-        self.text = text
-        self.at = 0
         self.lines: dict[Key, int] = {}
-        self.line, self.counted = 1, 0  # the line of the position `counted`
-        self.tables: dict[Key, int] = {}  # array of tables -> number of elements so far
+        self.tables: dict[Key, int] = {}  # array of tables -> index of its last element so far
+        self.tokens: deque[tuple[int, str]] = deque()  # with their lines
+        line = 1
+        for match in _TOKEN.finditer(text):
+            if (token := match[0].strip()) and token[0] != "#":
+                self.tokens.append((line, token))
+            line += match[0].count("\n")
 
     def scan(self) -> dict[Key, int]:
         table: Key = ()
-        while self._skip_blank():
-            if self.text.startswith("[[", self.at):
-                table = self._array_header()
-            elif self.text[self.at] == "[":
-                self.at += 1
-                table = self._resolve(self._key())
-                self._note(table)
-                self.at += 1  # the closing bracket
+        while self.tokens:
+            if self.tokens[0][1] == "[":
+                table = self._header()
             else:
                 self._pair(table)
         return self.lines
 
-    def _array_header(self) -> Key:
-        self.at += 2
-        name = self._key()
-        array = (*self._resolve(name[:-1]), name[-1])
-        self._note(array)
-        index = self.tables.get(array, 0)
-        self.tables[array] = index + 1
-        self._note((*array, index))
-        self.at += 2  # the closing brackets
-        return (*array, index)
+    def _header(self) -> Key:
+        line, _ = self.tokens.popleft()
+        if is_array := self.tokens[0][1] == "[":
+            self.tokens.popleft()
+        table: Key = ()
+        *tables, name = self._key("]")
+        for part in tables:
+            table = (*table, part)
+            table += (self.tables[table],) if table in self.tables else ()
+        table = (*table, name)
+        self.lines.setdefault(table, line)
+        if is_array:
+            self.tokens.popleft()  # the second closing bracket
+            self.tables[table] = self.tables.get(table, -1) + 1
+            table = (*table, self.tables[table])
+            self.lines[table] = line
+        return table
 
-    def _resolve(self, name: Key) -> Key:
-        """Return a header's name with the index of the last element for each array of tables in it."""
-        place: Key = ()
-        for part in name:
-            place = (*place, part)
-            if place in self.tables:
-                place = (*place, self.tables[place] - 1)
-        return place
+    def _pair(self, key: Key) -> None:
+        line = self.tokens[0][0]
+        for part in self._key("="):
+            key = (*key, part)
+            self.lines.setdefault(key, line)
+        self._value(key)
 
-    def _pair(self, table: Key) -> None:
-        key = self._key()
-        for length in range(1, len(key) + 1):
-            self._note((*table, *key[:length]))
-        self.at += 1  # the equals sign
-        self._value((*table, *key))
-
-    def _key(self) -> Key:
-        parts: list[str] = []
-        while match := _KEY_PART.match(self.text, self.at):
-            part = match[1]
-            parts.append(next(iter(tomllib.loads(f"{part}=0"))) if part[0] in "\"'" else part)
-            self.at = match.end()
-            if self.text[self.at] != ".":
-                break
-            self.at += 1
-        return tuple(parts)
+    def _key(self, end: str) -> list[str]:
+        written = ""
+        while (token := self.tokens.popleft()[1]) != end:
+            written += token
+        if _BARE_KEY.fullmatch(written):
+            return [written]
+        parts, inner = [], tomllib.loads(f"{written} = 0")
+        while isinstance(inner, dict):
+            part, inner = next(iter(inner.items()))
+            parts.append(part)
+        return parts
 
     def _value(self, key: Key) -> None:
-        self._skip_blank()
-        if string := _STRING.match(self.text, self.at):
-            self.at = string.end()
-        elif self.text[self.at] == "[":
-            self._array(key)
-        elif self.text[self.at] == "{":
-            self._inline_table(key)
-        else:
-            bare = _BARE_VALUE.match(self.text, self.at)
-            self.at = bare.end() if bare else self.at + 1
-
-    def _array(self, key: Key) -> None:
-        self.at += 1
-        index = 0
-        while self._skip_blank() and self.text[self.at] != "]":
-            self._note((*key, index))
+        token, index = self.tokens.popleft()[1], 0
+        while token == "[" and not self._ends("]"):
+            self.lines[*key, index] = self.tokens[0][0]
             self._value((*key, index))
-            self._skip_comma()
             index += 1
-        self.at += 1
-
-    def _inline_table(self, key: Key) -> None:
-        self.at += 1
-        while self._skip_blank() and self.text[self.at] != "}":
+        while token == "{" and not self._ends("}"):
             self._pair(key)
-            self._skip_comma()
-        self.at += 1
 
-    def _skip_comma(self) -> None:
-        if self._skip_blank() and self.text[self.at] == ",":
-            self.at += 1
-
-    def _skip_blank(self) -> bool:
-        match = _BLANK.match(self.text, self.at)
-        self.at = match.end() if match else self.at
-        return self.at < len(self.text)
-
-    def _note(self, key: Key) -> None:
-        self.line += self.text.count("\n", self.counted, self.at)
-        self.counted = self.at
-        self.lines.setdefault(key, self.line)
+    def _ends(self, bracket: str) -> bool:
+        """Skip a comma and the closing bracket; return whether it was next."""
+        if self.tokens[0][1] == ",":
+            self.tokens.popleft()
+        return self.tokens[0][1] == bracket and bool(self.tokens.popleft())

@@ -1,5 +1,5 @@
 """Files of a results folder: written atomically; read by `plain_file`, which follows no link, opens only regular files
-and reads no more than LIMITS allows, because a results folder may come from someone else."""
+and limits what it reads, because a results folder may come from someone else."""
 
 from __future__ import annotations
 
@@ -21,24 +21,9 @@ from dbbench import errors
 from dbbench.model.base import SCHEMA
 from dbbench.units import size_text
 
-MIB: Final = 2**20
-# File name -> its largest size: over a hundred times what dbbench writes in practice, and small enough to be read
-# within a second and in 256 MiB of memory.
-LIMITS: Final = {
-    "run.json": 16 * MIB,  # at most 20 000 trials of about 200 bytes, and 2000 cells of some kilobytes
-    "trial.json": 4 * MIB,  # usually 25 kB
-    "histogram.json": 1 * MIB,  # one line per latency bucket (1 % wide): some thousand lines
-    "ceiling.json": 1 * MIB,
-    "powercut.json": 4 * MIB,
-    "series.csv.gz": 32 * MIB,  # a day of seconds is smaller; `dbbench.metrics.series` limits the size after unpacking
-    "SHA256SUMS": 1 * MIB,  # one line per file: about ten thousand files
-    "plan.toml": 1 * MIB,
-    "journal.jsonl": 16 * MIB,  # about 600 bytes per trial
-    "baselines.json": 4 * MIB,
-    "fleet.json": 4 * MIB,
-    "status.json": 4 * MIB,
-}
-OTHERS: Final = 16 * MIB  # every other file that is read: scripts, nights
+# The largest file of the results that is read as a whole: some kilobytes are usual, and a run of 20 000 trials has 16 MiB.
+# `dbbench.metrics.series` limits what a series has after unpacking.
+MOST_BYTES: Final = 2**25
 RAW: Final = 16 * 2**30  # files that are only hashed or copied: output of tools, images of the power-loss lab
 _MOST_PARTS: Final = 200_000  # objects and lists in a JSON file; in memory they are 100 times as large as their text
 _MOST_VALUES: Final = 2_000_000
@@ -156,19 +141,21 @@ def own_file(path: Path, flags: int, mode: int) -> int:
 
 
 def _check_own(path: Path, found: os.stat_result) -> None:
-    if not stat.S_ISREG(found.st_mode):
-        kind = kind_of(found.st_mode)
-        raise NotRegular(errno.EINVAL, f"it is {kind}, not a regular file", str(path))
+    _must_be_regular(path, found.st_mode)
     if found.st_nlink > 1:
         raise NotRegular(errno.EMLINK, "it is a hard link to a file with another name", str(path))
+
+
+def _must_be_regular(path: Path, mode: int) -> None:
+    if not stat.S_ISREG(mode):
+        raise NotRegular(errno.EINVAL, f"it is {kind_of(mode)}, not a regular file", str(path))
 
 
 def remove(path: Path) -> bool:
     """Remove a regular file; return False if there is none. No link in its path is followed. Raises OSError."""
     folder = _folder_of(path, Path("/"))
     try:
-        if not stat.S_ISREG(os.stat(path.name, dir_fd=folder, follow_symlinks=False).st_mode):
-            raise NotRegular(errno.EINVAL, "it is not a regular file", str(path))
+        _must_be_regular(path, os.stat(path.name, dir_fd=folder, follow_symlinks=False).st_mode)
         os.unlink(path.name, dir_fd=folder)
     except FileNotFoundError:
         return False
@@ -197,9 +184,8 @@ def write_text(path: Path, text: str, *, durable: bool = True) -> None:
     """Replace `path` by `text` atomically, even if power is lost. Without `durable` a power loss may undo it, and the
     write is no load on the disk."""
     with writing(path):
-        if os.path.lexists(path) and not stat.S_ISLNK(mode := path.lstat().st_mode) and not stat.S_ISREG(mode):
-            kind = kind_of(mode)  # the rename would replace a device by a file
-            raise NotRegular(errno.EEXIST, f"it is {kind}, not a regular file", str(path))
+        if os.path.lexists(path) and not path.is_symlink():
+            _must_be_regular(path, path.lstat().st_mode)  # the rename would replace a device by a file
         temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
         try:
             temporary.unlink(missing_ok=True)
@@ -239,7 +225,7 @@ def read_with_sum(path: Path, below: Path) -> bytes:
 def read_bytes(path: Path, below: Path) -> bytes:
     """Return the content of a file in the results folder `below`. Raises OSError, ResultNotRegular, ResultDamaged."""
     with _refusing(path):
-        return content(path, LIMITS.get(path.name, OTHERS), below)
+        return content(path, MOST_BYTES, below)
 
 
 def sha256(path: Path, below: Path) -> str:
@@ -248,11 +234,11 @@ def sha256(path: Path, below: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def plain_file(path: Path, below: Path, most_bytes: int | None = None) -> io.BufferedReader:
+def plain_file(path: Path, below: Path, most_bytes: int = MOST_BYTES) -> io.BufferedReader:
     """Open a file in the results folder `below` for reading. Raises OSError, ResultNotRegular, ResultDamaged. Refuses
     symbolic links, also in the directories above the file, and FIFOs, sockets and devices, which may never end."""
     with _refusing(path):
-        return open_file(path, LIMITS.get(path.name, most_bytes or OTHERS), below)
+        return open_file(path, most_bytes, below)
 
 
 def real_folder(path: Path, below: Path) -> Path:
@@ -280,7 +266,7 @@ def sound_json(written: bytes) -> Any:
     if written.count(b"[") + written.count(b"{") > _MOST_PARTS or written.count(b",") > _MOST_VALUES:
         raise ValueError("it has too many parts")
     try:
-        return json.loads(written, parse_constant=_no_number, parse_float=_number, parse_int=_whole_number,
+        return json.loads(written, parse_constant=_number, parse_float=_number, parse_int=_number,
                           object_pairs_hook=_distinct)  # fmt: skip
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
@@ -310,18 +296,9 @@ def parsed_as(kind: type[_T], written: bytes) -> _T:
     return value
 
 
-def _no_number(word: str) -> float:
-    raise ValueError(f"{word} is not a number")
-
-
 def _number(word: str) -> float:
-    if abs(value := float(word)) > _LARGEST:
-        raise ValueError(f"the number {word[:20]} is too large")
-    return value
-
-
-def _whole_number(word: str) -> int:
-    if len(word) > 20 or abs(value := int(word)) > _LARGEST:
+    value = int(word) if word.lstrip("-").isdigit() else float(word)
+    if not abs(value) <= _LARGEST:  # NaN is not
         raise ValueError(f"the number {word[:20]} is too large")
     return value
 
@@ -336,13 +313,12 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def open_file(path: Path, most_bytes: int, below: Path | None = None) -> io.BufferedReader:
     """Open a regular file for reading, and never anything else. Raises OSError, NotRegular, TooLarge. Below the
     directory `below` symbolic links are refused; without it, links are followed as usual."""
-    fd = _locate(path, below)
+    fd = _locate(path, below)  # O_PATH, so that devices and FIFOs are not opened
     try:
         status = os.fstat(fd)
-        if not stat.S_ISREG(status.st_mode):
-            raise NotRegular(errno.EINVAL, f"it is {kind_of(status.st_mode)}, not a regular file", str(path))
+        _must_be_regular(path, status.st_mode)
         if status.st_size > most_bytes:
-            raise _too_large(path, most_bytes)
+            raise TooLarge(errno.EFBIG, f"it is larger than {size_text(most_bytes)}, the limit here", str(path))
         return os.fdopen(os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
     finally:
         os.close(fd)
@@ -351,10 +327,7 @@ def open_file(path: Path, most_bytes: int, below: Path | None = None) -> io.Buff
 def content(path: Path, most_bytes: int, below: Path | None = None) -> bytes:
     """Return the whole content of a regular file. Raises OSError, NotRegular, TooLarge."""
     with open_file(path, most_bytes, below) as file:
-        read = file.read(most_bytes + 1) or b""
-    if len(read) > most_bytes:
-        raise _too_large(path, most_bytes)
-    return read
+        return file.read(most_bytes)
 
 
 def read_input(path: Path, most_bytes: int) -> bytes:
@@ -363,12 +336,10 @@ def read_input(path: Path, most_bytes: int) -> bytes:
                 TooLarge: f"Use a part of it, for example: head -c {most_bytes}"}  # fmt: skip
     try:
         return content(path, most_bytes)
-    except (NotRegular, TooLarge) as error:
-        raise errors.FileUnreadable(f"{path}: {error.strerror}", remedy=remedies[type(error)]) from None
     except FileNotFoundError:
         raise errors.FileUnreadable(f"{path} does not exist") from None
     except OSError as error:
-        raise errors.FileUnreadable(f"{path} cannot be read: {error.strerror}") from None
+        raise errors.FileUnreadable(f"{path}: {error.strerror}", remedy=remedies.get(type(error))) from None
 
 
 def given_text(path: Path, most_bytes: int) -> str:
@@ -384,22 +355,14 @@ def kind_of(mode: int) -> str:
     return _KINDS.get(stat.S_IFMT(mode), "a special file")
 
 
-def _too_large(path: Path, most_bytes: int) -> TooLarge:
-    return TooLarge(
-        errno.EFBIG, f"it is larger than {size_text(most_bytes)}, the limit for this kind of file", str(path)
-    )
-
-
 def _locate(path: Path, below: Path | None) -> int:
-    """Return a descriptor that only names the file (O_PATH), so that devices and FIFOs are not opened."""
-    flags = os.O_PATH | os.O_CLOEXEC
     if below is None:
-        return os.open(path, flags)
-    fd = _folder_of(path, below)
+        return os.open(path, os.O_PATH | os.O_CLOEXEC)
+    folder = _folder_of(path, below)
     try:
-        return os.open(path.name, flags | os.O_NOFOLLOW, dir_fd=fd)
+        return os.open(path.name, os.O_PATH | os.O_CLOEXEC | os.O_NOFOLLOW, dir_fd=folder)
     finally:
-        os.close(fd)
+        os.close(folder)
 
 
 def _folder_of(path: Path, below: Path) -> int:

@@ -44,10 +44,6 @@ class Clock:
         return utc - (self.utc + monotonic - self.monotonic)
 
 
-class SeriesTooLong(ValueError):
-    """A series file has more values than a trial can have."""
-
-
 class Series:
     """Columns of equal length; `columns[name][second]`."""
 
@@ -102,7 +98,7 @@ def write_csv_gz(path: Path, series: Series, phases: Sequence[str]) -> None:
 
 def read_csv_gz(path: Path | IO[bytes]) -> tuple[Series, list[str]]:
     """Return the series and the phase of each second. Raises OSError, EOFError, ValueError or zlib.error if the file is
-    damaged, SeriesTooLong if it has more values than a trial can have."""
+    damaged or has more values than a trial can have."""
     with gzip.open(path, "rb") as packed:
         _must_not_be_too_long(packed)
         packed.seek(0)
@@ -121,20 +117,20 @@ def read_csv_gz(path: Path | IO[bytes]) -> tuple[Series, list[str]]:
 
 
 def _must_not_be_too_long(packed: gzip.GzipFile) -> None:
-    """Raise SeriesTooLong if there are too many lines; counting lines is much faster than reading the values."""
+    """Raise ValueError if there are too many lines; counting lines is much faster than reading the values."""
     lines = _lines(packed)
     columns = next(lines, "").count(",") + 1
     for seconds, _ in enumerate(lines, 1):
         if seconds > MOST_ROWS:
-            raise SeriesTooLong(f"it has more than {MOST_ROWS} seconds")
+            raise ValueError(f"it has more than {MOST_ROWS} seconds")
         if seconds * columns > MOST_CELLS:
-            raise SeriesTooLong(f"it has more than {MOST_CELLS} values")
+            raise ValueError(f"it has more than {MOST_CELLS} values")
 
 
 def _lines(packed: gzip.GzipFile) -> Iterator[str]:
     while line := packed.readline(_LONGEST + 1):
         if len(line) > _LONGEST:
-            raise SeriesTooLong(f"a line of it is longer than {_LONGEST} bytes")
+            raise ValueError(f"a line of it is longer than {_LONGEST} bytes")
         yield line.decode("utf-8")
 
 

@@ -21,8 +21,8 @@ from dbbench import errors
 from dbbench.model.base import SCHEMA
 from dbbench.units import size_text
 
-# The largest file of the results that is read as a whole: some kilobytes are usual, and a run of 20 000 trials has 16 MiB.
-# `dbbench.metrics.series` limits what a series has after unpacking.
+# The largest file of the results that is read as a whole: some kilobytes are usual, and a run.json of 20 000 trials has
+# 16 MiB. `dbbench.metrics.series` limits what a series has after unpacking.
 MOST_BYTES: Final = 2**25
 RAW: Final = 16 * 2**30  # files that are only hashed or copied: output of tools, images of the power-loss lab
 _MOST_PARTS: Final = 200_000  # objects and lists in a JSON file; in memory they are 100 times as large as their text

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from dbbench.errors import ProgramMissing, ResultDamaged, RunLocked, RunMissing
 from dbbench.metrics.histogram import Histogram
-from dbbench.metrics.series import Series, SeriesTooLong, read_csv_gz
+from dbbench.metrics.series import Series, read_csv_gz
 from dbbench.model import Cell, LabFacts, Plan, Run, Trial, TrialSpec, plain
 from dbbench.results.ceiling import Exceeded, judge, load_ceiling
 from dbbench.results.fileio import plain_file, read_as, read_bytes, sound_json
@@ -117,9 +117,7 @@ class LoadedRun:
     trials: tuple[Trial, ...]
     lab: LabFacts | None = None  # results of the power-loss lab, if it wrote to this run
     damaged: Mapping[str, ResultDamaged] = field(default_factory=dict)  # trial ID -> why it could not be read
-    exceeded: tuple[
-        Exceeded, ...
-    ] = ()  # measurements of the bare device that are no limits, because trials exceed them
+    exceeded: tuple[Exceeded, ...] = ()  # measurements of the bare device that are no limits: trials exceed them
 
     def to_frame(self) -> Any:
         """Return a pandas.DataFrame: a row for each finished trial, with its conditions and a column for each metric of
@@ -167,23 +165,18 @@ class LoadedRun:
     def series(self, trial: Trial) -> tuple[Series, list[str]] | None:
         """Return the trial's series and the phase of each second, or None without one. Raises ResultDamaged."""
         path = self.path / "trials" / trial.id / "series.csv.gz"
-        with _reading(self.path, path):
-            try:
-                with plain_file(path, self.path.parent) as file:
-                    return read_csv_gz(file)
-            except SeriesTooLong as error:
-                raise ResultDamaged(f"{path}: {error}") from error
-            except FileNotFoundError:
-                return None
+        if not os.path.lexists(path):
+            return None
+        with _reading(self.path, path), plain_file(path, self.path.parent) as file:
+            return read_csv_gz(file)
 
     def histogram(self, trial: Trial) -> Histogram | None:
         """Return the latencies of the trial's window, or None without them. Raises ResultDamaged."""
         path = self.path / "trials" / trial.id / "histogram.json"
+        if not os.path.lexists(path):
+            return None
         with _reading(self.path, path):
-            try:
-                counts = sound_json(read_bytes(path, self.path.parent))["counts"]
-            except FileNotFoundError:
-                return None
+            counts = sound_json(read_bytes(path, self.path.parent))["counts"]
             return Histogram({int(bucket): _count(n) for bucket, n in counts.items()})
 
 
@@ -250,10 +243,8 @@ def _of_run(folder: Path, damaged: Mapping[str, ResultDamaged]) -> ResultDamaged
     error = type(damaged[first])(
         f"{folder}: {_shorten([f'{trial_id}: {error.evidence}' for trial_id, error in damaged.items()], 'trials')}",
         effect="Nothing was changed.",
-        remedy=(
-            f"Restore the folder from a copy, or remove the damaged trial (rm -r {folder / 'trials' / first}) and "
-            "run the plan again."
-        ),
+        remedy="Restore the folder from a copy, or remove the damaged trial "
+        f"(rm -r {folder / 'trials' / first}) and run the plan again.",
     )
     error.run = str(folder)
     return error

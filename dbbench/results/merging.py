@@ -30,8 +30,8 @@ class Merged:
     """The result of importing one directory."""
 
     folder: Path
-    added: tuple[str, ...]  # ids of trials that are new here
-    known: tuple[str, ...]  # ids of trials that already exist here with the same content
+    added: list[str]  # ids of trials that are new here
+    known: list[str]  # ids of trials that already exist here with the same content
 
 
 def sources(folder: Path) -> list[Path]:
@@ -39,27 +39,32 @@ def sources(folder: Path) -> list[Path]:
     if not folder.is_dir():
         raise RunMissing(f"{folder} is not a directory", remedy="Name the folder of a run, or a results folder.")
     folder = folder.resolve()  # the argument may be a symbolic link; below it no link is followed
-    folders_found = [folder] if os.path.lexists(folder / "run.json") else folders(folder)
-    if not folders_found:
+    if os.path.lexists(folder / "run.json"):
+        return [folder]
+    if not (contained := folders(folder)):
         raise RunMissing(f"{folder} contains no run", remedy="Name the folder of a run, or a results folder.")
-    return folders_found
+    return contained
 
 
 def merge(source: Path, results: Path) -> Merged:
     """Import the finished trials of the run in `source` into `results`. Everything is verified before anything is
     written. Raises ResultDamaged, ImportRefused, RunLocked, and RunNameTaken if the name belongs to a run of another
     plan here."""
-    their_run = load_spec(_plain_folder(source))
+    for name in ("", "run.json", "trials", "plan.toml", "scripts", CEILING):
+        if (source / name).is_symlink():
+            raise ImportRefused(
+                f"{source / name} is a symbolic link", remedy="Name the folder that the link points to."
+            )
+    their_run = load_spec(source)
     folder = results / checked_name(their_run.name)
     finished = _list_trials(source, their_run)
+    paths = sorted((source / "scripts").iterdir()) if (source / "scripts").is_dir() else []
+    scripts = {path.name: _text(source, f"scripts/{path.name}") for path in paths}
     if folder.exists():
         ours = _same_plan(folder, their_run)
         for trial in finished:
             standing(trial, folder / "trials" / trial.name)
     else:
-        ours = None
-    scripts = _scripts(source)
-    if ours is None:
         ours = dataclasses.replace(their_run, hosts=facts_of(their_run), cells=own_scripts(their_run.cells, folder))
         create_run(results, ours, _text(source, "plan.toml"))
     with lock(folder):
@@ -69,7 +74,7 @@ def merge(source: Path, results: Path) -> Merged:
         if (source / CEILING).is_file() and not os.path.lexists(folder / CEILING):
             write_text(folder / CEILING, _text(source, CEILING))
         new = {trial.name: take(trial, folder) for trial in finished}
-    return Merged(folder, tuple(i for i, added in new.items() if added), tuple(i for i in new if not new[i]))
+    return Merged(folder, [name for name in new if new[name]], [name for name in new if not new[name]])
 
 
 def unite(ours: Run, theirs: Run) -> Run:
@@ -124,20 +129,13 @@ def keep_scripts(folder: Path, scripts: dict[str, str]) -> None:
             raise ImportRefused(f"{script} exists already and has other contents")
 
 
-def _plain_folder(source: Path) -> Path:
-    for path in (source, source / "run.json", source / "trials", source / "plan.toml", source / CEILING):
-        if path.is_symlink():
-            raise ImportRefused(f"{path} is a symbolic link", remedy=("Name the folder that the link points to."))
-    return source
-
-
 def _list_trials(source: Path, run: Run) -> list[Path]:
     finished = []
     for spec in run.order:
         path = source / "trials" / checked_name(spec.id)
-        if path.is_symlink() or (path.exists() and not stat.S_ISDIR(path.lstat().st_mode)):
-            raise ImportRefused(f"{path} is not a directory")
-        if path.is_dir():
+        if os.path.lexists(path):
+            if path.is_symlink() or not path.is_dir():
+                raise ImportRefused(f"{path} is not a directory")
             must_be_whole(path)
             finished.append(path)
     return finished
@@ -153,13 +151,6 @@ def _same_plan(folder: Path, theirs: Run) -> Run:
         )
     unite(ours, theirs)
     return ours if ours.hosts else dataclasses.replace(ours, hosts=facts_of(ours))
-
-
-def _scripts(source: Path) -> dict[str, str]:
-    if (source / "scripts").is_symlink():
-        raise ImportRefused(f"{source / 'scripts'} is a symbolic link")
-    paths = sorted((source / "scripts").iterdir()) if (source / "scripts").is_dir() else []
-    return {path.name: _text(source, f"scripts/{path.name}") for path in paths}
 
 
 def _text(run: Path, name: str) -> str:
@@ -178,11 +169,8 @@ class Incoming:
         self.folder = run_folder / "trials" / f".partial-{trial_id}"
         real_folder(self.folder, run_folder.parent)
         with writing(self.folder):
-            try:
-                self.folder.mkdir(parents=True)
-            except FileExistsError:  # left by an interrupted transfer
-                shutil.rmtree(self.folder, ignore_errors=True)
-                self.folder.mkdir()
+            shutil.rmtree(self.folder, ignore_errors=True)  # left by an interrupted transfer
+            self.folder.mkdir(parents=True)
 
     def write(self, name: str, content: bytes) -> None:
         """Append to a file of the trial. Raises ImportRefused if the name leads out of its directory."""
@@ -249,16 +237,11 @@ def read(path: Path, below: Path, offset: int = 0, most: int = _CHUNK) -> bytes:
 
 def must_be_whole(folder: Path) -> None:
     """Raise ResultDamaged if `folder` differs from its SHA256SUMS, ImportRefused for a link."""
-    there = {name for name, _ in files_of(folder)}
+    there, faults = {name for name, _ in files_of(folder)}, [f"{SUMS} is missing"]
     if SUMS in there:
-        listed = {
-            line.partition("  ")[2]
-            for line in read_bytes(folder / SUMS, results_of(folder)).decode(errors="replace").splitlines()
-        }
-        extra = there - {SUMS} - {str(inner(name)) for name in listed}
-        faults = damage(folder) + [f"{name} is not listed in {SUMS}" for name in sorted(extra)]
-    else:
-        faults = [f"{SUMS} is missing"]
+        sums = read_bytes(folder / SUMS, results_of(folder)).decode(errors="replace")
+        listed = {str(inner(line.partition("  ")[2])) for line in sums.splitlines()}
+        faults = damage(folder) + [f"{name} is not listed in {SUMS}" for name in sorted(there - {SUMS} - listed)]
     if faults:
         raise ResultDamaged(f"{folder.name.removeprefix('.partial-')}: {'; '.join(faults)}", effect=UNCHANGED)
 
@@ -270,9 +253,7 @@ def standing(ours: Path, final: Path) -> bool:
     if read_bytes(final / SUMS, results_of(final)) != read_bytes(ours / SUMS, results_of(ours)):
         raise ImportRefused(
             f"{final} exists already and is another result",
-            remedy=(
-                "Two hosts that ran the same trials are two runs: give them different names with dbbench run --name."
-            ),
+            remedy="Two hosts that ran the same trials are two runs: name them differently with dbbench run --name.",
         )
     return True
 

@@ -15,18 +15,8 @@ from typing import Final
 from dbbench import model
 from dbbench.errors import DbbenchError, ResultDamaged, RunLocked, RunMissing
 from dbbench.model.base import NAME
-from dbbench.results.fileio import (
-    exclusive,
-    parsed_as,
-    read_as,
-    real_folder,
-    sha256,
-    sync,
-    write_json,
-    write_text,
-    write_with_sum,
-    writing,
-)
+from dbbench.results import fileio
+from dbbench.results.fileio import read_as, real_folder, sha256, write_text, writing
 from dbbench.results.trials import SUMS, damage
 
 LAB: Final = "powercut.json"
@@ -54,7 +44,7 @@ def create_run(results: Path, run: model.Run, plan_text: str) -> Path:
                 if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                     raise
                 raise _in_use(folder, "another process, which has just created it") from None
-            sync(results)
+            fileio.sync(results)
     finally:
         shutil.rmtree(making, ignore_errors=True)
     return folder
@@ -76,7 +66,7 @@ def folders(results: Path) -> list[Path]:
 
 def save_spec(folder: Path, run: model.Run) -> None:
     """Write run.json atomically."""
-    write_with_sum(folder / "run.json", model.plain(run))
+    fileio.write_with_sum(folder / "run.json", model.plain(run))
 
 
 def written_spec(run: model.Run) -> bytes:
@@ -87,23 +77,20 @@ def written_spec(run: model.Run) -> bytes:
 def load_spec(folder: Path) -> model.Run:
     """Read run.json. Raises RunMissing if there is none, ResultDamaged if it cannot be read."""
     missing = RunMissing(f"{folder} contains no run.json", remedy="List the runs with: dbbench show")
-    run = read_as(model.Run, folder / "run.json", folder.parent, missing)
-    _check_order(folder / "run.json", run)
-    return run
-
-
-def _check_order(path: Path, run: model.Run) -> None:
+    path = folder / "run.json"
+    run = read_as(model.Run, path, folder.parent, missing)
     for name in (run.name, *(spec.id for spec in run.order)):
         if not NAME.fullmatch(name):  # directories have these names
             raise ResultDamaged(f"{path} is invalid: {name!r} is not a valid name of a run or trial")
     cells = {cell.id for cell in run.cells}
     if strange := next((spec for spec in run.order if spec.cell not in cells), None):
         raise ResultDamaged(f"{path} is invalid: trial {strange.id} belongs to a cell that is not listed")
+    return run
 
 
 def parsed_spec(written: bytes) -> model.Run:
     """Parse what `written_spec` returned. Raises ValueError."""
-    return parsed_as(model.Run, written)
+    return fileio.parsed_as(model.Run, written)
 
 
 def list_results(folder: Path) -> set[str]:
@@ -130,7 +117,7 @@ def drivable(run: model.Run) -> bool:
 @contextlib.contextmanager
 def lock(folder: Path) -> Iterator[None]:
     """Lock this run within the block. Raises RunLocked with the process that holds it."""
-    with exclusive(real_folder(folder, folder.parent) / ".lock", lambda pid: _in_use(folder, f"process {pid}")):
+    with fileio.exclusive(real_folder(folder, folder.parent) / ".lock", lambda pid: _in_use(folder, f"process {pid}")):
         yield
 
 
@@ -142,7 +129,7 @@ def _in_use(folder: Path, by: str) -> DbbenchError:
 def save_lab(folder: Path, lab: model.LabFacts) -> None:
     """Write powercut.json and the checksums atomically."""
     (folder / SUMS).unlink(missing_ok=True)  # the checksums of the previous result would not match
-    write_json(folder / LAB, model.plain(lab))
+    fileio.write_json(folder / LAB, model.plain(lab))
     kept = real_folder(folder / KEPT, folder.parent)
     files = [folder / LAB, *sorted(path for path in kept.glob("*") if path.is_file())]
     sums = "".join(f"{sha256(path, folder.parent)}  {path.relative_to(folder)}\n" for path in files)

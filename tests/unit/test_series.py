@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dbbench.metrics.histogram import Histogram, bucket_of
-from dbbench.metrics.series import Series, SeriesTooLong, on_the_second, read_csv_gz, write_csv_gz
+from dbbench.metrics.series import Series, on_the_second, read_csv_gz, write_csv_gz
 from dbbench.units import bytes_of, seconds_of, size_text, time_text
 
 
@@ -46,7 +46,7 @@ def test_a_series_without_end_is_refused_at_once(head: bytes, row: bytes, times:
         for _ in range(100):
             packed.write(row * (times // 100))
     began = time.process_time()
-    with pytest.raises(SeriesTooLong):
+    with pytest.raises(ValueError, match=r"more than|longer than"):
         read_csv_gz(tmp_path / "s.csv.gz")
     assert time.process_time() - began < 2.0
 

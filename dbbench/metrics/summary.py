@@ -12,13 +12,16 @@ from dbbench.metrics.outcome import Outcome
 from dbbench.metrics.series import Column
 from dbbench.model import EngineAgeFacts, FilesystemFacts, IoFacts, OperationFacts, SpaceFacts, Window
 
-SHORT_WINDOW_S: Final = (
-    60.0  # a shorter window contains neither a checkpoint cycle nor the filesystem's commit intervals
-)
+SHORT_WINDOW_S: Final = 60.0  # a shorter window has neither a checkpoint cycle nor the filesystem's commit intervals
 SCAN_OF_DATA: Final = "scan: data"  # steps of the operation `scan`
 SCAN_OF_CLONE: Final = "scan: clone"
 GIB: Final = 2**30
 STALL: Final = 0.10  # a second below this share of the usual throughput is a stall
+
+
+def ratio(part: float | None, whole: float | None) -> float | None:
+    """Return `part` ÷ `whole`; None if one of them was not measured, or if the whole is 0."""
+    return part / whole if part is not None and whole else None
 
 
 def throughput(outcome: Outcome, drain_s: float | None) -> dict[str, float | None]:
@@ -84,18 +87,17 @@ def stability(window: Window, tps: Column, figures: Mapping[str, float | None]) 
     """Return how even the window was: CV of the seconds, floor (1st percentile ÷ median, None if that is 0), longest
     stall, p99 ÷ p50."""
     measured = [value for value in measured_seconds(window, tps) if value is not None]
-    p50, p99 = figures.get("p50_ms"), figures.get("p99_ms")
-    ratios: dict[str, float | None] = {"p99_to_p50": p99 / p50 if p50 and p99 is not None else None}
+    p99_to_p50 = ratio(figures.get("p99_ms"), figures.get("p50_ms"))
     if not measured:
-        return {**ratios, "tps_cv": None, "tps_floor": None, "longest_stall_s": None}
+        return {"p99_to_p50": p99_to_p50, "tps_cv": None, "tps_floor": None, "longest_stall_s": None}
     mean, median = statistics.fmean(measured), statistics.median(measured)
     first_percentile = sorted(measured)[max(0, math.ceil(len(measured) / 100) - 1)]
     stalled = itertools.groupby(stalls(measured, median))
     longest = max((len(list(run)) for is_stall, run in stalled if is_stall), default=0)
     return {
-        **ratios,
-        "tps_cv": statistics.stdev(measured) / mean if len(measured) > 1 and mean else None,
-        "tps_floor": first_percentile / median if len(measured) > 1 and median else None,
+        "p99_to_p50": p99_to_p50,
+        "tps_cv": ratio(statistics.stdev(measured), mean) if len(measured) > 1 else None,
+        "tps_floor": ratio(first_percentile, median) if len(measured) > 1 else None,
         "longest_stall_s": float(longest),
     }
 
@@ -106,11 +108,11 @@ def ageing_summary(facts: EngineAgeFacts | None) -> dict[str, float | None]:
         return {}
     looked_at = [point for point in facts.points if point.asked is not None]
     first, last = (looked_at[0], looked_at[-1]) if looked_at else (None, None)
-    slope = next((slope_of.per_factor for slope_of in facts.slopes if slope_of.metric == "tps"), None)
+    slope = next((each.per_factor for each in facts.slopes if each.metric == "tps"), None)
     return {
         "aged_tps": last.tps if last else None,
         "aged_p99_ms": last.p99_ms if last else None,
-        "aged_tps_slope": slope / first.tps if slope is not None and first and first.tps else None,
+        "aged_tps_slope": ratio(slope, first.tps if first else None),
         "aged_extents": last.extents if last else None,
         "aged_scan_mb_per_s": facts.scans[0].mb_per_s if facts.scans else None,
         "repaired_scan_mb_per_s": facts.scans[-1].mb_per_s if len(facts.scans) > 1 else None,

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from dbbench import process
 from dbbench.drivers.protocol import Load
@@ -43,8 +44,8 @@ class Meter:
     load: Load
     limits: Confined
     files: Sequence[Path]  # the dataset
-    disk: dict[str, int | None] = field(default_factory=dict)  # read_bytes, write_bytes, flushes of the window
-    log: dict[str, int | None] = field(default_factory=dict)  # the same of the device of the log, if it is separate
+    disk: dict[str, Any] = field(default_factory=dict)  # `DiskClock.difference` of the window: read_bytes ...
+    log: dict[str, Any] = field(default_factory=dict)  # the same of the device of the log, if it is separate
     # The same of the disks that hold the images, by all processes of the machine.
     below: dict[str, int | None] = field(default_factory=dict)
     others: dict[str, int | None] = field(default_factory=dict)  # the same of all disks that the trial does not use
@@ -97,8 +98,8 @@ class Meter:
         self.machine = foreign_load(machine, reading(self._pids()))
         self.after, self.moved = self.server.counters(), moved.difference()
         debt = _page_cache_debt()
-        self.debt_bytes = _sum(debt, self.server.dirty_bytes())
-        self.dirtied_bytes = max(0, (debt or 0) - (dirty or 0))
+        self.debt_bytes = debt + (self.server.dirty_bytes() or 0)
+        self.dirtied_bytes = max(0, debt - dirty)
         self.switches_per_s, self.server_bytes = tasks.switches_per_s(), tasks.server_bytes
         self.strays = sorted(tasks.elsewhere())
         self.memory, self.resident_bytes = self.limits.memory_read(), _resident(self.files)
@@ -135,14 +136,7 @@ class Meter:
         if "log" not in self.disks:
             return None
         note = devices.flushes_reason(self.disks["log"].leaves)
-        return IoFacts(
-            read_bytes=self.log.get("read_bytes"),
-            write_bytes=self.log.get("write_bytes"),
-            flushes=None if note else self.log.get("flushes"),
-            flushes_note=note,
-            read_operations=self.log.get("read_operations"),
-            write_operations=self.log.get("write_operations"),
-        )
+        return IoFacts(**{**self.log, "flushes": None if note else self.log.get("flushes")}, flushes_note=note)
 
     @property
     def checkpoints(self) -> CheckpointFacts:
@@ -226,20 +220,11 @@ def _resident(files: Sequence[Path]) -> int | None:
         return None
 
 
-def _page_cache_debt() -> int | None:
+def _page_cache_debt() -> int:
     """Return Dirty and Writeback of the whole machine, in bytes (proc_meminfo(5))."""
-    try:
-        lines = MEMINFO.read_text().splitlines()
-    except OSError:
-        return None
-    fields = {name: rest.split() for name, _, rest in (line.partition(":") for line in lines)}
-    return sum(int(fields[name][0]) * 1024 for name in ("Dirty", "Writeback"))
+    return 1024 * sum(map(int, re.findall(r"^(?:Dirty|Writeback): *(\d+)", MEMINFO.read_text(), re.MULTILINE)))
 
 
 def _bytes_of(disks: Mapping[str, int | None]) -> int | None:
-    return _sum(disks.get("read_bytes"), disks.get("write_bytes"))
-
-
-def _sum(*parts: int | None) -> int | None:
-    measured = [part for part in parts if part is not None]
+    measured = [size for name in ("read_bytes", "write_bytes") if (size := disks.get(name)) is not None]
     return sum(measured) if measured else None

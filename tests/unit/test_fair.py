@@ -283,7 +283,7 @@ def test_a_window_above_the_limit_is_reported() -> None:
     two = dataclasses.replace(one, members=(one, one))
     assert ceiling is not None
     (warning,) = device.limit_missed(limit := LimitFacts(DeviceLimit(iops=300)), ceiling, one)
-    assert warning.text == "in the window the writes were 500 IOPS instead of at most 300"
+    assert warning.text == "writes in the window: 500 IOPS instead of at most 300"
     assert list(device.limit_missed(limit, ceiling, two)) == list(device.limit_missed(None, ceiling, one)) == []
 
 

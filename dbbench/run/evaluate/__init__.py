@@ -18,7 +18,7 @@ from dbbench.machine.host import tunables
 from dbbench.machine.kernel_log import Watch
 from dbbench.metrics import summary
 from dbbench.metrics.outcome import Outcome
-from dbbench.model import TrialWarning
+from dbbench.model import SourceChangeKind, TrialWarning
 from dbbench.plan.conditions import SMALL_DEVICE
 from dbbench.run.evaluate import device, fairness, work
 from dbbench.run.meter import Meter
@@ -34,11 +34,8 @@ CLOCK_SLIP_S: Final = 0.5  # adjtime(3) and NTP slewing change the clock by less
 COMMIT_RECORD: Final = 32  # smallest number of log bytes that a commit writes, in each engine
 _SHOWN_FILES: Final = 5  # of those that an error names
 _DECIDING: Final = re.compile(r"sync|flush_(log|method)|doublewrite|full_page_writes|checksum|_commit")
-NOT_IN_FORCE: Final = (
-    model.SourceChangeKind.CONFIGURATION,
-    model.SourceChangeKind.PERSISTED,
-    model.SourceChangeKind.DATABASE_SETTINGS,
-)  # changes that W101 reports
+# Changes that W101 reports.
+NOT_IN_FORCE: Final = (SourceChangeKind.CONFIGURATION, SourceChangeKind.PERSISTED, SourceChangeKind.DATABASE_SETTINGS)
 # Limits of W152: below, the ends of files that do not fill an extent could be the difference.
 UNCOMPRESSED_SHARE: Final = 0.25
 UNCOMPRESSED_BYTES: Final = 2**20
@@ -86,29 +83,21 @@ def _series(trial: Record, observed: Observed) -> None:
 def _facts(trial: Record, observed: Observed) -> None:
     outcome, meter, facts, cell = observed.outcome, observed.meter, trial.facts, trial.cell
     effective, dataset_bytes = facts.effective_settings, facts.space.logical_bytes
-    written, to_device = meter.engine_write_bytes, meter.disk.get("write_bytes")
+    written = meter.engine_write_bytes
     facts.engine_features = profile_of(cell.engine.name).shown(effective)
-    facts.drain = model.DrainFacts(
-        meter.debt_bytes, round(trial.phase_s(model.Phase.DRAIN), 3), meter.drain_write_bytes
-    )
+    drain_s = round(trial.phase_s(model.Phase.DRAIN), 3)
+    facts.drain = model.DrainFacts(meter.debt_bytes, drain_s, meter.drain_write_bytes)
     facts.memory = fairness.memory(cell, meter, effective, dataset_bytes, trial.run.host.get("memory_bytes"))
-    if meter.cores is not None:
-        share = fairness.client_share(cell, meter.cores, meter.client_cpu)
-        facts.cores = dataclasses.replace(meter.cores, client_share=share)
-    else:
-        facts.cores = None
+    share = fairness.client_share(cell, meter.cores, meter.client_cpu)
+    facts.cores = None if meter.cores is None else dataclasses.replace(meter.cores, client_share=share)
     facts.client = None if meter.client is None else meter.client.facts
     facts.checkpoints = meter.checkpoints
     facts.io = model.IoFacts(
-        meter.disk.get("read_bytes"),
-        to_device,
-        meter.flushes,
-        meter.flushes_note,
-        written,
-        to_device / written if to_device is not None and written and not meter.intruding else None,
-        meter.log_io,
-        meter.disk.get("read_operations"),
-        meter.disk.get("write_operations"),
+        **{**meter.disk, "flushes": meter.flushes},
+        flushes_note=meter.flushes_note,
+        engine_write_bytes=written,
+        write_amplification=None if meter.intruding else summary.ratio(meter.disk.get("write_bytes"), written),
+        wal=meter.log_io,
     )
     if facts.snapshots is not None:
         facts.snapshots = snapshots.with_cost(facts.snapshots, outcome, cell.window)
@@ -122,9 +111,8 @@ def _summary(trial: Record, observed: Observed) -> dict[str, float | None]:
     window, tps = trial.cell.window, outcome.series["tps"]
     io, drain, switches = trial.facts.io, trial.facts.drain, meter.switches_per_s
     rates = summary.throughput(outcome, drain.drain_s)
-    limit, throughput = trial.cell.limit, rates.get("tps")
-    if limit is not None and limit.price is not None and throughput is not None:
-        rates["tps_per_price"] = throughput / limit.price
+    if trial.cell.limit is not None and (price := trial.cell.limit.price) is not None and rates:
+        rates["tps_per_price"] = summary.ratio(rates["tps"], price)
     totals = {
         "cpu_ms": meter.cpu_ms(),
         "write_kb": None if io.write_bytes is None else io.write_bytes / 1000,
@@ -219,10 +207,8 @@ def _of_scan(trial: Record, observed: Observed) -> Iterator[TrialWarning]:
 def _of_machine(trial: Record, observed: Observed) -> Iterator[TrialWarning]:
     began, ended, kernel = trial.facts.host_state, trial.facts.host_state_end, observed.kernel
     first = {name: value for name, value in observed.first_state.items() if name in began}
-    if changes := [
-        *tunables.differences(first, {name: began[name] for name in first}),
-        *tunables.differences(began, ended),
-    ]:
+    changes = tunables.differences(first, {name: began[name] for name in first})
+    if changes := [*changes, *tunables.differences(began, ended)]:
         yield TrialWarning("W018", "; ".join(changes))
     if second := trial.run.host.get("second_kernel"):
         yield TrialWarning("W099", str(second))
@@ -255,10 +241,8 @@ def _of_growth(trial: Record, _observed: Observed) -> Iterator[TrialWarning]:
         return
     grown_bytes, allocated = facts.data_bytes or 0, facts.preallocated_share or 0.0
     if facts.restored_share - facts.compressed_share >= UNCOMPRESSED_SHARE and grown_bytes >= UNCOMPRESSED_BYTES:
-        text = (
-            f"{percent(facts.compressed_share)} of {size_text(grown_bytes)} that grew are compressed, and "
-            f"{percent(facts.restored_share)} of the restored files"
-        )
+        text = f"{percent(facts.compressed_share)} of {size_text(grown_bytes)} that grew are compressed, and "
+        text += f"{percent(facts.restored_share)} of the restored files"
         text += f"; {percent(allocated)} allocated but not yet written" if allocated >= SHOWN_SHARE else ""
         yield TrialWarning("W152", text)
 
@@ -286,9 +270,7 @@ def _of_device(trial: Record, _observed: Observed) -> Iterator[TrialWarning]:
 def _of_filesystem(trial: Record, _observed: Observed) -> Iterator[TrialWarning]:
     facts = trial.facts.filesystem
     if groups := facts.geometry.get("uninitialised_groups"):
-        yield TrialWarning(
-            "W028", f"{groups} block groups of the new filesystem were left for the kernel to initialize"
-        )
+        yield TrialWarning("W028", f"the kernel has yet to initialize {groups} block groups of the new filesystem")
     if others := facts.tunables.get("other_pools"):
         yield TrialWarning("W027", f"other imported pools: {others}")
 
@@ -307,8 +289,7 @@ def _work(trial: Record, observed: Observed) -> None:
     facts = work.compare(outcome.claims, meter, cell)
     trial.facts.work = (*facts, *work.log(outcome, facts, meter))
     trial.warn(*work.list_uncertain(facts))
-    for warning in work.check(trial.facts.work, outcome, cell):
-        trial.warn(warning)
+    trial.warn(*work.check(trial.facts.work, outcome, cell))
 
 
 def _disks(device: model.DeviceFacts) -> tuple[model.DeviceFacts, ...]:
@@ -325,10 +306,8 @@ def _durability(trial: Record, observed: Observed) -> None:
     facts, meter, outcome = trial.facts.filesystem, observed.meter, observed.outcome
     effective = trial.facts.effective_settings
     of_data = partial(family_by_name(facts.family).reports, facts.mount_options_effective)
-    volumes = facts.volumes.values()
-    of_volumes = [
-        report for fs in volumes for report in family_by_name(fs.family).reports(fs.mount_options_effective, False)
-    ]
+    of_volumes = [report for fs in facts.volumes.values()
+                  for report in family_by_name(fs.family).reports(fs.mount_options_effective, False)]  # fmt: skip
     atomic = min(facts.atomic_write_max_bytes or 0, int(facts.queue.get("atomic_write_unit_max_bytes") or 0))
     unit = atomic if trial.facts.memory.direct == "direct" else 0  # the filesystem may have used the page cache
     by_server, reports = durability.of_server(observed.engine.durability, effective, observed.tears, of_data, unit)
@@ -351,7 +330,6 @@ def _durability(trial: Record, observed: Observed) -> None:
     logs = 0 if elsewhere or forced else durability.flushed_logs(effective)
     needed = tuple(work.flushes(outcome, meter, trial.cell, flags, logs))
     trial.facts.work = (*trial.facts.work, *needed)
-    for warning in work.check(needed, outcome, trial.cell):
-        trial.warn(warning)
+    trial.warn(*work.check(needed, outcome, trial.cell))
     if meter.flushes is None and commits:
         trial.warn(TrialWarning("W150", text))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
@@ -52,10 +53,12 @@ def silent(window: Window, series: Series) -> Iterator[TrialWarning]:
         busy, *ended = [measured_seconds(window, series[name]) for name in names if name in series]
         waiting = [b is not None and b >= BUSY_PCT and not any(rates) and rates[0] is not None
                    for b, rates in zip(busy, zip(*ended, strict=True), strict=True)]  # fmt: skip
-        begin, length = _longest(waiting)
-        if length >= SILENT_S:
+        sequences = [list(each) for is_waiting, each in itertools.groupby(range(len(waiting)), waiting.__getitem__)
+                     if is_waiting]  # fmt: skip
+        longest = max(sequences, key=len, default=[])
+        if (length := len(longest)) >= SILENT_S:
             text = f"{disk} completed no request for {length} s while one was pending"
-            yield TrialWarning("W106", text, second=round(window.warmup_s) + begin)
+            yield TrialWarning("W106", text, second=round(window.warmup_s) + longest[0])
 
 
 def limit_missed(limit: LimitFacts | None, ceiling: CeilingFacts, device: DeviceFacts | None) -> Iterator[TrialWarning]:
@@ -72,22 +75,9 @@ def limit_missed(limit: LimitFacts | None, ceiling: CeilingFacts, device: Device
     for rate in ceiling.rates:
         most = number * (iops if rate.unit == "IOPS" else mb_per_s)
         if rate.side in ("reads", "writes") and rate.median > (1 + MISSED) * most:
-            texts.append(
-                f"in the window the {rate.side} were {rate.median:.4g} {rate.unit} instead of at most {most:.4g}"
-            )
+            texts.append(f"{rate.side} in the window: {rate.median:.4g} {rate.unit} instead of at most {most:.4g}")
     if texts:
         yield TrialWarning("W157", "; ".join(texts))
-
-
-def _longest(flags: Sequence[bool]) -> tuple[int, int]:
-    """Return the start and length of the longest sequence of true values; (0, 0) if there is none."""
-    longest, begin = (0, 0), 0
-    for place, flag in enumerate(flags):
-        if not flag:
-            begin = place + 1
-        elif place + 1 - begin > longest[1]:
-            longest = (begin, place + 1 - begin)
-    return longest
 
 
 def with_rates(ceiling: CeilingFacts, series: Series, cell: Cell, tps: float | None) -> CeilingFacts:
@@ -104,11 +94,9 @@ def slower(ceiling: CeilingFacts, series: Series, cell: Cell) -> Iterator[TrialW
     if cell.limit or not ceiling.rows or any(name not in series for names in _RATES for name in names):
         return  # a load shorter than iostat's first interval has only the first column
     iops, rate = (min(getattr(row, name) for row in ceiling.rows) for name in ("iops", "mb_per_s"))
+    seconds = zip(*(_sum(series, cell, names) for names in _RATES), strict=True)
     slow = [
-        (second, requests)
-        for second, (busy, requests, kb) in enumerate(
-            zip(*(_sum(series, cell, names) for names in _RATES), strict=True)
-        )
+        (second, requests) for second, (busy, requests, kb) in enumerate(seconds)
         if busy is not None and requests is not None and kb is not None
         and busy >= BUSY_PCT and 0 < requests < SLOW * iops and kb * _KB < SLOW * rate
     ]  # fmt: skip

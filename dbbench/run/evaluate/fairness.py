@@ -87,11 +87,8 @@ def warm_up(window: Window, fs: FilesystemFacts) -> Iterator[TrialWarning]:
     """Yield W001 if the warm-up covers fewer than two of the filesystem's write-out periods."""
     every = family_by_name(fs.family).writes_out_s(fs.mount_options_effective, fs.tunables)
     if window.kind == "fixed" and every is not None and window.warmup_s < PERIODS * every:
-        text = (
-            f"the warm-up is {window.warmup_s:.0f} s, but {fs.family} commits every {every:.0f} s; "
-            f"use at least {PERIODS * every:.0f} s"
-        )
-        yield TrialWarning("W001", text)
+        text = f"the warm-up is {window.warmup_s:.0f} s, but {fs.family} commits every {every:.0f} s"
+        yield TrialWarning("W001", f"{text}; use at least {PERIODS * every:.0f} s")
 
 
 def steady(window: Window, tps: Column) -> Iterator[TrialWarning]:

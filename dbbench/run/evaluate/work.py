@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from dbbench import durability
@@ -14,40 +13,31 @@ from dbbench.metrics.outcome import Claim, Outcome
 from dbbench.model import WORK_KINDS, Cell, Durability, TrialWarning, WorkFacts
 from dbbench.run.meter import Meter
 
-
-@dataclass(frozen=True)
-class Bound:
-    """Bounds of the server's count, as shares of the load generator's. `most` None: there is no upper bound."""
-
-    least: float
-    most: float | None = None
-
-
 # Measured on ext4, xfs and btrfs with PostgreSQL 15 and MariaDB 10.11. Each ratio is the server's count ÷ that of the
-# load generator.
-BOUNDS: Final[dict[str, Bound]] = {
+# load generator: its lower bound, and the upper one or None.
+BOUNDS: Final[dict[str, tuple[float, float | None]]] = {
     # Measured: 1.00, plus up to 100 transactions of dbbench, of autovacuum and of sessions that prepare statements. A
     # ratio above 1.5 means that another client used the server.
-    "transactions": Bound(0.95, 1.5),
-    "statements": Bound(0.95, 1.5),
+    "transactions": (0.95, 1.5),
+    "statements": (0.95, 1.5),
     # A script may do nothing in many of its transactions, or commit several times in one. A count near zero means that
     # the load did not run.
-    "custom": Bound(0.1),
+    "custom": (0.1, None),
     # The server counts exactly the rows that a session has inserted.
-    "rows": Bound(0.95),
+    "rows": (0.95, None),
     # Rows of bundled scripts. Measured: 1.00 of those inserted, updated and deleted; an aborted transaction counts too.
-    "updated": Bound(0.9, 1.5),
-    "deleted": Bound(0.9, 1.5),
+    "updated": (0.9, 1.5),
+    "deleted": (0.9, 1.5),
     # A row takes a page of its table, and those of an index.
-    "read": Bound(0.9),
+    "read": (0.9, None),
     # Of the pages that uniformly chosen rows lie on, a server that starts with an empty cache reads each at least once;
     # the number of rows per page is an estimate.
-    "pages": Bound(0.5),
+    "pages": (0.5, None),
     # Every page of a table is read once; InnoDB's size of a table includes pages that have never had a row.
-    "table_bytes": Bound(0.5),
+    "table_bytes": (0.5, None),
     # System calls are counted exactly. dbbench's reads of /proc are added.
-    "read_bytes": Bound(0.95),
-    "write_bytes": Bound(0.95),
+    "read_bytes": (0.95, None),
+    "write_bytes": (0.95, None),
 }
 AROUND: Final = 1000  # transactions of dbbench itself and of autovacuum; 25 were measured
 # Transactions of a session that prepares its statements, per table; 9 were measured with oltp_read_write.
@@ -93,15 +83,15 @@ def explicit(claims: tuple[Claim, ...]) -> bool:
 def _fact(claim: Claim, counted: int | None, cell: Cell) -> WorkFacts:
     if counted is None:
         return WorkFacts(claim.count, round(claim.total), None)
-    bound = BOUNDS["custom" if claim.custom else claim.count]
+    least, bound = BOUNDS["custom" if claim.custom else claim.count]
     most = None
     # Autovacuum of a user's many tables, or a statement that runs next to the load, may have any number of
     # transactions.
-    if bound.most is not None and cell.dataset.kind != "source" and not cell.workload.during:
+    if bound is not None and cell.dataset.kind != "source" and not cell.workload.during:
         tables = cell.parameters.get("tables", cell.dataset.parameters.get("tables", 1))
         sessions = _clients(cell) * (tables if isinstance(tables, int) else 1)
-        most = math.ceil(bound.most * claim.total) + AROUND + PREPARED * sessions
-    return WorkFacts(claim.count, round(claim.total), counted, math.floor(bound.least * claim.total), most)
+        most = math.ceil(bound * claim.total) + AROUND + PREPARED * sessions
+    return WorkFacts(claim.count, round(claim.total), counted, math.floor(least * claim.total), most)
 
 
 def flushes(

@@ -74,8 +74,7 @@ def recipe(spec: EngineSpec, dataset: Dataset, raw: bool = False) -> Recipe:
     """Return what a copy of the dataset would be made from now. Raises ProgramMissing, PlanInvalid. `raw`: in one
     tablespace, for a bare device."""
     engine: Engine = engines.ENGINES[spec.name]
-    bin_ = Path(spec.bin) if spec.bin else None
-    version = engine.installed_version(bin_)
+    version = engine.installed_version(spec.bin)
     if version is None:
         raise ProgramMissing(f"{spec.name} is not installed", remedy="Run dbbench doctor to see how to install it.")
     whole = generated.fill_in(dataset, spec.name)
@@ -96,7 +95,7 @@ def recipe(spec: EngineSpec, dataset: Dataset, raw: bool = False) -> Recipe:
         primary = merge_settings(defaults, ("build", {**building, **profile.primary}))
         if not profile.standby:  # a standby does not start with lower limits than its primary's
             primary |= merge_settings(limits)
-    build = _program_sum(engine.programs(bin_), profile.programs)
+    build = _program_sum(engine.programs(spec.bin), profile.programs)
     return Recipe(spec, version, build, whole, settings, space, primary)
 
 

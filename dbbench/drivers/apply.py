@@ -183,7 +183,7 @@ def applying(task: LoadTask, archive: Archive) -> Iterator[Applier]:
         with contextlib.closing(server.connect()) as connection:
             yield StandbyRecovery(connection, archive, task.scratch)
         return
-    kind = mysqld.found(profile, Path(task.cell.engine.bin) if task.cell.engine.bin else None)
+    kind = mysqld.found(profile, task.cell.engine.bin)
     decoder, client = _tool(kind, "mariadb-binlog", "mysqlbinlog"), _tool(kind, "mariadb", "mysql")
     plain = ["--skip-ssl"] if Path(client[-1]).name == "mariadb" else []  # requires TLS since 11.4
     argv = [*client, "--no-defaults", *plain, f"--socket={server.socket}", f"--user={server.user}", "--binary-mode",

@@ -259,8 +259,8 @@ class EngineSpec:
     sweeps: dict[str, tuple[Scalar, ...]] = field(default_factory=dict)  # settings that the plan gives as a list
 
     @property
-    def bin(self) -> str | None:
-        return self.bins[0] if self.bins else None
+    def bin(self) -> Path | None:
+        return Path(self.bins[0]) if self.bins else None
 
 
 @dataclass(frozen=True)

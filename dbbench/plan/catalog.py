@@ -6,12 +6,11 @@ takes precedence over dbbench's, `--path` over DBBENCH_PATH, and an earlier dire
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -21,32 +20,17 @@ from dbbench.metrics.table import METRICS
 from dbbench.model import Arm, Dataset, FsSetup, Parameter, Scalar, Workload
 from dbbench.model.base import NAME, PACKED, SIZE_PARAMETERS, data_folder
 from dbbench.plan.arms import effective_name
-from dbbench.plan.tomlfile import Document, convert, did_you_mean, read
+from dbbench.plan.tomlfile import Document, did_you_mean, read_as
 from dbbench.results.fileio import given_text
 from dbbench.storage.filesystems import options
 from dbbench.units import bytes_of, seconds_of
 
-Item = TypeVar("Item", FsSetup, Workload)
-
 MOST_SCRIPT: Final = 16 * 2**20  # bytes of a workload's script
 
-_SIZE: Final = {
-    "size": Parameter(
-        "string",
-        "",
-        choices=("", "cached", "edge", "io-bound"),
-        help="instead of the size: 0.5, 1.25 or 3 times the `memory`",
-    )
-}
-
-
-_PROTOCOL: Final = {
-    "protocol": Parameter(
-        "string",
-        choices=("simple", "extended", "prepared"),
-        help="protocol for sending statements (default: pgbench's)",
-    )
-}
+_SIZE: Final = {"size": Parameter("string", "", choices=("", "cached", "edge", "io-bound"),
+                                  help="instead of the size: 0.5, 1.25 or 3 times the `memory`")}  # fmt: skip
+_PROTOCOL: Final = {"protocol": Parameter("string", choices=("simple", "extended", "prepared"),
+                                          help="protocol for sending statements (default: pgbench's)")}  # fmt: skip
 _PACKED: Final = {"compressibility": Parameter("number", min=0, max=1, help="share of a file that zlib removes")}
 # Of the parameters that are those of the generated dataset; a workload may describe them itself.
 _DATASET_HELP: Final = {
@@ -60,6 +44,13 @@ _DATASET_HELP: Final = {
     "items": "number of items, and of rows of stock per warehouse",
     "seed": "seed of the dataset",
 }
+_TYPES: Final[dict[str, tuple[Any, str]]] = {
+    "tables": ((int, str), "a number or a text in quotes"),
+    "integer": (int, "a whole number"),
+    "number": ((int, float), "a number"),
+    "string": (str, "a text in quotes"),
+    "boolean": (bool, "true or false"),
+}
 
 
 @dataclass(frozen=True)
@@ -71,13 +62,7 @@ class Catalog:
 
     def setup(self, name: str) -> FsSetup:
         """Return the fs setup of that name. Raises UnknownName, PlanInvalid."""
-        document = read(_path(name, self.setups, "fs setup"))
-        setup = convert(document, FsSetup, document.data)
-        for number, layer in enumerate(setup.layers if setup else ()):
-            if layer.kind == "md" and layer.level is None:
-                document.flaw(("layers", number), "an md layer requires level = 0, 1 or 10")
-        document.finish()
-        return _with_name(setup, name)
+        return read_as(_path(name, self.setups, "fs setup"), FsSetup, _check_layers)
 
     def setup_of(self, arm: Arm) -> FsSetup:
         """Return the arm's setup with the options that the arm adds. Raises UnknownName, PlanInvalid."""
@@ -91,12 +76,7 @@ class Catalog:
 
     def workload(self, name: str) -> Workload:
         """Return the workload of that name. Raises UnknownName, PlanInvalid."""
-        document = read(_path(name, self.workloads, "workload"))
-        workload = convert(document, Workload, document.data)
-        if workload is not None:
-            _check_workload(document, workload)
-        document.finish()
-        workload = _with_name(workload, name)
+        workload = read_as(_path(name, self.workloads, "workload"), Workload, _check_workload)
         if workload.driver == "fio" and (job := self.script(workload)) is not None:
             _check_job(job)
         return workload
@@ -168,14 +148,7 @@ def _convert(parameter: Parameter, value: Any) -> Scalar:
         return seconds_of(value)
     if parameter.type == "size":
         return bytes_of(value)
-    kinds: dict[str, Any] = {
-        "tables": ((int, str), "a number or a text in quotes"),
-        "integer": (int, "a whole number"),
-        "number": ((int, float), "a number"),
-        "string": (str, "a text in quotes"),
-        "boolean": (bool, "true or false"),
-    }
-    kind, words = kinds[parameter.type]
+    kind, words = _TYPES[parameter.type]
     is_flag = isinstance(value, bool) and parameter.type != "boolean"  # isinstance(True, int) is true
     if is_flag or not isinstance(value, kind):
         raise ValueError(f"must be {words}, not {value!r}")
@@ -187,6 +160,12 @@ def _type_of(value: Scalar) -> Any:
     if isinstance(value, bool):
         return "boolean"
     return {int: "integer", float: "number"}.get(type(value), "string")
+
+
+def _check_layers(document: Document, setup: FsSetup) -> None:
+    for number, layer in enumerate(setup.layers):
+        if layer.kind == "md" and layer.level is None:
+            document.flaw(("layers", number), "an md layer requires level = 0, 1 or 10")
 
 
 def _check_words(document: Document, workload: Workload) -> None:
@@ -216,10 +195,8 @@ def _check_workload(document: Document, workload: Workload) -> None:
         if "/" in file or not (document.path.parent / file).is_file():
             document.flaw(("beside", index), f'"{file}" is not a file in the directory of this one')
     if workload.weights and (workload.driver != "pgbench" or len(workload.weights) != 1 + len(workload.beside)):
-        document.flaw(
-            ("weights",),
-            ('"weights" must have one entry for `script` and one for each file in `beside`, and requires pgbench'),
-        )
+        text = '"weights" must have one entry for `script` and one for each file in `beside`, and requires pgbench'
+        document.flaw(("weights",), text)
     for name, parameter in workload.parameters.items():
         if parameter.default is None:
             continue
@@ -242,9 +219,3 @@ def _path(name: str, known: dict[str, Path], what: str) -> Path:
     if name not in known:
         raise UnknownName(f'unknown {what} "{name}"{did_you_mean(name, known)}')
     return known[name]
-
-
-def _with_name(item: Item | None, name: str) -> Item:
-    if item is None:
-        raise AssertionError("a file without flaws gives a value")
-    return dataclasses.replace(item, name=name)

@@ -24,7 +24,7 @@ from dbbench.plan.draft import PlanDraft, engines_of
 from dbbench.plan.rules import check_rules
 from dbbench.plan.server_settings import defaults as default_settings
 from dbbench.plan.tomlfile import Document, Key, did_you_mean
-from dbbench.plan.workloads import check_length, check_list, place_tables
+from dbbench.plan.workloads import check_list, place_tables
 from dbbench.storage.filesystems import FAMILIES
 from dbbench.units import bytes_of
 
@@ -52,11 +52,12 @@ def check(draft: PlanDraft) -> None:
         document.flaw(("blocks",), many)
     for name, levels in (draft.plan.factors if draft.plan else {}).items():
         _check_factor(document, name, levels, list(draft.engines.values()))
-    check_rules(draft)
+    if draft.device_known:
+        check_rules(draft)
 
 
 def _check_names(draft: PlanDraft) -> None:
-    document, labels = draft.document, [arm.label for arm in draft.arms.values()]
+    document, labels = draft.document, draft.labels
     for key, arm in draft.arms.items():
         if not NAME.fullmatch(arm.label):
             document.flaw(key, f'invalid label "{arm.label}": use letters, digits and . _ + : = -')
@@ -71,8 +72,7 @@ def _check_names(draft: PlanDraft) -> None:
         _check_name(document, ("baseline",), "fs_setups has no baseline", baseline, labels)
     for label in document.data.get("expect", ()) if draft.plan is not None and draft.whole else ():
         _check_name(document, ("expect", label), "fs_setups has no", label, labels)
-    paths = draft.device.paths if draft.device is not None and draft.device.kind == "dir" and draft.whole else ()
-    for label in paths if isinstance(paths, dict) else ():
+    for label in draft.device.directories if draft.device.existing and draft.whole else ():
         _check_name(document, ("device", "paths", label), "fs_setups has no", label, labels)
 
 
@@ -161,7 +161,6 @@ def _check_size(document: Document, key: Key, engine: str, value: Scalar) -> Non
 
 def _check_factor(document: Document, name: str, levels: Sequence[Scalar], engines: Sequence[EngineSpec]) -> None:
     key = ("factors", name)
-    check_length(document, key, list(levels))
     check_list(document, key, list(levels), levels, "setting")
     if len(levels) == 1:
         document.flaw(key, f'factor "{name}" has one level; use "settings" of the [[engine]] for it, or add a level')

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -40,24 +41,12 @@ _LOCKED_ROWS: Final = {"tpcb-like": "scale", "tpcc.lua": "warehouses"}  # script
 def sentences(plan: Plan, cells: Sequence[Cell]) -> tuple[str, ...]:
     """Return what will be equal for all cells, what will differ, and what the results will mean, as far as known."""
     served = [cell for cell in cells if profile_of(cell.engine.name).has_server]
-    return tuple(
-        dict.fromkeys(
-            (
-                *factor_sentences(plan),
-                *_profiles(served),
-                *_logs(cells),
-                *_sources(cells),
-                *_memory(served),  # without a server there are no tables
-                *_row_locks(served),
-                *_client(plan),
-                *_cores(served),
-                *_checkpoints(plan, served),
-                *filter(None, [limits(plan, cells)]),
-                *_device(plan, cells),
-                *_disks(plan, cells),
-            )
-        )
-    )
+    texts = itertools.chain(
+        factor_sentences(plan), _profiles(served), _logs(cells), _sources(cells), _memory(served), _row_locks(served),
+        _client(plan), _cores(served), _checkpoints(plan, served), filter(None, [limits(plan, cells)]),
+        _device(plan, cells), _disks(plan, cells),
+    )  # fmt: skip
+    return tuple(dict.fromkeys(texts))
 
 
 def effect(plan: Plan) -> str:
@@ -68,10 +57,8 @@ def effect(plan: Plan) -> str:
         writes = "erases the devices of the plan"
     else:
         writes = "writes into the directories of the plan, and empties them in the end"
-    return (
-        f"the run {writes}, and loads the processors and the disk below. Page cache, mounts and servers of others stay "
-        "as they are"
-    )
+    return (f"the run {writes}, and loads the processors and the disk below. Page cache, mounts and servers of others "
+            "stay as they are")  # fmt: skip
 
 
 def _profiles(served: Sequence[Cell]) -> Iterator[str]:

@@ -19,13 +19,18 @@ class PlanDraft:
     document: Document
     catalog: Catalog
     plan: Plan | None
-    device: DeviceSpec | None
+    device: DeviceSpec
     arms: dict[Key, Arm]
     setups: dict[Key, FsSetup]
     log_setup: FsSetup | None
     engines: dict[Key, EngineSpec]
     workloads: dict[Key, tuple[WorkloadSpec, Workload]]
+    device_known: bool  # [device] could be read
     whole: bool  # arms, engines and workloads are complete, so a name that is missing there does not exist
+
+    @property
+    def labels(self) -> list[str]:
+        return [arm.label for arm in self.arms.values()]
 
     @property
     def operations(self) -> dict[Key, str]:

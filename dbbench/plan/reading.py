@@ -18,7 +18,7 @@ from dbbench.plan.catalog import Catalog
 from dbbench.plan.checks import check
 from dbbench.plan.draft import PlanDraft
 from dbbench.plan.tomlfile import Document, Key, convert, read
-from dbbench.plan.workloads import check_length, check_list, read_workload
+from dbbench.plan.workloads import check_list, read_workload
 
 _LISTS: Final = ("fs_setups", "engine", "workload")
 _MOST_ENTRIES: Final = 200  # entries of each list
@@ -66,12 +66,13 @@ def _draft(document: Document, catalog: Catalog) -> PlanDraft:
         document=document,
         catalog=catalog,
         plan=_plan(document, read_parts),
-        device=device,
+        device=device or DeviceSpec(),
         arms=arms,
         setups=setups,
         log_setup=_setup(document, place, partial(catalog.setup, log.fs_setup)) if log else None,
         engines=engines,
         workloads=workloads,
+        device_known=device is not None,
         whole=len(arms) + len(engines) + len(workloads) == count,
     )
 
@@ -132,13 +133,11 @@ def _engine(document: Document, item: Any, key: Key) -> EngineSpec | None:
     single = {name: value for name, value in item["settings"].items() if name not in lists}
     single |= {name: values[0] for name, values in lists.items() if len(values) == 1}
     for name, values in lists.items():
-        check_length(document, (*key, "settings", name), values)
         check_list(document, (*key, "settings", name), values, values, "setting")
         for index, value in enumerate(values):
             if not isinstance(value, bool | int | float | str):
-                document.flaw(
-                    (*key, "settings", name, index), f'each value of "{name}" must be a single value, not {value!r}'
-                )
+                text = f'each value of "{name}" must be a single value, not {value!r}'
+                document.flaw((*key, "settings", name, index), text)
     engine = cast("EngineSpec | None", _part(document, EngineSpec, {**item, "settings": single}, key))
     sweeps = {name: tuple(values) for name, values in lists.items() if len(values) > 1}
     return dataclasses.replace(engine, sweeps=sweeps) if engine else None

@@ -101,7 +101,7 @@ def _untunable(cell: Cell) -> str | None:
     words = [word for name, value in tuning.items() for word in (name, level_text(name, value))]
     if not (known := [word for word in words if word in profile.versions]):
         return None
-    version = ENGINES[cell.engine.name].installed_version(Path(cell.engine.bin) if cell.engine.bin else None)
+    version = ENGINES[cell.engine.name].installed_version(cell.engine.bin)
     absent = [name for name in known if version and numbers_of(version) not in profile.versions[name]]
     return f"{profile.title} {version} has no setting {absent[0]}" if absent else None
 
@@ -116,9 +116,8 @@ def take_share(wanted: PlanRequest, part: tuple[int, int] | None) -> PlanRequest
         whole = tuple(make_order(wanted.expanded.cells, max(wanted.plan.blocks, part[1]), wanted.plan.seed))
     order = deal(whole, *part)
     if not order:
-        raise PlanInvalid(
-            f"--share {part[0]}/{part[1]} contains no block, because the plan has only {wanted.plan.blocks}"
-        )
+        share = f"--share {part[0]}/{part[1]}"
+        raise PlanInvalid(f"{share} contains no block, because the plan has only {wanted.plan.blocks}")
     return replace(wanted, expanded=wanted.expanded._replace(order=order), step=part[1])
 
 

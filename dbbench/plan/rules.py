@@ -84,11 +84,11 @@ def _places(draft: PlanDraft, rule_key: str) -> Iterator[tuple[Key, Key, str]]:
 
 
 def _unless_kind(*kinds: str) -> Conflict:
-    return lambda draft, _: [draft.device.kind] if draft.device is not None and draft.device.kind not in kinds else ()
+    return lambda draft, _: [draft.device.kind] if draft.device.kind not in kinds else ()
 
 
 def _if_kind(kind: str, conflict: Conflict = lambda _draft, _key: True) -> Conflict:
-    return lambda draft, key: conflict(draft, key) if draft.device is not None and draft.device.kind == kind else ()
+    return lambda draft, key: conflict(draft, key) if draft.device.kind == kind else ()
 
 
 def _of_log(conflict: Callable[[FsSetup], Iterable[object] | bool]) -> Conflict:
@@ -116,7 +116,7 @@ def _is_raw(draft: PlanDraft, arm: Key) -> bool:
 
 
 def _log_apart(draft: PlanDraft, arm: Key) -> bool:
-    return draft.device is not None and "log" in draft.device.volumes and draft.arms[arm].wal
+    return "log" in draft.device.volumes and draft.arms[arm].wal
 
 
 def _log_volume(draft: PlanDraft, arm: Key) -> bool:
@@ -140,35 +140,33 @@ def _windows_too_short(draft: PlanDraft, _key: Key) -> list[str]:
 
 
 def _too_few_devices(draft: PlanDraft, arm: Key) -> list[str]:
-    device, setup = draft.device, draft.setups.get(arm)
-    if device is None or setup is None or device.kind == "dir" or device.device_count >= setup.devices.min:
+    number, setup = draft.device.device_count, draft.setups.get(arm)
+    if setup is None or draft.device.existing or number >= setup.devices.min:
         return []
-    return [f"{setup.devices.min} devices or more, but the plan has {device.device_count}"]
+    return [f"{setup.devices.min} devices or more, but the plan has {number}"]
 
 
 def _too_few_spares(draft: PlanDraft, operation: Key) -> Iterator[str]:
-    device = draft.device
-    for setup in draft.setups.values() if device is not None and draft.operations[operation] == "grow" else ():
+    number = draft.device.device_count
+    for setup in draft.setups.values() if draft.operations[operation] == "grow" and not draft.device.existing else ():
         more, least = devices_to_add(setup), setup.devices.min
-        if device is not None and device.kind != "dir" and more and device.device_count < least + more:
+        if more and number < least + more:
             further = "one device" if more == 1 else f"{more} devices"
-            yield f'{further} more than the {least} of fs setup "{setup.name}", but the plan has {device.device_count}'
+            yield f'{further} more than the {least} of fs setup "{setup.name}", but the plan has {number}'
 
 
 def _table_of_paths(draft: PlanDraft, _key: Key) -> bool:
-    return draft.device is not None and isinstance(draft.device.paths, dict)
+    return isinstance(draft.device.paths, dict)
 
 
-def _no_table(draft: PlanDraft, key: Key) -> list[str]:
+def _no_table(draft: PlanDraft, _key: Key) -> list[str]:
     """Return a label for the example if the device has no table of directories."""
-    given = draft.device is not None and draft.device.paths and _table_of_paths(draft, key)
-    return [] if given or not draft.whole else [next((arm.label for arm in draft.arms.values()), "ext4")]
+    return [] if draft.device.directories or not draft.whole else [next(iter(draft.labels), "ext4")]
 
 
 def _labels_without_directory(draft: PlanDraft, _key: Key) -> list[str]:
-    paths = draft.device.paths if draft.device is not None and draft.whole else ()
-    labels = [arm.label for arm in draft.arms.values()]
-    return [label for label in labels if label not in paths] if isinstance(paths, dict) and paths else []
+    folders = draft.device.directories
+    return [label for label in draft.labels if label not in folders] if folders and draft.whole else []
 
 
 def _standby(draft: PlanDraft, operation: Key) -> bool:
@@ -217,7 +215,7 @@ RULES: Final = (
          lambda d, _: [spec.name for spec, workload in d.workloads.values() if workload.window != "fixed"]),
 
     *(Rule(f"device.{key}", NO_EFFECT, 'with kind = "{}"', _unless_kind(*kinds)) for key, kinds in DEVICE_KEYS.items()),
-    Rule("device.kind", REQUIRES, A_PATH, _if_kind("block", lambda d, _: d.device is not None and not d.device.disks)),
+    Rule("device.kind", REQUIRES, A_PATH, _if_kind("block", lambda d, _: not d.device.disks)),
     Rule("device.kind", REQUIRES, "paths as a list", _if_kind("block", _table_of_paths)),
     Rule("device.kind", REQUIRES, 'a directory of each fs setup: paths = { {} = "/mnt/a" }',
          _if_kind("dir", _no_table)),
@@ -233,10 +231,9 @@ RULES: Final = (
     Rule("fs_setups", REQUIRES, "{}", _too_few_devices),
     Rule("fs_setups.mount", NO_EFFECT, 'with kind = "dir"', _if_kind("dir")),
     Rule("fs_setups.mkfs", NO_EFFECT, 'with kind = "dir"', _if_kind("dir")),
-    Rule("fs_setups.wal", NO_EFFECT, f"without {LOG_TEXT}",
-         lambda d, _: d.device is not None and "log" not in d.device.volumes),
+    Rule("fs_setups.wal", NO_EFFECT, f"without {LOG_TEXT}", lambda d, _: "log" not in d.device.volumes),
     Rule("fs_setups", REQUIRES, f"{LOG_TEXT} for the remaining files, because it has no filesystem",
-         lambda d, arm: d.device is not None and _is_raw(d, arm) and not _log_apart(d, arm)),
+         lambda d, arm: _is_raw(d, arm) and not _log_apart(d, arm)),
     Rule("fs_setups", EXCLUDES, f'engine "{{}}", which requires a filesystem (possible: {ONE_TABLESPACE})',
          lambda d, arm: sorted({engine.name for engine in d.engines.values()
                                 if _is_raw(d, arm) and not profile_of(engine.name).one_tablespace})),
@@ -247,7 +244,7 @@ RULES: Final = (
                          if name in d.operations.values() and (_log_apart(d, arm) or _log_volume(d, arm))]),
 
     Rule("engine", EXCLUDES, f"{LOG_TEXT}: it has no write-ahead log",
-         lambda d, key: d.device is not None and "log" in d.device.volumes and not _has_server(d, key)),
+         lambda d, key: "log" in d.device.volumes and not _has_server(d, key)),
     Rule("engine.profile", NO_EFFECT, "with an engine without a server", lambda d, key: not _has_server(d, key)),
     Rule("engine.cpus_client", NO_EFFECT, "with [client]", _client),
 

@@ -13,10 +13,10 @@ import tomllib
 import types
 import typing
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
@@ -27,7 +27,11 @@ from dbbench.model.plan import LEAST_BYTES
 from dbbench.results.fileio import given_text
 from dbbench.units import size_text
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
 Noun = TypeVar("Noun")
+Named = TypeVar("Named", bound="DataclassInstance")
 # By dataclass: making one takes tens of ms, and a catalogue has hundreds of files.
 _ADAPTERS: Final[dict[Any, TypeAdapter[Any]]] = {}
 Key = tuple[str | int, ...]  # ("workload", 0, "clients")
@@ -197,6 +201,19 @@ def convert(document: Document, kind: type[Noun], data: dict[str, Any], at: Key 
     return noun if len(document.flaws) == before else None
 
 
+def read_as(
+    path: Path, kind: type[Named], check: Callable[[Document, Named], None] = lambda _document, _noun: None
+) -> Named:
+    """Return the content of a file, with the name of the file. Raises as `read`, with the errors that `check` notes."""
+    document = read(path)
+    if (noun := convert(document, kind, document.data)) is not None:
+        check(document, noun)
+    document.finish()
+    if noun is None:
+        raise AssertionError("a file without flaws gives a value")
+    return dataclasses.replace(noun, name=path.stem)
+
+
 def _note_findings(document: Document, error: ValidationError, at: Key) -> None:
     """Note pydantic's errors, one per key; a union reports an error for each of its members."""
     by_key: dict[Key, list[str]] = {}
@@ -342,7 +359,8 @@ class _Scanner:
             written += token
         if _BARE_KEY.fullmatch(written):
             return [written]
-        parts, inner = [], tomllib.loads(f"{written} = 0")
+        parts: list[str] = []
+        inner: Any = tomllib.loads(f"{written} = 0")
         while isinstance(inner, dict):
             part, inner = next(iter(inner.items()))
             parts.append(part)

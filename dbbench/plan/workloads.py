@@ -65,7 +65,6 @@ def _parameters(
 
 def _values(document: Document, parameter: Parameter, given: Any, key: Key) -> tuple[Scalar, ...]:
     values: list[Scalar] = []
-    check_length(document, key, given)
     for index, value in enumerate(given if isinstance(given, list) else [given]):
         try:
             values.append(convert_value(parameter, value))
@@ -78,15 +77,12 @@ def _values(document: Document, parameter: Parameter, given: Any, key: Key) -> t
     return tuple(values)
 
 
-def check_length(document: Document, key: Key, given: Any) -> None:
-    """Raise PlanInvalid if a list has more values than a plan can have cells."""
+def check_list(document: Document, key: Key, given: Any, values: Sequence[Any], kind: str) -> None:
+    """Note a list that is empty or has a value twice. `kind`: "size", "path" or another. Raises PlanInvalid if it has
+    more values than a plan can have cells."""
     if isinstance(given, list) and len(given) > _MOST_VALUES:
         document.flaw(key, f'"{key[-1]}" has {len(given)} values, but the limit is {_MOST_VALUES}')
         document.finish()
-
-
-def check_list(document: Document, key: Key, given: Any, values: Sequence[Any], kind: str) -> None:
-    """Note a list that is empty or has a value twice. `kind`: "size", "path" or another."""
     if given == []:
         document.flaw(key, f'"{key[-1]}" is an empty list')
     for value in twins(values, kind):
@@ -107,9 +103,8 @@ def dataset_of(spec: WorkloadSpec, engine: str) -> Dataset | None:
     if not spec.settle and not source.physical:
         raise PlanInvalid(f"settle = false requires a physical copy, but {source.path} is {source.form}; remove it")
     if spec.checksums is not None and not (source.physical and profile_of(source.engine).chosen_checksums):
-        raise PlanInvalid(
-            f'"checksums" requires a physical copy of PostgreSQL, but {source.path} is {source.form}; remove it'
-        )
+        what = "a physical copy of PostgreSQL"
+        raise PlanInvalid(f'"checksums" requires {what}, but {source.path} is {source.form}; remove it')
     return source.dataset(spec.tablespace, spec.database, spec.settle, spec.checksums)
 
 
@@ -132,17 +127,12 @@ def own_values(workload: Workload, values: dict[str, Scalar], given: Mapping[str
 def resize(kind: str, values: dict[str, Scalar], memory_bytes: int | None) -> dict[str, Scalar]:
     """Return `values` with `size` converted to the amount of data: pgbench's scale, sysbench's rows, TPC-C's
     warehouses. Raises ValueError if the plan sets no memory to which the size could refer."""
-    values_without_size = {name: value for name, value in values.items() if name != "size"}
-    word = str(values.get("size", ""))
-    if not word:
-        return values_without_size
+    others = {name: value for name, value in values.items() if name != "size"}
+    if not (word := str(values.get("size", ""))):
+        return others
     if memory_bytes is None:
         raise ValueError(f'size = "{word}" needs `memory` in the plan')
-    name = SIZE_PARAMETERS[kind]
-    return {
-        **values_without_size,
-        name: max(1, round(RATIOS[word] * memory_bytes / _unit_bytes(kind, values_without_size))),
-    }
+    return {**others, SIZE_PARAMETERS[kind]: max(1, round(RATIOS[word] * memory_bytes / _unit_bytes(kind, others)))}
 
 
 def _unit_bytes(kind: str, own: dict[str, Scalar]) -> int:

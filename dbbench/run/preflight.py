@@ -40,7 +40,7 @@ def check(plan: Plan, expanded: Expanded, results: Path, *, images: dict[Path, i
     problems = list(lacking(plan, expanded, results, images=images))
     if not problems:
         return
-    first, others = problems[0], problems[1:]
+    first, *others = problems
     first.evidence += "".join(f"\n  also {other.id}: {other.evidence}" for other in others)
     remedies = [other.remedy for other in others if other.remedy and other.remedy != first.remedy]
     first.remedy = "\n".join([first.remedy or "", *remedies]).strip()
@@ -68,9 +68,9 @@ def missing_programs(expanded: Expanded) -> list[str]:
     """Return missing programs of the engines, drivers and samplers of these cells."""
     programs = list(samplers.programs())
     for cell in expanded.cells:
-        bin_ = Path(cell.engine.bin) if cell.engine.bin else None
-        if bin_ is None or ENGINES[cell.engine.name].installed_version(bin_):  # `_servers` reports the others
-            programs += ENGINES[cell.engine.name].programs(bin_)
+        engine, folder = ENGINES[cell.engine.name], cell.engine.bin
+        if folder is None or engine.installed_version(folder):  # `_servers` reports the others
+            programs += engine.programs(folder)
         programs += [PROGRAMS[cell.workload.driver]] if cell.workload.driver in PROGRAMS else []
     return [
         name for name in dict.fromkeys(programs)
@@ -94,8 +94,8 @@ def _rights(plan: Plan, results: Path) -> Iterator[errors.DbbenchError]:
 
 def _servers(expanded: Expanded) -> Iterator[errors.DbbenchError]:
     for name, folder in dict.fromkeys((cell.engine.name, cell.engine.bin) for cell in expanded.cells):
-        if folder and not (engine := ENGINES[name]).installed_version(Path(folder)):
-            what = f"contains no {engine.PROFILE.title} server" if Path(folder).is_dir() else "does not exist"
+        if folder and not (engine := ENGINES[name]).installed_version(folder):
+            what = f"contains no {engine.PROFILE.title} server" if folder.is_dir() else "does not exist"
             version = engine.installed_version()
             instead = f", or remove it to use the installed {engine.PROFILE.title} {version}" if version else ""
             yield errors.ProgramMissing(
@@ -104,19 +104,16 @@ def _servers(expanded: Expanded) -> Iterator[errors.DbbenchError]:
 
 
 def _programs(plan: Plan, expanded: Expanded) -> Iterator[errors.DbbenchError]:
-    absent = missing_programs(expanded)
     made = [] if plan.device.directories else [setup for cell in expanded.cells for setup in cell.setups.values()]
     setups = {setup.name: setup for setup in made}
-    absent += [name for setup in setups.values() for name in filesystems.missing_programs(setup)]
-    if absent:
-        names = list(dict.fromkeys(absent))
-        hint = packages.remedy(names) or None
+    missing = {name: filesystems.missing_programs(setup) for name, setup in setups.items()}
+    if names := dict.fromkeys((*missing_programs(expanded), *itertools.chain.from_iterable(missing.values()))):
+        hint = packages.remedy(tuple(names)) or None
         error = errors.ProgramMissing(f"not installed: {', '.join(names)}", remedy=hint)
         error.programs = tuple(names)
         yield error
     for setup in setups.values():
-        missing = filesystems.missing_programs(setup)  # reported above as not installed
-        reason = "; ".join(filesystems.obstacles(setup)) if missing else filesystems.works(setup)
+        reason = "; ".join(filesystems.obstacles(setup)) if missing[setup.name] else filesystems.works(setup)
         if reason:
             yield errors.KernelLacks(
                 f"fs setup {setup.name}: {reason}",
@@ -150,14 +147,10 @@ def _settings(expanded: Expanded) -> Iterator[errors.DbbenchError]:
             yield errors.PlanInvalid(text, remedy=remedy)
 
 
-def _refused_settings(engine: Engine, bin_: str | None, chosen: Settings) -> Iterator[str]:
+def _refused_settings(engine: Engine, place: Path | None, chosen: Settings) -> Iterator[str]:
     """Yield a sentence for each setting that the installed server refuses, or for all if it refuses none alone."""
-    place, title = Path(bin_) if bin_ else None, engine.PROFILE.title
-    if (
-        not chosen
-        or (version := engine.installed_version(place)) is None
-        or not (whole := engine.refusal(chosen, place))
-    ):
+    title, version = engine.PROFILE.title, engine.installed_version(place)
+    if not chosen or version is None or not (whole := engine.refusal(chosen, place)):
         return
     answers = {name: engine.refusal({name: setting}, place) for name, setting in chosen.items()}
     for name, answer in answers.items():
@@ -211,17 +204,19 @@ def _open_files(expanded: Expanded) -> Iterator[errors.DbbenchError]:
 def _client(plan: Plan, expanded: Expanded) -> Iterator[errors.DbbenchError]:
     if plan.client is None:
         return
-
     drivers: dict[str, str] = {}
     for cell in expanded.cells:
-        version = ENGINES[cell.engine.name].installed_version(Path(cell.engine.bin) if cell.engine.bin else None)
-        drivers[cell.workload.driver] = version or ""
+        drivers[cell.workload.driver] = ENGINES[cell.engine.name].installed_version(cell.engine.bin) or ""
     yield from remote.lacking(plan.client, drivers)
+
+
+def _disks(plan: Plan) -> list[Path]:
+    return [Path(path) for spec in plan.device.volumes.values() for path in spec.disks]
 
 
 def _device(plan: Plan) -> Iterator[errors.DbbenchError]:
     """Yield what can be checked about the device without acquiring it; the trial checks again, and locks it."""
-    for path in [Path(path) for spec in plan.device.volumes.values() for path in spec.disks]:
+    for path in _disks(plan):
         if not path.is_block_device():
             what = "not a block device" if path.exists() else "missing"
             remedy = "List the devices with: dbbench doctor"
@@ -231,19 +226,18 @@ def _device(plan: Plan) -> Iterator[errors.DbbenchError]:
             what = "is not a directory" if folder.exists() else "does not exist"
             remedy = f"Create it with mkdir -p {shlex.quote(str(folder))}, or correct `at` in [device]."
             yield errors.DeviceUnusable(f"{folder} {what}", remedy=remedy)
-    if plan.device.directories:
-        for path_of_arm in plan.device.directories.values():
-            try:
-                check_directory(Path(path_of_arm))
-            except errors.DbbenchError as error:
-                yield error
+    for path_of_arm in plan.device.directories.values():
+        try:
+            check_directory(Path(path_of_arm))
+        except errors.DbbenchError as error:
+            yield error
 
 
 def _limit(plan: Plan) -> Iterator[errors.DbbenchError]:
     if plan.device.limit is None or os.geteuid() != 0:  # without root, `_rights` says so
         return
     reasons = [throttle.obstacle()]
-    for path in [Path(path) for spec in plan.device.volumes.values() for path in spec.disks]:
+    for path in _disks(plan):
         if path.is_block_device() and (sysfs.folder(sysfs.name_of(path.stat().st_rdev) or "") / "partition").exists():
             reasons.append(f"{path} is a partition; only whole disks can be limited")
     yield from (throttle.refused(reason) for reason in reasons if reason)

@@ -44,4 +44,4 @@ class WorkDir:
             folder.mkdir(exist_ok=True)
 
     def place(self, engine: EngineSpec) -> Place:
-        return Place(self.root / "s", self.logs, Path(engine.bin) if engine.bin else None)
+        return Place(self.root / "s", self.logs, engine.bin)

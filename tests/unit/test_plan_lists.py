@@ -71,7 +71,7 @@ def test_every_combination_is_a_cell_of_its_own(swept: Expanded) -> None:
     found = {cell.id: cell for cell in swept.cells}
     cell = found["xfs.postgres.pgbench-tpcb.clients=8+memory=512MiB+bin=17"]
     assert (cell.parameters["clients"], cell.parameters["scale"], cell.memory_bytes) == (8, 2, 512 * 2**20)
-    assert (cell.engine.bin, cell.variant) == ("/usr/lib/postgresql/17/bin", "clients=8+memory=512MiB+bin=17")
+    assert (cell.engine.bin, cell.variant) == (Path("/usr/lib/postgresql/17/bin"), "clients=8+memory=512MiB+bin=17")
     assert cell.title == "pgbench-tpcb, clients=8, memory=512MiB, bin=17"
 
 

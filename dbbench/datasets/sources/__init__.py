@@ -57,7 +57,7 @@ def of(dataset: Dataset, spec: EngineSpec) -> Source | None:
             f"{source.path} has changed since the run was planned: files, sizes or times differ",
             "Start a new run of the plan with dbbench run --new.",
         )
-    version = ENGINES[spec.name].installed_version(Path(spec.bin) if spec.bin else None)
+    version = ENGINES[spec.name].installed_version(spec.bin)
     if version is None:
         raise ProgramMissing(f"{spec.name} is not installed", remedy="Run dbbench doctor to see how to install it.")
     fits(source, spec.name, version, profile.page_bytes)

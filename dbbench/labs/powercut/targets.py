@@ -69,7 +69,7 @@ def targets(cells: Iterable[Cell], given: int) -> tuple[list[LabTarget], dict[st
             continue
         target = LabTarget(cell.arm, cell.setup, cell.engine, resize(settings_of(cell), cell.engine.name),
                         max(cell.setup.devices.min, min(given, cell.setup.devices.max)), cell.wal_setup)  # fmt: skip
-        targets_by_key.setdefault((target.key, cell.engine.bin or ""), target)
+        targets_by_key.setdefault((target.key, str(cell.engine.bin)), target)
     return list(targets_by_key.values()), skipped
 
 

@@ -4,7 +4,6 @@ its plan (`study`), and the page shows the published values next to the measured
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import string
 from collections.abc import Mapping, Sequence
@@ -17,7 +16,7 @@ from dbbench.engines.settings import numbers_of
 from dbbench.errors import ProgramMissing, UnknownName
 from dbbench.model import EngineName, Scalar
 from dbbench.model.base import STRICT
-from dbbench.plan.tomlfile import convert, did_you_mean, read
+from dbbench.plan.tomlfile import did_you_mean, read_as
 from dbbench.units import level_text
 
 SCALES: Final = ("tiny", "laptop", "full")
@@ -95,12 +94,7 @@ def study(name: str) -> Study:
     if name not in names():
         raise UnknownName(f'unknown study "{name}"{did_you_mean(name, names())}',
                           remedy="List the studies with: dbbench study")  # fmt: skip
-    document = read(_folder() / f"{name}.toml")
-    checked = convert(document, Study, document.data)
-    document.finish()
-    if checked is None:
-        raise AssertionError("a file without flaws gives a value")
-    return dataclasses.replace(checked, name=name)
+    return read_as(_folder() / f"{name}.toml", Study)
 
 
 def servers_of(found: Study, installed: Installed, given: Sequence[str] = ()) -> dict[str, list[str]]:

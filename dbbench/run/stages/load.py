@@ -28,7 +28,7 @@ def client_of(cell: Cell, folder: Path) -> Client | None:
     """Return the client's host, which keeps its keys in `folder`, or None for a local load generator."""
     if cell.client is None:
         return None
-    version = ENGINES[cell.engine.name].installed_version(Path(cell.engine.bin) if cell.engine.bin else None)
+    version = ENGINES[cell.engine.name].installed_version(cell.engine.bin)
     return Client(cell.client, cell.workload.driver, version or "", folder)
 
 

@@ -63,9 +63,8 @@ def share_of(written: object) -> float:
     except ValueError:
         share = math.nan
     if not 0 < share < 1:
-        raise ValueError(
-            f'expected a percentage such as "3%", more than 0 and less than 100 %, not {written!r}'[:_LONGEST]
-        )
+        expected = 'a percentage such as "3%", more than 0 and less than 100 %'
+        raise ValueError(f"expected {expected}, not {written!r}"[:_LONGEST])
     return share
 
 
@@ -86,12 +85,8 @@ def _parse(written: object, units: dict[str, float] | dict[str, int], expected: 
 def size_text(size_bytes: float) -> str:
     """Return "1.5 GiB" for 1610612736."""
     for unit, factor in (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
-        if abs(size_bytes) >= factor:
-            return (
-                f"{size_bytes / factor:.3g} {unit}"
-                if size_bytes / factor < 1000
-                else f"{size_bytes / factor:.0f} {unit}"
-            )
+        if abs(amount := size_bytes / factor) >= 1:
+            return f"{amount:.3g} {unit}" if amount < 1000 else f"{amount:.0f} {unit}"
     return f"{size_bytes:.0f} B"
 
 

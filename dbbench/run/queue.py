@@ -11,18 +11,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
-from dbbench import datasets, results
+from dbbench import datasets, errors, results
 from dbbench.engines.serving import tail
-from dbbench.errors import (
-    BudgetUsedUp,
-    DatasetBuildFailed,
-    DbbenchError,
-    MakeFailed,
-    MountFailed,
-    SetupNotInForce,
-    TrialDied,
-    TrialStuck,
-)
 from dbbench.machine import limits
 from dbbench.metrics.table import METRICS
 from dbbench.model import Run, Status, TrialSpec
@@ -44,7 +34,7 @@ from dbbench.units import duration_text
 
 # Time for the kernel to release what a killed trial used; with little dirty data it takes 0.1 s.
 RELEASE_S: Final = 10.0
-_REFUSED: Final = (MakeFailed.id, MountFailed.id, SetupNotInForce.id)
+_REFUSED: Final = (errors.MakeFailed.id, errors.MountFailed.id, errors.SetupNotInForce.id)
 LOG: Final = "launcher.log"  # in the run's directory: stderr of the trials' processes
 
 Between = Callable[[Run], Run]  # called before each trial; returns the run to continue with
@@ -54,13 +44,9 @@ def execute(
     path: Path, sha256: str, *, wipe: tuple[str, ...] = (), emit: Emit, between: Between = lambda run: run
 ) -> None:
     """Run the remaining trials of the run in `path`. Every process compares `sha256`, the identity of the user's plan,
-    with run.json. `between` is called when no trial is running. Raises RunLocked, the
-    error of a trial that could not begin, Interrupted and Terminated; the same command resumes the run."""
-    with (
-        results.lock(path),
-        stoppable() as stop,
-        Launcher(worker.__name__, path / LOG, emit, stop) as launcher,
-    ):
+    with run.json. `between` is called when no trial is running. Raises RunLocked, the error of a trial that could not
+    begin, Interrupted and Terminated; the same command resumes the run."""
+    with results.lock(path), stoppable() as stop, Launcher(worker.__name__, path / LOG, emit, stop) as launcher:
         queue = Queue(RunFolder(path), launcher, worker.Request("", str(path), sha256, wipe), between)
         worker.must_be(queue.folder.run, sha256)
         give_back(path, queue.folder.journal)
@@ -114,7 +100,7 @@ class Queue:
             if to_run:
                 self._measure_again()
         except BaseException:
-            with contextlib.suppress(DbbenchError):
+            with contextlib.suppress(errors.DbbenchError):
                 self._charge()
             raise
 
@@ -123,7 +109,7 @@ class Queue:
         run = self.run
         if run.budget is not None:
             if run.budget.step == 0 and self.folder.pending:
-                raise BudgetUsedUp(f"{run.name} used {duration_text(run.budget.used_s)}")
+                raise errors.BudgetUsedUp(f"{run.name} used {duration_text(run.budget.used_s)}")
             run, aside = conclude(run, results.list_results(self.folder.path))
             self.folder.set_aside(aside, "budget")
             self.folder.save(run)
@@ -153,7 +139,7 @@ class Queue:
             if key not in built and not datasets.golden.exists(key):
                 self._tell(f"building the dataset of {title} on {cell.engine.name}")
                 if status := self._start("golden", cell.id):
-                    raise DatasetBuildFailed(
+                    raise errors.DatasetBuildFailed(
                         f"the process that builds the dataset of {title} on {cell.engine.name} ended with status "
                         f"{status}:\n{tail(self._launcher.log)}",
                         effect="The copy was removed; nothing was measured.",
@@ -209,10 +195,10 @@ class Queue:
         """Run a trial. If its process ends before it could publish a result, publish that as the result."""
         try:
             status = self._start("trial", spec.id)
-            died: DbbenchError = TrialDied(
+            died: errors.DbbenchError = errors.TrialDied(
                 f"the process of the trial ended with status {status}; see {self._launcher.log}"
             )
-        except TrialStuck as stuck:
+        except errors.TrialStuck as stuck:
             died = stuck
         path = self.folder.path
         with writing(path / "run.json"):
@@ -231,13 +217,8 @@ class Queue:
             return
         left = [other for other in self.folder.pending if run.cell(other.cell).arm == label]
         if left:
-            order = tuple(
-                dataclasses.replace(
-                    other, position=other.position - sum(gone.position < other.position for gone in left)
-                )
-                for other in run.order
-                if other not in left
-            )
+            kept = (other for other in run.order if other not in left)
+            order = tuple(dataclasses.replace(other, position=number) for number, other in enumerate(kept, 1))
             self.folder.save(dataclasses.replace(run, order=order))
             text = f"{len(left)} more trials of {label} are left out: they would fail with {error.id} too"
             self._emit(Event("note", {"text": text, "total": len(order)}))

@@ -47,9 +47,8 @@ def equalize_readahead(fs: Mounted, size_bytes: int | None) -> Mounted:
 
 def _arc_bytes(cell: Cell) -> int | None:
     """Return the limit of ZFS's cache, which no group counts: the plan's memory less the server's own cache."""
-    if cell.memory_bytes is None:
-        return None
-    return max(0, cell.memory_bytes - (own_cache_bytes(settings_of(cell)) or 0))
+    whole = cell.memory_bytes
+    return None if whole is None else max(0, whole - (own_cache_bytes(settings_of(cell)) or 0))
 
 
 def facts(setups: Setups, volumes: Volumes, made: Mapping[Role, Made], mounts: Mounts) -> FilesystemFacts:

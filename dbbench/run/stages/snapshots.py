@@ -4,12 +4,12 @@ are not in the trial's control group, to take no memory from the load; sharing i
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import math
 import statistics
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Final
 
 from dbbench import process
@@ -18,6 +18,7 @@ from dbbench.engines.port import Server
 from dbbench.engines.sql import rows_of
 from dbbench.errors import DbbenchError, client_error
 from dbbench.machine import threads
+from dbbench.metrics import summary
 from dbbench.metrics.outcome import Outcome
 from dbbench.model import SnapshotFacts, SnapshotSpec, SnapshotTaken, TrialWarning, Window
 from dbbench.operations import StoredDatabase
@@ -52,12 +53,12 @@ def beside_load(
 
 def way(filled: StoredDatabase, server: Server) -> Snapshots:
     """Return the snapshots of the filesystem or of the layer below; otherwise reflinks, if the server supports them."""
-    return volumes.snapshots_of(filled.setup) or dataclasses.replace(REFLINK, server=server)
+    return volumes.snapshots_of(filled.setup) or replace(REFLINK, server=server)
 
 
 def lacks(how: Snapshots, filled: StoredDatabase) -> str | None:
     """Return why no snapshot is possible while a server runs, or None."""
-    why = dataclasses.replace(filled, tag=_FIRST).obstacle(how)
+    why = replace(filled, tag=_FIRST).obstacle(how)
     if why is None or volumes.snapshots_of(filled.setup) is not None:
         return why
     return f"{filled.no_snapshots}; {why}"
@@ -106,7 +107,7 @@ class SnapshotSchedule:
             for number, copy in self._kept:
                 if number < len(self.taken):
                     held = self._by.taken_bytes(copy)
-                    self.taken[number] = dataclasses.replace(self.taken[number], bytes=held)
+                    self.taken[number] = replace(self.taken[number], bytes=held)
         for _number, copy in self._kept:
             with self._note_error("dropping one"):
                 self._by.drop(copy)
@@ -114,10 +115,7 @@ class SnapshotSchedule:
     def work(self, ended: threading.Event) -> None:
         """Take snapshots until `ended` is set; one in progress is completed first."""
         due = time.monotonic() + self._plan.every_s
-        with (
-            process.placing({}),
-            self._note_error("a snapshot"),
-        ):  # its servers are outside of the trial's control group
+        with process.placing({}), self._note_error("a snapshot"):  # its servers are outside the trial's control group
             while not ended.wait(max(0.0, due - time.monotonic())):
                 self._turn()
                 due += self._plan.every_s
@@ -127,7 +125,7 @@ class SnapshotSchedule:
 
     def _turn(self) -> None:
         number = len(self.taken)
-        tagged = dataclasses.replace(self._filled, tag=str(number + 1))
+        tagged = replace(self._filled, tag=str(number + 1))
         begin_utc, began = self._now_utc(), time.monotonic()
         self._kept.append((number, tagged))  # before it is taken, so that `end` also drops one that failed half-way
         self._by.snapshot(tagged)
@@ -168,31 +166,21 @@ def query(server: Server) -> str:
 
 def with_cost(facts: SnapshotFacts, outcome: Outcome, window: Window) -> SnapshotFacts:
     """Return the facts with times since the start of the load, and its rates with and without a snapshot."""
-    taken = tuple(
-        dataclasses.replace(
-            snapshot,
-            at_s=round(snapshot.at_s - outcome.begin_utc, 3),
-            until_s=round(snapshot.until_s - outcome.begin_utc, 3),
-        )
-        for snapshot in facts.taken
-    )
-    with_taken = dataclasses.replace(facts, taken=taken)
-    series = outcome.series
-    rates = next((series[name] for name in RATES if name in series and any(v is not None for v in series[name])), None)
-    if rates is None or not taken:
-        return with_taken
+    begin, series = outcome.begin_utc, outcome.series
+    facts = replace(facts, taken=tuple(
+        replace(each, at_s=round(each.at_s - begin, 3), until_s=round(each.until_s - begin, 3)) for each in facts.taken
+    ))  # fmt: skip
+    rates = next((series[name] for name in RATES if name in series and any(v is not None for v in series[name])), [])
     if window.kind != "fixed" and None in rates[: int(outcome.window_s)]:
         # If log arrives in batches, the rate of a second depends more on the batch than on a snapshot.
-        return with_taken
-    busy = {second for snapshot in taken for second in range(math.floor(snapshot.at_s), math.ceil(snapshot.until_s))}
+        return facts
+    busy = {second for each in facts.taken for second in range(math.floor(each.at_s), math.ceil(each.until_s))}
     first = round(window.warmup_s) if window.kind == "fixed" else 0
-    last = first + round(window.measure_s) if window.kind == "fixed" else len(rates)
-    measured = [(second, rate) for second, rate in enumerate(rates) if first <= second < last and rate is not None]
+    measured = [(second, rate) for second, rate in enumerate(summary.measured_seconds(window, rates), first)
+                if rate is not None]  # fmt: skip
     within = [rate for second, rate in measured if second in busy]
     others = [rate for second, rate in measured if second not in busy]
     if min(len(within), len(others)) < LEAST_SECONDS:
-        return with_taken
+        return facts
     inner, outer = statistics.fmean(within), statistics.fmean(others)
-    return dataclasses.replace(
-        with_taken, rate_within=inner, rate_beside=outer, cost_ratio=inner / outer if outer else None
-    )
+    return replace(facts, rate_within=inner, rate_beside=outer, cost_ratio=inner / outer if outer else None)

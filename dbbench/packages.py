@@ -55,10 +55,8 @@ class Tool(NamedTuple):
     def missing(self) -> list[str]:
         if self.module:
             return [] if importlib.util.find_spec(self.module) else [self.module]
-        return [name for name in self.programs if not self._find(name)]
-
-    def _find(self, name: str) -> bool:
-        return find(name) is not None or (bool(self.places) and any(Path("/").glob(f"{self.places}/{name}")))
+        return [name for name in self.programs
+                if not find(name) and not (self.places and any(Path("/").glob(f"{self.places}/{name}")))]  # fmt: skip
 
 
 TOOLS: Final = (
@@ -144,12 +142,10 @@ def in_release(names: str) -> str:
 
 def fix(package: str) -> str:
     """Return what installs a Debian package; where the machine's package lists do not have it, that."""
-    if not exists(package):
-        return (
-            f"{package} is not in this machine's package lists; "
-            "if that is still so after apt-get update, this release does not have it"
-        )
-    return install([package])
+    if exists(package):
+        return install([package])
+    return (f"{package} is not in this machine's package lists; if that is still so after apt-get update, this release "
+            "does not have it")  # fmt: skip
 
 
 def install(names: Sequence[str], *options: str) -> str:

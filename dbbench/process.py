@@ -114,20 +114,18 @@ def _wait(popen: subprocess.Popen[bytes], timeout_s: float) -> int:
 
 def user(*names: str) -> User:
     """Return the first account of `names` that exists; without root, the caller's own. Raises ProgramMissing."""
-    if (number := os.geteuid()) != 0:
+    root = os.geteuid() == 0
+    for name in names if root else (os.geteuid(),):
         with contextlib.suppress(KeyError):
-            me = pwd.getpwuid(number)
-            return User(me.pw_name, me.pw_uid, me.pw_gid)
-        raise ProgramMissing(
-            f"user ID {number} has no entry in /etc/passwd, which database servers require",
-            effect="",  # also asked for in the middle of a trial
-            remedy="Add one, in a container to its image:  useradd --uid NUMBER dbbench",
-        )
-    for name in names:
-        with contextlib.suppress(KeyError):
-            entry = pwd.getpwnam(name)
+            entry = pwd.getpwnam(name) if isinstance(name, str) else pwd.getpwuid(name)
             return User(entry.pw_name, entry.pw_uid, entry.pw_gid)
-    raise ProgramMissing(f"none of the accounts {', '.join(names)} exists on this machine", effect="")
+    if root:
+        raise ProgramMissing(f"none of the accounts {', '.join(names)} exists on this machine", effect="")
+    raise ProgramMissing(
+        f"user ID {os.geteuid()} has no entry in /etc/passwd, which database servers require",
+        effect="",  # also asked for in the middle of a trial
+        remedy="Add one, in a container to its image:  useradd --uid NUMBER dbbench",
+    )
 
 
 def kept_environment() -> dict[str, str]:

@@ -161,11 +161,8 @@ class FilesystemFacts:
         """Return the sizes of atomic writes to a file, which happen completely or not at all; None if not reported."""
         if self.atomic_write_max_bytes is None:
             return None
-        return (
-            f"{self.atomic_write_min_bytes} to {self.atomic_write_max_bytes} bytes"
-            if self.atomic_write_max_bytes
-            else "none"
-        )
+        sizes = f"{self.atomic_write_min_bytes} to {self.atomic_write_max_bytes} bytes"
+        return sizes if self.atomic_write_max_bytes else "none"
 
     @property
     def discards(self) -> bool:

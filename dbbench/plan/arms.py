@@ -50,27 +50,16 @@ def variants(plan: Plan, spec: WorkloadSpec, engine: EngineSpec, known: dict[str
     limits = device_limits(plan)
     levels_of = combinations(plan, engine)
     for *choice, limit, levels in itertools.product(*(values for _, values, _ in lists), limits, levels_of):
-        descriptions = [
-            f"{name}={word(value)}"
-            for (name, values, word), value in zip(lists, choice, strict=True)
-            if len(values) > 1
-        ]
         all_levels = {**({LIMIT: limit.name} if limit and len(limits) > 1 else {}), **levels}
-        descriptions += [level_text(name, level) for name, level in all_levels.items()]
+        words = [f"{name}={word(value)}" for (name, values, word), value in zip(lists, choice, strict=True)
+                 if len(values) > 1]  # fmt: skip
+        words += [level_text(name, level) for name, level in all_levels.items()]
         *swept, memory, folder = choice
-        of_workload, of_server = swept[: len(spec.sweeps)], swept[len(spec.sweeps) :]
-        settings = {**engine.settings, **dict(zip(engine.sweeps, of_server, strict=True))}
-        yield Variant(
-            "+".join(descriptions),
-            dict(zip(spec.sweeps, of_workload, strict=True)),
-            memory,
-            limit,
-            with_levels(
-                dataclasses.replace(engine, bins=() if folder is None else (folder,), settings=settings, sweeps={}),
-                levels,
-            ),
-            all_levels,
-        )
+        parameters = dict(zip(spec.sweeps, swept, strict=False))  # the others are those of the server
+        settings = {**engine.settings, **dict(zip(engine.sweeps, swept[len(spec.sweeps) :], strict=True))}
+        programs = () if folder is None else (folder,)
+        server = with_levels(dataclasses.replace(engine, bins=programs, settings=settings, sweeps={}), levels)
+        yield Variant("+".join(words), parameters, memory, limit, server, all_levels)
 
 
 def number(plan: Plan, spec: WorkloadSpec, engine: EngineSpec) -> int:

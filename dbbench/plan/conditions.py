@@ -179,12 +179,12 @@ def limits(plan: Plan, cells: Sequence[Cell]) -> str:
     """Return what is known before the first trial to limit what the results mean, with the IDs of PLANNED; "" if
     nothing is."""
     fixed = [cell for cell in cells if cell.window.kind == "fixed"]
-    periods = [
-        (cell.window.warmup_s, family_by_name(cell.setup.mkfs.family).writes_out_s(cell.setup.mount, {}))
-        for cell in fixed
-    ]
     windows = {cell.window.measure_s for cell in fixed if cell.window.measure_s < SHORT_WINDOW_S}
-    warm_ups = {warmup_s for warmup_s, period in periods if period is not None and warmup_s < PERIODS * period}
+    warm_ups = {
+        cell.window.warmup_s for cell in fixed
+        if (period := family_by_name(cell.setup.mkfs.family).writes_out_s(cell.setup.mount, {})) is not None
+        and cell.window.warmup_s < PERIODS * period
+    }  # fmt: skip
     small = plan.device.image_bytes and min(volume.size_bytes for volume in plan.device.volumes.values())
     texts = [
         *(f"windows of {seconds:g} s (W001, W002)" for seconds in sorted(windows)),

@@ -47,16 +47,13 @@ def narrow(plan: Plan, to: Narrowing) -> Plan:
         plan = _only(plan, to.fs)
     if to.quick:
         workloads = tuple(replace(w, warmup_s=QUICK_WARMUP_S, measure_s=QUICK_MEASURE_S) for w in plan.workload)
-        plan = replace(plan, workload=workloads, blocks=1, repeat_suspect=False)
+        plan = replace(plan, workload=workloads, blocks=1, budget_s=None, repeat_suspect=False)
         plan = replace(plan, warmup_s=QUICK_WARMUP_S, measure_s=QUICK_MEASURE_S)
     if to.budget is not None:
         plan = replace(plan, budget_s=_budget(to.budget), blocks=LEAST_BLOCKS)
-    return replace(
-        plan,
-        budget_s=None if to.quick or blocks is not None else plan.budget_s,
-        blocks=plan.blocks if blocks is None else blocks,
-        seed=plan.seed if to.seed is None else to.seed,
-    )
+    if blocks is not None:
+        plan = replace(plan, blocks=blocks, budget_s=None)
+    return plan if to.seed is None else replace(plan, seed=to.seed)
 
 
 def _budget(written: str) -> float:
@@ -66,17 +63,14 @@ def _budget(written: str) -> float:
         reason = "must be more than 0 s"
     except ValueError as error:
         reason = str(error)
-    raise PlanInvalid(f"invalid --budget {written}: {reason}",
-                      remedy="Give a time such as 90min or 8h.")  # fmt: skip
+    raise PlanInvalid(f"invalid --budget {written}: {reason}", remedy="Give a time such as 90min or 8h.")
 
 
 def _only(plan: Plan, labels: Sequence[str]) -> Plan:
     of_label, kept, added = {arm.label: arm for arm in plan.fs_setups}, set(), dict[str, Arm]()
     for word, options in split_fs(labels, lambda word: label_of(word, plan.fs_setups) is not None):
         if (label := label_of(word, plan.fs_setups)) is None:
-            raise UnknownName(
-                f'--fs: "{word}" is not listed in fs_setups of the plan{did_you_mean(word, of_label)}',
-            )
+            raise UnknownName(f'--fs: "{word}" is not listed in fs_setups of the plan{did_you_mean(word, of_label)}')
         if not options:
             kept.add(label)
             continue

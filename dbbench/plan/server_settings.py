@@ -12,10 +12,7 @@ from dbbench.model import Cell, EngineSpec, FsSetup, Scalar, Settings, merge_set
 def settings_of(cell: Cell) -> Settings:
     """Return the server's settings with their origins: default, workload, fs setup, plan; the last wins."""
     engine, name, window = ENGINES[cell.engine.name], cell.engine.name, cell.window
-    own = {
-        **defaults(cell.engine, cell.memory_bytes),
-        **engine.window_settings(window.warmup_s, window.measure_s),
-    }
+    own = {**defaults(cell.engine, cell.memory_bytes), **engine.window_settings(window.warmup_s, window.measure_s)}
     if cell.checkpoints == "log":
         own |= engine.PROFILE.by_log
     return merge_settings(
@@ -29,13 +26,9 @@ def settings_of(cell: Cell) -> Settings:
 def defaults(spec: EngineSpec, memory_bytes: int | None) -> dict[str, Scalar]:
     """Return the engine's default settings with those of the spec's profile over them. A profile that the engine does
     not have, of a later version of dbbench, adds nothing."""
-    profile = ENGINES[spec.name].PROFILE
-    limited = profile.limited if memory_bytes is not None else {}
-    return {
-        **ENGINES[spec.name].defaults(memory_bytes),
-        **profile.settings_profiles.get(spec.profile, {}),
-        **limited,
-    }
+    engine = ENGINES[spec.name]
+    limited = engine.PROFILE.limited if memory_bytes is not None else {}
+    return {**engine.defaults(memory_bytes), **engine.PROFILE.settings_profiles.get(spec.profile, {}), **limited}
 
 
 def equal_setup(cell: Cell, others: Iterable[FsSetup]) -> FsSetup | None:

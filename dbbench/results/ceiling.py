@@ -83,12 +83,8 @@ def judge(trials: Sequence[Trial], ceiling: CeilingFacts | None) -> tuple[tuple[
                 continue  # reads and writes have a common limit according to one measurement only
             after = again.get(kind)
             limit = max(before, after or 0.0)
-            rates = [
-                (rate.median, trial.fs_setup)
-                for trial in of_rows
-                for rate in measured[trial.id].rates
-                if (rate.side, rate.unit) == kind
-            ]
+            rates = [(rate.median, trial.fs_setup) for trial in of_rows for rate in measured[trial.id].rates
+                     if (rate.side, rate.unit) == kind]  # fmt: skip
             highest, arm = max(rates, default=(0.0, ""))
             if highest <= BEYOND * limit:
                 limits[rows][kind] = limit

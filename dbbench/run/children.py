@@ -119,34 +119,28 @@ class Child:
         return self._status is not None
 
 
-class Launcher:
+class Launcher(ExitStack):
     """Runs work in processes of the fork server `module` (see `serve`), one at a time; `log` gets their stderr."""
 
     def __init__(self, module: str, log: Path, emit: Emit, stop: Stop) -> None:
+        super().__init__()
         self.log, self.emit = log, emit
         self._module, self._stop = module, stop
-        self._stack = ExitStack()
         self._server: tuple[process.Running, socket.socket] | None = None
-
-    def __enter__(self) -> Launcher:
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        self._stack.close()
 
     def prepare(self) -> None:
         """Start the fork server, if it does not run, and do not wait until it has imported everything."""
         if self._server is not None and self._server[0].poll() is None:
             return
-        self._stack.close()
+        self.close()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._stack.enter_context(ours)
+        self.enter_context(ours)
         env = {**process.kept_environment(), "PYTHONDONTWRITEBYTECODE": "1", namespaces.PARENT: str(os.getpid())}
         command = [sys.executable, "-m", self._module, str(theirs.fileno()), str(self.log.parent)]
         with theirs, self._log_file() as log:
             server = process.running(command, stdout=log.fileno(), env=env, pass_fds=(theirs.fileno(),),
                                      grace_s=STOP_GRACE_S, own_session=True)  # fmt: skip
-            self._server = self._stack.enter_context(server), ours
+            self._server = self.enter_context(server), ours
 
     def run(self, request: dict[str, Any], overdue: Overdue | None = None) -> int:
         """Do this work in a process; return its exit status. Raises the error that it reports, an error if the run is
@@ -172,7 +166,7 @@ class Launcher:
                 raise
             finally:
                 if not child.end():  # the fork server waits for it, so it cannot be used again
-                    self._stack.close()
+                    self.close()
         if self._stop.signal is not None:
             raise self._stop.error()
         if errors:

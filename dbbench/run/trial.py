@@ -41,8 +41,6 @@ from dbbench.run.stages import (
     space,
 )
 from dbbench.run.stages.age_engine import Loads, age_tables
-from dbbench.run.stages.check import check
-from dbbench.run.stages.condition import precondition
 from dbbench.run.workdir import WorkDir
 from dbbench.samplers import Samples
 from dbbench.samplers.accounting import DiskClock
@@ -87,7 +85,7 @@ def drive(trial: Record, workdir: WorkDir, images: Images, permit: Permit) -> No
 
         if plan.device.condition != "none":
             with stage(Phase.CONDITION):  # all trials of a comparison begin with the same history of writes
-                facts.condition = precondition(trial.folder, cell.id, device)
+                facts.condition = attach.precondition(trial.folder, cell.id, device)
 
         clock = DiskClock(leaves_of(disks))
         with stage(Phase.MKFS):
@@ -122,7 +120,7 @@ def drive(trial: Record, workdir: WorkDir, images: Images, permit: Permit) -> No
         generator, samples, meter = run_load(trial, workdir, disks, mounts, ready)
 
         with stage(Phase.CHECK), load.reading(generator) as outcome:
-            facts.checked = check(cell.dataset, mounts, ready)
+            facts.checked = space.check(cell.dataset, mounts, ready)
 
         examine(trial, workdir, disks, mounts, ready)
         facts.writes = attach.count_writes(plan, cell, clock)

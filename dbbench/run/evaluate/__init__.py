@@ -63,6 +63,7 @@ def judge(trial: Record, observed: Observed) -> None:
     """Write series, summary, facts and warnings into the record. Raises WorkUnconfirmed, FilesElsewhere."""
     _series(trial, observed)
     _facts(trial, observed)
+    trial.warn(*observed.outcome.warnings, *observed.samples.warnings, *observed.meter.warnings())
     for warnings in WARNINGS:
         trial.warn(*warnings(trial, observed))
     _work(trial, observed)
@@ -155,10 +156,6 @@ def compare_settings(
     keys = [name for name in before if name in asked or _DECIDING.search(name)]
     if changes := tunables.differences({name: before[name] for name in keys}, {name: after.get(name) for name in keys}):
         yield TrialWarning("W128", "; ".join(changes))
-
-
-def _of_parts(_trial: Record, observed: Observed) -> Iterator[TrialWarning]:
-    yield from (*observed.outcome.warnings, *observed.samples.warnings, *observed.meter.warnings())
 
 
 def _of_dataset(_trial: Record, observed: Observed) -> Iterator[TrialWarning]:
@@ -276,7 +273,7 @@ def _of_filesystem(trial: Record, _observed: Observed) -> Iterator[TrialWarning]
 
 
 WARNINGS: Final[tuple[Callable[[Record, Observed], Iterator[TrialWarning]], ...]] = (
-    _of_parts, _of_dataset, _of_conditions, _of_window, _of_scan, _of_machine, _of_later_stages, _of_growth,
+    _of_dataset, _of_conditions, _of_window, _of_scan, _of_machine, _of_later_stages, _of_growth,
     _of_device, _of_filesystem,
 )  # fmt: skip
 

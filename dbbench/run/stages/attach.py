@@ -1,4 +1,4 @@
-"""The trial's devices: attached, locked, erased; and the state of the host."""
+"""The trial's devices: attached, locked, erased, with the same history of writes; and the state of the host."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from dbbench.machine.host import tunables
-from dbbench.model import Cell, DeviceFacts, FsSetup, Plan, Role, WriteFacts
+from dbbench.model import Cell, ConditionFacts, DeviceFacts, FsSetup, Plan, Role, WriteFacts
 from dbbench.plan import writes
+from dbbench.results import RunFolder, list_results
 from dbbench.results.journal import Journal
 from dbbench.run.stages import Volumes
 from dbbench.samplers.accounting import DiskClock
@@ -19,6 +20,7 @@ from dbbench.storage.devices import hold
 from dbbench.storage.devices.guard import Permit
 from dbbench.storage.devices.image import image_facts
 from dbbench.storage.devices.port import Device, DiskSet
+from dbbench.storage.devices.precondition import discard, fill
 from dbbench.storage.filesystems import family_of
 
 _STATE: Final = "state"  # entry of the journal: host and block layer at the beginning of the run's first trial
@@ -36,16 +38,10 @@ def attach(
     plan: Plan, cell: Cell, images: Mapping[Role, tuple[Path, ...]], permit: Permit
 ) -> Iterator[dict[Role, Device]]:
     """Attach and lock the trial's devices within the block, with the read-ahead of the plan."""
-    wanted = {
-        role: DiskSet(
-            plan.device.volumes[role],
-            images.get(role, ()),
-            most=setup.devices.max,
-            spare=writes.spares(plan, setup),
-            sector_bytes=_sectors(setup),
-        )
-        for role, setup in setups_of(plan, cell).items()
-    }
+    specs, wanted = plan.device.volumes, dict[Role, DiskSet]()
+    for role, setup in setups_of(plan, cell).items():
+        number, spare = setup.devices.max, writes.spares(plan, setup)
+        wanted[role] = DiskSet(specs[role], images.get(role, ()), number, spare, _sectors(setup))
     with (
         devices.attach(wanted, permit, cell.arm) as volumes,
         tunables.on_disks(devices.leaves_of(volumes), plan.equal_readahead_bytes),
@@ -60,6 +56,16 @@ def erase(disks: Iterable[Device]) -> None:
     for disk in disks:
         if disk.facts.real:
             hold.erase(disk.fd)
+
+
+def precondition(folder: RunFolder, cell_id: str, device: Device) -> ConditionFacts | None:
+    """Discard before each trial; precondition once per block, before its first trial."""
+    plan, done = folder.run.plan, list_results(folder.path)
+    if plan.device.condition == "discard":
+        return discard(device)
+    blocks = {(spec.block, spec.attempt) for spec in folder.run.order if spec.id in done}
+    now = next(spec for spec in folder.pending if spec.cell == cell_id)
+    return None if (now.block, now.attempt) in blocks else fill(device, plan.seed)
 
 
 def host_state(disks: Volumes, setup: FsSetup, journal: Journal) -> dict[str, Any]:

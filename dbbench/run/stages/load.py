@@ -45,14 +45,9 @@ def reach(client: Client | None, place: Place, clock: Clock, raw: Path, scratch:
 def list_samplers(cell: Cell, disks: Volumes, mounts: Mounts, server: Server) -> Sampled:
     """Return what the samplers read: the disks, the mounts, the server."""
     first = {role: device.leaves[0] for role, device in disks.items() if device.leaves}
-    return Sampled(
-        first.get("data"),
-        server if profile_of(cell.engine.name).has_server else None,
-        first.get("log"),
-        disks=tuple(dict.fromkeys((*leaves_of(disks), *shared_disks(disks)))),
-        mounts=paths(mounts),
-        sessions=sessions_of(cell),
-    )
+    own_server = server if profile_of(cell.engine.name).has_server else None
+    all_disks = tuple(dict.fromkeys((*leaves_of(disks), *shared_disks(disks))))
+    return Sampled(first.get("data"), own_server, first.get("log"), all_disks, paths(mounts), sessions_of(cell))
 
 
 def drain(server: Server, mounts: Mounts) -> None:

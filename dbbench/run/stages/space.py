@@ -1,4 +1,5 @@
-"""The space of the data and how its files are stored; the latency of fsync there, and the limits of atomic writes."""
+"""What the load has left: whether data and filesystems are intact, the space of the data and how its files are stored,
+the latency of fsync there and the limits of atomic writes."""
 
 from __future__ import annotations
 
@@ -6,11 +7,26 @@ import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
+from dbbench.datasets import generated
 from dbbench.engines.port import Engine, UsesBareDevice, log_files_of
-from dbbench.model import Cell, FilesystemFacts, GrowthFacts, SpaceFacts
+from dbbench.errors import FilesystemDamaged
+from dbbench.model import Cell, Dataset, FilesystemFacts, GrowthFacts, SpaceFacts
+from dbbench.operations import StoredDatabase
 from dbbench.run.stages import Mounts
 from dbbench.storage import filesystems, small_io
 from dbbench.storage.filesystems import Mounted, shape
+
+
+def check(dataset: Dataset, mounts: Mounts, ready: StoredDatabase) -> str:
+    """Return what was checked. Raises FilesystemDamaged, DataCorrupt."""
+    for fs in mounts.values():
+        if bad := shape.healthy(fs):
+            raise FilesystemDamaged(bad, remedy="Read the kernel log with dmesg.")
+    text, consistency = ready.check(ready.datadir), generated.CONSISTENCY.get(dataset.kind)
+    if consistency is None:
+        return text
+    with ready.serving(ready.datadir) as server:
+        return f"{text}; {consistency(server, dataset)}"
 
 
 def space(fs: Mounted, engine: Engine, files: Sequence[Path]) -> SpaceFacts:

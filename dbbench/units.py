@@ -117,14 +117,13 @@ def number(value: float | None) -> str:
     if value is None or not math.isfinite(value):
         return MISSING
     size = abs(value)
-    decimals = 0 if size >= 99.95 or value == int(value) else _decimals(size)
+    if size >= 99.95 or value == int(value):
+        decimals = 0
+    elif size >= 0.9995:
+        decimals = 1 if size >= 9.995 else 2
+    else:
+        decimals = min(6, 2 - math.floor(math.log10(size)))
     return _typeset(f"{value:,.{decimals}f}")
-
-
-def _decimals(size: float) -> int:
-    if size >= 9.995:
-        return 1
-    return 2 if size >= 0.9995 else min(6, 2 - math.floor(math.log10(size)))
 
 
 def _typeset(text: str) -> str:

@@ -44,6 +44,7 @@ _DATASET_HELP: Final = {
     "items": "number of items, and of rows of stock per warehouse",
     "seed": "seed of the dataset",
 }
+_TYPE_OF: Final[dict[type, Any]] = {bool: "boolean", int: "integer", float: "number"}
 _TYPES: Final[dict[str, tuple[Any, str]]] = {
     "tables": ((int, str), "a number or a text in quotes"),
     "integer": (int, "a whole number"),
@@ -78,7 +79,9 @@ class Catalog:
         """Return the workload of that name. Raises UnknownName, PlanInvalid."""
         workload = read_as(_path(name, self.workloads, "workload"), Workload, _check_workload)
         if workload.driver == "fio" and (job := self.script(workload)) is not None:
-            _check_job(job)
+            conflicts = fio.find_conflicts(given_text(job, MOST_SCRIPT))
+            if lines := ", ".join(f"{job.name}:{number} {option}" for number, option in conflicts):
+                raise PlanInvalid(f"{job} has options that dbbench sets for each trial; remove {lines}")
         return workload
 
     def script(self, workload: Workload) -> Path | None:
@@ -104,7 +107,9 @@ def catalog(paths: Sequence[str | Path] = ()) -> Catalog:
 def parameters(workload: Workload) -> dict[str, Parameter]:
     """Return what a plan may set: the parameters of the workload and of its dataset."""
     implied = {
-        name: Parameter(type=_type_of(value), default=value, help=_DATASET_HELP.get(name, "of the dataset"))
+        name: Parameter(
+            type=_TYPE_OF.get(type(value), "string"), default=value, help=_DATASET_HELP.get(name, "of the dataset")
+        )
         for name, value in workload.dataset.items()
         if name != "kind"
     }
@@ -156,12 +161,6 @@ def _convert(parameter: Parameter, value: Any) -> Scalar:
     return taken
 
 
-def _type_of(value: Scalar) -> Any:
-    if isinstance(value, bool):
-        return "boolean"
-    return {int: "integer", float: "number"}.get(type(value), "string")
-
-
 def _check_layers(document: Document, setup: FsSetup) -> None:
     for number, layer in enumerate(setup.layers):
         if layer.kind == "md" and layer.level is None:
@@ -175,13 +174,6 @@ def _check_words(document: Document, workload: Workload) -> None:
         document.flaw(("primary",), f'unknown metric "{workload.primary}"{did_you_mean(workload.primary, METRICS)}')
     if workload.during and workload.window != "fixed":
         document.flaw(("during",), '"during" requires window = "fixed"')
-
-
-def _check_job(path: Path) -> None:
-    lines = [f"{path.name}:{number} {option}" for number, option in fio.find_conflicts(given_text(path, MOST_SCRIPT))]
-    if lines:
-        text = f"{path} has options that dbbench sets for each trial; remove {', '.join(lines)}"
-        raise PlanInvalid(text)
 
 
 def _check_workload(document: Document, workload: Workload) -> None:

@@ -155,10 +155,6 @@ def _too_few_spares(draft: PlanDraft, operation: Key) -> Iterator[str]:
             yield f'{further} more than the {least} of fs setup "{setup.name}", but the plan has {number}'
 
 
-def _table_of_paths(draft: PlanDraft, _key: Key) -> bool:
-    return isinstance(draft.device.paths, dict)
-
-
 def _no_table(draft: PlanDraft, _key: Key) -> list[str]:
     """Return a label for the example if the device has no table of directories."""
     return [] if draft.device.directories or not draft.whole else [next(iter(draft.labels), "ext4")]
@@ -216,7 +212,7 @@ RULES: Final = (
 
     *(Rule(f"device.{key}", NO_EFFECT, 'with kind = "{}"', _unless_kind(*kinds)) for key, kinds in DEVICE_KEYS.items()),
     Rule("device.kind", REQUIRES, A_PATH, _if_kind("block", lambda d, _: not d.device.disks)),
-    Rule("device.kind", REQUIRES, "paths as a list", _if_kind("block", _table_of_paths)),
+    Rule("device.kind", REQUIRES, "paths as a list", _if_kind("block", lambda d, _: isinstance(d.device.paths, dict))),
     Rule("device.kind", REQUIRES, 'a directory of each fs setup: paths = { {} = "/mnt/a" }',
          _if_kind("dir", _no_table)),
     Rule("device.paths", REQUIRES, 'a directory for "{}"', _if_kind("dir", _labels_without_directory)),

@@ -90,16 +90,13 @@ class Document:
     text: str
     flaws: list[Flaw] = field(default_factory=list)
 
-    def line(self, key: Key) -> int | None:
-        """Return the line of `key`, or of the nearest table around it that is in the file."""
-        for length in range(len(key), 0, -1):
-            if key[:length] in self.lines:
-                return self.lines[key[:length]]
-        return None
+    def nearest(self, key: Key) -> Key:
+        """Return `key`, or the nearest table around it that is in the file; () if there is none."""
+        return next((key[:length] for length in range(len(key), 0, -1) if key[:length] in self.lines), ())
 
     def where(self, key: Key) -> str:
         """Return `plan.toml:12`, or only the path if the key is not in the file."""
-        line = self.line(key)
+        line = self.lines.get(self.nearest(key))
         return f"{self.path}:{line}" if line else f"{self.path}"
 
     def flaw(self, key: Key, text: str) -> None:
@@ -114,7 +111,7 @@ class Document:
         """Raise PlanInvalid with every error in the order of the file, if there is any."""
         if not self.flaws:
             return
-        ordered = sorted(self.flaws, key=lambda flaw: self.line(flaw.key) or 0)
+        ordered = sorted(self.flaws, key=lambda flaw: self.lines.get(self.nearest(flaw.key), 0))
         count = f"{len(ordered)} errors" if len(ordered) > 1 else "an error"
         count += " or more" if len(ordered) == _MOST_FLAWS else ""
         lines = "\n".join(f"  {self.where(flaw.key)}  {flaw.text}" for flaw in ordered)
@@ -215,14 +212,14 @@ def read_as(
 
 
 def _note_findings(document: Document, error: ValidationError, at: Key) -> None:
-    """Note pydantic's errors, one per key; a union reports an error for each of its members."""
+    """Note pydantic's errors, one per key; a union reports an error for each of its members, whose names it adds."""
     by_key: dict[Key, list[str]] = {}
     for finding in error.errors():
         place = (*at, *finding["loc"])
         if finding["type"] == "missing":
             document.flaw(place[:-1], f'"{place[-1]}" is missing')
         elif finding["type"] not in ("extra_forbidden", "unexpected_keyword_argument"):  # `_unknown_keys` notes these
-            by_key.setdefault(_known_part(document, place), []).append(_message(finding))
+            by_key.setdefault(document.nearest(place) or place[:1], []).append(_message(finding))
     for key, texts in by_key.items():
         name = next((str(part) for part in reversed(key) if isinstance(part, str)), "")
         document.flaw(key, f'"{name}" ' + " or ".join(dict.fromkeys(texts)).replace(" or must be ", " or "))
@@ -259,14 +256,6 @@ def _message(finding: Any) -> str:
     if kind.startswith("int"):
         return f"must be a whole number, not {'true' if given is True else repr(given)}"
     return message.replace("expected", "must be", 1)
-
-
-def _known_part(document: Document, key: Key) -> Key:
-    """Return `key` without the names of union members that pydantic adds to a location."""
-    for length in range(len(key), 0, -1):
-        if key[:length] in document.lines:
-            return key[:length]
-    return key[:1]
 
 
 def _unknown_keys(document: Document, kind: Any, data: Any, at: Key) -> None:

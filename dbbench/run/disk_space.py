@@ -10,7 +10,7 @@ from typing import Final
 from dbbench import errors
 from dbbench.datasets import golden
 from dbbench.engines.settings import redo_bytes
-from dbbench.model import Cell, FsSetup, Plan, Role
+from dbbench.model import Cell, Plan, Role
 from dbbench.plan import Expanded
 from dbbench.plan.preview import RESULT_BYTES
 from dbbench.plan.server_settings import settings_of
@@ -29,8 +29,11 @@ def shortages(
 ) -> Iterator[errors.DbbenchError]:
     """Yield an error for each disk without space. `images`: bytes that the run's images still need, by directory."""
     needs: list[tuple[Path, int, str]] = [(results, len(expanded.order) * RESULT_BYTES, "results")]
-    images = _images(plan, results) if images is None else images
-    needs += [(folder, size, "image") for folder, size in images.items()]
+    if images is None:
+        needs += [(Path(spec.at or results), spec.image_bytes, "image")
+                  for spec in plan.device.volumes.values() if spec.image_bytes]  # fmt: skip
+    else:
+        needs += [(folder, size, "image") for folder, size in images.items()]
     if missing := golden_bytes(expanded):
         needs.append((golden.cache_folder(), missing, "golden copies"))
     if plan.device.directories:
@@ -56,21 +59,16 @@ def _largest_trials(folders: Mapping[str, str], expanded: Expanded) -> list[tupl
     largest: dict[int, tuple[Path, int, str]] = {}
     for cell in expanded.cells:
         folder, logs = Path(folders[cell.arm]), _log_bytes(cell)["data"]
-        what = f"data of {cell.workload.name}" + (
-            f" with {size_text(logs)} of {cell.engine.name}'s logs" if logs else ""
-        )
+        with_logs = f" with {size_text(logs)} of {cell.engine.name}'s logs" if logs else ""
         left = sum(map(golden.disk_bytes, folder.glob(f"{PREFIX}*")))
-        need = (folder, max(0, dataset_bytes(cell) + table_bytes(cell) + logs - left), what)
+        need = (
+            folder,
+            max(0, dataset_bytes(cell) + table_bytes(cell) + logs - left),
+            f"data of {cell.workload.name}{with_logs}",
+        )
         disk = nearest(folder).stat().st_dev
         largest[disk] = max(need, largest.get(disk, need), key=lambda row: row[1])
     return list(largest.values())
-
-
-def _redo_bytes(cell: Cell, setup: FsSetup) -> int:
-    """Return the bytes of InnoDB's redo log, for which MariaDB waits forever on a full filesystem."""
-    if setup.mkfs.family not in FAMILIES or compression(setup):
-        return 0
-    return redo_bytes(settings_of(cell))
 
 
 def _log_bytes(cell: Cell) -> dict[Role, int]:
@@ -78,7 +76,9 @@ def _log_bytes(cell: Cell) -> dict[Role, int]:
     kept = kept_logs(cell)
     sizes: dict[Role, int] = {"data": kept.pop(ARCHIVE, 0)}
     role, setup = list(cell.setups.items())[-1]
-    return sizes | {role: sizes.get(role, 0) + sum(kept.values()) + _redo_bytes(cell, setup)}
+    stored = setup.mkfs.family in FAMILIES and not compression(setup)
+    redo = redo_bytes(settings_of(cell)) if stored else 0  # MariaDB waits for it forever on a full filesystem
+    return sizes | {role: sizes.get(role, 0) + sum(kept.values()) + redo}
 
 
 def fits(plan: Plan, expanded: Expanded) -> Iterator[errors.DbbenchError]:
@@ -104,15 +104,6 @@ def fits(plan: Plan, expanded: Expanded) -> Iterator[errors.DbbenchError]:
             f"logs of about {size_text(logs)} do not fit on [device.wal], which has {size_text(log_size)}",
             remedy="Use a larger device for [device.wal], a smaller redo log, or a shorter window.",
         )
-
-
-def _images(plan: Plan, results: Path) -> dict[Path, int]:
-    sizes: dict[Path, int] = {}
-    for spec in plan.device.volumes.values():
-        if spec.image_bytes:
-            folder = Path(spec.at) if spec.at else results
-            sizes[folder] = sizes.get(folder, 0) + spec.image_bytes
-    return sizes
 
 
 def golden_bytes(expanded: Expanded) -> int:

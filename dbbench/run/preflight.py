@@ -72,10 +72,8 @@ def missing_programs(expanded: Expanded) -> list[str]:
         if folder is None or engine.installed_version(folder):  # `_servers` reports the others
             programs += engine.programs(folder)
         programs += [PROGRAMS[cell.workload.driver]] if cell.workload.driver in PROGRAMS else []
-    return [
-        name for name in dict.fromkeys(programs)
-        if not (os.access(name, os.X_OK) if "/" in name else process.find(name))
-    ]  # fmt: skip
+    return [name for name in dict.fromkeys(programs)
+            if not (os.access(name, os.X_OK) if "/" in name else process.find(name))]  # fmt: skip
 
 
 def _rights(plan: Plan, results: Path) -> Iterator[errors.DbbenchError]:
@@ -265,11 +263,9 @@ def check_run(wanted: PlanRequest, plan_file: str, root: Path, folder: RunFolder
     if wanted.plan.device.disks:
         journal = folder.journal if folder else Journal(root / "journal.jsonl")
         permit = Permit(wipe, journal, checking=True)
+        volumes = wanted.plan.device.volumes.items()
         try:
-            volumes = wanted.plan.device.volumes
-            with devices.attach(
-                {role: devices.DiskSet(spec, most=spec.device_count) for role, spec in volumes.items()}, permit
-            ):
+            with devices.attach({role: devices.DiskSet(of, most=of.device_count) for role, of in volumes}, permit):
                 pass
         except errors.DeviceNotEmpty as error:
             wrong = f"--wipe {' '.join(wipe)} does not give its identity. " if wipe else ""

@@ -32,7 +32,6 @@ from dbbench.run.stages import (
     attach,
     drop_cache,
     load,
-    log,
     mkfs,
     mount,
     paths,
@@ -103,7 +102,7 @@ def drive(trial: Record, workdir: WorkDir, images: Images, permit: Permit) -> No
         with stage(Phase.RESTORE):  # the same bytes on every filesystem
             restored = restore.restore(cell, setups["data"], fs, workdir, trial.emit)
             facts.dataset, datadir = restored.facts, restored.datadir or fs.path / "data"
-            place = log.move_log(setups, mounts, engine, datadir, workdir.place(cell.engine))
+            place = restore.move_log(setups, mounts, engine, datadir, workdir.place(cell.engine))
             stored = Stored(setups["data"], volumes["data"], fs, datadir, workdir.operations, journal=journal)
             ready = restore.fill(cell, stored, place, drop_cache.emptier(plan, setups, volumes, mounts))
 
@@ -146,7 +145,7 @@ def run_load(
             server = stack.enter_context(engine.serving(datadir, settings, place))
             facts.engine_version, effective = server.version, server.effective_settings()
             facts.effective_settings, facts.settings = effective, keep_existing(settings, effective)
-            log.check_log(engine, datadir, place, effective)
+            restore.check_log(engine, datadir, place, effective)
             before = space.file_sizes(engine, datadir, effective)
 
         samples = stack.enter_context(samplers.beside(load.list_samplers(cell, disks, mounts, server), raw))

@@ -27,7 +27,7 @@ from dbbench.model import Durability, Role
 from dbbench.results.journal import Journal
 from dbbench.run.record import stopping
 from dbbench.run.stages import Volumes
-from dbbench.run.stages.log import check_log, move_log
+from dbbench.run.stages.restore import check_log, move_log
 from dbbench.run.workdir import WorkDir
 from dbbench.storage import filesystems
 from dbbench.storage.devices import hold, loop

@@ -1,4 +1,5 @@
-"""The dataset (a data directory, or one tablespace of it) restored from its golden copy, and its server."""
+"""The dataset (a data directory, or one tablespace of it) restored from its golden copy; its write-ahead log, moved to
+the place that the plan or the fs setup requests; its server."""
 
 from __future__ import annotations
 
@@ -13,11 +14,13 @@ from dbbench import datasets
 from dbbench.datasets import Golden, Restored
 from dbbench.datasets.copying import Progress
 from dbbench.engines import ENGINES
-from dbbench.engines.port import Place, UsesBareDevice
+from dbbench.engines.port import Engine, HasLog, Place, UsesBareDevice, log_files_of
+from dbbench.errors import FilesElsewhere
 from dbbench.model import CacheFacts, Cell, DatasetFacts, FsSetup, Phase, merge_settings
 from dbbench.model.events import Emit, Event
 from dbbench.operations import StoredDatabase
 from dbbench.plan.server_settings import settings_of
+from dbbench.run.stages import Mounts, Setups
 from dbbench.run.workdir import WorkDir
 from dbbench.storage import filesystems
 from dbbench.storage.filesystems import Mounted, Stored
@@ -87,6 +90,35 @@ def pace(emit: Emit, clock: Callable[[], float] = time.monotonic) -> Progress:
                               "left_s": max(0.0, (of - done) / rate)}))  # fmt: skip
 
     return tell
+
+
+def move_log(setups: Setups, mounts: Mounts, engine: Engine, datadir: Path, place: Place) -> Place:
+    """Move the restored log to its own filesystem or volume; return the place with its directory, or unchanged."""
+    folder = filesystems.log_directory(setups["data"], mounts)
+    # If only a tablespace is on the filesystem under test, the log stays with the rest of the cluster.
+    alone = "log" not in mounts and not datadir.is_relative_to(mounts["data"].path)
+    if folder is None or alone or not isinstance(engine, HasLog):
+        return place
+    if "log" in setups:
+        folder.mkdir(mode=0o700)
+        filesystems.apply_attributes(setups["log"], folder)
+    engine.place_log(datadir, folder)
+    return dataclasses.replace(place, log_dir=folder)
+
+
+def check_log(engine: Engine, datadir: Path, place: Place, effective: dict[str, str]) -> None:
+    """Raise FilesElsewhere if a file of the running server's log is not in the directory to which it was moved."""
+    if place.log_dir is None:
+        return
+    files = log_files_of(engine, datadir, effective)
+    folder = place.log_dir.resolve()
+    astray = [path for path in files if folder not in path.parents]
+    if astray or not files:
+        raise FilesElsewhere(
+            f"{astray[0]} of the write-ahead log is not in {folder}" if astray else f"{folder} contains no log file",
+            effect="Nothing was measured.",
+            remedy="Remove settings for the location of the log (innodb_log_group_home_dir, log_bin) from the plan.",
+        )
 
 
 def fill(cell: Cell, stored: Stored, place: Place, cold: Callable[[Sequence[Path]], CacheFacts]) -> StoredDatabase:

@@ -68,17 +68,12 @@ class Proposal:
         entries = split_fs(self.setups or _SETUPS, known.setups.__contains__)
         arms = [Arm(name, mount=options) for name, options in entries]
         budget = self.budget or ("30min" if self.directories else None)
+        setups = [_inline({"use": arm.use, "mount": arm.mount}) if arm.adds else _quoted(arm.use) for arm in arms]
         values = {
-            "file": str(file),
-            "name": _name(file),
+            "file": str(file), "name": _name(file), "setups": ", ".join(setups), "use": arms[0].use,
             "engines": ", ".join(_inline({"name": engine}) for engine in self.engines),
-            "length": _BUDGET.format(budget) if budget else _BLOCKS,
-            "setups": ", ".join(
-                _inline({"use": arm.use, "mount": arm.mount}) if arm.adds else _quoted(arm.use) for arm in arms
-            ),
-            "use": arms[0].use,
-            "baseline": default_label(arms[0], None),
-        }
+            "length": _BUDGET.format(budget) if budget else _BLOCKS, "baseline": default_label(arms[0], None),
+        }  # fmt: skip
         loads = self._loads(known)
         if self.directories:
             values |= _of_directories(self.directories, known) | {"workloads": ", ".join(map(_inline, loads))}
@@ -155,9 +150,8 @@ class RunningServer:
         # What a server reports may contain line breaks.
         values = {key: one_line(value, len(value)) for key, value in values.items()}
         values["settings"] = "\n".join(f"settings.{pair}" for pair in _pairs(plain)) or "# (none)"
-        return _filled(
-            "from-running.in", values | {"workload": "\n".join(_pairs(load)), "unsure": unsure and f"  # {unsure}"}
-        )
+        values |= {"workload": "\n".join(_pairs(load)), "unsure": unsure and f"  # {unsure}"}
+        return _filled("from-running.in", values)
 
 
 def installed_engines() -> tuple[EngineName, ...]:

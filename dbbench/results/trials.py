@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import itertools
 import os
 import re
 import shutil
@@ -59,14 +58,13 @@ def set_aside(run_folder: Path, ids: Iterable[str], why: str) -> list[str]:
     moved = []
     for trial in (run_folder / "trials" / name for name in ids):
         if trial.is_dir():
-            target = free = run_folder / SET_ASIDE / why / trial.name
+            target, number = run_folder / SET_ASIDE / why / trial.name, 1
             with writing(target):
                 target.parent.mkdir(parents=True, exist_ok=True)
-                for number in itertools.count(2):  # keep trials that were set aside earlier
-                    if not free.exists():
-                        break
-                    free = target.with_name(f"{trial.name}.{number}")
-                trial.rename(free)
+                while target.exists():  # keep trials that were set aside earlier
+                    number += 1
+                    target = target.with_name(f"{trial.name}.{number}")
+                trial.rename(target)
             moved.append(trial.name)
     return moved
 

@@ -125,16 +125,16 @@ def _points(
             before = course.written_bytes
             yield _driven(server, model.Window("fixed", warm_s, window.measure_s), course, "")
             warm_s = 0.0
-            if course.written_bytes - before < LEAST_BYTES:
-                wrote = course.written_bytes - before
+            if (wrote := course.written_bytes - before) < LEAST_BYTES:
                 yield f"the load wrote {wrote} bytes in {window.measure_s:.0f} s, which does not age the tables"
                 return
         filesystems.sync(filled.fs.path)
-        shape_now = _shape(filled)
+        logical = sum(path.stat().st_size for path in filled.files)
+        disk = shape.space(filled.fs, logical).disk_bytes if filled.fs.raw is None else None
+        extents = extents_of(filled.files)
         point = _driven(server, model.Window("fixed", warm_s, window.measure_s), course, f"{factor:g}")
         warm_s = 0.0
-        extents, logical, disk = shape_now
-        yield model.WrittenPoint(point.factor, point.tps, point.p99_ms, factor, extents, logical, disk)
+        yield dataclasses.replace(point, asked=factor, extents=extents, logical_bytes=logical, disk_bytes=disk)
 
 
 def _driven(server: Server, window: model.Window, course: _Course, name: str) -> model.WrittenPoint:
@@ -145,12 +145,6 @@ def _driven(server: Server, window: model.Window, course: _Course, name: str) ->
     server.purge_log()  # otherwise the log of many windows would fill the device
     p99 = outcome.histogram.percentile_ms(99.0) if outcome.histogram is not None else None
     return model.WrittenPoint(factor, outcome.transactions / outcome.window_s, p99)
-
-
-def _shape(filled: StoredDatabase) -> tuple[int | None, int, int | None]:
-    logical = sum(path.stat().st_size for path in filled.files)
-    disk = shape.space(filled.fs, logical).disk_bytes if filled.fs.raw is None else None
-    return extents_of(filled.files), logical, disk
 
 
 def _scan(filled: StoredDatabase, loads: Loads, when: str) -> model.AgedScan:

@@ -32,13 +32,9 @@ def emptier(plan: Plan, setups: Setups, volumes: Volumes, mounts: Mounts) -> Cal
         for fs in mounts.values():
             equalize_readahead(fs, plan.equal_readahead_bytes)
 
-    return partial(
-        pagecache.empty_and_prove,
-        seed=plan.seed,
-        disks=volumes["data"].leaves,
-        by=dataclasses.replace(each[0], empty=empty),
-        least_share=shape.least_read_share(mounts["data"]),
-    )
+    by, share = dataclasses.replace(each[0], empty=empty), shape.least_read_share(mounts["data"])
+    disks = volumes["data"].leaves
+    return partial(pagecache.empty_and_prove, seed=plan.seed, disks=disks, by=by, least_share=share)
 
 
 def drop(cell: Cell, ready: StoredDatabase) -> CacheFacts:

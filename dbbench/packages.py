@@ -25,10 +25,6 @@ OUTSIDE_PATH: Final = {
 FUSE: Final = "libfuse3.so.[34]"  # pattern: 3 up to Debian 12 and Ubuntu 24.04, 4 in later releases
 
 
-# Program outside PATH -> a program of the same package.
-_BESIDE: Final = {
-    "psql": "postgres",
-}
 # Debian package -> name of its project, if the names differ.
 _PROJECTS: Final = {
     "bonnie++": "Bonnie++", "btrfs-compsize": "compsize", "chromium": "Chromium", "chromium-driver": "ChromeDriver",
@@ -60,7 +56,7 @@ class Tool(NamedTuple):
 
 
 TOOLS: Final = (
-    Tool("run", ("postgres", "initdb", "pg_ctl", "pgbench", "pg_amcheck", "pg_checksums"), "postgresql",
+    Tool("run", ("postgres", "initdb", "pg_ctl", "psql", "pgbench", "pg_amcheck", "pg_checksums"), "postgresql",
          "postgresql-server postgresql-contrib", places="usr/lib/postgresql/*/bin", engine="postgres"),
     Tool("run", ("mariadbd", "mariadb-install-db"), "mariadb-server-core", "mariadb-server", engine="mariadb"),
     # Optional because in Debian unstable MySQL conflicts with MariaDB's library, which sysbench needs.
@@ -111,9 +107,8 @@ TOOLS: Final = (
 
 def package_of(program: str, family: str = "debian") -> str | None:
     """Return the package with a program on `debian` (and Ubuntu) or `fedora`; None if the table has none."""
-    name = _BESIDE.get(Path(program).name, Path(program).name)
     for tool in TOOLS:
-        if name in tool.programs:
+        if Path(program).name in tool.programs:
             return tool.fedora if family == "fedora" else in_release(tool.debian)
     return None
 

@@ -4,7 +4,8 @@ percentile is within 0.5 % of the exact value. The sysbench wrapper uses the sam
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -24,10 +25,6 @@ class Histogram:
 
     def add(self, bucket: int, count: int = 1) -> None:
         self.counts[bucket] = self.counts.get(bucket, 0) + count
-
-    def merge(self, other: Mapping[int, int]) -> None:
-        for bucket, count in other.items():
-            self.add(bucket, count)
 
     @property
     def total(self) -> int:
@@ -52,11 +49,10 @@ LEAST_ABOVE: Final = 10  # a percentile that fewer latencies exceed is little mo
 
 def merge(histograms: Iterable[Histogram | None]) -> Histogram:
     """All of them as one; empty if there is none."""
-    whole = Histogram()
-    for histogram in histograms:
-        if histogram is not None:
-            whole.merge(histogram.counts)
-    return whole
+    whole = Counter[int]()
+    for histogram in filter(None, histograms):
+        whole.update(histogram.counts)
+    return Histogram(whole)
 
 
 def percentile_ms(histogram: Histogram, percent: float) -> float | None:

@@ -7,13 +7,15 @@ import re
 from enum import StrEnum
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, TypeVar
 
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo
+from pydantic import AfterValidator, BeforeValidator, Field, TypeAdapter, ValidationInfo
 from pydantic_core import PydanticCustomError
 
 from dbbench.units import bytes_of, seconds_of, share_of
 
+_T = TypeVar("_T")
+_ADAPTERS: Final[dict[Any, TypeAdapter[Any]]] = {}  # by dataclass
 SCHEMA: Final = 1  # schema version of run.json and trial.json; increased when the meaning of a key changes
 
 Bytes = Annotated[int, BeforeValidator(bytes_of)]
@@ -116,6 +118,13 @@ def durability_class(flags: tuple[Durability, ...], page_bytes: int = 0) -> str:
     the disk has to write at once, which the class then names."""
     units = {Durability.TORN_PREVENTED: f" (unit {page_bytes}, aligned)"} if page_bytes else {}
     return " + ".join(flag.value + units.get(flag, "") for flag in Durability if flag in flags) or "full"
+
+
+def adapter(kind: type[_T]) -> TypeAdapter[_T]:
+    """Return what reads a dataclass; making it takes tens of ms, and a catalogue has hundreds of files."""
+    if kind not in _ADAPTERS:
+        _ADAPTERS[kind] = TypeAdapter(kind)
+    return _ADAPTERS[kind]
 
 
 def plain(noun: Any) -> Any:

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
 from dbbench.drivers import fio
 from dbbench.errors import FileUnreadable, PlanInvalid, UnknownName
 from dbbench.metrics.table import METRICS
 from dbbench.model import Arm, Dataset, FsSetup, Parameter, Scalar, Workload
-from dbbench.model.base import NAME, PACKED, SIZE_PARAMETERS, data_folder
+from dbbench.model.base import NAME, PACKED, SIZE_PARAMETERS, adapter, data_folder
 from dbbench.plan.arms import effective_name
 from dbbench.plan.tomlfile import Document, did_you_mean, read_as
 from dbbench.results.fileio import given_text
@@ -129,8 +129,7 @@ def dataset_of(workload: Workload, values: dict[str, Scalar]) -> Dataset:
     """Return the workload's dataset with those of `values` that are its parameters."""
     dataset_values = {name: values.get(name, value) for name, value in workload.dataset.items() if name != "kind"}
     dataset_values |= {name: values[name] for name in _PACKED if name in values and workload.dataset["kind"] in PACKED}
-    adapter: TypeAdapter[Dataset] = TypeAdapter(Dataset)
-    return adapter.validate_python({"kind": workload.dataset["kind"], "parameters": dataset_values})
+    return adapter(Dataset).validate_python({"kind": workload.dataset["kind"], "parameters": dataset_values})
 
 
 def convert_value(parameter: Parameter, value: Any) -> Scalar:
@@ -180,7 +179,7 @@ def _check_workload(document: Document, workload: Workload) -> None:
     _check_words(document, workload)
     kind, dataset_values = workload.dataset.get("kind"), {k: v for k, v in workload.dataset.items() if k != "kind"}
     try:
-        TypeAdapter(Dataset).validate_python({"kind": kind, "parameters": dataset_values})
+        adapter(Dataset).validate_python({"kind": kind, "parameters": dataset_values})
     except ValidationError as error:
         document.flaw(("dataset", "kind"), str(error.errors()[0]["msg"]).replace("Input should", "kind must"))
     for index, file in enumerate(workload.beside):

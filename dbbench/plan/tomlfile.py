@@ -18,11 +18,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
 from dbbench.engines import ENGINES
 from dbbench.errors import PlanInvalid
+from dbbench.model.base import adapter
 from dbbench.model.plan import LEAST_BYTES
 from dbbench.results.fileio import given_text
 from dbbench.units import size_text
@@ -32,8 +33,6 @@ if TYPE_CHECKING:
 
 Noun = TypeVar("Noun")
 Named = TypeVar("Named", bound="DataclassInstance")
-# By dataclass: making one takes tens of ms, and a catalogue has hundreds of files.
-_ADAPTERS: Final[dict[Any, TypeAdapter[Any]]] = {}
 Key = tuple[str | int, ...]  # ("workload", 0, "clients")
 
 MOST_BYTES: Final = 2**18  # size of a file; the longest known plan has a tenth of it
@@ -180,20 +179,16 @@ def convert(document: Document, kind: type[Noun], data: dict[str, Any], at: Key 
     values are out of bounds, their defaults are returned, so that other checks find more."""
     before = len(document.flaws)
     _unknown_keys(document, kind, data, at)
-    if kind not in _ADAPTERS:
-        _ADAPTERS[kind] = TypeAdapter(kind)
     context = {"engines": tuple(ENGINES), "folder": document.path.absolute().parent}
     try:
-        noun: Noun = _ADAPTERS[kind].validate_python(data, context=context)
+        noun = adapter(kind).validate_python(data, context=context)
     except ValidationError as error:
         _note_findings(document, error, at)
         if all(finding["type"] in (*_BOUNDS, "value_error") for finding in error.errors()):
             outside = {finding["loc"][0] for finding in error.errors()}
             with contextlib.suppress(ValidationError):
-                rest: Noun = _ADAPTERS[kind].validate_python(
-                    {name: value for name, value in data.items() if name not in outside}, context=context
-                )
-                return rest
+                rest = {name: value for name, value in data.items() if name not in outside}
+                return adapter(kind).validate_python(rest, context=context)
         return None
     return noun if len(document.flaws) == before else None
 

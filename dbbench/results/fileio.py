@@ -15,10 +15,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from pydantic import TypeAdapter
-
 from dbbench import errors
-from dbbench.model.base import SCHEMA
+from dbbench.model.base import SCHEMA, adapter
 from dbbench.units import size_text
 
 # The largest file of the results that is read as a whole: some kilobytes are usual, and a run.json of 20 000 trials has
@@ -38,7 +36,6 @@ _REMEDIES: Final = {
 _KINDS: Final = {stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device",
                  stat.S_IFDIR: "a directory", stat.S_IFLNK: "a symbolic link"}  # fmt: skip
 _T = TypeVar("_T")
-_ADAPTERS: Final[dict[Any, TypeAdapter[Any]]] = {}  # by dataclass
 _SUM: Final = b',\n "sha256": "'
 
 
@@ -213,19 +210,10 @@ def write_with_sum(path: Path, content: Any) -> None:
     write_text(path, f'{body.decode()}{_SUM.decode()}{hashlib.sha256(body).hexdigest()}"\n}}\n')
 
 
-def read_with_sum(path: Path, below: Path) -> bytes:
-    """Return what `write_with_sum` wrote. Raises as `read_bytes`, OSError, and ValueError if it was altered."""
-    whole = read_bytes(path, below)
-    body, mark, checksum = whole.rpartition(_SUM)
-    if mark and hashlib.sha256(body).hexdigest().encode() != checksum[:64]:
-        raise ValueError("its checksum does not match its content")
-    return whole
-
-
 def read_bytes(path: Path, below: Path) -> bytes:
     """Return the content of a file in the results folder `below`. Raises OSError, ResultNotRegular, ResultDamaged."""
-    with _refusing(path):
-        return content(path, MOST_BYTES, below)
+    with plain_file(path, below) as file:
+        return file.read(MOST_BYTES)
 
 
 def sha256(path: Path, below: Path) -> str:
@@ -237,8 +225,12 @@ def sha256(path: Path, below: Path) -> str:
 def plain_file(path: Path, below: Path, most_bytes: int = MOST_BYTES) -> io.BufferedReader:
     """Open a file in the results folder `below` for reading. Raises OSError, ResultNotRegular, ResultDamaged. Refuses
     symbolic links, also in the directories above the file, and FIFOs, sockets and devices, which may never end."""
-    with _refusing(path):
+    try:
         return open_file(path, most_bytes, below)
+    except NotRegular as error:
+        raise errors.ResultNotRegular(f"{path}: {error.strerror}", effect="It was not opened.") from error
+    except TooLarge as error:
+        raise errors.ResultDamaged(f"{path}: {error.strerror}", effect="It was not read.") from error
 
 
 def real_folder(path: Path, below: Path) -> Path:
@@ -248,16 +240,6 @@ def real_folder(path: Path, below: Path) -> Path:
         if place.is_symlink():
             raise errors.ResultNotRegular(f"{place} is a symbolic link", effect="Nothing was changed.")
     return path
-
-
-@contextlib.contextmanager
-def _refusing(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except NotRegular as error:
-        raise errors.ResultNotRegular(f"{path}: {error.strerror}", effect="It was not opened.") from error
-    except TooLarge as error:
-        raise errors.ResultDamaged(f"{path}: {error.strerror}", effect="It was not read.") from error
 
 
 def sound_json(written: bytes) -> Any:
@@ -276,7 +258,11 @@ def read_as(kind: type[_T], path: Path, below: Path, missing: errors.DbbenchErro
     """Read a JSON file in the results folder `below` as this dataclass. Raises `missing` if the file does not exist,
     ResultDamaged, and what `read_bytes` raises."""
     try:
-        return parsed_as(kind, read_with_sum(path, below))
+        whole = read_bytes(path, below)
+        body, mark, checksum = whole.rpartition(_SUM)
+        if mark and hashlib.sha256(body).hexdigest().encode() != checksum[:64]:
+            raise ValueError("its checksum does not match its content")
+        return parsed_as(kind, whole)
     except (OSError, ValueError) as error:
         if missing is not None and isinstance(error, FileNotFoundError | NotADirectoryError):
             raise missing from None
@@ -290,10 +276,7 @@ def parsed_as(kind: type[_T], written: bytes) -> _T:
         raise ValueError(
             f"its schema is {content.get('schema')}, and this version of dbbench reads schema {SCHEMA} only"
         )
-    if kind not in _ADAPTERS:
-        _ADAPTERS[kind] = TypeAdapter(kind)  # this takes tens of ms
-    value: _T = _ADAPTERS[kind].validate_json(written)
-    return value
+    return adapter(kind).validate_json(written)
 
 
 def _number(word: str) -> float:
@@ -324,18 +307,13 @@ def open_file(path: Path, most_bytes: int, below: Path | None = None) -> io.Buff
         os.close(fd)
 
 
-def content(path: Path, most_bytes: int, below: Path | None = None) -> bytes:
-    """Return the whole content of a regular file. Raises OSError, NotRegular, TooLarge."""
-    with open_file(path, most_bytes, below) as file:
-        return file.read(most_bytes)
-
-
 def read_input(path: Path, most_bytes: int) -> bytes:
     """Return the content of a file that the user named; links are followed. Raises FileUnreadable."""
     remedies = {NotRegular: "Name a file, not a directory, FIFO or device.",
                 TooLarge: f"Use a part of it, for example: head -c {most_bytes}"}  # fmt: skip
     try:
-        return content(path, most_bytes)
+        with open_file(path, most_bytes) as file:
+            return file.read(most_bytes)
     except FileNotFoundError:
         raise errors.FileUnreadable(f"{path} does not exist") from None
     except OSError as error:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dbbench.drivers import pgbench
+from dbbench.drivers import pgbench_log
 
 LEAST_RATE = 3e6  # lines per second
 MOST_GROWTH = 1.10  # peak memory with the long log ÷ with the short one
@@ -40,7 +40,7 @@ def write_log(path: Path, lines: int) -> None:
 def parse(path: Path, times: int) -> None:
     """Parse the log `times` times; print lines, CPU seconds and peak memory in KiB. Runs in a separate process."""
     began = time.process_time()
-    counts, _ = pgbench.parse([path] * times, float(BEGIN), SECONDS)
+    counts, _ = pgbench_log.parse([path] * times, float(BEGIN), SECONDS)
     counts.series(float(SECONDS))
     took_s = time.process_time() - began
     # getrusage would report the peak of the process that started this one if it is higher.

@@ -11,18 +11,19 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Protocol
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from dbbench import process
 from dbbench.drivers.protocol import Live, LoadTask
 from dbbench.errors import DbbenchError, DriverFailed, EngineDied, NoProgress
 from dbbench.machine.limits import cgroup
-from dbbench.metrics.outcome import Counts, Outcome
+from dbbench.metrics.outcome import Outcome
 from dbbench.metrics.series import FIRST, Series
 from dbbench.model import Cell, TrialWarning, Window
 from dbbench.units import size_text
+
+if TYPE_CHECKING:
+    from dbbench.metrics.counts import Counts
 
 FAILED: Final = "The trial is marked failed, because its load was not the requested one."
 POLL_S: Final = 0.1  # time until a dead tool or server is noticed; ten checks per second cost almost no CPU
@@ -161,6 +162,8 @@ def whole_outcome(
 
 def rates_of(points: Sequence[tuple[float, int]], seconds: int) -> list[float]:
     """Return the growth in each whole second from points (second, amount so far), interpolated linearly."""
+    import numpy as np
+
     times, amounts = zip(*points, strict=True)
     return [float(growth) for growth in np.diff(np.interp(range(seconds + 1), times, amounts))]
 

@@ -7,18 +7,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, cast
 
-import numpy as np
-from numpy.typing import NDArray
-
-from dbbench.metrics.histogram import PER_E, Histogram
-from dbbench.metrics.series import Column, Series
+from dbbench.metrics.histogram import Histogram
+from dbbench.metrics.series import Series
 from dbbench.model import TrialWarning
 
-BUCKETS: Final = 2400  # the last begins at e^24 us: no transaction takes seven hours
 LEAST_PAGES: Final = 500  # a server that starts reads up to 300 pages of its catalogue
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -70,12 +63,6 @@ class Outcome:
     scanned_bytes: int | None = None  # of the tables that a scan read: its costs are per GiB
 
 
-def buckets_of(latency_us: Floats) -> Ints:
-    """Return `histogram.bucket_of` for many latencies; the last bucket also holds all longer ones."""
-    buckets = (PER_E * np.log(np.maximum(latency_us, 1.0))).astype(np.int64)
-    return np.minimum(buckets, BUCKETS - 1)
-
-
 @dataclass(frozen=True)
 class Measured:
     """A range of whole seconds, merged. `longest_ms` is None if nothing finished."""
@@ -86,66 +73,3 @@ class Measured:
     longest_ms: float | None
     kinds: dict[int, int]  # transactions by the kind that the script gave them
     kind_histograms: dict[int, Histogram]
-
-
-def _histogram(merged: Ints) -> Histogram:
-    return Histogram({int(bucket): int(merged[bucket]) for bucket in np.flatnonzero(merged)})
-
-
-class Counts:
-    """Transactions of each second from the start of the load, by the time at which they ended; `outside`: those that
-    ended in none of them. `transactions` is separate from `latencies[second, bucket]`: sysbench with a rate reports
-    them from different sources."""
-
-    def __init__(self, seconds: int) -> None:
-        self.seconds = seconds
-        self.transactions: Ints = np.zeros(seconds, np.int64)
-        self.errors: Ints = np.zeros(seconds, np.int64)
-        self.latencies: Ints = np.zeros((seconds, BUCKETS), np.int64)
-        self.longest_us: Ints = np.zeros(seconds, np.int64)
-        self.kinds: dict[int, Ints] = {}  # transactions by kind, where a script has several
-        self.kind_latencies: dict[int, Ints] = {}  # `latencies` of each kind
-        self.outside = 0  # transactions
-        self.errors_outside = 0
-
-    @property
-    def all_transactions(self) -> int:
-        """Return the number of all finished transactions, including those before second 0 and after the last second."""
-        return int(self.transactions.sum()) + self.outside
-
-    @property
-    def all_errors(self) -> int:
-        return int(self.errors.sum()) + self.errors_outside
-
-    def series(self, lived_s: float) -> Series:
-        """Return tps, p50_ms, p95_ms, p99_ms, errors of a tool that ran for `lived_s` seconds; a second after that is a
-        gap, one without a transaction is a zero without latencies."""
-        lived = min(self.seconds, math.ceil(lived_s))
-        series = Series(self.seconds, {"tps": [float(n) for n in self.transactions[:lived]]})
-        for percent in (50, 95, 99):
-            series.set(f"p{percent}_ms", self._percentiles(percent)[:lived])
-        series.set("errors", [float(n) for n in self.errors[:lived]])
-        return series
-
-    def measure(self, first: int, last: int) -> Measured:
-        """Merge the seconds from `first` up to, but not including, `last`."""
-        merged = self.latencies[first:last].sum(axis=0)
-        longest_us = int(self.longest_us[first:last].max(initial=0))
-        return Measured(
-            transactions=int(self.transactions[first:last].sum()),
-            errors=int(self.errors[first:last].sum()),
-            histogram=_histogram(merged),
-            longest_ms=longest_us / 1000 if longest_us > 0 else None,
-            kinds={kind: int(each[first:last].sum()) for kind, each in sorted(self.kinds.items())},
-            kind_histograms={
-                kind: _histogram(each[first:last].sum(axis=0)) for kind, each in sorted(self.kind_latencies.items())
-            },
-        )
-
-    def _percentiles(self, percent: int) -> Column:
-        seen = self.latencies.cumsum(axis=1)
-        total = seen[:, -1]
-        rank = np.ceil(total * percent / 100)
-        bucket = (seen >= rank[:, None]).argmax(axis=1)
-        value = np.exp((bucket + 0.5) / PER_E) / 1000
-        return [float(ms) if events else None for ms, events in zip(value, total, strict=True)]

@@ -201,7 +201,7 @@ def events_to(fd: int) -> Emit:
 
 
 if __name__ == "__main__":
-    for client in ("psycopg2", "mysql.connector"):  # once per run instead of once per trial
+    for library in ("numpy", "psycopg2", "mysql.connector"):  # once per run instead of once per trial
         with contextlib.suppress(ImportError):  # a trial that needs the missing library says so
-            importlib.import_module(client)
+            importlib.import_module(library)
     serve(main)

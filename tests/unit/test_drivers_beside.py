@@ -6,8 +6,9 @@ import pytest
 
 from dbbench.drivers import beside
 from dbbench.errors import PlanInvalid
+from dbbench.metrics.counts import Counts
 from dbbench.metrics.histogram import Histogram
-from dbbench.metrics.outcome import Counts, Outcome
+from dbbench.metrics.outcome import Outcome
 from dbbench.plan.catalog import catalog
 
 

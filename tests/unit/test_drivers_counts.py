@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from dbbench.metrics.counts import BUCKETS, Counts, buckets_of
 from dbbench.metrics.histogram import Histogram, bucket_of
-from dbbench.metrics.outcome import BUCKETS, Counts, buckets_of
 
 
 def filled() -> Counts:

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dbbench.drivers import pgbench, tool
+from dbbench.drivers import pgbench, pgbench_log, tool
 from dbbench.drivers.protocol import Live
 from dbbench.drivers.tool import pack, read_counts
 from dbbench.errors import DriverFailed
@@ -24,10 +24,10 @@ def begin_of(*paths: Path) -> float:
 
 def test_all_workers_logs_are_counted() -> None:
     """The sum over all files is what pgbench says it processed; the second worker's file alone is not."""
-    counts, _ = pgbench.parse(LOGS, begin_of(*LOGS), 4)
+    counts, _ = pgbench_log.parse(LOGS, begin_of(*LOGS), 4)
     told = read_counts(pgbench.COUNTS, (FIXTURES / "pgbench.out").read_text())
     assert told["processed"] == counts.all_transactions
-    assert told["processed"] != pgbench.parse(LOGS[:1], begin_of(*LOGS), 4)[0].all_transactions
+    assert told["processed"] != pgbench_log.parse(LOGS[:1], begin_of(*LOGS), 4)[0].all_transactions
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -35,8 +35,8 @@ def test_every_version_of_pgbench_agrees_with_its_logs(version: str) -> None:
     """Processed, failed and skipped transactions are in the logs of its workers as often as in its summary."""
     folder = FIXTURES.with_name(f"pgbench-{version}")
     for prefix in ("pgbench_log", "pgbench_words"):
-        logs = pgbench.log_files(folder, prefix)
-        counts, skipped = pgbench.parse(logs, begin_of(*logs), 5)
+        logs = pgbench_log.log_files(folder, prefix)
+        counts, skipped = pgbench_log.parse(logs, begin_of(*logs), 5)
         told = read_counts(pgbench.COUNTS, (folder / f"{prefix.replace('_log', '')}.out").read_text())
         assert (counts.all_transactions, counts.all_errors, skipped) == (
             told["processed"],
@@ -53,7 +53,7 @@ def test_only_the_files_of_the_workers_are_logs(tmp_path: Path) -> None:
     """PREFIX.PID and PREFIX.PID.N, whatever else lies beside them."""
     for name in ("p.12", "p.12.1", "p.12.10", "p.out", "p.12.gz", "q.12"):
         (tmp_path / name).touch()
-    assert [path.name for path in pgbench.log_files(tmp_path, "p")] == ["p.12", "p.12.1", "p.12.10"]
+    assert [path.name for path in pgbench_log.log_files(tmp_path, "p")] == ["p.12", "p.12.1", "p.12.10"]
 
 
 def test_a_transaction_counts_in_the_second_of_its_end() -> None:
@@ -61,7 +61,7 @@ def test_a_transaction_counts_in_the_second_of_its_end() -> None:
     rows = [line.split() for line in LOGS[0].read_text().splitlines()]
     begin = begin_of(*LOGS) + 0.25
     expected = np.bincount([int(float(r[4]) + float(r[5]) / 1e6 - begin + 1) for r in rows], minlength=4)
-    counts, _ = pgbench.parse(LOGS[:1], begin, 3)
+    counts, _ = pgbench_log.parse(LOGS[:1], begin, 3)
     assert expected[1:4].tolist() == counts.transactions.tolist()
     assert expected[0] == counts.outside
 
@@ -69,7 +69,7 @@ def test_a_transaction_counts_in_the_second_of_its_end() -> None:
 def test_latency_is_the_time_column_which_has_the_schedule_lag_in_it() -> None:
     """Under a rate the column "time" counts from the schedule: nothing is added to it."""
     times = [int(line.split()[2]) for path in LOGS for line in path.read_text().splitlines()]
-    counts, _ = pgbench.parse(LOGS, begin_of(*LOGS), 5)
+    counts, _ = pgbench_log.parse(LOGS, begin_of(*LOGS), 5)
     assert max(times) / 1000 == counts.measure(0, 5).longest_ms
     exact = float(np.sort(times)[int(np.ceil(0.95 * len(times))) - 1]) / 1000
     assert counts.measure(0, 5).histogram.percentile_ms(95) == pytest.approx(exact, rel=0.01)
@@ -77,7 +77,7 @@ def test_latency_is_the_time_column_which_has_the_schedule_lag_in_it() -> None:
 
 def test_failed_and_skipped_transactions_are_none() -> None:
     """A failed one is an error, a skipped one is skipped; neither has a latency."""
-    counts, skipped = pgbench.parse([WORDS], begin_of(WORDS), 3)
+    counts, skipped = pgbench_log.parse([WORDS], begin_of(WORDS), 3)
     told = read_counts(pgbench.COUNTS, (FIXTURES / "pgbench_words.out").read_text())
     assert (told["processed"], told["failed"], told["skipped"]) == (79, 35, 42)
     assert (counts.all_transactions, counts.all_errors, skipped) == (79, 35, 42)
@@ -89,14 +89,14 @@ def test_failures_by_cause_are_failures(tmp_path: Path, word: str) -> None:
     """`--failures-detailed` writes the cause where else "failed" stands."""
     log = tmp_path / "log"
     log.write_text(WORDS.read_text().replace("failed", word))
-    assert pgbench.parse([log], begin_of(WORDS), 3)[0].all_errors == 35
+    assert pgbench_log.parse([log], begin_of(WORDS), 3)[0].all_errors == 35
 
 
 def test_chunks_end_with_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
     """A log that is read in many pieces gives the same counts."""
-    whole = pgbench.parse([*LOGS, WORDS], begin_of(*LOGS), 4)[0]
+    whole = pgbench_log.parse([*LOGS, WORDS], begin_of(*LOGS), 4)[0]
     monkeypatch.setattr(tool, "PIECE_BYTES", 50)
-    pieces = pgbench.parse([*LOGS, WORDS], begin_of(*LOGS), 4)[0]
+    pieces = pgbench_log.parse([*LOGS, WORDS], begin_of(*LOGS), 4)[0]
     assert (whole.latencies == pieces.latencies).all()
     assert whole.all_transactions == pieces.all_transactions
 
@@ -107,7 +107,7 @@ def test_a_line_that_is_none_of_pgbenchs_is_an_error(tmp_path: Path, line: str) 
     log = tmp_path / "log"
     log.write_text(f"0 1 12034 0 1795258550 461244\n{line}\n")
     with pytest.raises(DriverFailed, match="not a pgbench log"):
-        pgbench.parse([log], 0.0, 1)
+        pgbench_log.parse([log], 0.0, 1)
 
 
 def test_kept_logs_are_the_same_bytes(tmp_path: Path) -> None:

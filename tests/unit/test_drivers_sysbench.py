@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from dbbench.drivers import sysbench
+from dbbench.drivers import sysbench, sysbench_events
 from dbbench.drivers.tool import read_counts
 from dbbench.errors import DriverFailed
-from dbbench.metrics.outcome import Counts
+from dbbench.metrics.counts import Counts
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "drivers"
 ERRORS, RATE = FIXTURES / "sysbench_errors", FIXTURES / "sysbench_rate"
@@ -22,7 +22,7 @@ def printed(folder: Path) -> str:
 @pytest.mark.parametrize("folder", [ERRORS, RATE])
 def test_all_threads_counts_add_up_to_sysbenchs_summary(folder: Path) -> None:
     """Transactions and ignored errors of all threads are those that sysbench says."""
-    counts = sysbench.parse(sysbench.event_files(folder), 2)
+    counts = sysbench_events.parse(sysbench_events.event_files(folder), 2)
     told = read_counts(sysbench.COUNTS, printed(folder))
     assert (told["transactions"], told["errors"]) == (counts.all_transactions, counts.all_errors)
 
@@ -31,13 +31,13 @@ def test_files_are_in_the_order_of_the_threads(tmp_path: Path) -> None:
     """Ten comes after nine."""
     for thread in range(11):
         (tmp_path / f"events.{thread}").touch()
-    assert [f"events.{n}" for n in range(11)] == [path.name for path in sysbench.event_files(tmp_path)]
+    assert [f"events.{n}" for n in range(11)] == [path.name for path in sysbench_events.event_files(tmp_path)]
 
 
 def test_seconds_outside_the_load_are_only_in_the_total() -> None:
     """What ended after the last second is no part of the series, and not lost."""
-    files = sysbench.event_files(ERRORS)
-    short, long = sysbench.parse(files, 1), sysbench.parse(files, 9)
+    files = sysbench_events.event_files(ERRORS)
+    short, long = sysbench_events.parse(files, 1), sysbench_events.parse(files, 9)
     assert long.all_transactions == short.all_transactions
     assert long.transactions[0] == short.transactions.sum()
     assert long.transactions[1:].sum() == short.outside > 0
@@ -48,7 +48,7 @@ def test_a_cut_or_foreign_file_is_an_error(tmp_path: Path, text: str) -> None:
     """It is not passed over."""
     (tmp_path / "events.0").write_text(text)
     with pytest.raises(DriverFailed, match="not a file of the event counter"):
-        sysbench.parse([tmp_path / "events.0"], 2)
+        sysbench_events.parse([tmp_path / "events.0"], 2)
 
 
 def test_the_printed_histogram_holds_every_transaction() -> None:
@@ -65,11 +65,11 @@ def test_intervals_are_printed_as_sysbench_prints_them() -> None:
 
 def test_under_a_rate_latencies_are_sysbenchs_own() -> None:
     """They have the wait in the queue; each event is in one second, what came after the last report too."""
-    counts = sysbench.parse(sysbench.event_files(RATE), 4)
+    counts = sysbench_events.parse(sysbench_events.event_files(RATE), 4)
     whole_run = sysbench.histogram(printed(RATE))
     written = (RATE / "queue").read_text()
     without_last = "".join(line for line in written.splitlines(keepends=True) if float(line.split()[0]) < 2.5)
-    sysbench.put_queued_latencies(counts, without_last, whole_run, lived_s=3.06)
+    sysbench_events.put_queued_latencies(counts, without_last, whole_run, lived_s=3.06)
     by_second = counts.latencies.sum(axis=1).tolist()
     expected = Counter[int]()
     for line in written.splitlines():
@@ -79,9 +79,9 @@ def test_under_a_rate_latencies_are_sysbenchs_own() -> None:
 
 def test_a_percentile_under_a_rate_is_the_one_sysbench_prints() -> None:
     """Within the width of the buckets of sysbench (1.8 %) and dbbench (1 %)."""
-    counts = sysbench.parse(sysbench.event_files(RATE), 3)
+    counts = sysbench_events.parse(sysbench_events.event_files(RATE), 3)
     whole_run = sysbench.histogram(printed(RATE))
-    sysbench.put_queued_latencies(counts, (RATE / "queue").read_text(), whole_run, lived_s=3.06)
+    sysbench_events.put_queued_latencies(counts, (RATE / "queue").read_text(), whole_run, lived_s=3.06)
     lines = [live for line in printed(RATE).splitlines() if (live := sysbench.live(line))]
     assert [live.second for live in lines] == [1, 2, 3]
     ours = counts.series(3.0)["p95_ms"]
@@ -92,7 +92,7 @@ def test_a_percentile_under_a_rate_is_the_one_sysbench_prints() -> None:
 def test_intervals_that_exceed_the_whole_run_are_an_error() -> None:
     """Then this sysbench records its histogram in another way than dbbench reads it."""
     with pytest.raises(DriverFailed, match="its histogram of the whole run"):
-        sysbench.put_queued_latencies(Counts(2), "1.0 500 7\n", Counter({"0.001": 7}), 2.0)
+        sysbench_events.put_queued_latencies(Counts(2), "1.0 500 7\n", Counter({"0.001": 7}), 2.0)
 
 
 def test_the_same_sysbench_on_a_newer_luajit() -> None:

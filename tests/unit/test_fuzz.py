@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dbbench import plan
-from dbbench.drivers import bonnie, filework_load, fio, pgbench, sysbench
+from dbbench.drivers import bonnie, filework_load, fio, pgbench, pgbench_log, sysbench, sysbench_events
 from dbbench.drivers import statements as steps
 from dbbench.drivers.tool import read_counts
 from dbbench.engines import postgres_counters
@@ -163,7 +163,7 @@ PARSERS: Final[dict[str, tuple[Callable[[str], object], str, tuple[type[Exceptio
     "pgbench-live": (pgbench.live, fixture("drivers/pgbench-15/pgbench.err"), ()),
     "pgbench-aborted": (pgbench.is_abort, fixture("drivers/pgbench-15/pgbench_aborted.err"), ()),
     "pgbench-log": (
-        of_file(lambda p: pgbench.parse([p], 1.0, 5)),
+        of_file(lambda p: pgbench_log.parse([p], 1.0, 5)),
         fixture("drivers/pgbench-15/pgbench_log.4711")[:4000],
         (),
     ),
@@ -176,7 +176,7 @@ PARSERS: Final[dict[str, tuple[Callable[[str], object], str, tuple[type[Exceptio
         "       0.532 |****  12\n       0.541 |***  8\n \nGeneral statistics:\n",
         (),
     ),
-    "sysbench-events": (of_file(lambda p: sysbench.parse([p], 5)), "1 100 3\n2 120 4\n", ()),
+    "sysbench-events": (of_file(lambda p: sysbench_events.parse([p], 5)), "1 100 3\n2 120 4\n", ()),
     "fio-load": (fio.parse, fixture("drivers/fio.json"), ()),
     "fio-log": (lambda t: fio.by_second([t], 1.7e9, 5, "0"), fixture("drivers/fio_bw.1.log")[:2000], ()),
     "fio-live": (fio.live, "Jobs: 2 (f=2): [m(2)][50.0%][r=13.2k,w=13.2k IOPS][eta 00m:01s]", ()),

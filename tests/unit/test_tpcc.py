@@ -10,7 +10,7 @@ import pytest
 
 from dbbench.datasets import generated, tpcc
 from dbbench.datasets.tpcc import C_LOAD, NULL, Row, Rows, Scale, last_name
-from dbbench.drivers import sysbench
+from dbbench.drivers import sysbench_events
 from dbbench.errors import DriverFailed, PlanInvalid
 from dbbench.model import Dataset
 from dbbench.model.base import data_folder
@@ -105,7 +105,7 @@ def test_a_warehouse_of_full_scale_takes_the_bytes_that_were_measured() -> None:
 def test_kinds_of_events_are_counted_by_second(tmp_path: Path) -> None:
     """Lines below -10 are the script's own kinds; they are no transactions of their own."""
     (tmp_path / "events.0").write_text("0 700 3\n0 -11 2\n0 -12 1\n1 710 1\n1 -11 1\n5 700 1\n5 -11 1\n")
-    counts = sysbench.parse([tmp_path / "events.0"], 2)
+    counts = sysbench_events.parse([tmp_path / "events.0"], 2)
     assert counts.all_transactions == 5
     assert {kind: list(np.asarray(each)) for kind, each in counts.kinds.items()} == {1: [2, 1], 2: [1, 0]}
     assert counts.measure(1, 2).kinds == {1: 1, 2: 0}
@@ -114,7 +114,7 @@ def test_kinds_of_events_are_counted_by_second(tmp_path: Path) -> None:
 def test_latencies_of_kinds_are_counted_by_second(tmp_path: Path) -> None:
     """Lines from -10000 on are buckets of a kind, and no transactions either."""
     (tmp_path / "events.0").write_text("0 700 3\n0 -11 2\n0 -10700 2\n0 -20700 1\n1 0 1\n1 -11 1\n1 -10000 1\n")
-    counts = sysbench.parse([tmp_path / "events.0"], 2)
+    counts = sysbench_events.parse([tmp_path / "events.0"], 2)
     assert counts.all_transactions == 4 and set(counts.kinds) == {1}
     histograms = counts.measure(0, 2).kind_histograms
     assert {kind: each.counts for kind, each in histograms.items()} == {1: {0: 1, 700: 2}, 2: {700: 1}}
@@ -126,4 +126,4 @@ def test_a_kind_or_bucket_that_does_not_exist(line: str, tmp_path: Path) -> None
     """A damaged file is an error of its own, whatever its numbers."""
     (tmp_path / "events.0").write_text(line + "\n")
     with pytest.raises(DriverFailed, match=r"events\.0 is not a file of the event counter"):
-        sysbench.parse([tmp_path / "events.0"], 2)
+        sysbench_events.parse([tmp_path / "events.0"], 2)

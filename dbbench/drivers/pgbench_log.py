@@ -1,0 +1,75 @@
+"""The transaction logs of pgbench: one file per worker."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from dbbench.drivers import tool
+from dbbench.errors import DriverFailed
+from dbbench.metrics.counts import Counts, Ints, buckets_of
+
+_NUMERIC: Final = b"0123456789- \n"
+_WORDS: Final = re.compile(rb" (failed|serialization|deadlock|skipped) ")
+_FAILED, _SKIPPED = -1, -2
+_TIME, _EPOCH_S, _EPOCH_US = 2, 4, 5  # columns of a log line; later ones depend on the options
+
+
+def log_files(folder: Path, prefix: str) -> list[Path]:
+    """Return the logs that pgbench wrote with `--log-prefix`: PREFIX.PID and PREFIX.PID.N, one per worker."""
+    return sorted(
+        path
+        for path in folder.glob(f"{prefix}.*")
+        if re.fullmatch(r"\d+(\.\d+)?", path.name[len(prefix) + 1 :]) and not path.is_symlink()
+    )
+
+
+def parse(paths: Iterable[Path], begin_utc: float, seconds: int) -> tuple[Counts, int]:
+    """Return all workers' transactions by the second in which they ended from `begin_utc` on, and how many were
+    skipped. A failed transaction counts as an error only. Raises DriverFailed for a line that is not pgbench's."""
+    counts, skipped = Counts(seconds), 0
+    for path in paths:
+        with path.open("rb") as log:
+            while lines := log.readlines(tool.PIECE_BYTES):
+                try:
+                    skipped += _count(_columns(b"".join(lines)), counts, round(begin_utc * 1e6))
+                except ValueError as error:
+                    raise DriverFailed(f"{path.name} is not a pgbench log: {error}") from None
+    return counts, skipped
+
+
+def _columns(chunk: bytes) -> Ints:
+    """Return rows of time, epoch_s, epoch_us; a word in the time column is a negative number. Raises ValueError."""
+    try:
+        return _numbers(chunk)
+    except ValueError:  # the chunk contains a word; this is rare, and searching every chunk for words would cost more
+        return _numbers(_WORDS.sub(lambda word: b" %d " % (_SKIPPED if word[1] == b"skipped" else _FAILED), chunk))
+
+
+def _numbers(chunk: bytes) -> Ints:
+    if chunk.translate(None, _NUMERIC):  # damaged files have made numpy's reader crash the interpreter
+        raise ValueError("a line contains something other than numbers")
+    if not chunk.strip():
+        return np.empty((0, 3), np.int64)
+    return np.loadtxt(io.BytesIO(chunk), dtype=np.int64, ndmin=2, comments=None, usecols=(_TIME, _EPOCH_S, _EPOCH_US))
+
+
+def _count(rows: Ints, counts: Counts, begin_us: int) -> int:
+    time_us = rows[:, 0]
+    second = (rows[:, 1] * 1_000_000 + rows[:, 2] - begin_us) // 1_000_000
+    inside = (second >= 0) & (second < counts.seconds)
+    done, failed = time_us >= 0, time_us == _FAILED
+
+    took, seconds = time_us[done & inside], second[done & inside]
+    np.add.at(counts.latencies, (seconds, buckets_of(took.astype(np.float64))), 1)
+    np.maximum.at(counts.longest_us, seconds, took)
+    counts.transactions += np.bincount(seconds, minlength=counts.seconds)
+    counts.errors += np.bincount(second[failed & inside], minlength=counts.seconds)
+    counts.outside += int((done & ~inside).sum())
+    counts.errors_outside += int((failed & ~inside).sum())
+    return int((time_us == _SKIPPED).sum())

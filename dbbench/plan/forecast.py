@@ -247,10 +247,10 @@ def _load_of(trial: Trial) -> EarlierLoad | None:
 def detectable(trial_cv: float, blocks: int, workloads: int, candidates: int) -> float | None:
     """Return the smallest slowdown that is found with probability POWER at the level that Holm gives the first of the
     candidates; all pairs scatter alike. None below LEAST_BLOCKS."""
-    from scipy.special import nctdtr
-
     if blocks < LEAST_BLOCKS:
         return None
+    from scipy.special import nctdtr
+
     error, df, limit = _error(trial_cv, blocks, workloads, candidates)
     low, high = 0.0, 1000.0  # bounds of the noncentrality: the difference in standard errors
     while high - low > 1e-6:

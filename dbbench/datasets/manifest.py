@@ -125,7 +125,9 @@ def load(folder: Path) -> Golden | None:
     except (OSError, ValidationError, ValueError):
         return None
     golden = Golden(folder, manifest)
-    return golden if manifest.format == FORMAT and all(_is_there(golden, entry) for entry in manifest.entries) else None
+    data = os.fspath(golden.data)  # thousands of entries: with Path this took half of the time of a command
+    there = manifest.format == FORMAT and all(_is_there(data, entry) for entry in manifest.entries)
+    return golden if there else None
 
 
 @functools.cache
@@ -133,12 +135,12 @@ def _adapter() -> TypeAdapter[Manifest]:
     return TypeAdapter(Manifest)
 
 
-def _is_there(golden: Golden, entry: Entry) -> bool:
+def _is_there(data: str, entry: Entry) -> bool:
     """Whether an entry, which must be below `data`, has the kind and the size of the manifest."""
     if entry.path.startswith("/") or ".." in entry.path.split("/"):
         return False
     try:
-        status = (golden.data / entry.path).lstat()
+        status = os.lstat(f"{data}/{entry.path}")
     except OSError:
         return False
     if entry.kind == "dir":

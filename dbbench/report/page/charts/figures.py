@@ -27,7 +27,7 @@ import plotly.graph_objects as go
 
 from dbbench.report.page.charts.telemetry import LEAST_TRIALS, Telemetry
 from dbbench.report.page.charts.timelines import Panel, TimelineChart, Timelines
-from dbbench.report.page.theme import LIGHT, template
+from dbbench.report.page.theme import LIGHT
 from dbbench.units import GROUP
 
 POINTS: Final = 120  # most points of a line in a small multiple; more are not legible
@@ -69,10 +69,9 @@ def _figure(chart: TimelineChart, seconds: Telemetry, timelines: Timelines) -> d
 
 
 def _plain(traces: Sequence[go.Scatter], layout: go.Layout) -> dict[str, Any]:
-    layout.template = template(LIGHT)  # without one, plotly adds its own
-    plain: dict[str, Any] = go.Figure(traces, layout).to_plotly_json()
-    del plain["layout"]["template"]
-    return plain
+    """Return what `go.Figure(traces, layout).to_plotly_json()` returns; its copies would take more than half of the
+    time that the page takes."""
+    return {"data": [trace.to_plotly_json() for trace in traces], "layout": layout.to_plotly_json()}
 
 
 def picture() -> dict[str, Any]:

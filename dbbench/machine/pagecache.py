@@ -62,7 +62,11 @@ EVICTING: Final = Emptying("posix_fadvise", lambda: None)  # the files' pages al
 
 def _size(path: Path) -> int:
     with open_fd(path) as fd:
-        return os.lseek(fd, 0, os.SEEK_END)  # stat would report 0 for a bare device
+        return _size_of(fd)
+
+
+def _size_of(fd: int) -> int:
+    return os.lseek(fd, 0, os.SEEK_END)  # stat would report 0 for a bare device
 
 
 def resident_bytes(files: Sequence[Path]) -> int | None:
@@ -70,7 +74,7 @@ def resident_bytes(files: Sequence[Path]) -> int | None:
     total = 0
     for path in files:
         with open_fd(path) as fd:
-            size = _size(path)
+            size = _size_of(fd)
             if size and not os.access(path, os.W_OK):
                 return None
             total += _resident_pages(fd, size) * mmap.PAGESIZE if size else 0

@@ -25,7 +25,7 @@ from dbbench.model.events import Emit, Event
 from dbbench.plan import identity
 from dbbench.plan.catalog import MOST_SCRIPT
 from dbbench.results import RunFolder
-from dbbench.results.fileio import naming_full, read_input
+from dbbench.results.fileio import adapter, naming_full, read_input
 from dbbench.results.merging import own_scripts
 from dbbench.results.trials import ELSEWHERE
 from dbbench.run.children import serve
@@ -201,7 +201,9 @@ def events_to(fd: int) -> Emit:
 
 
 if __name__ == "__main__":
-    for library in ("numpy", "psycopg2", "mysql.connector"):  # once per run instead of once per trial
+    # Once per run instead of once per trial.
+    adapter(Run)
+    for library in ("numpy", "psycopg2", "mysql.connector"):
         with contextlib.suppress(ImportError):  # a trial that needs the missing library says so
             importlib.import_module(library)
     serve(main)

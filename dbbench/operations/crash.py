@@ -29,17 +29,14 @@ def crash_recovery(filled: StoredDatabase) -> Iterator[OperationFacts]:
     cache_text = cold(filled)
     began = time.monotonic()
     with filled.serving(filled.datadir) as server:
-        yield end_step(
-            "crash-recovery: start", began, f"{acknowledged} rows acknowledged before; {cache_text}", log_bytes
-        )
+        text = f"{acknowledged} rows acknowledged before; {cache_text}"
+        yield end_step("crash-recovery: start", began, text, log_bytes)
         _must_have(server, acknowledged)
     yield time_step("crash-recovery: check", lambda: filled.check(filled.datadir))
 
 
 def _kill(filled: StoredDatabase) -> tuple[int, int | None]:
-    written: list[_Writer] = []
-    log_bytes = None
-    killed = False
+    written, log_bytes, killed = list[_Writer](), None, False
     try:
         with filled.serving(filled.datadir) as server:
             _prepare(server)
@@ -80,10 +77,8 @@ class _Writer:
 
 
 def _prepare(server: Server) -> None:
-    execute(server, f"DROP TABLE IF EXISTS {TABLE}")
-    execute(
-        server, f"CREATE TABLE {TABLE} (writer INT, id INT, filler VARCHAR(200) NOT NULL, PRIMARY KEY (writer, id))"
-    )
+    columns = "writer INT, id INT, filler VARCHAR(200) NOT NULL, PRIMARY KEY (writer, id)"
+    execute(server, f"DROP TABLE IF EXISTS {TABLE}", f"CREATE TABLE {TABLE} ({columns})")
 
 
 def _must_have(server: Server, acknowledged: int) -> None:

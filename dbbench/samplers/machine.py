@@ -67,11 +67,7 @@ class Machine:
     """Watches the machine and keeps the findings. Seconds in UTC."""
 
     def __init__(
-        self,
-        target: Sampled,
-        log: Path,
-        proc: Path = PROC,
-        clocks: Callable[[], tuple[float, float]] = both_clocks,
+        self, target: Sampled, log: Path, proc: Path = PROC, clocks: Callable[[], tuple[float, float]] = both_clocks
     ) -> None:
         self._server = target.server.pid if target.server is not None else None
         self._disks, self._log, self._clocks = target.disks, log, clocks
@@ -106,11 +102,9 @@ class Machine:
 
     def series(self, begin_utc: float, seconds: int) -> Series:
         end_utc = begin_utc + seconds
-        of_load = [
-            dataclasses.replace(finding, utc=min(finding.utc, end_utc - 0.001))
-            for finding in self._found
-            if begin_utc <= finding.utc < end_utc + _EVERY_S  # a change is noticed up to a second later
-        ]
+        # A change is noticed up to a second later.
+        found = (finding for finding in self._found if begin_utc <= finding.utc < end_utc + _EVERY_S)
+        of_load = [dataclasses.replace(finding, utc=min(finding.utc, end_utc - 0.001)) for finding in found]
         kinds = {finding.id for finding in of_load}
         self.warnings = tuple(warning(kind, of_load, begin_utc) for kind in KINDS if kind in kinds)
         return Series(seconds)

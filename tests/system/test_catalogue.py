@@ -175,7 +175,8 @@ def test_volumes_have_options_of_their_own(tmp_path: Path) -> None:
             assert datadir.stat().st_mode & 0o777 == 0o700
             (data,), (log,) = fill(datadir, 1), fill(wal, 1)
             filesystems.sync(fs.path)
-            assert common.has_encoding(data) and not common.has_encoding(log)
+            family = families.family_in(fs)
+            assert family.has_compression([data]) and not family.has_compression([log])
             assert common.inode_flags(log) & image.NOCOW_FL
             assert not common.inode_flags(data) & image.NOCOW_FL
             assert fs.tears is False

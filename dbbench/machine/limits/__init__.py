@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -66,9 +66,8 @@ def confine(cell: Cell, name: str, journal: Journal, at: Path | None, disks: Seq
         group, reason = _group(stack, cell.memory_bytes, name, journal, at)
         if cell.limit is not None:
             stack.enter_context(throttle.limit_disks(disks, cell.limit, journal, at, group))
-        stack.enter_context(
-            process.placing({"server": _entering(group, chosen), "client": lambda: on_cores(chosen.client)})
-        )
+        places = {"server": lambda: _entering(group, chosen), "client": lambda: on_cores(chosen.client)}
+        stack.enter_context(process.placing(places))
         try:
             yield Confined(chosen, group, reason, asked)
         except Exception as error:
@@ -98,13 +97,10 @@ def _group(
         return None, f"the kernel refused a control group: {error}"
 
 
-def _entering(group: ControlGroup | None, chosen: Cores) -> Callable[[], contextlib.AbstractContextManager[None]]:
-    @contextlib.contextmanager
-    def enter() -> Iterator[None]:
-        with on_cores(chosen.server, chosen.numa_node), group.enter() if group else contextlib.nullcontext():
-            yield
-
-    return enter
+@contextlib.contextmanager
+def _entering(group: ControlGroup | None, chosen: Cores) -> Iterator[None]:
+    with on_cores(chosen.server, chosen.numa_node), group.enter() if group else contextlib.nullcontext():
+        yield
 
 
 def _affinity(pid: int) -> str | None:

@@ -4,6 +4,7 @@ group counts the server's memory and its page cache. It outlives its processes, 
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -207,9 +208,8 @@ class Groups:
 
     def __init__(self, table: Sequence[Mount]) -> None:
         self._mounts = [mount for mount in table if mount.fstype in ("cgroup", "cgroup2")]
-        self._folders: dict[str, tuple[str, ...]] = {}  # /proc/PID/cgroup -> directories of these groups
         self._frozen_us: dict[str, str | None] = {}  # directory -> its line about the time that it has been frozen
-        self._files: dict[str, tuple[str, ...]] = {}  # directory -> existing files with its limits and those above it
+        self._of, self._limits_of = functools.cache(self._list_groups), functools.cache(self._list_limits)
 
     def frozen(self, listed: str) -> bool:
         """Whether a process with these groups (/proc/PID/cgroup) is frozen, by its group or by one above; since Linux
@@ -231,31 +231,21 @@ class Groups:
         paths = dict.fromkeys(path for folder in self._of(listed) for path in self._limits_of(folder))
         return {path: limit for path in paths if (limit := content(path)) is not None}
 
-    def _of(self, listed: str) -> tuple[str, ...]:
-        if listed not in self._folders:
-            self._folders[listed] = tuple(dict.fromkeys(self._names(listed)))
-        return self._folders[listed]
-
-    def _names(self, listed: str) -> Iterator[str]:
+    def _list_groups(self, listed: str) -> tuple[str, ...]:
+        """Return the directories of the groups of a process with this /proc/PID/cgroup."""
+        folders = dict[str, None]()
         for line in listed.splitlines():
             _, controllers, path = line.split(":", 2)
-            for mount in self._mounts:
-                if _is_of(mount, controllers):
-                    folder = mount.point / path.lstrip("/")
-                    yield str(folder if folder.is_dir() else mount.point)  # in a container, its group is the root
-                    break
+            for mount in [mount for mount in self._mounts if _is_of(mount, controllers)][:1]:
+                folder = mount.point / path.lstrip("/")
+                folders[str(folder if folder.is_dir() else mount.point)] = None  # in a container, its group is the root
+        return tuple(folders)
 
-    def _limits_of(self, folder: str) -> tuple[str, ...]:
-        if folder not in self._files:
-            points = {mount.point for mount in self._mounts}
-            group, paths = Path(folder), list[str]()
-            while True:
-                paths += [path for name in (*_V1, *_V2) if os.path.exists(path := f"{group}/{name}")]  # noqa: PTH110
-                if group in points or group == group.parent:
-                    break
-                group = group.parent
-            self._files[folder] = tuple(paths)
-        return self._files[folder]
+    def _list_limits(self, folder: str) -> tuple[str, ...]:
+        """Return the existing files with the limits of this group and of those above it."""
+        points = [mount.point for mount in self._mounts]
+        groups = (group for group in (Path(folder), *Path(folder).parents) if any(map(group.is_relative_to, points)))
+        return tuple(file for group in groups for name in (*_V1, *_V2) if os.path.exists(file := f"{group}/{name}"))  # noqa: PTH110
 
 
 def _is_of(mount: Mount, controllers: str) -> bool:

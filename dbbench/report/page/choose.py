@@ -70,7 +70,8 @@ def _abilities(able: Character | None, checked: str) -> tuple[str, ...]:
     if able is None:
         return (*([MISSING] * 5), checked, MISSING)
     repairs, sends = ("yes" if ability else "no" for ability in (able.repairs, able.sends))
-    return (able.checksums, repairs, able.snapshots, sends, able.resize, checked, able.when_full)
+    full = "existing blocks can be overwritten" if able.in_place else "overwriting also needs free space"
+    return (able.checksums, repairs, able.snapshots, sends, able.resize, checked, full)
 
 
 def _check_text(arm: str, groups: Sequence[Group]) -> str:

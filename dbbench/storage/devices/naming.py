@@ -39,8 +39,8 @@ def identity_of(name: str) -> str:
     """Return the identity for a kernel name; for a partition, its disk's with -partN."""
     disk = sysfs.disk_of(name)
     part = "" if disk == name else f"-part{sysfs.read(sysfs.folder(name) / 'partition')}"
-    for word, all_words in ((serial(disk), map(serial, sysfs.disks())), (wwn(disk), map(wwn, sysfs.disks()))):
-        if word and list(all_words).count(word) == 1:
+    for read in (serial, wwn):
+        if (word := read(disk)) and [*map(read, sysfs.disks())].count(word) == 1:
             return word + part
     return (next(iter(_links(disk)), "") or _for_this_boot(disk)) + part
 
@@ -64,13 +64,12 @@ def wwn(name: str) -> str:
     """Return the world wide name, or the UUID of an array or volume; "" without one."""
     here = sysfs.folder(name)
     names = (sysfs.read(here / place) for place in ("wwid", "device/wwid", "dm/uuid", "md/uuid"))
-    return next((" ".join(name_there.split()) for name_there in names if name_there), "")
+    return " ".join(next(filter(None, names), "").split())
 
 
 def model(name: str) -> str:
     """Return the model that the disk reports; "" without one."""
-    here = sysfs.folder(sysfs.disk_of(name))
-    return sysfs.read(here / "device/model") or ""
+    return sysfs.read(sysfs.folder(sysfs.disk_of(name)) / "device/model") or ""
 
 
 def describe_all() -> list[Described]:
@@ -95,12 +94,10 @@ def _vital_product_data(path: Path) -> str:
 
 def _links(name: str) -> list[str]:
     number = sysfs.number_of(name)
-    if not BY_ID.is_dir():
-        return []
-    return sorted(link.name for link in BY_ID.iterdir() if link.exists() and link.stat().st_rdev == number)
+    return sorted(link.name for link in BY_ID.glob("*") if link.exists() and link.stat().st_rdev == number)
 
 
 def _for_this_boot(name: str) -> str:
     boot = BOOT_ID.read_text().strip()[:8]
     words = [name, str(sysfs.size_bytes(name)), boot, sysfs.read(sysfs.folder(name) / "diskseq")]
-    return "-".join(word for word in words if word)
+    return "-".join(filter(None, words))

@@ -21,17 +21,7 @@ from dbbench.storage.devices import hold, image, note
 from dbbench.storage.devices.port import Device
 from dbbench.storage.filesystems.common import FSCK_S, inode_flags, match, mount_of, option_value
 from dbbench.storage.filesystems.formatted import Formatted, damage_error
-from dbbench.storage.filesystems.port import (
-    COPIED,
-    IN_PLACE,
-    Character,
-    Check,
-    FreeExtent,
-    Mounted,
-    Stored,
-    attributes_of,
-    options_of,
-)
+from dbbench.storage.filesystems.port import Character, Check, FreeExtent, Mounted, Stored, attributes_of, options_of
 
 _FEATURES: Final = Path("/sys/fs/btrfs/features")
 _FS_INFO: Final = 0x8400941F  # BTRFS_IOC_FS_INFO: 1024 bytes, with the fsid at offset 16 (linux/btrfs.h)
@@ -77,7 +67,7 @@ class Btrfs(Formatted):
     mkfs = ("mkfs.btrfs", "-q", "-f", "-K")
     tries_mkfs = True
     reads_with = ("btrfs",)
-    described = Character("data and metadata", False, "yes", True, "grow and shrink", COPIED)
+    described = Character("data and metadata", False, "yes", True, "grow and shrink", False)
     # Scrub reads everything while mounted; check reads the trees while unmounted.
     checks = (Check("scrub", _scrub, mounted=True), Check("btrfs check", _check))
 
@@ -164,8 +154,7 @@ class Btrfs(Formatted):
         words = setup.mkfs.options
         data = option_value(words, "-d") or option_value(words, "--data") or "single"
         repairs = checksums != "metadata" and data in _COPIES
-        when_full = IN_PLACE if in_place else self.described.when_full
-        return replace(self.described, checksums=checksums, repairs=repairs, when_full=when_full)
+        return replace(self.described, checksums=checksums, repairs=repairs, in_place=in_place)
 
     def taken_bytes(self, fs: Mounted) -> tuple[int, int] | None:
         used = parse_usage(_usage(fs.path))

@@ -15,7 +15,7 @@ from dbbench.errors import KernelLacks
 from dbbench.model import Durability, FsSetup, Scalar
 from dbbench.storage.filesystems.common import PAGE_BYTES, TOOL_S, block_bytes, match, mount_of, option_value
 from dbbench.storage.filesystems.formatted import Formatted, examine
-from dbbench.storage.filesystems.port import IN_PLACE, Character, Check, FreeExtent, Mounted, Stored
+from dbbench.storage.filesystems.port import Character, Check, FreeExtent, Mounted, Stored
 from dbbench.units import bytes_of
 
 # Lazy initialisation would write inode tables in the background during the measured window, and a discard would
@@ -36,7 +36,7 @@ class Ext(Formatted):
 
     tuner = "tune2fs"
     tries_mkfs = True
-    described = Character("none", False, "no", False, "grow", IN_PLACE)
+    described = Character("none", False, "no", False, "grow", True)
     checks = (Check("e2fsck -fn", _fsck),)
 
     def programs(self, setup: FsSetup) -> tuple[str, ...]:
@@ -125,7 +125,7 @@ class Ext4(Ext3):
 
     reads_with = ("dumpe2fs", "e2freefrag")
     defragmented = (0, 1)  # e4defrag returns 1 if it cannot improve a file
-    described = Character("metadata", False, "no", False, "grow", IN_PLACE)
+    described = Character("metadata", False, "no", False, "grow", True)
 
     def defragmenting(self, datadir: Path, files: Sequence[Path]) -> list[list[str]]:
         return [["e4defrag", *map(str, files)]]
@@ -159,8 +159,7 @@ def parse_dumpe2fs(text: str) -> dict[str, Scalar]:
     # The size of an external journal is not in this output.
     if geometry["has_journal"] and "Journal device" not in head:
         # A small journal is written as "4096k".
-        journal = (head.get("Total journal size") or head["Journal size"]).upper()
-        geometry["journal_bytes"] = int(journal.rstrip("KMG")) * _UNITS[journal.lstrip("0123456789")]
+        geometry["journal_bytes"] = bytes_of((head.get("Total journal size") or head["Journal size"]).upper())
     return geometry
 
 

@@ -11,7 +11,7 @@ from dbbench import process
 from dbbench.model import Durability, Scalar
 from dbbench.storage.filesystems.common import FSCK_S
 from dbbench.storage.filesystems.formatted import Formatted, damage_error
-from dbbench.storage.filesystems.port import COPIED, Character, Check, Stored
+from dbbench.storage.filesystems.port import Character, Check, Stored
 
 
 def _fsck(stored: Stored) -> str:
@@ -27,7 +27,7 @@ class F2fs(Formatted):
 
     needs = ("mkfs.f2fs", "dump.f2fs", "blkid")
     mkfs = ("mkfs.f2fs", "-q", "-f", "-t", "0")
-    described = Character("none", False, "no", False, "no", COPIED)
+    described = Character("none", False, "no", False, "no", False)
     checks = (Check("fsck.f2fs --dry-run", _fsck),)
 
     def geometry(self, target: Path) -> dict[str, Scalar]:

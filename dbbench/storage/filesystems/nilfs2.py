@@ -10,7 +10,7 @@ from typing import Final
 from dbbench import process
 from dbbench.model import Scalar
 from dbbench.storage.filesystems.formatted import Formatted
-from dbbench.storage.filesystems.port import COPIED, Character, Stored
+from dbbench.storage.filesystems.port import Character, Stored
 
 
 class Nilfs2(Formatted):
@@ -18,7 +18,7 @@ class Nilfs2(Formatted):
 
     needs = ("mkfs.nilfs2", "nilfs-tune", "mount.nilfs2")
     mkfs = ("mkfs.nilfs2", "-q", "-f", "-K")
-    described = Character("data and metadata", False, "yes", False, "grow and shrink", COPIED)
+    described = Character("data and metadata", False, "yes", False, "grow and shrink", False)
 
     def geometry(self, target: Path) -> dict[str, Scalar]:
         return parse_tune(process.run(["nilfs-tune", "-l", target]).stdout)

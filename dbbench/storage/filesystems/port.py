@@ -10,21 +10,18 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Final, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from dbbench.machine.pagecache import Emptying
 from dbbench.model import Durability, FsSetup, Scalar, Volume
 from dbbench.results.journal import Journal
 from dbbench.storage.devices.port import Device
-from dbbench.storage.filesystems.common import BLOCK, content_bytes, has_encoding, mount_of
+from dbbench.storage.filesystems.common import BLOCK, content_bytes, extents_from, mount_of
 
 if TYPE_CHECKING:
     from dbbench.storage.filesystems.zfs.pool import ZfsPool
 
 FreeExtent = tuple[int, int, int]  # least size in bytes, number of extents, their total bytes
-
-IN_PLACE: Final = "existing blocks can be overwritten"
-COPIED: Final = "overwriting also needs free space"
 
 
 @dataclass(frozen=True)
@@ -141,14 +138,14 @@ class Check:
 class Character:
     """Features other than speed, from the manual pages: mount(8), btrfs(5), zfsprops(7), zpoolconcepts(7),
     resize2fs(8), xfs_growfs(8), lvm(8), nilfs(8). `checksums` of data; `repairs` itself from a second copy; `resize`
-    while mounted; `when_full` for a database that overwrites its own pages."""
+    while mounted; `in_place`: a full filesystem can still overwrite blocks, as a database does with its pages."""
 
     checksums: str  # "data and metadata", "metadata", "none"
     repairs: bool
     snapshots: str  # "yes", "by LVM", "no"
     sends: bool  # incremental send and receive
     resize: str  # "grow and shrink", "grow", "no"
-    when_full: str
+    in_place: bool
 
 
 class Family:
@@ -251,7 +248,7 @@ class Family:
         return None
 
     def has_compression(self, files: Sequence[Path]) -> bool:
-        return any(has_encoding(path) for path in files)
+        return any(found.compressed_bytes for path in files if (found := extents_from(path)))
 
     def free_extents(self, fs: Mounted) -> Iterable[FreeExtent] | None:
         """Return the extents of its free space, or None if no tool reports them."""

@@ -48,9 +48,8 @@ class Raw(Family):
         try:
             namespaces.mount("tmpfs", at, "tmpfs", namespaces.MS_NOSUID, "mode=0755,size=64k")
         except OSError as failure:
-            raise MountFailed(
-                f"tmpfs could not be mounted at {at}: {failure}", effect="Nothing was changed."
-            ) from failure
+            text = f"tmpfs could not be mounted at {at}: {failure}"
+            raise MountFailed(text, effect="Nothing was changed.") from failure
         try:
             node = at / NODE
             os.mknod(node, stat.S_IFBLK | 0o600, os.makedev(device.major, device.minor))

@@ -12,7 +12,7 @@ from dbbench import process
 from dbbench.model import FsSetup, Scalar
 from dbbench.storage.filesystems.common import PAGE_BYTES, TOOL_S, block_bytes, kernel_version
 from dbbench.storage.filesystems.formatted import Formatted, examine
-from dbbench.storage.filesystems.port import IN_PLACE, Character, Check, FreeExtent, Mounted, Stored
+from dbbench.storage.filesystems.port import Character, Check, FreeExtent, Mounted, Stored
 
 # Features that xfs_info prints, as far as its release knows them.
 FEATURES: Final = ("crc", "finobt", "sparse", "rmapbt", "reflink", "bigtime", "inobtcount", "nrext64", "exchange",
@@ -34,7 +34,7 @@ class Xfs(Formatted):
     tries_mkfs = True
     mount_of_copy = ("nouuid",)
     reads_with = ("xfs_info", "xfs_db", "xfs_spaceman")
-    described = Character("metadata", False, "no", False, "grow", IN_PLACE)
+    described = Character("metadata", False, "no", False, "grow", True)
     checks = (Check("xfs_repair -n", _repair),)
 
     def geometry(self, target: Path) -> dict[str, Scalar]:

@@ -22,17 +22,7 @@ from dbbench.storage.devices.hold import afterwards
 from dbbench.storage.devices.port import Device
 from dbbench.storage.filesystems.common import BLOCK, FSCK_S, mkfs_error, mount_of
 from dbbench.storage.filesystems.formatted import damage_error
-from dbbench.storage.filesystems.port import (
-    COPIED,
-    Character,
-    Check,
-    Family,
-    Made,
-    Mounted,
-    MountPoint,
-    Stored,
-    options_of,
-)
+from dbbench.storage.filesystems.port import Character, Check, Family, Made, Mounted, MountPoint, Stored, options_of
 from dbbench.storage.filesystems.zfs import driver, pool, properties
 from dbbench.storage.filesystems.zfs.pool import ZfsPool
 
@@ -108,10 +98,9 @@ class Datasets:
     def drop(self, stored: Stored) -> None:
         """Destroy the clone first, because it depends on the snapshot."""
         name = _pool(stored).name
-        if f"{name}/{CLONE}{stored.tag}" in _datasets(name, "filesystem"):
-            process.run(["zfs", "destroy", "-r", f"{name}/{CLONE}{stored.tag}"], timeout_s=FSCK_S)
-        if f"{name}@{SNAPSHOT}{stored.tag}" in _datasets(name, "snapshot"):
-            process.run(["zfs", "destroy", "-r", f"{name}@{SNAPSHOT}{stored.tag}"], timeout_s=FSCK_S)
+        for kind, part in (("filesystem", f"/{CLONE}"), ("snapshot", f"@{SNAPSHOT}")):
+            if (left := f"{name}{part}{stored.tag}") in _datasets(name, kind):
+                process.run(["zfs", "destroy", "-r", left], timeout_s=FSCK_S)
 
 
 class Members:
@@ -171,18 +160,14 @@ class Zfs(Family):
     snapshots = Datasets()
     growing = Members()
     checks = (Check("scrub", scrub, mounted=True),)
-    described = Character("data and metadata", False, "yes", True, "grow", COPIED)
+    described = Character("data and metadata", False, "yes", True, "grow", False)
 
     def programs(self, setup: FsSetup) -> tuple[str, ...]:
         return ("zpool", "zfs", "zdb")
 
     def commands(self, setup: FsSetup, targets: tuple[str, ...], at: str) -> list[tuple[str, ...]]:
-        made = [
-            pool.argv(setup, _NAME, targets),
-            *pool.volume_argv(setup, _NAME),
-            ["zfs", "set", f"mountpoint={at}", _NAME],
-        ]
-        return [tuple(argv) for argv in made]
+        made = [pool.argv(setup, _NAME, targets), *pool.volume_argv(setup, _NAME)]
+        return [*map(tuple, made), ("zfs", "set", f"mountpoint={at}", _NAME)]
 
     def create(self, setup: FsSetup, device: Device, journal: Journal | None = None) -> Made:
         """Make the pool, recorded in the journal before, with its datasets, and export it. Raises MakeFailed."""
@@ -300,19 +285,14 @@ def _geometry(name: str, setup: FsSetup) -> dict[str, Scalar]:
 
 def _mount(found: ZfsPool, at: Path) -> None:
     """Mount the pool at `at`, unless the import has already done so, because a pool stores its mount point."""
-    if not _is_in_place(found, at):
+    wanted = (found.name, at.resolve())
+    if ((mount := mount_of(at)).source, mount.point) != wanted:
         try:
             process.run(["zfs", "set", f"mountpoint={at}", found.name])
         except CommandFailed as failure:
             raise MountFailed(f"{found.name} could not be mounted at {at}: {failure}") from failure
-    if not _is_in_place(found, at):
-        mount = mount_of(at)
+    if ((mount := mount_of(at)).source, mount.point) != wanted:
         raise MountFailed(f"{at} belongs to {mount.source} mounted at {mount.point}, not to {found.name}")
-
-
-def _is_in_place(found: ZfsPool, at: Path) -> bool:
-    mount = mount_of(at)
-    return mount.point == at.resolve() and mount.source == found.name
 
 
 def _facts(path: Path, asked: tuple[str, ...], options: tuple[str, ...], of: ZfsPool | None) -> Mounted:

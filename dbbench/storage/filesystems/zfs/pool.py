@@ -64,9 +64,8 @@ class ZfsPool:
         try:
             process.run(["zpool", "import", *where, "-o", "cachefile=none", self.name], timeout_s=_SLOW_S)
         except CommandFailed as failure:
-            raise MountFailed(
-                f"the pool {self.name} could not be created on {self.device.path}: {failure}"
-            ) from failure
+            text = f"the pool {self.name} could not be imported from {self.device.path}: {failure}"
+            raise MountFailed(text) from failure
 
     def export(self, at: Path | None = None) -> None:
         """Write dirty data, unmount, release the devices. Raises UnmountFailed with the holders after BUSY_S."""
@@ -150,10 +149,8 @@ def give_back(journal: Journal) -> list[str]:
     """Destroy the pools that a killed run has left imported; return them."""
     gone = []
     for name in journal.outstanding(JOURNALLED):
-        if (
-            driver.version() is not None
-            and not process.run(["zpool", "list", "-H", name], ok=(0, 1), note=False).returncode
-        ):
+        argv = ["zpool", "list", "-H", name]
+        if driver.version() is not None and not process.run(argv, ok=(0, 1), note=False).returncode:
             process.run(["zpool", "destroy", "-f", name], timeout_s=_SLOW_S, note=False)
             gone.append(name)
         journal.note("give_back", what=JOURNALLED, path=name)

@@ -39,7 +39,8 @@ def _kill(filled: StoredDatabase) -> tuple[int, int | None]:
     written, log_bytes, killed = list[_Writer](), None, False
     try:
         with filled.serving(filled.datadir) as server:
-            _prepare(server)
+            columns = "writer INT, id INT, filler VARCHAR(200) NOT NULL, PRIMARY KEY (writer, id)"
+            execute(server, f"DROP TABLE IF EXISTS {TABLE}", f"CREATE TABLE {TABLE} ({columns})")
             server.checkpoint()
             written = [_Writer(server, number) for number in range(SESSIONS)]
             for writer in written:
@@ -74,11 +75,6 @@ class _Writer:
                 values = ", ".join(f"({self.number}, {first + row}, '{'x' * 200}')" for row in range(ROWS))
                 cursor.execute(f"INSERT INTO {TABLE} VALUES {values}")
                 self.acknowledged += 1
-
-
-def _prepare(server: Server) -> None:
-    columns = "writer INT, id INT, filler VARCHAR(200) NOT NULL, PRIMARY KEY (writer, id)"
-    execute(server, f"DROP TABLE IF EXISTS {TABLE}", f"CREATE TABLE {TABLE} ({columns})")
 
 
 def _must_have(server: Server, acknowledged: int) -> None:

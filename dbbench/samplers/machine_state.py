@@ -12,9 +12,7 @@ from typing import Final
 from dbbench.machine.host import proc as proc_files
 from dbbench.machine.host.proc import Task, below, content, disk_counts, schedule_of, times_run
 from dbbench.machine.limits.cgroup import Groups
-from dbbench.machine.mounts import Mount
-from dbbench.machine.mounts import mount_holding as holding
-from dbbench.machine.mounts import parsed_mounts as parsed
+from dbbench.machine.mounts import Mount, mount_holding, parsed_mounts
 
 Values = Mapping[tuple[str, str], str]
 
@@ -47,16 +45,16 @@ class Mounts:
         self._poll.poll(1000 * seconds)
 
     def table(self) -> tuple[Mount, ...]:
-        return parsed(self._read().decode(errors="surrogateescape"))
+        return parsed_mounts(self._read().decode(errors="surrogateescape"))
 
     def values(self) -> Values:
         text = self._read()
         if text != self._text:
             self._text = text
-            table = parsed(text.decode(errors="surrogateescape"))
+            table = parsed_mounts(text.decode(errors="surrogateescape"))
             self._values = {}
             for path in self._paths:
-                mount = holding(path, table)
+                mount = mount_holding(path, table)
                 of = ("not mounted",) if mount is None else (f"{mount.fstype} on {mount.device}", *mount.options)
                 self._values["W132", str(path)] = ",".join(of)
         return self._values

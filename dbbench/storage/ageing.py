@@ -78,7 +78,9 @@ class _Sequence:
             yield from self._rewritten(int(REWRITTEN * batch))
             freed = 0
             while freed < (1 - REWRITTEN) * batch and self.names:
-                name = self._taken_out()
+                index = self.dice.randrange(len(self.names))
+                self.names[index], self.names[-1] = self.names[-1], self.names[index]
+                name = self.names.pop()
                 freed += self.sizes.pop(name)
                 yield Step("remove", name)
             yield from self._filled_file(freed)
@@ -87,11 +89,13 @@ class _Sequence:
     def _filled_file(self, wanted: int) -> Iterator[Step]:
         """Yield new files with that many bytes in total, growing in parallel in pieces."""
         growing: list[tuple[str, int]] = []
+        largest = max(SMALLEST, min(LARGEST, int(LARGEST_SHARE * self.whole)))
         while wanted or growing:
             while wanted and len(growing) < TOGETHER:
-                size = min(wanted, self._size())
+                size = min(wanted, self._even(SMALLEST, largest))
                 wanted -= size
-                growing.append((self._name(), size))
+                self.made += 1
+                growing.append((f"{self.made % FOLDERS:02}/{self.made:07}", size))
             name, size = growing.pop(0)
             offset = self.sizes.get(name, 0)
             piece = min(size - offset, self._even(UNIT, PIECE))
@@ -116,18 +120,6 @@ class _Sequence:
         if self.unsynced >= SYNC_BYTES:
             self.unsynced = 0
             yield Step("sync")
-
-    def _taken_out(self) -> str:
-        index = self.dice.randrange(len(self.names))
-        self.names[index], self.names[-1] = self.names[-1], self.names[index]
-        return self.names.pop()
-
-    def _name(self) -> str:
-        self.made += 1
-        return f"{self.made % FOLDERS:02}/{self.made:07}"
-
-    def _size(self) -> int:
-        return self._even(SMALLEST, max(SMALLEST, min(LARGEST, int(LARGEST_SHARE * self.whole))))
 
     def _even(self, low: int, high: int) -> int:
         """Return a multiple of UNIT, uniform on a logarithmic scale."""

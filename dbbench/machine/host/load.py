@@ -125,13 +125,15 @@ def foreign_load(before: LoadReading, after: LoadReading) -> HostLoad:
     the time of the foreign ones; that is exact, whereas /proc/stat counts ticks. In a container that cannot see them it
     is the busy time minus the trial's own, with kernel threads."""
     seconds = after.monotonic - before.monotonic
-    busiest = _busiest(before, after)
+    foreign_now = _still_foreign(before, after)
+    used = sorted(_each(before.foreign, foreign_now), key=lambda pair: -pair[1])
+    busiest = tuple(ForeignProcess(process.pid, process.name, cpu_s) for process, cpu_s in used[:5] if cpu_s > 0)
     counted = {name: now - before.events[name] for name, now in after.events.items() if name in before.events}
-    moved = (_sum_moves(before, after, after.ours), _sum_moves(before, after, _still_foreign(before, after)))
+    moved = (_sum_moves(before, after, after.ours), _sum_moves(before, after, foreign_now))
     if before.cpu is None or after.cpu is None or seconds <= 0:
         return HostLoad(seconds, None, None, None, None, busiest, counted, *moved)
     if after.kernel_s is not None:
-        foreign = _grown(before.foreign, _still_foreign(before, after))
+        foreign = _grown(before.foreign, foreign_now)
     else:
         busy = after.cpu.busy_s + after.cpu.guest_s - before.cpu.busy_s - before.cpu.guest_s
         foreign = max(0.0, busy - _grown(before.ours, after.ours))
@@ -234,12 +236,6 @@ def _each(before: Mapping[tuple[int, int], Task], after: Mapping[tuple[int, int]
 def _still_foreign(before: LoadReading, after: LoadReading) -> dict[tuple[int, int], Task]:
     """Leave out what belonged to the trial at the first reading: if a parent ends, its children leave the tree."""
     return {key: process for key, process in after.foreign.items() if key not in before.ours}
-
-
-def _busiest(before: LoadReading, after: LoadReading) -> tuple[ForeignProcess, ...]:
-    used = [pair for pair in _each(before.foreign, _still_foreign(before, after)) if pair[1] > 0]
-    used.sort(key=lambda pair: -pair[1])
-    return tuple(ForeignProcess(process.pid, process.name, cpu_s) for process, cpu_s in used[:5])
 
 
 def _share(part: float, whole: float) -> float | None:

@@ -63,18 +63,20 @@ def state(root: Path = Path("/")) -> dict[str, Value]:
     thp = root / "sys/kernel/mm/transparent_hugepage"
     # The idle states available to CPU 0, shallowest first: "POLL C1 C6"; disabled states are omitted.
     idle = sorted((cpu / "cpu0/cpuidle").glob("state*"), key=lambda path: int(path.name[5:]))
+    no_turbo, boost = number(cpu / "intel_pstate/no_turbo"), number(cpu / "cpufreq/boost")
+    turbo, swaps = boost if no_turbo is None else not no_turbo, text(proc / "swaps")
     values: dict[str, Value] = {
         "cpus_online": text(cpu / "online"),
         "governor": common(cpu.glob("cpufreq/policy*/scaling_governor")),
         "cpu_max_khz": common(cpu.glob("cpufreq/policy*/scaling_max_freq")),
         "energy_preference": common(cpu.glob("cpufreq/policy*/energy_performance_preference")),
-        "turbo": _turbo(cpu),
+        "turbo": None if turbo is None else "on" if turbo else "off",
         "smt": text(cpu / "smt/control"),
         "c_states": " ".join(text(path / "name") or "?" for path in idle if number(path / "disable") != 1) or None,
         "thp": chosen(thp / "enabled"),
         "thp_defrag": chosen(thp / "defrag"),
         "numa_balancing": number(proc / "sys/kernel/numa_balancing"),
-        "swap_kb": _swap_kb(proc),
+        "swap_kb": None if swaps is None else sum(int(line.split()[-3]) for line in swaps.splitlines()[1:]),
     }
     values.update({f"vm_{name}": number(proc / "sys/vm" / name) for name in _VM})
     for path in sorted((cpu / "vulnerabilities").glob("*")):
@@ -88,17 +90,6 @@ def differences(before: Mapping[str, object], after: Mapping[str, object]) -> li
     shown = ((key, *("absent" if value is None else value for value in values)) for key, *values in pairs
              if values[0] != values[1])  # fmt: skip
     return [f"{key}: {old} -> {new}" for key, old, new in shown]
-
-
-def _turbo(cpu: Path) -> str | None:
-    no_turbo, boost = number(cpu / "intel_pstate/no_turbo"), number(cpu / "cpufreq/boost")
-    on = boost if no_turbo is None else not no_turbo
-    return None if on is None else "on" if on else "off"
-
-
-def _swap_kb(proc: Path) -> int | None:
-    areas = text(proc / "swaps")
-    return None if areas is None else sum(int(line.split()[-3]) for line in areas.splitlines()[1:])
 
 
 def block_layer(disks: Sequence[str], root: Path = Path("/"), called: str = "disk") -> dict[str, str | None]:

@@ -68,7 +68,8 @@ class ControlGroup:
 
     @property
     def oom_kills(self) -> int | None:
-        return _field(self.path / ("memory.events" if self.version == 2 else "memory.oom_control"), "oom_kill")
+        lines = text(self.path / ("memory.events" if self.version == 2 else "memory.oom_control")) or ""
+        return next((int(line.split()[1]) for line in lines.splitlines() if line.startswith("oom_kill ")), None)
 
     @contextlib.contextmanager
     def enter(self) -> Iterator[None]:
@@ -193,14 +194,6 @@ def _remove(path: Path) -> bool:
         return path.is_dir()
 
     return not process.wait_while(is_left, _GONE_S, _STEP_S)
-
-
-def _field(path: Path, name: str) -> int | None:
-    for line in (text(path) or "").splitlines():
-        word, _, value = line.partition(" ")
-        if word == name and value.isdigit():
-            return int(value)
-    return None
 
 
 class Groups:

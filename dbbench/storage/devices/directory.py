@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from dbbench.errors import DbbenchError, DeviceInUse, DeviceUnusable
-from dbbench.machine.mounts import mount_holding as holding
-from dbbench.machine.mounts import mounts_of
+from dbbench.machine.mounts import mount_holding, mounts_of
 from dbbench.model import DeviceFacts, DeviceSpec, Role
 from dbbench.results.fileio import open_fd, try_lock
 from dbbench.storage.devices import guard, naming, sysfs
@@ -39,7 +38,13 @@ def attach(spec: DeviceSpec, arm: str) -> Iterator[Device]:
     """Make a directory in the arm's directory; remove it with its content when the block ends. Major and minor are
     those of its st_dev; `facts.name` and `leaves` refer to the disk below, "" and () without one (zfs, tmpfs, network).
     Raises DeviceUnusable, and DeviceInUse if another run works in the directory."""
-    directory = check_directory(_path(spec, arm))
+    named = spec.paths.get(arm, "") if isinstance(spec.paths, dict) else (spec.path or "")
+    if not named:
+        raise DeviceUnusable(
+            f"[device] has no directory for {arm!r}",
+            remedy=f'Set paths = {{ {arm or "ext4"} = "/mnt/a", ... }} in [device].',
+        )
+    directory = check_directory(Path(named))
     for left in _ours(directory):
         _remove_stale(left)
     folder = directory / (PREFIX + re.sub(r"[^A-Za-z0-9._+-]", "_", arm or "data"))
@@ -84,7 +89,7 @@ def disk_below(path: Path) -> str | None:
     """Return the kernel name of the device below a path, or None if the kernel shows none (zfs, tmpfs, network)."""
     name = sysfs.name_of(path.stat().st_dev)
     if name is None:  # btrfs has an anonymous number, but the source of the mount is one of its devices
-        entry = holding(path.resolve(), mounts_of(Path("/proc/self")))
+        entry = mount_holding(path.resolve(), mounts_of(Path("/proc/self")))
         source = Path(entry.source) if entry else Path()
         name = sysfs.name_of(source.stat().st_rdev) if source.is_block_device() else None
     return name
@@ -94,16 +99,6 @@ def disks_below(path: Path) -> tuple[str, ...]:
     """Return the kernel names of the whole disks below a path; () if the kernel shows none."""
     name = disk_below(path)
     return sysfs.leaves(name) if name else ()
-
-
-def _path(spec: DeviceSpec, arm: str) -> Path:
-    named = spec.paths.get(arm, "") if isinstance(spec.paths, dict) else (spec.path or "")
-    if not named:
-        raise DeviceUnusable(
-            f"[device] has no directory for {arm!r}",
-            remedy=f'Set paths = {{ {arm or "ext4"} = "/mnt/a", ... }} in [device].',
-        )
-    return Path(named)
 
 
 def _ours(directory: Path) -> list[Path]:

@@ -165,12 +165,14 @@ def locked_by(fd: int) -> str:
 
 def signatures_of(fd: int) -> list[Reason]:
     """Return what wipefs finds, with backups; a failing wipefs or an unreadable disk is a reason: unknown content."""
+    argv = ["wipefs", "--no-act", "--json", f"/proc/self/fd/{fd}"]
     try:
-        _must_be_readable(fd)
-        done = process.run(
-            ["wipefs", "--no-act", "--json", f"/proc/self/fd/{fd}"], pass_fds=(fd,), note=False, timeout_s=60
-        )
-        return parse(done.stdout)
+        size = os.lseek(fd, 0, os.SEEK_END)
+        for offset in (0, size // 2 & ~(_LOOKED_AT - 1), max(0, size - _LOOKED_AT)):  # from the disk: not from memory
+            os.posix_fadvise(fd, offset, _LOOKED_AT, os.POSIX_FADV_DONTNEED)
+            if len(os.pread(fd, _LOOKED_AT, offset)) < min(_LOOKED_AT, size - offset):
+                raise OSError(errno.EIO, f"it ends before byte {size}")
+        return parse(process.run(argv, pass_fds=(fd,), note=False, timeout_s=60).stdout)
     except (OSError, DbbenchError, ValueError, LookupError, TypeError) as error:
         return [Reason("in use", f"its signatures cannot be read: {error}")]
 
@@ -182,15 +184,6 @@ def data_without(fd: int) -> list[Reason]:
     except OSError as error:
         return [Reason("in use", f"it cannot be read: {error}")]
     return [] if offset is None else [Reason("data", f"data without a signature at byte {offset}")]
-
-
-def _must_be_readable(fd: int) -> None:
-    """Read the places of signatures from the disk: its beginning, middle and end. Raises OSError."""
-    size = os.lseek(fd, 0, os.SEEK_END)
-    for offset in (0, size // 2 & ~(_LOOKED_AT - 1), max(0, size - _LOOKED_AT)):
-        os.posix_fadvise(fd, offset, _LOOKED_AT, os.POSIX_FADV_DONTNEED)
-        if len(os.pread(fd, _LOOKED_AT, offset)) < min(_LOOKED_AT, size - offset):
-            raise OSError(errno.EIO, f"it ends before byte {size}")
 
 
 def parse(answer: str) -> list[Reason]:

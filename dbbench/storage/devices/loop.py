@@ -42,11 +42,16 @@ def attach(image: Path, sector_bytes: int = 0) -> Iterator[Device]:
         _is_free(image, file)
         before = image_facts(image)
         name, fd = _bound(file, direct, sector_bytes)
-        sequence = sysfs.read(sysfs.folder(name) / "diskseq")
+        sequence, dio = (sysfs.read(sysfs.folder(name) / attribute) for attribute in ("diskseq", "loop/dio"))
         stack.enter_context(afterwards(lambda: _wait_until_free(name, sequence)))
         stack.callback(os.close, fd)
+        if direct and dio != "1":
+            raise MakeFailed(
+                f"/dev/{name} does not use direct I/O (loop/dio = {dio})",
+                remedy='Put the image on another filesystem with at = "/directory" in [device].',
+            )
         facts = DeviceFacts(
-            "loop", f"/dev/{name}", name, sysfs.size_bytes(name), direct_io=_direct_io(name, direct), image=str(image),
+            "loop", f"/dev/{name}", name, sysfs.size_bytes(name), direct_io=dio == "1", image=str(image),
             image_blocks_before=before.blocks, image_extents_before=before.extents,
         )  # fmt: skip
         number = os.fstat(fd).st_rdev
@@ -99,17 +104,6 @@ def _bound(file: int, direct: bool, sector_bytes: int) -> tuple[str, int]:
                 break
             time.sleep(_RETRY_S)
     raise MakeFailed(f"the loop device could not be attached to its image: {problem}")
-
-
-def _direct_io(name: str, asked: bool) -> bool:
-    """Whether the driver uses direct I/O, read back from it. Raises MakeFailed if it was requested and is off."""
-    value = sysfs.read(sysfs.folder(name) / "loop/dio")
-    if asked and value != "1":
-        raise MakeFailed(
-            f"/dev/{name} does not use direct I/O (loop/dio = {value})",
-            remedy='Put the image on another filesystem with at = "/directory" in [device].',
-        )
-    return value == "1"
 
 
 def _wait_until_free(name: str, sequence: str | None) -> None:

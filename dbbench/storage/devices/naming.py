@@ -42,7 +42,9 @@ def identity_of(name: str) -> str:
     for read in (serial, wwn):
         if (word := read(disk)) and [*map(read, sysfs.disks())].count(word) == 1:
             return word + part
-    return (next(iter(_links(disk)), "") or _for_this_boot(disk)) + part
+    boot = BOOT_ID.read_text().strip()[:8]
+    for_this_boot = [disk, str(sysfs.size_bytes(disk)), boot, sysfs.read(sysfs.folder(disk) / "diskseq")]
+    return (next(iter(_links(disk)), "") or "-".join(filter(None, for_this_boot))) + part
 
 
 def names_of(name: str) -> frozenset[str]:
@@ -95,9 +97,3 @@ def _vital_product_data(path: Path) -> str:
 def _links(name: str) -> list[str]:
     number = sysfs.number_of(name)
     return sorted(link.name for link in BY_ID.glob("*") if link.exists() and link.stat().st_rdev == number)
-
-
-def _for_this_boot(name: str) -> str:
-    boot = BOOT_ID.read_text().strip()[:8]
-    words = [name, str(sysfs.size_bytes(name)), boot, sysfs.read(sysfs.folder(name) / "diskseq")]
-    return "-".join(filter(None, words))

@@ -45,7 +45,12 @@ class Ext(Formatted):
     def mkfs_argv(self, setup: FsSetup, targets: tuple[str, ...]) -> list[str]:
         """Return mke2fs without -F: it asks about old signatures only on a terminal. Blocks above the page size require
         one -F, which still refuses a mounted device. All -E are merged, because only the last one counts."""
-        rest, extended = _split_options(setup.mkfs.options)
+        rest, extended, words = list[str](), list[str](), iter(setup.mkfs.options)
+        for word in words:
+            if word == "-E":
+                extended += next(words, "").split(",")
+            else:
+                rest.append(word)
         force = ["-F"] if block_bytes(setup) > PAGE_BYTES else []
         return [f"mkfs.{self.name}", "-q", *force, *rest, "-E", ",".join((*_EXTENDED, *extended)), *targets]
 
@@ -170,13 +175,3 @@ def parse_e2freefrag(text: str) -> list[FreeExtent]:
     table = match(r"^Extent Size Range.*\n([\s\S]*)", text)
     rows = [match(r"^ *(\d+)([KMGT]?)\.\.\. *\d+[KMGT]?- +: +(\d+) +(\d+) ", row) for row in table[1].splitlines()]
     return [(int(row[1]) * _UNITS[row[2]], int(row[3]), int(row[4]) * int(block[1])) for row in rows]
-
-
-def _split_options(options: tuple[str, ...]) -> tuple[list[str], list[str]]:
-    rest, extended, words = list[str](), list[str](), iter(options)
-    for word in words:
-        if word == "-E":
-            extended += next(words, "").split(",")
-        else:
-            rest.append(word)
-    return rest, extended

@@ -22,7 +22,9 @@ import numpy
 import scipy.signal
 
 from dbbench.compare import (
+    Group,
     Interaction,
+    Row,
     by_host,
     changepoints,
     compare,
@@ -37,6 +39,7 @@ from dbbench.compare.stopping import LOOKS
 from dbbench.fleet.dealing import first_blocks, trials_of_host
 from dbbench.metrics.table import METRICS
 from dbbench.model import Status, Trial, TrialSpec
+from dbbench.run.adaptive import LEAST
 
 WARMUP_S: Final = 5
 MEASURE_S: Final = 30
@@ -101,6 +104,7 @@ STOPPING: Final = tuple(
     for host, scatter, arms, workloads in itertools.product(HOSTS, (EQUAL, "baseline × 3"), (2, 3), (1, 3))
 )
 SHARED_COVERAGE: Final = 0.921
+PRECISION: Final = 0.05  # half the width at which an arm stops
 
 
 @dataclass(frozen=True)
@@ -268,31 +272,37 @@ def sharing(case: Case, sets: int, rng: numpy.random.Generator) -> Iterator[Figu
     yield Figure("the intervals cover 0.62", covered / (families * others), SHARED_COVERAGE)
 
 
-def stopped(document: dict[str, Any]) -> tuple[list[dict[str, Any]], int]:
-    """Return the rows of a run whose decided arms are not measured again, and the number of trials left out."""
+def stopped(document: dict[str, Any], precision: float | None = None) -> tuple[list[Row], int]:
+    """Return the rows of a run whose closed arms are not measured again, and the number of trials left out."""
     entries, baseline = document["trials"], document["baseline"]
-    for look in LOOKS:
-        until = [entry for entry in entries if entry["block"] <= look]
-        decided = {
-            (key[1], arm) for (key, arm), pair in examine(trials_of(until), baseline, "tps").items() if pair.verdict
-        }
+    closed, settled = set[tuple[str, str]](), set[Group]()
+    for block in range(min(LOOKS), max(entry["block"] for entry in entries)):
+        until = trials_of([entry for entry in entries if entry["block"] <= block])
+        for (group, arm), pair in examine(until, baseline, "tps").items():
+            if (group[1], arm) not in closed:
+                narrow = precision is not None and pair.guess.n >= LEAST and pair.half_width() <= precision
+                if pair.verdict or narrow:
+                    closed.add((group[1], arm))
+                if narrow and not pair.verdict:
+                    settled.add(group)
         entries = [entry for entry in entries
-                   if entry["block"] <= look or (entry["workload"], entry["fs_setup"]) not in decided]  # fmt: skip
-    return compare_all({**document, "trials": entries}), len(document["trials"]) - len(entries)
+                   if entry["block"] <= block or (entry["workload"], entry["fs_setup"]) not in closed]  # fmt: skip
+    table = rows(trials_of(entries), baseline, settled=settled)
+    return [row for row in table if row.fs_setup != baseline], len(document["trials"]) - len(entries)
 
 
-def stopping(case: Case, sets: int, rng: numpy.random.Generator) -> Iterator[Figure]:
-    """Yield the error rates if decided arms stop, and the bias of the ratios of such arms."""
+def stopping(case: Case, sets: int, rng: numpy.random.Generator, precision: float | None = None) -> Iterator[Figure]:
+    """Yield the error rates if decided arms stop, or are precise enough, and the bias of the ratios."""
     alarms = covered = left_out = whole = 0
     others, errors = case.arms - 1, list[float]()
     for _ in range(sets):
-        table, _ = stopped(run_document(case, [1.0] * others, rng))
-        alarms += len({row["workload"] for row in table if row["verdict"] in ("slower", "faster")})
+        table, _ = stopped(run_document(case, [1.0] * others, rng), precision)
+        alarms += len({row.workload for row in table if row.verdict in ("slower", "faster")})
         document = run_document(case, [0.62] * others, rng)
-        table, fewer = stopped(document)
+        table, fewer = stopped(document, precision)
         left_out, whole = left_out + fewer, whole + len(document["trials"])
-        covered += sum(row["lo"] <= 0.62 <= row["hi"] for row in table)
-        errors += [float(numpy.log(row["ratio"] / 0.62)) for row in table]
+        covered += sum(row.lo <= 0.62 <= row.hi for row in table if row.lo and row.hi)
+        errors += [float(numpy.log(row.ratio / 0.62)) for row in table if row.ratio]
     families = sets * case.workloads
     yield Figure("A/A called different, of families", alarms / families, FALSE_ALARMS, at_most=True)
     yield Figure("the intervals cover 0.62", covered / (families * others), SHARED_COVERAGE)
@@ -461,6 +471,9 @@ def figures(sets: int, seed: int) -> Iterator[tuple[str, list[Figure]]]:
     for number, case in enumerate(STOPPING):
         about = f"decided arms stop: {case.text}"
         yield about, list(stopping(case, sets // 4, numpy.random.default_rng([seed, number])))
+        if case.host is HOSTS[0]:
+            about = f"precise arms stop too: {case.text}"
+            yield about, list(stopping(case, sets // 4, numpy.random.default_rng([seed, number]), PRECISION))
     about = f"fleet: hosts' speeds differ by {100 * HOST_CV:.0f} %, blocks dealt whole"
     yield about, list(fleet(sets, numpy.random.default_rng(seed)))
     for host in (HOSTS[0], *HOSTS[2:]):  # without HOSTS[1]: a disturbance that a block shares cancels in its pairs

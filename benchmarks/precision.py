@@ -28,7 +28,7 @@ import synthetic
 
 from dbbench import results
 from dbbench.compare import rows
-from dbbench.compare.pairing import estimate_of
+from dbbench.compare.pairing import estimate_of, values_of
 from dbbench.model import Budget, Run, Status, Trial, TrialSpec
 from dbbench.run.adaptive import LEAST, MOST_BLOCKS, another, further
 
@@ -110,7 +110,7 @@ def by_whole_blocks(run: Run, values: Values, precision: float) -> int:
         trials, count = [*trials, *new.values()], count + len(new)
         for cell in [cell for cell in cells if cell.arm != "ext4" and block >= LEAST]:
             of_group = [t for t in trials if (t.engine, t.workload, t.variant) == cell.group]
-            guess = estimate_of(of_group, "ext4", cell.arm, cell.workload.primary)
+            guess = estimate_of(values_of(of_group, "ext4", cell.arm, cell.workload.primary))
             if guess and math.expm1(guess.log_ratio().half_width(0.98)) <= precision:
                 left.discard((cell.group, cell.arm))
     return count

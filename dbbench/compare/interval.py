@@ -14,6 +14,8 @@ from typing import Final, NamedTuple
 
 LEAST_BLOCKS: Final = 3  # with fewer, the t interval is too wide to be useful, and its coverage is not reliable
 LEVEL: Final = 0.95  # confidence level of a single pair
+# Of a pair whose arm is not measured again because its interval is narrow: such intervals are too narrow on average.
+SETTLED_LEVEL: Final = 0.96
 _Z: Final = 1.96  # of a two-sided interval of 95 %
 MOST_BLOCKS: Final = 99  # a larger number of further blocks is not reported exactly
 

@@ -8,6 +8,7 @@ from dbbench.compare.interval import Estimate, estimate
 from dbbench.model import Status, Trial
 
 Group = tuple[str, str, str]  # engine, workload, variant
+Pairs = list[tuple[float, float]]  # (baseline, candidate), one for each block
 
 
 def groups(trials: Sequence[Trial]) -> dict[Group, list[Trial]]:
@@ -59,11 +60,16 @@ def _pair(trials: Sequence[Trial], baseline: str, candidate: str, *, across: boo
     return shared or ((ours[0], candidates[0]) if across and ours and candidates else None)
 
 
-def estimate_of(group: Sequence[Trial], baseline: str, candidate: str, metric: str) -> Estimate | None:
-    """Return the estimate from the pairs in which both trials have a positive value of the metric; None without any."""
-    values = [
-        (b, c)
-        for base, other in pairs_of(group, baseline, candidate)
-        if (b := base.summary.get(metric)) and (c := other.summary.get(metric)) and b > 0 and c > 0
-    ]
-    return estimate(values) if values else None
+def values_of(group: Sequence[Trial], baseline: str, candidate: str, metric: str) -> Pairs:
+    """Return the (baseline, candidate) values of the pairs of which both trials have the metric."""
+    pairs = pairs_of(group, baseline, candidate)
+    values = ((base.summary.get(metric), other.summary.get(metric)) for base, other in pairs)
+    return [(b, c) for b, c in values if b is not None and c is not None]
+
+
+def estimate_of(pairs: Pairs) -> Estimate | None:
+    """Return the estimate from the pairs of two positive values; None if there are none."""
+    if pairs and not any(b or c for b, c in pairs):  # for example no stalls in both arms: they are equal
+        return Estimate(len(pairs), 0.0, 0.0)
+    positive = [(b, c) for b, c in pairs if b > 0 and c > 0]
+    return estimate(positive) if positive else None

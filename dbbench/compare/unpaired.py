@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from dbbench.compare.interval import LEAST_BLOCKS, Estimate, LogRatio, holm_levels
-from dbbench.compare.pairing import chosen, estimate_of, groups
+from dbbench.compare.pairing import chosen, estimate_of, groups, values_of
 from dbbench.compare.remarks import RemarkKind, remark
 from dbbench.compare.verdict import UNKNOWN, Row, word
 from dbbench.metrics.table import METRICS, Metric
@@ -149,7 +149,8 @@ def by_host(trials: Sequence[Trial], baseline: str, metric: str) -> list[ByHost]
     for (engine, workload, variant), group in sorted(groups(trials).items()):
         hosts = {name: [trial for trial in group if trial.host == name] for name in sorted({t.host for t in group})}
         for arm in sorted({trial.fs_setup for trial in group} - {baseline}) if len(hosts) > 1 else []:
-            guesses = {name: guess for name, of in hosts.items() if (guess := estimate_of(of, baseline, arm, metric))}
+            pairs = {name: values_of(of, baseline, arm, metric) for name, of in hosts.items()}
+            guesses = {name: guess for name, of_host in pairs.items() if (guess := estimate_of(of_host))}
             ratios = tuple(HostRatio(name, guess.ratio, *guess.interval(), guess.n) for name, guess in guesses.items())
             disagreements.append(ByHost(arm, engine, workload, variant, ratios, heterogeneity(list(guesses.values()))))
     return disagreements

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from dbbench.compare.interval import LEAST_BLOCKS, Estimate, estimate, holm_levels
-from dbbench.compare.pairing import Group, chosen, groups, pairs_of
+from dbbench.compare.interval import LEAST_BLOCKS, LEVEL, SETTLED_LEVEL, Estimate, holm_levels
+from dbbench.compare.pairing import Group, Pairs, chosen, estimate_of, groups, values_of
 from dbbench.compare.remarks import Remark, RemarkKind, remark
 from dbbench.compare.scatter import share_variance
 from dbbench.compare.two_levels import two_levels_remark
@@ -34,8 +34,6 @@ THROUGHPUT: Final = ("tps", "queries_per_s")
 # Metric -> the warning of trials whose step failed, so that the metric has no value.
 WHY_ABSENT: Final = {"queries_per_s": "W153"}
 WARNED: Final = {"W118": RemarkKind.SCAN_WROTE, "W119": RemarkKind.ONE_DISK, "W152": RemarkKind.UNCOMPRESSED}
-
-Pairs = list[tuple[float, float]]  # (baseline, candidate), one for each block
 
 
 @dataclass(frozen=True)
@@ -93,40 +91,32 @@ def pair_groups(trials: Sequence[Trial], baseline: str, metric: str | Mapping[st
         absent = WHY_ABSENT.get(judged.name, "")
         if any(trial.summary.get(judged.name) is not None or _has(trial, absent) for trial in group):
             arms = sorted({trial.fs_setup for trial in group} - {baseline})
-            pairs = {arm: _pairs(group, baseline, arm, judged) for arm in arms}
-            estimates = {arm: guess for arm, of_arm in pairs.items() if (guess := _estimate(of_arm))}
+            pairs = {arm: values_of(group, baseline, arm, judged.name) for arm in arms}
+            estimates = {arm: guess for arm, of_arm in pairs.items() if (guess := estimate_of(of_arm))}
             measured[key] = GroupPairs(judged, group, pairs, estimates)
     shared = share_variance({key: about.estimates for key, about in measured.items()})
     return {key: about._replace(estimates=shared[key]) for key, about in measured.items()}
 
 
 def rows(
-    trials: Sequence[Trial], baseline: str, metric: str | Mapping[str, str] = "tps", margin: float = MARGIN
+    trials: Sequence[Trial],
+    baseline: str,
+    metric: str | Mapping[str, str] = "tps",
+    margin: float = MARGIN,
+    settled: Collection[Group] = (),
 ) -> list[Row]:
     """Return the rows of each of these groups; the baseline first, then by value. `metric` is one for all, or one for
     each workload. The pairs of all groups share their variance as far as they are similar: pass the trials of a whole
-    run, or those of a group to judge it separately."""
+    run, or those of a group to judge it separately. `settled`: the groups in which a narrow interval ended a pair."""
     by_group = pair_groups(trials, baseline, metric)
-    return [row for about in by_group.values() for row in _group_rows(about, baseline, margin)]
+    levels = {group: SETTLED_LEVEL if group in settled else LEVEL for group in by_group}
+    return [row for group, about in by_group.items() for row in _group_rows(about, baseline, margin, levels[group])]
 
 
-def _pairs(group: list[Trial], baseline: str, arm: str, metric: Metric) -> Pairs:
-    pairs = [(base.summary.get(metric.name), other.summary.get(metric.name))
-             for base, other in pairs_of(group, baseline, arm)]  # fmt: skip
-    return [(b, c) for b, c in pairs if b is not None and c is not None]
-
-
-def _estimate(pairs: Pairs) -> Estimate | None:
-    if pairs and not any(b or c for b, c in pairs):  # for example no stalls in both arms: they are equal
-        return Estimate(len(pairs), 0.0, 0.0)
-    positive = [(b, c) for b, c in pairs if b > 0 and c > 0]
-    return estimate(positive) if positive else None
-
-
-def _group_rows(about: GroupPairs, baseline: str, margin: float) -> list[Row]:
+def _group_rows(about: GroupPairs, baseline: str, margin: float, level: float) -> list[Row]:
     metric, group, pairs, estimates = about
     enough = {arm: guess for arm, guess in estimates.items() if guess.n >= LEAST_BLOCKS}
-    levels = dict(zip(enough, holm_levels([guess.p_value() for guess in enough.values()]), strict=True))
+    levels = dict(zip(enough, holm_levels([guess.p_value() for guess in enough.values()], 1 - level), strict=True))
     counted, first = chosen(group), group[0]
     by_arm = {arm: [trial for trial in counted if trial.fs_setup == arm] for arm in (baseline, *pairs)}
     mean_of = means({arm: [t.summary.get(metric.name) for t in own] for arm, own in by_arm.items()})
@@ -246,13 +236,14 @@ class Comparison:
     ) -> None:
         self._trials, self._baseline, self._primary = trials, baseline, primary
         self._margin, self._stopped = margin, stopped
+        self._settled = {group for (group, _), why in stopped.items() if why.kind is RemarkKind.SETTLED}
         self._tables: dict[str, dict[Group, list[Row]]] = {}  # "": the primary metric of each workload
 
     def rows(self, group: Group, metric: str) -> list[Row]:
         name = "" if metric == self._primary.get(group[1], "tps") else metric
         if name not in self._tables:
             table = self._tables[name] = {}
-            for row in rows(self._trials, self._baseline, name or self._primary, self._margin):
+            for row in rows(self._trials, self._baseline, name or self._primary, self._margin, self._settled):
                 key = row.engine, row.workload, row.variant
                 of_group = table.setdefault(key, [])
                 if (why := self._stopped.get((key, row.fs_setup))) and row.n < of_group[0].n:

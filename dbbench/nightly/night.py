@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from dbbench import compare
 from dbbench.compare.interval import estimate
-from dbbench.compare.pairing import estimate_of
+from dbbench.compare.pairing import estimate_of, values_of
 from dbbench.compare.verdict import GUARD
 from dbbench.metrics.table import METRICS, Metric
 from dbbench.model import Plan, Status, Trial, plain
@@ -118,7 +118,7 @@ def _own(group: Sequence[Trial], arm: str, metric: Metric) -> Ratio:
 
 def _guard_says(group: Sequence[Trial], baseline: str, metric: Metric) -> Iterator[str]:
     """Yield a line if the guard differs from the reference."""
-    guess = estimate_of(group, baseline, baseline + GUARD, metric.name)
+    guess = estimate_of(values_of(group, baseline, baseline + GUARD, metric.name))
     if guess is not None and guess.p_value() < GUARD_P and abs(guess.mean) >= GUARD_SHIFT:
         yield f"the guard is {guess.ratio - 1:+.1%} from the reference that it is: the host was not quiet"
 

@@ -16,7 +16,7 @@ from typing import Final, TypeVar
 
 from dbbench import results
 from dbbench.compare.interval import LEAST_BLOCKS, LEVEL, Estimate
-from dbbench.compare.pairing import estimate_of, groups
+from dbbench.compare.pairing import estimate_of, groups, values_of
 from dbbench.compare.scatter import share_variance
 from dbbench.compare.stopping import Examined, examine
 from dbbench.errors import DbbenchError, PlanInvalid
@@ -305,7 +305,7 @@ def _pairs(run: LoadedRun, wanted: dict[tuple[str, str], str]) -> Iterator[float
     for (engine, workload, _), group in groups(run.trials).items():
         metric = wanted.get((engine, workload), "")
         for arm in sorted({trial.fs_setup for trial in group} - {run.run.baseline}) if metric else ():
-            guess = estimate_of(group, run.run.baseline, arm, metric)
+            guess = estimate_of(values_of(group, run.run.baseline, arm, metric))
             if guess is not None and guess.n >= LEAST_BLOCKS:
                 yield guess.sd**2
 

@@ -25,7 +25,6 @@ from dbbench.errors import CommandFailed, DataCorrupt, DriverFailed, EngineDied,
 from dbbench.machine import threads
 from dbbench.metrics import steadiness
 from dbbench.metrics.outcome import Outcome
-from dbbench.metrics.series import Column
 from dbbench.model import TrialWarning, plain
 from dbbench.results.fileio import write_json
 
@@ -102,7 +101,8 @@ class ApplyLoad:
 
     def outcome(self) -> Outcome:
         duration_s, done = self._points[-1]
-        rates = [rate if second in self._busy else None for second, rate in enumerate(by_second(self._points))]
+        rates = [rate / 1e3 if second in self._busy else None
+                 for second, rate in enumerate(rates_of(self._points, int(duration_s)))]  # fmt: skip
         figures: dict[str, float | None] = {"duration_s": duration_s, "applied_bytes": float(done)}
         figures["kb_per_s"] = done / 1e3 / self._busy_s if self._busy_s else None
         warnings = []
@@ -156,11 +156,6 @@ class ApplyLoad:
                 self._hand_over()
             return True
         return waiting
-
-
-def by_second(points: list[tuple[float, int]]) -> Column:
-    """Return kB applied in each whole second from points (second, bytes so far)."""
-    return [rate / 1e3 for rate in rates_of(points, int(points[-1][0]))]
 
 
 class Applier(Protocol):

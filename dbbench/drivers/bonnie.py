@@ -16,31 +16,15 @@ from dbbench.drivers.tool import FAILED, ToolLoad, whole_outcome, write_command
 from dbbench.engines import files
 from dbbench.errors import DriverFailed
 from dbbench.metrics.outcome import Claim, Outcome
+from dbbench.metrics.table import BONNIE
 from dbbench.model import Cell
 
 MIB: Final = 2**20
 _KIB: Final = 1024 / 1e6  # 1 KiB in MB
-# (metric of the rate, stem of the metrics of CPU share and latency, factor to the metric's unit), in the order of the
-# result line; FILES follows DATA.
-DATA: Final = (
-    ("char_write_mb_per_s", "char_write", _KIB),
-    ("block_write_mb_per_s", "block_write", _KIB),
-    ("rewrite_mb_per_s", "rewrite", _KIB),
-    ("char_read_mb_per_s", "char_read", _KIB),
-    ("block_read_mb_per_s", "block_read", _KIB),
-    ("seeks_per_s", "seek", 1.0),
-)
-FILES: Final = (
-    ("creates_per_s", "create", 1.0),
-    ("stats_per_s", "stat", 1.0),
-    ("deletes_per_s", "delete", 1.0),
-    ("random_creates_per_s", "random_create", 1.0),
-    ("random_stats_per_s", "random_stat", 1.0),
-    ("random_deletes_per_s", "random_delete", 1.0),
-)
+DATA: Final = BONNIE[:6]  # tests of the large file; rates in KiB per second, except for seeks
 _FORMAT: Final = "1.98"  # of bonnie++ 2.00
 _FIRST: Final = 9  # index of the first rate
-_BETWEEN: Final = 5  # fields between the tests of DATA and FILES: number of files, their sizes and directories
+_BETWEEN: Final = 5  # fields between the tests of DATA and the others: number of files, their sizes and directories
 _LATENCY: Final = re.compile(r"(\d+)(us|ms|s)")
 _MS: Final = {"us": 0.001, "ms": 1.0, "s": 1000.0}
 BEYOND: Final = 2  # × the memory; smaller files would be read from the page cache
@@ -96,14 +80,15 @@ def parse(text: str) -> dict[str, float | None]:
     lines = [line.split(",") for line in text.splitlines() if re.match(r"\d\.\d+,", line)]
     if not lines:
         raise DriverFailed("bonnie++ printed no results")
-    fields, tests = lines[-1], (*DATA, *FILES)
-    if fields[0] != _FORMAT or len(fields) != _FIRST + 3 * len(tests) + _BETWEEN:
+    fields = lines[-1]
+    if fields[0] != _FORMAT or len(fields) != _FIRST + 3 * len(BONNIE) + _BETWEEN:
         raise DriverFailed(f"bonnie++ printed {len(fields)} fields of format {fields[0]}; known: {_FORMAT}")
     figures: dict[str, float | None] = {}
-    for index, ((rate, stem, factor), latency) in enumerate(zip(tests, fields[-len(tests) :], strict=True)):
+    for index, (stem, latency) in enumerate(zip(BONNIE, fields[-len(BONNIE) :], strict=True)):
         place = _FIRST + 2 * index + (_BETWEEN if index >= len(DATA) else 0)
-        value = _number(fields[place])
-        figures[rate] = None if value is None else value * factor
+        value, in_kib = _number(fields[place]), stem in DATA[:-1]
+        rate = f"{stem}_mb_per_s" if in_kib else f"{stem}s_per_s"
+        figures[rate] = value * _KIB if value is not None and in_kib else value
         figures[f"{stem}_cpu_pct"] = _number(fields[place + 1])
         most = _LATENCY.fullmatch(latency)
         figures[f"{stem}_max_ms"] = float(most[1]) * _MS[most[2]] if most else None

@@ -40,20 +40,6 @@ class CopyResult:
         return [rate / 1e6 for rate in rates_of(points, max(1, math.ceil(self.synced_s)))]
 
 
-@dataclass(frozen=True)
-class FileStep:
-    """One step of many small files."""
-
-    name: str
-    files: int
-    seconds: float
-    why: str = ""  # why its files were not cold
-
-    @property
-    def per_s(self) -> float | None:
-        return self.files / self.seconds if self.seconds else None
-
-
 @process.understood("filework")
 def parse_copy(text: str, clients: int = 1) -> CopyResult:
     """Return the result of a copy. Raises DriverFailed if it did not finish."""
@@ -72,16 +58,12 @@ def parse_copy(text: str, clients: int = 1) -> CopyResult:
 
 
 @process.understood("filework")
-def steps(text: str) -> dict[str, FileStep]:
-    """Return the steps by name. Raises DriverFailed if one is missing."""
-    steps_by_name = {
-        line["step"]: FileStep(line["step"], line["files"], line["seconds"], line.get("why", ""))
-        for line in _lines(text)
-        if "step" in line
-    }
-    if missing := {"create", "read", "delete"} - steps_by_name.keys():
+def steps(text: str) -> dict[str, dict[str, Any]]:
+    """Return `files`, `seconds` and `why` of the steps by name. Raises DriverFailed if one is missing."""
+    lines = {line["step"]: line for line in _lines(text) if "step" in line}
+    if missing := {"create", "read", "delete"} - lines.keys():
         raise DriverFailed(f"not all small files were processed; missing: {', '.join(sorted(missing))}")
-    return steps_by_name
+    return lines
 
 
 def live(line: str) -> Live | None:
@@ -144,18 +126,15 @@ def copy_outcome(load: ToolLoad, memory: int) -> Outcome:
 
 def smallfiles_outcome(load: ToolLoad) -> Outcome:
     """Return the files per second of each step."""
-    file_steps = steps(load.text())
-    why, files = file_steps["read"].why, file_steps["create"].files
+    lines = steps(load.text())
+    why, files = lines["read"]["why"], lines["create"]["files"]
     size = files * int(load.task.cell.parameters["file_bytes"])
+    rates = {f"{name}s_per_s": line["files"] / line["seconds"] if line["seconds"] else None
+             for name, line in lines.items()}  # fmt: skip
     return whole_outcome(
         load.begin_utc,
         load.lived_s or 0.0,
-        {
-            "duration_s": sum(step.seconds for step in file_steps.values()),
-            "creates_per_s": file_steps["create"].per_s,
-            "reads_per_s": file_steps["read"].per_s,
-            "deletes_per_s": file_steps["delete"].per_s,
-        },
+        {"duration_s": sum(line["seconds"] for line in lines.values()), **rates},
         transactions=files,
         warnings=(TrialWarning("W010", why, suspect=False),) if why else (),
         claims=(Claim("write_bytes", size), Claim("read_bytes", size)),

@@ -118,18 +118,15 @@ class ToolLoad:
         return self.task.server.alive()
 
     def _ended_early(self) -> DbbenchError:
-        status = self.program.poll()
+        name, status = Path(self.program.argv[0]).name, self.program.poll()
         if status == 0:
-            return DriverFailed(f"{self._name()} ended after {self._now_s():.1f} s of {self.seconds} s")
-        return DriverFailed(f"{self._name()} ended with status {status}: {self._last_lines()}")
+            return DriverFailed(f"{name} ended after {self._now_s():.1f} s of {self.seconds} s")
+        return DriverFailed(f"{name} ended with status {status}: {self._last_lines()}")
 
     def _last_lines(self) -> str:
         lines = [line for line in self.text().splitlines() if line.strip()]
         wrong = [line for line in lines if any(word in line for word in ("FATAL", "ERROR", "error:"))]
         return "\n  ".join(list(dict.fromkeys(wrong))[:6] or lines[-6:] or ["nothing"])
-
-    def _name(self) -> str:
-        return Path(self.program.argv[0]).name
 
 
 def outcome_of(load: ToolLoad, counts: Counts, **figures: float | None) -> Outcome:

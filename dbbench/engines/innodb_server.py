@@ -211,7 +211,8 @@ class InnodbServer(Server):
         self._lacking.update(dict.fromkeys(lacks))
         if "binlog_bytes_written" not in values and self._binlog is not None:
             with contextlib.suppress(OSError):  # the server may have removed a file since they were listed
-                values["binlog_bytes_written"] = float(mysqld.binlog_bytes(self._binlog))
+                files = mysqld.binlog_files(self._binlog)
+                values["binlog_bytes_written"] = float(sum(path.stat().st_size for path in files))
         written, checkpoint = (values.get(f"innodb_redo_{word}_bytes") for word in ("written", "checkpoint"))
         if written is not None and checkpoint is not None:
             values["innodb_redo_age_bytes"] = max(0.0, written - checkpoint)

@@ -139,11 +139,6 @@ def binlog_files(base: Path) -> list[Path]:
     return [path for path in sorted(base.parent.glob(f"{base.name}.[0-9]*")) if path.suffix[1:].isdigit()]
 
 
-def binlog_bytes(base: Path) -> int:
-    """Return the bytes of all files of the log."""
-    return sum(path.stat().st_size for path in binlog_files(base))
-
-
 def purge_binlog(ask: Callable[[str], list[Any]]) -> None:
     """Begin a new log and remove the others; `ask` runs a statement and returns its rows."""
     ask("FLUSH BINARY LOGS")

@@ -65,7 +65,7 @@ class Client:
     facts: ClientFacts | None = None
     tool: str = ""  # path of the load generator on that host
     env: dict[str, str] = field(default_factory=dict)  # environment variables for libpq
-    _session: Session | None = None
+    session: Session = field(init=False)
     _cpu: dict[str, Any] = field(default_factory=dict)
 
     @contextlib.contextmanager
@@ -74,7 +74,7 @@ class Client:
         error, the load generator's files are copied into `scratch`. Afterwards nothing is left on that host."""
         secret = password(self.spec)
         with session_on(self.spec.host, raw / "client_ssh.err") as session:
-            self._session = session
+            self.session = session
             self.tool, version = tool_of(session, self.driver, self.version)
             peer, took = reachable(session, self.spec)
             offset, error = offset_of(session, clock)
@@ -101,12 +101,6 @@ class Client:
             later, _ = offset_of(session, clock)
             self.facts = dataclasses.replace(self.facts, clock_drift_s=later - offset)
             self._bring(scratch)
-
-    @property
-    def session(self) -> Session:
-        if self._session is None:
-            raise AssertionError("the client host could not be reached")
-        return self._session
 
     @property
     def at(self) -> str:

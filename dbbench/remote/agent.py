@@ -18,7 +18,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -27,7 +26,6 @@ from typing import Any
 SILENCE_S = 60.0  # the other side sends at least a "beat" every 5 s
 _LOOK_S = 0.5
 _CHUNK = 1 << 16
-_OLDEST = (3, 7)  # version of Python
 
 
 class Agent:
@@ -91,7 +89,6 @@ class Agent:
             "folder": str(self.folder),
             "hostname": socket.gethostname(),
             "kernel": platform.release(),
-            "python": platform.python_version(),
             "cores": sorted(os.sched_getaffinity(0)),
         }
 
@@ -188,8 +185,6 @@ def write(piece: bytes) -> None:
 
 def main() -> None:
     """Make the directory, start both processes, and remove the directory at the end."""
-    if sys.version_info[:2] < _OLDEST:
-        sys.exit(f"Python {platform.python_version()} is too old: 3.7 or later is required")
     folder, outer = Path(tempfile.mkdtemp(prefix="dbbench-client-")), os.getpid()
     inner = os.fork()
     if inner == 0:

@@ -8,10 +8,11 @@ import pytest
 
 from dbbench.datasets import generated
 from dbbench.drivers import apply
-from dbbench.drivers.apply import ApplyLoad, Archive, LogFile, by_second, differences, lsn, position
+from dbbench.drivers.apply import ApplyLoad, Archive, LogFile, differences, lsn, position
 from dbbench.drivers.apply import load_archive as load
 from dbbench.drivers.apply import save_archive as save
 from dbbench.drivers.protocol import LoadTask
+from dbbench.drivers.tool import rates_of
 from dbbench.errors import DriverFailed, EngineDied, NoProgress
 from dbbench.metrics import steadiness
 from dbbench.metrics.series import Clock
@@ -56,9 +57,9 @@ def loaded(fake: Fake, interval_s: float = 0.0, batch: int = 1) -> ApplyLoad:
 
 def test_a_rate_is_of_whole_seconds() -> None:
     """Between two looks the log is spread evenly; a second that has not ended has no rate."""
-    assert by_second([(0.0, 0), (0.5, 1000), (1.5, 3000), (2.0, 3000), (2.4, 9000)]) == [2.0, 1.0]
-    assert by_second([(0.0, 0), (3.0, 6000)]) == [2.0, 2.0, 2.0]
-    assert by_second([(0.0, 0), (0.4, 100)]) == []
+    assert rates_of([(0.0, 0), (0.5, 1000), (1.5, 3000), (2.0, 3000), (2.4, 9000)], 2) == [2000, 1000]
+    assert rates_of([(0.0, 0), (3.0, 6000)], 3) == [2000, 2000, 2000]
+    assert rates_of([(0.0, 0), (0.4, 100)], 0) == []
 
 
 def test_all_is_handed_over_at_once() -> None:

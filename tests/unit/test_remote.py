@@ -89,7 +89,7 @@ def there(**answers: Callable[..., Any]) -> tuple[Client, Answers]:
         SPEC, "pgbench", "15.4", Path("/p"), FACTS, "/opt/pg/bin/pgbench", remote._libpq("/tmp/there", "secret-word")
     )
     found.facts = dataclasses.replace(FACTS, clock_offset_s=0.5)
-    found._session = session  # type: ignore[assignment]
+    found.session = session  # type: ignore[assignment]
     return found, session
 
 

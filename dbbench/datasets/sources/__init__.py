@@ -35,7 +35,6 @@ _TEXTS: Final = {
 class Dialect(Protocol):
     """What differs between the dumps and copies of two dialects."""
 
-    def programs(self, source: Source) -> tuple[str, ...]: ...  # needed in addition to the server's own
     def lay(self, source: Source, data: Path, place: Place) -> tuple[SourceChange, ...]: ...
     def load(
         self, source: Source, server: Server, data: Path, wanted: str, tablespace: str
@@ -63,7 +62,7 @@ def of(dataset: Dataset, spec: EngineSpec) -> Source | None:
     fits(source, spec.name, version, profile.page_bytes)
     if profile.dialect == "postgres":
         postgres.check_locales(source)
-    programs = _DIALECTS[profile_of(source.engine).dialect].programs(source)
+    programs = innodb.programs(source) if profile.dialect == "mysql" else ()  # in addition to the server's own
     if lacking := [name for name in programs if process.find(name) is None]:
         packages = [package_of(name) or name for name in lacking]
         raise ProgramMissing(

@@ -6,7 +6,6 @@ from __future__ import annotations
 import bz2
 import contextlib
 import gzip
-import json
 import lzma
 import os
 import shutil
@@ -152,12 +151,3 @@ def _unpack(archive: tarfile.TarFile, member: tarfile.TarInfo, target: Path, tar
     else:
         to = f" to {member.linkname}" if member.linkname else ""
         raise unsafe(f'"{member.name}" in {tar} is a {"link" if to else "special file"}{to}')
-
-
-def check_manifest(manifest: Path, copy: Path, leave: Leave) -> None:
-    """Compare a copy with names and sizes in backup_manifest (pg_basebackup since 13). Raises SourceUnusable."""
-    for entry in json.loads(manifest.read_bytes())["Files"] if manifest.is_file() else ():
-        name = entry.get("Path") or os.fsdecode(bytes.fromhex(entry["Encoded-Path"]))
-        path = copy / name
-        if not leave(PurePosixPath(name)) and not (path.is_file() and path.stat().st_size == entry["Size"]):
-            raise SourceUnusable(f"{name} of the backup is missing or truncated, according to its backup_manifest")

@@ -4,8 +4,10 @@ connections to others; choose the database that the drivers use."""
 from __future__ import annotations
 
 import contextlib
+import json
 import locale
 import mmap
+import os
 import re
 import shutil
 from collections.abc import Iterator
@@ -42,11 +44,6 @@ _FAILED: Final = re.compile(r"^.*\b(ERROR|FATAL|PANIC):.*$", re.MULTILINE)
 _LOG: Final = re.compile(r"[0-9A-F]{24}(\.partial)?|[0-9A-F]{8}\.history|[0-9A-F.]+\.backup|archive_status|summaries")
 _LOCALE: Final = re.compile(rb"\b(?:LOCALE|LC_COLLATE|LC_CTYPE) = '([^']*)'", re.IGNORECASE)
 _NAMED_LOCALE: Final = re.compile(rb"\b[a-z]{2,3}_[A-Z]{2}(?:\.[A-Za-z0-9-]+)?(?:@[a-z]+)?")
-
-
-def programs(source: Source) -> tuple[str, ...]:
-    """Return (): all are the server's own."""
-    return ()
 
 
 def check_locales(source: Source) -> None:
@@ -112,14 +109,18 @@ def _copy(source: Path, data: Path) -> None:
     for oid, folder in tablespaces(source):
         target = files.resolve_link(folder, source)
         files.copy_tree(target, data / "pg_tblspc" / oid, lambda path: not path.parts[0].startswith("PG_"))
-    _check_manifest(source, data)
+    check_manifest(source, data)
 
 
-def _check_manifest(source: Path, data: Path) -> None:
-    """Compare the copy with the manifest, without what pg_basebackup itself changes after it has written that."""
-    files.check_manifest(
-        source / "backup_manifest", data, lambda path: _skips(path) or path.parts[0] in (*_CONFIGURATION, "pg_wal")
-    )
+def check_manifest(source: Path, data: Path) -> None:
+    """Compare the copy with names and sizes in backup_manifest, without what pg_basebackup itself changes after it has
+    written that. Raises SourceUnusable."""
+    manifest = source / "backup_manifest"
+    for entry in json.loads(manifest.read_bytes())["Files"] if manifest.is_file() else ():
+        name = PurePosixPath(entry.get("Path") or os.fsdecode(bytes.fromhex(entry["Encoded-Path"])))
+        expected = not _skips(name) and name.parts[0] not in (*_CONFIGURATION, "pg_wal")
+        if expected and not ((path := data / name).is_file() and path.stat().st_size == entry["Size"]):
+            raise SourceUnusable(f"{name} of the backup is missing or truncated, according to its backup_manifest")
 
 
 def _unpack(source: Path, data: Path) -> None:
@@ -133,7 +134,7 @@ def _unpack(source: Path, data: Path) -> None:
     names = [line.partition(" ")[0] for line in map_.read_text().splitlines()] if map_.is_file() else []
     if absent := [oid for oid in names if not any((data / "pg_tblspc" / oid).glob("PG_*"))]:
         raise SourceUnusable(f"{source} lacks {absent[0]}.tar, a tablespace of the cluster")
-    _check_manifest(source, data)
+    check_manifest(source, data)
     for name in _LEFT:
         shutil.rmtree(data / name, ignore_errors=True)
         with contextlib.suppress(IsADirectoryError):

@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Final, Protocol
 
-from pydantic import TypeAdapter
-
 from dbbench import process
 from dbbench.drivers.protocol import Live, Load, LoadTask, client_account
 from dbbench.drivers.tool import DEATH_S, POLL_S, rates_of, whole_outcome
@@ -26,7 +24,7 @@ from dbbench.machine import threads
 from dbbench.metrics import steadiness
 from dbbench.metrics.outcome import Outcome
 from dbbench.model import TrialWarning, plain
-from dbbench.results.fileio import write_json
+from dbbench.results.fileio import parsed_as, write_json
 
 ARCHIVE: Final = "archive"
 INBOX: Final = "inbox"
@@ -335,7 +333,7 @@ class Archive:
 
 def load_archive(folder: Path) -> Archive:
     """Read archive.json in `folder`. Raises OSError or ValueError."""
-    return TypeAdapter(Archive).validate_json((folder / DESCRIPTION).read_bytes())
+    return parsed_as(Archive, (folder / DESCRIPTION).read_bytes())
 
 
 def save_archive(folder: Path, archive: Archive) -> None:

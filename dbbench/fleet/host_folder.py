@@ -16,13 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar
 
-from pydantic import TypeAdapter
-
 from dbbench import results
 from dbbench.errors import ResultDamaged
 from dbbench.fleet.messages import HostState
 from dbbench.model import Run, TrialSpec
-from dbbench.results.fileio import own_file, read_bytes, real_folder, sound_json, try_lock, write_text
+from dbbench.results.fileio import own_file, parsed_as, read_bytes, real_folder, try_lock, write_text
 
 LISTENING_S: Final = 20.0  # after a question, the next one is expected within this time: longer than its patience
 T = TypeVar("T")
@@ -107,7 +105,7 @@ class HostFolder:
 
     def _read(self, kind: type[T], name: str) -> T | None:
         try:
-            return TypeAdapter(kind).validate_python(sound_json(read_bytes(self.path / name, self.folder.parent)))
+            return parsed_as(kind, read_bytes(self.path / name, self.folder.parent))
         except (OSError, ValueError, ResultDamaged):  # a ValidationError is a ValueError
             return None
 

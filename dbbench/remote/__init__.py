@@ -156,7 +156,11 @@ def tool_of(session: Session, driver: str, version: str) -> tuple[str, str]:
     if not session.ask("find", names=["setpriv"], patterns=[]):
         raise _lacks(session, "setpriv", "util-linux")
     paths = session.ask("find", names=[driver], patterns=list(_TOOLS[driver]))
-    version_of = {path: text.strip() for path in paths for status, text in [_run(session, path)] if status == 0}
+    version_of = dict[str, str]()
+    for path in paths:
+        with contextlib.suppress(ClientUnusable):  # it does not end, for example
+            status, text = session.ask("run", argv=[path, "--version"], within_s=_RUN_S)
+            version_of |= {path: text.strip()} if status == 0 else {}
     if not version_of:
         raise _lacks(session, driver, "postgresql-contrib or postgresql" if driver == "pgbench" else driver)
     same = [path for path, text in version_of.items() if major(text) == major(version)]
@@ -220,14 +224,6 @@ def major(version: str) -> int:
     """Return the major version, for example 15 for "pgbench (PostgreSQL) 15.18 (Debian ...)"; 0 without a number."""
     digits = re.search(r"\d+", version)
     return int(digits[0]) if digits else 0
-
-
-def _run(session: Session, path: str) -> tuple[int, str]:
-    try:
-        status, text = session.ask("run", argv=[path, "--version"], within_s=_RUN_S)
-    except ClientUnusable as error:
-        return 1, str(error)
-    return int(status), str(text)
 
 
 def _libpq(folder: str, secret: str) -> dict[str, str]:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Final, Protocol
+from typing import IO, Any, Final
 
 from dbbench import process
 from dbbench.drivers.protocol import Live, Load, LoadTask, client_account
@@ -70,7 +70,9 @@ def differences(primary: dict[str, str], standby: dict[str, str]) -> list[str]:
 class ApplyLoad:
     """Offers log files and watches their progress. The first batch is offered when this is made."""
 
-    def __init__(self, task: LoadTask, archive: Archive, applier: Applier, interval_s: float, batch: int) -> None:
+    def __init__(
+        self, task: LoadTask, archive: Archive, applier: StandbyRecovery | Replay, interval_s: float, batch: int
+    ) -> None:
         self.server, self.archive, self.applier = task.server, archive, applier
         self._interval_s = interval_s
         self._batch = batch if interval_s else len(archive.logs)
@@ -156,20 +158,10 @@ class ApplyLoad:
         return waiting
 
 
-class Applier(Protocol):
-    """Applies log files in the order in which they are offered."""
-
-    @property
-    def pids(self) -> tuple[int, ...]: ...
-    def offer(self, logs: Sequence[LogFile], last: bool) -> None: ...
-    def applied_bytes(self) -> int: ...  # bytes of log applied so far
-    def caught_up(self) -> bool: ...  # whether all offered log is applied, except for CLOSE_BYTES before the last file
-    @property
-    def fault(self) -> str: ...  # why it has stopped; "": it has not
-
-
+# An applier applies log files in the order in which they are offered. `applied_bytes` of log are applied so far,
+# `caught_up` whether all that was offered, except for CLOSE_BYTES before the last file; `fault` is why it has stopped.
 @contextlib.contextmanager
-def applying(task: LoadTask, archive: Archive) -> Iterator[Applier]:
+def applying(task: LoadTask, archive: Archive) -> Iterator[StandbyRecovery | Replay]:
     """Yield the applier for the task's server; none of its programs outlives the block. Raises ProgramMissing."""
     server, profile = task.server, profile_of(task.server.engine)
     if profile.standby:

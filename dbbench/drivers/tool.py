@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from dbbench import process
 from dbbench.drivers.protocol import Live, LoadTask
@@ -20,6 +20,7 @@ from dbbench.machine.limits import cgroup
 from dbbench.metrics.outcome import Outcome
 from dbbench.metrics.series import FIRST, Series
 from dbbench.model import Cell, TrialWarning, Window
+from dbbench.remote import RemoteProgram
 from dbbench.units import size_text
 
 if TYPE_CHECKING:
@@ -30,17 +31,7 @@ POLL_S: Final = 0.1  # time until a dead tool or server is noticed; ten checks p
 PIECE_BYTES: Final = 4 << 20  # of a log that is read or packed
 DEATH_S: Final = 1.0  # clients notice a killed server at most this much earlier than `alive` does
 _EARLY_S: Final = 0.5  # a tool may end this much early, because its clock does not start exactly with dbbench's
-
-
-class Program(Protocol):
-    """A process of this machine (`process.Running`), or of the client's host (`remote.Program`)."""
-
-    @property
-    def argv(self) -> tuple[str, ...]: ...
-    @property
-    def pids(self) -> tuple[int, ...]: ...  # its processes on this machine
-
-    def poll(self) -> int | None: ...
+Program = process.Running | RemoteProgram  # of this machine, or of the client's host
 
 
 @dataclass

@@ -9,7 +9,6 @@ import time
 import uuid
 from collections.abc import Callable
 from concurrent import futures
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,11 +22,8 @@ _LOOK_S: Final = 5.0  # seconds between two queries of the list of workers, whic
 _TIMEOUT: Final = "20s"
 
 
-@dataclass(frozen=True)
 class Lost:
     """No answer came, because the worker or the scheduler died. Nothing is known; ask again."""
-
-    why: str
 
 
 class Connection:
@@ -82,7 +78,7 @@ class Connection:
     def ask(self, host_name: str, question: Question) -> None:
         """Send a question to a host, waiting until the host is available. One at a time for each host."""
         if self._client is None:
-            self._pending[host_name] = _lost("there is no connection to the scheduler")
+            self._pending[host_name] = _lost()
         else:
             loop = self._client.loop.asyncio_loop
             carried = self._carry(self._client, host_name, question)
@@ -97,8 +93,8 @@ class Connection:
             )  # fmt: skip
             answer: Answer = await future
             self._futures.append(future)
-        except (Exception, asyncio.CancelledError) as error:  # KilledWorker, or a closed connection
-            return Lost(f"{type(error).__name__}: {error}")
+        except (Exception, asyncio.CancelledError):  # KilledWorker, or a closed connection
+            return Lost()
         return answer
 
     def answers(self, timeout_s: float) -> list[tuple[str, Answer | Lost]]:
@@ -129,7 +125,7 @@ class Connection:
                 self._client.close(timeout="2s")
         self._client = None
         self._futures.clear()
-        self._pending = {name: _lost("the connection to the scheduler was lost") for name in self._pending}
+        self._pending = {name: _lost() for name in self._pending}
 
     def wait_for_hosts(self, enough: Callable[[set[str]], bool], within_s: float) -> set[str]:
         """Return the available hosts as soon as there are enough, or after so many seconds."""
@@ -139,7 +135,7 @@ class Connection:
         return hosts
 
 
-def _lost(why: str) -> futures.Future[Answer | Lost]:
+def _lost() -> futures.Future[Answer | Lost]:
     future = futures.Future[Answer | Lost]()
-    future.set_result(Lost(why))
+    future.set_result(Lost())
     return future

@@ -279,13 +279,6 @@ def parsed_as(kind: type[_T], written: bytes) -> _T:
     return adapter(kind).validate_json(written)
 
 
-def adapter(kind: type[_T]) -> TypeAdapter[_T]:
-    """Return what reads this dataclass from JSON; the first call takes tens of ms."""
-    if kind not in _ADAPTERS:
-        _ADAPTERS[kind] = TypeAdapter(kind)
-    return _ADAPTERS[kind]
-
-
 def _number(word: str) -> float:
     value = int(word) if word.lstrip("-").isdigit() else float(word)
     if not abs(value) <= _LARGEST:  # NaN is not

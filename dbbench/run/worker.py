@@ -25,7 +25,8 @@ from dbbench.model.events import Emit, Event
 from dbbench.plan import identity
 from dbbench.plan.catalog import MOST_SCRIPT
 from dbbench.results import RunFolder
-from dbbench.results.fileio import adapter, naming_full, read_input
+from dbbench.model.base import adapter
+from dbbench.results.fileio import naming_full, read_input
 from dbbench.results.merging import own_scripts
 from dbbench.results.trials import ELSEWHERE
 from dbbench.run.children import serve

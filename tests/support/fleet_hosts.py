@@ -98,7 +98,7 @@ class Hosts(Connection):
         self.now += max(0.0, at - self.clock())
         if self.lose:
             self.lose -= 1
-            return [(host, Lost("the worker died"))]
+            return [(host, Lost())]
         return [(host, self._answer(host, question))]
 
     def forget(self, host: str) -> None:

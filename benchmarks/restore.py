@@ -77,7 +77,7 @@ def copied(work: Path, data: Path) -> Golden:
     shutil.copytree(data, work / "copy" / "data", symlinks=True)
     entries = manifest.scan(work / "copy" / "data", 2)
     total = sum(entry.size for entry in entries)
-    whole = Manifest("copy", "postgres", "", "", Dataset("none"), None, "", total, 0.0, None, entries)
+    whole = Manifest("copy", Dataset("none"), total, None, entries)
     manifest.save(work / "copy", whole)
     return Golden(work / "copy", whole)
 

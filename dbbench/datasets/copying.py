@@ -46,9 +46,7 @@ class Restored:
     """A golden copy that was restored and compared."""
 
     bytes: int
-    files: int
     copy_s: float  # until everything was written and synced; the restore rate is bytes ÷ copy_s
-    seconds: float  # copy_s and the time that the comparison took beyond it
     datadir: Path | None = None  # the server's data directory if the files were restored elsewhere; otherwise None
     facts: DatasetFacts | None = None
 
@@ -86,11 +84,11 @@ def restore_copy(
             os.chown(datadir, owner.uid, owner.gid)
             datadir.chmod(0o700)  # PostgreSQL accepts only this and 0750
             syncfs(datadir)
-            copied = time.monotonic()
+            copy_s = time.monotonic() - began
         wrong = [entry for entry, answer in answers if not answer.result()]
     if wrong:
         raise _difference(golden, wrong)
-    return Restored(manifest.logical_bytes, len(answers), copied - began, time.monotonic() - began)
+    return Restored(manifest.logical_bytes, copy_s)
 
 
 def _make_root(golden: Golden, datadir: Path) -> None:

@@ -10,7 +10,6 @@ import hashlib
 import json
 import os
 import shutil
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,7 +33,6 @@ Tell = Callable[[str], None]  # receives a few words about the current step
 
 # parameters of a source that do not affect the copy: its path, its size, that of the copy
 _NOT_BYTES: Final = ("path", "bytes", COPIED)
-_PAGE_SIZES: Final = ("block_size", "innodb_page_size")  # settings with the bytes of a database page
 DEFAULT_LIMIT: Final = 50 * 2**30  # bytes; a dozen copies as large as the memory of a small server
 TABLESPACE_ROOM: Final = 1.5  # × the dataset's size: on a raw device a tablespace cannot grow for rows that a load adds
 
@@ -52,17 +50,14 @@ class Recipe:
     primary: Settings = dataclasses.field(default_factory=dict)  # settings of the primary that writes an archive
 
     @property
-    def locale(self) -> str:
-        return engines.profile_of(self.engine.name).locale
-
-    @property
     def key(self) -> str:
         """Return a directory name: readable at the beginning, followed by a hash of everything."""
-        limits = engines.profile_of(self.engine.name).limits  # they do not affect the copy
+        profile = engines.profile_of(self.engine.name)
+        limits = profile.limits  # they do not affect the copy
         settings = {name: setting.value for name, setting in self.settings.items() if name not in limits}
         loaded = plain(self.dataset)
         loaded["parameters"] = {name: value for name, value in loaded["parameters"].items() if name not in _NOT_BYTES}
-        whole = [FORMAT, self.engine.name, self.version, self.build, self.locale, loaded, settings]
+        whole = [FORMAT, self.engine.name, self.version, self.build, profile.locale, loaded, settings]
         whole += [self.tablespace_bytes] if self.tablespace_bytes else []
         primary = {name: setting.value for name, setting in self.primary.items() if name not in limits}
         whole += [primary] if primary else []
@@ -123,7 +118,7 @@ def ensure(made_of: Recipe, place: Place, tell: Tell = lambda _: None, *, cache:
 
 
 def _build(folder: Path, made_of: Recipe, place: Place, tell: Tell) -> Golden:
-    began, making = time.monotonic(), folder.with_name(f".making-{folder.name}")
+    making = folder.with_name(f".making-{folder.name}")
     shutil.rmtree(making, ignore_errors=True)  # left by a killed build: this process holds the lock of the copy
     making.mkdir(0o755)
     try:
@@ -136,17 +131,10 @@ def _build(folder: Path, made_of: Recipe, place: Place, tell: Tell) -> Golden:
         entries = manifest.scan(making / "data", len(os.sched_getaffinity(0)))
         whole = Manifest(
             key=made_of.key,
-            engine=made_of.engine.name,
-            version=made_of.version,
-            build=made_of.build,
             dataset=made_of.dataset,
-            page_size=content.page_size,
-            locale="of the source" if made_of.dataset.kind == "source" else made_of.locale,
             logical_bytes=sum(entry.size for entry in entries),
-            build_s=round(time.monotonic() - began, 3),
             compressibility=manifest.compressibility(content.data_files),
             entries=entries,
-            settings={name: setting.value for name, setting in made_of.settings.items()},
             changes=content.changes,
             tablespaces=content.tablespaces,
         )
@@ -162,7 +150,6 @@ def _build(folder: Path, made_of: Recipe, place: Place, tell: Tell) -> Golden:
 
 @dataclass(frozen=True)
 class _Content:
-    page_size: int | None
     data_files: list[Path]
     changes: tuple[SourceChange, ...] = ()
     tablespaces: dict[str, str] = dataclasses.field(default_factory=dict)
@@ -189,7 +176,6 @@ def _load(making: Path, made_of: Recipe, place: Place, tell: Tell) -> _Content:
                 generated.build(server, made_of.dataset)
             if not sources.kept_as_it_is(made_of.dataset):
                 server.settle()
-            sizes = {name: text for name, text in server.effective_settings().items() if name in _PAGE_SIZES}
             spaces = sources.tablespaces_of(server)
         if source is not None:
             for change in changes:
@@ -201,8 +187,7 @@ def _load(making: Path, made_of: Recipe, place: Place, tell: Tell) -> _Content:
             tell("running a load on the primary to produce its log")
             archive.record(seen, engine, made_of.primary, made_of.dataset, place)
         files = [making / path.relative_to(seen) for path in engine.data_files(data)]
-    page_size = next((int(text) for text in sizes.values() if text.isdigit()), None)
-    return _Content(page_size, files, changes, spaces)
+    return _Content(files, changes, spaces)
 
 
 @contextlib.contextmanager

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -52,17 +52,10 @@ class Manifest:
     """The content of manifest.json. `entries` are sorted by path: the order in which a copy is restored."""
 
     key: str
-    engine: str
-    version: str
-    build: str
     dataset: Dataset
-    page_size: int | None
-    locale: str
     logical_bytes: int  # sum of the sizes of all files
-    build_s: float
     compressibility: float | None  # size ÷ size after zlib level 1, for a sample of the data files
     entries: tuple[Entry, ...]
-    settings: dict[str, Any] = dataclasses.field(default_factory=dict)  # settings of the server that built the copy
     changes: tuple[SourceChange, ...] = ()  # what was left out of a user's own data or changed in it
     tablespaces: dict[str, str] = dataclasses.field(default_factory=dict)  # PostgreSQL: name -> OID
     format: int = FORMAT

@@ -143,7 +143,7 @@ class Judged:
         opened = results.RunFolder(run_folder)
         record = Record(opened, opened.run.order[0], lambda _: None)
         vars(record.facts).update(_FACTS | self.facts)
-        restored = Restored(bytes=10**6, files=3, copy_s=0.5, seconds=0.6)
+        restored = Restored(bytes=10**6, copy_s=0.5)
         samples, everything = FakeSamples(), cast(Any, self)
         try:
             judge(record, Observed(self.outcome, cast(Any, samples), everything.meter, restored, everything.kernel,

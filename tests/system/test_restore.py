@@ -39,7 +39,7 @@ def made(tmp_path: Path) -> Golden:
     (data / "postgresql.auto.conf").touch(0o600)
     entries = manifest.scan(data, 2)
     total = sum(entry.size for entry in entries)
-    whole = Manifest("copy", "postgres", "15", "", Dataset("none"), 8192, "C.UTF-8", total, 1.0, 1.0, entries)
+    whole = Manifest("copy", Dataset("none"), total, 1.0, entries)
     manifest.save(folder, whole)
     return Golden(folder, whole)
 
@@ -65,7 +65,7 @@ def test_the_same_bytes_on_every_filesystem(setup: FsSetup, made: Golden, loop_d
         owners = {(path.lstat().st_uid, path.lstat().st_gid) for path in [data, *data.rglob("*")]}
         assert owners == {(NOBODY.uid, NOBODY.gid)}
         assert data.stat().st_mode & 0o777 == 0o700
-    assert (found.bytes, found.files) == (made.manifest.logical_bytes, 207)
+    assert found.bytes == made.manifest.logical_bytes
 
 
 def _fill(path: Path) -> None:

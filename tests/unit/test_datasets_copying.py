@@ -30,14 +30,8 @@ def a_copy(folder: Path) -> Golden:
     entries = manifest.scan(data, 2)
     whole = Manifest(
         key=folder.name,
-        engine="postgres",
-        version="15",
-        build="",
         dataset=Dataset("none"),
-        page_size=8192,
-        locale="C.UTF-8",
         logical_bytes=sum(entry.size for entry in entries),
-        build_s=1.0,
         compressibility=manifest.compressibility([data / "base" / "5" / "16384"]),
         entries=entries,
     )
@@ -75,7 +69,7 @@ def test_a_restored_copy_is_the_golden_copy(
     said: list[tuple[int, int]] = []
     found = restore_copy(made, tmp_path / "data", ME, lambda done, whole: said.append((done, whole)))
     assert manifest.scan(tmp_path / "data", 1) == made.manifest.entries
-    assert (found.bytes, found.files) == (made.manifest.logical_bytes, 4)
+    assert found.bytes == made.manifest.logical_bytes
     assert 0 < found.copy_s <= found.seconds
     assert said[-1] == (found.bytes, found.bytes)
     assert sorted(compared) == ["16384", "16385", "PG_VERSION", "sparse"]

@@ -141,7 +141,7 @@ def test_a_golden_copy_leads_nowhere_else(tmp_path: Path) -> None:
         data = tmp_path / "copy/data"
         data.mkdir(parents=True, exist_ok=True)
         entry = manifest.Entry(path, "file", 0o600, len(SECRET), 0)
-        whole = manifest.Manifest("copy", "postgres", "15", "", Dataset("none"), 8192, "", 7, 1.0, None, (entry,))
+        whole = manifest.Manifest("copy", Dataset("none"), 7, None, (entry,))
         manifest.save(tmp_path / "copy", whole)
         if path == "base/1":
             (data / "base").symlink_to(tmp_path / "outside")

@@ -203,7 +203,7 @@ def test_a_copy_of_the_users_data_replaces_its_estimate(
     (tmp_path / key / "data" / "log").write_bytes(bytes(30_000_000))
     entries = (Entry("base/5/16384", "file", 0o600, 70_000_000), Entry("log", "file", 0o600, 30_000_000))
     dataset = expanded.cells[0].dataset
-    save(tmp_path / key, Manifest(key, "postgres", "15.1", "", dataset, 8192, "", 100_000_000, 1.0, None, entries))
+    save(tmp_path / key, Manifest(key, dataset, 100_000_000, None, entries))
     after = writes.with_copies(expanded)
     assert writes.tables_bytes(after.cells[0]) == 70_000_000
     assert identity(asked, after.cells) == identity(asked, expanded.cells)  # the copy is no other run

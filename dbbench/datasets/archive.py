@@ -99,7 +99,7 @@ def _segments(server: Server, dataset: Dataset, primary: Path, archive: Path) ->
         sums = checksums_of(server)
     names = sorted(path.name for path in (primary / "pg_wal").iterdir() if _SEGMENT.fullmatch(path.name))
     names_between = [name for name in names if first <= name <= last]
-    return Archive(server.engine, _take_logs(primary / "pg_wal", archive, names_between), end, sums)
+    return Archive(_take_logs(primary / "pg_wal", archive, names_between), end, sums)
 
 
 def _binary_logs(server: Server, dataset: Dataset, primary: Path, archive: Path) -> Archive:
@@ -120,7 +120,7 @@ def _binary_logs(server: Server, dataset: Dataset, primary: Path, archive: Path)
         ask("FLUSH BINARY LOGS")
         names = [path.name for path in files()[before:-1]]  # without the new, empty log
         sums = checksums_of(server)
-    return Archive(server.engine, _take_logs(primary, archive, names), 0, sums)
+    return Archive(_take_logs(primary, archive, names), 0, sums)
 
 
 def _drive(server: Server, argv: list[Any], grown: Callable[[], int], wanted: int) -> None:

@@ -317,7 +317,6 @@ class LogFile:
 class Archive:
     """The content of archive.json: files in the order in which they are applied, and the expected result."""
 
-    engine: str
     logs: tuple[LogFile, ...]
     end: int  # PostgreSQL: LSN at which replay ends, as a number; InnoDB: 0, because every file is applied as a whole
     checksums: dict[str, str]  # checksum of every table of the primary at that point

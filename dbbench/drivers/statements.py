@@ -45,14 +45,14 @@ def driving(task: LoadTask) -> Iterator[Load]:
     except ScriptInvalid as error:
         error.where = str(path)
         raise
-    sent = write_rows(file, int(task.cell.parameters["file_bytes"]), task.seed) if "file_bytes" in values else None
+    sent_bytes = write_rows(file, int(task.cell.parameters["file_bytes"]), task.seed) if "file_bytes" in values else 0
     with contextlib.ExitStack() as stack:
         sessions = [
             stack.enter_context(contextlib.closing(task.server.connect()))
             for _ in range(max(1, int(task.cell.parameters.get("clients", 1))))
         ]
         stack.callback(file.unlink, missing_ok=True)
-        load = StatementsLoad(task, sessions, steps, sent)
+        load = StatementsLoad(task, sessions, steps, file, sent_bytes)
         try:
             yield load
         finally:
@@ -85,9 +85,10 @@ class StatementsLoad:
     pids: tuple[int, ...] = ()  # the sessions are threads of this process
 
     def __init__(
-        self, task: LoadTask, sessions: Sequence[Any], steps: Sequence[SqlStep], sent: GeneratedRows | None
+        self, task: LoadTask, sessions: Sequence[Any], steps: Sequence[SqlStep], file: Path, sent_bytes: int
     ) -> None:
-        self.task, self.server, self.steps, self.sent = task, task.server, steps, sent
+        """`file` has so many bytes of generated rows; 0: there is none."""
+        self.task, self.server, self.steps, self.file, self.sent_bytes = task, task.server, steps, file, sent_bytes
         self.free: SimpleQueue[Any] = SimpleQueue()
         for session in sessions:
             self.free.put(session)
@@ -135,7 +136,7 @@ class StatementsLoad:
             loaded * len(tables) if loaded and step.each_table else None
         )
         size = sum(max(before.get(name, 0), size) for name, size in self._sizes().items())
-        size = self.sent.bytes * from_file if self.sent and from_file else size
+        size = self.sent_bytes * from_file or size
         self.done.append(Done(step.name, step.timed, seconds, rows, size, statements))
 
     def _run_on(self, step: SqlStep, table: str) -> list[dict[str, Any]]:
@@ -155,8 +156,8 @@ class StatementsLoad:
     def _execute(self, session: Any, sql: str) -> tuple[bool, int | None]:
         """Return (whether it read the file, rows that the server counted)."""
         with contextlib.closing(session.cursor()) as cursor:
-            if self.sent is not None and sql.upper().startswith("COPY ") and "FROM STDIN" in sql.upper():
-                with self.sent.path.open("rb") as rows:
+            if self.sent_bytes and sql.upper().startswith("COPY ") and "FROM STDIN" in sql.upper():
+                with self.file.open("rb") as rows:
                     cursor.copy_expert(sql, rows, _READ)
                 return True, cursor.rowcount
             cursor.execute(sql)
@@ -164,7 +165,7 @@ class StatementsLoad:
                 if wrong := sql_of(self.server).refusals(cursor.fetchall()):
                     raise DriverFailed(f"{sql}: {wrong[0]}")
                 return False, None
-            return self.sent is not None and str(self.sent.path) in sql, max(0, cursor.rowcount)
+            return self.sent_bytes > 0 and str(self.file) in sql, max(0, cursor.rowcount)
 
     def _all_sizes(self) -> dict[str, int]:
         with contextlib.closing(self.server.connect()) as connection:
@@ -262,17 +263,9 @@ def _fill(statement: str, values: Mapping[str, Scalar | Path], step: str) -> str
     return _NAME.sub(value, statement)
 
 
-@dataclass(frozen=True)
-class GeneratedRows:
-    """The file: rows of (id, k, body), ids from 1."""
-
-    path: Path
-    rows: int
-    bytes: int
-
-
-def write_rows(path: Path, size_bytes: int, seed: int) -> GeneratedRows:
-    """Write whole rows of at least `size_bytes`. The same seed and size give the same bytes. At least 30 MB/s."""
+def write_rows(path: Path, size_bytes: int, seed: int) -> int:
+    """Write rows of (id, k, body), ids from 1, of at least `size_bytes`; return their bytes. The same arguments give
+    the same rows. At least 30 MB/s."""
     words, rows, size = pool(seed), 0, 0
     with path.open("w", encoding="ascii") as file:
         while size < size_bytes:
@@ -280,7 +273,7 @@ def write_rows(path: Path, size_bytes: int, seed: int) -> GeneratedRows:
             # 7919 is a prime, so that neighbouring rows use different texts; the hash makes every row unique.
             mark = hashlib.sha256(b"%d" % rows).hexdigest()[:32]
             size += file.write(f"{rows}\t{rows * 48271 % 10000}\t{words[rows * 7919 % POOL_ROWS]} {mark}\n")
-    return GeneratedRows(path, rows, size)
+    return size
 
 
 def pool(seed: int) -> list[str]:

@@ -254,7 +254,7 @@ class Coordinator:
             blocks = {**blocks, host.name: tuple(block for block in host.blocks if block not in left)}
             unused = f"; {count(len(aside), 'finished trial')} will not be used" if aside else ""
             self._note(f"blocks {', '.join(map(str, left))} of {host.name} are reassigned as a whole{unused}")
-        self.fleet = dataclasses.replace(self.fleet, blocks=blocks, gone={**self.fleet.gone, host.name: why})
+        self.fleet = dataclasses.replace(self.fleet, blocks=blocks)
         self._deal()
 
     def _deal(self) -> None:

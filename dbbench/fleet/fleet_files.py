@@ -1,5 +1,5 @@
 """What a fleet's coordinator stores on its disk, so that the same command resumes after it was killed.
-RESULTS/.fleet/RUN/fleet.json    mode, plan, blocks of each host, lost hosts: written before it is acted on
+RESULTS/.fleet/RUN/fleet.json    mode, plan, blocks of each host: written before it is acted on
 RESULTS/.fleet/RUN/status.json   the state of each host: for `fleet status`
 RESULTS/.fleet/RUN/.lock         held by the coordinator
 RESULTS/.fleet/RUN/hosts/HOST    results folder of a host that is a worker of this machine"""
@@ -11,7 +11,7 @@ import dataclasses
 import json
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -36,7 +36,6 @@ class Fleet:
     created: str
     plan_sha256: str
     blocks: dict[str, tuple[int, ...]]  # host -> its blocks, in the order of assignment
-    gone: dict[str, str] = field(default_factory=dict)  # host -> why the fleet no longer waits for it
     finished: bool = False
     scheduler: str = ""  # address of the scheduler that dbbench started, for the next coordinator
 

@@ -52,7 +52,7 @@ class Fake:
 def loaded(fake: Fake, interval_s: float = 0.0, batch: int = 1) -> ApplyLoad:
     """An apply of four logs."""
     task = LoadTask(cast(Any, fake), cast(Any, None), 1, Clock(), Path(), Path())
-    return ApplyLoad(task, Archive("postgres", LOGS, 0, {}), fake, interval_s, batch)
+    return ApplyLoad(task, Archive(LOGS, 0, {}), fake, interval_s, batch)
 
 
 def test_a_rate_is_of_whole_seconds() -> None:
@@ -129,7 +129,7 @@ def test_lsn_is_a_byte_position() -> None:
 
 def test_a_description_comes_back(tmp_path: Path) -> None:
     """archive.json keeps all of it."""
-    archive = Archive("mysql", LOGS, 17, {"t": "3 rows, 4"})
+    archive = Archive(LOGS, 17, {"t": "3 rows, 4"})
     save(tmp_path, archive)
     assert load(tmp_path) == archive
 

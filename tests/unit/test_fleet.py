@@ -157,7 +157,7 @@ def test_gone_host_has_its_blocks_dealt_again_whole(
     aside = sorted(path.name for path in (room / "results/f/set-aside/h001").iterdir())
     assert len(aside) == 1
     assert any("reassigned as a whole; 1 finished trial will" in str(event.data.get("text")) for event in told)
-    assert fleet_files.load(room / "results", "f").gone.keys() == {"h001"}
+    assert coordinator.hosts["h001"].gone and not coordinator.hosts["h000"].gone
 
 
 def test_gone_host_of_each_is_an_error(

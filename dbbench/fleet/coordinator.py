@@ -59,12 +59,6 @@ class FleetHost:
     def missing(self) -> list[TrialSpec]:
         return [spec for spec in self.order if spec.id not in self.taken]
 
-    def assign(self, blocks: tuple[int, ...], order: tuple[TrialSpec, ...], finished: set[str]) -> None:
-        """Assign these blocks from now on. A host without blocks waits for those of hosts that leave."""
-        self.blocks, self.order = blocks, order
-        self.taken = finished & {spec.id for spec in order}
-        self.done = not order
-
     def row(self, now: float) -> dict[str, Any]:
         left, mean = len(self.missing), self.state.mean_s
         phase = "gone" if self.gone else "done" if self.done else self.state.phase or "between trials"
@@ -97,7 +91,7 @@ class Coordinator:
         self._deal()
 
     def work(self) -> None:
-        """Work until every host has run its blocks or is lost. Raises errors.HostLost at the end."""
+        """Work until every host has run its blocks or is lost. Raises HostLost at the end."""
         hosts = self.hosts.values()
         self.emit(Event("fleet_begin", {"name": self.fleet.name, "mode": self.fleet.mode, "hosts": list(self.hosts),
                                         "trials": sum(len(host.order) for host in hosts),
@@ -275,9 +269,10 @@ class Coordinator:
                 self._assign(host)
 
     def _assign(self, host: FleetHost) -> None:
-        blocks = self.fleet.blocks[host.name]
-        order = dealing.trials_of_host(self.runs[host.run].order, blocks)
-        host.assign(blocks, order, results.list_results(self.results / host.run))
+        host.blocks = self.fleet.blocks[host.name]
+        host.order = dealing.trials_of_host(self.runs[host.run].order, host.blocks)
+        host.taken = results.list_results(self.results / host.run) & {spec.id for spec in host.order}
+        host.done = not host.order  # a host without blocks waits for those of hosts that leave
 
     def _add_block(self, host: FleetHost) -> bool:
         """With a budget alone, assign another block to a host whose budget has time for it; return whether it did."""

@@ -70,7 +70,7 @@ def test_a_restored_copy_is_the_golden_copy(
     found = restore_copy(made, tmp_path / "data", ME, lambda done, whole: said.append((done, whole)))
     assert manifest.scan(tmp_path / "data", 1) == made.manifest.entries
     assert found.bytes == made.manifest.logical_bytes
-    assert 0 < found.copy_s <= found.seconds
+    assert found.copy_s > 0
     assert said[-1] == (found.bytes, found.bytes)
     assert sorted(compared) == ["16384", "16385", "PG_VERSION", "sparse"]
 

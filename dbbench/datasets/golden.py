@@ -123,7 +123,7 @@ def _build(folder: Path, made_of: Recipe, place: Place, tell: Tell) -> Golden:
     making.mkdir(0o755)
     try:
         with naming_full(making):
-            content = _load(making, made_of, place, tell)
+            data_files, changes, tablespaces = _load(making, made_of, place, tell)
         if os.geteuid() == 0:  # the stopped server's files belong to its account
             for path in (*(making / "data").rglob("*"), making / "data"):
                 os.chown(path, 0, 0, follow_symlinks=False)
@@ -133,10 +133,10 @@ def _build(folder: Path, made_of: Recipe, place: Place, tell: Tell) -> Golden:
             key=made_of.key,
             dataset=made_of.dataset,
             logical_bytes=sum(entry.size for entry in entries),
-            compressibility=manifest.compressibility(content.data_files),
+            compressibility=manifest.compressibility(data_files),
             entries=entries,
-            changes=content.changes,
-            tablespaces=content.tablespaces,
+            changes=changes,
+            tablespaces=tablespaces,
         )
         manifest.save(making, whole)
         syncfs(making)
@@ -148,14 +148,10 @@ def _build(folder: Path, made_of: Recipe, place: Place, tell: Tell) -> Golden:
     return Golden(folder, whole)
 
 
-@dataclass(frozen=True)
-class _Content:
-    data_files: list[Path]
-    changes: tuple[SourceChange, ...] = ()
-    tablespaces: dict[str, str] = dataclasses.field(default_factory=dict)
-
-
-def _load(making: Path, made_of: Recipe, place: Place, tell: Tell) -> _Content:
+def _load(
+    making: Path, made_of: Recipe, place: Place, tell: Tell
+) -> tuple[list[Path], tuple[SourceChange, ...], dict[str, str]]:
+    """Make `data/`; return its data files, and `changes` and `tablespaces` of the manifest."""
     engine: Engine = engines.ENGINES[made_of.engine.name]
     source = sources.of(made_of.dataset, made_of.engine)
     changes: tuple[SourceChange, ...] = ()
@@ -187,7 +183,7 @@ def _load(making: Path, made_of: Recipe, place: Place, tell: Tell) -> _Content:
             tell("running a load on the primary to produce its log")
             archive.record(seen, engine, made_of.primary, made_of.dataset, place)
         files = [making / path.relative_to(seen) for path in engine.data_files(data)]
-    return _Content(files, changes, spaces)
+    return files, changes, spaces
 
 
 @contextlib.contextmanager

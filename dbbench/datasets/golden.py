@@ -263,9 +263,9 @@ def make_room(cache: Path, needed: int) -> None:
         with lock_file(lock_of(cache / making.name.removeprefix(".making-"))) as (_, locked):
             if locked:  # otherwise another process is building it
                 shutil.rmtree(making, ignore_errors=True)
-    copies = _by_last_use(cache)
-    sizes = {folder: disk_bytes(folder) for folder in copies}
-    for folder in copies:
+    used = {file.parent: lock_of(file.parent) for file in cache.glob("[!.]*/manifest*.json")}
+    sizes = {folder: disk_bytes(folder) for folder in used}
+    for folder in sorted(used, key=lambda folder: used[folder].stat().st_mtime if used[folder].exists() else 0.0):
         if sum(sizes.values()) + needed <= limit and free_bytes(cache) >= needed:
             break
         if evict(folder):
@@ -284,11 +284,6 @@ def evict(folder: Path) -> bool:
             (folder / "manifest.json").unlink(missing_ok=True)  # first, because a copy without a manifest is invalid
             shutil.rmtree(folder, ignore_errors=True)
     return locked
-
-
-def _by_last_use(cache: Path) -> list[Path]:
-    used = {file.parent: lock_of(file.parent) for file in cache.glob("[!.]*/manifest*.json")}
-    return sorted(used, key=lambda folder: used[folder].stat().st_mtime if used[folder].exists() else 0.0)
 
 
 def disk_bytes(folder: Path) -> int:

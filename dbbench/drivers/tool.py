@@ -80,7 +80,9 @@ class ToolLoad:
         ended = self.program.poll() is not None
         lines = self._new_lines()
         gave_up = [line for line in lines if self.aborted(line)]
-        if not self._server_lives(patience_s=DEATH_S if ended or gave_up else 0.0):
+        patience_s = DEATH_S if ended or gave_up else 0.0
+        process.wait_while(lambda: self.task.server.alive() and self.program.poll() != 0, patience_s, 0.02)
+        if not self.task.server.alive():
             raise EngineDied(
                 f"the server (pid {self.task.server.pid}) died; output of the load generator: {self._last_lines()}"
             )
@@ -103,10 +105,6 @@ class ToolLoad:
             self._read[path] = self._read.get(path, 0) + len(whole) + len(end)
             lines += whole.decode(errors="replace").splitlines()
         return lines
-
-    def _server_lives(self, patience_s: float) -> bool:
-        process.wait_while(lambda: self.task.server.alive() and self.program.poll() != 0, patience_s, 0.02)
-        return self.task.server.alive()
 
     def _ended_early(self) -> DbbenchError:
         name, status = Path(self.program.argv[0]).name, self.program.poll()

@@ -58,22 +58,13 @@ class Connection:
     def hosts(self) -> dict[str, float]:
         """Return the available hosts, and when each was last heard (UTC)."""
         if time.monotonic() - self._looked >= _LOOK_S or self._client is None:
-            self._looked = time.monotonic()
-            self._hosts = self._look()
+            self._looked, self._hosts = time.monotonic(), {}
+            with contextlib.suppress(Exception):  # of a dying scheduler; then no worker is known to be connected
+                for worker in self._client.scheduler_info()["workers"].values():
+                    names = [name for name in worker.get("resources", {}) if name.startswith(PLACE)]
+                    self._hosts |= {name.removeprefix(PLACE): float(worker["last_seen"]) for name in names}
             self._futures.clear()
         return self._hosts
-
-    def _look(self) -> dict[str, float]:
-        try:
-            workers = self._client.scheduler_info()["workers"].values()
-        except Exception:  # a dying scheduler may raise anything; then no worker is known to be connected
-            return {}
-        return {
-            name.removeprefix(PLACE): float(worker["last_seen"])
-            for worker in workers
-            for name in worker.get("resources", {})
-            if name.startswith(PLACE)
-        }
 
     def ask(self, host_name: str, question: Question) -> None:
         """Send a question to a host, waiting until the host is available. One at a time for each host."""

@@ -100,7 +100,9 @@ class Client:
             yield Network(self.spec.address, self.spec.port, peer, secret, server.cert.with_name("ca.pem"), *server)
             later, _ = offset_of(session, clock)
             self.facts = dataclasses.replace(self.facts, clock_drift_s=later - offset)
-            self._bring(scratch)
+            for name in session.ask("files"):
+                if re.fullmatch(r"(events|pgbench_log|queue)[.\d]*", name):
+                    session.get(name, scratch / name)
 
     @property
     def at(self) -> str:
@@ -121,12 +123,6 @@ class Client:
         began = self.session.ask("start", argv=list(argv), env=dict(env), stdin=stdin)
         assert self.facts is not None and self.facts.clock_offset_s is not None
         return RemoteProgram(self.session, tuple(argv), began["utc"] - self.facts.clock_offset_s, began["utc"])
-
-    def _bring(self, scratch: Path) -> None:
-        sent = {CA, CERT, KEY}
-        for name in self.session.ask("files"):
-            if name not in sent and re.fullmatch(r"(events|pgbench_log|queue)[.\d]*", name):
-                self.session.get(name, scratch / name)
 
     def read_cpu(self) -> None:
         self._cpu = self.session.ask("cpu")

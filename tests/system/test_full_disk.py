@@ -73,7 +73,7 @@ def mounted() -> Iterator[tuple[Lab, BaseImages, Path]]:
 
 @pytest.mark.needs("engine:postgres", "mkfs.ext4")
 def test_rows_that_are_missing_or_changed_are_counted() -> None:
-    """Planted: one acknowledged row is deleted and another one changed; others do not count."""
+    """Planted: one acknowledged row is deleted and another one changed; others do not count. A balance is wrong."""
     writer = RowWriter("seed")
     with mounted() as (lab, base, data):
         with serving(lab, base, data) as server:
@@ -86,6 +86,10 @@ def test_rows_that_are_missing_or_changed_are_counted() -> None:
             execute(server, "DELETE FROM filling WHERE session = 1 AND n = 0",
                     "UPDATE filling SET content = 'x' WHERE session = 2 AND n = 1")  # fmt: skip
             assert writer.missing(server) == 2
+        assert full_disk._look_up(lab, base, data, writer, True).word == "lost"
+        with serving(lab, base, data) as server:
+            execute(server, "TRUNCATE filling", "UPDATE account SET balance = 1 WHERE id = 5")
+        assert full_disk._look_up(lab, base, data, RowWriter("none"), True).word == "damaged"
 
 
 @pytest.mark.needs("engine:postgres", "mkfs.ext4")

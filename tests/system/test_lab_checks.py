@@ -1,6 +1,7 @@
 """The checks of the power-loss lab: each is the only one that finds some harm, so none can go unnoticed."""
 
 import contextlib
+import dataclasses
 import re
 import subprocess
 import types
@@ -12,8 +13,11 @@ from typing import Any
 import pytest
 
 from dbbench.engines.port import Server
+from dbbench.errors import DbbenchError, EngineDied
+from dbbench.labs.powercut import lab as cutting
 from dbbench.labs.powercut import recovery, witness
-from dbbench.labs.powercut.recovery import BaseImages, Images, Lab, attach, files_of, mount, serving
+from dbbench.labs.powercut.disk_images import Cut
+from dbbench.labs.powercut.recovery import BaseImages, Images, Lab, Recovery, attach, files_of, mount, serving
 from tests.support.labs import copied, lab_of
 from tests.support.servers import query
 
@@ -184,3 +188,52 @@ def test_nothing_is_found_without_harm(bank: tuple[Lab, BaseImages]) -> None:
     disks = copied(lab, base)
     found = recovery.recover(lab, base, disks, by_sql(commits=2)(lab, base, disks))
     assert (found.invalid, found.harms, found.acknowledged, found.lost) == ("", {}, 2, 0)
+
+
+def test_what_a_killed_server_lost_is_found(bank: tuple[Lab, BaseImages], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: a commit that was never made; then a server that dies when it is queried."""
+    lab, base = bank
+    before = witness.Acknowledged.before
+    with monkeypatch.context() as planted:
+        planted.setattr(witness.Acknowledged, "before", lambda seen, ns: {**before(seen, ns), 9: 1})
+        (killed,) = cutting.record(lab, base, 1, "kill").kills
+    assert (killed.lost, set(killed.harms)) == (1, {"lost"})
+
+    def die(*_: object) -> Recovery:
+        raise EngineDied("it died")
+
+    monkeypatch.setattr(cutting, "check_server", die)
+    (killed,) = cutting.record(lab, base, 1, "die").kills
+    assert killed.harms == {"unrecovered": "it died"} and killed.lost == killed.acknowledged > 0
+
+
+def test_a_recording_with_few_commits_is_not_cut(bank: tuple[Lab, BaseImages], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that hardly worked has nothing to lose."""
+    monkeypatch.setattr(cutting, "LEAST", 10**9)
+    with pytest.raises(DbbenchError, match="the witness received only"):
+        cutting.record(*bank, 0, "few")
+
+
+def test_harm_counts_if_a_second_recovery_finds_it(
+    bank: tuple[Lab, BaseImages], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise the cut is invalid; harm with units of 512 bytes is tried again with 4096."""
+    lab, base = bank
+    recording = cutting.record(lab, base, 0, "twice")
+    media, harmed, whole = recording.media(lab), Recovery(9, 1, {"lost": "1 of 9"}), Recovery(9)
+
+    def facts(unit: int, *recoveries: Recovery) -> dict[str, Any]:
+        outcomes = iter(recoveries)
+        monkeypatch.setattr(cutting, "recover", lambda *_: next(outcomes))
+        found = cutting._cut(lab, recording, media, Cut("drop", recording.whole[1] - 1, unit, 0.0, f"seed {unit}"))
+        assert next(outcomes, None) is None
+        return {name: value for name, value in dataclasses.asdict(found).items()
+                if name in ("lost", "harms", "invalid", "harms_at_4096")}  # fmt: skip
+
+    unharmed = {"lost": 0, "harms": {}, "invalid": "", "harms_at_4096": None}
+    assert facts(512, whole) == unharmed
+    once = "a second recovery found no damage; first: 1 of 9"
+    assert facts(512, harmed, whole) == {**unharmed, "invalid": once}
+    twice = {**unharmed, "lost": 1, "harms": harmed.harms}
+    assert facts(4096, harmed, harmed) == twice
+    assert facts(512, harmed, harmed, whole) == {**twice, "harms_at_4096": {}}

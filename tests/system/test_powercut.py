@@ -113,6 +113,7 @@ def test_minutes_bound_the_controls_too(dbbench: Dbbench) -> None:
     found = json.loads((folder / "powercut.json").read_text())
     assert found["complete"] and found["seconds"] < 600  # 6 s, and the making and recording that had begun
     assert [(one["blind"], one["note"]) for one in found["controls"]][-1] == (True, "the time was used up")
+    assert {row["conclusion"] for row in found["rows"]} == {"blind"}
 
 
 @pytest.mark.needs("engine:postgres", "mkfs.xfs", "mkfs.btrfs", "fs:xfs", "fs:btrfs")

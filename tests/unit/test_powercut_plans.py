@@ -1,7 +1,9 @@
 """The power-loss lab apart from its cuts: the cells that it tests, its input and its results."""
 
+import contextlib
 import dataclasses
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -9,7 +11,8 @@ import synthetic
 
 from dbbench import plan
 from dbbench.commands.powercut import folder_of_lab
-from dbbench.errors import ResultDamaged, RunNameTaken
+from dbbench.engines import ENGINES
+from dbbench.errors import DeadlinePassed, EngineStartFailed, ResultDamaged, RunNameTaken
 from dbbench.labs.powercut import MEMORY_BYTES, recovery
 from dbbench.labs.powercut.recovery import Lab, files_of
 from dbbench.labs.powercut.recovery import disks as disks_of
@@ -159,3 +162,45 @@ def test_a_second_process_needs_cores_and_memory_and_no_pool(tmp_path: Path, mon
     monkeypatch.setattr(recovery.os, "sched_getaffinity", lambda _: {0, 1})
     monkeypatch.setattr(recovery, "available_bytes", lambda: 2 * MEMORY_BYTES - 1)
     assert not lab.has_second(ext4)
+
+
+def test_a_phase_has_a_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What takes longer is ended; a look every POLL_S may end it before."""
+    monkeypatch.setattr(recovery, "POLL_S", 0.01)
+    monkeypatch.setitem(recovery.DEADLINES_S, "stop", 0.05)
+    with pytest.raises(DeadlinePassed, match="stop took longer"), recovery.phase("stop"):
+        time.sleep(60)
+
+    def look() -> None:
+        raise EngineStartFailed("unreadable")
+
+    with pytest.raises(EngineStartFailed), recovery.phase("start", look):
+        time.sleep(60)
+
+
+@pytest.mark.parametrize(
+    ("line", "kind"),
+    [("[ERROR] [MY-011971] Unable to apply log to corrupted page 7", EngineStartFailed),
+     ("[Note] starting crash recovery", DeadlinePassed)],
+)  # fmt: skip
+def test_a_server_that_reads_a_torn_page_for_ever_is_harmed(
+    line: str, kind: type[Exception], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """MySQL does not end, but logs why; otherwise the cut would be invalid."""
+    (target, *_), _ = targets(cells_of(tmp_path, postgres_on('["ext4"]', "")), 1)
+    lab = Lab(WorkDir(tmp_path), tmp_path, 1, lambda _: None)
+    lab.server_log.parent.mkdir()
+    lab.server_log.write_text(f"{line}\n")
+
+    @contextlib.contextmanager
+    def never(*_: object) -> Iterator[None]:
+        time.sleep(60)
+        yield
+
+    base = recovery.BaseImages.__new__(recovery.BaseImages)
+    vars(base).update(target=target, place=None)
+    monkeypatch.setattr(ENGINES["postgres"], "serving", never)
+    monkeypatch.setattr(recovery, "POLL_S", 0.01)
+    monkeypatch.setitem(recovery.DEADLINES_S, "start", 0.05)
+    with pytest.raises(kind), recovery.serving(lab, base, tmp_path):
+        pass

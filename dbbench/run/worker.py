@@ -21,11 +21,11 @@ from dbbench import datasets, results
 from dbbench.errors import DatasetBuildFailed, DbbenchError, Interrupted, RunLocked, Terminated
 from dbbench.machine import namespaces
 from dbbench.model import Run
+from dbbench.model.base import adapter
 from dbbench.model.events import Emit, Event
 from dbbench.plan import identity
 from dbbench.plan.catalog import MOST_SCRIPT
 from dbbench.results import RunFolder
-from dbbench.model.base import adapter
 from dbbench.results.fileio import naming_full, read_input
 from dbbench.results.merging import own_scripts
 from dbbench.results.trials import ELSEWHERE

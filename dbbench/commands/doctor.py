@@ -35,7 +35,6 @@ class Purpose(StrEnum):
     REHEARSE = "rehearse"
     POWERCUT = "power-loss lab"
     FLEET = "fleet"
-    BROWSER = "browser tests"
     HOST = "reproducible results"
     DEVICES = "devices"
 
@@ -105,11 +104,7 @@ def checks(results_folder: Path) -> Iterator[Probe]:
     yield from _system(results_folder)
     yield from _rehearse()
     yield from _powercut()
-    yield from _python(Purpose.FLEET, "distributed", "fleet", "dask.distributed")
-    yield _program(Purpose.FLEET, "ssh", "`dbbench fleet run --ssh`", optional=True)
-    yield _program(Purpose.BROWSER, "chromium", "the tests of the page")
-    yield _program(Purpose.BROWSER, "chromedriver", "the tests of the page")
-    yield from _python(Purpose.BROWSER, "selenium", "test", "selenium")
+    yield from _fleet()
     yield from _host()
     yield from _devices()
 
@@ -175,10 +170,12 @@ def _program(purpose: str, program: str, use: str, optional: bool = False, versi
     return Probe(purpose, program, False, None, use, packages.remedy([program]), absent, optional)
 
 
-def _python(purpose: str, module: str, extra: str, name: str) -> Iterator[Probe]:
-    there = importlib.util.find_spec(module) is not None
-    version = importlib.metadata.version(module) if there else None
-    yield Probe(purpose, name, there, version, f"extra {extra}", "" if there else packages.extra(extra))
+def _fleet() -> Iterator[Probe]:
+    ok = importlib.util.find_spec("distributed") is not None
+    version = importlib.metadata.version("distributed") if ok else None
+    fix = "" if ok else packages.extra("fleet")
+    yield Probe(Purpose.FLEET, "dask.distributed", ok, version, "extra fleet", fix)
+    yield _program(Purpose.FLEET, "ssh", "`dbbench fleet run --ssh`", optional=True)
 
 
 def _system(results_folder: Path) -> Iterator[Probe]:

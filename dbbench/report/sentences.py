@@ -28,12 +28,7 @@ def plain_text(sentence: str) -> str:
 
 def verdict_words(row: Row) -> str:
     """Return the verdict of a row as the table shows it."""
-    return same_within(row.margin) if row.verdict == "same" else row.verdict
-
-
-def same_within(margin: float) -> str:
-    """Return "same within 5 %"."""
-    return f"same within {100 * margin:.3g}{GROUP}%"
+    return f"same within {100 * row.margin:.3g}{GROUP}%" if row.verdict == "same" else row.verdict
 
 
 def freedom(row: Row) -> str:

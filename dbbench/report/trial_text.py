@@ -106,8 +106,8 @@ def _snapshots(trial: Trial) -> Iterator[str]:
     if not facts.how:
         yield f"  snapshots {planned}: not possible: {facts.note}"
         return
-    values = ", ".join(f"{name} {value}" for name, value in snapshot_column([facts]).items())
-    yield f"  snapshots by {facts.how}, {planned}: {values or 'none taken'}"
+    values = [f"{name}: {value}" for name, value in snapshot_column([facts]).items() if name != "taken"]
+    yield f"  snapshots by {facts.how}, {planned}: {'; '.join([f'{len(facts.taken)} taken', *values])}"
 
 
 def _wear(trial: Trial) -> Iterator[str]:

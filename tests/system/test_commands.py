@@ -72,7 +72,7 @@ def test_doctor_names_tools_and_devices(tmp_path: Path) -> None:
     checks = {row["check"]: row for row in rows}
     assert {"engine postgres", "sysbench", "mkfs.xfs", "root", "CPU governor", "other load"} <= set(checks)
     assert all(row["ok"] or row["fix"] or row["purpose"] == "devices" for row in rows)  # a disk may be in use
-    assert {"measure", "rehearse", "power-loss lab", "fleet", "browser tests"} <= {row["purpose"] for row in rows}
+    assert {"measure", "rehearse", "power-loss lab", "fleet"} <= {row["purpose"] for row in rows}
     disks = [row for check, row in checks.items() if check.startswith("device /dev/")]
     assert all("identity " in row["found"] for row in disks)
 

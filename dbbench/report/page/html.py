@@ -27,7 +27,6 @@ from dbbench.report.page.charts.figures import RELATIVE, figures, picture
 from dbbench.report.page.charts.nights import Course, night_charts
 from dbbench.report.page.charts.telemetry import telemetry
 from dbbench.report.page.charts.timelines import timelines
-from dbbench.report.page.charts.wear import wear_tables
 from dbbench.report.page.charts.why import whys
 from dbbench.report.page.choose import choose
 from dbbench.report.page.environment import conditions, environment
@@ -42,6 +41,7 @@ from dbbench.report.page.results import document, headings_of, result_table
 from dbbench.report.page.space import space_table
 from dbbench.report.page.studies import then_and_now
 from dbbench.report.page.theme import LIGHT, dark_colors, template
+from dbbench.report.page.wear import wear_tables
 from dbbench.report.verdict_table import row_document
 from dbbench.results import LoadedRun, load_run
 

@@ -4,7 +4,7 @@ are in pixels, so that the charts can be printed. `reports/svg.html.j2` draws a 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -31,7 +31,10 @@ class Axis:
         return self(min(self.high, max(self.low, value)))
 
     def ticks(self, most: int) -> list[float]:
-        step = step_above((self.high - self.low) / most)
+        """Return ticks at round steps: 1, 2 or 5 times a power of ten."""
+        least = (self.high - self.low) / most
+        power = 10.0 ** math.floor(math.log10(least))
+        step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= least)
         first, last = math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9)
         return [round(i * step, 10) for i in range(first, last + 1)]
 
@@ -100,27 +103,3 @@ class Chart:
     below: str = ""
     steps: tuple[LevelStep, ...] = ()
     anchors: Literal["middle", "edges"] = "middle"  # "edges": the labels below begin and end at the first and last tick
-
-
-def step_above(value: float) -> float:
-    """Return the next round step (1, 2 or 5 times a power of ten) that is at least `value`, which is above 0."""
-    power = 10.0 ** math.floor(math.log10(value))
-    return next(power * factor for factor in (1, 2, 5, 10) if power * factor >= value)
-
-
-def pad(low: float, high: float, least: float, share: float) -> tuple[float, float]:
-    """Return the range with `share` of its length added at both ends, at least `least` long and not below 0."""
-    pad = max((high - low) * share, (least - (high - low)) / 2)
-    return max(0.0, low - pad), high + pad
-
-
-def polyline(points: Iterable[tuple[float, float]]) -> str:
-    """Return the path of an SVG through these pixels."""
-    return "M" + "L".join(f"{x} {y}" for x, y in points)
-
-
-def whiskers(intervals: Iterable[tuple[float, float | None, float | None]], y: Axis) -> str:
-    """Return the path of the intervals (x, low, high), without those that have no bounds."""
-    return "".join(
-        f"M{x} {y.clip(low)}V{y.clip(high)}" for x, low, high in intervals if low is not None and high is not None
-    )

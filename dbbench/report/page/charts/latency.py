@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from dbbench.compare import means
 from dbbench.metrics.histogram import LEAST_ABOVE, PERCENTILES, Histogram, merge, percentile_ms
-from dbbench.report.page.charts.kit import PHONE, Axis, Chart, Frame, Line, Ticks, polyline
+from dbbench.report.page.charts.kit import PHONE, Axis, Chart, Frame, Line, Ticks
 from dbbench.report.page.groups import Group
 from dbbench.units import number
 
@@ -72,7 +72,7 @@ def _chart(group: Group, histograms: dict[str, Histogram]) -> Chart:
         up=_ticks(y),
         along=[(x(nines), name) for name, nines in labels.items() if nines <= last + 0.01],
         lines=tuple(
-            Line(mark, polyline((x(nines), y(math.log10(value))) for nines, value in points))
+            Line(mark, "M" + "L".join(f"{x(nines)} {y(math.log10(value))}" for nines, value in points))
             for mark, points in curves.items()
         ),
         below="transactions that are at most this slow",

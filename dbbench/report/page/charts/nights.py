@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from dbbench.compare.changepoints import changepoints
 from dbbench.model import plain
-from dbbench.report.page.charts.kit import PHONE, Axis, Chart, Frame, LevelStep, Line, Point, pad, whiskers
+from dbbench.report.page.charts.kit import PHONE, Axis, Chart, Frame, LevelStep, Line, Point
 from dbbench.report.page.theme import Mark
 from dbbench.units import GROUP, change, count, interval, number, round_change
 
@@ -123,13 +123,16 @@ def _chart(ident: str, course: Course) -> Chart:
         levels.append((start, end, math.exp(statistics.median(logs)) if logs else None))
     x = FRAME.along(-0.5, len(values) - 0.5)
     # All nights that count. Other nights and intervals may be cut off.
-    y = FRAME.up(*pad(min(counted), max(counted), LEAST_SPAN * max(counted), 0.15))
+    low, high = min(counted), max(counted)
+    pad = max(0.15 * (high - low), (LEAST_SPAN * high - (high - low)) / 2)
+    y = FRAME.up(max(0.0, low - pad), high + pad)
     points = tuple(
         Point(x(i), y.clip(point.ratio), _label(point, course), not point.good)
         for i, point in enumerate(course.points) if point.ratio is not None and point.ratio > 0
     )  # fmt: skip
     path = "".join(f"M{x(start - 0.5)} {y.clip(value)}H{x(end - 0.5)}" for start, end, value in levels if value)
-    bars = whiskers([(x(i), point.lo, point.hi) for i, point in enumerate(course.points) if point.value], y)
+    bars = "".join(f"M{x(i)} {y.clip(point.lo)}V{y.clip(point.hi)}" for i, point in enumerate(course.points)
+                   if point.value and point.lo is not None and point.hi is not None)  # fmt: skip
     return Chart(
         ident=ident,
         caption=_caption(course, values, levels),

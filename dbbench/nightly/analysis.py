@@ -16,7 +16,7 @@ from dbbench.compare import changepoints
 from dbbench.errors import DbbenchError, ResultDamaged, collect_errors
 from dbbench.nightly.history import FOLDER, acceptances, by_date, every_plan
 from dbbench.nightly.night import ITSELF, Accepted, Night, Ratio
-from dbbench.report.page.charts.nights import ChangedFact, Course, NightPoint
+from dbbench.report.page.charts.nights import Course, NightPoint
 from dbbench.results.fileio import read_bytes, sound_json, write_json
 
 SHIFT: Final = 0.03  # least shift of a change point; smaller ones are never reported
@@ -166,11 +166,9 @@ def _course(key: str, nights: Sequence[Night], accepted: tuple[tuple[str, str], 
 
 def _point(night: Night, key: str) -> NightPoint:
     ratio = night.ratios.get(key)
-    state = night.states.get(key, "")
-    changed = tuple(ChangedFact(change.name, change.text) for change in night.changes)
-    if ratio is None:
-        return NightPoint(night.night, None, good=night.good, state=state, changed=changed, run=night.run)
-    return NightPoint(night.night, ratio.ratio, ratio.lo, ratio.hi, night.good, state, changed, night.run,
+    value, lo, hi = (None, None, None) if ratio is None else (ratio.ratio, ratio.lo, ratio.hi)
+    return NightPoint(night.night, value, lo, hi, night.good, night.states.get(key, ""),
+                      {change.name: change.text for change in night.changes}, night.run,
                       night.levels.get(key), night.since.get(key, ""))  # fmt: skip
 
 

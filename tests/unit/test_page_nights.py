@@ -15,7 +15,7 @@ from dbbench.compare import changepoints
 from dbbench.nightly import analysis, history
 from dbbench.nightly.night import ITSELF, Change, Night, Ratio
 from dbbench.report.page.charts.kit import Chart
-from dbbench.report.page.charts.nights import ChangedFact, Course, NightPoint, night_charts, without_hosts
+from dbbench.report.page.charts.nights import Course, NightPoint, night_charts, without_hosts
 from dbbench.report.page.html import build, render
 from dbbench.report.page.theme import Mark
 from dbbench.report.sentences import plain_text
@@ -53,9 +53,7 @@ def test_a_step_is_drawn_where_the_change_point_is_and_told_with_what_was_new_th
     """The line has two levels; the sentence names the change, its first night and the versions that changed."""
     values = stepped(0.95, 0.80, 20, 40)
     one = course(values)
-    moved = dataclasses.replace(
-        one.points[20], changed=(ChangedFact("kernel", "kernel 6.1 → 6.2"),), state="regression"
-    )
+    moved = dataclasses.replace(one.points[20], changed={"kernel": "kernel 6.1 → 6.2"}, state="regression")
     drawn = plot(dataclasses.replace(one, points=(*one.points[:20], moved, *one.points[21:])))
     assert changepoints(values) == [20]
     assert drawn.lines[0].path.count("M") == 2
@@ -98,10 +96,10 @@ def test_a_series_without_a_figure_is_not_drawn() -> None:
 
 def test_hosts_are_taken_out() -> None:
     """A change of the host is a fact with its name in it."""
-    host, kernel = ChangedFact("host", "host db1 → db2"), ChangedFact("kernel", "kernel 6.1 → 6.2")
-    point = NightPoint(date(0), 1.0, changed=(host, kernel))
+    host, kernel = {"host": "host db1 → db2"}, {"kernel": "kernel 6.1 → 6.2"}
+    point = NightPoint(date(0), 1.0, changed=host | kernel)
     (one,) = without_hosts([Course("t", "xfs", "ext4", (point,))])
-    assert one.points[0].changed == (kernel,)
+    assert one.points[0].changed == kernel
 
 
 def test_the_report_of_a_night_has_all_nights_of_its_plan(tmp_path: Path) -> None:

@@ -6,8 +6,8 @@ from __future__ import annotations
 import itertools
 import math
 import statistics
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace as View
 from typing import Any, Final
 
@@ -23,16 +23,8 @@ CONFIRMED: Final = 10  # nights within which a change may be confirmed
 
 
 @dataclass(frozen=True)
-class ChangedFact:
-    """A fact that was new on a night: its name ("kernel", "host"), and the change in words."""
-
-    name: str
-    text: str
-
-
-@dataclass(frozen=True)
 class NightPoint:
-    """One night of a series. `ratio` None: no figure. `good`: the night counts. `changed`: versions that were new."""
+    """One night of a series. `ratio` None: no figure. `good`: the night counts."""
 
     night: str  # YYYY-MM-DD
     ratio: float | None
@@ -40,7 +32,7 @@ class NightPoint:
     hi: float | None = None
     good: bool = True
     state: str = ""  # the finding of that night: ok, suspect, regression ...
-    changed: tuple[ChangedFact, ...] = ()
+    changed: Mapping[str, str] = field(default_factory=dict)  # fact that was new ("kernel", "host") -> in words
     run: str = ""  # name of the night's run
     level: float | None = None  # with which the ratio was compared
     since: str = ""  # night of the change, if the ratio is not at its level
@@ -87,7 +79,7 @@ def _regression(course: Course, point: NightPoint) -> str:
     size = "" if point.ratio is None or point.level is None else f" {change(point.ratio / point.level)} from its level"
     began = point.since or point.night
     since = "" if began == point.night else f", since the night of {began}"
-    facts = [fact.text for other in course.points if other.night == began for fact in other.changed]
+    facts = [text for other in course.points if other.night == began for text in other.changed.values()]
     new = f"Changed that night: {'; '.join(facts)}." if facts else "No version and no host changed that night."
     text = f"{course.arm}{against}, {course.title}:{size}{since}. {new}"
     return f"**Regression on the night of {point.night}**: {text}"
@@ -98,7 +90,7 @@ def document(courses: Sequence[Course]) -> list[dict[str, Any]]:
     documents: list[dict[str, Any]] = [plain(course) for course in courses]
     for course in documents:
         for point in course["points"]:
-            point["changed"] = [fact["text"] for fact in point["changed"]]
+            point["changed"] = list(point["changed"].values())
     return documents
 
 
@@ -106,7 +98,7 @@ def without_hosts(courses: Sequence[Course]) -> tuple[Course, ...]:
     """Return the series without the names of hosts."""
     return tuple(
         replace(course, points=tuple(
-            replace(point, changed=tuple(fact for fact in point.changed if fact.name != "host"))
+            replace(point, changed={name: text for name, text in point.changed.items() if name != "host"})
             for point in course.points
         ))
         for course in courses
@@ -165,7 +157,7 @@ def _changes(course: Course, levels: Sequence[_Level], x: Axis) -> Iterator[Leve
         if before and value:
             first, states = course.points[start], [point.state for point in course.points[start:]]
             state = next((s for s in states[:CONFIRMED] if s in ("regression", "improvement")), "")
-            new = f" ({'; '.join(fact.text for fact in first.changed)})" if first.changed else ""
+            new = f" ({'; '.join(first.changed.values())})" if first.changed else ""
             yield LevelStep(x(start - 0.5), state, f"{change(value / before)} since {first.night}{new}")
 
 

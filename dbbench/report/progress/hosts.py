@@ -29,32 +29,30 @@ def host_cells(row: dict[str, Any], now: float) -> tuple[str, ...]:
     )
 
 
-def trial_line(event: Event) -> str:
-    """Return the permanent line of an event; "" if it has none."""
-    data = event.data
-    match event.kind:
-        case "fleet_begin":
-            done = f", {data['done']} already collected" if data["done"] else ""
-            return f"fleet {data['name']}: {data['mode']}, {len(data['hosts'])} hosts, {data['trials']} trials{done}"
-        case "trial_end":
-            return f"{data['host']}: {trial_name(data)}: {result(data)}"
-        case "note":
-            return str(data["text"])
-        case "fleet_end":
-            lacking = f"; incomplete: {', '.join(data['lacking'])}" if data["lacking"] else ""
-            return f"fleet {data['name']}: {data['trials']} trials collected{lacking}"
-    return ""
-
-
 class HostLines:
-    """The lines of a fleet."""
+    """The lines of a fleet: its beginning and end, each trial that ended, notes; its state is that of all hosts."""
 
     def __init__(self) -> None:
         self._hosts: Sequence[dict[str, Any]] = ()
 
     def line(self, event: Event) -> str:
-        self._hosts = event.data["hosts"] if event.kind == "hosts" else self._hosts
-        return trial_line(event)
+        data = event.data
+        match event.kind:
+            case "hosts":
+                self._hosts = data["hosts"]
+            case "fleet_begin":
+                done = f", {data['done']} already collected" if data["done"] else ""
+                return (
+                    f"fleet {data['name']}: {data['mode']}, {len(data['hosts'])} hosts, {data['trials']} trials{done}"
+                )
+            case "trial_end":
+                return f"{data['host']}: {trial_name(data)}: {result(data)}"
+            case "note":
+                return str(data["text"])
+            case "fleet_end":
+                lacking = f"; incomplete: {', '.join(data['lacking'])}" if data["lacking"] else ""
+                return f"fleet {data['name']}: {data['trials']} trials collected{lacking}"
+        return ""
 
     def standing(self) -> str:
         return standing(self._hosts) if self._hosts else ""

@@ -248,12 +248,11 @@ def _devices() -> Iterator[Probe]:
     with contextlib.suppress(DbbenchError):
         disks, used = devices.describe_all(), set[str]()
         for disk in reversed(disks):  # what is made of a disk comes after it
-            if disk.name in used or disk.shown.get("mountpoints", [None])[0] or disk.shown["type"] not in _PLAIN:
-                used |= {disk.name, disk.shown.get("pkname") or disk.name}
+            if disk["name"] in used or disk.get("mountpoints", [None])[0] or disk["type"] not in _PLAIN:
+                used |= {disk["name"], disk.get("pkname") or disk["name"]}
         for disk in disks:
-            shown = disk.shown
-            mounts = [str(point) for point in shown.get("mountpoints") or () if point]
-            parts = [size_text(disk.size_bytes), disk.model, shown.get("fstype") or "",
+            mounts = [str(point) for point in disk.get("mountpoints") or () if point]
+            parts = [size_text(int(disk["size"])), disk["model"], disk.get("fstype") or "",
                      f"mounted at {', '.join(mounts)}" if mounts else ""]  # fmt: skip
-            text = f"identity {disk.identity}; {', '.join(part for part in parts if part)}"
-            yield Probe(Purpose.DEVICES, f"device /dev/{disk.name}", disk.name not in used, text)
+            text = f"identity {disk['identity']}; {', '.join(part for part in parts if part)}"
+            yield Probe(Purpose.DEVICES, f"device /dev/{disk['name']}", disk["name"] not in used, text)

@@ -214,9 +214,9 @@ def test_the_disk_below_a_directory_is_found(family: str, loop_device: Device, t
 @pytest.mark.needs("lsblk")
 def test_all_disks_are_described(loop_device: Device) -> None:
     """doctor's list has the word to type for each of them."""
-    shown = {each.name: each for each in devices.describe_all()}
-    assert shown[loop_device.facts.name].identity == devices.identity(loop_device.path)
-    assert shown[loop_device.facts.name].size_bytes == loop_device.facts.size_bytes
+    shown = {each["name"]: each for each in devices.describe_all()}
+    assert shown[loop_device.facts.name]["identity"] == devices.identity(loop_device.path)
+    assert shown[loop_device.facts.name]["size"] == loop_device.facts.size_bytes
 
 
 @pytest.mark.needs("fallocate")

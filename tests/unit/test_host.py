@@ -101,7 +101,7 @@ def test_a_tree_leaves_branches_out() -> None:
 
 def cpu(busy: float, idle: float, steal: float = 0.0) -> CpuTimes:
     """Two CPUs; seconds."""
-    return CpuTimes(busy, 0, 0, 0, idle, 0, steal, 0, 2)
+    return CpuTimes(busy, steal, 0, busy + idle + steal, 2)
 
 
 def at(

@@ -26,25 +26,13 @@ _IOPRIO_WHO_PROCESS: Final = 1
 
 @dataclass(frozen=True)
 class CpuTimes:
-    """Seconds since boot, summed over all CPUs (proc(5)). `busy_s` excludes steal, iowait and guests."""
+    """Seconds since boot, summed over all CPUs (proc(5))."""
 
-    user_s: float
-    nice_s: float
-    system_s: float
-    irq_s: float
-    idle_s: float
-    iowait_s: float
+    busy_s: float  # user, nice, system, irq and softirq; without steal, iowait and guests
     steal_s: float
     guest_s: float
+    total_s: float
     cpus: int
-
-    @property
-    def busy_s(self) -> float:
-        return self.user_s + self.nice_s + self.system_s + self.irq_s
-
-    @property
-    def total_s(self) -> float:
-        return self.busy_s + self.idle_s + self.iowait_s + self.steal_s + self.guest_s
 
 
 def cpu_times(proc: Path = PROC) -> CpuTimes | None:
@@ -57,10 +45,9 @@ def cpu_times(proc: Path = PROC) -> CpuTimes | None:
     except (OSError, ValueError, IndexError):
         return None
     cpus = sum(line.startswith("cpu") and line[3:4].isdigit() for line in lines)
-    # The kernel counts a guest's time in user and nice as well.
-    return CpuTimes(
-        user - guest, nice - guest_nice, system, irq + softirq, idle, iowait, steal, guest + guest_nice, cpus
-    )
+    total = user + nice + system + irq + softirq + idle + iowait + steal  # user and nice include the guests
+    guests = guest + guest_nice
+    return CpuTimes(user + nice + system + irq + softirq - guests, steal, guests, total, cpus)
 
 
 def vmstat(proc: Path = PROC) -> dict[str, int]:

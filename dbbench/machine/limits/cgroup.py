@@ -87,7 +87,11 @@ def hierarchy(at: Path | None = None, process: Path = _SELF, controller: str = M
         return "only root may make control groups"
     hierarchies = _find_mount(process, controller)
     if hierarchies is None and at is not None:
-        hierarchies = _mount_privately(at, process, controller)
+        for fstype, data in (("cgroup2", ""), ("cgroup", _V1_NAMES[controller])):
+            with contextlib.suppress(OSError):
+                (at / fstype).mkdir(exist_ok=True)
+                namespaces.mount("none", at / fstype, fstype, data=data)
+        hierarchies = _find_mount(process, controller)
     if hierarchies is None:
         return f"no control group hierarchy with the {controller} controller is mounted"
     version, point = hierarchies
@@ -152,15 +156,6 @@ def _version(mount: Mount, controller: str) -> int | None:
     if mount.fstype == "cgroup2" and controller in (text(mount.point / "cgroup.controllers") or "").split():
         return 2
     return 1 if mount.fstype == "cgroup" and _V1_NAMES[controller] in mount.options else None
-
-
-def _mount_privately(at: Path, process: Path, controller: str) -> tuple[int, Path] | None:
-    for fstype, data in (("cgroup2", ""), ("cgroup", _V1_NAMES[controller])):
-        point = at / fstype
-        with contextlib.suppress(OSError):
-            point.mkdir(exist_ok=True)
-            namespaces.mount("none", point, fstype, data=data)
-    return _find_mount(process, controller)
 
 
 def _home(point: Path, version: int, process: Path, controller: str) -> Path:

@@ -14,12 +14,12 @@ from dbbench.model import Role
 from dbbench.results.journal import Journal
 from dbbench.storage.devices import block, directory, loop, sysfs
 from dbbench.storage.devices.guard import Permit
-from dbbench.storage.devices.naming import Described, describe_all, identity
+from dbbench.storage.devices.naming import describe_all, identity
 from dbbench.storage.devices.port import Device, DiskSet, joint, leaves_of
 from dbbench.storage.devices.sysfs import flushes, flushes_reason, io_counters, leaves, queue_attributes
 
 __all__ = [
-    "KINDS", "Described", "Device", "DiskSet", "Permit", "attach", "describe_all", "flushes",
+    "KINDS", "Device", "DiskSet", "Permit", "attach", "describe_all", "flushes",
     "flushes_reason", "identity", "io_counters", "leaves", "leaves_of", "note", "queue_attributes", "size_bytes",
 ]  # fmt: skip
 

@@ -5,7 +5,6 @@ size in bytes, boot and the kernel's media count (diskseq), valid only for this 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,17 +13,6 @@ from dbbench.storage.devices import sysfs
 
 BY_ID: Final = Path("/dev/disk/by-id")
 BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
-
-
-@dataclass(frozen=True)
-class Described:
-    """A disk as `doctor` shows it. `shown` is lsblk's view, for display and never for a decision."""
-
-    name: str
-    identity: str
-    size_bytes: int
-    model: str
-    shown: dict[str, Any]
 
 
 def identity(path: Path) -> str:
@@ -74,12 +62,13 @@ def model(name: str) -> str:
     return sysfs.read(sysfs.folder(sysfs.disk_of(name)) / "device/model") or ""
 
 
-def describe_all() -> list[Described]:
-    """Return all disks and partitions with at least one sector, for display."""
+def describe_all() -> list[dict[str, Any]]:
+    """Return all disks and partitions with at least one sector as lsblk shows them, which is never for a decision, with
+    `identity` and `model`."""
     columns = "NAME,PKNAME,TYPE,SIZE,FSTYPE,LABEL,MOUNTPOINTS,RO,ROTA,TRAN"
     answer = process.run(["lsblk", "--json", "--bytes", "--list", "--output", columns], note=False).stdout
     return [
-        Described(row["name"], identity_of(row["name"]), sysfs.size_bytes(row["name"]), model(row["name"]), row)
+        {**row, "identity": identity_of(row["name"]), "model": model(row["name"])}
         for row in json.loads(answer)["blockdevices"]
         if sysfs.size_bytes(row["name"]) > 0
     ]

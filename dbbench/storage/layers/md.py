@@ -56,7 +56,15 @@ def make(layer: Layer, devices: Sequence[Device], journal: Journal) -> Iterator[
         if array is None:
             raise MakeFailed(f"mdadm did not create the array {name}", effect="Nothing was measured.")
         facts = read_back(array, name, _BLOCK)
-        _check_facts(layer, facts)
+        expected: dict[str, object] = {"level": layer.level, "degraded": 0}
+        expected["sync"] = "idle" if layer.level in _REDUNDANT else "none"
+        if layer.chunk_bytes and layer.level != 1:
+            expected["chunk_kb"] = layer.chunk_bytes // 1024
+        if wrong := [f"{key} {facts.get(key)} instead of {of}" for key, of in expected.items() if facts.get(key) != of]:
+            raise MakeFailed(
+                f"the kernel reports another md RAID{layer.level} than requested: {', '.join(wrong)}",
+                effect="Nothing was measured.",
+            )
         with open_volume(array, facts) as volume:
             yield (volume,)
 
@@ -78,22 +86,6 @@ def read_back(array: str, name: str, block: Path) -> dict[str, Scalar]:
     if chunk := int(sysfs.read(md / "chunk_size") or 0):
         facts["chunk_kb"] = chunk // 1024
     return facts
-
-
-def _check_facts(layer: Layer, facts: dict[str, Scalar]) -> None:
-    expected: dict[str, object] = {
-        "level": layer.level,
-        "degraded": 0,
-        "sync": "idle" if layer.level in _REDUNDANT else "none",
-    }
-    if layer.chunk_bytes and layer.level != 1:
-        expected["chunk_kb"] = layer.chunk_bytes // 1024
-    wrong = [f"{key} {facts.get(key)} instead of {value}" for key, value in expected.items() if facts.get(key) != value]
-    if wrong:
-        raise MakeFailed(
-            f"the kernel reports another md RAID{layer.level} than requested: {', '.join(wrong)}",
-            effect="Nothing was measured.",
-        )
 
 
 def find_array(name: str) -> str | None:

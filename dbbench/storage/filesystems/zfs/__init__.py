@@ -17,7 +17,7 @@ from dbbench.machine.host.proc import number
 from dbbench.machine.pagecache import EVICTING, Emptying
 from dbbench.model import Durability, FsSetup, Scalar
 from dbbench.results.journal import Journal
-from dbbench.storage.devices import note
+from dbbench.storage.devices import hold, note
 from dbbench.storage.devices.hold import afterwards
 from dbbench.storage.devices.port import Device
 from dbbench.storage.filesystems.common import BLOCK, FSCK_S, mkfs_error, mount_of
@@ -111,7 +111,8 @@ class Members:
         pool = _pool(stored)
         guid = process.run(["zpool", "get", "-H", "-o", "value", "guid", pool.name]).stdout.strip()
         note(stored.journal, "made", [spare], uuid=guid)
-        pool.adopt(spare)
+        hold.release(spare.fd)
+        pool.joined = (*pool.joined, spare)
         if stored.setup.mkfs.topology == "mirror":
             sides = re.findall(r"^\t +(\S+) +ONLINE", _status(pool.name), re.MULTILINE)
             side = next(side for side in sides if not side.startswith("mirror"))

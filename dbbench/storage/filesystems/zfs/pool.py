@@ -50,10 +50,6 @@ class ZfsPool:
         found = dataset_properties(self.name)
         return int(found["used"]), int(found["available"])
 
-    def adopt(self, spare: Device) -> None:
-        hold.release(spare.fd)
-        self.joined = (*self.joined, spare)
-
     def reopen(self) -> None:
         self.export()
         self.bring_in()

@@ -8,6 +8,7 @@ import shutil
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator, MutableMapping
 from pathlib import Path
 from typing import Any, Final
@@ -176,6 +177,7 @@ def environ() -> Iterator[MutableMapping[str, str]]:
     yield os.environ
     os.environ.clear()
     os.environ.update(before)
+    time.tzset()
 
 
 @pytest.fixture

@@ -38,7 +38,9 @@ def plan(
         "device": {"size": "512MiB"},
         **keys,
         "engine": [{"name": each} if isinstance(each, str) else each for each in _several(engine)],
-        "workload": [{"name": each, **SMALL[each]} if isinstance(each, str) else each for each in _several(workload)],
+        "workload": [
+            {"name": each, **SMALL.get(each, {})} if isinstance(each, str) else each for each in _several(workload)
+        ],
     }
     whole |= {key: f"{whole[key]}s" for key in ("warmup", "measure") if isinstance(whole[key], (int, float))}
     return "".join(f"{key} = {as_toml(value)}\n" for key, value in whole.items() if value is not None)

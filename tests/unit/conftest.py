@@ -34,6 +34,15 @@ def every_package_exists(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(packages, "policy", lambda _name: "  Candidate: 1.0\n")
 
 
+@pytest.fixture
+def programs(tmp_path: Path, environ: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a directory; this machine seems to have the programs that the test puts there, and no others."""
+    (folder := tmp_path / "programs").mkdir()
+    environ["PATH"] = str(folder)
+    monkeypatch.setattr(packages, "PATH", "")
+    return folder
+
+
 @pytest.fixture(autouse=True)
 def signals_as_before() -> Iterator[None]:
     """`cli.run` handles SIGTERM for the life of a command line."""

@@ -51,9 +51,8 @@ def test_tests_with_the_same_outcome_share_a_sentence() -> None:
     one = table("postgres tpcb", {"ext4": STEADY, "xfs": NOISY, "btrfs": times(STEADY, 0.52)})
     two = table("mariadb oltp", {"ext4": STEADY, "xfs": NOISY, "btrfs": times(STEADY, 0.47)})
     text = said(one, two)
-    assert text.startswith(
-        "btrfs is about half as fast as ext4 in both tests. ext4 and xfs cannot be told apart yet in "
-    )
+    both = "btrfs is about half as fast as ext4 in both tests. "
+    assert text.startswith(f"{both}ext4 and xfs cannot be told apart yet in ")
     assert text.endswith(" more blocks would be needed.") and text.count(".") == 2
 
 
@@ -87,13 +86,12 @@ def test_sizes_without_a_name_are_a_range() -> None:
     ],
 )  # fmt: skip
 def test_one_table(values: Mapping[str, Sequence[float | None]], text: str) -> None:
-    """Each outcome has its sentence; the guard is not a setup to choose."""
+    """Each outcome has its sentence; the guard is not a setup to choose. The margin is the plan's, not a constant."""
     assert said(table("postgres tpcb", values)) == text
-
-
-def test_no_tables() -> None:
-    """Without a result the answer says so."""
     assert said() == "Nothing was measured."
+    equal = table("postgres a", {"ext4": STEADY, "xfs": STEADY})
+    narrow = equal._replace(rows=[replace(row, margin=0.02) for row in equal.rows])
+    assert said(narrow) == "xfs is the same as ext4 within 2 %."
 
 
 def test_another_durability_class_is_a_caveat_and_not_ranked() -> None:
@@ -129,10 +127,3 @@ def test_the_page_has_the_same_answer(tmp_path: Path) -> None:
     run = load_run(synthetic.write(tmp_path, Shape()))
     terminal, page = (answer(tables, [run]) for tables in (verdicts([run]).tables, [g.table for g in groups([run])]))
     assert set(terminal.sentences[0]) == set(page.sentences[0]) and terminal.caveats == page.caveats
-
-
-def test_the_margin_of_the_same_is_that_of_the_rows() -> None:
-    """The plan's margin, not a constant."""
-    equal = table("postgres a", {"ext4": STEADY, "xfs": STEADY})
-    narrow = equal._replace(rows=[replace(row, margin=0.02) for row in equal.rows])
-    assert said(narrow) == "xfs is the same as ext4 within 2 %."

@@ -13,7 +13,7 @@ from dbbench import cli, results
 from dbbench.errors import PlanInvalid, RunNameTaken
 from dbbench.machine import host
 from dbbench.model import Budget, Plan, Question, Run, Status
-from dbbench.plan import expand, identity, load, narrow
+from dbbench.plan import expand, identity, narrow
 from dbbench.plan.catalog import Catalog
 from dbbench.plan.forecast import apply_budget, budget_text
 from dbbench.plan.narrowing import Narrowing
@@ -21,6 +21,7 @@ from dbbench.plan.request import PlanRequest, load_request, take_share
 from dbbench.results import merging
 from dbbench.run.adaptive import charge, conclude, duration_s, extend, fits, further, may_begin
 from dbbench.run.create import choose, create, must_be_of, refine
+from tests.support import plans
 
 TEXT = """name = "b"
 fs_setups = ["ext4", "xfs"]
@@ -34,6 +35,7 @@ name = "postgres"
 name = "pgbench-tpcb"
 """
 CELL_S = 30.0
+TPCB = (("postgres", "pgbench-tpcb"),)
 
 
 @pytest.fixture(autouse=True)
@@ -45,21 +47,19 @@ def nothing_is_asked_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def plan_of(tmp_path: Path, known: Catalog, budget: str = "10min", more: str = "") -> Plan:
     """A plan of two cells with that budget."""
-    path = tmp_path / "plan.toml"
-    path.write_text(TEXT.format(budget=budget, more=more))
-    return load(path, known)
+    return plans.plan_of(tmp_path, TEXT.format(budget=budget, more=more), known)
 
 
-def asked_of(tmp_path: Path, budget: str = "10min") -> PlanRequest:
+def asked_of(tmp_path: Path, more: str = "") -> PlanRequest:
     """The same as `run` reads it."""
     path = tmp_path / "plan.toml"
-    path.write_text(TEXT.format(budget=budget, more=""))
+    path.write_text(TEXT.format(budget="10min", more=more))
     return load_request(str(path), [])
 
 
 def run_of(tmp_path: Path, budget_s: float, step: int = 1, blocks: int = 3) -> Run:
     """A run of three arms and that many blocks, whose trials take CELL_S each; nothing is used yet."""
-    run = results.load_spec(synthetic.write(tmp_path, Shape(work=(("postgres", "pgbench-tpcb"),), blocks=blocks)))
+    run = results.load_spec(synthetic.write(tmp_path, Shape(work=TPCB, blocks=blocks)))
     plan = dataclasses.replace(run.plan, budget_s=budget_s, blocks=3, repeat_suspect=True, margin=1e-9)
     return dataclasses.replace(run, plan=plan, budget=Budget(step, cell_s={cell.id: CELL_S for cell in run.cells}))
 
@@ -78,22 +78,18 @@ def ids(run: Run) -> set[str]:
 def test_a_budget_begins_with_the_fewest_blocks_that_give_an_interval(tmp_path: Path, known: Catalog) -> None:
     """Three, whatever the default of `blocks` is; on the command line it replaces what the plan says."""
     plan = plan_of(tmp_path, known)
-    assert (plan.budget_s, plan.blocks) == (600.0, 3)
     five = dataclasses.replace(plan, budget_s=None, blocks=5)
-    eight = narrow(five, Narrowing(budget="8h"))
-    assert (eight.budget_s, eight.blocks) == (8 * 3600.0, 3)
-    assert (narrow(plan, Narrowing(blocks=7)).budget_s, narrow(plan, Narrowing(blocks=7)).blocks) == (None, 7)
-    assert (narrow(plan, Narrowing(quick=True)).budget_s, narrow(plan, Narrowing(quick=True)).blocks) == (None, 1)
+    for made, budget_s, blocks in (
+        (plan, 600.0, 3), (narrow(five, Narrowing(budget="8h")), 8 * 3600.0, 3),
+        (narrow(plan, Narrowing(blocks=7)), None, 7), (narrow(plan, Narrowing(quick=True)), None, 1),
+    ):  # fmt: skip
+        assert (made.budget_s, made.blocks) == (budget_s, blocks)
 
 
-@pytest.mark.parametrize(
-    ("budget", "more", "evidence"),
-    [
-        ("0s", "", '"budget" must be more than 0, not'),
-        ("soon", "", "must be a time such as"),
-        ("10min", "blocks = 3", '"budget" cannot be combined with "blocks"'),
-    ],
-)
+@pytest.mark.parametrize(("budget", "more", "evidence"), [
+    ("0s", "", '"budget" must be more than 0, not'), ("soon", "", "must be a time such as"),
+    ("10min", "blocks = 3", '"budget" cannot be combined with "blocks"'),
+])  # fmt: skip
 def test_bad_budgets_of_a_plan(tmp_path: Path, known: Catalog, budget: str, more: str, evidence: str) -> None:
     """Each with the line of the file."""
     with pytest.raises(PlanInvalid) as caught:
@@ -123,7 +119,7 @@ def test_bad_budgets_of_a_command(tmp_path: Path, printed: Any, command: str, ar
 
 
 def test_a_budget_is_another_plan_but_its_size_is_not(tmp_path: Path, known: Catalog) -> None:
-    """So a larger one continues a run. Plans without one keep the hash that they had before there were budgets."""
+    """So a larger one continues a run. Plans without one have another hash."""
     small, large = plan_of(tmp_path, known), plan_of(tmp_path, known, "8h")
     fixed = dataclasses.replace(small, budget_s=None)
     cells = expand(small, known).cells
@@ -221,6 +217,8 @@ def test_the_first_blocks_run_in_any_case(tmp_path: Path) -> None:
     done, aside = conclude(further(used(run_of(tmp_path / "b", 100), 270.0), {}), ids(run))
     assert done.budget and (done.budget.ended, done.budget.blocks, aside) == ("first", 3, [])
     assert "the minimum number of blocks already used" in budget_text(done)
+    assert results.parsed_spec(results.written_spec(done)).budget == done.budget
+    assert budget_text(dataclasses.replace(done, budget=None)) == ""
 
 
 def test_repeats_fill_what_is_left(tmp_path: Path) -> None:
@@ -241,7 +239,7 @@ def test_repeats_fill_what_is_left(tmp_path: Path) -> None:
 
 def test_with_a_precision_whichever_is_first_ends_the_run(tmp_path: Path) -> None:
     """Time that is left does not prolong a run whose questions are settled, and open ones do not prolong the budget."""
-    folder = synthetic.write(tmp_path, Shape(work=(("postgres", "pgbench-tpcb"),), blocks=5, noise=0.0001))
+    folder = synthetic.write(tmp_path, Shape(work=TPCB, blocks=5, noise=0.0001))
     trials = {trial.id: trial for trial in results.load_run(folder).trials}
     run = dataclasses.replace(run_of(tmp_path / "other", 1e6, blocks=5), precision=0.5)
     settled = further(run, trials)
@@ -254,16 +252,15 @@ def test_with_a_precision_whichever_is_first_ends_the_run(tmp_path: Path) -> Non
 
 def test_a_larger_budget_continues_a_finished_run(tmp_path: Path) -> None:
     """By another block; the time that was used counts. The same budget changes nothing."""
-    folder = synthetic.write(tmp_path, Shape(work=(("postgres", "pgbench-tpcb"),), blocks=3))
+    folder = synthetic.write(tmp_path, Shape(work=TPCB, blocks=3))
     run, _ = conclude(used(run_of(tmp_path / "other", 300), 270.0), ids(run_of(tmp_path / "third", 300)))
     assert run.budget
     run = dataclasses.replace(run, name=folder.name, budget=dataclasses.replace(run.budget, ended="time"))
     results.save_spec(folder, run)
     refine(results.RunFolder(folder), None, dataclasses.replace(run.plan, budget_s=300.0))
     assert results.load_spec(folder) == run
-    refine(
-        results.RunFolder(folder), None, dataclasses.replace(run.plan, budget_s=310.0)
-    )  # still too short for another block
+    # Still too short for another block.
+    refine(results.RunFolder(folder), None, dataclasses.replace(run.plan, budget_s=310.0))
     same = results.load_spec(folder)
     assert same.order == run.order and same.budget and (same.budget.ended, same.budget.blocks) == ("time", 3)
     refine(results.RunFolder(folder), None, dataclasses.replace(run.plan, budget_s=400.0))
@@ -313,21 +310,13 @@ def test_merged_shares_have_the_blocks_of_both(tmp_path: Path) -> None:
     assert half.budget and half.budget.blocks == 1
 
 
-def test_what_a_run_says_of_its_budget(tmp_path: Path) -> None:
-    """run.json has it; a run without a budget says nothing."""
-    run = run_of(tmp_path, 600)
-    assert budget_text(dataclasses.replace(run, budget=None)) == ""
-    assert results.parsed_spec(results.written_spec(run)).budget == run.budget
-
-
 def test_another_margin_judges_a_finished_run_again(tmp_path: Path, known: Catalog) -> None:
     """It is the same run. What was decided with the former margin is asked again."""
     folder = create(tmp_path / "results", asked_of(tmp_path), "r", "0")
     run = results.load_spec(folder)
     run = dataclasses.replace(run, questions={run.cells[0].id: Question("decided", 3, 0.01, "same")})
     results.save_spec(folder, run)
-    (tmp_path / "plan.toml").write_text(TEXT.format(budget="10min", more='margin = "1%"'))
-    wanted = load_request(str(tmp_path / "plan.toml"), [])
+    wanted = asked_of(tmp_path, 'margin = "1%"')
     found = choose(tmp_path / "results", wanted, new=False, name="r")
     assert found is not None
     must_be_of(found, wanted)

@@ -5,7 +5,7 @@ import pytest
 from dbbench.errors import FileUnreadable, PlanInvalid, UnknownName
 from dbbench.model import Parameter
 from dbbench.model.base import data_folder
-from dbbench.plan.catalog import Catalog, catalog, convert_value, dataset_of, defaults, parameters
+from dbbench.plan.catalog import catalog, convert_value, dataset_of, defaults, parameters
 from dbbench.storage.filesystems.families import FAMILIES
 
 WORKLOAD = """\
@@ -33,41 +33,30 @@ def folder(tmp_path: Path, environ: dict[str, str]) -> Path:
 
 
 def test_all_shipped_files_are_good() -> None:
-    """Every fs setup and workload that is shipped can be read, and is of a family that is known."""
+    """Every fs setup and workload that is shipped can be read. They are found through the package: in a checkout by
+    symlinks, in a wheel as they are."""
+    assert {"fs_setups", "workloads", "reports"} <= {path.name for path in data_folder().iterdir()}
     known = catalog()
-    setups = [known.setup(name) for name in known.setups]
-    assert {"ext4", "ext4-nobarrier", "ext4-writeback", "xfs", "btrfs", "btrfs-lzo", "btrfs-zstd",
-            "btrfs-nodatacow"} <= {setup.name for setup in setups}  # fmt: skip
-    assert all(setup.mkfs.family in FAMILIES for setup in setups)
+    assert all(known.setup(name).mkfs.family in FAMILIES for name in known.setups)
     assert len([known.workload(name) for name in known.workloads]) >= 6
 
 
-def test_shipped_data_lies_in_the_package() -> None:
-    """The data folders are found through the package: in a checkout by symlinks, in a wheel as they are."""
-    assert {"fs_setups", "workloads", "reports"} <= {path.name for path in data_folder().iterdir()}
-
-
 def test_own_folders_come_before_the_shipped_one(folder: Path, environ: dict[str, str]) -> None:
-    """--path adds names, and overrides the catalogue's; so does DBBENCH_PATH."""
+    """--path adds names, and overrides the catalogue's; so does DBBENCH_PATH. A wrong one is an error, and a file whose
+    name could not be part of a folder's is no setup. A workload's script is the file next to it; otherwise it belongs
+    to the driver."""
+    (folder / "fs_setups/my ext4.toml").write_text('title = "x"\nmkfs = { family = "ext4" }\n')
     (folder / "fs_setups/ext4.toml").write_text('title = "my ext4"\nmkfs = { family = "ext4" }\n')
     assert catalog([folder]).setup("mine").name == "mine"
-    assert catalog([folder]).setup("ext4").title == "my ext4"
+    known = catalog([folder])
+    assert known.setup("ext4").title == "my ext4" and "my ext4" not in known.setups
+    assert (folder / "workloads/own.sql").resolve() == known.script(known.workload("own"))
+    assert known.script(known.workload("pgbench-tpcb")) is None
+    with pytest.raises(FileUnreadable):
+        catalog([folder / "none"])
     environ["DBBENCH_PATH"] = f"{folder}:"
     assert catalog().setup("ext4").title == "my ext4"
     assert "xfs" in catalog().setups
-
-
-def test_a_folder_that_is_not_there_is_an_error(tmp_path: Path) -> None:
-    """A wrong --path is an error and is not ignored."""
-    with pytest.raises(FileUnreadable):
-        catalog([tmp_path / "none"])
-
-
-def test_a_script_beside_the_file_is_found(folder: Path) -> None:
-    """A workload's script is the file next to it; otherwise it belongs to the driver."""
-    known = catalog([folder])
-    assert (folder / "workloads/own.sql").resolve() == known.script(known.workload("own"))
-    assert known.script(known.workload("pgbench-tpcb")) is None
 
 
 def test_unknown_names_say_what_was_meant() -> None:
@@ -111,52 +100,35 @@ def test_flaws_of_a_workload(folder: Path, old: str, new: str, told: str) -> Non
 
 
 def test_a_plan_may_set_the_datasets_sizes_too(folder: Path) -> None:
-    """A dataset's own parameters need no second schema; durations come in seconds."""
+    """A dataset's own parameters need no second schema; durations come in seconds. The protocol of pgbench has no
+    default here: pgbench has its own."""
     workload = catalog([folder]).workload("own")
     assert {"pause", "scale", "size", "protocol"} == set(parameters(workload))
+    assert parameters(workload)["protocol"].choices == ("simple", "extended", "prepared")
     assert defaults(workload) == {"pause": 90.0, "scale": 3, "size": ""}
     assert dataset_of(workload, {"pause": 1.0, "scale": 7}).parameters == {"scale": 7}
 
 
-@pytest.mark.parametrize(
-    ("parameter", "value", "expected"),
-    [
-        (Parameter("integer", min=1), 3, 3),
-        (Parameter("number"), 3, 3),
-        (Parameter("duration"), "2min", 120.0),
-        (Parameter("size"), "64MiB", 64 * 2**20),
-        (Parameter("boolean"), True, True),
-        (Parameter("string", choices=("a", "b")), "b", "b"),
-    ],
-)
+@pytest.mark.parametrize(("parameter", "value", "expected"), [
+    (Parameter("integer", min=1), 3, 3), (Parameter("number"), 3, 3), (Parameter("duration"), "2min", 120.0),
+    (Parameter("size"), "64MiB", 64 * 2**20), (Parameter("boolean"), True, True),
+    (Parameter("string", choices=("a", "b")), "b", "b"),
+])  # fmt: skip
 def test_values_are_taken_by_their_type(parameter: Parameter, value: object, expected: object) -> None:
     """A value with a unit becomes seconds or bytes; others stay what they are."""
     assert expected == convert_value(parameter, value)
 
 
-@pytest.mark.parametrize(
-    ("parameter", "value", "told"),
-    [
-        (Parameter("integer", min=1), 0, "at least 1"),
-        (Parameter("integer", max=8), 9, "at most 8"),
-        (Parameter("integer"), True, "must be a whole number"),
-        (Parameter("integer"), 1.5, "must be a whole number"),
-        (Parameter("integer"), [1, 2], "not a list"),
-        (Parameter("string", choices=("a", "b")), "c", "one of a, b"),
-        (Parameter("duration"), "3 parsecs", "a time"),
-    ],
-)
+@pytest.mark.parametrize(("parameter", "value", "told"), [
+    (Parameter("integer", min=1), 0, "at least 1"), (Parameter("integer", max=8), 9, "at most 8"),
+    (Parameter("integer"), True, "must be a whole number"), (Parameter("integer"), 1.5, "must be a whole number"),
+    (Parameter("integer"), [1, 2], "not a list"), (Parameter("string", choices=("a", "b")), "c", "one of a, b"),
+    (Parameter("duration"), "3 parsecs", "a time"),
+])  # fmt: skip
 def test_values_of_another_kind_are_refused(parameter: Parameter, value: object, told: str) -> None:
     """true is no integer, a list is no value, and limits hold."""
     with pytest.raises(ValueError, match=told):
         convert_value(parameter, value)
-
-
-def test_names_that_cannot_be_in_a_trials_id_are_passed_over(folder: Path) -> None:
-    """A file's name becomes part of folder names: one with a space is no setup."""
-    (folder / "fs_setups/my ext4.toml").write_text('title = "x"\nmkfs = { family = "ext4" }\n')
-    known: Catalog = catalog([folder])
-    assert "my ext4" not in known.setups
 
 
 def test_a_fio_job_that_decides_what_the_trial_decides(folder: Path) -> None:
@@ -175,10 +147,3 @@ def test_a_fio_job_that_decides_what_the_trial_decides(folder: Path) -> None:
     (folder / "workloads/own.fio").write_text("runtime=9\n" + job + "log_avg_msec=1\n")
     with pytest.raises(PlanInvalid, match=r"remove own\.fio:1 runtime, own\.fio:9 log_avg_msec$"):
         catalog([folder]).workload("own")
-
-
-def test_a_plan_may_set_the_protocol_of_any_pgbench_script(folder: Path) -> None:
-    """Without a default: pgbench has its own."""
-    own = catalog([folder]).workload("own")
-    assert parameters(own)["protocol"].choices == ("simple", "extended", "prepared")
-    assert "protocol" not in defaults(own)

@@ -26,9 +26,6 @@ from dbbench.report import text
 from dbbench.report.text import put_paragraph
 from tests.support.terminal import Terminal, dbbench_on
 
-REST = '[engine]\nname = "postgres"\n[workload]\nname = "scan"\n'
-
-
 Failing = Callable[[BaseException], None]
 
 
@@ -115,45 +112,29 @@ def test_a_group_without_a_command_prints_its_help(capsys: pytest.CaptureFixture
 
 
 @pytest.mark.parametrize(
-    "argv", [["explian"], ["run", "a", "b"], ["compare"], ["show", "--nonsense"], ["compare", "r", "--format", "x"]]
-)
-def test_wrong_usage_is_exit_code_2(capsys: pytest.CaptureFixture[str], argv: list[str]) -> None:
-    """It looks like every other error: ID, effect, and the next command."""
+    ("argv", "meant"),
+    [(["explian"], "explain"), (["nightly", "acept"], "accept"), (["show", "--resluts"], "--results"),
+     (["compare"], ""), (["run", "a", "b"], ""), (["compare", "r", "--format", "x"], "")],
+)  # fmt: skip
+def test_wrong_usage_is_exit_code_2(capsys: pytest.CaptureFixture[str], argv: list[str], meant: str) -> None:
+    """It looks like every other error: ID, what was probably meant, effect, and the next command."""
     assert cli.run(argv) == 2
     out, err = capsys.readouterr()
     assert out == "" and err.startswith("error E008: ")
+    assert not meant or re.search(f"did you mean .?{meant}", err, re.IGNORECASE)
     command = f"dbbench {argv[0]}" if argv[0] in cli.COMMANDS else "dbbench"
-    assert f"Nothing was changed. See:  {command} --help\n" in err
-
-
-def test_a_wrong_command_says_what_was_meant(printed: Any) -> None:
-    """Commands have a "did you mean" too."""
-    for words, meant in (
-        (["doctro"], "doctor"),
-        (["nightly", "acept"], "accept"),
-        (["show", "--resluts"], "--results"),
-    ):
-        assert re.search(f"did you mean .?{meant}", printed(*words, code=2), re.IGNORECASE)
+    assert f"Nothing was changed. See:  {command}" in err and " --help\n" in err
 
 
 def test_every_command_has_its_help(printed: Any) -> None:
-    """`dbbench --help` lists all commands; each of them can be loaded and explains itself."""
-    listed = printed("--help")
-    for name in cli.COMMANDS:
-        assert f"  {name} " in listed
-        assert f"Usage: dbbench {name}" in printed(name, "--help")
-
-
-def test_help_has_the_groups_in_their_order(printed: Any) -> None:
-    """Each heading with its commands below it."""
-    lines = [line for line in printed("--help", code=None).splitlines() if not line.startswith("   ")]
-    shown = [
-        line.split()[0]
-        for line in lines[lines.index("Measure:") + 1 : lines.index("Options:")]
-        if line.startswith("  ")
-    ]
-    assert shown == list(cli.COMMANDS)
+    """`dbbench --help` lists the groups in their order, each with its commands below it, and each of them explains
+    itself."""
+    lines = [line for line in printed("--help").splitlines() if not line.startswith("   ")]
+    below = lines[lines.index("Measure:") + 1 : lines.index("Options:")]
+    assert [line.split()[0] for line in below if line.startswith("  ")] == list(cli.COMMANDS)
     assert [line[:-1] for line in lines if line.endswith(":") and line[:-1] in cli.GROUPS] == list(cli.GROUPS)
+    for name in cli.COMMANDS:
+        assert f"Usage: dbbench {name}" in printed(name, "--help")
 
 
 @pytest.mark.starts_processes  # git, for the commit of the version
@@ -214,24 +195,21 @@ def test_paths_of_both_places_are_searched(tmp_path: Path) -> None:
     assert options.paths == [str(tmp_path / "b"), str(tmp_path / "a")]
 
 
-@pytest.mark.parametrize("name", error_kinds())
-def test_every_error_can_be_explained(printed: Any, name: str) -> None:
-    """`explain` knows each ID, in any case of letters."""
-    assert printed("explain", name.lower()).startswith(f"{name}: ")
+def test_every_id_can_be_explained(printed: Any) -> None:
+    """`explain` knows each ID, in any case of letters; with `--all` it prints each with its remedy, on lines of at most
+    120 characters."""
+    for name in error_kinds():
+        assert printed("explain", name.lower()).startswith(f"{name}: ")
+    lines = printed("explain", "--all").splitlines()
+    assert [line[:4] for line in lines if line[1:4].isdigit()] == [*error_kinds(), *warning_kinds()]
+    assert sum(line.startswith("  Remedy: ") for line in lines) == len(error_kinds()) + len(warning_kinds())
+    assert max(map(len, lines)) <= 120
 
 
 def test_explanations_are_short() -> None:
     """Meaning and remedy have at most 60 words together."""
     kinds = error_kinds() | warning_kinds()
     assert {name for name, kind in kinds.items() if len(f"{kind.meaning} {kind.remedy}".split()) > 60} == set()
-
-
-def test_all_ids_can_be_explained_at_once(printed: Any) -> None:
-    """`explain --all` prints each error and warning with its remedy; no line is wider than 120 characters."""
-    lines = printed("explain", "--all").splitlines()
-    assert [line[:4] for line in lines if line[1:4].isdigit()] == [*error_kinds(), *warning_kinds()]
-    assert sum(line.startswith("  Remedy: ") for line in lines) == len(error_kinds()) + len(warning_kinds())
-    assert max(map(len, lines)) <= 120
 
 
 def test_an_unknown_id_names_its_neighbours(printed: Any) -> None:
@@ -241,29 +219,23 @@ def test_an_unknown_id_names_its_neighbours(printed: Any) -> None:
     assert "W002 (no checkpoint in the window)" in err and "E104" not in err
 
 
-def test_errors_are_json_on_demand(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """--json: nothing on stdout, and on stderr one document with all parts of the error."""
-    assert cli.run(["plan", str(tmp_path / "none.toml"), "--json"]) == 2
-    out, err = capsys.readouterr()
-    document = json.loads(err)
-    assert out == "" and document["schema"] == 1 and document["error"]["id"] == "E003"
-    assert "does not exist" in document["error"]["evidence"] and document["error"]["remedy"]
-    assert document["error"]["exit_status"] == 2
-
-
-@pytest.mark.parametrize(
-    "words", [["show", "--nope"], ["nope"], ["plan", "--blocks", "many"], ["fleet", "run"], ["completion", "tcsh"]]
-)
+@pytest.mark.parametrize(("words", "ident", "remedy"), [
+    (["plan", "none.toml"], "E003", "dbbench init"), (["nope"], "E008", "--help"),
+    (["show", "--nope"], "E008", "--help"), (["plan", "--blocks", "many"], "E008", "--help"),
+    (["fleet", "run"], "E008", "--help"), (["completion", "tcsh"], "E008", "--help"),
+])  # fmt: skip
 @pytest.mark.parametrize("first", [True, False])
-def test_errors_of_the_command_line_are_json_too(
-    capsys: pytest.CaptureFixture[str], words: list[str], first: bool
+def test_errors_are_json_on_demand(
+    capsys: pytest.CaptureFixture[str], here: Path, words: list[str], ident: str, remedy: str, first: bool
 ) -> None:
-    """Wherever --json stands, also after the word that is wrong."""
+    """Nothing on stdout, and on stderr one document with all parts of the error, wherever --json stands, also after the
+    word that is wrong."""
     assert cli.run(["--json", *words] if first else [*words, "--json"]) == 2
     out, err = capsys.readouterr()
     document = json.loads(err)
-    assert out == "" and document["schema"] == 1 and document["error"]["id"] == "E008"
-    assert "--help" in document["error"]["remedy"]
+    error = document["error"]
+    assert out == "" and (document["schema"], error["id"], error["exit_status"]) == (1, ident, 2)
+    assert error["evidence"] and remedy in error["remedy"]
 
 
 @pytest.mark.parametrize(
@@ -342,11 +314,14 @@ def test_init_for_directories_writes_six_lines(here: Path, printed: Any) -> None
 
 @pytest.mark.starts_processes
 def test_init_takes_mount_options(printed: Any, here: Path) -> None:
-    """As `--fs` of a run does: a word after options is another option."""
-    printed("init", "--engine", "postgres", "--fs", "ext4,ext4:commit=60,data=writeback,xfs")
+    """As `--fs` of a run does: a word after options is another option. A plan that is there stays as it is."""
+    command = ["init", "--engine", "postgres", "--fs", "ext4,ext4:commit=60,data=writeback,xfs"]
+    printed(*command)
     document = json.loads(printed("plan", "--json", code=None))
     labels = {trial["fs_setup"] for trial in document["trials"]}
     assert labels == {"ext4", "ext4:commit=60+data=writeback", "xfs"}
+    Path("plan.toml").write_text("mine")
+    assert "E804" in printed(*command, code=2) and Path("plan.toml").read_text() == "mine"
 
 
 @pytest.mark.parametrize(
@@ -399,15 +374,6 @@ def test_init_asks_on_a_terminal(tmp_path: Path) -> None:
 def test_a_missing_plan_names_the_command_that_writes_one(printed: Any, here: Path, command: str) -> None:
     """Also without an argument."""
     assert "plan.toml does not exist" in (error := printed(command, code=2)) and "dbbench init" in error
-
-
-def test_init_overwrites_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A file that is there stays as it is."""
-    path = tmp_path / "plan.toml"
-    path.write_text("mine")
-    assert cli.run(["init", "--engine", "postgres", "-o", str(path)]) == 2
-    assert path.read_text() == "mine"
-    assert "E804" in capsys.readouterr().err
 
 
 @pytest.mark.starts_processes

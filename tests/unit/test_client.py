@@ -102,19 +102,22 @@ def test_what_cannot_come_from_another_host_is_refused(tmp_path: Path, written: 
 
 def test_plan_without_a_client_is_driven_from_here(tmp_path: Path) -> None:
     """Only a plan that asks for it opens a port."""
-    path = tmp_path / "p.toml"
-    path.write_text(PLAN.format(client="", workload=BUNDLED, engine="", more="").replace("[client]\n", ""))
-    found = plan.expand(plan.load(path, catalog.catalog()), catalog.catalog()).cells
+    text = PLAN.format(client="", workload=BUNDLED, engine="", more="").replace("[client]\n", "")
+    asked = plan_of(tmp_path, text, catalog.catalog())
+    found = plan.expand(asked, catalog.catalog()).cells
     assert {cell.client for cell in found} == {None}
-    assert not any("network" in line for line in sentences(plan.load(path, catalog.catalog()), found))
+    assert not any("network" in line for line in sentences(asked, found))
 
 
 def test_plan_says_what_the_network_does_to_the_figures(tmp_path: Path) -> None:
-    """Where it comes from, that the round trip is in the latency, and that no core here is taken."""
+    """Where it comes from, that the round trip is in the latency, and that no core here is taken. In a second kernel
+    the load comes from within."""
     asked = loaded(tmp_path)
     said = " ".join(sentences(asked, plan.expand(asked, catalog.catalog()).cells))
     assert "The load comes from load@db2 over the network to 192.0.2.10 port 15432, with TLS and a password" in said
     assert "includes a network round trip" in said and "the load generator runs on another host" in said
+    less, expanded = small(asked, plan.expand(asked, catalog.catalog()), ["ext4"], tmp_path)
+    assert less.client is None and {cell.client for cell in expanded.cells} == {None}
 
 
 def test_server_has_all_cores_where_the_load_is_elsewhere() -> None:
@@ -137,12 +140,14 @@ def test_postgres_lets_one_address_in_by_tls_certificate_and_password() -> None:
     assert "host" not in postgres._hba(None).replace("socket", "")
 
 
-def test_servers_listen_on_one_address(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With TLS; without a network there is none."""
-    monkeypatch.setattr(os, "geteuid", lambda: 1)
-    someone = User("nobody", 1, 1)
-    assert (postgres._listening(None, someone), innodb._listening(None, someone)) == ({}, {})
-    of_postgres, of_innodb = postgres._listening(NETWORK, someone), innodb._listening(NETWORK, someone)
+def test_servers_listen_on_one_address(tmp_path: Path) -> None:
+    """With TLS, whose files get the server's owner; without a network there is none."""
+    owner, files = User("me", os.geteuid(), os.getegid()), [tmp_path / name for name in ("ca.pem", "s.pem", "s.key")]
+    for path in files:
+        path.touch()
+    network = dataclasses.replace(NETWORK, ca=files[0], cert=files[1], key=files[2])
+    assert (postgres._listening(None, owner), innodb._listening(None, owner)) == ({}, {})
+    of_postgres, of_innodb = postgres._listening(network, owner), innodb._listening(network, owner)
     assert (of_postgres["listen_addresses"], of_postgres["port"], of_postgres["ssl"]) == ("192.0.2.10", 15432, True)
     assert (of_innodb["bind_address"], of_innodb["port"]) == ("192.0.2.10", 15432)
     assert of_innodb["require_secure_transport"] is True
@@ -180,26 +185,16 @@ def test_account_of_mariadb_needs_a_certificate_and_gets_one_database(monkeypatc
     ]
 
 
-@pytest.mark.parametrize(
-    ("changed", "ids"),
-    [
-        ({}, []),
-        ({"clock_error_s": 0.06, "clock_drift_s": -0.05}, ["W023"]),
-        ({"tool_here": "sysbench 1.0.20"}, []),
-        ({"tool_here": "sysbench 1.0.17"}, ["W104"]),
-        ({"tool": "pgbench (PostgreSQL) 15.4", "tool_here": "pgbench (PostgreSQL) 15.9"}, []),
-        ({"tool": "pgbench (PostgreSQL) 16.0", "tool_here": "pgbench (PostgreSQL) 15.9"}, ["W104"]),
-        ({"others_share": 0.09}, []),
-        ({"others_share": 0.11}, ["W012"]),
-    ],
-)
+@pytest.mark.parametrize(("changed", "ids"), [
+    ({}, []), ({"clock_error_s": 0.06, "clock_drift_s": -0.05}, ["W023"]),
+    ({"tool_here": "sysbench 1.0.20"}, []), ({"tool_here": "sysbench 1.0.17"}, ["W104"]),
+    ({"tool": "pgbench (PostgreSQL) 15.4", "tool_here": "pgbench (PostgreSQL) 15.9"}, []),
+    ({"tool": "pgbench (PostgreSQL) 16.0", "tool_here": "pgbench (PostgreSQL) 15.9"}, ["W104"]),
+    ({"others_share": 0.09}, []), ({"others_share": 0.11}, ["W012"]),
+])  # fmt: skip
 def test_what_disturbs_a_client_is_named(changed: dict[str, Any], ids: list[str]) -> None:
-    """Clocks that moved, another release, other work on its host."""
+    """Clocks that moved, another release, other work on its host; nothing without a client."""
     assert [one.id for one in fairness.of_client(dataclasses.replace(FACTS, **changed))] == ids
-
-
-def test_no_client_no_findings() -> None:
-    """A load from here has none of them."""
     assert list(fairness.of_client(None)) == []
 
 
@@ -224,24 +219,14 @@ def test_page_says_where_the_load_came_from() -> None:
 def test_other_people_learn_neither_end_of_the_network() -> None:
     """`--redact hosts` takes names and addresses of both out of what is shown."""
     trial = Trial("a", "r", "db1", "ext4", "postgres", "w", 1, 1, 1, Status.OK, client=FACTS)
-    run: Any = SimpleNamespace(
-        run=SimpleNamespace(host={}, hosts={}, plan=SimpleNamespace(client=SPEC)), trials=[trial]
-    )
-    clean = redactor(run, ("hosts",))
-    shown = clean("load@db2 and db2 at 192.0.2.20 spoke to 192.0.2.10")
+    spec = SimpleNamespace(host={}, hosts={}, plan=SimpleNamespace(client=SPEC))
+    run: Any = SimpleNamespace(run=spec, trials=[trial])
+    shown = redactor(run, ("hosts",))("load@db2 and db2 at 192.0.2.20 spoke to 192.0.2.10")
     assert not [word for word in ("db2", "192.0.2", "load@") if word in shown], shown
-
-
-def test_second_kernel_has_no_network(tmp_path: Path) -> None:
-    """What is rehearsed there is driven from within."""
-    asked = loaded(tmp_path)
-    less, cells_ = small(asked, plan.expand(asked, catalog.catalog()), ["ext4"], tmp_path)
-    assert less.client is None and {cell.client for cell in cells_.cells} == {None}
 
 
 def test_fleet_refuses_a_client(tmp_path: Path, printed: Any) -> None:
     """Its address is one machine's."""
     loaded(tmp_path)
-    assert "[client] names the address of one machine" in printed(
-        "fleet", "run", str(tmp_path / "plan.toml"), "--local", "1", "--each", code=2
-    )
+    told = printed("fleet", "run", str(tmp_path / "plan.toml"), "--local", "1", "--each", code=2)
+    assert "[client] names the address of one machine" in told

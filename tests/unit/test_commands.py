@@ -25,10 +25,11 @@ from dbbench.results.journal import Journal, tag_of
 from dbbench.run import preflight, worker
 from dbbench.run.create import choose, create, free_name, is_complete, keep_scripts, must_be_of, set_killed_aside
 from dbbench.storage import layers
-from dbbench.storage.devices import smart
+from tests.support.plans import plan
 
 TPCB = (("postgres", "pgbench-tpcb"),)
 PLAN = 'name = "x"\nfs_setups = ["ext4", "xfs"]\nblocks = 1\n[engine]\nname = "postgres"\n[workload]\nname = "scan"\n'
+INSERTS = {"name": "sysbench-oltp-insert", "tables": 1, "table_size": 1000}
 OWN = (
     'title = "x"\ndriver = "pgbench"\nengines = ["postgres"]\nscript = "own.sql"\n'
     'dataset = { kind = "pgbench", scale = 1 }\n'
@@ -106,6 +107,7 @@ def test_two_runs_are_paired_within_their_own_blocks(told: Any, results_folder: 
         (("compare", "demo", "--metric", "tsp"), 'did you mean "tps"?'),
         (("compare", "demo", "--baseline", "xf"), 'did you mean "xfs"?'),
         (("show", "demo", "nothing"), 'has no finished trial "nothing"'),
+        (("run", "plan.toml", "--new", "--name", "x"), "cannot be combined"),
     ],
 )
 def test_wrong_names_are_told(told: Any, argv: tuple[str, ...], text: str) -> None:
@@ -223,7 +225,7 @@ def test_clean_does_not_claim_what_a_reboot_has_ended(
 
 
 def test_clean_leaves_a_run_alone_that_is_worked_on(told: Any, results_folder: Path) -> None:
-    """A locked run is reported and skipped; if it is named in the command, the command is refused."""
+    """A locked run is skipped; if it is named in the command, the command is refused."""
     with results.lock(results_folder / "demo"):
         assert told("clean").strip() == "nothing to remove"
         assert "E803" in told("clean", "demo", code=5)
@@ -278,27 +280,34 @@ def test_an_unfinished_run_of_other_cells_is_not_resumed(results_folder: Path, t
 
 @pytest.mark.starts_processes
 def test_a_run_is_that_of_its_plan(tmp_path: Path) -> None:
-    """What `create` makes matches; each change of plan, cells or scripts is named."""
+    """What `create` makes matches, with the script as it was then; each change of plan, cells or scripts is named."""
     (tmp_path / "workloads").mkdir()
     (tmp_path / "workloads/own.toml").write_text(OWN)
-    (tmp_path / "workloads/own.sql").write_text("SELECT 1;\n")
+    (script := tmp_path / "workloads/own.sql").write_text("SELECT 1;\n")
     path = tmp_path / "plan.toml"
     path.write_text(PLAN.replace('"scan"', '"own"'))
     wanted = load_request(str(path), [str(tmp_path)])
     folder = create(tmp_path / "results", wanted, "r", "1")
     keep_scripts(folder, wanted)
+    script.write_text("SELECT 2;\n")
+    keep_scripts(folder, wanted)
+    assert (folder / "scripts/own.sql").read_text() == "SELECT 1;\n"
+    script.write_text("SELECT 1;\n")
     must_be_of(results.RunFolder(folder), wanted)
     run = results.load_spec(folder)
     worker.must_be(run, wanted.sha256)
+
+    def changed(**parts: Any) -> Run:
+        return dataclasses.replace(run, cells=(dataclasses.replace(run.cells[0], **parts), *run.cells[1:]))
+
     cell, device = run.cells[0], dataclasses.replace(run.plan.device, at="/etc")
-    elsewhere = dataclasses.replace(cell.workload, script=str(tmp_path / "workloads/own.sql"))
     planted = {
         "plan.device.at": dataclasses.replace(run, plan=dataclasses.replace(run.plan, device=device)),
-        "cells[0].engine.bins": changed(run, engine=dataclasses.replace(cell.engine, bins=("/tmp/evil",))),
+        "cells[0].engine.bins": changed(engine=dataclasses.replace(cell.engine, bins=("/tmp/evil",))),
         "cells[0].engine.settings.archive_command": changed(
-            run, engine=dataclasses.replace(cell.engine, settings={"archive_command": "id"})
+            engine=dataclasses.replace(cell.engine, settings={"archive_command": "id"})
         ),
-        "cells[0].workload.script": changed(run, workload=elsewhere),
+        "cells[0].workload.script": changed(workload=dataclasses.replace(cell.workload, script=str(script))),
     }
     for key, evil in planted.items():
         results.save_spec(folder, evil)
@@ -313,11 +322,6 @@ def test_a_run_is_that_of_its_plan(tmp_path: Path) -> None:
         must_be_of(results.RunFolder(folder), wanted)
     with pytest.raises(RunLocked):
         worker.must_be(run, wanted.sha256)
-
-
-def changed(run: Run, **parts: Any) -> Run:
-    """The run with another first cell."""
-    return dataclasses.replace(run, cells=(dataclasses.replace(run.cells[0], **parts), *run.cells[1:]))
 
 
 def test_a_name_belongs_to_one_plan(results_folder: Path, tmp_path: Path) -> None:
@@ -335,34 +339,19 @@ def test_a_name_belongs_to_one_plan(results_folder: Path, tmp_path: Path) -> Non
 
 def test_names_are_plan_date_and_letter(tmp_path: Path) -> None:
     """The first letter that is free; after z comes aa."""
-    assert free_name(tmp_path, "p", "2026-11-21") == "p-2026-11-21-a"
-    for letter in "abcdefghijklmnopqrstuvwxyz":
-        (tmp_path / f"p-2026-11-21-{letter}").mkdir()
-    assert free_name(tmp_path, "p", "2026-11-21") == "p-2026-11-21-aa"
-
-
-def test_a_workloads_script_is_kept_in_the_run(tmp_path: Path) -> None:
-    """What was driven stays with the results, and is not changed by editing the original later."""
-    (tmp_path / "workloads").mkdir()
-    (tmp_path / "workloads/own.toml").write_text(OWN)
-    (tmp_path / "workloads/own.sql").write_text("SELECT 1;\n")
-    path = tmp_path / "plan.toml"
-    path.write_text(PLAN.replace('"scan"', '"own"'))
-    wanted = load_request(str(path), [str(tmp_path)])
-    run = tmp_path / "run"
-    run.mkdir()
-    keep_scripts(run, wanted)
-    (tmp_path / "workloads/own.sql").write_text("SELECT 2;\n")
-    keep_scripts(run, wanted)
-    assert (run / "scripts/own.sql").read_text() == "SELECT 1;\n"
+    for letter in ["a", *"bcdefghijklmnopqrstuvwxyz", "aa"]:
+        name = free_name(tmp_path, "p", "2026-11-21")
+        assert name == f"p-2026-11-21-{letter}"
+        (tmp_path / name).mkdir()
 
 
 def test_a_finished_run_is_not_driven_again(
-    results_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    results_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It says so on stderr, prints its verdict and page, and exits with 0."""
-    with_hash(results_folder, "demo", plan_asked(tmp_path).sha256)
-    monkeypatch.setattr(preflight, "check", lambda *_, **__: pytest.fail("nothing is to be checked"))
+    """It says so on stderr, prints its verdict and page, and exits with 0; nothing is checked: no machine has the CPU
+    of this plan."""
+    wanted = plan_asked(tmp_path, PLAN.replace("[workload]", 'cpus_server = "900"\n[workload]'))
+    with_hash(results_folder, "demo", wanted.sha256)
     assert cli.run(["run", str(tmp_path / "plan.toml"), "--results", str(results_folder)]) == 0
     out, err = capsys.readouterr()
     assert "is already finished; --new starts another" in err
@@ -387,11 +376,6 @@ def test_a_finished_run_with_a_failed_trial_exits_with_1_again(
     assert bool(results.load_run(folder).remaining) is again
 
 
-def test_new_and_name_cannot_go_together(printed: Any) -> None:
-    """Two ways to name a run at once are a wrong usage."""
-    assert "cannot be combined" in printed("run", "plan.toml", "--new", "--name", "x", code=2)
-
-
 @dataclasses.dataclass
 class Machine:
     """What the checks find: everything and much space; tests take a thing away."""
@@ -402,6 +386,7 @@ class Machine:
     memory_bytes: int = 8 * 2**30
     user: int = 0
     open_files: int = 20_000
+    wear: WearFacts | None = None
     unknown: set[str] = dataclasses.field(default_factory=set)  # settings that its servers do not have
 
     def refuse(self, settings: Settings) -> str:
@@ -425,6 +410,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
         ("dbbench.run.preflight.most_files", lambda: found.open_files),
         ("dbbench.run.disk_space.free_bytes", lambda _path: found.free_bytes),
         ("dbbench.machine.limits.cgroup.usable_bytes", lambda: found.memory_bytes),
+        ("dbbench.storage.devices.smart.wear", lambda _disks: found.wear),
         ("os.geteuid", lambda: found.user),
     ):
         monkeypatch.setattr(name, answer)
@@ -439,38 +425,26 @@ def lacks(tmp_path: Path, text: str = PLAN) -> list[type[Exception]]:
 
 @pytest.mark.usefixtures("machine")
 def test_nothing_is_lacking_where_all_is_there(tmp_path: Path) -> None:
-    """A good machine passes, and the check makes no folder."""
+    """And the check makes no folder."""
     assert lacks(tmp_path) == []
     assert not (tmp_path / "results").exists()
 
 
 @pytest.mark.usefixtures("machine")
-@pytest.mark.parametrize(("size", "setup", "settings", "lacking"), [
-    ("400MiB", "f2fs", "", [DiskTooSmall]), ("2GiB", "f2fs", "", []), ("400MiB", "btrfs-zstd", "", []),
-    ("400MiB", "ext4", "settings = { innodb_log_file_size = 67108864 }", []),
+@pytest.mark.parametrize(("fs", "device", "settings", "fits"), [
+    ("f2fs", {"size": "400MiB"}, {}, False), ("f2fs", {"size": "2GiB"}, {}, True),
+    ("btrfs-zstd", {"size": "400MiB"}, {}, True),  # compressed zeros take no space
+    ("ext4", {"size": "400MiB"}, {"innodb_log_file_size": 2**26}, True),
+    ("xfs", {"size": "2GiB", "wal": {"fs_setup": "ext4", "size": "400MiB"}}, {}, False),
+    ("xfs", {"size": "2GiB", "wal": {"fs_setup": "ext4", "size": "1GiB"}}, {}, True),
 ])  # fmt: skip
 def test_a_log_that_does_not_fit_is_told_before(
-    size: str, setup: str, settings: str, lacking: list[type[Exception]], tmp_path: Path
+    fs: str, device: dict[str, Any], settings: dict[str, Any], fits: bool, tmp_path: Path
 ) -> None:
-    """MariaDB allocates all of it when it starts, and waits for ever for space; compressed zeros take none."""
-    plan = (
-        f'name = "p"\nwarmup = "1s"\nmeasure = "4s"\nfs_setups = ["{setup}"]\n[device]\nsize = "{size}"\n'
-        f'[[engine]]\nname = "mariadb"\n{settings}\n'
-        '[[workload]]\nname = "sysbench-oltp-read-write"\ntables = 1\ntable_size = 1000\n'
-    )
-    assert lacks(tmp_path, plan) == lacking
-
-
-@pytest.mark.usefixtures("machine")
-@pytest.mark.parametrize(("size", "lacking"), [("400MiB", [DiskTooSmall]), ("1GiB", [])])
-def test_a_log_that_does_not_fit_on_its_own_device(size: str, lacking: list[type[Exception]], tmp_path: Path) -> None:
-    """InnoDB's redo lies on [device.wal] where the plan has one."""
-    plan = (
-        'name = "p"\nwarmup = "1s"\nmeasure = "4s"\nfs_setups = ["xfs"]\n[device]\nsize = "2GiB"\n'
-        f'[device.wal]\nfs_setup = "ext4"\nsize = "{size}"\n[[engine]]\nname = "mariadb"\n'
-        '[[workload]]\nname = "sysbench-oltp-read-write"\ntables = 1\ntable_size = 1000\n'
-    )
-    assert lacks(tmp_path, plan) == lacking
+    """MariaDB allocates all of it when it starts, and waits for ever for space. It lies on [device.wal] if there is
+    one."""
+    text = plan(fs, {"name": "mariadb", "settings": settings}, INSERTS, device=device)
+    assert lacks(tmp_path, text) == ([] if fits else [DiskTooSmall])
 
 
 def test_missing_programs_are_told_together_with_their_packages(
@@ -574,61 +548,38 @@ def test_plan_and_doctor_say_all_that_a_run_would_be_refused_for(
     assert [row.optional for row in rows] == [True] + [False] * 5  # with E206: what could be installed
 
 
-@pytest.mark.usefixtures("machine")
-def test_plan_prints_the_share_of_the_rated_endurance(
-    tmp_path: Path, printed: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_plan_prints_the_share_of_the_rated_endurance(machine: Machine, tmp_path: Path, printed: Any) -> None:
     """Of the disk below the image: 30 TB were 3 % of its life."""
-    monkeypatch.setattr(smart, "wear", lambda _disks: WearFacts(30 * 10**12, 0.03, None))
+    machine.wear = WearFacts(30 * 10**12, 0.03, None)
     (path := tmp_path / "plan.toml").write_text(PLAN)
-    assert "of the disk's rated endurance" in " ".join(
-        printed("plan", str(path), "--results", str(tmp_path), code=None).split()
-    )
-    document = json.loads(printed("plan", str(path), "--results", str(tmp_path), "--json", code=None))
+    command = "plan", str(path), "--results", str(tmp_path)
+    assert "of the disk's rated endurance" in " ".join(printed(*command, code=None).split())
+    document = json.loads(printed(*command, "--json", code=None))
     (device,) = document["devices"]
     assert device["written_bytes"] == document["written_bytes"]
     assert device["endurance_share"] == pytest.approx(document["written_bytes"] / 10**15)
 
 
 def test_space_is_added_up_by_disk(machine: Machine, tmp_path: Path, environ: dict[str, str]) -> None:
-    """Image, golden copies and results on one disk must fit together: 8 GiB + 1 GB here."""
+    """Image, golden copies and results on one disk must fit together: 8 GiB + 1 GB here. A dataset that is larger than
+    its device is an error before it is built."""
     environ["DBBENCH_CACHE"] = str(tmp_path / "cache")
     for machine.free_bytes, expected in ((9_000_000_000, [DiskTooSmall]), (10_500_000_000, [])):
         assert lacks(tmp_path) == expected
-
-
-@pytest.mark.usefixtures("machine")
-def test_a_device_that_is_smaller_than_the_dataset(tmp_path: Path) -> None:
-    """A dataset that cannot fit is an error before it is built."""
     text = PLAN.replace("[engine]", '[device]\nsize = "400MiB"\n[engine]') + 'table_bytes = "1GiB"\n'
     assert lacks(tmp_path, text) == [DiskTooSmall]
 
 
-@pytest.mark.parametrize(("free", "lacking"), [(600, [DiskTooSmall]), (1900, [])])
-def test_a_directory_without_space_is_told_before(
-    machine: Machine, free: int, lacking: list[type[Exception]], tmp_path: Path
-) -> None:
-    """As for a device: the dataset, with InnoDB's redo log of 512 MiB, of one trial at a time; here with the copy."""
-    (tmp_path / "a").mkdir()
-    (tmp_path / "b").mkdir()
-    machine.free_bytes = free * 10**6
-    text = PLAN.replace(
-        "[engine]", f'[device]\nkind = "dir"\npaths = {{ ext4 = "{tmp_path}/a", xfs = "{tmp_path}/b" }}\n[engine]'
-    )
-    text = text.replace("postgres", "mariadb").replace('"scan"', '"sysbench-oltp-insert"\ntables = 1')
-    text = f'warmup = "1s"\nmeasure = "4s"\n{text}table_size = 1000\n'
-    assert lacks(tmp_path, text) == lacking
-
-
-def test_directories_need_no_root(machine: Machine, tmp_path: Path) -> None:
-    """Kind dir makes no filesystem: neither root nor mkfs is asked for; the directory is looked at."""
+def test_directories_need_space_but_not_root(machine: Machine, tmp_path: Path) -> None:
+    """Neither root nor mkfs is asked for; the directory is looked at. It needs space for the dataset, with InnoDB's
+    redo log of 512 MiB, of one trial at a time; here with the copy."""
     machine.user = 1000
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
-    text = PLAN.replace(
-        "[engine]", f'[device]\nkind = "dir"\npaths = {{ ext4 = "{tmp_path}/a", xfs = "{tmp_path}/b" }}\n[engine]'
-    )
-    assert lacks(tmp_path, text) == []
+    device = {"kind": "dir", "paths": {"ext4": f"{tmp_path}/a", "xfs": f"{tmp_path}/b"}}
+    text = plan(["ext4", "xfs"], "mariadb", INSERTS, device=device)
+    for machine.free_bytes, lacking in ((600 * 10**6, [DiskTooSmall]), (1900 * 10**6, [])):
+        assert lacks(tmp_path, text) == lacking
     assert [kind.id for kind in lacks(tmp_path, text.replace(f"{tmp_path}/b", "/usr"))] == ["E101"]
 
 

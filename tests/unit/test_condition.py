@@ -27,44 +27,29 @@ def test_steady_is_five_rounds_in_a_narrow_band_without_a_slope(rates: list[floa
     assert precondition.is_steady(rates) is steady
 
 
-def test_nvme_tells_kelvin_per_cent_and_units_of_512_kilobytes() -> None:
-    """data_units_written counts thousands of 512-byte blocks."""
+def test_wear_by_nvme_and_by_smartctl_and_a_share_of_life_by_what_its_own_use_took() -> None:
+    """nvme tells kelvin, per cent and thousands of 512-byte blocks; SATA's attribute counts logical blocks, and its use
+    has no common name. 30 TB took 3 %: 1 TB takes a thousandth. A new disk does not tell yet, a loop device never."""
     document = {"temperature": 313, "percent_used": 3, "data_units_written": 2_000_000}
     assert smart.of_nvme(document) == WearFacts(1_024_000_000_000, 0.03, 40.0)
-    assert smart.of_nvme({"critical_warning": 0}) is None
-
-
-def test_smartctl_tells_it_of_nvme_and_sata() -> None:
-    """SATA's attribute counts logical blocks; its use has no common name."""
-    nvme = {"temperature": {"current": 40}, "nvme_smart_health_information_log": {"percentage_used": 3,
-            "data_units_written": 2_000_000}}  # fmt: skip
+    assert smart.of_nvme({"critical_warning": 0}) is smart.of_smartctl({"smartctl": {"exit_status": 2}}) is None
+    log = {"percentage_used": 3, "data_units_written": 2_000_000}
+    nvme = {"temperature": {"current": 40}, "nvme_smart_health_information_log": log}
     assert smart.of_smartctl(nvme) == WearFacts(1_024_000_000_000, 0.03, 40.0)
     written = {"name": "Total_LBAs_Written", "raw": {"value": 2_000_000}}
     sata = {"logical_block_size": 512, "temperature": {"current": 31}, "ata_smart_attributes": {"table": [written]}}
     assert smart.of_smartctl(sata) == WearFacts(1_024_000_000, None, 31.0)
-    assert smart.of_smartctl({"smartctl": {"exit_status": 2}}) is None
-
-
-def test_share_of_life_is_by_what_its_own_use_took() -> None:
-    """30 TB took 3 %: 1 TB takes a thousandth. A new disk does not tell yet."""
     assert smart.endurance_share(WearFacts(30 * 10**12, 0.03), 10**12) == pytest.approx(0.001)
-    assert smart.endurance_share(WearFacts(10**12, 0.0), 10**12) is None
-    assert smart.endurance_share(None, 10**12) is None
-
-
-def test_a_loop_device_has_no_wear() -> None:
-    """Nothing is started for it."""
-    assert smart.wear(("loop3",)) is None and smart.wear(()) is None
-
-
-def probe(mb_per_s: float) -> dict[str, float]:
-    """Return the results of a canary."""
-    return {"write_mb_per_s": mb_per_s}
+    assert smart.endurance_share(WearFacts(10**12, 0.0), 10**12) is smart.endurance_share(None, 10**12) is None
+    assert smart.wear(("loop3",)) is smart.wear(()) is None
 
 
 def test_probe_beside_its_block() -> None:
     """10 % off the median of three is suspect; of two it is unknown which one is wrong."""
-    assert [(w.id, w.suspect) for w in device.canary(probe(80.0), [probe(100.0), probe(101.0)])] == [("W040", True)]
-    assert list(device.canary(probe(95.0), [probe(100.0), probe(101.0)])) == []
-    assert list(device.canary(probe(50.0), [probe(100.0)])) == []
-    assert list(device.canary({}, [probe(100.0), probe(100.0)])) == []
+
+    def told(*rates: float) -> list[tuple[str, bool]]:
+        own, *others = ({"write_mb_per_s": rate} if rate else {} for rate in rates)
+        return [(warning.id, warning.suspect) for warning in device.canary(own, others)]
+
+    assert told(80, 100, 101) == [("W040", True)]
+    assert told(95, 100, 101) == told(50, 100) == told(0, 100, 100) == []

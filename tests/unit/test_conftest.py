@@ -34,26 +34,16 @@ def test_what_a_test_needs_is_looked_for(request: pytest.FixtureRequest) -> None
     """The reason of a skip names the program, filesystem and engine that are missing, and not those that exist."""
     conftest = request.config.pluginmanager.get_plugin(str(Path(__file__).parents[1] / "conftest.py"))
     assert conftest is not None
-    assert conftest._lacks("no-such-program") == "the program no-such-program"
-    assert conftest._lacks("fs:no-such-fs") == "a kernel with no-such-fs"
-    assert conftest._lacks("fs:proc") is None
-    assert conftest._lacks("sh") is None
+    reasons = ["the program no-such-program", "a kernel with no-such-fs", None, None]
+    assert [*map(conftest._lacks, ("no-such-program", "fs:no-such-fs", "fs:proc", "sh"))] == reasons
 
 
 @pytest.mark.starts_processes
 def test_one_file_of_tests_is_run_by_pytest_alone() -> None:
     """Pytest runs a single file from any folder: its imports of `tests` and of its neighbours need no option."""
     there = Path(__file__).parents[1]
-    argv = [
-        sys.executable,
-        "-P",
-        "-m",
-        "pytest",
-        "--collect-only",
-        "-q",
-        there / "unit/test_faults.py",
-        there / "system/test_faults.py",
-    ]
+    files = [there / "unit/test_faults.py", there / "system/test_faults.py"]
+    argv = [sys.executable, "-P", "-m", "pytest", "--collect-only", "-q", *files]
     done = subprocess.run(argv, cwd="/", capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -82,15 +72,13 @@ def test_tox_knows_every_environment_that_is_started() -> None:
 def test_a_damaged_server_root_is_not_used(tmp_path: Path) -> None:
     """A root without its manifest, with a missing file or with a truncated file is made again."""
     (program := tmp_path / "postgres").write_bytes(b"ELF" * 100)
-    assert not intact(tmp_path)
+    found = [intact(tmp_path)]
     (tmp_path / MANIFEST).write_text(json.dumps({"postgres": 300}))
-    assert intact(tmp_path)
-    os.truncate(program, 299)
-    assert not intact(tmp_path)
-    program.unlink()
-    assert not intact(tmp_path)
-    (tmp_path / MANIFEST).write_text("{")
-    assert not intact(tmp_path)
+    found.append(intact(tmp_path))
+    for damage in (lambda: os.truncate(program, 299), program.unlink, lambda: (tmp_path / MANIFEST).write_text("{")):
+        damage()
+        found.append(intact(tmp_path))
+    assert found == [False, True, False, False, False]
 
 
 def test_a_server_root_is_known_by_what_it_is_made_from() -> None:

@@ -39,19 +39,12 @@ def tar_of(path: Path, *members: tuple[str, bytes, str]) -> Path:
     return path
 
 
-@pytest.mark.parametrize(
-    "member",
-    [
-        ("postgresql.conf", tarfile.SYMTYPE, "VICTIM"),
-        ("pg_tblspc/16384", tarfile.SYMTYPE, "FOLDER"),
-        ("base/1", tarfile.LNKTYPE, "VICTIM"),
-        ("../victim", tarfile.REGTYPE, "planted"),
-        ("/VICTIM", tarfile.REGTYPE, "planted"),
-        ("base/null", tarfile.CHRTYPE, ""),
-        ("base/fifo", tarfile.FIFOTYPE, ""),
-        ("inner/../../victim", tarfile.REGTYPE, "planted"),
-    ],
-)
+@pytest.mark.parametrize("member", [
+    ("postgresql.conf", tarfile.SYMTYPE, "VICTIM"), ("pg_tblspc/16384", tarfile.SYMTYPE, "FOLDER"),
+    ("base/1", tarfile.LNKTYPE, "VICTIM"), ("../victim", tarfile.REGTYPE, "planted"),
+    ("/VICTIM", tarfile.REGTYPE, "planted"), ("inner/../../victim", tarfile.REGTYPE, "planted"),
+    ("base/null", tarfile.CHRTYPE, ""), ("base/fifo", tarfile.FIFOTYPE, ""),
+])  # fmt: skip
 def test_a_tar_file_writes_only_beneath_its_target(tmp_path: Path, member: tuple[str, bytes, str]) -> None:
     """Links, devices and paths that lead out are refused by name; the file outside is unchanged."""
     (victim := tmp_path / "victim").write_text(SECRET)
@@ -263,15 +256,13 @@ def test_a_script_of_mysql_without_the_server_of_its_own() -> None:
 @pytest.mark.parametrize(
     ("head", "what", "remedy"),
     [
-        (b"PK\x03\x04", "zip", "unzip"),
-        (b"\x89LZO\0", "lzop", "lzop -d"),
-        (b"7z\xbc\xaf\x27\x1c", "7-Zip", "7z x"),
+        (b"PK\x03\x04", "zip", "unzip"), (b"\x89LZO\0", "lzop", "lzop -d"), (b"7z\xbc\xaf\x27\x1c", "7-Zip", "7z x"),
         ("\ufeff-- MySQL dump 10.13".encode("utf-16-le"), "UTF-16", "iconv"),
         (b"CREATE TABLE t (a int);\nINSERT INTO t VALUES (1);\n", "SQL script without the comments", "--compact"),
         (b"-- MySQL dump 10.13\n\nCREATE TABLE t", "closing comment", "Make the dump again"),
         (b"-- PostgreSQL database dump\n\nCOPY t FROM stdin;\n1\n", "closing comment", "Make the dump again"),
     ],
-)
+)  # fmt: skip
 def test_what_a_file_is_and_what_helps(tmp_path: Path, head: bytes, what: str, remedy: str) -> None:
     """Each with the command, or with what to do when the dump is made."""
     (path := tmp_path / "shop's; dump.sql").write_bytes(head)
@@ -292,17 +283,8 @@ def test_an_archive_tells_which_pg_restore_can_read_it(tmp_path: Path, version: 
     def text(value: str) -> bytes:
         return number(len(value)) + value.encode()
 
-    packed = b"\1" if version >= 15 else number(6)
-    head = (
-        b"PGDMP"
-        + bytes([1, version, 0, 4, 8, 1])
-        + packed
-        + number(1) * 7
-        + text("shop")
-        + text("15.14")
-        + text(writer)
-    )
-    (path := tmp_path / "shop.dump").write_bytes(head)
+    head = b"PGDMP" + bytes([1, version, 0, 4, 8, 1]) + (b"\1" if version >= 15 else number(6)) + number(1) * 7
+    (path := tmp_path / "shop.dump").write_bytes(head + text("shop") + text("15.14") + text(writer))
     source = sources.look(path)
     assert (source.version, source.reader) == ("15.14", reader)
     if reader > 15:
@@ -314,13 +296,12 @@ def test_an_archive_tells_which_pg_restore_can_read_it(tmp_path: Path, version: 
 
 def test_dumps_from_windows(tmp_path: Path) -> None:
     """A byte order mark and line ends of two characters."""
-    dump = DUMP.replace(b"\n", b"\r\n")
-    read = PostgresScript(io.BytesIO(b"\xef\xbb\xbf" + dump), lambda _: False, lambda _: None, "dbbench")
-    assert next(iter(read)) == b"--\r\n"
-    list(read)
-    assert list(read.tables.values()) == [2]
+    mark, dump = b"\xef\xbb\xbf", DUMP.replace(b"\n", b"\r\n")
+    read = PostgresScript(io.BytesIO(mark + dump), lambda _: False, lambda _: None, "dbbench")
+    first, *_ = read
+    assert first == b"--\r\n" and list(read.tables.values()) == [2]
     (path := tmp_path / "shop.sql").write_bytes(
-        b"\xef\xbb\xbf-- MySQL dump 10.13\r\n\r\n-- Dump completed on 2026-11-21\r\n"
+        mark + b"-- MySQL dump 10.13\r\n\r\n-- Dump completed on 2026-11-21\r\n"
     )
     assert sources.look(path).form == "mysqldump"
 

@@ -2,7 +2,6 @@ from pathlib import Path
 
 import pytest
 
-from dbbench import plan
 from dbbench.datasets import split
 from dbbench.datasets.copying import restore_copy
 from dbbench.errors import PlanInvalid
@@ -11,6 +10,7 @@ from dbbench.plan import catalog
 from dbbench.report.progress.state import State, copy_text
 from dbbench.results.trials import ELSEWHERE, leftovers
 from dbbench.run.stages.restore import pace
+from tests.support.plans import plan, plan_of
 from tests.unit.test_datasets_copying import ME, a_copy
 
 
@@ -42,12 +42,9 @@ def test_progress_tells_rate_and_time_left_once_a_second() -> None:
 
 def test_operations_on_whole_copies_do_not_go_with_one_tablespace(tmp_path: Path) -> None:
     """The rest of the cluster is elsewhere."""
-    (tmp_path / "plan.toml").write_text(
-        'name = "p"\nfs_setups = ["xfs"]\noperations = ["snapshot"]\n[[engine]]\nname = "postgres"\n'
-        '[[workload]]\nname = "pgbench-tpcb"\nsource = "x"\ntablespace = "fast"\n'
-    )
+    workload = {"name": "pgbench-tpcb", "source": "x", "tablespace": "fast"}
     with pytest.raises(PlanInvalid, match='cannot be combined with "tablespace"'):
-        plan.load(tmp_path / "plan.toml", catalog.catalog())
+        plan_of(tmp_path, plan(workload=workload, operations=["snapshot"]), catalog.catalog())
 
 
 def test_what_a_killed_trial_left_beside_its_filesystem_is_a_leftover(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from dbbench.engines.sql import Table
 from dbbench.errors import DriverFailed, PlanInvalid, SourceRefused, SourceUnusable
 from dbbench.model import EngineSpec
 from dbbench.plan import catalog
+from tests.support.plans import plan_of
 
 REAL: Final = Path(__file__).parents[1] / "fixtures/sources"
 STOPPED: Final = 1
@@ -56,22 +57,13 @@ def seen(path: Path) -> tuple[str, str, str]:
     return found.form, found.engine, found.version
 
 
-@pytest.mark.parametrize(
-    ("name", "found"),
-    [
-        ("pg_dump.sql", ("pg_dump plain", "postgres", "15.18")),
-        ("pg_dump.custom", ("pg_dump custom", "postgres", "15.18")),
-        ("mariadb-dump.sql", ("mysqldump", "mariadb", "10.11.19")),
-        ("mysql-dump.sql", ("mysqldump", "mysql", "9.7.4")),
-    ],
-)
-def test_a_dump_tells_whose_it_is(name: str, found: tuple[str, str, str]) -> None:
-    """A file is known by what its writer put at its head, whatever its name; MariaDB's tool dumps MySQL too."""
-    assert seen(REAL / name) == found
-
-
-def test_folders_are_known_by_what_is_in_them(tmp_path: Path) -> None:
-    """Dumps of many files, backups and data directories, of each engine."""
+def test_dumps_and_folders_are_known_by_what_is_in_them(tmp_path: Path) -> None:
+    """A file by what its writer put at its head, whatever its name (MariaDB's tool dumps MySQL too); dumps of many
+    files, backups and data directories, of each engine."""
+    assert seen(REAL / "pg_dump.sql") == ("pg_dump plain", "postgres", "15.18")
+    assert seen(REAL / "pg_dump.custom") == ("pg_dump custom", "postgres", "15.18")
+    assert seen(REAL / "mariadb-dump.sql") == ("mysqldump", "mariadb", "10.11.19")
+    assert seen(REAL / "mysql-dump.sql") == ("mysqldump", "mysql", "9.7.4")
     put("toc.dat", tmp_path / "dir/toc.dat")
     assert seen(tmp_path / "dir") == ("pg_dump directory", "postgres", "15.18")
     assert seen(cluster(tmp_path / "pg")) == ("data directory", "postgres", "15")
@@ -100,8 +92,7 @@ def test_folders_are_known_by_what_is_in_them(tmp_path: Path) -> None:
 
 def test_the_page_size_is_read_from_the_first_page() -> None:
     """MariaDB's full_crc32 and MySQL's tablespaces keep it in different bits."""
-    assert _page_size(REAL / "ibdata1.page0") == 16384
-    assert _page_size(REAL / "mysql-ibdata1.page0") == 16384
+    assert _page_size(REAL / "ibdata1.page0") == _page_size(REAL / "mysql-ibdata1.page0") == 16384
 
 
 def test_an_archive_that_is_cut_off_is_none() -> None:
@@ -205,25 +196,16 @@ def test_what_a_server_can_take_is_taken() -> None:
 
 
 def test_another_content_is_another_dataset(tmp_path: Path) -> None:
-    """The key of the copy follows from names, sizes and times, and not from where the source lies."""
+    """The key of the copy follows from names, sizes and times, and not from where the source lies. A copy that is kept
+    as it is, or has other checksums, has a key of its own; a dump has neither."""
     first, moved = cluster(tmp_path / "a"), tmp_path / "b"
     shutil.copytree(first, moved)
-    identities = [sources.look(path).identity for path in (first, moved)]
-    assert identities[0] == identities[1]
-    keys = [_key(path) for path in (first, moved)]
-    assert keys[0] == keys[1]
-    file = moved / "base/5/16384"
-    os.utime(file, (1, 1))
-    assert sources.look(moved).identity != identities[0]
-    assert _key(moved) != keys[0]
-
-
-def test_another_state_is_another_copy(tmp_path: Path) -> None:
-    """A copy that is kept as it is, or has other checksums, has a key of its own; a dump has neither."""
-    data = cluster(tmp_path / "a")
+    assert sources.look(first).identity == sources.look(moved).identity
+    assert _key(first) == _key(moved) == _key(first, settle=True)
+    os.utime(moved / "base/5/16384", (1, 1))
+    assert sources.look(moved).identity != sources.look(first).identity
     asked: list[dict[str, bool]] = [{}, {"settle": False}, {"checksums": True}, {"checksums": False}]
-    assert len({_key(data, **one) for one in asked}) == 4
-    assert _key(data) == _key(data, settle=True)
+    assert len({_key(moved), *(_key(first, **one) for one in asked)}) == 5
     assert "settle" not in sources.look(put("pg_dump.sql", tmp_path / "shop.sql")).dataset().parameters
 
 
@@ -245,33 +227,31 @@ name = "{workload}"
 
 def expanded(tmp_path: Path, own: str, workload: str = "scan") -> plan.Expanded:
     """The cells of a plan with these lines in its workload."""
-    known, file = catalog.catalog(), tmp_path / "plan.toml"
-    file.write_text(PLAN.format(own=own, workload=workload))
-    return plan.expand(plan.load(file, known), known)
+    known = catalog.catalog()
+    return plan.expand(plan_of(tmp_path, PLAN.format(own=own, workload=workload), known), known)
 
 
 def test_a_plan_names_its_source(tmp_path: Path) -> None:
-    """A path, or a table of engines; what is generated otherwise says nothing of it, but for what the plan gives."""
+    """A path, or a table of engines; what is generated otherwise says nothing of it, but for what the plan gives. A run
+    is never resumed with other data."""
     data = cluster(tmp_path / "pg")
     for written in (f'"{data}"', f'{{ postgres = "{data}" }}'):
-        (cell,) = expanded(tmp_path, f'source = {written}\ntablespace = "fast"\ntables = "a,b"').cells
-        assert cell.dataset.kind == "source"
-        assert cell.dataset.parameters["form"] == "data directory"
-        assert cell.dataset.parameters["tablespace"] == "fast"
-        assert cell.parameters == {"tables": "a,b", "repeat_for": 0}
+        before = expanded(tmp_path, f'source = {written}\ntablespace = "fast"\ntables = "a,b"').cells
+        assert before[0].dataset.kind == "source"
+        assert before[0].dataset.parameters["form"] == "data directory"
+        assert before[0].dataset.parameters["tablespace"] == "fast"
+        assert before[0].parameters == {"tables": "a,b", "repeat_for": 0}
+    (data / "base/5/16385").touch()
+    after = expanded(tmp_path, f'source = {written}\ntablespace = "fast"\ntables = "a,b"').cells
+    asked = plan.load(tmp_path / "plan.toml", catalog.catalog())
+    assert plan.identity(asked, before) != plan.identity(asked, after)
     (cell,) = expanded(tmp_path, f'source = "{data}"', "pgbench-select-only").cells
     assert cell.parameters == {"clients": 4, "threads": 2, "rate": 0, "protocol": "prepared"}
     assert generated.size_bytes(cell.dataset, "postgres") > int(cell.dataset.parameters["bytes"])
-
-
-def test_a_changed_source_is_another_plan(tmp_path: Path) -> None:
-    """So that a run is never resumed with other data."""
-    data, known = cluster(tmp_path / "pg"), catalog.catalog()
-    before = expanded(tmp_path, f'source = "{data}"')
-    (data / "base/5/16385").touch()
-    after = expanded(tmp_path, f'source = "{data}"')
-    asked = plan.load(tmp_path / "plan.toml", known)
-    assert plan.identity(asked, before.cells) != plan.identity(asked, after.cells)
+    (cell,) = expanded(tmp_path, 'tablespace = "fast"').cells  # generated tables, another golden copy
+    assert cell.dataset.kind == "clone-tables" and cell.dataset.parameters["tablespace"] == "fast"
+    (plain,) = expanded(tmp_path, "").cells
+    assert "tablespace" not in plain.dataset.parameters
 
 
 @pytest.mark.parametrize(
@@ -294,14 +274,6 @@ def test_what_does_not_fit_a_source_is_a_flaw(own: str, said: str, tmp_path: Pat
     dump = put("pg_dump.sql", tmp_path / "shop.sql")
     with pytest.raises(PlanInvalid, match=said):
         expanded(tmp_path, own.replace("SQL", str(dump)))
-
-
-def test_generated_tables_can_be_in_a_tablespace(tmp_path: Path) -> None:
-    """It is a part of the dataset, which is then another golden copy."""
-    (cell,) = expanded(tmp_path, 'tablespace = "fast"').cells
-    assert cell.dataset.kind == "clone-tables" and cell.dataset.parameters["tablespace"] == "fast"
-    (plain,) = expanded(tmp_path, "").cells
-    assert "tablespace" not in plain.dataset.parameters
 
 
 TABLES: Final = [Table("a", 10), Table("b", 30, "fast"), Table("own.c", 20, "fast"), Table("empty", 0)]

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -56,28 +57,32 @@ def add(sys: Path, name: str, number: str, folder: Path) -> None:
 
 
 def test_leaves_are_whole_disks(sys_tree: Path) -> None:
-    """A partition counts on its disk, an LVM volume on the disks of its members, each once."""
+    """A partition counts on its disk, and has no queue of its own; an LVM volume counts on the disks of its members,
+    each once. A disk is below a volume that is built on one of its partitions."""
     assert sysfs.leaves("sda1") == ("sda",)
     assert sysfs.leaves("dm-0") == ("sda", "sdb")
     assert sysfs.leaves("vda") == ("vda",)
-
-
-def test_what_lies_on_a_disk_is_found_through_partitions(sys_tree: Path) -> None:
-    """A disk is below a volume that is built on one of its partitions."""
+    assert sysfs.queue_attributes("sda1") == {"write_cache": "write back"}
     assert sysfs.above("sda") == ["sda1", "sda2", "dm-0"]
     assert sysfs.above("sda1") == []
     assert sysfs.name_of(os.makedev(8, 2)) == "sda2"
     assert sysfs.name_of(os.makedev(0, 39)) is None
 
 
-def test_a_directory_that_a_container_hides_has_no_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Podman hides /sys/dev/block; any error while reading it means unknown."""
-    monkeypatch.setattr(sysfs, "SYS", tmp_path / ("x" * 300))  # root may search what others may not
+def test_a_directory_that_a_container_hides_has_no_names(sys_tree: Path) -> None:
+    """Podman hides /sys/dev/block; any error while reading it means unknown. Root may search what others may not."""
+    shutil.rmtree(sys_tree / "dev/block")
+    (sys_tree / "dev/block").symlink_to("block")
     assert sysfs.name_of(os.makedev(8, 2)) is None
 
 
 def test_flushes_are_summed_over_leaves_and_unknown_is_not_zero(sys_tree: Path) -> None:
-    """A disk that is sent no flushes makes the sum unknown, with the reason."""
+    """A disk that is sent no flushes makes the sum unknown, with the reason. Sectors of the other counters are of 512
+    bytes, whatever the disk's own are."""
+    assert sysfs.io_counters("vda") == {
+        "read_bytes": 54721 * 512, "write_bytes": 1271928 * 512, "read_operations": 1547, "write_operations": 1183,
+    }  # fmt: skip
+    assert sysfs.io_counters("gone") is None
     assert sysfs.flushes(["sda", "sdb"]) == 450
     assert sysfs.flushes_reason(["sda", "sdb"]) == ""
     (sys_tree / "devices/sdb/queue/write_cache").write_text("write through\n")
@@ -85,19 +90,6 @@ def test_flushes_are_summed_over_leaves_and_unknown_is_not_zero(sys_tree: Path) 
     assert sysfs.flushes_reason(["sda", "sdb"]) == "sdb has write_cache write through"
     assert sysfs.flushes([]) is None
     assert sysfs.flushes(["gone"]) is None
-
-
-def test_counters_are_bytes(sys_tree: Path) -> None:
-    """Sectors of /sys/block are of 512 bytes, whatever the disk's own are."""
-    assert sysfs.io_counters("vda") == {
-        "read_bytes": 54721 * 512, "write_bytes": 1271928 * 512, "read_operations": 1547, "write_operations": 1183,
-    }  # fmt: skip
-    assert sysfs.io_counters("gone") is None
-
-
-def test_queue_attributes_of_a_partition_are_its_disks(sys_tree: Path) -> None:
-    """Partitions have no queue of their own."""
-    assert sysfs.queue_attributes("sda1") == {"write_cache": "write back"}
 
 
 def test_a_serial_is_an_identity_only_where_it_is_unique(sys_tree: Path) -> None:
@@ -200,7 +192,8 @@ def test_the_places_are_the_whole_disk(size: int) -> None:
 
 
 def test_an_image_is_written_in_full_and_private(tmp_path: Path) -> None:
-    """Every block is written, the size is whole MiB, other users cannot read the file, and progress ends at 1."""
+    """Every block is written, the size is whole MiB, other users cannot read the file, and progress ends at 1. The
+    facts tell a hole from written bytes: else a discard would go unseen."""
     told: list[float] = []
     image.make_image(tmp_path / "image", 5 * 2**20 - 7, told.append)
     facts = image.image_facts(tmp_path / "image")
@@ -208,27 +201,22 @@ def test_an_image_is_written_in_full_and_private(tmp_path: Path) -> None:
     assert (tmp_path / "image").stat().st_mode & 0o777 == 0o600
     assert told == sorted(told) and told[-1] == 1.0
     assert (tmp_path / "image").read_bytes().count(bytes(4096)) == 0
-
-
-def test_a_sparse_image_shows(tmp_path: Path) -> None:
-    """The facts tell a hole from written bytes: else a discard would go unseen."""
-    (tmp_path / "image").touch()
-    os.truncate(tmp_path / "image", 2**20)
-    assert image.image_facts(tmp_path / "image") == image.ImageFacts(2**20, 0, 0)
+    (tmp_path / "sparse").touch()
+    os.truncate(tmp_path / "sparse", 2**20)
+    assert image.image_facts(tmp_path / "sparse") == image.ImageFacts(2**20, 0, 0)
 
 
 def test_an_image_that_does_not_fit_leaves_nothing(tmp_path: Path) -> None:
     """Too little disk is said before anything is written, an interruption removes what was."""
+
+    def interrupted(_share: float) -> None:
+        raise KeyboardInterrupt
+
     with pytest.raises(DiskTooSmall):
         image.make_image(tmp_path / "image", 2**60)
     with pytest.raises(KeyboardInterrupt):
         image.make_image(tmp_path / "image", 2**23, interrupted)
     assert list(tmp_path.iterdir()) == []
-
-
-def interrupted(_share: float) -> None:
-    """Ctrl-C while an image is written."""
-    raise KeyboardInterrupt
 
 
 def in_directory(path: Path, arm: str = "ext4") -> Device:
@@ -249,26 +237,26 @@ def test_a_directory_gets_a_folder_of_ours_that_goes_again(tmp_path: Path) -> No
     assert [path.name for path in tmp_path.iterdir()] == ["lost+found"]
 
 
-@pytest.mark.parametrize("path", ["/", "/usr/share", "/etc", "/var/lib", "/tmp", "/proc/self", "/nowhere/at/all"])
-def test_system_directories_are_refused(path: str) -> None:
-    """A plan that names the system's folders is a mistake."""
+@pytest.mark.parametrize(
+    "path", ["/", "/usr/share", "/etc", "/var/lib", "/tmp", "/proc/self", "/nowhere/at/all", "link"]
+)
+def test_system_directories_are_refused(path: str, here: Path) -> None:
+    """A plan that names the system's folders is a mistake; what counts is where the name leads."""
+    (here / "link").symlink_to("/usr/share")
     with pytest.raises(DeviceUnusable):
-        in_directory(Path(path))
+        in_directory(here / path)
 
 
 def test_a_directory_with_anything_else_is_refused(tmp_path: Path) -> None:
-    """Also one whose content only looks like that of dbbench: without the marker it belongs to another user."""
+    """Also one whose content only looks like that of dbbench: without the marker it belongs to another user. An arm
+    without a directory is refused too."""
     (tmp_path / "dbbench-ext4").mkdir()
     with pytest.raises(DeviceUnusable, match="not empty: dbbench-ext4"):
         in_directory(tmp_path)
     assert (tmp_path / "dbbench-ext4").is_dir()
-
-
-def test_a_symlink_to_a_system_directory_is_refused(tmp_path: Path) -> None:
-    """What counts is where the name leads."""
-    (tmp_path / "link").symlink_to("/usr/share")
-    with pytest.raises(DeviceUnusable, match="system"):
-        in_directory(tmp_path / "link")
+    spec = DeviceSpec(kind="dir", paths={"ext4": "/srv/x"})
+    with pytest.raises(DeviceUnusable, match="'btrfs'"), directory.attach(spec, "btrfs"):
+        pass
 
 
 def test_what_a_killed_run_left_is_removed_and_what_a_living_one_has_is_not(tmp_path: Path) -> None:
@@ -283,15 +271,6 @@ def test_what_a_killed_run_left_is_removed_and_what_a_living_one_has_is_not(tmp_
         with pytest.raises(DeviceInUse, match=rf"locked by process {os.getpid()} \("), directory.attach(spec, "ext4"):
             pass
         assert living.path.is_dir()
-
-
-def test_an_arm_without_a_directory_is_refused() -> None:
-    """Each fs setup of a `dir` plan has a directory of its own."""
-    with (
-        pytest.raises(DeviceUnusable, match="'btrfs'"),
-        directory.attach(DeviceSpec(kind="dir", paths={"ext4": "/srv/x"}), "btrfs"),
-    ):
-        pass
 
 
 def test_devices_that_a_plan_gives_are_counted_as_a_setup_gets_them() -> None:

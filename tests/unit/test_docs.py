@@ -36,6 +36,7 @@ from dbbench.model import (
 )
 from dbbench.model.base import PRODUCTION
 from dbbench.plan import catalog
+from dbbench.plan.conditions import sentences
 from dbbench.plan.promise import of_setup
 from dbbench.plan.tomlfile import written_fields
 from dbbench.run.record import DEADLINES_S
@@ -103,18 +104,12 @@ def test_readme_has_every_command(command: str) -> None:
     assert any(line == f"dbbench {command}" or line.startswith(f"dbbench {command} ") for line in first), first
 
 
-def test_the_list_of_errors_is_made_from_the_tables() -> None:
-    """docs/errors.md is what docs/errors.py writes; `make map` writes it again."""
-    written = runpy.run_path(str(ROOT / "docs/errors.py"))
-    assert text("docs/errors.md") == written["page"]()
+def test_the_list_of_errors_and_the_schema_are_made_from_the_code() -> None:
+    """`make map` writes them again."""
+    assert text("docs/errors.md") == runpy.run_path(str(ROOT / "docs/errors.py"))["page"]()
+    assert text("docs/workload.schema.json") == runpy.run_path(str(ROOT / "docs/schema.py"))["schema"]()
     ids = error_kinds().keys() | warning_kinds().keys()
     assert set(re.findall(r"^### ([EW]\d{3}): ", text("docs/errors.md"), re.M)) == ids
-
-
-def test_the_schema_of_a_workload_is_that_of_the_code() -> None:
-    """docs/workload.schema.json is what docs/schema.py writes; `make map` writes it again."""
-    written = runpy.run_path(str(ROOT / "docs/schema.py"))
-    assert text("docs/workload.schema.json") == written["schema"]()
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
@@ -155,7 +150,7 @@ def test_every_fs_setup_has_its_entry(name: str) -> None:
 @pytest.mark.parametrize("name", SHIPPED.workloads)
 def test_every_workload_has_its_entry(name: str) -> None:
     """With its driver, and the engines, window and primary metric that are not the usual ones. `dbbench workload NAME`
-    describes the parameters: each has a help text."""
+    describes the parameters: each has a help text. Those that the document explains are parameters of a workload."""
     workload = SHIPPED.workload(name)
     entry = re.search(rf"^- \*\*`{name}`\*\* \(([^)]*)\): \S", text("docs/workloads.md"), re.M)
     assert entry is not None
@@ -165,12 +160,8 @@ def test_every_workload_has_its_entry(name: str) -> None:
     assert entry[1] == "; ".join(filter(None, (workload.driver, engines, window, primary)))
     for key, parameter in catalog.parameters(workload).items():
         assert len(parameter.help.split()) > 2, f"{key} of {name} has no help"
-
-
-def test_parameters_in_documents_exist() -> None:
-    """Those that docs/workloads.md explains are parameters of a workload."""
     explained = set(re.findall(r"^- \*\*`(\w+)`\*\*", section("docs/workloads.md", "Parameters"), re.M))
-    known = {key for name in SHIPPED.workloads for key in catalog.parameters(SHIPPED.workload(name))}
+    known = {key for each in SHIPPED.workloads for key in catalog.parameters(SHIPPED.workload(each))}
     assert explained and explained <= known
 
 
@@ -234,15 +225,11 @@ def test_every_deadline_has_its_default() -> None:
     }
 
 
-def test_every_key_of_a_trial_is_explained() -> None:
-    """Each field of trial.json has its entry in docs/results.md, and no entry is of something else."""
+def test_every_key_of_a_trial_and_every_metric_is_explained() -> None:
+    """Each field of trial.json has its entry in docs/results.md, and no entry is of something else; each key of a
+    summary says how it is computed."""
     assert {field.name for field in dataclasses.fields(Trial)} == heads("trial.json (schema 1)")
-
-
-@pytest.mark.parametrize("name", [*METRICS, *COUNTS])
-def test_every_metric_is_explained(name: str) -> None:
-    """docs/results.md says how each key of a summary is computed."""
-    assert name in heads("How the metrics are computed")
+    assert {*METRICS, *COUNTS} <= heads("How the metrics are computed")
 
 
 def heads(heading: str) -> set[str]:
@@ -265,11 +252,17 @@ def anchors(document: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
-def test_links_lead_to_headings(document: Path) -> None:
-    """A link with a fragment, in this document or to another one, has its heading there."""
-    links = re.findall(r"\]\(([^)#:]*)#([^)]+)\)", document.read_text(encoding="utf-8"))
-    broken = [link for link in links if link[1] not in anchors(document.parent / link[0] if link[0] else document)]
-    assert not broken
+def test_files_and_headings_that_documents_name_exist(document: Path) -> None:
+    """Links lead somewhere, a fragment to its heading, and paths in backticks are of this checkout; modules may be
+    named without the package ("engines/port.py")."""
+    written = document.read_text(encoding="utf-8")
+    fragments = re.findall(r"\]\(([^)#:]*)#([^)]+)\)", written)
+    assert not [to for to in fragments if to[1] not in anchors(document.parent / to[0] if to[0] else document)]
+    links = [link for link in re.findall(r"\]\(([^)#]+)\)", written) if "://" not in link]
+    paths = re.findall(rf"`((?:{TOP})/[\w./-]+)`", written) + re.findall(r"`([\w.-]+\.(?:cfg|ini|lock|md))`", written)
+    assert not [link for link in links if not (document.parent / link).exists()]
+    places = (ROOT, ROOT / "docs", ROOT / "dbbench")
+    assert not [path for path in paths if not EXAMPLES.search(path) and not any((at / path).exists() for at in places)]
 
 
 def test_the_index_has_every_document() -> None:
@@ -277,22 +270,6 @@ def test_the_index_has_every_document() -> None:
     linked = {(ROOT / "docs" / link).resolve() for link in re.findall(r"\]\(([^)]+)\)", text("docs/index.md"))}
     assert {path for path in DOCUMENTS if path.is_relative_to(ROOT / "docs") and path.name != "index.md"} <= linked
     assert "](docs/index.md)" in text("README.md")
-
-
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
-def test_files_that_documents_name_exist(document: Path) -> None:
-    """Links lead somewhere, and paths in backticks are of this checkout."""
-    written = document.read_text(encoding="utf-8")
-    links = [link for link in re.findall(r"\]\(([^)#]+)\)", written) if "://" not in link]
-    paths = re.findall(rf"`((?:{TOP})/[\w./-]+)`", written) + re.findall(r"`([\w.-]+\.(?:cfg|ini|lock|md))`", written)
-    gone = [link for link in links if not (document.parent / link).exists()]
-    gone += [path for path in paths if not EXAMPLES.search(path) and not _exists(path)]
-    assert not gone
-
-
-def _exists(path: str) -> bool:
-    """In the checkout; modules may be named without the package ("engines/port.py")."""
-    return (ROOT / path).exists() or (ROOT / "docs" / path).exists() or (ROOT / "dbbench" / path).exists()
 
 
 @pytest.mark.parametrize("document", [*DOCUMENTS, *PLANS], ids=lambda path: path.name)
@@ -304,8 +281,11 @@ def test_documents_speak_of_the_project_alone(document: Path) -> None:
 
 @pytest.mark.parametrize("path", PLANS, ids=lambda path: path.name)
 def test_shipped_plans_load(path: Path) -> None:
-    """The plans of docs/plans have no error and expand to trials."""
-    assert plan.expand(plan.load(path, SHIPPED), SHIPPED).order
+    """The plans of docs/plans have no error, expand to trials, and no scan of theirs is a matter of chance."""
+    shipped = plan.load(path, SHIPPED)
+    assert shipped.name == path.stem
+    assert (expanded := plan.expand(shipped, SHIPPED)).order
+    assert not any("is a matter of chance" in sentence for sentence in sentences(shipped, expanded.cells))
 
 
 def _blocks(kind: str) -> list[tuple[str, str]]:
@@ -404,18 +384,11 @@ def test_nothing_is_installed_from_an_index_by_our_name() -> None:
     assert {"fleet", "lab"} <= extras <= config["options.extras_require"].keys()
 
 
-def test_the_readme_names_what_both_commands_need() -> None:
-    """A bare system has neither git nor make."""
-    assert "apt-get install git make python3" in section("README.md", "Two commands")
-
-
 def test_documents_are_short() -> None:
-    """Most words of all documents together, without the generated list of errors. What is added replaces something."""
+    """Most words of all documents together, without the generated list of errors. What is added replaces something.
+    Lines of the README fit a terminal, and it names what both commands need: a bare system has neither git nor make."""
     counted = [path for path in DOCUMENTS if path.parent != ROOT and path.name != "errors.md"]
     words = sum(len(path.read_text(encoding="utf-8").split()) for path in (*counted, ROOT / "README.md"))
     assert words <= 30_000
-
-
-def test_lines_of_the_readme_fit_a_terminal() -> None:
-    """At most 120 characters, also in tables."""
     assert [line for line in text("README.md").splitlines() if len(line) > 120] == []
+    assert "apt-get install git make python3" in section("README.md", "Two commands")

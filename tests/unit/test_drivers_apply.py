@@ -62,15 +62,11 @@ def test_a_rate_is_of_whole_seconds() -> None:
     assert rates_of([(0.0, 0), (0.4, 100)], 0) == []
 
 
-def test_all_is_handed_over_at_once() -> None:
-    """Without an interval, in the order of the log."""
-    fake = Fake()
-    loaded(fake)
-    assert fake.offered == ["0", "1", "2", "3", "last"]
-
-
 def test_batches_have_their_time() -> None:
-    """The first at once, each of the others an interval after the one before; the rate counts no time between."""
+    """The first at once, each of the others an interval after the one before; the rate counts no time between. Without
+    an interval all is handed over at once, in the order of the log."""
+    loaded(fake := Fake())
+    assert fake.offered == ["0", "1", "2", "3", "last"]
     fake, seen = Fake(), []
     driven = loaded(fake, interval_s=0.3, batch=2)
     assert fake.offered == ["0", "1"]
@@ -114,36 +110,27 @@ def test_tables_are_compared_by_name() -> None:
 
 @pytest.mark.parametrize(("name", "last"), [("mariadb-10.11.txt", 2689), ("mysql-9.7.txt", 1909)])
 def test_the_place_in_a_binary_log(name: str, last: int) -> None:
-    """Of the last event in what mysqlbinlog and mariadb-binlog print; a text without one changes nothing."""
+    """Of the last event in what mysqlbinlog and mariadb-binlog print; a text without one changes nothing. PostgreSQL's
+    has a high and a low half, in hexadecimal."""
+    assert (lsn("0/3000060"), lsn("16/B374D848")) == (0x3000060, 0x16B374D848)
     text = (BINLOG / name).read_bytes()
     assert position(text, 0) == last
     assert position(text[: text.index(b"# at 4\n") + 7], 0) == 4
     assert position(b"BINLOG '\n# at 77", 5) == 5  # cut off: the rest comes with the next text
 
 
-def test_lsn_is_a_byte_position() -> None:
-    """High and low half, in hexadecimal."""
-    assert lsn("0/3000060") == 0x3000060
-    assert lsn("16/B374D848") == 0x16B374D848
-
-
-def test_a_description_comes_back(tmp_path: Path) -> None:
-    """archive.json keeps all of it."""
-    archive = Archive(LOGS, 17, {"t": "3 rows, 4"})
-    save(tmp_path, archive)
+def test_an_archives_dataset_has_what_its_engine_knows(tmp_path: Path) -> None:
+    """pgbench's scale for PostgreSQL, sysbench's tables for the others: equal ones have equal keys. archive.json keeps
+    all of an archive."""
+    save(tmp_path, archive := Archive(LOGS, 17, {"t": "3 rows, 4"}))
     assert load(tmp_path) == archive
-
-
-def test_an_archives_dataset_has_what_its_engine_knows() -> None:
-    """pgbench's scale for PostgreSQL, sysbench's tables for the others: equal ones have equal keys."""
     asked = Dataset("archive", {"scale": 3, "tables": 2, "table_size": 10, "log_bytes": "1MiB"})
     assert set(generated.fill_in(asked, "postgres").parameters) == {"scale", "seed", "log_bytes"}
     assert set(generated.fill_in(asked, "mysql").parameters) == {"tables", "table_size", "seed", "log_bytes"}
     other = dataclasses.replace(asked, parameters={**asked.parameters, "tables": 9})
     assert generated.fill_in(asked, "postgres") == generated.fill_in(other, "postgres")
-    assert generated.building_bytes(asked, "postgres") > 2 * generated.size_bytes(
-        Dataset("pgbench", {"scale": 3}), "postgres"
-    )
+    built = generated.size_bytes(Dataset("pgbench", {"scale": 3}), "postgres")
+    assert generated.building_bytes(asked, "postgres") > 2 * built
 
 
 def test_decay_has_an_interval() -> None:
@@ -151,8 +138,7 @@ def test_decay_has_an_interval() -> None:
     falling = [1000 - 2 * second + (second % 3) for second in range(120)]
     found = steadiness.slope_per_min(falling)
     assert found is not None
-    assert found.slope == pytest.approx(-120, abs=1)
-    assert found.low < -119 and found.high > -121
+    assert found.slope == pytest.approx(-120, abs=1) and found.low < -119 and found.high > -121
     level = steadiness.slope_per_min([500.0 + (second * 7919 % 13) for second in range(90)])
     assert level is not None and level.low < 0 < level.high
     assert steadiness.slope_per_min([1.0] * 11) is None

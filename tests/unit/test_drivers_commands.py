@@ -58,58 +58,39 @@ def of_sysbench(server: Address, **parameters: Scalar) -> list[str]:
     return sysbench.command(server, asked, 42)  # type: ignore[arg-type]
 
 
-def test_pgbench_runs_for_warm_up_and_window_in_whole_seconds() -> None:
-    """2.5 s + 10 s are 13 s: a second cannot be half in the window."""
-    assert "--time=13" in of_pgbench()
-
-
-def test_pgbench_comes_from_the_servers_own_folder() -> None:
-    """Not from PATH, where another version or a wrapper may lie."""
+def test_the_command_of_pgbench() -> None:
+    """It comes from the server's own folder, not from PATH, where another version or a wrapper may lie. It runs for
+    warm-up and window in whole seconds: a second cannot be half in the window. With more threads than clients it would
+    start fewer, and write fewer logs than dbbench expects. Rate zero is as fast as it goes. The built-in scripts are
+    prepared."""
     assert of_pgbench()[0] == "/opt/pg/bin/pgbench"
-
-
-def test_pgbench_never_has_more_threads_than_clients() -> None:
-    """pgbench would start fewer threads, and write fewer logs than dbbench expects."""
+    assert "--time=13" in of_pgbench()
     assert "--jobs=2" in of_pgbench(threads=8, clients=2)
-
-
-def test_pgbench_has_a_schedule_only_under_a_rate() -> None:
-    """Zero is as fast as it goes."""
     assert "--rate=500" in of_pgbench(rate=500)
     assert not any(word.startswith("--rate") for word in of_pgbench(rate=0))
+    assert "--protocol=prepared" in of_pgbench() and "--protocol=simple" in of_pgbench(protocol="simple")
 
 
 def test_parameters_of_a_workload_with_an_own_script_are_its_variables(tmp_path: Path) -> None:
-    """What the driver does not know itself is for the script."""
+    """What the driver does not know itself is for the script. It may have statements that cannot be prepared."""
     (folder := tmp_path / "me@example.com").mkdir()  # pgbench takes what follows the last @ for a weight
     script = folder / "own.sql"
-    script.write_text("SELECT :spread;\n")
+    script.write_text("SELECT :spread, current_date + 1;\n")
     argv = of_pgbench(str(script), spread=7, scale=5)
     assert {f"--file={script}@1", "--define=spread=7", "--scale=5"} <= set(argv)
+    assert not any(word.startswith("--protocol") for word in argv)
+    assert "--protocol=extended" in of_pgbench(str(script), protocol="extended")
 
 
-def test_sysbench_reaches_postgres_by_its_socket() -> None:
-    """Folder and port of the socket, user and database; no password."""
+def test_the_command_of_sysbench() -> None:
+    """The server's socket, user and database; no password. A parameter of the workload is the dataset's of the same
+    name: the table count that was loaded and is used. Truth is written as on and off, the rest as it is."""
     argv = of_sysbench(Address())
     assert {"--db-driver=pgsql", "--pgsql-host=/run/s", "--pgsql-port=5432", "--pgsql-user=dbbench"} <= set(argv)
-    assert not any("password" in word for word in argv)
-
-
-def test_sysbench_reaches_mariadb_by_its_socket() -> None:
-    """The socket file."""
-    argv = of_sysbench(Address("mariadb", socket=Path("/run/s/sock")))
+    assert "--tables=3" in argv and not any("password" in word for word in argv)
+    argv = of_sysbench(Address("mariadb", socket=Path("/run/s/sock")), tables=5, skip_trx=True, range_size=7)
     assert {"--db-driver=mysql", "--mysql-socket=/run/s/sock", "--mysql-user=dbbench"} <= set(argv)
-
-
-def test_the_workloads_parameter_wins_over_the_datasets() -> None:
-    """A parameter of the same name is one thing: the table count that was loaded and is used."""
-    assert "--tables=5" in of_sysbench(Address(), tables=5)
-    assert "--tables=3" in of_sysbench(Address())
-
-
-def test_options_of_a_script_are_written_as_sysbench_reads_them() -> None:
-    """Truth as on and off, the rest as it is."""
-    assert {"--skip_trx=on", "--range_size=7"} <= set(of_sysbench(Address(), skip_trx=True, range_size=7))
+    assert {"--tables=5", "--skip_trx=on", "--range_size=7"} <= set(argv)
 
 
 @pytest.mark.parametrize(("seed", "given"), [(42, 42), (2**31 - 1, 2**31 - 1), (2**31, 1)])
@@ -158,16 +139,6 @@ def test_the_sessions_that_a_load_opens_are_known(
 ) -> None:
     """But for scripts of a user's own; dbbench's own sessions are not among them."""
     assert sessions_of(cell(workload(driver, script, "sysbench"), **parameters)) == expected
-
-
-def test_an_own_script_runs_with_pgbenchs_protocol(tmp_path: Path) -> None:
-    """It may have statements that cannot be prepared; the built-in scripts are prepared, and a plan decides both."""
-    script = tmp_path / "own.sql"
-    script.write_text("SELECT current_date + 1;\n")
-    assert not any(word.startswith("--protocol") for word in of_pgbench(str(script)))
-    assert "--protocol=extended" in of_pgbench(str(script), protocol="extended")
-    assert "--protocol=prepared" in of_pgbench()
-    assert "--protocol=simple" in of_pgbench(protocol="simple")
 
 
 def test_an_own_script_gets_the_datasets_parameters_only_for_options_that_it_has(tmp_path: Path) -> None:

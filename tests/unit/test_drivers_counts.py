@@ -22,21 +22,13 @@ def test_buckets_are_those_of_the_histogram() -> None:
     """The fast way over arrays gives the bucket that `histogram.bucket_of` gives."""
     latencies = [0.0, 0.5, 1.0, 1.5, 99.0, 12345.6, 3e9]
     assert [bucket_of(us) for us in latencies] == buckets_of(np.array(latencies)).tolist()
+    assert buckets_of(np.array([1e30]))[0] == BUCKETS - 1  # nothing is lost, however long it took
 
 
-def test_a_latency_beyond_the_last_bucket_is_kept_in_it() -> None:
-    """Nothing is lost, however long it took."""
-    assert buckets_of(np.array([1e30]))[0] == BUCKETS - 1
-
-
-def test_a_second_without_progress_is_a_zero_without_latencies() -> None:
-    """It is not a gap: the load lived and finished nothing."""
+def test_a_second_without_progress_is_a_zero_and_one_after_the_tools_end_a_gap() -> None:
+    """The load lived and finished nothing, which has no latencies; what was not measured is not a zero."""
     series = filled().series(lived_s=4.0)
     assert (series["tps"][1], series["p95_ms"][1]) == (0.0, None)
-
-
-def test_a_second_after_the_tools_end_is_a_gap() -> None:
-    """It is not a zero, because it was not measured."""
     series = filled().series(lived_s=2.3)
     assert series["tps"] == [3.0, 0.0, 1.0, None]
     assert series["errors"] == [0.0, 0.0, 0.0, None]
@@ -56,8 +48,4 @@ def test_the_window_leaves_out_what_is_before_it() -> None:
     """Warm-up is neither in transactions, errors, the histogram nor the longest latency."""
     window = filled().measure(3, 4)
     assert (window.transactions, window.errors, window.histogram.total, window.longest_ms) == (2, 2, 2, 0.07)
-
-
-def test_an_empty_window_has_no_longest_latency() -> None:
-    """None, not zero."""
     assert filled().measure(1, 2).longest_ms is None

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -52,29 +53,28 @@ def test_bonnies_line_agrees_with_its_own_table() -> None:
     )
 
 
-def test_a_test_that_ended_too_soon_has_no_rate() -> None:
-    """A field of plus signs is not 0."""
+def test_a_test_without_a_rate() -> None:
+    """One that ended too soon has plus signs, which are not 0. One that was not asked for (-f: single characters) has
+    empty fields. All others can be compared: each has unit and direction, a rate up, CPU and latency down."""
     found = bonnie.parse(BONNIE)
     assert found["rewrite_mb_per_s"] is None and found["rewrite_cpu_pct"] is None and found["creates_per_s"] is None
-
-
-def test_a_test_that_was_not_asked_for_has_no_rate() -> None:
-    """With -f the fields of single characters are empty."""
+    for name in found:
+        assert METRICS[name].better == ("higher" if name.endswith("per_s") else "lower")
     found = bonnie.parse(BONNIE.replace(",73,24,", ",,,"))
     assert found["char_write_mb_per_s"] is None and found["block_write_mb_per_s"] is not None
 
 
-@pytest.mark.parametrize("text", ["", "nothing\n", BONNIE.replace("1.98,", "1.99,"), BONNIE.replace(",57950", "")])
-def test_what_is_no_line_of_bonnie_is_refused(text: str) -> None:
-    """Another format, a field too few, or nothing at all is no measurement."""
+@pytest.mark.parametrize(("parse", "text"), [
+    *((bonnie.parse, text)
+      for text in ("", "nothing\n", BONNIE.replace("1.98,", "1.99,"), BONNIE.replace(",57950", ""))),
+    *((fio.parse, text) for text in ("", "fio: no jobs\n", "{", '{"jobs": []}')),
+    (filework_load.parse_copy, "\n".join(COPY.splitlines()[:-1])), (filework_load.steps, SMALL.splitlines()[0]),
+])  # fmt: skip
+def test_output_that_is_incomplete_is_no_measurement(parse: Callable[[str], object], text: str) -> None:
+    """Another format, a field too few, or nothing at all; a program that was killed, or ended after its first step.
+    Without the last line of a copy it is unknown whether it is on the device."""
     with pytest.raises(DriverFailed):
-        bonnie.parse(text)
-
-
-def test_every_figure_of_bonnie_is_a_metric() -> None:
-    """What it measures can be compared: each has unit and direction, a rate up, CPU and latency down."""
-    for name in bonnie.parse(BONNIE):
-        assert METRICS[name].better == ("higher" if name.endswith("per_s") else "lower")
+        parse(text)
 
 
 def test_a_small_file_is_labelled_cached(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,13 +106,6 @@ def test_percentiles_are_fios_own() -> None:
     found = fio.parse(json.dumps(document))
     for percent, nanoseconds in document["jobs"][0]["read"]["clat_ns"]["percentile"].items():
         assert found.histogram.percentile_ms(float(percent)) == pytest.approx(nanoseconds / 1e6, rel=0.025)
-
-
-@pytest.mark.parametrize("text", ["", "fio: no jobs\n", "{", '{"jobs": []}'])
-def test_no_summary_is_no_measurement(text: str) -> None:
-    """A fio that was killed, or did nothing, has no figures."""
-    with pytest.raises(DriverFailed):
-        fio.parse(text)
 
 
 # fio_iops.1.log of fio 3.33: its job was stopped from 1795617875.003 to 1795617877.503
@@ -261,12 +254,9 @@ def test_a_copy_has_two_times() -> None:
     assert outcome.figures["copy_mb_per_s"] == pytest.approx(209.7152 / 1.364019)
     assert outcome.figures["copy_synced_mb_per_s"] == pytest.approx(209.7152 / 1.738535)
     assert len(outcome.series["file_write_mb_per_s"]) == 2
-
-
-def test_a_copy_that_was_cut_short_is_none() -> None:
-    """Without the last line of output it is unknown whether the copy is on the device."""
-    with pytest.raises(DriverFailed):
-        filework_load.parse_copy("\n".join(COPY.splitlines()[:-1]))
+    memory = (2**30, ["W116"]), (2**20, []), (0, [])  # which can hold the file, or not, or is unknown
+    for held, warnings in memory:
+        assert [w.id for w in filework_load.copy_outcome(ended(COPY), held).warnings] == warnings
 
 
 def test_the_copy_of_several_clients_is_one() -> None:
@@ -279,15 +269,6 @@ def test_the_copy_of_several_clients_is_one() -> None:
         filework_load.parse_copy(COPY, clients=2)
 
 
-def test_a_copy_that_fits_into_memory_is_labelled() -> None:
-    """W116 if memory can hold the file; not if it cannot, or if the memory is unknown."""
-    assert [w.id for w in filework_load.copy_outcome(ended(COPY), 2**30).warnings] == ["W116"]
-    assert (
-        not filework_load.copy_outcome(ended(COPY), 2**20).warnings
-        and not filework_load.copy_outcome(ended(COPY), 0).warnings
-    )
-
-
 def test_shares_of_clients_are_all_of_it() -> None:
     """Next to each other, equal but for one, nothing twice."""
     parts = [filework.share(1003, 4, client) for client in range(4)]
@@ -297,25 +278,14 @@ def test_shares_of_clients_are_all_of_it() -> None:
 
 
 def test_small_files_have_three_rates() -> None:
-    """Files ÷ seconds of each step."""
-    figures = filework_load.smallfiles_outcome(ended(SMALL)).figures
-    assert figures["creates_per_s"] == pytest.approx(2000 / 0.2073231990034401)
-    assert figures["reads_per_s"] == pytest.approx(2000 / 1.2250064389991167)
-    assert figures["deletes_per_s"] == pytest.approx(2000 / 0.2043562379985815)
-
-
-def test_files_that_were_not_read_cold_are_told() -> None:
-    """W010 where the caches could not be emptied."""
-    warm = SMALL.replace('"why": ""', '"why": "4096 bytes of the data files are still resident"')
-    warnings = filework_load.smallfiles_outcome(ended(warm)).warnings
-    assert [(w.id, w.text) for w in warnings] == [("W010", "4096 bytes of the data files are still resident")]
-    assert not filework_load.smallfiles_outcome(ended(SMALL)).warnings
-
-
-def test_missing_steps_are_refused() -> None:
-    """A program that ended after the first step measured nothing."""
-    with pytest.raises(DriverFailed, match="delete, read"):
-        filework_load.steps(SMALL.splitlines()[0])
+    """Files ÷ seconds of each step; W010 where the caches could not be emptied."""
+    outcome = filework_load.smallfiles_outcome(ended(SMALL))
+    assert outcome.figures["creates_per_s"] == pytest.approx(2000 / 0.2073231990034401)
+    assert outcome.figures["reads_per_s"] == pytest.approx(2000 / 1.2250064389991167)
+    assert outcome.figures["deletes_per_s"] == pytest.approx(2000 / 0.2043562379985815)
+    why = "4096 bytes of the data files are still resident"
+    warm = filework_load.smallfiles_outcome(ended(SMALL.replace('"why": ""', f'"why": "{why}"')))
+    assert not outcome.warnings and [(w.id, w.text) for w in warm.warnings] == [("W010", why)]
 
 
 def test_content_is_as_compressible_as_asked() -> None:

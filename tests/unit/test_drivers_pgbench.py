@@ -38,12 +38,8 @@ def test_every_version_of_pgbench_agrees_with_its_logs(version: str) -> None:
         logs = pgbench_log.log_files(folder, prefix)
         counts, skipped = pgbench_log.parse(logs, begin_of(*logs), 5)
         told = read_counts(pgbench.COUNTS, (folder / f"{prefix.replace('_log', '')}.out").read_text())
-        assert (counts.all_transactions, counts.all_errors, skipped) == (
-            told["processed"],
-            told["failed"],
-            told["skipped"] or 0,
-        )
-        assert counts.all_transactions > 0
+        summary = (told["processed"], told["failed"], told["skipped"] or 0)
+        assert (counts.all_transactions, counts.all_errors, skipped) == summary and counts.all_transactions > 0
     assert counts.all_errors > 0
     lines = (folder / "pgbench.err").read_text().splitlines()
     assert [live.second for line in lines if (live := pgbench.live(line))] == [1]
@@ -75,21 +71,15 @@ def test_latency_is_the_time_column_which_has_the_schedule_lag_in_it() -> None:
     assert counts.measure(0, 5).histogram.percentile_ms(95) == pytest.approx(exact, rel=0.01)
 
 
-def test_failed_and_skipped_transactions_are_none() -> None:
-    """A failed one is an error, a skipped one is skipped; neither has a latency."""
-    counts, skipped = pgbench_log.parse([WORDS], begin_of(WORDS), 3)
+@pytest.mark.parametrize("word", ["failed", "serialization", "deadlock"])
+def test_failed_and_skipped_transactions_are_none(tmp_path: Path, word: str) -> None:
+    """A failed one is an error, a skipped one is skipped; neither has a latency. `--failures-detailed` writes the cause
+    where else "failed" stands."""
+    (log := tmp_path / "log").write_text(WORDS.read_text().replace("failed", word))
+    counts, skipped = pgbench_log.parse([log], begin_of(WORDS), 3)
     told = read_counts(pgbench.COUNTS, (FIXTURES / "pgbench_words.out").read_text())
     assert (told["processed"], told["failed"], told["skipped"]) == (79, 35, 42)
-    assert (counts.all_transactions, counts.all_errors, skipped) == (79, 35, 42)
-    assert counts.latencies.sum() == 79
-
-
-@pytest.mark.parametrize("word", ["serialization", "deadlock"])
-def test_failures_by_cause_are_failures(tmp_path: Path, word: str) -> None:
-    """`--failures-detailed` writes the cause where else "failed" stands."""
-    log = tmp_path / "log"
-    log.write_text(WORDS.read_text().replace("failed", word))
-    assert pgbench_log.parse([log], begin_of(WORDS), 3)[0].all_errors == 35
+    assert (counts.all_transactions, counts.all_errors, skipped, counts.latencies.sum()) == (79, 35, 42, 79)
 
 
 def test_chunks_end_with_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,20 +110,12 @@ def test_kept_logs_are_the_same_bytes(tmp_path: Path) -> None:
     assert not log.exists()
 
 
-def test_progress_lines_are_live() -> None:
-    """Second and tps; pgbench tells no percentile."""
-    lines = (FIXTURES / "pgbench.err").read_text().splitlines()
-    told = [live for line in lines if (live := pgbench.live(line))]
-    assert [Live(1, 49.0, None)] == told
-
-
 def test_a_client_that_gave_up_is_seen() -> None:
-    """pgbench continues without the client; the line on stderr shows it."""
+    """pgbench continues without the client; the line on stderr shows it. Progress lines have second and tps, and no
+    percentile; output without a summary has no totals: None, not zero."""
+    progress = (FIXTURES / "pgbench.err").read_text().splitlines()
+    assert [live for line in progress if (live := pgbench.live(line))] == [Live(1, 49.0, None)]
+    assert set(read_counts(pgbench.COUNTS, "pgbench (15.18)\n").values()) == {None}
     lines = (FIXTURES / "pgbench_aborted.err").read_text().splitlines()
     assert [pgbench.is_abort(line) for line in lines] == [True, True]
-    assert not any(pgbench.is_abort(line) for line in (FIXTURES / "pgbench.err").read_text().splitlines())
-
-
-def test_output_without_a_summary_has_no_totals() -> None:
-    """None, not zero."""
-    assert set(read_counts(pgbench.COUNTS, "pgbench (15.18)\n").values()) == {None}
+    assert not any(map(pgbench.is_abort, progress))

@@ -19,19 +19,23 @@ def printed(folder: Path) -> str:
     return (folder / "sysbench.out").read_text()
 
 
-@pytest.mark.parametrize("folder", [ERRORS, RATE])
-def test_all_threads_counts_add_up_to_sysbenchs_summary(folder: Path) -> None:
-    """Transactions and ignored errors of all threads are those that sysbench says."""
-    counts = sysbench_events.parse(sysbench_events.event_files(folder), 2)
-    told = read_counts(sysbench.COUNTS, printed(folder))
-    assert (told["transactions"], told["errors"]) == (counts.all_transactions, counts.all_errors)
-
-
-def test_files_are_in_the_order_of_the_threads(tmp_path: Path) -> None:
-    """Ten comes after nine."""
+def test_all_threads_counts_add_up_to_sysbenchs_summary(tmp_path: Path) -> None:
+    """Transactions and ignored errors of all threads, in their order, and counts of the printed histogram. Its bars
+    meet the bucket numbers of intervals. An output without a report has no totals: None, not zero."""
+    for folder in (ERRORS, RATE):
+        counts = sysbench_events.parse(sysbench_events.event_files(folder), 2)
+        told = read_counts(sysbench.COUNTS, printed(folder))
+        assert (told["transactions"], told["errors"]) == (counts.all_transactions, counts.all_errors)
     for thread in range(11):
         (tmp_path / f"events.{thread}").touch()
     assert [f"events.{n}" for n in range(11)] == [path.name for path in sysbench_events.event_files(tmp_path)]
+    histogram = sysbench.histogram(printed(RATE))
+    assert told["transactions"] == histogram.total()
+    buckets = {int(line.split()[1]) for line in (RATE / "queue").read_text().splitlines()}
+    assert {sysbench.printed_ms(b) for b in buckets} <= set(histogram)
+    denied = (FIXTURES / "sysbench_denied.out").read_text()
+    assert set(read_counts(sysbench.COUNTS, denied).values()) == {None}
+    assert not sysbench.histogram(denied)
 
 
 def test_seconds_outside_the_load_are_only_in_the_total() -> None:
@@ -51,20 +55,9 @@ def test_a_cut_or_foreign_file_is_an_error(tmp_path: Path, text: str) -> None:
         sysbench_events.parse([tmp_path / "events.0"], 2)
 
 
-def test_the_printed_histogram_holds_every_transaction() -> None:
-    """Its counts add up to the summary's transactions."""
-    told = read_counts(sysbench.COUNTS, printed(RATE))
-    assert told["transactions"] == sysbench.histogram(printed(RATE)).total()
-
-
-def test_intervals_are_printed_as_sysbench_prints_them() -> None:
-    """A bucket number and a bar of the printed histogram meet."""
-    buckets = {int(line.split()[1]) for line in (RATE / "queue").read_text().splitlines()}
-    assert {sysbench.printed_ms(b) for b in buckets} <= set(sysbench.histogram(printed(RATE)))
-
-
 def test_under_a_rate_latencies_are_sysbenchs_own() -> None:
-    """They have the wait in the queue; each event is in one second, what came after the last report too."""
+    """They have the wait in the queue; each event is in one second, what came after the last report too. If intervals
+    exceed the whole run, this sysbench records its histogram in another way than dbbench reads it."""
     counts = sysbench_events.parse(sysbench_events.event_files(RATE), 4)
     whole_run = sysbench.histogram(printed(RATE))
     written = (RATE / "queue").read_text()
@@ -75,6 +68,8 @@ def test_under_a_rate_latencies_are_sysbenchs_own() -> None:
     for line in written.splitlines():
         expected[int(float(line.split()[0]) - 0.5)] += int(line.split()[2])
     assert [expected[0], expected[1], whole_run.total() - expected[0] - expected[1], 0] == by_second
+    with pytest.raises(DriverFailed, match="its histogram of the whole run"):
+        sysbench_events.put_queued_latencies(Counts(2), "1.0 500 7\n", Counter({"0.001": 7}), 2.0)
 
 
 def test_a_percentile_under_a_rate_is_the_one_sysbench_prints() -> None:
@@ -89,12 +84,6 @@ def test_a_percentile_under_a_rate_is_the_one_sysbench_prints() -> None:
     assert sysbench.live("[ 1s ] thds: 2 tps: 9.00.00 qps: 180.00 lat (ms,95%): 3.1") is None  # damaged
 
 
-def test_intervals_that_exceed_the_whole_run_are_an_error() -> None:
-    """Then this sysbench records its histogram in another way than dbbench reads it."""
-    with pytest.raises(DriverFailed, match="its histogram of the whole run"):
-        sysbench_events.put_queued_latencies(Counts(2), "1.0 500 7\n", Counter({"0.001": 7}), 2.0)
-
-
 def test_the_same_sysbench_on_a_newer_luajit() -> None:
     """Debian 13 and Ubuntu 26.04 have sysbench 1.0.20 too, built with another LuaJIT: its report is read in full."""
     printed = (FIXTURES / "sysbench_debian13.out").read_text()
@@ -103,10 +92,3 @@ def test_the_same_sysbench_on_a_newer_luajit() -> None:
     }  # fmt: skip
     lives = [live for line in printed.splitlines() if (live := sysbench.live(line))]
     assert [(live.second, live.tps, live.p95_ms) for live in lives][::3] == [(1, 38.70, 77.19), (4, 20.89, 97.55)]
-
-
-def test_output_without_a_report_has_no_totals() -> None:
-    """None, not zero."""
-    denied = (FIXTURES / "sysbench_denied.out").read_text()
-    assert set(read_counts(sysbench.COUNTS, denied).values()) == {None}
-    assert not sysbench.histogram(denied)

@@ -212,49 +212,39 @@ def test_a_disk_that_writes_pages_at_once_prevents_torn_ones(case: Atomic) -> No
     assert durability_class(flags, page) == case.expected
 
 
-def test_copy_on_write_needs_no_unit() -> None:
-    """No page tears there, whatever its alignment."""
+def test_pages_and_flags_of_filesystem_and_server() -> None:
+    """Copy-on-write needs no unit: no page tears there. PostgreSQL says block_size, InnoDB innodb_page_size; what says
+    nothing is taken for the larger. Flags come together worst first, each once, whoever brought it."""
     assert Mounted(Path("/mnt"), "btrfs", (), (), None, (), False, unit_bytes=16384).tears_pages_of(16384) is None
-
-
-def test_the_page_is_the_servers_own() -> None:
-    """PostgreSQL says block_size, InnoDB innodb_page_size; who says nothing is taken for the larger."""
     assert durability.page_bytes({"block_size": "8192"}) == 8192
     assert durability.page_bytes({"innodb_page_size": "4096"}) == 4096
     assert durability.page_bytes({}) == 16384
-
-
-def test_flags_of_filesystem_and_server_come_together_worst_first() -> None:
-    """Each once, in the order of the enumeration, whoever brought it."""
     assert durability.combined((JOURNAL,), (TORN, ASYNC)) == (JOURNAL, ASYNC, TORN)
     assert durability.combined((BARRIER,), (BARRIER,)) == (BARRIER,)
     assert durability.combined((), ()) == ()
 
 
-@pytest.mark.parametrize("flags", [(), (TORN,), (JOURNAL,)])
-def test_no_flush_under_a_class_that_promises_commits_is_a_fault(flags: tuple[Durability, ...]) -> None:
-    """Torn pages and a missing journal do not explain commits without a flush."""
+@pytest.mark.parametrize(("flags", "fault"), [
+    ((), True), ((TORN,), True), ((JOURNAL,), True), ((BARRIER,), False), ((ASYNC,), False), ((BARRIER, TORN), False),
+])  # fmt: skip
+def test_no_flush_under_a_class_that_promises_commits_is_a_fault(flags: tuple[Durability, ...], fault: bool) -> None:
+    """Torn pages and a missing journal do not explain commits without a flush; a setup without barriers does. Flushes
+    per commit are a measurement: group commit makes less than one, a filesystem's log more."""
     text, failed = durability.flushes_verdict(0, "", 1000, flags)
-    assert failed
-    assert "0 device flushes for 1000 commits" in text
-
-
-@pytest.mark.parametrize("flags", [(BARRIER,), (ASYNC,), (BARRIER, TORN)])
-def test_no_flush_is_what_a_setup_without_barriers_says_of_itself(flags: tuple[Durability, ...]) -> None:
-    """The class that needs no flush is borne out by none."""
-    assert durability.flushes_verdict(0, "", 1000, flags)[1] is False
+    assert failed is fault and "0 device flushes for 1000 commits" in text
+    assert durability.flushes_verdict(150, "", 100, ()) == ("1.5 device flushes per commit", False)
+    assert durability.flushes_verdict(25, "", 100, ()) == ("0.25 device flushes per commit", False)
+    assert durability.flushes_verdict(150, "", 100, (), forced=True)[0] == "1.5 device flushes per commit"
 
 
 def test_what_is_not_measurable_is_never_a_failure() -> None:
     """No counter and no commits say so, with the reason."""
-    assert durability.flushes_verdict(None, "loop7 has write_cache write through", 10, ()) == (
-        "not measurable (loop7 has write_cache write through)",
-        False,
-    )
-    assert durability.flushes_verdict(None, "", 10, ())[0] == "not measurable (nothing counts flushes here)"
-    for commits in (0, None):
-        text, failed = durability.flushes_verdict(0, "", commits, ())
-        assert (text, failed) == ("not measurable (no commits in the window)", False)
+    for flushes, note, commits, why in (
+        (None, "loop7 has write_cache write through", 10, "loop7 has write_cache write through"),
+        (None, "", 10, "nothing counts flushes here"), (0, "", 0, "no commits in the window"),
+        (0, "", None, "no commits in the window"),
+    ):  # fmt: skip
+        assert durability.flushes_verdict(flushes, note, commits, ()) == (f"not measurable ({why})", False)
 
 
 @pytest.mark.parametrize(
@@ -275,10 +265,3 @@ def test_a_write_that_is_its_own_flush_is_none(effective: dict[str, str], fua: b
     text, failed = durability.flushes_verdict(0, "", 1000, (), durability.forced_writes(effective, fua))
     assert failed is not forced
     assert text.startswith("not measurable" if forced else "0 device flushes")
-
-
-def test_flushes_per_commit_are_said() -> None:
-    """Group commit makes less than one, a filesystem's log more; both are a measurement, not a fault."""
-    assert durability.flushes_verdict(150, "", 100, ()) == ("1.5 device flushes per commit", False)
-    assert durability.flushes_verdict(25, "", 100, ()) == ("0.25 device flushes per commit", False)
-    assert durability.flushes_verdict(150, "", 100, (), forced=True)[0] == "1.5 device flushes per commit"

@@ -16,9 +16,11 @@ def test_numbers_that_containers_have_are_taken(tmp_path: Path) -> None:
 
 
 def test_a_number_is_reserved_once() -> None:
-    """Another trial of this machine does not get it while this process lives."""
+    """Another trial of this machine does not get it while this process lives, nor one that is in use or has a name."""
     number = next(number for number in accounts.NUMBERS if accounts._reserve(number))
     assert not accounts._reserve(number)
+    assert 0 in accounts._of_processes() and accounts._has_name(0)
+    assert not accounts._has_name(4_000_000_000 - 1)
 
 
 def test_without_a_free_number_nothing_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -31,12 +33,6 @@ def test_without_a_free_number_nothing_is_started(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(accounts, "_map", lambda _name: iter([(0, 1000)]))
     with pytest.raises(NotRoot):
         accounts._own()
-
-
-def test_processes_accounts_and_groups_take_their_numbers() -> None:
-    """This process's own number is in use, and it has a name."""
-    assert 0 in accounts._of_processes() and accounts._has_name(0)
-    assert not accounts._has_name(4_000_000_000 - 1)
 
 
 def test_a_user_without_an_entry_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

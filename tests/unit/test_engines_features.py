@@ -15,20 +15,12 @@ def test_what_a_version_has_not_is_left_out() -> None:
     assert profile_of("mariadb").shown({"innodb_use_atomic_writes": "ON"}) == {"innodb_use_atomic_writes": "ON"}
 
 
-def test_an_engine_has_one_name() -> None:
-    """The name in the registry is the profile's, and another profile is a blank one."""
+def test_an_engine_has_one_name_and_a_sum_all_of_its_parts() -> None:
+    """The name in the registry is the profile's, and another profile is a blank one. A default that the server does not
+    have is not recorded; names are compared as servers read them, and what a person asked for is recorded in any case.
+    A part that is missing makes a sum unknown, not smaller."""
     assert {name: engine.PROFILE.name for name, engine in ENGINES.items()} == {name: name for name in ENGINES}
     assert profile_of("of-another-version").title == "of-another-version"
-
-
-def test_a_default_that_the_server_does_not_have_is_not_recorded() -> None:
-    """Names are compared as servers read them; what a person asked for is recorded in any case."""
     asked = merge_settings(("default", {"io_workers": 3, "timezone": "UTC"}), ("plan", {"x.y": 1}))
     assert keep_existing(asked, {"TimeZone": "UTC"}).keys() == {"timezone", "x.y"}
-
-
-def test_a_sum_needs_all_of_its_parts() -> None:
-    """One that is missing makes it unknown, not smaller."""
-    assert total({"a": 1, "b": 2}, "a", "b") == 3
-    assert total({"a": 1}, "a", "b") is None
-    assert total({"b": 1}, "a", "b") is None
+    assert [total(found, "a", "b") for found in ({"a": 1, "b": 2}, {"a": 1}, {"b": 1})] == [3, None, None]

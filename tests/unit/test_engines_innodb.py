@@ -13,7 +13,6 @@ from dbbench.engines import innodb, mariadb, mysql, profile_of, serving
 from dbbench.engines.innodb_server import InnodbServer, lacking, to_counters
 from dbbench.engines.mysqld import Mysqld
 from dbbench.engines.port import Place
-from dbbench.engines.settings import numbers_of
 from dbbench.errors import FilesystemFull
 from dbbench.model import Durability, merge_settings
 
@@ -59,33 +58,21 @@ def test_no_counter_of_a_release_is_missed_without_a_word(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SERVERS)
-def test_what_needs_a_missing_counter_is_none(name: str, server: InnodbServer) -> None:
-    """Without the pages the bytes written are not known: the log alone would be too little."""
-    before, after = (status(name, when) for when in ("before", "after"))
-    for rows in (before, after):
-        del rows["Innodb_dblwr_pages_written"], rows["Innodb_buffer_pool_reads"]
-    assert server.written_bytes(to_counters(before.items()), to_counters(after.items())) is None
-    assert server.hit_ratio(to_counters(before.items()), to_counters(after.items())) is None
-
-
-@pytest.mark.parametrize("name", SERVERS)
 def test_written_bytes_are_redo_pages_and_doublewrite(name: str, server: InnodbServer) -> None:
-    """By page counts, because innodb_data_written means different things in different versions."""
+    """By page counts, because innodb_data_written means different things in different versions. The hit ratio is
+    1 - reads ÷ requests; no request is no ratio. Without the pages neither is known: the log alone would be too
+    little."""
     before, after = status(name, "before"), status(name, "after")
     grown = {key: int(after[key]) - int(before[key]) for key in before if before[key].isdigit()}
     pages = grown["Innodb_pages_written"] + grown["Innodb_dblwr_pages_written"]
     expected = grown["Innodb_os_log_written"] + pages * 16384
-    assert server.written_bytes(to_counters(before.items()), to_counters(after.items())) == expected > 0
-
-
-@pytest.mark.parametrize("name", SERVERS)
-def test_hit_ratio_is_of_the_window(name: str, server: InnodbServer) -> None:
-    """1 - reads ÷ requests; no request is no ratio."""
-    before, after = to_counters(status(name, "before").items()), to_counters(status(name, "after").items())
-    ratio = server.hit_ratio(before, after)
-    assert ratio is not None
-    assert 0.99 < ratio <= 1
-    assert server.hit_ratio(after, after) is None
+    first, last = to_counters(before.items()), to_counters(after.items())
+    assert server.written_bytes(first, last) == expected > 0
+    assert 0.99 < (server.hit_ratio(first, last) or 0) <= 1 and server.hit_ratio(last, last) is None
+    for rows in (before, after):
+        del rows["Innodb_dblwr_pages_written"], rows["Innodb_buffer_pool_reads"]
+    first, last = to_counters(before.items()), to_counters(after.items())
+    assert server.written_bytes(first, last) is server.hit_ratio(first, last) is None
 
 
 def test_a_cycle_ends_when_all_that_was_dirty_at_its_begin_is_on_disk(server: InnodbServer) -> None:
@@ -106,38 +93,27 @@ def test_a_checkpoint_that_ended_is_told_with_its_way(server: InnodbServer) -> N
 
 
 def test_only_defaults_may_be_unknown_to_a_version() -> None:
-    """Only defaults have the prefix `loose_`; an unknown setting of the user prevents the start."""
-    asked = merge_settings(
-        ("default", {"innodb_flush_neighbors": 0, "log_bin": False}), ("plan", {"sort_buffer_size": "1M"})
-    )
+    """Only defaults have the prefix `loose_`; an unknown setting of the user prevents the start. log_bin is an option
+    without a value when it is off."""
+    defaults = {"innodb_flush_neighbors": 0, "log_bin": False}
+    asked = merge_settings(("default", defaults), ("plan", {"sort_buffer_size": "1M"}))
     lines = innodb.configuration(asked, {"datadir": "/d"}).splitlines()
-    assert 'loose_innodb_flush_neighbors = "0"' in lines
-    assert 'sort_buffer_size = "1M"' in lines
-    assert "skip_log_bin" in lines
-    assert "skip_networking" in lines
-
-
-def test_a_binary_log_can_be_asked_for() -> None:
-    """log_bin is an option without a value when it is off."""
+    wanted = {'loose_innodb_flush_neighbors = "0"', 'sort_buffer_size = "1M"', "skip_log_bin", "skip_networking"}
+    assert wanted <= {*lines}
     assert "log_bin = binlog" in innodb.configuration(merge_settings(("plan", {"log_bin": True})), {})
 
 
-@pytest.mark.parametrize(
-    ("changed", "tears", "flags"),
-    [
-        ({}, True, ()),
-        ({"innodb_flush_log_at_trx_commit": "2"}, True, (Durability.ASYNC_COMMIT,)),
-        ({"innodb_flush_log_at_trx_commit": "0"}, False, (Durability.ASYNC_COMMIT,)),
-        ({"log_bin": "ON", "sync_binlog": "0"}, True, (Durability.ASYNC_COMMIT,)),
-        ({"log_bin": "ON", "sync_binlog": "1"}, True, ()),
-        ({"log_bin": "OFF", "sync_binlog": "0"}, True, ()),
-        ({"innodb_doublewrite": "OFF"}, True, (Durability.TORN_PAGES,)),
-        ({"innodb_doublewrite": "DETECT_ONLY"}, True, (Durability.TORN_PAGES,)),
-        ({"innodb_doublewrite": "OFF"}, False, ()),
-        ({"innodb_flush_method": "nosync"}, False, (Durability.NO_BARRIER,)),
-        ({"innodb_flush_method": "O_DIRECT_NO_FSYNC"}, False, (Durability.NO_BARRIER,)),
-    ],
-)
+ASYNC, TORN, NO_BARRIER = (Durability.ASYNC_COMMIT,), (Durability.TORN_PAGES,), (Durability.NO_BARRIER,)
+
+
+@pytest.mark.parametrize(("changed", "tears", "flags"), [
+    ({}, True, ()), ({"innodb_flush_log_at_trx_commit": "2"}, True, ASYNC),
+    ({"innodb_flush_log_at_trx_commit": "0"}, False, ASYNC), ({"log_bin": "ON", "sync_binlog": "0"}, True, ASYNC),
+    ({"log_bin": "ON", "sync_binlog": "1"}, True, ()), ({"log_bin": "OFF", "sync_binlog": "0"}, True, ()),
+    ({"innodb_doublewrite": "OFF"}, True, TORN), ({"innodb_doublewrite": "DETECT_ONLY"}, True, TORN),
+    ({"innodb_doublewrite": "OFF"}, False, ()), ({"innodb_flush_method": "nosync"}, False, NO_BARRIER),
+    ({"innodb_flush_method": "O_DIRECT_NO_FSYNC"}, False, NO_BARRIER),
+])  # fmt: skip
 def test_durability_flags(changed: dict[str, str], tears: bool, flags: tuple[Durability, ...]) -> None:
     """The possible loss follows from the effective settings and from whether a page can be torn."""
     effective = {
@@ -155,24 +131,18 @@ def test_redo_is_out_of_the_windows_reach(window: tuple[float, float], expected:
 
 @pytest.mark.parametrize("defaults", [mariadb.defaults, mysql.defaults])
 def test_the_buffer_pool_follows_the_memory(defaults: Callable[[int | None], dict[str, object]]) -> None:
-    """60 % of the plan's memory in whole chunks; without one a fixed size, the same on every machine."""
-    assert defaults(2048 * MIB)["innodb_buffer_pool_size"] == 1152 * MIB
-    assert defaults(None)["innodb_buffer_pool_size"] == 256 * MIB
-    assert defaults(128 * MIB)["innodb_buffer_pool_size"] == 76 * MIB  # below its chunk MySQL takes any
+    """60 % of the plan's memory in whole chunks; without one a fixed size, the same on every machine. A cold start is
+    cold: neither family saves the pool at its stop or loads it at its start."""
+    for memory, pool in ((2048 * MIB, 1152 * MIB), (None, 256 * MIB), (128 * MIB, 76 * MIB)):
+        found = defaults(memory)
+        assert found["innodb_buffer_pool_size"] == pool  # below its chunk MySQL takes any
+        assert not found["innodb_buffer_pool_dump_at_shutdown"] and not found["innodb_buffer_pool_load_at_startup"]
 
 
 @pytest.mark.parametrize(("memory", "buffer"), [(None, 64), (8192 * MIB, 64), (256 * MIB, 8), (32 * MIB, 2)])
 def test_the_logs_buffer_leaves_room_for_the_pool(memory: int | None, buffer: int) -> None:
     """MariaDB has two of them: with 64 MiB each the kernel killed it in a memory of 256 MiB."""
     assert innodb.defaults(memory)["innodb_log_buffer_size"] == buffer * MIB
-
-
-def test_a_cold_start_is_cold() -> None:
-    """Neither family saves the buffer pool at its stop or loads it at its start."""
-    for engine in (mariadb, mysql):
-        own = engine.defaults(None)
-        assert not own["innodb_buffer_pool_dump_at_shutdown"]
-        assert not own["innodb_buffer_pool_load_at_startup"]
 
 
 def test_data_files_are_tables_of_users(tmp_path: Path) -> None:
@@ -195,11 +165,6 @@ def test_another_systems_server_runs_through_its_own_loader(tmp_path: Path) -> N
         f"--basedir={root}/usr", f"--lc-messages-dir={root}/usr/share/mysql",
         f"--plugin-dir={root}/usr/lib/mysql/plugin", "--initialize-insecure",
     )  # fmt: skip
-
-
-def test_the_oldest_mysql_has_one_setting_for_the_size_of_its_redo_log() -> None:
-    """Since 8.0.30; older ones are refused."""
-    assert numbers_of("8.0.29") < mysql.PROFILE.oldest <= numbers_of("8.0.30")
 
 
 def test_a_server_that_waits_for_space_is_told(tmp_path: Path) -> None:

@@ -64,48 +64,36 @@ def test_a_line_that_is_being_written_is_counted_once(tmp_path: Path) -> None:
 
 
 def test_checkpoints_of_a_window(server: PostgresServer, readings: tuple[dict[str, float], dict[str, float]]) -> None:
-    """begun and ended need not be equal: one may be under way at either end."""
+    """begun and ended need not be equal: one may be under way at either end. Without one the figure is a burst."""
     before, after = readings
     facts = server.checkpoints(before, after)
     assert facts.ended == after["checkpoints_ended"] - before["checkpoints_ended"] > 0
     assert facts.by_cause == {"wal": facts.begun}
     assert facts.fpi_bytes == (after["wal_fpi"] - before["wal_fpi"]) * 8192
     assert facts.note == ""
-
-
-def test_no_checkpoint_in_the_window_is_a_burst(
-    server: PostgresServer, readings: tuple[dict[str, float], dict[str, float]]
-) -> None:
-    """Without an ended checkpoint the figure is called a burst."""
-    assert server.checkpoints(readings[1], readings[1]).note == "burst: no checkpoint in the window"
+    assert server.checkpoints(after, after).note == "burst: no checkpoint in the window"
+    assert server.checkpoints({}, {}).fpi_bytes is None  # 13 does not count them
 
 
 def test_written_bytes_are_log_and_pages(
     server: PostgresServer, readings: tuple[dict[str, float], dict[str, float]]
 ) -> None:
-    """WAL bytes + pages written by checkpointer, background writer and backends."""
+    """WAL bytes + pages written by checkpointer, background writer and backends; from 16 on pg_stat_io knows all
+    writers. They are None, and too small never, where one of their parts is not counted."""
     grown = {name: readings[1][name] - value for name, value in readings[0].items()}
     pages = grown["buffers_checkpoint"] + grown["buffers_clean"] + grown["buffers_backend"]
     assert server.written_bytes(*readings) == grown["wal_bytes"] + pages * 8192
-
-
-def test_written_bytes_prefer_pg_stat_io(server: PostgresServer) -> None:
-    """From 16 on pg_stat_io knows all writers."""
-    before = {"wal_bytes": 0.0, "data_write_bytes": 0.0, "data_extend_bytes": 0.0, "buffers_checkpoint": 0.0}
     after = {"wal_bytes": 7.0, "data_write_bytes": 100.0, "data_extend_bytes": 20.0, "buffers_checkpoint": 5.0}
-    assert server.written_bytes(before, after) == 127
-
-
-def test_what_13_does_not_count_is_unknown(server: PostgresServer) -> None:
-    """Without pg_stat_wal the bytes written are None, not the pages alone."""
-    assert server.written_bytes({"buffers_clean": 0.0}, {"buffers_clean": 5.0}) is None
-    assert server.checkpoints({}, {}).fpi_bytes is None
+    assert server.written_bytes(dict.fromkeys(after, 0.0), after) == 127
+    for known in (("buffers_clean",), ("wal_bytes", "data_write_bytes", "buffers_checkpoint", "buffers_clean")):
+        assert server.written_bytes(dict.fromkeys(known, 0.0), dict.fromkeys(known, 5.0)) is None
 
 
 def test_hit_ratio_is_of_the_window(server: PostgresServer) -> None:
-    """The cache's history before the window does not count; no access is no ratio."""
+    """The cache's history before the window does not count; no access is no ratio, nor are hits without the reads."""
     assert server.hit_ratio({"blks_hit": 1000, "blks_read": 0}, {"blks_hit": 1300, "blks_read": 100}) == 0.75
     assert server.hit_ratio({"blks_hit": 5, "blks_read": 5}, {"blks_hit": 5, "blks_read": 5}) is None
+    assert server.hit_ratio({"blks_hit": 0}, {"blks_hit": 5}) is None
 
 
 def test_every_release_has_what_is_read_from_it(recorded: dict[str, Any]) -> None:
@@ -187,15 +175,10 @@ def test_a_column_that_is_missing_is_named(recorded: dict[str, Any]) -> None:
         assert not any(f"'{name}'" in how.statement for name in gone)
 
 
-@pytest.mark.parametrize(
-    ("column", "counter"),
-    [
-        ("pg_stat_io.object", "data_write_bytes"),
-        ("pg_stat_io.op_bytes", "data_write_bytes"),
-        ("pg_stat_io.backend_type", "buffers_backend"),
-        ("pg_stat_database.datname", "xact_commit"),
-    ],
-)
+@pytest.mark.parametrize(("column", "counter"), [
+    ("pg_stat_io.object", "data_write_bytes"), ("pg_stat_io.op_bytes", "data_write_bytes"),
+    ("pg_stat_io.backend_type", "buffers_backend"), ("pg_stat_database.datname", "xact_commit"),
+])  # fmt: skip
 def test_a_column_that_others_need_takes_them_along(column: str, counter: str) -> None:
     """Where the column that selects the rows is missing, nothing is read from all rows instead."""
     columns = json.loads((RECORDED / "postgres-17.views.json").read_text())["after"]["columns"]
@@ -207,11 +190,14 @@ def test_a_column_that_others_need_takes_them_along(column: str, counter: str) -
 
 
 def test_a_view_that_is_missing_is_named_by_its_columns(recorded: dict[str, Any]) -> None:
-    """A view that is gone is one without columns."""
+    """A view that is gone is one without columns. Nothing of another release is taken for what an unknown one lacks."""
     columns = {view: names for view, names in recorded["after"]["columns"].items() if view != "pg_stat_wal"}
     lacking = reading(recorded["version"], columns).lacking
     assert "pg_stat_wal.wal_bytes" in lacking
     assert {name.partition(".")[0] for name in lacking} == {"pg_stat_wal"}
+    earliest = json.loads((RECORDED / "postgres-15.views.json").read_text())["after"]["columns"]
+    newer = reading("20.1", earliest)
+    assert "pg_stat_checkpointer.buffers_written" in newer.lacking and "buffers_checkpoint" not in newer.origins
 
 
 def test_a_counter_without_a_value_is_named() -> None:
@@ -220,20 +206,6 @@ def test_a_counter_without_a_value_is_named() -> None:
     found = how.counters([{"wal_write": None}, None, {"wal_bytes": 7}])
     assert found == {"wal_bytes": 7.0}
     assert how.without_value(found) == ("pg_stat_io.writes",)
-
-
-def test_what_a_missing_column_is_needed_for_is_none(server: PostgresServer) -> None:
-    """Bytes written without one of their parts would be too small, a hit ratio without the reads too good."""
-    before = {
-        "wal_bytes": 0.0,
-        "data_write_bytes": 0.0,
-        "buffers_checkpoint": 0.0,
-        "buffers_clean": 0.0,
-        "blks_hit": 0.0,
-    }
-    after = dict.fromkeys(before, 5.0)
-    assert server.written_bytes(before, after) is None
-    assert server.hit_ratio(before, after) is None
 
 
 def test_a_missing_column_makes_a_trial_suspect() -> None:
@@ -256,14 +228,6 @@ def test_a_newer_release_than_the_tested_ones_is_told(engine: str, version: str)
     assert tested.warnings() == ()
 
 
-def test_a_newer_release_is_read_as_far_as_its_columns_go() -> None:
-    """Nothing of another release is taken for what an unknown one lacks."""
-    columns = json.loads((RECORDED / "postgres-15.views.json").read_text())["after"]["columns"]
-    how = reading("20.1", columns)
-    assert "pg_stat_checkpointer.buffers_written" in how.lacking
-    assert "buffers_checkpoint" not in how.origins
-
-
 @pytest.mark.parametrize(
     ("version", "has", "has_not"),
     [
@@ -276,9 +240,8 @@ def test_a_newer_release_is_read_as_far_as_its_columns_go() -> None:
 )
 def test_a_default_has_a_first_and_a_last_version(version: str, has: set[str], has_not: set[str]) -> None:
     """Defaults that a version does not have are left out; what a person asked for is not."""
-    asked = merge_settings(
-        ("default", postgres.defaults(None)), ("plan", {"io_workers": 5} if version == "14.1" else {})
-    )
+    plan = {"io_workers": 5} if version == "14.1" else {}
+    asked = merge_settings(("default", postgres.defaults(None)), ("plan", plan))
     missing = absent_defaults(asked, (), version, postgres.PROFILE.versions)
     assert has <= set(missing) and not has_not & set(missing)
     assert ("io_workers" in keep_existing(asked, ())) == (version == "14.1")
@@ -290,20 +253,14 @@ def test_every_setting_with_versions_is_a_default_or_a_feature() -> None:
     assert [source for source in SOURCES if source.versions == EVERY_VERSION] != []
 
 
-@pytest.mark.parametrize(
-    ("changed", "tears", "flags"),
-    [
-        ({}, True, ()),
-        ({"fsync": "off"}, False, (Durability.NO_BARRIER,)),
-        ({"synchronous_commit": "off"}, False, (Durability.ASYNC_COMMIT,)),
-        ({"synchronous_commit": "local"}, False, ()),
-        ({"full_page_writes": "off"}, True, (Durability.TORN_PAGES,)),
-        ({"full_page_writes": "off"}, False, ()),
-    ],
-)
-def test_durability_flags(changed: dict[str, str], tears: bool, flags: tuple[Durability, ...]) -> None:
+@pytest.mark.parametrize(("setting", "value", "tears", "flags"), [
+    ("fsync", "on", True, ()), ("fsync", "off", False, (Durability.NO_BARRIER,)),
+    ("synchronous_commit", "off", False, (Durability.ASYNC_COMMIT,)), ("synchronous_commit", "local", False, ()),
+    ("full_page_writes", "off", True, (Durability.TORN_PAGES,)), ("full_page_writes", "off", False, ()),
+])  # fmt: skip
+def test_durability_flags(setting: str, value: str, tears: bool, flags: tuple[Durability, ...]) -> None:
     """The possible loss follows from the effective settings and from whether a page can be torn."""
-    effective = {"fsync": "on", "synchronous_commit": "on", "full_page_writes": "on", **changed}
+    effective = {"fsync": "on", "synchronous_commit": "on", "full_page_writes": "on", setting: value}
     assert postgres.durability(effective, tears) == flags
 
 

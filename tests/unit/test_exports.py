@@ -44,10 +44,8 @@ def test_junit_fails_what_regressed_and_skips_what_is_open() -> None:
 
 def test_openmetrics_is_well_formed() -> None:
     """A TYPE line before each family, samples of one family together, EOF last."""
-    text = FORMATS["openmetrics"](
-        report(entry("regression"), entry("ok", fs_setup="ext4", ratio=None, lo=None, hi=None))
-    )
-    lines = text.splitlines()
+    unknown = entry("ok", fs_setup="ext4", ratio=None, lo=None, hi=None)
+    lines = (text := FORMATS["openmetrics"](report(entry("regression"), unknown))).splitlines()
     assert lines[-1] == "# EOF" and text.endswith("\n")
     sample = re.compile(r'^[a-z_]+(\{([a-z_]+="([^"\\\n]|\\.)*",?)+\})? [-+0-9.e]+$')
     family = ""
@@ -76,12 +74,8 @@ def test_prometheus_accepts_the_name_of_every_metric() -> None:
 def test_bencher_has_measures_with_bounds() -> None:
     """Benchmark, measure, value and bounds; values that were not measured are left out."""
     found = json.loads(FORMATS["bencher"](report(entry("ok"), entry("ok", fs_setup="zfs", value=None, ratio=None))))
-    assert found == {
-        "postgres tpcb, clients=8: xfs": {
-            "tps": {"value": 1900.5},
-            "tps-ratio": {"value": 0.8, "lower_value": 0.75, "upper_value": 0.85},
-        }
-    }
+    ratio = {"value": 0.8, "lower_value": 0.75, "upper_value": 0.85}
+    assert found == {"postgres tpcb, clients=8: xfs": {"tps": {"value": 1900.5}, "tps-ratio": ratio}}
 
 
 def test_markdown_alerts_and_escapes() -> None:

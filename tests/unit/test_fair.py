@@ -46,6 +46,7 @@ from dbbench.results.ceiling import judge
 from dbbench.results.journal import Journal
 from dbbench.run.evaluate import device, fairness
 from dbbench.run.stages.attach import first_host_state
+from tests.support.plans import plan_of
 
 GIB = 2**30
 
@@ -64,18 +65,15 @@ def test_label_follows_the_ratio(ratio: float, word: str) -> None:
 
 
 def test_direct_io_is_judged_by_what_is_resident() -> None:
-    """A tenth of the files in the page cache is more than headers; what was not asked for is plain buffered."""
+    """A tenth of the files in the page cache is more than headers, but 16 MiB are what a server reads of its
+    catalogues; what was not asked for is plain buffered."""
     direct = {"innodb_flush_method": "O_DIRECT"}
     assert fairness.how_read(direct, GIB // 20, GIB) == "direct"
     assert fairness.how_read(direct, GIB // 5, GIB) == "buffered-fallback"
     assert fairness.how_read(direct, None, GIB) is None
+    assert fairness.how_read(direct, 15 * 2**20, 16 * 2**20) == "direct"
     assert fairness.how_read({"innodb_flush_method": "fsync"}, GIB, GIB) == "buffered"
     assert fairness.how_read({"shared_buffers": "1GB"}, 0, GIB) == "buffered"
-
-
-def test_small_files_may_be_resident_whole() -> None:
-    """16 MiB are what a server reads of its catalogues."""
-    assert fairness.how_read({"innodb_flush_method": "O_DIRECT"}, 15 * 2**20, 16 * 2**20) == "direct"
 
 
 def test_share_of_the_load_generator_is_of_what_it_can_use() -> None:
@@ -144,35 +142,30 @@ def limit_of(*trials: Trial, ceiling: CeilingFacts | None = None) -> list[str]:
     return ["; ".join(w.text for w in one.warnings if w.id == "W042") for one in judge(trials, ceiling)[0]]
 
 
-def test_writes_flat_at_the_ceiling_are_called_so() -> None:
-    """As recorded under a cap of 300 writes a second on a busy machine."""
-    found = rated(r_per_s=[204, 139, 96, 91, 109], w_per_s=[285, 311.9, 260, 309, 300])
-    assert limit_of(found) == ["writes constant at 300 IOPS; the bare device delivers 300"]
+@pytest.mark.parametrize(("columns", "limit"), [
+    ({"w_per_s": [200, 200, 200, 200, 200]}, ""), ({"w_per_s": [100, 500, 300, 150, 450]}, ""),  # low, scattered
+    ({"w_per_s": [330, 330, 330, 330, 330]}, ""), ({"w_per_s": [300, None, None, None, 300]}, ""),  # above, too few
+    ({"w_per_s": [285, 311.9, 260, 309, 300]}, "writes constant at 300 IOPS; the bare device delivers 300"),
+    ({"w_kb_per_s": [240e6 / 1024] * 5, "r_kb_per_s": [0.0] * 5},  # of 1024 bytes; fio's MB have 10^6
+     "writes constant at 240 MB/s; the bare device delivers 240"),
+])  # fmt: skip
+def test_columns_flat_at_the_ceiling_are_called_so(columns: dict[str, list[float | None]], limit: str) -> None:
+    """As recorded under a cap of 300 writes a second on a busy machine; other seconds are no limit."""
+    found = rated(**({"r_per_s": [204, 139, 96, 91, 109]} | columns))
+    assert limit_of(found) == [limit]
     assert judge([found], None)[0][0].summary["ceiling_pct"] == 80
 
 
-@pytest.mark.parametrize(
-    "writes",
-    [[200, 200, 200, 200, 200], [100, 500, 300, 150, 450], [330, 330, 330, 330, 330], [300, None, None, None, 300]],
-)
-def test_other_seconds_are_no_limit(writes: list[float | None]) -> None:
-    """Flat and low, near and scattered, above what should be the ceiling, or too few."""
-    assert limit_of(rated(r_per_s=[5.0] * 5, w_per_s=writes)) == [""]
-
-
-def test_a_cap_on_both_together_is_found() -> None:
-    """Cloud disks count reads and writes alike: neither is at the ceiling, their sum is."""
-    rows_ = (CeilingRow("write_8k", 1000, 8, 1), CeilingRow("read_8k", 1010, 8, 1))
+def test_without_a_ceiling_nothing_is_said() -> None:
+    """No fio, no share and no limit. Cloud disks count reads and writes alike: neither is at the ceiling, their sum
+    is."""
     series = Series(5, {"r_per_s": [600, 400, 700, 500, 550], "w_per_s": [400, 600, 300, 500, 450]})
-    facts = device.with_rates(CeilingFacts(rows_), series, cell(), None)
+    absent = CeilingFacts(note="fio is not installed")
+    assert device.with_rates(absent, series, cell(), 100.0) == absent
+    assert judge([trial(ceiling=absent)], None) == ((trial(ceiling=absent),), ())
+    both = CeilingFacts((CeilingRow("write_8k", 1000, 8, 1), CeilingRow("read_8k", 1010, 8, 1)))
+    facts = device.with_rates(both, series, cell(), None)
     assert limit_of(trial(ceiling=facts)) == ["reads and writes constant at 1000 IOPS; the bare device delivers 1010"]
-
-
-def test_megabytes_are_a_ceiling_too() -> None:
-    """iostat's kB are 1024 bytes, fio's MB 10^6."""
-    kb: list[float | None] = [240e6 / 1024] * 5
-    found = rated(r_kb_per_s=[0.0] * 5, w_kb_per_s=kb)
-    assert limit_of(found) == ["writes constant at 240 MB/s; the bare device delivers 240"]
 
 
 def reading(name: str, mb: float) -> Trial:
@@ -225,50 +218,32 @@ def test_commits_that_share_flushes_have_no_share_of_the_ceiling() -> None:
     )
 
 
-def test_without_a_ceiling_nothing_is_said() -> None:
-    """No fio, no share and no limit."""
-    series = Series(5, {"r_per_s": [0.0] * 5, "w_per_s": [300.0] * 5})
-    absent = CeilingFacts(note="fio is not installed")
-    assert device.with_rates(absent, series, cell(), 100.0) == absent
-    assert judge([trial(ceiling=absent)], None) == ((trial(ceiling=absent),), ())
-
-
-@pytest.mark.parametrize(
-    ("busy", "requests", "kb", "expected"),
-    [
-        (100.0, 40.0, 400.0, True),  # the slowest measurement was 150 IOPS and 1.2 MB/s
-        (100.0, 100.0, 400.0, False),
-        (100.0, 40.0, 20_000.0, False),  # few and large
-        (50.0, 40.0, 400.0, False),  # it waited for the load
-        (None, 40.0, 400.0, False),
-    ],
-)
+@pytest.mark.parametrize(("busy", "requests", "kb", "expected"), [
+    (100.0, 40.0, 400.0, True),  # the slowest measurement was 150 IOPS and 1.2 MB/s
+    (100.0, 100.0, 400.0, False),
+    (100.0, 40.0, 20_000.0, False),  # few and large
+    (50.0, 40.0, 400.0, False),  # it waited for the load
+    (None, 40.0, 400.0, False),
+])  # fmt: skip
 def test_a_device_that_fell_below_what_it_gave_before_the_run_is_reported(
     busy: float | None, requests: float, kb: float, expected: bool
 ) -> None:
-    """Busy second after second, and less than half of its slowest measurement in requests and in bytes."""
+    """Busy second after second, and less than half of its slowest measurement in requests and in bytes. A load shorter
+    than iostat's first interval has an empty lead column and no other."""
     columns: dict[str, list[float | None]] = {
         "util_pct": [100.0, 100.0, busy, busy, busy], "r_per_s": [0.0] * 5, "r_kb_per_s": [0.0] * 5,
         "w_per_s": [900.0, 900.0, requests, requests, requests], "w_kb_per_s": [9000.0, 9000.0, kb, kb, kb],
     }  # fmt: skip
     found = list(device.slower(CEILING, Series(5, columns), cell()))
     assert [(warning.id, warning.suspect) for warning in found] == ([("W106", True)] if expected else [])
-
-
-def test_a_load_without_telemetry_of_its_disk_is_not_called_slow() -> None:
-    """A load shorter than iostat's first interval has an empty lead column and no other."""
     assert list(device.slower(CEILING, Series(1, {"util_pct": [None]}), cell())) == []
 
 
-@pytest.mark.parametrize(
-    ("asked", "expected"),
-    [
-        (DeviceLimit(iops=300), ""),
-        (DeviceLimit(iops=200), "write_8k of fio completed 300 IOPS instead of 200"),
-        (DeviceLimit(iops=400), "write_8k of fio completed 300 IOPS instead of 400"),
-        (DeviceLimit(mb_per_s=2.4576), ""),  # 300 writes of 8 KiB
-    ],
-)
+@pytest.mark.parametrize(("asked", "expected"), [
+    (DeviceLimit(iops=300), ""), (DeviceLimit(mb_per_s=2.4576), ""),  # 300 writes of 8 KiB
+    (DeviceLimit(iops=200), "write_8k of fio completed 300 IOPS instead of 200"),
+    (DeviceLimit(iops=400), "write_8k of fio completed 300 IOPS instead of 400"),
+])  # fmt: skip
 def test_a_limit_that_fio_did_not_measure_is_reported(asked: DeviceLimit, expected: str) -> None:
     """Above it and below it: the kernel does not enforce it, or the disk is slower."""
     limit = LimitFacts(asked, "cgroup v1", (CeilingRow("write_8k", 300, 2.4576, 100),))
@@ -344,18 +319,15 @@ def test_public_reports_stand_next_to_the_ratio_and_in_the_verdict() -> None:
 
 
 def test_read_ahead_counts_for_scans_alone() -> None:
-    """Filesystems have different ones by themselves; a load of single pages does not live on it."""
+    """Filesystems have different ones by themselves; a load of single pages does not live on it. Nor is it a difference
+    that one arm has a second disk."""
     facts = [{"filesystem": FilesystemFacts("x", read_ahead_kb=kb)} for kb in (2560, 4096)]
     scan, oltp = Window("to-completion", 0, 0), Window("fixed", 0, 60)
     one, other = ([trial(window=window, **f) for f in facts] for window in (scan, oltp))
     assert texts(unequal(one[:1], one[1:])) == ("read-ahead differs (4096 kB; baseline: 2560 kB)",)
     assert unequal(other[:1], other[1:]) == ()
-
-
-def test_what_only_one_arm_knows_is_no_difference() -> None:
-    """An arm on two disks has settings of a second; the first is compared."""
-    one, two = {"disk: scheduler": "none"}, {"disk: scheduler": "none", "disk 2: scheduler": "bfq"}
-    assert unequal([trial(host_state=one)], [trial("b", host_state=two)]) == ()
+    here, there = {"disk: scheduler": "none"}, {"disk: scheduler": "none", "disk 2: scheduler": "bfq"}
+    assert unequal([trial(host_state=here)], [trial("b", host_state=there)]) == ()
 
 
 def test_two_arms_at_the_ceiling_are_never_the_same() -> None:
@@ -386,9 +358,8 @@ name = "pgbench-tpcb"
 
 def loaded(tmp_path: Path, more: str = "", engine: str = "", workload: str = "") -> tuple[Plan, tuple[Cell, ...]]:
     """The plan and its cells."""
-    path, known = tmp_path / "p.toml", catalog.catalog()
-    path.write_text(PLAN.format(more=more, engine=engine, workload=workload))
-    found = plan.load(path, known)
+    known = catalog.catalog()
+    found = plan_of(tmp_path, PLAN.format(more=more, engine=engine, workload=workload), known)
     return found, plan.expand(found, known).cells
 
 
@@ -402,28 +373,26 @@ def test_size_sets_the_scale_by_the_memory(tmp_path: Path) -> None:
     assert scales == sorted(scales) and len(set(scales)) == 3
 
 
-@pytest.mark.parametrize(
-    ("more", "engine", "workload", "told"),
-    [
-        ("", "", 'size = "edge"', 'for example memory = "2GiB"'),
-        ('memory = "1GiB"', "", 'size = "edge"\nscale = 3', '"size" cannot be combined with "scale"'),
-        ('memory = "1GiB"', "", 'size = "huge"', "must be one of"),
-        ("", 'cpus_server = "a-b"', "", '"cpus_server" must be a list of CPUs such as "0-3,8"'),
-        ("", "numa_node = -1", "", '"numa_node" must be 0 or more'),
-        ('equal_readahead = "1MiB"\ndevice = { kind = "dir", paths = { ext4 = "/mnt/a" } }', "", "", "has no effect"),
-        ('checkpoints = "never"', "", "", "checkpoints"),
-    ],
-)
-def test_flaws_of_conditions_are_told(tmp_path: Path, more: str, engine: str, workload: str, told: str) -> None:
-    """Each with its line, before anything is done."""
+@pytest.mark.parametrize(("more", "workload", "told"), [
+    ("", 'size = "edge"', 'for example memory = "2GiB"'),
+    ('memory = "1GiB"', 'size = "edge"\nscale = 3', '"size" cannot be combined with "scale"'),
+    ('memory = "1GiB"', 'size = "huge"', "must be one of"),
+    ('equal_readahead = "1MiB"\ndevice = { kind = "dir", paths = { ext4 = "/mnt/a" } }', "", "has no effect"),
+    ('checkpoints = "never"', "", "checkpoints"),
+])  # fmt: skip
+def test_flaws_of_conditions_are_told(tmp_path: Path, more: str, workload: str, told: str) -> None:
+    """Before anything is done."""
     with pytest.raises(PlanInvalid) as caught:
-        loaded(tmp_path, more, engine, workload)
+        loaded(tmp_path, more, workload=workload)
     assert told in caught.value.evidence
 
 
 def test_each_condition_is_a_sentence(tmp_path: Path) -> None:
     """What `dbbench plan` prints: memory beside the tables, cores, checkpoints, warm-up, what fio takes."""
     found, cells = loaded(tmp_path, 'memory = "1GiB"\nmeasure = "120s"\nwarmup = "9s"', workload='size = "io-bound"')
+    flaws = '"cpus_server" must be a list of CPUs such as "0-3,8".*\n.*"numa_node" must be 0 or more'
+    with pytest.raises(PlanInvalid, match=flaws):
+        loaded(tmp_path, engine='cpus_server = "a-b"\nnuma_node = -1')
     said = conditions.sentences(found, cells)
     assert any("1 GiB" in line and "io-bound" in line for line in said)
     assert any("cores" in line for line in said)

@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final, cast
@@ -14,41 +15,32 @@ import pytest
 from dbbench.errors import error_kinds, warning_kinds
 from dbbench.machine.host import load
 from dbbench.machine.host.proc import MovedBytes
-from dbbench.model import DeviceFacts, Run, Status
+from dbbench.model import Run, Status
 from dbbench.run.evaluate import compare_settings
 from dbbench.run.meter import Meter, foreign_io
-from tests.support.judged import FakeKernel, Judged
+from tests.support.judged import LOOP, FakeKernel, Judged
 
 IO: Final = "rchar: 5\nread_bytes: {}\nwrite_bytes: {}\nwchar: {}\ncancelled_write_bytes: 0\n"
 ROOT: Final = Path(__file__).parents[2]
 MakeRun = Callable[..., Run]
 
 
-@pytest.mark.parametrize(
-    ("kernel", "told"),
-    [
-        (FakeKernel(machine=("Out of memory: Killed process 9 (postgres)",)), "W020"),
-        (FakeKernel(was_lost=True), "W013"),
-        (FakeKernel(about=("I/O error, dev loop9, sector 8 op 0x1:(WRITE)",)), "W020"),
-    ],
-)
+SHRUNK: Final = replace(LOOP, image="i", image_blocks_before=900, image_blocks_after=800)
+
+
+@pytest.mark.parametrize(("judged", "told"), [
+    (Judged(kernel=FakeKernel(machine=("Out of memory: Killed process 9 (postgres)",))), "W020"),
+    (Judged(kernel=FakeKernel(was_lost=True)), "W013"),
+    (Judged(kernel=FakeKernel(about=("I/O error, dev loop9, sector 8 op 0x1:(WRITE)",))), "W020"),
+    (Judged(facts={"device": SHRUNK}), "W017"),  # later writes must allocate the discarded blocks again
+])  # fmt: skip
 def test_what_the_kernel_told_makes_the_trial_suspect(
-    kernel: FakeKernel, told: str, make_run: MakeRun, tmp_path: Path
+    judged: Judged, told: str, make_run: MakeRun, tmp_path: Path
 ) -> None:
-    """Trouble of the machine, lost lines, errors of the trial's own device."""
-    trial = Judged(kernel=kernel).trial(make_run, tmp_path)
+    """Trouble of the machine, lost lines, errors of the trial's own device, an image that shrank."""
+    trial = judged.trial(make_run, tmp_path)
     assert trial.status is Status.SUSPECT
     assert told in {warning.id for warning in trial.warnings}
-
-
-def test_an_image_that_shrank_makes_the_trial_suspect(make_run: MakeRun, tmp_path: Path) -> None:
-    """Blocks that were discarded during the trial must be allocated again by later writes."""
-    facts = DeviceFacts(
-        "loop", "/dev/loop9", "loop9", 2**40, image="i", image_blocks_before=900, image_blocks_after=800
-    )
-    trial = Judged(facts={"device": facts}).trial(make_run, tmp_path)
-    assert trial.status is Status.SUSPECT
-    assert "W017" in {warning.id for warning in trial.warnings}
 
 
 def test_settings_that_somebody_changed_are_named() -> None:
@@ -71,12 +63,17 @@ def test_foreign_io_is_what_the_disk_below_did_beyond_ours() -> None:
     assert foreign_io(80_000_000, None, 5.0) is None
 
 
+def process(proc: Path, pid: int, parent: int, io: str) -> None:
+    """A process with its account of I/O."""
+    (proc / str(pid)).mkdir()
+    (proc / str(pid) / "stat").write_text(f"{pid} (x) S {parent} " + " ".join(["0"] * 48))
+    (proc / str(pid) / "io").write_text(io)
+
+
 def test_bytes_of_the_trials_processes_and_of_others_are_apart(tmp_path: Path) -> None:
     """Bytes of this process and its descendants, including ended ones; kernel threads are neither."""
     for pid, parent, moved in ((os.getpid(), 1, 1000), (11, os.getpid(), 50), (12, 11, 7), (13, 1, 900_000)):
-        (tmp_path / str(pid)).mkdir()
-        (tmp_path / str(pid) / "stat").write_text(f"{pid} (x) S {parent} " + " ".join(["0"] * 48))
-        (tmp_path / str(pid) / "io").write_text(IO.format(moved, moved, 7))
+        process(tmp_path, pid, parent, IO.format(moved, moved, 7))
     before = load.reading(proc=tmp_path)
     (tmp_path / "12/io").unlink()  # it ended, and was waited for
     (tmp_path / "11/io").write_text(IO.format(57, 30_000_057, 9))
@@ -91,9 +88,7 @@ def test_bytes_of_the_trials_processes_and_of_others_are_apart(tmp_path: Path) -
 def test_accounts_that_are_lost_hide_no_other_process(tmp_path: Path) -> None:
     """A process that ends without being waited for takes its account with it; others are counted all the same."""
     for pid, moved in ((os.getpid(), 0), (13, 900_000_000), (14, 5_000_000)):
-        (tmp_path / str(pid)).mkdir()
-        (tmp_path / str(pid) / "stat").write_text(f"{pid} (x) S 1 " + " ".join(["0"] * 48))
-        (tmp_path / str(pid) / "io").write_text(IO.format(0, moved, 0))
+        process(tmp_path, pid, 1, IO.format(0, moved, 0))
     before = load.reading(proc=tmp_path)
     shutil.rmtree(tmp_path / "13")
     (tmp_path / "14/io").write_text(IO.format(0, 105_000_000, 0))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dbbench import packages, process
+from dbbench import packages
 from dbbench.errors import AnswerUnknown, KernelLacks, SetupNotInForce
 from dbbench.model import Durability, FsSetup, Mkfs, Volume
 from dbbench.plan import catalog
@@ -39,23 +39,16 @@ def test_the_catalogue_has_the_setups_that_are_promised() -> None:
 
 @pytest.mark.parametrize("name", SHIPPED)
 def test_a_shipped_setup_is_complete(name: str) -> None:
-    """Its family is known, it has a title, leaves out access times, and a package has each program that it needs."""
+    """Its family is known, it has a title, leaves out access times, and a package has each program that it needs.
+    Several devices are for a layer, a pool or btrfs; ext and xfs take one."""
     setup = catalog.catalog().setup(name)
     assert setup.mkfs.family in families.FAMILIES
     assert setup.title
-    if setup.mkfs.family == "raw":  # nothing is mounted, nothing is needed
-        return
-    assert {"noatime", "atime=off"} & set(setup.mount)
-    assert all(map(packages.package_of, families.FAMILIES[setup.mkfs.family].programs(setup)))
-
-
-@pytest.mark.parametrize("name", SHIPPED)
-def test_several_devices_are_for_who_can_lie_on_them(name: str) -> None:
-    """A layer, a pool or btrfs; ext and xfs take one device."""
-    setup = catalog.catalog().setup(name)
     able = setup.layers or setup.mkfs.family in ("btrfs", "zfs", "raw")
-    assert 1 <= setup.devices.min <= setup.devices.max
-    assert able or setup.devices.max == 1
+    assert 1 <= setup.devices.min <= setup.devices.max and (able or setup.devices.max == 1)
+    if setup.mkfs.family != "raw":  # nothing is mounted, nothing is needed
+        assert {"noatime", "atime=off"} & set(setup.mount)
+        assert all(map(packages.package_of, families.FAMILIES[setup.mkfs.family].programs(setup)))
 
 
 @pytest.mark.parametrize("name", SHIPPED)
@@ -70,13 +63,7 @@ def test_no_setup_discards(name: str) -> None:
     argv = family.mkfs_argv(setup, ("/dev/x",))
     assert "-K" in argv or any("nodiscard" in word for word in argv) or argv[:5][-2:] == ["-t", "0"]  # f2fs
     said = family.mount_options(setup)
-    assert "nodiscard" in said or name.endswith("-discard")  # the explicit variants
-
-
-def test_what_a_setup_says_about_discard_is_left_alone() -> None:
-    """Online discard is an explicit variant."""
-    assert EXT4.mount_options(setup_of("ext4", "noatime", "discard=async")) == ("noatime", "discard=async")
-    assert EXT4.mount_options(setup_of("ext4", "noatime")) == ("noatime", "nodiscard")
+    assert "nodiscard" in said or name.endswith("-discard")  # the explicit variants, which are left alone
 
 
 def test_extended_options_of_ext_are_one_word() -> None:
@@ -92,16 +79,12 @@ def test_extended_options_of_ext_are_one_word() -> None:
     assert argv[1:4] == ["-q", "-O", "^has_journal"]
 
 
-def test_geometry_of_f2fs() -> None:
-    """Blocks, segments and what is kept for cleaning, from dump.f2fs."""
+def test_geometry_of_f2fs_and_nilfs2() -> None:
+    """Blocks, segments and what is kept for cleaning, from dump.f2fs and nilfs-tune."""
     assert f2fs.parse_dump(recorded("dump.f2fs.txt")) == {
         "block_size": 4096, "blocks": 102400, "sector_size": 512, "segment_bytes": 2 * 2**20, "segments": 192,
         "segments_per_section": 1, "overprovisioned_segments": 44, "features": "",
     }  # fmt: skip
-
-
-def test_geometry_of_nilfs2() -> None:
-    """Blocks, segments and what is kept for cleaning, from nilfs-tune."""
     assert nilfs2.parse_tune(recorded("nilfs-tune.txt")) == {
         "uuid": "32799971-0427-4599-a582-1e920bef9057", "block_size": 4096, "bytes": 419430400, "segments": 49,
         "segment_bytes": 8 * 2**20, "reserved_segments_percent": 5, "features": "",
@@ -120,45 +103,37 @@ def test_f2fs_flushes_unless_an_option_says_otherwise(options: str, dropped: boo
 
 @pytest.mark.parametrize("version", ["1.47.0", "1.47.2"])
 def test_geometry_of_ext(version: str) -> None:
-    """Sizes, journal and groups whose inode tables are not yet written, from dumpe2fs."""
-    found = ext.parse_dumpe2fs(recorded(f"dumpe2fs-ext4-{version}.txt"))
-    assert found["block_size"] == 4096
-    assert found["blocks"] == 262144
-    assert found["journal_bytes"] == 32 * 2**20
-    assert found["has_journal"] is True
-    assert (found["groups"], found["uninitialised_groups"]) == (8, 0)
+    """Sizes, journal and groups whose inode tables are not yet written, from dumpe2fs, which prints kibibytes with a
+    small letter, mebibytes with a large one."""
+    printed = recorded(f"dumpe2fs-ext4-{version}.txt")
+    found = ext.parse_dumpe2fs(printed)
+    assert (found["block_size"], found["blocks"], found["journal_bytes"]) == (4096, 262144, 32 * 2**20)
+    assert (found["has_journal"], found["groups"], found["uninitialised_groups"]) == (True, 8, 0)
+    small = re.sub(r"(Total journal size: +)\S+", r"\g<1>4096k", printed)
+    assert ext.parse_dumpe2fs(small)["journal_bytes"] == 4096 * 1024
     lazy = ext.parse_dumpe2fs(recorded("dumpe2fs-lazy-nojournal.txt"))
-    assert lazy["has_journal"] is False
-    assert "journal_bytes" not in lazy
-    assert lazy["uninitialised_groups"] == 8
+    assert (lazy["has_journal"], lazy["uninitialised_groups"]) == (False, 8) and "journal_bytes" not in lazy
 
 
 @pytest.mark.parametrize(("version", "newer"), [("6.1.0", False), ("6.13.0", True), ("7.2.0", True)])
 def test_geometry_of_xfs(version: str, newer: bool) -> None:
     """Allocation groups, log and features, from xfs_info; the newer ones make reverse mappings and reflinks."""
     found = xfs.parse_xfs_info(recorded(f"xfs_info-{version}.txt"))
-    assert found["agcount"] == 4
-    assert found["ag_bytes"] == 65536 * 4096
-    assert found["log_bytes"] == 16384 * 4096
+    assert (found["agcount"], found["ag_bytes"], found["log_bytes"]) == (4, 65536 * 4096, 16384 * 4096)
     assert (found["reflink"], found["rmapbt"], found["crc"]) == (newer, newer, True)
 
 
 @pytest.mark.parametrize("version", ["6.2", "6.14", "7.3"])
 def test_geometry_of_btrfs(version: str) -> None:
-    """Node size, checksum and features from dump-super, profiles from the chunk tree."""
+    """Node size, checksum and features from dump-super, profiles from the chunk tree; the compression ratio from
+    compsize's total, not from its rounded percentages."""
     found = btrfs.parse_super(recorded(f"btrfs-dump-super-{version}.txt"))
     assert (found["nodesize"], found["sector_size"], found["checksum"]) == (16384, 4096, "crc32c")
     assert "NO_HOLES" in str(found["features"]).split()
     assert len(str(found["uuid"])) == 36
     assert btrfs.parse_chunks(recorded(f"btrfs-dump-tree-chunk-{version}.txt")) == {
-        "data_profile": "single",
-        "system_profile": "DUP",
-        "metadata_profile": "DUP",
-    }
-
-
-def test_compression_ratio_is_uncompressed_by_on_disk() -> None:
-    """From compsize's total, not from its rounded percentages."""
+        "data_profile": "single", "system_profile": "DUP", "metadata_profile": "DUP",
+    }  # fmt: skip
     assert btrfs.parse_compsize(recorded("compsize.txt")) == pytest.approx(25165824 / 4849664)
 
 
@@ -179,19 +154,14 @@ def test_a_tool_that_leaves_a_line_out_is_not_understood(parse: Callable[[str], 
         parse(recorded(name).replace(cut, "another "))
 
 
-@pytest.mark.parametrize(
-    ("options", "algorithm"),
-    [
-        (("noatime", "compress=zstd:3"), "zstd"),
-        (("compress=lzo", "compress-force=zlib"), "zlib"),
-        (("compress",), "zlib"),
-        (("compress=none",), None),
-        (("noatime", "nodatacow"), None),
-    ],
-)
-def test_the_algorithm_is_the_last_that_is_named(options: tuple[str, ...], algorithm: str | None) -> None:
+@pytest.mark.parametrize(("options", "algorithm"), [
+    ("noatime,compress=zstd:3", "zstd"), ("compress=lzo,compress-force=zlib", "zlib"), ("compress", "zlib"),
+    ("compress=none", None), ("noatime,nodatacow", None), ("compress=zstd:-5", "zstd"),
+    ("compress=lzo,compression=zstd", "zstd"),  # a property of the data volume
+])  # fmt: skip
+def test_the_algorithm_is_the_last_that_is_named(options: str, algorithm: str | None) -> None:
     """As the kernel reads its options."""
-    assert btrfs.FAMILY.compresses(options) == algorithm
+    assert btrfs.FAMILY.compresses(tuple(options.split(","))) == algorithm
 
 
 def test_flags_follow_from_what_the_kernel_shows() -> None:
@@ -205,24 +175,17 @@ def test_flags_follow_from_what_the_kernel_shows() -> None:
     assert xfs.FAMILY.flags(("rw", "noatime"), {}) == ()
 
 
-@pytest.mark.parametrize(
-    ("family", "options", "mode", "expected"),
-    [
-        ("ext4", ("-O", "bigalloc", "-C", "16384"), "ordered", 16384),
-        ("ext4", ("-O", "bigalloc,fast_commit", "-C", "16k"), "ordered", 16384),
-        ("ext4", ("-O", "bigalloc", "-C", "16384"), "journal", 0),
-        ("ext4", ("-C", "16384"), "ordered", 0),
-        ("ext4", ("-b", "65536"), "ordered", 65536),
-        ("xfs", ("-b", "size=16k"), None, 16384),
-        ("xfs", (), None, 0),
-        ("btrfs", ("-b", "16384"), None, 0),  # the size of the filesystem
-    ],
-)
+@pytest.mark.parametrize(("family", "options", "mode", "expected"), [
+    ("ext4", "-O bigalloc -C 16384", "ordered", 16384), ("ext4", "-O bigalloc,fast_commit -C 16k", "ordered", 16384),
+    ("ext4", "-O bigalloc -C 16384", "journal", 0), ("ext4", "-C 16384", "ordered", 0),
+    ("ext4", "-b 65536", "ordered", 65536), ("xfs", "-b size=16k", None, 16384), ("xfs", "", None, 0),
+    ("btrfs", "-b 16384", None, 0),  # the size of the filesystem
+])  # fmt: skip
 def test_the_unit_of_direct_writes_is_what_mkfs_was_asked_for(
-    family: str, options: tuple[str, ...], mode: str | None, expected: int
+    family: str, options: str, mode: str | None, expected: int
 ) -> None:
     """A block, or a cluster of ext4 with bigalloc; 0: not known, or no direct I/O."""
-    setup, module = setup_of(family, mkfs=options), filesystems.FAMILIES[family]
+    setup, module = setup_of(family, mkfs=tuple(options.split())), filesystems.FAMILIES[family]
     assert isinstance(module, Formatted)
     assert module.unit_bytes(setup, {} if mode is None else {"data_mode": mode}) == expected
 
@@ -237,13 +200,20 @@ def test_a_page_tears_unless_data_is_copied_on_write() -> None:
 
 
 def test_traits_are_what_the_options_say() -> None:
-    """Copy-on-write, compression and snapshots for `dbbench fs`."""
+    """Copy-on-write, compression and snapshots for `dbbench fs`; an attribute or a property may be that of the data
+    volume. Compression lets the device deliver less than nearly all of a sample: what the best one leaves of it."""
+    volumes = {"data": Volume(("compression=zstd",)), "wal": Volume()}
+    zstd = FsSetup(title="t", mkfs=Mkfs("btrfs"), volumes=volumes)
+    nocow = FsSetup(title="t", mkfs=Mkfs("btrfs"), volumes={"data": Volume((), ("+C",))})
     for setup, traits in (
-        (setup_of("btrfs", "compress=lzo"), (True, "lzo")),
-        (setup_of("btrfs", attributes=("+C",)), (False, None)),
-        (setup_of("xfs"), (False, None)),
-    ):
+        (setup_of("btrfs", "compress=lzo"), (True, "lzo")), (setup_of("btrfs", attributes=("+C",)), (False, None)),
+        (setup_of("xfs"), (False, None)), (zstd, (True, "zstd")), (nocow, (False, None)),
+    ):  # fmt: skip
         assert (families.copies_on_write(setup), families.compression(setup)) == traits
+    family = filesystems.family_of(zstd)
+    assert family.tears_pages_of(nocow, 8192) and not family.tears_pages_of(zstd, 8192)
+    assert shape.least_read_share(mounted_with("xfs")) == 0.9
+    assert shape.least_read_share(mounted_with("btrfs", "compress=zstd:3")) == pytest.approx(0.9 / 32)
 
 
 def mounted_with(family: str, *effective: str, flags: tuple[Durability, ...] = ()) -> filesystems.Mounted:
@@ -262,70 +232,42 @@ def test_a_promise_that_is_not_the_kernels_is_an_error() -> None:
     filesystems.check_promise(promised, without)
 
 
-def test_a_setup_says_why_it_cannot_work_here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+@pytest.mark.starts_processes  # mkfs and modprobe that do nothing
+def test_a_setup_says_why_it_cannot_work_here(programs: Path, tmp_path: Path) -> None:
     """Unknown family, missing programs with their package, a kernel without it."""
-    kernel = tmp_path
-    (kernel / "proc").mkdir()
-    (kernel / "proc/filesystems").write_text("nodev\tproc\n\text4\n")
-    everything, nothing = (lambda name: Path("/sbin", name)), (lambda name: None)
-    monkeypatch.setattr(process, "find", everything)
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/filesystems").write_text("nodev\tproc\n\text4\n")
+    (programs / "apt-get").touch(0o755)
     assert "unknown family 'vfat'" in str(filesystems.works(setup_of("vfat")))
-    assert filesystems.works(setup_of("ext4"), kernel) is None
-    monkeypatch.setattr(process, "find", nothing)
     assert filesystems.install(setup_of("xfs")) == ("xfsprogs",)
-    reasons = str(filesystems.works(setup_of("xfs"), kernel))
+    reasons = str(filesystems.works(setup_of("xfs"), tmp_path))
     assert "not installed: apt-get install xfsprogs" in reasons and "this kernel has no xfs" in reasons
-    monkeypatch.setattr(process, "find", lambda name: None if name == "modprobe" else everything(name))
-    assert "this kernel has no xfs" in str(filesystems.works(setup_of("xfs"), kernel))
+    for name in (*families.FAMILIES["xfs"].programs(setup_of("xfs")), *EXT4.programs(setup_of("ext4")), "mount"):
+        (programs / name).write_text("#!/bin/sh\n")
+        (programs / name).chmod(0o755)
+    assert str(filesystems.works(setup_of("xfs"), tmp_path)).startswith("this kernel has no xfs")
+    assert filesystems.works(setup_of("ext4"), tmp_path) is None
 
 
-def test_compression_lets_the_device_deliver_less() -> None:
-    """Nearly all of a sample, or what the best compression leaves of it."""
-    assert shape.least_read_share(mounted_with("xfs")) == 0.9
-    assert shape.least_read_share(mounted_with("btrfs", "compress=zstd:3")) == pytest.approx(0.9 / 32)
-
-
-def test_an_algorithm_may_be_a_property_of_the_data_volume() -> None:
-    """It stands behind the mount options, and wins over them, as in the kernel."""
-    assert btrfs.FAMILY.compresses(("compress=lzo", "compression=zstd")) == "zstd"
-    assert btrfs.FAMILY.compresses(("compress=zstd:-5",)) == "zstd"
-    setup = FsSetup(title="t", mkfs=Mkfs("btrfs"), volumes={"data": Volume(("compression=zstd",)), "wal": Volume()})
-    assert families.compression(setup) == "zstd"
-    nocow = FsSetup(title="t", mkfs=Mkfs("btrfs"), volumes={"data": Volume((), ("+C",))})
-    assert families.copies_on_write(nocow) is False
-    assert (family := filesystems.family_of(setup)).tears_pages_of(nocow, 8192) and not family.tears_pages_of(
-        setup, 8192
-    )
-
-
-def test_volumes_are_subvolumes_with_properties_and_attributes() -> None:
-    """As a person would type it."""
-    volumes = {"data": Volume(("compression=zstd",)), "wal": Volume((), ("+C",))}
-    setup = FsSetup(title="t", mkfs=Mkfs("btrfs"), volumes=volumes)
-    assert [" ".join(argv) for argv in btrfs.FAMILY.volume_commands(setup, Path("/m"))] == [
-        "btrfs subvolume create /m/data",
-        "btrfs property set /m/data compression zstd",
-        "btrfs subvolume create /m/wal",
-        "chattr +C /m/wal",
-    ]
-    assert btrfs.FAMILY.programs(setup) == ("mkfs.btrfs", "btrfs", "chattr")
-
-
-def test_commands_name_every_device_of_several() -> None:
-    """mkfs gets all devices; mount gets the first, and the others as options."""
+def test_commands_are_what_a_person_would_type() -> None:
+    """mkfs gets all devices; mount gets the first, and the others as options. tune2fs runs between mkfs and mount,
+    chattr after it; volumes are subvolumes with properties and attributes."""
     setup = setup_of("btrfs", "noatime", mkfs=("-d", "raid1"))
     mkfs, mount = filesystems.commands(setup, ("/dev/a", "/dev/b", "/dev/c"), "/m")
     assert mkfs[-3:] == ("/dev/a", "/dev/b", "/dev/c")
     assert mount[-3:] == ("noatime,nodiscard,device=/dev/b,device=/dev/c", "/dev/a", "/m")
-
-
-def test_commands_have_the_tuner_and_the_attributes() -> None:
-    """tune2fs between mkfs and mount, chattr after it."""
     tuned = FsSetup(title="t", mkfs=Mkfs("ext4", tune=("-o", "journal_data_writeback")), attributes=("+A",))
     words = [" ".join(argv) for argv in filesystems.commands(tuned, ("/dev/a",), "/m")]
     assert words[1] == "tune2fs -o journal_data_writeback /dev/a"
     assert words[3:] == ["mkdir /m/data", "chattr +A /m/data"]
     assert "tune2fs" in EXT4.programs(tuned)
+    volumes = {"data": Volume(("compression=zstd",)), "wal": Volume((), ("+C",))}
+    setup = FsSetup(title="t", mkfs=Mkfs("btrfs"), volumes=volumes)
+    assert [" ".join(argv) for argv in btrfs.FAMILY.volume_commands(setup, Path("/m"))] == [
+        "btrfs subvolume create /m/data", "btrfs property set /m/data compression zstd",
+        "btrfs subvolume create /m/wal", "chattr +C /m/wal",
+    ]  # fmt: skip
+    assert btrfs.FAMILY.programs(setup) == ("mkfs.btrfs", "btrfs", "chattr")
 
 
 @pytest.mark.parametrize(("kernel", "page_bytes", "lack"), [
@@ -394,10 +336,3 @@ def test_what_the_driver_says_of_journal_and_mode(tmp_path: Path) -> None:
     table.write_text("95 27 7:8 / /m rw - ext4 /dev/loop8 rw\n")
     with pytest.raises(KernelLacks):
         EXT4.live("loop8", tmp_path)
-
-
-def test_a_small_journals_size_is_read() -> None:
-    """dumpe2fs prints kibibytes with a small letter, mebibytes with a large one."""
-    printed = recorded("dumpe2fs-ext4-1.47.2.txt")
-    small = re.sub(r"(Total journal size: +)\S+", r"\g<1>4096k", printed)
-    assert ext.parse_dumpe2fs(small)["journal_bytes"] == 4096 * 1024

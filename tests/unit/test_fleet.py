@@ -23,6 +23,7 @@ from dbbench.model.events import Event, ignore
 from tests.support.fleet_hosts import TRIAL_S, Hosts
 
 MakeRun = Callable[..., Run]
+AtWork = Callable[..., tuple[Coordinator, Hosts, list[Event]]]
 ASSIGNMENT = Assignment("", b"", "# plan\n", {}, (), "1")
 
 
@@ -50,7 +51,7 @@ def plan_run(make_run: MakeRun) -> Callable[[int], Run]:
 
 
 @pytest.fixture
-def at_work(room: Path, plan_run: Callable[[int], Run]) -> Callable[..., tuple[Coordinator, Hosts, list[Event]]]:
+def at_work(room: Path, plan_run: Callable[[int], Run]) -> AtWork:
     """Return a function that makes coordinators of so many simulated hosts; with the same hosts it resumes."""
 
     def make(
@@ -74,15 +75,11 @@ def at_work(room: Path, plan_run: Callable[[int], Run]) -> Callable[..., tuple[C
 
 
 def test_blocks_are_dealt_whole_and_evenly(plan_run: Callable[[int], Run]) -> None:
-    """Every block to one host, none twice, and no host has two more than another."""
+    """Every block to one host, none twice, and no host has two more than another; with --each the host is a factor."""
     dealt = dealing.first_blocks(plan_run(10).order, ["b", "a", "c"], "spread")
     assert sorted(block for mine in dealt.values() for block in mine) == list(range(1, 11))
     assert {len(mine) for mine in dealt.values()} == {3, 4}
     assert dealing.first_blocks(plan_run(10).order, ["c", "b", "a"], "spread") == dealt
-
-
-def test_each_host_has_all_blocks(plan_run: Callable[[int], Run]) -> None:
-    """With --each the host is a factor."""
     assert dealing.first_blocks(plan_run(3).order, ["a", "b"], "each") == {"a": (1, 2, 3), "b": (1, 2, 3)}
 
 
@@ -95,9 +92,7 @@ def test_blocks_without_a_host_go_to_who_has_least_left(plan_run: Callable[[int]
 
 
 @pytest.mark.parametrize("mode", ["spread", "each"])
-def test_results_are_those_of_one_machine(
-    at_work: Callable[..., tuple[Coordinator, Hosts, list[Event]]], room: Path, mode: str
-) -> None:
+def test_results_are_those_of_one_machine(at_work: AtWork, room: Path, mode: str) -> None:
     """All trials of the plan with their ids, in the plan's order; each keeps its host, a block has one."""
     coordinator, hosts, _ = at_work(4, 6, mode)
     coordinator.work()
@@ -111,12 +106,18 @@ def test_results_are_those_of_one_machine(
         assert {facts["kernel"] for facts in run.run.hosts.values()} == {"6.1"}
 
 
-def test_lost_answers_are_asked_again(
-    at_work: Callable[..., tuple[Coordinator, Hosts, list[Event]]], room: Path
-) -> None:
-    """A worker or scheduler that dies costs an answer, never a trial."""
+@pytest.mark.parametrize("killed", [False, True])
+def test_lost_answers_are_asked_again(at_work: AtWork, room: Path, killed: bool) -> None:
+    """A worker or scheduler that dies costs an answer, never a trial. A coordinator that was killed in the middle is
+    replaced by the same command: nothing is driven or fetched twice."""
     coordinator, hosts, _ = at_work(2, 4)
-    for _ in range(8):
+    if killed:
+        while len(list((room / "results/f/trials").glob("[!.]*"))) < 3:
+            coordinator.step()
+        for name in hosts.names:
+            hosts.forget(name)
+        coordinator, _, _ = at_work(2, 4, hosts=hosts)
+    for _ in range(0 if killed else 8):
         hosts.lose = 1
         coordinator.step()
         coordinator.step()
@@ -126,25 +127,7 @@ def test_lost_answers_are_asked_again(
     assert len(driven) == len(set(driven)) == 8
 
 
-def test_another_coordinator_goes_on(
-    at_work: Callable[..., tuple[Coordinator, Hosts, list[Event]]], room: Path
-) -> None:
-    """One that was killed in the middle is replaced by the same command: nothing is driven or fetched twice."""
-    first, hosts, _ = at_work(2, 4)
-    while len(list((room / "results/f/trials").glob("[!.]*"))) < 3:
-        first.step()
-    for name in hosts.names:
-        hosts.forget(name)
-    second, _, _ = at_work(2, 4, hosts=hosts)
-    second.work()
-    assert results.load_run(room / "results/f").remaining == []
-    driven = [trial for finished in hosts.finished.values() for trial in finished]
-    assert len(driven) == len(set(driven)) == 8
-
-
-def test_gone_host_has_its_blocks_dealt_again_whole(
-    at_work: Callable[..., tuple[Coordinator, Hosts, list[Event]]], room: Path
-) -> None:
+def test_gone_host_has_its_blocks_dealt_again_whole(at_work: AtWork, room: Path) -> None:
     """With spread: a torn block is driven again by one other host, what is home of it set aside, and it is said."""
     coordinator, hosts, told = at_work(2, 6)
     while len(hosts.finished.get("h001", ())) < 3 or len(coordinator.hosts["h001"].taken) < 3:
@@ -160,9 +143,7 @@ def test_gone_host_has_its_blocks_dealt_again_whole(
     assert coordinator.hosts["h001"].gone and not coordinator.hosts["h000"].gone
 
 
-def test_gone_host_of_each_is_an_error(
-    at_work: Callable[..., tuple[Coordinator, Hosts, list[Event]]], room: Path
-) -> None:
+def test_gone_host_of_each_is_an_error(at_work: AtWork, room: Path) -> None:
     """With `each`, no other host can run its trials: the others finish, then the error is reported."""
     coordinator, hosts, _ = at_work(2, 2, "each")
     hosts.refuse["h001"] = "no mkfs.xfs"
@@ -172,9 +153,7 @@ def test_gone_host_of_each_is_an_error(
     assert not fleet_files.load(room / "results", "f").finished
 
 
-def test_damaged_transfer_is_never_a_result(
-    at_work: Callable[..., tuple[Coordinator, Hosts, list[Event]]], room: Path
-) -> None:
+def test_damaged_transfer_is_never_a_result(at_work: AtWork, room: Path) -> None:
     """Bytes that do not match the checksums are requested again; a host that keeps sending them is given up."""
     coordinator, hosts, _ = at_work(1, 1)
     publish = hosts.publish
@@ -190,9 +169,7 @@ def test_damaged_transfer_is_never_a_result(
     assert list((room / "results/f/trials").glob("[!.]*")) == []
 
 
-def test_results_that_cannot_be_written_end_the_coordinator(
-    at_work: Callable[..., tuple[Coordinator, Hosts, list[Event]]], room: Path
-) -> None:
+def test_results_that_cannot_be_written_end_the_coordinator(at_work: AtWork, room: Path) -> None:
     """A failure of the disk here is not one of the host, whose result is fetched when the fleet is resumed."""
     coordinator, hosts, _ = at_work(1, 1)
     (room / "results/f/trials").rmdir()
@@ -206,11 +183,9 @@ def test_results_that_cannot_be_written_end_the_coordinator(
     assert results.load_run(room / "results/f").remaining == []
 
 
-def test_large_fleet_is_cheap(at_work: Callable[..., tuple[Coordinator, Hosts, list[Event]]], room: Path) -> None:
-    """200 hosts: flat memory, 1.1 x the ideal time at trials of 10 s.
-
-    Four trials a host; a hundred, and the coordinator's CPU, in benchmarks/fleet.py.
-    """
+def test_large_fleet_is_cheap(at_work: AtWork) -> None:
+    """200 hosts with four trials each: flat memory, 1.1 x the ideal time at trials of 10 s. benchmarks/fleet.py has a
+    hundred each, and the coordinator's CPU."""
     coordinator, hosts, _ = at_work(200, 400)
     coordinator.emit = ignore
     began, memory = hosts.clock(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -237,17 +212,13 @@ def test_new_blocks_are_run_last(plan_run: Callable[[int], Run]) -> None:
 @pytest.mark.parametrize(
     "address", ["tcp://0.0.0.0:8786", "tcp://127.0.0.1:8786", "tcp://localhost", "tcp://db1:8786", "ucx://127.0.0.1"]
 )
-def test_without_tls_no_address_is_accepted(address: str) -> None:
-    """A scheduler speaks pickle to root, on loopback with every account of the machine: refused with exit code 5."""
+def test_without_tls_no_address_is_accepted(address: str, room: Path) -> None:
+    """A scheduler speaks pickle to root, on loopback with every account of the machine: refused with exit code 5. An
+    address without a protocol is TLS, which requires certificates."""
     with pytest.raises(FleetInsecure) as refused:
         security.whole(address)
     assert refused.value.exit_code == 5
-
-
-def test_tls_is_the_default(room: Path) -> None:
-    """An address without a protocol is TLS, also on loopback; TLS requires certificates."""
-    assert security.whole("db1") == "tls://db1:8786"
-    assert security.whole("127.0.0.1:9000") == "tls://127.0.0.1:9000"
+    assert (security.whole("db1"), security.whole("127.0.0.1:9000")) == ("tls://db1:8786", "tls://127.0.0.1:9000")
     with pytest.raises(FileUnreadable):
         security.of(room)
 
@@ -255,7 +226,8 @@ def test_tls_is_the_default(room: Path) -> None:
 @pytest.mark.starts_processes
 @pytest.mark.needs("openssl")
 def test_certificates_are_private(room: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Made once, without the authority's key, in a directory of mode 0700. Their text is accepted in their place."""
+    """Made once, without the authority's key, in a directory of mode 0700. Their text is accepted in their place. A key
+    that others can read is refused."""
     pytest.importorskip("distributed")
     folder = room / "config/fleet"
     assert security.make(folder) == folder
@@ -272,6 +244,9 @@ def test_certificates_are_private(room: Path, monkeypatch: pytest.MonkeyPatch) -
     with pytest.raises(FileUnreadable):
         security.of(security.STDIN)  # nothing is left
     assert [path.name for path in folder.parent.iterdir()] == ["fleet"]
+    (folder / security.KEY).chmod(0o640)
+    with pytest.raises(FleetInsecure):
+        security.of(folder)
 
 
 def test_each_fleet_has_its_certificates(room: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -282,45 +257,34 @@ def test_each_fleet_has_its_certificates(room: Path, monkeypatch: pytest.MonkeyP
     assert security.folder_of_fleet(room / "a/.fleet/../.fleet/r") in folders
 
 
-def test_key_that_others_can_read_is_refused(room: Path) -> None:
-    """Mode 0600, or nothing is started."""
-    for name in (security.CA, security.CERT, security.KEY):
-        (room / name).write_text("")
-    (room / security.KEY).chmod(0o640)
-    with pytest.raises(FleetInsecure):
-        security.of(room)
+HEAVY = {
+    "dbbench.run.queue",
+    "dbbench.storage.devices",
+    "dbbench.engines",
+    "dbbench.drivers",
+    "numpy",
+    "scipy",
+    "psutil",
+}
 
 
 @pytest.mark.starts_processes
-def test_nothing_of_the_engine_is_imported_without_need() -> None:
-    """The commands and the fleet's own modules, but those that start daemons, import no dask."""
-    modules = "dbbench.cli, dbbench.commands.fleet, dbbench.fleet.operate, dbbench.fleet.host"
-    code = f"import sys, {modules}; print([n for n in sys.modules if n.split('.')[0] in ('dask', 'distributed')])"
+@pytest.mark.parametrize(("modules", "unneeded"), [
+    ("dbbench.cli, dbbench.commands.fleet, dbbench.fleet.operate, dbbench.fleet.host", {"dask", "distributed"}),
+    ("dbbench.fleet.host, dbbench.fleet.share", HEAVY),
+])  # fmt: skip
+def test_nothing_is_imported_without_need(modules: str, unneeded: set[str]) -> None:
+    """The commands and the fleet's own modules, but those that start daemons, import no dask. What answers and waits on
+    a host knows files only; the runner, with all that drives trials, comes later."""
+    code = f"import sys, {modules}; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+    assert unneeded & set(done.stdout.split()) == set()
 
 
-@pytest.mark.starts_processes
-def test_host_begins_lightly() -> None:
-    """What answers and waits on a host knows files only; the runner, with all that drives trials, comes later."""
-    code = "import sys, dbbench.fleet.host, dbbench.fleet.share; print(*sorted(sys.modules))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    heavy = {
-        "dbbench.run.queue",
-        "dbbench.storage.devices",
-        "dbbench.engines",
-        "dbbench.drivers",
-        "numpy",
-        "scipy",
-        "psutil",
-    }
-    assert heavy & set(done.stdout.split()) == set()
-
-
-def test_worker_by_ssh_is_one_command(room: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_worker_by_ssh_is_one_command(room: Path, programs: Path) -> None:
     """The remote shell gets one quoted line; the host is named without the account; no password is requested. The
     certificates are its standard input."""
-    monkeypatch.setattr("dbbench.process.find", lambda _: Path("/usr/bin/ssh"))
+    (programs / "ssh").touch(0o755)
     for name in (security.CERT, security.CA, security.KEY):
         (room / name).write_text(f"{name}\n")
         (room / name).chmod(0o600)
@@ -329,8 +293,5 @@ def test_worker_by_ssh_is_one_command(room: Path, monkeypatch: pytest.MonkeyPatc
     assert found["db2"].stdin == b"host.pem\nca.pem\nhost.key\n" and "host.key" not in repr(found)
     assert sorted(found) == ["db1", "db2"]
     assert found["db1"].argv[0] == "ssh" and "BatchMode=yes" in found["db1"].argv
-    assert found["db1"].argv[-3:] == (
-        "--",
-        "root@db1",
-        "sudo dbbench fleet worker tls://me:8786 --name db1 --results '/my results' --give-up 60 --certs -",
-    )
+    worker = "sudo dbbench fleet worker tls://me:8786 --name db1 --results '/my results' --give-up 60 --certs -"
+    assert found["db1"].argv[-3:] == ("--", "root@db1", worker)

@@ -25,12 +25,8 @@ def results_folder(tmp_path: Path, make_run: Callable[..., Run]) -> Path:
     fleet_files.create_runs(results_folder, fleet, run, "# plan\n", {})
     theirs = results.create_run(host_of(results_folder), run, "# plan\n")
     for spec in run.order:
-        results.Draft(theirs, spec.id).publish(
-            Trial(spec.id, "f", "local-1", "ext4", "postgres", "w", spec.block, 1, spec.position, Status.OK),
-            None,
-            [],
-            None,
-        )
+        trial = Trial(spec.id, "f", "local-1", "ext4", "postgres", "w", spec.block, 1, spec.position, Status.OK)
+        results.Draft(theirs, spec.id).publish(trial, None, [], None)
     merging.take(theirs / "trials" / run.order[0].id, results_folder / "f")
     return results_folder
 
@@ -46,11 +42,8 @@ def leave_behind(results_folder: Path) -> list[Path]:
     image = theirs / f".dbbench-f-{tag_of(theirs)}.img"
     image.write_bytes(b"x" * 8192)
     Journal(theirs / "journal.jsonl").note("take", what="image", path=str(image))
-    left = [
-        theirs / "trials/.partial-x",
-        results_folder / "f/trials/.partial-y",
-        host_of(results_folder) / here.SCRATCH,
-    ]
+    scratch = host_of(results_folder) / here.SCRATCH
+    left = [theirs / "trials/.partial-x", results_folder / "f/trials/.partial-y", scratch]
     for path in left:
         path.mkdir()
     return [image, *left]
@@ -73,27 +66,20 @@ def test_what_killed_hosts_leave_is_given_back(told: Any, results_folder: Path) 
     assert told("clean", "f").strip() == "nothing to remove"
 
 
-def test_copies_of_a_finished_fleet_go(told: Any, results_folder: Path) -> None:
-    """A host's copy of a collected trial is removed if it is identical; a trial that was not collected stays."""
+@pytest.mark.parametrize("damaged", [False, True])
+def test_copies_of_a_finished_fleet_go(damaged: bool, told: Any, results_folder: Path) -> None:
+    """A host's copy of a collected trial is removed if it is identical: of a damaged result it is the only one that is
+    whole. A trial that was not collected stays."""
     first, second = trials(host_of(results_folder) / "f")
     fleet_files.save(results_folder, dataclasses.replace(fleet_files.load(results_folder, "f"), finished=True))
-    assert (
-        told("clean")
-        .splitlines()[0]
-        .startswith(f"removed copy of a result {host_of(results_folder)}/f/trials/{first} ")
-    )
-    assert (trials(results_folder / "f"), trials(host_of(results_folder) / "f")) == ([first], [second])
-    assert [trial.id for trial in results.load_run(results_folder / "f").trials] == [first]
-
-
-def test_copy_stays_where_the_result_is_damaged(told: Any, results_folder: Path) -> None:
-    """It is then the only one that is whole."""
-    first = trials(results_folder / "f")[0]
-    fleet_files.save(results_folder, dataclasses.replace(fleet_files.load(results_folder, "f"), finished=True))
-    path = results_folder / "f/trials" / first / "trial.json"
-    path.write_text(path.read_text().replace('"ok"', '"suspect"'))
-    assert told("clean").strip() == "nothing to remove"
-    assert first in trials(host_of(results_folder) / "f")
+    if damaged:
+        path = results_folder / "f/trials" / first / "trial.json"
+        path.write_text(path.read_text().replace('"ok"', '"suspect"'))
+    copy = f"removed copy of a result {host_of(results_folder)}/f/trials/{first} "
+    assert told("clean").startswith("nothing to remove" if damaged else copy)
+    assert trials(host_of(results_folder) / "f") == ([first, second] if damaged else [second])
+    if not damaged:
+        assert [trial.id for trial in results.load_run(results_folder / "f").trials] == [first]
 
 
 def test_fleet_that_is_worked_on_is_left_alone(told: Any, results_folder: Path) -> None:

@@ -30,9 +30,8 @@ def test_yaml_examples_load(path: Path) -> None:
     yaml = pytest.importorskip("yaml")
     for document in yaml.safe_load_all(path.read_text(encoding="utf-8")):
         plays = document if isinstance(document, list) else [document]
-        assert all(
-            {"hosts", "tasks"} <= play.keys() or ("kind" in play and play.keys() & {"spec", "data"}) for play in plays
-        )
+        for play in plays:
+            assert {"hosts", "tasks"} <= play.keys() or ("kind" in play and play.keys() & {"spec", "data"})
 
 
 @pytest.mark.starts_processes
@@ -46,12 +45,8 @@ def test_shell_examples_parse(path: Path) -> None:
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
 def test_commands_of_examples_exist(path: Path) -> None:
     """Each `dbbench ... --option` is a command with that option."""
-    text = (
-        path.read_text(encoding="utf-8")
-        .replace("[dbbench, fleet, ", "dbbench fleet ")
-        .replace(", ", " ")
-        .replace("]", " ")
-    )
+    text = path.read_text(encoding="utf-8").replace("[dbbench, fleet, ", "dbbench fleet ")
+    text = text.replace(", ", " ").replace("]", " ")
     lines = re.findall(r"(?<![/\w.-])dbbench ((?:fleet )?[a-z]+)\b([^#;\n]*(?:\n +--certs[^\n]*)?)", text)
     assert lines or path.name == "playbook.yaml"
     for words, rest in lines:

@@ -22,12 +22,18 @@ from dbbench.model.events import Event
 
 
 @pytest.fixture
-def at_host(tmp_path: Path, make_run: Callable[..., Run], monkeypatch: pytest.MonkeyPatch) -> HostFolder:
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> host.Here:
+    """This host; its results are in the test's directory, and no run was assigned to it."""
+    found = host.Here(results=tmp_path, share=("false",))
+    monkeypatch.setattr(host, "HERE", found)
+    return found
+
+
+@pytest.fixture
+def at_host(tmp_path: Path, make_run: Callable[..., Run], here: host.Here) -> HostFolder:
     """The folder of a run of two trials that were assigned to this host, the first of them finished."""
     run = make_run("f")
-    monkeypatch.setattr(host.HERE, "results", tmp_path)
-    monkeypatch.setattr(host.HERE, "tasks", {"f": host.HostTask(run, ())})
-    monkeypatch.setattr(host.HERE, "share", ("false",))
+    here.tasks["f"] = host.HostTask(run, ())
     at_host = HostFolder(results.create_run(tmp_path, run, "# plan\n"))
     at_host.make()
     publish(at_host, run, 0)
@@ -65,18 +71,13 @@ def test_nothing_travels_during_a_trial(at_work: HostFolder) -> None:
     assert (report().trial, report(taken=(first,)).trial) == (first, "")
 
 
-def test_finished_trials_of_a_dead_share_travel(at_host: HostFolder) -> None:
-    """Its state names a trial and an error, but no process runs it."""
-    host.HERE.tasks["f"].starts = 1
+def test_finished_trials_of_a_dead_share_travel(at_host: HostFolder, here: host.Here) -> None:
+    """Its state names a trial and an error, but no process runs it. A restarted worker starts nothing from the folder:
+    it does not know which plan this is and what may be erased, so its blocks are assigned again."""
+    here.tasks["f"].starts = 1
     at_host.save_state(HostState(trial=at_host.run().order[1].id, phase="measure", ended=True, error={"id": "E999"}))
     assert report().trial == at_host.run().order[0].id
-
-
-def test_a_restarted_worker_starts_nothing_from_the_folder(
-    at_host: HostFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It does not know which plan this is and what may be erased, so its blocks are assigned again."""
-    monkeypatch.setattr(host.HERE, "tasks", {})
+    here.tasks.clear()
     assert report() == HostReport(False)
 
 
@@ -88,32 +89,33 @@ def test_a_share_that_does_nothing_is_given_up(at_host: HostFolder) -> None:
     assert "share.log" in str(answer.error["remedy"])
 
 
-def test_an_error_of_before_is_forgotten(at_host: HostFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.starts_processes
+def test_an_error_of_before_is_forgotten(at_host: HostFolder, here: host.Here, tmp_path: Path) -> None:
     """Blocks that are assigned again are tried again; an error of a share that was started since ends the work."""
-    started = list[HostState]()
-    monkeypatch.setattr(host.process, "run", lambda *_args, **_kwargs: started.append(at_host.state()))  # type: ignore[attr-defined]
+    seen = tmp_path / "seen"
+    here.share = ("sh", "-c", f"cat $0/fleet/state.json >> {seen}; echo >> {seen}")
     at_host.save_state(HostState(ended=True, error={"id": "E999", "evidence": "no mkfs"}))
     report()
-    assert [state.note for state in started] == ["starting"]
-    for error, starts in ({"id": "E999"}, 1), ({"id": CoordinatorGone.id}, 2):
+    assert '"note": "starting"' in seen.read_text()
+    starts = [seen.read_text().count("starting")]
+    for error in ({"id": "E999"}, {"id": CoordinatorGone.id}):
         at_host.save_state(HostState(ended=True, error=error))
         report()
-        assert len(started) == starts
+        starts.append(seen.read_text().count("starting"))
+    assert starts == [1, 1, 2]
 
 
 @pytest.mark.parametrize("key", ["plan.device.at", "cells[0].engine.bins", "scripts/w.sql"])
 def test_a_run_that_was_changed_on_a_host_is_refused(
-    key: str, tmp_path: Path, make_run: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
+    key: str, tmp_path: Path, make_run: Callable[..., Run], here: host.Here
 ) -> None:
     """The coordinator's plan decides; the error names the key (E803)."""
-    monkeypatch.setattr(host.HERE, "results", tmp_path)
-    monkeypatch.setattr(host.HERE, "tasks", {})
     scripts = {"w.sql": "SELECT 1;\n"}
-    run = dataclasses.replace(make_run("f"), host={"hostname": host.HERE.name})
+    run = dataclasses.replace(make_run("f"), host={"hostname": here.name})
     results.create_run(tmp_path, run, "# plan\n")
     assignment = Assignment("f", results.written_spec(run), "# plan\n", scripts, ("disk",), __version__)
     assert isinstance(host.answer(assignment), dict)
-    assert (host.HERE.tasks["f"].wipe, host.HERE.tasks["f"].run.plan_sha256) == (("disk",), "cafe")
+    assert (here.tasks["f"].wipe, here.tasks["f"].run.plan_sha256) == (("disk",), "cafe")
     cell = run.cells[0]
     evil = dataclasses.replace(cell, engine=dataclasses.replace(cell.engine, bins=("/tmp/evil",)))
     if key.startswith("plan"):
@@ -180,11 +182,11 @@ def test_a_host_ends_without_its_coordinator(at_work: HostFolder, tmp_path: Path
 
 
 def test_locks_of_disks_are_private(
-    tmp_path: Path, make_run: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, make_run: Callable[..., Run], monkeypatch: pytest.MonkeyPatch, environ: dict[str, str]
 ) -> None:
     """They lie in a directory that only this user can enter; one of another user, or a link, is refused."""
     monkeypatch.setattr(namespaces, "RUNTIME", tmp_path / "run")
-    monkeypatch.setattr(Path, "home", lambda: tmp_path / "home")
+    environ["HOME"] = str(tmp_path / "home")
     lock = share.lock_of(make_run("f"), tmp_path)
     assert lock.parent.stat().st_mode & 0o777 == 0o700
     lock.parent.chmod(0o755)  # as an earlier version made it

@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -11,7 +12,7 @@ from dbbench.fleet import dealing, fleet_files
 from dbbench.fleet.coordinator import Coordinator
 from dbbench.fleet.fleet_files import Fleet
 from dbbench.fleet.messages import Assignment, Question
-from dbbench.model import Budget, Run, TrialSpec
+from dbbench.model import Budget, Run
 from dbbench.model.events import ignore
 from dbbench.plan import make_order
 from dbbench.run.adaptive import LEAST, further
@@ -20,19 +21,22 @@ from tests.support.fleet_hosts import TRIAL_S, Hosts
 NAMES = ["a", "b"]
 
 
-@pytest.fixture
-def hosts(tmp_path: Path, make_run: Callable[..., Run]) -> Hosts:
-    """Two made-up hosts of a new fleet: two arms in two blocks, each figure the same in every trial, asked for 5 %."""
-    one = make_run()
-    cells = tuple(dataclasses.replace(one.cells[0], id=f"{arm}.postgres.w", arm=arm) for arm in ("ext4", "xfs"))
-    order = tuple(TrialSpec(f"{cell.id}-b{block}-a1", cell.id, block, 1, 2 * block + i - 1)
-                  for block in (1, 2) for i, cell in enumerate(cells))  # fmt: skip
-    alone = dataclasses.replace(one.plan, margin=1e-9)  # so that equal figures are not the same, which ends at once
-    run = dataclasses.replace(one, name="f", plan=alone, cells=cells, order=order, precision=0.05)
-    fleet = Fleet("f", "spread", "2026-01-01T00:00:00Z", "cafe", dealing.first_blocks(order, NAMES, "spread"))
+def hosts_of(tmp_path: Path, run: Run, mode: Literal["spread", "each"] = "spread") -> Hosts:
+    """Two made-up hosts of a new fleet with that run, of two arms."""
+    cells = tuple(dataclasses.replace(run.cells[0], id=f"{arm}.postgres.w", arm=arm) for arm in ("ext4", "xfs"))
+    run = dataclasses.replace(run, name="f", cells=cells, order=tuple(make_order(cells, run.plan.blocks, 1)))
+    fleet = Fleet("f", mode, "2026-01-01T00:00:00Z", "cafe", dealing.first_blocks(run.order, NAMES, mode))
     fleet_files.save(tmp_path, fleet)
     fleet_files.create_runs(tmp_path, fleet, run, "# plan\n", {})
     return Hosts(NAMES, tmp_path / "hosts")
+
+
+@pytest.fixture
+def hosts(tmp_path: Path, make_run: Callable[..., Run]) -> Hosts:
+    """Those of a run in two blocks, in which each figure is the same in every trial, asked for 5 %."""
+    one = make_run()
+    alone = dataclasses.replace(one.plan, margin=1e-9)  # so that equal figures are not the same, which ends at once
+    return hosts_of(tmp_path, dataclasses.replace(one, plan=alone, precision=0.05))
 
 
 def coordinator(results_folder: Path, hosts: Hosts) -> Coordinator:
@@ -53,9 +57,16 @@ def test_blocks_are_added_whole_until_all_is_settled(tmp_path: Path, hosts: Host
     assert list(by_block.values()) == [{"a"}, {"b"}] * 3
 
 
-def test_next_coordinator_deals_what_was_added(tmp_path: Path, hosts: Hosts) -> None:
+@pytest.mark.parametrize("with_budget", [False, True])
+def test_next_coordinator_deals_what_was_added(
+    with_budget: bool, tmp_path: Path, make_run: Callable[..., Run], hosts: Hosts
+) -> None:
     """A coordinator that was killed between extending and assigning the order leaves unassigned blocks."""
-    first = coordinator(tmp_path, hosts)
+    results_folder, blocks = tmp_path, LEAST + 1
+    if with_budget:
+        results_folder, blocks = tmp_path / "budget", 8
+        hosts = budgeted(results_folder, make_run, 90.0)
+    first = coordinator(results_folder, hosts)
 
     def killed() -> None:
         raise SystemExit(len(first.runs["f"].order))
@@ -63,11 +74,12 @@ def test_next_coordinator_deals_what_was_added(tmp_path: Path, hosts: Hosts) -> 
     first._deal = killed  # type: ignore[method-assign]
     with pytest.raises(SystemExit, match="8"):
         first.work()
-    assert len(results.load_spec(tmp_path / "f").order) == 8
-    second = coordinator(tmp_path, hosts)
+    assert len(results.load_spec(results_folder / "f").order) == 8
+    hosts.waiting.clear()  # the next one has a connection of its own
+    second = coordinator(results_folder, hosts)
     second.work()
-    assert results.load_run(tmp_path / "f").remaining == []
-    assert sorted(block for mine in second.fleet.blocks.values() for block in mine) == list(range(1, LEAST + 2))
+    assert results.load_run(results_folder / "f").remaining == []
+    assert sorted(block for mine in second.fleet.blocks.values() for block in mine) == list(range(1, blocks + 1))
 
 
 def test_hosts_are_not_asked_for_the_precision(tmp_path: Path, hosts: Hosts) -> None:
@@ -79,18 +91,13 @@ def test_hosts_are_not_asked_for_the_precision(tmp_path: Path, hosts: Hosts) -> 
     assert results.load_spec(tmp_path / "f").precision == 0.05
 
 
-def budgeted(tmp_path: Path, make_run: Callable[..., Run], budget_s: float, mode: str) -> Hosts:
+def budgeted(
+    tmp_path: Path, make_run: Callable[..., Run], budget_s: float, mode: Literal["spread", "each"] = "spread"
+) -> Hosts:
     """The same two hosts and two arms, with a budget instead of a precision."""
     one = make_run()
-    cells = tuple(dataclasses.replace(one.cells[0], id=f"{arm}.postgres.w", arm=arm) for arm in ("ext4", "xfs"))
     plan = dataclasses.replace(one.plan, budget_s=budget_s, blocks=3)
-    run = dataclasses.replace(one, name="f", cells=cells, order=tuple(make_order(cells, 3, 1)), plan=plan,
-                              budget=Budget())  # fmt: skip
-    fleet = Fleet("f", "each" if mode == "each" else "spread", "2026-01-01T00:00:00Z", "cafe",
-                  dealing.first_blocks(run.order, NAMES, mode))  # fmt: skip
-    fleet_files.save(tmp_path, fleet)
-    fleet_files.create_runs(tmp_path, fleet, run, "# plan\n", {})
-    return Hosts(NAMES, tmp_path / "hosts")
+    return hosts_of(tmp_path, dataclasses.replace(one, plan=plan, budget=Budget()), mode)
 
 
 def by_host(folder: Path) -> dict[str, set[int]]:
@@ -101,7 +108,7 @@ def by_host(folder: Path) -> dict[str, set[int]]:
 
 def test_each_host_of_a_spread_fleet_uses_its_own_budget(tmp_path: Path, make_run: Callable[..., Run]) -> None:
     """110 s hold five blocks of two trials for the quick host; the slow one has time for three. All are whole."""
-    hosts = budgeted(tmp_path, make_run, 110.0, "spread")
+    hosts = budgeted(tmp_path, make_run, 110.0)
     hosts.trial_s["b"] = 1.7 * TRIAL_S
     coordinator(tmp_path, hosts).work()
     run = results.load_run(tmp_path / "f")
@@ -122,7 +129,7 @@ def test_each_host_with_a_run_of_its_own_adds_its_own_blocks(tmp_path: Path, mak
 
 def test_a_block_that_a_host_could_not_finish_is_dropped(tmp_path: Path, make_run: Callable[..., Run]) -> None:
     """Its trials are set aside and it is not run elsewhere; a next coordinator finds the same."""
-    hosts = budgeted(tmp_path, make_run, 90.0, "spread")
+    hosts = budgeted(tmp_path, make_run, 90.0)
     hosts.budget_s = 65.0  # slower than it seemed: the fourth block of a host is cut
     coordinator(tmp_path, hosts).work()
     run = results.load_run(tmp_path / "f")
@@ -135,27 +142,9 @@ def test_a_block_that_a_host_could_not_finish_is_dropped(tmp_path: Path, make_ru
     assert results.load_spec(tmp_path / "f").order == before
 
 
-def test_a_killed_coordinator_leaves_no_block_of_nobody(tmp_path: Path, make_run: Callable[..., Run]) -> None:
-    """One that was killed between the longer order and its dealing: the next one deals it."""
-    hosts = budgeted(tmp_path, make_run, 90.0, "spread")
-    first = coordinator(tmp_path, hosts)
-
-    def killed() -> None:
-        raise SystemExit(1)
-
-    first._deal = killed  # type: ignore[method-assign]
-    with pytest.raises(SystemExit):
-        first.work()
-    assert len(results.load_spec(tmp_path / "f").order) == 8
-    hosts.waiting.clear()  # the next one has a connection of its own
-    coordinator(tmp_path, hosts).work()
-    run = results.load_run(tmp_path / "f")
-    assert run.remaining == [] and {spec.block for spec in run.run.order} == set(range(1, 9))
-
-
 def test_hosts_know_the_budget_and_add_no_blocks(tmp_path: Path, make_run: Callable[..., Run]) -> None:
     """The coordinator numbers the blocks; each host measures its own time."""
-    hosts = budgeted(tmp_path, make_run, 50.0, "spread")
+    hosts = budgeted(tmp_path, make_run, 50.0)
     asked, ask = list[Question](), hosts.ask
     hosts.ask = lambda host, question: (asked.append(question), ask(host, question))  # type: ignore[method-assign]
     coordinator(tmp_path, hosts).work()

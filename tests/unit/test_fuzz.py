@@ -9,6 +9,7 @@ import json
 import os
 import random
 import re
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -104,32 +105,13 @@ def held(parse: Callable[[str], object], text: str, allowed: tuple[type[Exceptio
     assert time.process_time() - began < SLOWEST_S
 
 
-def of_file(parse: Callable[[Path], object]) -> Callable[[str], object]:
-    """A parser of a file as one of text."""
-    path = Path(os.environ.get("TMPDIR", "/tmp")) / f"dbbench-fuzz-{os.getpid()}"
+def of_file(parse: Callable[[Path], object], name: str = "") -> Callable[[str], object]:
+    """A parser of a file, or of a folder that holds the file `name`, as one of text."""
 
     def wrapped(text: str) -> object:
-        path.write_bytes(text.encode(errors="replace"))
-        try:
-            return parse(path)
-        finally:
-            path.unlink()
-
-    return wrapped
-
-
-def of_folder(name: str, parse: Callable[[Path], object]) -> Callable[[str], object]:
-    """A parser of a folder that holds the file `name` as one of text."""
-    folder = Path(os.environ.get("TMPDIR", "/tmp")) / f"dbbench-fuzz-{os.getpid()}-d"
-
-    def wrapped(text: str) -> object:
-        folder.mkdir(exist_ok=True)
-        (folder / name).write_bytes(text.encode(errors="replace"))
-        try:
-            return parse(folder)
-        finally:
-            (folder / name).unlink()
-            folder.rmdir()
+        with tempfile.TemporaryDirectory(prefix="dbbench-fuzz-") as folder:
+            (path := Path(folder, name or "text")).write_bytes(text.encode(errors="replace"))
+            return parse(path.parent if name else path)
 
     return wrapped
 
@@ -137,14 +119,32 @@ def of_folder(name: str, parse: Callable[[Path], object]) -> Callable[[str], obj
 def a_journal(path: Path) -> object:
     """What is outstanding of every kind."""
     journal = Journal(path)
-    return [
-        journal.outstanding(what) for what in ("image", "runtime", "layer", "pool", "cgroup")
-    ], journal.has_filesystem("a", "b")
+    kinds = "image", "runtime", "layer", "pool", "cgroup"
+    return [*map(journal.outstanding, kinds)], journal.has_filesystem("a", "b")
+
+
+def checkpoints(text: str) -> object:
+    """Those of a log of PostgreSQL."""
+    return postgres_counters.checkpoint_events(text.splitlines())
+
+
+def pgbench_counts(path: Path) -> object:
+    """Those of five seconds of its log."""
+    return pgbench_log.parse([path], 1.0, 5)
 
 
 JOURNAL: Final = '{"utc": 1, "event": "take", "what": "image", "path": "/.dbbench-a.img"}\n' * 3
 SMART: Final = json.dumps({"device": {"type": "nvme"}, "nvme_smart_health_information_log": {"percentage_used": 3,
                            "data_units_written": 100, "temperature": 30}, "temperature": {"current": 30}})  # fmt: skip
+HISTOGRAM: Final = """Latency histogram (values are in milliseconds)
+       value  ------------- distribution ------------- count
+       0.532 |****  12
+       0.541 |***  8
+
+General statistics:
+"""
+STEPS: Final = "-- step load; untimed\nCOPY t FROM x;\n-- step b\nSELECT 1;\n"
+SELECT: Final = "SELECT a FROM b WHERE c BETWEEN $1 AND date $2 LIMIT $3"
 STAT: Final = "cpu  1 2 3 4 5 6 7 8 9 10\ncpu0 1 2 3 4 5 6 7 8 9 10\n"
 
 # name: (parser, recorded text, errors beyond ours that its caller takes)
@@ -154,28 +154,14 @@ PARSERS: Final[dict[str, tuple[Callable[[str], object], str, tuple[type[Exceptio
     "sadf-cut": (lambda t: sar.parse(t, ("loop0",)), fixture("samplers/sar_cut.json"), ()),
     "iostat": (lambda t: iostat.parse(t, "loop0"), fixture("samplers/iostat-12.6.1.json"), ()),
     "server-log": (server_log.events, fixture("engines/postgres-15.log"), ()),
-    "checkpoints": (
-        lambda t: postgres_counters.checkpoint_events(t.splitlines()),
-        fixture("engines/postgres-15.log"),
-        (),
-    ),
+    "checkpoints": (checkpoints, fixture("engines/postgres-15.log"), ()),
     "pgbench": (lambda t: read_counts(pgbench.COUNTS, t), fixture("drivers/pgbench-15/pgbench.out"), ()),
     "pgbench-live": (pgbench.live, fixture("drivers/pgbench-15/pgbench.err"), ()),
     "pgbench-aborted": (pgbench.is_abort, fixture("drivers/pgbench-15/pgbench_aborted.err"), ()),
-    "pgbench-log": (
-        of_file(lambda p: pgbench_log.parse([p], 1.0, 5)),
-        fixture("drivers/pgbench-15/pgbench_log.4711")[:4000],
-        (),
-    ),
+    "pgbench-log": (of_file(pgbench_counts), fixture("drivers/pgbench-15/pgbench_log.4711")[:4000], ()),
     "sysbench": (lambda t: read_counts(sysbench.COUNTS, t), fixture("drivers/sysbench_denied.out"), ()),
     "sysbench-live": (sysbench.live, "[ 1s ] thds: 2 tps: 9.00 qps: 1 (r/w/o: 1/2/3) lat (ms,95%): 3.1\n", ()),
-    "sysbench-histogram": (
-        sysbench.histogram,
-        "Latency histogram (values are in milliseconds)\n"
-        "       value  ------------- distribution ------------- count\n"
-        "       0.532 |****  12\n       0.541 |***  8\n \nGeneral statistics:\n",
-        (),
-    ),
+    "sysbench-histogram": (sysbench.histogram, HISTOGRAM, ()),
     "sysbench-events": (of_file(lambda p: sysbench_events.parse([p], 5)), "1 100 3\n2 120 4\n", ()),
     "fio-load": (fio.parse, fixture("drivers/fio.json"), ()),
     "fio-log": (lambda t: fio.by_second([t], 1.7e9, 5, "0"), fixture("drivers/fio_bw.1.log")[:2000], ()),
@@ -184,17 +170,9 @@ PARSERS: Final[dict[str, tuple[Callable[[str], object], str, tuple[type[Exceptio
     "copied": (filework_load.parse_copy, fixture("drivers/copy.out"), ()),
     "small-files": (filework_load.steps, fixture("drivers/smallfiles.out"), ()),
     "filework-live": (filework_load.live, '{"t": 0.251105, "bytes": 78643200}', ()),
-    "sql-steps": (
-        lambda t: steps.parse(t, "postgres"),
-        "-- step load; untimed\nCOPY t FROM x;\n-- step b\nSELECT 1;\n",
-        (),
-    ),
+    "sql-steps": (lambda t: steps.parse(t, "postgres"), STEPS, ()),
     "logged": (lambda t: refusals.refusal(t, "mysql"), fixture("recorded/slow.log")[:2000], ()),
-    "samples": (
-        lambda t: values.samples_of(t, None, 9),
-        "SELECT a FROM b WHERE c BETWEEN $1 AND date $2 LIMIT $3",
-        (ValueError,),
-    ),
+    "samples": (lambda t: values.samples_of(t, None, 9), SELECT, (ValueError,)),
     "statements": (of_file(recordings.read), fixture("recorded/pgss.csv"), ()),
     "wipefs": (guard.parse, fixture("devices/wipefs_ext4.json"), (ValueError, LookupError, TypeError)),
     "mountinfo": (mounts.parsed_mounts, fixture("devices/mountinfo.txt"), (ValueError, IndexError)),  # the kernel's own
@@ -223,7 +201,7 @@ PARSERS: Final[dict[str, tuple[Callable[[str], object], str, tuple[type[Exceptio
     "smartctl": (lambda t: smart.of_smartctl(json.loads(t)), SMART, (ValueError,)),
     "nvme": (lambda t: smart.of_nvme(json.loads(t)), SMART, (ValueError,)),
     "cores": (cores.parsed_cores, "0-3,8,10-11", (ValueError,)),
-    "proc-stat": (of_folder("stat", proc.cpu_times), STAT, ()),
+    "proc-stat": (of_file(proc.cpu_times, "stat"), STAT, ()),
     "event": (events.parse, '{"kind": "second", "data": {"phase": "measure"}}', ()),
     "journal": (of_file(a_journal), JOURNAL, ()),
     "clock": (epoch, "2026-01-01T00:00:00.123Z", (ValueError,)),

@@ -8,7 +8,7 @@ import pytest
 
 from dbbench.machine.host import load, tunables
 from dbbench.machine.host.load import HostLoad, LoadReading
-from dbbench.machine.host.proc import CpuTimes, Task, below, chosen, common, task
+from dbbench.machine.host.proc import CpuTimes, Task, below, chosen, task
 
 
 def write(root: Path, name: str, content: str) -> None:
@@ -18,13 +18,10 @@ def write(root: Path, name: str, content: str) -> None:
     path.write_text(content)
 
 
-def test_state_of_an_empty_machine_is_none(tmp_path: Path) -> None:
-    """No file is there: every value is None, nothing raises."""
-    assert set(tunables.state(tmp_path).values()) == {None}
-
-
 def test_state_reads_what_moves_numbers(tmp_path: Path) -> None:
-    """Governor, turbo, idle states, THP, dirty limits, swap, mitigations."""
+    """Governor, turbo, idle states, THP, dirty limits, swap, mitigations. Without a file every value is None, and half
+    of the cores in another governor is a fact, not the first one's value. What changed is named with both values."""
+    assert set(tunables.state(tmp_path).values()) == {None}
     cpu = "sys/devices/system/cpu"
     for number in (0, 1):
         write(tmp_path, f"{cpu}/cpufreq/policy{number}/scaling_governor", "powersave\n")
@@ -41,22 +38,12 @@ def test_state_reads_what_moves_numbers(tmp_path: Path) -> None:
     assert (state["turbo"], state["c_states"]) == ("off", "POLL C1")
     assert (state["thp"], state["vm_dirty_ratio"]) == ("madvise", 20)
     assert (state["swap_kb"], state["mitigation_meltdown"]) == (1024, "Mitigation: PTI")
-
-
-def test_cpus_that_disagree_are_all_named(tmp_path: Path) -> None:
-    """Half of the cores in another governor is a fact, not the first one's value."""
-    write(tmp_path, "a", "powersave")
-    write(tmp_path, "b", "performance")
-    assert common([tmp_path / "a", tmp_path / "b", tmp_path / "c"]) == "performance, powersave"
-    assert chosen(tmp_path / "c") is None
-
-
-def test_changes_are_named_with_both_values() -> None:
-    """What W018 prints; equal states change nothing."""
-    before = {"governor": "performance", "thp": "never", "turbo": None}
-    assert tunables.differences(before, dict(before)) == []
-    after = {"governor": "powersave", "thp": "never", "turbo": "on"}
-    assert tunables.differences(before, after) == ["governor: performance -> powersave", "turbo: absent -> on"]
+    write(tmp_path, f"{cpu}/cpufreq/policy1/scaling_governor", "performance\n")
+    (tmp_path / f"{cpu}/intel_pstate/no_turbo").unlink()
+    after = tunables.state(tmp_path)
+    assert tunables.differences(state, dict(state)) == []
+    expected = ["governor: powersave -> performance, powersave", "turbo: off -> absent"]
+    assert tunables.differences(state, after) == expected and chosen(tmp_path / "none") is None
 
 
 def test_names_with_brackets_and_spaces(tmp_path: Path) -> None:
@@ -139,45 +126,34 @@ def test_short_lived_processes_are_in_their_parents_time() -> None:
 
 
 def test_a_reused_pid_is_another_process() -> None:
-    """Its CPU time is its own, not the difference to the old one's."""
+    """Its CPU time is its own, not the difference to the old one's. A process of dbbench whose parent ended is adopted
+    by init, and is still counted as dbbench's."""
     before = at(0, cpu(0, 0), [], [times(20, 1, 100, started=1)])
     after = at(10, cpu(9, 11), [], [times(20, 1, 2, started=9)])
     assert [p.cpu_s for p in load.foreign_load(before, after).processes] == [2]
-
-
-def test_what_was_ours_stays_ours() -> None:
-    """A process of dbbench whose parent ended is adopted by init, and is still counted as dbbench's."""
     before = at(0, cpu(0, 0), [times(30, 10, 5)], [])
     after = at(10, cpu(9, 11), [], [times(30, 1, 9)])
     assert load.foreign_load(before, after).foreign_cpu_s == 0
 
 
-def test_in_a_container_it_is_the_rest() -> None:
-    """If other processes are not visible, busy time that is not dbbench's is foreign, of unknown origin."""
+def test_in_a_container_it_is_the_rest(tmp_path: Path) -> None:
+    """If other processes are not visible, busy time that is not dbbench's is foreign, of unknown origin. Without /proc
+    nothing is known: None, not 0 %."""
     before = at(0, cpu(100, 100), [times(10, 1, 50)], [], kernel=None)
     after = at(10, cpu(112, 108), [times(10, 1, 58)], [], kernel=None)
     found = load.foreign_load(before, after)
     assert found.foreign_cpu_s == pytest.approx(4)
     assert "not visible" in load.load_warnings(found)[0].text
+    found = load.foreign_load(load.reading(proc=tmp_path), load.reading(proc=tmp_path))
+    assert (found.foreign_share, found.steal_share, found.processes) == (None, None, ())
 
 
-def test_steal_is_said() -> None:
-    """W015 above 2 %; below it nothing."""
+def test_limits_of_steal_and_of_others() -> None:
+    """W015 above 2 % of steal; below it nothing. On 64 CPUs, half a CPU is less than 5 % and still a load by others."""
     found = load.foreign_load(at(0, cpu(0, 0), [], []), at(10, cpu(9, 10, steal=1), [], []))
     assert found.steal_share == pytest.approx(0.05)
     assert [(w.id, w.suspect) for w in load.load_warnings(found)] == [("W015", True)]
     assert load.load_warnings(HostLoad(10, 2, 0.1, 0.005, 0.01, ())) == ()
-
-
-def test_what_cannot_be_read_is_not_quiet(tmp_path: Path) -> None:
-    """Without /proc nothing is known: None, not 0 %."""
-    before, after = load.reading(proc=tmp_path), load.reading(proc=tmp_path)
-    found = load.foreign_load(before, after)
-    assert (found.foreign_share, found.steal_share, found.processes) == (None, None, ())
-
-
-def test_limits_are_of_the_machine_or_of_cores() -> None:
-    """On 64 CPUs, half a CPU is less than 5 % and still a load by others."""
     small = HostLoad(10, 64, 6.0, 6.0 / 640, 0.0, ())
     assert load.FOREIGN_SHARE > 6.0 / 640
     assert [w.id for w in load.load_warnings(small)] == ["W012"]

@@ -23,6 +23,10 @@ from synthetic import Shape
 
 from dbbench import cli, results
 from dbbench.errors import DbbenchError, NotWritable, ResultDamaged, ResultNotRegular
+from dbbench.fleet import fleet_files
+from dbbench.fleet.fleet_files import Fleet
+from dbbench.fleet.host_folder import HostFolder, Taken
+from dbbench.fleet.messages import HostState
 from dbbench.model import Run
 from dbbench.report.verdict_table import as_csv
 from dbbench.report.verdicts import verdicts
@@ -34,6 +38,7 @@ from dbbench.storage.devices.image import give_back_images, images_of, make_imag
 from dbbench.units import inert
 
 MakeRun = Callable[..., Run]
+TPCB = (("postgres", "pgbench-tpcb"),)
 ESCAPE = "\x1b]0;owned\x07\x9b31m\u202e"
 TEXT = "not of dbbench\n"
 SLOWEST_S = 5.0  # of what takes some 10 ms on a machine that is not busy
@@ -57,7 +62,7 @@ def folder(tmp_path: Path, make_run: MakeRun) -> Path:
 @pytest.fixture
 def trial(tmp_path: Path) -> Path:
     """The folder of a finished trial."""
-    synthetic.write(tmp_path / "results", Shape(work=(("postgres", "pgbench-tpcb"),), blocks=1))
+    synthetic.write(tmp_path / "results", Shape(work=TPCB, blocks=1))
     return next((tmp_path / "results/demo/trials").iterdir())
 
 
@@ -66,13 +71,11 @@ def test_links_in_place_of_our_files_are_not_written_through(name: str, folder: 
     """`clean` and `run` as root would otherwise empty or lengthen what the link names."""
     (folder / name).unlink(missing_ok=True)
     (folder / name).symlink_to(victim)
+    journal = Journal(folder / "journal.jsonl")
     with pytest.raises((NotWritable, ResultDamaged)), results.lock(folder):
-        assert list(Journal(folder / "journal.jsonl").entries())
-    with pytest.raises(NotWritable):
-        if name == ".lock":
-            with results.lock(folder):
-                pass
-        Journal(folder / "journal.jsonl").note("take", what="image", path="/x")
+        list(journal.entries())
+    with pytest.raises(NotWritable), results.lock(folder):
+        journal.note("take", what="image", path="/x")
 
 
 def test_a_link_of_the_temporary_name_is_replaced(tmp_path: Path, victim: Path) -> None:
@@ -144,12 +147,10 @@ def test_a_fleets_files_are_not_written_through(
 ) -> None:
     """`show` looks for hosts that work without a coordinator; what is in the place of their locks stays
     as it is."""
-    from dbbench.fleet import fleet_files
-
     results_folder = tmp_path / "r"
     shutil.copytree(two_runs, results_folder)
-    fleet_files.save(results_folder, fleet_files.Fleet("f", "spread", "2026-01-01T00:00:00Z", "x", {"bad": (1,)}))
-    fleet_files.save(results_folder, fleet_files.Fleet("bad", "spread", "2026-01-01T00:00:00Z", "x", {"h": (1,)}))
+    for fleet, host in (("f", "bad"), ("bad", "h")):
+        fleet_files.save(results_folder, Fleet(fleet, "spread", "2026-01-01T00:00:00Z", "x", {host: (1,)}))
     (room := results_folder / "bad/fleet").mkdir()
     (room / "lock").touch()
     (path := room / name).unlink(missing_ok=True)
@@ -166,9 +167,6 @@ def test_a_fleets_files_are_not_written_through(
 @pytest.mark.parametrize("name", ["lock", "state.json", "taken.json"])
 def test_a_host_writes_into_no_planted_file(name: str, two_runs: Path, tmp_path: Path, victim: Path) -> None:
     """What a worker and a share write into a run's folder reaches no other file: a link is planted for each."""
-    from dbbench.fleet.host_folder import HostFolder, Taken
-    from dbbench.fleet.messages import HostState
-
     folder = tmp_path / "r/bad"
     shutil.copytree(two_runs / "bad", folder)
     (host := HostFolder(folder)).make()
@@ -183,15 +181,9 @@ def test_a_host_writes_into_no_planted_file(name: str, two_runs: Path, tmp_path:
 @pytest.mark.parametrize("linked", [".fleet", ".fleet/f", ".fleet/f/hosts", ".fleet/f/hosts/h", ".fleet-worker"])
 def test_clean_follows_no_link_of_a_fleet(linked: str, tmp_path: Path) -> None:
     """The copies of its hosts go when they are home; those behind a link are another's results."""
-    from dbbench.fleet import fleet_files
-
     results_folder, elsewhere = tmp_path / "r", tmp_path / "elsewhere"
-    synthetic.write(
-        results_folder, Shape(name="f", arms=("ext4", "xfs"), work=(("postgres", "pgbench-tpcb"),), blocks=1)
-    )
-    fleet_files.save(
-        results_folder, fleet_files.Fleet("f", "spread", "2026-01-01T00:00:00Z", "x", {"h": (1,)}, finished=True)
-    )
+    synthetic.write(results_folder, Shape(name="f", arms=("ext4", "xfs"), work=TPCB, blocks=1))
+    fleet_files.save(results_folder, Fleet("f", "spread", "2026-01-01T00:00:00Z", "x", {"h": (1,)}, finished=True))
     shutil.copytree(results_folder / "f", results_folder / ".fleet/f/hosts/h/f")
     (results_folder / ".fleet-worker").mkdir()
     (results_folder / linked).rename(elsewhere)
@@ -216,19 +208,16 @@ def test_clean_removes_nothing_that_a_planted_journal_names(folder: Path, victim
     journal.note("take", what="image", path=str(folder / "in" / real.name))
     assert give_back_images(journal) == [] and link.is_symlink()
     assert (home / "letter").read_text() == "dear" and real.read_text() == TEXT
-
-
-def test_cut_off_trials_behind_a_link_stay(folder: Path, tmp_path: Path) -> None:
-    """A link in place of `trials` leads to other people's folders."""
     (tmp_path / "else/.partial-x").mkdir(parents=True)
     (folder / "trials").rmdir()
-    (folder / "trials").symlink_to(tmp_path / "else")
-    give_back(folder, Journal(folder / "journal.jsonl"))
+    (folder / "trials").symlink_to(tmp_path / "else")  # unfinished trials of another run
+    give_back(folder, journal)
     assert (tmp_path / "else/.partial-x").is_dir()
 
 
 def test_a_file_in_the_images_place_is_not_replaced(tmp_path: Path, make_run: MakeRun) -> None:
-    """Nor used: it may be another run's disk, or a link to one."""
+    """Nor used: it may be another run's disk, or a link to one. Runs of one name in two results folders have images of
+    their own in the same folder."""
     run = make_run()
     folder = results.create_run(tmp_path / "results", run, "")
     (path,) = images_of(run, folder)["data"]
@@ -237,26 +226,17 @@ def test_a_file_in_the_images_place_is_not_replaced(tmp_path: Path, make_run: Ma
     with pytest.raises(NotWritable, match="not created by this run"):
         make_images(run, folder, journal, lambda what, share: None)
     assert (path.read_text(), give_back_images(journal)) == (TEXT, [])
-
-
-def test_runs_of_one_name_have_images_of_their_own(tmp_path: Path, make_run: MakeRun) -> None:
-    """Two results folders, one folder for images: neither takes the other's."""
-    run = make_run()
-    there = dataclasses.replace(run.plan.device, at=str(tmp_path))
-    run = dataclasses.replace(run, plan=dataclasses.replace(run.plan, device=there))
+    device = dataclasses.replace(run.plan.device, at=str(tmp_path))
+    run = dataclasses.replace(run, plan=dataclasses.replace(run.plan, device=device))
     assert images_of(run, tmp_path / "a/r") != images_of(run, tmp_path / "b/r")
 
 
 @pytest.mark.parametrize("name", ["../../victim", "/etc/passwd", "..", "a/b", ".partial-x", "a\x1b[2J", ""])
 def test_names_that_lead_elsewhere_are_damage(name: str, folder: Path) -> None:
     """A trial's id and the run's name become names of files."""
-    for key in ("name", "order"):
-        content = json.loads((folder / "run.json").read_text())
-        content.pop("sha256", None)
-        if key == "name":
-            content["name"] = name
-        else:
-            content["order"][0]["id"] = name
+    whole = json.loads((folder / "run.json").read_text())
+    del whole["sha256"]
+    for content in ({**whole, "name": name}, {**whole, "order": [{**whole["order"][0], "id": name}]}):
         (folder / "run.json").write_text(json.dumps(content))
         with pytest.raises(ResultDamaged, match="not a valid name of a run or trial"):
             results.load_spec(folder)
@@ -276,13 +256,9 @@ def test_what_is_no_plain_file_is_damage(name: str, plant: str, trial: Path, vic
     """A FIFO would be waited for, a device never ends, a link shows other people's files."""
     path = trial / name
     path.unlink(missing_ok=True)
-    if plant == "fifo":
-        os.mkfifo(path)
-    else:
-        path.symlink_to(victim if plant == "link" else "/dev/zero")
-    sums = trial / "SHA256SUMS"
+    PLANTS["link" if plant == "device" else plant](path, Path("/dev/zero") if plant == "device" else victim)
     if name in ("series.csv.gz", "histogram.json"):
-        sums.write_text("".join(line for line in sums.read_text().splitlines(True) if name not in line))
+        unsummed(path)
     with pytest.raises(ResultNotRegular, match=name):
         found = results.load_run(trial.parents[1])
         for one in found.trials:
@@ -314,10 +290,14 @@ def two_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A results folder with the runs `good` and `bad`, to be copied."""
     results_folder = tmp_path_factory.mktemp("two") / "results"
     for name in ("good", "bad"):
-        synthetic.write(
-            results_folder, Shape(name=name, arms=("ext4", "xfs"), work=(("postgres", "pgbench-tpcb"),), blocks=1)
-        )
+        synthetic.write(results_folder, Shape(name=name, arms=("ext4", "xfs"), work=TPCB, blocks=1))
     return results_folder
+
+
+def unsummed(path: Path) -> None:
+    """Leave a file of a trial out of the checksums."""
+    sums = path.parent / "SHA256SUMS"
+    sums.write_text("".join(line for line in sums.read_text().splitlines(True) if path.name not in line))
 
 
 def planted(results_folder: Path, name: str, plant: str, secret: Path) -> Path:
@@ -337,12 +317,7 @@ def planted(results_folder: Path, name: str, plant: str, secret: Path) -> Path:
 @pytest.mark.parametrize("plant", PLANTS)
 @pytest.mark.parametrize("name", [*OF_RUN, *OF_TRIAL, *OF_RESULTS])
 def test_what_is_planted_is_named_and_hides_nothing(
-    name: str,
-    plant: str,
-    two_runs: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    here: Path,
+    name: str, plant: str, two_runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], here: Path
 ) -> None:
     """Every command ends at once, with an error that has an ID and names the run; the other run is shown, and the
     content of a file elsewhere never is."""
@@ -375,8 +350,7 @@ def test_a_page_shows_no_file_from_elsewhere(
     shutil.copytree(two_runs, tmp_path / "r")
     path = planted(tmp_path / "r", name, "link", secret)
     if name in OF_TRIAL:
-        sums = path.parent / "SHA256SUMS"
-        sums.write_text("".join(line for line in sums.read_text().splitlines(True) if name not in line))
+        unsummed(path)
     page = tmp_path / "page.html"
     assert cli.run(["report", "bad", "good", "-o", str(page), "--results", str(tmp_path / "r")]) == 1
     assert "$6$" not in page.read_text() and ">good<" in page.read_text()
@@ -441,9 +415,9 @@ def test_a_trial_that_cannot_be_hides_no_other(
 def test_a_series_that_cannot_be_read_hides_no_other_trial(two_runs: Path, tmp_path: Path, printed: Any) -> None:
     """Also where the checksums know nothing of the damage: the page has the other trials of its run."""
     shutil.copytree(two_runs, tmp_path / "r")
-    trial, page = planted(tmp_path / "r", "series.csv.gz", "noise", tmp_path).parent, tmp_path / "page.html"
-    sums = (trial / "SHA256SUMS").read_text().splitlines(True)
-    (trial / "SHA256SUMS").write_text("".join(line for line in sums if "series" not in line))
+    path, page = planted(tmp_path / "r", "series.csv.gz", "noise", tmp_path), tmp_path / "page.html"
+    unsummed(path)
+    trial = path.parent
     assert f"{trial.name}: " in printed("report", "bad", "-o", str(page), "--results", str(tmp_path / "r"), code=1)
     assert f"{trial.name} (E801)" in page.read_text()
 
@@ -456,13 +430,9 @@ def test_sums_cannot_lead_out_of_the_folder(trial: Path, victim: Path) -> None:
 
 
 def test_a_terminal_gets_no_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Names and texts of results are shown, in tables, JSON and errors; JSON still holds them."""
-    synthetic.write(
-        tmp_path,
-        Shape(
-            work=(("postgres", "pgbench-tpcb"),), blocks=3, hostile=ESCAPE, failed=("xfs.postgres.pgbench-tpcb-b1-a1",)
-        ),
-    )
+    """Names and texts of results are shown, in tables, JSON and errors, as in JSON; tabs and lines stay."""
+    assert inert("a\tb\n" + ESCAPE) == "a\tb\n\\u001b]0;owned\\u0007\\u009b31m\\u202e"
+    synthetic.write(tmp_path, Shape(work=TPCB, hostile=ESCAPE, failed=("xfs.postgres.pgbench-tpcb-b1-a1",)))
     for argv in (["show"], ["show", "demo"], ["compare", "demo"], ["show", "--json"], ["compare", "demo", "--json"],
                  ["show", ESCAPE], ["explain", ESCAPE], ["compare", "demo", "--format", "markdown"]):  # fmt: skip
         cli.run([*argv, *(() if argv[0] == "explain" else ("--results", str(tmp_path)))])
@@ -471,14 +441,9 @@ def test_a_terminal_gets_no_commands(tmp_path: Path, capsys: pytest.CaptureFixtu
         assert argv != ["show", "demo"] or "\\u009b31m" in out
 
 
-def test_inert_text_keeps_lines_and_tells_the_rest() -> None:
-    """Tabs and lines stay; what acts is shown as JSON would."""
-    assert inert("a\tb\n" + ESCAPE) == "a\tb\n\\u001b]0;owned\\u0007\\u009b31m\\u202e"
-
-
 def test_a_spreadsheet_computes_nothing(tmp_path: Path) -> None:
     """A label that begins as a formula is text to it."""
-    synthetic.write(tmp_path, Shape(work=(("postgres", "pgbench-tpcb"),)))
+    synthetic.write(tmp_path, Shape(work=TPCB))
     run, formula = results.load_run(tmp_path / "demo"), '=HYPERLINK("http://x")'
     trials = tuple(dataclasses.replace(t, fs_setup=formula) if t.fs_setup == "xfs" else t for t in run.trials)
     written = as_csv(verdicts([dataclasses.replace(run, trials=trials)]))

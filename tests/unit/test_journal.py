@@ -23,51 +23,29 @@ def image(name: str, journal: Journal) -> str:
 
 
 def test_what_was_taken_and_not_given_back_is_outstanding(tmp_path: Path) -> None:
-    """Only the last word on a path counts."""
+    """Only the last word on a path counts. Half a line that a power loss has cut off loses nothing of what is before
+    it."""
     journal = Journal(tmp_path / "j")
-    for event, path in (
-        ("take", image("a", journal)),
-        ("take", image("b", journal)),
-        ("give_back", image("a", journal)),
-        ("take", image("c", journal)),
-    ):
-        journal.note(event, what="image", path=path)
+    for event, name in (("take", "a"), ("take", "b"), ("give_back", "a"), ("take", "c")):
+        journal.note(event, what="image", path=image(name, journal))
     journal.note("take", what="runtime", path=f"/tmp/dbbench-{journal.tag}-d")
+    with journal.path.open("a") as file:
+        file.write('{"utc": 1, "event": "give_ba')
     assert journal.outstanding("image") == [image("b", journal), image("c", journal)]
 
 
-def test_line_cut_off_by_a_power_loss_is_passed_over(tmp_path: Path) -> None:
-    """Half a line at the end loses nothing of what stands before it."""
-    journal = Journal(tmp_path / "j")
-    journal.note("take", what="image", path=image("a", journal))
-    with journal.path.open("a") as file:
-        file.write('{"utc": 1, "event": "give_ba')
-    assert journal.outstanding("image") == [image("a", journal)]
-
-
-def test_filesystem_is_ours_only_on_the_device_it_was_made_on(tmp_path: Path) -> None:
-    """The same UUID on another device, or an empty one, does not belong to dbbench."""
-    journal = Journal(tmp_path / "j")
-    journal.note("made", device="S1", uuid="u-1")
-    assert journal.has_filesystem("S1", "u-1")
-    assert not journal.has_filesystem("S2", "u-1")
-    assert not journal.has_filesystem("S1", "")
-
-
 def test_a_typed_identity_holds_until_the_device_was_erased(tmp_path: Path) -> None:
-    """And what a killed trial left unfinished is the run's own, until something was finished there."""
+    """And what a killed trial left unfinished is the run's own, until something was finished there. A filesystem is
+    dbbench's only on the device that it was made on."""
     journal = Journal(tmp_path / "journal.jsonl")
     assert not journal.has_wiped_disk("S1") and not journal.making("S1")
-    for event, erased, making in (
-        ("wipe", False, False),
-        ("had", True, False),
-        ("making", True, True),
-        ("made", True, False),
-        ("wipe", False, False),
-    ):
+    for event, erased, making in (("wipe", False, False), ("had", True, False), ("making", True, True),
+                                  ("made", True, False), ("wipe", False, False)):  # fmt: skip
         journal.note(event, device="S1", uuid="u-1")
         assert (journal.has_wiped_disk("S1"), journal.making("S1")) == (erased, making)
     assert not journal.has_wiped_disk("S2")
+    known = [journal.has_filesystem(*at) for at in (("S1", "u-1"), ("S2", "u-1"), ("S1", ""))]
+    assert known == [True, False, False]
 
 
 def believed(journal: Journal) -> bool:

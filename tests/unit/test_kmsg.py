@@ -70,18 +70,18 @@ def test_a_line_belongs_to_the_disk_it_names_and_to_no_other(text: str, disk: st
     assert kernel_log.names(text, disk) is said
 
 
-def test_a_gap_in_the_sequence_is_noticed() -> None:
-    """Missing sequence numbers are lost lines."""
+def test_lost_lines_are_noticed(tmp_path: Path) -> None:
+    """A gap in the sequence, and a record that is none: what it meant to say is not known. No log to read is not the
+    same as a log without lines."""
     found = lines()
     assert not kernel_log.has_gap(found)
     assert kernel_log.has_gap(found[:10] + found[11:])
-
-
-def test_without_permission_nothing_is_known(tmp_path: Path) -> None:
-    """No log to read is not the same as a log without lines."""
-    with kernel_log.Watch("loop1", tmp_path / "no-kmsg") as watch:
-        assert watch.lines_about() is None
-        assert watch.lost() is None
+    with kernel_log.Watch("loop1", log := tmp_path / "kmsg") as watch:
+        assert watch.lines_about() is watch.lost() is None
+    log.touch()
+    with kernel_log.Watch("loop1", log) as watch:
+        log.write_text("nothing that the kernel writes")
+        assert watch.lost() is True
 
 
 TROUBLE = (
@@ -101,13 +101,3 @@ def test_trouble_of_the_machine_is_told_and_somebody_elses_limit_is_not(tmp_path
         with kernel_log.Watch("loop1", log) as watch:
             watch._lines = [kernel_log.parse(f"3,{number},5,-;{text}")]
             assert watch.lines_about_machine() == ((text,) if text in TROUBLE else ())
-
-
-def test_a_record_that_is_none_counts_as_lost(tmp_path: Path) -> None:
-    """What it meant to say is not known."""
-    log = tmp_path / "kmsg"
-    log.touch()
-    with kernel_log.Watch("loop1", log) as watch:
-        with log.open("a") as file:
-            file.write("nothing that the kernel writes")
-        assert watch.lost() is True

@@ -77,13 +77,6 @@ def test_a_striped_volume_continues_without_stripes() -> None:
     assert lvm._extension({"name": "g", "segtype": "linear"}) == ("lvextend", "-l", "+100%FREE", "g/data")
 
 
-def test_what_lvm_says_of_a_thin_volume() -> None:
-    """Sizes in bytes, the pool's chunk in kB, and that a full pool is an error."""
-    assert lvm.parse_lvs((FIXTURES / "lvs-thin.json").read_text()) == {
-        "segtype": "thin", "size_bytes": 327155712, "pool_bytes": 406847488, "pool_chunk_kb": 64, "when_full": "error",
-    }  # fmt: skip
-
-
 @pytest.mark.parametrize(("status", "taken"), [
     ("snapshot 16/139264 16", 0), ("snapshot 2064/139264 16", 2**20),
     ("thin-pool 2 112/1024 16/6208 - rw no_discard_passdown error_if_no_space - 256", 2**20),
@@ -94,8 +87,12 @@ def test_what_is_kept_for_a_snapshot(status: str, taken: int) -> None:
     assert lvm.parse_bytes(status, 65536) == taken
 
 
-def test_what_cryptsetup_says_of_a_volume() -> None:
-    """Its size is in sectors of 512 bytes."""
+def test_what_lvm_and_cryptsetup_say_of_a_volume() -> None:
+    """Sizes in bytes, the pool's chunk in kB, and that a full pool is an error; cryptsetup counts sectors of 512
+    bytes."""
+    assert lvm.parse_lvs((FIXTURES / "lvs-thin.json").read_text()) == {
+        "segtype": "thin", "size_bytes": 327155712, "pool_bytes": 406847488, "pool_chunk_kb": 64, "when_full": "error",
+    }  # fmt: skip
     assert crypt.parse_status((FIXTURES / "cryptsetup-status.txt").read_text()) == {
         "cipher": "aes-xts-plain64", "key_bits": 512, "sector_bytes": 512, "size_bytes": 819200 * 512,
     }  # fmt: skip
@@ -131,20 +128,12 @@ def test_volumes_of_ours_are_known_by_their_names(tmp_path: Path) -> None:
     names = ["dbbench--1a-data", "dbbench--1a-pool_tmeta", "dbbench--1ab-data", "dbbench-1a-1", "vg-data"]
     for number, name in enumerate(names):
         planted(tmp_path / f"dm-{number}/dm", name=name)
-    assert volume.mapped_names("dbbench--1a", tmp_path) == {
-        "dbbench--1a-data": "dm-0",
-        "dbbench--1a-pool_tmeta": "dm-1",
-    }
+    of_group = {"dbbench--1a-data": "dm-0", "dbbench--1a-pool_tmeta": "dm-1"}
+    assert volume.mapped_names("dbbench--1a", tmp_path) == of_group
     assert volume.mapped_names("dbbench-1a", tmp_path) == {"dbbench-1a-1": "dm-3"}
 
 
-@pytest.fixture
-def no_programs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither modprobe nor dmsetup is installed."""
-    monkeypatch.setattr(volume.process, "find", lambda name: None)
-
-
-@pytest.mark.usefixtures("no_programs")
+@pytest.mark.usefixtures("programs")
 @pytest.mark.parametrize(("module", "files"), [
     ("raid0", {"proc__mdstat": "Personalities : [raid0] [raid1] \nunused devices: <none>"}),
     ("raid10", {"sys__module__raid10__refcnt": "0"}),
@@ -158,21 +147,22 @@ def test_a_kernel_tells_of_what_it_has_in_many_places(module: str, files: dict[s
     assert volume.kernel_lacks(module, planted(tmp_path, **files)) is None
 
 
-def test_targets_of_device_mapper_are_asked_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+@pytest.mark.needs("root")  # others are not told
+@pytest.mark.starts_processes
+def test_targets_of_device_mapper_are_asked_for(programs: Path, tmp_path: Path) -> None:
     """A target that is built in shows nowhere else; it is not asked where there is no device-mapper."""
-    said = "snapshot-origin  v1.9.0\nsnapshot         v1.16.0\nlinear           v1.5.0\n"
-    monkeypatch.setattr(volume.process, "find", lambda name: None if name == "modprobe" else Path("/sbin", name))
-    monkeypatch.setattr(volume.process, "run", lambda *_, **__: SimpleNamespace(stdout=said, returncode=0))
-    monkeypatch.setattr(volume.os, "geteuid", lambda: 0)
+    said = "snapshot-origin  v1.9.0\nsnapshot         v1.16.0\nlinear           v1.5.0"
+    (programs / "dmsetup").write_text(f"#!/bin/sh\necho '{said}'\n")
+    (programs / "dmsetup").chmod(0o755)
     assert volume.kernel_lacks("dm-snapshot", tmp_path) is not None
     planted(tmp_path, proc__misc="236 device-mapper")
     assert volume.kernel_lacks("dm-snapshot", tmp_path) is None
     assert volume.kernel_lacks("dm-crypt", tmp_path) is not None
 
 
-@pytest.mark.usefixtures("no_programs")
-def test_the_reason_says_what_the_kernel_was_built_without(tmp_path: Path) -> None:
+def test_the_reason_says_what_the_kernel_was_built_without(programs: Path, tmp_path: Path) -> None:
     """The name of the module and of the kernel's own option; ZFS has a package instead."""
+    (programs / "apt-get").touch(0o755)
     assert volume.kernel_lacks("raid1", tmp_path) == (
         "this kernel has no raid1: it was built without CONFIG_MD_RAID1, or its package of modules is not installed"
     )

@@ -1,8 +1,10 @@
 """Limits of a server: control groups of both versions on trees of plain files, and the choice of CPUs."""
 
+import itertools
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -43,7 +45,10 @@ def test_version_2_is_used_beside_our_own_group(tmp_path: Path) -> None:
 
 
 def test_version_1_is_used_within_our_own_group(tmp_path: Path) -> None:
-    """Its limit holds for the server too; a hierarchy of version 2 without the memory controller is passed over."""
+    """Its limit holds for the server too; a hierarchy of version 2 without the memory controller is passed over. A
+    missing limit is not a failure; the reason is reported."""
+    (tmp_path / "none").mkdir()
+    assert "no control group" in str(cgroup.hierarchy(process=process(tmp_path / "none", "", "")))
     one, two = tmp_path / "memory", tmp_path / "unified"
     (one / "box").mkdir(parents=True)
     two.mkdir()
@@ -70,11 +75,6 @@ def test_a_limit_of_the_container_is_the_memory(
     assert cgroup.usable_bytes(me) == 2 * 2**30
     (group / name).write_text(f"{2**30}\n")
     assert cgroup.usable_bytes(me) == 2**30
-
-
-def test_without_a_hierarchy_the_reason_is_said(tmp_path: Path) -> None:
-    """A missing limit is not a failure; the reason is reported."""
-    assert "no control group" in str(cgroup.hierarchy(process=process(tmp_path, "", "")))
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,6 @@ def test_kill_for_want_of_memory_is_named_in_place_of_what_it_looked_like(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make_run: Callable[[], Run]
 ) -> None:
     """The error names the memory limit, not the server's death that was noticed first."""
-    monkeypatch.setattr(cgroup, "hierarchy", lambda at: cgroup.Hierarchy(1, tmp_path, tmp_path, tmp_path))
     (tmp_path / "memory.oom_control").write_text("oom_kill 1\n")
     group = ControlGroup(1, tmp_path, tmp_path)
     monkeypatch.setattr("dbbench.machine.limits._group", lambda *_: (group, ""))
@@ -124,16 +123,20 @@ LIMIT = DeviceLimit(iops=500, mb_per_s=12.5)
 
 
 def io_hierarchy(monkeypatch: pytest.MonkeyPatch, version: int, point: Path) -> Journal:
-    """A hierarchy with the controller for I/O, in which this process has a group; a journal."""
-    (home := point / "box").mkdir()
+    """A hierarchy with the controller for I/O, in which this process has a group; a journal. Version 0: none."""
+    (home := point / "box").mkdir(exist_ok=True)
     where = cgroup.Hierarchy(version, home, point if version == 2 else home, point)
-    monkeypatch.setattr(cgroup, "hierarchy", lambda *_, controller: where)
+    answer = where if version else "only root may make control groups"
+    monkeypatch.setattr(cgroup, "hierarchy", lambda *_, controller: answer)
     return Journal(point / "j")
 
 
 def test_version_1_limits_a_disk_in_the_root_and_in_our_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The root has the writes of kernel threads. Reads and writes have the same limit, which ends with the block."""
     journal = io_hierarchy(monkeypatch, 1, tmp_path)
+    assert throttle.obstacle() == f"{tmp_path} is not writable"  # `dbbench plan` says it, for example in a container
+    (tmp_path / "cgroup.procs").touch()
+    assert throttle.obstacle() == ""
     with throttle.limit_disks(["7:2"], LIMIT, journal, None) as enforced:
         assert enforced == "cgroup v1"
         assert journal.outstanding("throttle") == ["7:2 500 12500000"]
@@ -171,22 +174,15 @@ def test_version_2_limits_the_group_that_has_this_process(tmp_path: Path, monkey
 
 
 def test_a_limit_that_the_kernel_does_not_keep_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Read back: the file still has another rate. Without a hierarchy the reason is in the error."""
+    """Read back, it is another rate. Without a hierarchy the reason is in the error."""
     journal = io_hierarchy(monkeypatch, 1, tmp_path)
-    monkeypatch.setattr(throttle, "_set", lambda *_: None)
-    with pytest.raises(KernelLacks, match="limit of device 7:2"), throttle.limit_disks(["7:2"], LIMIT, journal, None):
-        pass
-    monkeypatch.setattr(cgroup, "hierarchy", lambda *_, controller: "only root may make control groups")
-    with pytest.raises(KernelLacks, match="only root"), throttle.limit_disks(["7:2"], LIMIT, journal, None):
-        pass
-
-
-def test_a_hierarchy_that_may_not_be_written_is_an_obstacle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A container may see the control groups and not change them: `dbbench plan` says so."""
-    io_hierarchy(monkeypatch, 1, tmp_path)
-    assert throttle.obstacle() == f"{tmp_path} is not writable"
-    (tmp_path / "cgroup.procs").touch()
-    assert throttle.obstacle() == ""
+    sides, units = ("read", "write"), ("iops", "bps")
+    for folder, side, unit in itertools.product((tmp_path, tmp_path / "box"), sides, units):
+        (folder / f"blkio.throttle.{side}_{unit}_device").symlink_to("/dev/null")
+    for version, said in ((1, "limit of device 7:2"), (0, "only root")):
+        io_hierarchy(monkeypatch, version, tmp_path)
+        with pytest.raises(KernelLacks, match=said), throttle.limit_disks(["7:2"], LIMIT, journal, None):
+            pass
 
 
 @pytest.mark.parametrize(("words", "numbers"), [("0", {0}), ("0-3,8", {0, 1, 2, 3, 8}), ("5, 2-3", {2, 3, 5})])
@@ -194,12 +190,6 @@ def test_lists_of_cores_are_read_as_the_kernel_writes_them(words: str, numbers: 
     """And written again in the shortest form."""
     assert cores.parsed_cores(words) == numbers
     assert cores.parsed_cores(cores.written_cores(numbers)) == numbers
-
-
-def test_below_four_cores_all_are_shared() -> None:
-    """Half of a machine is not reserved unless the plan requests it."""
-    found = cores.chosen_cores(EngineSpec("postgres"), range(2), Path("/nowhere"))
-    assert found.server == found.client == found.common == {0, 1}
 
 
 def test_from_four_cores_on_a_quarter_is_the_clients(tmp_path: Path) -> None:
@@ -213,29 +203,22 @@ def test_from_four_cores_on_a_quarter_is_the_clients(tmp_path: Path) -> None:
     assert found.server == {0, 1, 2, 4, 5, 6}
 
 
-def test_what_one_names_the_other_does_not_get() -> None:
-    """Naming one side is enough to have both apart."""
-    assert cores.chosen_cores(EngineSpec("postgres", cpus_client="1"), range(2)).server == {0}
-    assert cores.chosen_cores(EngineSpec("postgres", cpus_server="0-2"), range(4)).client == {3}
+def test_cores_that_a_plan_names(tmp_path: Path) -> None:
+    """Below four cores all are shared, because half of a machine is not reserved unless the plan requests it. Naming
+    one side is enough to have both apart; a person may put both on one core. The server's are those of the named node.
+    What is not there is refused by number, with those that are."""
 
+    def found(count: int, **spec: Any) -> cores.Cores:
+        return cores.chosen_cores(EngineSpec("postgres", **spec), range(count), tmp_path)
 
-def test_what_is_asked_for_is_taken_though_it_overlaps() -> None:
-    """A person may put both on one core; it is said, not corrected."""
-    found = cores.chosen_cores(EngineSpec("postgres", cpus_server="0", cpus_client="0"), range(4))
-    assert found.common == {0}
-
-
-def test_cores_that_are_not_there_are_refused() -> None:
-    """By number, with those that are."""
-    with pytest.raises(MachineTooSmall, match="CPU 7 is not available"):
-        cores.chosen_cores(EngineSpec("postgres", cpus_server="2,7"), range(4))
-
-
-def test_node_gives_its_cores(tmp_path: Path) -> None:
-    """The server's CPUs are those of the node; an unknown node is refused."""
     (tmp_path / "node/node1").mkdir(parents=True)
     (tmp_path / "node/node1/cpulist").write_text("4-7\n")
-    found = cores.chosen_cores(EngineSpec("postgres", numa_node=1), range(8), tmp_path)
-    assert (found.server, found.numa_node, found.common) == ({4, 5, 6, 7}, 1, set())
-    with pytest.raises(MachineTooSmall, match="no such node"):
-        cores.chosen_cores(EngineSpec("postgres", numa_node=2), range(8), tmp_path)
+    assert found(2).server == found(2).client == found(2).common == {0, 1}
+    assert found(2, cpus_client="1").server == {0}
+    assert found(4, cpus_server="0-2").client == {3}
+    assert found(4, cpus_server="0", cpus_client="0").common == {0}
+    node = found(8, numa_node=1)
+    assert (node.server, node.numa_node, node.common) == ({4, 5, 6, 7}, 1, set())
+    for spec, told in (({"cpus_server": "2,7"}, "CPU 7 is not available"), ({"numa_node": 2}, "no such node")):
+        with pytest.raises(MachineTooSmall, match=told):
+            found(4, **spec)

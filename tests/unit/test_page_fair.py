@@ -40,39 +40,32 @@ def test_equal_conditions_are_a_sentence_each_and_no_notice(tmp_path: Path) -> N
 
 
 def test_unequal_conditions_stand_before_the_figures_and_first(tmp_path: Path) -> None:
-    """A second cache in one arm: a notice, the first sentence, and the first fact of the environment."""
+    """A second cache in one arm, or the disk's read-ahead: a notice, the first sentence, and the first fact of the
+    environment, above what every filesystem has of its own."""
     fallback = dataclasses.replace(MEMORY, direct="buffered-fallback")
-    found = page(tmp_path, {"btrfs": {"memory": fallback}}, {"memory": MEMORY})
+    found = page(tmp_path / "io", {"btrfs": {"memory": fallback}}, {"memory": MEMORY})
     (told,) = notices(found, "unequal")
     assert told.startswith(
         "Unequal conditions: btrfs and ext4: I/O of the server differs (through the page cache; baseline: direct)"
     )
     assert "not measured under equal conditions" in found.conditions[0]
     assert found.environment.differs[0].name == "I/O of the server"
-
-
-def test_settings_of_the_host_are_among_the_facts(tmp_path: Path) -> None:
-    """Read-ahead of the disk in one arm stands above what every filesystem has of its own."""
-    found = page(tmp_path, {"xfs": {"host_state": {"disk: read_ahead_kb": "16"}}},
+    found = page(tmp_path / "host", {"xfs": {"host_state": {"disk: read_ahead_kb": "16"}}},
                  {"host_state": {"disk: read_ahead_kb": "128"}})  # fmt: skip
     assert found.environment.differs[0].name == "disk: read_ahead_kb"
     assert "disk: read_ahead_kb differs (16; baseline: 128)" in notices(found, "unequal")[0]
 
 
 def test_device_at_its_ceiling_is_a_notice(tmp_path: Path) -> None:
-    """In both arms the row's word is device-limited, and never the same. The notice names the rows with that word."""
+    """In both arms the row's word is device-limited, and never the same. The notice names the rows with that word.
+    Without the baseline at the limit too, the filesystems can be compared, and there is no notice."""
     flat = {"warnings": (TrialWarning("W042", "writes stood"),)}
-    found = page(tmp_path, {}, flat)
+    found = page(tmp_path / "all", {}, flat)
     words = {row.fs_setup: row.verdict for row in found.comparisons[0].group.rows[1:]}
     assert words == {"xfs": "device-limited", "btrfs": "slower"}
     (told,) = notices(found, "limited")
     assert told.startswith("The device was the limit (W042): ext4 and xfs stayed at what fio measured")
-
-
-def test_one_arm_at_the_ceiling_is_no_notice(tmp_path: Path) -> None:
-    """Without the baseline at the limit too, the filesystems can be compared."""
-    flat = {"warnings": (TrialWarning("W042", "writes stood"),)}
-    found = page(tmp_path, {"xfs": flat, "btrfs": flat}, {})
+    found = page(tmp_path / "others", {"xfs": flat, "btrfs": flat}, {})
     assert notices(found, "limited") == []
     assert [finding.ident for finding in found.findings].count("W042") == 1
 

@@ -4,6 +4,7 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
+import pytest
 import synthetic
 from synthetic import Shape
 
@@ -19,31 +20,22 @@ def with_lab(tmp_path: Path, **how: Any) -> LoadedRun:
     return dataclasses.replace(load_run(synthetic.write(tmp_path, SMALL)), lab=synthetic.lab(**how))
 
 
-def test_lab_has_its_section(tmp_path: Path) -> None:
-    """Cuts, commits, controls, invalid cuts with their reason, what was not examined; and never "safe"."""
-    text = Seen(render([with_lab(tmp_path)])).text
-    for word in ("0 of 223 cuts (< 1.3 % at 95 %)", "PostgreSQL 15.18, full_page_writes=off", "64 MiB", "/dev/loop9 is",
-                 "harmed (5 of 6 are needed)", "ext4-md1: layers (md)"):  # fmt: skip
-        assert word in text
+@pytest.mark.parametrize(
+    ("how", "told"),
+    [
+        ({}, ("0 of 223 cuts (< 1.3 % at 95 %)", "PostgreSQL 15.18, full_page_writes=off", "64 MiB", "/dev/loop9 is",
+              "harmed (5 of 6 are needed)", "ext4-md1: layers (md)")),
+        ({"contradiction": "cut 1 (checkpoint, seed 1): lost: 3 of 512"}, ("error E821, a bug in dbbench:",
+              "class full: cut 1 (checkpoint, seed 1): lost: 3 of 512")),
+        ({"blind": True}, ("The test is inconclusive for PostgreSQL", "lab blind: no statement")),
+    ],
+)  # fmt: skip
+def test_lab_has_its_section(how: dict[str, Any], told: tuple[str, ...], tmp_path: Path) -> None:
+    """Cuts, commits, controls, invalid cuts with their reason, what was not examined; never "safe". A contradicted
+    class is shown as the fault of the program that it is; a blind lab confirms nothing."""
+    text = Seen(render([with_lab(tmp_path, **how)])).text
+    assert [word for word in told if word not in text] == []
     assert "safe" not in text[text.index("Power was cut") : text.index("Environment", text.index("Power was cut"))]
-
-
-def test_run_without_lab_has_no_section(tmp_path: Path) -> None:
-    """Nor a link to it."""
-    assert "powercut" not in render([load_run(synthetic.write(tmp_path, SMALL))])
-
-
-def test_contradicted_class_is_a_fault_of_the_program(tmp_path: Path) -> None:
-    """It is shown as the error that it is, with its evidence."""
-    text = Seen(render([with_lab(tmp_path, contradiction="cut 1 (checkpoint, seed 1): lost: 3 of 512")])).text
-    assert "error E821, a bug in dbbench:" in text
-    assert "class full: cut 1 (checkpoint, seed 1): lost: 3 of 512" in text
-
-
-def test_blind_lab_is_called_that(tmp_path: Path) -> None:
-    """It confirms nothing."""
-    text = Seen(render([with_lab(tmp_path, blind=True)])).text
-    assert "The test is inconclusive for PostgreSQL" in text and "lab blind: no statement" in text
 
 
 def test_lab_is_redacted(tmp_path: Path) -> None:
@@ -53,8 +45,9 @@ def test_lab_is_redacted(tmp_path: Path) -> None:
 
 
 def test_page_of_a_lab_alone_begins_with_it(tmp_path: Path) -> None:
-    """There is no trial to be told of, and the lab's own command repeats it."""
+    """There is no trial to be told of, and the lab's own command repeats it. A run without a lab has no section."""
     loaded = with_lab(tmp_path)
+    assert "powercut" not in render([dataclasses.replace(loaded, lab=None)])
     alone = dataclasses.replace(loaded, run=dataclasses.replace(loaded.run, order=()), trials=())
     page = render([alone])
     assert 'href="#powercut"' in page and 'href="#verdict"' not in page and "dbbench powercut" in page

@@ -15,7 +15,7 @@ from dbbench.compare import changepoints
 from dbbench.nightly import analysis, history
 from dbbench.nightly.night import ITSELF, Change, Night, Ratio
 from dbbench.report.page.charts.kit import Chart
-from dbbench.report.page.charts.nights import Course, NightPoint, night_charts, without_hosts
+from dbbench.report.page.charts.nights import Course, NightPoint, night_charts
 from dbbench.report.page.html import build, render
 from dbbench.report.page.theme import Mark
 from dbbench.report.sentences import plain_text
@@ -64,13 +64,17 @@ def test_a_step_is_drawn_where_the_change_point_is_and_told_with_what_was_new_th
 
 
 def test_missing_nights_are_gaps() -> None:
-    """No point, no interval, and the caption counts them; a night that does not count is hollow."""
+    """No point, no interval, and the caption counts them; a night that does not count is hollow. A series without a
+    figure is not drawn. The reference itself is in its own unit, and no change of anything."""
     one = course([0.95, None, None, 0.96, 0.95])
     bad = dataclasses.replace(one.points[3], good=False)
     drawn = plot(dataclasses.replace(one, points=(*one.points[:3], bad, one.points[4])))
     assert [dot.hollow for dot in drawn.lines[0].points] == [False, True, False]
     assert drawn.lines[0].bars.count("M") == 2
     assert "2 nights (3 without a usable result)" in drawn.caption
+    assert night_charts([course([None, None])], MARKS) == ()
+    drawn = plot(course([1200.0, 1210.0, 1190.0], against=""))
+    assert "1\u202f200" in drawn.caption and all("%" not in text for _, text in drawn.up)
 
 
 @pytest.mark.parametrize("n", [1, 2, 400])
@@ -80,26 +84,6 @@ def test_one_night_or_four_hundred(n: int) -> None:
     assert len(drawn.lines[0].points) == n
     frame = drawn.frame
     assert all(frame.left < dot.x < frame.right and frame.top <= dot.y <= frame.bottom for dot in drawn.lines[0].points)
-
-
-def test_the_reference_itself_is_in_its_own_unit() -> None:
-    """A figure of transactions a second is no change of anything."""
-    drawn = plot(course([1200.0, 1210.0, 1190.0], against=""))
-    assert "1\u202f200" in drawn.caption
-    assert all("%" not in text for _, text in drawn.up)
-
-
-def test_a_series_without_a_figure_is_not_drawn() -> None:
-    """An empty frame would say nothing."""
-    assert night_charts([course([None, None])], MARKS) == ()
-
-
-def test_hosts_are_taken_out() -> None:
-    """A change of the host is a fact with its name in it."""
-    host, kernel = {"host": "host db1 → db2"}, {"kernel": "kernel 6.1 → 6.2"}
-    point = NightPoint(date(0), 1.0, changed=host | kernel)
-    (one,) = without_hosts([Course("t", "xfs", "ext4", (point,))])
-    assert one.points[0].changed == kernel
 
 
 def test_the_report_of_a_night_has_all_nights_of_its_plan(tmp_path: Path) -> None:

@@ -16,38 +16,25 @@ def written(path: Path, size: int) -> Path:
     return path
 
 
-def test_the_sample_is_the_same_for_the_same_seed(tmp_path: Path) -> None:
-    """A seed names the ranges; another seed names others."""
+def test_sample_is_the_seeds_and_has_what_the_device_holds(tmp_path: Path) -> None:
+    """A seed names the ranges, another seed names others. All data of small files is in it once, none beyond the end;
+    holes, which the device holds nothing of, cannot prove a read, and no file proves nothing."""
     files = [written(tmp_path / "a", 6 * MIB + 5000), written(tmp_path / "b", 3 * MIB)]
     first = pagecache.sample(files, 7, 2 * MIB)
-    assert first == pagecache.sample(files, 7, 2 * MIB)
-    assert first != pagecache.sample(files, 8, 2 * MIB)
+    assert first == pagecache.sample(files, 7, 2 * MIB) != pagecache.sample(files, 8, 2 * MIB)
     assert all(piece.offset % MIB == 0 for piece in first)
     assert 2 * MIB <= sum(piece.length for piece in first) < 3 * MIB
-
-
-def test_a_sample_larger_than_the_data_is_all_of_it_once(tmp_path: Path) -> None:
-    """Every byte of data is in it, none twice, none beyond the end."""
-    files = [written(tmp_path / "a", 2 * MIB + 8192), written(tmp_path / "b", 8192)]
-    pieces = pagecache.sample(files, 1, 64 * MIB)
-    assert sum(piece.length for piece in pieces) == 2 * MIB + 2 * 8192
+    pieces = pagecache.sample([written(tmp_path / "a", 2 * MIB + 8192), written(tmp_path / "b", 8192)], 1, 64 * MIB)
+    assert sum(piece.length for piece in pieces) == pagecache.read(pieces) == 2 * MIB + 2 * 8192
     assert len({(piece.path, piece.offset) for piece in pieces}) == len(pieces) == 4
-    assert pagecache.read(pieces) == 2 * MIB + 2 * 8192
-
-
-def test_holes_are_no_sample(tmp_path: Path) -> None:
-    """What the device holds nothing of cannot prove a read."""
-    sparse = tmp_path / "sparse"
-    with sparse.open("wb") as file:
+    with (sparse := tmp_path / "sparse").open("wb") as file:
         file.truncate(8 * MIB)
+        assert pagecache.sample([sparse], 3) == []
         file.seek(5 * MIB)
         file.write(os.urandom(8192))
-    pieces = pagecache.sample([sparse], 3, 64 * MIB)
-    assert [(piece.offset, piece.length) for piece in pieces] == [(5 * MIB, 8192)]
-    empty = tmp_path / "empty"
-    empty.touch()
-    os.truncate(empty, 4 * MIB)
-    assert pagecache.sample([empty], 3) == []
+    assert [(piece.offset, piece.length) for piece in pagecache.sample([sparse], 3, 64 * MIB)] == [(5 * MIB, 8192)]
+    facts = pagecache.empty_and_prove([])
+    assert (facts.proved, facts.reason) == (False, "there are no data files")
 
 
 def test_resident_pages_are_counted_without_reading_them(tmp_path: Path) -> None:
@@ -55,12 +42,6 @@ def test_resident_pages_are_counted_without_reading_them(tmp_path: Path) -> None
     path = written(tmp_path / "a", 3 * MIB + 1)
     (tmp_path / "empty").touch()
     assert pagecache.resident_bytes([path, tmp_path / "empty"]) == 3 * MIB + 4096
-
-
-def test_no_data_files_prove_nothing() -> None:
-    """An empty list is said, not called cold."""
-    facts = pagecache.empty_and_prove([])
-    assert (facts.proved, facts.reason) == (False, "there are no data files")
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from dbbench.errors import PlanInvalid, UnknownName
-from dbbench.model import DeviceLimit, Setting, title_of
+from dbbench.model import DeviceLimit, Setting
 from dbbench.plan import Expanded, expand, identity, narrow, preview
 from dbbench.plan.arms import distinct
 from dbbench.plan.catalog import Catalog, catalog
@@ -73,6 +73,10 @@ def test_every_combination_is_a_cell_of_its_own(swept: Expanded) -> None:
     assert (cell.parameters["clients"], cell.parameters["scale"], cell.memory_bytes) == (8, 2, 512 * 2**20)
     assert (cell.engine.bin, cell.variant) == (Path("/usr/lib/postgresql/17/bin"), "clients=8+memory=512MiB+bin=17")
     assert cell.title == "pgbench-tpcb, clients=8, memory=512MiB, bin=17"
+    arms: dict[str, set[str]] = {}
+    for cell in swept.cells:  # which are compared within the same values only
+        arms.setdefault(cell.variant, set()).add(cell.arm)
+    assert list(arms.values()) == [{"ext4", "xfs"}] * 8
 
 
 def test_a_list_of_a_servers_setting_is_a_sweep(tmp_path: Path, known: Catalog) -> None:
@@ -108,24 +112,13 @@ def test_limits_of_the_device_are_a_factor(tmp_path: Path, known: Catalog) -> No
 def test_lists_of_settings_that_say_nothing_are_told(tmp_path: Path, known: Catalog) -> None:
     """Empty, twice the same, no values, or the key that only the program has."""
     text = SETTINGS.replace('["30s", "5min"]', '["30s", "30s"]').replace("[false]", "[[1]]")
+    text = text.replace('["10G", "20G"]', "[]").replace('name = "mariadb"', 'name = "mariadb"\nsweeps = {}')
     with pytest.raises(PlanInvalid) as told:
-        plan_of(
-            tmp_path,
-            text.replace('["10G", "20G"]', "[]").replace('name = "mariadb"', 'name = "mariadb"\nsweeps = {}'),
-            known,
-        )
+        plan_of(tmp_path, text, known)
     assert all(word in told.value.evidence for word in (
         '"checkpoint_timeout" lists \'30s\' twice', '"innodb_buffer_pool_size" is an empty list', 'each value of "jit"',
         'unknown key "sweeps"',
     ))  # fmt: skip
-
-
-def test_each_variant_has_every_arm(swept: Expanded) -> None:
-    """Arms are compared within the same values only, so each set of values needs all of them."""
-    arms: dict[str, set[str]] = {}
-    for cell in swept.cells:
-        arms.setdefault(cell.variant, set()).add(cell.arm)
-    assert list(arms.values()) == [{"ext4", "xfs"}] * 8
 
 
 def test_a_list_of_one_is_the_value(tmp_path: Path, known: Catalog, swept: Expanded) -> None:
@@ -135,7 +128,8 @@ def test_a_list_of_one_is_the_value(tmp_path: Path, known: Catalog, swept: Expan
     listed, single = (plan_of(tmp_path, each, known) for each in (text, bare))
     cells = expand(listed, known).cells
     assert [cell.id for cell in cells] == ["ext4.postgres.pgbench-tpcb", "xfs.postgres.pgbench-tpcb"]
-    assert {(cell.variant, cell.memory_bytes, cell.parameters["clients"]) for cell in cells} == {("", 512 * 2**20, 8)}
+    assert {(cell.variant, cell.title) for cell in cells} == {("", "pgbench-tpcb")}
+    assert {(cell.memory_bytes, cell.parameters["clients"]) for cell in cells} == {(512 * 2**20, 8)}
     assert identity(listed, cells) == identity(single, expand(single, known).cells)
 
 
@@ -186,39 +180,23 @@ def test_wrong_lists_are_errors_of_the_plan(
     assert told in place and (f"plan.toml:{line}  " in place or (line == 11 and "plan.toml:8" in place))
 
 
-@pytest.mark.parametrize(
-    ("paths", "words"),
-    [
-        (["/usr/lib/postgresql/15/bin", "/usr/lib/postgresql/17/bin"], ["15", "17"]),
-        (["/usr/sbin/mysqld", "/tmp/mysql 9"], ["usr-sbin-mysqld", "tmp-mysql-9"]),
-        (["/opt/pg", "/opt/pg/new"], ["opt-pg", "new"]),
-        (["/opt/pg"], ["opt-pg"]),
-        ([], []),
-    ],
-)
+@pytest.mark.parametrize(("paths", "words"), [
+    (["/usr/lib/postgresql/15/bin", "/usr/lib/postgresql/17/bin"], ["15", "17"]),
+    (["/usr/sbin/mysqld", "/tmp/mysql 9"], ["usr-sbin-mysqld", "tmp-mysql-9"]),
+    (["/opt/pg", "/opt/pg/new"], ["opt-pg", "new"]), (["/opt/pg"], ["opt-pg"]), ([], []),
+])  # fmt: skip
 def test_paths_are_named_by_what_tells_them_apart(paths: list[str], words: list[str]) -> None:
     """What all paths share at their begin and end is left out."""
     assert distinct(paths) == words
 
 
-def test_a_title_names_the_values() -> None:
-    """As a sentence would: the workload, then each value."""
-    assert title_of("scan", "") == "scan"
-    assert title_of("scan", "tables=2+memory=1GiB") == "scan, tables=2, memory=1GiB"
-
-
 def test_arms_are_named_by_both_filesystems(tmp_path: Path, known: Catalog) -> None:
-    """`xfs+wal:ext4` where no label was given; an arm may keep its log beside the data."""
+    """`xfs+wal:ext4` where no label was given, and --fs xfs means it; an arm may keep its log beside the data."""
     plan = plan_of(tmp_path, LOG, known)
     assert [arm.label for arm in plan.fs_setups] == ["ext4+wal:ext4", "xfs+wal:ext4", "xfs-alone", "mine"]
     assert plan.baseline == "xfs+wal:ext4"
     found = {cell.arm: cell.wal_setup.name if cell.wal_setup else None for cell in expand(plan, known).cells}
     assert found == {"ext4+wal:ext4": "ext4", "xfs+wal:ext4": "ext4", "xfs-alone": None, "mine": "ext4"}
-
-
-def test_arms_are_narrowed_by_setup_or_label(tmp_path: Path, known: Catalog) -> None:
-    """--fs xfs means xfs+wal:ext4."""
-    plan = plan_of(tmp_path, LOG, known)
     assert [arm.label for arm in narrow(plan, Narrowing(fs=["xfs", "mine"])).fs_setups] == ["xfs+wal:ext4", "mine"]
     with pytest.raises(UnknownName, match="did you mean"):
         narrow(plan, Narrowing(fs=["xsf+wal:ext4"]))

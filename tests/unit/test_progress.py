@@ -14,7 +14,7 @@ from rich.console import Console
 
 import dbbench.report.progress as progress
 from dbbench.errors import Interrupted, Terminated
-from dbbench.model.events import Event, ignore, parse
+from dbbench.model.events import Event, parse
 from dbbench.report.progress import live, renderer
 from dbbench.report.progress.state import RunLines, State, eta, opening
 
@@ -64,15 +64,21 @@ def state_at(events: list[Event], at: float = 100.0) -> State:
     return state
 
 
+def plain(events: list[Event], kind: str = "plain") -> list[str]:
+    """The lines that are printed off a terminal."""
+    stream = io.StringIO()
+    with renderer(kind, stream) as emit:
+        for event in events:
+            emit(event)
+    return stream.getvalue().splitlines()
+
+
 def test_an_event_is_one_line_and_comes_back() -> None:
-    """What a trial's process prints is what the runner reads."""
+    """What a trial's process prints is what the runner reads. Numbers that JSON does not have are null, at whatever
+    depth."""
     event = Event("note", {"text": "zwei\nZeilen é", "value": 1.5})
     assert "\n" not in event.line()
     assert parse(event.line()) == event
-
-
-def test_numbers_that_json_has_not_are_null() -> None:
-    """Never NaN or infinity, at whatever depth."""
     line = Event("second", {"tps": float("nan"), "more": [float("inf"), {"x": float("-inf")}]}).line()
     assert json.loads(line)["data"] == {"tps": None, "more": [None, {"x": None}]}
 
@@ -83,19 +89,13 @@ def test_other_lines_are_no_events(line: str) -> None:
     assert parse(line) is None
 
 
-def test_nothing_is_promised_before_a_trial_has_ended() -> None:
-    """There is no ETA without a measured trial."""
-    assert state_at([BEGIN, Event("trial_begin", trial(1, "ext4"))]).left_s(100) is None
-
-
 def test_the_eta_follows_what_trials_took() -> None:
-    """Two trials of 60 s and 80 s leave two of 70 s; what the third has had is taken off."""
-    state = State()
-    for at, event in (
-        (0, BEGIN), (0, Event("trial_begin", trial(1, "ext4"))), (60, ended(1, "ext4", 5.0)),
-        (60, Event("trial_begin", trial(2, "xfs"))), (140, ended(2, "xfs", 5.0)),
-        (140, Event("trial_begin", trial(3, "ext4"))),
-    ):  # fmt: skip
+    """Two trials of 60 s and 80 s leave two of 70 s; what the third has had is taken off. There is none before a trial
+    has ended."""
+    state = state_at([BEGIN, Event("trial_begin", trial(1, "ext4"))], 0)
+    assert state.left_s(100) is None
+    for at, event in ((60, ended(1, "ext4", 5.0)), (60, Event("trial_begin", trial(2, "xfs"))),
+                      (140, ended(2, "xfs", 5.0)), (140, Event("trial_begin", trial(3, "ext4")))):  # fmt: skip
         state.take(event, at)
     assert state.left_s(150) == pytest.approx(2 * 70 - 10)
 
@@ -141,14 +141,11 @@ def test_with_a_budget_the_end_is_that_of_the_budget() -> None:
 
 
 def test_what_was_done_before_counts_as_done() -> None:
-    """A resumed run begins where it was stopped."""
-    state = state_at([Event("run_begin", {**BEGIN.data, "done": 3})])
-    assert (state.finished, state.total) == (3, 4)
-
-
-def test_events_of_a_newer_program_are_passed_over() -> None:
-    """An unknown kind changes nothing."""
-    assert state_at([BEGIN, Event("moonrise", {"x": 1})]).run == BEGIN.data
+    """A resumed run begins where it was stopped; an event of a newer program changes nothing."""
+    begin = Event("run_begin", {**BEGIN.data, "done": 1})
+    state = state_at([begin, ended(1, "ext4", 5.0), ended(2, "ext4", 7.0, "failed"), ended(3, "ext4", 9.0, "suspect"),
+                      Event("moonrise", {"x": 1})])  # fmt: skip
+    assert (state.run, state.finished, state.total) == (begin.data, 4, 4)
 
 
 def test_the_end_is_a_duration_and_a_time_of_day() -> None:
@@ -163,19 +160,14 @@ def test_the_end_is_a_duration_and_a_time_of_day() -> None:
 
 def test_plain_has_one_line_a_trial_and_each_warning_once() -> None:
     """Off a terminal: no escape, a line for what ended, no line for each second."""
-    stream = io.StringIO()
-    with renderer("plain", stream) as emit:
-        for event in PLAYED:
-            emit(event)
-    lines = stream.getvalue().splitlines()
+    lines = plain(PLAYED)
     assert lines[0] == "run r: 2 setups x 2 blocks, 4 trials, seed 42"
     assert lines[1] == "prepare: writing the image"
     assert lines[2] == "! W012 ext4: background load 14 %"
     assert lines[3].startswith("[1/4] ext4 postgres tpcb #1: 1 912 tx/s")
     assert lines[4].startswith("[2/4] xfs postgres tpcb #1: failed in measure: E402 the server died")
     assert lines[5] == "run r: 1 ok, 1 failed in 1:23"
-    assert len(lines) == 6
-    assert not ESCAPE.search(stream.getvalue())
+    assert len(lines) == 6 and not ESCAPE.search("".join(lines))
 
 
 def test_a_warning_is_shown_once_for_each_setup_and_counted() -> None:
@@ -186,11 +178,7 @@ def test_a_warning_is_shown_once_for_each_setup_and_counted() -> None:
         events += [Event("trial_begin", trial(n, "ext4")), Event("warning", warning), Event("warning", warning),
                    Event("warning", warning | {"id": "W003", "suspect": False}),
                    ended(n, "ext4", 10.0, "suspect")]  # fmt: skip
-    stream = io.StringIO()
-    with renderer("plain", stream) as emit:
-        for event in events:
-            emit(event)
-    lines = stream.getvalue().splitlines()
+    lines = plain(events)
     assert [line for line in lines if line.startswith("!")] == ["! W012 ext4: background load"]
     assert "suspect W012  " in lines[2] and "suspect W012 (trial 2 of ext4)  " in lines[3] and len(lines) == 4
 
@@ -271,33 +259,12 @@ def test_a_signal_is_no_fault_of_the_drawing(stop: BaseException) -> None:
 
 def test_json_is_one_object_a_line() -> None:
     """Every event, in order, readable by another program."""
-    stream = io.StringIO()
-    with renderer("json", stream) as emit:
-        for event in PLAYED:
-            emit(event)
-    assert [parse(line) for line in stream.getvalue().splitlines()] == PLAYED
-
-
-def test_none_says_nothing() -> None:
-    """--progress none and -q print no line."""
-    stream = io.StringIO()
-    with renderer("none", stream) as emit:
-        assert emit is ignore
-        emit(BEGIN)
-    assert stream.getvalue() == ""
-
-
-def test_auto_is_plain_off_a_terminal(environ: dict[str, str]) -> None:
-    """A pipe, and a terminal that can do nothing, get plain lines."""
-    for stream, term in ((io.StringIO(), "xterm"), (Terminal(), "dumb")):
-        environ["TERM"] = term
-        with renderer("auto", stream) as emit:
-            emit(BEGIN)
-        assert stream.getvalue() == "run r: 2 setups x 2 blocks, 4 trials, seed 42\n"
+    assert [parse(line) for line in plain(PLAYED, "json")] == PLAYED
 
 
 def test_a_terminal_is_drawn_on(environ: dict[str, str]) -> None:
-    """On a terminal the state is redrawn in place; what ended and a warning stay above it. Every line fits."""
+    """On a terminal the state is redrawn in place; what ended and a warning stay above it. Every line fits. A pipe, and
+    a terminal that can do nothing, get plain lines; --progress none and -q print no line."""
     environ["TERM"] = "xterm"
     stream = Terminal()
     environ["COLUMNS"] = "60"
@@ -315,6 +282,11 @@ def test_a_terminal_is_drawn_on(environ: dict[str, str]) -> None:
     assert "! W012 ext4: background load 14 %" in lines
     assert "[1/4] ext4 postgres tpcb #1: measure 1:12/2:00  1 912 tx/s" in lines
     assert any(line.startswith("[1/4] ext4 postgres tpcb #1: 1 912 tx/s") for line in lines)
+    assert plain([BEGIN], "auto") == ["run r: 2 setups x 2 blocks, 4 trials, seed 42"] and plain([BEGIN], "none") == []
+    environ["TERM"] = "dumb"
+    with renderer("auto", stream := Terminal()) as emit:
+        emit(BEGIN)
+    assert stream.getvalue() == "run r: 2 setups x 2 blocks, 4 trials, seed 42\n"
 
 
 def test_a_line_above_the_display_divides_no_number() -> None:

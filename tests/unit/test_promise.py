@@ -62,10 +62,9 @@ def test_a_cell_promises_what_its_setup_and_settings_say(
 
 def test_a_setup_shows_the_class_of_its_own_tuning() -> None:
     """`dbbench fs`: a setup that turns page protection off does not say full, where pages tear."""
-    assert of_setup(SHIPPED.setup("ext4")) == "full"
-    assert of_setup(SHIPPED.setup("xfs-nodoublewrite")) == "torn-pages-possible"
-    assert of_setup(SHIPPED.setup("btrfs-tuned")) == "full"
-    assert of_setup(SHIPPED.setup("btrfs-nobarrier")) == "no-barrier"
+    setups = {"ext4": "full", "xfs-nodoublewrite": "torn-pages-possible", "btrfs-tuned": "full",
+              "btrfs-nobarrier": "no-barrier"}  # fmt: skip
+    assert {name: of_setup(SHIPPED.setup(name)) for name in setups} == setups
 
 
 @pytest.mark.starts_processes

@@ -2,6 +2,7 @@
 
 import gzip
 import itertools
+import os
 import random
 import re
 import tomllib
@@ -18,6 +19,7 @@ from dbbench.introspect.refusals import refusal
 from dbbench.introspect.values import Placeholder, parameters_of, samples_of
 from dbbench.introspect.writing import choose, files_of
 from dbbench.plan.catalog import catalog
+from tests.support.plans import plan
 
 FIXTURES: Final = Path(__file__).parents[1] / "fixtures/recorded"
 DATA: Final = 'dataset = { kind = "none" }'
@@ -59,18 +61,9 @@ def test_an_export_is_read() -> None:
     assert not any(text in calls for text in ("BEGIN", "END", "COMMIT"))
 
 
-def test_a_huge_file_is_not_read(tmp_path: Path) -> None:
-    """A slow log of a year would fill the memory."""
-    with (tmp_path / "slow.log").open("wb") as file:
-        file.truncate(2**28 + 1)
-    with pytest.raises(FileUnreadable) as refused:
-        read(tmp_path / "slow.log")
-    assert "head -c" in str(refused.value.remedy)
-
-
-@pytest.mark.parametrize(
-    "text", ["", "a,b\n1,2\n", "query,calls\nSELECT 1,many\n", "query,calls\nSELECT 1\n", "[1, 2]"]
-)
+@pytest.mark.parametrize("text", [
+    "", "a,b\n1,2\n", "query,calls\nSELECT 1,many\n", "query,calls\nSELECT 1\n", "[1, 2]",
+])  # fmt: skip
 def test_what_is_no_recording_is_told(text: str, tmp_path: Path) -> None:
     """E335 with what would be one; nothing falls over."""
     (tmp_path / "f").write_text(text)
@@ -78,18 +71,19 @@ def test_what_is_no_recording_is_told(text: str, tmp_path: Path) -> None:
         read(tmp_path / "f")
 
 
-def test_a_compressed_recording_is_recognised(tmp_path: Path) -> None:
-    """With the command that unpacks it."""
-    (tmp_path / "slow.log.gz").write_bytes(gzip.compress(b"# Time: x"))
-    with pytest.raises(ScriptInvalid) as refused:
-        read(tmp_path / "slow.log.gz")
-    assert "compressed" in refused.value.evidence and "gunzip -k" in str(refused.value.remedy)
-
-
-def test_a_missing_file_is_told(tmp_path: Path) -> None:
-    """By its name."""
-    with pytest.raises(FileUnreadable, match="nowhere"):
-        read(tmp_path / "nowhere.csv")
+def test_files_that_are_not_read(tmp_path: Path) -> None:
+    """A slow log of a year would fill the memory, a compressed one has to be unpacked, another is missing."""
+    huge, packed = tmp_path / "slow.log", tmp_path / "slow.log.gz"
+    huge.touch()
+    os.truncate(huge, 2**28 + 1)
+    packed.write_bytes(gzip.compress(b"# Time: x"))
+    for path, error, evidence, remedy in (
+        (huge, FileUnreadable, "slow.log", "head -c"), (packed, ScriptInvalid, "compressed", "gunzip -k"),
+        (tmp_path / "nowhere.csv", FileUnreadable, "nowhere", ""),
+    ):  # fmt: skip
+        with pytest.raises(error) as refused:
+            read(path)
+        assert evidence in refused.value.evidence and remedy in str(refused.value.remedy)
 
 
 def test_shares_are_those_of_calls_and_time(tmp_path: Path) -> None:
@@ -105,14 +99,11 @@ def test_shares_are_those_of_calls_and_time(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-def test_a_hidden_text_is_named_with_the_grant(tmp_path: Path, printed: Any) -> None:
+def test_a_hidden_text_is_named_with_the_grant(here: Path, printed: Any) -> None:
     """If there is nothing else, the command says so and writes nothing."""
-    (tmp_path / "f").write_text("query,calls\n<insufficient privilege>,20\n")
-    assert (
-        "GRANT pg_read_all_stats"
-        in printed("workload", "from-statements", str(tmp_path / "f"), "-o", str(tmp_path / "workloads/a.toml"), code=2)
-        and not (tmp_path / "workloads").exists()
-    )
+    Path("f").write_text("query,calls\n<insufficient privilege>,20\n")
+    told = printed("workload", "from-statements", "f", "-o", "workloads/a.toml", code=2)
+    assert "GRANT pg_read_all_stats" in told and not Path("workloads").exists()
 
 
 @slow
@@ -165,9 +156,8 @@ def test_no_statement_is_lost_without_a_word(tmp_path: Path) -> None:
     assert [each.why for each in left_out(read(tmp_path / "slow.log"))] == ["the recording ends within it"]
     (tmp_path / "slow.log").write_text(f"{good}{HEADING}SELECT 'a;\n# b';\n{good}{good}")
     recording = read(tmp_path / "slow.log")
-    assert recording.shares(recording.in_workload)[0] < 1 and any(
-        "cannot tell" in each.why for each in left_out(recording)
-    )
+    assert recording.shares(recording.in_workload)[0] < 1
+    assert any("cannot tell" in each.why for each in left_out(recording))
 
 
 @slow
@@ -195,36 +185,22 @@ def test_kinds_differ_in_more_than_literals(tmp_path: Path) -> None:
     assert sorted(text for each in recording.in_workload for text in each.samples) == sorted(texts)
 
 
-@pytest.mark.parametrize("text", ["SELECT 'a", 'SELECT "a', "SELECT $a$ b"])
-def test_an_open_quote_is_left_out(text: str) -> None:
-    """Its end is unknown."""
-    assert why(text) == "an unterminated quote or comment"
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "SELECT 1;\n\\! touch /tmp/owned",
-        "SELECT 1\n\\shell touch /tmp/owned",
-        "SELECT 1 \\; DROP TABLE a",
-        "SELECT 1; DROP TABLE a",
-        "SELECT 'a\n\\setshell x touch owned'",
-        "SELECT E'\\'; DROP TABLE a; --'",
-        "SELECT 1 /* open",
-        "SELECT pg_read_file('/etc/passwd')",
-        "SELECT lo_export(1, '/tmp/x')",
-        'SELECT * FROM "pg_shadow"',
-        "SELECT * INTO copy FROM a",
-        "COPY a TO PROGRAM 'touch owned'",
-        "DO $$ BEGIN PERFORM 1; END $$",
-        "\\! touch owned",
-        "",
-        ";",
-    ],
-)
+@pytest.mark.parametrize("text", [
+    "SELECT 1;\n\\! touch /tmp/owned", "SELECT 1\n\\shell touch /tmp/owned", "SELECT 1 \\; DROP TABLE a",
+    "SELECT 1; DROP TABLE a", "SELECT 'a\n\\setshell x touch owned'", "SELECT E'\\'; DROP TABLE a; --'",
+    "SELECT pg_read_file('/etc/passwd')", "SELECT lo_export(1, '/tmp/x')", 'SELECT * FROM "pg_shadow"',
+    "SELECT * INTO copy FROM a", "COPY a TO PROGRAM 'touch owned'", "DO $$ BEGIN PERFORM 1; END $$", "\\! touch owned",
+    "", ";",
+])  # fmt: skip
 def test_what_could_do_more_than_ask_is_left_out(text: str) -> None:
     """Commands of a client, several statements in one, files of the server: each with a reason."""
     assert why(text)
+
+
+@pytest.mark.parametrize("text", ["SELECT 'a", 'SELECT "a', "SELECT $a$ b", "SELECT 1 /* open"])
+def test_an_open_quote_is_left_out(text: str) -> None:
+    """Its end is unknown."""
+    assert why(text) == "an unterminated quote or comment"
 
 
 @pytest.mark.parametrize(
@@ -345,18 +321,12 @@ def test_statements_of_an_export_become_a_workload(tmp_path: Path) -> None:
     assert [kind.split()[:2] for kind in kinds] == [["9900", "-"], ["100", "-"]]
 
 
-@pytest.mark.parametrize(
-    ("text", "kept"),
-    [
-        ("SELECT date_trunc($1, a) FROM t", False),
-        ("SELECT EXTRACT($1 FROM a) FROM t", False),
-        ("SELECT a AT TIME ZONE $1::text FROM t", False),
-        ("SELECT a FROM t WHERE b LIKE $1 ESCAPE $2", False),
-        ("SELECT a FROM t WHERE lower(b) = lower($1::text) AND c LIKE $2::varchar", True),
-        ("SELECT date_bin($1::interval, a) FROM t", True),
-        ("SELECT '$1' FROM t WHERE a = $2", False),
-    ],
-)
+@pytest.mark.parametrize(("text", "kept"), [
+    ("SELECT date_trunc($1, a) FROM t", False), ("SELECT EXTRACT($1 FROM a) FROM t", False),
+    ("SELECT a AT TIME ZONE $1::text FROM t", False), ("SELECT a FROM t WHERE b LIKE $1 ESCAPE $2", False),
+    ("SELECT a FROM t WHERE lower(b) = lower($1::text) AND c LIKE $2::varchar", True),
+    ("SELECT date_bin($1::interval, a) FROM t", True), ("SELECT '$1' FROM t WHERE a = $2", False),
+])  # fmt: skip
 def test_a_guessed_text_is_no_argument_of_a_function(text: str, kept: bool) -> None:
     """date_trunc('12345', a) is an error each time."""
     assert (why(text) == "") is kept
@@ -366,18 +336,15 @@ def test_a_guessed_text_is_no_argument_of_a_function(text: str, kept: bool) -> N
 @pytest.mark.starts_processes
 def test_a_script_of_sysbench_sends_the_logged_texts(tmp_path: Path) -> None:
     """With an index of offsets and lengths; the kinds have weights, databases and the number of their samples."""
-    recording = logged(
-        tmp_path, "SELECT a FROM t WHERE b = 'é'", "use shop;\nSELECT a FROM t WHERE b = 'f'", "DELETE FROM t"
-    )
+    texts = ["SELECT a FROM t WHERE b = 'é'", "SELECT a FROM t WHERE b = 'f'", "DELETE FROM t"]
+    recording = logged(tmp_path, texts[0], f"use shop;\n{texts[1]}", texts[2])
     choose(recording, None, 9)
     files = files_of("logged", recording, ["mariadb", "mysql"], DATA)
     head, _, rest = files["logged.statements"].partition(b"\n\n")
     kinds = [line.split() for line in head.decode().splitlines()]
     assert [kind[1:] for kind in kinds] == [["-", "1"], [b"shop".hex(), "1"], [b"shop".hex(), "1"]]
     index = [tuple(map(int, rest[at : at + 20].split())) for at in range(0, 60, 20)]
-    assert [rest[begin : begin + length].decode() for begin, length in index] == [
-        "SELECT a FROM t WHERE b = 'é'", "SELECT a FROM t WHERE b = 'f'", "DELETE FROM t",
-    ]  # fmt: skip
+    assert [rest[begin : begin + length].decode() for begin, length in index] == texts
     toml = tomllib.loads(files["logged.toml"].decode())
     assert toml["engines"] == ["mariadb", "mysql"] and toml["options"] == {"mysql-ignore-errors": "all"}
 
@@ -399,22 +366,13 @@ def test_the_command_says_what_it_made(tmp_path: Path, printed: Any) -> None:
     export.write_text((FIXTURES / "pgss.csv").read_text() + typed)
     said = printed("workload", "from-statements", str(export), "-o", target, "--data-of", "pgbench-tpcb")
     assert "are approximated" in said and "BEGIN" not in said
-    (tmp_path / "plan.toml").write_text(
-        'name = "p"\nfs_setups = ["ext4"]\n[engine]\nname = "postgres"\n[workload]\nname = "shop"\nscale = 3\n'
-    )
+    (tmp_path / "plan.toml").write_text(plan(workload={"name": "shop", "scale": 3}))
     assert "shop" in printed("--path", str(tmp_path / "mine"), "plan", str(tmp_path / "plan.toml"), code=None)
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["-o", "shop.toml"],
-        ["-o", "workloads/a b.toml"],
-        ["--engine", "mysql"],
-        ["--most", "0"],
-        ["--data-of", "nothing"],
-    ],
-)
+@pytest.mark.parametrize("words", [
+    ["-o", "shop.toml"], ["-o", "workloads/a b.toml"], ["--engine", "mysql"], ["--most", "0"], ["--data-of", "nothing"],
+])  # fmt: skip
 def test_what_cannot_be_meant_is_refused(words: list[str], tmp_path: Path, here: Path) -> None:
     """A place where no catalogue looks, another engine's recording, no workload of that name: nothing is written."""
     assert cli.run(["workload", "from-statements", str(FIXTURES / "pgss.csv"), *words]) == 2

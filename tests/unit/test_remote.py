@@ -25,19 +25,13 @@ from dbbench.remote.ssh import Session
 from tests.unit.test_client import FACTS, SPEC, cells
 
 
-@pytest.mark.parametrize(
-    ("text", "mode", "told"),
-    [
-        ("long-enough\n", 0o640, "is readable by other users (mode 640)"),
-        ("long-enough\n", 0o604, "is readable by other users (mode 604)"),
-        ("short\n", 0o600, "8 to 100 letters"),
-        ('with"quote\n', 0o600, "8 to 100 letters"),
-        ("with'quote\n", 0o600, "8 to 100 letters"),
-        ("back\\slash\n", 0o600, "8 to 100 letters"),
-        ("two\nlines of it\n", 0o600, "8 to 100 letters"),
-        (None, 0, "cannot be read"),
-    ],
-)
+@pytest.mark.parametrize(("text", "mode", "told"), [
+    ("long-enough\n", 0o640, "is readable by other users (mode 640)"),
+    ("long-enough\n", 0o604, "is readable by other users (mode 604)"), ("short\n", 0o600, "8 to 100 letters"),
+    ('with"quote\n', 0o600, "8 to 100 letters"), ("with'quote\n", 0o600, "8 to 100 letters"),
+    ("back\\slash\n", 0o600, "8 to 100 letters"), ("two\nlines of it\n", 0o600, "8 to 100 letters"),
+    (None, 0, "cannot be read"),
+])  # fmt: skip
 def test_password_file_is_refused(tmp_path: Path, text: str | None, mode: int, told: str) -> None:
     """Where others can read it, or what it holds is none; the password itself is never in the message."""
     path = tmp_path / "password"
@@ -97,24 +91,26 @@ SERVER: Any = SimpleNamespace(engine="postgres", socket=Path("/run/s/.s.PGSQL.15
                               user="dbbench", database="dbbench", bin=Path("/usr/bin"), alive=lambda: True)  # fmt: skip
 
 
+def driven(tmp_path: Path, client: Client, driver: Any, load: str, **written: str) -> dict[str, Any]:
+    """What the session was asked to start for a load (engine and workload); no file here has the password."""
+    server = SimpleNamespace(**{**vars(SERVER), "engine": load.split()[0]})
+    cell = cells(tmp_path, **written)[load]
+    with driver.driving_from(client, LoadTask(server, cell, 1, Clock(), tmp_path, tmp_path)) as running:  # type: ignore[arg-type]
+        assert running.pids == ()  # no process of this machine
+    assert all("secret-word" not in path.read_text() for path in tmp_path.iterdir() if path.is_file())
+    session: Any = client.session
+    return dict(session.asked[-1][1])
+
+
 def test_pgbench_there_verifies_the_server_and_has_its_password_in_no_argument(tmp_path: Path) -> None:
     """libpq holds the certificate against our authority and the address; the command that is kept has no password."""
-    client, session = there()
-    task = LoadTask(SERVER, cells(tmp_path)["postgres pgbench-tpcb"], 1, Clock(), tmp_path, tmp_path)
-    with pgbench.driving_from(client, task) as load:
-        assert load.pids == ()  # no process of this machine
-    started = session.asked[-1][1]
-    assert started["argv"][:4] == [
-        "/opt/pg/bin/pgbench",
-        "--host=192.0.2.10",
-        "--port=15432",
-        "--username=dbbench_client",
-    ]
-    assert "--log-prefix=/tmp/there/pgbench_log" in started["argv"]
-    assert (started["env"]["PGSSLMODE"], started["env"]["PGSSLROOTCERT"]) == ("verify-full", "/tmp/there/cacert.pem")
-    assert started["env"]["PGPASSWORD"] == "secret-word"
-    assert "secret-word" not in json.dumps(started["argv"])
-    assert all("secret-word" not in path.read_text() for path in tmp_path.iterdir() if path.is_file())
+    client, _ = there()
+    started = driven(tmp_path, client, pgbench, "postgres pgbench-tpcb")
+    argv, env = started["argv"], started["env"]
+    assert argv[:3] == ["/opt/pg/bin/pgbench", "--host=192.0.2.10", "--port=15432"]
+    assert argv[3] == "--username=dbbench_client" and "--log-prefix=/tmp/there/pgbench_log" in argv
+    assert (env["PGSSLMODE"], env["PGSSLROOTCERT"]) == ("verify-full", "/tmp/there/cacert.pem")
+    assert env["PGPASSWORD"] == "secret-word" and "secret-word" not in json.dumps(argv)
 
 
 @pytest.mark.parametrize("engine", ["postgres", "mariadb"])
@@ -122,38 +118,23 @@ def test_sysbench_there_reads_its_password_from_stdin(tmp_path: Path, engine: st
     """As a line of the file of options, which is its stdin; TLS by its own option or by libpq's environment."""
     client, session = there()
     client.tool = "/usr/bin/sysbench"
-    cell = cells(tmp_path)[f"{engine} sysbench-oltp-read-only"]
-    server = SimpleNamespace(**{**vars(SERVER), "engine": engine})
-    with sysbench.driving_from(client, LoadTask(server, cell, 1, Clock(), tmp_path, tmp_path)):  # type: ignore[arg-type]
-        pass
-    started, kind = session.asked[-1][1], {"postgres": "pgsql", "mariadb": "mysql"}[engine]
-    assert {"--config-file=/dev/stdin", f"--{kind}-host=192.0.2.10", f"--{kind}-user=dbbench_client"} <= set(
-        started["argv"]
-    )
+    started = driven(tmp_path, client, sysbench, f"{engine} sysbench-oltp-read-only")
+    kind, argv = {"postgres": "pgsql", "mariadb": "mysql"}[engine], started["argv"]
+    assert {"--config-file=/dev/stdin", f"--{kind}-host=192.0.2.10", f"--{kind}-user=dbbench_client"} <= {*argv}
     assert started["stdin"] == f'{kind}-password="secret-word"\n'
-    assert ("--mysql-ssl=on" in started["argv"]) == (engine == "mariadb")
+    assert ("--mysql-ssl=on" in argv) == (engine == "mariadb")
     assert ("PGSSLMODE" in started["env"]) == (engine == "postgres")
     assert "DBBENCH_BEGIN" not in started["env"]  # it is of that host's clock
     assert ("put", {"name": "dbbench_events.lua"}) in session.asked
-    assert all("secret-word" not in path.read_text() for path in tmp_path.iterdir() if path.is_file())
 
 
 def test_scripts_are_sent_with_what_lies_beside_them(tmp_path: Path) -> None:
     """tpcc.lua loads a second file from its own folder."""
     client, session = there()
-    cell = cells(tmp_path, workload="tpcc")["mariadb tpcc"]
-    server = SimpleNamespace(**{**vars(SERVER), "engine": "mariadb"})
-    with sysbench.driving_from(client, LoadTask(server, cell, 1, Clock(), tmp_path, tmp_path)):  # type: ignore[arg-type]
-        pass
-    assert [what["name"] for do, what in session.asked if do == "put"] == [
-        "tpcc.lua", "tpcc_transactions.lua", "dbbench_events.lua"
-    ]  # fmt: skip
-    assert session.asked[-1][1]["env"]["DBBENCH_SCRIPT"] == "/tmp/there/tpcc.lua"
-
-
-def test_every_load_generator_that_can_be_away_has_its_program() -> None:
-    """What is looked for there is known for each."""
-    assert set(AWAY) == set(remote._TOOLS)
+    started = driven(tmp_path, client, sysbench, "mariadb tpcc", workload="tpcc")
+    sent = [what["name"] for do, what in session.asked if do == "put"]
+    assert sent == ["tpcc.lua", "tpcc_transactions.lua", "dbbench_events.lua"]
+    assert started["env"]["DBBENCH_SCRIPT"] == "/tmp/there/tpcc.lua"
 
 
 def test_offset_is_that_of_the_quickest_question() -> None:
@@ -162,8 +143,6 @@ def test_offset_is_that_of_the_quickest_question() -> None:
     waits = itertools.cycle([0.05, 0.0])  # many quick ones: on a busy machine one of them alone may wait as well
 
     def slow(**_: Any) -> dict[str, float]:
-        import time
-
         utc = clock.now_utc() + 3.0
         time.sleep(next(waits))
         return {"utc": utc}
@@ -215,7 +194,9 @@ def test_pgbench_of_the_servers_own_version_is_taken() -> None:
 
 
 def test_programs_that_are_missing_there_are_named() -> None:
-    """With the command that helps; another sysbench than 1.0 has other options."""
+    """With the command that helps; another sysbench than 1.0 has other options. What is looked for is known of each
+    load generator that can be away."""
+    assert set(AWAY) == set(remote._TOOLS)
     with pytest.raises(ClientUnusable, match="load@db2 has no sysbench"):
         remote.tool_of(tools(), "sysbench", "")  # type: ignore[arg-type]
     with pytest.raises(ClientUnusable, match=r"sysbench 1\.0 is required"):
@@ -264,20 +245,16 @@ def wire(monkeypatch: pytest.MonkeyPatch) -> Wire:
 
 
 def test_agent_writes_what_it_is_sent_for_itself_alone(tmp_path: Path, wire: Wire) -> None:
-    """Into its folder whatever the name says, of mode 600; a second request may come in the same piece."""
-    wire.sent = [b'{"do": "put", "name": "../a", "size": 5}\nh\nllo{"do": "files"}\n']
+    """Into its folder whatever the name says, of mode 600; a second request may come in the same piece. A missing file
+    is reported, and the agent continues; it ends at the end of stdin."""
+    wire.sent = [b'{"do": "put", "name": "../a", "size": 5}\nh\nllo{"do": "files"}\n',
+                 b'{"do": "get", "name": "no"}\n{"do": "beat"}\n']  # fmt: skip
     one = agent.Agent(tmp_path, os.getpid())
     assert one.answer_next()
     assert wire.told == [{"answer": str(tmp_path / "a")}, {"answer": {"a": 5}}]
     assert (tmp_path / "a").read_bytes() == b"h\nllo" and (tmp_path / "a").stat().st_mode & 0o777 == 0o600
-
-
-def test_agent_tells_errors_and_goes_on(tmp_path: Path, wire: Wire) -> None:
-    """A missing file is reported, and the agent continues; it ends at the end of stdin."""
-    one = agent.Agent(tmp_path, os.getpid())
-    wire.sent = [b'{"do": "get", "name": "no"}\n{"do": "beat"}\n']
     assert one.answer_next()
-    assert wire.told[0]["error"].startswith("get: ")
+    assert wire.told[2]["error"].startswith("get: ")
     assert not one.answer_next()
 
 

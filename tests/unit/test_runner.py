@@ -50,56 +50,36 @@ def suspects(*ids: str) -> Callable[[TrialSpec], Status]:
 
 
 def test_block_with_a_suspect_trial_is_repeated_whole(run: Run) -> None:
-    """Both arms of that workload and block get a second attempt at the end; other workloads do not."""
-    longer = extend(run, suspects("xfs.postgres.w-b2-a1"))
-    new = longer.order[len(run.order) :]
-    assert {"ext4.postgres.w-b2-a2", "xfs.postgres.w-b2-a2"} == {spec.id for spec in new}
-    assert [spec.position for spec in new] == [17, 18]
-    assert {2} == {spec.attempt for spec in new}
-
-
-def test_block_is_repeated_once_at_most(run: Run) -> None:
-    """A repeat that is suspect again is not repeated."""
+    """Both arms of that workload and block get a second attempt at the end, other workloads do not; a repeat that is
+    suspect again is not repeated."""
     status = suspects("xfs.postgres.w-b2-a1", "xfs.postgres.w-b2-a2")
     longer = extend(run, status)
+    new = longer.order[len(run.order) :]
+    assert {"ext4.postgres.w-b2-a2", "xfs.postgres.w-b2-a2"} == {spec.id for spec in new}
+    assert [(spec.position, spec.attempt) for spec in new] == [(17, 2), (18, 2)]
     assert extend(longer, status) is longer
 
 
 def test_repeats_end_at_half_of_the_plan(run: Run) -> None:
-    """All blocks suspect: 8 further trials of 16, never half a block."""
+    """All blocks suspect: 8 further trials of 16, never half a block. What fails for a cause of its own fails again,
+    and the plan may forbid repeats."""
     longer = extend(run, lambda _: Status.SUSPECT)
     assert len(longer.order) == 24
     assert extend(longer, lambda _: Status.SUSPECT) is longer
-
-
-def test_failed_trial_alone_is_no_reason(run: Run) -> None:
-    """What fails for a cause of its own fails again."""
     assert extend(run, lambda _: Status.FAILED) is run
-
-
-def test_plan_may_forbid_repeats(run: Run) -> None:
-    """repeat_suspect = false."""
-    plan = dataclasses.replace(run.plan, repeat_suspect=False)
-    quiet = dataclasses.replace(run, plan=plan)
+    quiet = dataclasses.replace(run, plan=dataclasses.replace(run.plan, repeat_suspect=False))
     assert extend(quiet, lambda _: Status.SUSPECT) is quiet
 
 
-def test_pending_is_what_has_no_folder(make_run: MakeRun, tmp_path: Path) -> None:
-    """A cut-off trial is pending; a published one is not, whatever its status."""
-    folder = results.create_run(tmp_path, make_run(), "")
-    spec = results.load_spec(folder)
-    (folder / "trials" / spec.order[0].id).mkdir()
-    results.Draft(folder, spec.order[1].id)
-    assert [spec.order[1]] == results.pending(folder, spec)
-
-
 def test_what_a_killed_run_has_left_is_given_back(make_run: MakeRun, tmp_path: Path) -> None:
-    """Cut-off trials and journalled temporary folders go; finished trials and other folders stay."""
+    """Cut-off trials, which are pending, and journalled temporary folders go; finished trials and other folders
+    stay."""
     folder = results.create_run(tmp_path, make_run(), "")
     spec = results.load_spec(folder)
     journal = Journal(folder / "journal.jsonl")
     (folder / "trials" / spec.order[0].id).mkdir()
     results.Draft(folder, spec.order[1].id)
+    assert [spec.order[1]] == results.pending(folder, spec)
     (tmp_path / "other/deep").mkdir(parents=True)
     taken = Path(tempfile.mkdtemp(prefix=f"dbbench-{journal.tag}-", dir="/tmp"))  # as the worker makes it
     journal.note("take", what="runtime", path=str(taken))
@@ -192,22 +172,15 @@ def test_a_trial_that_heeds_nothing_is_killed(then: str, said: str, launcher_of:
 
 
 @pytest.mark.starts_processes
-def test_a_trial_that_tells_no_deadline_is_waited_for(launcher_of: LauncherOf, tmp_path: Path) -> None:
-    """Lines that come in pieces, and a last one without its end, are whole; the status is its own."""
-    (tmp_path / "slow.py").write_text(SLOW)
-    told = list[Event]()
-    with stoppable() as stop, launcher_of("slow", told, stop) as launcher:
-        status = launcher.run({"status": 3}, Overdue(grace_s=0.0, between_s=0.0))
-    assert (status, [event.data["text"] for event in told]) == (3, ["a", "b"])
-
-
-@pytest.mark.starts_processes
 def test_a_fork_server_makes_one_process_after_the_other(launcher_of: LauncherOf, tmp_path: Path) -> None:
-    """Each has its own status. A server that was killed ends its process, which counts as killed; the next request
+    """Each has its own status. Lines that come in pieces, and a last one without its end, are whole; a trial that tells
+    no deadline is waited for. A server that was killed ends its process, which counts as killed; the next request
     starts another one."""
     (tmp_path / "slow.py").write_text(SLOW)
     told = list[Event]()
     with stoppable() as stop, launcher_of("slow", told, stop) as launcher:
+        assert launcher.run({"status": 3}, Overdue(grace_s=0.0, between_s=0.0)) == 3
+        assert [event.data["text"] for event in told] == ["a", "b"]
         assert [launcher.run({"status": status}) for status in (0, 4)] == [0, 4]
         (server,) = (child for child in psutil.Process().children() if "slow" in child.cmdline())
         launcher.emit = lambda event: server.kill()
@@ -215,15 +188,6 @@ def test_a_fork_server_makes_one_process_after_the_other(launcher_of: LauncherOf
         launcher.emit = told.append
         assert launcher.run({"status": 5}) == 5
     assert not [child for child in psutil.Process().children() if "slow" in child.cmdline()]
-
-
-@pytest.mark.starts_processes
-def test_a_module_that_cannot_be_imported_is_no_process(launcher_of: LauncherOf, tmp_path: Path) -> None:
-    """The status is that of the fork server, and the reason is in the log."""
-    (tmp_path / "broken.py").write_text("import no_such_module\n")
-    with stoppable() as stop, launcher_of("broken", [], stop) as launcher:
-        assert launcher.run({}) == 1
-    assert "no_such_module" in (tmp_path / "log").read_text()
 
 
 def test_each_phase_tells_its_deadline(make_run: MakeRun, tmp_path: Path) -> None:
@@ -239,15 +203,18 @@ def test_each_phase_tells_its_deadline(make_run: MakeRun, tmp_path: Path) -> Non
     assert [event.data["deadline_s"] for event in told if event.kind == "phase_begin"] == [7.0, 300]
 
 
-def test_a_log_that_cannot_be_opened_is_said_as_such(tmp_path: Path) -> None:
-    """Nothing is started then."""
+@pytest.mark.starts_processes
+def test_a_module_that_cannot_be_imported_is_no_process(launcher_of: LauncherOf, tmp_path: Path) -> None:
+    """The status is that of the fork server, and the reason is in the log; if that cannot be opened, nothing is
+    started."""
+    (tmp_path / "broken.py").write_text("import no_such_module\n")
+    with stoppable() as stop, launcher_of("broken", [], stop) as launcher:
+        assert launcher.run({}) == 1
+    assert "no_such_module" in (tmp_path / "log").read_text()
+    (tmp_path / "log").unlink()
     (tmp_path / "log").mkdir()
-    with (
-        pytest.raises(NotWritable, match="log cannot be written"),
-        stoppable() as stop,
-        Launcher("dbbench.run.worker", tmp_path / "log", lambda event: None, stop) as launcher,
-    ):
-        launcher.run({})
+    with pytest.raises(NotWritable, match="log cannot be written"), stoppable() as stop:
+        launcher_of("broken", [], stop).__enter__().run({})
 
 
 @pytest.mark.starts_processes

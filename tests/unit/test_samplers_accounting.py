@@ -52,6 +52,8 @@ def test_the_sum_is_the_servers_and_the_kernels(tmp_path: Path) -> None:
     assert found["client_cpu_s"] == 60 + 20
     assert found["dbbench_cpu_s"] == 3 + 1
     assert clock.difference()["cpus"] == 2
+    assert cpu_ms(clock.difference()) == pytest.approx(1000 * TICK * (500 - 40 + 10 + 200 + 5 + 25 - 80 - 4))
+    assert CpuClock(proc=tmp_path).difference()["client_cpu_s"] == 0.0  # the load is within dbbench, which is known
 
 
 def test_a_client_that_has_ended_counts_to_its_end(tmp_path: Path) -> None:
@@ -69,27 +71,19 @@ def test_a_client_that_has_ended_counts_to_its_end(tmp_path: Path) -> None:
 
 
 def test_what_is_not_known_is_none(tmp_path: Path) -> None:
-    """A client whose exit status was already collected, and a /proc that cannot be read."""
+    """A client whose exit status was already collected, and a /proc that cannot be read. Context switches without
+    schedstat, and memory without status, are None too, not 0."""
     process(tmp_path, os.getpid(), 1, 100)
     process(tmp_path, 50, 1, 400)
     clock = CpuClock(client=(50,), proc=tmp_path)
     (tmp_path / "50/stat").unlink()
     found = clock.difference()
-    assert found["client_cpu_s"] is None
-    assert found["system_cpu_s"] is None
-    assert cpu_ms(found) is None
-
-
-def test_a_load_within_dbbench_has_no_client(tmp_path: Path) -> None:
-    """No client process was named: it used nothing, which is known."""
-    process(tmp_path, os.getpid(), 1, 100)
-    assert CpuClock(proc=tmp_path).difference()["client_cpu_s"] == 0.0
-
-
-def test_cpu_of_a_load() -> None:
-    """system - client - dbbench, in ms."""
-    found: dict[str, float | None] = {"system_cpu_s": 10.0, "client_cpu_s": 2.0, "dbbench_cpu_s": 0.5}
-    assert cpu_ms(found) == pytest.approx(7500)
+    assert found["client_cpu_s"] is found["system_cpu_s"] is cpu_ms(found) is None
+    process(tmp_path, 60, 1, 1)
+    tasks_of = TaskClock(server=60, proc=tmp_path)
+    tasks_of.read()
+    tasks_of.read()
+    assert (tasks_of.switches_per_s(), tasks_of.server_bytes) == (None, None)
 
 
 def tasks(proc: Path, runs: dict[int, int], parents: dict[int, int]) -> None:
@@ -124,45 +118,25 @@ def test_context_switches_are_those_of_server_and_load(tmp_path: Path, monkeypat
     assert clock.server_bytes == 2**20 * (3 + 4)
 
 
-def test_a_kernel_that_counts_no_context_switches(tmp_path: Path) -> None:
-    """Without schedstat they are None, not 0; the memory without status is None too."""
-    process(tmp_path, 60, 1, 1)
-    clock = TaskClock(server=60, proc=tmp_path)
-    clock.read()
-    clock.read()
-    assert (clock.switches_per_s(), clock.server_bytes) == (None, None)
-
-
-@pytest.fixture
-def sys_tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty /sys."""
+def test_disks_are_differences(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counters of a reused loop device do not begin at 0; sectors are of 512 bytes; flushes are field 16. Nothing
+    below, or a disk that cannot be read, is not measurable."""
     monkeypatch.setattr(sysfs, "SYS", tmp_path)
-    return tmp_path
-
-
-def test_disks_are_differences(sys_tree: Path) -> None:
-    """Counters of a reused loop device do not begin at 0; sectors are of 512 bytes; flushes are field 16."""
+    nothing = dict.fromkeys(("read_bytes", "write_bytes", "read_operations", "write_operations", "flushes"))
+    assert DiskClock(()).difference() == DiskClock(("nvme9n9",)).difference() == nothing
     for disk in ("loop7", "loop8"):
-        folder = sys_tree / "class/block" / disk
+        folder = tmp_path / "class/block" / disk
         (folder / "queue").mkdir(parents=True)
         (folder / "queue/write_cache").write_text("write back\n")
         (folder / "stat").write_text("1547 62 54721 158 1183 13236 1271928 303 0 152 483 2 0 2097160 2 225 19\n")
     clock = DiskClock(("loop7", "loop8"))
-    (sys_tree / "class/block/loop7/stat").write_text(
+    (tmp_path / "class/block/loop7/stat").write_text(
         "1557 62 54821 158 1283 13236 1272928 303 0 152 483 2 0 2097160 2 230 19\n"
     )
     assert clock.difference() == {
         "read_bytes": 100 * 512, "write_bytes": 1000 * 512, "read_operations": 10, "write_operations": 100,
         "flushes": 5,
     }  # fmt: skip
-
-
-@pytest.mark.usefixtures("sys_tree")
-def test_a_disk_that_is_not_there_is_not_zero() -> None:
-    """Nothing below, or a disk that cannot be read: not measurable."""
-    nothing = dict.fromkeys(("read_bytes", "write_bytes", "read_operations", "write_operations", "flushes"))
-    assert DiskClock(()).difference() == nothing
-    assert DiskClock(("nvme9n9",)).difference() == nothing
 
 
 def test_files_of_a_process_outside_of_its_places(tmp_path: Path) -> None:

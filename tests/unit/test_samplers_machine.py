@@ -203,23 +203,18 @@ def hierarchy(point: Path, number: int, *files: tuple[str, str]) -> Mount:
 
 
 def test_frozen_groups_of_both_versions_are_recognised(tmp_path: Path) -> None:
-    """Version 1 by freezer.state, version 2 by cgroup.events; a group of another name is not meant."""
+    """Version 1 by freezer.state, version 2 by cgroup.events, and by the time that it counts, if a group was frozen
+    between two looks; a group of another name is not meant."""
     old, new = tmp_path / "v1", tmp_path / "v2"
     groups = Groups([
         hierarchy(old, 1, ("a/freezer.state", "FROZEN\n"), ("b/freezer.state", "THAWED\n")),
-        hierarchy(new, 2, ("a/cgroup.events", "populated 1\nfrozen 0\n"), ("b/cgroup.events", "frozen 1\n")),
+        hierarchy(new, 2, ("a/cgroup.events", "populated 1\nfrozen 0\n"), ("b/cgroup.events", "frozen 1\n"),
+                  ("c/cgroup.events", "frozen 0\n"), ("c/cgroup.stat.local", "frozen_usec 5\n")),
     ])  # fmt: skip
     assert [groups.frozen(f"6:freezer:/{one}\n0::/{two}\n") for one, two in ("aa", "ba", "bb")] == [True, False, True]
-
-
-def test_a_group_that_was_frozen_between_two_looks_is_recognised(tmp_path: Path) -> None:
-    """By the time that a group of version 2 counts."""
-    groups = Groups(
-        [hierarchy(tmp_path, 2, ("a/cgroup.events", "frozen 0\n"), ("a/cgroup.stat.local", "frozen_usec 5\n"))]
-    )
-    assert not groups.frozen("0::/a")
-    (tmp_path / "a/cgroup.stat.local").write_text("frozen_usec 900000\n")
-    assert [groups.frozen("0::/a"), groups.frozen("0::/a")] == [True, False]
+    assert not groups.frozen("0::/c")
+    (new / "c/cgroup.stat.local").write_text("frozen_usec 900000\n")
+    assert [groups.frozen("0::/c"), groups.frozen("0::/c")] == [True, False]
 
 
 def test_limits_of_a_group_and_of_those_above_it_are_read(tmp_path: Path) -> None:

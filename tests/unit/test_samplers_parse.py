@@ -67,35 +67,23 @@ def column(document: SysstatDocument, name: str) -> list[float | None]:
 
 
 @pytest.mark.parametrize("name", SAR)
-def test_sar_takes_only_the_device_under_test(name: str) -> None:
-    """The disk's columns are those of the target, whatever other disks the recorder saw."""
+def test_sar_is_read_by_key(name: str) -> None:
+    """The disk's columns are those of the target, whatever other disks the recorder saw; a second without requests has
+    0 requests and an unknown time for each. sadf prints memory in kB, a column called bytes holds bytes. PSI comes from
+    the counter's difference, not from the kernel's ten-second mean. Nothing is unexpected, and no column is without a
+    value in every second."""
     document, expected = sar.parse(recorded(name), LOOP), SAR[name]
-    assert document.whole
+    assert (document.whole, document.unexpected) == (True, "")
     assert seconds([entry.stamp for entry in document.entries]) == expected.ends
     assert column(document, "disk_write_kb_per_s") == expected.disk_kb
+    assert column(document, "disk_tps") == expected.disk_tps
+    assert column(document, "disk_await_ms") == expected.disk_await_ms
     assert column(document, "total_write_kb_per_s") == expected.total_kb
-
-
-@pytest.mark.parametrize("name", SAR)
-def test_sar_units_are_those_of_the_name(name: str) -> None:
-    """sadf prints memory in kB; a column called bytes holds bytes."""
-    values, expected = sar.parse(recorded(name), LOOP).entries[0].values, SAR[name]
+    assert column(document, "psi_cpu_some_pct") == expected.psi_cpu
+    values = document.entries[0].values
     assert values["mem_free_bytes"] == expected.memory_free_kb * 1024
     assert (values["cpu_user_pct"], values["cpu_system_pct"], values["cpu_idle_pct"]) == expected.cpu
-
-
-@pytest.mark.parametrize("name", SAR)
-def test_pressure_is_of_the_interval(name: str) -> None:
-    """PSI comes from the counter's difference, not from the kernel's ten-second mean."""
-    assert column(sar.parse(recorded(name), LOOP), "psi_cpu_some_pct") == SAR[name].psi_cpu
-
-
-@pytest.mark.parametrize("name", SAR)
-def test_no_request_has_no_time(name: str) -> None:
-    """A second without requests has 0 requests and an unknown time for each."""
-    document = sar.parse(recorded(name), LOOP)
-    assert column(document, "disk_tps") == SAR[name].disk_tps
-    assert column(document, "disk_await_ms") == SAR[name].disk_await_ms
+    assert [key for key in values if not any(v is not None for v in column(document, key))] == []
 
 
 def without(text: str, keys: set[str]) -> str:
@@ -107,14 +95,6 @@ def without(text: str, keys: set[str]) -> str:
         return [kept(value) for value in found] if isinstance(found, list) else found
 
     return json.dumps(kept(json.loads(text)))
-
-
-@pytest.mark.parametrize("name", SAR)
-def test_every_version_of_sadf_has_all_columns(name: str) -> None:
-    """Nothing of a recording is unexpected, and no column is without a value in every second."""
-    document = sar.parse(recorded(name), LOOP)
-    assert document.unexpected == ""
-    assert [key for key in document.entries[0].values if not any(v is not None for v in column(document, key))] == []
 
 
 @pytest.mark.parametrize("name", SAR)
@@ -147,18 +127,22 @@ def test_sadf_in_another_time_zone_is_refused_and_reported(stamp: str) -> None:
 
 
 def test_a_disk_that_sysstat_does_not_list_is_a_gap() -> None:
-    """A missing disk has no columns, so no zeros, and is reported."""
+    """A missing disk has no columns, so no zeros, and is reported with those that were read."""
     document = sar.parse(recorded("sar-12.6.1.json"), ("nvme9n9", "dev259-9"))
     assert len(document.entries) == 4
     assert not any(name.startswith("disk_") for entry in document.entries for name in entry.values)
     assert "expected nvme9n9 or dev259-9" in document.unexpected
+    document = iostat.parse(recorded("iostat-12.7.5.json"), "nvme0n1")
+    assert (document.entries, document.unexpected) == ([], "expected the disk nvme0n1, read loop0")
 
 
-def test_a_cut_sar_document_gives_its_whole_entries() -> None:
-    """sadf gave up on a damaged file in the middle of its output: the entries that it closed count."""
+def test_a_cut_document_gives_its_whole_entries() -> None:
+    """sadf gave up on a damaged file in the middle of its output, and a killed iostat does not close its document: the
+    entries that were closed count."""
     entries, whole, *_ = sar.parse(recorded("sar_cut.json"), LOOP)
-    assert not whole
-    assert seconds([entry.stamp for entry in entries]) == ["10:42:20", "10:42:21"]
+    assert (seconds([entry.stamp for entry in entries]), whole) == (["10:42:20", "10:42:21"], False)
+    entries, whole, *_ = iostat.parse(recorded("iostat_killed.json"), "vda")
+    assert (len(entries), whole) == (recorded("iostat_killed.json").count('"timestamp"'), False)
 
 
 @pytest.mark.parametrize("text", ["", "{", '{"sysstat": {"hosts": []}}', "Cannot open file", "[]"])
@@ -193,19 +177,6 @@ def test_a_key_that_iostat_no_longer_prints_is_named(name: str, key: str) -> Non
     assert document.unexpected.startswith(f"loop0: expected {key}, read disk_device, ")
 
 
-def test_a_disk_that_iostat_does_not_list_is_reported() -> None:
-    """The message names the disk that was expected and those that were read."""
-    document = iostat.parse(recorded("iostat-12.7.5.json"), "nvme0n1")
-    assert (document.entries, document.unexpected) == ([], "expected the disk nvme0n1, read loop0")
-
-
-def test_a_killed_iostat_gives_its_whole_entries() -> None:
-    """A killed iostat does not close its document."""
-    entries, whole, *_ = iostat.parse(recorded("iostat_killed.json"), "vda")
-    assert not whole
-    assert len(entries) == recorded("iostat_killed.json").count('"timestamp"')
-
-
 @pytest.mark.parametrize("name", IOSTAT)
 def test_iostat_cut_at_any_byte(name: str) -> None:
     """Wherever the file ends, the entries are a prefix of the whole ones."""
@@ -232,22 +203,15 @@ def judged(document: SysstatDocument, length: int = 3) -> list[tuple[str, bool, 
 
 
 def test_a_sampler_without_usable_data_makes_the_trial_suspect() -> None:
-    """A recorder that ran to its end and gave nothing is no gap: W140, with what was read and what was expected."""
+    """A recorder that ran to its end and gave nothing is no gap: W140, with what was read and what was expected; so is
+    a missing column, also where every second has an entry. Nothing is expected of one before its first interval."""
     (first, _) = judged(SysstatDocument())
     assert first == ("W140", True, "sar: expected an entry for each of 3 seconds, read none; 0 of 3 seconds have data")
     ((_, suspect, text), _) = judged(SysstatDocument(stamps(7201, 7202)))
     assert suspect
     assert "read 2 entries from 1970-01-01T02:00:01Z to 1970-01-01T02:00:02Z" in text
-
-
-def test_a_missing_column_makes_the_trial_suspect() -> None:
-    """Also where every second has an entry."""
     found = judged(SysstatDocument(stamps(101, 102, 103), unexpected="disk: expected util, read tps"))
     assert found == [("W140", True, "sar: disk: expected util, read tps; 3 of 3 seconds have data")]
-
-
-def test_a_load_shorter_than_the_first_interval_has_a_gap_and_is_not_suspect() -> None:
-    """Nothing was expected of a recorder yet."""
     assert judged(SysstatDocument(), 1) == []
 
 
@@ -257,15 +221,11 @@ def stamps(*seconds: int) -> list[Interval]:
 
 
 def test_fractions_come_from_the_start() -> None:
-    """The recorder began at .7: its intervals end at .7 though .0 is printed."""
+    """The recorder began at .7: its intervals end at .7 though .0 is printed. An interval belongs to the second that
+    holds its middle, not to the one its printed end falls in."""
     assert ends(stamps(101, 102, 103), 100.7) == pytest.approx([101.7, 102.7, 103.7])
-
-
-def test_a_value_lands_on_its_second() -> None:
-    """An interval belongs to the second that holds its middle, not to the one its printed end falls in."""
     begin = 100.6  # the load's second 0 is 100.6 to 101.6
-    series = to_series(stamps(101, 102, 103), 100.7, begin, 3)
-    assert series["x"] == [0.0, 1.0, 2.0]  # 100.7-101.7, ...
+    assert to_series(stamps(101, 102, 103), 100.7, begin, 3)["x"] == [0.0, 1.0, 2.0]  # 100.7-101.7, ...
 
 
 def test_drift_leaves_no_hole_and_no_double() -> None:
@@ -294,9 +254,5 @@ def test_gaps_are_counted_and_named() -> None:
     assert "3 of 6 seconds without data (second 1-2, 4)" in warning.text
     assert gap_warning("sar", [0.0, 0.0, None]) is None
     assert gap_warning("sar", [0.0, 0.0]) is None
-
-
-def test_many_ranges_are_cut_short() -> None:
-    """A warning stays readable."""
-    warning = gap_warning("sar", [None, 1.0] * 10)
-    assert warning is not None and "(second 0, 2, 4, 6, 8 and 5 more)" in warning.text
+    many = gap_warning("sar", [None, 1.0] * 10)
+    assert many is not None and "(second 0, 2, 4, 6, 8 and 5 more)" in many.text

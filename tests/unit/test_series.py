@@ -4,6 +4,7 @@ import gzip
 import math
 import random
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,14 +15,12 @@ from dbbench.units import bytes_of, seconds_of, size_text, time_text
 
 
 def test_point_belongs_to_the_second_that_holds_its_intervals_middle() -> None:
-    """A sample that ends at 11.02 covers 10.02..11.02: second 0 of a series that begins at 10."""
+    """A sample that ends at 11.02 covers 10.02..11.02: second 0 of a series that begins at 10. No data is None, and
+    not-a-number is no data; a sampler that ended early leaves gaps, not zeros."""
+    assert on_the_second([(10.9, 0.0), (12.9, math.nan)], 10.0, 3) == [0.0, None, None]
+    assert Series(3, {"a": [1.0]})["a"] == [1.0, None, None]
     assert on_the_second([(11.02, 1.0), (11.98, 2.0)], 10.0, 3) == [1.0, 2.0, None]
     assert on_the_second([(12.2, 7.0), (99.0, 1.0), (3.0, 1.0)], 10.0, 2) == [None, 7.0]
-
-
-def test_second_without_a_point_is_a_gap_and_not_a_zero() -> None:
-    """No data is None; not-a-number is no data."""
-    assert on_the_second([(10.9, 0.0), (12.9, math.nan)], 10.0, 3) == [0.0, None, None]
 
 
 def test_csv_keeps_gaps_zeros_and_the_contract_columns(tmp_path: Path) -> None:
@@ -51,17 +50,12 @@ def test_a_series_without_end_is_refused_at_once(head: bytes, row: bytes, times:
     assert time.process_time() - began < 2.0
 
 
-def test_hours_of_a_real_trials_columns_can_be_read(tmp_path: Path) -> None:
-    """About a hundred columns."""
-    columns = {f"c{n}": [1.5] * 21_600 for n in range(99)}
-    write_csv_gz(tmp_path / "s.csv.gz", Series(21_600, dict(columns)), ["measure"] * 21_600)
-    assert read_csv_gz(tmp_path / "s.csv.gz")[0].seconds == 21_600
-
-
-def test_a_day_of_seconds_can_be_read(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("columns", "seconds"), [(99, 21_600), (1, 86_400)])
+def test_hours_of_a_real_trials_columns_and_a_day_can_be_read(columns: int, seconds: int, tmp_path: Path) -> None:
     """What is refused is longer than that."""
-    write_csv_gz(tmp_path / "s.csv.gz", Series(86_400, {"tps": [1.0] * 86_400}), ["measure"] * 86_400)
-    assert read_csv_gz(tmp_path / "s.csv.gz")[0].seconds == 86_400
+    series = Series(seconds, {f"c{n}": [1.5] * seconds for n in range(columns)})
+    write_csv_gz(tmp_path / "s.csv.gz", series, ["measure"] * seconds)
+    assert read_csv_gz(tmp_path / "s.csv.gz")[0].seconds == seconds
 
 
 @pytest.mark.parametrize("cell", ["nan", "inf", "-inf", "1e999", "x"])
@@ -70,11 +64,6 @@ def test_a_figure_that_is_not_a_number_is_damage(cell: str, tmp_path: Path) -> N
     (tmp_path / "s.csv.gz").write_bytes(gzip.compress(f"second,phase,a,b\n0,m,1,{cell}\n".encode()))
     with pytest.raises(ValueError):
         read_csv_gz(tmp_path / "s.csv.gz")
-
-
-def test_short_column_is_padded_with_gaps() -> None:
-    """A sampler that ended early leaves gaps, not zeros."""
-    assert Series(3, {"a": [1.0]})["a"] == [1.0, None, None]
 
 
 @pytest.mark.parametrize("percent", [1, 50, 90, 95, 99, 99.9])
@@ -96,16 +85,16 @@ def test_merged_histogram_is_that_of_all_events() -> None:
     assert Histogram().percentile_ms(95) is None
 
 
-@pytest.mark.parametrize(("written", "expected"), [("4GiB", 4 << 30), ("500MB", 500_000_000), ("8k", 8192), (17, 17)])
-def test_sizes(written: object, expected: int) -> None:
-    """Sizes take units or are bytes."""
-    assert expected == bytes_of(written)
-
-
-@pytest.mark.parametrize(("written", "expected"), [("90s", 90), ("5min", 300), ("2h", 7200), ("250ms", 0.25), (3, 3)])
-def test_times(written: object, expected: float) -> None:
-    """Times take units or are seconds."""
-    assert expected == seconds_of(written)
+@pytest.mark.parametrize(
+    ("read", "written", "expected"),
+    [
+        *((bytes_of, *pair) for pair in [("4GiB", 4 << 30), ("500MB", 500_000_000), ("8k", 8192), (17, 17)]),
+        *((seconds_of, *pair) for pair in [("90s", 90), ("5min", 300), ("2h", 7200), ("250ms", 0.25), (3, 3)]),
+    ],
+)
+def test_sizes_and_times(read: Callable[[object], float], written: object, expected: float) -> None:
+    """They take units, or are bytes and seconds."""
+    assert expected == read(written)
 
 
 @pytest.mark.parametrize("written", ["", "4 apples", "-3s", True, None, [], float("nan"), float("inf"), -1])

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -53,10 +54,8 @@ def sentences(folder: Path, engine: dict[str, Any], **keys: Any) -> list[str]:
 @pytest.mark.parametrize("engine", ["mariadb", "mysql"])
 def test_production_has_a_binary_log_that_each_commit_is_flushed_to(engine: str, tmp_path: Path) -> None:
     """It is the default; `standalone` is a server without it, and otherwise the same."""
-    production, standalone = (
-        values(tmp_path, {"name": engine}),
-        values(tmp_path, {"name": engine, "profile": "standalone"}),
-    )
+    production = values(tmp_path, {"name": engine})
+    standalone = values(tmp_path, {"name": engine, "profile": "standalone"})
     assert {name: production[name] for name in mysqld.BINLOG_STATED} == {
         "log_bin": True, "sync_binlog": 1, "binlog_format": "ROW",
     }  # fmt: skip
@@ -112,15 +111,15 @@ def test_an_unknown_profile_is_refused(tmp_path: Path) -> None:
         cells(tmp_path, {"name": "files", "profile": "production"}, {"name": "small-files"})
 
 
-def test_a_golden_copy_serves_every_profile(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.starts_processes
+def test_a_golden_copy_serves_every_profile(programs: Path) -> None:
     """It is built without durability in any case, so nothing is built anew."""
-    monkeypatch.setattr(ENGINES["mariadb"], "installed_version", lambda _bin: "10.11.1")
-    monkeypatch.setattr(ENGINES["mariadb"], "programs", lambda _bin: ("mariadbd",))
-    monkeypatch.setattr(golden, "_program_sum", lambda *_: "")
-    one, other = (
-        golden.key(EngineSpec("mariadb", profile=name), Dataset("sysbench")) for name in ("production", "standalone")
-    )
-    assert one == other
+    for name in ENGINES["mariadb"].programs():
+        (programs / Path(name).name).write_text("#!/bin/sh\necho 'mariadbd  Ver 10.11.1-MariaDB for Linux'\n")
+        (programs / Path(name).name).chmod(0o755)
+    profiles = "production", "standalone"
+    one, other = (golden.key(EngineSpec("mariadb", profile=name), Dataset("sysbench")) for name in profiles)
+    assert one == other and "10.11.1" in one
 
 
 def test_the_lab_examines_the_profile_of_the_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -187,27 +186,23 @@ def test_an_archive_lies_beside_the_data(tmp_path: Path) -> None:
     assert postgres.archiving(merge_settings(("default", {"archive_mode": "off"})), tmp_path / "x", owner) == {}
 
 
-@pytest.mark.parametrize(
-    ("settings", "flushes", "error"),
-    [
-        ({"log_bin": "OFF", "sync_binlog": "1"}, 500, None),
-        ({"log_bin": "ON", "sync_binlog": "1"}, 500, "E352"),
-        ({"log_bin": "ON", "sync_binlog": "1"}, 1300, None),
-    ],
-)
+def commits(make_run: MakeRun, folder: Path, flushes: int, binlog_bytes: int | None, **facts: Any) -> Trial:
+    """A trial of 3000 commits of 4 clients."""
+    seen = Work(transactions=3000, log_bytes=10**6, writes=3000, binlog_bytes=binlog_bytes)
+    claimed = dataclasses.replace(outcome(), claims=(Claim("transactions", 3000),))
+    return Judged(claimed, FakeMeter(flushes=flushes, counted=seen), facts=facts).trial(make_run, folder)
+
+
+@pytest.mark.parametrize(("log_bin", "flushes", "error"), [("OFF", 250, None), ("ON", 250, "E352"), ("ON", 650, None)])
 def test_a_binary_log_needs_flushes_of_its_own(
-    settings: dict[str, str], flushes: int, error: str | None, make_run: MakeRun, tmp_path: Path
+    log_bin: str, flushes: int, error: str | None, make_run: MakeRun, tmp_path: Path
 ) -> None:
     """3000 commits of 4 clients need 181 flushes of one log, and twice as many of two."""
-    seen = Work(transactions=3000, log_bytes=10**6, writes=3000, binlog_bytes=10**6)
-    meter = FakeMeter(flushes=flushes // 2, counted=seen)
-    facts = {"effective_settings": settings, "filesystem": FilesystemFacts("ext4")}
-    trial = Judged(dataclasses.replace(outcome(), claims=(Claim("transactions", 3000),)), meter, facts=facts).trial(
-        make_run, tmp_path
-    )
+    facts = {"effective_settings": {"log_bin": log_bin, "sync_binlog": "1"}, "filesystem": FilesystemFacts("ext4")}
+    trial = commits(make_run, tmp_path, flushes, 10**6, **facts)
     assert (trial.error and trial.error.id) == error
     (fact,) = (fact for fact in trial.work if fact.count == "flushes")
-    assert fact.least == (181 if settings["log_bin"] == "OFF" else 362)
+    assert fact.least == (181 if log_bin == "OFF" else 362)
 
 
 @pytest.mark.parametrize(("binlog_bytes", "error"), [(None, None), (10**6, None), (1000, "E352")])
@@ -215,11 +210,7 @@ def test_commits_without_binary_log_fail_the_trial(
     binlog_bytes: int | None, error: str | None, make_run: MakeRun, tmp_path: Path
 ) -> None:
     """None: there is no binary log."""
-    seen = Work(transactions=3000, log_bytes=10**6, writes=3000, binlog_bytes=binlog_bytes)
-    meter = FakeMeter(flushes=3000, counted=seen)
-    trial = Judged(dataclasses.replace(outcome(), claims=(Claim("transactions", 3000),)), meter).trial(
-        make_run, tmp_path
-    )
+    trial = commits(make_run, tmp_path, 3000, binlog_bytes)
     assert (trial.error and trial.error.id) == error
     assert error is None or "1000 bytes of binary log for 3000 commits" in (trial.error.text if trial.error else "")
 
@@ -237,16 +228,12 @@ def loaded(folder: Path, profile: str | None) -> results.LoadedRun:
     return results.load_run(path, verify=False)
 
 
-def test_results_of_earlier_versions_count_as_standalone(tmp_path: Path) -> None:
-    """In the run and in its trials."""
-    run = loaded(tmp_path, None)
-    assert {cell.engine.profile for cell in run.run.cells} == {"standalone"}
-    assert Trial.__dataclass_fields__["profile"].default == "standalone"
-
-
 def test_runs_of_different_profiles_are_not_compared_silently(tmp_path: Path) -> None:
-    """Each row has a note, paired or not; runs of one profile have none."""
+    """Each row has a note, paired or not; runs of one profile have none. Results of earlier versions count as
+    standalone, in the run and in its trials."""
     old, new = loaded(tmp_path / "a", None), loaded(tmp_path / "b", "production")
+    assert {cell.engine.profile for cell in old.run.cells} == {"standalone"}
+    assert Trial.__dataclass_fields__["profile"].default == "standalone"
     said = "the runs differ in the settings profile of mariadb (standalone and production)"
     for row in (row for table in verdicts([old, new]).tables for row in table.rows):
         assert said in texts(row.notes)
@@ -256,9 +243,8 @@ def test_runs_of_different_profiles_are_not_compared_silently(tmp_path: Path) ->
         versions.append(dataclasses.replace(run, path=Path(version), trials=trials))
     for row in (row for table in compare_groups(versions, "engine_version").tables for row in table.rows):
         assert said in texts(row.notes)
-    assert not any(
-        "profile" in text for table in verdicts([new, new]).tables for r in table.rows for text in texts(r.notes)
-    )
+    for row in (row for table in verdicts([new, new]).tables for row in table.rows):
+        assert not any("profile" in text for text in texts(row.notes))
 
 
 def test_profile_binary_log_and_huge_pages_are_conditions_of_a_pair(tmp_path: Path) -> None:
@@ -278,12 +264,14 @@ def test_profile_binary_log_and_huge_pages_are_conditions_of_a_pair(tmp_path: Pa
 
 def test_a_night_with_another_profile_says_so(tmp_path: Path) -> None:
     """The profile is one of a night's facts."""
-    run, standalone = loaded(tmp_path / "a", None), "standalone"
-    before = dataclasses.replace(run, trials=tuple(dataclasses.replace(t, profile=standalone) for t in run.trials))
-    earlier = night_of(before)
-    run = loaded(tmp_path / "b", "production")
-    tonight = dataclasses.replace(run, trials=tuple(dataclasses.replace(t, profile="production") for t in run.trials))
-    changes = night_of(tonight, earlier).changes
+    before, tonight = (
+        dataclasses.replace(run, trials=tuple(dataclasses.replace(t, profile=name) for t in run.trials))
+        for run, name in (
+            (loaded(tmp_path / "a", None), "standalone"),
+            (loaded(tmp_path / "b", "production"), "production"),
+        )
+    )
+    changes = night_of(tonight, night_of(before)).changes
     assert [(c.name, c.before, c.after) for c in changes if "profile" in c.name] == [
         ("mariadb settings profile", "standalone", "production")
     ]
@@ -291,7 +279,5 @@ def test_a_night_with_another_profile_says_so(tmp_path: Path) -> None:
 
 def test_huge_pages_of_a_process_are_told() -> None:
     """This process has none; of one that has ended nothing is known."""
-    import os
-
     assert postgres_server.huge_pages(os.getpid()) in ("off", "unknown")
     assert postgres_server.huge_pages(2**30) == "unknown"

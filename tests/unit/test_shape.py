@@ -22,20 +22,12 @@ def said(name: str) -> str:
     return (FIXTURES / name).read_text()
 
 
-def directory(path: Path) -> Mounted:
-    """An existing directory as a filesystem under test."""
-    return Mounted(path, "ext4", (), (), None, (), True)
-
-
 def test_bins_are_powers_of_two() -> None:
-    """A free extent is in the bin of the largest power of two that is not above it; bins add up."""
+    """A free extent is in the bin of the largest power of two that is not above it; bins add up. A full filesystem has
+    no bin; that is not the same as not known."""
+    assert histogram([]) == ()
     found = histogram([(4096, 1, 4096), (12288, 2, 24576), (8192, 1, 8192), (2**20 + 1, 1, 2**20 + 1)])
     assert found == (FreeExtents(4096, 1, 4096), FreeExtents(8192, 3, 32768), FreeExtents(2**20, 1, 2**20 + 1))
-
-
-def test_nothing_free_is_an_empty_histogram() -> None:
-    """A full filesystem has no bin; that is not the same as not known."""
-    assert histogram([]) == ()
 
 
 def test_e2freefrag() -> None:
@@ -51,15 +43,10 @@ def test_e2freefrag() -> None:
 
 def test_xfs_freesp() -> None:
     """Each row with its blocks in bytes; xfsprogs 6.13 has two more columns."""
-    assert parse_freesp(said("xfs-freesp-6.13.0.txt"), BLOCK) == [
-        (2 * BLOCK, 1, 3 * BLOCK),
-        (32768 * BLOCK, 4, 242033 * BLOCK),
-    ]
-    assert parse_freesp(said("xfs-freesp-6.1.0.txt"), BLOCK) == [
-        (BLOCK, 1, BLOCK),
-        (8192 * BLOCK, 1, 16374 * BLOCK),
-        (16384 * BLOCK, 3, 87622 * BLOCK),
-    ]
+    for version, expected in {"6.13.0": [(2, 1, 3), (32768, 4, 242033)],
+                              "6.1.0": [(1, 1, 1), (8192, 1, 16374), (16384, 3, 87622)]}.items():  # fmt: skip
+        found = parse_freesp(said(f"xfs-freesp-{version}.txt"), BLOCK)
+        assert found == [(low * BLOCK, extents, blocks * BLOCK) for low, extents, blocks in expected]
 
 
 def test_btrfs_usage_counts_copies() -> None:
@@ -93,29 +80,24 @@ def test_a_tool_that_prints_another_format_is_named(parse: Callable[[str], objec
 
 
 @pytest.mark.parametrize(
-    ("profile", "copies"), [("single", 1), ("RAID0", 1), ("RAID1", 2), ("RAID10", 2), ("RAID1C3", 3)]
-)
+    ("profile", "copies"),
+    [("Data,single", 1), ("Data,RAID0", 1), ("Data,RAID1", 2), ("Data,RAID10", 2), ("Data,RAID1C3", 3),
+     ("Data+Metadata,single", 1)],
+)  # fmt: skip
 def test_copies_of_each_profile(profile: str, copies: int) -> None:
-    """RAID1 and its kin write each byte several times, striping does not."""
-    text = f"    Device unallocated:\t\t  5\nData,{profile}: Size:100, Used:10 (10.00%)\n"
+    """RAID1 and its kin write each byte several times, striping does not. Mixed block groups of a small filesystem
+    count as data: what of them is metadata is not told."""
+    text = f"    Device unallocated:\t\t  5\n{profile}: Size:100, Used:10 (10.00%)\n"
     assert parse_usage(text) == {"data": 10 * copies, "unallocated": 5}
 
 
-def test_data_and_metadata_of_a_small_filesystem_lie_together() -> None:
-    """Mixed block groups count as data: what of them is metadata is not told."""
-    text = "    Device unallocated:\t\t  5\nData+Metadata,single: Size:100, Used:10 (10.00%)\n"
-    assert parse_usage(text) == {"data": 10, "unallocated": 5}
-
-
-def test_largest_files_come_first(tmp_path: Path) -> None:
-    """Five files at most, the largest first, named below the mount point."""
+def test_a_directory_of_others_has_largest_files_and_no_shape(tmp_path: Path) -> None:
+    """Five files at most, the largest first, named below the mount point. In an existing directory only the files
+    belong to dbbench: metadata and free space are unknown, never 0."""
     for number in range(7):
         (tmp_path / f"t{number}").write_bytes(bytes(1000 * number))
-    found = shape.largest(directory(tmp_path), sorted(tmp_path.iterdir()))
+    mounted = Mounted(tmp_path, "ext4", (), (), None, (), True)
+    found = shape.largest(mounted, sorted(tmp_path.iterdir()))
     assert [(one.path, one.bytes) for one in found] == [(f"t{n}", 1000 * n) for n in (6, 5, 4, 3, 2)]
-
-
-def test_a_directory_of_others_has_no_shape(tmp_path: Path) -> None:
-    """In an existing directory only the files belong to dbbench: metadata and free space are unknown, never 0."""
-    found = shape.find_shape(SpaceFacts(1, 2, 3), directory(tmp_path), [])
-    assert (found.metadata_bytes, found.metadata_share, found.free) == (None, None, None)
+    facts = shape.find_shape(SpaceFacts(1, 2, 3), mounted, [])
+    assert (facts.metadata_bytes, facts.metadata_share, facts.free) == (None, None, None)

@@ -28,26 +28,34 @@ def test_an_error_is_a_reason_and_no_row(tmp_path: Path) -> None:
     limits, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (2**14, limits[1]))
     try:
-        rows, note = small_io.syncs(tmp_path, 3.0, seed=1)
+        told = small_io.syncs(tmp_path, 3.0, seed=1), small_io.syncs(tmp_path / "missing", 3.0, seed=1)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
         signal.signal(signal.SIGXFSZ, handler)
-    assert rows == () and "File too large" in note
+    for (rows, note), reason in zip(told, ("File too large", "No such file"), strict=True):
+        assert rows == () and reason in note
     assert list(tmp_path.iterdir()) == []
-    rows, note = small_io.syncs(tmp_path / "missing", 3.0, seed=1)
-    assert rows == () and "No such file" in note
 
 
 @pytest.mark.parametrize(
-    ("mask", "units", "expected"),
-    [(0x10000 | 0x7FF, (4096, 65536), (4096, 65536)), (0x10000, (0, 0), (0, 0)), (0x7FF, (0, 0), None)],
+    ("mask", "units", "expected", "words"),
+    [
+        (0x10000 | 0x7FF, (4096, 65536), (4096, 65536), "4096 to 65536 bytes"),
+        (0x10000, (0, 0), (0, 0), "none"),
+        (0x7FF, (0, 0), None, None),
+        (None, (), None, None),
+    ],
 )
 def test_atomic_writes_are_those_of_statx(
-    mask: int, units: tuple[int, int], expected: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """0 is "none"; a kernel that does not fill in the field reports nothing."""
+    mask: int | None, units: tuple[int, ...], expected: Any, words: str | None, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """0 is "none"; a kernel that does not fill in the field reports nothing, and neither does a C library without
+    statx. Results of earlier versions have no fields."""
 
     def statx(_name: str, *arguments: Any) -> int:
+        if mask is None:
+            raise AttributeError("undefined symbol: statx")
         struct.pack_into("I", arguments[-1], 0, mask)
         struct.pack_into("II", arguments[-1], 0xA8, *units)
         return 0
@@ -55,22 +63,6 @@ def test_atomic_writes_are_those_of_statx(
     monkeypatch.setattr(libc, "call", statx)
     assert small_io.atomic_write_bytes(tmp_path) == expected
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_c_library_without_statx(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not reported, like on an older kernel."""
-
-    def missing(*_arguments: Any) -> int:
-        raise AttributeError("undefined symbol: statx")
-
-    monkeypatch.setattr(libc, "call", missing)
-    assert small_io.atomic_write_bytes(tmp_path) is None
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_atomic_writes_in_words() -> None:
-    """What is not reported has no words; results of earlier versions have no fields."""
-    assert FilesystemFacts("ext4").atomic_writes is None
-    assert FilesystemFacts("ext4", atomic_write_min_bytes=0, atomic_write_max_bytes=0).atomic_writes == "none"
-    of_xfs = FilesystemFacts("xfs", atomic_write_min_bytes=4096, atomic_write_max_bytes=65536)
-    assert of_xfs.atomic_writes == "4096 to 65536 bytes"
+    least, most = expected or (None, None)
+    facts = FilesystemFacts("xfs", atomic_write_min_bytes=least, atomic_write_max_bytes=most)
+    assert facts.atomic_writes == words

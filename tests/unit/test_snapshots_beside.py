@@ -3,22 +3,24 @@
 import contextlib
 import dataclasses
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from dbbench.engines import ENGINES
-from dbbench.errors import CommandFailed
+from dbbench.errors import CommandFailed, PlanInvalid
 from dbbench.metrics.outcome import Outcome
 from dbbench.metrics.series import Series
 from dbbench.model import FsSetup, Layer, Mkfs, SnapshotFacts, SnapshotSpec, SnapshotTaken, Window
 from dbbench.operations import StoredDatabase, copies
 from dbbench.operations.copies import Copies, without_vanishing
+from dbbench.plan import catalog
 from dbbench.report.page.operations import snapshot_column
 from dbbench.run.stages import snapshots as timed_snapshots
 from dbbench.storage.filesystems import FAMILIES, Mounted
+from tests.support.plans import plan, plan_of
 
 OPEN = Window("fixed", 2, 8)
 
@@ -99,12 +101,7 @@ def test_the_oldest_goes_and_none_is_left(said: Said) -> None:
     assert [one.drop_s is not None for one in done.taken] == [False, False, True]
     assert {one.text for one in done.taken} == {"t: 7 rows"}
     assert (done.fault, done.late) == ("", 0)
-
-
-def test_the_running_servers_lock_is_not_in_a_clone(said: Said) -> None:
-    """Its pid is alive: the second server would refuse to start."""
-    taken(said, 0.15)
-    assert not (said.folder / "postmaster.pid").exists()
+    assert not (said.folder / "postmaster.pid").exists()  # whose pid is alive: no second server would start
 
 
 @pytest.mark.parametrize("at", ["take 2", "clone 2", "drop 1"])
@@ -203,54 +200,31 @@ def test_the_page_shows_what_is_known() -> None:
     assert snapshot_column([SnapshotFacts(3, 2, note="no")]) == {}
 
 
-PLAN = """
-name = "x"
-fs_setups = ["ext4"]
-measure = "60s"
-[snapshots]
-{}
-[engine]
-name = "postgres"
-[workload]
-name = "pgbench-tpcb"
-"""
+def loaded(folder: Path, snapshots: dict[str, Any], **keys: Any) -> Any:
+    """A plan with these snapshots, or what is wrong with it."""
+    try:
+        return plan_of(folder, plan(measure="60s", snapshots=snapshots, **keys), catalog.catalog())
+    except PlanInvalid as error:
+        return error.evidence
 
 
-@pytest.mark.parametrize(("words", "flaw"), [
-    ('every = "100ms"', '"every" must be 1 or more, not \'100ms\''),
-    ('every = "60s"', '"every" requires a longer window than 60 s'),
-    ('every = "5s"\nkeep = 0', '"keep" must be 1 or more, not 0'),
-    ("keep = 2", "every"),
+@pytest.mark.parametrize(("snapshots", "flaw"), [
+    ({"every": "100ms"}, '"every" must be 1 or more, not \'100ms\''),
+    ({"every": "60s"}, '"every" requires a longer window than 60 s'),
+    ({"every": "5s", "keep": 0}, '"keep" must be 1 or more, not 0'), ({"keep": 2}, "every"),
 ])  # fmt: skip
-def test_a_plans_snapshots_are_checked(words: str, flaw: str, load: Callable[[str], Any]) -> None:
+def test_a_plans_snapshots_are_checked(snapshots: dict[str, Any], flaw: str, tmp_path: Path) -> None:
     """Each flaw with its line."""
-    assert flaw in load(PLAN.format(words))
-    assert load(PLAN.format('every = "5s"')).snapshots.keep == 3
+    assert flaw in loaded(tmp_path, snapshots)
+    assert loaded(tmp_path, {"every": "5s"}).snapshots.keep == 3
 
 
-@pytest.fixture
-def load(tmp_path: Path) -> Callable[[str], Any]:
-    """A plan of this text, or what is wrong with it."""
-    from dbbench import plan
-    from dbbench.errors import PlanInvalid
-    from dbbench.plan import catalog
-
-    def loaded(text: str) -> Any:
-        (tmp_path / "plan.toml").write_text(text)
-        try:
-            return plan.load(tmp_path / "plan.toml", catalog.catalog())
-        except PlanInvalid as error:
-            return error.evidence
-
-    return loaded
-
-
-def test_a_standby_has_no_operations_that_write(load: Callable[[str], Any]) -> None:
+def test_a_standby_has_no_operations_that_write(tmp_path: Path) -> None:
     """PostgreSQL is one after an apply; what only looks at the filesystem may follow. An apply lasts as it lasts."""
-    plan = PLAN.replace("pgbench-tpcb", "archive-apply").replace("[snapshots]", "operations = {}\n[snapshots]")
     flaw = 'operation "snapshot" requires a server that writes'
-    assert flaw in load(plan.format('["fsck", "snapshot"]', 'every = "5s"'))
-    assert load(plan.format('["fsck", "scan"]', 'every = "5min"')).snapshots.every_s == 300
+    apply = {"workload": "archive-apply"}
+    assert flaw in loaded(tmp_path, {"every": "5s"}, operations=["fsck", "snapshot"], **apply)
+    assert loaded(tmp_path, {"every": "5min"}, operations=["fsck", "scan"], **apply).snapshots.every_s == 300
 
 
 def test_small_caches_are_of_known_settings() -> None:

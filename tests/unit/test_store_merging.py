@@ -49,17 +49,23 @@ def test_shares_of_two_hosts_become_one_run(host: Callable[..., Path], tmp_path:
 
 
 def test_import_is_idempotent(host: Callable[..., Path], tmp_path: Path) -> None:
-    """The same folder again changes nothing; with a trial more it adds that one."""
+    """The same folder again changes nothing. `run` never resumes an imported run: a block would be divided between two
+    hosts. A folder without a run is refused."""
     source, here = host("h1", 0), tmp_path / "here"
     merging.merge(source, here)
     before = {path: path.stat().st_mtime_ns for path in (here / "r/trials").rglob("*")}
     again = merging.merge(source, here)
     assert (len(again.added), len(again.known)) == (0, 1)
     assert before == {path: path.stat().st_mtime_ns for path in (here / "r/trials").rglob("*")}
+    assert results.find_open(here, "cafe") is None
+    (tmp_path / "none").mkdir()
+    with pytest.raises(RunMissing):
+        merging.sources(tmp_path / "none")
 
 
 def test_other_result_of_the_same_id_is_refused(host: Callable[..., Path], tmp_path: Path) -> None:
-    """Two hosts that drove the same trial are two runs: nothing of the second is taken over."""
+    """Two hosts that drove the same trial are two runs: nothing of the second is taken over. Nor is a run of the same
+    name and another plan."""
     here = tmp_path / "here"
     merging.merge(host("h1", 0), here)
     with pytest.raises(ImportRefused):
@@ -67,99 +73,54 @@ def test_other_result_of_the_same_id_is_refused(host: Callable[..., Path], tmp_p
     run = results.load_run(here / "r")
     assert [trial.host for trial in run.trials] == ["h1"]
     assert run.run.hosts.keys() == {"h1"}
-
-
-def test_other_plan_of_the_same_name_is_refused(host: Callable[..., Path], tmp_path: Path) -> None:
-    """A run of that name stands here for another plan."""
-    merging.merge(host("h1", 0), tmp_path / "here")
     with pytest.raises(RunNameTaken):
-        merging.merge(host("h2", 1, sha="beef"), tmp_path / "here")
+        merging.merge(host("h3", 1, sha="beef"), here)
 
 
-def damaged(trial: Path) -> None:
-    """Alter a file."""
-    (trial / "raw/pgbench.out").write_text("99\n")
+def linked(path: Path, elsewhere: Path) -> None:
+    """Move a file or folder, and leave a link to it."""
+    shutil.move(path, elsewhere)
+    path.symlink_to(elsewhere)
 
 
-def added(trial: Path) -> None:
-    """Add a file that no sum is of."""
-    (trial / "raw/more").write_text("not in the sums\n")
+def renamed(run: Path, **names: str) -> None:
+    """Change the name of the run, or that of its first trial."""
+    content = json.loads(run.read_text())
+    content["order"][0]["id"] = names.get("trial", content["order"][0]["id"])
+    run.write_text(json.dumps({**content, "name": names.get("name", content["name"])}))
 
 
-def unsummed(trial: Path) -> None:
-    """Take the sums away."""
-    (trial / "SHA256SUMS").unlink()
+# What is done to the folder of a run, and to its first trial.
+DAMAGE: dict[str, Callable[[Path, Path], object]] = {
+    "a file is altered": lambda _, trial: (trial / "raw/pgbench.out").write_text("99\n"),
+    "a file has no sum": lambda _, trial: (trial / "raw/more").write_text("not in the sums\n"),
+    "no sums": lambda _, trial: (trial / "SHA256SUMS").unlink(),
+}
+LEADS_OUT: dict[str, Callable[[Path, Path], object]] = {
+    "a file is a link": lambda run, trial: linked(trial / "raw/pgbench.out", run / "elsewhere"),
+    "a trial is a link": lambda run, trial: linked(trial, run / "elsewhere"),
+    "the trials are a link": lambda run, _: linked(run / "trials", run / "elsewhere"),
+    "a FIFO": lambda _, trial: os.mkfifo(trial / "raw/fifo"),
+    "a sum of a file outside": lambda run, trial: (trial / "SHA256SUMS").write_text(
+        f"{(trial / 'SHA256SUMS').read_text()}{sha256(run / 'run.json', run)}  ../../run.json\n"
+    ),
+    "a trial is called by a path": lambda run, _: renamed(run / "run.json", trial="../../../outside"),
+    "the run is called by a path": lambda run, _: renamed(run / "run.json", name="../outside"),
+    "a script is a link": lambda run, _: (
+        (run / "scripts").mkdir(),
+        (run / "scripts/w.sql").symlink_to("/etc/hostname"),
+    ),
+}
 
 
-@pytest.mark.parametrize("spoil", [damaged, added, unsummed])
-def test_damaged_trial_is_refused(host: Callable[..., Path], tmp_path: Path, spoil: Callable[[Path], None]) -> None:
-    """A file that differs from its sum, has none, or a folder without sums: nothing is written, not even the run."""
+@pytest.mark.parametrize("spoil", [*DAMAGE, *LEADS_OUT])
+def test_what_is_damaged_or_leads_out_is_refused(host: Callable[..., Path], tmp_path: Path, spoil: str) -> None:
+    """A file that differs from its sum, has none, or a folder without sums; links, FIFOs, and names of trials, files or
+    runs that lead out of the folder: nothing is written, not even the run."""
     source = host("h1", 0, 1)
-    spoil(next((source / "trials").iterdir()))
-    with pytest.raises(ResultDamaged):
-        merging.merge(source, tmp_path / "here")
-    assert not (tmp_path / "here").exists()
-
-
-def linked_file(source: Path) -> None:
-    """A file is a link."""
-    out = next((source / "trials").iterdir()) / "raw/pgbench.out"
-    out.unlink()
-    out.symlink_to("/etc/hostname")
-
-
-def linked_trial(source: Path) -> None:
-    """A trial's folder is a link."""
-    trial = next((source / "trials").iterdir())
-    shutil.move(trial, source / "elsewhere")
-    trial.symlink_to(source / "elsewhere")
-
-
-def linked_trials(source: Path) -> None:
-    """The folder of all trials is a link."""
-    shutil.move(source / "trials", source / "elsewhere")
-    (source / "trials").symlink_to(source / "elsewhere")
-
-
-def fifo(source: Path) -> None:
-    """A FIFO among the files."""
-    os.mkfifo(next((source / "trials").iterdir()) / "raw/fifo")
-
-
-def outer_sum(source: Path) -> None:
-    """The sums name a file outside."""
-    sums = next((source / "trials").iterdir()) / "SHA256SUMS"
-    sums.write_text(sums.read_text() + f"{sha256(source / 'run.json', source)}  ../../run.json\n")
-
-
-def outer_id(source: Path) -> None:
-    """A trial is called by a path."""
-    run = json.loads((source / "run.json").read_text())
-    run["order"][0]["id"] = "../../../outside"
-    (source / "run.json").write_text(json.dumps(run))
-
-
-def outer_name(source: Path) -> None:
-    """The run is called by a path."""
-    run = json.loads((source / "run.json").read_text())
-    (source / "run.json").write_text(json.dumps({**run, "name": "../outside"}))
-
-
-def linked_script(source: Path) -> None:
-    """A script is a link."""
-    (source / "scripts").mkdir()
-    (source / "scripts/w.sql").symlink_to("/etc/hostname")
-
-
-@pytest.mark.parametrize(
-    "spoil", [linked_file, linked_trial, linked_trials, fifo, outer_sum, outer_id, outer_name, linked_script]
-)
-def test_what_leads_out_is_refused(host: Callable[..., Path], tmp_path: Path, spoil: Callable[[Path], None]) -> None:
-    """Links, FIFOs, and names of trials, files or runs that lead out of the folder."""
-    source = host("h1", 0, 1)
-    spoil(source)
+    (DAMAGE | LEADS_OUT)[spoil](source, next((source / "trials").iterdir()))
     before = sorted(tmp_path.iterdir())
-    with pytest.raises((ImportRefused, ResultDamaged)):
+    with pytest.raises(ResultDamaged if spoil in DAMAGE else (ImportRefused, ResultDamaged)):
         merging.merge(source, tmp_path / "here")
     assert before == sorted(tmp_path.iterdir())
 
@@ -169,15 +130,3 @@ def test_incoming_file_stays_in_its_folder(tmp_path: Path, name: str) -> None:
     """What another machine calls its files is not trusted."""
     with pytest.raises(ImportRefused):
         merging.Incoming(tmp_path, "t").write(name, b"x")
-
-
-def test_merged_run_is_not_driven_on(host: Callable[..., Path], tmp_path: Path) -> None:
-    """`run` never resumes an imported run: a block would be divided between two hosts."""
-    merging.merge(host("h1", 0), tmp_path / "here")
-    assert results.find_open(tmp_path / "here", "cafe") is None
-
-
-def test_folder_without_a_run_is_told(tmp_path: Path) -> None:
-    """Neither a run's folder nor a results folder."""
-    with pytest.raises(RunMissing):
-        merging.sources(tmp_path)

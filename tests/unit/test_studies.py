@@ -21,12 +21,8 @@ from dbbench.storage import filesystems
 from dbbench.units import seconds_of
 from tests.fixtures import synthetic
 
-OURS = [
-    "binlog-and-filesystems",
-    "compression-of-growth",
-    "io-method-and-filesystems",
-    "mkfs-vintages",
-]  # dbbench's own
+# dbbench's own
+OURS = ["binlog-and-filesystems", "compression-of-growth", "io-method-and-filesystems", "mkfs-vintages"]
 ALL = sorted([*OURS, "bonnie-2011", "harm", "oracle-clone-2012", "oracle-clone-2012-binlog", "percona-2012",
               "percona-2012-readers", "pg-btrfs-compression-2015", "pg-fs-benchmark", "raid0-copy-2012",
               "raid0-copy-2012-mirror", "versions-and-filesystems"])  # fmt: skip
@@ -59,43 +55,38 @@ def test_all_are_there() -> None:
 
 @pytest.mark.parametrize(("name", "scale"), EACH)
 def test_every_scale_is_a_plan(name: str, scale: str, tmp_path: Path) -> None:
-    """It loads, says whose it is, and each published figure belongs to an arm, a workload and a metric that it has."""
+    """It loads, fits on its devices, and says whose it is; each published figure belongs to an arm, a workload and a
+    metric that it has. tiny has one block of seconds and 2 GiB; laptop takes at most 8 GiB and, as estimated, a quarter
+    of an hour."""
     made, found = loaded(tmp_path, name, scale), studies.study(name)
     assert made.study == StudyOf(name, scale) and made.name == f"{name}-{scale}"
-    workloads = {spec.name for spec in made.workload}
-    for table in found.table:
-        assert table.metric in METRICS and table.workload in workloads
-        assert not (table.then and table.ratios)
     expanded = plan.expand(made, SHIPPED)
     for table in found.table:  # a run without a sweep is shown next to every published variant
+        assert table.metric in METRICS and table.workload in {spec.name for spec in made.workload}
+        assert not (table.then and table.ratios)
         wanted = studies.variant_of(table, found.scales[scale])
         variants = {word for cell in expanded.cells if cell.workload.name == table.workload
                     for word in cell.variant.split("+")}  # fmt: skip
         assert "$" not in wanted and (wanted in variants or variants == {""} or not wanted)
     assert expanded.order
+    assert [error.evidence for error in disk_space.fits(made, expanded)] == []
+    told = preview(made, expanded)
+    if scale == "tiny":
+        values = found.scales["tiny"].values
+        assert seconds_of(values.get("measure", "1s")) <= 4 and values["blocks"] == made.blocks == 1
+        assert told.disk_bytes <= 2.2 * GIB and not made.repeat_suspect
+    if scale == "laptop":
+        assert told.disk_bytes <= 8 * GIB and told.eta_s <= 15 * 60 and not made.repeat_suspect
 
 
 @pytest.mark.parametrize("name", ALL)
 def test_every_published_arm_is_run_at_full_scale(name: str, tmp_path: Path) -> None:
     """The full scale has each arm that has a figure, and the baseline that ratios are to."""
-    uses = {arm.label if arm.adds else arm.use for arm in loaded(tmp_path, name, "full").fs_setups}
-    for table in studies.study(name).table:
+    full, tables = loaded(tmp_path, name, "full"), studies.study(name).table
+    uses = {arm.label if arm.adds else arm.use for arm in full.fs_setups}
+    for table in tables:
         assert {*table.then, *table.ratios} <= uses
-    if any(table.then for table in studies.study(name).table):
-        assert all(loaded(tmp_path, name, "full").baseline in table.then or not table.then
-                   or table.metric in ("compression_ratio", "cpu_pct")
-                   for table in studies.study(name).table)  # fmt: skip
-
-
-@pytest.mark.parametrize("name", ALL)
-def test_scales_keep_their_promise(name: str, tmp_path: Path) -> None:
-    """tiny has one block and 2 GiB; laptop takes at most 8 GiB and, as estimated, a quarter of an hour."""
-    tiny, laptop = loaded(tmp_path, name, "tiny"), loaded(tmp_path, name, "laptop")
-    assert tiny.blocks == 1
-    assert not tiny.repeat_suspect and not laptop.repeat_suspect
-    told = preview(laptop, plan.expand(laptop, SHIPPED))
-    assert told.disk_bytes <= 8 * GIB and told.eta_s <= 15 * 60
-    assert preview(tiny, plan.expand(tiny, SHIPPED)).disk_bytes <= 2.2 * GIB
+        assert full.baseline in table.then or not table.then or table.metric in ("compression_ratio", "cpu_pct")
 
 
 def figures(name: str) -> list[tuple[str, str, str, float]]:
@@ -109,6 +100,7 @@ def figures(name: str) -> list[tuple[str, str, str, float]]:
 BY_SCALE = {"ext4": (85291, 58736, 30495, 139685), "xfs": (85765, 58991, 30977, 143471),
             "btrfs": (33352, 27952, 6541, 125503), "zfs-8k": (61028, 32568, 3822, 93711),
             "zfs-8k-nofpw": (62376, 36488, 6457, 93782)}  # fmt: skip
+ENDS = ("_per_s", "_cpu_pct", "_max_ms")
 KIB_PER_S = ("char_write", "block_write", "rewrite", "char_read", "block_read")
 
 
@@ -154,13 +146,8 @@ def test_every_figure_of_bonnie() -> None:
     found = {(metric, arm): value for metric, _, arm, value in figures("bonnie-2011")}
     assert found == pytest.approx(rates, rel=1e-3)
     assert "disputed" in studies.study("bonnie-2011").superseded
-
-
-def test_bonnie_has_every_test_with_cpu_and_latency() -> None:
-    """Twelve tests: a rate, a share of CPU and the longest latency of each."""
-    shown = [table.metric for table in studies.study("bonnie-2011").table]
-    ends = {"rate": "_per_s", "cpu": "_cpu_pct", "latency": "_max_ms"}
-    assert {what: sum(name.endswith(end) for name in shown) for what, end in ends.items()} == dict.fromkeys(ends, 12)
+    shown = [table.metric for table in studies.study("bonnie-2011").table]  # a rate, a CPU share and a latency of each
+    assert {end: sum(name.endswith(end) for name in shown) for end in ENDS} == dict.fromkeys(ENDS, 12)
     assert len(set(shown)) == 36
 
 
@@ -176,6 +163,8 @@ def test_every_figure_of_the_other_studies() -> None:
         ("duration_s", "", "btrfs-zlib", 302.0),
         ("compression_ratio", "", "btrfs-lzo", 2.0), ("compression_ratio", "", "btrfs-zlib", 4.0),
         ("cpu_pct", "", "btrfs-zlib", 7.5)]  # fmt: skip
+    # A single disk was timed without the final sync.
+    assert {"copy_s", "duration_s"} <= {table.metric for table in studies.study("raid0-copy-2012").table}
     arms = ("ext4-writeback-default", "ext4-md0-4k-writeback", "btrfs-raid0-lzo-4k")
     assert figures("raid0-copy-2012") == [
         *(("copy_s", "clients=1", arm, value) for arm, value in zip(arms, (45.7, 16.8, 14.6), strict=True)),
@@ -227,12 +216,6 @@ def test_full_scales_are_as_published(tmp_path: Path) -> None:
     assert 'file_size = "1.73GB"' in plans["raid0-copy-2012"]
 
 
-def test_copy_is_timed_with_and_without_fsync() -> None:
-    """The single disk was timed without the final sync: both times are in the section."""
-    shown = {table.metric for table in studies.study("raid0-copy-2012").table}
-    assert {"copy_s", "duration_s"} <= shown
-
-
 def test_what_is_not_known_is_refused() -> None:
     """A study or scale that there is not, and an engine that is not installed."""
     with pytest.raises(UnknownName, match="percona-2012"):
@@ -256,15 +239,12 @@ def test_a_server_that_is_too_old_is_refused(version: str, will_do: bool) -> Non
     assert studies.suits(version, ())
 
 
-@pytest.mark.parametrize(
-    ("name", "lacking", "runs"),
-    [
-        ("raid0-copy-2012-mirror", "md", False),  # its baseline
-        ("raid0-copy-2012-mirror", "btrfs", False),  # all other setups
-        ("pg-fs-benchmark", "zfs", True),  # some setups: they are skipped
-        ("pg-fs-benchmark", "ext4", False),
-    ],
-)
+@pytest.mark.parametrize(("name", "lacking", "runs"), [
+    ("raid0-copy-2012-mirror", "md", False),  # its baseline
+    ("raid0-copy-2012-mirror", "btrfs", False),  # all other setups
+    ("pg-fs-benchmark", "zfs", True),  # some setups: they are skipped
+    ("pg-fs-benchmark", "ext4", False),
+])  # fmt: skip
 def test_a_study_runs_here_if_its_baseline_and_another_setup_do(
     monkeypatch: pytest.MonkeyPatch, name: str, lacking: str, runs: bool
 ) -> None:
@@ -317,20 +297,6 @@ def test_a_plan_of_an_unknown_study_is_refused(tmp_path: Path) -> None:
         plan.load(path, SHIPPED)
 
 
-@pytest.mark.parametrize(("name", "scale"), EACH)
-def test_every_scale_fits_on_its_devices(name: str, scale: str, tmp_path: Path) -> None:
-    """The datasets, with the redo that InnoDB takes for windows of that length."""
-    made = loaded(tmp_path, name, scale)
-    assert [error.evidence for error in disk_space.fits(made, plan.expand(made, SHIPPED))] == []
-
-
-def test_windows_of_tiny_scales_are_seconds(tmp_path: Path) -> None:
-    """A test that drives them waits for no window longer than 4 s."""
-    for name in ALL:
-        values = studies.study(name).scales["tiny"].values
-        assert seconds_of(values.get("measure", "1s")) <= 4 and values["blocks"] == 1
-
-
 COMPRESSION = ("pg-btrfs-compression-2015", ("ext4", "btrfs-lzo", "btrfs-zlib", "btrfs-zstd"), "scan")
 
 
@@ -349,7 +315,8 @@ def test_a_run_of_no_study_has_no_section(tmp_path: Path) -> None:
 
 
 def test_published_stands_beside_measured(tmp_path: Path) -> None:
-    """Each arm has its figure then and now, ratios to the same baseline, and a dash where nothing was published."""
+    """Each arm has its figure then and now, ratios to the same baseline, and a dash where nothing was published; the
+    hardware, kernel, server and durability then and here."""
     model = build([of_study(tmp_path, *COMPRESSION)])
     (entry,) = model.studies
     duration = entry.tables[0]
@@ -360,17 +327,13 @@ def test_published_stands_beside_measured(tmp_path: Path) -> None:
     rows = {row.fs_setup: row for row in model.comparisons[0].group.rows_of("duration_s")}
     for line in duration.lines:
         assert line.row == rows[line.mark.name] and line.now != "–" and not line.why
+    assert times(10.0) == "10\u202f×"  # not +900 %
     assert entry.skipped == (("zfs-8k", "no module"),) and entry.scale == "tiny"
-
-
-def test_conditions_stand_side_by_side(tmp_path: Path) -> None:
-    """Then and here: hardware, kernel, server, durability; what was not told is said not to be."""
-    (entry,) = build([of_study(tmp_path, *COMPRESSION)]).studies
-    rows = {what: (then, now) for what, then, now in entry.conditions}
-    assert rows["kernel"] == ("3.16", "6.12.9") and rows["memory"] == ("48 GB", "24 GiB")
-    assert "2 SAS disks" in rows["hardware"][0] and "AMD EPYC" in rows["hardware"][1]
-    assert rows["CPU flags"] == ("not published", "sse4_2 avx2")
-    assert "ext4" in rows["durability"][1] and rows["server"][1].startswith("PostgreSQL")
+    conditions = {what: (then, now) for what, then, now in entry.conditions}
+    assert conditions["kernel"] == ("3.16", "6.12.9") and conditions["memory"] == ("48 GB", "24 GiB")
+    assert "2 SAS disks" in conditions["hardware"][0] and "AMD EPYC" in conditions["hardware"][1]
+    assert conditions["CPU flags"] == ("not published", "sse4_2 avx2")
+    assert "ext4" in conditions["durability"][1] and conditions["server"][1].startswith("PostgreSQL")
 
 
 def test_the_page_has_the_section(tmp_path: Path) -> None:
@@ -382,17 +345,11 @@ def test_the_page_has_the_section(tmp_path: Path) -> None:
     assert "Superseded:" in old and "disputed" in old
 
 
-def test_an_arm_without_figures_says_why(tmp_path: Path) -> None:
-    """A failed or missing trial is no empty cell."""
-    run = of_study(tmp_path, *COMPRESSION, blocks=1, missing=1)
-    (entry,) = build([run]).studies
-    gone = {line.mark.name: line.why for line in entry.tables[0].lines if line.why}
-    assert list(gone.values()) == ["not run"]
-
-
 def test_the_reason_of_a_row_is_its_own(tmp_path: Path) -> None:
-    """Trials that count without the figure say that they have none, not why another trial does not count; where none
-    counts, that is the reason."""
+    """A missing trial is not run. Trials that count without the figure say that they have none, not why another trial
+    does not count; where none counts, that is the reason."""
+    (entry,) = build([of_study(tmp_path / "missing", *COMPRESSION, blocks=1, missing=1)]).studies
+    assert [line.why for line in entry.tables[0].lines if line.why] == ["not run"]
     run = of_study(tmp_path, *COMPRESSION, blocks=2)
     error = Fault("E601", "measure", "x")
     trials = tuple(
@@ -420,8 +377,3 @@ def test_a_measurement_is_shown_next_to_one_published_size(scale: str, shown: li
     assert [note.removeprefix("published at ").partition(":")[0] for note in notes] == shown
     reads = [cell for cell in cells if cell.workload.name == "pgbench-select-only"]
     assert {cell.parameters["scale"] for cell in reads} == {1 if scale == "tiny" else 80}
-
-
-def test_ratios_are_times() -> None:
-    """Ten times worse is 10 ×, not +900 %."""
-    assert times(10.0) == "10\u202f×" and times(0.2) == "0.2\u202f×" and times(None) == "–"

@@ -44,18 +44,10 @@ def test_what_a_thread_dies_of_is_raised_at_the_end_of_its_block() -> None:
         with threads.beside("w", fail(planted)):
             pass
     assert caught.value.__cause__ is planted
-
-
-def test_an_error_of_dbbench_keeps_its_id() -> None:
-    """It has evidence and remedy of its own."""
     with pytest.raises(CommandFailed), threads.beside("w", fail(CommandFailed("planted"))):
         pass
-
-
-def test_the_error_of_the_block_goes_first() -> None:
-    """A trial that is interrupted is not a failed trial because its threads break off."""
-    with pytest.raises(InterruptedError), threads.beside("w", fail(ValueError("planted"))):
-        raise InterruptedError
+    with pytest.raises(InterruptedError), threads.beside("w", fail(planted)):
+        raise InterruptedError  # an interrupted trial is not one that failed because its threads break off
 
 
 def test_the_end_waits_for_the_work_but_not_for_ever() -> None:

@@ -46,39 +46,22 @@ def written(tmp_path: Path, text: str) -> tomlfile.Document:
     return read(path)
 
 
-@pytest.mark.parametrize(
-    ("key", "line"),
-    [
-        (("name",), 1),
-        (("fs_setups", 0), 2),
-        (("fs_setups", 1, "label"), 2),
-        (("fs_setups", 2), 3),
-        (("text",), 5),
-        (("dotted", "key"), 9),
-        (("engine", 0, "name"), 11),
-        (("engine", 0, "settings", "a"), 13),
-        (("engine", 1), 14),
-        (("engine", 1, "quoted.key", "y", "z"), 15),
-        (("last",), 16),
-    ],
-)
-def test_every_key_has_its_line(tmp_path: Path, key: tomlfile.Key, line: int) -> None:
-    """The line of a key is where a person finds it, in whatever way of TOML it is written."""
-    assert line == written(tmp_path, TEXT).lines[key]
-
-
-def test_a_key_that_is_not_there_is_where_its_table_is(tmp_path: Path) -> None:
-    """A flaw of something that is missing points at what should have it."""
-    assert written(tmp_path, TEXT).where(("engine", 1, "name")).endswith(":14")
-
-
-def test_lines_are_counted_with_carriage_returns(tmp_path: Path) -> None:
-    """A file from Windows has the same lines."""
+def test_every_key_has_its_line(tmp_path: Path) -> None:
+    """The line of a key is where a person finds it, in whatever way of TOML it is written, also in a file from Windows;
+    a flaw of something that is missing points at what should have it."""
+    document = written(tmp_path, TEXT)
+    lines = {
+        ("name",): 1, ("fs_setups", 0): 2, ("fs_setups", 1, "label"): 2, ("fs_setups", 2): 3, ("text",): 5,
+        ("dotted", "key"): 9, ("engine", 0, "name"): 11, ("engine", 0, "settings", "a"): 13, ("engine", 1): 14,
+        ("engine", 1, "quoted.key", "y", "z"): 15, ("last",): 16,
+    }  # fmt: skip
+    assert lines.items() <= document.lines.items()
+    assert document.where(("engine", 1, "name")).endswith(":14")
     assert written(tmp_path, 'a = 1\r\nb = """\r\n\r\n"""\r\n').lines[("b",)] == 2
 
 
 def test_all_flaws_at_once_in_the_order_of_the_file(tmp_path: Path) -> None:
-    """A second error is reported together with the first."""
+    """A second error is reported together with the first. A value that fits no member of a union is one error."""
     document = written(tmp_path, 'nam = "x"\ninner = [{ size = "big" },\n { sise = 2 }]\n')
     assert convert(document, Outer, document.data) is None
     with pytest.raises(PlanInvalid) as caught:
@@ -89,23 +72,13 @@ def test_all_flaws_at_once_in_the_order_of_the_file(tmp_path: Path) -> None:
     assert "plan.toml:2" in lines[3] and '"size"' in lines[3]
     assert "plan.toml:3" in lines[4] and 'did you mean "size"?' in lines[4]
     assert any('"name" is missing' in line for line in lines)
-
-
-def test_a_union_is_one_flaw(tmp_path: Path) -> None:
-    """A value that fits no member of a union is one error, which lists the permitted types."""
     document = written(tmp_path, 'name = "x"\neither = 3\n')
     convert(document, Outer, document.data)
     assert [flaw.text for flaw in document.flaws] == ['"either" must be a table or a list']
 
 
-def test_what_is_no_toml_is_told_with_its_line(tmp_path: Path) -> None:
-    """tomllib's own complaint, with file:line in front."""
-    with pytest.raises(PlanInvalid, match=r"plan\.toml:2  invalid TOML"):
-        written(tmp_path, "a = 1\nb = = 2\n")
-
-
-def test_a_missing_file_and_bytes_that_are_no_text(tmp_path: Path) -> None:
-    """Both are errors with an ID, not tracebacks."""
+def test_what_cannot_be_read_is_an_error_with_an_id(tmp_path: Path) -> None:
+    """A missing file, a folder, bytes that are no text; tomllib's own complaint has file:line in front."""
     with pytest.raises(FileUnreadable):
         read(tmp_path / "none.toml")
     with pytest.raises(FileUnreadable):
@@ -113,6 +86,8 @@ def test_a_missing_file_and_bytes_that_are_no_text(tmp_path: Path) -> None:
     (tmp_path / "latin.toml").write_bytes(b'a = "\xe9"')
     with pytest.raises(PlanInvalid, match="not valid UTF-8"):
         read(tmp_path / "latin.toml")
+    with pytest.raises(PlanInvalid, match=r"plan\.toml:2  invalid TOML"):
+        written(tmp_path, "a = 1\nb = = 2\n")
 
 
 def test_did_you_mean_names_the_nearest_or_the_few_there_are() -> None:

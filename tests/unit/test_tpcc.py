@@ -77,20 +77,16 @@ def test_rows_are_the_same_each_time_and_differ_by_warehouse() -> None:
     assert made(1, Scale(2, 2, 1200, 300, seed=2))["customer"] != made(1)["customer"]
 
 
-def test_the_runs_constant_differs_from_the_loads_as_asked() -> None:
-    """2.1.6.1: 65 to 119 apart, but not 96 or 112."""
+def test_the_scripts_constants_are_the_specifications() -> None:
+    """2.1.6.1: 65 to 119 apart, but not 96 or 112. The mix is 45, 43, 4, 4, 4; new orders first, which tpmC counts."""
+    shares = re.findall(r'name = "(\w+)", share = (\d+)', LUA)
+    assert shares == [("new_order", "45"), ("payment", "43"), ("order_status", "4"), ("delivery", "4"),
+                      ("stock_level", "4")]  # fmt: skip
     found = re.search(r"C_LAST, C_CUSTOMER, C_ITEM = (\d+), (\d+), (\d+)", LUA)
     assert found is not None
     apart = abs(int(found[1]) - C_LOAD)
     assert 65 <= apart <= 119 and apart not in (96, 112)
     assert (int(found[1]) <= 255, int(found[2]) <= 1023, int(found[3]) <= 8191) == (True, True, True)
-
-
-def test_the_mix_is_the_specifications() -> None:
-    """45, 43, 4, 4, 4; new orders first, which tpmC counts."""
-    shares = re.findall(r'name = "(\w+)", share = (\d+)', LUA)
-    assert shares == [("new_order", "45"), ("payment", "43"), ("order_status", "4"), ("delivery", "4"),
-                      ("stock_level", "4")]  # fmt: skip
 
 
 def test_a_warehouse_of_full_scale_takes_the_bytes_that_were_measured() -> None:
@@ -102,17 +98,13 @@ def test_a_warehouse_of_full_scale_takes_the_bytes_that_were_measured() -> None:
         generated.fill_in(Dataset("tpcc", {"districts": 0}), "mariadb")
 
 
-def test_kinds_of_events_are_counted_by_second(tmp_path: Path) -> None:
-    """Lines below -10 are the script's own kinds; they are no transactions of their own."""
+def test_kinds_of_events_and_their_latencies_are_counted_by_second(tmp_path: Path) -> None:
+    """Lines below -10 are the script's own kinds, and from -10000 on buckets of a kind; neither is a transaction."""
     (tmp_path / "events.0").write_text("0 700 3\n0 -11 2\n0 -12 1\n1 710 1\n1 -11 1\n5 700 1\n5 -11 1\n")
     counts = sysbench_events.parse([tmp_path / "events.0"], 2)
     assert counts.all_transactions == 5
     assert {kind: list(np.asarray(each)) for kind, each in counts.kinds.items()} == {1: [2, 1], 2: [1, 0]}
     assert counts.measure(1, 2).kinds == {1: 1, 2: 0}
-
-
-def test_latencies_of_kinds_are_counted_by_second(tmp_path: Path) -> None:
-    """Lines from -10000 on are buckets of a kind, and no transactions either."""
     (tmp_path / "events.0").write_text("0 700 3\n0 -11 2\n0 -10700 2\n0 -20700 1\n1 0 1\n1 -11 1\n1 -10000 1\n")
     counts = sysbench_events.parse([tmp_path / "events.0"], 2)
     assert counts.all_transactions == 4 and set(counts.kinds) == {1}

@@ -32,7 +32,8 @@ OPTIONAL = (Phase.CONDITION, Phase.AGE, Phase.AGE_ENGINE, Phase.OPERATIONS)  # w
 
 def test_stages_stand_in_the_order_of_the_road(road: Road) -> None:
     """From the device to the result, and everything released in the reverse order. The results of the load are read
-    beside the check, and before any stage that follows it."""
+    beside the check, and before any stage that follows it. Every phase of the contract that the plan does not have to
+    ask for is begun and ended once. The dataset is restored byte for byte, and nothing is left in the directory."""
     trial = road.trial()
     assert trial.error is None
     names = road.calls.names
@@ -44,25 +45,18 @@ def test_stages_stand_in_the_order_of_the_road(road: Road) -> None:
         "stage warmup", "warm up", "stage measure", "measure", "/load", "stage drain", "checkpoint",
         "stage stop", "/samplers", "/serve", "stage check", "check", "stage space", "/device",
     ]  # fmt: skip
-
-
-def test_phases_are_timed_and_told_in_their_order(road: Road) -> None:
-    """Every phase of the contract that the plan does not have to ask for, each once, begun and ended."""
-    trial = road.trial()
     expected = [phase for phase in Phase if phase not in OPTIONAL]
     assert expected == [phase.name for phase in trial.phases]
     assert [phase.value for phase in expected] == road.phases("phase_begin") == road.phases("phase_end")
+    assert trial.dataset is not None and trial.dataset.bytes == len(TABLE)
+    assert trial.checked == "all" and trial.canary["cpu_ms"] > 0 and trial.summary["tps"] == 10.0
+    assert list(road.directory.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    ("phase", "asked"),
-    [
-        (Phase.CONDITION, {"condition": "discard"}),
-        (Phase.AGE, {"age": Ageing()}),
-        (Phase.AGE_ENGINE, {"age_engine": EngineAgeing()}),
-        (Phase.OPERATIONS, {"operations": ("fsck",)}),
-    ],
-)
+@pytest.mark.parametrize(("phase", "asked"), [
+    (Phase.CONDITION, {"condition": "discard"}), (Phase.AGE, {"age": Ageing()}),
+    (Phase.AGE_ENGINE, {"age_engine": EngineAgeing()}), (Phase.OPERATIONS, {"operations": ("fsck",)}),
+])  # fmt: skip
 def test_a_phase_that_the_plan_asks_for_has_its_place(road: Road, phase: Phase, asked: dict[str, Any]) -> None:
     """It is begun when all those before it have ended."""
     road.calls.fail(f"stage {phase.value}", EngineDied("planted"))
@@ -70,14 +64,6 @@ def test_a_phase_that_the_plan_asks_for_has_its_place(road: Road, phase: Phase, 
     before = [other for other in Phase if other is phase or other not in OPTIONAL]
     assert road.phases() == [other.value for other in before[: before.index(phase) + 1]]
     assert trial.error is not None and trial.error.phase == phase.value
-
-
-def test_the_road_works_on_real_files(road: Road) -> None:
-    """The dataset is restored byte for byte before each start, and nothing is left in the directory afterwards."""
-    trial = road.trial()
-    assert trial.dataset is not None and trial.dataset.bytes == len(TABLE)
-    assert trial.checked == "all" and trial.canary["cpu_ms"] > 0 and trial.summary["tps"] == 10.0
-    assert list(road.directory.iterdir()) == []
 
 
 def test_good_trial_has_its_figures(make_run: MakeRun, tmp_path: Path) -> None:
@@ -98,10 +84,8 @@ def test_failure_of_any_stage_gives_everything_back_and_is_a_failed_trial(road: 
     road.calls.fail(place, EngineDied("planted"))
     trial = road.trial()
     assert trial.status is Status.FAILED
-    assert trial.error is not None and (trial.error.id, trial.error.text) == (
-        "E402",
-        "the server died, failed or did not stop: planted",
-    )
+    text = "the server died, failed or did not stop: planted"
+    assert trial.error is not None and (trial.error.id, trial.error.text) == ("E402", text)
     if place != "device":  # there it failed before it was taken
         assert road.calls.all_released()
     assert list(road.directory.iterdir()) == []
@@ -127,15 +111,12 @@ def test_being_stopped_or_refused_leaves_no_result(road: Road, error: BaseExcept
 
 
 def test_class_full_without_one_flush_fails(make_run: MakeRun, tmp_path: Path) -> None:
-    """A layer below discards the flushes, so the measured durability is not the promised one."""
+    """A layer below discards the flushes, so the measured durability is not the promised one. With asynchronous commit
+    no flush is promised, and the class says so."""
     trial = Judged(meter=FakeMeter(flushes=0)).trial(make_run, tmp_path)
     assert trial.error is not None and trial.error.id == "E352"
-
-
-def test_weaker_class_needs_no_flush(make_run: MakeRun, tmp_path: Path) -> None:
-    """With asynchronous commit no flush is promised, and the class says so."""
     engine = FakeEngine((Durability.ASYNC_COMMIT,))
-    trial = Judged(meter=FakeMeter(flushes=0), engine=engine).trial(make_run, tmp_path)
+    trial = Judged(meter=FakeMeter(flushes=0), engine=engine).trial(make_run, tmp_path / "weaker")
     assert trial.status is Status.OK
     assert trial.filesystem is not None and trial.filesystem.durability_class == "async-commit"
 
@@ -196,27 +177,20 @@ def test_unproved_cold_cache_makes_the_trial_suspect(make_run: MakeRun, tmp_path
 
 
 def test_phase_beyond_its_deadline_is_an_error_with_its_id() -> None:
-    """A hang is found by its phase's deadline, not in the morning."""
+    """A hang is found by its phase's deadline, not in the morning; after the block nothing is pending."""
     with pytest.raises(DeadlinePassed, match="phase mkfs exceeded its deadline of 0 s"), deadline(Phase.MKFS, 0.05):
         time.sleep(5)
-
-
-def test_deadline_that_is_kept_leaves_no_alarm() -> None:
-    """After the block nothing is pending."""
     with deadline(Phase.MKFS, 0.05):
         pass
     time.sleep(0.1)
 
 
-def test_clock_is_anchor_plus_monotonic_time() -> None:
-    """A system clock that was set back an hour does not move it, and shows as a slip."""
+def test_clock_is_anchor_plus_monotonic_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A system clock that was set back an hour does not move it, and shows as a slip. None is seen where the process
+    stops for a moment after the first reading of the system clock."""
     clock = Clock(utc=time.time() + 3600)
     assert clock.now_utc() == pytest.approx(time.time() + 3600, abs=0.1)
     assert clock.slip_s() == pytest.approx(-3600, abs=0.1)
-
-
-def test_a_stop_between_the_readings_of_two_clocks_is_no_slip(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The process stops for a moment after the first reading of the system clock."""
     clock, now, stops = Clock(), time.time, [0.5]
 
     def stopped() -> float:

@@ -40,23 +40,15 @@ def test_every_command_of_the_tutorial_exists(command: str) -> None:
     assert parsed(shlex.split(command)[1:]).command.name
 
 
-def test_a_wrong_option_would_be_noticed() -> None:
-    """The check above can fail."""
+def test_the_tutorial_covers_the_way_to_an_answer() -> None:
+    """Ten numbered steps, which use these commands. Each one that is run is followed by what it printed. A wrong option
+    would be noticed above."""
+    for kind, _, body in SCRIPT["BLOCK"].findall(TEXT):
+        assert kind != "console" or not re.search(r"^\$ .*\n(?:\$|\Z)", body, re.MULTILINE), body
     with pytest.raises(click.UsageError):
         parsed(["run", "plan.toml", "--no-such-option"])
-
-
-def test_the_tutorial_covers_the_way_to_an_answer() -> None:
-    """Ten numbered steps, which use these commands."""
     assert [str(number) for number in range(1, 11)] == re.findall(r"^## (\d+)\. ", TEXT, re.MULTILINE)
     assert {"doctor", "init", "plan", "run", "compare", "explain"} <= {line.split()[1] for line in DBBENCH}
-
-
-def test_no_output_is_missing() -> None:
-    """Each command that is run is followed by what it printed."""
-    for kind, _, body in SCRIPT["BLOCK"].findall(TEXT):
-        if kind == "console":
-            assert not re.search(r"^\$ .*\n(?:\$|\Z)", body, re.MULTILINE), body
 
 
 def test_plan_and_workload_of_the_tutorial_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,6 @@ import io
 import os
 import re
 import struct
-import sys
 import termios
 from collections.abc import Iterator
 from pathlib import Path
@@ -59,7 +58,7 @@ def test_a_column_is_one_entry_and_appears_in_every_export(tmp_path: Path, capsy
 LONG = ("ext4", "xfs", "btrfs-zstd+a-label-as-long-as-a-line-of-a-letter", "zfs-8k", "ext4-nobarrier")
 
 
-def on_terminal(monkeypatch: pytest.MonkeyPatch, columns: int, tables: Verdicts, details: bool = False) -> list[str]:
+def on_terminal(columns: int, tables: Verdicts, details: bool = False) -> list[str]:
     """The lines that a terminal of that width receives."""
     master, slave = os.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
@@ -72,23 +71,22 @@ def on_terminal(monkeypatch: pytest.MonkeyPatch, columns: int, tables: Verdicts,
 
     with (
         threads.beside("terminal", receive),
-        monkeypatch.context() as patch,
         os.fdopen(slave, "w", encoding="utf-8") as stdout,
+        contextlib.redirect_stdout(stdout),
     ):
-        patch.setattr(sys, "stdout", stdout)
         put_tables(tables, details)
     os.close(master)
     return b"".join(received).decode().splitlines()
 
 
 @pytest.mark.parametrize("details", [False, True])
-def test_a_terminal_of_80_columns(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, details: bool) -> None:
+def test_a_terminal_of_80_columns(tmp_path: Path, details: bool) -> None:
     """No line is wider, whatever the setups are called, and no number is divided; a wider terminal is used."""
     run = load_run(synthetic.write(tmp_path, Shape(arms=LONG, noise=0.1)))
-    narrow = on_terminal(monkeypatch, 80, verdicts([run]), details)
+    narrow = on_terminal(80, verdicts([run]), details)
     assert max(map(len, narrow)) <= 80
     assert not [line for line in narrow if re.search(r"^ *[./%]", line) or re.search(r"[+−]$", line)]
-    wide = on_terminal(monkeypatch, 200, verdicts([run]), details)
+    wide = on_terminal(200, verdicts([run]), details)
     assert 110 < max(map(len, wide)) <= 200 and len(wide) < len(narrow)
     assert any(line.startswith(LONG[2] + " ") for line in wide)
 

@@ -14,12 +14,11 @@ from dbbench.metrics.outcome import Outcome
 from dbbench.metrics.series import Series
 from dbbench.model import CacheFacts, DeviceFacts, EngineAgeFacts, EngineAgeing, FsSetup, Mkfs, Window, WrittenPoint
 from dbbench.operations import StoredDatabase
-from dbbench.plan import load
 from dbbench.plan.catalog import catalog
 from dbbench.run.stages import age_engine
 from dbbench.storage.devices.port import Device
 from dbbench.storage.filesystems.port import Mounted
-from tests.support.plans import plan_of
+from tests.support.plans import plan, plan_of
 
 MIB = 2**20
 
@@ -110,35 +109,13 @@ def test_a_line_has_its_interval() -> None:
     assert list(age_engine.slopes([WrittenPoint(0, 1, None), WrittenPoint(1, 2, None)])) == []
 
 
-PLAN = """
-name = "p"
-fs_setups = ["ext4"]
-[age_engine]
-write_factors = {factors}
-[[engine]]
-name = "postgres"
-[[workload]]
-name = "{workload}"
-"""
-
-
-@pytest.mark.parametrize(
-    ("factors", "workload", "says"),
-    [
-        ("[0, 1]", "scan", 'workload "scan" runs to completion'),
-        ("[]", "pgbench-tpcb", "different numbers from 0 to 1000"),
-        ("[0, -1]", "pgbench-tpcb", "different numbers from 0 to 1000"),
-        ("[1, 1]", "pgbench-tpcb", "different numbers from 0 to 1000"),
-    ],
-)
-def test_what_cannot_age_is_a_flaw_of_the_plan(factors: str, workload: str, says: str, tmp_path: Path) -> None:
-    """With the plan's other flaws, before anything is done."""
-    (tmp_path / "plan.toml").write_text(PLAN.format(factors=factors, workload=workload))
+@pytest.mark.parametrize(("factors", "workload", "says"), [
+    ([0, 1], "scan", 'workload "scan" runs to completion'),
+    *((wrong, "pgbench-tpcb", "different numbers from 0 to 1000") for wrong in ([], [0, -1], [1, 1])),
+])  # fmt: skip
+def test_what_cannot_age_is_a_flaw_of_the_plan(factors: list[int], workload: str, says: str, tmp_path: Path) -> None:
+    """With the plan's other flaws, before anything is done; whole numbers are taken as they are."""
     with pytest.raises(PlanInvalid, match=says):
-        load(tmp_path / "plan.toml", catalog())
-
-
-def test_factors_stand_in_the_plan(tmp_path: Path) -> None:
-    """Whole numbers are taken as they are."""
-    plan = plan_of(tmp_path, PLAN.format(factors="[0, 2.5]", workload="pgbench-tpcb"), catalog())
-    assert plan.age_engine == EngineAgeing((0.0, 2.5))
+        plan_of(tmp_path, plan(workload=workload, age_engine={"write_factors": factors}), catalog())
+    good = plan_of(tmp_path, plan(age_engine={"write_factors": [0, 2.5]}), catalog())
+    assert good.age_engine == EngineAgeing((0.0, 2.5))

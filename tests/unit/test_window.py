@@ -26,28 +26,16 @@ def noisy(seed: int, slope: float, seconds: int = 120) -> list[float | None]:
 
 
 def test_a_trend_is_found_and_noise_is_none() -> None:
-    """A fall by 30 % in all of 50 windows; noise alone in at most 2 of 200 (a test at 1 % that wants 3 % besides)."""
+    """A fall by 30 % in all of 50 windows; noise alone in at most 2 of 200 (a test at 1 % that wants 3 % besides). 2 %
+    without any noise are certain, and small; two checkpoints pull throughput down twice: a cycle, not a trend. 59
+    seconds have too few means; a window without progress has no mean."""
     assert all((t := steadiness.trend(noisy(seed, -0.3))) and t.significant for seed in range(50))
     assert sum(bool((t := steadiness.trend(noisy(seed, 0.0))) and t.significant) for seed in range(200)) <= 2
-
-
-def test_a_trend_that_moves_no_verdict_is_not_told() -> None:
-    """2 % end to end without any noise is certain, and small."""
-    found = steadiness.trend([1000 + s / 6 for s in range(120)])
-    assert found is not None and found.p < 0.01 and found.change < 0.03 and not found.significant
-
-
-def test_a_saw_tooth_of_two_cycles_is_no_trend() -> None:
-    """Two checkpoints in a window pull throughput down twice: a cycle, not a trend."""
-    tooth: list[float | None] = [1000 - 300 * ((s % 60) / 60) for s in range(120)]
-    found = steadiness.trend(tooth)
-    assert found is not None and not found.significant
-
-
-def test_short_windows_are_not_judged() -> None:
-    """59 seconds have too few means; a window without progress has no mean."""
-    assert steadiness.trend(noisy(1, -0.5, 59)) is None
-    assert steadiness.trend([0.0] * 120) is None
+    small = steadiness.trend([1000 + s / 6 for s in range(120)])
+    assert small is not None and small.p < 0.01 and small.change < 0.03 and not small.significant
+    cycle = steadiness.trend([1000 - 300 * ((s % 60) / 60) for s in range(120)])
+    assert cycle is not None and not cycle.significant
+    assert steadiness.trend(noisy(1, -0.5, 59)) is steadiness.trend([0.0] * 120) is None
 
 
 def test_what_belongs_to_the_warm_up_is_cut_by_mser() -> None:
@@ -89,16 +77,10 @@ def test_a_device_that_ends_nothing_for_five_seconds_is_told(
     assert list(device.silent(FIXED, Series(72))) == []
 
 
-@pytest.mark.parametrize(
-    ("family", "options", "tunables", "seconds"),
-    [
-        ("btrfs", (), {}, 30.0),
-        ("btrfs", ("rw", "commit=120"), {}, 120.0),
-        ("ext4", ("rw",), {}, 5.0),
-        ("zfs", (), {"txg_timeout_s": 10}, 10.0),
-        ("xfs", (), {}, None),
-    ],
-)
+@pytest.mark.parametrize(("family", "options", "tunables", "seconds"), [
+    ("btrfs", (), {}, 30.0), ("btrfs", ("rw", "commit=120"), {}, 120.0), ("ext4", ("rw",), {}, 5.0),
+    ("zfs", (), {"txg_timeout_s": 10}, 10.0), ("xfs", (), {}, None),
+])  # fmt: skip
 def test_periods_are_those_in_force(
     family: str, options: tuple[str, ...], tunables: dict[str, Any], seconds: float | None
 ) -> None:
@@ -115,15 +97,10 @@ def test_warm_up_below_two_periods_is_told() -> None:
     assert list(fairness.warm_up(Window("to-completion", 0, 0), btrfs)) == []
 
 
-@pytest.mark.parametrize(
-    ("window", "drain_s", "warned"),
-    [
-        (Window("fixed", 60, 60), 6.1, True),
-        (Window("fixed", 60, 60), 6.0, False),
-        (Window("fixed", 60, 59), 59.0, False),
-        (Window("to-completion", 0, 0), 59.0, False),
-    ],
-)
+@pytest.mark.parametrize(("window", "drain_s", "warned"), [
+    (Window("fixed", 60, 60), 6.1, True), (Window("fixed", 60, 60), 6.0, False),
+    (Window("fixed", 60, 59), 59.0, False), (Window("to-completion", 0, 0), 59.0, False),
+])  # fmt: skip
 def test_a_long_drain_is_told_of_windows_of_a_minute(window: Window, drain_s: float, warned: bool) -> None:
     """More than a tenth of the window; a shorter window has W001 in its place."""
     trial: Any = SimpleNamespace(
@@ -151,7 +128,8 @@ BEGIN = 1795268905.0  # 13:48:25 UTC
 
 
 def test_errors_and_autovacuum_stand_at_their_second(tmp_path: Path) -> None:
-    """Lines before the load are another phase's; the warning quotes the first and counts the rest."""
+    """Lines before the load are another phase's; the warning quotes the first and counts the rest. A quiet log has no
+    gaps."""
     log = server_log.ServerLog(tmp_path / "l", 0)
     (tmp_path / "l").write_text(POSTGRES)
     log.stop()
@@ -161,6 +139,9 @@ def test_errors_and_autovacuum_stand_at_their_second(tmp_path: Path) -> None:
     (told,) = log.warnings
     assert (told.id, told.second, told.suspect) == ("W025", 2, False)
     assert "could not extend file" in told.text and told.text.endswith("(and 1 more)")
+    quiet = server_log.ServerLog(tmp_path / "none", 0)
+    quiet.stop()
+    assert (quiet.series(BEGIN, 3)["server_log_errors"], quiet.warnings) == ([0, 0, 0], ())
 
 
 @pytest.mark.parametrize(
@@ -172,23 +153,11 @@ def test_errors_and_autovacuum_stand_at_their_second(tmp_path: Path) -> None:
     ],
 )
 def test_logs_of_the_innodb_servers_are_read(line: str) -> None:
-    """MySQL's ISO time and MariaDB's own; both run with UTC."""
+    """MySQL's ISO time and MariaDB's own; both run with UTC. A damaged line without a true time is in no second."""
     (event,) = server_log.events(line + "\n2026-11-21 13:48:28 0 [Note] nothing\n")
     assert event.kind == "error"
     assert event.utc == pytest.approx(1795268907.0 - (0 if "13:48" in line else 4 * 3600), abs=0.2)
-
-
-def test_a_line_without_a_true_time_is_passed_over() -> None:
-    """What a server never writes, and a damaged log has: it belongs to no second."""
     assert server_log.events("2026-13-41 13:48:27 0 [ERROR] InnoDB: in no month\n") == []
-
-
-def test_a_quiet_log_is_a_row_of_zeros(tmp_path: Path) -> None:
-    """A log that is written has no gaps."""
-    log = server_log.ServerLog(tmp_path / "none", 0)
-    log.stop()
-    assert log.series(BEGIN, 3)["server_log_errors"] == [0, 0, 0]
-    assert log.warnings == ()
 
 
 def test_cycles_are_by_what_drove_them() -> None:

@@ -26,17 +26,13 @@ VACUUM {table};
 
 
 def test_steps_are_read_with_what_stands_about_them() -> None:
-    """Names may have spaces, statements several lines; a step of another engine is left out."""
+    """Names may have spaces, statements several lines; a step of another engine is left out. Parameters are filled in,
+    and tables left for later; a name that is no parameter is an error with its step."""
     fill, clean = parse(TEXT, "postgres")
     assert fill == SqlStep("fill", ("INSERT INTO a VALUES (1)", "INSERT INTO a\nVALUES ('{colour}')"), ("postgres",),
                         timed=False)  # fmt: skip
     assert clean == SqlStep("clean up", ("VACUUM {table}",), each_table=True)
     assert parse(TEXT, "mariadb") == (clean,)
-
-
-def test_names_are_filled_in_and_tables_left_for_later() -> None:
-    """A name that is no parameter is an error with its step."""
-    fill, clean = parse(TEXT, "postgres")
     assert fill.of({"colour": "red"}).statements[1].endswith("('red')")
     assert clean.of({}).statements == ("VACUUM {table}",)
     with pytest.raises(ScriptInvalid, match=r'"fill": \{colour\}'):

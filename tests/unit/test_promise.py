@@ -5,58 +5,47 @@ from typing import Any
 
 import pytest
 
-from dbbench import plan
-from dbbench.plan import catalog
+from dbbench.plan import catalog, expand
 from dbbench.plan.promise import class_of, of_setup
-from tests.support.plans import as_toml
+from tests.support.plans import plan, plan_of
 from tests.support.setups import entry
 
 SHIPPED = catalog.catalog()
-PLAN = """
-name = "x"
-fs_setups = [{setup}]
-[[engine]]
-name = "{engine}"
-settings = {{ {settings} }}
-[workload]
-name = "{workload}"
-"""
 
 
 @pytest.mark.parametrize(
     ("setup", "engine", "settings", "expected"),
     [
-        ("ext4", "postgres", "", "full"),
-        ("ext4-nobarrier", "postgres", "", "no-barrier"),
-        ("ext2", "mariadb", "", "no-journal"),
-        ("ext4", "postgres", "synchronous_commit = 'off'", "async-commit"),
-        ("ext4", "mariadb", "innodb_flush_log_at_trx_commit = 2", "async-commit"),
-        ("ext4", "mysql", "log_bin = true, sync_binlog = 0", "async-commit"),
-        ("ext4", "mysql", "innodb_flush_method = 'O_DIRECT'", "torn-pages-possible"),  # its doublewrite is not flushed
-        ("ext4", "mysql", "", "full"),
-        ("btrfs", "mysql", "innodb_flush_method = 'O_DIRECT'", "full"),
-        ("ext4", "mariadb", "", "full"),
-        ("ext4-nodoublewrite", "postgres", "", "torn-pages-possible"),
-        ("ext4-nodoublewrite", "mysql", "", "torn-pages-possible"),
-        ("btrfs-nodoublewrite", "mariadb", "", "full"),
-        ("btrfs-nodatacow", "postgres", "full_page_writes = false", "torn-pages-possible"),  # the plan's is the last
-        ("btrfs-nocow-attr", "mariadb", "innodb_doublewrite = false", "torn-pages-possible"),
-        ("zfs-throughput", "mariadb", "", "reported-unsafe"),
-        ("zfs-16k-nodoublewrite", "mariadb", "", "reported-unsafe"),
-        ("zfs-16k", "postgres", "full_page_writes = false", "reported-unsafe"),
-        ("zfs-16k", "mariadb", "", "full"),
-        ("zfs-8k-nofpw", "postgres", "", "full"),
-        ("btrfs-volumes", "postgres", "full_page_writes = false", "full"),  # +C is on the log alone
+        ("ext4", "postgres", {}, "full"),
+        ("ext4-nobarrier", "postgres", {}, "no-barrier"),
+        ("ext2", "mariadb", {}, "no-journal"),
+        ("ext4", "postgres", {"synchronous_commit": "off"}, "async-commit"),
+        ("ext4", "mariadb", {"innodb_flush_log_at_trx_commit": 2}, "async-commit"),
+        ("ext4", "mysql", {"log_bin": True, "sync_binlog": 0}, "async-commit"),
+        ("ext4", "mysql", {"innodb_flush_method": "O_DIRECT"}, "torn-pages-possible"),  # its doublewrite is not flushed
+        ("ext4", "mysql", {}, "full"),
+        ("btrfs", "mysql", {"innodb_flush_method": "O_DIRECT"}, "full"),
+        ("ext4", "mariadb", {}, "full"),
+        ("ext4-nodoublewrite", "postgres", {}, "torn-pages-possible"),
+        ("ext4-nodoublewrite", "mysql", {}, "torn-pages-possible"),
+        ("btrfs-nodoublewrite", "mariadb", {}, "full"),
+        ("btrfs-nodatacow", "postgres", {"full_page_writes": False}, "torn-pages-possible"),  # the plan's is the last
+        ("btrfs-nocow-attr", "mariadb", {"innodb_doublewrite": False}, "torn-pages-possible"),
+        ("zfs-throughput", "mariadb", {}, "reported-unsafe"),
+        ("zfs-16k-nodoublewrite", "mariadb", {}, "reported-unsafe"),
+        ("zfs-16k", "postgres", {"full_page_writes": False}, "reported-unsafe"),
+        ("zfs-16k", "mariadb", {}, "full"),
+        ("zfs-8k-nofpw", "postgres", {}, "full"),
+        ("btrfs-volumes", "postgres", {"full_page_writes": False}, "full"),  # +C is on the log alone
     ],
 )
 def test_a_cell_promises_what_its_setup_and_settings_say(
-    setup: str, engine: str, settings: str, expected: str, tmp_path: Path
+    setup: str, engine: str, settings: dict[str, Any], expected: str, tmp_path: Path
 ) -> None:
     """Claims of the filesystem and flags of the merged settings, as a trial computes them from what is effective."""
     workload = "pgbench-tpcb" if engine == "postgres" else "sysbench-oltp-insert"
-    path = tmp_path / "plan.toml"
-    path.write_text(PLAN.format(setup=as_toml(entry(setup)), engine=engine, settings=settings, workload=workload))
-    (cell,) = plan.expand(plan.load(path, SHIPPED), SHIPPED).cells
+    text = plan(entry(setup), {"name": engine, "settings": settings}, workload)
+    (cell,) = expand(plan_of(tmp_path, text, SHIPPED), SHIPPED).cells
     assert class_of(cell) == expected
 
 
@@ -70,11 +59,8 @@ def test_a_setup_shows_the_class_of_its_own_tuning() -> None:
 @pytest.mark.starts_processes
 def test_plan_warns_of_mixed_classes(tmp_path: Path, printed: Any) -> None:
     """Within one comparison; not across engines, whose figures are not compared."""
-    path = tmp_path / "plan.toml"
-    text = PLAN.format(setup=as_toml("ext4"), engine="postgres", settings="", workload="pgbench-tpcb")
-    path.write_text(text)
+    (path := tmp_path / "plan.toml").write_text(plan())
     assert "W022" not in printed("plan", str(path), code=None)
-    path.write_text(text.replace('["ext4"]', '["ext4", "ext4-nobarrier"]'))
+    path.write_text(plan(["ext4", "ext4-nobarrier"]))
     said = printed("plan", str(path), code=None)
-    assert "W022: durability classes differ in pgbench-tpcb on postgres" in said
-    assert "no-barrier" in said
+    assert "W022: durability classes differ in pgbench-tpcb on postgres" in said and "no-barrier" in said

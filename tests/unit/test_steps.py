@@ -106,9 +106,8 @@ def test_every_write_of_a_new_run_that_fails_leaves_its_name_free(make_run: Make
             steps = Failing.seen if at == 0 else steps
             found = [path.name for path in results_folder.iterdir()]
             assert found in ([], ["new"]), at
-            folder = (
-                results_folder / "new" if found else results.create_run(results_folder, make_run("new"), "# plan\n")
-            )
+            folder = results_folder / "new"
+            folder = folder if found else results.create_run(results_folder, make_run("new"), "# plan\n")
             assert (results.load_spec(folder).name, (folder / "plan.toml").read_text()) == ("new", "# plan\n")
             shutil.rmtree(folder)
         at += 1

@@ -21,7 +21,7 @@ POOL: Final = 64 * PIECE  # bytes before the content repeats; more than any file
 PAGE: Final = 4096  # the same share of each page of this size is zero, so that all blocks compress equally
 TOLD_S: Final = 0.25  # seconds between two lines with the bytes so far
 FOLDER_FILES: Final = 1000  # files per directory
-POLL_S: Final = 0.01  # how often `await_cold` looks for the answer
+POLL_S: Final = 0.01  # between two looks for the trial's answer
 
 
 class Printer:
@@ -128,17 +128,11 @@ def smallfiles(folder: Path, asked: dict[str, Any], told: Printer) -> None:
 
     step("create", create, paths)
     told.say(closed=True)
-    why = await_cold(Path(asked["answer"]))
-    shuffled = random.Random(seed).sample(paths, len(paths))
-    step("read", Path.read_bytes, shuffled, why=why)
-    step("delete", Path.unlink, shuffled)
-
-
-def await_cold(answer: Path) -> str:
-    """Wait until the trial has emptied the caches and written the answer; return why they are not empty, or ""."""
-    while not answer.exists():
+    while not (answer := Path(asked["answer"])).exists():  # the trial writes why the caches are not empty, or ""
         time.sleep(POLL_S)
-    return answer.read_text(encoding="utf-8")
+    shuffled = random.Random(seed).sample(paths, len(paths))
+    step("read", Path.read_bytes, shuffled, why=answer.read_text(encoding="utf-8"))
+    step("delete", Path.unlink, shuffled)
 
 
 WORK: Final[dict[str, Callable[[Path, dict[str, Any], Printer], None]]] = {"copy": copy, "smallfiles": smallfiles}

@@ -23,7 +23,7 @@ from dbbench.engines import SERVERS, sql_of
 from dbbench.errors import DriverFailed, ScriptInvalid
 from dbbench.machine import threads
 from dbbench.metrics.outcome import Claim, Outcome
-from dbbench.model import Cell, Scalar
+from dbbench.model import Scalar
 
 POOL_ROWS: Final = 1024  # number of different texts; in all 200 kB, more than any filesystem's compression window
 _READ: Final = 1 << 20  # bytes that the client reads and sends at a time
@@ -58,13 +58,6 @@ def driving(task: LoadTask) -> Iterator[Load]:
         finally:
             load.left = True
             cancel(task.server, [SessionWork("", session, load.work.helper) for session in sessions])
-
-
-def dataset_rows(cell: Cell) -> int | None:
-    """Return the rows per table of a generated dataset, or None if not known."""
-    parameters = cell.dataset.parameters
-    count = parameters.get("table_size" if cell.dataset.kind == "sysbench" else "rows")
-    return int(count) if count else None
 
 
 @dataclass
@@ -131,10 +124,9 @@ class StatementsLoad:
             several = pool.map(lambda table: self._run_on(step, table), tables)
             statements = [statement for each in several for statement in each]
         seconds = time.monotonic() - began
-        from_file, loaded = sum("file" in each for each in statements), dataset_rows(self.task.cell)
-        rows = sum(each["rows"] or 0 for each in statements) or (
-            loaded * len(tables) if loaded and step.each_table else None
-        )
+        from_file, dataset = sum("file" in each for each in statements), self.task.cell.dataset
+        loaded = int(dataset.parameters.get("table_size" if dataset.kind == "sysbench" else "rows", 0))
+        rows = sum(each["rows"] or 0 for each in statements) or loaded * len(tables) * step.each_table or None
         size = sum(max(before.get(name, 0), size) for name, size in self._sizes().items())
         size = self.sent_bytes * from_file or size
         self.done.append(Done(step.name, step.timed, seconds, rows, size, statements))

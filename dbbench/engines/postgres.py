@@ -338,14 +338,9 @@ def data_files(datadir: Path) -> list[Path]:
 def durability(effective: dict[str, str], tears: bool) -> tuple[Durability, ...]:
     """Return the flags: fsync=off writes in any order, like a disk without barriers; synchronous_commit may lose the
     last commits; full_page_writes=off leaves torn pages on filesystems that can tear them."""
-    flags = []
-    if effective.get("fsync") == "off":
-        flags.append(Durability.NO_BARRIER)
-    if effective.get("synchronous_commit") == "off":
-        flags.append(Durability.ASYNC_COMMIT)
-    if effective.get("full_page_writes") == "off" and tears:
-        flags.append(Durability.TORN_PAGES)
-    return tuple(flags)
+    flags = {"fsync": Durability.NO_BARRIER, "synchronous_commit": Durability.ASYNC_COMMIT}
+    flags |= {"full_page_writes": Durability.TORN_PAGES} if tears else {}
+    return tuple(flag for name, flag in flags.items() if effective.get(name) == "off")
 
 
 @functools.lru_cache

@@ -37,17 +37,29 @@ def dbbench(*argv: str, cwd: Path, **more: str) -> subprocess.CompletedProcess[s
     return subprocess.run(command, cwd=cwd, env=environment(**more), capture_output=True, text=True, timeout=HANGS_S)
 
 
+def importing(argv: list[str], folder: Path) -> tuple[str, set[str]]:
+    """Return what a command prints, and the modules that it imports."""
+    code = f"import sys; from dbbench.cli import run; run({argv}); print(*sorted(sys.modules), file=sys.stderr)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=True)
+    return done.stdout, set(done.stderr.split())
+
+
 @pytest.mark.parametrize("command", [(), ("run",), ("plan",)])
 def test_help_imports_nothing_heavy(command: tuple[str, ...], tmp_path: Path) -> None:
     """Help is quick because it imports no other command and no library but click."""
-    argv = [*command, "--help"]
-    code = f"import sys; from dbbench.cli import run; run({argv}); print(*sorted(sys.modules), file=sys.stderr)"
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
-    modules = set(done.stderr.split())
+    _, modules = importing([*command, "--help"], tmp_path)
     assert "click" in modules
     assert {name for name in modules if name.split(".")[0] in HEAVY} == set()
     commands = {name for name in modules if name.startswith("dbbench.commands.")}
     assert commands <= {"dbbench.commands.options", *(f"dbbench.commands.{name}" for name in command)}
+
+
+def test_a_plan_of_one_block_imports_no_statistics(tmp_path: Path) -> None:
+    """numpy and scipy would take a third of the time of the command, which has nothing to compute."""
+    (tmp_path / "plan.toml").write_text(small())
+    printed, modules = importing(["plan", "plan.toml"], tmp_path)
+    assert "an interval needs at least" in printed
+    assert modules & {"numpy", "scipy"} == set()
 
 
 def test_a_reader_that_has_gone_is_no_success(tmp_path: Path) -> None:

@@ -152,13 +152,10 @@ def _cores(served: Sequence[Cell]) -> Iterator[str]:
         except MachineTooSmall as error:
             yield f"{engine} cannot run on the requested cores: {error.evidence}."
             continue
+        server, client = cores.written_cores(found.server), cores.written_cores(found.client)
         node = f" of NUMA node {found.numa_node}" if found.numa_node is not None else ""
-        if away:
-            server = cores.written_cores(found.server)
-            yield f"{engine} runs on cores {server}{node}; the load generator runs on another host."
-        elif not found.common:
-            server, client = cores.written_cores(found.server), cores.written_cores(found.client)
-            yield f"{engine} runs on cores {server}{node}, the load generator on {client}."
+        if away or not found.common:
+            yield f"{engine} runs on cores {server}{node}, the load generator on {'another host' if away else client}."
         else:
             yield (f"{engine} and the load generator share {len(found.common)} cores and compete for them. With "
                    f"{cores.APART_FROM} or more cores, each gets its own.")  # fmt: skip

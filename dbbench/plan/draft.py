@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from dbbench.model import Arm, DeviceSpec, EngineSpec, FsSetup, Plan, Workload, WorkloadSpec
-from dbbench.plan.catalog import Catalog
 from dbbench.plan.tomlfile import Document, Key
 
 
@@ -17,7 +16,6 @@ class PlanDraft:
     log's own volume."""
 
     document: Document
-    catalog: Catalog
     plan: Plan | None
     device: DeviceSpec
     arms: dict[Key, Arm]

@@ -64,7 +64,6 @@ def _draft(document: Document, catalog: Catalog) -> PlanDraft:
     }
     return PlanDraft(
         document=document,
-        catalog=catalog,
         plan=_plan(document, read_parts),
         device=device or DeviceSpec(),
         arms=arms,

@@ -43,11 +43,9 @@ def read_workload(document: Document, item: Any, key: Key, catalog: Catalog) -> 
     if spec is None or workload is None:
         return None
     values = _parameters(document, item, key, workload)
-    return dataclasses.replace(
-        spec,
-        parameters={name: of[0] for name, of in values.items() if len(of) == 1},
-        sweeps={name: of for name, of in values.items() if len(of) > 1},
-    ), workload
+    single = {name: of[0] for name, of in values.items() if len(of) == 1}
+    several = {name: of for name, of in values.items() if len(of) > 1}
+    return dataclasses.replace(spec, parameters=single, sweeps=several), workload
 
 
 def _parameters(

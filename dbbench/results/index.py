@@ -20,21 +20,14 @@ def index_rows(results: Path, runs: list[Path], make: Callable[[Path], IndexRow]
     """Return `make(run)` for each run, from the index if neither run.json nor the directory of trials has changed. A
     trial's directory is written once, so the modification time of `trials/` changes with every trial that is added or
     removed. An entry of another `maker` (version of dbbench) is computed again."""
-    indexed = _read(results)
-    all_rows, now, changed = list[IndexRow](), dict[str, tuple[str, IndexRow]](), False
+    indexed, now = _read(results), dict[str, tuple[str, IndexRow]]()
     for run in runs:
-        stamp = _stamp(run, maker)
-        before = indexed.pop(run.name, None)
-        if before is not None and before[0] == stamp:
-            all_rows.append(before[1])
-        else:
-            all_rows.append(make(run))
-            changed = True
-        now[run.name] = (stamp, all_rows[-1])
-    if changed or indexed:
+        stamp, before = _stamp(run, maker), indexed.get(run.name)
+        now[run.name] = before if before and before[0] == stamp else (stamp, make(run))
+    if now != indexed:
         with contextlib.suppress(DbbenchError):  # in a read-only directory every run is read each time
             write_text(results / INDEX_NAME, json.dumps(now))
-    return all_rows
+    return [row for _, row in now.values()]
 
 
 def _stamp(run: Path, maker: str) -> str:

@@ -109,10 +109,8 @@ def scripts_of(wanted: PlanRequest) -> dict[str, str]:
         text = given_text(path, MOST_SCRIPT)
         other, content = first.setdefault(path.name, (path, text))
         if content != text:
-            raise PlanInvalid(
-                f"{other} and {path} have the same name, and differ",
-                remedy="Rename one of the scripts.",
-            )
+            text = f"{other} and {path} have the same name, and differ"
+            raise PlanInvalid(text, remedy="Rename one of the scripts.")
     return {name: text for name, (_path, text) in first.items()}
 
 
@@ -140,8 +138,7 @@ def _of_that_name(results_folder: Path, wanted: PlanRequest, name: str) -> RunFo
         if _goes_on(folder.run, wanted):
             return folder
     raise RunNameTaken(
-        f"{path} exists and belongs to another plan or share, or was made by another version of dbbench or on another "
-        "host",
+        f"{path} exists and belongs to another plan, share or host, or was made by another version of dbbench",
         remedy=f"Choose another name with --name, or rename the folder of the old run: mv {path} {path}-old",
     )
 

@@ -91,12 +91,10 @@ def fits(plan: Plan, expanded: Expanded) -> Iterator[errors.DbbenchError]:
             beside = f" in addition to {size_text(aged)} of aged files" if aged else ""
             with_logs = f" with {size_text(logs)} of {cell.engine.name}'s logs" if logs else ""
             what = f"a dataset of about {size_text(dataset)}{with_logs}{beside}"
-            yield errors.DiskTooSmall(
-                f"{what} does not fit on a device of {size_text(size)}",
-                remedy="Use a larger device or a smaller dataset"
-                + (", or smaller logs (redo log, window)" if logs else "")
-                + (", or a smaller fill in [age]." if aged else "."),
-            )
+            smaller = ["a larger device", "a smaller dataset", *(["smaller logs (redo log, window)"] if logs else []),
+                       *(["a smaller fill in [age]"] if aged else [])]  # fmt: skip
+            text = f"{what} does not fit on a device of {size_text(size)}"
+            yield errors.DiskTooSmall(text, remedy=f"Use {' or '.join(smaller)}.")
     logs = max(_log_bytes(cell).get("log", 0) for cell in expanded.cells)
     log_size = sum(plan.device.volumes["log"].disk_bytes(devices.size_bytes)) if logs else 0
     if log_size and logs > log_size * USABLE:

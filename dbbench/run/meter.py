@@ -85,11 +85,8 @@ class Meter:
         if self.client is not None:  # the load generator's CPUs are those of its host
             self.cores = dataclasses.replace(self.cores, client=written(self.client.cores), shared=0)
             self.client.read_cpu()
-        tasks = TaskClock(
-            self.load.pids if self.client is None else (),
-            self.server.pid,
-            places=() if self.elsewhere else self.places,
-        )
+        pids, places = self.load.pids if self.client is None else (), () if self.elsewhere else self.places
+        tasks = TaskClock(pids, self.server.pid, places=places)
         with threads.beside("tasks", tasks.work):
             yield
         self.below, self.others = below.difference(), others.difference()
@@ -175,8 +172,7 @@ class Meter:
         foreign = tuple(
             TrialWarning("W127", f"other processes transferred {mb:.0f} MB on the {where}, {percent(share)} of all")
             for where, amount in (("disk below", below), ("filesystem under test", self.intruding))
-            if amount is not None
-            for mb, share in [amount]
+            for mb, share in ([] if amount is None else [amount])
         )
         return (*self.server.warnings(), *load_warnings(self.machine), *foreign)
 

@@ -149,10 +149,7 @@ def plan_text(found: Study, scale: str, servers: Mapping[str, Sequence[str]]) ->
 
 def interval_text(table: StudyTable, arm: str) -> str:
     """Return the published interval of an arm's ratio to the baseline as " [0.81, 0.9]", or "" if there is none."""
-    if arm not in table.intervals:
-        return ""
-    low, high = table.intervals[arm]
-    return f" [{low:g}, {high:g}]"
+    return " [{:g}, {:g}]".format(*table.intervals[arm]) if arm in table.intervals else ""
 
 
 def variant_of(table: StudyTable, scale: StudyScale | None) -> str:

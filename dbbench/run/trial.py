@@ -23,22 +23,11 @@ from dbbench.operations import StoredDatabase, operate
 from dbbench.plan.server_settings import settings_of
 from dbbench.remote import Client
 from dbbench.results.fileio import naming_full
+from dbbench.run import stages
 from dbbench.run.evaluate import Observed, compare_settings, judge
 from dbbench.run.meter import Meter
 from dbbench.run.record import Record, keep_logs, stopping
-from dbbench.run.stages import (
-    Mounts,
-    Volumes,
-    attach,
-    drop_cache,
-    load,
-    mkfs,
-    mount,
-    paths,
-    restore,
-    snapshots,
-    space,
-)
+from dbbench.run.stages import attach, drop_cache, load, mkfs, mount, restore, snapshots, space
 from dbbench.run.stages.age_engine import Loads, age_tables
 from dbbench.run.workdir import WorkDir
 from dbbench.samplers import Samples
@@ -130,7 +119,7 @@ def drive(trial: Record, workdir: WorkDir, images: Images, permit: Permit) -> No
 
 
 def run_load(
-    trial: Record, workdir: WorkDir, disks: Volumes, mounts: Mounts, ready: StoredDatabase
+    trial: Record, workdir: WorkDir, disks: stages.Volumes, mounts: stages.Mounts, ready: StoredDatabase
 ) -> tuple[Load, Samples, Meter]:
     """Run from a cold start to a clean stop: the server, the load and the samplers, the window, the drain."""
     stage, facts, cell, plan, raw = trial.stage, trial.facts, trial.cell, trial.run.plan, trial.draft.raw
@@ -154,7 +143,7 @@ def run_load(
         with generate_load(task, client) as generator:
             meter = Meter(disks, server, generator, limits, engine.data_files(datadir), idle=idle, client=client)
             meter.elsewhere = facts.dataset is not None and bool(facts.dataset.tablespace)
-            meter.places = (*paths(mounts), workdir.root, trial.folder.path, Path("/dev"))
+            meter.places = (*stages.paths(mounts), workdir.root, trial.folder.path, Path("/dev"))
             if window.kind == "fixed" or cell.workload.prepares:
                 with stage(Phase.WARMUP):
                     generator.wait_until(window.warmup_s, load.watch(Phase.WARMUP, window, trial.tell))
@@ -196,7 +185,9 @@ def generate_load(task: LoadTask, client: Client | None) -> Iterator[Load]:
             yield both
 
 
-def examine(trial: Record, workdir: WorkDir, disks: Volumes, mounts: Mounts, ready: StoredDatabase) -> None:
+def examine(
+    trial: Record, workdir: WorkDir, disks: stages.Volumes, mounts: stages.Mounts, ready: StoredDatabase
+) -> None:
     """Read what the load has left; then run the plan's stages that change the data."""
     stage, facts, cell, plan, folder = trial.stage, trial.facts, trial.cell, trial.run.plan, trial.folder
     with stage(Phase.SPACE):
@@ -218,7 +209,7 @@ def examine(trial: Record, workdir: WorkDir, disks: Volumes, mounts: Mounts, rea
             facts.operations = operate(plan.operations, ready)
 
 
-def limits_of(trial: Record, workdir: WorkDir, disks: Volumes) -> AbstractContextManager[Confined]:
+def limits_of(trial: Record, workdir: WorkDir, disks: stages.Volumes) -> AbstractContextManager[Confined]:
     """Return the plan's limits of memory, CPUs and disks for programs that are started in the block."""
     mount_point = workdir.root if os.geteuid() == 0 else None
     numbers = [disk.number for device in disks.values() for disk in device.each]

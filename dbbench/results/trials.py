@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
 import re
 import shutil
 from collections.abc import Iterable, Sequence
@@ -101,11 +100,6 @@ def damage(folder: Path, below: Path | None = None, least: str = "trial.json") -
 
 def leftovers(run_folder: Path) -> list[Path]:
     """Return directories of interrupted trials, and of parts kept next to a filesystem; no link is followed."""
-    beside, trials = run_folder / ELSEWHERE, run_folder / "trials"
-    folders = [beside] if beside.is_dir() and not beside.is_symlink() else []
-    if trials.is_symlink() or not trials.is_dir():
-        return folders
-    with os.scandir(trials) as entries:
-        cut_off = [Path(entry.path) for entry in entries
-                   if entry.name.startswith(".partial-") and entry.is_dir(follow_symlinks=False)]  # fmt: skip
-    return folders + sorted(cut_off)
+    trials = run_folder / "trials"
+    cut_off = [] if trials.is_symlink() else sorted(trials.glob(".partial-*"))
+    return [path for path in (run_folder / ELSEWHERE, *cut_off) if path.is_dir() and not path.is_symlink()]

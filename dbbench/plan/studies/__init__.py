@@ -8,7 +8,6 @@ import json
 import string
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib import resources
 from pathlib import Path
 from typing import Final
 
@@ -21,6 +20,7 @@ from dbbench.units import level_text
 
 SCALES: Final = ("tiny", "laptop", "full")
 DEFAULT: Final = "laptop"
+_FOLDER: Final = Path(__file__).parent
 
 Installed = Mapping[str, Mapping[str, str]]  # engine -> folder of its programs ("": the newest installed) -> version
 
@@ -86,7 +86,7 @@ class Study:
 
 def names() -> list[str]:
     """Return the names of all studies."""
-    return sorted(path.stem for path in _folder().glob("*.toml"))
+    return sorted(path.stem for path in _FOLDER.glob("*.toml"))
 
 
 def study(name: str) -> Study:
@@ -94,7 +94,7 @@ def study(name: str) -> Study:
     if name not in names():
         raise UnknownName(f'unknown study "{name}"{did_you_mean(name, names())}',
                           remedy="List the studies with: dbbench study")  # fmt: skip
-    return read_as(_folder() / f"{name}.toml", Study)
+    return read_as(_FOLDER / f"{name}.toml", Study)
 
 
 def servers_of(found: Study, installed: Installed, given: Sequence[str] = ()) -> dict[str, list[str]]:
@@ -155,11 +155,3 @@ def interval_text(table: StudyTable, arm: str) -> str:
 def variant_of(table: StudyTable, scale: StudyScale | None) -> str:
     """Return the variant of a table in the plan of that scale."""
     return string.Template(table.variant).safe_substitute(scale.values if scale else {})
-
-
-def _folder() -> Path:
-    return Path(str(resources.files("dbbench"))) / "plan/studies"
-
-
-__all__ = ["DEFAULT", "SCALES", "Reference", "Study", "StudyScale", "StudyTable", "interval_text", "names",
-           "plan_text", "servers_of", "servers_text", "study", "suits", "variant_of"]  # fmt: skip

@@ -61,11 +61,8 @@ def _largest_trials(folders: Mapping[str, str], expanded: Expanded) -> list[tupl
         folder, logs = Path(folders[cell.arm]), _log_bytes(cell)["data"]
         with_logs = f" with {size_text(logs)} of {cell.engine.name}'s logs" if logs else ""
         left = sum(map(golden.disk_bytes, folder.glob(f"{PREFIX}*")))
-        need = (
-            folder,
-            max(0, dataset_bytes(cell) + table_bytes(cell) + logs - left),
-            f"data of {cell.workload.name}{with_logs}",
-        )
+        size = max(0, dataset_bytes(cell) + table_bytes(cell) + logs - left)
+        need = (folder, size, f"data of {cell.workload.name}{with_logs}")
         disk = nearest(folder).stat().st_dev
         largest[disk] = max(need, largest.get(disk, need), key=lambda row: row[1])
     return list(largest.values())

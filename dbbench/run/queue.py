@@ -217,8 +217,13 @@ class Queue:
             return
         left = [other for other in self.folder.pending if run.cell(other.cell).arm == label]
         if left:
-            kept = (other for other in run.order if other not in left)
-            order = tuple(dataclasses.replace(other, position=number) for number, other in enumerate(kept, 1))
+            order = tuple(
+                dataclasses.replace(
+                    other, position=other.position - sum(gone.position < other.position for gone in left)
+                )
+                for other in run.order
+                if other not in left
+            )
             self.folder.save(dataclasses.replace(run, order=order))
             text = f"{len(left)} more trials of {label} are left out: they would fail with {error.id} too"
             self._emit(Event("note", {"text": text, "total": len(order)}))

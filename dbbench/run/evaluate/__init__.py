@@ -286,7 +286,8 @@ def _work(trial: Record, observed: Observed) -> None:
     facts = work.compare(outcome.claims, meter, cell)
     trial.facts.work = (*facts, *work.log(outcome, facts, meter))
     trial.warn(*work.list_uncertain(facts))
-    trial.warn(*work.check(trial.facts.work, outcome, cell))
+    for warning in work.check(trial.facts.work, outcome, cell):
+        trial.warn(warning)
 
 
 def _disks(device: model.DeviceFacts) -> tuple[model.DeviceFacts, ...]:
@@ -327,6 +328,7 @@ def _durability(trial: Record, observed: Observed) -> None:
     logs = 0 if elsewhere or forced else durability.flushed_logs(effective)
     needed = tuple(work.flushes(outcome, meter, trial.cell, flags, logs))
     trial.facts.work = (*trial.facts.work, *needed)
-    trial.warn(*work.check(needed, outcome, trial.cell))
+    for warning in work.check(needed, outcome, trial.cell):
+        trial.warn(warning)
     if meter.flushes is None and commits:
         trial.warn(TrialWarning("W150", text))

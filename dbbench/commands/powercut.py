@@ -134,31 +134,29 @@ def folder_of_lab(results_folder: Path, wanted: PlanRequest, name: str | None) -
 
 def _put(table: HarmTable, folder: Path, page: Path) -> None:
     lab = table.lab
-    put_table(
-        ("setup", "server", "class", *table.columns, *table.price_headings),
-        [(line.row.fs_setup, line.server, line.durability,
-          *("; ".join(text for text, _, _ in line.cells(column)) for column in table.columns),
-          *map(line.price_text, table.prices)) for line in table.lines],
-    )  # fmt: skip
-    put()
     for line in table.lines:
-        put_paragraph(f"{line.row.fs_setup} with {line.server}: {line.row.statement}")
+        put_paragraph(f"{line.row.fs_setup} with {line.server}, class {line.durability}: {line.row.statement}")
+        harm = [(column, "; ".join(text for text, _, _ in line.cells(column))) for column in table.columns]
+        price = zip(table.price_headings, map(line.price_text, table.prices), strict=True)
+        first, *rest = [(f"  {name}", text) for name, text in (*harm, *price) if text]
+        put_table(first, rest)
+        put()
     for text in filter(None, (table.unit, *table.published)):
         put_paragraph(text)
     for control in lab.controls:
-        verdict = "lost too little: the test cannot detect a loss" if control.blind else "lost data, as expected"
+        verdict = ": too few, so the test cannot detect a loss" if control.blind else ", as expected"
         note = f": {control.note}" if control.note else ""
-        put(f"control {control.name} ({control.engine}): {control.harmed} of {control.valid} cuts damaged data; "
-            + verdict + note)  # fmt: skip
+        put_paragraph(f"control {control.name} ({control.engine}): {control.harmed} of {control.valid} cuts damaged "
+                      f"data{verdict}{note}")  # fmt: skip
     for row in lab.rows:
         for cut in row.cuts:
             if cut.invalid:
                 where = f"cut {cut.number} of {row.fs_setup} with {row.engine} ({cut.aim})"
-                put(f"invalid {where}: {cut.invalid.splitlines()[0]}")
+                put_paragraph(f"invalid {where}: {cut.invalid.splitlines()[0]}")
     for text in table.exclusions:
         put_paragraph(f"not tested: {text}")
     valid = sum(row.valid for row in lab.rows)
-    put(f"{valid} valid cuts in {lab.seconds:.0f} s; results: {folder}; page: {page}")
+    put_paragraph(f"{valid} valid cuts in {lab.seconds:.0f} s; results: {folder}; page: {page}")
 
 
 def _judge(lab: LabFacts) -> None:

@@ -16,6 +16,7 @@ from dbbench.metrics.table import METRICS
 from dbbench.model import Conclusion, Durability, HarmCount, LabFacts, LabRow, durability_class, plain
 from dbbench.plan import promise
 from dbbench.report.page.groups import Group, groups
+from dbbench.report.page.trial_facts import fact_text
 from dbbench.results import LoadedRun
 from dbbench.units import MISSING, change, interval, size_text
 
@@ -49,7 +50,7 @@ class HarmLine:
 
     @property
     def server(self) -> str:
-        settings = ", ".join(f"{name}={value}" for name, value in self.row.settings.items()) or "defaults"
+        settings = ", ".join(f"{name}={fact_text(value)}" for name, value in self.row.settings.items()) or "defaults"
         return f"{server_title(self.row)}, {settings}"
 
     def price_text(self, metric: str) -> str:

@@ -16,6 +16,7 @@ from dbbench.labs.powercut.conclusions import conclusion, contradiction, cut_cou
 from dbbench.labs.powercut.disk import RECORD, Log, LogEntry, LogWriter, read_log
 from dbbench.labs.powercut.disk_images import BLOCK, DESTAGE_S, Cut, Media, Medium, Section
 from dbbench.labs.powercut.lab import Recording, Tally
+from dbbench.labs.powercut.recovery import BaseImages
 from dbbench.model import Conclusion, CutFacts, Durability, EngineSpec
 from dbbench.plan.catalog import catalog
 
@@ -372,6 +373,14 @@ def test_torn_pages_are_prevented_by_aligned_units(unit: int, shift: int, allowe
     assert contradiction([torn], (PREVENTED, TORN)) == ""
 
 
+def test_harm_by_schema_changes_contradicts_where_they_are_safe() -> None:
+    """MariaDB's are not, so its cuts after them are left out, and the others are not."""
+    changed = dataclasses.replace(cut(schema="seen"), changes=True)
+    assert contradiction([changed], ()) == "cut 1 (commit, seed seed): schema: seen"
+    assert contradiction([changed], (), schema_safe=False) == ""
+    assert contradiction([changed, cut(2, lost="1 of 9")], (), schema_safe=False).startswith("cut 2")
+
+
 def test_invalid_cut_contradicts_nothing() -> None:
     """What was not seen twice is no evidence."""
     assert contradiction([cut(invalid="seen once", lost="1")], ()) == ""
@@ -434,3 +443,15 @@ def test_cuts_of_two_processes_are_numbered_without_gaps() -> None:
     first.add(second)
     assert [(each.number, each.aim) for each in first.cuts] == [(1, "commit"), (2, "subset"), (3, "drop"), (4, "kill")]
     assert (first.recordings, first.failed, first.cuts[1].changes) == (1, "it stopped", True)
+
+
+def test_a_kill_may_tear_a_page_where_a_power_loss_does_not() -> None:
+    """Without protection from torn pages, because it ends a write in the middle."""
+    target = targets.control_target(targets.controls_of("postgres")[0], EngineSpec("postgres"), catalog())
+    base = BaseImages.__new__(BaseImages)
+    vars(base).update(flags=(), killed_flags=(TORN,), version="17")
+    kill = dataclasses.replace(cut(unrecovered="it ended", torn="page 7"), aim="kill", unit_bytes=0)
+    assert Tally(target, base=base, cuts=[kill]).row(blind=False).contradiction == ""
+    assert Tally(target, base=base, cuts=[kill, cut(2, torn="page 7")]).row(False).contradiction.startswith("cut 2")
+    vars(base).update(killed_flags=())
+    assert Tally(target, base=base, cuts=[kill]).row(False).contradiction == "cut 1 (kill, seed seed): torn: page 7"

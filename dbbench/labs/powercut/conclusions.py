@@ -119,8 +119,8 @@ def contradiction(cuts: Iterable[CutFacts], flags: Iterable[Durability], schema_
             continue
         beyond = {kind: evidence for kind, evidence in cut.harms.items() if kind not in allowed}
         if beyond and not cut.invalid:
-            kind, evidence = next(iter(beyond.items()))
-            return f"cut {cut.number} ({cut.aim}, seed {cut.seed}): {kind}: {evidence.strip().splitlines()[0]}"
+            kind = min(beyond, key=KINDS.index)
+            return f"cut {cut.number} ({cut.aim}, seed {cut.seed}): {kind}: {beyond[kind].strip().splitlines()[0]}"
     return ""
 
 

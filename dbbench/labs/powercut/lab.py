@@ -147,13 +147,19 @@ class Tally:
             flushes_per_commit=round(self.flushes / self.commits, 4) if self.commits else None,
             seconds=round(self.seconds, 1),
             statement=text,
-            contradiction=contradiction(self.cuts, flags, bool(profile_of(self.target.engine.name).lab_partitions))
-            if self.base
-            else "",
+            contradiction=self._contradiction(),
             cuts=tuple(self.cuts),
             conclusion=about,
             counts=(*cut_counts(self.cuts, about, text), *self.counts),
         )
+
+    def _contradiction(self) -> str:
+        if self.base is None:
+            return ""
+        kills = [cut for cut in self.cuts if cut.aim == KILLED]
+        losses = [cut for cut in self.cuts if cut.aim != KILLED]
+        safe = bool(profile_of(self.target.engine.name).lab_partitions)
+        return contradiction(losses, self.base.flags, safe) or contradiction(kills, self.base.killed_flags, safe)
 
 
 def examine(lab: Lab, target: LabTarget, cuts: int | None) -> Tally:

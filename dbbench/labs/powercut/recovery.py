@@ -112,6 +112,7 @@ class BaseImages:
     images: Images
     place: Place  # directories of the server, and of its log if that is not in the data directory
     flags: tuple[Durability, ...]  # computed from what the kernel and the server report
+    killed_flags: tuple[Durability, ...]  # of a server that is killed, which can end a write in the middle
     version: str  # version of the server
     fs: Mounted  # the filesystem after it was made
 
@@ -186,10 +187,14 @@ def make_base(lab: Lab, target: LabTarget) -> BaseImages:
             check_log(engine, datadir, place, effective)
             server.settle()
         tears = fs.tears_pages_of(durability.page_bytes(effective))
+        killed_tears = Durability.TORN_PAGES if fs.record_bytes is None else tears  # ZFS writes a record as a whole
         promised = durability.combined(*(mount.flags for mount in mounts.values()))
         reports = partial(filesystems.family_in(fs).reports, fs.options_effective)
-        flags = durability.combined(promised, durability.of_server(engine.durability, effective, tears, reports)[0])
-    return BaseImages(target, base, place, flags, version, fs)
+        flags, killed_flags = (
+            durability.combined(promised, durability.of_server(engine.durability, effective, each, reports)[0])
+            for each in (tears, killed_tears)
+        )
+    return BaseImages(target, base, place, flags, killed_flags, version, fs)
 
 
 def _template(lab: Lab, target: LabTarget) -> Path:
@@ -324,7 +329,8 @@ def harm_of_start(error: errors.DbbenchError, acknowledged: Mapping[int, int]) -
     if not isinstance(error, errors.EngineStartFailed | errors.EngineDied):
         raise error
     count, evidence = sum(acknowledged.values()), str(error)
-    return Recovery(count, count, {"unrecovered": evidence, **({"torn": evidence} if _TORN.search(evidence) else {})})
+    torn = next((line.strip() for line in evidence.splitlines() if _TORN.search(line)), "")
+    return Recovery(count, count, {"unrecovered": evidence, **({"torn": torn} if torn else {})})
 
 
 def check_server(server: Server, acknowledged: Mapping[int, int]) -> Recovery:

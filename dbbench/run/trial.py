@@ -1,6 +1,6 @@
 """THE STRAIGHT ROAD of a trial; read this first. `run_trial` runs one and publishes it. `drive` is the road: device →
 filesystem → dataset → engine → cold cache → load and samplers (`run_load`) → what is left (`examine`) → result. What
-outlives its stage (device, mount) is on one stack; the rest is a `with`. Each phase has a module in `stages/`."""
+outlives its stage (device, mount) is on one stack; the rest is a `with`. `stages/` has the phases."""
 
 from __future__ import annotations
 

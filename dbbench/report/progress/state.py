@@ -19,7 +19,7 @@ DAY_S: Final = 86400.0
 class State:
     """The state of a run: `take` every event, then read the rest. Times are monotonic seconds."""
 
-    run: dict[str, Any] = field(default_factory=dict)
+    first: int = 0  # trials that run even if the budget ends before
     preparing: str = ""
     fraction: float | None = None
     trial: dict[str, Any] = field(default_factory=dict)  # data of `trial_begin`; empty between trials
@@ -54,7 +54,7 @@ class State:
         With a budget this is its end, unless the trials that run in any case, or the current one, take longer."""
         remaining, budget_s = self.total - self.finished, self.budget_until - now
         if budget_s > -math.inf:
-            remaining = max(int(self.run.get("first") or 0) - self.finished, int(bool(self.trial)))
+            remaining = max(self.first - self.finished, int(bool(self.trial)))
         elif remaining <= 0:
             return None
         if not self.took_s:
@@ -64,7 +64,7 @@ class State:
         return max(0.0, budget_s, remaining * mean - already)
 
     def _run_begin(self, data: dict[str, Any], now: float) -> None:
-        self.run, self.finished = data, int(data.get("done") or 0)
+        self.first, self.finished = int(data.get("first") or 0), int(data.get("done") or 0)
         self.budget_until = -math.inf if data.get("budget_s") is None else now + float(data["budget_s"])
         self._note(data, now)
 
@@ -73,9 +73,6 @@ class State:
 
     def _note(self, data: dict[str, Any], now: float) -> None:
         self.total = int(data.get("total") or data.get("trials") or self.total)
-        if self.run:  # its first line follows when blocks are added
-            blocks = max(self.run.get("blocks") or 0, data.get("block") or 0)
-            self.run = {**self.run, "trials": self.total, "blocks": blocks}
 
     def _prepare(self, data: dict[str, Any], now: float) -> None:
         what = str(data.get("what", ""))
@@ -134,7 +131,9 @@ class RunLines:
         state.take(event)
         match event.kind:
             case "run_begin":
-                return f"run {data.get('name')}: {opening(data)}"
+                size = f"{count(len(data.get('arms') or ()), 'setup')} x {count(data.get('blocks') or 0, 'block')}"
+                done = f", {data['done']} already done" if data.get("done") else ""
+                return f"run {data.get('name')}: {size}, {data.get('trials')} trials{done}, seed {data.get('seed')}"
             case "trial_end":
                 now = time.monotonic()
                 value = f"{result(data)} {', '.join(state.causes.values())}".rstrip()
@@ -202,10 +201,3 @@ def result(data: dict[str, Any]) -> str:
     unit = f" {metric.unit}" if metric else ""
     suspect = "  suspect" if data.get("status") == "suspect" else ""
     return f"{number(data.get('value'))}{unit}{suspect}"
-
-
-def opening(run: dict[str, Any]) -> str:
-    """Return "3 setups x 5 blocks, 27 trials, seed 42", and how many trials are already done."""
-    size = f"{count(len(run.get('arms') or ()), 'setup')} x {count(run.get('blocks') or 0, 'block')}"
-    done = f", {run['done']} already done" if run.get("done") else ""
-    return f"{size}, {run.get('trials')} trials{done}, seed {run.get('seed')}"

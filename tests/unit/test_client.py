@@ -115,7 +115,7 @@ def test_plan_says_what_the_network_does_to_the_figures(tmp_path: Path) -> None:
     asked = loaded(tmp_path)
     said = " ".join(sentences(asked, plan.expand(asked, catalog.catalog()).cells))
     assert "The load comes from load@db2 over the network to 192.0.2.10 port 15432, with TLS and a password" in said
-    assert "includes a network round trip" in said and "the load generator runs on another host" in said
+    assert "includes a network round trip" in said and "the load generator on another host" in said
     less, expanded = small(asked, plan.expand(asked, catalog.catalog()), ["ext4"], tmp_path)
     assert less.client is None and {cell.client for cell in expanded.cells} == {None}
 

@@ -147,7 +147,7 @@ def test_the_binary_log_is_estimated(tmp_path: Path) -> None:
     assert kept({"name": "postgres", "profile": "production-slot"}, "pgbench-tpcb").keys() == {"kept WAL"}
 
 
-def test_the_bytes_of_a_binary_log_are_those_of_its_files(tmp_path: Path) -> None:
+def test_the_files_of_a_binary_log_are_those_with_a_number(tmp_path: Path) -> None:
     """Without its index, and without MariaDB's index of each file."""
     for name, size in (("binlog.000001", 10), ("binlog.000002", 5), ("binlog.index", 7), ("binlog.000001.idx", 3)):
         (tmp_path / name).write_bytes(bytes(size))

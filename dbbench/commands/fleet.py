@@ -109,8 +109,7 @@ def run(options: Options, **given: Any) -> int:
         raise click.UsageError("--until-precision requires --spread")
     from dbbench.fleet import operate
     from dbbench.fleet.launch import HostOptions
-    from dbbench.report.progress import renderer
-    from dbbench.report.progress.hosts import HostLines
+    from dbbench.report.progress.hosts import renderer
 
     root = options.results_folder.resolve()
     narrowing = Narrowing(given["fs"], given["blocks"], given["budget"], given["seed"], given["quick"], given["only"])
@@ -125,9 +124,7 @@ def run(options: Options, **given: Any) -> int:
         click.echo(f"fleet {fleet.name} is already finished; --new starts another", err=True)
     else:
         with resumable(again()):
-            fleet = operate.work(
-                root, request, fleet, hosts, partial(options.shown, partial(renderer, lines=HostLines))
-            )
+            fleet = operate.work(root, request, fleet, hosts, partial(options.shown, renderer))
     return conclude(options, root, fleet)
 
 

@@ -10,13 +10,13 @@ import time
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 import dbbench.report.progress as progress
 from dbbench.errors import Interrupted, Terminated
-from dbbench.model.events import Event, parse
+from dbbench.model.events import Event, ignore, parse
 from dbbench.report.progress import live, renderer
-from dbbench.report.progress.state import RunLines, State, eta
+from dbbench.report.progress.live import above, drawn
+from dbbench.report.progress.state import State, eta, mean_and_spread, opening, spark
 
 ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
@@ -64,21 +64,15 @@ def state_at(events: list[Event], at: float = 100.0) -> State:
     return state
 
 
-def plain(events: list[Event], kind: str = "plain") -> list[str]:
-    """The lines that are printed off a terminal."""
-    stream = io.StringIO()
-    with renderer(kind, stream) as emit:
-        for event in events:
-            emit(event)
-    return stream.getvalue().splitlines()
-
-
 def test_an_event_is_one_line_and_comes_back() -> None:
-    """What a trial's process prints is what the runner reads. Numbers that JSON does not have are null, at whatever
-    depth."""
+    """What a trial's process prints is what the runner reads."""
     event = Event("note", {"text": "zwei\nZeilen é", "value": 1.5})
     assert "\n" not in event.line()
     assert parse(event.line()) == event
+
+
+def test_numbers_that_json_has_not_are_null() -> None:
+    """Never NaN or infinity, at whatever depth."""
     line = Event("second", {"tps": float("nan"), "more": [float("inf"), {"x": float("-inf")}]}).line()
     assert json.loads(line)["data"] == {"tps": None, "more": [None, {"x": None}]}
 
@@ -89,13 +83,19 @@ def test_other_lines_are_no_events(line: str) -> None:
     assert parse(line) is None
 
 
+def test_nothing_is_promised_before_a_trial_has_ended() -> None:
+    """There is no ETA without a measured trial."""
+    assert state_at([BEGIN, Event("trial_begin", trial(1, "ext4"))]).left_s(100) is None
+
+
 def test_the_eta_follows_what_trials_took() -> None:
-    """Two trials of 60 s and 80 s leave two of 70 s; what the third has had is taken off. There is none before a trial
-    has ended."""
-    state = state_at([BEGIN, Event("trial_begin", trial(1, "ext4"))], 0)
-    assert state.left_s(100) is None
-    for at, event in ((60, ended(1, "ext4", 5.0)), (60, Event("trial_begin", trial(2, "xfs"))),
-                      (140, ended(2, "xfs", 5.0)), (140, Event("trial_begin", trial(3, "ext4")))):  # fmt: skip
+    """Two trials of 60 s and 80 s leave two of 70 s; what the third has had is taken off."""
+    state = State()
+    for at, event in (
+        (0, BEGIN), (0, Event("trial_begin", trial(1, "ext4"))), (60, ended(1, "ext4", 5.0)),
+        (60, Event("trial_begin", trial(2, "xfs"))), (140, ended(2, "xfs", 5.0)),
+        (140, Event("trial_begin", trial(3, "ext4"))),
+    ):  # fmt: skip
         state.take(event, at)
     assert state.left_s(150) == pytest.approx(2 * 70 - 10)
 
@@ -112,9 +112,11 @@ def test_the_end_is_computed_again_when_trials_are_added() -> None:
     assert state.left_s(240) is None
     state.take(Event("note", {"text": "2 more trials", "total": 6}), 240)
     assert (state.total, state.left_s(240)) == (6, pytest.approx(2 * 60))
+    assert opening(state.run) == "2 setups x 2 blocks, 6 trials, seed 42"
     state.take(Event("trial_begin", {**trial(5, "xfs", block=3), "total": 6}), 240)
     state.take(ended(5, "xfs", 5.0), 300)
     assert (state.total, state.left_s(300)) == (6, pytest.approx(60))
+    assert opening(state.run) == "2 setups x 3 blocks, 6 trials, seed 42"
 
 
 def test_with_a_budget_the_end_is_that_of_the_budget() -> None:
@@ -139,11 +141,32 @@ def test_with_a_budget_the_end_is_that_of_the_budget() -> None:
 
 
 def test_what_was_done_before_counts_as_done() -> None:
-    """A resumed run begins where it was stopped; an event of a newer program changes nothing."""
-    begin = Event("run_begin", {**BEGIN.data, "done": 1})
-    state = state_at([begin, ended(1, "ext4", 5.0), ended(2, "ext4", 7.0, "failed"), ended(3, "ext4", 9.0, "suspect"),
-                      Event("moonrise", {"x": 1})])  # fmt: skip
-    assert (state.finished, state.total) == (4, 4)
+    """A resumed run begins where it was stopped."""
+    state = state_at([Event("run_begin", {**BEGIN.data, "done": 3})])
+    assert (state.finished, state.total) == (3, 4)
+
+
+def test_failed_trials_have_no_value() -> None:
+    """A trial that failed is in no mean."""
+    state = state_at([BEGIN, ended(1, "ext4", 5.0), ended(2, "ext4", 7.0, "failed"), ended(3, "ext4", 9.0, "suspect")])
+    assert state.values == {("postgres", "tpcb", "ext4"): [5.0, 9.0]}
+
+
+def test_events_of_a_newer_program_are_passed_over() -> None:
+    """An unknown kind changes nothing."""
+    assert state_at([BEGIN, Event("moonrise", {"x": 1})]).run == BEGIN.data
+
+
+def test_gaps_and_zeros_are_drawn_differently() -> None:
+    """A second without progress is the lowest bar, a second without data is empty."""
+    assert spark([8.0, 0.0, None, 4.0]) == "█▁ ▅"
+    assert spark([0.0, None]) == "▁ "
+
+
+def test_the_spread_is_the_standard_error() -> None:
+    """Mean and standard error in per cent: of 98 and 102, 2 ÷ 100."""
+    assert mean_and_spread([98.0, 102.0]) == "100 ±2.0 % (2)"
+    assert mean_and_spread([98.0]) == "98 (1)"
 
 
 def test_the_end_is_a_duration_and_a_time_of_day() -> None:
@@ -158,14 +181,19 @@ def test_the_end_is_a_duration_and_a_time_of_day() -> None:
 
 def test_plain_has_one_line_a_trial_and_each_warning_once() -> None:
     """Off a terminal: no escape, a line for what ended, no line for each second."""
-    lines = plain(PLAYED)
+    stream = io.StringIO()
+    with renderer("plain", stream) as emit:
+        for event in PLAYED:
+            emit(event)
+    lines = stream.getvalue().splitlines()
     assert lines[0] == "run r: 2 setups x 2 blocks, 4 trials, seed 42"
     assert lines[1] == "prepare: writing the image"
     assert lines[2] == "! W012 ext4: background load 14 %"
     assert lines[3].startswith("[1/4] ext4 postgres tpcb #1: 1 912 tx/s")
     assert lines[4].startswith("[2/4] xfs postgres tpcb #1: failed in measure: E402 the server died")
     assert lines[5] == "run r: 1 ok, 1 failed in 1:23"
-    assert len(lines) == 6 and not ESCAPE.search("".join(lines))
+    assert len(lines) == 6
+    assert not ESCAPE.search(stream.getvalue())
 
 
 def test_a_warning_is_shown_once_for_each_setup_and_counted() -> None:
@@ -176,9 +204,14 @@ def test_a_warning_is_shown_once_for_each_setup_and_counted() -> None:
         events += [Event("trial_begin", trial(n, "ext4")), Event("warning", warning), Event("warning", warning),
                    Event("warning", warning | {"id": "W003", "suspect": False}),
                    ended(n, "ext4", 10.0, "suspect")]  # fmt: skip
-    lines = plain(events)
+    stream = io.StringIO()
+    with renderer("plain", stream) as emit:
+        for event in events:
+            emit(event)
+    lines = stream.getvalue().splitlines()
     assert [line for line in lines if line.startswith("!")] == ["! W012 ext4: background load"]
     assert "suspect W012  " in lines[2] and "suspect W012 (trial 2 of ext4)  " in lines[3] and len(lines) == 4
+    assert "  suspect  W012: ext4 2" in drawn(state_at(events), 100.0, 80)
 
 
 def test_plain_says_where_it_stands_when_nothing_ends(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -219,7 +252,7 @@ def test_a_stream_that_fails_does_not_end_the_run(kind: str, error: OSError, env
     assert len(tries) == first
 
 
-@pytest.mark.parametrize(("kind", "place"), [("plain", "line"), ("auto", "standing"), ("auto", "line")])
+@pytest.mark.parametrize(("kind", "place"), [("plain", "_line"), ("auto", "drawn"), ("auto", "above")])
 def test_a_fault_of_the_drawing_is_one_line(
     kind: str, place: str, monkeypatch: pytest.MonkeyPatch, environ: dict[str, str]
 ) -> None:
@@ -231,8 +264,8 @@ def test_a_fault_of_the_drawing_is_one_line(
     environ["TERM"] = "xterm"
     stream = Terminal()
     with renderer(kind, stream) as emit:
-        monkeypatch.setattr(RunLines, place, fault)
-        if place == "standing":
+        monkeypatch.setattr(progress.PlainLines if kind == "plain" else live, place, fault)
+        if place == "drawn":
             until = time.monotonic() + 60
             while "no longer shown" not in stream.getvalue() and time.monotonic() < until:
                 time.sleep(0.01)
@@ -257,34 +290,86 @@ def test_a_signal_is_no_fault_of_the_drawing(stop: BaseException) -> None:
 
 def test_json_is_one_object_a_line() -> None:
     """Every event, in order, readable by another program."""
-    assert [parse(line) for line in plain(PLAYED, "json")] == PLAYED
+    stream = io.StringIO()
+    with renderer("json", stream) as emit:
+        for event in PLAYED:
+            emit(event)
+    assert [parse(line) for line in stream.getvalue().splitlines()] == PLAYED
+
+
+def test_none_says_nothing() -> None:
+    """--progress none and -q print no line."""
+    stream = io.StringIO()
+    with renderer("none", stream) as emit:
+        assert emit is ignore
+        emit(BEGIN)
+    assert stream.getvalue() == ""
+
+
+def test_auto_is_plain_off_a_terminal(environ: dict[str, str]) -> None:
+    """A pipe, and a terminal that can do nothing, get plain lines."""
+    for stream, term in ((io.StringIO(), "xterm"), (Terminal(), "dumb")):
+        environ["TERM"] = term
+        with renderer("auto", stream) as emit:
+            emit(BEGIN)
+        assert stream.getvalue() == "run r: 2 setups x 2 blocks, 4 trials, seed 42\n"
 
 
 def test_a_terminal_is_drawn_on(environ: dict[str, str]) -> None:
-    """On a terminal the state is redrawn in place; what ended and a warning stay above it. Every line fits. A pipe, and
-    a terminal that can do nothing, get plain lines; --progress none and -q print no line."""
+    """On a terminal the lines are redrawn in place; a warning stays above them."""
     environ["TERM"] = "xterm"
     stream = Terminal()
-    environ["COLUMNS"] = "60"
     with renderer("auto", stream, color=False) as emit:
-        for event in PLAYED[:6]:
-            emit(event)
-        until = time.monotonic() + 60
-        while "1:12/2:00" not in stream.getvalue() and time.monotonic() < until:
-            time.sleep(0.01)
-        for event in PLAYED[6:]:
+        for event in PLAYED[:-1]:
             emit(event)
     text = stream.getvalue()
-    lines = [line.strip() for line in ESCAPE.sub("", text).replace("\r", "\n").splitlines()]
-    assert ESCAPE.search(text) and max(map(len, lines)) <= 60
-    assert "! W012 ext4: background load 14 %" in lines
-    assert "[1/4] ext4 postgres tpcb #1: measure 1:12/2:00  1 912 tx/s" in lines
-    assert any(line.startswith("[1/4] ext4 postgres tpcb #1: 1 912 tx/s") for line in lines)
-    assert plain([BEGIN], "auto") == ["run r: 2 setups x 2 blocks, 4 trials, seed 42"] and plain([BEGIN], "none") == []
-    environ["TERM"] = "dumb"
-    with renderer("auto", stream := Terminal()) as emit:
-        emit(BEGIN)
-    assert stream.getvalue() == "run r: 2 setups x 2 blocks, 4 trials, seed 42\n"
+    assert ESCAPE.search(text)
+    assert "! W012 ext4: background load 14 %" in ESCAPE.sub("", text)
+    assert "done  postgres tpcb: ext4 1 912 (1)" in ESCAPE.sub("", text)
+
+
+def test_the_drawing_shows_phases_throughput_and_what_is_done() -> None:
+    """Phases that ended with their times, the one that lasts with its bar."""
+    state = state_at(
+        [BEGIN, ended(1, "ext4", 2004.0), Event("trial_begin", trial(2, "xfs")),
+         Event("phase_begin", {"phase": "restore"}), Event("phase_end", {"phase": "restore", "seconds": 41.2}),
+         *PLAYED[4:6]]
+    )  # fmt: skip
+    lines = drawn(state, 101.0, 120)
+    assert lines[1] == "[2/4] xfs postgres tpcb #1   restore ✓ 0:41  measure ━━━━━━━━╸───── 1:12/2:00"
+    assert lines[2] == "        1 912 tx/s █   p95 18.3 ms"
+    assert lines[3] == "  done  postgres tpcb: ext4 2 004 (1)"
+
+
+def test_a_narrow_terminal_keeps_the_phase_that_lasts() -> None:
+    """What ended makes room first."""
+    state = state_at([BEGIN, Event("trial_begin", trial(2, "xfs")), Event("phase_begin", {"phase": "restore"}),
+                      Event("phase_end", {"phase": "restore", "seconds": 41.2}), *PLAYED[4:6]])  # fmt: skip
+    line = drawn(state, 101.0, 70)[1]
+    assert "measure" in line and "restore" not in line
+
+
+@pytest.mark.parametrize("width", [60, *range(76, 121)])
+def test_the_end_and_the_phase_are_never_cut_off(width: int) -> None:
+    """Names of runs and setups give way; every line fits."""
+    begin = Event("run_begin", {**BEGIN.data, "name": "a-long-name-of-a-server-2026-11-21-a"})
+    state = state_at([begin, Event("trial_begin", trial(1, "ext4")), ended(1, "ext4", 2004.0)])
+    state.take(Event("trial_begin", trial(2, "xfs-with-a-log-on-a-disk-of-its-own-and-large-inodes")), 100.0)
+    state.take(Event("phase_begin", {"phase": "measure", "expected_s": 120}), 100.0)
+    state.took_s = [600.0]
+    head, line, *_ = drawn(state, 160.0, width)
+    assert re.search(r"   about 2\d min left, until \d\d:\d\d$", head) and len(head) == width
+    assert line.endswith("1:00/2:00") and len(line) <= width
+
+
+def test_only_findings_and_failures_stay_above() -> None:
+    """A second or a phase leaves no line behind."""
+    state = State()
+    kept = []
+    for event in PLAYED:
+        state.take(event)
+        kept += [event.kind] if above(event, state)[0] else []
+    assert kept == ["warning", "trial_end"]
 
 
 def test_a_line_above_the_display_divides_no_number() -> None:
@@ -292,11 +377,20 @@ def test_a_line_above_the_display_divides_no_number() -> None:
     note = "ext4 does 1\u202f912 tx/s, xfs 12\u202f044 tx/s, which is +20.4\u202f% more than before"
     for width in range(40, 70):
         stream = io.StringIO()
-        console = Console(file=stream, width=width, force_terminal=False)
-        live.Screen(console, RunLines()).take(Event("note", {"text": note}))
+        screen = live.Screen(stream, color=False)
+        screen.console.width = width
+        screen.take(Event("note", {"text": note}))
         lines = stream.getvalue().splitlines()
         assert " ".join(lines) == note.replace("\u202f", " ") and max(map(len, lines)) <= width
         assert not any(re.search(r"\d$", line) for line in lines[:-1])
+
+
+def test_setups_that_are_done_continue_on_further_lines() -> None:
+    """At 80 columns none of six setups is cut off."""
+    state = state_at([BEGIN, *(ended(n, f"a-long-setup-{n}", 2004.0 + n) for n in range(1, 7))])
+    lines = drawn(state, 101.0, 80)
+    assert all(f"a-long-setup-{n} 2 00{4 + n}" in " ".join("\n".join(lines).split()) for n in range(1, 6))
+    assert max(map(len, lines)) <= 80
 
 
 def test_plain_lines_fit_a_terminal() -> None:

@@ -3,7 +3,7 @@
 import io
 
 from dbbench.model.events import Event
-from dbbench.report.progress import hosts, renderer
+from dbbench.report.progress import hosts
 from dbbench.units import epoch
 
 ROW = {
@@ -41,7 +41,7 @@ def test_plain_and_json_progress() -> None:
     told = {}
     for kind in ("plain", "json", "auto", "none"):
         stream = io.StringIO()
-        with renderer(kind, stream, lines=hosts.HostLines) as emit:
+        with hosts.renderer(kind, stream) as emit:
             for event in events:
                 emit(event)
         told[kind] = stream.getvalue().splitlines()

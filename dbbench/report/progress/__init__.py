@@ -9,14 +9,14 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from threading import Event as Ended
 from threading import Lock
-from typing import Final, Protocol, TextIO
+from typing import Any, Final, Protocol, TextIO
 
 from dbbench.errors import Interrupted, Terminated
 from dbbench.machine import threads
 from dbbench.model.events import Emit, Event, ignore
-from dbbench.report.progress.state import Lines, RunLines
+from dbbench.report.progress.state import State, copy_text, eta, opening, result, trial_name
 from dbbench.report.text import columns, wrapped
-from dbbench.units import on_terminal
+from dbbench.units import number, on_terminal, time_text
 
 EVERY_S: Final = 30.0  # without a terminal, a line is printed at least so often
 _TICK_S: Final = 0.25  # dbbench may use 2 % of a core while it measures
@@ -30,10 +30,19 @@ class Display(Protocol):
     def tick(self) -> None: ...
 
 
+def renderer(kind: str, stream: TextIO, *, color: bool = True) -> AbstractContextManager[Emit]:
+    """Yield a function that shows events on `stream`. With `auto` they are redrawn on a terminal, else plain."""
+    if kind == "auto" and stream.isatty() and os.environ.get("TERM") not in (None, "", "dumb"):
+        from dbbench.report.progress.live import Screen  # importing rich takes 80 ms
+
+        return shown(kind, stream, lambda: Screen(stream, color))
+    return shown(kind, stream, lambda: contextlib.nullcontext(PlainLines(stream)))
+
+
 @contextlib.contextmanager
-def renderer(kind: str, stream: TextIO, *, color: bool = True, lines: Callable[[], Lines] = RunLines) -> Iterator[Emit]:
-    """Yield a function that shows events on `stream`. With `auto` the state is redrawn on a terminal, else plain. If
-    showing fails, a line says so, nothing is shown from then on, and the block is not disturbed."""
+def shown(kind: str, stream: TextIO, display: Callable[[], AbstractContextManager[Display]]) -> Iterator[Emit]:
+    """Yield a function that shows events on `stream`, as JSON, not at all, or on the display. If showing fails, a line
+    says so, nothing is shown from then on, and the block is not disturbed."""
     if kind == "none":
         yield ignore
         return
@@ -65,7 +74,7 @@ def renderer(kind: str, stream: TextIO, *, color: bool = True, lines: Callable[[
                     display.tick()
 
     with ending_at_errors():
-        displays.append(stack.enter_context(_display(kind, stream, color, lines())))
+        displays.append(JsonLines(stream) if kind == "json" else stack.enter_context(display()))
     try:
         with threads.beside("progress", tick):
             yield take
@@ -74,43 +83,87 @@ def renderer(kind: str, stream: TextIO, *, color: bool = True, lines: Callable[[
             stack.close()
 
 
-def _display(kind: str, stream: TextIO, color: bool, lines: Lines) -> AbstractContextManager[Display]:
-    if kind == "auto" and stream.isatty() and os.environ.get("TERM") not in (None, "", "dumb"):
-        from dbbench.report.progress.live import screen  # importing rich takes 80 ms
-
-        return screen(stream, color, lines)
-    return contextlib.nullcontext(Json(stream) if kind == "json" else Plain(stream, lines))
-
-
-class Json:
-    """Each event as one JSON object."""
+class Lines:
+    """A display with one line per event that has one; `tick` may print another one. On a terminal they are wrapped."""
 
     def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
+        self._stream, self._printed = stream, time.monotonic()
 
-    def take(self, event: Event) -> None:
-        print(event.line(), file=self._stream, flush=True)
-
-    def tick(self) -> None:
-        """Print nothing."""
-
-
-class Plain:
-    """A line for each event that has one; after a while without one, the state. On a terminal they are wrapped."""
-
-    def __init__(self, stream: TextIO, lines: Lines) -> None:
-        self._stream, self._lines, self._printed = stream, lines, time.monotonic()
-
-    def take(self, event: Event) -> None:
-        self._put(self._lines.line(event))
-
-    def tick(self) -> None:
-        if time.monotonic() - self._printed >= EVERY_S:
-            self._printed = time.monotonic()
-            self._put(self._lines.standing())
-
-    def _put(self, line: str) -> None:
+    def put(self, line: str) -> None:
         if line:
             self._printed, width = time.monotonic(), columns(self._stream)
             for part in wrapped(line, width) if width else [line]:
                 print(on_terminal(part), file=self._stream, flush=True)
+
+    def due(self) -> bool:
+        return time.monotonic() - self._printed >= EVERY_S
+
+    def tick(self) -> None:
+        """Print nothing by itself."""
+
+
+class JsonLines(Lines):
+    """Each event as one JSON object."""
+
+    def take(self, event: Event) -> None:
+        print(event.line(), file=self._stream, flush=True)
+
+
+class PlainLines(Lines):
+    """A line for each event that people want to read; after a while without one, a line with the state of the run."""
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__(stream)
+        self._state = State()
+
+    def take(self, event: Event) -> None:
+        preparing, began, causes = self._state.preparing, self._state.began, ", ".join(self._state.causes.values())
+        self._state.take(event)
+        self.put(self._line(event, preparing, time.monotonic() - began, causes))
+
+    def tick(self) -> None:
+        if self.due():
+            self._printed = time.monotonic()
+            self.put(self._standing())
+
+    def _line(self, event: Event, was_preparing: str, trial_s: float, causes: str) -> str:
+        data, state = event.data, self._state
+        match event.kind:
+            case "run_begin":
+                return f"run {data.get('name')}: {opening(data)}"
+            case "prepare" if state.preparing != was_preparing:
+                return f"prepare: {state.preparing}"
+            case "trial_end":
+                left = eta(state.left_s(time.monotonic()))
+                value = f"{result(data)} {causes}".rstrip()
+                return f"{self._count(data)} {trial_name(data)}: {value}  {time_text(trial_s)}  {left}".rstrip()
+            case "warning":
+                return state.news
+            case "note":
+                return str(data.get("text"))
+            case "run_end":
+                counts = [f"{data.get(word)} {word}" for word in ("ok", "suspect", "failed") if data.get(word)]
+                result_of_all = ", ".join(counts) or "no trials left to run"
+                return f"run {data.get('name')}: {result_of_all} in {time_text(data.get('seconds') or 0)}"
+        return ""
+
+    def _standing(self) -> str:
+        state, now = self._state, time.monotonic()
+        if state.preparing:
+            share = f" {100 * state.fraction:.0f} %" if state.fraction is not None else ""
+            return f"prepare: {state.preparing}{share}"
+        if not state.trial:
+            return ""
+        of = f"/{time_text(state.expected_s)}" if state.expected_s else ""
+        words = [f"{self._count(state.trial)} {trial_name(state.trial)}: "
+                 f"{state.phase or 'between phases'} {time_text(state.phase_s(now))}{of}"]  # fmt: skip
+        if state.copied.get("phase") == state.phase:
+            words.append(copy_text(state.copied))
+        if state.second.get("tps") is not None and state.phase == state.second.get("phase"):
+            words.append(f"{number(state.second['tps'])} tx/s")
+            words.append(f"p95 {number(state.second.get('p95_ms'))} ms")
+        return "  ".join([*words, eta(state.left_s(now))]).rstrip()
+
+    def _count(self, data: dict[str, Any]) -> str:
+        width = len(str(self._state.total))
+        return f"[{data.get('position', self._state.finished):>{width}}/{data.get('total') or self._state.total}]"

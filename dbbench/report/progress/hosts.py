@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, TextIO
 
-from dbbench.model.events import Event
+from dbbench.model.events import Emit, Event
+from dbbench.report.progress import Lines, shown
 from dbbench.report.progress.state import eta, result, trial_name
 from dbbench.units import epoch, time_text
 
 HOST_HEADER: Final = ("host", "trial", "phase", "for", "done", "ETA", "last answer", "")
+
+
+def renderer(kind: str, stream: TextIO, *, color: bool = True) -> contextlib.AbstractContextManager[Emit]:
+    """Yield a function that shows a fleet's events on `stream`; kinds as for `progress.renderer`."""
+    return shown(kind, stream, lambda: contextlib.nullcontext(_PlainLines(stream)))
 
 
 def host_cells(row: dict[str, Any], now: float) -> tuple[str, ...]:
@@ -29,33 +36,26 @@ def host_cells(row: dict[str, Any], now: float) -> tuple[str, ...]:
     )
 
 
-class HostLines:
-    """The lines of a fleet: its beginning and end, each trial that ended, notes; its state is that of all hosts."""
+def trial_line(event: Event) -> str:
+    """Return the permanent line of an event; "" if it has none."""
+    data = event.data
+    match event.kind:
+        case "fleet_begin":
+            done = f", {data['done']} already collected" if data["done"] else ""
+            return f"fleet {data['name']}: {data['mode']}, {len(data['hosts'])} hosts, {data['trials']} trials{done}"
+        case "trial_end":
+            return f"{data['host']}: {trial_name(data)}: {result(data)}"
+        case "note":
+            return str(data["text"])
+        case "fleet_end":
+            lacking = f"; incomplete: {', '.join(data['lacking'])}" if data["lacking"] else ""
+            return f"fleet {data['name']}: {data['trials']} trials collected{lacking}"
+    return ""
 
-    def __init__(self) -> None:
-        self._hosts: Sequence[dict[str, Any]] = ()
 
-    def line(self, event: Event) -> str:
-        data = event.data
-        match event.kind:
-            case "hosts":
-                self._hosts = data["hosts"]
-            case "fleet_begin":
-                done = f", {data['done']} already collected" if data["done"] else ""
-                return (
-                    f"fleet {data['name']}: {data['mode']}, {len(data['hosts'])} hosts, {data['trials']} trials{done}"
-                )
-            case "trial_end":
-                return f"{data['host']}: {trial_name(data)}: {result(data)}"
-            case "note":
-                return str(data["text"])
-            case "fleet_end":
-                lacking = f"; incomplete: {', '.join(data['lacking'])}" if data["lacking"] else ""
-                return f"fleet {data['name']}: {data['trials']} trials collected{lacking}"
-        return ""
-
-    def standing(self) -> str:
-        return standing(self._hosts) if self._hosts else ""
+class _PlainLines(Lines):
+    def take(self, event: Event) -> None:
+        self.put(standing(event.data["hosts"]) if event.kind == "hosts" and self.due() else trial_line(event))
 
 
 def standing(rows: Sequence[dict[str, Any]]) -> str:

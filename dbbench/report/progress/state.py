@@ -1,47 +1,57 @@
-"""The state of a run after its events so far, and what people read of it."""
+"""The state of a run after its events so far, and its numbers and times as people read them."""
 
 from __future__ import annotations
 
 import math
 import statistics
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
+from dbbench.compare import means
 from dbbench.metrics.table import METRICS
 from dbbench.model.events import Event
-from dbbench.units import count, duration_text, number, time_text
+from dbbench.units import count, duration_text, number
 
+SPARK: Final = 40  # seconds of throughput in the small chart
 DAY_S: Final = 86400.0
+_BARS: Final = "▁▂▃▄▅▆▇█"
 
 
 @dataclass
 class State:
     """The state of a run: `take` every event, then read the rest. Times are monotonic seconds."""
 
-    first: int = 0  # trials that run even if the budget ends before
+    run: dict[str, Any] = field(default_factory=dict)
     preparing: str = ""
     fraction: float | None = None
     trial: dict[str, Any] = field(default_factory=dict)  # data of `trial_begin`; empty between trials
-    phase: str = ""  # the current one
+    phases: dict[str, float | None] = field(default_factory=dict)  # phase -> seconds; None for the current phase
     second: dict[str, Any] = field(default_factory=dict)  # data of the last `second`
     copied: dict[str, Any] = field(default_factory=dict)  # data of the last `copied`
+    tps: list[float | None] = field(default_factory=list)
     expected_s: float | None = None  # expected duration of the current phase
     total: int = 0  # trials of the run, with those that were added so far
     finished: int = 0  # trials with a result, including those before the run was resumed
     budget_until: float = -math.inf  # end of the budget; -inf without one
+    values: dict[tuple[str, str, str], list[float]] = field(default_factory=dict)  # (engine, workload, arm) -> results
     took_s: list[float] = field(default_factory=list)
     began: float = 0.0
     phase_began: float = 0.0
     warned: dict[tuple[str, str], int] = field(default_factory=dict)  # (ID, setup) -> trials that are suspect for it
     causes: dict[str, str] = field(default_factory=dict)  # ID that makes the current trial suspect -> with its counter
-    news: str = ""  # line of the last preparation or warning, if it is new; the end of the run lists all warnings
+    news: str = ""  # line of the last warning, if its ID is new for the setup; the end of the run lists all warnings
 
     def take(self, event: Event, now: float | None = None) -> None:
         """Apply one event. Unknown events of a newer version are ignored."""
         handler = getattr(self, f"_{event.kind}", None)
         if handler is not None:
             handler(event.data, time.monotonic() if now is None else now)
+
+    @property
+    def phase(self) -> str:
+        return next((name for name, seconds in reversed(self.phases.items()) if seconds is None), "")
 
     def phase_s(self, now: float) -> float:
         """Return the seconds of the current phase, as counted by the load if it reports them."""
@@ -54,7 +64,7 @@ class State:
         With a budget this is its end, unless the trials that run in any case, or the current one, take longer."""
         remaining, budget_s = self.total - self.finished, self.budget_until - now
         if budget_s > -math.inf:
-            remaining = max(self.first - self.finished, int(bool(self.trial)))
+            remaining = max(int(self.run.get("first") or 0) - self.finished, int(bool(self.trial)))
         elif remaining <= 0:
             return None
         if not self.took_s:
@@ -64,7 +74,7 @@ class State:
         return max(0.0, budget_s, remaining * mean - already)
 
     def _run_begin(self, data: dict[str, Any], now: float) -> None:
-        self.first, self.finished = int(data.get("first") or 0), int(data.get("done") or 0)
+        self.run, self.finished = data, int(data.get("done") or 0)
         self.budget_until = -math.inf if data.get("budget_s") is None else now + float(data["budget_s"])
         self._note(data, now)
 
@@ -73,28 +83,31 @@ class State:
 
     def _note(self, data: dict[str, Any], now: float) -> None:
         self.total = int(data.get("total") or data.get("trials") or self.total)
+        if self.run:  # its first line follows when blocks are added
+            blocks = max(self.run.get("blocks") or 0, data.get("block") or 0)
+            self.run = {**self.run, "trials": self.total, "blocks": blocks}
 
     def _prepare(self, data: dict[str, Any], now: float) -> None:
-        what = str(data.get("what", ""))
-        self.news = f"prepare: {what}" if what != self.preparing else ""
-        self.preparing, self.fraction = what, data.get("fraction")
+        self.preparing, self.fraction = str(data.get("what", "")), data.get("fraction")
 
     def _trial_begin(self, data: dict[str, Any], now: float) -> None:
         self._note(data, now)
         self.trial, self.began, self.preparing = data, now, ""
-        self.phase, self.second, self.copied, self.causes = "", {}, {}, {}
+        self.phases, self.second, self.tps, self.copied = {}, {}, [], {}
 
     def _phase_begin(self, data: dict[str, Any], now: float) -> None:
-        self.phase, self.expected_s, self.phase_began = str(data["phase"]), data.get("expected_s"), now
+        self.phases[str(data["phase"])] = None
+        self.expected_s, self.phase_began = data.get("expected_s"), now
 
     def _phase_end(self, data: dict[str, Any], now: float) -> None:
-        self.phase = ""
+        self.phases[str(data["phase"])] = float(data["seconds"])
 
     def _copied(self, data: dict[str, Any], now: float) -> None:
         self.copied = data
 
     def _second(self, data: dict[str, Any], now: float) -> None:
         self.second = data
+        self.tps = [*self.tps, data.get("tps")][-SPARK:]
 
     def _warning(self, data: dict[str, Any], now: float) -> None:
         ident, setup = str(data.get("id")), str(self.trial.get("arm") or data.get("trial"))
@@ -109,66 +122,10 @@ class State:
         self.finished += 1
         if self.trial:
             self.took_s.append(now - self.began)
-        self.trial, self.phase, self.second = {}, "", {}
-
-
-class Lines(Protocol):
-    """What people read: the permanent line of each event, "" if it has none, and one with the state after them all."""
-
-    def line(self, event: Event) -> str: ...
-
-    def standing(self) -> str: ...
-
-
-class RunLines:
-    """The lines of a run: each trial that ended, each warning that is new, notes; its state is the current trial's."""
-
-    def __init__(self) -> None:
-        self.state = State()
-
-    def line(self, event: Event) -> str:
-        data, state = event.data, self.state
-        state.take(event)
-        match event.kind:
-            case "run_begin":
-                size = f"{count(len(data.get('arms') or ()), 'setup')} x {count(data.get('blocks') or 0, 'block')}"
-                done = f", {data['done']} already done" if data.get("done") else ""
-                return f"run {data.get('name')}: {size}, {data.get('trials')} trials{done}, seed {data.get('seed')}"
-            case "trial_end":
-                now = time.monotonic()
-                value = f"{result(data)} {', '.join(state.causes.values())}".rstrip()
-                times = f"{time_text(now - state.began)}  {eta(state.left_s(now))}".rstrip()
-                return f"{self._count(data)} {trial_name(data)}: {value}  {times}"
-            case "prepare" | "warning":
-                return state.news
-            case "note":
-                return str(data.get("text"))
-            case "run_end":
-                counts = [f"{data.get(word)} {word}" for word in ("ok", "suspect", "failed") if data.get(word)]
-                result_of_all = ", ".join(counts) or "no trials left to run"
-                return f"run {data.get('name')}: {result_of_all} in {time_text(data.get('seconds') or 0)}"
-        return ""
-
-    def standing(self) -> str:
-        state, now = self.state, time.monotonic()
-        if state.preparing:
-            share = f" {100 * state.fraction:.0f} %" if state.fraction is not None else ""
-            return f"prepare: {state.preparing}{share}"
-        if not state.trial:
-            return ""
-        of = f"/{time_text(state.expected_s)}" if state.expected_s else ""
-        words = [f"{self._count(state.trial)} {trial_name(state.trial)}: "
-                 f"{state.phase or 'between phases'} {time_text(state.phase_s(now))}{of}"]  # fmt: skip
-        if state.copied.get("phase") == state.phase:
-            words.append(copy_text(state.copied))
-        if state.second.get("tps") is not None and state.phase == state.second.get("phase"):
-            words.append(f"{number(state.second['tps'])} tx/s")
-            words.append(f"p95 {number(state.second.get('p95_ms'))} ms")
-        return "  ".join([*words, eta(state.left_s(now))]).rstrip()
-
-    def _count(self, data: dict[str, Any]) -> str:
-        width = len(str(self.state.total))
-        return f"[{data.get('position', self.state.finished):>{width}}/{data.get('total') or self.state.total}]"
+        if data.get("value") is not None and data.get("status") != "failed":
+            key = (str(data["engine"]), str(data["workload"]), str(data["arm"]))
+            self.values.setdefault(key, []).append(float(data["value"]))
+        self.trial, self.phases, self.second, self.causes = {}, {}, {}, {}
 
 
 def eta(left_s: float | None, wall: float | None = None) -> str:
@@ -186,6 +143,23 @@ def copy_text(data: dict[str, Any]) -> str:
     return f"{share:.0f} % at {number(data['mb_per_s'])} MB/s, {math.ceil(data['left_s'])} s left"
 
 
+def spark(values: Sequence[float | None]) -> str:
+    """Return one bar per second, scaled to the largest; a gap is a space."""
+    top = max((value for value in values if value is not None), default=0.0)
+    if top <= 0:
+        return "".join(" " if value is None else _BARS[0] for value in values)
+    return "".join(" " if v is None else _BARS[min(7, int(8 * v / top))] for v in values)
+
+
+def mean_and_spread(values: Sequence[float]) -> str:
+    """Return "2 004 ±0.8 % (2)": mean as in the verdict, standard error in per cent, number of trials."""
+    mean = means({"": values})[""]
+    if len(values) < 2 or not mean:
+        return f"{number(mean)} ({len(values)})"
+    error = statistics.stdev(values) / math.sqrt(len(values)) / abs(mean)
+    return f"{number(mean)} ±{100 * error:.1f} % ({len(values)})"
+
+
 def trial_name(data: dict[str, Any]) -> str:
     """Return "xfs postgres pgbench-tpcb #2", with the attempt if it is not the first."""
     again = f" attempt {data['attempt']}" if (data.get("attempt") or 1) > 1 else ""
@@ -201,3 +175,10 @@ def result(data: dict[str, Any]) -> str:
     unit = f" {metric.unit}" if metric else ""
     suspect = "  suspect" if data.get("status") == "suspect" else ""
     return f"{number(data.get('value'))}{unit}{suspect}"
+
+
+def opening(run: dict[str, Any]) -> str:
+    """Return "3 setups x 5 blocks, 27 trials, seed 42", and how many trials are already done."""
+    size = f"{count(len(run.get('arms') or ()), 'setup')} x {count(run.get('blocks') or 0, 'block')}"
+    done = f", {run['done']} already done" if run.get("done") else ""
+    return f"{size}, {run.get('trials')} trials{done}, seed {run.get('seed')}"

@@ -4,11 +4,14 @@ The documents have only the keys that dbbench reads, as the manuals of nvme-cli 
 or SATA disk was available for a recording.
 """
 
+import os
+from pathlib import Path
+
 import pytest
 
 from dbbench.model import WearFacts
 from dbbench.run.evaluate import device
-from dbbench.storage.devices import precondition, smart
+from dbbench.storage.devices import canary, precondition, smart
 
 
 @pytest.mark.parametrize(
@@ -53,3 +56,11 @@ def test_probe_beside_its_block() -> None:
 
     assert told(80, 100, 101) == [("W040", True)]
     assert told(95, 100, 101) == told(50, 100) == told(0, 100, 100) == []
+
+
+def test_probe_of_a_directory_has_a_name_while_it_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """btrfs and ZFS flush nothing of a file without a name, so that its flushes would cost nothing."""
+    monkeypatch.setattr(os, "O_DIRECT", 0)  # a tmpfs has none
+    monkeypatch.setattr(canary, "_write", lambda fd, _begin: {"names": os.fstat(fd).st_nlink})
+    assert canary.measure(tmp_path)["names"] == 1
+    assert list(tmp_path.iterdir()) == []

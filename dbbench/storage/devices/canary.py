@@ -46,8 +46,10 @@ def _of_device(device: Device) -> dict[str, float]:
 def _of_directory(folder: Path) -> dict[str, float]:
     path = folder / FILE
     with open_fd(path, os.O_WRONLY | os.O_CREAT | os.O_DIRECT) as fd:
-        path.unlink()
-        return _write(fd, 0)
+        try:
+            return _write(fd, 0)
+        finally:
+            path.unlink()  # not before: btrfs and ZFS flush nothing of a file without a name, f2fs makes a checkpoint
 
 
 def _write(fd: int, begin: int) -> dict[str, float]:

@@ -1,5 +1,7 @@
 """The shape of a filesystem, from recorded tool output."""
 
+import errno
+import resource
 from collections.abc import Callable
 from pathlib import Path
 
@@ -101,3 +103,16 @@ def test_a_directory_of_others_has_largest_files_and_no_shape(tmp_path: Path) ->
     assert [(one.path, one.bytes) for one in found] == [(f"t{n}", 1000 * n) for n in (6, 5, 4, 3, 2)]
     facts = shape.find_shape(SpaceFacts(1, 2, 3), mounted, [])
     assert (facts.metadata_bytes, facts.metadata_share, facts.free) == (None, None, None)
+
+
+def test_a_probe_that_cannot_be_made_has_the_error_of_making_it(tmp_path: Path) -> None:
+    """A filesystem without space is not a broken one: the error tells them apart."""
+    limits, caught = resource.getrlimit(resource.RLIMIT_NOFILE), OSError()
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
+    try:
+        shape._probe(tmp_path)
+    except OSError as error:
+        caught = error
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert caught.errno == errno.EMFILE

@@ -142,7 +142,7 @@ def _probe(folder: Path) -> None:
             os.write(fd, bytes(4096))
             os.fsync(fd)
     finally:
-        path.unlink()
+        path.unlink(missing_ok=True)  # the error of a file that cannot be made is the one that counts
 
 
 def sizes(files: Iterable[Path]) -> dict[Path, int]:

@@ -32,6 +32,7 @@ from dbbench.engines.port import Place
 from dbbench.model import Dataset, EngineSpec, FsSetup, Mkfs
 from dbbench.storage import filesystems
 from dbbench.storage.devices import loop
+from dbbench.storage.devices.image import make_image
 
 IMAGE_BYTES: Final = 2 * 2**30
 DATASET: Final = Dataset("pgbench", {"scale": 28})
@@ -58,7 +59,7 @@ def main() -> int:
         print(
             f"{'':8}{'write':>10}{'restore':>10}{'ratio':>8}  {'cp -a + sync':>12}{'restore + compare':>19}{'ratio':>8}"
         )
-        loop.make_image(work / "image", IMAGE_BYTES, lambda _: None)
+        make_image(work / "image", IMAGE_BYTES, lambda _: None)
         met = [measured(family, copy, work, options.rounds) for family in FAMILIES]
     return 0 if all(met) else 1
 

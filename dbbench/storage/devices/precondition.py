@@ -34,7 +34,7 @@ def discard(device: Device) -> ConditionFacts:
             fcntl.ioctl(hold.fd_of(member.fd), _BLKDISCARD, struct.pack("QQ", 0, member.facts.size_bytes))
         except OSError as error:
             raise errors.KernelLacks(
-                f"{member.path} does not support discard ({error.strerror})",
+                f"{member.path} cannot be discarded: {error.strerror}",
                 effect="The device was not changed.",
                 remedy='Set condition = "none" or "precondition" in [device].',
             ) from None

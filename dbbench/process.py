@@ -297,10 +297,12 @@ def end_with(work: Callable[P, int], *given: P.args, **named: P.kwargs) -> NoRet
     except BaseException:
         traceback.print_exc()
     finally:
-        for stream in (sys.stdout, sys.stderr):
-            with contextlib.suppress(OSError, ValueError):  # the reader may be gone, or the stream closed
-                stream.flush()
-        os._exit(status)
+        try:
+            for stream in (sys.stdout, sys.stderr):
+                with contextlib.suppress(OSError, ValueError):  # the reader may be gone, or the stream closed
+                    stream.flush()
+        finally:
+            os._exit(status)  # even if a signal raises an exception meanwhile
 
 
 def _resolve(argv: Argv, note: bool) -> tuple[str, ...]:

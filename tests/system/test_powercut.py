@@ -1,10 +1,12 @@
 """The power-loss lab on real filesystems and servers: class `full` loses nothing, and the controls lose data."""
 
+import io
 import json
 import math
 import os
 import shutil
 import signal
+import sys
 import time
 from collections.abc import Callable
 from functools import partial
@@ -284,17 +286,24 @@ def test_both_processes_of_a_lab_are_stopped(dbbench: Dbbench) -> None:
     assert cuts
 
 
-def test_results_of_processes_are_in_their_order() -> None:
-    """However long each takes; what they tell is passed on."""
+def test_results_of_processes_are_in_their_order(tmp_path: Path) -> None:
+    """However long each takes; what they tell is passed on, and none is interrupted at its end."""
     heard: list[str] = []
 
+    class SlowEnd(io.StringIO):
+        def flush(self) -> None:
+            time.sleep(0.2)
+            (tmp_path / str(os.getpid())).touch()
+
     def work(number: int, tell: Callable[[str], None]) -> int:
+        sys.stdout = SlowEnd()
         tell(f"{number} works")
         time.sleep(0.2 * (2 - number))
         return number
 
     assert in_processes([partial(work, number) for number in range(3)], heard.append, 60) == [0, 1, 2]
     assert sorted(heard) == ["0 works", "1 works", "2 works"]
+    assert len(list(tmp_path.iterdir())) == 3
 
 
 def test_a_process_that_dies_ends_the_other_one() -> None:

@@ -46,7 +46,7 @@ def in_processes(works: Sequence[Work[T]], tell: Tell, silent_s: float) -> list[
                     raise DeadlinePassed(f"one process of the lab reported nothing for {silent_s:.0f} s")
         return [results[reader] for reader in children]
     finally:
-        _stop(children.values())
+        _stop(children.values(), done=len(results) == len(works))
         for reader in children:
             reader.close()
 
@@ -64,14 +64,17 @@ def _receive(reader: Connection) -> Any:
         raise LabUnavailable("one process of the lab ended without a result") from None
 
 
-def _stop(children: Iterable[int]) -> None:
-    """End these processes, as far as they have not ended: with SIGTERM, and with SIGKILL after STOP_S."""
+def _stop(children: Iterable[int], done: bool) -> None:
+    """End these processes, as far as they have not ended: with SIGTERM, and with SIGKILL after STOP_S. Those that are
+    done end themselves; a signal would interrupt them in that."""
     rest = set(children)
 
     def working() -> set[int]:
         rest.difference_update([child for child in rest if os.waitpid(child, os.WNOHANG) != (0, 0)])
         return rest
 
+    if done:
+        process.wait_while(working, STOP_S)
     for number in (signal.SIGTERM, signal.SIGKILL):
         for child in working():
             os.kill(child, number)

@@ -100,10 +100,8 @@ def reading(ours: tuple[int, ...] = (), proc: Path | None = None) -> LoadReading
 def events(proc: Path) -> dict[str, int]:
     """Return counts since boot: `throttled` (CPUs slowed down because of heat), `cache_drops` (writes to drop_caches
     that dropped the page cache), `swapped_pages` (in and out)."""
-    throttled, counted = (
-        [number(path) for path in CPUS.glob("cpu*/thermal_throttle/*_throttle_count")],
-        dict[str, int](),
-    )
+    throttled = [number(path) for path in CPUS.glob("cpu*/thermal_throttle/*_throttle_count")]
+    counted: dict[str, int] = {}
     with contextlib.suppress(OSError):
         counted = proc_files.vmstat(proc)
     swapped = [counted.get(name) for name in ("pswpin", "pswpout")]

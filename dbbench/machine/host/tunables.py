@@ -86,10 +86,12 @@ def state(root: Path = Path("/")) -> dict[str, Value]:
 
 def differences(before: Mapping[str, object], after: Mapping[str, object]) -> list[str]:
     """Return one line for each key that differs, for W018: "governor: performance -> powersave"."""
-    pairs = ((key, before.get(key), after.get(key)) for key in {**before, **after})
-    shown = ((key, *("absent" if value is None else value for value in values)) for key, *values in pairs
-             if values[0] != values[1])  # fmt: skip
-    return [f"{key}: {old} -> {new}" for key, old, new in shown]
+
+    def shown(value: object) -> object:
+        return "absent" if value is None else value
+
+    pairs = {key: (before.get(key), after.get(key)) for key in {**before, **after}}
+    return [f"{key}: {shown(old)} -> {shown(new)}" for key, (old, new) in pairs.items() if old != new]
 
 
 def block_layer(disks: Sequence[str], root: Path = Path("/"), called: str = "disk") -> dict[str, str | None]:

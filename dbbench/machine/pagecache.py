@@ -33,6 +33,7 @@ _CANDIDATES: Final = 2**16  # ranges that are considered; enough for 64 MiB in f
 _TRIES: Final = 3  # pages in per-CPU lists or just written back survive the first try
 _PAUSE_S: Final = 0.02
 _OWN_S: Final = 2.0  # OpenZFS frees the buffers of an exported pool in the background
+_CACHESTAT: Final = 451  # cachestat(2) of Linux 6.5; the same number on every architecture except alpha
 _SECTOR: Final = 512  # bytes: the unit of /sys/block/*/stat, regardless of the device's own sectors
 
 
@@ -70,18 +71,34 @@ def _size_of(fd: int) -> int:
 
 
 def resident_bytes(files: Sequence[Path]) -> int | None:
-    """Return the files' bytes in the page cache (mincore(2)); None if unknown (files of another user)."""
+    """Return the files' bytes in the page cache (cachestat(2), mincore(2)); None if unknown (files of another user)."""
     total = 0
     for path in files:
         with open_fd(path) as fd:
             size = _size_of(fd)
-            if size and not os.access(path, os.W_OK):
-                return None
-            total += _resident_pages(fd, size) * mmap.PAGESIZE if size else 0
+            pages = _cachestat(fd) if size else 0
+            if pages is None:
+                pages = _mincore(fd, size) if os.access(path, os.W_OK) else None
+        if pages is None:
+            return None
+        total += pages * mmap.PAGESIZE
     return total
 
 
-def _resident_pages(fd: int, size: int) -> int:
+def _cachestat(fd: int) -> int | None:
+    """Return the resident pages at once; mincore reads a byte per page, 10 s for 1 TB. None: this kernel lacks it."""
+    whole = (ctypes.c_uint64 * 2)(0, 0)
+    counts = (ctypes.c_uint64 * 5)()  # cache, dirty, writeback, evicted, recently evicted
+    try:
+        libc.call("syscall", _CACHESTAT, fd, whole, counts, 0)
+    except OSError as error:
+        if error.errno in (errno.ENOSYS, errno.EPERM, errno.EACCES, errno.EOPNOTSUPP):
+            return None
+        raise
+    return int(counts[0])
+
+
+def _mincore(fd: int, size: int) -> int:
     """Return the resident pages by a mapping that is never accessed; all of them for a file this user may not write."""
     address = libc.call("mmap", None, size, mmap.PROT_READ, mmap.MAP_SHARED, fd, 0)
     try:

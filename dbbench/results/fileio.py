@@ -162,9 +162,9 @@ def remove(path: Path) -> bool:
 
 
 @contextlib.contextmanager
-def open_fd(path: str | Path, flags: int = os.O_RDONLY, mode: int = 0o600) -> Iterator[int]:
+def open_fd(path: str | Path, flags: int = os.O_RDONLY, mode: int = 0o600, dir_fd: int | None = None) -> Iterator[int]:
     """Yield a descriptor of the file, which is closed at the end. Raises OSError."""
-    fd = os.open(path, flags, mode)
+    fd = os.open(path, flags, mode, dir_fd=dir_fd)
     try:
         yield fd
     finally:

@@ -127,7 +127,7 @@ class MeasuredDirectory:
             os.unlink(name, dir_fd=self._folder)
 
     def _open(self, name: str, flags: int) -> AbstractContextManager[int]:
-        return open_fd(f"/proc/self/fd/{self._folder}/{name}", flags | os.O_NOFOLLOW)
+        return open_fd(name, flags | os.O_NOFOLLOW, dir_fd=self._folder)
 
 
 def percentile(ordered: list[float], percent: float) -> float:

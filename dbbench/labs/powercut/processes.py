@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from multiprocessing.connection import Connection, Pipe, wait
 from typing import Any, Final, TypeVar
 
@@ -37,7 +38,7 @@ def in_processes(works: Sequence[Work[T]], tell: Tell, silent_s: float) -> list[
             ready = wait(working, max(0.0, min(heard[reader] for reader in working) + silent_s - time.monotonic()))
             for reader in working:
                 if reader in ready:
-                    message, heard[reader] = _receive(reader), time.monotonic()
+                    message, heard[reader] = _receive(reader, children[reader]), time.monotonic()
                     if isinstance(message, str):
                         tell(message)
                     else:
@@ -57,11 +58,14 @@ def _do(work: Work[T], writer: Connection) -> int:
     return 0
 
 
-def _receive(reader: Connection) -> Any:
+def _receive(reader: Connection, child: int) -> Any:
     try:
         return reader.recv()
-    except EOFError:
-        raise LabUnavailable("one process of the lab ended without a result") from None
+    except EOFError:  # left for `_stop` to reap
+        ended = partial(os.waitid, os.P_PID, child, os.WEXITED | os.WNOWAIT | os.WNOHANG)
+        process.wait_while(lambda: ended() is None, STOP_S)
+        end = "unknown" if (status := ended()) is None else status.si_status
+        raise LabUnavailable(f"one process of the lab ended without a result, with status or signal {end}") from None
 
 
 def _stop(children: Iterable[int], done: bool) -> None:

@@ -70,6 +70,12 @@ def inode_flags(path: Path) -> int:
     return buffer[0]
 
 
+def has_encoding(path: Path) -> bool:
+    """Whether an extent of the file is compressed, by FIEMAP; the file is written back for it. Raises OSError."""
+    with path.open("rb") as file:
+        return any(flags & _EXTENT_ENCODED for _offset, _length, flags in image.extents(file.fileno()))
+
+
 def extents_from(path: Path, offset: int = 0) -> Extents | None:
     """Return a file's extents from that offset on by FIEMAP; None if it has none (ZFS) or cannot be read."""
     count = compressed = unwritten = 0

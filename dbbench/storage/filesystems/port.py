@@ -16,7 +16,7 @@ from dbbench.machine.pagecache import Emptying
 from dbbench.model import Durability, FsSetup, Scalar, Volume
 from dbbench.results.journal import Journal
 from dbbench.storage.devices.port import Device
-from dbbench.storage.filesystems.common import BLOCK, content_bytes, extents_from, mount_of
+from dbbench.storage.filesystems.common import BLOCK, content_bytes, has_encoding, mount_of
 
 if TYPE_CHECKING:
     from dbbench.storage.filesystems.zfs.pool import ZfsPool
@@ -248,7 +248,7 @@ class Family:
         return None
 
     def has_compression(self, files: Sequence[Path]) -> bool:
-        return any(found.compressed_bytes for path in files if (found := extents_from(path)))
+        return any(has_encoding(path) for path in files)
 
     def free_extents(self, fs: Mounted) -> Iterable[FreeExtent] | None:
         """Return the extents of its free space, or None if no tool reports them."""

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 
 from dbbench import process
 from dbbench.model import Durability, FsSetup, Scalar
-from dbbench.units import bytes_of
 
 _SINCE: Final = (  # first version with each property, from the release notes of OpenZFS
     ("compression", r"zstd.*", (2, 0)), ("checksum", "blake3", (2, 2)),
@@ -24,6 +22,7 @@ _DEFAULT_RECORD: Final = 128 * 2**10
 _LOGBIAS_REPORT: Final = "openzfs/zfs#18996"  # acknowledged data was lost
 _RECORD_REPORT: Final = "openzfs/zfs#17879"  # a record was torn
 _REPORTED_RECORD: Final = 16 * 2**10  # the only size of records with which one was torn
+_UNITS: Final = {"": 1, "k": 2**10, "m": 2**20}
 
 
 def lacks(setup: FsSetup, version: str) -> str | None:
@@ -61,9 +60,8 @@ def parse_label(text: str) -> dict[str, Scalar]:
 
 def size_bytes(text: str) -> int | None:
     """Return "8K" or "8192" in bytes, or None if the text is not a size."""
-    with contextlib.suppress(ValueError):
-        return bytes_of(text.upper())
-    return None
+    match = re.fullmatch(r"(\d+)([kKmM]?)", text)
+    return int(match[1]) * _UNITS[match[2].lower()] if match else None
 
 
 def differences(asked: Mapping[str, str], found: Mapping[str, str]) -> list[str]:

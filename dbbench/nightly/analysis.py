@@ -198,7 +198,7 @@ def _of(plan: str, series: str, nights: Sequence[Night]) -> Iterator[Regression]
     valued = [night for night in nights if series in night.states and
               (night.states[series] != "regression" or series in night.ratios)]  # fmt: skip
     stretches = [list(of) for _, of in itertools.groupby(valued, lambda night: night.states[series])]
-    for (first, *_), after in zip(stretches, [*stretches[1:], None], strict=True):
+    for (first, *_), after in itertools.zip_longest(stretches, stretches[1:]):
         if first.states[series] == "regression":
             until, changed = after[0].night if after else None, tuple(change.text for change in first.changes)
             yield Regression(plan, series, first.night, until, first.ratios[series].ratio, first.run, changed)

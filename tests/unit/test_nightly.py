@@ -325,7 +325,7 @@ def test_a_regression_from_its_night_to_its_acceptance(
 
 
 def test_regressions_are_listed_from_the_night_on_which_they_began(tmp_path: Path) -> None:
-    """One that has ended has its end; nights that tell nothing of the series end nothing."""
+    """One that has ended has its end; nights that tell nothing of the series end nothing, and are none of their own."""
     states = ["ok", "regression", "regression", "ok", "regression"]
     for number, state in enumerate(states):
         history.append(tmp_path, "p", night(number, 0.8, state=state))
@@ -334,6 +334,7 @@ def test_regressions_are_listed_from_the_night_on_which_they_began(tmp_path: Pat
     assert (ended.since, ended.until, ended.run) == ("2026-01-02", "2026-01-04", "r1")
     assert (still.since, still.until, still.series) == ("2026-01-05", None, KEY)
     assert history.every_plan(tmp_path / "none", []) == {}
+    assert analysis.regressions({"p": [dataclasses.replace(night(0, 0.8, state="regression"), ratios={})]}) == []
 
 
 def test_status_has_the_newest_nights_and_the_regressions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from types import SimpleNamespace as View
 from typing import Final
 
-from dbbench.model import EngineAgeFacts
+from dbbench.model import EngineAgeFacts, WrittenPoint
 from dbbench.report.page.groups import Group
 from dbbench.units import MISSING, duration_text, number
 
@@ -31,12 +31,14 @@ def wear_tables(groups: Sequence[Group]) -> tuple[View, ...]:
     return tuple(tables)
 
 
-def _course(points: Iterable[tuple[float, float | None]]) -> str:
-    """Return the values after each factor, divided by the first one: "0 ×: 1, 1.1 ×: 0.5"."""
-    known = [(factor, value) for factor, value in points if value is not None]
+def _course(own: Facts, value: Callable[[WrittenPoint], float | None]) -> str:
+    """Return the values at the plan's factors, divided by the first one: "0 ×: 1, 1.10 ×: 0.500". The windows between
+    them may be hundreds."""
+    measured = [(point.factor, value(point)) for point in own[0].points if point.asked is not None]
+    known = [(factor, amount) for factor, amount in measured if amount is not None]
     if not known or not known[0][1]:
         return MISSING
-    return ", ".join(f"{factor:.2g} ×: {value / known[0][1]:.3g}" for factor, value in known)
+    return ", ".join(f"{number(factor)} ×: {number(amount / known[0][1])}" for factor, amount in known)
 
 
 def _slope(own: Facts) -> str:
@@ -60,8 +62,8 @@ def _median(values: Iterable[float | None]) -> float | None:
 
 
 COLUMNS: Final[tuple[tuple[str, Callable[[Facts], str]], ...]] = (
-    ("throughput ÷ that at the start", lambda own: _course((point.factor, point.tps) for point in own[0].points)),
-    ("extents ÷ those at the start", lambda own: _course((point.factor, point.extents) for point in own[0].points)),
+    ("throughput ÷ that at the start", lambda own: _course(own, lambda point: point.tps)),
+    ("extents ÷ those at the start", lambda own: _course(own, lambda point: point.extents)),
     ("tx/s per data size written (95 %)", _slope),
     ("scan when aged, MB/s", lambda own: _scan(own, "aged")),
     ("defragment", lambda own: _repair(own, "repair: filesystem")),

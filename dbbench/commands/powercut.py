@@ -156,7 +156,7 @@ def _put(table: HarmTable, folder: Path, page: Path) -> None:
     for text in table.exclusions:
         put_paragraph(f"not tested: {text}")
     valid = sum(row.valid for row in lab.rows)
-    put_paragraph(f"{valid} valid cuts in {lab.seconds:.0f} s; results: {folder}; page: {page}")
+    put(f"{valid} valid cuts in {lab.seconds:.0f} s; results: {folder}; page: {page}")  # whole paths, for scripts
 
 
 def _judge(lab: LabFacts) -> None:

@@ -52,8 +52,7 @@ def check(draft: PlanDraft) -> None:
         document.flaw(("blocks",), many)
     for name, levels in (draft.plan.factors if draft.plan else {}).items():
         _check_factor(document, name, levels, list(draft.engines.values()))
-    if draft.device_known:
-        check_rules(draft)
+    check_rules(draft)
 
 
 def _check_names(draft: PlanDraft) -> None:

@@ -54,8 +54,9 @@ class Rule(NamedTuple):
 
 
 def check_rules(draft: PlanDraft) -> None:
-    """Note every rule that the plan breaks, with the line of the key."""
-    for rule in RULES:
+    """Note every rule that the plan breaks, with the line of the key; none about a device that could not be read."""
+    unknown = () if draft.device_known else ("device", "fs_setups")
+    for rule in [rule for rule in RULES if not rule.key.startswith(unknown)]:
         for entry, place, subject in _places(draft, rule.key):
             names = rule.conflict(draft, entry)
             for name in [""] * names if isinstance(names, bool) else names:
@@ -147,8 +148,8 @@ def _too_few_devices(draft: PlanDraft, arm: Key) -> list[str]:
 
 
 def _too_few_spares(draft: PlanDraft, operation: Key) -> Iterator[str]:
-    number = draft.device.device_count
-    for setup in draft.setups.values() if draft.operations[operation] == "grow" and not draft.device.existing else ():
+    number, counted = draft.device.device_count, draft.device_known and not draft.device.existing
+    for setup in draft.setups.values() if draft.operations[operation] == "grow" and counted else ():
         more, least = devices_to_add(setup), setup.devices.min
         if more and number < least + more:
             further = "one device" if more == 1 else f"{more} devices"

@@ -214,6 +214,14 @@ def test_all_errors_of_a_plan_are_told_at_once(tmp_path: Path, known: Catalog) -
     assert told.splitlines()[0].endswith("has 15 errors:")
 
 
+def test_an_unreadable_device_hides_no_other_error(tmp_path: Path, known: Catalog) -> None:
+    """Rules that need the device are not checked with a default one."""
+    text = GOOD.replace('size = "4GiB"', 'kind = "block"\npath = "/dev/sdz"\nszie = 1')
+    text = text.replace('"ext4", "xfs"', '"xfs", { use = "ext4", wal = false }, "btrfs-raid1"')
+    told = flaws_of(tmp_path, 'budget = "1h"\noperations = ["grow"]\n' + text, known).splitlines()
+    assert len(told) == 3 and '"budget" cannot be combined with "blocks"' in told[1] and '"szie"' in told[2], told
+
+
 @pytest.mark.parametrize(
     ("old", "new", "told"),
     [

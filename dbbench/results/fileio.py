@@ -280,10 +280,9 @@ def parsed_as(kind: type[_T], written: bytes) -> _T:
 
 
 def _number(word: str) -> float:
-    value = int(word) if word.lstrip("-").isdigit() else float(word)
-    if not abs(value) <= _LARGEST:  # NaN is not
-        raise ValueError(f"the number {word[:20]} is too large")
-    return value
+    if not abs(value := float(word)) <= _LARGEST:  # NaN is not
+        raise ValueError(f"{word[:20]} is too large or not a number")
+    return int(word) if word.lstrip("-").isdigit() else value
 
 
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

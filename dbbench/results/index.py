@@ -18,8 +18,9 @@ IndexRow = dict[str, Any]
 
 def index_rows(results: Path, runs: list[Path], make: Callable[[Path], IndexRow], maker: str) -> list[IndexRow]:
     """Return `make(run)` for each run, from the index if neither run.json nor the directory of trials has changed. A
-    trial's directory is written once, so the modification time of `trials/` changes with every trial that is added or
-    removed. An entry of another `maker` (version of dbbench) is computed again."""
+    trial's directory is written once, so the time of `trials/` changes with every trial that is added or removed. It is
+    the kernel's (ctime), which no archive can set: the rows of an index that came with its runs are not used. An entry
+    of another `maker` (version of dbbench) is computed again."""
     indexed, now = _read(results), dict[str, tuple[str, IndexRow]]()
     for run in runs:
         stamp, before = _stamp(run, maker), indexed.get(run.name)
@@ -34,7 +35,7 @@ def _stamp(run: Path, maker: str) -> str:
     times = []
     for path in (run / "run.json", run / "trials"):
         try:
-            times.append(str(path.stat().st_mtime_ns))
+            times.append(str(path.lstat().st_ctime_ns))
         except OSError:
             times.append("-")
     return " ".join([maker, str(run), *times])

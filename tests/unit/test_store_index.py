@@ -56,6 +56,14 @@ def test_a_run_that_is_gone_is_forgotten(results_folder: Path) -> None:
     assert asked(results_folder)[1] == ["one"]
 
 
+def test_an_index_that_came_with_its_runs_is_not_used(results_folder: Path) -> None:
+    """Its rows may be anything, and the names, paths and modification times may be as they were."""
+    asked(results_folder)
+    shutil.move(results_folder, away := results_folder.with_name("away"))
+    shutil.copytree(away, results_folder)
+    assert asked(results_folder)[1] == ["one", "two"]
+
+
 @pytest.mark.parametrize("damage", [b"", b"not a database" * 99])
 def test_a_damaged_index_costs_time_alone(results_folder: Path, damage: bytes) -> None:
     """It is put away and made anew."""

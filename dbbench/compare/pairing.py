@@ -69,7 +69,5 @@ def values_of(group: Sequence[Trial], baseline: str, candidate: str, metric: str
 
 def estimate_of(pairs: Pairs) -> Estimate | None:
     """Return the estimate from the pairs of two positive values; None if there are none."""
-    if pairs and not any(b or c for b, c in pairs):  # for example no stalls in both arms: they are equal
-        return Estimate(len(pairs), 0.0, 0.0)
     positive = [(b, c) for b, c in pairs if b > 0 and c > 0]
     return estimate(positive) if positive else None

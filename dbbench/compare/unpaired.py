@@ -150,8 +150,7 @@ def by_host(trials: Sequence[Trial], baseline: str, metric: str) -> list[ByHost]
         hosts = {name: [trial for trial in group if trial.host == name] for name in sorted({t.host for t in group})}
         for arm in sorted({trial.fs_setup for trial in group} - {baseline}) if len(hosts) > 1 else []:
             pairs = {name: values_of(of, baseline, arm, metric) for name, of in hosts.items()}
-            guesses = {name: guess for name, of_host in pairs.items()
-                       if any(map(any, of_host)) and (guess := estimate_of(of_host))}  # fmt: skip
+            guesses = {name: guess for name, of_host in pairs.items() if (guess := estimate_of(of_host))}
             ratios = tuple(HostRatio(name, guess.ratio, *guess.interval(), guess.n) for name, guess in guesses.items())
             disagreements.append(ByHost(arm, engine, workload, variant, ratios, heterogeneity(list(guesses.values()))))
     return disagreements

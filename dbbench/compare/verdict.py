@@ -92,10 +92,16 @@ def pair_groups(trials: Sequence[Trial], baseline: str, metric: str | Mapping[st
         if any(trial.summary.get(judged.name) is not None or _has(trial, absent) for trial in group):
             arms = sorted({trial.fs_setup for trial in group} - {baseline})
             pairs = {arm: values_of(group, baseline, arm, judged.name) for arm in arms}
-            estimates = {arm: guess for arm, of_arm in pairs.items() if (guess := estimate_of(of_arm))}
+            estimates = {arm: guess for arm, of_arm in pairs.items() if (guess := _estimate(of_arm))}
             measured[key] = GroupPairs(judged, group, pairs, estimates)
     shared = share_variance({key: about.estimates for key, about in measured.items()})
     return {key: about._replace(estimates=shared[key]) for key, about in measured.items()}
+
+
+def _estimate(pairs: Pairs) -> Estimate | None:
+    if pairs and not any(map(any, pairs)):  # for example no stalls in both arms: they are equal
+        return Estimate(len(pairs), 0.0, 0.0)
+    return estimate_of(pairs)
 
 
 def rows(

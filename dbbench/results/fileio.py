@@ -213,7 +213,10 @@ def write_with_sum(path: Path, content: Any) -> None:
 def read_bytes(path: Path, below: Path) -> bytes:
     """Return the content of a file in the results folder `below`. Raises OSError, ResultNotRegular, ResultDamaged."""
     with plain_file(path, below) as file:
-        return file.read(MOST_BYTES)
+        whole = file.read(MOST_BYTES + 1)
+    if len(whole) > MOST_BYTES:
+        raise errors.ResultDamaged(f"{path} is larger than {size_text(MOST_BYTES)}", effect="It is not used.")
+    return whole
 
 
 def sha256(path: Path, below: Path) -> str:
@@ -292,6 +295,10 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return entries
 
 
+def _too_large(path: Path, most_bytes: int) -> TooLarge:
+    return TooLarge(errno.EFBIG, f"it is larger than {size_text(most_bytes)}, the limit here", str(path))
+
+
 def open_file(path: Path, most_bytes: int, below: Path | None = None) -> io.BufferedReader:
     """Open a regular file for reading, and never anything else. Raises OSError, NotRegular, TooLarge. Below the
     directory `below` symbolic links are refused; without it, links are followed as usual."""
@@ -300,7 +307,7 @@ def open_file(path: Path, most_bytes: int, below: Path | None = None) -> io.Buff
         status = os.fstat(fd)
         _must_be_regular(path, status.st_mode)
         if status.st_size > most_bytes:
-            raise TooLarge(errno.EFBIG, f"it is larger than {size_text(most_bytes)}, the limit here", str(path))
+            raise _too_large(path, most_bytes)
         return os.fdopen(os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
     finally:
         os.close(fd)
@@ -312,7 +319,10 @@ def read_input(path: Path, most_bytes: int) -> bytes:
                 TooLarge: f"Use a part of it, for example: head -c {most_bytes}"}  # fmt: skip
     try:
         with open_file(path, most_bytes) as file:
-            return file.read(most_bytes)
+            whole = file.read(most_bytes + 1)
+        if len(whole) > most_bytes:  # it grew
+            raise _too_large(path, most_bytes)
+        return whole
     except FileNotFoundError:
         raise errors.FileUnreadable(f"{path} does not exist") from None
     except OSError as error:

@@ -273,6 +273,7 @@ def make_room(cache: Path, needed: int) -> None:
     if free_bytes(cache) < needed:
         raise DiskTooSmall(
             f"the dataset needs about {size_text(needed)}, but {cache} has {size_text(free_bytes(cache))} free",
+            effect="Nothing was built.",  # but copies were evicted
             remedy="Free some disk space, or set DBBENCH_CACHE to a folder on a larger disk.",
         )
 

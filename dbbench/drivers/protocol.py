@@ -97,6 +97,7 @@ def locate(script: str) -> Path:
     if not path.is_file():
         raise FileUnreadable(
             f"the script {script} is neither a built-in one nor a file",
+            effect="No load was started.",
             remedy="Name a script of the driver, or a file next to the workload's TOML file.",
         )
     return path.resolve()

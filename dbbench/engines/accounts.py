@@ -49,6 +49,7 @@ def _own() -> process.User:
             return process.User(NAME, number, number)
     raise NotRoot(
         f"no user ID between {NUMBERS[0]} and {NUMBERS[-1]} is free",
+        effect="Nothing was measured.",
         remedy="In a container, map these user IDs into it (see /proc/self/uid_map).",
     )
 

@@ -7,7 +7,7 @@ import pytest
 
 from dbbench.datasets import golden, manifest, restore_copy
 from dbbench.datasets.manifest import Golden, Manifest
-from dbbench.errors import RestoreFailed
+from dbbench.errors import DiskTooSmall, RestoreFailed
 from dbbench.model import Dataset
 from dbbench.process import User
 
@@ -140,3 +140,14 @@ def test_the_copy_used_longest_ago_goes_first(tmp_path: Path, environ: dict[str,
     environ["DBBENCH_CACHE_LIMIT"] = str(2 * size + 4096)
     golden.make_room(tmp_path, size)
     assert sorted(path.name for path in tmp_path.iterdir() if path.name[0] != ".") == ["letters", "old"]
+
+
+def test_a_disk_that_is_too_small_after_evictions_is_not_called_unchanged(
+    tmp_path: Path, environ: dict[str, str]
+) -> None:
+    """Copies were removed before it was known that even that is not enough."""
+    copy = a_copy(tmp_path / "old")
+    environ["DBBENCH_CACHE_LIMIT"] = str(2**61)
+    with pytest.raises(DiskTooSmall) as refused:
+        golden.make_room(tmp_path, 2**60)
+    assert not copy.path.exists() and refused.value.effect == "Nothing was built."

@@ -272,7 +272,8 @@ def test_what_a_file_is_and_what_helps(tmp_path: Path, head: bytes, what: str, r
 
 
 @pytest.mark.parametrize(
-    ("version", "writer", "reader"), [(14, "15.18", 0), (15, "16.3", 16), (16, "17.6", 17), (99, "23.1", 23)]
+    ("version", "writer", "reader"),
+    [(14, "15.18", 0), (15, "16.3", 16), (16, "17.6", 17), (16, "18rc1", 17), (99, "23.1", 23), (99, "24beta1", 24)],
 )
 def test_an_archive_tells_which_pg_restore_can_read_it(tmp_path: Path, version: int, writer: str, reader: int) -> None:
     """By the version of its format; one that is later than all known ones needs the version of its writer."""

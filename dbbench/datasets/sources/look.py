@@ -207,8 +207,9 @@ def header_of(head: bytes) -> tuple[str, int] | None:
     if at > len(head):
         return None
     digits = re.match(r"\d+(\.\d+)*", texts[1])
-    reader = _READERS.get(version, 0 if version < max(_READERS) else int("0" + texts[2].partition(".")[0]))
-    return digits[0] if digits else "", reader
+    writer = re.match(r"[0-9]{1,4}", texts[2])  # "19beta1", for example
+    later = int(writer[0]) if writer and version > max(_READERS) else 0
+    return digits[0] if digits else "", _READERS.get(version, later)
 
 
 def _in_use(why: str, remedy: str) -> DbbenchError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -59,8 +60,12 @@ def of(dataset: Dataset, spec: EngineSpec) -> Source | None:
     version = ENGINES[spec.name].installed_version(spec.bin)
     if version is None:
         raise ProgramMissing(f"{spec.name} is not installed", remedy="Run dbbench doctor to see how to install it.")
-    fits(source, spec.name, version, profile.page_bytes)
-    if profile.dialect == "postgres":
+    page = profile.page_bytes
+    if is_postgres := profile.dialect == "postgres" and source.engine == spec.name:
+        page = postgres.block_size(spec.bin)
+        source = dataclasses.replace(source, page_size=postgres.page_size(source, spec.bin))
+    fits(source, spec.name, version, page)
+    if is_postgres:
         postgres.check_locales(source)
     programs = innodb.programs(source) if profile.dialect == "mysql" else ()  # in addition to the server's own
     if lacking := [name for name in programs if process.find(name) is None]:

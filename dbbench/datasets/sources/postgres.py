@@ -21,7 +21,7 @@ from dbbench.datasets.sources.scripts import LOAD_S, last_lines
 from dbbench.datasets.sources.source import Source, unusable
 from dbbench.engines import postgres
 from dbbench.engines.port import Place, Server
-from dbbench.engines.postgres_server import EXTENSIONS
+from dbbench.engines.postgres_server import BLOCK, EXTENSIONS
 from dbbench.engines.serving import own
 from dbbench.engines.sql import execute, rows
 from dbbench.errors import CommandFailed, DatasetBuildFailed, SourceUnusable
@@ -44,6 +44,22 @@ _FAILED: Final = re.compile(r"^.*\b(ERROR|FATAL|PANIC):.*$", re.MULTILINE)
 _LOG: Final = re.compile(r"[0-9A-F]{24}(\.partial)?|[0-9A-F]{8}\.history|[0-9A-F.]+\.backup|archive_status|summaries")
 _LOCALE: Final = re.compile(rb"\b(?:LOCALE|LC_COLLATE|LC_CTYPE) = '([^']*)'", re.IGNORECASE)
 _NAMED_LOCALE: Final = re.compile(rb"\b[a-z]{2,3}_[A-Z]{2}(?:\.[A-Za-z0-9-]+)?(?:@[a-z]+)?")
+
+
+def block_size(bin: Path | None) -> int:
+    """Return the page size in bytes that the server was built with."""
+    argv = [postgres.programs(bin)[0], "-C", "block_size", "-D", "/", "--config-file=/dev/null"]
+    printed = process.run(argv, note=False, ok=(0, 1)).stdout
+    return int(printed) if printed.strip().isdigit() else BLOCK
+
+
+def page_size(source: Source, bin: Path | None) -> int | None:
+    """Return the page size of a cluster that is a directory of files, or None for others, which the server checks."""
+    if not (source.path / "global/pg_control").is_file():
+        return None
+    printed = process.run([_program(bin, "pg_controldata"), source.path], note=False).stdout
+    size = re.search(r"^Database block size:\s+(\d+)", printed, re.MULTILINE)
+    return int(size[1]) if size else None
 
 
 def check_locales(source: Source) -> None:

@@ -39,7 +39,7 @@ def name_of(number: int) -> str | None:
 def number_of(name: str) -> int | None:
     """Return the device number of a kernel name."""
     device_number = read(folder(name) / "dev")
-    if device_number is None:
+    if not device_number:
         return None
     major, minor = device_number.split(":")
     return os.makedev(int(major), int(minor))

@@ -96,13 +96,10 @@ def work(root: Path, request: FleetRequest, fleet: Fleet | None, options: HostOp
     return fleet
 
 
-def _same_plan(root: Path, request: FleetRequest) -> list[Fleet]:
-    return [f for f in fleet_files.fleets(root) if (f.plan_sha256, f.mode) == (request.plan.sha256, request.mode)]
-
-
 def _existing(root: Path, request: FleetRequest) -> Fleet | None:
     """Return the fleet that the command resumes, or None if it starts a new one. Raises RunNameTaken."""
-    same, name = _same_plan(root, request), request.name
+    plan, name = (request.plan.sha256, request.mode), request.name
+    same = [fleet for fleet in fleet_files.fleets(root) if (fleet.plan_sha256, fleet.mode) == plan]
     if name is None:
         return None if request.new or not same else ([f for f in same if not f.finished] or same)[-1]
     for fleet in same:

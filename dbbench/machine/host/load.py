@@ -123,7 +123,8 @@ def foreign_load(before: LoadReading, after: LoadReading) -> HostLoad:
     the time of the foreign ones; that is exact, whereas /proc/stat counts ticks. In a container that cannot see them it
     is the busy time minus the trial's own, with kernel threads."""
     seconds = after.monotonic - before.monotonic
-    foreign_now = _still_foreign(before, after)
+    # Not what belonged to the trial at the first reading: if a parent ends, its children leave the tree.
+    foreign_now = {key: process for key, process in after.foreign.items() if key not in before.ours}
     used = sorted(_each(before.foreign, foreign_now), key=lambda pair: -pair[1])
     busiest = tuple(ForeignProcess(process.pid, process.name, cpu_s) for process, cpu_s in used[:5] if cpu_s > 0)
     counted = {name: now - before.events[name] for name, now in after.events.items() if name in before.events}
@@ -229,11 +230,6 @@ def _grown(before: Mapping[tuple[int, int], Task], after: Mapping[tuple[int, int
 
 def _each(before: Mapping[tuple[int, int], Task], after: Mapping[tuple[int, int], Task]) -> list[tuple[Task, float]]:
     return [(process, process.own_s - (before[key].own_s if key in before else 0.0)) for key, process in after.items()]
-
-
-def _still_foreign(before: LoadReading, after: LoadReading) -> dict[tuple[int, int], Task]:
-    """Leave out what belonged to the trial at the first reading: if a parent ends, its children leave the tree."""
-    return {key: process for key, process in after.foreign.items() if key not in before.ours}
 
 
 def _share(part: float, whole: float) -> float | None:

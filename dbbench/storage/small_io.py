@@ -116,10 +116,12 @@ class MeasuredDirectory:
 
     def _write_new(self, name: str, *pieces: bytes) -> None:
         self._remove(name)
-        with self._open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as fd:
-            for piece in pieces:
-                while piece:
-                    piece = piece[os.write(fd, piece) :]
+        with (
+            self._open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as fd,
+            os.fdopen(fd, "wb", closefd=False) as file,
+        ):
+            file.writelines(pieces)
+            file.flush()
             os.fsync(fd)
 
     def _remove(self, name: str) -> None:

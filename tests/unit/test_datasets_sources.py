@@ -197,7 +197,7 @@ def test_what_a_server_can_take_is_taken() -> None:
 
 def test_another_content_is_another_dataset(tmp_path: Path) -> None:
     """The key of the copy follows from names, sizes and times, and not from where the source lies. A copy that is kept
-    as it is, or has other checksums, has a key of its own; a dump has neither."""
+    as it is, or has other checksums, has a different key; for a dump, neither changes the key."""
     first, moved = cluster(tmp_path / "a"), tmp_path / "b"
     shutil.copytree(first, moved)
     assert sources.look(first).identity == sources.look(moved).identity

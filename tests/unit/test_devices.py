@@ -57,8 +57,8 @@ def add(sys: Path, name: str, number: str, folder: Path) -> None:
 
 
 def test_leaves_are_whole_disks(sys_tree: Path) -> None:
-    """A partition counts on its disk, and has no queue of its own; an LVM volume counts on the disks of its members,
-    each once. A disk is below a volume that is built on one of its partitions."""
+    """The I/O of a partition is counted for its disk, that of an LVM volume for the disks of its members, each once. A
+    disk is below a volume that is built on one of its partitions."""
     assert sysfs.leaves("sda1") == ("sda",)
     assert sysfs.leaves("dm-0") == ("sda", "sdb")
     assert sysfs.leaves("vda") == ("vda",)

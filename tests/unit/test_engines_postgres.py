@@ -90,7 +90,7 @@ def test_written_bytes_are_log_and_pages(
 
 
 def test_hit_ratio_is_of_the_window(server: PostgresServer) -> None:
-    """The cache's history before the window does not count; no access is no ratio, nor are hits without the reads."""
+    """Accesses before the window do not count. Without accesses, or without the reads, there is no ratio."""
     assert server.hit_ratio({"blks_hit": 1000, "blks_read": 0}, {"blks_hit": 1300, "blks_read": 100}) == 0.75
     assert server.hit_ratio({"blks_hit": 5, "blks_read": 5}, {"blks_hit": 5, "blks_read": 5}) is None
     assert server.hit_ratio({"blks_hit": 0}, {"blks_hit": 5}) is None

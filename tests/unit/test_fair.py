@@ -150,7 +150,7 @@ def limit_of(*trials: Trial, ceiling: CeilingFacts | None = None) -> list[str]:
      "writes constant at 240 MB/s; the bare device delivers 240"),
 ])  # fmt: skip
 def test_columns_flat_at_the_ceiling_are_called_so(columns: dict[str, list[float | None]], limit: str) -> None:
-    """As recorded under a cap of 300 writes a second on a busy machine; other seconds are no limit."""
+    """As recorded under a limit of 300 writes per second on a busy machine. Other series do not show a limit."""
     found = rated(**({"r_per_s": [204, 139, 96, 91, 109]} | columns))
     assert limit_of(found) == [limit]
     assert judge([found], None)[0][0].summary["ceiling_pct"] == 80

@@ -75,7 +75,7 @@ def test_next_coordinator_deals_what_was_added(
     with pytest.raises(SystemExit, match="8"):
         first.work()
     assert len(results.load_spec(results_folder / "f").order) == 8
-    hosts.waiting.clear()  # the next one has a connection of its own
+    hosts.waiting.clear()  # the next coordinator has a new connection
     second = coordinator(results_folder, hosts)
     second.work()
     assert results.load_run(results_folder / "f").remaining == []

@@ -110,8 +110,8 @@ def test_few_nights_judge_by_their_own_intervals() -> None:
 
 
 def test_overall_names_the_gravest() -> None:
-    """Regression before failure before what tells nothing; a missing night tells nothing, nor does one whose guard
-    moved: nothing is said of its arms."""
+    """A regression comes first, then a failure, then a night without an answer. A missing night has no answer, and
+    neither has a night whose guard moved."""
     ok, bad = NightFinding(KEY, "ok", 1.0), NightFinding(KEY, "regression", 1.0)
     failed = dataclasses.replace(night(1, 1.0), failed=1, good=False)
     assert analysis.overall(failed, [bad], []) == "regression"
@@ -325,7 +325,7 @@ def test_a_regression_from_its_night_to_its_acceptance(
 
 
 def test_regressions_are_listed_from_the_night_on_which_they_began(tmp_path: Path) -> None:
-    """One that has ended has its end; nights that tell nothing of the series end nothing, and are none of their own."""
+    """A regression has an end when a later night is good. Nights without an answer neither end nor begin one."""
     states = ["ok", "regression", "regression", "ok", "regression"]
     for number, state in enumerate(states):
         history.append(tmp_path, "p", night(number, 0.8, state=state))
@@ -359,7 +359,7 @@ def test_status_has_the_newest_nights_and_the_regressions(tmp_path: Path, capsys
 
 
 def test_a_nights_line_also_has_its_changes_in_words(tmp_path: Path) -> None:
-    """Names and values may have spaces. A change on the night of a step stands beside the step."""
+    """Names and values may have spaces. A change on the night of a step is shown with the step."""
     tonight = dataclasses.replace(night(20, 0.7), changes=(Change("kernel", "6.1", "6.2"),))
     assert "the same night: kernel 6.1 → 6.2" in judged(nights(20), tonight).notes
     changes = (Change("host", "db1", "db 2"), Change("postgres server", "15.1 (Debian 12)", "15.2"))

@@ -207,8 +207,8 @@ def _mysqldump(path: Path, server: Server) -> tuple[Tables, dict[str, None]]:
 
 def _run(server: Server, lines: Iterable[bytes], path: Path, database: str, delimiter: str = ";") -> None:
     session = f"SET SESSION sql_mode='NO_AUTO_VALUE_ON_ZERO,{STRICT}', foreign_key_checks=0, unique_checks=0"
-    # Since 11.4 the client requires TLS even on a socket, which a private MySQL does not offer. In binary mode it runs
-    # none of its own commands (\!, source), and does not change line ends within strings.
+    # Since 11.4 the client requires TLS even on a socket, which a private MySQL does not offer. In binary mode it does
+    # not run client commands (\!, source) and does not change line ends within strings.
     argv = ["mariadb", "--no-defaults", "--skip-ssl", f"--socket={server.socket}", f"--user={NAME}", "--batch",
             "--binary-mode", "--local-infile=0", "--show-warnings", "--max-allowed-packet=1G",
             "--default-character-set=utf8mb4", f"--init-command={session}", f"--delimiter={delimiter}",

@@ -22,9 +22,9 @@ STOP_S: Final = 30.0  # for a clean end of a process, which is then killed
 
 
 def in_processes(works: Sequence[Work[T]], tell: Tell, silent_s: float) -> list[T]:
-    """Do each work in a forked process; return the results, which are no strings, in their order, and pass on what the
-    works tell. Raises LabUnavailable if one ends without a result, DeadlinePassed if one tells nothing for `silent_s`;
-    all of them are stopped then. Main thread only."""
+    """Run each function in a forked process. Return the results in their order; a result must not be a string, because
+    strings are progress, which is passed to `tell`. Raises LabUnavailable if a process ends without a result, and
+    DeadlinePassed if one reports nothing for `silent_s`; then all processes are stopped. Main thread only."""
     results = dict[Connection, T]()
     children, heard = dict[Connection, int](), dict[Connection, float]()
     try:

@@ -233,7 +233,8 @@ class Groups:
         """Return the existing files with the limits of this group and of those above it."""
         points = [mount.point for mount in self._mounts]
         groups = (group for group in (Path(folder), *Path(folder).parents) if any(map(group.is_relative_to, points)))
-        return tuple(file for group in groups for name in (*_V1, *_V2) if os.path.exists(file := f"{group}/{name}"))  # noqa: PTH110
+        files = (group / name for group in groups for name in (*_V1, *_V2))
+        return tuple(str(file) for file in files if file.exists())
 
 
 def _is_of(mount: Mount, controllers: str) -> bool:

@@ -123,11 +123,10 @@ def test_old_writes_are_on_the_medium_without_a_flush(disk: Disk) -> None:
     assert found[: 2 * BLOCK] == b"a" * BLOCK + bytes(BLOCK)
 
 
-def test_cache_is_bounded(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cache_is_bounded(disk: Disk) -> None:
     """What does not fit any more is on the medium."""
-    monkeypatch.setattr(disk_images, "CACHE_BYTES", 2 * BLOCK)
-    found = disk.write(0, b"a").write(1, b"b").write(2, b"c").flush().cut(3)
-    assert found[: 3 * BLOCK] == b"a" * BLOCK + bytes(2 * BLOCK)
+    found = disk.write(0, b"a").write(1, b"b").write(2, b"c").flush().log()
+    assert [disk_images.cached_from(found, 3, cache_bytes=count * BLOCK) for count in (1, 2, 3)] == [2, 1, 0]
 
 
 def test_units_are_kept_by_chance_and_whole(disk: Disk) -> None:

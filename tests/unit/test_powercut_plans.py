@@ -1,9 +1,8 @@
 """The power-loss lab apart from its cuts: the cells that it tests, its input and its results."""
 
-import contextlib
 import dataclasses
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,13 +10,12 @@ import synthetic
 
 from dbbench import plan
 from dbbench.commands.powercut import folder_of_lab
-from dbbench.engines import ENGINES
 from dbbench.errors import DeadlinePassed, EngineStartFailed, ResultDamaged, RunNameTaken
 from dbbench.labs.powercut import MEMORY_BYTES, recovery
 from dbbench.labs.powercut.recovery import Lab, files_of
 from dbbench.labs.powercut.recovery import disks as disks_of
 from dbbench.labs.powercut.targets import targets
-from dbbench.model import Cell, Run, Setting
+from dbbench.model import Cell, FsSetup, Run, Setting
 from dbbench.plan import catalog
 from dbbench.plan.request import PlanRequest
 from dbbench.results import create_run, load_lab, save_lab
@@ -47,13 +45,10 @@ def cells_of(tmp_path: Path, text: str) -> tuple[Cell, ...]:
     return plan.expand(plan.load(path, known), known).cells
 
 
-@pytest.fixture
-def all_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every setup works on this machine."""
-    monkeypatch.setattr("dbbench.labs.powercut.targets.works", lambda setup: None)
+def all_work(_setup: FsSetup) -> None:
+    """Find no obstacle on this machine."""
 
 
-@pytest.mark.usefixtures("all_work")
 def test_cells_that_differ_in_what_decides_are_examined_apart(tmp_path: Path) -> None:
     """A setup under an engine is examined once, whatever the workloads, unless a deciding setting differs."""
     cells = cells_of(
@@ -72,7 +67,7 @@ name = "pgbench-select-only"
     )
     other = dataclasses.replace(cells[0].engine, settings={"synchronous_commit": "off"})
     cells = (*cells, dataclasses.replace(cells[0], engine=other))
-    found, skipped = targets(cells, 1)
+    found, skipped = targets(cells, 1, all_work)
     assert skipped == {}
     assert [one.key for one in found] == [
         "ext4 postgres full_page_writes=off", "again postgres full_page_writes=off",
@@ -89,12 +84,11 @@ def test_layers_are_not_examined(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("given", [4, 6])
-@pytest.mark.usefixtures("all_work")
 def test_setups_of_several_devices_have_as_many_disks(given: int, tmp_path: Path) -> None:
     """Those that a trial would take of the plan's, and the log's own beside them."""
     devices = f'[device]\ncount = {given}\n[device.wal]\nfs_setup = "xfs"'
     text = postgres_on('["btrfs-raid10", { use = "ext4", wal = false }]', devices)
-    found, skipped = targets(cells_of(tmp_path, text), given)
+    found, skipped = targets(cells_of(tmp_path, text), given, all_work)
     assert skipped == {}
     assert [(one.arm, one.disks, one.log and one.log.name) for one in found] == [
         ("btrfs-raid10+wal:xfs", given, "xfs"), ("ext4", 1, None)]  # fmt: skip
@@ -103,13 +97,11 @@ def test_setups_of_several_devices_have_as_many_disks(given: int, tmp_path: Path
     assert [path.name for path in files_of(disks_of(tmp_path, "cut", found[1]))] == ["cut.img"]
 
 
-def test_what_does_not_work_here_is_not_examined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_does_not_work_here_is_not_examined(tmp_path: Path) -> None:
     """Neither where it is the data's filesystem nor where it is the log's."""
     text = postgres_on('["xfs"]', '[device.wal]\nfs_setup = "ext4"')
-    monkeypatch.setattr(
-        "dbbench.labs.powercut.targets.works", lambda setup: "no ext4" if setup.name == "ext4" else None
-    )
-    assert targets(cells_of(tmp_path, text), 1) == ([], {"xfs+wal:ext4": "no ext4"})
+    expected = ([], {"xfs+wal:ext4": "no ext4"})
+    assert targets(cells_of(tmp_path, text), 1, lambda setup: "no ext4" if setup.name == "ext4" else None) == expected
 
 
 def test_altered_lab_is_damaged(tmp_path: Path) -> None:
@@ -146,35 +138,28 @@ def test_name_of_a_lab_that_was_stopped_is_free_until_it_holds_a_cut(tmp_path: P
         folder_of_lab(tmp_path, wanted, "theirs")
 
 
-def test_a_second_process_needs_cores_and_memory_and_no_pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_second_process_needs_cores_and_memory_and_no_pool(tmp_path: Path) -> None:
     """A pool of ZFS has one name on a machine; a lab whose time is over starts nothing."""
-    (ext4,), _ = targets(cells_of(tmp_path, postgres_on('["ext4"]', "")), 1)
+    (ext4,), _ = targets(cells_of(tmp_path, postgres_on('["ext4"]', "")), 1, all_work)
     zfs = dataclasses.replace(ext4, setup=catalog.catalog().setup("zfs-8k"))
     lab = Lab(WorkDir(tmp_path), tmp_path, 1, lambda _: None)
-    monkeypatch.setattr(recovery, "available_bytes", lambda: 2 * MEMORY_BYTES)
-    monkeypatch.setattr(recovery.os, "sched_getaffinity", lambda _: {0, 1})
-    assert lab.has_second(ext4) and not lab.has_second(zfs)
+    assert lab.has_second(ext4, 2, 2 * MEMORY_BYTES)
+    assert not lab.has_second(zfs, 2, 2 * MEMORY_BYTES)
+    assert not lab.has_second(ext4, 1, 2 * MEMORY_BYTES)
+    assert not lab.has_second(ext4, 2, 2 * MEMORY_BYTES - 1)
     lab.until = 0.0
-    assert not lab.has_second(ext4)
-    lab.until = None
-    monkeypatch.setattr(recovery.os, "sched_getaffinity", lambda _: {0})
-    assert not lab.has_second(ext4)
-    monkeypatch.setattr(recovery.os, "sched_getaffinity", lambda _: {0, 1})
-    monkeypatch.setattr(recovery, "available_bytes", lambda: 2 * MEMORY_BYTES - 1)
-    assert not lab.has_second(ext4)
+    assert not lab.has_second(ext4, 2, 2 * MEMORY_BYTES)
 
 
-def test_a_phase_has_a_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_phase_has_a_deadline() -> None:
     """What takes longer is ended; a look every POLL_S may end it before."""
-    monkeypatch.setattr(recovery, "POLL_S", 0.01)
-    monkeypatch.setitem(recovery.DEADLINES_S, "stop", 0.05)
-    with pytest.raises(DeadlinePassed, match="stop took longer"), recovery.phase("stop"):
+    with pytest.raises(DeadlinePassed, match="stop took longer"), recovery.phase("stop", deadline_s=0.05, poll_s=0.01):
         time.sleep(60)
 
     def look() -> None:
         raise EngineStartFailed("unreadable")
 
-    with pytest.raises(EngineStartFailed), recovery.phase("start", look):
+    with pytest.raises(EngineStartFailed), recovery.phase("start", look, poll_s=0.01):
         time.sleep(60)
 
 
@@ -183,24 +168,8 @@ def test_a_phase_has_a_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
     [("[ERROR] [MY-011971] Unable to apply log to corrupted page 7", EngineStartFailed),
      ("[Note] starting crash recovery", DeadlinePassed)],
 )  # fmt: skip
-def test_a_server_that_reads_a_torn_page_for_ever_is_harmed(
-    line: str, kind: type[Exception], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_server_that_reads_a_torn_page_for_ever_is_harmed(line: str, kind: type[Exception], tmp_path: Path) -> None:
     """MySQL does not end, but logs why; otherwise the cut would be invalid."""
-    (target, *_), _ = targets(cells_of(tmp_path, postgres_on('["ext4"]', "")), 1)
-    lab = Lab(WorkDir(tmp_path), tmp_path, 1, lambda _: None)
-    lab.server_log.parent.mkdir()
-    lab.server_log.write_text(f"{line}\n")
-
-    @contextlib.contextmanager
-    def never(*_: object) -> Iterator[None]:
+    (tmp_path / "server.log").write_text(f"{line}\n")
+    with pytest.raises(kind), recovery.starting(tmp_path / "server.log", 0.05, 0.01):
         time.sleep(60)
-        yield
-
-    base = recovery.BaseImages.__new__(recovery.BaseImages)
-    vars(base).update(target=target, place=None)
-    monkeypatch.setattr(ENGINES["postgres"], "serving", never)
-    monkeypatch.setattr(recovery, "POLL_S", 0.01)
-    monkeypatch.setitem(recovery.DEADLINES_S, "start", 0.05)
-    with pytest.raises(kind), recovery.serving(lab, base, tmp_path):
-        pass

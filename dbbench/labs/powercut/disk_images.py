@@ -96,7 +96,7 @@ class Medium:
                         os.pwrite(out.fileno(), content[begin - entry.offset : end - entry.offset], begin)
 
 
-def cached_from(log: Log, position: int, disk: int = 0) -> int:
+def cached_from(log: Log, position: int, disk: int = 0, cache_bytes: int = CACHE_BYTES) -> int:
     """Return the first entry that may be only in that disk's cache if power is lost before `position`."""
     flushed = log.flushed_up_to(position, disk)
     if position >= len(log.entries):
@@ -106,7 +106,7 @@ def cached_from(log: Log, position: int, disk: int = 0) -> int:
     while first > flushed:
         entry = log.entries[first - 1]
         held += entry.length if entry.disk == disk else 0
-        if entry.ns < oldest or held > CACHE_BYTES:
+        if entry.ns < oldest or held > cache_bytes:
             break
         first -= 1
     return first

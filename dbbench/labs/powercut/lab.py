@@ -7,6 +7,7 @@ is lost. Power cuts are made afterwards from the log."""
 from __future__ import annotations
 
 import math
+import os
 import random
 import shutil
 import time
@@ -18,7 +19,7 @@ from typing import Final
 
 from dbbench.engines import profile_of
 from dbbench.errors import DbbenchError
-from dbbench.labs.powercut import disk, disk_images, targets, witness
+from dbbench.labs.powercut import available_bytes, disk, disk_images, targets, witness
 from dbbench.labs.powercut.conclusions import conclusion, contradiction, cut_counts, is_blind, statement
 from dbbench.labs.powercut.disk import Log
 from dbbench.labs.powercut.disk_images import BLOCK, DESTAGE_S, KILLED, Cut, Media, Section
@@ -166,7 +167,8 @@ def examine(lab: Lab, target: LabTarget, cuts: int | None) -> Tally:
     """Record and cut a target up to `cuts` (None: no limit) or the time's end. A long lab does so in two processes,
     which share nothing but the machine: their filesystems have different UUIDs. Raises as `in_processes`."""
     began = time.monotonic()
-    if not (targets.is_long(cuts) and lab.has_second(target)):
+    cores = len(os.sched_getaffinity(0))
+    if not (targets.is_long(cuts) and lab.has_second(target, cores, available_bytes())):
         tally = _examine(lab, Tally(target), cuts)
     else:
         half, rest = (None, None) if cuts is None else (cuts // 2, cuts - cuts // 2)

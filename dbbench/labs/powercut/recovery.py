@@ -20,7 +20,7 @@ from typing import Final
 from dbbench import durability, errors, process
 from dbbench.engines import ENGINES
 from dbbench.engines.port import ChecksData, Place, Server
-from dbbench.labs.powercut import MEMORY_BYTES, Lies, available_bytes, witness
+from dbbench.labs.powercut import MEMORY_BYTES, Lies, witness
 from dbbench.labs.powercut.disk_images import copy
 from dbbench.labs.powercut.targets import LabTarget
 from dbbench.model import Durability, Role
@@ -86,9 +86,9 @@ class Lab:
     def over(self) -> bool:
         return self.until is not None and time.monotonic() > self.until
 
-    def has_second(self, target: LabTarget) -> bool:
+    def has_second(self, target: LabTarget, cores: int, memory_bytes: float) -> bool:
         """Whether cores and memory are enough for a second lab, and the target's pool would have another name."""
-        enough = len(os.sched_getaffinity(0)) > 1 and available_bytes() >= 2 * MEMORY_BYTES
+        enough = cores > 1 and memory_bytes >= 2 * MEMORY_BYTES
         return enough and not self.over and all(setup.mkfs.family != "zfs" for setup in target.setups.values())
 
     def second(self, target: LabTarget) -> Lab:
@@ -234,13 +234,8 @@ def serving(lab: Lab, base: BaseImages, datadir: Path, clean: bool = False) -> I
     """Run the target's server within the block; then kill it with all its processes, or stop it if `clean`."""
     target, engine = base.target, ENGINES[base.target.engine.name]
 
-    def look_for_unreadable_pages() -> None:
-        with contextlib.suppress(OSError):
-            if unreadable := _UNREADABLE.search(lab.server_log.read_text(errors="replace")):
-                raise errors.EngineStartFailed(f"it does not answer, and its log contains: {unreadable[0]}")
-
     with contextlib.suppress(Killed), contextlib.ExitStack() as stack:
-        with phase("start", look_for_unreadable_pages):
+        with starting(lab.server_log):
             server = stack.enter_context(engine.serving(datadir, target.settings, base.place))
         yield server
         if not clean:
@@ -257,18 +252,34 @@ def kill(server: Server) -> None:
 
 
 @contextlib.contextmanager
-def phase(name: str, look: Callable[[], None] = lambda: None) -> Iterator[None]:
-    """Raise DeadlinePassed in the block if it exceeds the deadline of its phase. Main thread only; phases do not nest.
-    `look` is called every POLL_S, and may raise an error that ends the phase early."""
-    until = time.monotonic() + DEADLINES_S[name]
+def starting(log: Path, deadline_s: float = DEADLINES_S["start"], poll_s: float = POLL_S) -> Iterator[None]:
+    """Run the phase in which a server starts; end it early if the log says that a page cannot be read."""
+
+    def look_for_unreadable_pages() -> None:
+        with contextlib.suppress(OSError):
+            if unreadable := _UNREADABLE.search(log.read_text(errors="replace")):
+                raise errors.EngineStartFailed(f"it does not answer, and its log contains: {unreadable[0]}")
+
+    with phase("start", look_for_unreadable_pages, deadline_s, poll_s):
+        yield
+
+
+@contextlib.contextmanager
+def phase(
+    name: str, look: Callable[[], None] = lambda: None, deadline_s: float | None = None, poll_s: float = POLL_S
+) -> Iterator[None]:
+    """Raise DeadlinePassed in the block if it exceeds the deadline, by default that of its phase. Main thread only;
+    phases do not nest. `look` is called every `poll_s`, and may raise an error that ends the phase early."""
+    limit_s = DEADLINES_S[name] if deadline_s is None else deadline_s
+    until = time.monotonic() + limit_s
 
     def poll(_number: int, _frame: FrameType | None) -> None:
         if time.monotonic() >= until:
-            raise errors.DeadlinePassed(f"{name} took longer than {DEADLINES_S[name]:.0f} s")
+            raise errors.DeadlinePassed(f"{name} took longer than {limit_s:.0f} s")
         look()
 
     before = signal.signal(signal.SIGALRM, poll)
-    signal.setitimer(signal.ITIMER_REAL, POLL_S, POLL_S)
+    signal.setitimer(signal.ITIMER_REAL, poll_s, poll_s)
     try:
         yield
     finally:

@@ -4,7 +4,7 @@ requests no flush, torn pages, a disk that acknowledges flushes without carrying
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -58,13 +58,16 @@ class LabTarget:
         return " ".join(words)
 
 
-def targets(cells: Iterable[Cell], given: int) -> tuple[list[LabTarget], dict[str, str]]:
+def targets(
+    cells: Iterable[Cell], given: int, obstacle: Callable[[FsSetup], str | None] = works
+) -> tuple[list[LabTarget], dict[str, str]]:
     """Return the targets of these cells, and by arm why another one is not tested. `given`: the devices of the plan;
-    each setup uses as many of the lab's disks as a trial would use of them."""
+    each setup uses as many of the lab's disks as a trial would use of them. `obstacle` returns why this machine cannot
+    make a setup, or None."""
     targets_by_key: dict[tuple[str, str], LabTarget] = {}
     skipped: dict[str, str] = {}
     for cell in cells:
-        if reason := exclusion(cell):
+        if reason := exclusion(cell, obstacle):
             skipped[cell.arm] = reason
             continue
         target = LabTarget(cell.arm, cell.setup, cell.engine, resize(settings_of(cell), cell.engine.name),
@@ -79,8 +82,8 @@ def resize(settings: Settings, engine: str, more: Mapping[str, Scalar] | None = 
     return {**settings, **sizes}
 
 
-def exclusion(cell: Cell) -> str | None:
-    """Return why the lab has no disks for that cell, or None."""
+def exclusion(cell: Cell, obstacle: Callable[[FsSetup], str | None]) -> str | None:
+    """Return why the lab has no disks for that cell, or None. `obstacle` as for `targets`."""
     if not profile_of(cell.engine.name).has_server:
         return f"{cell.engine.name}: it has no server that acknowledges commits"
     if cell.raw:
@@ -88,7 +91,7 @@ def exclusion(cell: Cell) -> str | None:
     for setup in cell.setups.values():
         if setup.layers:
             return f"layers ({', '.join(layer.kind for layer in setup.layers)}): the lab supports plain disks only"
-        if reason := works(setup):
+        if reason := obstacle(setup):
             return reason
     return None
 

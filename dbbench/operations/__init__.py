@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from dbbench.errors import DbbenchError, FilesystemDamaged, Interrupted, Terminated
@@ -29,12 +29,14 @@ OPERATIONS: Final[dict[str, Operation]] = {
 _THE_TRIALS: Final = (FilesystemDamaged, Interrupted, Terminated)
 
 
-def operate(names: Sequence[str], filled: StoredDatabase) -> tuple[OperationFacts, ...]:
+def operate(
+    names: Sequence[str], filled: StoredDatabase, operations: Mapping[str, Operation] = OPERATIONS
+) -> tuple[OperationFacts, ...]:
     """Run the operations until a step fails; then only the load's results are valid. Raises FilesystemDamaged."""
     steps: list[OperationFacts] = []
     for number, name in enumerate(names):
         try:
-            for facts in OPERATIONS[name](filled):
+            for facts in operations[name](filled):
                 steps.append(facts)
         except _THE_TRIALS:
             raise

@@ -8,7 +8,7 @@ import errno
 import fcntl
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Literal
@@ -42,10 +42,12 @@ _CONTROL, _LOG = "global/pg_control", "pg_wal"
 
 @dataclass(frozen=True)
 class Copies:
-    """Copies with cp(1); satisfies `filesystems.port.Snapshots`. The clone is the copy itself."""
+    """Copies with cp(1); satisfies `filesystems.port.Snapshots`. The clone is the copy itself. `shares` says whether
+    files in a directory can share blocks."""
 
     reflink: Literal["always", "never"]
     name: str
+    shares: Callable[[Path], bool]
     server: Server | None = None  # running, during a load; None: the server is stopped
 
     @property
@@ -53,7 +55,7 @@ class Copies:
         return self.server is not None
 
     def lacks(self, stored: Stored) -> str | None:
-        if self.reflink == "always" and not _shares(stored.fs.path):
+        if self.reflink == "always" and not self.shares(stored.fs.path):
             return f"{stored.fs.family} with these options does not support reflinks"
         if self.server is not None and not profile_of(self.server.engine).copied_running:
             return f"files of a running {self.server.engine} that are copied one after the other are not consistent"
@@ -95,11 +97,7 @@ class Copies:
             filesystems.sync(stored.fs.path)
 
 
-REFLINK: Final = Copies("always", "reflink")
-PLAIN: Final = Copies("never", "copy")
-
-
-def _shares(folder: Path) -> bool:
+def shares_blocks(folder: Path) -> bool:
     """Whether files there can share blocks, tried with two temporary files."""
     first, second = folder / _PROBE, folder / (_PROBE + "-2")
     try:
@@ -114,6 +112,10 @@ def _shares(folder: Path) -> bool:
     finally:
         first.unlink(missing_ok=True)
         second.unlink(missing_ok=True)
+
+
+REFLINK: Final = Copies("always", "reflink", shares_blocks)
+PLAIN: Final = Copies("never", "copy", shares_blocks)
 
 
 def _target(stored: Stored) -> Path:

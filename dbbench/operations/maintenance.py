@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Final
@@ -99,11 +99,25 @@ def of_engine(filled: StoredDatabase) -> OperationFacts:
     return OperationFacts(done.name, done.seconds, text=text)
 
 
-def scan(filled: StoredDatabase) -> Iterator[OperationFacts]:
-    """Run two steps, whose bytes are those of the tables."""
+def read_tables(name: str, server: Server, said: str) -> OperationFacts:
+    """Read every table of the server once; `said`: what happened to the cache before."""
+    sql = sql_of(server)
+    with contextlib.closing(server.connect()) as connection:
+        tables, began = sql.tables(connection), time.monotonic()
+        for table in tables:
+            sql.scan_plan(connection, sql.scan(connection, table.name))
+        done = end_step(name, began, None, sum(table.size_bytes for table in tables))
+    rate = (done.bytes or 0) / 1e6 / (done.seconds or 1.0)
+    return replace(done, text=f"{len(tables)} tables, {rate:.0f} MB/s, {said}")
+
+
+def scan(
+    filled: StoredDatabase, read: Callable[[str, Server, str], OperationFacts] = read_tables
+) -> Iterator[OperationFacts]:
+    """Run two steps, whose bytes are those of the tables that `read` reads."""
     said = cold(filled)
     with filled.serving(filled.datadir) as server:
-        yield _read(SCAN_OF_DATA, server, said)
+        yield read(SCAN_OF_DATA, server, said)
     how = volumes.snapshots_of(filled.setup)
     if how is None:
         yield impossible(SCAN_OF_CLONE, filled.no_snapshots)
@@ -115,20 +129,9 @@ def scan(filled: StoredDatabase) -> Iterator[OperationFacts]:
         how.snapshot(filled)
         said = cold(filled)
         with how.clone(filled) as datadir, filled.serving_copy(datadir) as server:
-            yield _read(SCAN_OF_CLONE, server, said)
+            yield read(SCAN_OF_CLONE, server, said)
     finally:
         how.drop(filled)
-
-
-def _read(name: str, server: Server, said: str) -> OperationFacts:
-    sql = sql_of(server)
-    with contextlib.closing(server.connect()) as connection:
-        tables, began = sql.tables(connection), time.monotonic()
-        for table in tables:
-            sql.scan_plan(connection, sql.scan(connection, table.name))
-        done = end_step(name, began, None, sum(table.size_bytes for table in tables))
-    rate = (done.bytes or 0) / 1e6 / (done.seconds or 1.0)
-    return replace(done, text=f"{len(tables)} tables, {rate:.0f} MB/s, {said}")
 
 
 def _total_bytes(filled: StoredDatabase) -> int:

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from dbbench import operations
+from dbbench.engines.port import Server
 from dbbench.errors import CommandFailed, FilesystemDamaged, Interrupted, PlanInvalid
 from dbbench.metrics import summary
 from dbbench.model import DeviceFacts, FsSetup, Layer, Mkfs, OperationFacts
-from dbbench.operations import StoredDatabase, backup, maintenance, operate
+from dbbench.operations import OPERATIONS, StoredDatabase, backup, maintenance, operate
 from dbbench.operations.maintenance import of_filesystem
+from dbbench.operations.steps import Operation
 from dbbench.plan.catalog import catalog
 from dbbench.report.page.operations import operation_of
 from dbbench.storage.devices.port import Device
@@ -147,24 +148,19 @@ def test_what_is_lacking_is_said(said: Said) -> None:
     assert said.lines == []
 
 
-@pytest.fixture
-def fail(monkeypatch: pytest.MonkeyPatch) -> Callable[[BaseException], None]:
-    """Return a function after which the operation `grow` has one step that succeeds, then ends with the error."""
+def growing(error: BaseException) -> dict[str, Operation]:
+    """Return the operations with a `grow` that has one step that succeeds, then ends with the error."""
 
-    def planted(error: BaseException) -> None:
-        def operation(_: StoredDatabase) -> Iterator[OperationFacts]:
-            yield OperationFacts("grow: add device", 1.0)
-            raise error
+    def operation(_: StoredDatabase) -> Iterator[OperationFacts]:
+        yield OperationFacts("grow: add device", 1.0)
+        raise error
 
-        monkeypatch.setitem(operations.OPERATIONS, "grow", operation)
-
-    return planted
+    return {**OPERATIONS, "grow": operation}
 
 
-def test_a_failed_operation_ends_them(said: Said, fail: Callable[[BaseException], None]) -> None:
+def test_a_failed_operation_ends_them(said: Said) -> None:
     """Earlier results stay, the failure is reported, and later operations are not tried."""
-    fail(CommandFailed("no such device"))
-    assert operate(["grow", "snapshot"], said.filled) == (
+    assert operate(["grow", "snapshot"], said.filled, growing(CommandFailed("no such device"))) == (
         OperationFacts("grow: add device", 1.0),
         OperationFacts("grow", None, text="no such device", failed=True),
         OperationFacts("snapshot", None, text="not tried: grow failed before"),
@@ -173,13 +169,10 @@ def test_a_failed_operation_ends_them(said: Said, fail: Callable[[BaseException]
 
 
 @pytest.mark.parametrize("error", [FilesystemDamaged("x"), Interrupted("x"), KeyboardInterrupt()])
-def test_what_is_not_the_operations_own_affair_is_raised(
-    error: BaseException, said: Said, fail: Callable[[BaseException], None]
-) -> None:
+def test_what_is_not_the_operations_own_affair_is_raised(error: BaseException, said: Said) -> None:
     """Damage fails the trial; being stopped is no result at all."""
-    fail(error)
     with pytest.raises(type(error)):
-        operate(["grow"], said.filled)
+        operate(["grow"], said.filled, growing(error))
 
 
 def test_growing_without_a_device_more(said: Said) -> None:
@@ -204,15 +197,18 @@ def test_the_filesystem_comes_before_its_layers() -> None:
     assert name(EXT4) is growing_of(EXT4) is None
 
 
-def test_the_data_is_scanned_and_then_its_clone(said: Said, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_data_is_scanned_and_then_its_clone(said: Said) -> None:
     """The snapshot is of the stopped data, and nothing of it is left; without snapshots the first step remains."""
-    monkeypatch.setattr(maintenance, "_read", lambda name, _server, _cold: OperationFacts(name, 2.0, 3_000_000))
-    steps = list(maintenance.scan(said.filled))
+
+    def read(name: str, _server: Server, _cold: str) -> OperationFacts:
+        return OperationFacts(name, 2.0, 3_000_000)
+
+    steps = list(maintenance.scan(said.filled, read))
     assert said.lines == [
         "first up", "first down", "snapshot", "mount", "second up", "second down", "unmount", "drop",
     ]  # fmt: skip
     assert summary.scan_summary(steps) == {"scan_mb_per_s": 1.5, "clone_scan_mb_per_s": 1.5}
-    only = list(maintenance.scan(dataclasses.replace(said.filled, setup=FsSetup("t", Mkfs("xfs")))))
+    only = list(maintenance.scan(dataclasses.replace(said.filled, setup=FsSetup("t", Mkfs("xfs"))), read))
     assert [facts.seconds for facts in only] == [2.0, None] and "has snapshots" in only[1].text
     assert summary.scan_summary(only) == {"scan_mb_per_s": 1.5, "clone_scan_mb_per_s": None}
     assert summary.scan_summary([]) == {}

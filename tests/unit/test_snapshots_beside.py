@@ -14,7 +14,7 @@ from dbbench.errors import CommandFailed, PlanInvalid
 from dbbench.metrics.outcome import Outcome
 from dbbench.metrics.series import Series
 from dbbench.model import FsSetup, Layer, Mkfs, SnapshotFacts, SnapshotSpec, SnapshotTaken, Window
-from dbbench.operations import StoredDatabase, copies
+from dbbench.operations import StoredDatabase
 from dbbench.operations.copies import Copies, without_vanishing
 from dbbench.plan import catalog
 from dbbench.report.page.operations import snapshot_column
@@ -130,7 +130,7 @@ def test_a_load_that_fails_leaves_none(said: Said) -> None:
     assert said.lines[-1].startswith("drop")
 
 
-def test_who_cannot_is_told_why(said: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_cannot_is_told_why(said: Any) -> None:
     """No snapshots and no reflinks; reflinks of a server without backup functions; a log that lies elsewhere."""
     assert timed_snapshots.way(said.filled, said) is said
     assert timed_snapshots.lacks(said, said.filled) is None
@@ -140,11 +140,11 @@ def test_who_cannot_is_told_why(said: Any, monkeypatch: pytest.MonkeyPatch) -> N
     said.engine = "mariadb"
     how = timed_snapshots.way(xfs, said)
     assert isinstance(how, Copies)
-    monkeypatch.setattr(copies, "_shares", lambda _: False)
+    without = dataclasses.replace(how, shares=lambda _: False)
     assert "nor a layer below it has snapshots; ext4 with these options does not support reflinks" in str(
-        timed_snapshots.lacks(how, xfs)
+        timed_snapshots.lacks(without, xfs)
     )
-    monkeypatch.setattr(copies, "_shares", lambda _: True)
+    how = dataclasses.replace(how, shares=lambda _: True)
     assert "files of a running mariadb" in str(timed_snapshots.lacks(how, xfs))
     said.engine = "postgres"
     assert timed_snapshots.lacks(how, xfs) is None

@@ -29,10 +29,10 @@ _CHUNK = 1 << 16
 
 
 class Agent:
-    """The inner process. `folder` is private and is removed when the process ends."""
+    """The inner process. `folder` is private and is removed when the process ends; requests come from `stdin`."""
 
-    def __init__(self, folder: Path, parent: int) -> None:
-        self.folder, self.parent = folder, parent
+    def __init__(self, folder: Path, parent: int, stdin: int = 0) -> None:
+        self.folder, self.parent, self.stdin = folder, parent, stdin
         self.heard, self.unread = time.monotonic(), b""
         self.child: Any = None  # a Popen of bytes
         self.pipes: dict[int, str] = {}  # file descriptor -> "out" or "err"
@@ -40,8 +40,8 @@ class Agent:
     def serve(self) -> None:
         tell({"hello": self.facts()})
         while os.getppid() == self.parent and time.monotonic() - self.heard < SILENCE_S:
-            for fd in select.select([0, *self.pipes], [], [], _LOOK_S)[0]:
-                if fd != 0:
+            for fd in select.select([self.stdin, *self.pipes], [], [], _LOOK_S)[0]:
+                if fd != self.stdin:
                     self.pass_on(fd)
                 elif not self.answer_next():
                     return
@@ -67,7 +67,7 @@ class Agent:
 
     def answer_next(self) -> bool:
         """Carry out one request, or several that arrived together; return False at the end of stdin."""
-        came = os.read(0, _CHUNK)
+        came = os.read(self.stdin, _CHUNK)
         self.unread, self.heard = self.unread + came, time.monotonic()
         while b"\n" in self.unread:
             line, _, self.unread = self.unread.partition(b"\n")
@@ -119,7 +119,7 @@ class Agent:
     def put(self, name: str, size: int) -> str:
         """Write the following bytes to a file in the directory, readable only by this account."""
         while len(self.unread) < size:
-            came = os.read(0, _CHUNK)
+            came = os.read(self.stdin, _CHUNK)
             if not came:
                 raise OSError(f"the file {name} was not received completely")
             self.unread += came

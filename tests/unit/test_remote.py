@@ -227,35 +227,22 @@ def test_only_a_peer_with_the_word_is_the_client(tmp_path: Path) -> None:
     assert peers == {"127.0.0.1"}
 
 
-@dataclasses.dataclass
-class Wire:
-    """What an agent reads, a piece at a time, and what it has told."""
-
-    sent: list[bytes] = dataclasses.field(default_factory=list)
-    told: list[dict[str, Any]] = dataclasses.field(default_factory=list)
-
-
-@pytest.fixture
-def wire(monkeypatch: pytest.MonkeyPatch) -> Wire:
-    """In place of stdin and stdout; after the last piece stdin is closed."""
-    made = Wire()
-    monkeypatch.setattr(agent, "tell", made.told.append)
-    monkeypatch.setattr(os, "read", lambda _fd, _size: made.sent.pop(0) if made.sent else b"")
-    return made
-
-
-def test_agent_writes_what_it_is_sent_for_itself_alone(tmp_path: Path, wire: Wire) -> None:
+def test_agent_writes_what_it_is_sent_for_itself_alone(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """Into its folder whatever the name says, of mode 600; a second request may come in the same piece. A missing file
     is reported, and the agent continues; it ends at the end of stdin."""
-    wire.sent = [b'{"do": "put", "name": "../a", "size": 5}\nh\nllo{"do": "files"}\n',
-                 b'{"do": "get", "name": "no"}\n{"do": "beat"}\n']  # fmt: skip
-    one = agent.Agent(tmp_path, os.getpid())
+    stdin, wire = os.pipe()
+    one = agent.Agent(tmp_path, os.getpid(), stdin)
+    os.write(wire, b'{"do": "put", "name": "../a", "size": 5}\nh\nllo{"do": "files"}\n')
     assert one.answer_next()
-    assert wire.told == [{"answer": str(tmp_path / "a")}, {"answer": {"a": 5}}]
+    answers = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
+    assert answers == [{"answer": str(tmp_path / "a")}, {"answer": {"a": 5}}]
     assert (tmp_path / "a").read_bytes() == b"h\nllo" and (tmp_path / "a").stat().st_mode & 0o777 == 0o600
+    os.write(wire, b'{"do": "get", "name": "no"}\n{"do": "beat"}\n')
     assert one.answer_next()
-    assert wire.told[2]["error"].startswith("get: ")
+    assert json.loads(capfd.readouterr().out)["error"].startswith("get: ")
+    os.close(wire)
     assert not one.answer_next()
+    os.close(stdin)
 
 
 def test_session_parts_answers_from_output_and_files(tmp_path: Path) -> None:

@@ -84,10 +84,11 @@ def shown(kind: str, stream: TextIO, display: Callable[[], AbstractContextManage
 
 
 class Lines:
-    """A display with one line per event that has one; `tick` may print another one. On a terminal they are wrapped."""
+    """A display with one line per event that has one; `tick` may print another one after `every_s` without a line. On a
+    terminal they are wrapped."""
 
-    def __init__(self, stream: TextIO) -> None:
-        self._stream, self._printed = stream, time.monotonic()
+    def __init__(self, stream: TextIO, every_s: float = EVERY_S) -> None:
+        self._stream, self._every_s, self._printed = stream, every_s, time.monotonic()
 
     def put(self, line: str) -> None:
         if line:
@@ -96,7 +97,7 @@ class Lines:
                 print(on_terminal(part), file=self._stream, flush=True)
 
     def due(self) -> bool:
-        return time.monotonic() - self._printed >= EVERY_S
+        return time.monotonic() - self._printed >= self._every_s
 
     def tick(self) -> None:
         """Print nothing by itself."""
@@ -112,8 +113,8 @@ class JsonLines(Lines):
 class PlainLines(Lines):
     """A line for each event that people want to read; after a while without one, a line with the state of the run."""
 
-    def __init__(self, stream: TextIO) -> None:
-        super().__init__(stream)
+    def __init__(self, stream: TextIO, every_s: float = EVERY_S) -> None:
+        super().__init__(stream, every_s)
         self._state = State()
 
     def take(self, event: Event) -> None:

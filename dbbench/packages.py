@@ -13,7 +13,7 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -172,9 +172,9 @@ def exists(package: str) -> bool:
     return shutil.which("apt-cache") is None or has_candidate(package)
 
 
-def find(program: str) -> str | None:
+def find(program: str, outside: Mapping[str, Sequence[str]] = OUTSIDE_PATH) -> str | None:
     """Return the path of `program`: from PATH, the system's directories, or where a release keeps it outside them."""
-    places = ":".join((os.environ.get("PATH", ""), PATH, *OUTSIDE_PATH.get(program, ())))
+    places = ":".join((os.environ.get("PATH", ""), PATH, *outside.get(program, ())))
     return shutil.which(program, path=places)
 
 

@@ -15,6 +15,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -99,11 +100,11 @@ def here() -> str | None:
     return next((name for name, release in RELEASES.items() if release.suite == codename), None)
 
 
-def main() -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Write the bundle and print its file."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("release", nargs="?", choices=RELEASES, default=here(), help="[default: that of this machine]")
-    release = parser.parse_args().release
+    release = parser.parse_args(argv).release
     if release is None:
         parser.error(f"this machine has none of the releases; choose from {', '.join(RELEASES)}")
     if lacking := [name for name in PROGRAMS if packages.find(name) is None]:

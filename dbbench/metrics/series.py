@@ -8,7 +8,7 @@ import io
 import math
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Final
 
@@ -20,9 +20,9 @@ _LONGEST: Final = 65_536  # bytes of a line: more than a thousand columns
 FIRST: Final = ("tps", "p50_ms", "p95_ms", "p99_ms", "errors")  # after `second,phase`; contract
 
 
-def both_clocks() -> tuple[float, float]:
+def both_clocks(system: Callable[[], float] = time.time) -> tuple[float, float]:
     """Return system clock (epoch seconds) and monotonic clock, read as close together as three attempts allow."""
-    readings = [(time.monotonic(), time.time(), time.monotonic()) for _ in range(3)]
+    readings = [(time.monotonic(), system(), time.monotonic()) for _ in range(3)]
     _, utc, after = min(readings, key=lambda reading: reading[2] - reading[0])
     return utc, after
 

@@ -155,14 +155,15 @@ def _row(call: str, taken_s: list[float]) -> SyncFacts:
     return SyncFacts(call, len(taken_s), mean_ms, p50, p99, ordered_ms[-1])
 
 
-def atomic_write_bytes(folder: Path) -> tuple[int, int] | None:
+def atomic_write_bytes(folder: Path, call: Callable[..., int] = libc.call) -> tuple[int, int] | None:
     """Return the smallest and largest atomic write (RWF_ATOMIC) to a file of this directory; (0, 0) if none, None if
-    the kernel or C library does not report it. Asks a file, which is removed: directories have none."""
+    the kernel or C library does not report it. Asks a file, which is removed: directories have none. `call` calls a
+    function of the C library."""
     path, buffer = folder / ".dbbench-atomic", ctypes.create_string_buffer(_STATX_BYTES)
     with contextlib.suppress(OSError, AttributeError):
         with open_fd(path, os.O_RDWR | os.O_CREAT | os.O_EXCL) as fd:
             path.unlink()
-            libc.call("statx", fd, b"", 0x1000, _STATX_WRITE_ATOMIC, buffer)  # AT_EMPTY_PATH
+            call("statx", fd, b"", 0x1000, _STATX_WRITE_ATOMIC, buffer)  # AT_EMPTY_PATH
         (mask,) = struct.unpack_from("I", buffer)
         if mask & _STATX_WRITE_ATOMIC:
             least, most = struct.unpack_from("II", buffer, _UNITS_AT)

@@ -41,17 +41,16 @@ def test_the_package_of_a_program(program: str, package: str | None) -> None:
     assert package_of(program) == package
 
 
-def test_a_recorder_outside_path_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_recorder_outside_path_is_found(tmp_path: Path) -> None:
     """sadc is found in each of the directories that releases have it in: Debian 12 and 13, Fedora, 32 bit."""
     known = {"/usr/lib/sysstat", "/usr/libexec/sysstat", "/usr/lib64/sa", "/usr/lib/sa"}
     assert known <= {*packages.OUTSIDE_PATH["sadc"]}
     places = tuple(str(tmp_path / name) for name in ("sysstat", "sa"))
-    monkeypatch.setattr(packages, "OUTSIDE_PATH", {"sadc": places})
-    assert packages.find("sadc") is None
+    assert packages.find("recorder", {"recorder": places}) is None
     for place in reversed(places):
-        (path := Path(place, "sadc")).parent.mkdir()
+        (path := Path(place, "recorder")).parent.mkdir()
         path.touch(0o755)
-        assert packages.find("sadc") == str(path)
+        assert packages.find("recorder", {"recorder": places}) == str(path)
 
 
 def test_an_installed_package_is_not_the_remedy(programs: Path) -> None:

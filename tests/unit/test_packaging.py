@@ -5,7 +5,6 @@ import contextlib
 import importlib.metadata
 import re
 import shutil
-import sys
 from datetime import date
 from pathlib import Path
 from typing import Final
@@ -118,14 +117,13 @@ def test_a_bundle_of_another_release_is_rejected(tmp_path: Path, programs: tuple
     assert f"this machine is {values['ID']}" in done.stderr and "Nothing was changed" in done.stderr
 
 
-def test_a_bundle_requires_debootstrap(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bundle_requires_debootstrap(programs: Path) -> None:
     """Without it, an error names the program and the command that installs it, and nothing is written."""
-    monkeypatch.setattr(sys, "argv", ["bundle.py", "debian12"])
     for name in {"apt-get", *bundle.PROGRAMS} - {"debootstrap"}:
         (programs / name).touch(0o755)
     said = r"error E201: debootstrap not installed\n  Nothing was changed. .*debootstrap"
     with pytest.raises(SystemExit, match=said):
-        bundle.main()
+        bundle.main(["debian12"])
 
 
 def test_the_checklist_stops_at_the_first_failure(capsys: pytest.CaptureFixture[str]) -> None:

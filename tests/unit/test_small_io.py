@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from dbbench.machine import libc
 from dbbench.model import FilesystemFacts
 from dbbench.storage import small_io
 
@@ -47,9 +46,8 @@ def test_an_error_is_a_reason_and_no_row(tmp_path: Path) -> None:
     ],
 )
 def test_atomic_writes_are_those_of_statx(
-    mask: int | None, units: tuple[int, ...], expected: Any, words: str | None, tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+    mask: int | None, units: tuple[int, ...], expected: Any, words: str | None, tmp_path: Path
+) -> None:
     """0 is "none"; a kernel that does not fill in the field reports nothing, and neither does a C library without
     statx. Results of earlier versions have no fields."""
 
@@ -60,8 +58,7 @@ def test_atomic_writes_are_those_of_statx(
         struct.pack_into("II", arguments[-1], 0xA8, *units)
         return 0
 
-    monkeypatch.setattr(libc, "call", statx)
-    assert small_io.atomic_write_bytes(tmp_path) == expected
+    assert small_io.atomic_write_bytes(tmp_path, statx) == expected
     assert list(tmp_path.iterdir()) == []
     least, most = expected or (None, None)
     facts = FilesystemFacts("xfs", atomic_write_min_bytes=least, atomic_write_max_bytes=most)

@@ -255,10 +255,10 @@ def test_a_study_runs_here_if_its_baseline_and_another_setup_do(
         return f"no {lacking} here" if lacking in parts else None
 
     monkeypatch.setattr(filesystems, "works", works)
-    monkeypatch.setattr(command, "_find_servers", lambda: {"files": {"": "1"}, "postgres": {"": "17.9"}})
-    row = command._row(studies.study(name))
-    assert row["runs"] is runs
-    assert row["reason"] is None if runs else str(row["reason"]).endswith(f": no {lacking} here")
+    found = studies.study(name)
+    servers = studies.servers_of(found, {"files": {"": "1"}, "postgres": {"": "17.9"}})
+    reason = command._impossible(found, servers)
+    assert reason is None if runs else str(reason).endswith(f": no {lacking} here")
 
 
 def test_a_server_is_named_by_its_folder() -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from dbbench.datasets import golden
 from dbbench.datasets.manifest import Entry, Manifest, save
+from dbbench.engines import ENGINES
 from dbbench.model import EarlierLoad, Plan, Status, Trial, WriteFacts
 from dbbench.plan import expand, identity, preview, writes
 from dbbench.plan.catalog import catalog
@@ -166,18 +167,21 @@ def test_a_deviation_is_reported(counted: int | None, reported: bool) -> None:
     assert writes.deviation([]) is None
 
 
+@pytest.mark.starts_processes
 def test_a_copy_of_the_users_data_replaces_its_estimate(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, environ: dict[str, str]
+    tmp_path: Path, programs: Path, environ: dict[str, str]
 ) -> None:
     """Tables and whole copy as they are; before that, an expansion of the dump that is said to be estimated."""
     dump = tmp_path / "shop.sql"
     head, rows = "-- PostgreSQL database dump\n-- Dumped from database version 15.1\n", "x" * 10_000_000
     dump.write_text(f"{head}{rows}\n--\n-- PostgreSQL database dump complete\n--\n")
-    key = "postgres-15.1-source-0"
     asked = plan_of(tmp_path, plan(workload={"name": "scan", "source": str(dump)}), catalog())
     expanded = expand(asked, catalog())
     environ["DBBENCH_CACHE"] = str(tmp_path)
-    monkeypatch.setattr(golden, "key", lambda *_: key)
+    for name in ENGINES["postgres"].programs():
+        (programs / Path(name).name).write_text("#!/bin/sh\necho 'postgres (PostgreSQL) 15.1'\n")
+        (programs / Path(name).name).chmod(0o755)
+    key = golden.key(expanded.cells[0].engine, expanded.cells[0].dataset)
     before = writes.with_copies(expanded)
     assert before == expanded
     assert 20_000_000 < writes.tables_bytes(before.cells[0]) < 25_000_000

@@ -131,10 +131,10 @@ def left_out() -> list[str]:
     return (root.parent / LEFT_OUT).read_text().splitlines() if root else []
 
 
-def unavailable() -> str | None:
+def unavailable(architecture: str = platform.machine()) -> str | None:
     """Return why a second kernel is not possible here, with what to install; None if it exists or can be built."""
-    if sys.platform != "linux" or platform.machine() != "x86_64":
-        return f"it requires Linux on x86-64; this is {sys.platform} on {platform.machine()}"
+    if sys.platform != "linux" or architecture != "x86_64":
+        return f"it requires Linux on x86-64; this is {sys.platform} on {architecture}"
     if os.geteuid() != 0:
         return "root is required, because it is built and run in private namespaces"
     if found() is not None:

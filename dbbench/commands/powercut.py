@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ import click
 
 from dbbench import __version__, results
 from dbbench.commands.options import Options, command_line, fs_option, plan_argument, progress_option, results_option
-from dbbench.errors import EXIT_OK, LabContradicts, RunMissing, RunNameTaken
+from dbbench.errors import EXIT_OK, DeadlinePassed, LabContradicts, LabUnavailable, RunMissing, RunNameTaken
 from dbbench.model import Conclusion, LabFacts, plain
 from dbbench.plan.narrowing import Narrowing
 from dbbench.plan.request import PlanRequest, able, load_request
@@ -89,22 +90,27 @@ def conclude(options: Options, folder: Path, trials: dict[str, Any] | None = Non
 def run_lab(options: Options, wanted: PlanRequest, name: str | None, order: Order) -> Path:
     """Carry out the order for the request; return the folder with the results. Raises LabUnavailable, RunNameTaken, and
     DeadlinePassed after the results so far were printed."""
-    from dbbench.errors import DeadlinePassed, LabUnavailable
     from dbbench.labs.powercut import examine, unavailable
     from dbbench.report.progress import renderer
 
     if why := unavailable():
         raise LabUnavailable(why, effect="Nothing was changed.")
     folder = folder_of_lab(options.results_folder.resolve(), wanted, name)
+    with concluding(options, folder), options.shown(renderer) as emit, results.lock(folder):
+        examine(folder, wanted.sha256, order, emit)
+    return folder
+
+
+@contextlib.contextmanager
+def concluding(options: Options, folder: Path) -> Iterator[None]:
+    """Print the results so far if the block raises DeadlinePassed."""
     try:
-        with options.shown(renderer) as emit, results.lock(folder):
-            examine(folder, wanted.sha256, order, emit)
+        yield
     except DeadlinePassed:
         with contextlib.suppress(LabContradicts):
             if results.load_lab(folder) is not None:
                 conclude(options, folder)
         raise
-    return folder
 
 
 def folder_of_lab(results_folder: Path, wanted: PlanRequest, name: str | None) -> Path:

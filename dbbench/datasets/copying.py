@@ -52,10 +52,11 @@ class Restored:
 
 
 def restore_copy(
-    golden: Golden, datadir: Path, owner: User, progress: Progress = lambda _done, _whole: None
+    golden: Golden, datadir: Path, owner: User, progress: Progress = lambda _done, _whole: None, lag_bytes: int = LAG
 ) -> Restored:
     """Restore `golden` as `datadir`, which does not exist or is an empty directory (its attributes stay), for `owner`.
-    Raises FilesystemFull, and RestoreFailed also if the copy, or the golden copy itself, differs from the manifest."""
+    Comparing starts `lag_bytes` behind the writer. Raises FilesystemFull, and RestoreFailed also if the copy, or the
+    golden copy itself, differs from the manifest."""
     manifest, began = golden.manifest, time.monotonic()
     with in_use(golden), _writing(golden, datadir):
         _make_root(golden, datadir)
@@ -73,7 +74,7 @@ def restore_copy(
             for entry in _copy_files(golden, datadir, owner, progress):
                 waiting.append(entry)
                 lag += entry.size
-                while lag > LAG:
+                while lag > lag_bytes:
                     lag -= check_oldest()
             while waiting:
                 check_oldest()

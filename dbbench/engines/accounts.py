@@ -14,7 +14,7 @@ import random
 import re
 import struct
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Container, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -40,13 +40,18 @@ def of_server(*names: str) -> process.User:
 
 @functools.cache
 def _own() -> process.User:
-    taken = _of_processes() | _of_ranges()
+    number = _reserve_any([_map(kind) for kind in ("uid", "gid")], _of_processes() | _of_ranges())
+    _name(Path("/etc/passwd"), f"{NAME}:x:{number}:{number}::/nonexistent:/bin/false\n")
+    _name(Path("/etc/group"), f"{NAME}:x:{number}:\n")
+    return process.User(NAME, number, number)
+
+
+def _reserve_any(maps: Sequence[Sequence[range]], taken: Container[int]) -> int:
+    """Reserve a number that is in each of `maps` and not in `taken`, and that has no name. Raises NotRoot."""
     for number in random.sample(NUMBERS, len(NUMBERS)):
-        exists = all(any(first <= number < first + count for first, count in _map(kind)) for kind in ("uid", "gid"))
+        exists = all(any(number in part for part in parts) for parts in maps)
         if number not in taken and exists and not _has_name(number) and _reserve(number):
-            _name(Path("/etc/passwd"), f"{NAME}:x:{number}:{number}::/nonexistent:/bin/false\n")
-            _name(Path("/etc/group"), f"{NAME}:x:{number}:\n")
-            return process.User(NAME, number, number)
+            return number
     raise NotRoot(
         f"no user ID between {NUMBERS[0]} and {NUMBERS[-1]} is free",
         effect="Nothing was measured.",
@@ -83,10 +88,10 @@ def _has_name(number: int) -> bool:
     return False
 
 
-def _map(kind: str) -> Iterator[tuple[int, int]]:
-    for line in Path("/proc/self", f"{kind}_map").read_text().splitlines():
-        first, _, count = map(int, line.split())
-        yield first, count
+def _map(kind: str) -> list[range]:
+    """Return the numbers that exist in the user namespace of this process."""
+    rows = [map(int, line.split()) for line in Path("/proc/self", f"{kind}_map").read_text().splitlines()]
+    return [range(first, first + count) for first, _, count in rows]
 
 
 def _reserve(number: int) -> bool:

@@ -57,6 +57,7 @@ class Recorder:
     durable_contents: dict[int, bytes] = field(default_factory=dict)
     published: set[str] = field(default_factory=set)
     held: dict[int, int] = field(default_factory=dict)  # inode -> descriptor, so that no number is given twice
+    ignored: Path | None = None  # an fsync below it has no effect
 
     def take(self, label: str) -> None:
         names, contents = Names(), dict[int, bytes]()
@@ -72,12 +73,12 @@ class Recorder:
 
     def begun(self, path: Path) -> None:
         """An fsync that is not carried out yet: there is most to lose."""
-        if self.root == path or self.root in path.parents:
+        if path.is_relative_to(self.root):
             self.take(f"before fsync {path.relative_to(self.root)}")
 
     def synced(self, path: Path) -> None:
         """An fsync: of a file its content, of a folder the names in it."""
-        if self.root != path and self.root not in path.parents:
+        if not path.is_relative_to(self.root) or (self.ignored and path.is_relative_to(self.ignored)):
             return
         inode = path.stat().st_ino
         if path.is_dir():
@@ -164,20 +165,32 @@ def _built(moment: Moment, names: Names, folder: int, at: Path, draw: random.Ran
         (at / name).write_bytes(content or b"")
 
 
-def test_what_was_finished_before_a_cut_is_there_after_it(make_run: MakeRun, tmp_path: Path) -> None:
-    """Published trials are whole, an unfinished one is never a result, the run is read and can go on."""
-    results_folder, run = tmp_path / "results", make_run()
+def record(results_folder: Path, run: Run, ignored: str = "") -> list[Moment]:
+    """Return the moments of publishing a run, from where its folder is known. An fsync below the folder `ignored` of
+    the run does nothing."""
     results_folder.mkdir()
     with recorded(results_folder) as recorder:
         folder = results.create_run(results_folder, run, "# plan\n")
         recorder.synced(results_folder)  # the folder's own name: from here on the run is known
+        recorder.ignored = folder / ignored if ignored else None
         begun = len(recorder.moments)
         publish(folder, run, recorder)
+    return recorder.moments[begun:]
+
+
+def cuts(moments: list[Moment], results_folder: Path, after: Path) -> Iterator[tuple[int, Moment]]:
+    """Cut the power at random moments; each time `after` has what a disk may hold then."""
     draw = random.Random(SEED)
     for number in range(CUTS):
-        moment = draw.choice(recorder.moments[begun:])
-        after = tmp_path / "after"
+        moment = draw.choice(moments)
         after_the_cut(moment, results_folder.stat().st_ino, after, draw)
+        yield number, moment
+
+
+def test_what_was_finished_before_a_cut_is_there_after_it(make_run: MakeRun, tmp_path: Path) -> None:
+    """Published trials are whole, an unfinished one is never a result, the run is read and can go on."""
+    results_folder, run, after = tmp_path / "results", make_run(), tmp_path / "after"
+    for number, moment in cuts(record(results_folder, run), results_folder, after):
         said = f"cut {number} after {moment.label}"
         found = results.load_run(after / run.name)
         assert {trial.id for trial in found.trials} >= moment.published, said
@@ -188,24 +201,12 @@ def test_what_was_finished_before_a_cut_is_there_after_it(make_run: MakeRun, tmp
         list(Journal(after / run.name / "journal.jsonl").entries())
 
 
-def test_without_fsync_the_model_loses_results(
-    make_run: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_fsync_the_model_loses_results(make_run: MakeRun, tmp_path: Path) -> None:
     """A control: the same cuts damage results that were not fsynced, so the model can detect a loss."""
-    results_folder, run = tmp_path / "results", make_run()
-    results_folder.mkdir()
-    with recorded(results_folder) as recorder:
-        folder = results.create_run(results_folder, run, "# plan\n")
-        recorder.synced(results_folder)
-        monkeypatch.setattr("dbbench.results.trials.sync", lambda path: None)
-        begun = len(recorder.moments)
-        publish(folder, run, recorder)
-    draw, harmed = random.Random(SEED), 0
-    for _ in range(CUTS):
-        moment = draw.choice(recorder.moments[begun:])
-        after_the_cut(moment, results_folder.stat().st_ino, tmp_path / "after", draw)
+    results_folder, run, after, harmed = tmp_path / "results", make_run(), tmp_path / "after", 0
+    for _, moment in cuts(record(results_folder, run, "trials"), results_folder, after):
         try:
-            found = {trial.id for trial in results.load_run(tmp_path / "after" / run.name).trials}
+            found = {trial.id for trial in results.load_run(after / run.name).trials}
             harmed += not found >= moment.published
         except (ResultDamaged, RunMissing):
             harmed += 1

@@ -55,10 +55,9 @@ def test_a_restored_copy_is_the_golden_copy(
         compared.append(path.name)
         return manifest.crc_of(path)
 
-    monkeypatch.setattr("dbbench.datasets.copying.LAG", lag)
     monkeypatch.setattr("dbbench.datasets.copying.crc_of", note)
     said: list[tuple[int, int]] = []
-    found = restore_copy(made, tmp_path / "data", ME, lambda done, whole: said.append((done, whole)))
+    found = restore_copy(made, tmp_path / "data", ME, lambda done, whole: said.append((done, whole)), lag)
     assert manifest.scan(tmp_path / "data", 1) == made.manifest.entries
     assert found.bytes == made.manifest.logical_bytes
     assert found.copy_s > 0
@@ -83,30 +82,31 @@ def test_an_empty_folder_is_filled_and_a_full_one_refused(made: Golden, tmp_path
     assert not (tmp_path / "other").exists()
 
 
-def test_a_byte_flipped_on_its_way_is_found(made: Golden, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_byte_flipped_on_its_way_is_found(made: Golden, tmp_path: Path) -> None:
     """A restored file that differs by one bit is named, and the golden copy, which is sound, stays."""
-    write = os.write
+    whole, file = made.data / "base/5/16384", tmp_path / "data/base/5/16384"
 
-    def flip(fd: int, block: memoryview) -> int:
-        torn = bytearray(block)
-        if len(torn) == 17:
-            torn[9] ^= 1
-        return write(fd, torn)
+    def damage(_done: int, _all: int) -> None:
+        """Flip a bit of the file once it is complete."""
+        if file.exists() and file.read_bytes() == whole.read_bytes():
+            flip(file)
 
-    monkeypatch.setattr("dbbench.datasets.copying.os.write", flip)
-    with pytest.raises(RestoreFailed, match=r"after reading them back, and it is intact: base/5/16384"):
-        restore_copy(made, tmp_path / "data", ME)
+    with pytest.raises(RestoreFailed, match=r"after reading them back, and it is intact: base/5/16384$"):
+        restore_copy(made, tmp_path / "data", ME, damage)
     assert golden.exists("copy", made.path.parent)
+
+
+def flip(file: Path) -> None:
+    """Change a bit in the middle of a file."""
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 0x40
+    file.write_bytes(content)
 
 
 def test_a_damaged_golden_copy_is_named_and_not_used_again(made: Golden, tmp_path: Path) -> None:
     """A damaged golden copy is distinguished from data that was altered during the restore. A file that went away is
     found before a restore by its size, and in a restore by its name."""
-    with (made.data / "base" / "5" / "16384").open("r+b") as file:
-        file.seek(70_000)
-        byte = file.read(1)[0]
-        file.seek(70_000)
-        file.write(bytes([byte ^ 0x40]))
+    flip(made.data / "base/5/16384")
     assert golden.exists("copy", made.path.parent)  # sizes alone do not show it
     with pytest.raises(RestoreFailed, match=r"golden copy .* is damaged: these files changed: base/5/16384"):
         restore_copy(made, tmp_path / "data", ME)

@@ -1,5 +1,6 @@
 """The user ID that a trial's servers run as."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -23,16 +24,13 @@ def test_a_number_is_reserved_once() -> None:
     assert not accounts._has_name(4_000_000_000 - 1)
 
 
-def test_without_a_free_number_nothing_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("numbers", "taken"), [(range(2**32), accounts.NUMBERS), (range(1000), ())], ids=["all taken", "container"]
+)
+def test_without_a_free_number_nothing_is_started(numbers: range, taken: Sequence[int]) -> None:
     """All are taken by other processes, or the container has none of them (E202)."""
-    accounts._own.cache_clear()
-    with monkeypatch.context() as all_taken:
-        all_taken.setattr(accounts, "_of_processes", lambda: {*accounts.NUMBERS})
-        with pytest.raises(NotRoot, match="60578 and 61183"):
-            accounts._own()
-    monkeypatch.setattr(accounts, "_map", lambda _name: iter([(0, 1000)]))
-    with pytest.raises(NotRoot):
-        accounts._own()
+    with pytest.raises(NotRoot, match="60578 and 61183"):
+        accounts._reserve_any([[numbers], [numbers]], taken)
 
 
 def test_a_user_without_an_entry_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

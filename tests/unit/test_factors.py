@@ -15,7 +15,6 @@ from synthetic import Shape
 from dbbench import results
 from dbbench.compare import Interaction, Row, interactions
 from dbbench.compare.interaction import Verdict
-from dbbench.engines import ENGINES, postgres
 from dbbench.errors import PlanInvalid
 from dbbench.machine import host
 from dbbench.metrics.table import METRICS
@@ -30,6 +29,7 @@ from dbbench.report.sentences import interaction, plain_text
 from dbbench.report.verdict_table import as_document, as_markdown, put_tables
 from dbbench.report.verdicts import verdicts
 from dbbench.run import preflight
+from tests.support.files import write_file
 from tests.support.plans import plan, plan_of
 
 PLAN = """\
@@ -142,43 +142,49 @@ def test_a_setting_that_this_machine_cannot_have_is_refused(
 ) -> None:
     """What the server refuses, each setting with its origin, and io_uring where nothing else remains."""
     monkeypatch.setattr(host, "without_io_uring", lambda: "refused by a test")
-    monkeypatch.setattr(postgres, "installed_version", lambda bin=None: "15.18")
-    absent = ("io_method", "file_extend_method")
-    monkeypatch.setattr(
-        postgres, "refusal", lambda settings, bin=None: "no setting " + "".join(set(absent) & set(settings))
-        if set(absent) & set(settings) else ""
-    )  # fmt: skip
-    swept = load(written(tmp_path, TWO), known)
+    bin_ = server(tmp_path / "postgres", "15.18", "io_method", "file_extend_method")
+    path = written(tmp_path, TWO)
+    path.write_text(path.read_text().replace('"postgres"\n', f'"postgres"\nbin = "{bin_}"\n', 1))
+    swept = load(path, known)
     refused = [error.evidence for error in preflight.lacking(swept, expand(swept, known), tmp_path)]
     assert "io_method = io_uring is not possible: refused by a test" in refused
     assert "PostgreSQL 15.18 refuses io_method = sync, set by the plan: no setting io_method" in refused
     arm = {"use": "btrfs-zstd", "tuning": {"postgres": {"file_extend_method": "write_zeros"}}}
-    tuned = plan_of(tmp_path, plan(arm, workload="bulk-insert"), known)
+    tuned = plan_of(tmp_path, plan(arm, {"name": "postgres", "bin": bin_}, "bulk-insert"), known)
     refused = [error.evidence for error in preflight.lacking(tuned, expand(tuned, known), tmp_path)]
     assert [text for text in refused if "file_extend_method" in text] == [
         "PostgreSQL 15.18 refuses file_extend_method = write_zeros, set by the fs setup: no setting file_extend_method"
     ]
 
 
+def server(program: Path, version: str, *absent: str) -> str:
+    """Return the folder of a program that has the version of a server and refuses settings."""
+    banner = f"postgres (PostgreSQL) {version}" if program.name == "postgres" else f"mariadbd  Ver {version}-MariaDB"
+    refusals = [f"*--{name}=*) echo 'FATAL:  no setting {name}' >&2; exit 1;;\n" for name in absent]
+    write_file(program, f"#!/bin/sh\ncase $* in\n{''.join(refusals)}*) echo '{banner}'\nesac\n").chmod(0o755)
+    return str(program.parent)
+
+
+@pytest.mark.starts_processes
 @pytest.mark.parametrize(("engine", "version", "setting", "value", "lacks"), [
     ("postgres", "15.18", "file_extend_method", "write_zeros", "PostgreSQL 15.18 has no setting file_extend_method"),
     ("postgres", "16.12", "file_extend_method", "write_zeros", None),
     ("postgres", "17.7", "file_extend_method", "write_zeros", "PostgreSQL 17.7 has no setting file_extend_method"),
     ("postgres", "19beta1", "file_extend_method", "write_zeros", None),
     ("mariadb", "10.11.19", "innodb_doublewrite", "fast", "MariaDB 10.11.19 has no setting innodb_doublewrite=fast"),
-    ("mariadb", "11.4.2", "innodb_doublewrite", "fast", None), ("mariadb", "12.3", "innodb_doublewrite", "fast", None),
+    ("mariadb", "11.4.2", "innodb_doublewrite", "fast", None),
+    ("mariadb", "12.3.1", "innodb_doublewrite", "fast", None),
     ("mariadb", "10.11.19", "innodb_doublewrite", False, None),  # as old as the setting
 ])  # fmt: skip
 def test_an_arm_whose_tuning_the_server_lacks_is_skipped(
-    tmp_path: Path, known: Catalog, monkeypatch: pytest.MonkeyPatch, engine: str, version: str, setting: str,
-    value: Scalar, lacks: str | None,
-) -> None:  # fmt: skip
+    tmp_path: Path, known: Catalog, engine: str, version: str, setting: str, value: Scalar, lacks: str | None
+) -> None:
     """With the setting and the version, also in minor releases, and for one value alone; the server would refuse to
     start."""
-    monkeypatch.setattr(ENGINES[engine], "installed_version", lambda bin=None: version)
+    bin_ = server(tmp_path / {"postgres": "postgres", "mariadb": "mariadbd"}[engine], version)
     tuned = {"use": "btrfs", "label": "tuned", "tuning": {engine: {setting: value}}}
     device = {"kind": "dir", "paths": {"btrfs": "/a", "tuned": "/b"}}
-    text = plan(["btrfs", tuned], engine, "bulk-insert", device=device)
+    text = plan(["btrfs", tuned], {"name": engine, "bin": bin_}, "bulk-insert", device=device)
     wanted = able(of_plan(text, plan_of(tmp_path, text, known), known), [])
     assert wanted.skipped == ({"tuned": lacks} if lacks else {})
 
@@ -186,9 +192,7 @@ def test_an_arm_whose_tuning_the_server_lacks_is_skipped(
 @pytest.mark.parametrize(("value", "reason"), [("0", None), ("1", "is 1; 0"), ("2", "kernel.io_uring_disabled is 2")])
 def test_the_sysctl_of_io_uring(tmp_path: Path, value: str, reason: str | None) -> None:
     """1 refuses it to a server too, which is not root; with 0 the call decides."""
-    sysctl = tmp_path / "proc/sys/kernel/io_uring_disabled"
-    sysctl.parent.mkdir(parents=True)
-    sysctl.write_text(value)
+    write_file(tmp_path / "proc/sys/kernel/io_uring_disabled", value)
     said = str(host.without_io_uring(tmp_path))
     assert reason in said if reason else "sysctl" not in said
 

@@ -12,11 +12,14 @@ from dbbench.model import Durability, FsSetup, Mkfs, Volume
 from dbbench.plan import catalog
 from dbbench.storage import filesystems
 from dbbench.storage.filesystems import btrfs, ext, f2fs, families, nilfs2, shape, xfs
+from dbbench.storage.filesystems.common import PAGE_BYTES
 from dbbench.storage.filesystems.formatted import Formatted
+from tests.support.files import write_file
 
 FIXTURES = Path(__file__).parent.parent / "fixtures/filesystems"
 EXT4 = ext.FAMILIES[-1]
 SHIPPED = sorted(catalog.catalog().setups)
+LARGE = 4 * PAGE_BYTES  # a size of blocks
 
 
 def recorded(name: str) -> str:
@@ -235,8 +238,7 @@ def test_a_promise_that_is_not_the_kernels_is_an_error() -> None:
 @pytest.mark.starts_processes  # mkfs and modprobe that do nothing
 def test_a_setup_says_why_it_cannot_work_here(programs: Path, tmp_path: Path) -> None:
     """Unknown family, missing programs with their package, a kernel without it."""
-    (tmp_path / "proc").mkdir()
-    (tmp_path / "proc/filesystems").write_text("nodev\tproc\n\text4\n")
+    write_file(tmp_path / "proc/filesystems", "nodev\tproc\n\text4\n")
     (programs / "apt-get").touch(0o755)
     assert "unknown family 'vfat'" in str(filesystems.works(setup_of("vfat")))
     assert filesystems.install(setup_of("xfs")) == ("xfsprogs",)
@@ -270,68 +272,55 @@ def test_commands_are_what_a_person_would_type() -> None:
     assert btrfs.FAMILY.programs(setup) == ("mkfs.btrfs", "btrfs", "chattr")
 
 
-@pytest.mark.parametrize(("kernel", "page_bytes", "lack"), [
-    ((6, 1), 4096, "16384 bytes, above the page size of 4096, need Linux 6.12"), ((6, 12), 4096, None),
-    ((5, 10), 65536, None),  # a machine with large pages needs no large blocks
+@pytest.mark.parametrize(("release", "lack"), [
+    ("6.1.0-28-amd64", f"{LARGE} bytes, above the page size of {PAGE_BYTES}, need Linux 6.12; this is 6.1.0-28-amd64"),
+    ("6.12.9", "None"),
 ])  # fmt: skip
-def test_blocks_of_xfs_above_the_page_size_need_a_kernel_for_them(
-    kernel: tuple[int, int], page_bytes: int, lack: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """From 6.12 on."""
-    monkeypatch.setattr(xfs, "PAGE_BYTES", page_bytes)
-    monkeypatch.setattr(xfs, "kernel_version", lambda: kernel)
-    found = xfs.FAMILY.lacks(setup_of("xfs", mkfs=("-b", "size=16k")))
-    assert found is None if lack is None else lack in str(found)
-    assert xfs.FAMILY.lacks(setup_of("xfs", mkfs=("-m", "reflink=0"))) is None
+def test_blocks_of_xfs_above_the_page_size_need_a_kernel_for_them(release: str, lack: str, tmp_path: Path) -> None:
+    """From 6.12 on. A machine with large pages needs no large blocks."""
+    write_file(tmp_path / "proc/sys/kernel/osrelease", f"{release}\n")
+    assert lack in str(xfs.FAMILY.lacks(setup_of("xfs", mkfs=("-b", f"size={LARGE}")), tmp_path))
+    assert xfs.FAMILY.lacks(setup_of("xfs", mkfs=("-b", f"size={PAGE_BYTES}")), tmp_path) is None
+    assert xfs.FAMILY.lacks(setup_of("xfs", mkfs=("-m", "reflink=0")), tmp_path) is None
 
 
+@pytest.mark.skipif(PAGE_BYTES != 4096, reason="needs a page size of 4096")
 @pytest.mark.parametrize(("option", "sector_bytes"), [("size=16k", 16384), ("size=64k", 16384), ("size=8k", 8192),
                                                       ("size=4096", 0), ("", 0)])  # fmt: skip
-def test_a_loop_device_below_large_blocks_has_large_sectors(
-    option: str, sector_bytes: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_loop_device_below_large_blocks_has_large_sectors(option: str, sector_bytes: int) -> None:
     """As large as the blocks, but not larger than InnoDB's pages; below small blocks they are the driver's."""
-    monkeypatch.setattr(xfs, "PAGE_BYTES", 4096)
     assert xfs.FAMILY.sector_bytes(setup_of("xfs", mkfs=("-b", option) if option else ())) == sector_bytes
     assert EXT4.sector_bytes(setup_of("ext4", mkfs=("-b", "16384"))) == 0
 
 
-def test_blocks_of_ext4_above_the_page_size_need_a_kernel_with_this_feature(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_blocks_of_ext4_above_the_page_size_need_a_kernel_with_this_feature(tmp_path: Path) -> None:
     """mkfs then needs to be told that they are meant."""
-    monkeypatch.setattr(ext, "PAGE_BYTES", 4096)
-    monkeypatch.setattr(ext, "LARGE_BLOCKS", tmp_path / "blocksize_gt_pagesize")
-    large, small = (setup_of("ext4", mkfs=("-b", size)) for size in ("16384", "4096"))
-    assert "16384 bytes, above the page size of 4096, need ext4 of Linux 6.19" in str(EXT4.lacks(large))
-    assert EXT4.lacks(small) is None
-    (tmp_path / "blocksize_gt_pagesize").write_text("supported")
-    assert EXT4.lacks(large) is None
+    large, small = (setup_of("ext4", mkfs=("-b", str(size))) for size in (LARGE, PAGE_BYTES))
+    needed = f"{LARGE} bytes, above the page size of {PAGE_BYTES}, need ext4 of Linux 6.19"
+    assert needed in str(EXT4.lacks(large, tmp_path))
+    assert EXT4.lacks(small, tmp_path) is None
+    write_file(tmp_path / "sys/fs/ext4/features/blocksize_gt_pagesize", "supported")
+    assert EXT4.lacks(large, tmp_path) is None
     assert "-F" in filesystems.commands(large, ("/dev/a",), "/m")[0]
     assert "-F" not in filesystems.commands(small, ("/dev/a",), "/m")[0]
 
 
-def test_a_checksum_that_the_kernel_does_not_know_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_checksum_that_the_kernel_does_not_know_is_named(tmp_path: Path) -> None:
     """By what its btrfs lists; without a list nothing is said against it."""
-    monkeypatch.setattr(btrfs, "_FEATURES", tmp_path)
     blake = setup_of("btrfs", mkfs=("--csum", "blake2"))
-    assert btrfs.FAMILY.lacks(blake) is None
-    (tmp_path / "supported_checksums").write_text("crc32c xxhash64\n")
-    assert "no checksum blake2 (it has crc32c, xxhash64)" in str(btrfs.FAMILY.lacks(blake))
-    assert btrfs.FAMILY.lacks(setup_of("btrfs", mkfs=("--csum", "xxhash"))) is None
+    assert btrfs.FAMILY.lacks(blake, tmp_path) is None
+    write_file(tmp_path / "sys/fs/btrfs/features/supported_checksums", "crc32c xxhash64\n")
+    assert "no checksum blake2 (it has crc32c, xxhash64)" in str(btrfs.FAMILY.lacks(blake, tmp_path))
+    assert btrfs.FAMILY.lacks(setup_of("btrfs", mkfs=("--csum", "xxhash")), tmp_path) is None
 
 
 def test_what_the_driver_says_of_journal_and_mode(tmp_path: Path) -> None:
     """From the ext4 driver's own list; a kernel with an ext2 driver of its own has none, and no journal."""
-    options = tmp_path / "fs/ext4/loop7/options"
-    options.parent.mkdir(parents=True)
-    options.write_text("rw\ndata=writeback\n")
+    options = write_file(tmp_path / "fs/ext4/loop7/options", "rw\ndata=writeback\n")
     assert EXT4.live("loop7", tmp_path) == {"has_journal": True, "data_mode": "writeback"}
     options.write_text("rw\nbarrier\n")
     assert EXT4.live("loop7", tmp_path)["has_journal"] is False
-    (tmp_path / "self").mkdir()
-    table = tmp_path / "self/mountinfo"
-    table.write_text("95 27 7:8 / /m rw - ext2 /dev/loop8 rw\n")
+    table = write_file(tmp_path / "self/mountinfo", "95 27 7:8 / /m rw - ext2 /dev/loop8 rw\n")
     assert EXT4.live("loop8", tmp_path) == {"has_journal": False}
     table.write_text("95 27 7:8 / /m rw - ext4 /dev/loop8 rw\n")
     with pytest.raises(KernelLacks):

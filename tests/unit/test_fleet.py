@@ -18,6 +18,7 @@ from dbbench.fleet import dealing, fleet_files, host, launch, security
 from dbbench.fleet.coordinator import Coordinator
 from dbbench.fleet.fleet_files import Fleet
 from dbbench.fleet.messages import Assignment
+from dbbench.machine import namespaces
 from dbbench.model import Run, TrialSpec
 from dbbench.model.events import Event, ignore
 from tests.support.fleet_hosts import TRIAL_S, Hosts
@@ -249,11 +250,10 @@ def test_certificates_are_private(room: Path, monkeypatch: pytest.MonkeyPatch) -
         security.of(folder)
 
 
-def test_each_fleet_has_its_certificates(room: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_fleet_has_its_certificates(room: Path) -> None:
     """Fleets of the same name in other results, or of other names, do not share an authority."""
-    monkeypatch.setattr(security.namespaces, "private_folder", lambda: room)
     folders = {security.folder_of_fleet(room / name) for name in ("a/.fleet/r", "b/.fleet/r", "b/.fleet/s")}
-    assert len(folders) == 3 and {folder.parent for folder in folders} == {room}
+    assert len(folders) == 3 and {folder.parent for folder in folders} == {namespaces.private_folder()}
     assert security.folder_of_fleet(room / "a/.fleet/../.fleet/r") in folders
 
 

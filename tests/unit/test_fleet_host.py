@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import random
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -11,10 +12,10 @@ import pytest
 
 from dbbench import __version__, results
 from dbbench.errors import CoordinatorGone
-from dbbench.fleet import fleet_files, host, messages, share
+from dbbench.fleet import fleet_files, host, share
 from dbbench.fleet.fleet_files import Fleet
 from dbbench.fleet.host_folder import HostFolder, Taken
-from dbbench.fleet.messages import Assignment, Batch, FileRequest, HostReport, HostState, Refusal, ResultRequest
+from dbbench.fleet.messages import BATCH, Assignment, Batch, FileRequest, HostReport, HostState, Refusal, ResultRequest
 from dbbench.fleet.share import DiskTurn, Share
 from dbbench.machine import namespaces
 from dbbench.model import Run, Status, Trial
@@ -145,25 +146,25 @@ def test_end_of_a_trial_ends_the_waiting(at_work: HostFolder) -> None:
     assert [answer.trial for answer in answers] == [second]
 
 
-def test_trials_go_on_as_soon_as_a_result_was_read(at_work: HostFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_trials_go_on_as_soon_as_a_result_was_read(at_work: HostFolder) -> None:
     """They wait while a coordinator asks and does not have a finished trial, but not for its verification."""
-    monkeypatch.setattr(messages, "BATCH", 100)
     trial = at_work.run().order[0].id
-    (at_work.folder / "trials" / trial / "empty").touch()
+    there = at_work.folder / "trials" / trial
+    (there / "empty").touch()
+    (there / "large").write_bytes(random.Random(1).randbytes(3 * BATCH + 1))
     assert not at_work.awaits_transfer()  # nobody has asked
     batches = [report().batch]
     while not batches[-1].last:
         assert at_work.awaits_transfer()
-        batch = host.answer(FileRequest("f", trial, 100 * len(batches)))
+        batch = host.answer(FileRequest("f", trial, BATCH * len(batches)))
         assert isinstance(batch, Batch)
         batches.append(batch)
     assert not at_work.awaits_transfer()
     assert len(batches) > 3
-    assert {sum(len(content) for _, content in batch.pieces) for batch in batches[:-1]} == {100}
+    assert {sum(len(content) for _, content in batch.pieces) for batch in batches[:-1]} == {BATCH}
     came = dict[str, bytes]()
     for name, content in (piece for batch in batches for piece in batch.pieces):
         came[name] = came.get(name, b"") + content
-    there = at_work.folder / "trials" / trial
     assert came == {str(path.relative_to(there)): path.read_bytes() for path in there.rglob("*") if path.is_file()}
 
 

@@ -7,16 +7,13 @@ from pathlib import Path
 import pytest
 
 from dbbench.commands.options import Options
-from dbbench.commands.powercut import run_lab
+from dbbench.commands.powercut import concluding
 from dbbench.errors import DeadlinePassed, Interrupted, MountFailed
 from dbbench.labs.harm import Attempt, count_harms
-from dbbench.labs.powercut import Order
 from dbbench.labs.powercut.recovery import BaseImages, Lab
 from dbbench.labs.powercut.targets import LabTarget
 from dbbench.model import Conclusion, Durability, EngineSpec, HarmCount
-from dbbench.plan import Expanded
 from dbbench.plan.catalog import catalog
-from dbbench.plan.request import PlanRequest
 from dbbench.report.harm_table import HarmTable
 from dbbench.results import load_run, save_lab
 from dbbench.run.workdir import WorkDir
@@ -119,23 +116,12 @@ def test_what_a_lab_that_ended_early_did_not_reach_is_listed(tmp_path: Path) -> 
     assert not [text for text in table.exclusions if "ended before" in text]
 
 
-def test_a_lab_that_hangs_prints_what_it_knows(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_lab_that_hangs_prints_what_it_knows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The table of the setups that were tested, then the error."""
     folder = synthetic.write(tmp_path, Shape(arms=("ext4", "xfs"), work=(("postgres", "pgbench-tpcb"),)))
-    run = load_run(folder).run
-    wanted = PlanRequest("", run.plan, Expanded(run.cells, run.order), run.plan_sha256)
-
-    def hang(*_: object) -> None:
+    with pytest.raises(DeadlinePassed), concluding(Options(quiet=True), folder):
         save_lab(folder, dataclasses.replace(synthetic.lab(arms=("ext4",)), complete=False))
         raise DeadlinePassed("mount")
-
-    monkeypatch.setattr("dbbench.labs.powercut.examine", hang)
-    monkeypatch.setattr("dbbench.labs.powercut.unavailable", lambda: None)
-    monkeypatch.setattr("dbbench.commands.powercut.folder_of_lab", lambda *_: folder)
-    with pytest.raises(DeadlinePassed):
-        run_lab(Options(quiet=True), wanted, None, Order(1))
     printed = capsys.readouterr().out
     assert "torn 3/40" in printed and "xfs with PostgreSQL: the test ended before it" in printed
 

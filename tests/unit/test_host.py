@@ -9,13 +9,7 @@ import pytest
 from dbbench.machine.host import load, tunables
 from dbbench.machine.host.load import HostLoad, LoadReading
 from dbbench.machine.host.proc import CpuTimes, Task, below, chosen, task
-
-
-def write(root: Path, name: str, content: str) -> None:
-    """A file below a machine's root."""
-    path = root / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(content)
+from tests.support.files import write_file
 
 
 def test_state_reads_what_moves_numbers(tmp_path: Path) -> None:
@@ -24,21 +18,23 @@ def test_state_reads_what_moves_numbers(tmp_path: Path) -> None:
     assert set(tunables.state(tmp_path).values()) == {None}
     cpu = "sys/devices/system/cpu"
     for number in (0, 1):
-        write(tmp_path, f"{cpu}/cpufreq/policy{number}/scaling_governor", "powersave\n")
-    write(tmp_path, f"{cpu}/intel_pstate/no_turbo", "1\n")
+        write_file(tmp_path / f"{cpu}/cpufreq/policy{number}/scaling_governor", "powersave\n")
+    write_file(tmp_path / f"{cpu}/intel_pstate/no_turbo", "1\n")
     for number, (name, disabled) in enumerate((("POLL", 0), ("C1", 0), ("C6", 1))):
-        write(tmp_path, f"{cpu}/cpu0/cpuidle/state{number}/name", name)
-        write(tmp_path, f"{cpu}/cpu0/cpuidle/state{number}/disable", str(disabled))
-    write(tmp_path, f"{cpu}/vulnerabilities/meltdown", "Mitigation: PTI\n")
-    write(tmp_path, "sys/kernel/mm/transparent_hugepage/enabled", "always [madvise] never\n")
-    write(tmp_path, "proc/sys/vm/dirty_ratio", "20\n")
-    write(tmp_path, "proc/swaps", "Filename Type Size Used Priority\n/dev/sda2 partition 1000 0 -2\n/s file 24 0 -3\n")
+        write_file(tmp_path / f"{cpu}/cpu0/cpuidle/state{number}/name", name)
+        write_file(tmp_path / f"{cpu}/cpu0/cpuidle/state{number}/disable", str(disabled))
+    write_file(tmp_path / f"{cpu}/vulnerabilities/meltdown", "Mitigation: PTI\n")
+    write_file(tmp_path / "sys/kernel/mm/transparent_hugepage/enabled", "always [madvise] never\n")
+    write_file(tmp_path / "proc/sys/vm/dirty_ratio", "20\n")
+    write_file(
+        tmp_path / "proc/swaps", "Filename Type Size Used Priority\n/dev/sda2 partition 1000 0 -2\n/s file 24 0 -3\n"
+    )
     state = tunables.state(tmp_path)
     assert state["governor"] == "powersave"
     assert (state["turbo"], state["c_states"]) == ("off", "POLL C1")
     assert (state["thp"], state["vm_dirty_ratio"]) == ("madvise", 20)
     assert (state["swap_kb"], state["mitigation_meltdown"]) == (1024, "Mitigation: PTI")
-    write(tmp_path, f"{cpu}/cpufreq/policy1/scaling_governor", "performance\n")
+    write_file(tmp_path / f"{cpu}/cpufreq/policy1/scaling_governor", "performance\n")
     (tmp_path / f"{cpu}/intel_pstate/no_turbo").unlink()
     after = tunables.state(tmp_path)
     assert tunables.differences(state, dict(state)) == []
@@ -49,7 +45,7 @@ def test_state_reads_what_moves_numbers(tmp_path: Path) -> None:
 def test_names_with_brackets_and_spaces(tmp_path: Path) -> None:
     """A process may call itself anything."""
     numbers = f"2 0 0 0 0 2129988 0 0 0 0 30 12 5 7 20 -5 1 0 24 {'0 ' * 17} 50 1 0"
-    write(tmp_path, "7/stat", f"7 (kworker) R (x)) S {numbers}")
+    write_file(tmp_path / "7/stat", f"7 (kworker) R (x)) S {numbers}")
     tick = os.sysconf("SC_CLK_TCK")
     expected = Task(7, "kworker) R (x)", "S", 2, True, True, "-5", 1, 24, "1/50", 42 / tick, 12 / tick)
     assert task(f"{tmp_path}/7") == expected
@@ -75,7 +71,7 @@ def times(pid: int, parent: int, own: float, reaped: float = 0.0, *, started: in
 )
 def test_a_checkout_in_a_command_line_does_not_make_a_process_ours(words: str, ours: bool, tmp_path: Path) -> None:
     """Only what runs dbbench belongs to a trial; the load of a shell or of tests in a checkout is foreign."""
-    write(tmp_path, "7/cmdline", words.replace(" ", "\0") + "\0")
+    write_file(tmp_path / "7/cmdline", words.replace(" ", "\0") + "\0")
     assert load._is_dbbench(tmp_path, 7) is ours
 
 
@@ -159,16 +155,17 @@ def test_limits_of_steal_and_of_others() -> None:
     assert [w.id for w in load.load_warnings(small)] == ["W012"]
 
 
-def test_what_the_machine_counts_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_machine_counts_is_said(tmp_path: Path) -> None:
     """Throttling, dropped page cache and swapping are reported if their counters rose, and not if they do not exist."""
     counter, vmstat = tmp_path / "cpu0/thermal_throttle/core_throttle_count", tmp_path / "vmstat"
-    counter.parent.mkdir(parents=True)
-    monkeypatch.setattr(load, "CPUS", tmp_path)
 
     def at(heat: int, drops: int, swapped: int) -> LoadReading:
-        counter.write_text(f"{heat}\n")
+        write_file(counter, f"{heat}\n")
         vmstat.write_text(f"nr_free_pages 5\npswpin {swapped}\npswpout 3\ndrop_pagecache {drops}\ndrop_slab 9\n")
-        return load.reading(proc=tmp_path)
+        return reading()
+
+    def reading() -> LoadReading:
+        return dataclasses.replace(load.reading(proc=tmp_path), events=load.events(tmp_path, cpus=tmp_path))
 
     def said(after: LoadReading) -> list[str]:
         found = dataclasses.replace(load.foreign_load(first, after), seconds=10)
@@ -182,6 +179,6 @@ def test_what_the_machine_counts_is_said(tmp_path: Path, monkeypatch: pytest.Mon
     assert said(at(7, 2, 2600)) == ["W131"]
     vmstat.unlink()
     counter.unlink()
-    assert said(load.reading(proc=tmp_path)) == []
+    assert said(reading()) == []
     assert [w.id for w in load.load_warnings(HostLoad(10, 2, 0.1, 0.005, 0.01, (), {"throttled": 1}))] == ["W015"]
     assert load.load_warnings(HostLoad(10, 2, 0.1, 0.005, 0.01, ())) == ()

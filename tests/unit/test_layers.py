@@ -12,6 +12,7 @@ from dbbench.plan import catalog
 from dbbench.results.journal import Journal
 from dbbench.storage import layers
 from dbbench.storage.layers import crypt, lvm, md, volume
+from tests.support.files import write_file
 
 FIXTURES = Path(__file__).parent.parent / "fixtures/layers"
 FOUR = ("/dev/a", "/dev/b", "/dev/c", "/dev/d")
@@ -101,9 +102,7 @@ def test_what_lvm_and_cryptsetup_say_of_a_volume() -> None:
 def planted(folder: Path, **files: str) -> Path:
     """Files below a folder; __ in a name is a slash."""
     for name, content in files.items():
-        path = folder / name.replace("__", "/")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(content + "\n")
+        write_file(folder / name.replace("__", "/"), content + "\n")
     return folder
 
 

@@ -58,23 +58,20 @@ def test_version_1_is_used_within_our_own_group(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("version", "name"), [(2, "memory.max"), (1, "memory.limit_in_bytes")])
-def test_a_limit_of_the_container_is_the_memory(
-    version: int, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_limit_of_the_container_is_the_memory(version: int, name: str, tmp_path: Path) -> None:
     """The smallest limit of the process's group and those above it, and never more than the machine has."""
-    monkeypatch.setattr(host, "memory_bytes", lambda: 8 * 2**30)
     point = tmp_path / "cg"
     (group := point / "pod/box").mkdir(parents=True)
     (point / "cgroup.controllers").write_text("memory\n")
     mounted, groups = (V2, "0::/pod/box\n") if version == 2 else (V1, "4:memory:/pod/box\n")
     me = process(tmp_path, mounted.format(point), groups)
-    assert cgroup.usable_bytes(me) == 8 * 2**30
+    assert cgroup.usable_bytes(me) == host.memory_bytes()
     (group / name).write_text("max\n" if version == 2 else f"{2**63 - 4096}\n")
-    assert cgroup.usable_bytes(me) == 8 * 2**30
-    (group.parent / name).write_text(f"{2 * 2**30}\n")
-    assert cgroup.usable_bytes(me) == 2 * 2**30
-    (group / name).write_text(f"{2**30}\n")
-    assert cgroup.usable_bytes(me) == 2**30
+    assert cgroup.usable_bytes(me) == host.memory_bytes()
+    (group.parent / name).write_text(f"{2**21}\n")
+    assert cgroup.usable_bytes(me) == 2**21
+    (group / name).write_text(f"{2**20}\n")
+    assert cgroup.usable_bytes(me) == 2**20
 
 
 @pytest.mark.parametrize(

@@ -97,10 +97,10 @@ def reading(ours: tuple[int, ...] = (), proc: Path | None = None) -> LoadReading
     )
 
 
-def events(proc: Path) -> dict[str, int]:
+def events(proc: Path, cpus: Path = CPUS) -> dict[str, int]:
     """Return counts since boot: `throttled` (CPUs slowed down because of heat), `cache_drops` (writes to drop_caches
     that dropped the page cache), `swapped_pages` (in and out)."""
-    throttled = [number(path) for path in CPUS.glob("cpu*/thermal_throttle/*_throttle_count")]
+    throttled = [number(path) for path in cpus.glob("cpu*/thermal_throttle/*_throttle_count")]
     counted: dict[str, int] = {}
     with contextlib.suppress(OSError):
         counted = proc_files.vmstat(proc)

@@ -60,7 +60,7 @@ def obstacles(setup: FsSetup, root: Path = Path("/")) -> list[str]:
         return [f"unknown family {name!r} (known: {', '.join(FAMILIES)})"]
     family = FAMILIES[name]
     unknown = options.unknown(name, setup.mount) if isinstance(family, Formatted) else None
-    reasons = [reason for reason in (family.lacks(setup), unknown) if reason]
+    reasons = [reason for reason in (family.lacks(setup, root), unknown) if reason]
     if setup.mkfs.tune and not (isinstance(family, Formatted) and family.tuner):
         tuned = (other.name for other in FAMILIES.values() if isinstance(other, Formatted) and other.tuner)
         reasons.append(f"{name} cannot be tuned after mkfs (supported: {', '.join(tuned)})")

@@ -23,7 +23,7 @@ from dbbench.storage.filesystems.common import FSCK_S, inode_flags, match, mount
 from dbbench.storage.filesystems.formatted import Formatted, damage_error
 from dbbench.storage.filesystems.port import Character, Check, FreeExtent, Mounted, Stored, attributes_of, options_of
 
-_FEATURES: Final = Path("/sys/fs/btrfs/features")
+_FEATURES: Final = "sys/fs/btrfs/features"
 _FS_INFO: Final = 0x8400941F  # BTRFS_IOC_FS_INFO: 1024 bytes, with the fsid at offset 16 (linux/btrfs.h)
 _ROOT_INODE: Final = 256  # inode number of the root of every subvolume (linux/btrfs_tree.h)
 _BALANCE_S: Final = 6 * 3600.0
@@ -113,12 +113,12 @@ class Btrfs(Formatted):
         names = [option.split("=")[0] for option in setup.volumes.get("data", Volume()).options]
         return tuple(process.run(["btrfs", "property", "get", path / "data", name]).stdout.strip() for name in names)
 
-    def lacks(self, setup: FsSetup) -> str | None:
+    def lacks(self, setup: FsSetup, root: Path = Path("/")) -> str | None:
         options = setup.mkfs.options
         checksum = option_value(options, "--csum") or option_value(options, "--checksum")
-        if reason := _unknown("supported_checksums", checksum, "checksum"):
+        if reason := _unknown(root / _FEATURES / "supported_checksums", checksum, "checksum"):
             return reason
-        return _unknown("supported_sectorsizes", option_value(options, "-s"), "sector size")
+        return _unknown(root / _FEATURES / "supported_sectorsizes", option_value(options, "-s"), "sector size")
 
     def conflict(self, setup: FsSetup) -> str | None:
         """Return that data that is overwritten in place, or has no checksums, cannot be compressed, or None."""
@@ -229,10 +229,10 @@ def _folder(path: Path) -> Path:
     return Path(f"/sys/fs/btrfs/{uuid.UUID(bytes=info[16:32])}")
 
 
-def _unknown(feature: str, wanted: str | None, what: str) -> str | None:
+def _unknown(feature: Path, wanted: str | None, what: str) -> str | None:
     """Return why the kernel does not support it. None if it does, or if it does not report it (module not loaded)."""
     try:
-        there = (_FEATURES / feature).read_text().split()
+        there = feature.read_text().split()
     except OSError:
         return None
     # /proc/crypto calls xxhash "xxhash64", and blake2 "blake2b".

@@ -28,12 +28,6 @@ TOOL_S: Final = 600.0  # long enough to read the free-space trees of terabytes
 _EXTENT_ENCODED: Final = 0x8  # the blocks do not contain the bytes as they are read: they are compressed
 
 
-def kernel_version() -> tuple[int, int]:
-    """Return (6, 12) for "6.12.9-amd64"."""
-    major, minor = re.findall(r"\d+", os.uname().release)[:2]
-    return int(major), int(minor)
-
-
 def option_value(options: tuple[str, ...], flag: str) -> str | None:
     """Return the word after the last `flag` ("-b 16384"), or None."""
     return next((options[i + 1] for i in range(len(options) - 2, -1, -1) if options[i] == flag), None)

@@ -24,7 +24,7 @@ _EXTENDED: Final = ("lazy_itable_init=0", "lazy_journal_init=0", "nodiscard")
 _UNITS: Final = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 _DAMAGED: Final = (1, 2, 4)  # exit statuses of e2fsck for errors, corrected or not; with -n it corrects nothing
 _NEED_JOURNAL: Final = ("data", "commit", "journal_checksum", "journal_async_commit")
-LARGE_BLOCKS: Final = Path("/sys/fs/ext4/features/blocksize_gt_pagesize")  # since Linux 6.19, with huge pages
+LARGE_BLOCKS: Final = "sys/fs/ext4/features/blocksize_gt_pagesize"  # since Linux 6.19, with huge pages
 
 
 def _fsck(stored: Stored) -> str:
@@ -57,9 +57,9 @@ class Ext(Formatted):
     def geometry(self, target: Path) -> dict[str, Scalar]:
         return parse_dumpe2fs(process.run(["dumpe2fs", target], timeout_s=300).stdout)
 
-    def lacks(self, setup: FsSetup) -> str | None:
+    def lacks(self, setup: FsSetup, root: Path = Path("/")) -> str | None:
         size = block_bytes(setup)
-        if size <= PAGE_BYTES or (self.name == "ext4" and LARGE_BLOCKS.exists()):
+        if size <= PAGE_BYTES or (self.name == "ext4" and (root / LARGE_BLOCKS).exists()):
             return None
         here = f"this is {self.name} of {os.uname().release}"
         return f"blocks of {size} bytes, above the page size of {PAGE_BYTES}, need ext4 of Linux 6.19 or later; {here}"

@@ -189,8 +189,9 @@ class Family:
     def emptying(self, setup: FsSetup, device: Device, fs: Mounted) -> Emptying:
         raise NotImplementedError
 
-    def lacks(self, setup: FsSetup) -> str | None:
-        """Return what the setup requires and this kernel, page size or driver does not support, or None."""
+    def lacks(self, setup: FsSetup, root: Path = Path("/")) -> str | None:
+        """Return what the setup requires and this kernel (/proc and /sys below `root`), page size or driver does not
+        support, or None."""
         return None
 
     def promises(self, setup: FsSetup) -> tuple[Durability, ...]:

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Final
 
 from dbbench import process
+from dbbench.machine.host.proc import text
 from dbbench.model import FsSetup, Scalar
-from dbbench.storage.filesystems.common import PAGE_BYTES, TOOL_S, block_bytes, kernel_version
+from dbbench.storage.filesystems.common import PAGE_BYTES, TOOL_S, block_bytes
 from dbbench.storage.filesystems.formatted import Formatted, examine
 from dbbench.storage.filesystems.port import Character, Check, FreeExtent, Mounted, Stored
 
@@ -42,11 +43,11 @@ class Xfs(Formatted):
         printed = process.run(["xfs_db", "-r", "-c", "sb 0", "-c", "print uuid", target]).stdout
         return {"uuid": printed.split("=")[1].strip(), **facts}
 
-    def lacks(self, setup: FsSetup) -> str | None:
+    def lacks(self, setup: FsSetup, root: Path = Path("/")) -> str | None:
         size = block_bytes(setup)
-        if size <= PAGE_BYTES or kernel_version() >= LARGE_BLOCKS:
+        release = text(root / "proc/sys/kernel/osrelease") or os.uname().release
+        if size <= PAGE_BYTES or tuple(map(int, re.findall(r"\d+", release)[:2])) >= LARGE_BLOCKS:
             return None
-        release = os.uname().release
         return f"blocks of {size} bytes, above the page size of {PAGE_BYTES}, need Linux 6.12; this is {release}"
 
     def sector_bytes(self, setup: FsSetup) -> int:

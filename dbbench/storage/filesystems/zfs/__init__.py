@@ -221,7 +221,7 @@ class Zfs(Family):
             "primarycache=all" in fs.options_effective,
         )
 
-    def lacks(self, setup: FsSetup) -> str | None:
+    def lacks(self, setup: FsSetup, root: Path = Path("/")) -> str | None:
         version = driver.version()
         return properties.lacks(setup, version) if version else None
 

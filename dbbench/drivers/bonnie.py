@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import re
-from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Final
 
 from dbbench import process
 from dbbench.drivers import tool
 from dbbench.drivers.protocol import Load, LoadTask
-from dbbench.drivers.tool import FAILED, ToolLoad, whole_outcome, write_command
+from dbbench.drivers.tool import FAILED, ToolLoad, whole_outcome
 from dbbench.engines import files
 from dbbench.errors import DriverFailed
 from dbbench.metrics.outcome import Claim, Outcome
@@ -30,16 +29,13 @@ _MS: Final = {"us": 0.001, "ms": 1.0, "s": 1000.0}
 BEYOND: Final = 2  # × the memory; smaller files would be read from the page cache
 
 
-@contextlib.contextmanager
-def driving(task: LoadTask) -> Iterator[Load]:
+def driving(task: LoadTask) -> AbstractContextManager[Load]:
     """Run all tests to completion. See `protocol.Driver`."""
     memory = tool.could_hold(task.cell)
     argv = command(files.folder_of(task.server), task.cell, task.seed, memory)
-    write_command(task.raw / "bonnie.command", argv, {})
-    stdout, stderr = task.raw / "bonnie.csv", task.raw / "bonnie.out"
-    begin_utc = task.clock.now_utc()
-    with process.running(argv, stdout=stdout, stderr=stderr, as_user=files.account(), role="server") as program:
-        yield ToolLoad(task, program, begin_utc, (stdout, stderr), lambda load: _outcome(load, task.cell, memory))
+    load = ToolLoad(task, "bonnie", argv, lambda load: _outcome(load, task.cell, memory))
+    load.printed = task.raw / "bonnie.csv", task.raw / "bonnie.out"
+    return load.running("server", as_user=files.account())
 
 
 def file_bytes(cell: Cell, memory: int) -> int:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Final
 
 from dbbench import process
 from dbbench.drivers import tool
 from dbbench.drivers.protocol import Live, Load, LoadTask
-from dbbench.drivers.tool import ToolLoad, outputs, rates_of, whole_outcome, write_command
+from dbbench.drivers.tool import ToolLoad, rates_of, whole_outcome
 from dbbench.engines import files
 from dbbench.errors import DriverFailed
 from dbbench.metrics.outcome import Claim, Outcome
@@ -86,8 +86,7 @@ class FileWork:
     parameters: tuple[str, ...]  # those that the program takes
     judged: Callable[[ToolLoad], Outcome]
 
-    @contextlib.contextmanager
-    def driving(self, task: LoadTask) -> Iterator[Load]:
+    def driving(self, task: LoadTask) -> AbstractContextManager[Load]:
         """Runs as this process's user: other accounts could not reach an interpreter in a closed home directory. When
         it has closed its files, it waits for the trial to empty their caches."""
         env = {name: os.environ[name] for name in _KEPT if name in os.environ}
@@ -95,9 +94,6 @@ class FileWork:
         folder, answer = files.folder_of(task.server), task.scratch / f"{self.work}.cold"
         asked["answer"] = str(answer)
         argv = [sys.executable, "-m", "dbbench.drivers.filework", self.work, str(folder), json.dumps(asked)]
-        write_command(task.raw / f"{self.work}.command", argv, env)
-        stdout, stderr = printed = outputs(task.raw, self.work)
-        begin_utc = task.clock.now_utc()
 
         def respond(line: str) -> Live | None:
             if any(row.get("closed") for row in _lines(line)):
@@ -105,8 +101,7 @@ class FileWork:
                 fileio.write_text(answer, facts.reason)
             return live(line)
 
-        with process.running(argv, stdout=stdout, stderr=stderr, env=env, role="server") as program:
-            yield ToolLoad(task, program, begin_utc, printed, self.judged, live=respond)
+        return ToolLoad(task, self.work, argv, self.judged, env, live=respond).running("server")
 
 
 def copy_outcome(load: ToolLoad, memory: int) -> Outcome:

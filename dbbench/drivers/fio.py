@@ -12,7 +12,7 @@ from typing import Final
 
 from dbbench import process
 from dbbench.drivers.protocol import Live, Load, LoadTask, locate
-from dbbench.drivers.tool import FAILED, ToolLoad, outputs, whole_seconds, write_command
+from dbbench.drivers.tool import FAILED, ToolLoad, whole_seconds
 from dbbench.engines import files
 from dbbench.engines.serving import put_aside
 from dbbench.errors import DriverFailed, FilesElsewhere, NoProgress
@@ -55,24 +55,17 @@ def driving(task: LoadTask) -> Iterator[Load]:
     given = put_aside(job.read_text(), "fio.job", task.scratch)  # that account cannot enter the trial's directories
     given.chmod(0o644)
     argv = ["fio", "--output-format=json+", f"--output={task.scratch / 'fio.json'}", "--eta=always", "--eta-newline=1"]
-    write_command(task.raw / "fio.command", [*argv, str(given)], env)
     process.run(["fio", "--create_only=1", given], timeout_s=LAYOUT_S, as_user=account, env=env, cwd=task.scratch)
     pagecache.evict(files.data_files(folder))
-    begin_utc, set_by_s = task.clock.now_utc(), task.clock.slip_s()
-    printed = outputs(task.raw, "fio")
+    load = ToolLoad(task, "fio", [*argv, str(given)], _outcome, env, sum(whole_seconds(task.cell.window)))
 
     def show(line: str) -> Live | None:
         progress = live(line)
-        return progress and replace(progress, second=int(task.clock.now_utc() - begin_utc))
+        return progress and replace(progress, second=int(task.clock.now_utc() - load.begin_utc))
 
-    with process.running([*argv, given], stdout=printed[0], stderr=printed[1], as_user=account, env=env,
-                         cwd=task.scratch, role="server") as program:  # fmt: skip
-        yield ToolLoad(
-            task, program, begin_utc, printed,
-            judged=lambda load: _outcome(load, begin_utc + set_by_s),
-            seconds=sum(whole_seconds(task.cell.window)),
-            live=show,
-        )  # fmt: skip
+    load.live = show
+    with load.running("server", account, task.scratch):
+        yield load
     if not files.data_files(folder):
         raise FilesElsewhere("fio's jobs have no file on the filesystem under test", effect=FAILED)
 
@@ -101,7 +94,7 @@ def _variables(cell: Cell) -> dict[str, str]:
     return {name.upper(): str(int(value) if isinstance(value, bool) else value) for name, value in values.items()}
 
 
-def _outcome(load: ToolLoad, begin_utc: float) -> Outcome:
+def _outcome(load: ToolLoad) -> Outcome:
     raw, scratch = load.task.raw, load.task.scratch
     text = (scratch / "fio.json").read_text(errors="replace")
     (raw / "fio.json").write_text(text)
@@ -117,7 +110,7 @@ def _outcome(load: ToolLoad, begin_utc: float) -> Outcome:
         window_s=total.seconds,
         transactions=total.ios,
         errors=0,
-        series=_series(scratch, raw, begin_utc, load.seconds, total.running_utc),
+        series=_series(scratch, raw, load.begin_utc + load.slip_s, load.seconds, total.running_utc),
         histogram=total.histogram,
         figures={"max_ms": total.longest_ms, **rates},
         claims=(

@@ -3,14 +3,13 @@ pgbench's: from the start of the transaction to its end, with `rate` from the sc
 
 from __future__ import annotations
 
-import contextlib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from dbbench import process
 from dbbench.drivers import tool
 from dbbench.drivers.protocol import Live, Load, LoadTask, client_account, locate, path_for_client
 from dbbench.drivers.tool import ToolLoad
@@ -43,37 +42,22 @@ COUNTS: Final = {
 }
 
 
-@contextlib.contextmanager
-def driving(task: LoadTask) -> Iterator[Load]:
+def driving(task: LoadTask) -> AbstractContextManager[Load]:
     """Run pgbench against the server. See `protocol.Driver`."""
-    argv = command(task.server, task.cell, task.seed, task.scratch)
-    tool.write_command(task.raw / "pgbench.command", argv, {})
-    begin_utc, set_by_s = task.clock.now_utc(), task.clock.slip_s()
-    stdout, stderr = tool.outputs(task.raw, "pgbench")
     task.scratch.chmod(0o777)  # pgbench runs under another account and writes its logs there
-    account = client_account(task.server)
-    with process.running(argv, stdout=stdout, stderr=stderr, as_user=account, role="client") as program:
-        # pgbench's logs have the time of the system clock, which may have been set since the trial's clock began.
-        yield _load(task, program, begin_utc, begin_utc + set_by_s)
+    load = _load(task, command(task.server, task.cell, task.seed, task.scratch))
+    return load.running("client", client_account(task.server))
 
 
-@contextlib.contextmanager
-def driving_from(client: Client, task: LoadTask) -> Iterator[Load]:
-    """Run pgbench on the client's host; its logs have the time of that host's clock."""
-    argv = command(task.server, task.cell, task.seed, Path(client.at), client)
-    tool.write_command(task.raw / "pgbench.command", argv, {})
-    program = client.start(argv, client.env, "", *tool.outputs(task.raw, "pgbench"))
-    yield _load(task, program, program.begin_utc, program.there_utc)
+def driving_from(client: Client, task: LoadTask) -> AbstractContextManager[Load]:
+    """Run pgbench on the client's host."""
+    load = _load(task, command(task.server, task.cell, task.seed, Path(client.at), client))
+    return load.running_from(client, client.env)
 
 
-def _load(task: LoadTask, program: tool.Program, begin_utc: float, begin_in_logs: float) -> ToolLoad:
-    return ToolLoad(
-        task, program, begin_utc, tool.outputs(task.raw, "pgbench"),
-        judged=lambda load: _outcome(load, begin_in_logs),
-        seconds=sum(tool.whole_seconds(task.cell.window)),
-        live=live,
-        aborted=is_abort,
-    )  # fmt: skip
+def _load(task: LoadTask, argv: list[str]) -> ToolLoad:
+    seconds = sum(tool.whole_seconds(task.cell.window))
+    return ToolLoad(task, "pgbench", argv, _outcome, seconds=seconds, live=live, aborted=is_abort)
 
 
 def command(server: Server, cell: Cell, seed: int, logs: Path, client: Client | None = None) -> list[str]:
@@ -129,14 +113,14 @@ def _workers(parameters: dict[str, Scalar]) -> int:
     return min(int(parameters.get("threads", 1)), int(parameters.get("clients", 1)))
 
 
-def _outcome(load: ToolLoad, begin_utc: float) -> Outcome:
+def _outcome(load: ToolLoad) -> Outcome:
     from dbbench.drivers.pgbench_log import log_files, parse
 
     cell = load.task.cell
     logs, workers = log_files(load.task.scratch, _PREFIX), _workers(_parameters(cell))
     if len(logs) != workers:
         raise DriverFailed(f"{len(logs)} logs of {workers} workers: {[log.name for log in logs]}", effect=tool.FAILED)
-    counts, skipped = parse(logs, begin_utc, load.seconds)
+    counts, skipped = parse(logs, load.begin_utc + load.slip_s, load.seconds)
     for log in logs:
         tool.pack([log], load.task.raw / f"{log.name}.gz")
     printed = tool.read_counts(COUNTS, load.text())

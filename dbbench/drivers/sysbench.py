@@ -3,16 +3,15 @@ of the event to its success; with `rate` it includes the wait in sysbench's queu
 
 from __future__ import annotations
 
-import contextlib
 import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from dbbench import process
 from dbbench.drivers import tool
 from dbbench.drivers.protocol import Live, Load, LoadTask, client_account, locate, path_for_client
 from dbbench.drivers.tool import ToolLoad
@@ -58,42 +57,28 @@ _LEAST_MS: Final = 1e-3
 _STEP: Final = math.log(1e8) / 1023
 
 
-@contextlib.contextmanager
-def driving(task: LoadTask) -> Iterator[Load]:
+def driving(task: LoadTask) -> AbstractContextManager[Load]:
     """Run sysbench against the server. See `protocol.Driver`."""
     script, *_ = [
         path_for_client(Path(path)) if "/" in path else path
         for path in (_script(task.cell), *task.cell.workload.beside)
     ]
-    argv = command(task.server, task.cell, task.seed)
     task.scratch.chmod(0o777)  # sysbench runs under another account and writes its counts there
-    account = client_account(task.server)
-    begin_utc = task.clock.now_utc()
-    env = {
-        "DBBENCH_BEGIN": f"{begin_utc - task.clock.utc + task.clock.monotonic:.6f}",
-        **_environment(task.cell, script, str(task.scratch)),
-    }
-    tool.write_command(task.raw / "sysbench.command", argv, env)
-    stdout, stderr = tool.outputs(task.raw, "sysbench")
-    with process.running(argv, stdout=stdout, stderr=stderr, env=env, as_user=account, role="client") as program:
-        yield _load(task, program, begin_utc)
+    load = _load(task, command(task.server, task.cell, task.seed), _environment(task.cell, script, str(task.scratch)))
+    begin = load.begin_utc - task.clock.utc + task.clock.monotonic
+    load.env = {"DBBENCH_BEGIN": f"{begin:.6f}", **load.env}
+    return load.running("client", client_account(task.server))
 
 
-@contextlib.contextmanager
-def driving_from(client: Client, task: LoadTask) -> Iterator[Load]:
+def driving_from(client: Client, task: LoadTask) -> AbstractContextManager[Load]:
     """The clock of the client's host sets DBBENCH_BEGIN. The password is on stdin: others could read an option."""
     script = _script(task.cell)
     if "/" in script:  # files that it loads must be in its directory on the client's host
         script, *_ = [client.place(Path(path)) for path in (script, *task.cell.workload.beside)]
-    argv = command(task.server, task.cell, task.seed, client)
-    env = _environment(task.cell, script, client.at)
-    tool.write_command(task.raw / "sysbench.command", argv, env)
-    sql = sql_of(task.server)
-    secure = {} if sql.sysbench_tls else client.env
-    program = client.start(
-        argv, {**env, **secure}, f'{sql.sysbench}-password="{client.secret}"\n', *tool.outputs(task.raw, "sysbench")
-    )
-    yield _load(task, program, program.begin_utc)
+    argv, sql = command(task.server, task.cell, task.seed, client), sql_of(task.server)
+    load = _load(task, argv, _environment(task.cell, script, client.at))
+    secrets = {} if sql.sysbench_tls else client.env
+    return load.running_from(client, secrets, f'{sql.sysbench}-password="{client.secret}"\n')
 
 
 def _environment(cell: Cell, script: str, out: str) -> dict[str, str]:
@@ -103,16 +88,10 @@ def _environment(cell: Cell, script: str, out: str) -> dict[str, str]:
     return {"DBBENCH_SCRIPT": script, "DBBENCH_OUT": out, **({"DBBENCH_OPTIONS": options} if options else {}), **queue}
 
 
-def _load(task: LoadTask, program: tool.Program, begin_utc: float) -> ToolLoad:
-    return ToolLoad(
-        task,
-        program,
-        begin_utc,
-        tool.outputs(task.raw, "sysbench"),
-        _outcome,
-        sum(tool.whole_seconds(task.cell.window)),
-        live,
-    )  # without `aborted`: sysbench ends as a whole when one thread fails
+def _load(task: LoadTask, argv: list[str], env: dict[str, str]) -> ToolLoad:
+    seconds = sum(tool.whole_seconds(task.cell.window))
+    # Without `aborted`: sysbench ends as a whole when one thread fails.
+    return ToolLoad(task, "sysbench", argv, _outcome, env, seconds, live)
 
 
 def command(server: Server, cell: Cell, seed: int, client: Client | None = None) -> list[str]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import math
 import re
 import shlex
 import shutil
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -20,7 +21,7 @@ from dbbench.machine.limits import cgroup
 from dbbench.metrics.outcome import Outcome
 from dbbench.metrics.series import FIRST, Series
 from dbbench.model import Cell, TrialWarning, Window
-from dbbench.remote import RemoteProgram
+from dbbench.remote import Client, RemoteProgram
 from dbbench.units import size_text
 
 if TYPE_CHECKING:
@@ -36,18 +37,48 @@ Program = process.Running | RemoteProgram  # of this machine, or of the client's
 
 @dataclass
 class ToolLoad:
-    """A `Load` of one process. Functions that parse its output contain what differs between tools."""
+    """A `Load` of one process, started by `running`. Functions that parse its output contain what differs between
+    tools. `name`: the beginning of the names of its files in raw/."""
 
     task: LoadTask
-    program: Program
-    begin_utc: float  # time of second 0, when the tool was started
-    printed: tuple[Path, ...]  # files with its output
+    name: str
+    argv: Sequence[str]
     judged: Callable[[ToolLoad], Outcome]
+    env: Mapping[str, str] = field(default_factory=dict)
     seconds: int = 0  # whole seconds of warm-up and window together; 0: no fixed duration
     live: Callable[[str], Live | None] = lambda _line: None  # parses a printed line
     aborted: Callable[[str], bool] = lambda _line: False  # whether a printed line reports that a client gave up
+    program: Program = field(init=False)  # set by `running`
+    begin_utc: float = field(init=False)  # time of second 0, when the tool was started
+    slip_s: float = field(init=False)  # by how much the clock of its own logs was ahead then
     lived_s: float | None = None  # None: it is running
     _read: dict[Path, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.begin_utc, self.slip_s = self.task.clock.now_utc(), self.task.clock.slip_s()
+        self.printed = self.task.raw / f"{self.name}.out", self.task.raw / f"{self.name}.err"
+
+    @contextlib.contextmanager
+    def running(self, role: str, as_user: process.User | None = None, cwd: Path | None = None) -> Iterator[ToolLoad]:
+        """Run the tool within the block, under this account; its command is kept with its output."""
+        self._write_command()
+        out, err = self.printed
+        with process.running(self.argv, stdout=out, stderr=err, env=self.env, as_user=as_user, cwd=cwd,
+                             role=role) as self.program:  # fmt: skip
+            yield self
+
+    @contextlib.contextmanager
+    def running_from(self, client: Client, secrets: Mapping[str, str], stdin: str = "") -> Iterator[ToolLoad]:
+        """Run the tool on the client's host, whose clock its logs have; the environment has the secrets too."""
+        self._write_command()
+        self.program = client.start(self.argv, {**self.env, **secrets}, stdin, *self.printed)
+        self.begin_utc, self.slip_s = self.program.begin_utc, self.program.there_utc - self.program.begin_utc
+        yield self
+
+    def _write_command(self) -> None:
+        """Write the command in a form that a shell accepts."""
+        words = [*(f"{name}={shlex.quote(value)}" for name, value in self.env.items()), shlex.join(self.argv)]
+        (self.task.raw / f"{self.name}.command").write_text(" ".join(words) + "\n")
 
     @property
     def pids(self) -> tuple[int, ...]:
@@ -167,11 +198,6 @@ def whole_seconds(window: Window) -> tuple[int, int]:
     return math.ceil(window.warmup_s), math.ceil(window.measure_s)
 
 
-def outputs(raw: Path, tool: str) -> tuple[Path, Path]:
-    """Return the files with what the tool prints."""
-    return raw / f"{tool}.out", raw / f"{tool}.err"
-
-
 def read_counts(patterns: Mapping[str, re.Pattern[str]], printed: str) -> dict[str, int | None]:
     """Return the totals of a tool's summary; None: not printed."""
     return {name: int(match[1]) if (match := pattern.search(printed)) else None for name, pattern in patterns.items()}
@@ -184,12 +210,6 @@ def pack(paths: Iterable[Path], target: Path) -> None:
             with path.open("rb") as lines:
                 shutil.copyfileobj(lines, packed, PIECE_BYTES)
             path.unlink()
-
-
-def write_command(path: Path, argv: Sequence[str], env: Mapping[str, str]) -> None:
-    """Write the command in a form that a shell accepts."""
-    words = [*(f"{name}={shlex.quote(value)}" for name, value in env.items()), shlex.join(argv)]
-    path.write_text(" ".join(words) + "\n")
 
 
 def could_hold(cell: Cell) -> int:

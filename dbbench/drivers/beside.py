@@ -13,9 +13,8 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from dbbench.drivers.protocol import Live, Load, LoadTask
-from dbbench.drivers.sessions import SessionWork, cancel, check
+from dbbench.drivers.sessions import SessionWork, cancel, check, connected
 from dbbench.engines.sql import rows_of
-from dbbench.machine import threads
 from dbbench.metrics.outcome import Outcome
 from dbbench.metrics.summary import stalls
 from dbbench.model import TrialWarning
@@ -28,7 +27,7 @@ AT: Final = 0.3  # share of the window: enough before the statement for a compar
 @contextlib.contextmanager
 def beside(load: Load, task: LoadTask) -> Iterator[Load]:
     """Yield the load together with the workload's statement."""
-    with contextlib.closing(task.server.connect()) as session:
+    with connected(task.server, 1) as (session,):
         both = _Beside(load, task, session)
         try:
             yield both
@@ -44,7 +43,7 @@ class _Beside:
         self.began_utc: float | None = None
         self.ended_utc: float | None = None
         self.left = threading.Event()
-        self.work = SessionWork(self.cell.workload.during, session, threads.Helper("beside", self._carry_out))
+        self.work = SessionWork(self.cell.workload.during, [session], self._carry_out)
 
     @property
     def pids(self) -> tuple[int, ...]:
@@ -55,9 +54,9 @@ class _Beside:
 
     def wait(self, watch: Callable[[Live], None]) -> None:
         """Start the statement when it is due; block until load and statement have ended."""
-        self.work.helper.start()
+        self.work.start()
         self.load.wait(watch)
-        self.work.helper.join()
+        self.work.join()
         check(self.server, [self.work])
 
     def outcome(self) -> Outcome:

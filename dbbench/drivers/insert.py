@@ -12,16 +12,16 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 from dbbench.drivers import sysbench
 from dbbench.drivers.protocol import Live, Load, LoadTask
-from dbbench.drivers.sessions import SessionWork, cancel, check, follow
+from dbbench.drivers.sessions import SessionWork, cancel, carry_out, check, connected
 from dbbench.drivers.tool import whole_seconds
 from dbbench.engines import sql_of
 from dbbench.engines.sql import rows_of
 from dbbench.errors import DriverFailed
-from dbbench.machine import threads
 from dbbench.metrics.outcome import Claim, Outcome
 from dbbench.metrics.table import INSERT_INDEXES
 from dbbench.model import TrialWarning
@@ -44,11 +44,7 @@ RATE: Final = "insert_rows_per_s"  # a metric, and the column of the series
 @contextlib.contextmanager
 def driving(task: LoadTask) -> Iterator[Load]:
     """Load, index, then query and insert. See `protocol.Driver`."""
-    with contextlib.ExitStack() as stack:
-        sessions = [
-            stack.enter_context(contextlib.closing(task.server.connect()))
-            for _ in range(int(task.cell.parameters["writers"]))
-        ]
+    with connected(task.server, int(task.cell.parameters["writers"])) as sessions, contextlib.ExitStack() as stack:
         load = InsertLoad(task, sessions, stack)
         try:
             yield load
@@ -91,9 +87,8 @@ class InsertLoad:
         """`second` is of the queries' clock. Raises EngineDied, DriverFailed and what sysbench's load raises."""
         if self.queries is None:
             # In a thread, so that a deadline can end it.
-            self.works = [SessionWork("loading", self.sessions[0], threads.Helper("load", self._load_and_index))]
-            self.works[0].helper.start()
-            follow(self.task.server, self.works, lambda _: None)
+            self.works = [SessionWork("loading", self.sessions[:1], self._load_and_index)]
+            carry_out(self.task.server, self.works, lambda _: None)
             self.queries = self._start()
         self.queries.wait_until(second, lambda live: self._pass_on(live, watch))
 
@@ -102,7 +97,7 @@ class InsertLoad:
         assert self.queries is not None
         self.queries.wait(lambda live: self._pass_on(live, watch))
         for work in self.works:
-            work.helper.join()
+            work.join()
         check(self.task.server, self.works)
 
     def _pass_on(self, live: Live, watch: Callable[[Live], None]) -> None:
@@ -171,11 +166,11 @@ class InsertLoad:
         queries = self.stack.enter_context(sysbench.driving(replace(task, cell=cell)))
         began = time.monotonic()
         self.works = [
-            SessionWork("inserting", session, threads.Helper(f"writer-{index}", self._write, index, session, began))
+            SessionWork("inserting", [session], partial(self._write, index, session, began))
             for index, session in enumerate(self.sessions)
         ]
         for work in self.works:
-            work.helper.start()
+            work.start()
         return queries
 
     def _write(self, index: int, session: Any, began: float) -> None:

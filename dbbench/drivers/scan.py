@@ -12,12 +12,11 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from dbbench.drivers.protocol import Live, Load, LoadTask
-from dbbench.drivers.sessions import SessionWork, cancel, follow
+from dbbench.drivers.sessions import SessionWork, cancel, carry_out, connected
 from dbbench.drivers.tool import whole_outcome
 from dbbench.engines import sql_of
 from dbbench.engines.sql import Sql, Table
 from dbbench.errors import DriverFailed
-from dbbench.machine import threads
 from dbbench.metrics.outcome import Claim, Outcome
 from dbbench.model import Cell, TrialWarning
 
@@ -28,14 +27,11 @@ _NAMED: Final = 8  # tables that an error message lists
 def driving(task: LoadTask) -> Iterator[Load]:
     """Scan all tables of the dataset. See `protocol.Driver`."""
     sql = sql_of(task.server)
-    with contextlib.ExitStack() as stack:
-        first = stack.enter_context(contextlib.closing(task.server.connect()))
+    with connected(task.server, 1) as (first,):
         tables = _tables(sql, first, task.cell)
-        passes = _Passes(len(tables), float(task.cell.parameters.get("repeat_for", 0)))
-        sessions = []
-        for table in tables:
-            connection = stack.enter_context(contextlib.closing(task.server.connect()))
-            sessions.append(_Session(sql, connection, table, passes))
+    passes = _Passes(len(tables), float(task.cell.parameters.get("repeat_for", 0)))
+    with connected(task.server, len(tables)) as connections:
+        sessions = [_Session(sql, *of, passes) for of in zip(connections, tables, strict=True)]
         task.server.settle()  # so that no autovacuum, purge or write-back from the start runs during the scan
         load = ScanLoad(task, sessions, passes)
         try:
@@ -94,9 +90,7 @@ class _Session:
         self.statement = sql.scan(connection, table.name)
         self.plan = ""  # query plan of the first scan, which is cold
         self.seconds: list[float] = []  # of each scan
-        self.work = SessionWork(
-            f"the scan of {table.name}", connection, threads.Helper(f"scan-{table.name}", self._scan)
-        )
+        self.work = SessionWork(f"the scan of {table.name}", [connection], self._scan)
 
     def _scan(self) -> None:
         try:
@@ -128,9 +122,7 @@ class ScanLoad:
     def wait(self, watch: Callable[[Live], None]) -> None:
         """Raises EngineDied or DriverFailed as soon as one session fails."""
         self.begin_utc = self.task.clock.now_utc()
-        for work in self.works:
-            work.helper.start()
-        follow(self.task.server, self.works, watch)
+        carry_out(self.task.server, self.works, watch)
 
     def outcome(self) -> Outcome:
         """Return duration and rate of a pass; query plans and times go to raw/. W118 if scans changed pages."""

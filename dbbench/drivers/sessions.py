@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 from dbbench import process
@@ -19,44 +18,52 @@ from dbbench.machine import threads
 _CANCEL_S: Final = 10.0
 
 
-@dataclass
-class SessionWork:
-    """Work in a thread of its own. `what` it is, for messages."""
+class SessionWork(threads.Helper):
+    """Work with sessions in a thread of its own. `what` it is, for messages."""
 
-    what: str
-    session: Any
-    helper: threads.Helper
+    def __init__(self, what: str, sessions: Sequence[Any], work: Callable[[], object]) -> None:
+        super().__init__(what, work)
+        self.what, self.sessions = what, sessions
+
+
+@contextlib.contextmanager
+def connected(server: Server, number: int) -> Iterator[list[Any]]:
+    """Yield so many sessions."""
+    with contextlib.ExitStack() as stack:
+        yield [stack.enter_context(contextlib.closing(server.connect())) for _ in range(number)]
 
 
 def check(server: Server, works: Sequence[SessionWork]) -> None:
     """Raise EngineDied, or the error of the first work that failed."""
     for work in works:
-        if not work.helper.alive and (error := work.helper.error()) is not None:
+        if not work.alive and (error := work.error()) is not None:
             raise fault(server, f"{work.what} failed: {str(error).strip()}", error)
     if works and not server.alive():
         raise fault(server, f"during {works[0].what}", None)
 
 
-def follow(server: Server, works: Sequence[SessionWork], watch: Callable[[Live], None]) -> None:
-    """Block until all works have ended, calling `watch` once per second. Raises as `check`."""
+def carry_out(server: Server, works: Sequence[SessionWork], watch: Callable[[Live], None]) -> None:
+    """Start all works, and block until they have ended, calling `watch` once per second. Raises as `check`."""
     began, shown = time.monotonic(), -1
-    while running := [work for work in works if work.helper.alive]:
+    for work in works:
+        work.start()
+    while running := [work for work in works if work.alive]:
         check(server, works)
         if (second := int(time.monotonic() - began)) > shown:
             shown = second
             watch(Live(second, None, None))
-        running[0].helper.join(POLL_S)
+        running[0].join(POLL_S)
     check(server, works)
 
 
 def cancel(server: Server, works: Sequence[SessionWork]) -> None:
     """Cancel the statements of works that have not ended; ignore a server or a session that has ended."""
-    alive = [work for work in works if work.helper.alive]
-    for work in alive:
+    alive = [work for work in works if work.alive]
+    for session in (session for work in alive for session in work.sessions):
         with contextlib.suppress(Exception):
-            sql_of(server).cancel(server, work.session)
+            sql_of(server).cancel(server, session)
     for work in alive:
-        work.helper.join(_CANCEL_S)
+        work.join(_CANCEL_S)
 
 
 def fault(server: Server, evidence: str, error: BaseException | None) -> BaseException:

@@ -12,16 +12,16 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Final
 
 from dbbench.drivers.protocol import Live, Load, LoadTask, locate
-from dbbench.drivers.sessions import SessionWork, cancel, follow
+from dbbench.drivers.sessions import SessionWork, cancel, carry_out, connected
 from dbbench.drivers.tool import whole_outcome
 from dbbench.engines import SERVERS, sql_of
 from dbbench.errors import DriverFailed, ScriptInvalid
-from dbbench.machine import threads
 from dbbench.metrics.outcome import Claim, Outcome
 from dbbench.model import Scalar
 
@@ -46,18 +46,14 @@ def driving(task: LoadTask) -> Iterator[Load]:
         error.where = str(path)
         raise
     sent_bytes = write_rows(file, int(task.cell.parameters["file_bytes"]), task.seed) if "file_bytes" in values else 0
-    with contextlib.ExitStack() as stack:
-        sessions = [
-            stack.enter_context(contextlib.closing(task.server.connect()))
-            for _ in range(max(1, int(task.cell.parameters.get("clients", 1))))
-        ]
-        stack.callback(file.unlink, missing_ok=True)
+    with connected(task.server, max(1, int(task.cell.parameters.get("clients", 1)))) as sessions:
         load = StatementsLoad(task, sessions, steps, file, sent_bytes)
         try:
             yield load
         finally:
             load.left = True
-            cancel(task.server, [SessionWork("", session, load.work.helper) for session in sessions])
+            cancel(task.server, load.works)
+            file.unlink(missing_ok=True)
 
 
 @dataclass
@@ -82,7 +78,7 @@ class StatementsLoad:
     ) -> None:
         """`file` has so many bytes of generated rows; 0: there is none."""
         self.task, self.server, self.steps, self.file, self.sent_bytes = task, task.server, steps, file, sent_bytes
-        self.free: SimpleQueue[Any] = SimpleQueue()
+        self.sessions, self.free = sessions, SimpleQueue[Any]()
         for session in sessions:
             self.free.put(session)
         if task.cell.dataset.kind == "none":  # those that the script makes itself
@@ -91,23 +87,22 @@ class StatementsLoad:
             self.tables = list(self._all_sizes())
         self.done: list[Done] = []
         self.begin_utc, self.ended, self.left = 0.0, False, False
-        self.work = SessionWork("", None, threads.Helper("statements", self._run, False))
+        self.works: list[SessionWork] = []
 
     def wait_until(self, second: float, watch: Callable[[Live], None]) -> None:
         """Run the untimed steps, and a checkpoint, so that their writes are not part of the first timed one."""
         del second
-        self._follow(watch)
+        self._carry_out(False, watch)
 
     def wait(self, watch: Callable[[Live], None]) -> None:
         """Run the timed steps. Raises EngineDied or DriverFailed as soon as one statement fails."""
-        self.work = SessionWork("", None, threads.Helper("statements", self._run, True))
-        self._follow(watch)
+        self._carry_out(True, watch)
         self.ended = True
 
-    def _follow(self, watch: Callable[[Live], None]) -> None:
+    def _carry_out(self, timed: bool, watch: Callable[[Live], None]) -> None:
         self.begin_utc = self.task.clock.now_utc()
-        self.work.helper.start()
-        follow(self.server, [self.work], watch)
+        self.works = [SessionWork("", self.sessions, partial(self._run, timed))]
+        carry_out(self.server, self.works, watch)
 
     def _run(self, timed: bool) -> None:
         steps = [step for step in self.steps if step.timed is timed]
@@ -117,7 +112,7 @@ class StatementsLoad:
             self.server.checkpoint()
 
     def _run_step(self, step: SqlStep) -> None:
-        self.work.what = f'step "{step.name}"'
+        self.works[0].what = f'step "{step.name}"'
         before, began = self._sizes(), time.monotonic()
         tables = self.tables if step.each_table else [""]
         with ThreadPoolExecutor(self.free.qsize()) as pool:

@@ -12,7 +12,7 @@ from typing import Final
 
 from dbbench import process
 from dbbench.drivers.protocol import Live, Load, LoadTask, locate
-from dbbench.drivers.tool import FAILED, ToolLoad, whole_seconds
+from dbbench.drivers.tool import FAILED, ToolLoad, rates_of, whole_seconds
 from dbbench.engines import files
 from dbbench.engines.serving import put_aside
 from dbbench.errors import DriverFailed, FilesElsewhere, NoProgress
@@ -220,14 +220,14 @@ def by_second(
         first, last = entries[0][0], entries[-1][1]
         if running_utc:
             first, last = min(first, running_utc[0] - begin_utc), max(last, running_utc[1] - begin_utc)
-        amounts = [0.0] * seconds
-        for begin, end, rate, direction in entries:
-            if direction == side:
-                for second, share in _shares(begin, end, seconds):
-                    amounts[second] += rate * share
-        for second, share in _shares(first, last, seconds):
+        points = [(first, 0.0)]
+        for begin, end, rate, _ in (entry for entry in entries if entry[3] == side):
+            done = points[-1][1]
+            points += [(begin, done), (end, done + rate * (end - begin))]
+        shares = rates_of([(first, 0.0), (last, last - first)], seconds)  # how much of each second is known
+        for second, (amount, share) in enumerate(zip(rates_of(points, seconds), shares, strict=True)):
             if share >= 0.5:
-                column[second] = (column[second] or 0.0) + amounts[second] / share
+                column[second] = (column[second] or 0.0) + amount / share
     return column
 
 
@@ -246,12 +246,6 @@ def _entries(log: str, begin_utc: float) -> Iterator[tuple[float, float, float, 
             since = end - previous
             length = since - INTERVAL_S * max(0, math.floor(since / INTERVAL_S + _EARLY) - 1)
         yield end - length, end, float(value), direction
-
-
-def _shares(begin: float, end: float, seconds: int) -> Iterator[tuple[int, float]]:
-    """Yield each second of the series that is between the two times, and how much of it is."""
-    for second in range(max(0, math.floor(begin)), min(seconds, math.ceil(end))):
-        yield second, min(end, second + 1) - max(begin, second)
 
 
 def live(line: str) -> Live | None:

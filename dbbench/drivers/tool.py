@@ -177,7 +177,7 @@ def whole_outcome(
     return Outcome(begin_utc, seconds, transactions, 0, series, None, dict(figures), **more)
 
 
-def rates_of(points: Sequence[tuple[float, int]], seconds: int) -> list[float]:
+def rates_of(points: Sequence[tuple[float, float]], seconds: int) -> list[float]:
     """Return the growth in each whole second from points (second, amount so far), interpolated linearly."""
     import numpy as np
 

@@ -4,9 +4,9 @@ plan."""
 
 from __future__ import annotations
 
+from dbbench.plan.checks import load
 from dbbench.plan.expanding import Expanded, blocks, deal, expand, identity, make_order
 from dbbench.plan.narrowing import narrow
 from dbbench.plan.preview import Preview, preview
-from dbbench.plan.reading import load
 
 __all__ = ["Expanded", "Preview", "blocks", "deal", "expand", "identity", "load", "make_order", "narrow", "preview"]

@@ -1,17 +1,19 @@
-"""Checks of a plan beyond types and bounds: names exist and are not repeated, lists fit, the rules are kept."""
+"""Load a plan, with checks beyond types and bounds: names exist and are not repeated, lists fit, rules are kept."""
 
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
+from pathlib import Path
 from typing import Final
 
 from dbbench.datasets import generated
 from dbbench.engines import ENGINES, SERVERS, profile_of
 from dbbench.engines.port import Profile
 from dbbench.engines.settings import respelt_size
-from dbbench.errors import PlanInvalid
+from dbbench.errors import FileUnreadable, PlanInvalid
 from dbbench.machine import cores
 from dbbench.model import DROPPED, EngineSpec, Plan, Scalar, Workload, WorkloadSpec, spelt
 from dbbench.model.base import NAME
@@ -19,11 +21,11 @@ from dbbench.model.plan import MOST_TRIALS
 from dbbench.operations import OPERATIONS
 from dbbench.plan import studies
 from dbbench.plan.arms import PROFILE, factor_names, factors_of, label_of, number
-from dbbench.plan.catalog import dataset_of, defaults
+from dbbench.plan.catalog import Catalog, dataset_of, defaults
 from dbbench.plan.draft import PlanDraft, engines_of
 from dbbench.plan.rules import check_rules
 from dbbench.plan.server_settings import defaults as default_settings
-from dbbench.plan.tomlfile import Document, Key, did_you_mean
+from dbbench.plan.tomlfile import Document, Key, did_you_mean, read
 from dbbench.plan.workloads import check_list, place_tables
 from dbbench.storage.filesystems import FAMILIES
 from dbbench.units import bytes_of
@@ -31,8 +33,24 @@ from dbbench.units import bytes_of
 MOST_CELLS: Final = 2000
 
 
-def check(draft: PlanDraft) -> None:
-    """Note all errors."""
+def load(path: Path, catalog: Catalog) -> Plan:
+    """Return the plan in `path`, checked against `catalog`. Raises FileUnreadable, or PlanInvalid with all errors, each
+    with file:line and a suggestion."""
+    try:
+        document = read(path)
+    except FileUnreadable as error:
+        if not os.path.lexists(path):
+            error.remedy = "Write a plan with:  dbbench init"
+        raise
+    draft = PlanDraft(document, catalog)
+    _check(draft)
+    document.finish()
+    if draft.plan is None:
+        raise AssertionError("a plan without flaws can be read")
+    return draft.plan
+
+
+def _check(draft: PlanDraft) -> None:
     document = draft.document
     _check_names(draft)
     _check_twice(

@@ -5,6 +5,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
+import pytest
+
+from dbbench.errors import PlanInvalid
 from dbbench.model import Plan
 from dbbench.plan import load
 from dbbench.plan.catalog import Catalog
@@ -55,6 +58,13 @@ def plan_of(folder: Path, text: str, known: Catalog) -> Plan:
     path = folder / "plan.toml"
     path.write_text(text)
     return load(path, known)
+
+
+def flaws_of(folder: Path, text: str, known: Catalog) -> str:
+    """Return the message about the errors of the plan of that text."""
+    with pytest.raises(PlanInvalid) as caught:
+        plan_of(folder, text, known)
+    return caught.value.evidence
 
 
 def as_toml(value: Any) -> str:

@@ -53,7 +53,7 @@ def judged(before: list[Night], tonight: Night, accepted: Accepted | None = None
 
 def test_a_night_far_off_is_suspect_at_once_and_confirmed_by_the_second_run() -> None:
     """The second run decides between regression and chance; without its interval it stays suspect. A night within the
-    scatter of those before is ok."""
+    scatter of those before is ok. More is worse of a duration; better is an improvement."""
     assert judged(nights(20), night(20, 0.905)).state == "ok"
     found = judged(nights(20), night(20, 0.72))
     assert (found.state, found.worse, found.since) == ("suspect", True, "2026-01-21")
@@ -61,6 +61,11 @@ def test_a_night_far_off_is_suspect_at_once_and_confirmed_by_the_second_run() ->
     assert analysis.confirm(found, Ratio(0.9, 0.88, 0.92, 7)).state == "ok"
     assert analysis.confirm(found, None).state == "suspect"
     assert analysis.confirm(found, Ratio(0.7, None, None, 2)).state == "suspect"
+    before = [night(n, 0.9 + n / 5000, better="lower") for n in range(20)]
+    found = judged(before, night(20, 1.2, better="lower"))
+    assert analysis.confirm(found, Ratio(1.2, 1.18, 1.22, 7, "lower")).state == "regression"
+    found = judged(before, night(20, 0.7, better="lower"))
+    assert analysis.confirm(found, Ratio(0.7, 0.68, 0.72, 7, "lower")).state == "improvement"
 
 
 def test_a_small_step_is_found_by_its_nights_together() -> None:
@@ -72,25 +77,13 @@ def test_a_small_step_is_found_by_its_nights_together() -> None:
     assert found.since in ("2026-02-09", "2026-02-10", "2026-02-11")
 
 
-def test_direction_is_the_metrics() -> None:
-    """More is worse of a duration; better is an improvement."""
-    before = [night(n, 0.9 + n / 5000, better="lower") for n in range(20)]
-    found = judged(before, night(20, 1.2, better="lower"))
-    assert analysis.confirm(found, Ratio(1.2, 1.18, 1.22, 7, "lower")).state == "regression"
-    found = judged(before, night(20, 0.7, better="lower"))
-    assert analysis.confirm(found, Ratio(0.7, 0.68, 0.72, 7, "lower")).state == "improvement"
-
-
-def test_a_regression_stays_one_until_it_is_back() -> None:
-    """Its nights do not become the level, however many; no second run is needed; back is ok."""
+def test_a_regression_stays_one_until_it_is_back_or_accepted() -> None:
+    """Its nights do not become the level, however many; no second run is needed; back is ok. Nights before an accepted
+    run do not count; its own ratio does until there are nights enough."""
     before = [*nights(20), *(night(20 + n, 0.72, state="regression") for n in range(30))]
     found = judged(before, night(50, 0.72))
     assert (found.state, found.since) == ("regression", "2026-01-21")
     assert judged(before, night(50, 0.9)).state == "ok"
-
-
-def test_accepting_makes_a_new_level() -> None:
-    """Nights before the accepted run do not count; its own ratio does until there are nights enough."""
     before = [*nights(20), night(20, 0.72, state="regression")]
     accepted = Accepted("r20", before[-1].created, "why", "", before[-1].ratios)
     assert judged(before, night(21, 0.72), accepted).state == "ok"
@@ -131,7 +124,8 @@ def test_changes_alone_are_told(tmp_path: Path) -> None:
 
 
 def test_nights_are_kept_line_by_line(tmp_path: Path) -> None:
-    """Written, read back, replaced where the same run is judged again; a damaged line is named."""
+    """Written, read back, replaced where the same run is judged again; a damaged line is named. Dates between two
+    nights are missing."""
     for one in nights(3):
         history.append(tmp_path, "p", one)
     again = dataclasses.replace(nights(3)[2], confirmations={KEY: Ratio(1.0, None, None, 1)})
@@ -140,10 +134,6 @@ def test_nights_are_kept_line_by_line(tmp_path: Path) -> None:
     (tmp_path / "nightly/p.jsonl").write_text("{}\nnot json\n")
     with pytest.raises(ResultDamaged, match=r"p\.jsonl:1"):
         history.all_nights(tmp_path, "p")
-
-
-def test_missing_dates_are_found() -> None:
-    """Between two nights."""
     known = [night(0, 1.0), night(3, 1.0)]
     assert history.missing_dates(known) == ["2026-01-02", "2026-01-03"]
     again = dataclasses.replace(known[1], run="again")
@@ -185,10 +175,10 @@ def test_no_night_is_missing_when_the_clock_changes(zone: Callable[[str], ZoneIn
         assert dates == [one.night for one in known[left_out - 1 : left_out + 2]]
 
 
-def test_a_schedule_in_another_time_zone_than_the_machines_has_no_missing_night(
-    zone: Callable[[str], ZoneInfo],
-) -> None:
-    """A container in UTC that is started at 01:30 in Central Europe, at the end of summer time; nor a delayed start."""
+def test_the_night_of_a_run_in_another_time_zone(zone: Callable[[str], ZoneInfo], tmp_path: Path) -> None:
+    """01:30 in summer is the day before in UTC; west of Greenwich, the evening is the day after. A container in UTC
+    that is started at 01:30 in Central Europe, at the end of summer time, has no missing night; nor has a delayed
+    start."""
     zone("UTC")
     starts = ["2026-10-23T23:30:04Z", "2026-10-24T23:30:04Z", "2026-10-26T00:30:04Z", "2026-10-27T00:30:04Z"]
     nights = [Night(local_date(start).isoformat(), start, start) for start in starts]
@@ -196,10 +186,6 @@ def test_a_schedule_in_another_time_zone_than_the_machines_has_no_missing_night(
     assert history.missing_dates(nights) == []
     late = [Night("2026-11-01", "a", "2026-11-01T23:50:00Z"), Night("2026-11-03", "b", "2026-11-03T00:10:00Z")]
     assert history.missing_dates(late) == []
-
-
-def test_the_night_of_a_run_is_the_date_of_the_local_clock(zone: Callable[[str], ZoneInfo], tmp_path: Path) -> None:
-    """01:30 in summer is the day before in UTC; west of Greenwich, the evening is the day after."""
     loaded = results.load_run(synthetic.write(tmp_path, Shape()))
     for name, created, expected in (
         ("Europe/Berlin", "2026-10-24T23:30:04.000Z", "2026-10-25"),
@@ -219,18 +205,17 @@ def test_two_at_once_are_refused(tmp_path: Path) -> None:
 
 
 def test_the_guard_is_the_reference_again(tmp_path: Path) -> None:
-    """Added once; not where each arm has a directory of its own."""
+    """Added once; not where each arm has a directory of its own. If it differs, the night is bad; ratios are of the
+    other arms, and the reference has its own figure."""
     usual = results.load_spec(synthetic.write(tmp_path, Shape())).plan
     once = guarded(usual)
     assert once.fs_setups[-1] == Arm("ext4", "ext4-guard")
     assert guarded(once) == once
     own = dataclasses.replace(usual, device=DeviceSpec("dir", paths={"ext4": "/a"}))
     assert guarded(own) == own
-
-
-def test_a_guard_that_differs_makes_the_night_bad(tmp_path: Path) -> None:
-    """Ratios are of the other arms; the reference has its own figure."""
-    slow = synthetic.write(tmp_path, Shape(arms=("ext4", "xfs", "ext4-guard"), work=WORK, blocks=5, noise=0.004))
+    slow = synthetic.write(
+        tmp_path / "slow", Shape(arms=("ext4", "xfs", "ext4-guard"), work=WORK, blocks=5, noise=0.004)
+    )
     found = night_of(results.load_run(slow))
     assert not found.good and "guard" in found.reasons[0]  # the fixture's unknown arms run at 0.9
     assert set(found.ratios) == {KEY, "postgres pgbench-tpcb: ext4 itself"}
@@ -295,16 +280,8 @@ def test_a_regression_from_its_night_to_its_acceptance(
     accepted, and the night after is ok."""
     Path("p.toml").write_text(plan(["ext4", "xfs", "btrfs"], name="p", blocks=5))
     monkeypatch.setattr("dbbench.nightly.tonight.run_to_end", machine := Machine())
-    command = [
-        "nightly",
-        "run",
-        "p.toml",
-        "--notify",
-        f"sh -c 'echo $DBBENCH_STATE >> {here}/told'",
-        "--junit",
-        "junit.xml",
-        "--json",
-    ]
+    notify = f"sh -c 'echo $DBBENCH_STATE >> {here}/told'"
+    command = ["nightly", "run", "p.toml", "--notify", notify, "--junit", "junit.xml", "--json"]
 
     def told() -> list[str]:
         return Path("told").read_text().split()

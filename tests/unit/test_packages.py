@@ -3,6 +3,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,14 @@ import tools as installer
 installer.packages = packages  # it imports the file alone, because it needs no dbbench
 
 APT = Path(__file__).parents[1] / "fixtures" / "apt"
+
+
+def refusal(capsys: pytest.CaptureFixture[str], action: Callable[[], object]) -> str:
+    """The message with which the installer ends."""
+    with pytest.raises(SystemExit) as caught:
+        action()
+    assert caught.value.code == 2
+    return capsys.readouterr().err
 
 
 def answer(name: str, returncode: int = 0) -> subprocess.CompletedProcess[str]:
@@ -53,8 +62,9 @@ def test_a_recorder_outside_path_is_found(tmp_path: Path) -> None:
         assert packages.find("recorder", {"recorder": places}) == str(path)
 
 
-def test_an_installed_package_is_not_the_remedy(programs: Path) -> None:
-    """Where another program of a package is there, the remedy says where it was looked for, not to install."""
+def test_no_remedy_creates_a_cluster(programs: Path) -> None:
+    """For PostgreSQL, apt-get would create one and start it: the remedy is the installer, in any directory. Where
+    another program of a package is there, the remedy says where it was looked for, not to install."""
     (programs / "apt-get").touch(0o755)
     assert packages.remedy(["fsck.f2fs", "mkfs.f2fs", "vi"]) == "apt-get install --no-install-recommends f2fs-tools"
     (programs / "dump.f2fs").touch(0o755)
@@ -62,11 +72,7 @@ def test_an_installed_package_is_not_the_remedy(programs: Path) -> None:
     assert found.startswith("apt-get install --no-install-recommends xfsprogs\n")
     assert f"mkfs.f2fs belongs to f2fs-tools, which is installed ({programs}/dump.f2fs)" in found
     assert "is not in PATH. Find it with  dpkg -L f2fs-tools" in found
-
-
-def test_no_remedy_creates_a_cluster(programs: Path) -> None:
-    """For PostgreSQL, apt-get would create one and start it: the remedy is the installer, in any directory."""
-    (programs / "apt-get").touch(0o755)
+    (programs / "dump.f2fs").unlink()
     command, rest = packages.remedy(["initdb", "sysbench", "mkfs.f2fs"]).split(" && ")
     assert command == f"python3 {Path(packages.__file__).resolve()} run"
     assert rest == "apt-get install --no-install-recommends f2fs-tools"
@@ -84,10 +90,7 @@ def test_without_a_known_package_manager_the_projects_are_named(
     assert packages.install(wanted).startswith("install MariaDB, compsize, fio, Python with the module venv (names of")
     assert packages.fix("postgresql").startswith("install PostgreSQL (")
     assert packages.remedy(["mkfs.xfs", "sysbench"]).startswith("install xfsprogs, sysbench (")
-    with pytest.raises(SystemExit) as caught:
-        installer._provide([tool("fio")], dry_run=False)
-    assert caught.value.code == 2
-    told = capsys.readouterr().err
+    told = refusal(capsys, lambda: installer._provide([tool("fio")], dry_run=False))
     assert told.startswith("error E201: this machine has no apt-get\n  Nothing was changed. By hand:  install fio (")
 
 
@@ -166,22 +169,17 @@ def test_where_mysql_is_mariadb_is_left_out(
 def test_another_conflict_is_an_error_with_a_remedy(programs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Nothing is removed: the error says what stands in the way and what to do."""
     program(programs, "apt-get", f"/bin/cat {APT}/removes-mysql.txt; exit 100")
-    with pytest.raises(SystemExit) as caught:
-        installer._possible([*MARIADB, *OTHERS])
-    assert caught.value.code == 2
-    told, names = capsys.readouterr().err, "mariadb-server-core mariadb-client mariadb-client-core sysstat attr"
+    told = refusal(capsys, lambda: installer._possible([*MARIADB, *OTHERS]))
+    names = "mariadb-server-core mariadb-client mariadb-client-core sysstat attr"
     assert f"error E201: installing {names} would remove" in told and "Nothing was changed." in told
 
 
-@pytest.mark.parametrize(
-    ("there", "told", "engines", "workloads"),
-    [
-        ({"mariadbd", "sysbench"}, "", ["postgres", "mariadb"], 3),
-        ({"mysqld", "sysbench"}, "PostgreSQL and MySQL", ["postgres", "mysql"], 3),
-        ({"mysqld"}, "PostgreSQL alone, because sysbench is not installed", ["postgres"], 2),
-        (set(), "PostgreSQL alone, because neither MariaDB nor MySQL is installed", ["postgres"], 2),
-    ],
-)
+@pytest.mark.parametrize(("there", "told", "engines", "workloads"), [
+    ({"mariadbd", "sysbench"}, "", ["postgres", "mariadb"], 3),
+    ({"mysqld", "sysbench"}, "PostgreSQL and MySQL", ["postgres", "mysql"], 3),
+    ({"mysqld"}, "PostgreSQL alone, because sysbench is not installed", ["postgres"], 2),
+    (set(), "PostgreSQL alone, because neither MariaDB nor MySQL is installed", ["postgres"], 2),
+])  # fmt: skip
 def test_the_demo_uses_the_servers_that_are_there(
     there: set[str], told: str, engines: list[str], workloads: int, here: Path, programs: Path,
     capsys: pytest.CaptureFixture[str],
@@ -229,9 +227,9 @@ def test_a_package_that_the_release_does_not_have_is_not_named_as_a_remedy() -> 
 
 def test_a_server_in_use_is_not_upgraded_on_the_way(capsys: pytest.CaptureFixture[str]) -> None:
     """An upgrade restarts a server: its owner decides when."""
-    with pytest.raises(SystemExit):
-        installer._judge(installer.simulate(answer("installs-and-upgrades")), ["attr", "postgresql"])
-    assert "would upgrade a database server: postgresql" in capsys.readouterr().err
+    upgrading = installer.simulate(answer("installs-and-upgrades"))
+    told = refusal(capsys, lambda: installer._judge(upgrading, ["attr", "postgresql"]))
+    assert "would upgrade a database server: postgresql" in told
     installer._judge(installer.Simulation(("attr",), ("libpq5",), (), ""), ["attr"])
 
 
@@ -256,9 +254,8 @@ esac
     if outdated:
         installer._install(["a", "b"])
     else:
-        with pytest.raises(SystemExit):
-            installer._install(["a", "b"])
-        assert "error E201: http://d/b.deb cannot be downloaded: a source failed" in capsys.readouterr().err
+        told = refusal(capsys, lambda: installer._install(["a", "b"]))
+        assert "error E201: http://d/b.deb cannot be downloaded: a source failed" in told
     tried = ["--print-uris", "http://d/b.deb"]
     assert calls.read_text().split() == [*tried, "update", "--simulate", *tried, *(["--yes"] if outdated else [])]
 
@@ -270,9 +267,9 @@ def test_a_package_without_a_candidate_is_unknown(monkeypatch: pytest.MonkeyPatc
     assert [name for name in answers if packages.has_candidate(name)] == ["known"]
 
 
-def test_services_are_forbidden_while_it_lives_only(tmp_path: Path) -> None:
+def test_services_and_clusters_are_forbidden_while_it_lives_only(tmp_path: Path) -> None:
     """policy-rc.d exists within the block and is removed after it, also after an error; a leftover is replaced, and an
-    administrator's own file stays as it is."""
+    administrator's own file stays as it is. PostgreSQL's package reads a folder that is afterwards as before."""
     path = tmp_path / "policy-rc.d"
     path.write_text(f"#!/bin/sh\n# {installer._MARK}, process 1\nexit 101\n")
     with pytest.raises(KeyboardInterrupt), installer._no_services(path):
@@ -284,6 +281,10 @@ def test_services_are_forbidden_while_it_lives_only(tmp_path: Path) -> None:
     with installer._no_services(path):
         pass
     assert path.read_text() == "#!/bin/sh\nexit 104\n"
+    path = tmp_path / "postgresql-common" / "createcluster.d" / "x.conf"
+    with installer._no_cluster(path):
+        assert "create_main_cluster = false" in path.read_text()
+    assert not path.parent.parent.exists()
 
 
 @pytest.mark.starts_processes
@@ -299,14 +300,6 @@ def test_a_lock_of_another_process_is_seen(tmp_path: Path) -> None:
         assert holder.stdout is not None and holder.stdout.readline() == b"held\n"
         assert installer.locked(lock)
     assert not installer.locked(lock)
-
-
-def test_no_cluster_is_created_meanwhile(tmp_path: Path) -> None:
-    """PostgreSQL's package reads this folder; afterwards it is as before."""
-    path = tmp_path / "postgresql-common" / "createcluster.d" / "x.conf"
-    with installer._no_cluster(path):
-        assert "create_main_cluster = false" in path.read_text()
-    assert not path.parent.parent.exists()
 
 
 def test_nothing_missing_is_silent_success(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -102,8 +102,9 @@ def test_same_results_give_the_same_bytes(demo: LoadedRun) -> None:
     assert render([demo]) == render([demo.path])
 
 
-def test_every_figure_of_the_tables_is_that_of_compare(demo: LoadedRun, page: Seen) -> None:
-    """Each cell carries the raw value; all of them together are all values of compare for those metrics."""
+def test_every_figure_of_tables_and_downloads_is_that_of_compare(demo: LoadedRun, page: Seen) -> None:
+    """Each cell carries the raw value; all of them together are all values of compare for those metrics. The JSON in
+    the page has every row, and every trial with whether it counts."""
     cells = [a for tag, a in page.elements if tag == "td" and "data-metric" in a]
     shown = sorted(float(a["data-value"] or "nan") for a in cells if a["data-value"] and a["data-metric"] != "ratio")
     metrics = {str(a["data-metric"]) for a in cells} - {"ratio"}
@@ -113,10 +114,18 @@ def test_every_figure_of_the_tables_is_that_of_compare(demo: LoadedRun, page: Se
     assert wanted == shown
     ratios = [float(a["data-value"] or "nan") for a in cells if a["data-metric"] == "ratio" and a["data-value"]]
     assert len(ratios) == 9
+    data = data_of(page)
+    table = next(t for t in data["compare"] if t["metric"] == "tps" and t["rows"][0]["engine"] == "mariadb")
+    own = {cell.workload.name: cell.workload.primary for cell in demo.run.cells}
+    compared = [r for r in rows(demo.trials, "ext4", own) if r.engine == "mariadb"]
+    downloaded = [(row["fs_setup"], row["ratio"], row["lo"]) for row in table["rows"]]
+    assert downloaded == [(row.fs_setup, row.ratio, row.lo) for row in compared]
+    assert len(data["trials"]) == 27 and all(trial["used"] for trial in data["trials"])
 
 
-def test_scripts_are_allowed_by_their_hash_and_nothing_else(page: Seen) -> None:
-    """The policy's hashes are those of the page's three scripts; connections are refused."""
+def test_page_is_self_contained(page: Seen) -> None:
+    """The policy's hashes are those of the page's three scripts; connections are refused. No element loads anything; a
+    link leads to a place in the page, or to the file of a trial in the run's folder."""
     policy = next(str(a["content"]) for _, a in page.elements if a.get("http-equiv"))
     kinds = [a.get("type") for tag, a in page.elements if tag == "script"]
     code = [text for text, kind in zip(page.scripts, kinds, strict=True) if kind is None]
@@ -124,10 +133,6 @@ def test_scripts_are_allowed_by_their_hash_and_nothing_else(page: Seen) -> None:
     assert len(hashes) == 3
     assert re.findall(r"'sha256-([^']+)'", policy) == hashes
     assert "connect-src 'none'" in policy and "unsafe-eval" not in policy
-
-
-def test_page_refers_to_nothing_outside(page: Seen) -> None:
-    """No element loads anything; a link leads to a place in the page, or to the file of a trial in the run's folder."""
     for tag, attributes in page.elements:
         assert tag not in ("link", "img", "iframe", "object", "embed"), tag
         assert "src" not in attributes
@@ -199,7 +204,8 @@ def test_one_trial_of_five_seconds(tmp_path: Path) -> None:
 
 
 def test_another_durability_class_is_not_ranked(tmp_path: Path) -> None:
-    """The faster arm that promises less is neither fastest nor in the sentence; a notice names both classes."""
+    """The faster arm that promises less is neither fastest nor in the sentence; a notice names both classes. With
+    scatter as large as the difference the answer says that it is open."""
     page = model(tmp_path, Shape(arms=("ext4", "ext4-nobarrier", "btrfs"), work=TPCB, measure_s=60))
     assert "ext4-nobarrier" not in said(page)
     assert said(page) == "btrfs is about half as fast as ext4."
@@ -208,6 +214,9 @@ def test_another_durability_class_is_not_ranked(tmp_path: Path) -> None:
     assert [(row.arm.name, row.arm.apart) for row in table.rows][-1] == ("ext4-nobarrier", True)
     wide = page.comparisons[0].dots[0] if page.comparisons[0].dots else None
     assert wide is not None and [row.arm.apart for row in wide.rows] == [False, True]
+    page = model(tmp_path / "open", Shape(arms=("ext4", "xfs"), work=TPCB, noise=0.1))
+    assert said(page).startswith("ext4 and xfs cannot be told apart yet")
+    assert "fastest" not in said(page)
 
 
 def test_answer_about_twelve_setups_stays_short(tmp_path: Path) -> None:
@@ -217,13 +226,6 @@ def test_answer_about_twelve_setups_stays_short(tmp_path: Path) -> None:
     assert len(said(page)) < 400 and " others " in said(page)
     assert {len(plot.rows) for plots in page.verdict.plots for plot in plots} == {11}
     assert len(page.comparisons[0].table.rows) == 12
-
-
-def test_fastest_is_not_claimed_where_it_is_inconclusive(tmp_path: Path) -> None:
-    """With scatter as large as the difference the answer says that it is open."""
-    page = model(tmp_path, Shape(arms=("ext4", "xfs"), work=TPCB, noise=0.1))
-    assert said(page).startswith("ext4 and xfs cannot be told apart yet")
-    assert "fastest" not in said(page)
 
 
 def test_lower_is_better_is_said_and_drawn(demo: LoadedRun) -> None:
@@ -311,7 +313,8 @@ def test_points_lie_between_the_edges_and_the_interval_around_the_centre(demo: L
 
 
 def test_environment_puts_differences_first(demo: LoadedRun) -> None:
-    """Mount options and read-ahead differ and stand by arm; the scheduler and the host are the same and folded."""
+    """Mount options and read-ahead differ and stand by arm; the scheduler and the host are the same and folded. A run
+    of two hosts has a column for each; redacted they stay two, without their names."""
     found = build([demo]).environment
     differs = {fact.name: fact.cells for fact in found.differs}
     assert differs["read-ahead"] == ("2560 kB", "2560 kB", "4096 kB")
@@ -320,10 +323,6 @@ def test_environment_puts_differences_first(demo: LoadedRun) -> None:
     assert "kernel" in {fact.name for fact in found.host}
     first = found.engines[0].rows[0]
     assert (first[0], first[2]) == ("checkpoint_timeout", "workload")
-
-
-def test_what_differs_between_hosts_stands_first(demo: LoadedRun, tmp_path: Path) -> None:
-    """A run of two hosts: a column each, what is the same folded; redacted they stay two, without their names."""
     hosts = {name: {"hostname": name, "kernel": kernel, "cpu_threads": 8, "versions": {"python": "3.11"}}
              for name, kernel in (("db1", "6.1"), ("db2", "6.12"))}  # fmt: skip
     run = dataclasses.replace(demo, run=dataclasses.replace(demo.run, hosts=hosts))
@@ -353,17 +352,6 @@ def test_hosts_that_disagree_are_a_notice(demo: LoadedRun) -> None:
     assert "on db2" in texts[0]
 
 
-def test_download_has_the_rows_of_compare(demo: LoadedRun, page: Seen) -> None:
-    """The JSON in the page has every row, and every trial with whether it counts."""
-    data = data_of(page)
-    table = next(t for t in data["compare"] if t["metric"] == "tps" and t["rows"][0]["engine"] == "mariadb")
-    own = {cell.workload.name: cell.workload.primary for cell in demo.run.cells}
-    wanted = [r for r in rows(demo.trials, "ext4", own) if r.engine == "mariadb"]
-    shown = [(row["fs_setup"], row["ratio"], row["lo"]) for row in table["rows"]]
-    assert shown == [(row.fs_setup, row.ratio, row.lo) for row in wanted]
-    assert len(data["trials"]) == 27 and all(trial["used"] for trial in data["trials"])
-
-
 def test_several_runs_stand_beside_each_other(tmp_path: Path) -> None:
     """Runs are not compared with each other; each group names its run."""
     shapes = [Shape(work=TPCB, name="one"), Shape(work=TPCB, name="two", arms=("ext4", "zfs-8k"))]
@@ -391,21 +379,17 @@ def test_redaction_takes_hosts_paths_and_parameters_out(demo: LoadedRun, tmp_pat
     assert "db7" not in target.read_text()
 
 
-def test_twelve_trials_of_ten_minutes_fit(tmp_path: Path) -> None:
-    """12 trials × 600 s × 15 series are at most 2.2 MB, and throughput keeps every second."""
+def test_sizes_of_the_page(tmp_path: Path) -> None:
+    """12 trials × 600 s × 15 series are at most 2.2 MB, and throughput keeps every second. The library draws the
+    timelines only; without them the page is below 0.5 MB."""
     shape = Shape(arms=("ext4", "xfs", "btrfs", "zfs-8k"), work=TPCB, warmup_s=60, measure_s=540)
     run = loaded(tmp_path, shape)
     found = build([run]).comparisons[0].timelines.data
     assert len(found["series"]) == 15
     assert found["series"]["tps"][0] == 1 and found["series"]["tps"][1] == 600
     assert len(render([run]).encode()) <= 2_200_000
-
-
-def test_a_page_without_timelines_carries_no_library(tmp_path: Path) -> None:
-    """The library draws the timelines only; without them the page is below 0.5 MB, with them the library is in it."""
-    drawn = render([loaded(tmp_path / "with", Shape(work=TPCB))])
+    assert "Plotly, Inc" in render([run])
     without = render([loaded(tmp_path / "without", Shape(work=TPCB, series=False))])
-    assert "Plotly, Inc" in drawn
     assert "Plotly, Inc" not in without and len(without.encode()) < 500_000
 
 

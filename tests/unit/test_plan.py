@@ -6,7 +6,7 @@ from typing import get_args
 import pytest
 
 from dbbench.errors import PlanInvalid, UnknownName
-from dbbench.model import FsSetup, Plan, WalDevice
+from dbbench.model import Plan, WalDevice
 from dbbench.plan import Expanded, expand, identity, load, narrow, preview
 from dbbench.plan.catalog import Catalog, catalog
 from dbbench.plan.conditions import sentences
@@ -14,8 +14,7 @@ from dbbench.plan.narrowing import Narrowing
 from dbbench.plan.rules import GENERATED, RULES
 from dbbench.plan.server_settings import settings_of
 from dbbench.plan.tomlfile import written_fields
-from tests.support.plans import as_toml, plan_of
-from tests.support.setups import ADDED, entry
+from tests.support.plans import flaws_of, plan_of
 
 PLANS = Path(__file__).parents[2] / "docs" / "plans"
 GOOD = """\
@@ -69,13 +68,6 @@ engines = ["mysql"]
 """
 
 
-def flaws_of(tmp_path: Path, text: str, known: Catalog) -> str:
-    """Return the message about the errors of a plan."""
-    with pytest.raises(PlanInvalid) as caught:
-        plan_of(tmp_path, text, known)
-    return caught.value.evidence
-
-
 def simple(engine: str = "postgres", workload: str = "scan", settings: str = "") -> str:
     """Return a plan of one setup, engine and workload; its sixth line is the first of the engine's settings."""
     head = f'name = "x"\nfs_setups = ["ext4"]\n[engine]\nname = "{engine}"\n'
@@ -86,87 +78,6 @@ def simple(engine: str = "postgres", workload: str = "scan", settings: str = "")
 def good(tmp_path: Path, known: Catalog) -> Expanded:
     """What the good plan expands to."""
     return expand(plan_of(tmp_path, GOOD, known), known)
-
-
-TUNED = """
-name = "x"
-fs_setups = ["xfs", {arms}]
-[[engine]]
-name = "{engine}"
-{settings}
-[workload]
-name = "{workload}"
-"""
-INSERTS = "sysbench-oltp-insert"
-LOADS = {"postgres": "pgbench-tpcb", "mariadb": INSERTS, "mysql": INSERTS, "files": "copy"}
-# Setups whose only difference from another one is their tuning, and what each is with the engines it is not for.
-ONLY_TUNED = {
-    "ext4-prealloc": ("ext4", {"postgres", "mariadb", "files"}),
-    "ext4-nodoublewrite": ("ext4", {"files"}),
-    "xfs-nodoublewrite": ("xfs", {"files"}),
-    "btrfs-nodoublewrite": ("btrfs", {"files"}),
-    "btrfs-tuned": ("btrfs", {"files"}),
-    "btrfs-nowalrecycle": ("btrfs", {"mariadb", "mysql", "files"}),
-    "btrfs-zstd-writezeros": ("btrfs-zstd", {"mariadb", "mysql", "files"}),
-    "zfs-8k-nofpw": ("zfs-8k", {"mariadb", "mysql", "files"}),
-    "zfs-16k-nodoublewrite": ("zfs-16k", {"postgres", "files"}),
-}
-
-
-def tuned(tmp_path: Path, known: Catalog, engine: str, *arms: str, settings: str = "", **keys: str) -> Expanded:
-    """What a plan of xfs and these arms expands to."""
-    quoted = ", ".join(as_toml(entry(arm)) for arm in arms)
-    text = TUNED.format(arms=quoted, engine=engine, settings=settings, workload=LOADS[engine])
-    text = "".join(f'{key} = "{value}"\n' for key, value in keys.items()) + text
-    return expand(plan_of(tmp_path, text, known), known)
-
-
-def test_every_setup_whose_tuning_may_have_no_effect_is_known(known: Catalog) -> None:
-    """A setup with tuning is either in the table above, or its filesystem is its own."""
-
-    def filesystem(setup: FsSetup) -> FsSetup:
-        return dataclasses.replace(setup, name="", title="", tuning={})
-
-    setups = [known.setup(name) for name in known.setups]
-    plain = [filesystem(setup) for setup in setups if not setup.tuning]
-    twins = {setup.name for setup in setups if setup.tuning and filesystem(setup) in plain}
-    assert twins == {name for name in ONLY_TUNED if name not in ADDED}
-    rest = {setup.name for setup in setups if setup.tuning} - twins
-    assert rest == {"btrfs-nocow-attr", "btrfs-nodatacow", "raw"}
-
-
-@pytest.mark.parametrize("engine", LOADS)
-@pytest.mark.parametrize("setup", ONLY_TUNED)
-def test_an_arm_whose_tuning_has_no_effect_is_skipped(setup: str, engine: str, tmp_path: Path, known: Catalog) -> None:
-    """It would be another setup under a name that promises something else: it has no cell, and the reason is given."""
-    plain, without = ONLY_TUNED[setup]
-    found = tuned(tmp_path, known, engine, setup)
-    assert {cell.arm for cell in found.cells} == {"xfs", *(() if engine in without else (setup,))}
-    assert (f"with {engine} it is the same as {plain}:" in found.skipped.get(setup, "")) is (engine in without)
-
-
-def test_a_baseline_that_is_another_setup_is_refused(tmp_path: Path, known: Catalog) -> None:
-    """Every ratio would be named after a setup that was not measured."""
-    with pytest.raises(PlanInvalid, match="with mariadb it is the same as ext4"):
-        tuned(tmp_path, known, "mariadb", "ext4-prealloc", baseline="ext4-prealloc")
-    assert not tuned(tmp_path, known, "mysql", "ext4-prealloc", baseline="ext4-prealloc").skipped
-
-
-def test_two_arms_with_the_same_tuning_for_an_engine_are_one(tmp_path: Path, known: Catalog) -> None:
-    """The baseline stays, then the first; a setup that is listed twice on purpose stays twice."""
-    arms = ("btrfs-tuned", "btrfs-nodoublewrite")
-    assert set(tuned(tmp_path, known, "mariadb", *arms).skipped) == {"btrfs-nodoublewrite"}
-    assert set(tuned(tmp_path, known, "mariadb", *arms, baseline=arms[1]).skipped) == {"btrfs-tuned"}
-    assert not tuned(tmp_path, known, "postgres", *arms).skipped
-    assert not expand(plan_of(tmp_path, GOOD, known), known).skipped
-
-
-def test_the_plans_own_setting_makes_an_arm_the_same(tmp_path: Path, known: Catalog) -> None:
-    """The plan's settings override those of a setup; one that is left to the setup makes it another arm."""
-    off = "settings = { full_page_writes = false }"
-    both = tuned(tmp_path, known, "postgres", "xfs-nodoublewrite", "zfs-8k-nofpw", settings=off)
-    assert "it is the same as xfs" in both.skipped["xfs-nodoublewrite"]
-    assert "zfs-8k-nofpw" not in both.skipped  # which also creates its log files anew
 
 
 def test_a_good_plan_is_read_with_units(tmp_path: Path, known: Catalog) -> None:
@@ -269,18 +180,14 @@ def test_sizes_of_settings_are_those_of_the_server(
         assert f'is not a size in the format of this server; write "{own}"' in flaws_of(tmp_path, text, known)
 
 
-@pytest.mark.parametrize(
-    ("engine", "settings", "flaw"),
-    [
-        ("postgres", 'io_max_workers = "default"', None),
-        ("postgres", 'io_method = ["default", "sync"]', None),
-        ("mysql", 'innodb-flush-method = "default"', None),
-        ("mariadb", 'innodb_log_file_size = "default"', None),
-        ("postgres", 'io_max_worker = "default"', "io_max_worker"),
-        ("postgres", 'seq_page_cost = ["default", 2]', "seq_page_cost"),
-        ("mysql", 'io_max_workers = "default"', "io_max_workers"),
-    ],
-)
+@pytest.mark.parametrize(("engine", "settings", "flaw"), [
+    *((engine, settings, None) for engine, settings in (
+        ("postgres", 'io_max_workers = "default"'), ("postgres", 'io_method = ["default", "sync"]'),
+        ("mysql", 'innodb-flush-method = "default"'), ("mariadb", 'innodb_log_file_size = "default"'))),
+    ("postgres", 'io_max_worker = "default"', "io_max_worker"),
+    ("postgres", 'seq_page_cost = ["default", 2]', "seq_page_cost"),
+    ("mysql", 'io_max_workers = "default"', "io_max_workers"),
+])  # fmt: skip
 def test_a_default_that_is_dropped_must_be_one(
     tmp_path: Path, known: Catalog, engine: str, settings: str, flaw: str | None
 ) -> None:
@@ -334,15 +241,14 @@ def test_rules_are_about_keys_that_a_plan_has() -> None:
     names |= {f"device.wal.{key}" for key in written_fields(WalDevice)}
     for name, kind in written_fields(Plan).items():
         inner = next((arg for arg in get_args(kind) if dataclasses.is_dataclass(arg)), kind)
-        names |= {
-            name,
-            *(f"{name}.{key}" for key in (written_fields(inner) if dataclasses.is_dataclass(inner) else ())),
-        }
+        keys = written_fields(inner) if dataclasses.is_dataclass(inner) else ()
+        names |= {name, *(f"{name}.{key}" for key in keys)}
     assert {rule.key for rule in RULES} <= names
 
 
-def test_cells_are_arms_times_engines_times_workloads(good: Expanded) -> None:
-    """A workload is driven on those of the plan's engines that it runs on."""
+def test_cells_are_arms_times_engines_times_workloads_and_each_is_in_every_block(good: Expanded) -> None:
+    """A workload is driven on those of the plan's engines that it runs on. Blocks are complete, positions count up, ids
+    say what they are."""
     assert [cell.id for cell in good.cells if cell.arm == "xfs"] == [
         "xfs.postgres.pgbench-tpcb",
         "xfs.mariadb.sysbench-oltp-read-write",
@@ -350,10 +256,6 @@ def test_cells_are_arms_times_engines_times_workloads(good: Expanded) -> None:
         "xfs.mariadb.scan",
     ]
     assert len(good.cells) == 12
-
-
-def test_every_cell_stands_once_in_each_block(good: Expanded) -> None:
-    """Blocks are complete, positions count up, ids say what they are."""
     ids = sorted(cell.id for cell in good.cells)
     for block in (1, 2, 3):
         assert ids == sorted(spec.cell for spec in good.order if spec.block == block)
@@ -417,7 +319,8 @@ def test_the_identity_is_of_what_is_measured(tmp_path: Path, known: Catalog) -> 
 
 def test_narrowing_keeps_what_was_asked_for(tmp_path: Path, known: Catalog) -> None:
     """--fs keeps the plan's order, and of kind dir the directories of these arms; a baseline that is left out is
-    replaced by the first arm. A label that the plan does not have, and no blocks, are errors of usage."""
+    replaced by the first arm. A label that the plan does not have, and no blocks, are errors of usage. --quick is one
+    block, and shortens every window, also those of a workload; --blocks still counts."""
     plan = plan_of(tmp_path, GOOD, known)
     less = narrow(plan, Narrowing(fs=["ext4-b", "ext4"], blocks=9, seed=3))
     assert ([arm.label for arm in less.fs_setups], less.baseline) == (["ext4", "ext4-b"], "ext4")
@@ -428,35 +331,26 @@ def test_narrowing_keeps_what_was_asked_for(tmp_path: Path, known: Catalog) -> N
         narrow(plan, Narrowing(fs=["ext4-c"]))
     with pytest.raises(PlanInvalid):
         narrow(plan, Narrowing(blocks=0))
-
-
-def test_quick_is_one_block_of_seconds(tmp_path: Path, known: Catalog) -> None:
-    """--quick shortens every window, also those of a workload; --blocks still counts."""
-    quick = narrow(plan_of(tmp_path, GOOD, known), Narrowing(quick=True))
+    quick = narrow(plan, Narrowing(quick=True))
     assert (quick.blocks, quick.repeat_suspect) == (1, False)
     assert {c.window.measure_s for c in expand(quick, known).cells if c.window.kind == "fixed"} == {5.0}
     assert narrow(quick, Narrowing(quick=True, blocks=2)).blocks == 2
 
 
-def test_the_preview_counts_each_golden_copy_once(tmp_path: Path, known: Catalog) -> None:
-    """Arms share a copy: more of them cost trials, not copies; the image is counted once."""
+def test_the_preview_counts_each_golden_copy_once_and_names_every_command(tmp_path: Path, known: Catalog) -> None:
+    """Arms share a copy: more of them cost trials, not copies; the image is counted once. Each arm has its mkfs and
+    mount, never with discard; a directory is taken as it is."""
     plan = plan_of(tmp_path, GOOD, known)
-    one = preview(narrow(plan, Narrowing(fs=["xfs"])), expand(narrow(plan, Narrowing(fs=["xfs"])), known))
+    less = narrow(plan, Narrowing(fs=["xfs"]))
+    one = preview(less, expand(less, known))
     all_three = preview(plan, expand(plan, known))
-    results = 3_000_000 * 24  # of the 24 trials more
-    assert all_three.disk_bytes - one.disk_bytes == results
+    assert all_three.disk_bytes - one.disk_bytes == 3_000_000 * 24  # results of the 24 trials more
     assert all_three.eta_s > 2 * one.eta_s - 120
-
-
-def test_the_preview_names_every_command_of_a_filesystem(tmp_path: Path, known: Catalog) -> None:
-    """mkfs and mount of each arm, never with discard; a directory is taken as it is."""
-    plan = plan_of(tmp_path, GOOD, known)
-    commands = preview(plan, expand(plan, known)).commands
-    assert [(arm, argv[0]) for arm, argv in commands] == [
+    assert [(arm, argv[0]) for arm, argv in all_three.commands] == [
         ("ext4", "mkfs.ext4"), ("ext4", "mount"), ("xfs", "mkfs.xfs"), ("xfs", "mount"),
         ("ext4-b", "mkfs.ext4"), ("ext4-b", "mount"),
     ]  # fmt: skip
-    assert all("nodiscard" in " ".join(argv) or "-K" in argv for _, argv in commands)
+    assert all("nodiscard" in " ".join(argv) or "-K" in argv for _, argv in all_three.commands)
     there = plan_of(tmp_path, DIRECTORIES, known)
     assert preview(there, expand(there, known)).commands == ()
 
@@ -491,17 +385,19 @@ def test_scans_of_one_to_two_times_the_memory_are_announced(
     assert sum("is a matter of chance" in sentence for sentence in announced) == chance
 
 
-@pytest.mark.parametrize(("written", "margin"), [('"3%"', 0.03), ('"0.5 %"', 0.005), ("0.1", 0.1)])
-def test_margins(tmp_path: Path, known: Catalog, written: str, margin: float) -> None:
-    """A percentage or a share. Another margin judges the same measurement, so the run of the plan is the same."""
-    plan = plan_of(tmp_path, f"margin = {written}\n{GOOD}", known)
-    cells = expand(plan, known).cells
-    assert plan.margin == margin
-    assert identity(plan, cells) == identity(dataclasses.replace(plan, margin=0.05), cells)
-
-
-@pytest.mark.parametrize("written", ['"3"', "3", "0", '"0%"', "-0.03", '"100%"', '"small"', "true", '["3%"]'])
-def test_bad_margins(tmp_path: Path, known: Catalog, written: str) -> None:
-    """The line and what is expected."""
-    flaws = flaws_of(tmp_path, f"margin = {written}\n{GOOD}", known)
-    assert '"margin" must be a percentage such as "3%"' in flaws and "plan.toml:1" in flaws
+@pytest.mark.parametrize(("written", "margin"), [
+    ('"3%"', 0.03), ('"0.5 %"', 0.005), ("0.1", 0.1),
+    *((bad, None) for bad in ('"3"', "3", "0", '"0%"', "-0.03", '"100%"', '"small"', "true", '["3%"]')),
+])  # fmt: skip
+def test_a_margin_is_a_share(tmp_path: Path, known: Catalog, written: str, margin: float | None) -> None:
+    """Another margin judges the same measurement, so the run of the plan is the same. A bad one (None) is an error with
+    its line and what is expected."""
+    text = f"margin = {written}\n{GOOD}"
+    if margin is None:
+        flaws = flaws_of(tmp_path, text, known)
+        assert '"margin" must be a percentage such as "3%"' in flaws and "plan.toml:1" in flaws
+    else:
+        plan = plan_of(tmp_path, text, known)
+        cells = expand(plan, known).cells
+        assert plan.margin == margin
+        assert identity(plan, cells) == identity(dataclasses.replace(plan, margin=0.05), cells)

@@ -23,6 +23,7 @@ from dbbench.plan.catalog import catalog
 UNKNOWN, NOBARRIER, NOJOURNAL, ASYNC, TORN, REPORTED, PREVENTED = Durability
 MS: Final = 1_000_000
 SIZE: Final = 64 * BLOCK
+CONTROL: Final = targets.control_target(targets.controls_of("postgres")[0], EngineSpec("postgres"), catalog())
 
 
 @dataclasses.dataclass
@@ -71,7 +72,8 @@ def disk(tmp_path: Path) -> Disk:
 
 
 def test_log_is_read_as_it_was_written(tmp_path: Path) -> None:
-    """Every request in its order, with the place of its bytes."""
+    """Every request in its order, with the place of its bytes. A log whose process was killed is read up to its last
+    whole record."""
     writer = LogWriter(tmp_path)
     writer.write(8192, b"a" * 512)
     writer.flush(disk=3)
@@ -81,17 +83,9 @@ def test_log_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert [(e.flush, e.offset, e.length, e.place, e.disk) for e in found.entries] == [
         (False, 8192, 512, 0, 0), (True, 0, 0, 512, 3), (False, 0, 4096, 512, 1)]  # fmt: skip
     assert found.data.read_bytes() == b"a" * 512 + b"b" * 4096
-
-
-def test_record_that_was_cut_off_is_passed_over(tmp_path: Path) -> None:
-    """A log whose process was killed is read up to its last whole record."""
-    writer = LogWriter(tmp_path)
-    writer.flush()
-    writer.flush()
-    writer.close()
     with (tmp_path / "index").open("r+b") as index:
-        index.truncate(RECORD.size * 2 - 1)
-    assert len(read_log(tmp_path).entries) == 1
+        index.truncate(RECORD.size * 3 - 1)
+    assert read_log(tmp_path).entries == found.entries[:2]
 
 
 def test_unflushed_is_what_came_after_the_last_flush(disk: Disk) -> None:
@@ -103,28 +97,29 @@ def test_unflushed_is_what_came_after_the_last_flush(disk: Disk) -> None:
     assert [*found.volatile(1)] == [0]
 
 
-def test_flushed_stays_and_the_rest_is_dropped(disk: Disk) -> None:
-    """Nothing of the cache is on the medium where nothing is kept."""
-    found = disk.write(0, b"a").flush().write(0, b"b").write(1, b"c").flush().cut(4)
-    assert found[:BLOCK] == b"a" * BLOCK
-    assert found[BLOCK : 2 * BLOCK] == bytes(BLOCK)
+@pytest.mark.parametrize(("requests", "position", "kept"), [
+    ("a0 flush b0 c1 flush", 4, "a."),  # nothing of the cache, where nothing is kept
+    ("a0 b0 flush c1", 3, "b."),  # what was flushed, in the order in which it was written
+    ("a0 flush b1 flush b2", 5, "ab"),
+])  # fmt: skip
+def test_what_was_flushed_is_on_the_medium_and_the_rest_is_dropped(
+    disk: Disk, requests: str, position: int, kept: str
+) -> None:
+    """`a0` writes the byte a to block 0; of a disk that lies about its flushes nothing is there."""
+    for request in requests.split():
+        disk.flush() if request == "flush" else disk.write(int(request[1]), request[0].encode())
+    expected = b"".join(bytes(BLOCK) if value == "." else value.encode() * BLOCK for value in kept)
+    assert disk.cut(position)[: 2 * BLOCK] == expected
+    disk.entries = list(disk.log().without_flushes().entries)
+    assert disk.cut(1)[:BLOCK] == bytes(BLOCK)
 
 
-def test_cut_after_the_flush_has_all(disk: Disk) -> None:
-    """What was flushed is safe from then on, in the order in which it was written."""
-    found = disk.write(0, b"a").write(0, b"b").flush().write(1, b"c").cut(3)
-    assert found[: 2 * BLOCK] == b"b" * BLOCK + bytes(BLOCK)
-
-
-def test_old_writes_are_on_the_medium_without_a_flush(disk: Disk) -> None:
-    """The cache writes back after DESTAGE_S."""
+def test_the_cache_writes_back_what_is_old_or_too_much(disk: Disk) -> None:
+    """What is older than DESTAGE_S, or does not fit any more, is on the medium without a flush."""
     late = int(DESTAGE_S * 1000) + 10
     found = disk.write(0, b"a", at_ms=0).write(1, b"b", at_ms=late).flush(at_ms=late + 1).cut(2)
     assert found[: 2 * BLOCK] == b"a" * BLOCK + bytes(BLOCK)
-
-
-def test_cache_is_bounded(disk: Disk) -> None:
-    """What does not fit any more is on the medium."""
+    disk.entries.clear()
     found = disk.write(0, b"a").write(1, b"b").write(2, b"c").flush().log()
     assert [disk_images.cached_from(found, 3, cache_bytes=count * BLOCK) for count in (1, 2, 3)] == [2, 1, 0]
 
@@ -141,14 +136,14 @@ def test_units_are_kept_by_chance_and_whole(disk: Disk) -> None:
     assert found != disk.cut(1, keep=0.5, unit=512, seed="two")
 
 
-def test_units_of_a_write_begin_at_their_multiples() -> None:
-    """A write that lies across a unit is torn there."""
-    assert disk_images.units(1024, 5120, 4096) == [(1024, 4096), (4096, 6144)]
-    assert disk_images.units(0, 1024, 512) == [(0, 512), (512, 1024)]
-    assert disk_images.units(512, 512, 4096) == [(512, 1024)]
-    assert disk_images.units(0, 16384, 16384) == [(0, 16384)]
-    assert disk_images.units(0, 16384, 16384, 4096) == [(0, 4096), (4096, 16384)]
-    assert disk_images.units(4096, 8192, 8192, 4096) == [(4096, 12288)]
+@pytest.mark.parametrize(("write", "pieces"), [
+    ((1024, 5120, 4096), [(1024, 4096), (4096, 6144)]), ((0, 1024, 512), [(0, 512), (512, 1024)]),
+    ((512, 512, 4096), [(512, 1024)]), ((0, 16384, 16384), [(0, 16384)]),
+    ((0, 16384, 16384, 4096), [(0, 4096), (4096, 16384)]), ((4096, 8192, 8192, 4096), [(4096, 12288)]),
+])  # fmt: skip
+def test_units_of_a_write_begin_at_their_multiples(write: tuple[int, ...], pieces: list[tuple[int, int]]) -> None:
+    """A write (offset, length, unit, shift) that lies across a unit is torn there."""
+    assert disk_images.units(*write) == pieces
 
 
 def test_an_earlier_cut_cannot_follow_a_later_one(disk: Disk, tmp_path: Path) -> None:
@@ -191,13 +186,6 @@ def test_disk_that_lies_for_a_time_keeps_its_other_flushes(disk: Disk) -> None:
     found = disk.write(0, b"a").flush().write(1, b"b").flush().log()
     (first, second) = (entry.ns for entry in found.entries if entry.flush)
     assert [entry.ns for entry in found.without_flushes([(first, second)]).entries if entry.flush] == [second]
-
-
-def test_lying_disk_has_no_flush(disk: Disk) -> None:
-    """Without its flushes the same log loses what they made safe."""
-    disk.write(0, b"a").flush().write(1, b"b").flush()
-    disk.entries = list(disk.log().without_flushes().entries)
-    assert disk.cut(1)[:BLOCK] == bytes(BLOCK)
 
 
 def test_copy_has_the_same_bytes_and_holes(tmp_path: Path) -> None:
@@ -259,17 +247,14 @@ def test_cuts_stay_in_their_spans(disk: Disk) -> None:
 
 
 def test_aim_without_its_flush_takes_a_weaker_one(disk: Disk) -> None:
-    """A log without checkpoints is cut at commits, one without flushes anywhere; the facts say which it was."""
+    """A log without checkpoints is cut at commits, one without flushes anywhere; the facts say which it was. Where
+    nothing was written there is nothing to cut."""
     small = disk.write(0, b"a").flush().write(1, b"b").flush().write(2, b"c").log()
     assert {cut.aim for cut in disk_images.chosen_cuts(Section(small, [(0, 5)]), 8, "s", ("checkpoint",))} == {"commit"}
     bare = small.without_flushes()
     assert {cut.aim for cut in disk_images.chosen_cuts(Section(bare, [(0, 3)]), 8, "s", ("checkpoint",))} == {"subset"}
-
-
-def test_nothing_written_is_no_recording(disk: Disk) -> None:
-    """There is no cut where there is nothing to cut."""
     with pytest.raises(ValueError, match="nothing was written"):
-        disk_images.chosen_cuts(Section(disk.write(0, b"a").log(), [(0, 1)]), 3, "s")
+        disk_images.chosen_cuts(Section(small, [(0, 1)]), 3, "s")
 
 
 def test_transactions_follow_from_their_number() -> None:
@@ -299,28 +284,18 @@ def said(cuts: list[CutFacts], blind: bool = False) -> str:
     return statement(conclusion(cuts, blind), cuts)
 
 
-def test_none_of_n_is_said_with_its_bound() -> None:
-    """3/n at 95 %, the rule of three, and never "safe"."""
-    assert said([cut()] * 223) == "0 of 223 cuts (< 1.3 % at 95 %)"
+@pytest.mark.parametrize(("cuts", "words"), [
+    ([cut()] * 223, "0 of 223 cuts (< 1.3 % at 95 %)"),  # 3/n at 95 %, the rule of three, and never "safe"
+    ([*[cut()] * 9, cut(invalid="umount")], "0 of 9 cuts (< 33.3 % at 95 %)"),
+    ([*[cut()] * 8, *[cut(invalid="umount")] * 2], "no statement: 2 of 10 cuts are invalid"),  # one in ten may be
+    ([], "no statement: no valid cut"),
+    ([cut(), cut(lost="3 of 9")], "1 of 2 cuts harmed (rows: 1 of 2; unit 4 KiB: 1 of 2)"),  # without a rate
+])  # fmt: skip
+def test_cuts_are_put_into_words(cuts: list[CutFacts], words: str) -> None:
+    """Invalid cuts do not count. A blind lab says nothing, not even of cuts that were harmed."""
+    assert said(cuts) == words
+    assert not cuts or said(cuts, blind=True) == "lab blind: no statement"
     assert upper_bound(2) == 1.0
-
-
-def test_invalid_cuts_do_not_count_and_too_many_say_nothing() -> None:
-    """One in ten may be invalid; more is no sample."""
-    assert said([*[cut()] * 9, cut(invalid="umount")]).startswith("0 of 9 cuts")
-    assert said([*[cut()] * 8, *[cut(invalid="umount")] * 2]) == "no statement: 2 of 10 cuts are invalid"
-    assert said([]) == "no statement: no valid cut"
-
-
-def test_blind_lab_says_nothing() -> None:
-    """Not even of cuts that were harmed."""
-    assert said([cut()] * 20, blind=True) == "lab blind: no statement"
-    assert said([cut(lost="1 of 9")] * 20, blind=True) == "lab blind: no statement"
-
-
-def test_harmed_cuts_are_counted() -> None:
-    """As so many of n, without a rate."""
-    assert said([cut(), cut(lost="3 of 9")]) == "1 of 2 cuts harmed (rows: 1 of 2; unit 4 KiB: 1 of 2)"
 
 
 def test_cuts_are_counted_by_their_worst_harm() -> None:
@@ -372,16 +347,13 @@ def test_torn_pages_are_prevented_by_aligned_units(unit: int, shift: int, allowe
     assert contradiction([torn], (PREVENTED, TORN)) == ""
 
 
-def test_harm_by_schema_changes_contradicts_where_they_are_safe() -> None:
-    """MariaDB's are not, so its cuts after them are left out, and the others are not."""
+def test_harm_that_contradicts_no_class() -> None:
+    """MariaDB's schema changes are not safe, so its cuts after them are left out, and the others are not. What was not
+    seen twice is no evidence."""
     changed = dataclasses.replace(cut(schema="seen"), changes=True)
     assert contradiction([changed], ()) == "cut 1 (commit, seed seed): schema: seen"
     assert contradiction([changed], (), schema_safe=False) == ""
     assert contradiction([changed, cut(2, lost="1 of 9")], (), schema_safe=False).startswith("cut 2")
-
-
-def test_invalid_cut_contradicts_nothing() -> None:
-    """What was not seen twice is no evidence."""
     assert contradiction([cut(invalid="seen once", lost="1")], ()) == ""
 
 
@@ -391,30 +363,21 @@ def test_invalid_cut_contradicts_nothing() -> None:
      (6, 5, 0, 0, True)],
 )  # fmt: skip
 def test_control_that_does_not_lose_makes_blind(tries: int, needed: int, harmed: int, valid: int, blind: bool) -> None:
-    """5 of 6, or 18 of 20."""
+    """5 of 6 tries beside few cuts, or 18 of 20 beside 100 or an unknown number."""
     assert is_blind(tries, needed, harmed, valid) is blind
-
-
-def test_long_labs_try_controls_more_often() -> None:
-    """6 tries beside few cuts, 20 beside 100 or an unknown number."""
-    assert targets.how_often(30) == (6, 5)
-    assert targets.how_often(100) == targets.how_often(None) == (20, 18)
+    assert all(targets.how_often(cuts) == (tries, needed) for cuts in ((30,) if tries == 6 else (100, None)))
 
 
 @pytest.mark.parametrize("engine", ["postgres", "mariadb", "mysql"])
-def test_every_engine_has_its_controls(engine: str) -> None:
-    """A disk that lies, a filesystem that asks for nothing, a server that does not wait, torn pages."""
+def test_every_engine_has_its_controls(engine: str, disk: Disk) -> None:
+    """A disk that lies, a filesystem that asks for nothing, a server that does not wait, torn pages. A disk that writes
+    a page as a whole does not tear it, so the units of a control are smaller."""
     found = targets.controls_of(engine)
     assert [one.name for one in found[:2]] == ["lying disk", "nobarrier"]
     assert ("checkpoint",) in [one.aims for one in found]
     assert len(found) == 4
-
-
-@pytest.mark.parametrize("engine", ["postgres", "mariadb", "mysql"])
-def test_controls_are_cut_with_units_that_tear_pages(engine: str, disk: Disk) -> None:
-    """A disk that writes a page as a whole does not tear it, so a control on it would seem to be safe."""
     log, page = busy(disk), profile_of(engine).page_bytes
-    for control in targets.controls_of(engine):
+    for control in found:
         cuts = control.cuts(Section(log, [(0, len(log.entries))]), 60, "seed")
         assert {cut.aim for cut in cuts} == set(control.aims)
         assert {cut.unit for cut in cuts} == {unit for unit in disk_images.UNITS if unit < page} >= {512}
@@ -433,8 +396,7 @@ def test_controls_are_cut_right_after_commits(disk: Disk) -> None:
 
 def test_cuts_of_two_processes_are_numbered_without_gaps() -> None:
     """In the order of their numbers, although one has made more."""
-    target = targets.control_target(targets.controls_of("postgres")[0], EngineSpec("postgres"), catalog())
-    first, second = Tally(target, 1, 2), Tally(target, 2, 2, recordings=1, failed="it stopped")
+    first, second = Tally(CONTROL, 1, 2), Tally(CONTROL, 2, 2, recordings=1, failed="it stopped")
     for aim in ("commit", "drop", "kill"):
         first.count(dataclasses.replace(cut(), aim=aim), False)
     second.count(dataclasses.replace(cut(), aim="subset"), True)
@@ -446,11 +408,10 @@ def test_cuts_of_two_processes_are_numbered_without_gaps() -> None:
 
 def test_a_kill_may_tear_a_page_where_a_power_loss_does_not() -> None:
     """Without protection from torn pages, because it ends a write in the middle."""
-    target = targets.control_target(targets.controls_of("postgres")[0], EngineSpec("postgres"), catalog())
     base = BaseImages.__new__(BaseImages)
     vars(base).update(flags=(), killed_flags=(TORN,), version="17")
     kill = dataclasses.replace(cut(unrecovered="it ended", torn="page 7"), aim="kill", unit_bytes=0)
-    assert Tally(target, base=base, cuts=[kill]).row(blind=False).contradiction == ""
-    assert Tally(target, base=base, cuts=[kill, cut(2, torn="page 7")]).row(False).contradiction.startswith("cut 2")
+    assert Tally(CONTROL, base=base, cuts=[kill]).row(blind=False).contradiction == ""
+    assert Tally(CONTROL, base=base, cuts=[kill, cut(2, torn="page 7")]).row(False).contradiction.startswith("cut 2")
     vars(base).update(killed_flags=())
-    assert Tally(target, base=base, cuts=[kill]).row(False).contradiction == "cut 1 (kill, seed seed): torn: page 7"
+    assert Tally(CONTROL, base=base, cuts=[kill]).row(False).contradiction == "cut 1 (kill, seed seed): torn: page 7"

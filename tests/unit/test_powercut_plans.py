@@ -4,6 +4,7 @@ import dataclasses
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import synthetic
@@ -20,29 +21,16 @@ from dbbench.plan import catalog
 from dbbench.plan.request import PlanRequest
 from dbbench.results import create_run, load_lab, save_lab
 from dbbench.run.workdir import WorkDir
+from tests.support.plans import plan as written
+from tests.support.plans import plan_of
 
 MakeRun = Callable[..., Run]
 
 
-def postgres_on(setups: str, device: str) -> str:
-    """A plan of one workload; `device`: its tables of devices."""
-    return f"""
-name = "p"
-fs_setups = {setups}
-{device}
-[[engine]]
-name = "postgres"
-[[workload]]
-name = "pgbench-tpcb"
-"""
-
-
-def cells_of(tmp_path: Path, text: str) -> tuple[Cell, ...]:
-    """Those of a plan."""
-    path = tmp_path / "plan.toml"
-    path.write_text(text)
+def cells_of(tmp_path: Path, fs_setups: list[Any], **keys: Any) -> tuple[Cell, ...]:
+    """Those of a plan of PostgreSQL; `keys` as for `tests.support.plans.plan`."""
     known = catalog.catalog()
-    return plan.expand(plan.load(path, known), known).cells
+    return plan.expand(plan_of(tmp_path, written(fs_setups, **keys), known), known).cells
 
 
 def all_work(_setup: FsSetup) -> None:
@@ -51,20 +39,9 @@ def all_work(_setup: FsSetup) -> None:
 
 def test_cells_that_differ_in_what_decides_are_examined_apart(tmp_path: Path) -> None:
     """A setup under an engine is examined once, whatever the workloads, unless a deciding setting differs."""
-    cells = cells_of(
-        tmp_path,
-        """
-name = "p"
-fs_setups = ["ext4", { use = "ext4", label = "again" }]
-[[engine]]
-name = "postgres"
-settings = { full_page_writes = "off" }
-[[workload]]
-name = "pgbench-tpcb"
-[[workload]]
-name = "pgbench-select-only"
-""",
-    )
+    engine = {"name": "postgres", "settings": {"full_page_writes": "off"}}
+    arms, loads = ["ext4", {"use": "ext4", "label": "again"}], ["pgbench-tpcb", "pgbench-select-only"]
+    cells = cells_of(tmp_path, arms, engine=engine, workload=loads)
     other = dataclasses.replace(cells[0].engine, settings={"synchronous_commit": "off"})
     cells = (*cells, dataclasses.replace(cells[0], engine=other))
     found, skipped = targets(cells, 1, all_work)
@@ -78,17 +55,16 @@ name = "pgbench-select-only"
 
 def test_layers_are_not_examined(tmp_path: Path) -> None:
     """What the lab has no disks for is named with its reason."""
-    text = postgres_on('["ext4-md1"]', "[device]\ncount = 2")
-    found, skipped = targets(cells_of(tmp_path, text), 2)
+    found, skipped = targets(cells_of(tmp_path, ["ext4-md1"], device={"size": "1GiB", "count": 2}), 2)
     assert (found, skipped) == ([], {"ext4-md1": "layers (md): the lab supports plain disks only"})
 
 
 @pytest.mark.parametrize("given", [4, 6])
 def test_setups_of_several_devices_have_as_many_disks(given: int, tmp_path: Path) -> None:
     """Those that a trial would take of the plan's, and the log's own beside them."""
-    devices = f'[device]\ncount = {given}\n[device.wal]\nfs_setup = "xfs"'
-    text = postgres_on('["btrfs-raid10", { use = "ext4", wal = false }]', devices)
-    found, skipped = targets(cells_of(tmp_path, text), given, all_work)
+    device = {"size": "1GiB", "count": given, "wal": {"fs_setup": "xfs", "size": "1GiB"}}
+    cells = cells_of(tmp_path, ["btrfs-raid10", {"use": "ext4", "wal": False}], device=device)
+    found, skipped = targets(cells, given, all_work)
     assert skipped == {}
     assert [(one.arm, one.disks, one.log and one.log.name) for one in found] == [
         ("btrfs-raid10+wal:xfs", given, "xfs"), ("ext4", 1, None)]  # fmt: skip
@@ -99,9 +75,9 @@ def test_setups_of_several_devices_have_as_many_disks(given: int, tmp_path: Path
 
 def test_what_does_not_work_here_is_not_examined(tmp_path: Path) -> None:
     """Neither where it is the data's filesystem nor where it is the log's."""
-    text = postgres_on('["xfs"]', '[device.wal]\nfs_setup = "ext4"')
+    cells = cells_of(tmp_path, ["xfs"], device={"size": "1GiB", "wal": {"fs_setup": "ext4", "size": "1GiB"}})
     expected = ([], {"xfs+wal:ext4": "no ext4"})
-    assert targets(cells_of(tmp_path, text), 1, lambda setup: "no ext4" if setup.name == "ext4" else None) == expected
+    assert targets(cells, 1, lambda setup: "no ext4" if setup.name == "ext4" else None) == expected
 
 
 def test_altered_lab_is_damaged(tmp_path: Path) -> None:
@@ -140,7 +116,7 @@ def test_name_of_a_lab_that_was_stopped_is_free_until_it_holds_a_cut(tmp_path: P
 
 def test_a_second_process_needs_cores_and_memory_and_no_pool(tmp_path: Path) -> None:
     """A pool of ZFS has one name on a machine; a lab whose time is over starts nothing."""
-    (ext4,), _ = targets(cells_of(tmp_path, postgres_on('["ext4"]', "")), 1, all_work)
+    (ext4,), _ = targets(cells_of(tmp_path, ["ext4"]), 1, all_work)
     zfs = dataclasses.replace(ext4, setup=catalog.catalog().setup("zfs-8k"))
     lab = Lab(WorkDir(tmp_path), tmp_path, 1, lambda _: None)
     assert lab.has_second(ext4, 2, 2 * MEMORY_BYTES)

@@ -56,23 +56,38 @@ PLAYED = [
 ]
 
 
-def state_at(events: list[Event], at: float = 100.0) -> State:
-    """The state after `events`, all of them at one moment."""
+def begun(position: int, arm: str) -> Event:
+    """A trial_begin."""
+    return Event("trial_begin", trial(position, arm))
+
+
+def state_of(*events: tuple[float, Event]) -> State:
+    """The state after events, each at its second."""
     state = State()
-    for event in events:
+    for at, event in events:
         state.take(event, at)
     return state
 
 
+def state_at(events: list[Event], at: float = 100.0) -> State:
+    """The state after `events`, all of them at one moment."""
+    return state_of(*((at, event) for event in events))
+
+
+def printed(kind: str, events: list[Event], stream: io.StringIO | None = None) -> str:
+    """What a renderer of that kind prints of the events."""
+    stream = stream or io.StringIO()
+    with renderer(kind, stream, color=False) as emit:
+        for event in events:
+            emit(event)
+    return stream.getvalue()
+
+
 def test_an_event_is_one_line_and_comes_back() -> None:
-    """What a trial's process prints is what the runner reads."""
+    """What a trial's process prints is what the runner reads; never NaN or infinity, at whatever depth."""
     event = Event("note", {"text": "zwei\nZeilen é", "value": 1.5})
     assert "\n" not in event.line()
     assert parse(event.line()) == event
-
-
-def test_numbers_that_json_has_not_are_null() -> None:
-    """Never NaN or infinity, at whatever depth."""
     line = Event("second", {"tps": float("nan"), "more": [float("inf"), {"x": float("-inf")}]}).line()
     assert json.loads(line)["data"] == {"tps": None, "more": [None, {"x": None}]}
 
@@ -83,31 +98,21 @@ def test_other_lines_are_no_events(line: str) -> None:
     assert parse(line) is None
 
 
-def test_nothing_is_promised_before_a_trial_has_ended() -> None:
-    """There is no ETA without a measured trial."""
-    assert state_at([BEGIN, Event("trial_begin", trial(1, "ext4"))]).left_s(100) is None
-
-
 def test_the_eta_follows_what_trials_took() -> None:
-    """Two trials of 60 s and 80 s leave two of 70 s; what the third has had is taken off."""
-    state = State()
-    for at, event in (
-        (0, BEGIN), (0, Event("trial_begin", trial(1, "ext4"))), (60, ended(1, "ext4", 5.0)),
-        (60, Event("trial_begin", trial(2, "xfs"))), (140, ended(2, "xfs", 5.0)),
-        (140, Event("trial_begin", trial(3, "ext4"))),
-    ):  # fmt: skip
-        state.take(event, at)
+    """There is none before a trial has ended. Two trials of 60 s and 80 s leave two of 70 s; what the third has had is
+    taken off."""
+    assert state_at([BEGIN, begun(1, "ext4")]).left_s(100) is None
+    first = ((0, BEGIN), (0, begun(1, "ext4")), (60, ended(1, "ext4", 5.0)))
+    state = state_of(*first, (60, begun(2, "xfs")), (140, ended(2, "xfs", 5.0)), (140, begun(3, "ext4")))
     assert state.left_s(150) == pytest.approx(2 * 70 - 10)
 
 
 def test_the_end_is_computed_again_when_trials_are_added() -> None:
     """The number of trials counts from the moment they are added, between two trials too, and is never forgotten."""
-    state = State()
-    for at, event in ((0, BEGIN), (0, Event("trial_begin", trial(1, "ext4"))), (60, ended(1, "ext4", 5.0))):
-        state.take(event, at)
+    state = state_of((0, BEGIN), (0, begun(1, "ext4")), (60, ended(1, "ext4", 5.0)))
     assert state.left_s(60) == pytest.approx(3 * 60)
     for position in (2, 3, 4):
-        state.take(Event("trial_begin", trial(position, "xfs")), 60)
+        state.take(begun(position, "xfs"), 60)
         state.take(ended(position, "xfs", 5.0), 120)
     assert state.left_s(240) is None
     state.take(Event("note", {"text": "2 more trials", "total": 6}), 240)
@@ -140,31 +145,21 @@ def test_with_a_budget_the_end_is_that_of_the_budget() -> None:
     assert state.left_s(310) is None
 
 
-def test_what_was_done_before_counts_as_done() -> None:
-    """A resumed run begins where it was stopped."""
+def test_trials_of_before_and_failed_ones() -> None:
+    """A resumed run begins where it was stopped. A trial that failed is in no mean. An event of an unknown kind, of a
+    newer version, changes nothing."""
     state = state_at([Event("run_begin", {**BEGIN.data, "done": 3})])
     assert (state.finished, state.total) == (3, 4)
-
-
-def test_failed_trials_have_no_value() -> None:
-    """A trial that failed is in no mean."""
     state = state_at([BEGIN, ended(1, "ext4", 5.0), ended(2, "ext4", 7.0, "failed"), ended(3, "ext4", 9.0, "suspect")])
     assert state.values == {("postgres", "tpcb", "ext4"): [5.0, 9.0]}
-
-
-def test_events_of_a_newer_program_are_passed_over() -> None:
-    """An unknown kind changes nothing."""
     assert state_at([BEGIN, Event("moonrise", {"x": 1})]).run == BEGIN.data
 
 
-def test_gaps_and_zeros_are_drawn_differently() -> None:
-    """A second without progress is the lowest bar, a second without data is empty."""
+def test_bars_and_means() -> None:
+    """A second without progress is the lowest bar, a second without data is empty. Mean and standard error in per cent:
+    of 98 and 102, 2 ÷ 100."""
     assert spark([8.0, 0.0, None, 4.0]) == "█▁ ▅"
     assert spark([0.0, None]) == "▁ "
-
-
-def test_the_spread_is_the_standard_error() -> None:
-    """Mean and standard error in per cent: of 98 and 102, 2 ÷ 100."""
     assert mean_and_spread([98.0, 102.0]) == "100 ±2.0 % (2)"
     assert mean_and_spread([98.0]) == "98 (1)"
 
@@ -181,19 +176,15 @@ def test_the_end_is_a_duration_and_a_time_of_day() -> None:
 
 def test_plain_has_one_line_a_trial_and_each_warning_once() -> None:
     """Off a terminal: no escape, a line for what ended, no line for each second."""
-    stream = io.StringIO()
-    with renderer("plain", stream) as emit:
-        for event in PLAYED:
-            emit(event)
-    lines = stream.getvalue().splitlines()
+    text = printed("plain", PLAYED)
+    lines = text.splitlines()
     assert lines[0] == "run r: 2 setups x 2 blocks, 4 trials, seed 42"
     assert lines[1] == "prepare: writing the image"
     assert lines[2] == "! W012 ext4: background load 14 %"
     assert lines[3].startswith("[1/4] ext4 postgres tpcb #1: 1 912 tx/s")
     assert lines[4].startswith("[2/4] xfs postgres tpcb #1: failed in measure: E402 the server died")
     assert lines[5] == "run r: 1 ok, 1 failed in 1:23"
-    assert len(lines) == 6
-    assert not ESCAPE.search(stream.getvalue())
+    assert len(lines) == 6 and not ESCAPE.search(text)
 
 
 def test_a_warning_is_shown_once_for_each_setup_and_counted() -> None:
@@ -201,14 +192,10 @@ def test_a_warning_is_shown_once_for_each_setup_and_counted() -> None:
     warning = {"trial": "x", "id": "W012", "text": "background load", "suspect": True}
     events = [BEGIN]
     for n in (1, 2):
-        events += [Event("trial_begin", trial(n, "ext4")), Event("warning", warning), Event("warning", warning),
+        events += [begun(n, "ext4"), Event("warning", warning), Event("warning", warning),
                    Event("warning", warning | {"id": "W003", "suspect": False}),
                    ended(n, "ext4", 10.0, "suspect")]  # fmt: skip
-    stream = io.StringIO()
-    with renderer("plain", stream) as emit:
-        for event in events:
-            emit(event)
-    lines = stream.getvalue().splitlines()
+    lines = printed("plain", events).splitlines()
     assert [line for line in lines if line.startswith("!")] == ["! W012 ext4: background load"]
     assert "suspect W012  " in lines[2] and "suspect W012 (trial 2 of ext4)  " in lines[3] and len(lines) == 4
     assert "  suspect  W012: ext4 2" in drawn(state_at(events), 100.0, 80)
@@ -220,11 +207,15 @@ def test_plain_says_where_it_stands_when_nothing_ends() -> None:
     with shown("plain", stream, lambda: DISPLAYS["plain"](stream)) as emit:
         for event in PLAYED[:6]:
             emit(event)
-        deadline = 200
-        while "measure" not in stream.getvalue() and deadline:
-            deadline -= 1
-            time.sleep(0.02)
+        wait_for("measure", stream)
     assert "[1/4] ext4 postgres tpcb #1: measure 1:12/2:00  1 912 tx/s  p95 18.3 ms" in stream.getvalue()
+
+
+def wait_for(text: str, stream: io.StringIO) -> None:
+    """Wait until that was printed."""
+    until = time.monotonic() + 60
+    while text not in stream.getvalue() and time.monotonic() < until:
+        time.sleep(0.01)
 
 
 DISPLAYS: dict[str, Callable[[TextIO], contextlib.AbstractContextManager[Display]]] = {
@@ -265,9 +256,7 @@ def test_a_fault_of_the_drawing_is_one_line(kind: str, event: Event, environ: di
     with shown(kind, stream, lambda: DISPLAYS[kind](stream)) as emit:
         for each in (BEGIN, *PLAYED[3:5], unreadable):
             emit(each)
-        until = time.monotonic() + 60
-        while "no longer shown" not in stream.getvalue() and time.monotonic() < until:
-            time.sleep(0.01)
+        wait_for("no longer shown", stream)
         for each in PLAYED:
             emit(each)
     lines = [line for line in ESCAPE.sub("", stream.getvalue()).replace("\r", "").splitlines() if line.strip()]
@@ -287,50 +276,32 @@ def test_a_signal_is_no_fault_of_the_drawing(stop: BaseException) -> None:
         emit(BEGIN)
 
 
-def test_json_is_one_object_a_line() -> None:
-    """Every event, in order, readable by another program."""
-    stream = io.StringIO()
-    with renderer("json", stream) as emit:
-        for event in PLAYED:
-            emit(event)
-    assert [parse(line) for line in stream.getvalue().splitlines()] == PLAYED
-
-
-def test_none_says_nothing() -> None:
-    """--progress none and -q print no line."""
-    stream = io.StringIO()
-    with renderer("none", stream) as emit:
+def test_the_kinds_of_progress(environ: dict[str, str]) -> None:
+    """JSON has every event as a line, in order. --progress none and -q print nothing. A pipe, and a terminal that can
+    do nothing, get plain lines."""
+    assert [parse(line) for line in printed("json", PLAYED).splitlines()] == PLAYED
+    with renderer("none", io.StringIO()) as emit:
         assert emit is ignore
-        emit(BEGIN)
-    assert stream.getvalue() == ""
-
-
-def test_auto_is_plain_off_a_terminal(environ: dict[str, str]) -> None:
-    """A pipe, and a terminal that can do nothing, get plain lines."""
+    assert printed("none", [BEGIN]) == ""
     for stream, term in ((io.StringIO(), "xterm"), (Terminal(), "dumb")):
         environ["TERM"] = term
-        with renderer("auto", stream) as emit:
-            emit(BEGIN)
-        assert stream.getvalue() == "run r: 2 setups x 2 blocks, 4 trials, seed 42\n"
+        assert printed("auto", [BEGIN], stream) == "run r: 2 setups x 2 blocks, 4 trials, seed 42\n"
 
 
 def test_a_terminal_is_drawn_on(environ: dict[str, str]) -> None:
     """On a terminal the lines are redrawn in place; a warning stays above them."""
     environ["TERM"] = "xterm"
-    stream = Terminal()
-    with renderer("auto", stream, color=False) as emit:
-        for event in PLAYED[:-1]:
-            emit(event)
-    text = stream.getvalue()
+    text = printed("auto", PLAYED[:-1], Terminal())
     assert ESCAPE.search(text)
-    assert "! W012 ext4: background load 14 %" in ESCAPE.sub("", text)
-    assert "done  postgres tpcb: ext4 1 912 (1)" in ESCAPE.sub("", text)
+    for line in ("! W012 ext4: background load 14 %", "done  postgres tpcb: ext4 1 912 (1)"):
+        assert line in ESCAPE.sub("", text)
 
 
 def test_the_drawing_shows_phases_throughput_and_what_is_done() -> None:
-    """Phases that ended with their times, the one that lasts with its bar."""
+    """Phases that ended with their times, the one that lasts with its bar. On a narrow terminal what ended makes room
+    first."""
     state = state_at(
-        [BEGIN, ended(1, "ext4", 2004.0), Event("trial_begin", trial(2, "xfs")),
+        [BEGIN, ended(1, "ext4", 2004.0), begun(2, "xfs"),
          Event("phase_begin", {"phase": "restore"}), Event("phase_end", {"phase": "restore", "seconds": 41.2}),
          *PLAYED[4:6]]
     )  # fmt: skip
@@ -338,12 +309,6 @@ def test_the_drawing_shows_phases_throughput_and_what_is_done() -> None:
     assert lines[1] == "[2/4] xfs postgres tpcb #1   restore ✓ 0:41  measure ━━━━━━━━╸───── 1:12/2:00"
     assert lines[2] == "        1 912 tx/s █   p95 18.3 ms"
     assert lines[3] == "  done  postgres tpcb: ext4 2 004 (1)"
-
-
-def test_a_narrow_terminal_keeps_the_phase_that_lasts() -> None:
-    """What ended makes room first."""
-    state = state_at([BEGIN, Event("trial_begin", trial(2, "xfs")), Event("phase_begin", {"phase": "restore"}),
-                      Event("phase_end", {"phase": "restore", "seconds": 41.2}), *PLAYED[4:6]])  # fmt: skip
     line = drawn(state, 101.0, 70)[1]
     assert "measure" in line and "restore" not in line
 
@@ -352,8 +317,8 @@ def test_a_narrow_terminal_keeps_the_phase_that_lasts() -> None:
 def test_the_end_and_the_phase_are_never_cut_off(width: int) -> None:
     """Names of runs and setups give way; every line fits."""
     begin = Event("run_begin", {**BEGIN.data, "name": "a-long-name-of-a-server-2026-11-21-a"})
-    state = state_at([begin, Event("trial_begin", trial(1, "ext4")), ended(1, "ext4", 2004.0)])
-    state.take(Event("trial_begin", trial(2, "xfs-with-a-log-on-a-disk-of-its-own-and-large-inodes")), 100.0)
+    state = state_at([begin, begun(1, "ext4"), ended(1, "ext4", 2004.0)])
+    state.take(begun(2, "xfs-with-a-log-on-a-disk-of-its-own-and-large-inodes"), 100.0)
     state.take(Event("phase_begin", {"phase": "measure", "expected_s": 120}), 100.0)
     state.took_s = [600.0]
     head, line, *_ = drawn(state, 160.0, width)

@@ -46,9 +46,8 @@ def test_password_file_is_refused(tmp_path: Path, text: str | None, mode: int, t
 
 def test_password_is_the_line_of_its_file(tmp_path: Path) -> None:
     """Signs are allowed; the end of the line is none of it, and a repr does not show it."""
-    path = tmp_path / "password"
+    (path := tmp_path / "password").touch(0o600)
     path.write_text("a!#$%&()*+,-./:;<=>?@[]^_`{|}~9\n")
-    path.chmod(0o600)
     found = networks.password(dataclasses.replace(SPEC, password_file=str(path)))
     assert found == "a!#$%&()*+,-./:;<=>?@[]^_`{|}~9"
     assert found not in repr(Network("192.0.2.10", 15432, "192.0.2.20", found))
@@ -187,15 +186,11 @@ def tools(**told: str) -> Answers:
 
 
 def test_pgbench_of_the_servers_own_version_is_taken() -> None:
-    """Of several; else the newest."""
+    """Of several; else the newest. Programs that are missing are named with the command that helps; another sysbench
+    than 1.0 has other options. What is looked for is known of each load generator that can be away."""
     has = tools(**{"pgbench (PostgreSQL) 15.4": "/15/pgbench", "pgbench (PostgreSQL) 17.2": "/17/pgbench"})
     assert remote.tool_of(has, "pgbench", "15.9") == ("/15/pgbench", "pgbench (PostgreSQL) 15.4")  # type: ignore[arg-type]
     assert remote.tool_of(has, "pgbench", "16.1")[0] == "/17/pgbench"  # type: ignore[arg-type]
-
-
-def test_programs_that_are_missing_there_are_named() -> None:
-    """With the command that helps; another sysbench than 1.0 has other options. What is looked for is known of each
-    load generator that can be away."""
     assert set(AWAY) == set(remote._TOOLS)
     with pytest.raises(ClientUnusable, match="load@db2 has no sysbench"):
         remote.tool_of(tools(), "sysbench", "")  # type: ignore[arg-type]
@@ -203,17 +198,14 @@ def test_programs_that_are_missing_there_are_named() -> None:
         remote.tool_of(tools(**{"sysbench 1.1.0-abc": "/usr/bin/sysbench"}), "sysbench", "")  # type: ignore[arg-type]
 
 
-def test_address_of_another_machine_cannot_be_listened_on() -> None:
-    """192.0.2.10 is for documents alone (RFC 5737)."""
+def test_only_a_peer_with_the_word_is_the_client(tmp_path: Path) -> None:
+    """Every account of every machine can connect; its address would be allowed to log in to the server. On the address
+    of another machine nothing listens: 192.0.2.10 is for documents alone (RFC 5737)."""
     with (
         pytest.raises(ClientUnusable, match=r"cannot listen on 192\.0\.2\.10 port 15432"),
         networks.answering(SPEC, "word"),
     ):
         pass
-
-
-def test_only_a_peer_with_the_word_is_the_client(tmp_path: Path) -> None:
-    """Every account of every machine can connect; its address would be allowed to log in to the server."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     spec = dataclasses.replace(SPEC, address="127.0.0.1", port=port)

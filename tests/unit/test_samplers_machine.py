@@ -49,6 +49,17 @@ def ran(proc: Path, pid: int, times: int) -> None:
     (proc / str(pid) / "task" / str(pid) / "schedstat").write_text(f"5 5 {times}\n")
 
 
+def looked(folder: Path, *steps: tuple[float, float]) -> Machine:
+    """A sampler that has looked after each of the steps (seconds, and by what the clock was set), and was read."""
+    clocks = Clocks(time.time())
+    sampler, began = machine(folder, clocks), clocks.utc
+    for seconds, set_by in steps:
+        clocks.go_on(seconds, set_by)
+        sampler.look()
+    sampler.series(began, 30)
+    return sampler
+
+
 def machine(folder: Path, clocks: Clocks | None = None, server: int | None = None) -> Machine:
     """A sampler whose /proc is this folder."""
     of_server: Any = None if server is None else SimpleNamespace(pid=server)
@@ -94,13 +105,7 @@ def test_a_quiet_trial_has_no_file_and_a_full_disk_ends_nothing(tmp_path: Path) 
 
 def test_a_look_that_is_seconds_late_is_a_machine_that_was_stopped(tmp_path: Path) -> None:
     """Its own process was stopped, or all of the machine; a second of delay is a busy machine."""
-    clocks = Clocks(time.time())
-    sampler, began = machine(tmp_path, clocks), clocks.utc
-    for seconds in (1.0, 2.5, 6.5):
-        clocks.go_on(seconds)
-        sampler.look()
-    sampler.series(began, 30)
-    (found,) = sampler.warnings
+    (found,) = looked(tmp_path, (1.0, 0.0), (2.5, 0.0), (6.5, 0.0)).warnings
     assert (found.id, found.second) == ("W129", 4)
     assert found.text == f"dbbench, or the machine (pid {ME}) stopped for about 6 s"
 
@@ -118,13 +123,7 @@ def test_a_change_of_the_last_second_is_noticed_by_the_next_look(tmp_path: Path)
 
 def test_a_clock_that_is_set_and_set_back_is_reported_with_its_seconds(tmp_path: Path) -> None:
     """One that is slewed, or read late by a busy machine, is not."""
-    clocks = Clocks(time.time())
-    sampler, began = machine(tmp_path, clocks), clocks.utc
-    for seconds, set_by in ((1.0, 0.05), (1.0, -3600.0), (2.5, 0.0), (1.0, 3600.0)):
-        clocks.go_on(seconds, set_by)
-        sampler.look()
-    sampler.series(began, 30)
-    (found,) = sampler.warnings
+    (found,) = looked(tmp_path, (1.0, 0.05), (1.0, -3600.0), (2.5, 0.0), (1.0, 3600.0)).warnings
     assert (found.id, found.suspect, found.second) == ("W023", True, 2)
     assert found.text == (
         "the system clock was set by -3600.0 s (second 2); the system clock was set by +3600.0 s (second 5)"

@@ -220,12 +220,17 @@ def stamps(*seconds: int) -> list[Interval]:
     return [Interval(second, 1.0, {"x": float(index)}) for index, second in enumerate(seconds)]
 
 
-def test_fractions_come_from_the_start() -> None:
+def test_a_recorder_is_placed_on_the_trials_clock() -> None:
     """The recorder began at .7: its intervals end at .7 though .0 is printed. An interval belongs to the second that
-    holds its middle, not to the one its printed end falls in."""
+    holds its middle, not to the one its printed end falls in. One that hung for three seconds: a gap, then its values
+    at their own seconds again."""
     assert ends(stamps(101, 102, 103), 100.7) == pytest.approx([101.7, 102.7, 103.7])
     begin = 100.6  # the load's second 0 is 100.6 to 101.6
     assert to_series(stamps(101, 102, 103), 100.7, begin, 3)["x"] == [0.0, 1.0, 2.0]  # 100.7-101.7, ...
+    entries = stamps(101, 102, 106, 107)
+    entries[2] = Interval(106, 4.0, {"x": 2.0})
+    assert ends(entries, 100.0) == [101.0, 102.0, 106.5, 107.5]
+    assert to_series(entries, 100.0, 100.0, 8)["x"] == [0.0, 1.0, None, None, None, None, None, 3.0]
 
 
 def test_drift_leaves_no_hole_and_no_double() -> None:
@@ -236,14 +241,6 @@ def test_drift_leaves_no_hole_and_no_double() -> None:
     assert max(abs(guess - end) for guess, end in zip(found, true_ends, strict=True)) < 1.0
     column = to_series(stamps(*(int(end) for end in true_ends)), began, began, 1200)["x"]
     assert sum(value is None for value in column) <= 1
-
-
-def test_a_stall_is_taken_over() -> None:
-    """A recorder that hung for three seconds: a gap, then its values at their own seconds again."""
-    entries = stamps(101, 102, 106, 107)
-    entries[2] = Interval(106, 4.0, {"x": 2.0})
-    assert ends(entries, 100.0) == [101.0, 102.0, 106.5, 107.5]
-    assert to_series(entries, 100.0, 100.0, 8)["x"] == [0.0, 1.0, None, None, None, None, None, 3.0]
 
 
 def test_gaps_are_counted_and_named() -> None:

@@ -15,7 +15,6 @@ from dbbench.compare.remarks import texts
 from dbbench.compare.unequal import unequal
 from dbbench.datasets import golden
 from dbbench.engines import ENGINES, SERVERS, mysqld, postgres, postgres_server, profile_of
-from dbbench.errors import PlanInvalid
 from dbbench.labs.powercut.targets import targets
 from dbbench.metrics.outcome import Claim
 from dbbench.model import Cell, Dataset, EngineSpec, FilesystemFacts, Run, Trial, Work, merge_settings
@@ -25,8 +24,8 @@ from dbbench.plan.server_settings import defaults, settings_of
 from dbbench.process import User
 from dbbench.report.verdicts import compare_groups, verdicts
 from tests.support.judged import FakeMeter, Judged, outcome
+from tests.support.plans import flaws_of, plan_of
 from tests.support.plans import plan as written
-from tests.support.plans import plan_of
 
 SHIPPED = catalog.catalog()
 MakeRun = Callable[..., Run]
@@ -103,12 +102,12 @@ def test_a_plan_states_the_profile_and_what_it_sets_in_one_line(tmp_path: Path) 
 
 def test_an_unknown_profile_is_refused(tmp_path: Path) -> None:
     """So is one for an engine without settings."""
-    with pytest.raises(PlanInvalid, match='MariaDB has no profile "prodution"; did you mean "production"'):
-        cells(tmp_path, {"name": "mariadb", "profile": "prodution"})
-    with pytest.raises(PlanInvalid, match="production-archive"):
-        cells(tmp_path, {"name": "postgres", "profile": "x"})
-    with pytest.raises(PlanInvalid, match='"profile" has no effect with an engine without a server'):
-        cells(tmp_path, {"name": "files", "profile": "production"}, {"name": "small-files"})
+    for name, profile, workload, flaw in (
+        ("mariadb", "prodution", READ_WRITE, 'MariaDB has no profile "prodution"; did you mean "production"'),
+        ("postgres", "x", "pgbench-tpcb", "production-archive"),
+        ("files", "production", "small-files", '"profile" has no effect with an engine without a server'),
+    ):
+        assert flaw in flaws_of(tmp_path, written("ext4", {"name": name, "profile": profile}, workload), SHIPPED)
 
 
 @pytest.mark.starts_processes
@@ -146,17 +145,14 @@ def test_the_binary_log_is_estimated(tmp_path: Path) -> None:
     assert kept({"name": "postgres", "profile": "production-slot"}, "pgbench-tpcb").keys() == {"kept WAL"}
 
 
-def test_the_files_of_a_binary_log_are_those_with_a_number(tmp_path: Path) -> None:
-    """Without its index, and without MariaDB's index of each file."""
+def test_the_files_of_a_binary_log_and_their_purge(tmp_path: Path) -> None:
+    """Without its index, and without MariaDB's index of each file. A purge leaves one: MariaDB keeps a log until InnoDB
+    has flushed its commits, so the purge is repeated."""
     for name, size in (("binlog.000001", 10), ("binlog.000002", 5), ("binlog.index", 7), ("binlog.000001.idx", 3)):
         (tmp_path / name).write_bytes(bytes(size))
     assert sum(path.stat().st_size for path in mysqld.binlog_files(tmp_path / "binlog")) == 15
     assert mysqld.binlog_place({"log_bin": "ON", "log_bin_basename": "/data/binlog"}) == Path("/data/binlog")
     assert mysqld.binlog_place({"log_bin": "OFF", "log_bin_basename": "/data/binlog"}) is None
-
-
-def test_a_purge_leaves_one_binary_log() -> None:
-    """MariaDB keeps a log until InnoDB has flushed its commits: the purge is repeated."""
     there, asked, busy = [("b.1", 1), ("b.2", 2)], list[str](), [True]
 
     def ask(statement: str) -> list[Any]:
@@ -263,14 +259,12 @@ def test_profile_binary_log_and_huge_pages_are_conditions_of_a_pair(tmp_path: Pa
 
 def test_a_night_with_another_profile_says_so(tmp_path: Path) -> None:
     """The profile is one of a night's facts."""
-    before, tonight = (
-        dataclasses.replace(run, trials=tuple(dataclasses.replace(t, profile=name) for t in run.trials))
-        for run, name in (
-            (loaded(tmp_path / "a", None), "standalone"),
-            (loaded(tmp_path / "b", "production"), "production"),
-        )
-    )
-    changes = night_of(tonight, night_of(before)).changes
+
+    def of(profile: str) -> results.LoadedRun:
+        run = loaded(tmp_path / profile, profile)
+        return dataclasses.replace(run, trials=tuple(dataclasses.replace(t, profile=profile) for t in run.trials))
+
+    changes = night_of(of("production"), night_of(of("standalone"))).changes
     assert [(c.name, c.before, c.after) for c in changes if "profile" in c.name] == [
         ("mariadb settings profile", "standalone", "production")
     ]

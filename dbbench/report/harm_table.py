@@ -18,7 +18,7 @@ from dbbench.plan import promise
 from dbbench.report.page.groups import Group, groups
 from dbbench.report.page.trial_facts import fact_text
 from dbbench.results import LoadedRun
-from dbbench.units import MISSING, change, interval, size_text
+from dbbench.units import MISSING, change, count, interval, size_text
 
 COSTS: Final = ("write_kb_per_tx", "flushes_per_tx", "largest_file_extents", "disk_bytes")
 
@@ -49,9 +49,14 @@ class HarmLine:
         return texts
 
     @property
+    def server_title(self) -> str:
+        """Return "PostgreSQL 17.2"."""
+        return f"{profile_of(self.row.engine).title} {self.row.engine_version}".strip()
+
+    @property
     def server(self) -> str:
         settings = ", ".join(f"{name}={fact_text(value)}" for name, value in self.row.settings.items()) or "defaults"
-        return f"{server_title(self.row)}, {settings}"
+        return f"{self.server_title}, {settings}"
 
     def price_text(self, metric: str) -> str:
         """Return the change against the baseline with its interval if the metric is a speed, otherwise the value."""
@@ -136,6 +141,31 @@ class HarmTable:
         return (f"The device reports no atomic writes: cuts with power-fail units above its physical block of "
                 f"{size_text(min(blocks))} do not apply to it.")  # fmt: skip
 
+    @property
+    def disk(self) -> str:
+        """Describe the simulated disk."""
+        disk = self.lab.disk
+        return (f"a volatile cache of {size_text(int(disk['cache_bytes']))} that writes back after {disk['destage_s']} "
+                f"s, power-fail units of {disk['units']} bytes, also shifted by {disk['shift_bytes']}")  # fmt: skip
+
+    @property
+    def blind(self) -> list[str]:
+        """Return the titles of engines whose controls lost nothing."""
+        return [profile_of(engine).title for engine in self.lab.blind]
+
+    @property
+    def controls(self) -> list[str]:
+        return [
+            f"{profile_of(c.engine).title}, {c.name}: {c.what}: {c.harmed} of {count(c.valid, 'cut')} harmed "
+            f"({c.needed} of {c.tries} are needed)" + (f"; {c.note}" if c.note else "")
+            for c in self.lab.controls
+        ]
+
+    @property
+    def invalid(self) -> list[str]:
+        return [f"{line.row.fs_setup}, {line.server_title}, cut {cut.number}: {cut.invalid}"
+                for line in self.lines for cut in line.row.cuts if cut.invalid]  # fmt: skip
+
     def document(self) -> list[dict[str, Any]]:
         """Return the table for programs."""
         return [
@@ -149,11 +179,6 @@ class HarmTable:
             }
             for line in self.lines
         ]  # fmt: skip
-
-
-def server_title(row: LabRow) -> str:
-    """Return "PostgreSQL 17.2"."""
-    return f"{profile_of(row.engine).title} {row.engine_version}".strip()
 
 
 def _bounds(count: HarmCount) -> tuple[float | None, float | None]:

@@ -18,9 +18,11 @@ from markupsafe import Markup
 
 from dbbench import __version__, units
 from dbbench.compare import remarks
+from dbbench.errors import LabContradicts
 from dbbench.metrics.histogram import LEAST_ABOVE
 from dbbench.model import plain
 from dbbench.model.base import data_folder
+from dbbench.report.harm_table import HarmTable
 from dbbench.report.page.charts import latency, nights
 from dbbench.report.page.charts.dots import dot_plots
 from dbbench.report.page.charts.figures import RELATIVE, figures, picture
@@ -35,7 +37,6 @@ from dbbench.report.page.groups import Group, groups, marks_of
 from dbbench.report.page.headline import SIGNS, verdict
 from dbbench.report.page.method import method, subtitle
 from dbbench.report.page.operations import operation_tables, snapshot_tables
-from dbbench.report.page.power_loss import power_cuts
 from dbbench.report.page.redaction import redact_run
 from dbbench.report.page.results import document, headings_of, result_table
 from dbbench.report.page.space import space_table
@@ -89,7 +90,8 @@ def build(runs: Sequence[LoadedRun], redact: Sequence[str] = (), courses: Sequen
         wear=wear_tables(page_groups),
         nights=night_charts(courses, marks),
         studies=then_and_now(page_groups),
-        power_cuts=power_cuts(runs, marks),
+        power_cuts=[HarmTable(loaded, loaded.lab) for loaded in runs if loaded.lab is not None],
+        mark_of=marks,  # of the arms
         lab_alone=not any(loaded.run.order for loaded in runs),  # without trials, the sections about them are omitted
         conditions=conditions(page_groups),
         environment=environment(page_groups),
@@ -150,7 +152,11 @@ def html(model: View) -> str:
         remarks=remarks.texts,
     )
     templates.globals.update(
-        signs=SIGNS, least_above=LEAST_ABOVE, latency_headings=latency.HEADINGS, version=__version__
+        signs=SIGNS,
+        least_above=LEAST_ABOVE,
+        latency_headings=latency.HEADINGS,
+        contradiction_id=LabContradicts.id,
+        version=__version__,
     )
     own = '(() => {\n"use strict";\n' + "\n".join(_asset(folder, name) for name in SCRIPTS) + "\n})();"
     library_text = _asset(folder, LIBRARY) if any(comparison.figures for comparison in model.comparisons) else ""

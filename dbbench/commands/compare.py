@@ -78,7 +78,7 @@ def command(
     elif form == "json" and output is None:
         put_json(as_document(verdicts))
     elif output is None:
-        put(export(form, read, verdicts).rstrip("\n"))
+        put(export(form, verdicts).rstrip("\n"))
     else:
-        write_text(Path(output), export(form, read, verdicts))
+        write_text(Path(output), export(form, verdicts))
     return judge.gate(verdicts) if gate else EXIT_OK

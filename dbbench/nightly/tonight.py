@@ -158,7 +158,7 @@ def export(outcome: NightOutcome, root: Path, files: dict[str, str | None]) -> N
     if not any(files.values()):
         return
     loaded = results.load_run(root / outcome.night.run, verify=False)
-    base, findings = report_of([loaded], verdicts([loaded])), {finding.key: finding for finding in outcome.findings}
+    base, findings = report_of(verdicts([loaded])), {finding.key: finding for finding in outcome.findings}
     entries = []
     for entry in base.entries:
         finding = findings.get(entry.name) or findings.get(entry.name + ITSELF)

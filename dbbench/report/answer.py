@@ -51,8 +51,13 @@ class Pair(NamedTuple):
 
 
 def answer(tables: Sequence[VerdictTable], runs: Sequence[LoadedRun] = ()) -> Answer:
-    """Return the answer of these tables; with the runs that they were made of, also the caveats about the runs."""
-    judged = [table for table in tables if table.rows]
+    """Return the answer of the first table of each test; with the runs that they were made of, also the caveats about
+    the runs."""
+    first: dict[tuple[str, ...], VerdictTable] = {}
+    for table in tables:
+        if table.rows:
+            first.setdefault((table.engine, table.workload, table.variant, table.rows[0].fs_setup), table)
+    judged = list(first.values())
     pairs = [pair for table in judged if table.rows[0].value is not None for pair in pairs_of(table)]
     sentences = [*_differences(pairs, judged), *_others(pairs, judged), *_without_pairs(judged)]
     caveats = [*_short(runs), *_incomplete(runs), *_durability(judged), *_suspect(judged)]

@@ -6,7 +6,7 @@ import json
 import math
 import re
 import xml.etree.ElementTree as ET  # only to write, so hostile XML is not a concern
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -18,7 +18,6 @@ from dbbench.model.run import title_of
 from dbbench.report.text import json_text
 from dbbench.report.verdict_table import as_csv, as_document, as_markdown
 from dbbench.report.verdicts import Verdicts, is_expected
-from dbbench.results import LoadedRun
 from dbbench.units import change, count, epoch, interval
 
 FAILS: Final = ("regression", "slower", "worse")
@@ -65,25 +64,19 @@ class Report:
     host: str = ""
 
 
-def export(form: str, runs: Sequence[LoadedRun], verdicts: Verdicts) -> str:
+def export(form: str, verdicts: Verdicts) -> str:
     """Return the verdicts as "json", "csv", "markdown", or in one of FORMATS."""
-    match form:
-        case "json":
-            return json_text(as_document(verdicts))
-        case "csv":
-            return as_csv(verdicts)
-        case "markdown":
-            return as_markdown(verdicts)
-        case _:
-            return FORMATS[form](report_of(runs, verdicts))
+    whole = {"json": lambda of: json_text(as_document(of)), "csv": as_csv, "markdown": as_markdown}
+    return whole[form](verdicts) if form in whole else FORMATS[form](report_of(verdicts))
 
 
-def report_of(runs: Sequence[LoadedRun], verdicts: Verdicts) -> Report:
+def report_of(verdicts: Verdicts) -> Report:
     """Return every row of the verdicts; failed trials are the report's problems."""
+    runs = verdicts.runs
     entries = tuple(
         ArmFigures(row, table.metric, row.verdict + (", as expected" if expected else ""), texts(row.notes))
         for table in verdicts.tables for row in table.rows
-        for expected in [row.verdict in FAILS and is_expected(row, runs)]
+        for expected in [row.verdict in FAILS and is_expected(row, verdicts)]
     )  # fmt: skip
     trials = [trial for run in runs for trial in run.trials]
     failed = tuple(f"{t.id}: {t.error.id} {t.error.text}" for t in trials if t.status is Status.FAILED and t.error)

@@ -41,11 +41,12 @@ class HarmLine:
     def cells(self, column: str) -> list[tuple[str, str, str]]:
         """Return each outcome as "torn 3/40", its share's 95 % interval as "1.6–20 %", and its evidence."""
         texts = []
-        for count in self.row.counts:
-            if count.column == column:
-                low, high = _bounds(count)
+        for outcome in self.row.counts:
+            if outcome.column == column:
+                low, high = _bounds(outcome)
                 share = "" if low is None or high is None else f"{100 * low:.3g}–{100 * high:.3g} %"
-                texts.append((f"{count.word} {count.count}/{count.of}" if share else count.word, share, count.detail))
+                words = f"{outcome.word} {outcome.count}/{outcome.of}" if share else outcome.word
+                texts.append((words, share, outcome.detail))
         return texts
 
     @property
@@ -101,7 +102,7 @@ class HarmTable:
 
     @property
     def columns(self) -> list[str]:
-        return list(dict.fromkeys(count.column for line in self.lines for count in line.row.counts))
+        return list(dict.fromkeys(outcome.column for line in self.lines for outcome in line.row.counts))
 
     @property
     def prices(self) -> list[str]:
@@ -122,8 +123,8 @@ class HarmTable:
         tested = {(row.fs_setup, row.engine) for row in self.lab.rows}
         late = {f"{cell.arm} with {profile_of(cell.engine.name).title}": None for cell in self.run.run.cells
                 if (cell.arm, cell.engine.name) not in tested and cell.arm not in omitted}  # fmt: skip
-        untried = [f"{line.row.fs_setup} with {line.server}, {count.column}: {count.detail}"
-                   for line in self.lines for count in line.row.counts if not count.of]  # fmt: skip
+        untried = [f"{line.row.fs_setup} with {line.server}, {outcome.column}: {outcome.detail}"
+                   for line in self.lines for outcome in line.row.counts if not outcome.of]  # fmt: skip
         return [*(f"{arm}: {why}" for arm, why in omitted.items()), *untried,
                 *(f"{name}: the test ended before it" for name in late)]  # fmt: skip
 
@@ -172,8 +173,8 @@ class HarmTable:
             {
                 "fs_setup": line.row.fs_setup, "engine": line.row.engine, "settings": line.row.settings,
                 "durability_class": line.row.durability_class,
-                "counts": [{**plain(count), **dict(zip(("lo", "hi"), _bounds(count), strict=True))}
-                           for count in line.row.counts],
+                "counts": [{**plain(outcome), **dict(zip(("lo", "hi"), _bounds(outcome), strict=True))}
+                           for outcome in line.row.counts],
                 "price": {metric: {"value": row.value, "ratio": row.ratio, "lo": row.lo, "hi": row.hi}
                           for metric, row in line.price.items()},
             }
@@ -181,8 +182,8 @@ class HarmTable:
         ]  # fmt: skip
 
 
-def _bounds(count: HarmCount) -> tuple[float | None, float | None]:
-    return share_interval(count.count, count.of) if count.of else (None, None)
+def _bounds(outcome: HarmCount) -> tuple[float | None, float | None]:
+    return share_interval(outcome.count, outcome.of) if outcome.of else (None, None)
 
 
 def _price(group: Group, arm: str) -> Iterator[tuple[str, Row]]:

@@ -12,7 +12,7 @@ from dbbench.compare.remarks import RemarkKind, has, texts
 from dbbench.metrics.table import Metric
 from dbbench.model import SCHEMA, plain, title_of
 from dbbench.report import sentences
-from dbbench.report.answer import SHORT, Answer, answer
+from dbbench.report.answer import SHORT, answer
 from dbbench.report.text import put, put_paragraph, put_table, table_text
 from dbbench.report.verdicts import Verdicts, VerdictTable
 from dbbench.units import GROUP, change, count, interval, join_words
@@ -78,7 +78,7 @@ def row_document(row: Row, metric: Metric) -> dict[str, Any]:
 
 def as_document(verdicts: Verdicts) -> dict[str, Any]:
     """Return the JSON of `compare --json`. `metric` is "primary" if the tables have several."""
-    metrics, words = {table.metric.name for table in verdicts.tables}, _answer(verdicts)
+    metrics, words = {table.metric.name for table in verdicts.tables}, answer(verdicts.tables, verdicts.runs)
     several = {"hosts": verdicts.hosts, "interactions": verdicts.interactions}
     return {
         "schema": SCHEMA,
@@ -108,17 +108,10 @@ def _no_formula(value: Any) -> Any:
     return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r")) else value
 
 
-def _answer(verdicts: Verdicts) -> Answer:
-    first: dict[tuple[str, ...], VerdictTable] = {}
-    for table in verdicts.tables:
-        first.setdefault((table.engine, table.workload, table.variant, table.rows[0].fs_setup), table)
-    return answer(list(first.values()), verdicts.runs)
-
-
 def as_markdown(verdicts: Verdicts) -> str:
     """Return the answer, and a heading and a table for each engine and workload, in Markdown."""
     columns = [column for column in COLUMNS if column.title]
-    words = _answer(verdicts)
+    words = answer(verdicts.tables, verdicts.runs)
     parts = [sentences.plain_text(" ".join(words.sentences)) + "\n"]
     parts += [f"- Caveat: {sentences.plain_text(text)}" for _, text in words.caveats]
     for table in verdicts.tables:
@@ -135,7 +128,7 @@ def put_tables(verdicts: Verdicts, details: bool = False) -> None:
     if not verdicts.tables:
         put("These runs have no results to compare.")
         return
-    words = _answer(verdicts)
+    words = answer(verdicts.tables, verdicts.runs)
     implied = {SHORT: RemarkKind.BURST, sentences.SUSPECT: RemarkKind.SUSPECT}
     known = _SAID_ABOVE | {implied[kind] for kind, _ in words.caveats if kind in implied}
     of_tables = [(table, _remarks(table, known)) for table in verdicts.tables]

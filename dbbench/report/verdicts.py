@@ -138,11 +138,11 @@ def gate(verdicts: Verdicts) -> int:
     """Return 3 if any row is slower or worse without the plan expecting it, else 4 if any is undecided, else 0."""
     rows = [row for table in verdicts.tables for row in without_guard(table.rows)]
     words = {row.verdict for row in rows}
-    if any(row.verdict in BEHIND and not is_expected(row, verdicts.runs) for row in rows):
+    if any(row.verdict in BEHIND and not is_expected(row, verdicts) for row in rows):
         return EXIT_REGRESSION
     return EXIT_INCONCLUSIVE if words & {"inconclusive", "device-limited"} or not words else EXIT_OK
 
 
-def is_expected(row: Row, runs: Sequence[LoadedRun]) -> bool:
+def is_expected(row: Row, verdicts: Verdicts) -> bool:
     """Return whether `expect` of the plans says that the setup may be slower."""
-    return any(row.fs_setup.partition(" @ ")[0] in run.run.plan.expect for run in runs)
+    return any(row.fs_setup.partition(" @ ")[0] in run.run.plan.expect for run in verdicts.runs)

@@ -13,6 +13,7 @@ from dbbench.metrics.table import METRICS
 from dbbench.model import FilesystemFacts, Status, Trial
 from dbbench.report.answer import DURABILITY, FAILED, SHORT, SKIPPED, SUSPECT, UNFINISHED, answer
 from dbbench.report.page.groups import groups
+from dbbench.report.page.headline import verdict
 from dbbench.report.sentences import plain_text
 from dbbench.report.verdicts import VerdictTable, verdicts
 from dbbench.results import load_run
@@ -123,7 +124,10 @@ def test_caveats_of_a_run(tmp_path: Path) -> None:
 
 
 def test_the_page_has_the_same_answer(tmp_path: Path) -> None:
-    """Its groups have the same tables as the terminal, in another order."""
+    """Its first section has the sentences and caveats of the terminal, and its groups the same rows."""
     run = load_run(synthetic.write(tmp_path, Shape()))
-    terminal, page = (answer(tables, [run]) for tables in (verdicts([run]).tables, [g.table for g in groups([run])]))
-    assert set(terminal.sentences[0]) == set(page.sentences[0]) and terminal.caveats == page.caveats
+    terminal, page = answer(verdicts([run]).tables, [run]), verdict(groups([run]), ())
+    assert page.answers == (("", terminal.sentences),)
+    assert set(terminal.caveats) <= {*page.caveats, *page.notices}
+    rows = {row for group in groups([run]) for row in map(repr, group.rows)}
+    assert rows == {row for table in verdicts([run]).tables for row in map(repr, table.rows)}

@@ -103,7 +103,7 @@ def test_a_setup_that_may_be_slower_fails_no_gate(tmp_path: Path) -> None:
     plan = dataclasses.replace(run.run.plan, expect=dict.fromkeys(slow, "slower"))
     expecting = dataclasses.replace(run, run=dataclasses.replace(run.run, plan=plan))
     assert gate(verdicts([expecting])) != 3
-    cases = ET.fromstring(FORMATS["junit"](report_of([expecting], verdicts([expecting]))))
+    cases = ET.fromstring(FORMATS["junit"](report_of(verdicts([expecting]))))
     assert cases.get("failures") == "0" and "slower, as expected" in ET.tostring(cases, encoding="unicode")
 
 
@@ -111,7 +111,7 @@ def test_a_run_becomes_a_report(tmp_path: Path) -> None:
     """One entry an arm and workload, failed trials as problems; every format takes it."""
     work = (("postgres", "pgbench-tpcb"),)
     shape = Shape(work=work, failed=("xfs.postgres.pgbench-tpcb-b1-a1",))
-    made = report_of([run := results.load_run(synthetic.write(tmp_path, shape))], verdicts([run]))
+    made = report_of(verdicts([results.load_run(synthetic.write(tmp_path, shape))]))
     assert [each.row.fs_setup for each in made.entries] == ["ext4", "xfs", "btrfs"]
     assert made.state == "failed" and "E402" in made.problems[0]
     assert all(FORMATS[form](made) for form in FORMATS)

@@ -15,30 +15,28 @@ def findings(groups: Sequence[Group]) -> tuple[View, ...]:
     """Return errors first, then warnings, by ID, each with its places. A `grave` one is a failure, or telemetry that
     made a trial suspect; the link of a place leads to its second in the timelines."""
     total = sum(len(group.trials) for group in groups)
-    errors: dict[str, list[View]] = {}
-    warnings: dict[str, list[View]] = {}
+    every: dict[tuple[bool, str], list[View]] = {}  # (whether it is a warning, ID) -> places
     for group, trial in [(g, trial) for g in groups for trial in g.trials]:
         again = f", attempt {trial.attempt}" if trial.attempt > 1 else ""
         name = f"{trial.fs_setup} block {trial.block}{again} ({group.title})"
         if trial.error is not None:
             where = f"{name}, in phase {trial.error.phase or 'unknown'}"
             place = View(where=where, text=trial.error.text, second=None, link=None, suspect=True)
-            errors.setdefault(trial.error.id, []).append(place)
+            every.setdefault((False, trial.error.id), []).append(place)
         for warning in trial.warnings:
             # The script of the page reads the link to a second of the timelines.
             to = f"#c={group.ident}&fs={group.arms.index(trial.fs_setup)}&trials=1&at={warning.second}"
             link = None if warning.second is None else to
             place = View(where=name, text=warning.text, second=warning.second, link=link, suspect=bool(warning.suspect))
-            warnings.setdefault(warning.id, []).append(place)
+            every.setdefault((True, warning.id), []).append(place)
     failure, foreign = Kind("the trial failed", "", ""), Kind("a warning of another version of dbbench", "", "")
-    kinds = [(ident, error_kinds().get(ident, failure), "", places) for ident, places in sorted(errors.items())]
-    for ident, places in sorted(warnings.items()):
-        kind = warning_kinds().get(ident, foreign)
-        kinds.append((ident, kind, kind.meaning, places))
-    return tuple(View(ident=ident, title=kind.title, why=why, grave=any(place.suspect for place in places),
-                      places=places, whose=_whose(places, total),
-                      texts=list(Counter(place.text for place in places).items()))
-                 for ident, kind, why, places in kinds)  # fmt: skip
+    entries = []
+    for (warned, ident), places in sorted(every.items(), key=lambda entry: entry[0]):
+        kind = warning_kinds().get(ident, foreign) if warned else error_kinds().get(ident, failure)
+        entries.append(View(ident=ident, title=kind.title, why=kind.meaning if warned else "",
+                            grave=any(place.suspect for place in places), places=places, whose=_whose(places, total),
+                            texts=list(Counter(place.text for place in places).items())))  # fmt: skip
+    return tuple(entries)
 
 
 def _whose(places: list[View], total: int) -> str:

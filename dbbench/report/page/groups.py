@@ -12,7 +12,6 @@ from dbbench.engines import profile_of
 from dbbench.metrics.table import METRICS, Metric
 from dbbench.model import Cell, Status, Trial, TrialSpec
 from dbbench.report.page.theme import Mark
-from dbbench.report.verdicts import VerdictTable
 from dbbench.results import LoadedRun
 
 Value = Callable[[Trial], float | None]
@@ -92,11 +91,6 @@ class Group:
     @cached_property
     def ordered_rows(self) -> tuple[Row, ...]:
         return tuple(sorted(self.rows, key=self.apart))
-
-    @property
-    def table(self) -> VerdictTable:
-        cell = self.cells[0]
-        return VerdictTable(self.engine, cell.workload.name, cell.variant, self.metric, list(self.rows))
 
     def rows_of(self, metric: str) -> list[Row]:
         cell = self.cells[0]

@@ -4,8 +4,7 @@ The rows are in the order in which they are shown. `plan/conditions.py` has the 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from dbbench.engines import profile_of
 from dbbench.model import Trial
@@ -18,8 +17,7 @@ def _nothing(_trial: Trial) -> None:
     return None
 
 
-@dataclass(frozen=True)
-class Condition:
+class Condition(NamedTuple):
     """A condition of trials. `value`: compared between arms; `sentence`: completes "xfs: "; None where unknown."""
 
     name: str

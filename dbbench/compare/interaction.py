@@ -13,7 +13,7 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal, TypeVar
+from typing import Final, Literal, NamedTuple, TypeVar
 
 from dbbench.compare.interval import LogRatio, holm_levels
 from dbbench.compare.pairing import Group
@@ -213,8 +213,7 @@ def _verdict(contrasts: Sequence[Contrast], ratios: Sequence[LevelRatio], levels
 SweepPoint = tuple[float, Row]  # a value of the swept parameter
 
 
-@dataclass(frozen=True)
-class Curve:
+class Curve(NamedTuple):
     """An arm over the values of one swept parameter, with everything else equal."""
 
     fs_setup: str

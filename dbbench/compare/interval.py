@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 LEAST_BLOCKS: Final = 3  # with fewer, the t interval is too wide to be useful, and its coverage is not reliable
@@ -20,8 +19,7 @@ _Z: Final = 1.96  # of a two-sided interval of 95 %
 MOST_BLOCKS: Final = 99  # a larger number of further blocks is not reported exactly
 
 
-@dataclass(frozen=True)
-class Estimate:
+class Estimate(NamedTuple):
     """Mean and standard deviation of the differences of logarithms over n blocks. `shared_df` degrees of freedom, with
     the standard deviation `shared_sd`, come from other pairs of the run."""
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Final, TypeVar
 
 from dbbench.compare.interval import LEAST_BLOCKS, Estimate
@@ -41,7 +40,7 @@ def share_variance(run: Mapping[Group, Mapping[Arm, Estimate]]) -> dict[Group, d
             return guess
         # At most half of the degrees of freedom of the other pairs together.
         df = min(PART * prior_df, MOST * own_df, (len(usable) - 1) / 2 * own_df)
-        return replace(guess, shared_df=df, shared_sd=sd)
+        return guess._replace(shared_df=df, shared_sd=sd)
 
     return {group: {arm: combined(guess) for arm, guess in pairs.items()} for group, pairs in run.items()}
 

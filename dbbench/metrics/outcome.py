@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, cast
+from typing import Any, Final, Literal, NamedTuple, cast
 
 from dbbench.metrics.histogram import Histogram
 from dbbench.metrics.series import Series
@@ -63,8 +63,7 @@ class Outcome:
     scanned_bytes: int | None = None  # of the tables that a scan read: its costs are per GiB
 
 
-@dataclass(frozen=True)
-class Measured:
+class Measured(NamedTuple):
     """A range of whole seconds, merged. `longest_ms` is None if nothing finished."""
 
     transactions: int

@@ -6,8 +6,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 LEAST_S: Final = 60  # shorter windows have too few means
 BATCH_S: Final = 10
@@ -17,8 +16,7 @@ CHANGE: Final = 0.03  # end to end, as a share of the mean: a smaller trend is r
 _MSER_BATCH: Final = 5  # White 1997, "An effective truncation heuristic": batches of five
 
 
-@dataclass(frozen=True)
-class Trend:
+class Trend(NamedTuple):
     """A fitted line: `change` from end to end of the window ÷ mean; `p` of the hypothesis "no slope", two-sided."""
 
     change: float
@@ -30,8 +28,7 @@ class Trend:
         return self.p < P_VALUE and abs(self.change) > CHANGE
 
 
-@dataclass(frozen=True)
-class Slope:
+class Slope(NamedTuple):
     """The slope of a fitted line, with its 95 % interval."""
 
     slope: float

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from dbbench.units import GROUP, number, size_text
 
 
-@dataclass(frozen=True)
-class Metric:
+class Metric(NamedTuple):
     """A metric of a trial: a key of `Trial.summary`."""
 
     name: str

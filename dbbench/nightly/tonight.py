@@ -167,10 +167,10 @@ def export(outcome: NightOutcome, root: Path, files: dict[str, str | None]) -> N
         else:
             level = () if finding.change is None else (f"{finding.change - 1:+.1%} compared with the accepted nights",)
             state, notes = finding.state, (*level, *finding.notes)
-        entries.append(dataclasses.replace(entry, state=state, notes=notes))
+        entries.append(entry._replace(state=state, notes=notes))
     problems = (*base.problems, *outcome.night.reasons, *(f"no night on {date}" for date in outcome.missing))
     title = f"{outcome.plan}, night of {outcome.night.night}"
-    report = dataclasses.replace(base, title=title, entries=tuple(entries), state=outcome.state, problems=problems)
+    report = base._replace(title=title, entries=tuple(entries), state=outcome.state, problems=problems)
     for form, path in files.items():
         if path is not None:
             write_text(Path(path), FORMATS[form](report))

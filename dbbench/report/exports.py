@@ -7,8 +7,7 @@ import math
 import re
 import xml.etree.ElementTree as ET  # only to write, so hostile XML is not a concern
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from dbbench.compare import Row
 from dbbench.compare.remarks import texts
@@ -31,8 +30,7 @@ _FORBIDDEN_IN_XML: Final = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010
 _SPECIAL_IN_MARKDOWN: Final = re.compile(r"([\\`*_{}\[\]<>#|!~])")
 
 
-@dataclass(frozen=True)
-class ArmFigures:
+class ArmFigures(NamedTuple):
     """One metric of a setup with one engine and workload. `state` is a verdict, or the finding of a night."""
 
     row: Row
@@ -50,8 +48,7 @@ class ArmFigures:
         return f"{self.row.engine} {self.workload}: {self.row.fs_setup}"
 
 
-@dataclass(frozen=True)
-class Report:
+class Report(NamedTuple):
     """A run or a night. `problems` are sentences about the whole of it."""
 
     title: str

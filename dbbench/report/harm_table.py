@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from dbbench.compare import Row
 from dbbench.compare.interval import share_interval
@@ -23,8 +23,7 @@ from dbbench.units import MISSING, change, count, interval, size_text
 COSTS: Final = ("write_kb_per_tx", "flushes_per_tx", "largest_file_extents", "disk_bytes")
 
 
-@dataclass(frozen=True)
-class HarmLine:
+class HarmLine(NamedTuple):
     """One setup with one server. `price`: by metric, of trials of the same run; `reports`: public ones of losses."""
 
     row: LabRow

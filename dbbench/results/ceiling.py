@@ -6,9 +6,9 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from dbbench.errors import ResultDamaged
 from dbbench.model import CeilingFacts, CeilingRow, Trial, TrialWarning, plain
@@ -23,8 +23,7 @@ BOTH: Final = "reads and writes"
 Kind = tuple[str, str]  # side and unit of a DeviceRate
 
 
-@dataclass(frozen=True)
-class Exceeded:
+class Exceeded(NamedTuple):
     """A measurement of fio that a trial exceeded: `rate` is the highest, that of `arm`."""
 
     side: str

@@ -8,9 +8,8 @@ import os
 import shutil
 import stat
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from dbbench.errors import ImportRefused, ResultDamaged, RunMissing, RunNameTaken
 from dbbench.model import Cell, Run, Workload
@@ -25,8 +24,7 @@ UNCHANGED: Final = "Nothing was imported from it."
 _CHUNK: Final = 2**20
 
 
-@dataclass(frozen=True)
-class Merged:
+class Merged(NamedTuple):
     """The result of importing one directory."""
 
     folder: Path

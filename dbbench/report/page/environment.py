@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from types import SimpleNamespace as View
-from typing import Final
+from typing import Final, NamedTuple
 
 from dbbench.compare.conditions import CONDITIONS
 from dbbench.compare.remarks import texts
@@ -21,8 +20,7 @@ MOST_VALUES: Final = 3  # different values of an arm that a cell shows
 Facts = dict[str, str]
 
 
-@dataclass(frozen=True)
-class Fact:
+class Fact(NamedTuple):
     """One line: a name and a value for each arm (or one for all)."""
 
     name: str

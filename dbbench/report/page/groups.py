@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 from dbbench.compare import Comparison, Row, chosen, reasons_stopped
 from dbbench.compare.remarks import RemarkKind, remark
@@ -17,8 +18,7 @@ from dbbench.results import LoadedRun
 Value = Callable[[Trial], float | None]
 
 
-@dataclass(frozen=True)
-class ArmLabel:
+class ArmLabel(NamedTuple):
     """An arm as every section names it. `apart`: its durability class differs from that of the baseline."""
 
     mark: Mark

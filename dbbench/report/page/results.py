@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from types import SimpleNamespace as View
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from dbbench.compare.remarks import RemarkKind, texts
 from dbbench.engines import profile_of
@@ -50,8 +49,7 @@ OF_ONE_WORKLOAD: Final = ("compression_ratio", "tps_per_price", *SECTIONS["Files
 STALLS: Final = ("stall_s", "stalls_per_h")
 
 
-@dataclass(frozen=True)
-class Heading:
+class Heading(NamedTuple):
     """The column of one metric."""
 
     metric: Metric
@@ -129,9 +127,9 @@ def _headings(group: Group) -> list[Heading]:
     ]
     if window.kind == "to-completion" or queries:  # such a workload runs queries, not transactions
         unit = "query" if profile_of(group.engine).has_server else "run"
-        headings = [replace(h, section=h.section.replace("transaction", unit)) for h in headings]
+        headings = [h._replace(section=h.section.replace("transaction", unit)) for h in headings]
     if scan:
-        headings = [replace(h, label="s per pass") if h.metric.name == "duration_s" else h for h in headings]
+        headings = [h._replace(label="s per pass") if h.metric.name == "duration_s" else h for h in headings]
     return headings
 
 

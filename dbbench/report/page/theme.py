@@ -4,8 +4,8 @@ nothing else anywhere on the page; dash and shape say the same without colour.""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
 
 # (on white, on black): the colours of Okabe and Ito (2008), which differ for every kind of colour blindness. Colours
 # that are too pale for text on white are darkened there (yellow becomes olive), those too dark on black are lightened.
@@ -37,8 +37,7 @@ FONT: Final = (
 )
 
 
-@dataclass(frozen=True)
-class Look:
+class Look(NamedTuple):
     """Colours of a chart's furniture. `kinds`: user, system, iowait, steal: greys, so that none looks like an arm."""
 
     ink: str
@@ -102,8 +101,7 @@ def fade(color: str, opacity: float) -> str:
 
 def dark_colors(marks: Sequence[Mark]) -> dict[str, str]:
     """Return the dark colour for each light one, for furniture and marks."""
-    light, dark = (astuple(look) for look in (LIGHT, DARK))
-    colors = dict(zip((*light[:-1], *light[-1]), (*dark[:-1], *dark[-1]), strict=True))
+    colors = dict(zip((*LIGHT[:-1], *LIGHT.kinds), (*DARK[:-1], *DARK.kinds), strict=True))
     for mark in marks:
         colors |= {
             mark.light: mark.dark,

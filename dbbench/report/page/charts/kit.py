@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from dbbench.report.page.theme import Mark
 
@@ -14,8 +13,7 @@ PHONE: Final = 358  # width of a phone (390 px) without margins; wide pages show
 Ticks = Sequence[tuple[float, str]]  # (pixel, label)
 
 
-@dataclass(frozen=True)
-class Axis:
+class Axis(NamedTuple):
     """A linear scale: values `low` to `high` at the pixels `start` to `end`; a vertical `start` is the larger."""
 
     low: float
@@ -43,8 +41,7 @@ class Axis:
         return [1 + tick for tick in Axis(self.low - 1, self.high - 1, self.start, self.end).ticks(most)]
 
 
-@dataclass(frozen=True)
-class Frame:
+class Frame(NamedTuple):
     """The size of a drawing and, within it, of its plot."""
 
     width: int
@@ -61,8 +58,7 @@ class Frame:
         return Axis(low, high, self.bottom, self.top)
 
 
-@dataclass(frozen=True)
-class Point:
+class Point(NamedTuple):
     """A point and its tooltip; a hollow one does not count."""
 
     x: float
@@ -71,8 +67,7 @@ class Point:
     hollow: bool = False
 
 
-@dataclass(frozen=True)
-class Line:
+class Line(NamedTuple):
     """A line of an arm, or of something else in ink; `bars` is the SVG path of the intervals."""
 
     mark: Mark | None
@@ -81,8 +76,7 @@ class Line:
     bars: str = ""
 
 
-@dataclass(frozen=True)
-class LevelStep:
+class LevelStep(NamedTuple):
     """A vertical line with a tooltip. `state`: regression, improvement, accepted, or ""."""
 
     x: float
@@ -90,8 +84,7 @@ class LevelStep:
     text: str
 
 
-@dataclass(frozen=True)
-class Chart:
+class Chart(NamedTuple):
     """One chart. `ident` is the id of its caption, `below` the title of the horizontal axis."""
 
     ident: str

@@ -6,7 +6,6 @@ from __future__ import annotations
 import base64
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
@@ -24,8 +23,7 @@ Sum = tuple[str, ...]  # columns that are added up
 Packed = tuple[float, float, str]  # (lo, step, base64)
 
 
-@dataclass(frozen=True)
-class PanelSpec:
+class PanelSpec(NamedTuple):
     """One measure. The first of `sources` that any trial has is drawn: the sum of its columns, times the factor."""
 
     key: str
@@ -38,8 +36,7 @@ class PanelSpec:
     requests: str = ""  # column with the number of requests of each second, of which the values are means
 
 
-@dataclass(frozen=True)
-class ChartSpec:
+class ChartSpec(NamedTuple):
     """`headline`: large lines with the strip of stalls; `stack`: areas, one plot per arm; `grid`: small multiples."""
 
     ident: str
@@ -100,8 +97,7 @@ PANELS: Final = {panel.key: panel for chart in CHARTS for panel in chart.panels}
 ALWAYS: Final = CHARTS[:5]  # without data, these stay on the page with the reason
 
 
-@dataclass(frozen=True)
-class Panel:
+class Panel(NamedTuple):
     """A panel that has data; `source` are the columns that exist."""
 
     spec: PanelSpec

@@ -10,13 +10,14 @@ from synthetic import Shape
 
 from dbbench.compare import rows
 from dbbench.metrics.table import METRICS
-from dbbench.model import FilesystemFacts, Status, Trial
+from dbbench.model import FilesystemFacts, Status
 from dbbench.report.answer import DURABILITY, FAILED, SHORT, SKIPPED, SUSPECT, UNFINISHED, answer
 from dbbench.report.page.groups import groups
 from dbbench.report.page.headline import verdict
 from dbbench.report.sentences import plain_text
 from dbbench.report.verdicts import VerdictTable, verdicts
 from dbbench.results import load_run
+from tests.support.trials import trial
 
 STEADY = (1000, 1001, 999, 1000)
 NOISY = (1000, 1400, 800, 1300)
@@ -29,8 +30,8 @@ def table(
     the class of a setup."""
     engine, _, workload = work.partition(" ")
     trials = [
-        Trial(f"{arm}-{block}", "r", "h", arm, engine, workload, block, 1, block,
-              status=Status.OK if value is not None else Status.FAILED, summary={metric: value},
+        trial(arm, block, engine=engine, workload=workload, status=Status.FAILED if value is None else Status.OK,
+              summary={metric: value},
               filesystem=FilesystemFacts("ext4", durability_class=more.get("durability", {}).get(arm, "full")))
         for arm, of_arm in values.items() for block, value in enumerate(of_arm, 1)
     ]  # fmt: skip

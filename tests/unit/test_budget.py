@@ -22,6 +22,7 @@ from dbbench.results import merging
 from dbbench.run.adaptive import charge, conclude, duration_s, extend, fits, further, may_begin
 from dbbench.run.create import choose, create, must_be_of, refine
 from tests.support import plans
+from tests.support.files import write_file
 
 TEXT = """name = "b"
 fs_setups = ["ext4", "xfs"]
@@ -52,8 +53,7 @@ def plan_of(tmp_path: Path, known: Catalog, budget: str = "10min", more: str = "
 
 def asked_of(tmp_path: Path, more: str = "") -> PlanRequest:
     """The same as `run` reads it."""
-    path = tmp_path / "plan.toml"
-    path.write_text(TEXT.format(budget="10min", more=more))
+    path = write_file(tmp_path / "plan.toml", TEXT.format(budget="10min", more=more))
     return load_request(str(path), [])
 
 

@@ -24,6 +24,8 @@ from dbbench.plan import studies
 from dbbench.plan.catalog import catalog
 from dbbench.report import text
 from dbbench.report.text import put_paragraph
+from tests.support.files import write_file
+from tests.support.plans import plan
 from tests.support.terminal import Terminal, dbbench_on
 
 Failing = Callable[[BaseException], None]
@@ -276,9 +278,9 @@ def test_colours_only_on_a_terminal_and_unless_forbidden(environ: dict[str, str]
 
 def test_errors_of_a_plan_are_printed_below_each_other(tmp_path: Path, printed: Any) -> None:
     """One line an error, each with file:line; exit code 2."""
-    path = tmp_path / "plan.toml"
-    path.write_text(
-        'name = "x"\nfs_setups = ["ext5"]\nblcks = 3\n[engine]\nname = "postgres"\n[workload]\nname = "scan"\n'
+    path = write_file(
+        tmp_path / "plan.toml",
+        'name = "x"\nfs_setups = ["ext5"]\nblcks = 3\n[engine]\nname = "postgres"\n[workload]\nname = "scan"\n',
     )
     lines = printed("plan", str(path), code=2).splitlines()
     assert lines[0] == f"error E001: {path} has 2 errors:"
@@ -426,8 +428,7 @@ def test_the_commit_of_an_installed_program(tmp_path: Path, baked: str | None, s
 def test_the_commit_of_a_checkout(tmp_path: Path) -> None:
     """Git is asked, and changed files are mentioned; a damaged repository has no known commit."""
     git = ["git", "-C", tmp_path, "-c", "user.name=x", "-c", "user.email=x@example.org"]
-    (tmp_path / "dbbench").mkdir()
-    (tmp_path / "dbbench/a.py").write_text("1")
+    write_file(tmp_path / "dbbench/a.py", "1")
     for words in (["init", "-q"], ["add", "."], ["commit", "-qm", "one"]):
         process.run([*git, *words])
     commit = cli.version_text(tmp_path / "dbbench")
@@ -441,10 +442,7 @@ def test_the_commit_of_a_checkout(tmp_path: Path) -> None:
 @pytest.mark.starts_processes
 def test_the_contract_of_plan_json(tmp_path: Path, printed: Any) -> None:
     """Keys that other people's scripts rely on; numbers with their units in the name."""
-    path = tmp_path / "plan.toml"
-    path.write_text(
-        'name = "x"\nfs_setups = ["ext4"]\nblocks = 1\n[engine]\nname = "postgres"\n[workload]\nname = "scan"\n'
-    )
+    path = write_file(tmp_path / "plan.toml", plan(workload="scan"))
     document = json.loads(printed("plan", str(path), "--json", code=None))
     assert {"trials", "eta_s", "disk_bytes", "written_bytes", "commands"} <= set(document)
     assert document["trials"] == [
@@ -463,11 +461,8 @@ def test_a_number_is_not_separated_from_its_percent_sign(capsys: pytest.CaptureF
 
 def test_only_some_cells_of_a_plan(tmp_path: Path, printed: Any) -> None:
     """Patterns select cells; the first remaining setup is the baseline; an unknown cell is an error with a hint."""
-    path = tmp_path / "plan.toml"
-    path.write_text(
-        'name = "x"\nfs_setups = ["ext4", "xfs"]\nbaseline = "ext4"\nblocks = 1\n[engine]\nname = "postgres"\n'
-        '[[workload]]\nname = "scan"\n[[workload]]\nname = "pgbench-tpcb"\n'
-    )
+    whole = plan(["ext4", "xfs"], workload=["scan", "pgbench-tpcb"], baseline="ext4")
+    path = write_file(tmp_path / "plan.toml", whole)
     for only, names in (("xfs.postgres.scan", ["xfs.postgres.scan"]),
                         ("*.scan", ["ext4.postgres.scan", "xfs.postgres.scan"])):  # fmt: skip
         document = json.loads(printed("plan", str(path), "--json", "--only", only, code=None))

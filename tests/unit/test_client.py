@@ -19,7 +19,7 @@ from dbbench.engines.port import Place
 from dbbench.errors import PlanInvalid
 from dbbench.labs.second_kernel.rehearsal import small
 from dbbench.machine import cores
-from dbbench.model import Cell, ClientFacts, ClientSpec, CoresFacts, EngineSpec, Plan, Status, Trial
+from dbbench.model import Cell, ClientFacts, ClientSpec, CoresFacts, EngineSpec, Plan
 from dbbench.plan import catalog
 from dbbench.plan.conditions import sentences
 from dbbench.process import User
@@ -27,6 +27,7 @@ from dbbench.remote import Network
 from dbbench.report.page.redaction import redactor
 from dbbench.run.evaluate import fairness
 from tests.support.plans import plan_of
+from tests.support.trials import trial
 
 SPEC = ClientSpec("load@db2", "192.0.2.10", "/etc/dbbench.password")
 FACTS = ClientFacts("load@db2", "db2", "192.0.2.20", "192.0.2.10", 15432, "sysbench 1.0.20", cpus=8)
@@ -200,8 +201,7 @@ def test_what_disturbs_a_client_is_named(changed: dict[str, Any], ids: list[str]
 
 def test_trials_of_both_places_are_not_compared_in_silence() -> None:
     """The difference is reported next to the ratio."""
-    here = Trial("a", "r", "h", "ext4", "postgres", "w", 1, 1, 1, Status.OK)
-    away = dataclasses.replace(here, id="b", fs_setup="xfs", client=FACTS)
+    here, away = trial("ext4"), trial("xfs", client=FACTS)
     told = "place of the load generator differs (another host, over the network; baseline: this host)"
     assert told in texts(unequal([here], [away]))
     assert unequal([away], [dataclasses.replace(away, id="c")]) == ()
@@ -209,18 +209,17 @@ def test_trials_of_both_places_are_not_compared_in_silence() -> None:
 
 def test_page_says_where_the_load_came_from() -> None:
     """And what of the network is in the figures."""
-    trial = Trial("a", "r", "h", "ext4", "postgres", "w", 1, 1, 1, Status.OK, cores=CoresFacts("0-3", "0-7"),
-                  client=dataclasses.replace(FACTS, round_trip_ms=0.2134))  # fmt: skip
-    assert conditions._cores_sentence(trial) == "the server ran on cores 0-3; no load generator ran on its host"
-    said = conditions._client_sentence(trial)
+    facts = dataclasses.replace(FACTS, round_trip_ms=0.2134)
+    away = trial(cores=CoresFacts("0-3", "0-7"), client=facts)
+    assert conditions._cores_sentence(away) == "the server ran on cores 0-3; no load generator ran on its host"
+    said = conditions._client_sentence(away)
     assert said is not None and "another host, db2, over TLS" in said and "round trip of about 0.2 ms" in said
 
 
 def test_other_people_learn_neither_end_of_the_network() -> None:
     """`--redact hosts` takes names and addresses of both out of what is shown."""
-    trial = Trial("a", "r", "db1", "ext4", "postgres", "w", 1, 1, 1, Status.OK, client=FACTS)
     spec = SimpleNamespace(host={}, hosts={}, plan=SimpleNamespace(client=SPEC))
-    run: Any = SimpleNamespace(run=spec, trials=[trial])
+    run: Any = SimpleNamespace(run=spec, trials=[trial(host="db1", client=FACTS)])
     shown = redactor(run, ("hosts",))("load@db2 and db2 at 192.0.2.20 spoke to 192.0.2.10")
     assert not [word for word in ("db2", "192.0.2", "load@") if word in shown], shown
 

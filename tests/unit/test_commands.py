@@ -18,14 +18,16 @@ from dbbench.commands.options import Options
 from dbbench.commands.report import put_verdict
 from dbbench.commands.show import resumable
 from dbbench.errors import DiskTooSmall, FilesystemFull, KernelLacks, NotRoot, ProgramMissing, RunLocked, RunNameTaken
-from dbbench.model import Fault, Run, Settings, Status, Trial, WearFacts
+from dbbench.model import Fault, Run, Settings, Status, WearFacts
 from dbbench.plan.request import PlanRequest, load_request
 from dbbench.results.fileio import try_lock
 from dbbench.results.journal import Journal, tag_of
 from dbbench.run import preflight, worker
 from dbbench.run.create import choose, create, free_name, is_complete, keep_scripts, must_be_of, set_killed_aside
 from dbbench.storage import layers
+from tests.support.files import write_file
 from tests.support.plans import plan
+from tests.support.trials import trial_of
 
 TPCB = (("postgres", "pgbench-tpcb"),)
 PLAN = 'name = "x"\nfs_setups = ["ext4", "xfs"]\nblocks = 1\n[engine]\nname = "postgres"\n[workload]\nname = "scan"\n'
@@ -45,8 +47,7 @@ def results_folder(tmp_path: Path) -> Path:
 
 def plan_asked(tmp_path: Path, text: str = PLAN) -> PlanRequest:
     """A plan as `run` reads it."""
-    path = tmp_path / "plan.toml"
-    path.write_text(text)
+    path = write_file(tmp_path / "plan.toml", text)
     return load_request(str(path), [])
 
 
@@ -118,8 +119,7 @@ def test_wrong_names_are_told(told: Any, argv: tuple[str, ...], text: str) -> No
 def test_show_has_one_row_a_run(told: Any, results_folder: Path) -> None:
     """Finished, unfinished and damaged runs are all listed; a damaged one does not hide the others."""
     synthetic.write(results_folder, Shape(name="half", work=TPCB, missing=4))
-    (results_folder / "bad").mkdir()
-    (results_folder / "bad/run.json").write_text("{")
+    write_file(results_folder / "bad/run.json", "{")
     rows = {row["name"]: row for row in json.loads(told("show", "--json"))["runs"]}
     assert {name: row["state"] for name, row in rows.items()} == {
         "bad": "damaged", "demo": "finished", "half": "unfinished",
@@ -235,8 +235,7 @@ def test_golden_copies_go_only_when_asked(told: Any, tmp_path: Path, environ: di
     """They cost time to make: --golden is needed, and what is no golden copy stays."""
     cache = tmp_path / "cache"
     environ["DBBENCH_CACHE"] = str(cache)
-    (cache / "postgres-1").mkdir(parents=True)
-    (cache / "postgres-1/manifest.json").write_text("{}")
+    write_file(cache / "postgres-1/manifest.json", "{}")
     (cache / "precious").mkdir()
     told("clean")
     assert (cache / "postgres-1").exists()
@@ -281,11 +280,9 @@ def test_an_unfinished_run_of_other_cells_is_not_resumed(results_folder: Path, t
 @pytest.mark.starts_processes
 def test_a_run_is_that_of_its_plan(tmp_path: Path) -> None:
     """What `create` makes matches, with the script as it was then; each change of plan, cells or scripts is named."""
-    (tmp_path / "workloads").mkdir()
-    (tmp_path / "workloads/own.toml").write_text(OWN)
-    (script := tmp_path / "workloads/own.sql").write_text("SELECT 1;\n")
-    path = tmp_path / "plan.toml"
-    path.write_text(PLAN.replace('"scan"', '"own"'))
+    write_file(tmp_path / "workloads/own.toml", OWN)
+    script = write_file(tmp_path / "workloads/own.sql", "SELECT 1;\n")
+    path = write_file(tmp_path / "plan.toml", PLAN.replace('"scan"', '"own"'))
     wanted = load_request(str(path), [str(tmp_path)])
     folder = create(tmp_path / "results", wanted, "r", "1")
     keep_scripts(folder, wanted)
@@ -364,12 +361,9 @@ def test_a_finished_run_with_a_failed_trial_exits_with_1_again(
 ) -> None:
     """A trial whose process died (E348) is run again instead; no other one is."""
     folder = results.create_run(tmp_path, run := make_run(), "")
-    trial = Trial(run.order[0].id, run.name, "h", "ext4", "postgres", "w", 1, 1, 1, Status.FAILED,
-                  error=Fault(error, "measure", "it failed"))  # fmt: skip
-    results.Draft(folder, trial.id).publish(trial, None, [], None)
-    for spec in run.order[1:]:
-        good = dataclasses.replace(trial, id=spec.id, block=spec.block, position=spec.position, status=Status.OK)
-        results.Draft(folder, spec.id).publish(dataclasses.replace(good, error=None), None, [], None)
+    trial = trial_of(run, status=Status.FAILED, error=Fault(error, "measure", "it failed"))
+    for each in (trial, *(trial_of(run, index) for index in range(1, len(run.order)))):
+        results.Draft(folder, each.id).publish(each, None, [], None)
     assert put_verdict(Options(), [results.load_run(folder)], folder / "report.html", {}) == 1
     assert is_complete(results.RunFolder(folder)) is not again
     assert set_killed_aside(results.RunFolder(folder)) == ([trial.id] if again else [])
@@ -531,8 +525,7 @@ def test_plan_and_doctor_say_all_that_a_run_would_be_refused_for(
     prealloc = '{ use = "ext4", label = "prealloc", tuning.mysql = { innodb_extend_and_initialize = false } }'
     text = PLAN.replace('"xfs"]', f'"xfs", {prealloc}]')
     text = text.replace("[engine]", f'memory = "16GiB"\n{device}[engine]\ncpus_server = "900"')
-    path = tmp_path / "plan.toml"
-    path.write_text(text)
+    path = write_file(tmp_path / "plan.toml", text)
     assert cli.run(["plan", str(path), "--results", str(tmp_path)]) == 2
     said = " ".join(capsys.readouterr().out.split())
     assert said.startswith("`dbbench run` would refuse this plan") and "1 setup, 1 cell, 1 block, 1 trial" in said
@@ -551,7 +544,7 @@ def test_plan_and_doctor_say_all_that_a_run_would_be_refused_for(
 def test_plan_prints_the_share_of_the_rated_endurance(machine: Machine, tmp_path: Path, printed: Any) -> None:
     """Of the disk below the image: 30 TB were 3 % of its life."""
     machine.wear = WearFacts(30 * 10**12, 0.03, None)
-    (path := tmp_path / "plan.toml").write_text(PLAN)
+    path = write_file(tmp_path / "plan.toml", PLAN)
     command = "plan", str(path), "--results", str(tmp_path)
     assert "of the disk's rated endurance" in " ".join(printed(*command, code=None).split())
     document = json.loads(printed(*command, "--json", code=None))

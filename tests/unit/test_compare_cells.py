@@ -18,17 +18,13 @@ from dbbench.compare.remarks import RemarkKind, has, texts
 from dbbench.compare.two_levels import two_levels, two_levels_remark
 from dbbench.compare.unpaired import welch
 from dbbench.metrics.summary import stability, stalled_seconds
-from dbbench.model import Status, Trial, TrialWarning, Window
+from dbbench.model import TrialWarning, Window
 from dbbench.report.sentences import crossing, plain_text
+from dbbench.report.verdict_table import put_tables
+from dbbench.report.verdicts import verdicts
+from tests.support.trials import trial
 
 WORK = (("postgres", "pgbench-tpcb"),)
-
-
-def trial(arm: str, block: int, tps: float, *, run: str = "r", **more: Any) -> Trial:
-    """A finished trial."""
-    summary = {"tps": tps, **more.pop("summary", {})}
-    return Trial(f"{run}/{arm}-b{block}", run, "h", arm, "postgres", "w", block, 1, block, Status.OK,
-                 summary=summary, **more)  # fmt: skip
 
 
 def test_two_levels_are_called_out() -> None:
@@ -82,7 +78,7 @@ def test_kernels_are_compared_by_arm_and_labelled() -> None:
 
 def test_no_stalls_in_either_arm_is_the_same() -> None:
     """Zeros have no logarithm, but nothing differs."""
-    trials = [trial(arm, b, 1000.0 + b, summary={"stall_s": 0.0}) for arm in ("ext4", "xfs") for b in (1, 2, 3)]
+    trials = [trial(arm, b, summary={"stall_s": 0.0}) for arm in ("ext4", "xfs") for b in (1, 2, 3)]
     assert [r.verdict for r in rows(trials, "ext4", "stall_s")] == ["baseline", "same"]
 
 
@@ -90,9 +86,6 @@ def test_no_steady_state_has_no_plain_number(tmp_path: Path, capsys: pytest.Capt
     """Where every trial has a trend, the table says that in the figure's place."""
     folder = synthetic.write(tmp_path, Shape(work=WORK))
     loaded = results.load_run(folder)
-    from dbbench.report.verdict_table import put_tables
-    from dbbench.report.verdicts import verdicts
-
     odd = [
         dataclasses.replace(t, warnings=(TrialWarning("W005", "x"),)) if t.fs_setup == "xfs" else t
         for t in loaded.trials

@@ -8,7 +8,8 @@ import scipy.stats
 
 from dbbench.compare import by_host, heterogeneity
 from dbbench.compare.interval import Estimate, estimate
-from dbbench.model import Status, Trial
+from dbbench.model import Trial
+from tests.support.trials import trial
 
 
 def trials(ratios: dict[str, float], blocks: int, speeds: dict[str, float], sd: float, seed: int = 1) -> list[Trial]:
@@ -19,8 +20,7 @@ def trials(ratios: dict[str, float], blocks: int, speeds: dict[str, float], sd: 
             block += 1
             for arm, level in (("a", 1.0), ("b", ratio)):
                 tps = 1000 * speeds.get(host, 1.0) * level * math.exp(rng.normal(0, sd))
-                found.append(Trial(f"{arm}-b{block}-a1", "r", host, arm, "e", "w", block, 1, len(found), Status.OK,
-                                   summary={"tps": tps}))  # fmt: skip
+                found.append(trial(arm, block, tps, host=host, position=len(found)))
     return found
 
 

@@ -11,7 +11,7 @@ from calibration import EQUAL, HOSTS, Case
 from dbbench.compare import Comparison, compare_all, rows
 from dbbench.compare.interval import Estimate
 from dbbench.compare.scatter import share_variance
-from dbbench.model import Status, Trial
+from tests.support.trials import trial
 
 
 def run_of(*sds: float, n: int = 3) -> dict[str, dict[str, Estimate]]:
@@ -99,7 +99,7 @@ def test_a_workload_shares_by_its_own_metric() -> None:
     """The workloads share the variance of their own metrics; another metric is shared on its own."""
     rng = numpy.random.default_rng(6)
     trials = [
-        Trial(f"{arm}-{work}-{block}", "r", "h", arm, "e", work, block, 1, 0, Status.OK,
+        trial(arm, block, id=f"{arm}-{work}-{block}", engine="e", workload=work,
               summary={name: math.exp(rng.normal(0, sd)) for name, sd in (("tps", 0.03), ("mb_per_s", 0.04))})
         for work in "uvw" for arm in "abc" for block in (1, 2, 3)
     ]  # fmt: skip

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.server_roots import MANIFEST, RECIPES, intact
+from tests.support.files import write_file
 
 
 @pytest.mark.parametrize(
@@ -71,7 +72,7 @@ def test_tox_knows_every_environment_that_is_started() -> None:
 
 def test_a_damaged_server_root_is_not_used(tmp_path: Path) -> None:
     """A root without its manifest, with a missing file or with a truncated file is made again."""
-    (program := tmp_path / "postgres").write_bytes(b"ELF" * 100)
+    program = write_file(tmp_path / "postgres", b"ELF" * 100)
     found = [intact(tmp_path)]
     (tmp_path / MANIFEST).write_text(json.dumps({"postgres": 300}))
     found.append(intact(tmp_path))

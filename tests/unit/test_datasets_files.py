@@ -20,6 +20,7 @@ from dbbench.errors import DatasetBuildFailed, FilesystemFull, SourceRefused, So
 from dbbench.model import Dataset
 from dbbench.run import worker
 from dbbench.run.workdir import WorkDir
+from tests.support.files import write_file
 
 SECRET: Final = "secret\n"
 
@@ -47,7 +48,7 @@ def tar_of(path: Path, *members: tuple[str, bytes, str]) -> Path:
 ])  # fmt: skip
 def test_a_tar_file_writes_only_beneath_its_target(tmp_path: Path, member: tuple[str, bytes, str]) -> None:
     """Links, devices and paths that lead out are refused by name; the file outside is unchanged."""
-    (victim := tmp_path / "victim").write_text(SECRET)
+    victim = write_file(tmp_path / "victim", SECRET)
     (target := tmp_path / "copy").mkdir()
     name, kind, content = member
     content = content.replace("VICTIM", str(victim)).replace("FOLDER", str(tmp_path))
@@ -68,7 +69,7 @@ def test_a_truncated_tar_file_is_refused(tmp_path: Path, suffix: str) -> None:
         for member in members:
             tar.addfile(member, members.extractfile(member))
     whole = (tmp_path / "whole").read_bytes()
-    (packed := tmp_path / f"base.tar{suffix}").write_bytes(whole)
+    packed = write_file(tmp_path / f"base.tar{suffix}", whole)
     files.unpack(packed, tmp_path)
     assert (tmp_path / "base/2").read_text() == "2" * 700
     for size in range(0, min(len(whole) - 1, 5632), 100 if suffix == "" else 7):
@@ -79,12 +80,10 @@ def test_a_truncated_tar_file_is_refused(tmp_path: Path, suffix: str) -> None:
 
 def test_a_directory_is_copied_without_following_links(tmp_path: Path) -> None:
     """A link to a file or a directory, and a FIFO, are refused by name, unless they are left out."""
-    (tmp_path / "outside").mkdir()
-    (tmp_path / "outside/key").write_text(SECRET)
+    write_file(tmp_path / "outside/key", SECRET)
     for number, plant in enumerate(("file", "folder", "fifo")):
         source = tmp_path / f"source{number}"
-        (source / "base").mkdir(parents=True)
-        (source / "base/1").write_text("1")
+        write_file(source / "base/1", "1")
         if plant == "fifo":
             os.mkfifo(source / "base/bad")
         else:
@@ -128,8 +127,7 @@ def test_a_backup_is_compared_with_its_manifest(tmp_path: Path) -> None:
 
 def test_a_golden_copy_leads_nowhere_else(tmp_path: Path) -> None:
     """A manifest with a path that leads out, and a directory that was replaced by a link, are no golden copy."""
-    (tmp_path / "outside").mkdir()
-    (tmp_path / "outside/1").write_text(SECRET)
+    write_file(tmp_path / "outside/1", SECRET)
     for path in ("../../outside/1", str(tmp_path / "outside/1"), "base/1"):
         data = tmp_path / "copy/data"
         data.mkdir(parents=True, exist_ok=True)
@@ -265,7 +263,7 @@ def test_a_script_of_mysql_without_the_server_of_its_own() -> None:
 )  # fmt: skip
 def test_what_a_file_is_and_what_helps(tmp_path: Path, head: bytes, what: str, remedy: str) -> None:
     """Each with the command, or with what to do when the dump is made."""
-    (path := tmp_path / "shop's; dump.sql").write_bytes(head)
+    path = write_file(tmp_path / "shop's; dump.sql", head)
     with pytest.raises(SourceUnusable, match=what) as refused:
         sources.look(path)
     assert remedy in (refused.value.remedy or "")
@@ -285,7 +283,7 @@ def test_an_archive_tells_which_pg_restore_can_read_it(tmp_path: Path, version: 
         return number(len(value)) + value.encode()
 
     head = b"PGDMP" + bytes([1, version, 0, 4, 8, 1]) + (b"\1" if version >= 15 else number(6)) + number(1) * 7
-    (path := tmp_path / "shop.dump").write_bytes(head + text("shop") + text("15.14") + text(writer))
+    path = write_file(tmp_path / "shop.dump", head + text("shop") + text("15.14") + text(writer))
     source = sources.look(path)
     assert (source.version, source.reader) == ("15.14", reader)
     if reader > 15:

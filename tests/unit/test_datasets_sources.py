@@ -16,6 +16,7 @@ from dbbench.engines.sql import Table
 from dbbench.errors import DriverFailed, PlanInvalid, SourceRefused, SourceUnusable
 from dbbench.model import EngineSpec
 from dbbench.plan import catalog
+from tests.support.files import write_file
 from tests.support.plans import plan_of
 
 REAL: Final = Path(__file__).parents[1] / "fixtures/sources"
@@ -139,8 +140,7 @@ def test_a_backup_without_its_log_or_tablespace_is_refused(tmp_path: Path) -> No
     (backup / "pg_tblspc/16400").symlink_to("/nowhere/fast")
     with pytest.raises(SourceUnusable, match=r"16400 .* at /nowhere/fast"):
         sources.look(backup)
-    (tmp_path / "fast/PG_15_202209061").mkdir(parents=True)
-    (tmp_path / "fast/PG_15_202209061/16385").write_bytes(bytes(100))
+    write_file(tmp_path / "fast/PG_15_202209061/16385", bytes(100))
     assert tablespaces(backup) == [("16400", tmp_path / "fast")]
     assert sources.look(backup).bytes >= 8192 + 100
     (backup / "pg_wal/000000010000000000000002").unlink()

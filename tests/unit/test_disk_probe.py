@@ -20,6 +20,7 @@ from dbbench.labs.disk_probe import Latency, Probed, probe
 from dbbench.storage.devices import sysfs
 from dbbench.storage.devices.directory import disks_below
 from dbbench.storage.small_io import METHODS, MeasuredDirectory
+from tests.support.files import write_file
 
 
 @pytest.mark.starts_processes  # systemd-detect-virt
@@ -110,8 +111,7 @@ def test_one_process_at_a_time(tmp_path: Path) -> None:
     """The second is refused; what a killed one left is used and removed."""
     with contextlib.closing(MeasuredDirectory(tmp_path, 1)), pytest.raises(DeviceInUse):
         MeasuredDirectory(tmp_path, 2)
-    (tmp_path / ".dbbench-probe").mkdir()
-    (tmp_path / ".dbbench-probe/filled").write_bytes(b"half")
+    write_file(tmp_path / ".dbbench-probe/filled", b"half")
     with contextlib.closing(MeasuredDirectory(tmp_path, 1)) as directory:
         assert directory.measure(METHODS[-1], 0.01)
     assert list(tmp_path.iterdir()) == []

@@ -41,6 +41,7 @@ from dbbench.plan.promise import of_setup
 from dbbench.plan.tomlfile import written_fields
 from dbbench.run.record import DEADLINES_S
 from dbbench.units import bytes_of, seconds_of, share_of
+from tests.support.files import write_file
 
 ROOT: Final = Path(__file__).parents[2]
 DOCUMENTS: Final = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -305,8 +306,7 @@ def _blocks(kind: str) -> list[tuple[str, str]]:
 @pytest.mark.parametrize(("document", "block"), _blocks("plan"))
 def test_plans_in_documents_load(document: str, block: str, tmp_path: Path) -> None:
     """What a reader copies out of a document has no error."""
-    path = tmp_path / "plan.toml"
-    path.write_text(block, encoding="utf-8")
+    path = write_file(tmp_path / "plan.toml", block)
     assert plan.expand(plan.load(path, SHIPPED), SHIPPED).order
 
 

@@ -11,6 +11,7 @@ from dbbench.drivers.protocol import locate
 from dbbench.errors import FileUnreadable
 from dbbench.model import Cell, Dataset, EngineSpec, FsSetup, Mkfs, Scalar, Window, Workload
 from dbbench.plan import catalog
+from tests.support.files import write_file
 
 
 @dataclass
@@ -74,8 +75,7 @@ def test_the_command_of_pgbench() -> None:
 def test_parameters_of_a_workload_with_an_own_script_are_its_variables(tmp_path: Path) -> None:
     """What the driver does not know itself is for the script. It may have statements that cannot be prepared."""
     (folder := tmp_path / "me@example.com").mkdir()  # pgbench takes what follows the last @ for a weight
-    script = folder / "own.sql"
-    script.write_text("SELECT :spread, current_date + 1;\n")
+    script = write_file(folder / "own.sql", "SELECT :spread, current_date + 1;\n")
     argv = of_pgbench(str(script), spread=7, scale=5)
     assert {f"--file={script}@1", "--define=spread=7", "--scale=5"} <= set(argv)
     assert not any(word.startswith("--protocol") for word in argv)
@@ -143,8 +143,7 @@ def test_the_sessions_that_a_load_opens_are_known(
 
 def test_an_own_script_gets_the_datasets_parameters_only_for_options_that_it_has(tmp_path: Path) -> None:
     """sysbench refuses an option that the script does not define; options of the workload are the author's choice."""
-    script = tmp_path / "own.lua"
-    script.write_text("function event() end\n")
+    script = write_file(tmp_path / "own.lua", "function event() end\n")
     loaded: dict[str, Scalar] = {"kind": "sysbench", "tables": 3, "table_size": 500, "seed": 9}
     own = Workload("t", "sysbench", ("postgres",), loaded, script=str(script), options={"range": 7, "tables": 2})
     asked = cell(own, dataset={"tables": 3, "table_size": 500}, clients=1, table_size=500, seed=9)

@@ -10,6 +10,7 @@ from dbbench.drivers import pgbench, pgbench_log
 from dbbench.drivers.protocol import Live
 from dbbench.drivers.tool import PIECE_BYTES, pack, read_counts
 from dbbench.errors import DriverFailed
+from tests.support.files import write_file
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "drivers/pgbench-15"
 LOGS = [FIXTURES / "pgbench_log.4711", FIXTURES / "pgbench_log.4711.1"]
@@ -75,7 +76,7 @@ def test_latency_is_the_time_column_which_has_the_schedule_lag_in_it() -> None:
 def test_failed_and_skipped_transactions_are_none(tmp_path: Path, word: str) -> None:
     """A failed one is an error, a skipped one is skipped; neither has a latency. `--failures-detailed` writes the cause
     where else "failed" stands."""
-    (log := tmp_path / "log").write_text(WORDS.read_text().replace("failed", word))
+    log = write_file(tmp_path / "log", WORDS.read_text().replace("failed", word))
     counts, skipped = pgbench_log.parse([log], begin_of(WORDS), 3)
     told = read_counts(pgbench.COUNTS, (FIXTURES / "pgbench_words.out").read_text())
     assert (told["processed"], told["failed"], told["skipped"]) == (79, 35, 42)
@@ -86,7 +87,7 @@ def test_chunks_end_with_a_line(tmp_path: Path) -> None:
     """A log that is read in several pieces gives the same counts as its parts."""
     part = "".join(path.read_text() for path in (*LOGS, WORDS))
     times = 2 * PIECE_BYTES // len(part) + 1
-    (log := tmp_path / "log").write_text(part * times)
+    log = write_file(tmp_path / "log", part * times)
     pieces = pgbench_log.parse([log], begin_of(*LOGS), 4)[0]
     whole = pgbench_log.parse([*LOGS, WORDS], begin_of(*LOGS), 4)[0]
     assert (times * whole.latencies == pieces.latencies).all()
@@ -96,16 +97,14 @@ def test_chunks_end_with_a_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize("line", ["1 2 3", "0 1 what 0 1795258550 461244", "0 1 12034 0 1795258550 46.5"])
 def test_a_line_that_is_none_of_pgbenchs_is_an_error(tmp_path: Path, line: str) -> None:
     """It is not passed over."""
-    log = tmp_path / "log"
-    log.write_text(f"0 1 12034 0 1795258550 461244\n{line}\n")
+    log = write_file(tmp_path / "log", f"0 1 12034 0 1795258550 461244\n{line}\n")
     with pytest.raises(DriverFailed, match="not a pgbench log"):
         pgbench_log.parse([log], 0.0, 1)
 
 
 def test_kept_logs_are_the_same_bytes(tmp_path: Path) -> None:
     """raw/ has all that the figures were made of."""
-    log = tmp_path / "pgbench_log.1"
-    log.write_bytes(LOGS[0].read_bytes())
+    log = write_file(tmp_path / "pgbench_log.1", LOGS[0].read_bytes())
     (tmp_path / "raw").mkdir()
     pack([log], tmp_path / "raw" / f"{log.name}.gz")
     assert LOGS[0].read_bytes() == gzip.decompress((tmp_path / "raw" / "pgbench_log.1.gz").read_bytes())

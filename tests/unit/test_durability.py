@@ -104,7 +104,7 @@ TABLE: Final = [
     Row("xfs", {"innodb_doublewrite": "DETECT_ONLY"}, TEARS, "a torn page is found and cannot be repaired", "innodb"),
     Row("xfs", {"innodb_doublewrite": "DETECT_AND_RECOVER"}, FULL, "MySQL's long name of ON", "innodb"),
     Row("xfs", {"innodb_doublewrite": "fast"}, TEARS, "MariaDB: the copy is not flushed before the page", "innodb"),
-    Row("btrfs", DW_OFF, FULL, "use copy-on-write", "innodb"),
+    Row("btrfs compress=zstd:3", DW_OFF, FULL, "use copy-on-write", "innodb"),
     Row("btrfs", {"innodb_doublewrite": "DETECT_ONLY"}, FULL, "use copy-on-write", "innodb"),
     Row("btrfs nodatacow", DW_OFF, TEARS, "overwritten in place", "innodb"),
     Row("ext4 data=journal", DW_OFF, TEARS, "the journal is no doublewrite", "innodb"),

@@ -8,11 +8,12 @@ import pytest
 from dbbench import process
 from dbbench.engines import accounts
 from dbbench.errors import NotRoot, ProgramMissing
+from tests.support.files import write_file
 
 
 def test_numbers_that_containers_have_are_taken(tmp_path: Path) -> None:
     """A range of /etc/subuid counts as far as it reaches into the numbers that may be used; other lines do not."""
-    (table := tmp_path / "subuid").write_text("ann:60000:580\nbob:100000:65536\nbroken\n")
+    table = write_file(tmp_path / "subuid", "ann:60000:580\nbob:100000:65536\nbroken\n")
     assert accounts._of_ranges((table, tmp_path / "missing")) == {60578, 60579}
 
 

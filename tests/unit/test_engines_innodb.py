@@ -14,7 +14,8 @@ from dbbench.engines.innodb_server import InnodbServer, lacking, to_counters
 from dbbench.engines.mysqld import Mysqld
 from dbbench.engines.port import Place
 from dbbench.errors import FilesystemFull
-from dbbench.model import Durability, merge_settings
+from dbbench.model import merge_settings
+from tests.support.files import write_file
 
 RECORDED = Path(__file__).parents[1] / "fixtures" / "engines"
 SERVERS = ["mariadb-10.11", "mariadb-11.8", "mysql-8.0", "mysql-8.4", "mysql-9.7"]
@@ -103,26 +104,6 @@ def test_only_defaults_may_be_unknown_to_a_version() -> None:
     assert "log_bin = binlog" in innodb.configuration(merge_settings(("plan", {"log_bin": True})), {})
 
 
-ASYNC, TORN, NO_BARRIER = (Durability.ASYNC_COMMIT,), (Durability.TORN_PAGES,), (Durability.NO_BARRIER,)
-
-
-@pytest.mark.parametrize(("changed", "tears", "flags"), [
-    ({}, True, ()), ({"innodb_flush_log_at_trx_commit": "2"}, True, ASYNC),
-    ({"innodb_flush_log_at_trx_commit": "0"}, False, ASYNC), ({"log_bin": "ON", "sync_binlog": "0"}, True, ASYNC),
-    ({"log_bin": "ON", "sync_binlog": "1"}, True, ()), ({"log_bin": "OFF", "sync_binlog": "0"}, True, ()),
-    ({"innodb_doublewrite": "OFF"}, True, TORN), ({"innodb_doublewrite": "DETECT_ONLY"}, True, TORN),
-    ({"innodb_doublewrite": "OFF"}, False, ()), ({"innodb_flush_method": "nosync"}, False, NO_BARRIER),
-    ({"innodb_flush_method": "O_DIRECT_NO_FSYNC"}, False, NO_BARRIER),
-])  # fmt: skip
-def test_durability_flags(changed: dict[str, str], tears: bool, flags: tuple[Durability, ...]) -> None:
-    """The possible loss follows from the effective settings and from whether a page can be torn."""
-    effective = {
-        "innodb_flush_log_at_trx_commit": "1", "log_bin": "OFF", "sync_binlog": "1",
-        "innodb_doublewrite": "ON", "innodb_flush_method": "O_DIRECT", **changed,
-    }  # fmt: skip
-    assert innodb.durability(effective, tears) == flags
-
-
 @pytest.mark.parametrize(("window", "expected"), [((2, 5), 512 * MIB), ((10, 20), 768 * MIB), ((60, 120), 4096 * MIB)])
 def test_redo_is_out_of_the_windows_reach(window: tuple[float, float], expected: int) -> None:
     """24 MiB a second in whole steps, between what a short window needs and what a small disk can give."""
@@ -151,8 +132,7 @@ def test_data_files_are_tables_of_users(tmp_path: Path) -> None:
     other = ["mysql/user.ibd", "mysql.ibd", "sys/sys_config.ibd", "undo_001", "#ib_16384_0.dblwr",
              "#innodb_temp/temp_1.ibt", "#innodb_redo/#ib_redo1", "ib_logfile0", "dbbench/db.opt"]  # fmt: skip
     for name in wanted + other:
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).touch()
+        write_file(tmp_path / name)
     assert sorted(str(path.relative_to(tmp_path)) for path in innodb.data_files(tmp_path)) == sorted(wanted)
 
 
@@ -169,12 +149,12 @@ def test_another_systems_server_runs_through_its_own_loader(tmp_path: Path) -> N
 
 def test_a_server_that_waits_for_space_is_told(tmp_path: Path) -> None:
     """As MariaDB 10.11 said it on a full nilfs2; what it said at an earlier start is past."""
-    log = tmp_path / "server.log"
-    log.write_text(
+    log = write_file(
+        tmp_path / "server.log",
         "2026-11-22  2:11:49 0 [ERROR] Aborting\n"
         "2026-11-22  2:11:49 0 [Warning] mariadbd: Disk is full writing '/run/dbbench/mnt/data/aria_log.00000001' "
         '(Errcode: 28 "No space left on device"). Waiting for someone to free space... (Expect up to 60 secs delay for '
-        "server to continue after freeing disk space)\n"
+        "server to continue after freeing disk space)\n",
     )
     account = process.user("root", "nobody")
     launch = serving.Launch("mariadb", (), tmp_path, log, account, signal.SIGTERM, signal.SIGKILL)

@@ -11,7 +11,8 @@ from dbbench.engines.port import Engine, Place, Server
 from dbbench.engines.postgres_counters import SOURCES, CheckpointLog, Reading, checkpoint_events, reading
 from dbbench.engines.postgres_server import PostgresServer, ready
 from dbbench.engines.settings import EVERY_VERSION, absent_defaults, keep_existing, numbers_of
-from dbbench.model import Durability, merge_settings
+from dbbench.model import merge_settings
+from tests.support.files import write_file
 
 RECORDED = Path(__file__).parents[1] / "fixtures" / "engines"
 RELEASES = ["15", "16", "17", "18", "19"]
@@ -53,8 +54,7 @@ def test_checkpoints_are_counted_by_cause_in_the_log() -> None:
 def test_a_line_that_is_being_written_is_counted_once(tmp_path: Path) -> None:
     """Half a line at the end of the log waits for its rest, and nothing before the offset counts."""
     line = "2026-11-21 11:24:53.832 UTC [14509] LOG:  checkpoint starting: time\n"
-    log = tmp_path / "log"
-    log.write_text(line + line[:50])
+    log = write_file(tmp_path / "log", line + line[:50])
     reader = CheckpointLog(log, len(line))
     assert reader.read()["checkpoints_timed"] == 0
     with log.open("a") as file:
@@ -253,17 +253,6 @@ def test_every_setting_with_versions_is_a_default_or_a_feature() -> None:
     assert [source for source in SOURCES if source.versions == EVERY_VERSION] != []
 
 
-@pytest.mark.parametrize(("setting", "value", "tears", "flags"), [
-    ("fsync", "on", True, ()), ("fsync", "off", False, (Durability.NO_BARRIER,)),
-    ("synchronous_commit", "off", False, (Durability.ASYNC_COMMIT,)), ("synchronous_commit", "local", False, ()),
-    ("full_page_writes", "off", True, (Durability.TORN_PAGES,)), ("full_page_writes", "off", False, ()),
-])  # fmt: skip
-def test_durability_flags(setting: str, value: str, tears: bool, flags: tuple[Durability, ...]) -> None:
-    """The possible loss follows from the effective settings and from whether a page can be torn."""
-    effective = {"fsync": "on", "synchronous_commit": "on", "full_page_writes": "on", setting: value}
-    assert postgres.durability(effective, tears) == flags
-
-
 def test_a_window_holds_two_timed_checkpoints() -> None:
     """checkpoint_timeout is half the window, never below the server's least; the log's size starts none."""
     assert postgres.window_settings(60, 120) == {"checkpoint_timeout": "60s", "max_wal_size": "1TB"}
@@ -282,8 +271,7 @@ def test_data_files_are_tables_and_indexes(tmp_path: Path) -> None:
     wanted = ["base/5/1259", "base/5/1259_fsm", "base/5/16384.1", "base/16400/2619_vm"]
     other = ["base/5/PG_VERSION", "base/5/pg_filenode.map", "pg_wal/000000010000000000000001", "global/1262"]
     for name in wanted + other:
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).touch()
+        write_file(tmp_path / name)
     assert sorted(str(path.relative_to(tmp_path)) for path in postgres.data_files(tmp_path)) == sorted(wanted)
 
 

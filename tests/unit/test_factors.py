@@ -53,8 +53,7 @@ TWO = 'factors = { io_method = ["sync", "worker", "io_uring"], binlog = [true, f
 
 def written(folder: Path, factors: str) -> Path:
     """The file of a plan with these factors."""
-    path = folder / "plan.toml"
-    path.write_text(PLAN.format(factors=factors))
+    path = write_file(folder / "plan.toml", PLAN.format(factors=factors))
     return path
 
 

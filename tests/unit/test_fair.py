@@ -31,7 +31,6 @@ from dbbench.model import (
     MemoryFacts,
     Mkfs,
     Plan,
-    Status,
     Trial,
     TrialWarning,
     Window,
@@ -47,6 +46,7 @@ from dbbench.results.journal import Journal
 from dbbench.run.evaluate import device, fairness
 from dbbench.run.stages.attach import first_host_state
 from tests.support.plans import plan_of
+from tests.support.trials import trial
 
 GIB = 2**30
 
@@ -262,12 +262,6 @@ def test_a_window_above_the_limit_is_reported() -> None:
     assert list(device.limit_missed(limit, ceiling, two)) == list(device.limit_missed(None, ceiling, one)) == []
 
 
-def trial(arm: str = "a", block: int = 1, tps: float = 100.0, **facts: Any) -> Trial:
-    """A good trial with these facts."""
-    base = Trial(f"{arm}-{block}", "r", "h", arm, "postgres", "w", block, 1, block, Status.OK, summary={"tps": tps})
-    return dataclasses.replace(base, **facts)
-
-
 @pytest.mark.parametrize(
     ("one", "other", "told"),
     [
@@ -301,14 +295,14 @@ def test_each_inequality_is_named_with_both_values(one: dict[str, Any], other: d
     """And stands in the notes of the arm's row; equal arms have none."""
     assert texts(unequal([trial(**one)], [trial("b", **other)])) == (told,)
     assert unequal([trial(**one)], [trial("b", **one)]) == ()
-    table = rows([trial(**one), trial("b", **other)], "a")
+    table = rows([trial("a", 1, 100.0, **one), trial("b", 1, 100.0, **other)], "a")
     assert told in texts(table[1].notes)
 
 
 def test_public_reports_stand_next_to_the_ratio_and_in_the_verdict() -> None:
     """The class with its report, for the setup and for the baseline; others have no such remark."""
     reported = FilesystemFacts("zfs", durability_class="reported-unsafe", reports=("owner/project#7",))
-    unsafe, usual = trial("a", filesystem=reported), trial("b", filesystem=FilesystemFacts("ext4"))
+    unsafe, usual = trial("a", 1, 100.0, filesystem=reported), trial("b", 1, 100.0)
     for baseline in ("a", "b"):
         table = rows([unsafe, usual], baseline)
         notes = {row.fs_setup: texts(row.notes) for row in table}

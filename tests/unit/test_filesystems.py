@@ -167,17 +167,6 @@ def test_the_algorithm_is_the_last_that_is_named(options: str, algorithm: str | 
     assert btrfs.FAMILY.compresses(tuple(options.split(","))) == algorithm
 
 
-def test_flags_follow_from_what_the_kernel_shows() -> None:
-    """No barrier, no journal; data=writeback brings none."""
-    journal, none = {"has_journal": True}, {"has_journal": False}
-    assert EXT4.flags(("rw", "noatime", "nobarrier"), journal) == (Durability.NO_BARRIER,)
-    assert EXT4.flags(("rw", "noatime", "nobarrier"), none) == (Durability.NO_BARRIER, Durability.NO_JOURNAL)
-    assert EXT4.flags(("rw", "noatime", "data=writeback"), journal) == ()
-    assert btrfs.FAMILY.flags(("rw", "nobarrier", "ssd"), {}) == (Durability.NO_BARRIER,)
-    assert btrfs.FAMILY.flags(("rw", "nodatasum", "nodatacow"), {}) == ()
-    assert xfs.FAMILY.flags(("rw", "noatime"), {}) == ()
-
-
 @pytest.mark.parametrize(("family", "options", "mode", "expected"), [
     ("ext4", "-O bigalloc -C 16384", "ordered", 16384), ("ext4", "-O bigalloc,fast_commit -C 16k", "ordered", 16384),
     ("ext4", "-O bigalloc -C 16384", "journal", 0), ("ext4", "-C 16384", "ordered", 0),
@@ -191,15 +180,6 @@ def test_the_unit_of_direct_writes_is_what_mkfs_was_asked_for(
     setup, module = setup_of(family, mkfs=tuple(options.split())), filesystems.FAMILIES[family]
     assert isinstance(module, Formatted)
     assert module.unit_bytes(setup, {} if mode is None else {"data_mode": mode}) == expected
-
-
-def test_a_page_tears_unless_data_is_copied_on_write() -> None:
-    """Copy-on-write ends with nodatacow, and with +C on the data directory."""
-    assert EXT4.tears(("data=journal",), ())
-    assert xfs.FAMILY.tears((), ())
-    assert not btrfs.FAMILY.tears(("compress=zstd:3",), ())
-    assert btrfs.FAMILY.tears(("nodatasum", "nodatacow"), ())
-    assert btrfs.FAMILY.tears((), ("+C",))
 
 
 def test_traits_are_what_the_options_say() -> None:

@@ -10,9 +10,11 @@ import pytest
 from dbbench import results
 from dbbench.fleet import fleet_files, here
 from dbbench.fleet.fleet_files import Fleet
-from dbbench.model import Run, Status, Trial
+from dbbench.model import Run
 from dbbench.results import merging
 from dbbench.results.journal import Journal, tag_of
+from tests.support.files import write_file
+from tests.support.trials import trial_of
 
 
 @pytest.fixture
@@ -24,9 +26,8 @@ def results_folder(tmp_path: Path, make_run: Callable[..., Run]) -> Path:
     fleet_files.save(results_folder, fleet)
     fleet_files.create_runs(results_folder, fleet, run, "# plan\n", {})
     theirs = results.create_run(host_of(results_folder), run, "# plan\n")
-    for spec in run.order:
-        trial = Trial(spec.id, "f", "local-1", "ext4", "postgres", "w", spec.block, 1, spec.position, Status.OK)
-        results.Draft(theirs, spec.id).publish(trial, None, [], None)
+    for index, spec in enumerate(run.order):
+        results.Draft(theirs, spec.id).publish(trial_of(run, index, host="local-1"), None, [], None)
     merging.take(theirs / "trials" / run.order[0].id, results_folder / "f")
     return results_folder
 
@@ -39,8 +40,7 @@ def host_of(results_folder: Path) -> Path:
 def leave_behind(results_folder: Path) -> list[Path]:
     """What kill -9 leaves: an image of a host, its cut-off trial, a transfer, a worker's scratch folder."""
     theirs = host_of(results_folder) / "f"
-    image = theirs / f".dbbench-f-{tag_of(theirs)}.img"
-    image.write_bytes(b"x" * 8192)
+    image = write_file(theirs / f".dbbench-f-{tag_of(theirs)}.img", b"x" * 8192)
     Journal(theirs / "journal.jsonl").note("take", what="image", path=str(image))
     scratch = host_of(results_folder) / here.SCRATCH
     left = [theirs / "trials/.partial-x", results_folder / "f/trials/.partial-y", scratch]

@@ -18,8 +18,9 @@ from dbbench.fleet.host_folder import HostFolder, Taken
 from dbbench.fleet.messages import BATCH, Assignment, Batch, FileRequest, HostReport, HostState, Refusal, ResultRequest
 from dbbench.fleet.share import DiskTurn, Share
 from dbbench.machine import namespaces
-from dbbench.model import Run, Status, Trial
+from dbbench.model import Run
 from dbbench.model.events import Event
+from tests.support.trials import trial_of
 
 
 @pytest.fixture
@@ -51,9 +52,7 @@ def at_work(at_host: HostFolder) -> Iterator[HostFolder]:
 
 def publish(at_host: HostFolder, run: Run, index: int) -> None:
     """Finish a trial."""
-    spec = run.order[index]
-    trial = Trial(spec.id, "f", "h", "ext4", "postgres", "w", spec.block, 1, spec.position, Status.OK)
-    results.Draft(at_host.folder, spec.id).publish(trial, None, [], None)
+    results.Draft(at_host.folder, run.order[index].id).publish(trial_of(run, index), None, [], None)
 
 
 def report(*, taken: tuple[str, ...] = (), patience_s: float = 0.0, coordinator: str = "") -> HostReport:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from dbbench.labs.harm import flips
 from dbbench.labs.harm.flips import FLIPPED
+from tests.support.files import write_file
 
 A, B = (letter * FLIPPED for letter in (b"a", b"b"))
 
@@ -28,8 +29,7 @@ def test_a_block_is_found_on_each_disk(tmp_path: Path) -> None:
 
 def test_only_whole_blocks_with_content_are_sought(tmp_path: Path) -> None:
     """Zeros are everywhere; the end of a file is followed by zeros on the disk."""
-    path = tmp_path / "file"
-    path.write_bytes(A + bytes(FLIPPED) + b"end")
+    path = write_file(tmp_path / "file", A + bytes(FLIPPED) + b"end")
     assert list(flips._blocks(path)) == [A, b"end" + bytes(FLIPPED - 3)]
 
 

@@ -15,10 +15,12 @@ from calibration import EQUAL, HOSTS, Case
 
 from dbbench import results
 from dbbench.compare import compare_all
-from dbbench.model import Budget, EarlierLoad, Status, Trial
+from dbbench.model import Budget, EarlierLoad
 from dbbench.plan import catalog, expand, load
 from dbbench.plan.forecast import DEFAULT_CV, Forecast, detectable, outlook, recall, same_within
 from dbbench.run.adaptive import further
+from tests.support.files import write_file
+from tests.support.trials import trial
 
 PLAN = """name = "x"
 fs_setups = ["ext4", "xfs"]
@@ -32,8 +34,7 @@ name = "pgbench-tpcb"
 
 def forecast_of(tmp_path: Path, printed: Any, blocks: int = 5) -> Forecast:
     """What `plan --json` says of such a plan, with the results folder of the test."""
-    path = tmp_path / "plan.toml"
-    path.write_text(PLAN.format(blocks=blocks))
+    path = write_file(tmp_path / "plan.toml", PLAN.format(blocks=blocks))
     return Forecast(
         **json.loads(printed("plan", str(path), "--json", "--results", str(tmp_path / "results"), code=None))[
             "forecast"
@@ -123,8 +124,8 @@ def test_outlook_prices_the_next_precision(tmp_path: Path) -> None:
     run = dataclasses.replace(run, plan=plan, budget=Budget(used_s=310.0, cell_s=times))
     logs = {"ext4": (0.0, 0.0, 0.0), "xfs": (0.05, -0.05, 0.0), "btrfs": (-1.0, -1.0, -1.0)}
     trials = [
-        Trial(spec.id, "demo", "h", cell.arm, cell.engine.name, cell.workload.name, spec.block, 1, spec.position,
-              Status.OK, summary={"tps": 1000 * math.exp(logs[cell.arm][spec.block - 1])})
+        trial(cell.arm, spec.block, 1000 * math.exp(logs[cell.arm][spec.block - 1]), id=spec.id,
+              engine=cell.engine.name, workload=cell.workload.name)
         for spec in run.order for cell in [run.cell(spec.cell)]
     ]  # fmt: skip
     run = further(run, {trial.id: trial for trial in trials})

@@ -40,6 +40,7 @@ from dbbench.storage.filesystems import btrfs, ext, f2fs, nilfs2, xfs, zfs
 from dbbench.storage.filesystems.zfs import properties
 from dbbench.storage.layers import crypt, lvm
 from dbbench.units import bytes_of, epoch, inert, seconds_of
+from tests.support.files import write_file
 
 FIXTURES: Final = Path(__file__).parents[1] / "fixtures"
 ROOT: Final = Path(__file__).parents[2]
@@ -291,7 +292,7 @@ ENDLESS: Final = {  # what is in the plan, and what is said of it
 def test_a_plan_without_end_is_refused(case: str, tmp_path: Path) -> None:
     """With the line that is at fault, at once; its values are never multiplied out."""
     text, told = ENDLESS[case]
-    (path := tmp_path / "plan.toml").write_text(text)
+    path = write_file(tmp_path / "plan.toml", text)
     began = time.process_time()
     with pytest.raises((PlanInvalid, FileUnreadable), match=told) as refused:
         plan.expand(plan.load(path, SHIPPED), SHIPPED)

@@ -36,6 +36,7 @@ from dbbench.results.trials import damage
 from dbbench.run.queue import give_back
 from dbbench.storage.devices.image import give_back_images, images_of, make_images
 from dbbench.units import inert
+from tests.support.files import write_file
 
 MakeRun = Callable[..., Run]
 TPCB = (("postgres", "pgbench-tpcb"),)
@@ -47,8 +48,7 @@ SLOWEST_S = 5.0  # of what takes some 10 ms on a machine that is not busy
 @pytest.fixture
 def victim(tmp_path: Path) -> Iterator[Path]:
     """Yield a file of another user, which must be unchanged at the end."""
-    path = tmp_path / "victim"
-    path.write_text(TEXT)
+    path = write_file(tmp_path / "victim", TEXT)
     yield path
     assert path.read_text() == TEXT
 
@@ -204,7 +204,7 @@ def test_clean_removes_nothing_that_a_planted_journal_names(folder: Path, victim
         journal.note("take", what=what, path=str(path))
     give_back(folder, journal)
     (folder / "in").symlink_to(tmp_path)  # the folder of an image, as somebody else has it
-    (real := tmp_path / f".dbbench-b-{journal.tag}.img").write_text(TEXT)
+    real = write_file(tmp_path / f".dbbench-b-{journal.tag}.img", TEXT)
     journal.note("take", what="image", path=str(folder / "in" / real.name))
     assert give_back_images(journal) == [] and link.is_symlink()
     assert (home / "letter").read_text() == "dear" and real.read_text() == TEXT
@@ -321,7 +321,7 @@ def test_what_is_planted_is_named_and_hides_nothing(
 ) -> None:
     """Every command ends at once, with an error that has an ID and names the run; the other run is shown, and the
     content of a file elsewhere never is."""
-    (secret := tmp_path / "secret").write_text(SECRET)
+    secret = write_file(tmp_path / "secret", SECRET)
     shutil.copytree(two_runs, tmp_path / "r")
     path = planted(tmp_path / "r", name, plant, secret)
     for argv in COMMANDS:
@@ -346,7 +346,7 @@ def test_a_page_shows_no_file_from_elsewhere(
     name: str, two_runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """What a link leads to is not in it; the other run is."""
-    (secret := tmp_path / "secret").write_text(SECRET)
+    secret = write_file(tmp_path / "secret", SECRET)
     shutil.copytree(two_runs, tmp_path / "r")
     path = planted(tmp_path / "r", name, "link", secret)
     if name in OF_TRIAL:

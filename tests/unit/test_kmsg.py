@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from dbbench.machine import kernel_log
+from tests.support.files import write_file
 
 RECORDED = Path(__file__).parent.parent / "fixtures/filesystems/kmsg.txt"
 
@@ -96,7 +97,7 @@ TROUBLE = (
 
 def test_trouble_of_the_machine_is_told_and_somebody_elses_limit_is_not(tmp_path: Path) -> None:
     """No memory at all, hung processors, hardware touch every trial; a kill by another group's limit none."""
-    (log := tmp_path / "kmsg").write_text("")
+    log = write_file(tmp_path / "kmsg", "")
     for number, text in enumerate((*TROUBLE, "Memory cgroup out of memory: Killed process 7 (java)")):
         with kernel_log.Watch("loop1", log) as watch:
             watch._lines = [kernel_log.parse(f"3,{number},5,-;{text}")]

@@ -13,6 +13,7 @@ from dbbench.machine import cores, host
 from dbbench.machine.limits import ControlGroup, cgroup, confine, throttle
 from dbbench.model import DeviceLimit, EngineSpec, Run
 from dbbench.results.journal import Journal
+from tests.support.files import write_file
 
 V2 = "31 23 0:27 / {} rw,nosuid - cgroup2 cgroup2 rw,nsdelegate\n"
 V1 = "35 31 0:32 / {} rw,relatime - cgroup cgroup rw,memory\n"
@@ -208,8 +209,7 @@ def test_cores_that_a_plan_names(tmp_path: Path) -> None:
     def found(count: int, **spec: Any) -> cores.Cores:
         return cores.chosen_cores(EngineSpec("postgres", **spec), range(count), tmp_path)
 
-    (tmp_path / "node/node1").mkdir(parents=True)
-    (tmp_path / "node/node1/cpulist").write_text("4-7\n")
+    write_file(tmp_path / "node/node1/cpulist", "4-7\n")
     assert found(2).server == found(2).client == found(2).common == {0, 1}
     assert found(2, cpus_client="1").server == {0}
     assert found(4, cpus_server="0-2").client == {3}

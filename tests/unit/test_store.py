@@ -13,15 +13,14 @@ from dbbench.metrics.histogram import Histogram
 from dbbench.metrics.series import Series
 from dbbench.model import Run, Status, Trial
 from dbbench.results.fileio import write_with_sum
+from tests.support.trials import trial_of
 
 MakeRun = Callable[..., Run]
 
 
 def a_trial(run: Run, index: int = 0, status: Status = Status.OK) -> Trial:
     """A finished trial of that run."""
-    spec = run.order[index]
-    return Trial(spec.id, run.name, "h", "ext4", "postgres", "w", spec.block, 1, spec.position, status,
-                 summary={"tps": 9.5})  # fmt: skip
+    return trial_of(run, index, status=status, summary={"tps": 9.5})
 
 
 @pytest.fixture

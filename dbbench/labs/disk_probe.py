@@ -182,7 +182,7 @@ def _pair(paths: Sequence[Path], taken: Sequence[Sequence[Mapping[str, list[floa
 
 def _physical(leaves: tuple[str, ...]) -> tuple[str, ...]:
     """Return these disks, and those below the files of loop devices among them."""
-    files = [sysfs.read(sysfs.folder(name) / "loop/backing_file") for name in leaves]
+    files = [sysfs.attribute(name, "loop/backing_file") for name in leaves]
     folders = [Path(file).parent for file in files if file]
     return tuple(dict.fromkeys([*leaves, *(disk for each in folders if each.is_dir() for disk in disks_below(each))]))
 
@@ -194,7 +194,7 @@ def _facts(path: Path, leaves: tuple[str, ...], virtualisation: str | None) -> d
     for device in below:  # from the filesystem's device down to the disks
         slaves = sysfs.slaves(device)
         below += [sysfs.disk_of(slave) for slave in slaves]
-        uuid = sysfs.read(sysfs.folder(device) / "dm/uuid") or ""
+        uuid = sysfs.attribute(device, "dm/uuid") or ""
         if slaves:
             layers.add(uuid.partition("-")[0] if uuid else "RAID" if device.startswith("md") else device)
     attributes = {leaf: sysfs.queue_attributes(leaf) for leaf in leaves}

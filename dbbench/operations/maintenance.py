@@ -37,7 +37,7 @@ def fsck(filled: StoredDatabase) -> Iterator[OperationFacts]:
         if check.mounted:
             yield time_step(name, work)
         else:
-            with volumes.unmount_for(filled):
+            with volumes.formatted_of(filled.setup).unmount_for(filled):
                 yield time_step(name, work)
 
 

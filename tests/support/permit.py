@@ -19,8 +19,7 @@ class Permit(guard.Permit):
     def wipe(self, identity: str) -> bool:
         return identity in self.typed
 
-    def made_by_us(self, device: str, uuid: str) -> bool:
-        return (device, uuid) == self.made
-
-    def had_by_us(self, device: str) -> bool:
-        return device == self.had
+    def is_ours(self, reason: guard.Reason, identity: str) -> bool:
+        if reason.kind == "data":
+            return identity == self.had
+        return reason.kind == "signature" and (identity, reason.uuid) == self.made

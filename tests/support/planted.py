@@ -15,8 +15,8 @@ from pathlib import Path
 
 from dbbench import process
 from dbbench.machine import namespaces
+from dbbench.machine.host.proc import text
 from dbbench.results.fileio import try_lock
-from dbbench.storage.devices import sysfs
 
 MIB = 2**20
 SIZE = 64 * MIB  # bytes
@@ -53,9 +53,9 @@ def new_disk(folder: Path, size: int = SIZE) -> Disk:
 def detach(path: Path | str) -> None:
     """Detach a loop device and wait until it is gone: it stays while another process of the machine has it open."""
     file = Path("/sys/block", Path(path).name, "loop/backing_file")
-    backing = sysfs.read(file)
+    backing = text(file)
     process.run(["losetup", "-d", path])
-    assert not process.wait_while(lambda: sysfs.read(file) == backing, 30)
+    assert not process.wait_while(lambda: text(file) == backing, 30)
 
 
 def mkfs(disk: Disk, *options: str) -> None:

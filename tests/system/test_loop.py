@@ -46,7 +46,7 @@ def attached(image: Path) -> Iterator[Device]:
 
 def is_behind(image: Path, name: str) -> bool:
     """Whether this image is behind the device. Another lane may have the device as soon as it is free."""
-    return sysfs.read(sysfs.folder(name) / "loop/backing_file") == str(image)
+    return sysfs.attribute(name, "loop/backing_file") == str(image)
 
 
 def test_the_image_is_behind_it_with_direct_io(tmp_path: Path) -> None:

@@ -196,7 +196,7 @@ PARSERS: Final[dict[str, tuple[Callable[[str], object], str, tuple[type[Exceptio
     "zpool-status": (zfs.damages, fixture("zfs/zpool-status-damaged-early.txt"), ()),
     "zfs-taken": (zfs.parse_bytes, fixture("zfs/zfs-taken-native.txt"), ()),
     "cryptsetup": (crypt.parse_status, fixture("layers/cryptsetup-status.txt"), ()),
-    "lvs": (lvm.parse_lvs, fixture("layers/lvs-thin.json"), ()),
+    "lvs": (lambda t: lvm.volume_facts(lvm.parse_lvs(t)), fixture("layers/lvs-thin.json"), ()),
     "lvs-taken": (lambda t: lvm.parse_bytes(t, 4096), "0 1000 snapshot 16/1000 8", ()),
     "fio": (ceiling.parse_rows, fixture("fio/two_rows.json"), (ValueError,)),
     "smartctl": (lambda t: smart.of_smartctl(json.loads(t)), SMART, (ValueError,)),

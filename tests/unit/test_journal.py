@@ -7,7 +7,7 @@ import pytest
 
 from dbbench.results import journal as journals
 from dbbench.results.journal import Journal
-from dbbench.storage.devices.guard import Permit
+from dbbench.storage.devices.guard import Permit, Reason
 
 
 @pytest.fixture(autouse=True)
@@ -51,7 +51,8 @@ def test_a_typed_identity_holds_until_the_device_was_erased(tmp_path: Path) -> N
 def believed(journal: Journal) -> bool:
     """Whether the run of that journal may erase what is on the disk S1 without being asked."""
     permit = Permit((), journal)
-    return permit.made_by_us("S1", "u-1") or permit.made_by_us("S1", "other") or permit.had_by_us("S1")
+    content = (Reason("signature", "", "u-1"), Reason("signature", "", "other"), Reason("data", ""))
+    return any(permit.is_ours(reason, "S1") for reason in content)
 
 
 @pytest.mark.parametrize("event", ["made", "making", "had"])

@@ -11,6 +11,7 @@ from dbbench.model import Layer
 from dbbench.plan import catalog
 from dbbench.results.journal import Journal
 from dbbench.storage import layers
+from dbbench.storage.devices import sysfs
 from dbbench.storage.layers import crypt, lvm, md, volume
 from tests.support.files import write_file
 
@@ -91,7 +92,7 @@ def test_what_is_kept_for_a_snapshot(status: str, taken: int) -> None:
 def test_what_lvm_and_cryptsetup_say_of_a_volume() -> None:
     """Sizes in bytes, the pool's chunk in kB, and that a full pool is an error; cryptsetup counts sectors of 512
     bytes."""
-    assert lvm.parse_lvs((FIXTURES / "lvs-thin.json").read_text()) == {
+    assert lvm.volume_facts(lvm.parse_lvs((FIXTURES / "lvs-thin.json").read_text())) == {
         "segtype": "thin", "size_bytes": 327155712, "pool_bytes": 406847488, "pool_chunk_kb": 64, "when_full": "error",
     }  # fmt: skip
     assert crypt.parse_status((FIXTURES / "cryptsetup-status.txt").read_text()) == {
@@ -106,30 +107,40 @@ def planted(folder: Path, **files: str) -> Path:
     return folder
 
 
-def test_what_the_kernel_says_of_an_array(tmp_path: Path) -> None:
+@pytest.fixture
+def block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of block devices in an empty /sys."""
+    monkeypatch.setattr(sysfs, "SYS", tmp_path)
+    (tmp_path / "block").mkdir()
+    (tmp_path / "class").mkdir()
+    (tmp_path / "class/block").symlink_to(tmp_path / "block")
+    return tmp_path / "block"
+
+
+def test_what_the_kernel_says_of_an_array(block: Path) -> None:
     """As it was read of running arrays: RAID0 has no sync_action, RAID1 no chunk."""
-    planted(tmp_path / "md127/md", level="raid10", chunk_size="65536", raid_disks="4", sync_action="idle",
+    planted(block / "md127/md", level="raid10", chunk_size="65536", raid_disks="4", sync_action="idle",
             degraded="0", metadata_version="1.2", bitmap__location="none")  # fmt: skip
-    planted(tmp_path / "md127", size="1634304")
-    assert md.read_back("md127", "dbbench-1a2b", tmp_path) == {
+    planted(block / "md127", size="1634304")
+    assert md.read_back("md127", "dbbench-1a2b") == {
         "kind": "md", "name": "dbbench-1a2b", "level": 10, "devices": 4, "metadata": "1.2", "sync": "idle",
         "degraded": 0, "bitmap": "none", "size_bytes": 1634304 * 512, "chunk_kb": 64,
     }  # fmt: skip
-    planted(tmp_path / "md126/md", level="raid0", chunk_size="4096", raid_disks="3", metadata_version="1.2")
-    assert md.read_back("md126", "", tmp_path)["sync"] == "none"
-    planted(tmp_path / "md125/md", level="raid1", chunk_size="0", raid_disks="2", sync_action="resync", degraded="1")
-    found = md.read_back("md125", "", tmp_path)
+    planted(block / "md126/md", level="raid0", chunk_size="4096", raid_disks="3", metadata_version="1.2")
+    assert md.read_back("md126", "")["sync"] == "none"
+    planted(block / "md125/md", level="raid1", chunk_size="0", raid_disks="2", sync_action="resync", degraded="1")
+    found = md.read_back("md125", "")
     assert (found["sync"], found["degraded"], "chunk_kb" in found) == ("resync", 1, False)
 
 
-def test_volumes_of_ours_are_known_by_their_names(tmp_path: Path) -> None:
+def test_volumes_of_ours_are_known_by_their_names(block: Path) -> None:
     """Those of a group and of a mapping, and no others whose names begin alike."""
     names = ["dbbench--1a-data", "dbbench--1a-pool_tmeta", "dbbench--1ab-data", "dbbench-1a-1", "vg-data"]
     for number, name in enumerate(names):
-        planted(tmp_path / f"dm-{number}/dm", name=name)
+        planted(block / f"dm-{number}/dm", name=name)
     of_group = {"dbbench--1a-data": "dm-0", "dbbench--1a-pool_tmeta": "dm-1"}
-    assert volume.mapped_names("dbbench--1a", tmp_path) == of_group
-    assert volume.mapped_names("dbbench-1a", tmp_path) == {"dbbench-1a-1": "dm-3"}
+    assert volume.mapped_names("dbbench--1a") == of_group
+    assert volume.mapped_names("dbbench-1a") == {"dbbench-1a-1": "dm-3"}
 
 
 @pytest.mark.usefixtures("programs")

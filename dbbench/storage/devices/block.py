@@ -63,7 +63,7 @@ def _exclusive(path: Path, permit: Permit, fstab: Path) -> int:
     until = time.monotonic() + _SETTLE_S
     while (fd := guard.open_device(path, os.O_RDWR | os.O_EXCL)) is None:
         if time.monotonic() > until:
-            reasons = [*guard.reasons(path, fstab=fstab), *_lockers(path)] or [guard.held_exclusively()]
+            reasons = [*guard.reasons(path, fstab=fstab), *_lockers(path)] or [guard.HELD]
             guard.refuse(path, sysfs.name_of(path.stat().st_rdev) or path.name, reasons, permit)
             raise DeviceInUse(f"{path} is still busy after {_SETTLE_S:.0f} s")
         time.sleep(0.05)

@@ -50,6 +50,9 @@ class Reason:
     label: str = ""
 
 
+HELD: Final = Reason("in use", "it is held exclusively (O_EXCL), as mounts, swap, md, dm and some programs do")
+
+
 @dataclass(frozen=True)
 class Permit:
     """The devices whose identity the user typed, and the filesystems in the run's journal. An identity permits erasing
@@ -62,11 +65,12 @@ class Permit:
     def wipe(self, identity: str) -> bool:
         return identity in self.typed and (self.checking or not self.journal.has_wiped_disk(identity))
 
-    def made_by_us(self, device: str, uuid: str) -> bool:
-        return self.journal.has_filesystem(device, uuid) or self.journal.making(device)
-
-    def had_by_us(self, device: str) -> bool:
-        return self.journal.had(device)
+    def is_ours(self, reason: Reason, identity: str) -> bool:
+        """Whether this run made that content of the device, according to its journal."""
+        if reason.kind == "data":
+            return self.journal.had(identity)
+        made = self.journal.has_filesystem(identity, reason.uuid) or self.journal.making(identity)
+        return reason.kind == "signature" and made
 
     def note(self, disks: Iterable[Device]) -> None:
         """Record in the journal, before anything is written to them, that these disks may contain dbbench's data."""
@@ -82,15 +86,10 @@ def reasons(path: Path, *, fstab: Path = FSTAB) -> list[Reason]:
     if fd is None:
         raise DeviceUnusable(f"{path} is busy: the kernel refuses to open it even for reading")
     try:
-        busy = [] if exclusive is not None else [held_exclusively()]
+        busy = [] if exclusive is not None else [HELD]
         return busy + found_on(fd, mine={fd}, fstab=fstab)
     finally:
         os.close(fd)
-
-
-def held_exclusively() -> Reason:
-    """Return the reason for a refused O_EXCL."""
-    return Reason("in use", "it is held exclusively (O_EXCL), as mounts, swap, md, dm and some programs do")
 
 
 def open_device(path: Path, flags: int) -> int | None:
@@ -208,17 +207,11 @@ def refuse(path: Path, name: str, found: Sequence[Reason], permit: Permit) -> No
             f"{shown} is in use:{lines}",
             remedy="Release it (umount, swapoff, losetup -d, remove the line in fstab), or choose another device.",
         )
-    if permit.wipe(word) or all(reason.kind == "unseen" or _is_ours(reason, word, permit) for reason in found):
+    if permit.wipe(word) or all(reason.kind == "unseen" or permit.is_ours(reason, word) for reason in found):
         return
     raise DeviceNotEmpty(
         f"{shown} may contain data:{lines}", remedy=f"If everything on it may be erased: dbbench run PLAN --wipe {word}"
     )
-
-
-def _is_ours(reason: Reason, identity: str, permit: Permit) -> bool:
-    if reason.kind == "data":
-        return permit.had_by_us(identity)
-    return reason.kind == "signature" and permit.made_by_us(identity, reason.uuid)
 
 
 def kernel_name(fd: int) -> str:

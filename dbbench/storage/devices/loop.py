@@ -42,7 +42,7 @@ def attach(image: Path, sector_bytes: int = 0) -> Iterator[Device]:
         _is_free(image, file)
         before = image_facts(image)
         name, fd = _bound(file, direct, sector_bytes)
-        sequence, dio = (sysfs.read(sysfs.folder(name) / attribute) for attribute in ("diskseq", "loop/dio"))
+        sequence, dio = (sysfs.attribute(name, place) for place in ("diskseq", "loop/dio"))
         stack.enter_context(afterwards(lambda: _wait_until_free(name, sequence)))
         stack.callback(os.close, fd)
         if direct and dio != "1":
@@ -86,8 +86,7 @@ def _bound(file: int, direct: bool, sector_bytes: int) -> tuple[str, int]:
     problem = ""
     for _ in range(_TRIES):
         try:
-            name = f"loop{loop_driver.free_number()}"
-            fd = os.open(f"/dev/{name}", os.O_RDWR | os.O_CLOEXEC)
+            name, fd = loop_driver.open_free()
         except OSError as error:
             raise MakeFailed(f"no loop device is available: {error}", remedy="Load the driver: modprobe loop") from None
         try:
@@ -108,7 +107,7 @@ def _bound(file: int, direct: bool, sector_bytes: int) -> tuple[str, int]:
 
 def _wait_until_free(name: str, sequence: str | None) -> None:
     def is_attached() -> bool:  # another media number means that it already has a new image
-        return loop_driver.is_bound(name) and sysfs.read(sysfs.folder(name) / "diskseq") == sequence
+        return loop_driver.is_bound(name) and sysfs.attribute(name, "diskseq") == sequence
 
     if process.wait_while(is_attached, _CLEARED_S, 0.005):
         raise MakeFailed(

@@ -33,10 +33,11 @@ class LoopStatus:
     file_name: str  # from sysfs: never truncated, but possibly misleading from another mount namespace
 
 
-def free_number() -> int:
-    """Return the number of a currently free loop device. Raises OSError."""
+def open_free() -> tuple[str, int]:
+    """Open a currently free loop device; return its name and descriptor. Raises OSError."""
     with open_fd(CONTROL, os.O_RDWR) as control:
-        return fcntl.ioctl(control, _LOOP_CTL_GET_FREE)
+        name = f"loop{fcntl.ioctl(control, _LOOP_CTL_GET_FREE)}"
+    return name, os.open(f"/dev/{name}", os.O_RDWR | os.O_CLOEXEC)
 
 
 def configure(device: int, file: int, flags: int, sector_bytes: int) -> None:
@@ -65,4 +66,4 @@ def status(name: str) -> LoopStatus | None:
                 return None
             answer = bytes(_INFO.size)
     device, inode, number, *_ = _INFO.unpack(answer)
-    return LoopStatus((device, inode), number, sysfs.read(sysfs.folder(name) / "loop/backing_file") or "")
+    return LoopStatus((device, inode), number, sysfs.attribute(name, "loop/backing_file") or "")

@@ -26,12 +26,12 @@ def identity(path: Path) -> str:
 def identity_of(name: str) -> str:
     """Return the identity for a kernel name; for a partition, its disk's with -partN."""
     disk = sysfs.disk_of(name)
-    part = "" if disk == name else f"-part{sysfs.read(sysfs.folder(name) / 'partition')}"
+    part = "" if disk == name else f"-part{sysfs.attribute(name, 'partition')}"
     for read in (serial, wwn):
         if (word := read(disk)) and [*map(read, sysfs.disks())].count(word) == 1:
             return word + part
     boot = BOOT_ID.read_text().strip()[:8]
-    for_this_boot = [disk, str(sysfs.size_bytes(disk)), boot, sysfs.read(sysfs.folder(disk) / "diskseq")]
+    for_this_boot = [disk, str(sysfs.size_bytes(disk)), boot, sysfs.attribute(disk, "diskseq")]
     return (next(iter(_links(disk)), "") or "-".join(filter(None, for_this_boot))) + part
 
 
@@ -43,23 +43,25 @@ def names_of(name: str) -> frozenset[str]:
 
 def serial(name: str) -> str:
     """Return the serial number that the disk reports; "" without one."""
-    here = sysfs.folder(name)
     for place in ("serial", "device/serial"):  # where virtio has it, and where nvme and mmc have it
-        if number := sysfs.read(here / place):
+        if number := sysfs.attribute(name, place):
             return " ".join(number.split())
-    return _vital_product_data(here / "device/vpd_pg80")
+    try:  # SCSI page 80h: four bytes of header (the last two: length), then text (SPC-4, 7.8.18)
+        page = (sysfs.folder(name) / "device/vpd_pg80").read_bytes()
+    except OSError:
+        return ""
+    return page[4 : 4 + int.from_bytes(page[2:4], "big")].decode(errors="replace").strip("\0 ")
 
 
 def wwn(name: str) -> str:
     """Return the world wide name, or the UUID of an array or volume; "" without one."""
-    here = sysfs.folder(name)
-    names = (sysfs.read(here / place) for place in ("wwid", "device/wwid", "dm/uuid", "md/uuid"))
+    names = (sysfs.attribute(name, place) for place in ("wwid", "device/wwid", "dm/uuid", "md/uuid"))
     return " ".join(next(filter(None, names), "").split())
 
 
 def model(name: str) -> str:
     """Return the model that the disk reports; "" without one."""
-    return sysfs.read(sysfs.folder(sysfs.disk_of(name)) / "device/model") or ""
+    return sysfs.attribute(sysfs.disk_of(name), "device/model") or ""
 
 
 def describe_all() -> list[dict[str, Any]]:
@@ -72,15 +74,6 @@ def describe_all() -> list[dict[str, Any]]:
         for row in json.loads(answer)["blockdevices"]
         if sysfs.size_bytes(row["name"]) > 0
     ]
-
-
-def _vital_product_data(path: Path) -> str:
-    """Return the serial of SCSI page 80h: four bytes of header (the last two: length), then text (SPC-4, 7.8.18)."""
-    try:
-        page = path.read_bytes()
-    except OSError:
-        return ""
-    return page[4 : 4 + int.from_bytes(page[2:4], "big")].decode(errors="replace").strip("\0 ")
 
 
 def _links(name: str) -> list[str]:

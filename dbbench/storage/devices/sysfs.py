@@ -7,7 +7,7 @@ from collections.abc import Container, Sequence
 from pathlib import Path
 from typing import Final
 
-from dbbench.machine.host.proc import disk_counts
+from dbbench.machine.host.proc import disk_counts, text
 
 SYS: Final = Path("/sys")
 SECTOR_BYTES: Final = 512  # unit of every size in /sys/block, whatever the sector of the device is
@@ -22,12 +22,9 @@ def folder(name: str) -> Path:
     return SYS / "class/block" / name
 
 
-def read(path: Path) -> str | None:
-    """Return an attribute without surrounding white space, or None if it is missing or unreadable."""
-    try:
-        return path.read_text(errors="replace").strip()
-    except OSError:
-        return None
+def attribute(name: str, place: str) -> str | None:
+    """Return an attribute of a device without surrounding white space, or None if it is missing or unreadable."""
+    return text(folder(name) / place)
 
 
 def name_of(number: int) -> str | None:
@@ -38,21 +35,18 @@ def name_of(number: int) -> str | None:
 
 def number_of(name: str) -> int | None:
     """Return the device number of a kernel name."""
-    device_number = read(folder(name) / "dev")
-    if not device_number:
-        return None
-    major, minor = device_number.split(":")
-    return os.makedev(int(major), int(minor))
+    device_number = attribute(name, "dev")
+    return os.makedev(*map(int, device_number.split(":"))) if device_number else None
 
 
 def size_bytes(name: str) -> int:
     """Return the size; 0 for a device without a medium or a name that does not exist."""
-    return int(read(folder(name) / "size") or 0) * SECTOR_BYTES
+    return int(attribute(name, "size") or 0) * SECTOR_BYTES
 
 
 def disks() -> list[str]:
     """Return the kernel names of all disks, including md, dm and loop devices, without paths of a multipath disk."""
-    return sorted(entry.name for entry in (SYS / "block").iterdir() if read(entry / "hidden") != "1")
+    return sorted(entry.name for entry in (SYS / "block").iterdir() if text(entry / "hidden") != "1")
 
 
 def other_disks(names: Container[str]) -> tuple[str, ...]:
@@ -133,7 +127,7 @@ def flushes_reason(leaves: Sequence[str]) -> str:
     if not leaves:
         return "no disk is known below"
     for leaf in leaves:
-        cache = read(folder(leaf) / "queue/write_cache")
+        cache = attribute(leaf, "queue/write_cache")
         if cache != "write back":
             return f"{leaf} has write_cache {cache or 'unknown'}"
         fields = disk_counts(folder(leaf))
@@ -145,5 +139,5 @@ def flushes_reason(leaves: Sequence[str]) -> str:
 def queue_attributes(name: str) -> dict[str, str]:
     """Return every readable attribute of the disk's queue (scheduler, read_ahead_kb, write_cache ...), by name."""
     queue = folder(disk_of(name)) / "queue"
-    values = {entry.name: read(entry) for entry in sorted(queue.glob("*")) if entry.is_file()}
+    values = {entry.name: text(entry) for entry in sorted(queue.glob("*")) if entry.is_file()}
     return {name: value for name, value in values.items() if value is not None}

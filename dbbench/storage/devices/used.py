@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from dbbench.machine import libc
+from dbbench.machine.host.proc import text
 from dbbench.machine.mounts import Mount, mounts_of, unescape
 from dbbench.machine.namespaces import host_proc
 from dbbench.storage.devices import loop_driver, sysfs
@@ -50,7 +51,7 @@ class WriteWatch:
 
     def __init__(self, disks: Sequence[str]) -> None:
         names = dict.fromkeys(name for disk in disks for name in (disk, *sysfs.above(disk)))
-        files = [sysfs.read(sysfs.folder(name) / "loop/backing_file") for name in names]
+        files = [sysfs.attribute(name, "loop/backing_file") for name in names]
         self._paths: dict[int, str] = {}
         self._written: set[int] = set()
         self._fd = -1
@@ -300,9 +301,9 @@ def _each(proc: Path, look: Callable[[Path], None], what: str) -> list[str]:
 
 
 def _who(process: Path) -> str:
-    return f"process {process.name} ({sysfs.read(process / 'comm') or 'unknown'})"
+    return f"process {process.name} ({text(process / 'comm') or 'unknown'})"
 
 
 def _command(process: Path) -> str:
-    words = (sysfs.read(process / "cmdline") or "?").replace("\0", " ")
+    words = (text(process / "cmdline") or "?").replace("\0", " ")
     return words if len(words) <= _COMMAND else words[:_COMMAND] + " ..."

@@ -66,6 +66,7 @@ class Btrfs(Formatted):
     needs = ("mkfs.btrfs", "btrfs")
     mkfs = ("mkfs.btrfs", "-q", "-f", "-K")
     tries_mkfs = True
+    resizing = ("btrfs", "filesystem", "resize", "max", "{at}")
     reads_with = ("btrfs",)
     described = Character("data and metadata", False, "yes", True, "grow and shrink", False)
     # Scrub reads everything while mounted; check reads the trees while unmounted.
@@ -170,9 +171,6 @@ class Btrfs(Formatted):
     def defragmenting(self, datadir: Path, files: Sequence[Path]) -> list[list[str]]:
         """Return the command with -f, which includes dirty data; compression remains that of the mount."""
         return [["btrfs", "filesystem", "defragment", "-r", "-f", str(datadir)]]
-
-    def resizing(self, stored: Stored) -> list[str]:
-        return ["btrfs", "filesystem", "resize", "max", str(stored.fs.path)]
 
 
 @process.understood("btrfs inspect-internal")

@@ -7,11 +7,12 @@ import contextlib
 import fcntl
 import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
-from dbbench.errors import DbbenchError, MakeFailed
+from dbbench import process
+from dbbench.errors import DbbenchError, MakeFailed, UnmountFailed
 from dbbench.machine.mounts import Mount, mounts_of
 from dbbench.model import Extents, FsSetup
 from dbbench.results.fileio import open_fd
@@ -23,6 +24,7 @@ from dbbench.units import bytes_of
 PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 BLOCK: Final = 512  # bytes per unit of st_blocks, whatever the block size of the filesystem is
 BUSY_S: Final = 15.0  # a killed server may take seconds to close its files
+UMOUNT_S: Final = 300.0  # umount and export write back all dirty data; after fsync=off it took 21 s
 FSCK_S: Final = 6 * 3600.0  # long enough for terabytes of small files
 TOOL_S: Final = 600.0  # long enough to read the free-space trees of terabytes
 _EXTENT_ENCODED: Final = 0x8  # the blocks do not contain the bytes as they are read: they are compressed
@@ -112,8 +114,13 @@ def mount_of(path: Path) -> Mount:
     raise FileNotFoundError(f"{path} is on mount {mount_id}, which /proc/self/mountinfo does not list")
 
 
-def until_let_go(step: Callable[[], object], at: Path | None, stuck: Callable[[str], DbbenchError]) -> None:
-    """Repeat `step` (umount, zpool export) until it succeeds. After BUSY_S seconds, raise what `stuck` returns for the
-    holders of the filesystem at `at`, or for the last message."""
-    if failure := retry(step, BUSY_S):
-        raise stuck("; ".join(used.by_files(at) if at else ()) or str(failure)) from failure
+def until_let_go(argv: Sequence[str | Path], what: object, at: Path | None, effect: str) -> None:
+    """Repeat umount or zpool export of `what` until it succeeds. Raises UnmountFailed after BUSY_S seconds, with the
+    holders of the filesystem at `at`, or with the last message."""
+    if failure := retry(lambda: process.run(argv, timeout_s=UMOUNT_S), BUSY_S):
+        by = "; ".join(used.by_files(at) if at else ()) or str(failure)
+        raise UnmountFailed(
+            f"{what} is still busy after {BUSY_S:.0f} s: it is in use by {by}",
+            effect=effect,
+            remedy=f"End that process, then run: {' '.join(map(str, argv))}",
+        ) from failure

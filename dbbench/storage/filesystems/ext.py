@@ -120,9 +120,7 @@ class Ext3(Ext):
     """ext3, with a journal."""
 
     period_s = 5.0  # ext4(5): commit=5
-
-    def resizing(self, stored: Stored) -> list[str]:
-        return ["resize2fs", str(stored.volume.path)]
+    resizing = ("resize2fs", "{device}")
 
 
 class Ext4(Ext3):

@@ -10,7 +10,7 @@ from typing import Final
 from dbbench import process
 from dbbench.model import Scalar
 from dbbench.storage.filesystems.formatted import Formatted
-from dbbench.storage.filesystems.port import Character, Stored
+from dbbench.storage.filesystems.port import Character
 
 
 class Nilfs2(Formatted):
@@ -18,13 +18,11 @@ class Nilfs2(Formatted):
 
     needs = ("mkfs.nilfs2", "nilfs-tune", "mount.nilfs2")
     mkfs = ("mkfs.nilfs2", "-q", "-f", "-K")
+    resizing = ("nilfs-resize", "--yes", "{device}")
     described = Character("data and metadata", False, "yes", False, "grow and shrink", False)
 
     def geometry(self, target: Path) -> dict[str, Scalar]:
         return parse_tune(process.run(["nilfs-tune", "-l", target]).stdout)
-
-    def resizing(self, stored: Stored) -> list[str]:
-        return ["nilfs-resize", "--yes", str(stored.volume.path)]
 
 
 FAMILY: Final = Nilfs2("nilfs2")

@@ -156,6 +156,7 @@ class Family:
     in_kernel: ClassVar[bool] = True  # it requires a kernel module of its name
     period_s: float | None = None  # how often it writes delayed data by itself, in seconds
     reads_with: tuple[str, ...] = ()  # programs that read its facts, which `doctor` lists
+    resizing: tuple[str, ...] = ()  # the command that grows it, mounted, into a volume that has become larger
     defragmented: tuple[int, ...] = (0,)  # exit statuses of the tool of `defragmenting` that mean success
     snapshots: Snapshots | None = None
     growing: Growing | None = None
@@ -267,10 +268,6 @@ class Family:
 
     def defragmenting(self, datadir: Path, files: Sequence[Path]) -> list[list[str]] | None:
         """Return the commands of its tool that defragment the data files, or None without such a tool."""
-        return None
-
-    def resizing(self, stored: Stored) -> list[str] | None:
-        """Return the command that grows it, mounted, into a volume that has become larger, or None."""
         return None
 
 

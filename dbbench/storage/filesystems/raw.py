@@ -7,11 +7,11 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from dbbench.errors import DeviceUnusable, MountFailed
+from dbbench.errors import MountFailed
 from dbbench.machine import namespaces
 from dbbench.machine.host.proc import number
 from dbbench.machine.pagecache import Emptying
@@ -58,19 +58,12 @@ class Raw(Family):
         finally:
             namespaces.unmount(at)
 
-    def read_at(self, path: Path) -> Mounted:
-        """Raise DeviceUnusable: a directory always has a filesystem."""
-        raise DeviceUnusable(f"{path} is on a filesystem")
-
     def emptying(self, setup: FsSetup, device: Device, fs: Mounted) -> Emptying:
         return Emptying("BLKFLSBUF", lambda: hold.drop_buffers(device.fd))
 
     def bdi(self, path: Path) -> Path:
         st_rdev = path.stat().st_rdev
         return Path(f"/sys/dev/block/{os.major(st_rdev)}:{os.minor(st_rdev)}/bdi")
-
-    def has_compression(self, files: Sequence[Path]) -> bool:
-        return False
 
 
 FAMILY: Final = Raw()

@@ -26,13 +26,6 @@ _SHARE: Final = 0.7  # share of the room; the second server needs the rest for i
 _RESIZE_S: Final = 3600.0  # ext4 writes the tables of all new groups
 
 
-@contextlib.contextmanager
-def unmount_for(stored: Stored) -> Iterator[None]:
-    """Unmount within the block, and mount again with the same options. Raises OperationFailed for a pool."""
-    with formatted_of(stored.setup).unmount_for(stored):
-        yield
-
-
 class _LvmSnapshots:
     """Snapshots of the whole volume, classic or thin. The kernel freezes the filesystem while one is taken."""
 
@@ -76,7 +69,7 @@ class _LvmSnapshots:
         return lvm.used_bytes(_facts(stored), SNAPSHOT + stored.tag)
 
     def rollback(self, stored: Stored) -> None:
-        with unmount_for(stored), let_go(stored.volume):
+        with formatted_of(stored.setup).unmount_for(stored), let_go(stored.volume):
             lvm.merge(_facts(stored), SNAPSHOT)
 
     def drop(self, stored: Stored) -> None:
@@ -150,9 +143,10 @@ def _of_layers(setup: FsSetup) -> Snapshots | None:
 
 
 def _resize(stored: Stored) -> str:
-    argv = families.family_of(stored.setup).resizing(stored)
-    if argv is None:
+    words = families.family_of(stored.setup).resizing
+    if not words:
         raise OperationFailed(f"{stored.setup.mkfs.family} cannot be grown while it is mounted")
+    argv = [word.format(device=stored.volume.path, at=stored.fs.path) for word in words]
     process.run(argv, timeout_s=_RESIZE_S)
     return argv[0]
 

@@ -33,6 +33,7 @@ class Xfs(Formatted):
     needs = ("mkfs.xfs", "xfs_info", "xfs_db")
     mkfs = ("mkfs.xfs", "-q", "-f", "-K")
     tries_mkfs = True
+    resizing = ("xfs_growfs", "{at}")
     mount_of_copy = ("nouuid",)
     reads_with = ("xfs_info", "xfs_db", "xfs_spaceman")
     described = Character("metadata", False, "no", False, "grow", True)
@@ -66,9 +67,6 @@ class Xfs(Formatted):
     def defragmenting(self, datadir: Path, files: Sequence[Path]) -> list[list[str]]:
         """Return xfs_fsr, which skips files that it cannot improve."""
         return [["xfs_fsr", "-v", str(file)] for file in files]
-
-    def resizing(self, stored: Stored) -> list[str]:
-        return ["xfs_growfs", str(stored.fs.path)]
 
 
 FAMILY: Final = Xfs("xfs")

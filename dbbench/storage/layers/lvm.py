@@ -21,7 +21,6 @@ from dbbench.storage.devices.port import Device
 from dbbench.storage.layers.volume import (
     MAPPER_ENV,
     failing,
-    forget_links,
     load_module,
     mapped_below,
     mapped_names,
@@ -76,7 +75,7 @@ def make(layer: Layer, devices: Sequence[Device], journal: Journal) -> Iterator[
                     pool = int(_report(group, names)[_POOL]["lv_size"])
                     argv = _volume(layer, group, pool)[number]
                 _lvm(argv, names)
-            facts = parse_lvs(_ask(group, names))
+            facts = volume_facts(_report(group, names))
         facts |= {"kind": "lvm", "name": group, "snapshot": layer.snapshot, "snapshot_room": _room(layer)}
         with open_volume(_kernel_name(group, DATA), facts) as volume:
             yield (volume,)
@@ -235,9 +234,14 @@ def parse_bytes(status: str, chunk_bytes: int) -> int:
 
 
 @process.understood("lvs")
-def parse_lvs(text: str) -> dict[str, Scalar]:
-    """Parse `lvs` for a group with `data`: the kind of volume, sizes in bytes and kB."""
-    rows = {row["lv_name"].strip("[]"): row for row in json.loads(text)["report"][0]["lv"]}
+def parse_lvs(text: str) -> dict[str, dict[str, Any]]:
+    """Return the rows of `lvs`, by the names of the volumes."""
+    return {row["lv_name"].strip("[]"): row for row in json.loads(text)["report"][0]["lv"]}
+
+
+@process.understood("lvs")
+def volume_facts(rows: dict[str, dict[str, Any]]) -> dict[str, Scalar]:
+    """Return the facts of a group with `data`: the kind of volume, sizes in bytes and kB."""
     data = rows[DATA]
     facts: dict[str, Scalar] = {"segtype": data["segtype"], "size_bytes": int(data["lv_size"])}
     if data["segtype"] == "striped":
@@ -248,14 +252,9 @@ def parse_lvs(text: str) -> dict[str, Scalar]:
     return facts
 
 
-def _ask(group: str, names: Sequence[str]) -> str:
-    how = ["--reportformat", "json", "--units", "b", "--nosuffix", "--all", "-o", _COLUMNS]
-    return _lvm(("lvs", *how, group), names, note=False)
-
-
 def _report(group: str, names: Sequence[str]) -> dict[str, dict[str, Any]]:
-    rows = json.loads(_ask(group, names))["report"][0]["lv"]
-    return {row["lv_name"].strip("[]"): row for row in rows}
+    how = ["--reportformat", "json", "--units", "b", "--nosuffix", "--all", "-o", _COLUMNS]
+    return parse_lvs(_lvm(("lvs", *how, group), names, note=False))
 
 
 def _lvm(argv: Sequence[str], names: Sequence[str], note: bool = True, timeout_s: float = 300) -> str:
@@ -278,5 +277,9 @@ def _dm_name(group: str, volume: str = "") -> str:
 def end(name: str) -> bool:
     """Remove the group's volumes and erase it from its devices; return whether it had any. Raises UnmountFailed."""
     existed = remove_dm(_dm_name(name))
-    forget_links(Path("/dev", name))
+    folder = Path("/dev", name)  # of links whose devices are gone; dmsetup does not know it
+    for link in filter(Path.is_symlink, folder.glob("*")):
+        link.unlink()
+    with contextlib.suppress(OSError):
+        folder.rmdir()
     return existed

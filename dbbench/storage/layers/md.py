@@ -16,7 +16,6 @@ from dbbench.storage.devices import hold, sysfs
 from dbbench.storage.devices.port import Device
 from dbbench.storage.layers.volume import failing, kept_open, load_module, open_volume, persistently, reserve, wipe
 
-_BLOCK: Final = Path("/sys/block")
 _ENV: Final = {"MDADM_NO_UDEV": "1"}  # mdadm creates device nodes itself and does not wait for udev
 _HOST: Final = "dbbench"  # home host of the arrays: no machine has this name, so none assembles them at boot
 _REDUNDANT: Final = (1, 10)
@@ -55,7 +54,7 @@ def make(layer: Layer, devices: Sequence[Device], journal: Journal) -> Iterator[
         array = find_array(name)
         if array is None:
             raise MakeFailed(f"mdadm did not create the array {name}", effect="Nothing was measured.")
-        facts = read_back(array, name, _BLOCK)
+        facts = read_back(array, name)
         expected: dict[str, object] = {"level": layer.level, "degraded": 0}
         expected["sync"] = "idle" if layer.level in _REDUNDANT else "none"
         if layer.chunk_bytes and layer.level != 1:
@@ -69,33 +68,36 @@ def make(layer: Layer, devices: Sequence[Device], journal: Journal) -> Iterator[
             yield (volume,)
 
 
-def read_back(array: str, name: str, block: Path) -> dict[str, Scalar]:
+def read_back(array: str, name: str) -> dict[str, Scalar]:
     """Return what the kernel reports. `sync`: "idle", the action, or "none" if the level has nothing to sync."""
-    md = block / array / "md"
+
+    def read(place: str) -> str:
+        return sysfs.attribute(array, f"md/{place}") or ""
+
     facts: dict[str, Scalar] = {
         "kind": "md",
         "name": name,
-        "level": int((sysfs.read(md / "level") or "").removeprefix("raid") or -1),
-        "devices": int((sysfs.read(md / "raid_disks") or "0").split()[0]),  # "4 (3)" during a reshape
-        "metadata": sysfs.read(md / "metadata_version") or "",
-        "sync": sysfs.read(md / "sync_action") or "none",
-        "degraded": int(sysfs.read(md / "degraded") or 0),
-        "bitmap": sysfs.read(md / "bitmap/location") or "none",
-        "size_bytes": int(sysfs.read(block / array / "size") or 0) * sysfs.SECTOR_BYTES,
+        "level": int(read("level").removeprefix("raid") or -1),
+        "devices": int((read("raid_disks") or "0").split()[0]),  # "4 (3)" during a reshape
+        "metadata": read("metadata_version"),
+        "sync": read("sync_action") or "none",
+        "degraded": int(read("degraded") or 0),
+        "bitmap": read("bitmap/location") or "none",
+        "size_bytes": sysfs.size_bytes(array),
     }
-    if chunk := int(sysfs.read(md / "chunk_size") or 0):
+    if chunk := int(read("chunk_size") or 0):
         facts["chunk_kb"] = chunk // 1024
     return facts
 
 
 def find_array(name: str) -> str | None:
     """Return the kernel name of the running array with that name, or None."""
-    for entry in sorted(_BLOCK.glob("md*")):
-        if sysfs.slaves(entry.name):  # an entry of a stopped array may remain, without members
-            argv = ["mdadm", "--detail", "--export", f"/dev/{entry.name}"]
+    for array in sysfs.disks():
+        if array.startswith("md") and sysfs.slaves(array):  # that of a stopped array may remain, without members
+            argv = ["mdadm", "--detail", "--export", f"/dev/{array}"]
             printed = process.run(argv, ok=(0, 1, 2, 4), env=_ENV, note=False).stdout
             if f"MD_NAME={_HOST}:{name}" in printed.splitlines():
-                return entry.name
+                return array
     return None
 
 
@@ -133,7 +135,7 @@ def until_idle(facts: dict[str, Scalar]) -> dict[str, Scalar]:
     array: dict[str, Scalar] = {}
 
     def is_busy() -> bool:
-        array.update(read_back(find_array(name) or "", name, _BLOCK))
+        array.update(read_back(find_array(name) or "", name))
         return array["sync"] not in ("none", "idle") or array["level"] != facts["level"] or bool(array["degraded"])
 
     if process.wait_while(is_busy, _RESHAPE_S):

@@ -26,7 +26,6 @@ from dbbench.storage.devices.hold import afterwards, retry
 from dbbench.storage.devices.port import Device
 
 WHAT: Final = "layer"  # kind of resource in the journal
-_BLOCK: Final = Path("/sys/block")
 MAPPER_ENV: Final = {"DM_DISABLE_UDEV": "1"}  # the tools create device nodes themselves and do not wait for udev
 _ROOT: Final = Path("/")
 # The option of the kernel's configuration for each driver: Kconfig of drivers/md and fs.
@@ -208,9 +207,9 @@ def _words(path: Path) -> list[str]:
     return (text(path) or "").split()
 
 
-def mapped_names(prefix: str, block: Path = _BLOCK) -> dict[str, str]:
+def mapped_names(prefix: str) -> dict[str, str]:
     """Return name -> kernel name (dm-3) of the devices called `prefix` or `prefix-...`."""
-    names = {sysfs.read(entry / "dm/name") or "": entry.name for entry in sorted(block.glob("dm-*"))}
+    names = {sysfs.attribute(disk, "dm/name") or "": disk for disk in sysfs.disks() if disk.startswith("dm-")}
     return {name: kernel_name for name, kernel_name in names.items() if f"{name}-".startswith(f"{prefix}-")}
 
 
@@ -233,7 +232,7 @@ def remove_dm(prefix: str) -> bool:
     with kept_open(mapped_below(prefix)) as lower:
         mapped = mapped_names(prefix)
         for name, kernel_name in mapped.items():
-            if sysfs.read(_BLOCK / kernel_name / "dm/suspended") == "1":
+            if sysfs.attribute(kernel_name, "dm/suspended") == "1":
                 with contextlib.suppress(Exception):
                     process.run(["dmsetup", "resume", name], env=MAPPER_ENV, note=False)
         while left := mapped_names(prefix):
@@ -248,12 +247,3 @@ def remove_dm(prefix: str) -> bool:
 def _remove(name: str) -> None:
     if name in mapped_names(name):
         process.run(["dmsetup", "remove", name], env=MAPPER_ENV, timeout_s=60)
-
-
-def forget_links(folder: Path) -> None:
-    """Remove a directory of links in /dev whose devices are gone; dmsetup does not know it."""
-    for link in folder.glob("*"):
-        if link.is_symlink():
-            link.unlink()
-    with contextlib.suppress(OSError):
-        folder.rmdir()

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from dbbench import process
-from dbbench.errors import CommandFailed, MountFailed, UnmountFailed
+from dbbench.errors import CommandFailed, MountFailed
 from dbbench.model import FsSetup, Scalar
 from dbbench.results.journal import Journal
 from dbbench.storage.devices import hold
@@ -22,7 +22,7 @@ from dbbench.storage.filesystems.zfs import driver, properties
 
 JOURNALLED: Final = "pool"
 _PREFIX: Final = "dbbench-"
-_SLOW_S: Final = 300.0  # an export first writes all dirty data
+_SLOW_S: Final = 300.0
 _BLKRRPART: Final = 0x125F
 # OpenZFS puts the pool of a whole disk into a partition that begins at 1 MiB, followed by one of 8 MiB. Two labels of
 # 256 KiB are at each end of what the pool is on.
@@ -65,15 +65,8 @@ class ZfsPool:
 
     def export(self, at: Path | None = None) -> None:
         """Write dirty data, unmount, release the devices. Raises UnmountFailed with the holders after BUSY_S."""
-        common.until_let_go(
-            lambda: process.run(["zpool", "export", self.name], timeout_s=_SLOW_S),
-            at,
-            lambda by: UnmountFailed(
-                f"the pool {self.name} is still busy after {common.BUSY_S:.0f} s: it is in use by {by}",
-                effect=f"{self.device.path} still belongs to the pool.",
-                remedy=f"End that process, then run: zpool export {self.name}",
-            ),
-        )
+        effect = f"{self.device.path} still belongs to the pool."
+        common.until_let_go(["zpool", "export", self.name], f"the pool {self.name}", at, effect)
 
 
 @contextlib.contextmanager

@@ -8,7 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event, Semaphore
@@ -20,7 +20,7 @@ from dbbench.machine import mounts, threads
 from dbbench.machine.pagecache import syncfs
 from dbbench.model import DatasetFacts
 from dbbench.process import User
-from dbbench.results.fileio import FULL
+from dbbench.results.fileio import FULL, open_fd
 from dbbench.units import size_text
 
 # Measured on loop devices with ext4, xfs and btrfs and 2 cores:
@@ -139,14 +139,13 @@ def _read_ahead(golden: Golden, ahead: Semaphore, ended: Event) -> None:
 
 
 def _copy(golden: Golden, entry: Entry, target: Path, owner: User, buffer: memoryview) -> Iterator[int]:
-    source = -1
-    out = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    try:
+    with ExitStack() as stack:
+        out = stack.enter_context(open_fd(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
         with _reading(golden, entry):
-            source = open_entry(golden, entry)
+            source = stack.enter_context(open_entry(golden, entry))
         while True:
             with _reading(golden, entry):
-                count = os.readv(source, [buffer])
+                count = os.readv(source.fileno(), [buffer])
             if count == 0:
                 break
             written = 0
@@ -156,10 +155,6 @@ def _copy(golden: Golden, entry: Entry, target: Path, owner: User, buffer: memor
         if (owner.uid, owner.gid) != (os.geteuid(), os.getegid()):
             os.fchown(out, owner.uid, owner.gid)
         os.fchmod(out, entry.mode)
-    finally:
-        os.close(out)
-        if source >= 0:
-            os.close(source)
 
 
 def _equal(target: Path, entry: Entry) -> bool:

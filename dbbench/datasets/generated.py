@@ -142,7 +142,10 @@ def build(server: Server, dataset: Dataset) -> None:
         if large := int(dataset.parameters.get("large_bytes", 0)):
             _fill(server, [LARGE], max(1, large // CLONE_ROW_BYTES), seed=1)
         if profile_of(server.engine).has_server:
-            execute(server, *sql_of(server).settle_rows())
+            sql = sql_of(server)
+            with contextlib.closing(server.connect()) as connection:
+                tables = [sql.quote(table.name) for table in sql.tables(connection)]
+            execute(server, *sql.finish(*tables))
 
 
 def _run(server: Server, dataset: Dataset, *argv: object) -> None:
@@ -165,14 +168,12 @@ def _sysbench(server: Server, dataset: Dataset) -> None:
     _run(server, dataset, "sysbench", "oltp_read_write", *sql.login(server), f"--tables={tables}",
          f"--table-size={size if share is None else 0}", f"--rand-seed={parameters['seed']}", f"--threads={threads}",
          "prepare")  # fmt: skip
-    names = [f"sbtest{number}" for number in range(1, tables + 1)]
     if share is not None:
         noisy = [(length, round(length * noise("sysbench", server.engine, float(share)))) for length in COLUMNS]
         columns = ", ".join(sql.noisy_text(part, length - part, salt) for salt, (length, part) in enumerate(noisy))
         row = f"n, n * 48271 % {size} + 1, {columns}"
-        for table in names:
+        for table in (f"sbtest{number}" for number in range(1, tables + 1)):
             execute(server, *sql.fill(table, "id, k, c, pad", row, int(size)), *sql.set_number(table, int(size)))
-    execute(server, *sql.finish(*names))
 
 
 def _base(dataset: Dataset, engine: str) -> Dataset:

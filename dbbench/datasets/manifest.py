@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import fcntl
-import functools
+import io
 import os
 import random
 import stat
@@ -18,10 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
-from pydantic import TypeAdapter, ValidationError
-
 from dbbench.errors import DatasetBuildFailed, RestoreFailed
 from dbbench.model import Dataset, SourceChange, plain
+from dbbench.model.base import adapter
 from dbbench.results.fileio import kind_of, open_fd, open_file, own_file, write_json
 
 FORMAT: Final = 2  # version of the manifest and of the builders' output; part of every key
@@ -99,10 +98,9 @@ def split(golden: Golden, folder: str) -> tuple[Golden, Golden]:
     return Golden(golden.path, parts[0], folder), Golden(golden.path, parts[1])
 
 
-def open_entry(golden: Golden, entry: Entry) -> int:
-    """Open a file of the copy for reading, through no link; return its descriptor. Raises OSError."""
-    with open_file(golden.data / entry.path, sys.maxsize, golden.path) as file:
-        return os.dup(file.fileno())
+def open_entry(golden: Golden, entry: Entry) -> io.BufferedReader:
+    """Open a file of the copy for reading, through no link. Raises OSError."""
+    return open_file(golden.data / entry.path, sys.maxsize, golden.path)
 
 
 def lock_of(folder: Path) -> Path:
@@ -114,18 +112,13 @@ def load(folder: Path) -> Golden | None:
     """Return the golden copy in `folder`, or None if there is none or sizes or kinds differ from its manifest; contents
     are checked by each restore."""
     try:
-        manifest = _adapter().validate_json((folder / "manifest.json").read_bytes())
-    except (OSError, ValidationError, ValueError):
+        manifest = adapter(Manifest).validate_json((folder / "manifest.json").read_bytes())
+    except (OSError, ValueError):
         return None
     golden = Golden(folder, manifest)
     data = os.fspath(golden.data)  # thousands of entries: with Path this took half of the time of a command
     there = manifest.format == FORMAT and all(_is_there(data, entry) for entry in manifest.entries)
     return golden if there else None
-
-
-@functools.cache
-def _adapter() -> TypeAdapter[Manifest]:
-    return TypeAdapter(Manifest)
 
 
 def _is_there(data: str, entry: Entry) -> bool:

@@ -75,7 +75,6 @@ def build(server: Server, dataset: Dataset) -> None:
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         list(pool.map(lambda number: _fill(server, Rows(scale, number)), range(scale.warehouses + 1)))
         list(pool.map(lambda statement: execute(server, statement), (*sections("index").values(), *keys)))
-    execute(server, *sql.finish(*tables))
 
 
 def consistency(server: Server, dataset: Dataset) -> str:

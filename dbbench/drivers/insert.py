@@ -149,8 +149,7 @@ class InsertLoad:
         for name, columns in INDEXES.items():
             with self._time(f"index_{name}"):
                 rows_of(session, f"CREATE INDEX {TABLE}_by_{name} ON {TABLE} ({columns})")
-        sql = sql_of(server)
-        for statement in (*sql.finish(TABLE), *sql.settle_rows()):
+        for statement in sql_of(server).finish(TABLE):
             rows_of(session, statement)
         server.settle()  # what load and indexes left to be written is no part of the next step
 

@@ -105,7 +105,7 @@ class InnodbSql(Sql):
         kind = "varbinary(400)" if packed else "varchar(400)"
         columns = f"id bigint NOT NULL PRIMARY KEY, k integer NOT NULL, body {kind} NOT NULL"
         chunks = self._chunks(f"INSERT INTO {table}", f"{row} FROM numbers {join}".rstrip(), rows, bool(join))
-        return [self.create(table, columns), *chunks, *self.analyse(table)]
+        return [self.create(table, columns), *chunks]
 
     def fill(self, table: str, columns: str, row: str, rows: int) -> list[str]:
         return self._chunks(f"INSERT INTO {table} ({columns})", f"{row} FROM numbers", rows)

@@ -107,7 +107,7 @@ class PostgresSql(Sql):
     def analyse(self, *tables: str) -> list[str]:
         return [f"ANALYZE {table}" for table in tables]
 
-    def settle_rows(self) -> list[str]:
+    def finish(self, *tables: str) -> list[str]:
         return ["VACUUM (FREEZE, ANALYZE)"]
 
     def clone(self, table: str, row: str, rows: int, join: str = "", packed: bool = False) -> list[str]:

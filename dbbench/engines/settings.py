@@ -119,7 +119,7 @@ def same_in_postgres(asked: Scalar, found: Reported) -> bool:
     left, right = _bare(word(asked)), _bare(found.value)
     if left == right or left == "-1":
         return True
-    if not found.unit and (_both(left, right, _TRUE) or _both(left, right, _FALSE)):
+    if not found.unit and ({left, right} <= _TRUE or {left, right} <= _FALSE):
         return True
     if left in _TRUE and right not in _FALSE and not _NUMBER.fullmatch(right):
         return True  # an enum accepts "on" but reports the value it stands for: wal_compression = on is pglz
@@ -132,7 +132,7 @@ def same_in_postgres(asked: Scalar, found: Reported) -> bool:
 def same_in_mysql(asked: Scalar, found: Reported) -> bool:
     """Whether the value of MySQL or MariaDB is the requested one: 1G is 1073741824, 1 is ON, 90 is 90.000000."""
     left, right = _bare(word(asked)), _bare(found.value)
-    if left == right or _both(left, right, _TRUE) or _both(left, right, _FALSE):
+    if left == right or {left, right} <= _TRUE or {left, right} <= _FALSE:
         return True
     quantity, shown = _quantity(left, _MYSQL_UNITS), _quantity(right, _MYSQL_UNITS)
     return quantity is not None and quantity == shown
@@ -181,10 +181,6 @@ def redo_bytes(settings: Settings) -> int:
 
 def _bare(text: str) -> str:
     return text.strip().lower()
-
-
-def _both(left: str, right: str, words: frozenset[str]) -> bool:
-    return left in words and right in words
 
 
 def _number(settings: Settings, name: str) -> int | None:

@@ -83,12 +83,7 @@ class Sql(Protocol):
         """Return the statements that update the statistics of these tables."""
 
     def finish(self, *tables: str) -> list[str]:
-        """Return the statements to run on each of these tables after clients have loaded them."""
-        return []
-
-    def settle_rows(self) -> list[str]:
-        """Return the statements to run once in a database that was loaded."""
-        return []
+        """Return the statements to run once in a database that was loaded, which has these tables."""
 
     def clone(self, table: str, row: str, rows: int, join: str = "", packed: bool = False) -> list[str]:
         """Return the statements that make a clone table (id, k, body) and fill it; `packed`: body is bytes, stored as

@@ -116,8 +116,7 @@ def _file(path: Path) -> Source | None:
             raise unusable(f"{path} is compressed with {packer}", f"Decompress it first: {command} {name}")
     if head.startswith(MAGIC):
         return _archive(path, path, head, "custom")
-    if (toc := _member(path, "toc.dat")) is not None:
-        _check_tar(path)
+    if (toc := _toc_in_tar(path)) is not None:
         return _archive(path, path, toc, "tar")
     if head[_TAR] == b"ustar":
         raise unusable(f"{path} is a tar archive", f"Unpack it first: tar -xf {name}")
@@ -149,28 +148,20 @@ def _check_end(path: Path, closing: re.Pattern[bytes]) -> None:
             raise unusable(f"the dump is incomplete: the closing comment at the end of {path} is missing", AGAIN)
 
 
-def _member(path: Path, name: str) -> bytes | None:
-    """Return the first bytes of a tar file's first member; None if that has another name, or this is not a tar file."""
-    try:
-        with tarfile.open(path, "r:") as tar:
-            first = tar.next()
-            file = tar.extractfile(first) if first is not None and first.isreg() and first.name == name else None
-            return file.read(HEAD) if file is not None else None
-    except (tarfile.TarError, OSError):
-        return None
-
-
-def _check_tar(path: Path) -> None:
-    """Raise SourceUnusable for a truncated tar file, which pg_restore may read forever."""
-    truncated = unusable(f"the dump is incomplete: {path} is a truncated tar file", AGAIN)
-    try:
-        with tarfile.open(path, "r:") as tar:
-            end = max(member.offset_data + member.size for member in tar)
-    except tarfile.TarError:
-        raise truncated from None
+def _toc_in_tar(path: Path) -> bytes | None:
+    """Return the first bytes of the table of contents that a dump in a tar file begins with; None for another file.
+    Raises SourceUnusable for a truncated one, which pg_restore may read forever."""
+    toc, end = None, path.stat().st_size
+    with contextlib.suppress(tarfile.TarError, OSError), tarfile.open(path, "r:") as tar:
+        first = tar.next()
+        if first is None or not first.isreg() or first.name != "toc.dat" or (file := tar.extractfile(first)) is None:
+            return None
+        toc = file.read(HEAD)
+        end = max(member.offset_data + member.size for member in tar)
     blocks = -(-end // tarfile.BLOCKSIZE) + 2  # two empty blocks end an archive
-    if path.stat().st_size < blocks * tarfile.BLOCKSIZE:
-        raise truncated
+    if toc is not None and path.stat().st_size < blocks * tarfile.BLOCKSIZE:
+        raise unusable(f"the dump is incomplete: {path} is a truncated tar file", AGAIN)
+    return toc
 
 
 def _archive(path: Path, file: Path, head: bytes, form: str) -> Source:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from dbbench import process
-from dbbench.errors import DeviceInUse, DeviceUnusable, NotRoot, UnmountFailed
+from dbbench.errors import DbbenchError, DeviceInUse, DeviceUnusable, NotRoot, UnmountFailed, collect_errors
 from dbbench.model import DeviceFacts
 from dbbench.results.fileio import try_lock
 from dbbench.storage.devices import guard, hold, naming, sysfs
@@ -63,7 +63,11 @@ def _exclusive(path: Path, permit: Permit, fstab: Path) -> int:
     until = time.monotonic() + _SETTLE_S
     while (fd := guard.open_device(path, os.O_RDWR | os.O_EXCL)) is None:
         if time.monotonic() > until:
-            reasons = [*guard.reasons(path, fstab=fstab), *_lockers(path)] or [guard.HELD]
+            locked: list[DbbenchError] = []
+            with path.open("rb") as plain, collect_errors(locked, DeviceInUse):
+                _lock(plain.fileno(), path)
+            lockers = [guard.Reason("in use", error.evidence) for error in locked]
+            reasons = [*guard.reasons(path, fstab=fstab), *lockers] or [guard.HELD]
             guard.refuse(path, sysfs.name_of(path.stat().st_rdev) or path.name, reasons, permit)
             raise DeviceInUse(f"{path} is still busy after {_SETTLE_S:.0f} s")
         time.sleep(0.05)
@@ -76,15 +80,6 @@ def must_be(path: Path, name: str, expected: str | None) -> None:
         raise DeviceUnusable(f"{path} has no medium (size 0)")
     if expected and expected not in naming.names_of(name):
         raise DeviceUnusable(f"{path} is {naming.identity_of(name)}, but the plan requires {expected}")
-
-
-def _lockers(path: Path) -> list[guard.Reason]:
-    with path.open("rb") as plain:
-        try:
-            _lock(plain.fileno(), path)
-        except DeviceInUse as error:
-            return [guard.Reason("in use", error.evidence)]
-    return []
 
 
 def _lock(fd: int, path: Path) -> None:

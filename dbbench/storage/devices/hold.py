@@ -39,19 +39,6 @@ class Hold:
             os.close(self.fd)
             self.fd = None
 
-    def acquire(self, plain: int) -> bool:
-        """Acquire it again through a plain descriptor; return False if another process holds it."""
-        if self.fd is None:
-            self.fd = exclusively(plain)
-        return self.fd is not None
-
-    def share(self, flags: int) -> int:
-        """Return a descriptor of the hold itself, with the status flags that a program requests."""
-        assert self.fd is not None
-        os.lseek(self.fd, 0, os.SEEK_SET)
-        fcntl.fcntl(self.fd, fcntl.F_SETFL, flags & (os.O_DIRECT | os.O_NONBLOCK))
-        return os.dup(self.fd)
-
 
 def exclusively(plain: int, mode: int = os.O_RDWR) -> int | None:
     """Return an exclusive descriptor of an open device, or None if another process holds it."""
@@ -91,12 +78,12 @@ def release(*plain: int) -> None:
 def regain(plain: int) -> bool:
     """Hold the device again after the kernel has released it; return False if something else still holds it."""
     held = _of(plain)
-    if held is not None:
-        return held.acquire(plain)
-    fd = exclusively(plain, os.O_RDONLY)  # a device that is not held must be free
-    if fd is not None:
-        os.close(fd)
-    return fd is not None
+    if held is None:
+        if (fd := exclusively(plain, os.O_RDONLY)) is not None:  # a device that is not held must be free
+            os.close(fd)
+        return fd is not None
+    held.fd = exclusively(plain) if held.fd is None else held.fd
+    return held.fd is not None
 
 
 @contextlib.contextmanager
@@ -181,8 +168,13 @@ def _of(plain: int) -> Hold | None:
 
 
 def _open(number: int, flags: int) -> int | None:
+    """Return a descriptor of the hold itself, with the status flags that a program requests; None without a hold."""
     hold = _held.get(number)
-    return None if hold is None or hold.fd is None else hold.share(flags)
+    if hold is None or hold.fd is None:
+        return None
+    os.lseek(hold.fd, 0, os.SEEK_SET)
+    fcntl.fcntl(hold.fd, fcntl.F_SETFL, flags & (os.O_DIRECT | os.O_NONBLOCK))
+    return os.dup(hold.fd)
 
 
 @contextlib.contextmanager

@@ -8,7 +8,7 @@ import contextlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
@@ -227,10 +227,8 @@ class Family:
         return None
 
     def character(self, setup: FsSetup) -> Character | None:
-        """Return the features of a setup, or None if unknown. A mirror repairs what its checksums detect."""
-        if self.described is None or self.described.checksums != "data and metadata":
-            return self.described
-        return replace(self.described, repairs=setup.mkfs.topology == "mirror")
+        """Return the features of a setup, or None if unknown."""
+        return self.described
 
     def writes_out_s(self, options: Sequence[str], tunables: Mapping[str, Scalar]) -> float | None:
         """Return the longest period after which it writes delayed data by itself, or None."""

@@ -8,6 +8,7 @@ import contextlib
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -248,6 +249,10 @@ class Zfs(Family):
     def compresses(self, options: tuple[str, ...]) -> str | None:
         compression = properties.pairs(options).get("compression", "off")
         return None if compression == "off" else _COMPRESSION_ON if compression == "on" else compression
+
+    def character(self, setup: FsSetup) -> Character:
+        """Return its features: a mirror repairs what its checksums detect."""
+        return replace(self.described, repairs=setup.mkfs.topology == "mirror")
 
     def writes_out_s(self, options: Sequence[str], tunables: Mapping[str, Scalar]) -> float | None:
         """Return zfs_txg_timeout if the driver reports it, otherwise its default."""

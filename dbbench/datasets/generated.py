@@ -134,7 +134,7 @@ def building_bytes(dataset: Dataset, engine: str) -> int:
 def build(server: Server, dataset: Dataset) -> None:
     """Load the dataset into the server's database and vacuum, freeze and analyse it. Raises DatasetBuildFailed."""
     dataset = fill_in(dataset, server.engine)
-    with _building(dataset):
+    try:
         # Of an archive the primary's dataset is loaded; `archive.record` then makes its log.
         base = _base(dataset, server.engine) if dataset.kind == "archive" else dataset
         if base.kind in BUILDERS:
@@ -146,6 +146,16 @@ def build(server: Server, dataset: Dataset) -> None:
             with contextlib.closing(server.connect()) as connection:
                 tables = [sql.quote(table.name) for table in sql.tables(connection)]
             execute(server, *sql.finish(*tables))
+    except Exception as error:
+        # By PEP 249, the errors of every database module descend from a class named Error.
+        of_server = any(kind.__name__ == "Error" for kind in type(error).__mro__)
+        if not of_server and not isinstance(error, CommandFailed | DeadlinePassed):
+            raise
+        raise DatasetBuildFailed(
+            f"the dataset {dataset.kind} ({', '.join(f'{k} {v}' for k, v in dataset.parameters.items())}): "
+            + str(error).strip(),
+            remedy="Read the server log. Frequent causes are a full disk and too little memory.",
+        ) from error
 
 
 def _run(server: Server, dataset: Dataset, *argv: object) -> None:
@@ -218,21 +228,6 @@ def _fill(server: Server, tables: Sequence[str], rows: int, seed: int) -> None:
     with ThreadPoolExecutor(max(1, min(len(os.sched_getaffinity(0)), len(tables)))) as pool:
         list(pool.map(lambda table: execute(server, *sql.clone(table, row, rows, _JOIN)), tables))
     execute(server, "DROP TABLE clone_pool")
-
-
-@contextlib.contextmanager
-def _building(dataset: Dataset) -> Iterator[None]:
-    remedy = "Read the server log. Frequent causes are a full disk and too little memory."
-    what = f"the dataset {dataset.kind} ({', '.join(f'{k} {v}' for k, v in dataset.parameters.items())})"
-    try:
-        yield
-    except (CommandFailed, DeadlinePassed) as error:
-        raise DatasetBuildFailed(f"{what}: {error.evidence}", remedy=remedy) from error
-    except Exception as error:
-        # By PEP 249, the errors of every database module descend from a class named Error.
-        if not any(kind.__name__ == "Error" for kind in type(error).__mro__):
-            raise
-        raise DatasetBuildFailed(f"{what}: {str(error).strip()}", remedy=remedy) from error
 
 
 BUILDERS: Final[dict[str, Callable[[Server, Dataset], None]]] = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -44,7 +45,7 @@ class Said:
     def __init__(self, folder: Path) -> None:
         self.folder, self.lines = folder, list[str]()
         facts = DeviceFacts("loop", "/dev/loop9", "loop9", 2**30)
-        self.device = Device(Path("/dev/loop9"), -1, 7, 9, facts, ("loop9",))
+        self.device = Device(Path("/dev/loop9"), -1, os.makedev(7, 9), facts, ("loop9",))
         fs = Mounted(folder, "ext4", (), (), None, (), True)
         self.filled = StoredDatabase(EXT4, self.device, fs, folder / "data", folder / "room",
                              lambda _: self.server("first"), lambda _: self.server("second"))  # fmt: skip

@@ -1,6 +1,7 @@
 """Ageing by the engine: its end, the fitted line, and the keys of a plan."""
 
 import contextlib
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
@@ -55,7 +56,7 @@ class Fake:
 def filled(folder: Path, fake: Fake) -> StoredDatabase:
     """One data file of a MiB on a family without a tool."""
     (folder / "t").write_bytes(b"x" * MIB)
-    device = Device(Path("/dev/loop9"), -1, 7, 9, DeviceFacts("loop", "/dev/loop9", "loop9", 1), ())
+    device = Device(Path("/dev/loop9"), -1, os.makedev(7, 9), DeviceFacts("loop", "/dev/loop9", "loop9", 1), ())
     fs = Mounted(folder, "nilfs2", (), (), None, (), True)
 
     @contextlib.contextmanager

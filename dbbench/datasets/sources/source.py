@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -122,20 +121,12 @@ def measure(path: Path, *more: Path) -> tuple[int, str]:
     contents, which may be terabytes; the location does not matter. Raises SourceUnusable if a file cannot be read."""
     total, digest = 0, hashlib.sha256()
     for number, root in enumerate((path, *more)):
-        for name, file in _files(root):
-            status = file.stat()
-            total += status.st_size
-            digest.update(f"{number}/{name}\0{status.st_size}\0{status.st_mtime_ns}\n".encode())
+        try:
+            for file in [root] if root.is_file() else sorted(root.rglob("*")):
+                if file.is_file() and (file == root or not file.is_symlink()):
+                    name, status = file.relative_to(root).as_posix() if file != root else "", file.stat()
+                    total += status.st_size
+                    digest.update(f"{number}/{name}\0{status.st_size}\0{status.st_mtime_ns}\n".encode())
+        except OSError as error:
+            raise unusable(f"{root} cannot be read: {error.strerror}") from None
     return total, digest.hexdigest()[:16]
-
-
-def _files(root: Path) -> Iterator[tuple[str, Path]]:
-    if root.is_file():
-        yield "", root
-        return
-    try:
-        for path in sorted(root.rglob("*")):
-            if path.is_file() and not path.is_symlink():
-                yield path.relative_to(root).as_posix(), path
-    except OSError as error:
-        raise unusable(f"{root} cannot be read: {error.strerror}") from None

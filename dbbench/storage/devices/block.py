@@ -43,10 +43,9 @@ def attach(path: Path, expected: str | None, permit: Permit, *, fstab: Path = gu
         stack.callback(os.close, fd)
         _lock(fd, path)
         guard.refuse(path, name, guard.found_on(exclusive, mine={exclusive, fd}, fstab=fstab), permit)
-        number = os.fstat(fd).st_rdev
         size = sysfs.size_bytes(name)
         facts = DeviceFacts("block", f"/dev/{name}", name, size, naming.serial(name), naming.model(name))
-        yield Device(Path(facts.path), fd, os.major(number), os.minor(number), facts, sysfs.leaves(name))
+        yield Device(Path(facts.path), fd, os.fstat(fd).st_rdev, facts, sysfs.leaves(name))
         guard.must_be_alone(fd)
 
 

@@ -35,9 +35,9 @@ _EMPTY: Final = frozenset({"lost+found"})  # what mkfs creates in an empty files
 
 @contextlib.contextmanager
 def attach(spec: DeviceSpec, arm: str) -> Iterator[Device]:
-    """Make a directory in the arm's directory; remove it with its content when the block ends. Major and minor are
-    those of its st_dev; `facts.name` and `leaves` refer to the disk below, "" and () without one (zfs, tmpfs, network).
-    Raises DeviceUnusable, and DeviceInUse if another run works in the directory."""
+    """Make a directory in the arm's directory; remove it with its content when the block ends. `facts.name` and
+    `leaves` refer to the disk below, "" and () without one (zfs, tmpfs, network). Raises DeviceUnusable, and
+    DeviceInUse if another run works in the directory."""
     named = spec.paths.get(arm, "") if isinstance(spec.paths, dict) else (spec.path or "")
     if not named:
         raise DeviceUnusable(
@@ -118,11 +118,11 @@ def _remove_stale(folder: Path) -> None:
 
 
 def _device(folder: Path) -> Device:
-    place, number = os.statvfs(folder), folder.stat().st_dev
+    place = os.statvfs(folder)
     name = disk_below(folder)
     made = (naming.serial(sysfs.disk_of(name)), naming.model(name)) if name else ("", "")
     facts = DeviceFacts("dir", str(folder), name or "", place.f_blocks * place.f_frsize, *made)
-    return Device(folder, -1, os.major(number), os.minor(number), facts, disks_below(folder))
+    return Device(folder, -1, folder.stat().st_dev, facts, disks_below(folder))
 
 
 def _refusal(directory: Path, why: str, example: str = "") -> DbbenchError:

@@ -54,8 +54,7 @@ def attach(image: Path, sector_bytes: int = 0) -> Iterator[Device]:
             "loop", f"/dev/{name}", name, sysfs.size_bytes(name), direct_io=dio == "1", image=str(image),
             image_blocks_before=before.blocks, image_extents_before=before.extents,
         )  # fmt: skip
-        number = os.fstat(fd).st_rdev
-        yield Device(Path(facts.path), fd, os.major(number), os.minor(number), facts, (name,))
+        yield Device(Path(facts.path), fd, os.fstat(fd).st_rdev, facts, (name,))
 
 
 def _open(image: Path) -> tuple[int, bool]:

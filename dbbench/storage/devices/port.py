@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -19,8 +20,7 @@ class Device:
 
     path: Path  # /dev/loop7
     fd: int
-    major: int
-    minor: int
+    st_rdev: int  # device number; of a directory, that of its filesystem
     facts: DeviceFacts
     leaves: tuple[str, ...]  # kernel names of the whole disks below it: ("loop7",)
     members: tuple[Device, ...] = ()  # all devices if the filesystem may use several, this one first
@@ -33,7 +33,7 @@ class Device:
 
     @property
     def number(self) -> str:
-        return f"{self.major}:{self.minor}"
+        return f"{os.major(self.st_rdev)}:{os.minor(self.st_rdev)}"
 
     @property
     def each(self) -> tuple[Device, ...]:

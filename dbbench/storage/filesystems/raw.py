@@ -52,7 +52,7 @@ class Raw(Family):
             raise MountFailed(text, effect="Nothing was changed.") from failure
         try:
             node = at / NODE
-            os.mknod(node, stat.S_IFBLK | 0o600, os.makedev(device.major, device.minor))
+            os.mknod(node, stat.S_IFBLK | 0o600, device.st_rdev)
             kb = number(Path(f"/sys/dev/block/{device.number}/bdi/read_ahead_kb"))
             yield Mounted(at, "raw", (), (), kb, (), True, raw=node)
         finally:

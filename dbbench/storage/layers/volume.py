@@ -79,9 +79,8 @@ def open_volume(name: str, facts: dict[str, Scalar]) -> Iterator[Device]:
         raise MakeFailed(f"{path} does not exist although the kernel reports {name}", effect="Nothing was measured.")
     with open_fd(path, os.O_RDWR) as fd:
         fcntl.flock(fd, fcntl.LOCK_EX)
-        number = os.fstat(fd).st_rdev
         described = DeviceFacts("layer", str(path), name, sysfs.size_bytes(name))
-        yield Device(path, fd, os.major(number), os.minor(number), described, sysfs.leaves(name), layers=(facts,))
+        yield Device(path, fd, os.fstat(fd).st_rdev, described, sysfs.leaves(name), layers=(facts,))
 
 
 @contextlib.contextmanager
@@ -96,7 +95,7 @@ def let_go(device: Device) -> Iterator[None]:
         with open_fd(device.path, os.O_RDWR) as again:
             os.dup2(again, device.fd, inheritable=False)
         fcntl.flock(device.fd, fcntl.LOCK_EX)
-        if os.fstat(device.fd).st_rdev != os.makedev(device.major, device.minor):
+        if os.fstat(device.fd).st_rdev != device.st_rdev:
             raise UnmountFailed(f"{device.path} is now another device", effect="It was not changed.")
         hold.regain(device.fd)
 

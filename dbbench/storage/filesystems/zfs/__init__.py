@@ -168,8 +168,7 @@ class Zfs(Family):
         return ("zpool", "zfs", "zdb")
 
     def commands(self, setup: FsSetup, targets: tuple[str, ...], at: str) -> list[tuple[str, ...]]:
-        made = [pool.argv(setup, _NAME, targets), *pool.volume_argv(setup, _NAME)]
-        return [*map(tuple, made), ("zfs", "set", f"mountpoint={at}", _NAME)]
+        return [*map(tuple, pool.making(setup, _NAME, targets)), ("zfs", "set", f"mountpoint={at}", _NAME)]
 
     def create(self, setup: FsSetup, device: Device, journal: Journal | None = None) -> Made:
         """Make the pool, recorded in the journal before, with its datasets, and export it. Raises MakeFailed."""
@@ -178,8 +177,7 @@ class Zfs(Family):
         targets = tuple(str(member.path) for member in device.each)
         try:
             with pool.release(device):
-                commands = [pool.argv(setup, name, targets), *pool.volume_argv(setup, name)]
-                done = [process.run(argv, timeout_s=120) for argv in commands]
+                done = [process.run(argv, timeout_s=120) for argv in pool.making(setup, name, targets)]
                 facts = _geometry(name, setup)
                 ZfsPool(name, device).export()
                 on_disk = pool.label(device.path)

@@ -97,22 +97,19 @@ def new_name(journal: Journal | None = None) -> str:
     return f"{_PREFIX}{journal.tag if journal else ''}{secrets.token_hex(4)}"
 
 
-def argv(setup: FsSetup, name: str, targets: tuple[str, ...]) -> list[str]:
-    """Return `zpool create`. cachefile=none: no host imports the pool at boot. failmode=continue: an I/O error fails
-    the write instead of hanging the pool. -f: overwrite an old signature that the guard has permitted."""
+def making(setup: FsSetup, name: str, targets: tuple[str, ...]) -> list[list[str]]:
+    """Return `zpool create`, then `zfs create` for each volume of the setup. cachefile=none: no host imports the pool
+    at boot. failmode=continue: an I/O error fails the write instead of hanging the pool. -f: overwrite an old signature
+    that the guard has permitted."""
     topology = setup.mkfs.topology
     vdevs = [*targets[:-1], "log", targets[-1]] if topology == "log" else list(targets)
     if topology == "mirror":
         vdevs.insert(0, "mirror")
     dataset = [word for option in setup.mount for word in ("-O", option)]
     options = ["-o", "cachefile=none", "-o", "failmode=continue", "-m", "none"]
-    return ["zpool", "create", "-f", *options, *setup.mkfs.options, *dataset, name, *vdevs]
-
-
-def volume_argv(setup: FsSetup, name: str) -> list[list[str]]:
-    """Return the command `zfs create` for each volume of the setup."""
-    return [["zfs", "create", *(word for option in volume.options for word in ("-o", option)), f"{name}/{part}"]
-            for part, volume in setup.volumes.items()]  # fmt: skip
+    volumes = [["zfs", "create", *(word for option in volume.options for word in ("-o", option)), f"{name}/{part}"]
+               for part, volume in setup.volumes.items()]  # fmt: skip
+    return [["zpool", "create", "-f", *options, *setup.mkfs.options, *dataset, name, *vdevs], *volumes]
 
 
 def label(path: Path) -> dict[str, Scalar]:

@@ -123,21 +123,7 @@ def _build(folder: Path, made_of: Recipe, place: Place, tell: Tell) -> Golden:
     making.mkdir(0o755)
     try:
         with naming_full(making):
-            data_files, changes, tablespaces = _load(making, made_of, place, tell)
-        if os.geteuid() == 0:  # the stopped server's files belong to its account
-            for path in (*(making / "data").rglob("*"), making / "data"):
-                os.chown(path, 0, 0, follow_symlinks=False)
-        tell("reading it back")
-        entries = manifest.scan(making / "data", len(os.sched_getaffinity(0)))
-        whole = Manifest(
-            key=made_of.key,
-            dataset=made_of.dataset,
-            logical_bytes=sum(entry.size for entry in entries),
-            compressibility=manifest.compressibility(data_files),
-            entries=entries,
-            changes=changes,
-            tablespaces=tablespaces,
-        )
+            whole = _load(making, made_of, place, tell)
         manifest.save(making, whole)
         syncfs(making)
         making.rename(folder)
@@ -148,10 +134,8 @@ def _build(folder: Path, made_of: Recipe, place: Place, tell: Tell) -> Golden:
     return Golden(folder, whole)
 
 
-def _load(
-    making: Path, made_of: Recipe, place: Place, tell: Tell
-) -> tuple[list[Path], tuple[SourceChange, ...], dict[str, str]]:
-    """Make `data/`; return its data files, and `changes` and `tablespaces` of the manifest."""
+def _load(making: Path, made_of: Recipe, place: Place, tell: Tell) -> Manifest:
+    """Make `data/`; return its manifest."""
     engine: Engine = engines.ENGINES[made_of.engine.name]
     source = sources.of(made_of.dataset, made_of.engine)
     changes: tuple[SourceChange, ...] = ()
@@ -183,7 +167,13 @@ def _load(
             tell("running a load on the primary to produce its log")
             archive.record(seen, engine, made_of.primary, made_of.dataset, place)
         files = [making / path.relative_to(seen) for path in engine.data_files(data)]
-    return files, changes, spaces
+    if os.geteuid() == 0:  # the stopped server's files belong to its account
+        for path in (*(making / "data").rglob("*"), making / "data"):
+            os.chown(path, 0, 0, follow_symlinks=False)
+    tell("reading it back")
+    entries = manifest.scan(making / "data", len(os.sched_getaffinity(0)))
+    size = sum(entry.size for entry in entries)
+    return Manifest(made_of.key, made_of.dataset, size, manifest.compressibility(files), entries, changes, spaces)
 
 
 @contextlib.contextmanager

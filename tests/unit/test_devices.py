@@ -233,7 +233,7 @@ def test_a_directory_gets_a_folder_of_ours_that_goes_again(tmp_path: Path) -> No
     (tmp_path / "lost+found").mkdir()
     device = in_directory(tmp_path)
     assert device.path == tmp_path / "dbbench-ext4" and device.fd == -1
-    assert os.makedev(device.major, device.minor) == tmp_path.stat().st_dev
+    assert device.st_rdev == tmp_path.stat().st_dev
     assert [path.name for path in tmp_path.iterdir()] == ["lost+found"]
 
 

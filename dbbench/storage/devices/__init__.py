@@ -58,19 +58,6 @@ def _with_spare(disks: DiskSet, permit: Permit, arm: str) -> Iterator[Device]:
         yield dataclasses.replace(device, spare=spare)
 
 
-def _loop(disks: DiskSet, _permit: Permit, _arm: str) -> AbstractContextManager[Device]:
-    if not disks.images:
-        raise DeviceUnusable("a loop device requires an image file")
-    return joint([loop.attach(image, disks.sector_bytes) for image in disks.images[: disks.most]])
-
-
-def _block(disks: DiskSet, permit: Permit, _arm: str) -> AbstractContextManager[Device]:
-    if not (paths := _paths(disks)):
-        raise DeviceUnusable("the plan names no block device",
-                             remedy='Set path = "/dev/disk/by-id/..." in [device].')  # fmt: skip
-    return joint([block.attach(Path(path), disks.spec.identity, permit) for path in paths])
-
-
 def _paths(disks: DiskSet) -> list[str]:
     spec = disks.spec
     if spec.kind != "block":
@@ -99,7 +86,11 @@ def size_bytes(path: Path) -> int | None:
 
 
 KINDS: Final[dict[str, Callable[[DiskSet, Permit, str], AbstractContextManager[Device]]]] = {
-    "loop": _loop,
-    "block": _block,
+    "loop": lambda disks, _permit, _arm: joint(
+        [loop.attach(image, disks.sector_bytes) for image in disks.images[: disks.most]]
+    ),
+    "block": lambda disks, permit, _arm: joint(
+        [block.attach(Path(path), disks.spec.identity, permit) for path in _paths(disks)]
+    ),
     "dir": lambda disks, _permit, arm: directory.attach(disks.spec, arm),
 }

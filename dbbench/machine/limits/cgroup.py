@@ -85,26 +85,24 @@ def hierarchy(at: Path | None = None, process: Path = _SELF, controller: str = M
     """Return where a limit can be set, or why it cannot. `at`: where the hierarchy is mounted if it is not yet."""
     if os.geteuid() != 0:
         return "only root may make control groups"
-    hierarchies = _find_mount(process, controller)
-    if hierarchies is None and at is not None:
+    place = _find(process, controller)
+    if place is None and at is not None:
         for fstype, data in (("cgroup2", ""), ("cgroup", _V1_NAMES[controller])):
             with contextlib.suppress(OSError):
                 (at / fstype).mkdir(exist_ok=True)
                 namespaces.mount("none", at / fstype, fstype, data=data)
-        hierarchies = _find_mount(process, controller)
-    if hierarchies is None:
+        place = _find(process, controller)
+    if place is None:
         return f"no control group hierarchy with the {controller} controller is mounted"
-    version, point = hierarchies
-    home = _home(point, version, process, controller)
+    version, point, home = place
     return Hierarchy(version, home, _parent(point, home, version, controller), point)
 
 
 def usable_bytes(process: Path = _SELF) -> int | None:
     """Return the memory for this process and its page cache: the machine's, or its control groups' smallest limit."""
     sizes = [host.memory_bytes()]
-    if hierarchies := _find_mount(process, MEMORY):
-        version, point = hierarchies
-        home = _home(point, version, process, MEMORY)
+    if place := _find(process, MEMORY):
+        version, point, home = place
         name = "memory.max" if version == 2 else "memory.limit_in_bytes"
         sizes += [number(group / name) for group in (home, *home.parents) if group.is_relative_to(point)]
     return min((size for size in sizes if size is not None), default=None)
@@ -145,27 +143,25 @@ def _set(where: Hierarchy, path: Path, limit_bytes: int) -> None:
             (path / file).write_text(value)
 
 
-def _find_mount(process: Path, controller: str) -> tuple[int, Path] | None:
+def _find(process: Path, controller: str) -> tuple[int, Path, Path] | None:
+    """Return version and root of the hierarchy with the controller, and the process's group in it; None without one."""
     for mount in mounts_of(process):
-        if (version := _version(mount, controller)) is not None:
-            return version, mount.point
+        two = mount.fstype == "cgroup2" and controller in (text(mount.point / "cgroup.controllers") or "").split()
+        if two or (mount.fstype == "cgroup" and _V1_NAMES[controller] in mount.options):
+            home = next(_groups_of(text(process / "cgroup") or "", [mount]), mount.point)
+            return (2 if two else 1), mount.point, home
     return None
 
 
-def _version(mount: Mount, controller: str) -> int | None:
-    if mount.fstype == "cgroup2" and controller in (text(mount.point / "cgroup.controllers") or "").split():
-        return 2
-    return 1 if mount.fstype == "cgroup" and _V1_NAMES[controller] in mount.options else None
-
-
-def _home(point: Path, version: int, process: Path, controller: str) -> Path:
-    """Return the group of this process (cgroups(7)); the root of the mount if its path is not visible here."""
-    for line in (text(process / "cgroup") or "").splitlines():
+def _groups_of(listed: str, table: Sequence[Mount]) -> Iterator[Path]:
+    """Yield the directories of the groups of a process with this /proc/PID/cgroup (cgroups(7)), as far as their
+    hierarchies are in the table; the root of one in which its path is not visible, as in a container."""
+    for line in listed.splitlines():
         _, controllers, path = line.split(":", 2)
-        if (version == 2 and not controllers) or (version == 1 and _V1_NAMES[controller] in controllers.split(",")):
-            home = point / path.lstrip("/")
-            return home if home.is_dir() else point
-    return point
+        fstype, option = ("cgroup", controllers.split(",")[0]) if controllers else ("cgroup2", None)
+        for mount in [mount for mount in table if mount.fstype == fstype and option in (None, *mount.options)][:1]:
+            folder = mount.point / path.lstrip("/")
+            yield folder if folder.is_dir() else mount.point
 
 
 def _parent(point: Path, home: Path, version: int, controller: str) -> Path:
@@ -197,7 +193,8 @@ class Groups:
     def __init__(self, table: Sequence[Mount]) -> None:
         self._mounts = [mount for mount in table if mount.fstype in ("cgroup", "cgroup2")]
         self._frozen_us: dict[str, str | None] = {}  # directory -> its line about the time that it has been frozen
-        self._of, self._limits_of = functools.cache(self._list_groups), functools.cache(self._list_limits)
+        self._of = functools.cache(lambda listed: [*dict.fromkeys(map(str, _groups_of(listed, self._mounts)))])
+        self._limits_of = functools.cache(self._list_limits)
 
     def frozen(self, listed: str) -> bool:
         """Whether a process with these groups (/proc/PID/cgroup) is frozen, by its group or by one above; since Linux
@@ -219,25 +216,9 @@ class Groups:
         paths = dict.fromkeys(path for folder in self._of(listed) for path in self._limits_of(folder))
         return {path: limit for path in paths if (limit := content(path)) is not None}
 
-    def _list_groups(self, listed: str) -> tuple[str, ...]:
-        """Return the directories of the groups of a process with this /proc/PID/cgroup."""
-        folders = dict[str, None]()
-        for line in listed.splitlines():
-            _, controllers, path = line.split(":", 2)
-            for mount in [mount for mount in self._mounts if _is_of(mount, controllers)][:1]:
-                folder = mount.point / path.lstrip("/")
-                folders[str(folder if folder.is_dir() else mount.point)] = None  # in a container, its group is the root
-        return tuple(folders)
-
     def _list_limits(self, folder: str) -> tuple[str, ...]:
         """Return the existing files with the limits of this group and of those above it."""
         points = [mount.point for mount in self._mounts]
         groups = (group for group in (Path(folder), *Path(folder).parents) if any(map(group.is_relative_to, points)))
         files = (group / name for group in groups for name in (*_V1, *_V2))
         return tuple(str(file) for file in files if file.exists())
-
-
-def _is_of(mount: Mount, controllers: str) -> bool:
-    if not controllers:  # version 2
-        return mount.fstype == "cgroup2"
-    return mount.fstype == "cgroup" and controllers.split(",")[0] in mount.options

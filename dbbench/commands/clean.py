@@ -14,6 +14,7 @@ import click
 from dbbench import results
 from dbbench.commands.finding import folder_of, results_of, run_argument
 from dbbench.commands.options import Options, command_line, results_option
+from dbbench.datasets.golden import cache_folder, disk_bytes, evict
 from dbbench.errors import DbbenchError, RunLocked, collect_errors
 from dbbench.fleet import fleet_files, here
 from dbbench.fleet.fleet_files import Fleet
@@ -145,8 +146,6 @@ def _put_what_stays(what: str, path: str | Path, why: str) -> None:
 
 
 def _clean_golden(dry_run: bool) -> list[Left]:
-    from dbbench.datasets.golden import cache_folder, disk_bytes, evict
-
     folder = cache_folder()
     copies = [path for path in sorted(folder.glob("*")) if (path / "manifest.json").is_file()]
     leftovers = [Left("golden copy", path, disk_bytes(path)) for path in copies]

@@ -9,13 +9,13 @@ import click
 from dbbench.commands.finding import complete_run, load_runs, runs_argument
 from dbbench.commands.options import Options, command_line, completing, results_option
 from dbbench.errors import EXIT_OK
+from dbbench.metrics.table import METRICS
+from dbbench.report import verdicts as judge
+from dbbench.report.exports import export
+from dbbench.report.pooling import check_pool
 from dbbench.report.text import put, put_json
-
-
-def _metrics() -> list[str]:
-    from dbbench.metrics.table import METRICS
-
-    return [*METRICS, "all"]
+from dbbench.report.verdict_table import as_document, put_tables
+from dbbench.results.fileio import write_text
 
 
 @command_line(
@@ -26,7 +26,7 @@ def _metrics() -> list[str]:
 )
 @runs_argument
 @click.option("--baseline", metavar="NAME", help="Compare with this fs setup instead of the plan's baseline.")
-@click.option("--metric", metavar="NAME", shell_complete=completing(_metrics),
+@click.option("--metric", metavar="NAME", shell_complete=completing(lambda: [*METRICS, "all"]),
               help="Compare by this metric, for example p95_ms, or by all [default: each workload's own].")  # fmt: skip
 @click.option("--by", type=click.Choice(["fs", "kernel", "engine_version"]), default="fs", show_default=True,
               help="Compare filesystems, or (unpaired) runs with different kernels or engine versions; "
@@ -51,12 +51,6 @@ def command(
     Several runs count as one with more blocks; runs that differ in parameters, versions or device are refused (E809).
     The exit status does not depend on the verdicts unless --gate is given.
     """
-    from dbbench.report import verdicts as judge
-    from dbbench.report.exports import export
-    from dbbench.report.pooling import check_pool
-    from dbbench.report.verdict_table import as_document, put_tables
-    from dbbench.results.fileio import write_text
-
     if against is not None and (baseline is not None or by != "fs"):
         raise click.UsageError("--against cannot be combined with --baseline or --by")
     read = load_runs(options, runs)

@@ -16,10 +16,23 @@ import click
 
 from dbbench import packages, process
 from dbbench.commands.options import Options, command_line, results_option
+from dbbench.datasets.golden import cache_folder
+from dbbench.drivers import PROGRAMS
+from dbbench.engines import ENGINES, SERVERS, profile_of
 from dbbench.errors import EXIT_OK, EXIT_USAGE, DbbenchError, ProgramMissing
+from dbbench.labs import second_kernel
+from dbbench.labs.powercut import requirements
+from dbbench.machine import host
+from dbbench.machine.host import tunables, versions
+from dbbench.machine.limits import cgroup
+from dbbench.plan.request import load_request
 from dbbench.report.text import put, put_json
 from dbbench.run.disk_space import free_bytes
+from dbbench.run.preflight import refusals
+from dbbench.samplers import programs as sampled
+from dbbench.storage import devices
 from dbbench.storage.devices.directory import nearest
+from dbbench.storage.filesystems import FAMILIES
 from dbbench.units import size_text
 
 NEEDED_BYTES = 8 * 2**30  # disk space for the demo
@@ -111,9 +124,6 @@ def checks(results_folder: Path) -> Iterator[Probe]:
 
 def of_plan(file: str, paths: list[str], results_folder: Path) -> Iterator[Probe]:
     """Yield what a plan needs and this machine lacks, and the setups that a run would skip for another reason."""
-    from dbbench.plan.request import load_request
-    from dbbench.run.preflight import refusals
-
     request = load_request(file, paths)
     for arm, reason in request.skipped.items():
         yield Probe(Purpose.PLAN, f"{file}: fs setup {arm} is skipped", False, reason, optional=True)
@@ -124,8 +134,6 @@ def of_plan(file: str, paths: list[str], results_folder: Path) -> Iterator[Probe
 
 
 def _engines() -> Iterator[Probe]:
-    from dbbench.engines import ENGINES, SERVERS, profile_of
-
     versions = {name: ENGINES[name].installed_version() for name in SERVERS}
     for name, version in versions.items():
         profile, fix, to_install = profile_of(name), "", tuple[str, ...]()
@@ -143,11 +151,6 @@ def _engines() -> Iterator[Probe]:
 
 
 def _programs() -> Iterator[Probe]:
-    from dbbench.drivers import PROGRAMS
-    from dbbench.machine.host import versions
-    from dbbench.samplers import programs as sampled
-    from dbbench.storage.filesystems import FAMILIES
-
     uses = {program: f"workloads of {name}" for name, program in PROGRAMS.items()}
     uses |= {program: "telemetry" for program in sampled()}
     uses |= {f"mkfs.{name}": f"fs setups of {name}" for name, family in FAMILIES.items() if family.by_mkfs}
@@ -179,9 +182,6 @@ def _fleet() -> Iterator[Probe]:
 
 
 def _system(results_folder: Path) -> Iterator[Probe]:
-    from dbbench.datasets.golden import cache_folder
-    from dbbench.machine.limits import cgroup
-
     root = os.geteuid() == 0
     yield Probe(Purpose.MEASURE, "root", root, "yes" if root else "no", 'kind = "loop" and "block"',
                 "" if root else 'run with sudo, or use kind = "dir"')  # fmt: skip
@@ -201,17 +201,12 @@ def _system(results_folder: Path) -> Iterator[Probe]:
 
 
 def _rehearse() -> Iterator[Probe]:
-    from dbbench.labs import second_kernel
-    from dbbench.labs.second_kernel import unavailable
-
-    why, built = unavailable(), second_kernel.found()
+    why, built = second_kernel.unavailable(), second_kernel.found()
     state = "built" if built else "not built yet" if why is None else None
     yield Probe(Purpose.REHEARSE, "second kernel", why is None, state, "`dbbench rehearse`", why or "")
 
 
 def _powercut() -> Iterator[Probe]:
-    from dbbench.labs.powercut import requirements
-
     for need in requirements():
         fix, to_install = need.remedy, tuple(packages.installable([need.program])) if need.program else ()
         yield Probe(Purpose.POWERCUT, need.name, need.found is not None, need.found, "`dbbench powercut`",
@@ -220,9 +215,6 @@ def _powercut() -> Iterator[Probe]:
 
 def _host() -> Iterator[Probe]:
     """Yield conditions that affect measurements. A run starts in spite of them, and records them in its results."""
-    from dbbench.machine import host
-    from dbbench.machine.host import tunables
-
     state = tunables.state()
     governor = state.get("governor")
     calm = governor in (None, "performance")
@@ -243,8 +235,6 @@ def _host() -> Iterator[Probe]:
 
 
 def _devices() -> Iterator[Probe]:
-    from dbbench.storage import devices
-
     with contextlib.suppress(DbbenchError):
         disks, used = devices.describe_all(), set[str]()
         for disk in reversed(disks):  # what is made of a disk comes after it

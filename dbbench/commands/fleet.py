@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shlex
 import time
@@ -25,9 +26,13 @@ from dbbench.commands.options import (
 )
 from dbbench.commands.show import again, resumable
 from dbbench.errors import ProgramMissing, RunMissing
+from dbbench.fleet import fleet_files, here
+from dbbench.fleet.fleet_files import Fleet
+from dbbench.fleet.host import valid_name
 from dbbench.machine import namespaces
 from dbbench.plan.narrowing import Narrowing
 from dbbench.plan.request import load_request
+from dbbench.report.progress.hosts import HOST_HEADER, host_cells, renderer, standing
 from dbbench.report.text import put, put_json, put_table
 from dbbench.units import seconds_of
 
@@ -109,7 +114,6 @@ def run(options: Options, **given: Any) -> int:
         raise click.UsageError("--until-precision requires --spread")
     from dbbench.fleet import operate
     from dbbench.fleet.launch import HostOptions
-    from dbbench.report.progress.hosts import renderer
 
     root = options.results_folder.resolve()
     narrowing = Narrowing(given["fs"], given["blocks"], given["budget"], given["seed"], given["quick"], given["only"])
@@ -139,7 +143,6 @@ def worker(options: Options, address: str, name: str | None, give_up: float | No
     needs_engine()
     end_with_coordinator()
     from dbbench.fleet import daemons
-    from dbbench.fleet.host import valid_name
 
     daemons.work(address, valid_name(name or os.uname().nodename), options.results_folder, certs, give_up)
 
@@ -168,9 +171,6 @@ def scheduler(options: Options, listen: str, certs: Path | None) -> None:
 @results_option
 def status(options: Options, name: str | None) -> None:
     """Show each host of a fleet: trial, phase, expected end, time of the last answer."""
-    from dbbench.fleet import fleet_files, here
-    from dbbench.report.progress.hosts import HOST_HEADER, host_cells, standing
-
     root = options.results_folder
     fleet = chosen(root, name)
     reported = fleet_files.load_status(root, fleet.name)
@@ -204,8 +204,6 @@ def stop(options: Options, name: str | None, address: str | None, certs: Path | 
 
     Hosts on this machine are stopped even if no scheduler answers.
     """
-    from dbbench.fleet import fleet_files, here
-
     root = options.results_folder.resolve()
     working = here.running(root, name) if name is not None else []
     # This machine may be a host of a fleet that has its coordinator on another machine.
@@ -237,16 +235,12 @@ def end_with_coordinator() -> None:
 
 def needs_engine() -> None:
     """Raise ProgramMissing if dask.distributed is not installed."""
-    import importlib.util
-
     if importlib.util.find_spec("distributed") is None:
         raise ProgramMissing("dask.distributed is not installed", remedy=packages.extra("fleet"))
 
 
-def chosen(results_folder: Path, name: str | None) -> Any:
+def chosen(results_folder: Path, name: str | None) -> Fleet:
     """Return the fleet of that name, or the newest one. Raises RunMissing."""
-    from dbbench.fleet import fleet_files
-
     if name is not None:
         return fleet_files.load(results_folder, name)
     fleets = fleet_files.fleets(results_folder)
@@ -255,10 +249,9 @@ def chosen(results_folder: Path, name: str | None) -> Any:
     return fleets[-1]
 
 
-def conclude(options: Options, root: Path, fleet: Any) -> int:
+def conclude(options: Options, root: Path, fleet: Fleet) -> int:
     """Write the page of all hosts and print the verdict; return 1 if a trial failed."""
-    from dbbench.commands.report import put_verdict, write
-    from dbbench.fleet import fleet_files
+    from dbbench.commands.report import put_verdict, write  # imported here, because a worker does not need them
 
     runs = [results.load_run(root / name) for name in fleet.runs]
     page = write(runs, report_of(runs[0].path if len(runs) == 1 else fleet_files.folder_of(root, fleet.name)))

@@ -8,7 +8,12 @@ from typing import Any
 from dbbench.commands.options import Options, catalogue
 from dbbench.model import FsSetup, plain
 from dbbench.plan.catalog import catalog
+from dbbench.plan.preview import MOUNT_POINT
+from dbbench.plan.promise import of_setup
 from dbbench.report.text import put, put_json, put_reasons, put_table
+from dbbench.storage import filesystems
+from dbbench.storage.filesystems import FAMILIES, commands
+from dbbench.storage.filesystems.families import compression, copies_on_write
 
 
 @catalogue(lambda: catalog([]).setups, examples=("dbbench fs", "dbbench fs xfs"))
@@ -52,10 +57,6 @@ def _put_setup(options: Options, name: str) -> None:
 
 
 def _row(setup: FsSetup) -> dict[str, Any]:
-    from dbbench.plan.promise import of_setup
-    from dbbench.storage import filesystems
-    from dbbench.storage.filesystems.families import compression, copies_on_write
-
     registered = setup.mkfs.family in filesystems.FAMILIES
     reason = filesystems.works(setup)
     return {
@@ -81,9 +82,6 @@ def _devices(setup: FsSetup) -> str:
 
 
 def _commands(setup: FsSetup) -> list[list[str]]:
-    from dbbench.plan.preview import MOUNT_POINT
-    from dbbench.storage.filesystems import FAMILIES, commands
-
     least = setup.devices.min
     targets = ("DEVICE",) if least == 1 else tuple(f"DEVICE{number}" for number in range(1, least + 1))
     if setup.mkfs.family not in FAMILIES:

@@ -16,8 +16,10 @@ import click
 from dbbench.commands.options import Options, command_line, refuse_existing, write_new
 from dbbench.engines import SERVERS
 from dbbench.errors import DbbenchError, LiveServerUnreadable
+from dbbench.machine import host
 from dbbench.model.base import data_folder
 from dbbench.report.text import put, put_json
+from dbbench.storage.devices.directory import check_directory
 from dbbench.units import seconds_of
 
 if TYPE_CHECKING:
@@ -137,8 +139,6 @@ def _words(text: str | None) -> list[str]:
 
 
 def _place(text: str) -> str:
-    from dbbench.storage.devices.directory import check_directory
-
     try:
         for path in _words(text):
             if text != "file" and not path.startswith("/dev/"):
@@ -185,7 +185,6 @@ def _running(
     options: Options, path: Path, socket: Path | None, user: str | None, database: str | None
 ) -> tuple[tuple[str, ...], str]:
     from dbbench.introspect import server as live
-    from dbbench.machine import host
     from dbbench.plan.catalog import catalog
 
     paths = [socket] if socket else live.sockets()

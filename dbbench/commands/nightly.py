@@ -22,10 +22,15 @@ from dbbench.commands.show import again, resumable
 from dbbench.errors import NightMissing
 from dbbench.model import plain
 from dbbench.model.base import NAME
-from dbbench.nightly import analysis, history
+from dbbench.nightly import analysis, history, tonight
 from dbbench.nightly.night import Night
 from dbbench.nightly.tonight import NightOutcome
+from dbbench.plan import load
+from dbbench.plan.catalog import catalog
+from dbbench.plan.request import PlanRequest
+from dbbench.report.progress import renderer
 from dbbench.report.text import put, put_json, put_table
+from dbbench.results import LoadedRun
 from dbbench.units import epoch
 
 
@@ -56,11 +61,6 @@ def run(options: Options, plan_file: str, blocks: int | None, window: int, notif
 
     A night is inconclusive if the guard moved, nights are missing, or a suspect could not be confirmed.
     """
-    from dbbench.nightly import tonight
-    from dbbench.plan.request import PlanRequest
-    from dbbench.report.progress import renderer
-    from dbbench.results import LoadedRun
-
     root = options.results_folder.resolve()
 
     def run_plan(wanted: PlanRequest, name: str) -> LoadedRun:
@@ -143,9 +143,6 @@ def _accept(options: Options, run: str, reason: str) -> None:
 
 
 def _nights_of(plan: str, root: Path, paths: list[str]) -> dict[str, list[Night]]:
-    from dbbench.plan import load
-    from dbbench.plan.catalog import catalog
-
     named = NAME.fullmatch(plan) and history.all_nights(root, plan)
     name = plan if named else load(Path(plan), catalog(paths)).name
     return {name: history.all_nights(root, name)}

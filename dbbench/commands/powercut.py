@@ -6,21 +6,23 @@ import contextlib
 import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from dbbench import __version__, results
+from dbbench.commands.finding import report_of
 from dbbench.commands.options import Options, command_line, fs_option, plan_argument, progress_option, results_option
+from dbbench.commands.report import write
 from dbbench.errors import EXIT_OK, DeadlinePassed, LabContradicts, LabUnavailable, RunMissing, RunNameTaken
+from dbbench.labs.powercut import Order, examine, unavailable
 from dbbench.model import Conclusion, LabFacts, plain
 from dbbench.plan.narrowing import Narrowing
 from dbbench.plan.request import PlanRequest, able, load_request
+from dbbench.report.harm_table import HarmTable
+from dbbench.report.progress import renderer
 from dbbench.report.text import put, put_json, put_paragraph, put_table
-
-if TYPE_CHECKING:
-    from dbbench.labs.powercut import Order
-    from dbbench.report.harm_table import HarmTable
+from dbbench.run.create import create, free_name, must_be_of
 
 CUTS = 30  # for each setup and engine, unless --cuts or --minutes is given
 
@@ -60,8 +62,6 @@ def command(options: Options, plan_file: str, cuts: int | None, minutes: float |
     Controls that must lose data run first; if they lose none, the lab draws no conclusion and reports this. Exit
     status 1: the result contradicts a setup's durability class.
     """
-    from dbbench.labs.powercut import Order
-
     request = able(load_request(plan_file, options.paths, Narrowing(fs, seed=seed)), options.paths)
     cuts = CUTS if cuts is None and minutes is None else cuts
     return conclude(options, run_lab(options, request, name, Order(request.plan.seed, cuts, minutes, rounds=rounds)))
@@ -72,10 +72,6 @@ def conclude(options: Options, folder: Path, trials: dict[str, Any] | None = Non
     Raises LabContradicts."""
     run = results.load_run(folder)
     assert run.lab is not None
-    from dbbench.commands.finding import report_of
-    from dbbench.commands.report import write
-    from dbbench.report.harm_table import HarmTable
-
     page, table = write([run], report_of(folder)), HarmTable(run, run.lab)
     if options.json:
         lab: dict[str, Any] = plain(run.lab)
@@ -90,9 +86,6 @@ def conclude(options: Options, folder: Path, trials: dict[str, Any] | None = Non
 def run_lab(options: Options, wanted: PlanRequest, name: str | None, order: Order) -> Path:
     """Carry out the order for the request; return the folder with the results. Raises LabUnavailable, RunNameTaken, and
     DeadlinePassed after the results so far were printed."""
-    from dbbench.labs.powercut import examine, unavailable
-    from dbbench.report.progress import renderer
-
     if why := unavailable():
         raise LabUnavailable(why, effect="Nothing was changed.")
     folder = folder_of_lab(options.results_folder.resolve(), wanted, name)
@@ -116,8 +109,6 @@ def concluding(options: Options, folder: Path) -> Iterator[None]:
 def folder_of_lab(results_folder: Path, wanted: PlanRequest, name: str | None) -> Path:
     """Return a new directory, or that of a run of the same plan, or of a lab that was stopped before its first cut.
     Raises RunNameTaken, RunLocked."""
-    from dbbench.run.create import create, free_name, must_be_of
-
     # Not the hash of the plan itself: `run` would see this directory as a finished run of the plan.
     alone = dataclasses.replace(wanted, sha256=f"powercut-{wanted.sha256}",
                                 expanded=wanted.expanded._replace(order=()))  # fmt: skip

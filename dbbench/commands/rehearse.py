@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from dbbench import __version__, results
 from dbbench.commands.options import Options, command_line, fs_option, plan_argument, progress_option, results_option
 from dbbench.errors import EXIT_OK, EXIT_TRIAL_FAILED, RunNameTaken
+from dbbench.labs.second_kernel import CommandEnd, left_out, rehearse, small_root
+from dbbench.labs.second_kernel import folder as builds
 from dbbench.model import Status
+from dbbench.model.events import Event
+from dbbench.plan import identity
 from dbbench.plan.narrowing import Narrowing
 from dbbench.plan.request import PlanRequest, load_request
+from dbbench.report.progress import renderer
 from dbbench.report.text import put, put_json, put_table
 from dbbench.results import LoadedRun
-
-if TYPE_CHECKING:
-    from dbbench.labs.second_kernel import CommandEnd
+from dbbench.run.create import create, free_name, keep_scripts
+from dbbench.storage import filesystems
 
 
 @command_line("dbbench rehearse plan.toml", statuses=(0, 1, 2, 130, 143))
@@ -52,18 +56,11 @@ def command(options: Options, plan_file: str, fs: tuple[str, ...], every: bool, 
 
 def lacking(wanted: PlanRequest) -> dict[str, str | None]:
     """Return, by arm, why its setup does not work with this machine's own kernel; None if it does."""
-    from dbbench.storage import filesystems
-
     return {cell.arm: filesystems.works(cell.setup) for cell in wanted.expanded.cells}
 
 
 def _rehearse(options: Options, wanted: PlanRequest, arms: list[str], name: str | None) -> tuple[Path, CommandEnd]:
-    from dbbench.labs.second_kernel import rehearse, small_root
     from dbbench.labs.second_kernel.rehearsal import PLACE, small
-    from dbbench.model.events import Event
-    from dbbench.plan import identity
-    from dbbench.report.progress import renderer
-    from dbbench.run.create import create, free_name, keep_scripts
 
     root = options.results_folder.resolve()
     with options.shown(renderer) as emit:
@@ -94,9 +91,6 @@ def _nothing_to_do(options: Options, lacks: dict[str, str | None]) -> None:
 
 
 def _put(options: Options, run: LoadedRun, setups: list[dict[str, Any]], end: CommandEnd) -> None:
-    from dbbench.labs.second_kernel import folder as builds
-    from dbbench.labs.second_kernel import left_out
-
     if options.json:
         put_json({"run": run.path.name, "path": str(run.path), "kernel": end.kernel, "comparable": False,
                   "setups": setups, "faults": list(end.faults), "left_out": left_out()})  # fmt: skip

@@ -11,8 +11,13 @@ from dbbench.commands.finding import load_runs, report_of, runs_argument
 from dbbench.commands.options import Options, command_line, results_option
 from dbbench.errors import EXIT_OK, EXIT_TRIAL_FAILED, DbbenchError, ResultDamaged
 from dbbench.model import Status
+from dbbench.nightly import analysis
+from dbbench.report.run_text import put_runs
 from dbbench.report.text import put, put_json
+from dbbench.report.verdict_table import as_document
+from dbbench.report.verdicts import verdicts
 from dbbench.results import LoadedRun, all_of
+from dbbench.results.fileio import write_text
 
 
 @command_line("dbbench report RUN -o report.html", statuses=(0, 1, 2))
@@ -62,9 +67,7 @@ def write(runs: list[LoadedRun], path: Path, redact: tuple[str, ...] = (),
           damaged: list[DbbenchError] | None = None) -> Path:  # fmt: skip
     """Write the page of `runs` atomically, without what `redact` names; of nights, with all nights of their plan.
     Raises UnknownName, NotWritable, ResultDamaged; errors of nights are added to `damaged` if it is given."""
-    from dbbench.nightly import analysis
     from dbbench.report.page.html import render
-    from dbbench.results.fileio import write_text
 
     root = runs[0].path.parent
     nights = analysis.courses_of(root, [run.path.name for run in runs], damaged)
@@ -74,10 +77,6 @@ def write(runs: list[LoadedRun], path: Path, redact: tuple[str, ...] = (),
 
 def put_verdict(options: Options, runs: list[LoadedRun], page: Path, names: dict[str, Any], **more: Any) -> int:
     """Print the verdict of finished runs, for programs with `names` and `more`; return 1 if a trial failed, else 0."""
-    from dbbench.report.run_text import put_runs
-    from dbbench.report.verdict_table import as_document
-    from dbbench.report.verdicts import verdicts
-
     tables = verdicts(runs)
     counts = {status.value: sum(trial.status is status for run in runs for trial in run.trials) for status in Status}
     if options.json:

@@ -15,7 +15,9 @@ import click
 from dbbench import results
 from dbbench.commands import powercut, run
 from dbbench.commands.options import Options, catalogue, command_line, progress_option, results_option
+from dbbench.engines import ENGINES
 from dbbench.errors import LabUnavailable, ProgramMissing
+from dbbench.labs.powercut import Order, unavailable
 from dbbench.metrics.table import METRICS
 from dbbench.model import plain
 from dbbench.plan import studies
@@ -51,8 +53,6 @@ def run_(context: click.Context, /, options: Options, name: str, scale: str, fol
     Setups that this machine does not support are skipped and listed. The page compares the published figures with
     today's.
     """
-    from dbbench.labs.powercut import Order, unavailable
-
     study, given = studies.study(name), [str(Path(folder).absolute()) for folder in folders]
     text = studies.plan_text(study, scale, studies.servers_of(study, _find_servers(given), given))
     size, path = study.scales[scale], options.results_folder / f"{name}-{scale}.toml"
@@ -177,8 +177,6 @@ def _servers(study: Study) -> dict[str, list[str]]:
 
 def _find_servers(given: Sequence[str] = ()) -> dict[str, dict[str, str]]:
     """Return the versions of the engines that are installed, or are in those folders, by engine and folder."""
-    from dbbench.engines import ENGINES
-
     return {name: {folder: version for folder in given or ("",)
                    if (version := engine.installed_version(Path(folder) if folder else None)) is not None}
             for name, engine in ENGINES.items()}  # fmt: skip

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from dbbench import process
 from dbbench.commands.options import Options, catalogue, command_line, write_new
-from dbbench.engines import SERVERS, profile_of
+from dbbench.drivers import PROGRAMS
+from dbbench.engines import ENGINES, SERVERS, profile_of
 from dbbench.errors import ScriptInvalid
 from dbbench.model import Workload, plain
 from dbbench.model.base import NAME
@@ -173,10 +175,6 @@ def _put_workload(options: Options, name: str) -> None:
 
 
 def _row(workload: Workload) -> dict[str, Any]:
-    from dbbench import process
-    from dbbench.drivers import PROGRAMS
-    from dbbench.engines import ENGINES
-
     on = [name for name in workload.engines if ENGINES[name].installed_version() is not None]
     program = PROGRAMS.get(workload.driver, "")
     reason = None

@@ -60,7 +60,7 @@ class Probe(NamedTuple):
     ok: bool
     found: str | None
     needed: str = ""  # what needs it, or how much is needed
-    fix: str = ""
+    fix: str = ""  # what to do if it is not ok
     packages: tuple[str, ...] = ()  # the packages to install with apt
     optional: bool = False  # the purpose is possible without it
 
@@ -77,7 +77,7 @@ def command(options: Options, plan_file: str | None) -> int:
     """
     folder = options.results_folder
     of_this = list(of_plan(plan_file, options.paths, folder)) if plan_file else []
-    rows = [*of_this, *checks(folder)]
+    rows = [row._replace(fix="", packages=()) if row.ok else row for row in (*of_this, *checks(folder))]
     if options.json:
         put_json({"checks": [row._asdict() for row in rows]})
     else:
@@ -115,9 +115,7 @@ def checks(results_folder: Path) -> Iterator[Probe]:
     yield from _engines()
     yield from _programs()
     yield from _system(results_folder)
-    yield from _rehearse()
-    yield from _powercut()
-    yield from _fleet()
+    yield from _labs_and_fleet()
     yield from _host()
     yield from _devices()
 
@@ -173,44 +171,36 @@ def _program(purpose: str, program: str, use: str, optional: bool = False, versi
     return Probe(purpose, program, False, None, use, packages.remedy([program]), absent, optional)
 
 
-def _fleet() -> Iterator[Probe]:
-    ok = importlib.util.find_spec("distributed") is not None
-    version = importlib.metadata.version("distributed") if ok else None
-    fix = "" if ok else packages.extra("fleet")
-    yield Probe(Purpose.FLEET, "dask.distributed", ok, version, "extra fleet", fix)
-    yield _program(Purpose.FLEET, "ssh", "`dbbench fleet run --ssh`", optional=True)
-
-
 def _system(results_folder: Path) -> Iterator[Probe]:
     root = os.geteuid() == 0
     yield Probe(Purpose.MEASURE, "root", root, "yes" if root else "no", 'kind = "loop" and "block"',
-                "" if root else 'run with sudo, or use kind = "dir"')  # fmt: skip
+                'run with sudo, or use kind = "dir"')  # fmt: skip
     spaces = [name for name in ("mnt", "pid", "ipc") if not Path(f"/proc/self/ns/{name}").exists()]
     yield Probe(Purpose.MEASURE, "namespaces", not spaces, "mnt, pid, ipc" if not spaces else None, "every trial",
-                f"use a kernel with {', '.join(spaces)} namespaces" if spaces else "")  # fmt: skip
+                f"use a kernel with {', '.join(spaces)} namespaces")  # fmt: skip
     groups = cgroup.hierarchy()
     limits = not isinstance(groups, str)
     yield Probe(Purpose.MEASURE, "control groups", limits, groups if isinstance(groups, str) else f"v{groups.version}",
-                "`memory` in a plan", "" if limits else "mount the memory controller, see cgroups(7)",
-                optional=True)  # fmt: skip
+                "`memory` in a plan", "mount the memory controller, see cgroups(7)", optional=True)  # fmt: skip
     for what, path in (("results", results_folder), ("golden copies", cache_folder())):
         free = free_bytes(path)
-        fix = "" if free >= NEEDED_BYTES else "free some space, or use --results DIR and DBBENCH_CACHE"
         yield Probe(Purpose.MEASURE, f"space for {what}", free >= NEEDED_BYTES,
-                    f"{size_text(free)} free at {nearest(path)}", size_text(NEEDED_BYTES), fix)  # fmt: skip
+                    f"{size_text(free)} free at {nearest(path)}", size_text(NEEDED_BYTES),
+                    "free some space, or use --results DIR and DBBENCH_CACHE")  # fmt: skip
 
 
-def _rehearse() -> Iterator[Probe]:
+def _labs_and_fleet() -> Iterator[Probe]:
     why, built = second_kernel.unavailable(), second_kernel.found()
     state = "built" if built else "not built yet" if why is None else None
     yield Probe(Purpose.REHEARSE, "second kernel", why is None, state, "`dbbench rehearse`", why or "")
-
-
-def _powercut() -> Iterator[Probe]:
     for need in requirements():
-        fix, to_install = need.remedy, tuple(packages.installable([need.program])) if need.program else ()
-        yield Probe(Purpose.POWERCUT, need.name, need.found is not None, need.found, "`dbbench powercut`",
-                    "" if need.found else fix, () if need.found else to_install)  # fmt: skip
+        to_install = tuple(packages.installable([need.program])) if need.program else ()
+        yield Probe(Purpose.POWERCUT, need.name, need.found is not None, need.found, "`dbbench powercut`", need.remedy,
+                    to_install)  # fmt: skip
+    dask = importlib.util.find_spec("distributed") is not None
+    version = importlib.metadata.version("distributed") if dask else None
+    yield Probe(Purpose.FLEET, "dask.distributed", dask, version, "extra fleet", packages.extra("fleet"))
+    yield _program(Purpose.FLEET, "ssh", "`dbbench fleet run --ssh`", optional=True)
 
 
 def _host() -> Iterator[Probe]:
@@ -219,17 +209,17 @@ def _host() -> Iterator[Probe]:
     governor = state.get("governor")
     calm = governor in (None, "performance")
     yield Probe(Purpose.HOST, "CPU governor", calm, str(governor or "none"), "performance",
-                "" if calm else "cpupower frequency-set -g performance")  # fmt: skip
+                "cpupower frequency-set -g performance")  # fmt: skip
     thp = state.get("thp")
     yield Probe(Purpose.HOST, "transparent huge pages", thp != "always", str(thp or "none"), "never or madvise",
-                "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled" if thp == "always" else "")  # fmt: skip
+                "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled")  # fmt: skip
     psi = Path("/proc/pressure/io").exists()
     yield Probe(Purpose.HOST, "pressure stall information", psi, "on" if psi else "off", "telemetry of stalls",
-                "" if psi else "boot with the kernel parameter psi=1", optional=True)  # fmt: skip
+                "boot with the kernel parameter psi=1", optional=True)  # fmt: skip
     load, cpus = os.getloadavg()[0], os.cpu_count() or 1
     idle = load < _QUIET * cpus
     yield Probe(Purpose.HOST, "other load", idle, f"load {load:.2f} on {cpus} CPUs", "an idle machine",
-                "" if idle else "stop other programs; `top` shows them")  # fmt: skip
+                "stop other programs; `top` shows them")  # fmt: skip
     virtual = host.virtualisation()
     yield Probe(Purpose.HOST, "virtual machine", True, virtual or "unknown")
 

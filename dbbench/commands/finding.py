@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 
@@ -16,6 +16,7 @@ from dbbench.plan.tomlfile import did_you_mean
 from dbbench.results import LoadedRun
 
 Item = TypeVar("Item")
+REPORT: Final = "report.html"  # the report page in a run's folder
 
 
 def complete_run(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[Any]:
@@ -80,8 +81,3 @@ def readable(options: Options, found: list[Item], damaged: Sequence[DbbenchError
     if damaged and not found:
         raise damaged[-1]
     return found
-
-
-def report_of(folder: Path) -> Path:
-    """Return the path of a run's report page."""
-    return folder / "report.html"

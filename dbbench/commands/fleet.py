@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from dbbench import packages, results
-from dbbench.commands.finding import report_of
+from dbbench.commands.finding import REPORT
 from dbbench.commands.options import (
     Options,
     command_group,
@@ -254,5 +254,6 @@ def conclude(options: Options, root: Path, fleet: Fleet) -> int:
     from dbbench.commands.report import put_verdict, write  # imported here, because a worker does not need them
 
     runs = [results.load_run(root / name) for name in fleet.runs]
-    page = write(runs, report_of(runs[0].path if len(runs) == 1 else fleet_files.folder_of(root, fleet.name)))
+    folder = runs[0].path if len(runs) == 1 else fleet_files.folder_of(root, fleet.name)
+    page = write(runs, folder / REPORT)
     return put_verdict(options, runs, page, {"fleet": fleet.name, "mode": fleet.mode, "runs": fleet.runs})

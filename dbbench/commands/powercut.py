@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from dbbench import __version__, results
-from dbbench.commands.finding import report_of
+from dbbench.commands.finding import REPORT
 from dbbench.commands.options import Options, command_line, fs_option, plan_argument, progress_option, results_option
 from dbbench.commands.report import write
 from dbbench.errors import EXIT_OK, DeadlinePassed, LabContradicts, LabUnavailable, RunMissing, RunNameTaken
@@ -72,7 +72,7 @@ def conclude(options: Options, folder: Path, trials: dict[str, Any] | None = Non
     Raises LabContradicts."""
     run = results.load_run(folder)
     assert run.lab is not None
-    page, table = write([run], report_of(folder)), HarmTable(run, run.lab)
+    page, table = write([run], folder / REPORT), HarmTable(run, run.lab)
     if options.json:
         lab: dict[str, Any] = plain(run.lab)
         put_json({**(trials or {}), "run": folder.name, "path": str(folder), "report": str(page), **lab,

@@ -45,7 +45,10 @@ def command(options: Options, plan_file: str, fs: tuple[str, ...], every: bool, 
     lacks = lacking(request)
     arms = [arm for arm, reason in lacks.items() if reason is not None or every]
     if not arms:
-        _nothing_to_do(options, lacks)
+        if options.json:
+            put_json({"run": None, "path": None, "kernel": None, "comparable": False, "setups": [], "faults": []})
+        else:
+            put(f"This machine's kernel supports {', '.join(lacks)}. Use --all to rehearse them anyway.")
         return EXIT_OK
     folder, end = _rehearse(options, request, arms, name)
     run = results.load_run(folder)
@@ -81,13 +84,6 @@ def _outcome(arm: str, lacks: str | None, run: LoadedRun) -> dict[str, Any]:
               for trial in trials if trial.error is not None]  # fmt: skip
     return {"fs_setup": arm, "lacks": lacks, "worked": worked, "trials": [trial.id for trial in trials],
             "errors": errors}  # fmt: skip
-
-
-def _nothing_to_do(options: Options, lacks: dict[str, str | None]) -> None:
-    if options.json:
-        put_json({"run": None, "path": None, "kernel": None, "comparable": False, "setups": [], "faults": []})
-        return
-    put(f"This machine's kernel supports {', '.join(lacks)}. Use --all to rehearse them anyway.")
 
 
 def _put(options: Options, run: LoadedRun, setups: list[dict[str, Any]], end: CommandEnd) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from dbbench.commands.finding import load_runs, report_of, runs_argument
+from dbbench.commands.finding import REPORT, load_runs, runs_argument
 from dbbench.commands.options import Options, command_line, results_option
 from dbbench.errors import EXIT_OK, EXIT_TRIAL_FAILED, DbbenchError, ResultDamaged
 from dbbench.model import Status
@@ -46,7 +46,7 @@ def write_page(options: Options, runs: list[LoadedRun], path: Path | None, redac
     return its path. Raises ResultDamaged if nothing is left."""
     while True:
         try:
-            return write(runs, path or report_of(runs[0].path), redact, options.passed_over)
+            return write(runs, path or runs[0].path / REPORT, redact, options.passed_over)
         except ResultDamaged as error:
             bad = next((run for run in runs if str(run.path) == error.run), None)
             if bad is None:

@@ -162,14 +162,14 @@ def _drive(options: Options, folder: RunFolder, sha256: str, wipe: tuple[str, ..
 
 def _conclude(options: Options, folder: Path, before: bool = False) -> int:
     """Print the verdict; return 1 if a trial failed, else 0. `before`: the run was finished before; its page stays."""
-    from dbbench.commands.finding import report_of
+    from dbbench.commands.finding import REPORT
     from dbbench.commands.report import put_verdict, write
     from dbbench.model import plain
     from dbbench.plan.forecast import budget_text
     from dbbench.report.text import put
     from dbbench.results import load_run
 
-    loaded, page = load_run(folder), report_of(folder)
+    loaded, page = load_run(folder), folder / REPORT
     if not before or not page.exists():
         write([loaded], page)
     run = loaded.run

@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from dbbench import __version__, results
-from dbbench.commands.finding import folder_of, report_of, results_of, run_argument
+from dbbench.commands.finding import REPORT, folder_of, results_of, run_argument
 from dbbench.commands.options import Options, command_line, results_option
 from dbbench.errors import FilesystemFull, NotWritable, ResultDamaged, RunMissing, UnknownName
 from dbbench.fleet import here
@@ -98,7 +98,8 @@ def _put_run(options: Options, run: LoadedRun) -> None:
     spec, left = run.run, f", {len(run.remaining)} to do" if run.remaining else ""
     put(f"{spec.name}: {len(run.trials)} of {len(spec.order)} trials{left}; "
         f"seed {spec.plan.seed}, created {spec.created}")  # fmt: skip
-    put(f"folder {run.path}" + (f", page {report_of(run.path)}" if report_of(run.path).exists() else ""))
+    page = run.path / REPORT
+    put(f"folder {run.path}" + (f", page {page}" if page.exists() else ""))
     if text := writes.deviation(run.trials):
         put(text)
     header = ("trial", "status", "value", "seconds", "warnings")

@@ -61,12 +61,14 @@ class Upkeep:
     """Starts missing daemons and restarts dead ones. A second one of a name ends by itself: it finds a lock or a used
     port. All end with the block of `stack`, and if `tied`, also when this process is killed."""
 
-    def __init__(self, stack: contextlib.ExitStack, scheduler: Daemon, workers: dict[str, Daemon], tied: bool) -> None:
-        self._stack, self._scheduler, self._workers = stack, scheduler, workers
+    def __init__(self, stack: contextlib.ExitStack, scheduler: Daemon, workers: dict[str, Daemon], tied: bool,
+                 check: Callable[[], None]) -> None:  # fmt: skip
+        self._stack, self._scheduler, self._workers, self._check = stack, scheduler, workers, check
         self._env = {**process.kept_environment(), **({namespaces.PARENT: str(os.getpid())} if tied else {})}
         self._started: dict[str, tuple[process.Running, float]] = {}
 
     def __call__(self, connection: Connection) -> None:
+        self._check()
         hosts = connection.hosts()
         if not hosts:
             self._start(self._scheduler)
@@ -125,15 +127,9 @@ def connect(
             address = before or listen
             workers = ssh_workers(options, address, certs, folder)
         argv = (*_DBBENCH, "fleet", "scheduler", "--listen", address, "--certs", str(certs))
-        upkeep = Upkeep(
-            stack, Daemon("scheduler", argv, folder / "scheduler.log"), workers, options.ends_with_coordinator
-        )
-
-        def look(connection: Connection) -> None:
-            check()
-            upkeep(connection)
-
-        connection = Connection(address, certs, look)
+        scheduler = Daemon("scheduler", argv, folder / "scheduler.log")
+        upkeep = Upkeep(stack, scheduler, workers, options.ends_with_coordinator, check)
+        connection = Connection(address, certs, upkeep)
         stack.callback(upkeep.end)
         stack.callback(connection.close)
         missing = set(workers) - connection.wait_for_hosts(lambda hosts: hosts >= set(workers), _START_S)

@@ -194,7 +194,8 @@ def _of_our_namespace(table: Mapping[int, Task], where: Path) -> set[int]:
     if me == os.getpid():
         return set()
     init = me
-    while init in table and _inner_pid(where, init) != 1:
+    # The last entry of NSpid (proc(5)) is the pid in the process's own namespace.
+    while init in table and not re.search(r"^NSpid:.*\s1$", text(where / str(init) / "status") or "", re.MULTILINE):
         init = table[init].parent
     members = below((init,), table)  # orphans are adopted by the namespace's first process
     above = table[init].parent if init in table else 0
@@ -202,12 +203,6 @@ def _of_our_namespace(table: Mapping[int, Task], where: Path) -> set[int]:
         members.add(above)
         above = table[above].parent
     return members
-
-
-def _inner_pid(where: Path, pid: int) -> int | None:
-    """Return the pid in the process's own namespace: the last entry of NSpid, proc(5)."""
-    match = re.search(r"^NSpid:.*\s(\d+)$", text(where / str(pid) / "status") or "", re.MULTILINE)
-    return int(match[1]) if match else None
 
 
 def _is_dbbench(where: Path, pid: int) -> bool:

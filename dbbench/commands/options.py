@@ -60,22 +60,30 @@ def _keep(ctx: click.Context, param: click.Parameter, value: Any) -> None:
         setattr(options, str(param.name), value)
 
 
-def global_options(function: Function) -> Function:
-    """Add the options that every command accepts."""
-    for option in (
-        click.option("--path", "paths", metavar="DIR", multiple=True, expose_value=False, callback=_keep,
-                     help="Also search DIR (and DBBENCH_PATH) for fs_setups/ and workloads/."),
-        click.option("--no-color", is_flag=True, expose_value=False, callback=_keep,
-                     help="Disable colours (as NO_COLOR does)."),
-        click.option("--json", is_flag=True, expose_value=False, callback=_keep,
-                     help="Print one JSON document instead of a table."),
-        click.option("-q", "--quiet", is_flag=True, expose_value=False, callback=_keep,
-                     help="Hide progress."),
-        click.option("-v", "--verbose", is_flag=True, expose_value=False, callback=_keep,
-                     help="Print details: tracebacks of errors, and how intervals are calculated."),
-    ):  # fmt: skip
+def kept_option(*names: str, **kwargs: Any) -> Callable[[Function], Function]:
+    """Return an option whose value is kept in Options and not passed to the command."""
+    return click.option(*names, expose_value=False, callback=_keep, **kwargs)
+
+
+def with_options(function: Function, *options: Callable[[Function], Function]) -> Function:
+    """Add the options in this order."""
+    for option in reversed(options):
         function = option(function)
     return function
+
+
+def global_options(function: Function) -> Function:
+    """Add the options that every command accepts."""
+    return with_options(
+        function,
+        kept_option("-v", "--verbose", is_flag=True,
+                    help="Print details: tracebacks of errors, and how intervals are calculated."),
+        kept_option("-q", "--quiet", is_flag=True, help="Hide progress."),
+        kept_option("--json", is_flag=True, help="Print one JSON document instead of a table."),
+        kept_option("--no-color", is_flag=True, help="Disable colours (as NO_COLOR does)."),
+        kept_option("--path", "paths", metavar="DIR", multiple=True,
+                    help="Also search DIR (and DBBENCH_PATH) for fs_setups/ and workloads/."),
+    )  # fmt: skip
 
 
 class Command(click.Command):
@@ -186,16 +194,10 @@ def refuse_existing(paths: Iterable[Path]) -> None:
         raise NotWritable(f"{text} exists", effect="Nothing was written.", remedy="Choose another with -o FILE.")
 
 
-results_option = click.option(
-    "--results", "results_folder", default="results", metavar="DIR", type=click.Path(path_type=Path), show_default=True,
-    help="Results folder.", expose_value=False, callback=_keep,
-)  # fmt: skip
-progress_option = click.option(
-    "--progress", type=click.Choice(["auto", "plain", "json", "none"]), default="auto", show_default=True,
-    help="Format of the progress on stderr.", expose_value=False, callback=_keep,
-)  # fmt: skip
-
-
+results_option = kept_option("--results", "results_folder", default="results", metavar="DIR",
+                             type=click.Path(path_type=Path), show_default=True, help="Results folder.")  # fmt: skip
+progress_option = kept_option("--progress", type=click.Choice(["auto", "plain", "json", "none"]), default="auto",
+                              show_default=True, help="Format of the progress on stderr.")  # fmt: skip
 plan_argument = click.argument(  # the shell completes files
     "plan_file", metavar="[PLAN]", default="plan.toml", type=click.Path()
 )
@@ -209,21 +211,16 @@ fs_option = click.option(
 
 def plan_options(function: Function) -> Function:
     """Add the options --fs, --only, --blocks, --budget, --quick and --seed: the fields of a Narrowing."""
-    for option in (
-        click.option("--seed", type=int, metavar="N", help="Override the seed of the trials' order."),
-        click.option("--quick", is_flag=True, help="Run one block with the shortest windows (smoke test)."),
-        click.option("--budget", metavar="TIME", help="Run as many blocks as fit in this time, for example 8h."),
-        click.option("--blocks", type=int, metavar="N", help="Override the number of blocks."),
-        click.option(
-            "--only",
-            multiple=True,
-            metavar="CELL",
-            help="Use only this cell, for example xfs.postgres.scan; * matches any text. Repeatable.",
-        ),
+    return with_options(
+        function,
         fs_option,
-    ):
-        function = option(function)
-    return function
+        click.option("--only", multiple=True, metavar="CELL",
+                     help="Use only this cell, for example xfs.postgres.scan; * matches any text. Repeatable."),
+        click.option("--blocks", type=int, metavar="N", help="Override the number of blocks."),
+        click.option("--budget", metavar="TIME", help="Run as many blocks as fit in this time, for example 8h."),
+        click.option("--quick", is_flag=True, help="Run one block with the shortest windows (smoke test)."),
+        click.option("--seed", type=int, metavar="N", help="Override the seed of the trials' order."),
+    )  # fmt: skip
 
 
 def _parse_share(_ctx: click.Context, _param: click.Parameter, value: str | None) -> float | None:

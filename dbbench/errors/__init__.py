@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import ClassVar, Final, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple
 
 EXIT_OK: Final = 0
 EXIT_TRIAL_FAILED: Final = 1
@@ -56,6 +56,11 @@ class DbbenchError(Exception):
     @property
     def title(self) -> str:
         return error_kinds()[self.id].title
+
+    def as_data(self) -> dict[str, str | None]:
+        """Return all parts as data, from which `from_data` makes the error again in another process."""
+        return {"id": self.id, "evidence": self.evidence, "where": self.where, "effect": self.effect,
+                "remedy": self.remedy}  # fmt: skip
 
 
 @contextlib.contextmanager
@@ -195,6 +200,11 @@ def all_errors() -> dict[str, type[DbbenchError]]:
         errors.setdefault(kind.id, kind)  # a subclass comes later
         kinds += kind.__subclasses__()
     return dict(sorted(errors.items()))
+
+
+def from_data(data: Mapping[str, Any]) -> DbbenchError:
+    """Return the error of which `data` is `as_data`."""
+    return all_errors()[data["id"]](data["evidence"], **{part: data[part] for part in ("where", "effect", "remedy")})
 
 
 @functools.cache

@@ -19,7 +19,6 @@ from dbbench import __version__, process, results
 from dbbench.errors import CommandFailed, CoordinatorGone, DbbenchError, ImportRefused, RunNameTaken
 from dbbench.fleet import messages
 from dbbench.fleet.host_folder import HostFolder, Taken
-from dbbench.fleet.share import as_data
 from dbbench.machine import host as machine
 from dbbench.machine.host import tunables
 from dbbench.model import Run, plain
@@ -73,9 +72,9 @@ def answer(question: messages.Question) -> messages.Answer:
                 _stop(HostFolder(folder))
                 return None
     except DbbenchError as error:
-        return messages.Refusal(as_data(error))
+        return messages.Refusal(error.as_data())
     except OSError as error:
-        return messages.Refusal(as_data(DbbenchError(f"{HERE.name}: {error}")))
+        return messages.Refusal(DbbenchError(f"{HERE.name}: {error}").as_data())
 
 
 def _assign(folder: Path, question: messages.Assignment) -> dict[str, Any]:

@@ -104,7 +104,7 @@ class Share:
             raise
         finally:
             self.turn.release()
-            self._report(trial="", phase="", note="", waits_for="", ended=True, error=error and as_data(error))
+            self._report(trial="", phase="", note="", waits_for="", ended=True, error=error and error.as_data())
 
     def emit(self, event: Event) -> None:
         """Follow the run's events. During a phase the state is not written, because that would be load."""
@@ -150,12 +150,6 @@ class Share:
         self.host.save_state(self._state)
 
 
-def as_data(error: DbbenchError) -> dict[str, object]:
-    """Return an error as data, so that another process can show it."""
-    return {"id": error.id, "evidence": error.evidence, "where": error.where,
-            "effect": error.effect, "remedy": error.remedy}  # fmt: skip
-
-
 def become_share(folder: Path, drive: Callable[[Share], object]) -> None:
     """Become a daemon and run the trials assigned to this host. Returns at once if another share already does."""
     host = HostFolder(folder)
@@ -172,7 +166,7 @@ def become_share(folder: Path, drive: Callable[[Share], object]) -> None:
 
 def main(folder: Path, sha256: str, wipe: tuple[str, ...]) -> None:
     """Run the real trials, if this machine can run them."""
-    from dbbench.plan import Expanded  # imported here, because a worker needs `as_data` only
+    from dbbench.plan import Expanded  # imported here, because it imports everything that a runner needs
     from dbbench.plan.request import PlanRequest
     from dbbench.run.preflight import check_run
     from dbbench.run.queue import execute

@@ -20,7 +20,7 @@ from types import FrameType
 from typing import IO, Any, Final, NoReturn
 
 from dbbench import process
-from dbbench.errors import DbbenchError, DeadlinePassed, Interrupted, Terminated, TrialStuck, all_errors
+from dbbench.errors import DbbenchError, DeadlinePassed, Interrupted, Terminated, TrialStuck, from_data
 from dbbench.machine import namespaces
 from dbbench.machine.host.proc import PROC, below, content, tasks
 from dbbench.model.events import Emit, Event, parse
@@ -156,7 +156,7 @@ class Launcher(ExitStack):
                 for line in overdue.lines(child.pid, child.output):
                     event = parse(line)
                     if event is not None and event.kind == "error":
-                        errors.append(_error(event))
+                        errors.append(from_data(event.data))
                     elif event is not None:
                         overdue.hear(event)
                         self.emit(event)
@@ -225,12 +225,6 @@ def _work(main: Callable[[dict[str, Any]], int], request: dict[str, Any], fds: S
         os.close(fd)
     os.environ[namespaces.PARENT] = str(parent)
     return main(request)
-
-
-def _error(event: Event) -> DbbenchError:
-    data = event.data
-    kind = all_errors()[data["id"]]
-    return kind(data["evidence"], where=data["where"], effect=data["effect"], remedy=data["remedy"])
 
 
 class Overdue:

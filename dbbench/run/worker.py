@@ -186,8 +186,7 @@ def _signals_are_errors() -> None:
 
 def report(error: DbbenchError, emit: Emit) -> int:
     """Report an error that ended the work to the parent, with all its parts; return its exit code."""
-    emit(Event("error", {"id": error.id, "evidence": error.evidence, "where": error.where,
-                         "effect": error.effect, "remedy": error.remedy}))  # fmt: skip
+    emit(Event("error", error.as_data()))
     return error.exit_code
 
 

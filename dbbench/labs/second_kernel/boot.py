@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from dbbench import process
-from dbbench.errors import CommandFailed, DbbenchError, DeadlinePassed, RehearsalFailed, all_errors
+from dbbench.errors import CommandFailed, DbbenchError, DeadlinePassed, RehearsalFailed, from_data
 from dbbench.machine import namespaces
 
 _DEADLINE_S: Final = 900.0  # limit for each step; the longest took 60 s on two cores
@@ -274,8 +274,7 @@ def run_child(
         for line in reports:
             answer = json.loads(line)
             if "error" in answer:
-                kind = all_errors()[answer.pop("error")]
-                raise kind(answer.pop("evidence"), **answer)
+                raise from_data(answer["error"])
             if "tell" in answer:
                 tell(answer["tell"])
             else:
@@ -302,7 +301,7 @@ def main(argv: Sequence[str]) -> int:
         try:
             return function()
         except DbbenchError as error:
-            report(error=error.id, evidence=error.evidence, effect=error.effect, remedy=error.remedy)
+            report(error=error.as_data())
             return error.exit_code
 
     keep = [Path(spec["making"])] if verb == "build" else [Path(p) for p in (spec["root"], *spec["shared"])]

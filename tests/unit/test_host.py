@@ -139,7 +139,7 @@ def test_in_a_container_it_is_the_rest(tmp_path: Path) -> None:
     after = at(10, cpu(112, 108), [times(10, 1, 58)], [], kernel=None)
     found = load.foreign_load(before, after)
     assert found.foreign_cpu_s == pytest.approx(4)
-    assert "not visible" in load.load_warnings(found)[0].text
+    assert "not visible" in next(load.load_warnings(found)).text
     found = load.foreign_load(load.reading(proc=tmp_path), load.reading(proc=tmp_path))
     assert (found.foreign_share, found.steal_share, found.processes) == (None, None, ())
 
@@ -149,7 +149,7 @@ def test_limits_of_steal_and_of_others() -> None:
     found = load.foreign_load(at(0, cpu(0, 0), [], []), at(10, cpu(9, 10, steal=1), [], []))
     assert found.steal_share == pytest.approx(0.05)
     assert [(w.id, w.suspect) for w in load.load_warnings(found)] == [("W015", True)]
-    assert load.load_warnings(HostLoad(10, 2, 0.1, 0.005, 0.01, ())) == ()
+    assert tuple(load.load_warnings(HostLoad(10, 2, 0.1, 0.005, 0.01, ()))) == ()
     small = HostLoad(10, 64, 6.0, 6.0 / 640, 0.0, ())
     assert load.FOREIGN_SHARE > 6.0 / 640
     assert [w.id for w in load.load_warnings(small)] == ["W012"]
@@ -181,4 +181,4 @@ def test_what_the_machine_counts_is_said(tmp_path: Path) -> None:
     counter.unlink()
     assert said(reading()) == []
     assert [w.id for w in load.load_warnings(HostLoad(10, 2, 0.1, 0.005, 0.01, (), {"throttled": 1}))] == ["W015"]
-    assert load.load_warnings(HostLoad(10, 2, 0.1, 0.005, 0.01, ())) == ()
+    assert tuple(load.load_warnings(HostLoad(10, 2, 0.1, 0.005, 0.01, ()))) == ()

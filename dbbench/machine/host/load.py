@@ -8,7 +8,7 @@ import mmap
 import os
 import re
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -159,29 +159,24 @@ def _busiest_text(busiest: tuple[ForeignProcess, ...], foreign_cpu_s: float) -> 
     return f"pid {first.pid} {first.name}: {first.cpu_s:.1f} s"
 
 
-def load_warnings(load: HostLoad) -> tuple[TrialWarning, ...]:
-    """Return W012, W015, W130 and W131 (all suspect) if their limits are exceeded."""
-    warnings: list[TrialWarning] = []
+def load_warnings(load: HostLoad) -> Iterator[TrialWarning]:
+    """Yield W012, W015, W130 and W131 (all suspect) if their limits are exceeded."""
+    time_text = f"in {load.seconds:.0f} s"
     if load.foreign_share is not None and load.foreign_cpu_s is not None and load.cpus:
         cores = load.foreign_cpu_s / load.seconds
         if load.foreign_share >= FOREIGN_SHARE or cores >= FOREIGN_CORES:
-            text = f"other processes used {percent(load.foreign_share)} of the CPU time in {load.seconds:.0f} s"
-            text += f" ({_busiest_text(load.processes, load.foreign_cpu_s)})"
-            warnings.append(TrialWarning("W012", text))
+            text = f"other processes used {percent(load.foreign_share)} of the CPU time {time_text}"
+            yield TrialWarning("W012", f"{text} ({_busiest_text(load.processes, load.foreign_cpu_s)})")
     if load.steal_share is not None and load.steal_share >= STEAL_SHARE:
-        text = f"the hypervisor took {percent(load.steal_share, 1)} of the CPU time in {load.seconds:.0f} s"
-        warnings.append(TrialWarning("W015", text))
+        text = f"the hypervisor took {percent(load.steal_share, 1)} of the CPU time {time_text}"
+        yield TrialWarning("W015", text)
     if times := load.events.get("throttled"):
-        text = f"the CPUs were throttled {count(times, 'time')} in {load.seconds:.0f} s"
-        warnings.append(TrialWarning("W015", text))
+        yield TrialWarning("W015", f"the CPUs were throttled {count(times, 'time')} {time_text}")
     if times := load.events.get("cache_drops"):
-        text = f"the machine's page cache was dropped {count(times, 'time')} in {load.seconds:.0f} s"
-        warnings.append(TrialWarning("W130", text))
+        yield TrialWarning("W130", f"the machine's page cache was dropped {count(times, 'time')} {time_text}")
     swapped = load.events.get("swapped_pages", 0) * mmap.PAGESIZE
     if load.seconds > 0 and swapped / load.seconds >= SWAPPED_BYTES_PER_S:
-        text = f"{swapped / 1e6:.0f} MB were swapped in {load.seconds:.0f} s"
-        warnings.append(TrialWarning("W131", text))
-    return tuple(warnings)
+        yield TrialWarning("W131", f"{swapped / 1e6:.0f} MB were swapped {time_text}")
 
 
 def _of_our_namespace(table: Mapping[int, Task], where: Path) -> set[int]:

@@ -18,7 +18,6 @@ from dbbench.datasets.golden import cache_folder, disk_bytes, evict
 from dbbench.errors import DbbenchError, RunLocked, collect_errors
 from dbbench.fleet import fleet_files, here
 from dbbench.fleet.fleet_files import Fleet
-from dbbench.report.text import put, put_json
 from dbbench.results.journal import Journal
 from dbbench.results.trials import leftovers
 from dbbench.units import inert, size_text
@@ -160,11 +159,7 @@ def _size(path: Path) -> int:
 
 
 def _tell(options: Options, gone: list[Left], dry_run: bool) -> None:
-    if options.json:
-        put_json({"removed": [{"what": left.what, "path": str(left.path), "size_bytes": left.size_bytes,
-                               "removed": not dry_run} for left in gone]})  # fmt: skip
-        return
-    for left in gone:
-        put(f"{'would remove' if dry_run else 'removed'} {left.what} {left.path} ({size_text(left.size_bytes)})")
-    if not gone:
-        put("nothing to remove")
+    verb = "would remove" if dry_run else "removed"
+    lines = [f"{verb} {left.what} {left.path} ({size_text(left.size_bytes)})" for left in gone]
+    options.put({"removed": [{"what": left.what, "path": str(left.path), "size_bytes": left.size_bytes,
+                              "removed": not dry_run} for left in gone]}, *lines or ["nothing to remove"])  # fmt: skip

@@ -9,7 +9,7 @@ import click
 
 from dbbench.commands.options import Options, command_line, completing
 from dbbench.errors import Kind, UnknownName, error_kinds, warning_kinds
-from dbbench.report.text import WIDTH, columns, put, put_json
+from dbbench.report.text import WIDTH, columns
 
 _MOST: Final = 6  # similar entries that are listed
 
@@ -23,11 +23,7 @@ def command(options: Options, ids: tuple[str, ...], every: bool) -> None:
     if not every and not ids:
         raise click.UsageError("Missing argument 'ID'. Use --all to explain all errors and warnings.")
     entries = [_entry(name, existing) for name in (existing if every else ids)]
-    if options.json:
-        put_json({"entries": entries})
-        return
-    for number, entry in enumerate(entries):
-        put(("\n" if number else "") + _text(entry))
+    options.put({"entries": entries}, "\n\n".join(map(_text, entries)))
 
 
 def _entry(name: str, existing: dict[str, Kind]) -> dict[str, object]:

@@ -9,7 +9,6 @@ import click
 from dbbench.commands.finding import readable
 from dbbench.commands.options import Options, command_line, results_option
 from dbbench.errors import DbbenchError, ImportRefused, ResultDamaged, RunLocked, RunNameTaken
-from dbbench.report.text import put, put_json
 from dbbench.results import merging
 
 
@@ -31,9 +30,9 @@ def command(options: Options, folders: tuple[str, ...]) -> None:
         except (ImportRefused, ResultDamaged, RunLocked, RunNameTaken) as error:
             refused.append(error)
     done = readable(options, merged, refused)
-    if options.json:
-        put_json({"runs": [{"run": run.folder.name, "path": str(run.folder), "added": list(run.added),
-                            "known": list(run.known)} for run in done]})  # fmt: skip
-        return
-    for run in done:
-        put(f"{run.folder.name}: {len(run.added)} trials added, {len(run.known)} already present; {run.folder}")
+    options.put(
+        {"runs": [{"run": run.folder.name, "path": str(run.folder), "added": list(run.added),
+                   "known": list(run.known)} for run in done]},
+        *(f"{run.folder.name}: {len(run.added)} trials added, {len(run.known)} already present; {run.folder}"
+          for run in done),
+    )  # fmt: skip

@@ -18,7 +18,7 @@ from dbbench.engines import SERVERS
 from dbbench.errors import DbbenchError, LiveServerUnreadable
 from dbbench.machine import host
 from dbbench.model.base import data_folder
-from dbbench.report.text import put, put_json
+from dbbench.report.text import put
 from dbbench.storage.devices.directory import check_directory
 from dbbench.units import seconds_of
 
@@ -97,11 +97,11 @@ def command(options: Options, output: str, from_running: bool, socket: Path | No
         proposal = _proposal(**answers)
         chosen, text = proposal.engines, proposal.text(path, catalog(options.paths))
     write_new({path: text})
-    if options.json:
-        put_json({"path": str(path), "engines": list(chosen)})
-    else:
-        name = "" if path == Path("plan.toml") else f" {shlex.quote(str(path))}"
-        put(f"Wrote {path}{' for ' if chosen else ''}{', '.join(chosen)}. Review it, then run:  dbbench plan{name}")
+    name = "" if path == Path("plan.toml") else f" {shlex.quote(str(path))}"
+    options.put(
+        {"path": str(path), "engines": list(chosen)},
+        f"Wrote {path}{' for ' if chosen else ''}{', '.join(chosen)}. Review it, then run:  dbbench plan{name}",
+    )
 
 
 def _proposal(dirs: str | None, fs: str | None, device: str | None, engines: Sequence[str], workloads: Sequence[str],
@@ -175,10 +175,9 @@ def _write_units(options: Options, folder: Path) -> None:
     with suppress(OSError):  # reported with the first file
         folder.mkdir(parents=True, exist_ok=True)
     write_new({path: text.replace(_PROGRAM, word) for path, text in texts.items()})
-    if options.json:
-        put_json({"paths": [str(path) for path in texts], "program": program})
-    else:
-        put("\n".join([*(f"Wrote {path}" for path in texts), "Next:  systemctl daemon-reload"]))
+    paths = [str(path) for path in texts]
+    options.put({"paths": paths, "program": program}, *(f"Wrote {path}" for path in paths),
+                "Next:  systemctl daemon-reload")  # fmt: skip
 
 
 def _running(

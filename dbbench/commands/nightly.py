@@ -136,10 +136,7 @@ def _accept(options: Options, run: str, reason: str) -> None:
         raise click.UsageError("--reason is empty")
     root = options.results_folder
     entry = history.accept(root, results.load_run(folder_of(root, run)), reason)
-    if options.json:
-        put_json(plain(entry))
-    else:
-        put(f"{entry.run} is now the baseline of its plan: {reason}")
+    options.put(plain(entry), f"{entry.run} is now the baseline of its plan: {reason}")
 
 
 def _nights_of(plan: str, root: Path, paths: list[str]) -> dict[str, list[Night]]:

@@ -46,6 +46,15 @@ class Options:
     def has_colour(self, stream: TextIO) -> bool:
         return stream.isatty() and not self.no_color and not os.environ.get("NO_COLOR")
 
+    def put(self, document: Any, *lines: str) -> None:
+        """Print the result: the document with --json, otherwise the lines."""
+        from dbbench.report import text  # imported here, because help does not need it
+
+        if self.json:
+            text.put_json(document)
+        for line in lines if not self.json else ():
+            text.put(line)
+
     def shown(self, renderer: Callable[..., T]) -> T:
         """Return the renderer's block that shows progress on stderr, as --progress, --quiet and --no-color demand."""
         kind = "none" if self.quiet and self.progress == "auto" else self.progress

@@ -45,10 +45,8 @@ def command(options: Options, plan_file: str, fs: tuple[str, ...], every: bool, 
     lacks = lacking(request)
     arms = [arm for arm, reason in lacks.items() if reason is not None or every]
     if not arms:
-        if options.json:
-            put_json({"run": None, "path": None, "kernel": None, "comparable": False, "setups": [], "faults": []})
-        else:
-            put(f"This machine's kernel supports {', '.join(lacks)}. Use --all to rehearse them anyway.")
+        nothing: dict[str, Any] = {"run": None, "path": None, "kernel": None, "comparable": False, "setups": [], "faults": []}
+        options.put(nothing, f"This machine's kernel supports {', '.join(lacks)}. Use --all to rehearse them anyway.")
         return EXIT_OK
     folder, end = _rehearse(options, request, arms, name)
     run = results.load_run(folder)

@@ -13,7 +13,7 @@ from dbbench.errors import EXIT_OK, EXIT_TRIAL_FAILED, DbbenchError, ResultDamag
 from dbbench.model import Status
 from dbbench.nightly import analysis
 from dbbench.report.run_text import put_runs
-from dbbench.report.text import put, put_json
+from dbbench.report.text import put_json
 from dbbench.report.verdict_table import as_document
 from dbbench.report.verdicts import verdicts
 from dbbench.results import LoadedRun, all_of
@@ -33,10 +33,7 @@ def command(options: Options, runs: tuple[str, ...], output: str | None, show: b
     """Write the report page: one self-contained HTML file that needs no network."""
     read = load_runs(options, runs)
     path = write_page(options, read, Path(output) if output else None, tuple(filter(None, redact.split(","))))
-    if options.json:
-        put_json({"path": str(path), "bytes": path.stat().st_size})
-    else:
-        put(str(path))
+    options.put({"path": str(path), "bytes": path.stat().st_size}, str(path))
     if show:
         click.launch(str(path))
 

@@ -144,8 +144,4 @@ def _put_trial(options: Options, run: LoadedRun, name: str) -> None:
     if trial is None:
         hint = did_you_mean(name, [trial.id for trial in run.trials])
         raise UnknownName(f'run {run.path.name} has no finished trial "{name}"{hint}')
-    if options.json:
-        put_json(plain(trial))
-    else:
-        for line in trial_text(trial, run):
-            put(line)
+    options.put(plain(trial), *trial_text(trial, run))

@@ -45,8 +45,10 @@ def command(options: Options, plan_file: str, fs: tuple[str, ...], every: bool, 
     lacks = lacking(request)
     arms = [arm for arm, reason in lacks.items() if reason is not None or every]
     if not arms:
-        nothing: dict[str, Any] = {"run": None, "path": None, "kernel": None, "comparable": False, "setups": [], "faults": []}
-        options.put(nothing, f"This machine's kernel supports {', '.join(lacks)}. Use --all to rehearse them anyway.")
+        options.put(
+            {"run": None, "path": None, "kernel": None, "comparable": False, "setups": [], "faults": []},
+            f"This machine's kernel supports {', '.join(lacks)}. Use --all to rehearse them anyway.",
+        )
         return EXIT_OK
     folder, end = _rehearse(options, request, arms, name)
     run = results.load_run(folder)

@@ -39,6 +39,9 @@ def outcome() -> Outcome:
     return Outcome(time.time(), 2.0, 20, 0, Series(3, {"tps": [9.0, 10.0, 10.0]}), Histogram({500: 20}))
 
 
+_DISK = {"read_bytes": 0, "write_bytes": 2000, "flushes": 20, "read_operations": 10, "write_operations": 30}
+
+
 @dataclass
 class FakeMeter:
     """Counters of a window: 2000 bytes written to the device for 1000 bytes of the engine."""
@@ -47,15 +50,7 @@ class FakeMeter:
     counted: Work = dataclasses.field(default_factory=Work)
     engine_write_bytes: int = 1000
     strays: tuple[str, ...] = ()
-    disk: dict[str, int] = dataclasses.field(
-        default_factory=lambda: {
-            "read_bytes": 0,
-            "write_bytes": 2000,
-            "flushes": 20,
-            "read_operations": 10,
-            "write_operations": 30,
-        }
-    )
+    disk: dict[str, int] = dataclasses.field(default_factory=lambda: dict(_DISK))
     cpu: dict[str, float] = dataclasses.field(default_factory=dict)
     client_cpu: dict[str, float] = dataclasses.field(default_factory=dict)
     checkpoints: CheckpointFacts = dataclasses.field(default_factory=lambda: CheckpointFacts(1, 1))

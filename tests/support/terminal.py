@@ -1,6 +1,7 @@
 """A terminal: runs a command on a pseudo-terminal of a given size, and interprets what it draws."""
 
 import fcntl
+import io
 import os
 import re
 import select
@@ -74,6 +75,26 @@ class Screen:
             self.cursor_visible = letter == "h"
         else:
             assert letter == "m", f"unknown sequence {argument}{letter}"
+
+
+class WideStream(io.StringIO):
+    """Text that is written for a terminal of that width."""
+
+    def __init__(self, columns: int) -> None:
+        super().__init__()
+        self._other_end, self._terminal = os.openpty()
+        fcntl.ioctl(self._terminal, termios.TIOCSWINSZ, struct.pack("4H", 24, columns, 0, 0))
+
+    def fileno(self) -> int:
+        return self._terminal
+
+    def isatty(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        os.close(self._terminal)
+        os.close(self._other_end)
+        super().close()
 
 
 class Terminal:

@@ -213,10 +213,8 @@ def test_the_guard_is_the_reference_again(tmp_path: Path) -> None:
     assert guarded(once) == once
     own = dataclasses.replace(usual, device=DeviceSpec("dir", paths={"ext4": "/a"}))
     assert guarded(own) == own
-    slow = synthetic.write(
-        tmp_path / "slow", Shape(arms=("ext4", "xfs", "ext4-guard"), work=WORK, blocks=5, noise=0.004)
-    )
-    found = night_of(results.load_run(slow))
+    slow = Shape(arms=("ext4", "xfs", "ext4-guard"), work=WORK, blocks=5, noise=0.004)
+    found = night_of(results.load_run(synthetic.write(tmp_path / "slow", slow)))
     assert not found.good and "guard" in found.reasons[0]  # the fixture's unknown arms run at 0.9
     assert set(found.ratios) == {KEY, "postgres pgbench-tpcb: ext4 itself"}
     assert found.facts["kernel"] == "6.12.9"

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from dbbench.engines.port import Server
-from dbbench.errors import CommandFailed, FilesystemDamaged, Interrupted, PlanInvalid
+from dbbench.errors import CommandFailed, FilesystemDamaged, Interrupted
 from dbbench.metrics import summary
 from dbbench.model import DeviceFacts, FsSetup, Layer, Mkfs, OperationFacts
 from dbbench.operations import OPERATIONS, StoredDatabase, backup, maintenance, operate
@@ -27,7 +27,7 @@ from dbbench.storage.filesystems.f2fs import damages
 from dbbench.storage.filesystems.port import Mounted
 from dbbench.storage.filesystems.volumes import devices_to_add, growing_of, layers_to_add, snapshots_of
 from dbbench.units import duration_text
-from tests.support.plans import plan_of
+from tests.support.plans import flaws_of, plan, plan_of
 
 FIXTURES = Path(__file__).parents[1] / "fixtures/filesystems"
 EXT4 = FsSetup("of the test", Mkfs("ext4"))
@@ -182,8 +182,9 @@ def test_growing_without_a_device_more(said: Said) -> None:
     assert [facts.seconds for facts in maintenance.grow(btrfs)] == [None]
 
 
-def test_the_filesystem_comes_before_its_layers() -> None:
-    """btrfs on LVM takes its own snapshots; ext4 on it those of the uppermost layer that can."""
+def test_what_grows_and_has_snapshots() -> None:
+    """btrfs on LVM takes its own snapshots; ext4 on it those of the uppermost layer that can. Growing adds a device, or
+    a mirror where the volume lies on mirrors; nothing where nothing can grow."""
     layers = (Layer("md"), Layer("lvm"), Layer("crypt"))
 
     def name(setup: FsSetup) -> str | None:
@@ -196,6 +197,16 @@ def test_the_filesystem_comes_before_its_layers() -> None:
     assert growing_of(FsSetup("t", Mkfs("ext4"), layers=layers[:1])) is not None
     assert growing_of(FsSetup("t", Mkfs("ext4"), layers=layers)) is None  # dm-crypt on it would stay as small
     assert name(EXT4) is growing_of(EXT4) is None
+    shipped = catalog()
+    setups = {name: shipped.setup(name) for name in shipped.setups}
+    added = {name: devices_to_add(setup) for name, setup in setups.items()}
+    assert {name for name, number in added.items() if number > 1} == {"ext4-lvm-striped-md1", "xfs-lvm-striped-md1"}
+    assert (added["ext4-lvm-striped-md1"], added["ext4-lvm"], added["ext4-md10"], added["btrfs"]) == (2, 1, 1, 1)
+    assert added["ext4"] == added["ext4-crypt"] == 0
+    assert layers_to_add(setups["ext4-lvm-striped-md1"]) == (Layer("md", level=1),)
+    assert layers_to_add(setups["ext4-lvm"]) == layers_to_add(setups["btrfs"]) == ()
+    encrypted = FsSetup("t", Mkfs("btrfs"), layers=(Layer("crypt"),))
+    assert (layers_to_add(encrypted), devices_to_add(encrypted)) == ((Layer("crypt"),), 1)
 
 
 def test_the_data_is_scanned_and_then_its_clone(said: Said) -> None:
@@ -215,20 +226,6 @@ def test_the_data_is_scanned_and_then_its_clone(said: Said) -> None:
     assert summary.scan_summary([]) == {}
 
 
-def test_what_grow_adds() -> None:
-    """A device, or a mirror where the volume lies on mirrors; nothing where nothing can grow."""
-    shipped = catalog()
-    setups = {name: shipped.setup(name) for name in shipped.setups}
-    added = {name: devices_to_add(setup) for name, setup in setups.items()}
-    assert {name for name, number in added.items() if number > 1} == {"ext4-lvm-striped-md1", "xfs-lvm-striped-md1"}
-    assert (added["ext4-lvm-striped-md1"], added["ext4-lvm"], added["ext4-md10"], added["btrfs"]) == (2, 1, 1, 1)
-    assert added["ext4"] == added["ext4-crypt"] == 0
-    assert layers_to_add(setups["ext4-lvm-striped-md1"]) == (Layer("md", level=1),)
-    assert layers_to_add(setups["ext4-lvm"]) == layers_to_add(setups["btrfs"]) == ()
-    encrypted = FsSetup("t", Mkfs("btrfs"), layers=(Layer("crypt"),))
-    assert (layers_to_add(encrypted), devices_to_add(encrypted)) == ((Layer("crypt"),), 1)
-
-
 def test_exclusive_bytes_of_btrfs_and_damage_of_f2fs() -> None:
     """What only the snapshot and its clone hold, added up. The checks that failed, whatever the exit status; nothing of
     a sound one."""
@@ -246,40 +243,26 @@ def test_durations(seconds: float | None, text: str) -> None:
     assert duration_text(seconds) == text
 
 
-PLAN = """name = "t"
-fs_setups = ["btrfs", "ext4"]
-{top}
-[device]
-{device}
-[[engine]]
-name = "postgres"
-[[workload]]
-name = "pgbench-tpcb"
-"""
+TWO, DIRS = {"count": 2}, {"kind": "dir", "size": None, "paths": {"btrfs": "/mnt/a", "ext4": "/mnt/b"}}
 
 
-@pytest.mark.parametrize(("top", "device", "flaw"), [
-    ('operations = ["fsk"]', 'count = 1', 'did you mean "fsck"'),
-    ('operations = ["fsck", "fsck"]', 'count = 1', "is listed twice"),
-    ('operations = ["grow"]', 'count = 1', "one device more"),
-    ('operations = ["fsck"]', 'kind = "dir"\npaths = { btrfs = "/mnt/a", ext4 = "/mnt/b" }', "of its own"),
-    ('age = { fill = 1.5 }', 'count = 1', "less than 1"),
-    ('age = { churn = -1 }', 'count = 1', "0 or more"),
-    ('age = {}', 'kind = "dir"\npaths = { btrfs = "/mnt/a", ext4 = "/mnt/b" }', "of its own"),
+@pytest.mark.parametrize(("keys", "device", "flaw"), [
+    ({"operations": ["fsk"]}, {}, 'did you mean "fsck"'), ({"operations": ["fsck", "fsck"]}, {}, "is listed twice"),
+    ({"operations": ["grow"]}, {}, "one device more"), ({"operations": ["fsck"]}, DIRS, "of its own"),
+    ({"age": {"fill": 1.5}}, {}, "less than 1"), ({"age": {"churn": -1}}, {}, "0 or more"),
+    ({"age": {}}, DIRS, "of its own"),
+    ({"operations": ["fsck", "snapshot", "clone", "grow"], "age": {"fill": 0.7, "churn": 1}}, TWO, None),
+    ({"operations": ["clone"]}, DIRS, None),  # copies of files in existing directories
 ])  # fmt: skip
-def test_flaws_of_a_plan(top: str, device: str, flaw: str, tmp_path: Path) -> None:
-    """What cannot be done is said before anything is begun, with its line."""
-    with pytest.raises(PlanInvalid, match=flaw):
-        plan_of(tmp_path, PLAN.format(top=top, device=device), catalog())
-
-
-@pytest.mark.parametrize(("top", "device"), [
-    ('operations = ["fsck", "snapshot", "clone", "grow"]\nage = { fill = 0.7, churn = 1 }', "count = 2"),
-    ('operations = ["clone"]', 'kind = "dir"\npaths = { btrfs = "/mnt/a", ext4 = "/mnt/b" }'),
-])  # fmt: skip
-def test_sound_plans(top: str, device: str, tmp_path: Path) -> None:
-    """All operations with a device to spare; copies of files in existing directories."""
-    assert plan_of(tmp_path, PLAN.format(top=top, device=device), catalog()).operations
+def test_what_cannot_be_done_is_a_flaw_of_the_plan(
+    keys: dict[str, Any], device: dict[str, Any], flaw: str | None, tmp_path: Path
+) -> None:
+    """It is said before anything is begun, with its line; None: it can be done."""
+    text = plan(["btrfs", "ext4"], device={"size": "1GiB", **device}, **keys)
+    if flaw is None:
+        assert plan_of(tmp_path, text, catalog()).operations
+    else:
+        assert flaw in flaws_of(tmp_path, text, catalog())
 
 
 def test_what_has_no_program_is_not_possible_and_no_failure(said: Said) -> None:

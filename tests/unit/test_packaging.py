@@ -82,7 +82,8 @@ def test_the_deb_has_or_needs_every_package_of_python() -> None:
 
 def test_the_control_file_recommends_the_tools() -> None:
     """No field is left open; each tool of the table is recommended by its package. mfusepy is in a bundle for the
-    power-loss lab, so the library that it loads is one of the packages."""
+    power-loss lab, so the library that it loads is one of the packages. There is one file for each shell that `dbbench
+    completion` knows."""
     assert packages.FUSE in {name for tool in TOOLS if tool.group == "run" for name in tool.programs}
     text = artifacts.control("amd64", 7)
     fields = dict(re.findall(r"^([\w-]+): (.*)$", text, re.MULTILINE))
@@ -91,10 +92,6 @@ def test_the_control_file_recommends_the_tools() -> None:
     for tool in TOOLS:
         if artifacts.recommended(tool):
             assert tool.debian in fields["Recommends"].split(", ")
-
-
-def test_the_deb_completes_in_each_shell() -> None:
-    """One file for each shell that `dbbench completion` knows."""
     command = group.get_command(click.Context(group), "completion")
     assert command is not None
     (argument,) = (each for each in command.params if isinstance(each, click.Argument))
@@ -127,7 +124,8 @@ def test_a_bundle_requires_debootstrap(programs: Path) -> None:
 
 
 def test_the_checklist_stops_at_the_first_failure(capsys: pytest.CaptureFixture[str]) -> None:
-    """What comes after it is not checked, and it is named."""
+    """What comes after it is not checked, and it is named. It ends with the tag; every target that it makes is one of
+    the Makefile's."""
     seen: list[str] = []
 
     def item(title: str, problem: str) -> release.Item:
@@ -137,6 +135,10 @@ def test_the_checklist_stops_at_the_first_failure(capsys: pytest.CaptureFixture[
     assert seen == ["one", "two"]
     assert "FAILED: two: no tag" in capsys.readouterr().out
     assert release.checked([item("one", "")]) == 0
+    assert release.ITEMS[-1].title == "tag"
+    targets = re.findall(r'command\("make", "([\w-]+)"\)', (ROOT / "packaging/release.py").read_text())
+    makefile = (ROOT / "Makefile").read_text()
+    assert targets and all(re.search(rf"^{target}:", makefile, re.MULTILINE) for target in targets)
 
 
 @pytest.mark.parametrize(
@@ -154,14 +156,6 @@ def test_a_release_has_its_section_of_the_changelog(text: str, problem: str) -> 
     """With a date and entries, and nothing left under Unreleased."""
     said = release.changelog(text, "1.0")
     assert problem in said if problem else said == ""
-
-
-def test_the_checklist_ends_with_the_tag() -> None:
-    """Every target that it makes is one of the Makefile's."""
-    assert release.ITEMS[-1].title == "tag"
-    targets = re.findall(r'command\("make", "([\w-]+)"\)', (ROOT / "packaging/release.py").read_text())
-    makefile = (ROOT / "Makefile").read_text()
-    assert targets and all(re.search(rf"^{target}:", makefile, re.MULTILINE) for target in targets)
 
 
 def test_the_table_of_packages_is_that_of_the_program() -> None:

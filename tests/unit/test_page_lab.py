@@ -38,15 +38,12 @@ def test_lab_has_its_section(how: dict[str, Any], told: tuple[str, ...], tmp_pat
     assert "safe" not in text[text.index("Power was cut") : text.index("Environment", text.index("Power was cut"))]
 
 
-def test_lab_is_redacted(tmp_path: Path) -> None:
-    """Paths and parameters are taken out of it too."""
-    text = render([with_lab(tmp_path)], redact=("paths", "params"))
-    assert "/dev/loop9" not in text and "full_page_writes=off" not in text
-
-
 def test_page_of_a_lab_alone_begins_with_it(tmp_path: Path) -> None:
-    """There is no trial to be told of, and the lab's own command repeats it. A run without a lab has no section."""
+    """There is no trial to be told of, and the lab's own command repeats it. A run without a lab has no section. Paths
+    and parameters are taken out of it too."""
     loaded = with_lab(tmp_path)
+    text = render([loaded], redact=("paths", "params"))
+    assert "/dev/loop9" not in text and "full_page_writes=off" not in text
     assert "powercut" not in render([dataclasses.replace(loaded, lab=None)])
     alone = dataclasses.replace(loaded, run=dataclasses.replace(loaded.run, order=()), trials=())
     page = render([alone])

@@ -37,16 +37,13 @@ def run(tmp_path: Path) -> LoadedRun:
 
 
 def test_an_arm_has_its_course_scans_and_repairs(run: LoadedRun) -> None:
-    """Throughput and extents at the plan's factors, not in the windows between them, divided by the first."""
+    """Throughput and extents at the plan's factors, not in the windows between them, divided by the first; a note as
+    text. A run without it has no section."""
     table = build([run]).wear[0]
     ((mark, cells),) = table.rows
     assert mark.name == "btrfs"
     assert cells[:2] == ("0 ×: 1, 1.10 ×: 0.500", "0 ×: 1, 1.10 ×: 10")
     assert cells[2:] == ("−90 (−120 .. −60)", "50", "–", "–", "12 s", "100")
-
-
-def test_the_page_has_it_and_escapes_its_words(run: LoadedRun) -> None:
-    """The section, its figures, and a note as text; a run without it has no section."""
     page = render([run])
     assert "Aged by the database" in page and "extents ÷ those at the start" in page
     assert "the load wrote &lt;nothing&gt;" in page and "<nothing>" not in page

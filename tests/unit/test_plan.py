@@ -82,7 +82,7 @@ def good(tmp_path: Path, known: Catalog) -> Expanded:
 
 def test_a_good_plan_is_read_with_units(tmp_path: Path, known: Catalog) -> None:
     """Sizes come in bytes, times in seconds; what is not written has its default. `[engine]` says the same as
-    `[[engine]]`, and its errors have their own lines."""
+    `[[engine]]`, and its errors have their own lines. A setup has options in the short form too, as after --fs."""
     assert len(plan_of(tmp_path, simple(), known).engine) == 1
     assert "plan.toml:4" in flaws_of(tmp_path, simple("postgrse"), known)
     plan = plan_of(tmp_path, GOOD, known)
@@ -90,10 +90,6 @@ def test_a_good_plan_is_read_with_units(tmp_path: Path, known: Catalog) -> None:
     assert [arm.label for arm in plan.fs_setups] == ["ext4", "xfs", "ext4-b"]
     assert plan.engine[0].settings == {"shared_buffers": "1GB"}
     assert plan.repeat_suspect is True
-
-
-def test_an_fs_setup_has_options_in_the_short_form_too(tmp_path: Path, known: Catalog) -> None:
-    """As after --fs, and the same as the table."""
     short = plan_of(tmp_path, GOOD.replace('"ext4", ', '"ext4:commit=60,data=writeback", ', 1), known)
     table = '{ use = "ext4", mount = ["commit=60", "data=writeback"] }, '
     assert short == plan_of(tmp_path, GOOD.replace('"ext4", ', table, 1), known)

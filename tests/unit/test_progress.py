@@ -1,11 +1,7 @@
 import contextlib
-import fcntl
 import io
 import json
-import os
 import re
-import struct
-import termios
 import time
 from collections.abc import Callable
 from typing import Any, TextIO
@@ -17,6 +13,7 @@ from dbbench.model.events import Event, ignore, parse
 from dbbench.report.progress import Display, PlainLines, live, renderer, shown
 from dbbench.report.progress.live import above, drawn
 from dbbench.report.progress.state import State, eta, mean_and_spread, opening, spark
+from tests.support.terminal import WideStream
 
 ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
@@ -359,13 +356,8 @@ def test_setups_that_are_done_continue_on_further_lines() -> None:
 
 def test_plain_lines_fit_a_terminal() -> None:
     """With --progress plain on a terminal of 80 columns no line is wider; in a pipe it is one line per event."""
-    primary, secondary = os.openpty()
-    fcntl.ioctl(secondary, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
-    with os.fdopen(secondary, "w") as stream, renderer("plain", stream) as emit:
-        emit(Event("note", {"text": "xfs is within 3 % of ext4; " * 6}))
-    printed = b""
-    with contextlib.suppress(OSError), os.fdopen(primary, "rb", buffering=0) as terminal:  # EIO at the end
-        while part := terminal.read(1000):
-            printed += part
-    lines = printed.decode().splitlines()
+    note = Event("note", {"text": "xfs is within 3 % of ext4; " * 6})
+    with WideStream(80) as stream:
+        lines = printed("plain", [note], stream).splitlines()
     assert len(lines) > 1 and max(map(len, lines)) <= 80
+    assert len(printed("plain", [note]).splitlines()) == 1

@@ -12,18 +12,15 @@ ROW = {
 }  # fmt: skip
 
 
-def test_host_is_a_line() -> None:
-    """Trial, phase and its time, what is home, time of the last answer; a dash for unknown values."""
+def test_hosts_are_lines() -> None:
+    """Of a host: trial, phase and its time, what is home, time of the last answer; a dash for unknown values. Of all:
+    what is home of how many, how many hosts are in which phase, and the slowest host's time."""
     now = epoch("2026-11-21T18:00:05.000Z")
     shown = dict(zip(hosts.HOST_HEADER, hosts.host_cells(ROW, now), strict=True))
     assert (shown["host"], shown["phase"], shown["for"], shown["done"]) == ("db1", "measure", "1:01", "3/10")
     assert shown["last answer"] == "0:05 ago"
     waiting = hosts.host_cells({**ROW, "trial": "", "phase_s": None, "eta_s": None}, now)
     assert [waiting[index] for index in (1, 3, 5)] == ["–", "–", "–"]
-
-
-def test_all_hosts_are_one_line() -> None:
-    """What is home of how many, how many hosts are in which phase, and the slowest host's time."""
     other = {**ROW, "host": "db2", "phase": "restore", "done": 2, "eta_s": 30.0}
     words = hosts.standing([ROW, other])
     assert words.startswith("5/20 trials collected; 1 measure, 1 restore; about 12 min left, until ")

@@ -136,9 +136,11 @@ def test_scripts_are_sent_with_what_lies_beside_them(tmp_path: Path) -> None:
     assert started["env"]["DBBENCH_SCRIPT"] == "/tmp/there/tpcc.lua"
 
 
-def test_offset_is_that_of_the_quickest_question() -> None:
-    """The clock there is 3 s ahead; a question that took long on its way back says little."""
-    clock = Clock()
+def test_clock_of_the_other_host(tmp_path: Path) -> None:
+    """The clock there is 3 s ahead; a question that took long on its way back says little. What was 1000.5 there, half
+    a second ahead, was 1000.0 here; logs keep theirs. A certificate waits for a clock that is a little behind, by what
+    it is behind; one that is far behind is an error before the trial."""
+    clock, waited = Clock(), list[float]()
     waits = itertools.cycle([0.05, 0.0])  # many quick ones: on a busy machine one of them alone may wait as well
 
     def slow(**_: Any) -> dict[str, float]:
@@ -148,18 +150,9 @@ def test_offset_is_that_of_the_quickest_question() -> None:
 
     offset, error = remote.offset_of(Answers(clock=slow), clock)  # type: ignore[arg-type]
     assert abs(offset - 3.0) <= error < 0.025
-
-
-def test_start_there_is_told_in_our_clock(tmp_path: Path) -> None:
-    """Half a second ahead: what was 1000.5 there was 1000.0 here; logs keep theirs."""
     client, _ = there()
     program = client.start(["x"], {}, "", tmp_path / "o", tmp_path / "e")
     assert (program.begin_utc, program.there_utc) == (1000.0, 1000.5)
-
-
-def test_certificate_waits_for_a_clock_that_is_a_little_behind() -> None:
-    """By what it is behind; a clock that is far behind is an error before the trial."""
-    waited: list[float] = []
     remote.punctual(Answers(), 2.0, waited.append)  # type: ignore[arg-type]
     remote.punctual(Answers(), -1.5, waited.append)  # type: ignore[arg-type]
     assert waited == [1.5]

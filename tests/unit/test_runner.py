@@ -51,18 +51,14 @@ def suspects(*ids: str) -> Callable[[TrialSpec], Status]:
 
 def test_block_with_a_suspect_trial_is_repeated_whole(run: Run) -> None:
     """Both arms of that workload and block get a second attempt at the end, other workloads do not; a repeat that is
-    suspect again is not repeated."""
+    suspect again is not repeated. All blocks suspect: 8 further trials of 16, never half a block. What fails for a
+    cause of its own fails again, and the plan may forbid repeats."""
     status = suspects("xfs.postgres.w-b2-a1", "xfs.postgres.w-b2-a2")
     longer = extend(run, status)
     new = longer.order[len(run.order) :]
     assert {"ext4.postgres.w-b2-a2", "xfs.postgres.w-b2-a2"} == {spec.id for spec in new}
     assert [(spec.position, spec.attempt) for spec in new] == [(17, 2), (18, 2)]
     assert extend(longer, status) is longer
-
-
-def test_repeats_end_at_half_of_the_plan(run: Run) -> None:
-    """All blocks suspect: 8 further trials of 16, never half a block. What fails for a cause of its own fails again,
-    and the plan may forbid repeats."""
     longer = extend(run, lambda _: Status.SUSPECT)
     assert len(longer.order) == 24
     assert extend(longer, lambda _: Status.SUSPECT) is longer
@@ -218,8 +214,10 @@ def test_a_module_that_cannot_be_imported_is_no_process(launcher_of: LauncherOf,
 
 
 @pytest.mark.starts_processes
-def test_the_end_of_a_program_is_noticed_at_once() -> None:
-    """Also if it has ended before; at intervals of up to 50 ms the end would be noticed 0.11 s after the start."""
+def test_the_end_of_a_program_is_noticed_at_once_or_forced() -> None:
+    """Also if it has ended before; at intervals of up to 50 ms the end would be noticed 0.11 s after the start. A
+    program that does not end is killed after its grace: a wait for it ends at its deadline, and the status is that of
+    SIGKILL."""
     noticed_s = []
     for _ in range(5):
         began = time.monotonic()
@@ -227,11 +225,6 @@ def test_the_end_of_a_program_is_noticed_at_once() -> None:
             assert (program.wait(5.0), program.wait(5.0)) == (0, 0)
         noticed_s.append(time.monotonic() - began)
     assert min(noticed_s) < 0.1
-
-
-@pytest.mark.starts_processes
-def test_a_program_that_does_not_end_is_killed_after_its_grace() -> None:
-    """A wait for it ends at its deadline; the status is that of SIGKILL."""
     ignoring = ["sh", "-c", "trap '' TERM; echo ready; while :; do sleep 1; done"]
     with process.running(ignoring, stdout=subprocess.PIPE, grace_s=0.2) as program:
         assert program.popen.stdout is not None and program.popen.stdout.readline() == b"ready\n"

@@ -15,6 +15,7 @@ from dbbench.model import Budget, Question, Run, Status, Trial
 from dbbench.run.adaptive import further
 
 WORK = (("postgres", "pgbench-tpcb"),)
+BTRFS = "btrfs.postgres.pgbench-tpcb"
 
 
 @pytest.fixture
@@ -49,20 +50,20 @@ def blocks(run: Run, arm: str) -> int:
     return sum(run.cell(spec.cell).arm == arm for spec in run.order)
 
 
-def test_never_fewer_than_five_pairs(run: Run) -> None:
-    """However quiet, the width is not believed before."""
+def test_an_arm_stops_when_it_is_settled(run: Run) -> None:
+    """Never with fewer than five pairs: however quiet, the width is not believed before. The noisy pair continues to
+    fifteen blocks with the baseline. An arm that always fails is given up: no time for what cannot be answered."""
     end = to_the_end(run, {})
     assert [blocks(end, arm) for arm in ("ext4", "xfs", "btrfs")] == [5, 5, 5]
     assert all((question.kind, question.pairs) == ("settled", 5) for question in end.questions.values())
     assert len(end.questions) == 2
-
-
-def test_a_settled_arm_stops_and_the_baseline_stays(run: Run) -> None:
-    """The noisy pair continues to fifteen blocks with the baseline; the quiet one stops at five."""
     end = to_the_end(run, {"btrfs": 0.2})
     assert [blocks(end, arm) for arm in ("ext4", "xfs", "btrfs")] == [15, 5, 15]
-    question = end.questions["btrfs.postgres.pgbench-tpcb"]
+    question = end.questions[BTRFS]
     assert (question.kind, question.pairs) == ("open", 15) and question.half_width and question.half_width > 0.02
+    end = to_the_end(run, {}, failed="btrfs")
+    assert blocks(end, "btrfs") == 3
+    assert end.questions[BTRFS].kind == "given-up"
 
 
 def test_the_interval_of_a_settled_pair_has_a_higher_level(run: Run) -> None:
@@ -79,27 +80,13 @@ def test_the_interval_of_a_settled_pair_has_a_higher_level(run: Run) -> None:
     assert plain.lo and settled.lo and settled.lo < plain.lo
 
 
-def test_an_arm_that_always_fails_is_given_up(run: Run) -> None:
-    """No time for what cannot be answered."""
-    end = to_the_end(run, {}, failed="btrfs")
-    assert blocks(end, "btrfs") == 3
-    assert end.questions["btrfs.postgres.pgbench-tpcb"].kind == "given-up"
-
-
-def test_without_a_precision_exactly_the_plans_blocks(run: Run) -> None:
-    """No further block is ever made."""
+def test_further_blocks_are_repeatable(run: Run) -> None:
+    """By seed and block alone; positions go on. Without a precision there are exactly the plan's blocks."""
     plain = dataclasses.replace(run, precision=None)
     assert further(plain, driven(plain, {"btrfs": 0.5})) is plain
-
-
-def test_order_of_a_further_block_is_repeatable(run: Run) -> None:
-    """By seed and block alone; positions go on."""
     one, two = further(run, driven(run, {})), further(run, driven(run, {}))
     assert one.order == two.order
     assert [spec.position for spec in one.order] == list(range(1, 13))
-
-
-BTRFS = "btrfs.postgres.pgbench-tpcb"
 
 
 def test_a_decided_arm_gives_its_time_to_the_others(run: Run) -> None:

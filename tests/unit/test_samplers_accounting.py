@@ -140,8 +140,8 @@ def test_disks_are_differences(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_files_of_a_process_outside_of_its_places(tmp_path: Path) -> None:
-    """Open for writing, or at all; neither directories nor deleted files count, nor does a name that only begins
-    alike."""
+    """Open for writing, or at all; neither directories nor deleted files count, nor does a name that only begins alike.
+    A program that has just started reads files for a moment; the load's own files are open a second later too."""
     inside, outside = tmp_path / "fs", tmp_path / "fs2"
     for folder in (inside, outside):
         folder.mkdir()
@@ -157,10 +157,6 @@ def test_files_of_a_process_outside_of_its_places(tmp_path: Path) -> None:
             written = files_elsewhere([os.getpid()], places, only_written=True)
             assert {path for path in written if path.startswith(str(tmp_path))} == {str(outside / "log")}
     assert files_elsewhere([2**22 + 1], places, only_written=False) == set()  # a process that is gone
-
-
-def test_only_a_file_that_stays_open_is_elsewhere(tmp_path: Path) -> None:
-    """A program that has just started reads files for a moment; the load's own files are open a second later too."""
     clock = TaskClock(client=(os.getpid(),), places=[tmp_path / "fs"])
     with (tmp_path / "table").open("w"):
         with (tmp_path / "module").open("w"):

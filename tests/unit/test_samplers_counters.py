@@ -52,9 +52,10 @@ def readings(*values: float | None, every_s: float = 1.0) -> list[CountersReadin
 
 
 def test_counters_are_differences_and_gauges_are_values() -> None:
-    """What grows is shown as a rate, by the time of the answers, what is a state as it is. Without both ends there is
-    no difference, and it is never 0: of a reading that failed, of a server that was restarted and counts from 0 again,
-    of readings three seconds apart, which tell no single second's rate."""
+    """What grows is shown as a rate, by the time of the answers, what is a state as it is; which it is one rule of
+    names says for all engines. Without both ends there is no difference, and it is never 0: of a reading that failed,
+    of a server that was restarted and counts from 0 again, of readings three seconds apart, which tell no single
+    second's rate."""
     series = to_series(readings(10, 15, 15, 35), 100.0, 3)
     assert series["wal_bytes_per_s"] == [5.0, 0.0, 20.0]
     assert series["dirty_bytes"] == [15.0, 15.0, 35.0]
@@ -65,10 +66,6 @@ def test_counters_are_differences_and_gauges_are_values() -> None:
     assert to_series(readings(0, 9, 18, every_s=3.0), 100.0, 6)["wal_bytes_per_s"] == [None] * 6
     late = [CountersReading(100.0, 50.0, {"n": 0.0}), CountersReading(101.0, 51.25, {"n": 10.0})]
     assert to_series(late, 100.0, 1)["n_per_s"] == [8.0]
-
-
-def test_gauges_are_known_by_name() -> None:
-    """One rule of names for all engines."""
     gauges = {"innodb_history_list_length", "innodb_dirty_bytes", "innodb_redo_age_bytes",
               "innodb_pool_data_size_bytes", "innodb_buffer_pool_pages_free", "autovacuum_workers_running",
               "threads_running"}  # fmt: skip

@@ -197,9 +197,10 @@ def hierarchy(point: Path, number: int, *files: tuple[str, str]) -> Mount:
     return Mount(9, 1, "0:9", point, kind, "none", options)
 
 
-def test_frozen_groups_of_both_versions_are_recognised(tmp_path: Path) -> None:
-    """Version 1 by freezer.state, version 2 by cgroup.events, and by the time that it counts, if a group was frozen
-    between two looks; a group of another name is not meant."""
+def test_groups_are_read_in_both_versions(tmp_path: Path) -> None:
+    """Frozen by freezer.state in version 1, by cgroup.events in version 2, and by the time that it counts, if a group
+    was frozen between two looks; a group of another name is not meant. Also a limit of an outer group holds; use that
+    changes by itself is no limit."""
     old, new = tmp_path / "v1", tmp_path / "v2"
     groups = Groups([
         hierarchy(old, 1, ("a/freezer.state", "FROZEN\n"), ("b/freezer.state", "THAWED\n")),
@@ -210,10 +211,6 @@ def test_frozen_groups_of_both_versions_are_recognised(tmp_path: Path) -> None:
     assert not groups.frozen("0::/c")
     (new / "c/cgroup.stat.local").write_text("frozen_usec 900000\n")
     assert [groups.frozen("0::/c"), groups.frozen("0::/c")] == [True, False]
-
-
-def test_limits_of_a_group_and_of_those_above_it_are_read(tmp_path: Path) -> None:
-    """Also a limit of an outer group holds; use that changes by itself is no limit."""
     mount = hierarchy(tmp_path, 2, ("a/cpu.max", "max 100000\n"), ("a/b/memory.max", "max\n"),
                       ("a/b/memory.current", "5\n"))  # fmt: skip
     found = Groups([mount]).limits("0::/a/b")
@@ -223,21 +220,18 @@ def test_limits_of_a_group_and_of_those_above_it_are_read(tmp_path: Path) -> Non
     assert differences(before, now) == [("W133", f"{tmp_path}/a/cpu.max: max 100000 -> 5000 100000")]
 
 
-def test_of_a_long_list_only_what_differs_is_shown() -> None:
-    """An option that went says as much as one that came."""
+def test_of_what_changed_only_the_difference_is_shown(tmp_path: Path) -> None:
+    """An option that went says as much as one that came. A tool that changes the block layer and back is reported:
+    read-ahead of a second is enough to move a scan."""
     before = {("W132", "/mnt"): "ext4 on 7:0,rw,noatime,errors=remount-ro"}
     after = {("W132", "/mnt"): "ext4 on 7:0,rw,errors=remount-ro,nobarrier"}
     assert differences(before, after) == [("W132", "/mnt: noatime -> nobarrier")]
     strict = {("W132", "/mnt"): "ext4 on 7:0,rw,errors=remount-ro"}
     assert differences(before, strict) == [("W132", "/mnt: noatime -> (none)")]
-
-
-def test_a_tool_that_changes_the_block_layer_and_back_is_reported(tmp_path: Path) -> None:
-    """Read-ahead of a second is enough to move a scan."""
     (setting := tmp_path / "read_ahead_kb").write_text("128\n")
     files = SettingFiles({"loop7: read_ahead_kb": setting, "loop7: absent": tmp_path / "absent"})
-    before = files.values()
+    first = files.values()
     setting.write_text("4096\n")
     during = files.values()
-    assert differences(before, during) == [("W018", "loop7: read_ahead_kb: 128 -> 4096")]
-    assert differences(before, files.values()) == differences(before, during)
+    assert differences(first, during) == [("W018", "loop7: read_ahead_kb: 128 -> 4096")]
+    assert differences(first, files.values()) == differences(first, during)

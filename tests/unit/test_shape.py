@@ -32,8 +32,9 @@ def test_bins_are_powers_of_two() -> None:
     assert found == (FreeExtents(4096, 1, 4096), FreeExtents(8192, 3, 32768), FreeExtents(2**20, 1, 2**20 + 1))
 
 
-def test_e2freefrag() -> None:
-    """Extents and blocks of each row; all of them are the free blocks that it counts itself."""
+def test_free_extents_of_ext4_and_xfs() -> None:
+    """Extents and blocks of each row; all of them are the free blocks that e2freefrag counts itself. xfsprogs 6.13 has
+    two more columns."""
     found = parse_e2freefrag(said("e2freefrag-1.47.0.txt"))
     assert found[0] == (8192, 2, 5 * BLOCK)
     assert found[-1] == (64 * 2**20, 4, 113166 * BLOCK)
@@ -41,10 +42,6 @@ def test_e2freefrag() -> None:
     assert sum(count for _, count, _ in found) == 13
     newer = parse_e2freefrag(said("e2freefrag-1.47.2.txt"))
     assert newer == [(64 * 2**20, 4, 118311 * BLOCK), (128 * 2**20, 2, 130814 * BLOCK)]
-
-
-def test_xfs_freesp() -> None:
-    """Each row with its blocks in bytes; xfsprogs 6.13 has two more columns."""
     for version, expected in {"6.13.0": [(2, 1, 3), (32768, 4, 242033)],
                               "6.1.0": [(1, 1, 1), (8192, 1, 16374), (16384, 3, 87622)]}.items():  # fmt: skip
         found = parse_freesp(said(f"xfs-freesp-{version}.txt"), BLOCK)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dbbench.engines import ENGINES
-from dbbench.errors import CommandFailed, PlanInvalid
+from dbbench.errors import CommandFailed
 from dbbench.metrics.outcome import Outcome
 from dbbench.metrics.series import Series
 from dbbench.model import FsSetup, Layer, Mkfs, SnapshotFacts, SnapshotSpec, SnapshotTaken, Window
@@ -20,8 +20,9 @@ from dbbench.plan import catalog
 from dbbench.report.page.operations import snapshot_column
 from dbbench.run.stages import snapshots as timed_snapshots
 from dbbench.storage.filesystems import FAMILIES, Mounted
-from tests.support.plans import plan, plan_of
+from tests.support.plans import flaws_of, plan, plan_of
 
+SHIPPED = catalog.catalog()
 OPEN = Window("fixed", 2, 8)
 
 
@@ -170,16 +171,13 @@ def outcome(**columns: list[float | None]) -> Outcome:
 
 
 def test_cost_is_of_whole_seconds_of_the_window() -> None:
-    """A second with any part of one counts to it; the warm-up counts to neither."""
+    """A second with any part of one counts to it; the warm-up counts to neither. Below three seconds of either kind, or
+    where log came when it came, there is no ratio."""
     rates: list[float | None] = [9, 9, 10, 10, 5, 5, 10, 10, 4, 10]
     found = timed_snapshots.with_cost(facts((4.2, 5.9), (8.0, 8.9)), outcome(tps=rates), OPEN)
     assert [(one.at_s, one.until_s) for one in found.taken] == [(4.2, 5.9), (8.0, 8.9)]
     assert (found.rate_within, found.rate_beside) == (pytest.approx(14 / 3), 10)
     assert found.cost_ratio == pytest.approx(14 / 30)
-
-
-def test_no_cost_of_too_few_seconds_or_of_batches() -> None:
-    """Below three seconds of either kind, or where log came when it came, there is no ratio."""
     flat: list[float | None] = [10.0] * 10
     assert timed_snapshots.with_cost(facts((4.2, 4.9)), outcome(tps=flat), OPEN).cost_ratio is None
     apply, to_end = facts((1.0, 3.9)), Window("to-completion", 0, 0)
@@ -200,12 +198,9 @@ def test_the_page_shows_what_is_known() -> None:
     assert snapshot_column([SnapshotFacts(3, 2, note="no")]) == {}
 
 
-def loaded(folder: Path, snapshots: dict[str, Any], **keys: Any) -> Any:
-    """A plan with these snapshots, or what is wrong with it."""
-    try:
-        return plan_of(folder, plan(measure="60s", snapshots=snapshots, **keys), catalog.catalog())
-    except PlanInvalid as error:
-        return error.evidence
+def written(snapshots: dict[str, Any], **keys: Any) -> str:
+    """A plan with these snapshots."""
+    return plan(measure="60s", snapshots=snapshots, **keys)
 
 
 @pytest.mark.parametrize(("snapshots", "flaw"), [
@@ -215,16 +210,15 @@ def loaded(folder: Path, snapshots: dict[str, Any], **keys: Any) -> Any:
 ])  # fmt: skip
 def test_a_plans_snapshots_are_checked(snapshots: dict[str, Any], flaw: str, tmp_path: Path) -> None:
     """Each flaw with its line."""
-    assert flaw in loaded(tmp_path, snapshots)
-    assert loaded(tmp_path, {"every": "5s"}).snapshots.keep == 3
+    assert flaw in flaws_of(tmp_path, written(snapshots), SHIPPED)
 
 
 def test_a_standby_has_no_operations_that_write(tmp_path: Path) -> None:
     """PostgreSQL is one after an apply; what only looks at the filesystem may follow. An apply lasts as it lasts."""
-    flaw = 'operation "snapshot" requires a server that writes'
-    apply = {"workload": "archive-apply"}
-    assert flaw in loaded(tmp_path, {"every": "5s"}, operations=["fsck", "snapshot"], **apply)
-    assert loaded(tmp_path, {"every": "5min"}, operations=["fsck", "scan"], **apply).snapshots.every_s == 300
+    wrong = written({"every": "5s"}, operations=["fsck", "snapshot"], workload="archive-apply")
+    assert 'operation "snapshot" requires a server that writes' in flaws_of(tmp_path, wrong, SHIPPED)
+    right = written({"every": "5min"}, operations=["fsck", "scan"], workload="archive-apply")
+    assert plan_of(tmp_path, right, SHIPPED).snapshots == SnapshotSpec(300.0, 3)
 
 
 def test_small_caches_are_of_known_settings() -> None:

@@ -67,8 +67,10 @@ def test_the_end_waits_for_the_work_but_not_for_ever() -> None:
     release.set()
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_an_error_that_nobody_waited_for_is_raised_at_the_end_of_all() -> None:
-    """Unless it was read: then the reader says it in other words."""
+    """Unless it was read: then the reader says it in other words. Not only threads of dbbench help a trial: rich draws
+    the progress in one of its own."""
     with pytest.raises(HelperDied, match="planted"), threads.check_all():
         helper = threads.Helper("w", fail(ValueError("planted")))
         helper.start()
@@ -78,11 +80,6 @@ def test_an_error_that_nobody_waited_for_is_raised_at_the_end_of_all() -> None:
         helper.start()
         helper.join()
         assert isinstance(helper.error(), ValueError)
-
-
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_a_thread_of_a_library_that_dies_is_raised_too() -> None:
-    """Not only threads of dbbench help a trial: rich draws the progress in one of its own."""
     with pytest.raises(HelperDied, match='the thread "library" ended: ValueError: planted') as caught:  # noqa: SIM117
         with threads.check_all():
             thread = Thread(target=fail(ValueError("planted")), name="library")

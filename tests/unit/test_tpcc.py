@@ -28,21 +28,19 @@ def made(warehouse: int, scale: Scale = SMALL) -> dict[str, list[Row]]:
     return found
 
 
-def test_cardinalities_follow_the_scale() -> None:
-    """As many orders as customers, 5 to 15 lines each, three of ten not delivered; items are loaded once."""
+def test_rows_follow_the_scale_and_fit_their_tables() -> None:
+    """As many orders as customers, 5 to 15 lines each, three of ten not delivered; items are loaded once. Rows have as
+    many values as their table has columns, and no text is longer than declared."""
     own = made(1)
     counts = {table: len(rows) for table, rows in own.items()}
     lines = counts.pop("order_line")
     assert counts == {"warehouse": 1, "district": 2, "stock": 300, "customer": 2400, "history": 2400, "orders": 2400,
                       "new_order": 720}  # fmt: skip
     assert lines == sum(int(order[6]) for order in own["orders"]) and 9 < lines / 2400 < 11
-    assert {table: len(rows) for table, rows in made(0).items()} == {"item": 300}
-
-
-def test_rows_have_as_many_values_as_their_table_has_columns() -> None:
-    """Each fits its column: no text is longer than declared."""
+    items = made(0)
+    assert {table: len(rows) for table, rows in items.items()} == {"item": 300}
     tables = {head.partition(" ")[0]: columns for head, columns in tpcc.sections("table").items()}
-    for table, rows in {**made(0), **made(1)}.items():
+    for table, rows in {**items, **own}.items():
         columns = re.findall(r"(\w+) (integer|numeric\([^)]*\)|varchar\(\d+\)|char\(\d+\)|\{time\})", tables[table])
         assert {len(row) for row in rows} == {len(columns)}
         for (name, kind), values in zip(columns, zip(*rows, strict=True), strict=True):

@@ -2,12 +2,8 @@
 
 import contextlib
 import csv
-import fcntl
 import io
-import os
 import re
-import struct
-import termios
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,13 +11,13 @@ import pytest
 import synthetic
 from synthetic import Shape
 
-from dbbench.machine import threads
 from dbbench.report.page.html import build, render
 from dbbench.report.page.results import document
 from dbbench.report.run_text import put_runs
 from dbbench.report.verdict_table import COLUMNS, Column, as_csv, as_document, as_markdown, put_tables
 from dbbench.report.verdicts import Verdicts, verdicts
 from dbbench.results import load_run
+from tests.support.terminal import WideStream
 
 
 @pytest.fixture
@@ -60,23 +56,9 @@ LONG = ("ext4", "xfs", "btrfs-zstd+a-label-as-long-as-a-line-of-a-letter", "zfs-
 
 def on_terminal(columns: int, tables: Verdicts, details: bool = False) -> list[str]:
     """The lines that a terminal of that width receives."""
-    master, slave = os.openpty()
-    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-    received: list[bytes] = []
-
-    def receive(_ended: object) -> None:
-        with contextlib.suppress(OSError):  # the other end was closed
-            while data := os.read(master, 4096):
-                received.append(data)
-
-    with (
-        threads.beside("terminal", receive),
-        os.fdopen(slave, "w", encoding="utf-8") as stdout,
-        contextlib.redirect_stdout(stdout),
-    ):
+    with WideStream(columns) as stdout, contextlib.redirect_stdout(stdout):
         put_tables(tables, details)
-    os.close(master)
-    return b"".join(received).decode().splitlines()
+        return stdout.getvalue().splitlines()
 
 
 @pytest.mark.parametrize("details", [False, True])

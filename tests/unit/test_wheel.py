@@ -84,24 +84,17 @@ def wanted(checkout: Path) -> set[str]:
 
 
 def test_wheel_holds_all_that_is_needed_and_nothing_else(copy: Path, wheel: Path) -> None:
-    """Modules, TOML, Lua, templates, assets, example plans, units and py.typed; no tests, documents or benchmarks."""
-    assert files_of(wheel) == wanted(copy)
-
-
-@pytest.mark.parametrize("suffix", [".toml", ".lua", ".sql", ".fio", ".j2", ".css", ".js", ".py", ".typed",
-                                    ".timer"])  # fmt: skip
-def test_wheel_has_files_of_every_kind(wheel: Path, suffix: str) -> None:
-    """A kind of file that is in none of the patterns would be missing without anybody noticing."""
-    assert any(name.endswith(suffix) for name in files_of(wheel))
-
-
-def test_wheel_has_its_command_and_licences(wheel: Path) -> None:
-    """The command `dbbench`, dbbench's licence and that of the vendored script are in the wheel."""
-    archive = zipfile.ZipFile(wheel)
+    """Modules, TOML, Lua, templates, assets, example plans, units and py.typed; no tests, documents or benchmarks. A
+    kind of file that is in none of the patterns would be missing without anybody noticing. The command `dbbench`, its
+    licence and that of the vendored script are there."""
+    files, archive = files_of(wheel), zipfile.ZipFile(wheel)
+    assert files == wanted(copy)
+    suffixes = {".toml", ".lua", ".sql", ".fio", ".j2", ".css", ".js", ".py", ".typed", ".timer"}
+    assert {suffix for suffix in suffixes if any(name.endswith(suffix) for name in files)} == suffixes
     metadata = {name.split(".dist-info/")[1]: name for name in archive.namelist() if ".dist-info/" in name}
     assert "dbbench = dbbench.__main__:main" in archive.read(metadata["entry_points.txt"]).decode()
     assert any(name.endswith("LICENSE") for name in metadata)
-    assert "dbbench/data/reports/assets/plotly-basic.LICENSE.txt" in files_of(wheel)
+    assert "dbbench/data/reports/assets/plotly-basic.LICENSE.txt" in files
 
 
 def test_a_wheel_made_of_the_sdist_is_the_same(wheel: Path, sdist: Path, tmp_path: Path) -> None:

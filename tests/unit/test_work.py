@@ -98,9 +98,21 @@ def test_temporary_tables_of_a_users_script_are_a_reason_for_few_flushes(make_ru
     ]  # fmt: skip
 
 
-def test_what_the_server_does_by_itself_needs_no_log() -> None:
-    """MariaDB counts two writes during a load that only reads."""
+def test_what_the_server_does_by_itself_needs_no_log(tmp_path: Path) -> None:
+    """MariaDB counts two writes during a load that only reads. It gives one identifier at the begin of a transaction
+    that may write, one at its end; MySQL does not report them."""
     assert work.BACKGROUND >= 10 * 2
+    server = InnodbServer(mysql.PROFILE, Place(tmp_path, tmp_path), Mysqld(tmp_path, "9"), None)
+    rows = [("Com_commit", "100"), ("Com_rollback", "2"), ("Com_insert", "60"), ("Com_update", "0"),
+            ("Com_delete", "0"), ("Com_replace", "0"), ("Questions", "900"), ("Handler_write", "61"),
+            ("Innodb_max_trx_id", "150"), ("Innodb_lsn_current", "7000"), ("Com_select", "5")]  # fmt: skip
+    after = to_counters(rows)
+    before = dict.fromkeys(after, 0.0)
+    assert server.work(before, after, True) == Work(102, 900, 61, None, 7000, 48)
+    assert server.work(before, after, False).writes == 0  # no lower bound is known
+    without = {name: value for name, value in after.items() if name != "innodb_max_trx_id"}
+    assert server.work(before, without, True).writes is None
+    assert server.work({}, {}, True) == Work()
 
 
 def test_an_event_of_sysbench_has_the_unit_that_its_script_makes_it() -> None:
@@ -182,21 +194,6 @@ def test_the_last_count_waits_for_sessions_that_have_not_ended() -> None:
     meter.idle = {"sessions_connected": 2.0}
     meter.read_end()
     assert meter.drained == {"sessions_connected": 2.0}
-
-
-def test_innodb_counts_writes_by_its_two_identifiers(tmp_path: Path) -> None:
-    """MariaDB gives one at the begin of a transaction that may write, one at its end; MySQL does not report them."""
-    server = InnodbServer(mysql.PROFILE, Place(tmp_path, tmp_path), Mysqld(tmp_path, "9"), None)
-    rows = [("Com_commit", "100"), ("Com_rollback", "2"), ("Com_insert", "60"), ("Com_update", "0"),
-            ("Com_delete", "0"), ("Com_replace", "0"), ("Questions", "900"), ("Handler_write", "61"),
-            ("Innodb_max_trx_id", "150"), ("Innodb_lsn_current", "7000"), ("Com_select", "5")]  # fmt: skip
-    after = to_counters(rows)
-    before = dict.fromkeys(after, 0.0)
-    assert server.work(before, after, True) == Work(102, 900, 61, None, 7000, 48)
-    assert server.work(before, after, False).writes == 0  # no lower bound is known
-    without = {name: value for name, value in after.items() if name != "innodb_max_trx_id"}
-    assert server.work(before, without, True).writes is None
-    assert server.work({}, {}, True) == Work()
 
 
 def test_a_child_counts_with_its_whole_life(tmp_path: Path) -> None:

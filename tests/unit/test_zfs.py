@@ -40,21 +40,21 @@ def test_a_label_says_whose_it_is(by: str, version: int) -> None:
     assert properties.parse_label("failed to unpack label 0\n") == {}
 
 
-def test_properties_are_read_and_shown() -> None:
-    """Sizes as numbers, in the order of the table; what a version has not is left out."""
+def test_properties_are_read_shown_and_compared() -> None:
+    """Sizes as numbers, in the order of the table; what a version has not is left out. "8K" is 8192; another value and
+    a missing property are differences. Of the compressions the last word wins; off is none."""
     early, native = (properties.parse_get(text(f"zfs-get-{by}")) for by in ("early", "native"))
     assert properties.shown(early)["recordsize"] == properties.shown(native)["recordsize"] == 8192
     assert "sync" not in properties.shown(early)
     assert properties.shown(native)["sync"] == "standard"
     assert {"compression=zstd", "atime=off", "redundant_metadata=all"} <= set(properties.effective(native))
-
-
-def test_what_is_not_as_asked_is_named() -> None:
-    """ "8K" is 8192; another value and a missing property are differences."""
     found = {"recordsize": "8192", "compression": "off"}
     assert properties.differences({"recordsize": "8K", "compression": "off"}, found) == []
     assert properties.differences({"recordsize": "16K"}, found) == ["recordsize is 8192, expected 16K"]
     assert properties.differences({"sync": "always"}, found) == ["sync is missing, expected always"]
+    assert zfs.FAMILY.compresses(("compression=off",)) is zfs.FAMILY.compresses(()) is None
+    assert zfs.FAMILY.compresses(("compression=off", "compression=lz4")) == "lz4"
+    assert zfs.FAMILY.compresses(("compression=on",)) == "lz4"
 
 
 def test_a_scrub_is_sound_or_says_what_is_wrong() -> None:
@@ -96,13 +96,6 @@ def test_a_page_larger_than_a_record_tears(options: tuple[str, ...], tears_8k: b
     fs = Mounted(Path("/x"), "zfs", (), options, None, (), properties.tears(options), record_bytes=record)
     for page, tears in ((8192, tears_8k), (16384, tears_16k)):
         assert fs.tears_pages_of(page) == (Durability.TORN_PAGES if tears else None)
-
-
-def test_compression_is_named() -> None:
-    """The algorithm, the last word winning; off is none."""
-    assert zfs.FAMILY.compresses(("compression=off",)) is zfs.FAMILY.compresses(()) is None
-    assert zfs.FAMILY.compresses(("compression=off", "compression=lz4")) == "lz4"
-    assert zfs.FAMILY.compresses(("compression=on",)) == "lz4"
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 import dataclasses
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -23,13 +22,13 @@ from dbbench.model import (
     DeviceFacts,
     Durability,
     FilesystemFacts,
-    Run,
     SpaceFacts,
     Trial,
     Work,
 )
 from dbbench.run.evaluate import Observed, judge
 from dbbench.run.record import Record
+from tests.support.runs import small_run
 
 LOOP = DeviceFacts("loop", "/dev/loop9", "loop9", 2**40)
 
@@ -132,9 +131,9 @@ class Judged:
     engine: FakeEngine = dataclasses.field(default_factory=FakeEngine)
     facts: dict[str, Any] = dataclasses.field(default_factory=dict)
 
-    def trial(self, make_run: Callable[..., Run], folder: Path) -> Trial:
+    def trial(self, folder: Path) -> Trial:
         """Return the evaluated trial, as read back from its results."""
-        run_folder = results.create_run(folder / "results", make_run(), "")
+        run_folder = results.create_run(folder / "results", small_run(), "")
         opened = results.RunFolder(run_folder)
         record = Record(opened, opened.run.order[0], lambda _: None)
         vars(record.facts).update(_FACTS | self.facts)

@@ -8,22 +8,12 @@ from typing import Any
 import pytest
 
 from dbbench import cli, packages
-from dbbench.model import (
-    Arm,
-    Cell,
-    Dataset,
-    EngineSpec,
-    FsSetup,
-    Mkfs,
-    Plan,
-    Run,
-    TrialSpec,
-    Window,
-    Workload,
-    WorkloadSpec,
-)
+from dbbench.model import Run
 from dbbench.plan.catalog import Catalog, catalog
+from dbbench.storage.filesystems import FAMILIES
 from tests.support.road import Road
+from tests.support.runs import small_run
+from tests.support.stored import RecordingStorage
 
 MakeRun = Callable[..., Run]
 
@@ -60,14 +50,14 @@ def known() -> Catalog:
 @pytest.fixture
 def make_run() -> MakeRun:
     """Return a function that makes runs of one cell in two blocks."""
-    return _run
+    return small_run
 
 
 @pytest.fixture
 def road(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, environ: dict[str, str]) -> Road:
     """Return the road for trials of one cell in a directory."""
     environ["DBBENCH_CACHE"] = str(tmp_path / "cache")
-    return Road(_run(), tmp_path, monkeypatch)
+    return Road(small_run(), tmp_path, monkeypatch)
 
 
 @pytest.fixture
@@ -89,13 +79,10 @@ def told(printed: Any, results_folder: Path) -> Any:
     return lambda *argv, **code: printed(*argv, "--results", str(results_folder), **code)
 
 
-def _run(name: str = "r") -> Run:
-    """Return a run of one cell in two blocks."""
-    setup = FsSetup("ext4", Mkfs("ext4"), name="ext4", mount=("noatime",))
-    workload = Workload("TPC-B", "pgbench", ("postgres",), {"kind": "pgbench"}, name="w")
-    window = Window("fixed", 1, 2)
-    cell = Cell("ext4.postgres.w", "ext4", setup, EngineSpec("postgres"), workload, {"clients": 4},
-                Dataset("pgbench", {"scale": 1}), window)  # fmt: skip
-    order = tuple(TrialSpec(f"{cell.id}-b{b}-a1", cell.id, b, 1, b) for b in (1, 2))
-    plan = Plan("p", (Arm("ext4", "ext4"),), (EngineSpec("postgres"),), (WorkloadSpec("w"),), blocks=2)
-    return Run(name, "2026-01-01T00:00:00Z", plan, "cafe", (cell,), order)
+@pytest.fixture
+def said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RecordingStorage:
+    """Return the snapshots of ext4, its servers and its data, which record their calls; with a stale pid file."""
+    storage = RecordingStorage(tmp_path)
+    monkeypatch.setattr(FAMILIES["ext4"], "snapshots", storage)
+    (tmp_path / "postmaster.pid").touch()
+    return storage

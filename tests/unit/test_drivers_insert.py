@@ -40,10 +40,10 @@ def test_sysbench_opens_the_sessions_of_the_queries(make_run: Callable[..., Run]
     assert sessions_of(loaded) == 4
 
 
-def test_a_missed_rate_is_told_beside_the_ratio(make_run: Callable[..., Run], tmp_path: Path) -> None:
+def test_a_missed_rate_is_told_beside_the_ratio(tmp_path: Path) -> None:
     """The trial is not suspect, because it is not disturbed; flushes are compared with the commits of the inserts."""
     warned = {"warnings": (TrialWarning("W153", "5 of 10"),), "figures": {"queries_per_s": None}, "commits": 10}
-    trial = Judged(outcome=dataclasses.replace(outcome(), **warned)).trial(make_run, tmp_path)
+    trial = Judged(outcome=dataclasses.replace(outcome(), **warned)).trial(tmp_path)
     assert trial.status is Status.OK and trial.summary["queries_per_s"] is None
     assert trial.io is not None and trial.io.flushes_note == "2 device flushes per commit"
     found = rows([trial], "ext4", "queries_per_s")

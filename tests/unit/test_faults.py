@@ -34,11 +34,9 @@ SHRUNK: Final = replace(LOOP, image="i", image_blocks_before=900, image_blocks_a
     (Judged(kernel=FakeKernel(about=("I/O error, dev loop9, sector 8 op 0x1:(WRITE)",))), "W020"),
     (Judged(facts={"device": SHRUNK}), "W017"),  # later writes must allocate the discarded blocks again
 ])  # fmt: skip
-def test_what_the_kernel_told_makes_the_trial_suspect(
-    judged: Judged, told: str, make_run: MakeRun, tmp_path: Path
-) -> None:
+def test_what_the_kernel_told_makes_the_trial_suspect(judged: Judged, told: str, tmp_path: Path) -> None:
     """Trouble of the machine, lost lines, errors of the trial's own device, an image that shrank."""
-    trial = judged.trial(make_run, tmp_path)
+    trial = judged.trial(tmp_path)
     assert trial.status is Status.SUSPECT
     assert told in {warning.id for warning in trial.warnings}
 

@@ -1,12 +1,11 @@
 """Features that mkfs gave a filesystem: read back, and when two filesystems of a family differ."""
 
 import dataclasses
-from collections.abc import Callable
 from pathlib import Path
 
 from dbbench.compare.remarks import texts
 from dbbench.compare.unequal import unequal
-from dbbench.model import FilesystemFacts, Run, Trial
+from dbbench.model import FilesystemFacts, Trial
 from dbbench.storage.filesystems.xfs import parse_xfs_info
 from tests.support.judged import Judged
 
@@ -29,14 +28,14 @@ def test_features_of_xfs_are_read_back() -> None:
     assert parse_xfs_info(INFO)["features"] == "crc finobt sparse reflink bigtime inobtcount"
 
 
-def test_two_of_a_family_with_other_features_are_not_the_same(make_run: Callable[..., Run], tmp_path: Path) -> None:
+def test_two_of_a_family_with_other_features_are_not_the_same(tmp_path: Path) -> None:
     """The features that differ are named; other families, and results without features, are not compared."""
 
     def of(family: str, features: str | None) -> list[Trial]:
         geometry = {} if features is None else {"features": features}
         return [dataclasses.replace(trial, filesystem=FilesystemFacts(family, geometry=dict(geometry)))]
 
-    trial = Judged().trial(make_run, tmp_path)
+    trial = Judged().trial(tmp_path)
     assert texts(unequal(of("xfs", "crc reflink rmapbt"), of("xfs", "crc bigtime reflink"))) == (
         "both are xfs, but not the same xfs: bigtime, rmapbt",
     )

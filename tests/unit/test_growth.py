@@ -1,14 +1,14 @@
 """Files that grow during the load: which ones did, how their new ends are stored, and the warning."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from dbbench.compare import rows
 from dbbench.compare.remarks import RemarkKind, has
-from dbbench.model import Extents, GrowthFacts, Run
+from dbbench.model import Extents, GrowthFacts
 from dbbench.storage.devices import image
 from dbbench.storage.filesystems import Mounted, common
 from dbbench.storage.filesystems.shape import growth, restored_share, sizes
@@ -100,10 +100,10 @@ def test_without_compression_no_share_is_told(extents: dict[str, list[tuple[int,
     ],
 )
 def test_growth_that_a_compressing_setup_did_not_compress_is_told_beside_the_ratio(
-    facts: GrowthFacts | None, warned: bool, make_run: Callable[..., Run], tmp_path: Path
+    facts: GrowthFacts | None, warned: bool, tmp_path: Path
 ) -> None:
     """W152 with both shares, and a remark in the row."""
-    trial = Judged(facts={"growth": facts}).trial(make_run, tmp_path)
+    trial = Judged(facts={"growth": facts}).trial(tmp_path)
     told = [warning.text for warning in trial.warnings if warning.id == "W152"]
     assert bool(told) is warned
     assert trial.growth == facts

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,102 +12,24 @@ import pytest
 from dbbench.engines.port import Server
 from dbbench.errors import CommandFailed, FilesystemDamaged, Interrupted
 from dbbench.metrics import summary
-from dbbench.model import DeviceFacts, FsSetup, Layer, Mkfs, OperationFacts
+from dbbench.model import FsSetup, Layer, Mkfs, OperationFacts
 from dbbench.operations import OPERATIONS, StoredDatabase, backup, maintenance, operate
 from dbbench.operations.maintenance import of_filesystem
 from dbbench.operations.steps import Operation
 from dbbench.plan.catalog import catalog
 from dbbench.report.page.operations import operation_of
-from dbbench.storage.devices.port import Device
-from dbbench.storage.filesystems import FAMILIES
 from dbbench.storage.filesystems.btrfs import parse_du
 from dbbench.storage.filesystems.f2fs import damages
-from dbbench.storage.filesystems.port import Mounted
 from dbbench.storage.filesystems.volumes import devices_to_add, growing_of, layers_to_add, snapshots_of
 from dbbench.units import duration_text
 from tests.support.plans import flaws_of, plan, plan_of
+from tests.support.stored import RecordingStorage
 
 FIXTURES = Path(__file__).parents[1] / "fixtures/filesystems"
 EXT4 = FsSetup("of the test", Mkfs("ext4"))
 
 
-class Said:
-    """A filesystem, servers and a kind of snapshot that write down what is asked of them."""
-
-    atomic = True
-    name = "said"
-    engine = ""
-    reason: str | None = None
-    rows, least = backup.ROWS, 0
-
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.lines = folder, list[str]()
-        facts = DeviceFacts("loop", "/dev/loop9", "loop9", 2**30)
-        self.device = Device(Path("/dev/loop9"), -1, os.makedev(7, 9), facts, ("loop9",))
-        fs = Mounted(folder, "ext4", (), (), None, (), True)
-        self.filled = StoredDatabase(EXT4, self.device, fs, folder / "data", folder / "room",
-                             lambda _: self.server("first"), lambda _: self.server("second"))  # fmt: skip
-
-    @contextlib.contextmanager
-    def server(self, name: str) -> Iterator[Any]:
-        self.lines.append(f"{name} up")
-        yield self
-        self.lines.append(f"{name} down")
-
-    def connect(self, _database: str | None = None) -> Said:
-        return self
-
-    def cursor(self) -> Said:
-        return self
-
-    def close(self) -> None:
-        pass
-
-    def execute(self, sql: str, _values: object = ()) -> None:
-        if sql.startswith("DROP"):
-            self.lines.append("rows")
-        elif "later" in sql:
-            self.lines.append("later row")
-        elif sql.startswith("SELECT"):
-            self.lines.append("query")
-
-    description = True
-
-    def fetchall(self) -> list[tuple[int, int]]:
-        return [(self.rows, self.least)]
-
-    def lacks(self, _: StoredDatabase) -> str | None:
-        return self.reason
-
-    def snapshot(self, _: StoredDatabase) -> None:
-        self.lines.append("snapshot")
-
-    @contextlib.contextmanager
-    def clone(self, _: StoredDatabase) -> Iterator[Path]:
-        self.lines.append("mount")
-        yield self.folder
-        self.lines.append("unmount")
-
-    def taken_bytes(self, _: StoredDatabase) -> int:
-        return 4096
-
-    def rollback(self, _: StoredDatabase) -> None:
-        self.lines.append("roll back")
-
-    def drop(self, _: StoredDatabase) -> None:
-        self.lines.append("drop")
-
-
-@pytest.fixture
-def said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Said:
-    """The parts, with snapshots registered for ext4, in a folder with a stale pid file."""
-    found = Said(tmp_path)
-    monkeypatch.setattr(FAMILIES["ext4"], "snapshots", found)
-    (tmp_path / "postmaster.pid").touch()
-    return found
-
-
-def test_snapshot_is_taken_while_the_server_runs(said: Said) -> None:
+def test_snapshot_is_taken_while_the_server_runs(said: RecordingStorage) -> None:
     """Rows are acknowledged, then it is taken, then one more row comes; the second server is up beside the first, whose
     lock is not in the clone, because its pid is alive."""
     steps = [facts.name for facts in backup.snapshot(said.filled)]
@@ -123,7 +43,7 @@ def test_snapshot_is_taken_while_the_server_runs(said: Said) -> None:
     assert {operation_of(step) for step in (*steps, "snapshot: x", "snapshot")} == {"snapshot"}
 
 
-def test_copies_of_files_are_taken_of_a_stopped_server(said: Said) -> None:
+def test_copies_of_files_are_taken_of_a_stopped_server(said: RecordingStorage) -> None:
     """An inconsistent copy is never taken while the server writes."""
     said.atomic = False
     list(backup.snapshot(said.filled))
@@ -131,7 +51,7 @@ def test_copies_of_files_are_taken_of_a_stopped_server(said: Said) -> None:
 
 
 @pytest.mark.parametrize(("rows", "least"), [(backup.ROWS - 1, 0), (backup.ROWS + 1, backup.LATER)])
-def test_a_snapshot_without_its_rows_fails_the_trial(rows: int, least: int, said: Said) -> None:
+def test_a_snapshot_without_its_rows_fails_the_trial(rows: int, least: int, said: RecordingStorage) -> None:
     """One acknowledged row is missing, or a later one exists: FilesystemDamaged, and the snapshot is removed."""
     said.rows, said.least = rows, least
     with pytest.raises(FilesystemDamaged, match=f"{rows} rows"):
@@ -139,7 +59,7 @@ def test_a_snapshot_without_its_rows_fails_the_trial(rows: int, least: int, said
     assert said.lines[-1] == "drop"
 
 
-def test_what_is_lacking_is_said(said: Said) -> None:
+def test_what_is_lacking_is_said(said: RecordingStorage) -> None:
     """No seconds, the reason, and nothing was touched. With the write-ahead log elsewhere a second server would write
     into the first one's."""
     (facts,) = operate(["snapshot"], dataclasses.replace(said.filled, log=Path("/log")))
@@ -159,7 +79,7 @@ def growing(error: BaseException) -> dict[str, Operation]:
     return {**OPERATIONS, "grow": operation}
 
 
-def test_a_failed_operation_ends_them(said: Said) -> None:
+def test_a_failed_operation_ends_them(said: RecordingStorage) -> None:
     """Earlier results stay, the failure is reported, and later operations are not tried."""
     assert operate(["grow", "snapshot"], said.filled, growing(CommandFailed("no such device"))) == (
         OperationFacts("grow: add device", 1.0),
@@ -170,13 +90,13 @@ def test_a_failed_operation_ends_them(said: Said) -> None:
 
 
 @pytest.mark.parametrize("error", [FilesystemDamaged("x"), Interrupted("x"), KeyboardInterrupt()])
-def test_what_is_not_the_operations_own_affair_is_raised(error: BaseException, said: Said) -> None:
+def test_what_is_not_the_operations_own_affair_is_raised(error: BaseException, said: RecordingStorage) -> None:
     """Damage fails the trial; being stopped is no result at all."""
     with pytest.raises(type(error)):
         operate(["grow"], said.filled, growing(error))
 
 
-def test_growing_without_a_device_more(said: Said) -> None:
+def test_growing_without_a_device_more(said: RecordingStorage) -> None:
     """Said, not failed: a plan may have arms that take all devices."""
     btrfs = dataclasses.replace(said.filled, setup=FsSetup("t", Mkfs("btrfs")))
     assert [facts.seconds for facts in maintenance.grow(btrfs)] == [None]
@@ -209,7 +129,7 @@ def test_what_grows_and_has_snapshots() -> None:
     assert (layers_to_add(encrypted), devices_to_add(encrypted)) == ((Layer("crypt"),), 1)
 
 
-def test_the_data_is_scanned_and_then_its_clone(said: Said) -> None:
+def test_the_data_is_scanned_and_then_its_clone(said: RecordingStorage) -> None:
     """The snapshot is of the stopped data, and nothing of it is left; without snapshots the first step remains."""
 
     def read(name: str, _server: Server, _cold: str) -> OperationFacts:
@@ -265,7 +185,7 @@ def test_what_cannot_be_done_is_a_flaw_of_the_plan(
         assert flaw in flaws_of(tmp_path, text, catalog())
 
 
-def test_what_has_no_program_is_not_possible_and_no_failure(said: Said) -> None:
+def test_what_has_no_program_is_not_possible_and_no_failure(said: RecordingStorage) -> None:
     """A backup of MySQL, a defragmentation of a family without a tool for it: no figure, and a reason."""
     said.engine = "mysql"
     (backup,) = operate(["base-backup"], said.filled)

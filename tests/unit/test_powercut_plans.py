@@ -2,7 +2,6 @@
 
 import dataclasses
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +15,14 @@ from dbbench.labs.powercut import MEMORY_BYTES, recovery
 from dbbench.labs.powercut.recovery import Lab, files_of
 from dbbench.labs.powercut.recovery import disks as disks_of
 from dbbench.labs.powercut.targets import targets
-from dbbench.model import Cell, FsSetup, Run, Setting
+from dbbench.model import Cell, FsSetup, Setting
 from dbbench.plan import catalog
 from dbbench.plan.request import PlanRequest
 from dbbench.results import create_run, load_lab, save_lab
 from dbbench.run.workdir import WorkDir
 from tests.support.plans import plan as written
 from tests.support.plans import plan_of
-
-MakeRun = Callable[..., Run]
+from tests.support.runs import small_run
 
 
 def cells_of(tmp_path: Path, fs_setups: list[Any], **keys: Any) -> tuple[Cell, ...]:
@@ -93,10 +91,10 @@ def test_altered_lab_is_damaged(tmp_path: Path) -> None:
     assert load_lab(tmp_path, verify=False) == synthetic.lab()
 
 
-def test_name_of_a_lab_that_was_stopped_is_free_until_it_holds_a_cut(tmp_path: Path, make_run: MakeRun) -> None:
+def test_name_of_a_lab_that_was_stopped_is_free_until_it_holds_a_cut(tmp_path: Path) -> None:
     """A folder of the same plan with nothing, or with controls alone, is gone on with; one with cuts, of another plan,
     or that is no run's is refused."""
-    run, whole = make_run("l"), synthetic.lab()
+    run, whole = small_run("l"), synthetic.lab()
     expanded = plan.Expanded(run.cells, run.order)
     wanted = PlanRequest("# plan\n", run.plan, expanded, "cafe")
     folder = create_run(tmp_path, dataclasses.replace(run, plan_sha256="powercut-cafe", order=()), "# plan\n")

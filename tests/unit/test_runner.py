@@ -25,14 +25,13 @@ from dbbench.run.children import Launcher, Overdue, Stop, stoppable
 from dbbench.run.queue import give_back
 from dbbench.run.record import Record
 from dbbench.storage.devices.image import give_back_images, images_of, make_images
-
-MakeRun = Callable[..., Run]
+from tests.support.runs import small_run
 
 
 @pytest.fixture
-def run(make_run: MakeRun) -> Run:
+def run() -> Run:
     """Two filesystems under two workloads in four blocks: 16 trials."""
-    one = make_run()
+    one = small_run()
     cells, order = [], []
     for arm in ("ext4", "xfs"):
         for name in ("w", "v"):
@@ -67,10 +66,10 @@ def test_block_with_a_suspect_trial_is_repeated_whole(run: Run) -> None:
     assert extend(quiet, lambda _: Status.SUSPECT) is quiet
 
 
-def test_what_a_killed_run_has_left_is_given_back(make_run: MakeRun, tmp_path: Path) -> None:
+def test_what_a_killed_run_has_left_is_given_back(tmp_path: Path) -> None:
     """Cut-off trials, which are pending, and journalled temporary folders go; finished trials and other folders
     stay."""
-    folder = results.create_run(tmp_path, make_run(), "")
+    folder = results.create_run(tmp_path, small_run(), "")
     spec = results.load_spec(folder)
     journal = Journal(folder / "journal.jsonl")
     (folder / "trials" / spec.order[0].id).mkdir()
@@ -86,9 +85,9 @@ def test_what_a_killed_run_has_left_is_given_back(make_run: MakeRun, tmp_path: P
     assert journal.outstanding("runtime") == []
 
 
-def test_image_is_made_once_and_given_back(make_run: MakeRun, tmp_path: Path) -> None:
+def test_image_is_made_once_and_given_back(tmp_path: Path) -> None:
     """Fully written, used again by a resumed run, removed at the end; the journal knows it before it is there."""
-    run = make_run()
+    run = small_run()
     run = dataclasses.replace(run, plan=dataclasses.replace(run.plan, device=dataclasses.replace(
         run.plan.device, size_bytes=2 * 2**20)))  # fmt: skip
     journal, told = Journal(tmp_path / "j"), list[float]()
@@ -186,9 +185,9 @@ def test_a_fork_server_makes_one_process_after_the_other(launcher_of: LauncherOf
     assert not [child for child in psutil.Process().children() if "slow" in child.cmdline()]
 
 
-def test_each_phase_tells_its_deadline(make_run: MakeRun, tmp_path: Path) -> None:
+def test_each_phase_tells_its_deadline(tmp_path: Path) -> None:
     """The table's, or the plan's own word, so that the parent knows when to give up."""
-    run = make_run()
+    run = small_run()
     run = dataclasses.replace(run, plan=dataclasses.replace(run.plan, deadlines={Phase.SETTLE: 7.0}))
     told = list[Event]()
     folder = results.RunFolder(results.create_run(tmp_path, run, ""))

@@ -1,101 +1,46 @@
 """Snapshots during the load: interval, number kept, failures, and the metrics."""
 
-import contextlib
 import dataclasses
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from dbbench.engines import ENGINES
-from dbbench.errors import CommandFailed
 from dbbench.metrics.outcome import Outcome
 from dbbench.metrics.series import Series
 from dbbench.model import FsSetup, Layer, Mkfs, SnapshotFacts, SnapshotSpec, SnapshotTaken, Window
-from dbbench.operations import StoredDatabase
 from dbbench.operations.copies import Copies, without_vanishing
 from dbbench.plan import catalog
 from dbbench.report.page.operations import snapshot_column
 from dbbench.run.stages import snapshots as timed_snapshots
-from dbbench.storage.filesystems import FAMILIES, Mounted
 from tests.support.plans import flaws_of, plan, plan_of
+from tests.support.stored import RecordingStorage
 
 SHIPPED = catalog.catalog()
 OPEN = Window("fixed", 2, 8)
 
 
-class Said:
-    """A family's snapshots and their second servers; each call is a line with the snapshot's tag."""
-
-    atomic = True
-    name = "said"
-
-    def __init__(self, folder: Path) -> None:
-        self.lines: list[str] = []
-        self.folder = folder
-        self.fails_at = ""
-        self.seconds = 0.0
-        fs = Mounted(folder, "ext4", (), ("rw",), 128, (), True)
-        setup = FsSetup("t", Mkfs("ext4"))
-        self.filled = StoredDatabase(setup, None, fs, folder, folder, self.server, self.server)  # type: ignore[arg-type]
-
-    def say(self, line: str) -> None:
-        self.lines.append(line)
-        if line == self.fails_at:
-            raise CommandFailed(f"planted at {line}")
-
-    def lacks(self, _: StoredDatabase) -> None:
-        return None
-
-    def snapshot(self, filled: StoredDatabase) -> None:
-        self.say(f"take {filled.tag}")
-        time.sleep(self.seconds)
-
-    @contextlib.contextmanager
-    def clone(self, filled: StoredDatabase) -> Iterator[Path]:
-        self.say(f"clone {filled.tag}")
-        yield self.folder
-
-    def taken_bytes(self, filled: StoredDatabase) -> int:
-        return int(filled.tag) * 4096
-
-    def rollback(self, _: StoredDatabase) -> None:
-        raise AssertionError("nobody goes back beside a load")
-
-    def drop(self, filled: StoredDatabase) -> None:
-        self.say(f"drop {filled.tag}")
-
-    @contextlib.contextmanager
-    def server(self, _: Path) -> Iterator[Any]:
-        self.say("up")
-        yield self
-        self.say("down")
-
-
-@pytest.fixture
-def said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Said:
-    """The parts, registered for ext4; the second server answers by a word."""
-    found = Said(tmp_path)
-    monkeypatch.setattr(FAMILIES["ext4"], "snapshots", found)
+@pytest.fixture(autouse=True)
+def answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second server answers by a word."""
     monkeypatch.setattr(timed_snapshots, "query", lambda _server: "t: 7 rows")
-    (tmp_path / "postmaster.pid").touch()
-    return found
 
 
-def taken(said: Said, seconds: float, every_s: float = 0.1, keep: int = 2) -> timed_snapshots.SnapshotSchedule:
+def taken(said: RecordingStorage, seconds: float, keep: int = 2) -> timed_snapshots.SnapshotSchedule:
     """Take them for so long."""
-    with timed_snapshots.taking(SnapshotSpec(every_s, keep), said.filled, said, time.time) as thread:
+    with timed_snapshots.taking(SnapshotSpec(0.1, keep), said.filled, said, time.time) as thread:
         time.sleep(seconds)
     return thread
 
 
-def test_the_oldest_goes_and_none_is_left(said: Said) -> None:
+def test_the_oldest_goes_and_none_is_left(said: RecordingStorage) -> None:
     """Each is started and asked; no more than `keep` stay; after the window all are dropped."""
     done = taken(said, 0.36)
     assert said.lines == [
-        "take 1", "clone 1", "up", "down", "take 2", "clone 2", "up", "down", "take 3", "clone 3", "up", "down",
+        *(line for n in (1, 2, 3)
+          for line in (f"snapshot {n}", f"mount {n}", "second up", "second down", f"unmount {n}")),
         "drop 1", "drop 2", "drop 3",
     ]  # fmt: skip
     assert [one.bytes for one in done.taken] == [None, 8192, 12288]  # of those that were kept to the end
@@ -105,25 +50,25 @@ def test_the_oldest_goes_and_none_is_left(said: Said) -> None:
     assert not (said.folder / "postmaster.pid").exists()  # whose pid is alive: no second server would start
 
 
-@pytest.mark.parametrize("at", ["take 2", "clone 2", "drop 1"])
-def test_a_fault_ends_them_and_is_told(at: str, said: Said) -> None:
+@pytest.mark.parametrize("at", ["snapshot 2", "mount 2", "drop 1"])
+def test_a_fault_ends_them_and_is_told(at: str, said: RecordingStorage) -> None:
     """Wherever it happens; what was taken before stands, and what is left is dropped."""
     said.fails_at = at
     done = taken(said, 0.36, keep=1)
     assert f"planted at {at}" in done.fault
     assert done.taken[0].text == "t: 7 rows"
     assert {line for line in said.lines if line.startswith("drop")} >= {"drop 1", "drop 2"}
-    assert "take 3" not in said.lines
+    assert "snapshot 3" not in said.lines
 
 
-def test_late_ones_are_counted(said: Said) -> None:
+def test_late_ones_are_counted(said: RecordingStorage) -> None:
     """One that takes longer than the time between two: the next begins at once, none is made up for."""
     said.seconds = 0.15
     done = taken(said, 0.5)
     assert done.late == len(done.taken) <= 4
 
 
-def test_a_load_that_fails_leaves_none(said: Said) -> None:
+def test_a_load_that_fails_leaves_none(said: RecordingStorage) -> None:
     """The load's own error comes through, and everything is dropped."""
     with pytest.raises(ZeroDivisionError), timed_snapshots.taking(SnapshotSpec(0.05, 2), said.filled, said, time.time):
         time.sleep(0.12)

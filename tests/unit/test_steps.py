@@ -6,7 +6,7 @@ import errno
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +14,12 @@ import pytest
 
 from dbbench import results
 from dbbench.errors import DiskTooSmall, FilesystemFull, NotWritable
-from dbbench.model import Run, Status
+from dbbench.model import Status
 from dbbench.results.journal import Journal
 from dbbench.results.trials import damage
 from dbbench.storage.devices import image
 from tests.support.road import Road
-
-MakeRun = Callable[..., Run]
+from tests.support.runs import small_run
 
 
 class Failing:
@@ -85,48 +84,48 @@ def test_every_write_that_fails_leaves_no_half_result(road: Road) -> None:
     assert steps > 10
 
 
-def test_every_write_of_a_run_that_fails_leaves_the_one_before(make_run: MakeRun, tmp_path: Path) -> None:
+def test_every_write_of_a_run_that_fails_leaves_the_one_before(tmp_path: Path) -> None:
     """run.json that is written anew is the old or the new one, whole."""
-    folder = results.create_run(tmp_path, make_run(), "")
+    folder = results.create_run(tmp_path, small_run(), "")
     for at in range(1, 8):
         with failing(folder, at, False), contextlib.suppress(FilesystemFull, NotWritable):
-            results.save_spec(folder, make_run())
-        assert results.load_spec(folder) == make_run()
+            results.save_spec(folder, small_run())
+        assert results.load_spec(folder) == small_run()
         assert [path for path in folder.iterdir() if path.name.endswith(".tmp")] == []
 
 
-def test_every_write_of_a_new_run_that_fails_leaves_its_name_free(make_run: MakeRun, tmp_path: Path) -> None:
+def test_every_write_of_a_new_run_that_fails_leaves_its_name_free(tmp_path: Path) -> None:
     """The folder of a run is there whole or not at all, and nothing else is."""
     (results_folder := tmp_path / "results").mkdir()
     steps = at = 0
     while at <= steps:
         for forever in (False, True):
             with failing(tmp_path, at, forever), contextlib.suppress(FilesystemFull, NotWritable):
-                results.create_run(results_folder, make_run("new"), "# plan\n")
+                results.create_run(results_folder, small_run("new"), "# plan\n")
             steps = Failing.seen if at == 0 else steps
             found = [path.name for path in results_folder.iterdir()]
             assert found in ([], ["new"]), at
             folder = results_folder / "new"
-            folder = folder if found else results.create_run(results_folder, make_run("new"), "# plan\n")
+            folder = folder if found else results.create_run(results_folder, small_run("new"), "# plan\n")
             assert (results.load_spec(folder).name, (folder / "plan.toml").read_text()) == ("new", "# plan\n")
             shutil.rmtree(folder)
         at += 1
     assert steps > 8
 
 
-def test_a_run_whose_making_was_killed_is_none_and_its_remains_go(make_run: MakeRun, tmp_path: Path) -> None:
+def test_a_run_whose_making_was_killed_is_none_and_its_remains_go(tmp_path: Path) -> None:
     """It is not listed, and the next of its name takes it away; what a process that lives is making stays."""
-    left = results.create_run(tmp_path, make_run("new"), "").rename(tmp_path / ".new.5000000.new")  # no process has it
-    others = results.create_run(tmp_path, make_run("new"), "").rename(tmp_path / ".new.1.new")
-    assert results.find_open(tmp_path, make_run().plan_sha256) is None
+    left = results.create_run(tmp_path, small_run("new"), "").rename(tmp_path / ".new.5000000.new")  # no process has it
+    others = results.create_run(tmp_path, small_run("new"), "").rename(tmp_path / ".new.1.new")
+    assert results.find_open(tmp_path, small_run().plan_sha256) is None
     assert results.runs(tmp_path) == []
-    results.create_run(tmp_path, make_run("new"), "")
+    results.create_run(tmp_path, small_run("new"), "")
     assert (left.exists(), others.exists()) == (False, True)
 
 
-def test_every_write_of_an_image_that_fails_is_said_as_such(make_run: MakeRun, tmp_path: Path) -> None:
+def test_every_write_of_an_image_that_fails_is_said_as_such(tmp_path: Path) -> None:
     """A full disk is no fault of the program, and the image is made when there is room."""
-    run = make_run()
+    run = small_run()
     device = dataclasses.replace(run.plan.device, size_bytes=2**20)
     run = dataclasses.replace(run, plan=dataclasses.replace(run.plan, device=device))
     steps = at = 0

@@ -2,7 +2,6 @@
 
 import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,9 +12,8 @@ from dbbench.metrics.histogram import Histogram
 from dbbench.metrics.series import Series
 from dbbench.model import Run, Status, Trial
 from dbbench.results.fileio import write_with_sum
+from tests.support.runs import small_run
 from tests.support.trials import trial_of
-
-MakeRun = Callable[..., Run]
 
 
 def a_trial(run: Run, index: int = 0, status: Status = Status.OK) -> Trial:
@@ -24,9 +22,9 @@ def a_trial(run: Run, index: int = 0, status: Status = Status.OK) -> Trial:
 
 
 @pytest.fixture
-def folder(tmp_path: Path, make_run: MakeRun) -> Path:
+def folder(tmp_path: Path) -> Path:
     """The folder of a new run."""
-    return results.create_run(tmp_path, make_run(), "# plan\n")
+    return results.create_run(tmp_path, small_run(), "# plan\n")
 
 
 def publish(folder: Path, index: int = 0) -> Path:
@@ -38,11 +36,11 @@ def publish(folder: Path, index: int = 0) -> Path:
     return draft.publish(a_trial(run, index), series, ["warmup", "measure", "measure"], Histogram({500: 3}))
 
 
-def test_trial_is_read_back_with_series_and_histogram(folder: Path, make_run: MakeRun) -> None:
+def test_trial_is_read_back_with_series_and_histogram(folder: Path) -> None:
     """A gap stays a gap and a zero stays a zero. run.json holds the whole run; series.csv.gz carries no time of its
     writing. Other people's scripts rely on the names in trial.json."""
-    assert make_run() == results.load_spec(folder)
-    other = publish(results.create_run(folder.parent, make_run("b"), ""))
+    assert small_run() == results.load_spec(folder)
+    other = publish(results.create_run(folder.parent, small_run("b"), ""))
     assert (publish(folder) / "series.csv.gz").read_bytes() == (other / "series.csv.gz").read_bytes()
     loaded = results.load_run(folder)
     (trial,) = loaded.trials
@@ -57,12 +55,12 @@ def test_trial_is_read_back_with_series_and_histogram(folder: Path, make_run: Ma
             "memory", "space", "io", "device", "commands"} <= written.keys()  # fmt: skip
 
 
-def test_unfinished_trial_is_never_taken_for_finished(folder: Path, make_run: MakeRun) -> None:
+def test_unfinished_trial_is_never_taken_for_finished(folder: Path) -> None:
     """A draft that was not published is not a result, and is emptied by the next attempt."""
-    draft = results.Draft(folder, make_run().order[0].id)
+    draft = results.Draft(folder, small_run().order[0].id)
     (draft.raw / "half").write_text("x")
     assert results.load_run(folder).trials == ()
-    assert not (results.Draft(folder, make_run().order[0].id).raw / "half").exists()
+    assert not (results.Draft(folder, small_run().order[0].id).raw / "half").exists()
 
 
 @pytest.mark.parametrize("name", ["trial.json", "series.csv.gz", "histogram.json", "raw/pgbench.out"])
@@ -88,12 +86,12 @@ def test_bytes_added_to_the_checksums_are_found(added: str, folder: Path) -> Non
         results.load_run(folder)
 
 
-def test_newest_unfinished_run_of_the_same_plan_is_found(tmp_path: Path, make_run: MakeRun) -> None:
+def test_newest_unfinished_run_of_the_same_plan_is_found(tmp_path: Path) -> None:
     """Another plan's run and a finished one are passed over."""
-    done = results.create_run(tmp_path, make_run("done"), "")
+    done = results.create_run(tmp_path, small_run("done"), "")
     publish(done, 0)
     publish(done, 1)
-    half = results.create_run(tmp_path, make_run("half"), "")
+    half = results.create_run(tmp_path, small_run("half"), "")
     publish(half, 0)
     found = results.find_open(tmp_path, "cafe")
     assert found is not None and found.path == half

@@ -11,19 +11,18 @@ import pytest
 
 from dbbench import results
 from dbbench.errors import ImportRefused, ResultDamaged, RunMissing, RunNameTaken
-from dbbench.model import Run, Status, Trial
+from dbbench.model import Status, Trial
 from dbbench.results import merging
 from dbbench.results.fileio import sha256
-
-MakeRun = Callable[..., Run]
+from tests.support.runs import small_run
 
 
 @pytest.fixture
-def host(tmp_path: Path, make_run: MakeRun) -> Callable[..., Path]:
+def host(tmp_path: Path) -> Callable[..., Path]:
     """A maker of run folders, each of another host, with the given trials of the order finished."""
 
     def make(name: str, *finished: int, value: float = 9.5, sha: str = "cafe") -> Path:
-        run = dataclasses.replace(make_run(), host={"hostname": name, "kernel": f"of {name}"}, plan_sha256=sha)
+        run = dataclasses.replace(small_run(), host={"hostname": name, "kernel": f"of {name}"}, plan_sha256=sha)
         folder = results.create_run(tmp_path / name, run, "# plan\n")
         for index in finished:
             spec = run.order[index]

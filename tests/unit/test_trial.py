@@ -1,7 +1,6 @@
 """The stages of a trial: their order, their end, and the cleanup after a failure."""
 
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +18,12 @@ from dbbench.model import (
     EngineAgeing,
     FilesystemFacts,
     Phase,
-    Run,
     Status,
 )
 from dbbench.run.record import deadline
 from tests.support.judged import FakeEngine, FakeMeter, Judged
 from tests.support.road import TABLE, Road
 
-MakeRun = Callable[..., Run]
 OPTIONAL = (Phase.CONDITION, Phase.AGE, Phase.AGE_ENGINE, Phase.OPERATIONS)  # where the plan asks for them
 
 
@@ -66,9 +63,9 @@ def test_a_phase_that_the_plan_asks_for_has_its_place(road: Road, phase: Phase, 
     assert trial.error is not None and trial.error.phase == phase.value
 
 
-def test_good_trial_has_its_figures(make_run: MakeRun, tmp_path: Path) -> None:
+def test_good_trial_has_its_figures(tmp_path: Path) -> None:
     """20 transactions in a window of 2 s, 2000 bytes to the device for 1000 of the engine."""
-    trial = Judged().trial(make_run, tmp_path)
+    trial = Judged().trial(tmp_path)
     assert (trial.status, trial.error) == (Status.OK, None)
     assert trial.summary["tps"] == 10.0
     assert trial.summary["write_amplification"] == 2.0
@@ -110,13 +107,13 @@ def test_being_stopped_or_refused_leaves_no_result(road: Road, error: BaseExcept
     assert "/device" in road.calls.names
 
 
-def test_class_full_without_one_flush_fails(make_run: MakeRun, tmp_path: Path) -> None:
+def test_class_full_without_one_flush_fails(tmp_path: Path) -> None:
     """A layer below discards the flushes, so the measured durability is not the promised one. With asynchronous commit
     no flush is promised, and the class says so."""
-    trial = Judged(meter=FakeMeter(flushes=0)).trial(make_run, tmp_path)
+    trial = Judged(meter=FakeMeter(flushes=0)).trial(tmp_path)
     assert trial.error is not None and trial.error.id == "E352"
     engine = FakeEngine((Durability.ASYNC_COMMIT,))
-    trial = Judged(meter=FakeMeter(flushes=0), engine=engine).trial(make_run, tmp_path / "weaker")
+    trial = Judged(meter=FakeMeter(flushes=0), engine=engine).trial(tmp_path / "weaker")
     assert trial.status is Status.OK
     assert trial.filesystem is not None and trial.filesystem.durability_class == "async-commit"
 
@@ -132,34 +129,34 @@ def test_class_full_without_one_flush_fails(make_run: MakeRun, tmp_path: Path) -
     ],
 )
 def test_torn_pages_are_prevented_if_file_and_device_are_atomic(
-    make_run: MakeRun, tmp_path: Path, of_file: int | None, of_device: str | None, expected: str
+    tmp_path: Path, of_file: int | None, of_device: str | None, expected: str
 ) -> None:
     """By what statx(2) and the queue report after the load; a kernel that reports nothing prevents nothing."""
     queue = {} if of_device is None else {"atomic_write_unit_max_bytes": of_device}
     facts = {"filesystem": FilesystemFacts("xfs", queue=queue, atomic_write_max_bytes=of_file),
              "effective_settings": {"innodb_flush_method": "O_DIRECT", "innodb_buffer_pool_size": "9999"}}  # fmt: skip
-    trial = Judged(engine=FakeEngine((Durability.TORN_PAGES,)), facts=facts).trial(make_run, tmp_path)
+    trial = Judged(engine=FakeEngine((Durability.TORN_PAGES,)), facts=facts).trial(tmp_path)
     assert trial.filesystem is not None and trial.filesystem.durability_class == expected
     cached = Judged(meter=FakeMeter(resident_bytes=2**30), engine=FakeEngine((Durability.TORN_PAGES,)), facts=facts)
-    trial = cached.trial(make_run, tmp_path / "cached")  # the filesystem did not obey O_DIRECT
+    trial = cached.trial(tmp_path / "cached")  # the filesystem did not obey O_DIRECT
     assert trial.filesystem is not None and trial.filesystem.durability_class == "torn-pages-possible"
 
 
-def test_a_load_that_only_reads_has_no_share_of_the_ceiling(make_run: MakeRun, tmp_path: Path) -> None:
+def test_a_load_that_only_reads_has_no_share_of_the_ceiling(tmp_path: Path) -> None:
     """The ceiling counts flushed writes, and such a load flushes nothing."""
     facts = {"ceiling": CeilingFacts((CeilingRow("write_8k_fdatasync", 100, 0.8, 10),))}
-    writing = Judged(facts=facts).trial(make_run, tmp_path / "writing")
+    writing = Judged(facts=facts).trial(tmp_path / "writing")
     assert writing.summary["ceiling_pct"] == 10
-    reading = Judged(meter=FakeMeter(engine_write_bytes=100), facts=facts).trial(make_run, tmp_path / "reading")
+    reading = Judged(meter=FakeMeter(engine_write_bytes=100), facts=facts).trial(tmp_path / "reading")
     assert reading.summary["ceiling_pct"] is None and reading.ceiling.rows
 
 
-def test_a_scan_costs_what_a_gib_costs(make_run: MakeRun, tmp_path: Path) -> None:
+def test_a_scan_costs_what_a_gib_costs(tmp_path: Path) -> None:
     """Five passes over 512 MiB read 2.5 GiB: totals per GiB, the duration of one pass, rates over all of them."""
     scanned = Outcome(time.time(), 10.0, 0, 0, Series(10, {name: [] for name in FIRST}), None,
                       {"duration_s": 2.0, "mb_per_s": 268.4}, scanned_bytes=5 * 2**29)  # fmt: skip
     disk = {"read_bytes": 5 * 2**29, "write_bytes": 25_000, "read_operations": 5000, "write_operations": 0}
-    summary = Judged(outcome=scanned, meter=FakeMeter(disk=disk)).trial(make_run, tmp_path).summary
+    summary = Judged(outcome=scanned, meter=FakeMeter(disk=disk)).trial(tmp_path).summary
     costs = {name.removesuffix("_per_gib"): value for name, value in summary.items() if name.endswith("_per_gib")}
     assert costs == {"cpu_ms": 40.0, "read_kb": 2**30 / 1000, "write_kb": 10.0, "flushes": 8.0, "io_operations": 2000,
                      "context_switches": costs["context_switches"]}  # fmt: skip
@@ -168,10 +165,10 @@ def test_a_scan_costs_what_a_gib_costs(make_run: MakeRun, tmp_path: Path) -> Non
     assert summary["drained_s"] == 2.0 + (summary["drain_s"] or 0.0)
 
 
-def test_unproved_cold_cache_makes_the_trial_suspect(make_run: MakeRun, tmp_path: Path) -> None:
+def test_unproved_cold_cache_makes_the_trial_suspect(tmp_path: Path) -> None:
     """A drop that could not be proved is said and marks the trial."""
     cold = CacheFacts("drop_caches", 0, 0, reason="nothing was resident before")
-    trial = Judged(facts={"cache": cold}).trial(make_run, tmp_path)
+    trial = Judged(facts={"cache": cold}).trial(tmp_path)
     assert trial.status is Status.SUSPECT
     assert ("W010", "nothing was resident before") in {(w.id, w.text) for w in trial.warnings}
 

@@ -45,12 +45,18 @@ def test_what_belongs_to_the_warm_up_is_cut_by_mser() -> None:
     assert not steadiness.settled_after_s([float(s**2) for s in range(120)])
 
 
-def test_no_steady_state_is_told_with_size_and_end() -> None:
-    """W005 has the change from end to end; steady windows and those that run to completion have none."""
+def test_windows_without_a_steady_state_or_with_a_short_warm_up_are_told() -> None:
+    """W005 has the change from end to end; steady windows and those that run to completion have none. W001: 59 s of
+    warm-up for btrfs; 60 are enough."""
     falling = [0.0] * 60 + [value or 0.0 for value in noisy(1, -0.4)]
     (told,) = fairness.steady(FIXED, [*falling])
     assert told.id == "W005" and told.text.startswith("throughput changed by −4")
     assert list(fairness.steady(FIXED, [*([0.0] * 60), *noisy(2, 0.0)])) == []
+    btrfs = FilesystemFacts("btrfs")
+    (told,) = fairness.warm_up(Window("fixed", 59, 120), btrfs)
+    assert (told.id, told.suspect) == ("W001", False) and "at least 60 s" in told.text
+    assert list(fairness.warm_up(Window("fixed", 60, 120), btrfs)) == []
+    assert list(fairness.warm_up(Window("to-completion", 0, 0), btrfs)) == []
 
 
 @pytest.mark.parametrize(
@@ -86,15 +92,6 @@ def test_periods_are_those_in_force(
 ) -> None:
     """The mount option and the pool's own setting over what the family does by itself."""
     assert family_by_name(family).writes_out_s(options, tunables) == seconds
-
-
-def test_warm_up_below_two_periods_is_told() -> None:
-    """59 s for btrfs; 60 are enough. What runs to its end has no warm-up."""
-    btrfs = FilesystemFacts("btrfs")
-    (told,) = fairness.warm_up(Window("fixed", 59, 120), btrfs)
-    assert (told.id, told.suspect) == ("W001", False) and "at least 60 s" in told.text
-    assert list(fairness.warm_up(Window("fixed", 60, 120), btrfs)) == []
-    assert list(fairness.warm_up(Window("to-completion", 0, 0), btrfs)) == []
 
 
 @pytest.mark.parametrize(("window", "drain_s", "warned"), [

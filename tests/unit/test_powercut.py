@@ -89,12 +89,14 @@ def test_log_is_read_as_it_was_written(tmp_path: Path) -> None:
 
 
 def test_unflushed_is_what_came_after_the_last_flush(disk: Disk) -> None:
-    """A flush before which the power goes is not carried out."""
+    """A flush before which the power goes is not carried out. A disk that lies for a time keeps its other flushes."""
     found = disk.write(0, b"a").flush().write(1, b"b").write(2, b"c").flush().log()
     assert [*found.volatile(4)] == [2, 3]
     assert found.unflushed_bytes(4) == 2 * BLOCK
     assert [*found.volatile(5)] == []
     assert [*found.volatile(1)] == [0]
+    (first, second) = (entry.ns for entry in found.entries if entry.flush)
+    assert [entry.ns for entry in found.without_flushes([(first, second)]).entries if entry.flush] == [second]
 
 
 @pytest.mark.parametrize(("requests", "position", "kept"), [
@@ -181,13 +183,6 @@ def test_tables_after_each_step_of_a_round() -> None:
     assert states[6:] == [{"change_1_0": 400}, {"change_1_0_renamed": 400}, {}, {"change_1_1": 0}, {"change_1_1": 800}]
 
 
-def test_disk_that_lies_for_a_time_keeps_its_other_flushes(disk: Disk) -> None:
-    """Those in the spans are gone."""
-    found = disk.write(0, b"a").flush().write(1, b"b").flush().log()
-    (first, second) = (entry.ns for entry in found.entries if entry.flush)
-    assert [entry.ns for entry in found.without_flushes([(first, second)]).entries if entry.flush] == [second]
-
-
 def test_copy_has_the_same_bytes_and_holes(tmp_path: Path) -> None:
     """A copy of a sparse file takes no more than it."""
     source, target = tmp_path / "a", tmp_path / "b"
@@ -212,7 +207,8 @@ def busy(disk: Disk) -> Log:
 
 
 def test_aims_hit_what_they_are_for(disk: Disk) -> None:
-    """A commit's flush with something unflushed, a checkpoint's with 64 blocks; all in the order of the log."""
+    """A commit's flush with something unflushed, a checkpoint's with 64 blocks; all in the order of the log, and in
+    their spans: no cut lies before there was something to lose."""
     found = busy(disk)
     section = Section(found, [(0, len(found.entries))], [77, 190])
     cuts = disk_images.chosen_cuts(section, 40, "seed")
@@ -229,6 +225,9 @@ def test_aims_hit_what_they_are_for(disk: Disk) -> None:
         assert (cut.keep == 0) == (cut.aim == "drop")
     assert cuts == disk_images.chosen_cuts(section, 40, "seed")
     assert cuts != disk_images.chosen_cuts(section, 40, "other")
+    cuts = disk_images.chosen_cuts(Section(found, [(20, 60), (200, 240)]), 60, "seed")
+    assert all(20 <= cut.position < 60 or 200 <= cut.position < 240 for cut in cuts)
+    assert {cut.position < 100 for cut in cuts} == {True, False}
 
 
 def test_aims_look_at_the_disk_that_is_flushed(disk: Disk) -> None:
@@ -236,14 +235,6 @@ def test_aims_look_at_the_disk_that_is_flushed(disk: Disk) -> None:
     found = disk.write(0, b"p", blocks=64).flush(disk=1).write(1, b"c", disk=1).flush(disk=1).log()
     cuts = disk_images.chosen_cuts(Section(found, [(0, 4)]), 8, "seed", ("checkpoint", "commit"))
     assert {(cut.aim, cut.position) for cut in cuts} == {("commit", 3)}
-
-
-def test_cuts_stay_in_their_spans(disk: Disk) -> None:
-    """No cut lies before there was something to lose."""
-    found = busy(disk)
-    cuts = disk_images.chosen_cuts(Section(found, [(20, 60), (200, 240)]), 60, "seed")
-    assert all(20 <= cut.position < 60 or 200 <= cut.position < 240 for cut in cuts)
-    assert {cut.position < 100 for cut in cuts} == {True, False}
 
 
 def test_aim_without_its_flush_takes_a_weaker_one(disk: Disk) -> None:
@@ -257,17 +248,14 @@ def test_aim_without_its_flush_takes_a_weaker_one(disk: Disk) -> None:
         disk_images.chosen_cuts(Section(small, [(0, 1)]), 3, "s")
 
 
-def test_transactions_follow_from_their_number() -> None:
-    """Two different accounts within the bank, an amount above 0, spread over most of the accounts."""
+def test_transactions_follow_from_their_number_and_answers_count_before_the_cut() -> None:
+    """Two different accounts within the bank, an amount above 0, spread over most of the accounts. An answer at the
+    moment of the cut is none."""
     moves = [witness.move(session, n) for session in range(4) for n in range(1, 5001)]
     assert all(m.debit != m.credit and 0 < m.amount < 98 for m in moves)
     assert {m.credit for m in moves} <= set(range(witness.ACCOUNTS))
     assert len({m.debit for m in moves}) > witness.ACCOUNTS / 4
     assert witness.move(3, 7) == witness.move(3, 7)
-
-
-def test_only_answers_before_the_cut_count() -> None:
-    """An answer at the moment of the cut is none."""
     seen = witness.Acknowledged({0: [10, 20, 30], 5: [15, 40]})
     assert seen.before(30) == {0: 2, 5: 1}
     assert seen.count == 5

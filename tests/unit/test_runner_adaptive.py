@@ -13,6 +13,7 @@ from dbbench.compare import Comparison, reasons_stopped
 from dbbench.compare.remarks import RemarkKind
 from dbbench.model import Budget, Question, Run, Status, Trial
 from dbbench.run.adaptive import further
+from tests.support.trials import trial
 
 WORK = (("postgres", "pgbench-tpcb"),)
 BTRFS = "btrfs.postgres.pgbench-tpcb"
@@ -31,10 +32,8 @@ def driven(run: Run, scatter: dict[str, float], failed: str = "", slow: str = ""
     for spec in run.order:
         cell = run.cell(spec.cell)
         tps = (330 if cell.arm == slow else 1000) * (1 + random.Random(spec.id).gauss(0, scatter.get(cell.arm, 0.0001)))
-        found[spec.id] = Trial(
-            spec.id, run.name, "h", cell.arm, cell.engine.name, cell.workload.name, spec.block, spec.attempt,
-            spec.position, Status.FAILED if cell.arm == failed else Status.OK, summary={"tps": tps},
-        )  # fmt: skip
+        status = Status.FAILED if cell.arm == failed else Status.OK
+        found[spec.id] = trial(cell.arm, spec.block, tps, id=spec.id, workload=cell.workload.name, status=status)
     return found
 
 

@@ -33,7 +33,8 @@ def asked(results_folder: Path) -> tuple[list[dict[str, Any]], list[str]]:
 
 
 def test_a_run_is_read_once(results_folder: Path) -> None:
-    """And again only when a trial came, run.json changed, or the index is gone."""
+    """And again only when a trial came, run.json changed, or the index is gone. A run that is gone is forgotten; copied
+    back under its name it is read anew."""
     first, read = asked(results_folder)
     assert read == ["one", "two"]
     assert asked(results_folder) == (first, [])
@@ -45,11 +46,6 @@ def test_a_run_is_read_once(results_folder: Path) -> None:
     assert asked(results_folder)[1] == ["two"]
     (results_folder / results.INDEX_NAME).unlink()
     assert asked(results_folder)[1] == ["one", "two"]
-
-
-def test_a_run_that_is_gone_is_forgotten(results_folder: Path) -> None:
-    """Copied back under its name it is read anew."""
-    asked(results_folder)
     shutil.move(results_folder / "one", results_folder.parent / "away")
     assert [row["name"] for row in asked(results_folder)[0]] == ["two"]
     shutil.move(results_folder.parent / "away", results_folder / "one")

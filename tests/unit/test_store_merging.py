@@ -11,10 +11,10 @@ import pytest
 
 from dbbench import results
 from dbbench.errors import ImportRefused, ResultDamaged, RunMissing, RunNameTaken
-from dbbench.model import Status, Trial
 from dbbench.results import merging
 from dbbench.results.fileio import sha256
 from tests.support.runs import small_run
+from tests.support.trials import trial_of
 
 
 @pytest.fixture
@@ -25,12 +25,9 @@ def host(tmp_path: Path) -> Callable[..., Path]:
         run = dataclasses.replace(small_run(), host={"hostname": name, "kernel": f"of {name}"}, plan_sha256=sha)
         folder = results.create_run(tmp_path / name, run, "# plan\n")
         for index in finished:
-            spec = run.order[index]
-            draft = results.Draft(folder, spec.id)
+            draft = results.Draft(folder, run.order[index].id)
             (draft.raw / "pgbench.out").write_text(f"{value}\n")
-            trial = Trial(spec.id, run.name, name, "ext4", "postgres", "w", spec.block, 1, spec.position, Status.OK,
-                          summary={"tps": value})  # fmt: skip
-            draft.publish(trial, None, [], None)
+            draft.publish(trial_of(run, index, host=name, summary={"tps": value}), None, [], None)
         return folder
 
     return make

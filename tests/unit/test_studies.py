@@ -103,12 +103,30 @@ ENDS = ("_per_s", "_cpu_pct", "_max_ms")
 KIB_PER_S = ("char_write", "block_write", "rewrite", "char_read", "block_read")
 
 
-def test_every_figure_of_the_postgres_comparison() -> None:
-    """Read-write at three scales, read-only at the largest, five filesystems."""
+def test_every_figure_of_the_other_studies() -> None:
+    """Nothing more, nothing less. Of the comparison with PostgreSQL: read-write at three scales, read-only at the
+    largest, five filesystems."""
     scales = ("scale=100", "scale=1000", "scale=10000", "")
     published = [("tps", scale, arm, value) for arm, values in BY_SCALE.items()
                  for scale, value in zip(scales, values, strict=True)]  # fmt: skip
     assert sorted(figures("pg-fs-benchmark")) == sorted(published)
+    assert figures("percona-2012") == [("tps", "", "btrfs-nobarrier", 0.2), ("p95_ms", "", "btrfs-nobarrier", 10.0)]
+    assert figures("percona-2012-readers") == []
+    for name in ("oracle-clone-2012", "oracle-clone-2012-binlog"):
+        assert figures(name) == [("kb_per_s", "", "ext4", 1200), ("kb_per_s", "", "btrfs", 450),
+                                 ("kb_per_s", "", "zfs-8k-atime", 15000)]  # fmt: skip
+    assert figures("pg-btrfs-compression-2015") == [
+        ("duration_s", "", "ext4", 420.0), ("duration_s", "", "btrfs-lzo", 262.0),
+        ("duration_s", "", "btrfs-zlib", 302.0),
+        ("compression_ratio", "", "btrfs-lzo", 2.0), ("compression_ratio", "", "btrfs-zlib", 4.0),
+        ("cpu_pct", "", "btrfs-zlib", 7.5)]  # fmt: skip
+    # A single disk was timed without the final sync.
+    assert {"copy_s", "duration_s"} <= {table.metric for table in studies.study("raid0-copy-2012").table}
+    arms = ("ext4-writeback-default", "ext4-md0-4k-writeback", "btrfs-raid0-lzo-4k")
+    assert figures("raid0-copy-2012") == [
+        *(("copy_s", "clients=1", arm, value) for arm, value in zip(arms, (45.7, 16.8, 14.6), strict=True)),
+        *(("copy_mb_per_s", "clients=1", arm, value) for arm, value in zip(arms, (40.4, 107.0, 125.0), strict=True)),
+    ]
 
 
 # Rate, CPU share and longest latency of each test on ext3, then on btrfs, as bonnie++ printed them.
@@ -148,27 +166,6 @@ def test_every_figure_of_bonnie() -> None:
     shown = [table.metric for table in studies.study("bonnie-2011").table]  # a rate, a CPU share and a latency of each
     assert {end: sum(name.endswith(end) for name in shown) for end in ENDS} == dict.fromkeys(ENDS, 12)
     assert len(set(shown)) == 36
-
-
-def test_every_figure_of_the_other_studies() -> None:
-    """Nothing more, nothing less."""
-    assert figures("percona-2012") == [("tps", "", "btrfs-nobarrier", 0.2), ("p95_ms", "", "btrfs-nobarrier", 10.0)]
-    assert figures("percona-2012-readers") == []
-    for name in ("oracle-clone-2012", "oracle-clone-2012-binlog"):
-        assert figures(name) == [("kb_per_s", "", "ext4", 1200), ("kb_per_s", "", "btrfs", 450),
-                                 ("kb_per_s", "", "zfs-8k-atime", 15000)]  # fmt: skip
-    assert figures("pg-btrfs-compression-2015") == [
-        ("duration_s", "", "ext4", 420.0), ("duration_s", "", "btrfs-lzo", 262.0),
-        ("duration_s", "", "btrfs-zlib", 302.0),
-        ("compression_ratio", "", "btrfs-lzo", 2.0), ("compression_ratio", "", "btrfs-zlib", 4.0),
-        ("cpu_pct", "", "btrfs-zlib", 7.5)]  # fmt: skip
-    # A single disk was timed without the final sync.
-    assert {"copy_s", "duration_s"} <= {table.metric for table in studies.study("raid0-copy-2012").table}
-    arms = ("ext4-writeback-default", "ext4-md0-4k-writeback", "btrfs-raid0-lzo-4k")
-    assert figures("raid0-copy-2012") == [
-        *(("copy_s", "clients=1", arm, value) for arm, value in zip(arms, (45.7, 16.8, 14.6), strict=True)),
-        *(("copy_mb_per_s", "clients=1", arm, value) for arm, value in zip(arms, (40.4, 107.0, 125.0), strict=True)),
-    ]
 
 
 @pytest.mark.parametrize("name", OURS)

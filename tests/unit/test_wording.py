@@ -6,7 +6,6 @@ repeated blocks and the structure of the page must not change.
 
 import dataclasses
 from collections.abc import Iterator
-from html.parser import HTMLParser
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final, cast
@@ -31,6 +30,7 @@ from dbbench.report.verdict_table import COLUMNS
 from dbbench.report.verdicts import gate, verdicts
 from dbbench.results import LoadedRun
 from dbbench.run import adaptive, evaluate, queue
+from tests.unit.test_page import Seen
 
 WORK: Final = (("postgres", "pgbench-tpcb"),)
 # Fields of results that are written for people.
@@ -69,17 +69,10 @@ def wordless(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Change, "text", "x")
 
 
-class Skeleton(HTMLParser):
-    """Sections, tables with their rows, notices and drawings of a page."""
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.elements: list[tuple[str, str | None]] = []
-        self.feed(page)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag in ("section", "h2", "h3", "table", "tr", "th", "td", "svg", "details", "article"):
-            self.elements.append((tag, dict(attrs).get("id")))
+def skeleton(page: str) -> list[tuple[str, str | None]]:
+    """Sections, tables with their rows, notices and drawings of a page, with their ids."""
+    shown = ("section", "h2", "h3", "table", "tr", "th", "td", "svg", "details", "article")
+    return [(tag, attributes.get("id")) for tag, attributes in Seen(page).elements if tag in shown]
 
 
 def decisions(run: LoadedRun) -> Iterator[object]:
@@ -93,7 +86,7 @@ def decisions(run: LoadedRun) -> Iterator[object]:
                 yield [note.kind for note in row.notes]
                 yield [column.words(row, table.metric) for column in COLUMNS if column.key != "notes"]
     yield queue.extend(run.run, lambda spec: status_of(run, spec.id)).order
-    yield Skeleton(render([run])).elements
+    yield skeleton(render([run]))
     page = build([run])
     yield [[(arm, len(notes)) for arm, notes in comparison.table.notes] for comparison in page.comparisons]
     yield [kind for kind, _ in page.verdict.notices]

@@ -9,11 +9,12 @@ import pytest
 from dbbench.datasets import golden
 from dbbench.datasets.manifest import Entry, Manifest, save
 from dbbench.engines import ENGINES
-from dbbench.model import EarlierLoad, Plan, Status, Trial, WriteFacts
+from dbbench.model import EarlierLoad, Plan, Status, WriteFacts
 from dbbench.plan import expand, identity, preview, writes
 from dbbench.plan.catalog import catalog
 from dbbench.plan.conditions import sentences
 from tests.support.plans import plan, plan_of
+from tests.support.trials import trial
 
 GIB = 2**30
 
@@ -157,10 +158,8 @@ def test_grow_adds_what_the_layers_below_need(setup: str, count: int, added: lis
 @pytest.mark.parametrize(("counted", "reported"), [(100, False), (201, True), (49, True), (None, False)])
 def test_a_deviation_is_reported(counted: int | None, reported: bool) -> None:
     """By more than a factor of two, either way, over all trials that did not fail."""
-    trial = Trial(id="t", run="r", host="", fs_setup="ext4", engine="e", workload="w", block=1, attempt=1, position=1,
-                  status=Status.OK, writes=WriteFacts(100, counted))  # fmt: skip
-    failed = replace(trial, status=Status.FAILED, writes=WriteFacts(100, 1))
-    text = writes.deviation([trial, trial, failed])
+    good = trial(writes=WriteFacts(100, counted))
+    text = writes.deviation([good, good, trial(status=Status.FAILED, writes=WriteFacts(100, 1))])
     assert (text is not None) == reported
     if text:
         assert "differ by more than a factor of 2" in text

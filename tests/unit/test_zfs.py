@@ -57,18 +57,15 @@ def test_properties_are_read_shown_and_compared() -> None:
     assert zfs.FAMILY.compresses(("compression=on",)) == "lz4"
 
 
-def test_a_scrub_is_sound_or_says_what_is_wrong() -> None:
-    """What a second copy repaired counts as damage of the device."""
+def test_a_scrub_and_what_a_snapshot_takes() -> None:
+    """A scrub is sound or says what is wrong; what a second copy repaired counts as damage of the device. What only a
+    snapshot holds, and its clone's own data, are counted; datasets and other snapshots are not."""
     assert zfs.damages(text("zpool-status-early")) == zfs.damages(text("zpool-status-native")) == ""
     assert "checksum 2" in zfs.damages(text("zpool-status-damaged-early"))
     assert "with 1 errors" in zfs.damages(text("zpool-status-damaged-early"))
     repaired = zfs.damages(text("zpool-status-repaired-native"))
     assert "repaired 32K" in repaired and "loop0: read 0, write 0, checksum 7" in repaired
     assert zfs.damages("  scan: none requested\n") == "none requested"
-
-
-def test_what_a_snapshot_takes_is_counted() -> None:
-    """What only a snapshot holds, and its clone's own data; datasets and other snapshots are not in it."""
     assert zfs.parse_bytes(text("zfs-taken-native")) == 2187264
     several = text("zfs-taken-early")
     assert zfs.parse_bytes(several, "1") == 6488064 + 1155072

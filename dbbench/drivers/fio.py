@@ -90,8 +90,7 @@ def find_conflicts(job: str) -> Iterator[tuple[int, str]]:
 
 
 def _variables(cell: Cell) -> dict[str, str]:
-    values = {**cell.workload.options, **cell.parameters}
-    return {name.upper(): str(int(value) if isinstance(value, bool) else value) for name, value in values.items()}
+    return {name.upper(): str(int(value) if isinstance(value, bool) else value) for name, value in cell.values.items()}
 
 
 def _outcome(load: ToolLoad) -> Outcome:

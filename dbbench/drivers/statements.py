@@ -39,7 +39,7 @@ def driving(task: LoadTask) -> Iterator[Load]:
     path = locate(task.cell.workload.script)
     (task.raw / "statements.sql").write_text(text := path.read_text(encoding="utf-8"))
     file = task.scratch / "rows.tsv"
-    values = {**task.cell.dataset.parameters, **task.cell.workload.options, **task.cell.parameters, "file": file}
+    values = {**task.cell.dataset.parameters, **task.cell.values, "file": file}
     try:
         steps = [step.of(values) for step in parse(text, task.server.engine)]
     except ScriptInvalid as error:

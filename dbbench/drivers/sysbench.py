@@ -140,7 +140,7 @@ def _script(cell: Cell) -> str:
 
 def _script_options(cell: Cell) -> dict[str, Scalar]:
     loaded = {name: value for name, value in cell.dataset.parameters.items() if name in _OF_DATASET}
-    asked = {**loaded, **cell.workload.options, **cell.parameters}
+    asked = {**loaded, **cell.values}
     return {name: asked[name] for name in sorted(asked.keys() - _OWN - _implicit_parameters(cell).keys())}
 
 

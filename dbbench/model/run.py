@@ -21,6 +21,10 @@ class Window:
     warmup_s: float
     measure_s: float
 
+    @property
+    def seconds(self) -> float:
+        return self.warmup_s + self.measure_s
+
 
 @dataclass(frozen=True)
 class EarlierLoad:
@@ -53,6 +57,11 @@ class Cell:
     client: ClientSpec | None = None  # None: the load generator runs on this machine
     earlier: EarlierLoad | None = None  # None: no earlier trial of this cell, or not looked up
     levels: dict[str, Scalar] = field(default_factory=dict)  # factor of the plan -> the cell's level
+
+    @property
+    def values(self) -> dict[str, Scalar]:
+        """Return the parameters with the constant options of the workload."""
+        return {**self.workload.options, **self.parameters}
 
     @property
     def setups(self) -> dict[Role, FsSetup]:

@@ -168,7 +168,7 @@ def apply_budget(plan: Plan, expanded: Expanded, step: int = 1) -> tuple[Plan, E
 
 
 def _affordable(plan: Plan, expanded: Expanded, first: int) -> None:
-    windows = {cell.id: cell.window.warmup_s + cell.window.measure_s for cell in expanded.cells}
+    windows = {cell.id: cell.window.seconds for cell in expanded.cells}
     load_s = sum(windows[spec.cell] for spec in expanded.order)
     if plan.budget_s is not None and load_s > plan.budget_s:
         raise PlanInvalid(

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from dbbench.datasets import generated
+from dbbench.drivers.estimates import COPY_RATE, MB, WRITE_RATE
 from dbbench.model import Cell, Plan, plain
 from dbbench.model.run import COPIED
 from dbbench.plan import writes
@@ -17,22 +18,15 @@ from dbbench.plan.writes import dataset_bytes
 from dbbench.storage import filesystems, layers
 from dbbench.storage.filesystems import volumes
 
-MB: Final = 10**6
 MOUNT_POINT: Final = "/run/dbbench/mnt"  # in the mount namespace of the trial
 WAL_MOUNT_POINT: Final = "/run/dbbench/wal"
 
 # Measured on two cores with a virtual disk and four other busy processes; an idle machine with an SSD is faster.
 STAGES_S: Final = 3.5  # mkfs, mount, two starts, two stops, cache proof, drain, checks
-COPY_RATE: Final = 250 * MB  # bytes/s of the restore, and also of the integrity check
 LOAD_RATE: Final = 40 * MB  # bytes/s at which the loaders of the tools generate a dataset
 IMAGE_RATE: Final = 250 * MB  # bytes/s at which the image is written
 SCAN_RATE: Final = 300 * MB  # bytes/s of a disk; much higher if the host has the image in its cache
 AGE_RATE: Final = 100 * MB  # bytes/s at which a filesystem is aged; btrfs reached 130 MB/s, xfs 450 MB/s
-SMALL_FILES: Final = 1400  # files per second, each created, read cold and deleted, on ext4 and btrfs
-INSERT_RATE: Final = 30_000  # rows per second that the insert benchmark loads and indexes
-BONNIE_FILES: Final = 2000  # files per second, each created, looked up and deleted, twice
-BONNIE_PASSES: Final = 4  # passes over the file: write, read and write again, read
-CHARS_S: Final = 30.0  # per-character tests, which use a part of the file: 20 s on ext4, 60 s on btrfs
 RESULT_BYTES: Final = 3 * MB  # directory of a trial, with the raw output of its tools
 
 
@@ -82,29 +76,18 @@ def preview(plan: Plan, expanded: Expanded) -> Preview:
 
 def _trial_s(cell: Cell, written: Mapping[str, int]) -> float:
     size = dataset_bytes(cell)
-    aged_s = written.get("ageing", 0) / AGE_RATE + written.get("ageing of tables", 0) / writes.WRITE_RATE
+    aged_s = written.get("ageing", 0) / AGE_RATE + written.get("ageing of tables", 0) / WRITE_RATE
     return STAGES_S + 2 * size / COPY_RATE + _load_s(cell, size, written.get("load", 0)) + aged_s
 
 
 def _load_s(cell: Cell, size: int, written: int) -> float:
-    """Return the seconds of the load, including the files that fio writes before: from its window, from earlier trials,
-    or from sizes and rates."""
-    values = {**cell.workload.options, **cell.parameters}
+    """Return the seconds of the load and of what it makes before: by its window, by earlier trials, or by sizes."""
+    extra_s = writes.estimate_of(cell).extra_s
     if cell.window.kind == "fixed":
-        layout = writes.layout_bytes(values) if cell.workload.driver == "fio" else 0
-        rows = float(values["rows"]) if cell.workload.driver == "insert" else 0
-        return cell.window.warmup_s + cell.window.measure_s + layout / COPY_RATE + rows / INSERT_RATE
+        return cell.window.seconds + extra_s
     if cell.earlier is not None:
         return cell.earlier.load_s
-    match cell.workload.driver:
-        case "smallfiles":
-            return float(values["files"]) / SMALL_FILES + written / COPY_RATE
-        case "bonnie":
-            passes_s = BONNIE_PASSES * writes.bonnie_bytes(cell) / COPY_RATE
-            files_s = 1024 * float(values.get("files", 16)) / BONNIE_FILES
-            return passes_s + files_s + (CHARS_S if values.get("chars", True) else 0)
-        case _:
-            return max(size / SCAN_RATE + written / COPY_RATE, float(values.get("repeat_for", 0)))
+    return extra_s + max(size / SCAN_RATE + written / COPY_RATE, float(cell.values.get("repeat_for", 0)))
 
 
 def _commands(plan: Plan, expanded: Expanded) -> tuple[tuple[str, tuple[str, ...]], ...]:

@@ -7,26 +7,26 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
 from dbbench.datasets import generated, golden, manifest
+from dbbench.drivers.estimates import MB, WRITE_RATE, Estimate, estimate
 from dbbench.engines import ENGINES, profile_of
 from dbbench.engines.postgres_server import SLOT
 from dbbench.engines.settings import switched_on
 from dbbench.errors import ProgramMissing
-from dbbench.model import Cell, Dataset, FsSetup, Plan, Scalar, Status, Trial
+from dbbench.model import Cell, Dataset, FsSetup, Plan, Status, Trial
 from dbbench.model.run import COPIED
 from dbbench.plan.expanding import Expanded
 from dbbench.plan.server_settings import settings_of
 from dbbench.storage import devices
 from dbbench.storage.devices import ceiling, precondition
-from dbbench.storage.filesystems.families import compression, copies_on_write
+from dbbench.storage.filesystems.families import compression
 from dbbench.storage.filesystems.volumes import devices_to_add
 from dbbench.units import size_text
 
-MB: Final = 10**6
 FACTOR: Final = 2.0
 METADATA_BYTES: Final = 10 * MB  # metadata of an almost empty filesystem
 EXT_SHARE: Final = 1 / 64  # share of the device: inode tables, which mkfs writes completely; the same for the journal
@@ -37,29 +37,10 @@ BINLOG_RATE: Final = 2 * MB
 BINARY_LOG: Final = "binary log"
 ARCHIVE: Final = "archived WAL"  # a cause; the archive is next to the data, even if the log is on another device
 WAL_RATE: Final = 10 * MB  # bytes/s of archived or retained WAL under such a load, including full-page images
-WRITE_RATE: Final = 30 * MB  # bytes/s to the device under a load that changes rows; ten times as much on a fast disk
-# WRITE_RATE is multiplied by this for copy-on-write, which also rewrites the tree above each change: btrfs wrote 2.1 to
-# 3.9 times as much as ext4, in fewer transactions.
-COPY_ON_WRITE: Final = 2.7
 COMPRESSED: Final = 0.6  # size of tables after compression by the filesystem: lzo 0.45, random values nearly 1
-READ_RATE: Final = 0.1 * MB  # bytes/s under a load that only reads: statistics, periodic commits of the journal
-TABLES_SHARE: Final = 0.3  # share of WRITE_RATE if only a tablespace is on the device, without the log
-FILE_RATE: Final = 300 * MB  # bytes/s of file loads that write without flushes
-FLUSHED_RATE: Final = 15 * MB  # bytes/s of file loads that flush each small write
 EMPTY_SHARE: Final = 0.4  # share of the largest size of an empty server; a golden copy has less log
 RANDOM_RATE: Final = 100 * MB  # bytes/s of preconditioning
 ROUNDS: Final = 8  # rounds of preconditioning until the rate is steady; between 5 and 25
-READERS: Final = ("select", "point_select", "read_only", "randread", "seqread")  # in the names of loads that only read
-COPY_IN: Final = 4.0  # multiple of the file: rows, log, full-page images or doublewrite
-INDEX: Final = {"postgres": 1.0, "mysql": 2.5}  # multiple of the data: index of a text column and its log
-VACUUM: Final = {"postgres": 5.0, "mysql": 4.0}  # multiple of the data: update of half of it, then vacuum or purge
-TABLE_ROW: Final = 300  # bytes of a row of the insert benchmark with its index entries
-INSERT_ROW: Final = 1400  # bytes to the device of such a row, with its log
-# The same next to queries, where another row is deleted for each: InnoDB writes most of its pages twice.
-INSERTED_ROW: Final = {"postgres": 4000, "mysql": 30_000}
-LOGGED_ROW: Final = 500  # bytes of kept log of such a row
-SMALL_FILE: Final = 1.75  # multiple of the content of the files: also their inodes and directories, and deleting them
-BONNIE: Final = 2  # multiple of the file: it is written and rewritten; the per-character tests use a small part of it
 # Operation -> multiple of the data.
 OPERATIONS: Final = {"clone": 1.5, "grow": 0.5, "repair": 1.5, "base-backup": 1.0, "crash-recovery": 0.5,
                      "snapshot": 0.1}  # fmt: skip
@@ -76,6 +57,11 @@ def tables_bytes(cell: Cell) -> int:
     if COPIED in cell.dataset.parameters:
         return int(cell.dataset.parameters["bytes"])
     return dataset_bytes(cell) - profile_of(cell.engine.name).empty_bytes
+
+
+def estimate_of(cell: Cell) -> Estimate:
+    """Return what the cell's load is expected to write."""
+    return estimate(cell, tables_bytes(cell))
 
 
 def with_copies(expanded: Expanded) -> Expanded:
@@ -139,10 +125,10 @@ def of_trial(plan: Plan, cell: Cell) -> dict[str, int]:
     if plan.age is not None:  # a mirror needs no factor: half of the bytes, each written twice
         parts["ageing"] = int(plan.age.fill * whole * (1 + plan.age.churn))
     if cell.earlier is not None:  # these rates include all logs and copies
-        load_s = cell.window.warmup_s + cell.window.measure_s if cell.window.kind == "fixed" else cell.earlier.load_s
+        load_s = cell.window.seconds if cell.window.kind == "fixed" else cell.earlier.load_s
         parts["load"] = int(load_s * cell.earlier.write_bytes_per_s + cell.earlier.drain_bytes)
     else:
-        parts["load"] = int(_load_bytes(cell, tables_bytes(cell))) * times
+        parts["load"] = int(estimate_of(cell).write_bytes) * times
         parts |= {cause: size * (1 if cell.wal_setup else times) for cause, size in kept_logs(cell).items()}
     if plan.age_engine is not None and plan.age_engine.write_factors:
         rewritten = max(plan.age_engine.write_factors) + 2 * plan.age_engine.repair  # two repairs rewrite all data
@@ -162,45 +148,6 @@ def _made_bytes(setup: FsSetup, whole: int) -> int:
     return METADATA_BYTES + log
 
 
-def _load_bytes(cell: Cell, data: int) -> float:
-    workload, values = cell.workload, {**cell.workload.options, **cell.parameters}
-    seconds = cell.window.warmup_s + cell.window.measure_s
-    match workload.driver:
-        case "scan":
-            return 0
-        case "copy":
-            return float(values["file_size"])
-        case "smallfiles":
-            return float(values["files"]) * max(4096, int(values["file_bytes"])) * SMALL_FILE
-        case "bonnie":
-            return float(BONNIE * bonnie_bytes(cell))
-        case "apply":
-            return 2.0 * float(values["log_bytes"])
-        case "fio":
-            rate = FLUSHED_RATE if values.get("fdatasync") else FILE_RATE
-            return layout_bytes(values) + (0 if _only_reads(workload.script) else seconds * rate)
-        case "insert":
-            inserted = float(values["insert_rate"]) * seconds
-            most = _transactions_bytes(cell, seconds)  # a rate may be beyond what the disk takes
-            return INSERT_ROW * float(values["rows"]) + min(
-                INSERTED_ROW[profile_of(cell.engine.name).dialect] * inserted, most
-            )
-        case "statements" if workload.name == "copy-in":
-            return float(values["tables"]) * float(values["file_bytes"]) * COPY_IN
-        case "statements":
-            return data * (INDEX if workload.name == "index-build" else VACUUM)[profile_of(cell.engine.name).dialect]
-        case _:
-            return _transactions_bytes(cell, seconds)
-
-
-def _transactions_bytes(cell: Cell, seconds: float) -> float:
-    if _only_reads(cell.workload.script):
-        return seconds * READ_RATE
-    appends = cell.workload.name == "bulk-insert"  # appending writes as many bytes on btrfs as on ext4
-    load_rate = WRITE_RATE * (TABLES_SHARE if cell.dataset.parameters.get("tablespace") else 1)
-    return seconds * load_rate * (COPY_ON_WRITE if copies_on_write(cell.setup) and not appends else 1)
-
-
 def kept_logs(cell: Cell) -> dict[str, int]:
     """Return the bytes of log that one load of the cell leaves on its filesystem for others than the server itself.
     These are binary logs, which are removed after the load, and archived WAL or WAL that a slot keeps."""
@@ -210,51 +157,10 @@ def kept_logs(cell: Cell) -> dict[str, int]:
     wal_rate = WAL_RATE if before is None or before.log_bytes_per_s is None else before.log_bytes_per_s
     kept = {BINARY_LOG: ("log_bin", binlog_rate), ARCHIVE: ("archive_mode", wal_rate),
             "kept WAL": (SLOT, wal_rate)}  # fmt: skip
-    wanted = {cause: rate for cause, (name, rate) in kept.items() if switched_on(settings, name)}
-    return {cause: size for cause, rate in wanted.items() if (size := int(_logged_bytes(cell, rate)))}
-
-
-def _logged_bytes(cell: Cell, rate: float) -> float:
-    """Return the bytes of log that the cell's load writes at `rate` bytes/s, or by its amount of work."""
-    workload, values = cell.workload, {**cell.workload.options, **cell.parameters}
-    match workload.driver:
-        case "scan" | "copy" | "smallfiles" | "bonnie" | "fio":
-            return 0
-        case "apply":
-            return float(values["log_bytes"])
-        case "insert":
-            seconds = cell.window.warmup_s + cell.window.measure_s
-            inserted = min(LOGGED_ROW * float(values["insert_rate"]), rate) * seconds
-            return LOGGED_ROW * float(values["rows"]) + inserted
-        case "statements" if workload.name == "copy-in":
-            return float(values["tables"]) * float(values["file_bytes"])
-        case "statements" if workload.name == "index-build":
-            return 0
-        case "statements":
-            return float(tables_bytes(cell))
-        case _:
-            return 0 if _only_reads(workload.script) else rate * (cell.window.warmup_s + cell.window.measure_s)
-
-
-def table_bytes(cell: Cell) -> int:
-    """Return the size of the table that the driver `insert` loads, with its indexes; 0 for other drivers."""
-    return TABLE_ROW * int(cell.parameters["rows"]) if cell.workload.driver == "insert" else 0
-
-
-def layout_bytes(values: Mapping[str, Scalar]) -> float:
-    """Return the bytes of the files that fio writes before its load, one for each job."""
-    return float(values.get("file_size", 0)) * float(values.get("clients", 1))
-
-
-def bonnie_bytes(cell: Cell) -> int:
-    """Return the size of bonnie++'s file."""
-    from dbbench.drivers import bonnie, tool
-
-    return bonnie.file_bytes(cell, tool.could_hold(cell))
-
-
-def _only_reads(script: str) -> bool:
-    return any(word in script.replace("-", "_") for word in READERS)
+    load = estimate_of(cell)
+    sizes = {cause: int(load.log_bytes + min(load.log_rate, rate) * cell.window.seconds)
+             for cause, (name, rate) in kept.items() if switched_on(settings, name)}  # fmt: skip
+    return {cause: size for cause, size in sizes.items() if size}
 
 
 def once(plan: Plan) -> dict[str, int]:

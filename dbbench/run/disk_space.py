@@ -14,7 +14,7 @@ from dbbench.model import Cell, Plan, Role
 from dbbench.plan import Expanded
 from dbbench.plan.preview import RESULT_BYTES
 from dbbench.plan.server_settings import settings_of
-from dbbench.plan.writes import ARCHIVE, dataset_bytes, kept_logs, table_bytes
+from dbbench.plan.writes import ARCHIVE, dataset_bytes, estimate_of, kept_logs
 from dbbench.storage import devices
 from dbbench.storage.devices.directory import PREFIX, nearest
 from dbbench.storage.filesystems.families import FAMILIES, compression
@@ -61,7 +61,7 @@ def _largest_trials(folders: Mapping[str, str], expanded: Expanded) -> list[tupl
         folder, logs = Path(folders[cell.arm]), _log_bytes(cell)["data"]
         with_logs = f" with {size_text(logs)} of {cell.engine.name}'s logs" if logs else ""
         left = sum(map(golden.disk_bytes, folder.glob(f"{PREFIX}*")))
-        size = max(0, dataset_bytes(cell) + table_bytes(cell) + logs - left)
+        size = max(0, dataset_bytes(cell) + estimate_of(cell).table_bytes + logs - left)
         need = (folder, size, f"data of {cell.workload.name}{with_logs}")
         disk = nearest(folder).stat().st_dev
         largest[disk] = max(need, largest.get(disk, need), key=lambda row: row[1])
@@ -81,7 +81,10 @@ def _log_bytes(cell: Cell) -> dict[Role, int]:
 def fits(plan: Plan, expanded: Expanded) -> Iterator[errors.DbbenchError]:
     """Yield an error for each volume on whose device a dataset, its server's logs or the aged files do not fit."""
     if size := min(filter(None, plan.device.disk_bytes(devices.size_bytes)), default=0):
-        sizes = [(dataset_bytes(cell) + table_bytes(cell), _log_bytes(cell)["data"], cell) for cell in expanded.cells]
+        sizes = [
+            (dataset_bytes(cell) + estimate_of(cell).table_bytes, _log_bytes(cell)["data"], cell)
+            for cell in expanded.cells
+        ]
         dataset, logs, cell = max(sizes, key=lambda row: row[0] + row[1])
         aged = int(plan.age.fill * size) if plan.age else 0
         if dataset + logs + aged > size * (USABLE if aged else 1):

@@ -216,18 +216,8 @@ def _earlier_load(cell: Cell, trials: Sequence[Trial]) -> EarlierLoad | None:
     loads = [load for trial in same or (alike if cell.window.kind == "fixed" else []) if (load := _load_of(trial))]
     if not loads:
         return None
-    return EarlierLoad(
-        statistics.median(load.load_s for load in loads),
-        statistics.median(load.write_bytes_per_s for load in loads),
-        statistics.median(load.drain_bytes for load in loads),
-        _median([load.log_bytes_per_s for load in loads]),
-        _median([load.binlog_bytes_per_s for load in loads]),
-    )
-
-
-def _median(rates: Sequence[float | None]) -> float | None:
-    counted = [rate for rate in rates if rate is not None]
-    return statistics.median(counted) if counted else None
+    counts = {name: [count for load in loads if (count := getattr(load, name)) is not None] for name in vars(loads[0])}
+    return EarlierLoad(**{name: statistics.median(counted) for name, counted in counts.items() if counted})
 
 
 def _load_of(trial: Trial) -> EarlierLoad | None:

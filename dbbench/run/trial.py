@@ -18,7 +18,7 @@ from dbbench.engines import ENGINES
 from dbbench.engines.settings import keep_existing
 from dbbench.machine import kernel_log, threads
 from dbbench.machine.limits import Confined, confine
-from dbbench.model import CeilingFacts, Phase, Role, Status
+from dbbench.model import CeilingFacts, GrowthFacts, Phase, Role, Status
 from dbbench.operations import StoredDatabase, operate
 from dbbench.plan.server_settings import settings_of
 from dbbench.remote import Client
@@ -36,7 +36,7 @@ from dbbench.storage import ageing, layers
 from dbbench.storage.devices import canary, leaves_of, smart
 from dbbench.storage.devices.ceiling import limit_facts
 from dbbench.storage.devices.guard import Permit
-from dbbench.storage.filesystems import Stored
+from dbbench.storage.filesystems import Stored, shape
 
 Images = Mapping[Role, tuple[Path, ...]]  # only for kind loop
 
@@ -98,7 +98,7 @@ def drive(trial: Record, workdir: WorkDir, images: Images, permit: Permit) -> No
         with stage(Phase.SETTLE):
             with ready.serving(datadir) as server:
                 server.settle()  # so that the window does not write what the restore left dirty
-            facts.growth = space.restored_growth(fs, engine.data_files(datadir))
+            facts.growth = GrowthFacts(restored_share=shape.restored_share(fs, shape.sizes(engine.data_files(datadir))))
             # This takes the snapshot that a layer holds during the load.
             facts.filesystem = replace(facts.filesystem, layers=layers.take_snapshots(volumes["data"]))
 

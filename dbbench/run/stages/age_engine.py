@@ -72,30 +72,14 @@ def _quietly(_live: Live) -> None:
     """Report no progress: only the measured window does."""
 
 
-@dataclass
-class _Course:
-    loads: Loads
-    dataset_bytes: int
-    written_bytes: int = 0
-
-    @property
-    def factor(self) -> float:
-        return self.written_bytes / self.dataset_bytes
-
-
 def age_tables(
     filled: StoredDatabase, asked: model.EngineAgeing, window: model.Window, loads: Loads
 ) -> model.EngineAgeFacts:
     """Age the tables of the stopped server as the plan requests, scan, repair, scan; the server is stopped again."""
-    course = _Course(loads, max(1, sum(path.stat().st_size for path in filled.files)))
+    ageing = _Ageing(filled, window, loads)
     with filled.serving(filled.datadir) as server:
         server.checkpoint()
-        points, note = [], ""
-        for point in _points(filled, server, asked.write_factors, window, course):
-            if isinstance(point, str):
-                note = point
-                break
-            points.append(point)
+        points = tuple(ageing.points(server, asked.write_factors))
     scans, repairs = [_scan(filled, loads, "aged")], []
     if asked.repair:
         for by, mend in (("filesystem", of_filesystem), ("engine", of_engine)):
@@ -104,47 +88,52 @@ def age_tables(
             if done.seconds is not None:
                 scans.append(_scan(filled, loads, f"repaired by the {by}"))
     return model.EngineAgeFacts(
-        dataset_bytes=course.dataset_bytes,
-        written_bytes=course.written_bytes,
-        points=tuple(points),
+        dataset_bytes=ageing.dataset_bytes,
+        written_bytes=ageing.written_bytes,
+        points=points,
         slopes=tuple(slopes(points)),
         scans=tuple(scans),
         repairs=tuple(repairs),
         checked=filled.check(filled.datadir),
-        note=note,
+        note=ageing.note,
     )
 
 
-def _points(
-    filled: StoredDatabase, server: Server, factors: Sequence[float], window: model.Window, course: _Course
-) -> Iterator[model.WrittenPoint | str]:
-    """Yield a point for each window, or a text if ageing cannot continue."""
-    warm_s = window.warmup_s  # only the first window has a warm-up, because the server keeps running
-    for factor in sorted(factors):
-        while course.factor < factor:
-            before = course.written_bytes
-            yield _driven(server, model.Window("fixed", warm_s, window.measure_s), course, "")
-            warm_s = 0.0
-            if (wrote := course.written_bytes - before) < LEAST_BYTES:
-                yield f"the load wrote {wrote} bytes in {window.measure_s:.0f} s, which does not age the tables"
-                return
-        filesystems.sync(filled.fs.path)
-        logical = sum(path.stat().st_size for path in filled.files)
-        disk = shape.space(filled.fs, logical).disk_bytes if filled.fs.raw is None else None
-        extents = extents_of(filled.files)
-        point = _driven(server, model.Window("fixed", warm_s, window.measure_s), course, f"{factor:g}")
-        warm_s = 0.0
-        yield dataclasses.replace(point, asked=factor, extents=extents, logical_bytes=logical, disk_bytes=disk)
+class _Ageing:
+    """The load that ages the tables. `note`: why it could not continue."""
 
+    def __init__(self, filled: StoredDatabase, window: model.Window, loads: Loads) -> None:
+        self.filled, self.window, self.loads = filled, window, loads
+        self.dataset_bytes = max(1, sum(path.stat().st_size for path in filled.files))
+        self.written_bytes, self.note = 0, ""
 
-def _driven(server: Server, window: model.Window, course: _Course, name: str) -> model.WrittenPoint:
-    factor, before = course.factor, server.counters()
-    outcome = course.loads.oltp(server, window, name)
-    server.checkpoint()  # writes the dirty pages, so that they are counted and the next window begins without them
-    course.written_bytes += server.written_bytes(before, server.counters()) or 0
-    server.purge_log()  # otherwise the log of many windows would fill the device
-    p99 = outcome.histogram.percentile_ms(99.0) if outcome.histogram is not None else None
-    return model.WrittenPoint(factor, outcome.transactions / outcome.window_s, p99)
+    def points(self, server: Server, factors: Sequence[float]) -> Iterator[model.WrittenPoint]:
+        """Yield a point for each window."""
+        fs = self.filled.fs
+        for factor in sorted(factors):
+            while self.written_bytes / self.dataset_bytes < factor:
+                before = self.written_bytes
+                yield self._drive(server, "")
+                if (wrote := self.written_bytes - before) < LEAST_BYTES:
+                    length = f"{self.window.measure_s:.0f} s"
+                    self.note = f"the load wrote {wrote} bytes in {length}, which does not age the tables"
+                    return
+            filesystems.sync(fs.path)
+            logical = sum(path.stat().st_size for path in self.filled.files)
+            disk = shape.space(fs, logical).disk_bytes if fs.raw is None else None
+            extents, point = extents_of(self.filled.files), self._drive(server, f"{factor:g}")
+            yield dataclasses.replace(point, asked=factor, extents=extents, logical_bytes=logical, disk_bytes=disk)
+
+    def _drive(self, server: Server, name: str) -> model.WrittenPoint:
+        factor, before = self.written_bytes / self.dataset_bytes, server.counters()
+        outcome = self.loads.oltp(server, self.window, name)
+        # Only the first window has a warm-up, because the server keeps running.
+        self.window = dataclasses.replace(self.window, warmup_s=0.0)
+        server.checkpoint()  # dirty pages are written, and so counted; the next window begins without them
+        self.written_bytes += server.written_bytes(before, server.counters()) or 0
+        server.purge_log()  # otherwise the log of many windows would fill the device
+        p99 = outcome.histogram.percentile_ms(99.0) if outcome.histogram is not None else None
+        return model.WrittenPoint(factor, outcome.transactions / outcome.window_s, p99)
 
 
 def _scan(filled: StoredDatabase, loads: Loads, when: str) -> model.AgedScan:

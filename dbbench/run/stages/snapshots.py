@@ -9,6 +9,7 @@ import statistics
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Final
 
@@ -32,23 +33,19 @@ LEAST_SECONDS: Final = 3
 RATES: Final = ("tps", "apply_kb_per_s")
 
 
-@contextlib.contextmanager
 def beside_load(
     plan: SnapshotSpec | None, filled: StoredDatabase, server: Server, now_utc: Callable[[], float]
-) -> Iterator[SnapshotSchedule | None]:
+) -> AbstractContextManager[SnapshotSchedule | None]:
     """Take the plan's snapshots within the block, then drop them. `fault`: why not; the load's results are valid."""
     if plan is None:
-        yield None
-        return
+        return contextlib.nullcontext()
     how = way(filled, server)
     why = lacks(how, filled)
     if not profile_of(server.engine).has_server:
         why = "this engine has no server that could be started on a copy"
     if why is not None:
-        yield SnapshotSchedule(plan, filled, how, now_utc, fault=why)
-        return
-    with taking(plan, filled, how, now_utc) as snapshots:
-        yield snapshots
+        return contextlib.nullcontext(SnapshotSchedule(plan, filled, how, now_utc, fault=why))
+    return taking(plan, filled, how, now_utc)
 
 
 def way(filled: StoredDatabase, server: Server) -> Snapshots:

@@ -55,11 +55,6 @@ def probe(cell: Cell, seed: int, mounts: Mounts, facts: FilesystemFacts, datadir
     return dataclasses.replace(each["data"], wal=each.get("log"))
 
 
-def restored_growth(fs: Mounted, files: Sequence[Path]) -> GrowthFacts:
-    """Return how the restored files are stored, before anything grew."""
-    return GrowthFacts(restored_share=shape.restored_share(fs, shape.sizes(files)))
-
-
 def file_sizes(engine: Engine, datadir: Path, effective: dict[str, str]) -> dict[Path, int]:
     """Return the sizes of the server's data and log files."""
     return shape.sizes([*engine.data_files(datadir), *log_files_of(engine, datadir, effective)])

@@ -44,11 +44,9 @@ class Meter:
     load: Load
     limits: Confined
     files: Sequence[Path]  # the dataset
-    disk: dict[str, Any] = field(default_factory=dict)  # `DiskClock.difference` of the window: read_bytes ...
-    log: dict[str, Any] = field(default_factory=dict)  # the same of the device of the log, if it is separate
-    # The same of the disks that hold the images, by all processes of the machine.
-    below: dict[str, int | None] = field(default_factory=dict)
-    others: dict[str, int | None] = field(default_factory=dict)  # the same of all disks that the trial does not use
+    io: IoFacts = field(default_factory=IoFacts)  # of the window
+    below_bytes: int | None = None  # transferred by the disks that hold the images, for all processes of the machine
+    others_bytes: int | None = None  # transferred by all disks that the trial does not use
     shared: tuple[str, ...] = ()  # the disks below the images
     cpu: dict[str, float | None] = field(default_factory=dict)
     machine: HostLoad | None = None
@@ -89,11 +87,13 @@ class Meter:
         tasks = TaskClock(pids, self.server.pid, places=places)
         with threads.beside("tasks", tasks.work):
             yield
-        self.below, self.others = below.difference(), others.difference()
-        self.disk, self.cpu, self.log = disk.difference(), cpu.difference(), log.difference() if log else {}
+        self.below_bytes, self.others_bytes = _bytes_of(below.difference()), _bytes_of(others.difference())
+        log_io = _io(log) if log is not None else None
+        io, self.cpu = dataclasses.replace(_io(disk), wal=log_io), cpu.difference()
         self.client_cpu = self.client.cpu() if self.client is not None else self.cpu
         self.machine = foreign_load(machine, reading(self._pids()))
         self.after, self.moved = self.server.counters(), moved.difference()
+        self.io = dataclasses.replace(io, engine_write_bytes=self.server.written_bytes(self.before, self.after))
         debt = _page_cache_debt()
         self.debt_bytes = debt + (self.server.dirty_bytes() or 0)
         self.dirtied_bytes = max(0, debt - dirty)
@@ -121,27 +121,8 @@ class Meter:
         process.wait_while(some_left, ENDED_S, 0.02)
 
     @property
-    def flushes_note(self) -> str:
-        return devices.flushes_reason(devices.leaves_of(self.disks))
-
-    @property
-    def flushes(self) -> int | None:
-        return None if self.flushes_note else self.disk.get("flushes")
-
-    @property
-    def log_io(self) -> IoFacts | None:
-        if "log" not in self.disks:
-            return None
-        note = devices.flushes_reason(self.disks["log"].leaves)
-        return IoFacts(**{**self.log, "flushes": None if note else self.log.get("flushes")}, flushes_note=note)
-
-    @property
     def checkpoints(self) -> CheckpointFacts:
         return self.server.checkpoints(self.before, self.after)
-
-    @property
-    def engine_write_bytes(self) -> int | None:
-        return self.server.written_bytes(self.before, self.after)
 
     def work(self, explicit: bool) -> Work:
         """Return the counts over the whole life of the load: PostgreSQL counts transactions up to 10 s late."""
@@ -168,7 +149,7 @@ class Meter:
     def warnings(self) -> tuple[TrialWarning, ...]:
         if self.machine is None:
             return self.server.warnings()
-        below = foreign_io(_bytes_of(self.below), self._below_bytes(), self.machine.seconds)
+        below = foreign_io(self.below_bytes, self._below_bytes(), self.machine.seconds)
         foreign = tuple(
             TrialWarning("W127", f"other processes transferred {mb:.0f} MB on the {where}, {percent(share)} of all")
             for where, amount in (("disk below", below), ("filesystem under test", self.intruding))
@@ -179,7 +160,7 @@ class Meter:
     def _below_bytes(self) -> int | None:
         """Return what this trial transferred on the disks below: all of its own devices, and all of its processes if a
         part of the cluster is on another disk, which is not known."""
-        disk_bytes = _bytes_of(self.disk)
+        disk_bytes = _bytes_of(vars(self.io))
         ours = self.machine.ours_moved if self.machine is not None and self.elsewhere else None
         return None if disk_bytes is None else disk_bytes + (ours.read + ours.written if ours else 0)
 
@@ -189,13 +170,13 @@ class Meter:
         most what the trial did not transfer there (a server counts what it writes), and at most what others transferred
         with calls, less the traffic of all other disks and what is not written yet. The filesystem's own writes are in
         the first, I/O on other filesystems is in the second, so only the smaller one counts."""
-        if self.machine is None or (whole := _bytes_of(self.disk)) is None:
+        if self.machine is None or (whole := _bytes_of(vars(self.io))) is None:
             return None
-        ours, theirs, written = self.machine.ours_moved, self.machine.foreign_moved, self.engine_write_bytes
+        ours, theirs, written = self.machine.ours_moved, self.machine.foreign_moved, self.io.engine_write_bytes
         if ours is None or theirs is None:
             return None
         own = ours.read + (ours.written if written is None else written)
-        elsewhere = max(0, (_bytes_of(self.others) or 0) - (whole if self.shared else 0))
+        elsewhere = max(0, (self.others_bytes or 0) - (whole if self.shared else 0))
         foreign = max(0, theirs.read + min(theirs.written, theirs.called) - elsewhere - self.dirtied_bytes)
         return foreign_io(whole, max(own, whole - foreign), self.machine.seconds)
 
@@ -207,6 +188,12 @@ def foreign_io(whole: int | None, own: int | None, seconds: float) -> tuple[floa
     foreign = whole - own
     share = foreign / whole
     return (foreign / 1e6, share) if share >= FOREIGN_SHARE and foreign / seconds >= FOREIGN_BYTES else None
+
+
+def _io(clock: DiskClock) -> IoFacts:
+    counted: dict[str, Any] = clock.difference()
+    note = devices.flushes_reason(clock.disks)
+    return IoFacts(**{**counted, "flushes": None if note else counted["flushes"]}, flushes_note=note)
 
 
 def _resident(files: Sequence[Path]) -> int | None:
@@ -221,6 +208,6 @@ def _page_cache_debt() -> int:
     return 1024 * sum(map(int, re.findall(r"^(?:Dirty|Writeback): *(\d+)", MEMINFO.read_text(), re.MULTILINE)))
 
 
-def _bytes_of(disks: Mapping[str, int | None]) -> int | None:
-    measured = [size for name in ("read_bytes", "write_bytes") if (size := disks.get(name)) is not None]
+def _bytes_of(counted: Mapping[str, Any]) -> int | None:
+    measured = [size for name in ("read_bytes", "write_bytes") if (size := counted.get(name)) is not None]
     return sum(measured) if measured else None

@@ -186,7 +186,7 @@ class DiskClock:
     """Counters of whole disks (kernel names) since its creation: loop numbers are reused and keep their counters."""
 
     def __init__(self, disks: Sequence[str]) -> None:
-        self._disks = tuple(disks)
+        self.disks = tuple(disks)
         self._before = self._read()
 
     def difference(self) -> dict[str, int | None]:
@@ -199,7 +199,7 @@ class DiskClock:
         }
 
     def _read(self) -> dict[str, int | None]:
-        each = [counters for disk in self._disks if (counters := sysfs.io_counters(disk)) is not None]
-        whole = bool(each) and len(each) == len(self._disks)
+        each = [counters for disk in self.disks if (counters := sysfs.io_counters(disk)) is not None]
+        whole = bool(each) and len(each) == len(self.disks)
         sums = {name: sum(counters[name] for counters in each) if whole else None for name in sysfs.COUNTED}
-        return {**sums, "flushes": sysfs.flushes(self._disks)}
+        return {**sums, "flushes": sysfs.flushes(self.disks)}

@@ -22,6 +22,7 @@ from dbbench.model import (
     DeviceFacts,
     Durability,
     FilesystemFacts,
+    IoFacts,
     SpaceFacts,
     Trial,
     Work,
@@ -58,14 +59,17 @@ class FakeMeter:
     debt_bytes: int = 0
     drain_write_bytes: int = 0
     resident_bytes: int = 0
-    flushes_note: str = ""
     hit_ratio: None = None
     intruding: None = None
     switches_per_s: float = 50.0
     server_bytes: int = 2**20
     memory: None = None
-    log_io: None = None
     client: None = None
+
+    @property
+    def io(self) -> IoFacts:
+        """Return the totals, as `Meter` keeps them."""
+        return IoFacts(**{**self.disk, "flushes": self.flushes}, engine_write_bytes=self.engine_write_bytes)
 
     def cpu_pct(self) -> float:
         """Return the share of all cores during the load, in percent."""

@@ -7,15 +7,14 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, Final, cast
+from typing import Final
 
 import pytest
 
 from dbbench.errors import error_kinds, warning_kinds
 from dbbench.machine.host import load
 from dbbench.machine.host.proc import MovedBytes
-from dbbench.model import Run, Status
+from dbbench.model import IoFacts, Run, Status
 from dbbench.run.evaluate import compare_settings
 from dbbench.run.meter import Meter, foreign_io
 from tests.support.judged import LOOP, FakeKernel, Judged
@@ -98,7 +97,7 @@ def test_accounts_that_are_lost_hide_no_other_process(tmp_path: Path) -> None:
 def test_bytes_elsewhere_count_only_where_files_lie_elsewhere(elsewhere: bool, own: int) -> None:
     """With one tablespace alone under test, the log of the same server is no foreign I/O (W127)."""
     meter = Meter.__new__(Meter)
-    meter.disk, meter.machine = {"read_bytes": 4_000_000, "write_bytes": 6_000_000}, moved(300_000, None)
+    meter.io, meter.machine = IoFacts(4_000_000, 6_000_000), moved(300_000, None)
     meter.elsewhere = elsewhere
     assert meter._below_bytes() == own
     assert (foreign_io(41_000_000, own, 1.0) is None) == elsewhere
@@ -128,11 +127,11 @@ def test_others_on_the_filesystem_under_test_are_noticed(
     """Foreign is what the device moved and the trial's processes did not, at most what other processes moved."""
     meter = Meter.__new__(Meter)
     million = 10**6
-    meter.disk, meter.others = {"write_bytes": device * million}, {"write_bytes": others * million}
+    written = None if ours is None else ours * million
+    meter.io = IoFacts(write_bytes=device * million, engine_write_bytes=written)
+    meter.others_bytes = others * million
     meter.machine = moved(*(None if value is None else value * million for value in (ours, foreign)))
     meter.shared = shared
-    meter.server = cast(Any, SimpleNamespace(written_bytes=lambda before, after: ours and ours * million))
-    meter.before, meter.after = {}, {}
     assert meter.intruding == said
 
 

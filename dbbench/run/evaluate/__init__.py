@@ -84,7 +84,7 @@ def _series(trial: Record, observed: Observed) -> None:
 def _facts(trial: Record, observed: Observed) -> None:
     outcome, meter, facts, cell = observed.outcome, observed.meter, trial.facts, trial.cell
     effective, dataset_bytes = facts.effective_settings, facts.space.logical_bytes
-    written = meter.engine_write_bytes
+    written = meter.io.engine_write_bytes
     facts.engine_features = profile_of(cell.engine.name).shown(effective)
     drain_s = round(trial.phase_s(model.Phase.DRAIN), 3)
     facts.drain = model.DrainFacts(meter.debt_bytes, drain_s, meter.drain_write_bytes)
@@ -93,13 +93,8 @@ def _facts(trial: Record, observed: Observed) -> None:
     facts.cores = None if meter.cores is None else dataclasses.replace(meter.cores, client_share=share)
     facts.client = None if meter.client is None else meter.client.facts
     facts.checkpoints = meter.checkpoints
-    facts.io = model.IoFacts(
-        **{**meter.disk, "flushes": meter.flushes},
-        flushes_note=meter.flushes_note,
-        engine_write_bytes=written,
-        write_amplification=None if meter.intruding else summary.ratio(meter.disk.get("write_bytes"), written),
-        wal=meter.log_io,
-    )
+    amplified = None if meter.intruding else summary.ratio(meter.io.write_bytes, written)
+    facts.io = dataclasses.replace(meter.io, write_amplification=amplified)
     if facts.snapshots is not None:
         facts.snapshots = snapshots.with_cost(facts.snapshots, outcome, cell.window)
     facts.summary = _summary(trial, observed)
@@ -189,7 +184,7 @@ def _of_window(trial: Record, observed: Observed) -> Iterator[TrialWarning]:
         yield TrialWarning("W001", f"a window of {window.measure_s:.0f} s is too short to detect a trend")
     yield from fairness.warm_up(window, trial.facts.filesystem)
     yield from fairness.steady(window, observed.outcome.series["tps"])
-    if not meter.checkpoints.ended and meter.engine_write_bytes:
+    if not meter.checkpoints.ended and meter.io.engine_write_bytes:
         yield TrialWarning("W002", meter.checkpoints.note or "no checkpoint finished in the window")
     if drain_s > DRAIN_SHARE * window.measure_s and window.measure_s >= summary.SHORT_WINDOW_S:
         yield TrialWarning("W003", f"the drain took {drain_s:.1f} s after a window of {window.measure_s:.0f} s")
@@ -319,9 +314,9 @@ def _durability(trial: Record, observed: Observed) -> None:
     elsewhere = observed.restored.facts is not None and observed.restored.facts.tablespace and len(facts.volumes) == 1
     # A load that runs to its end counts tables or files and makes no commits.
     counted = outcome.histogram is not None
-    commits = _commits(outcome, meter.engine_write_bytes) if counted and not elsewhere else 0
+    commits = _commits(outcome, meter.io.engine_write_bytes) if counted and not elsewhere else 0
     forced = durability.forced_writes(effective, facts.queue.get("fua") == "1")
-    text, disproved = durability.flushes_verdict(meter.flushes, meter.flushes_note, commits, flags, forced)
+    text, disproved = durability.flushes_verdict(meter.io.flushes, meter.io.flushes_note, commits, flags, forced)
     trial.facts.io = dataclasses.replace(trial.facts.io, flushes_note=text)
     if disproved:
         raise WorkUnconfirmed(text)
@@ -330,5 +325,5 @@ def _durability(trial: Record, observed: Observed) -> None:
     trial.facts.work = (*trial.facts.work, *needed)
     for warning in work.check(needed, outcome, trial.cell):
         trial.warn(warning)
-    if meter.flushes is None and commits:
+    if meter.io.flushes is None and commits:
         trial.warn(TrialWarning("W150", text))

@@ -99,10 +99,10 @@ def flushes(
 ) -> Iterator[WorkFacts]:
     """Yield the flushes that commits needed, if promised and counted. `logs`: the logs that each commit flushes."""
     writes = meter.writes(explicit(outcome.claims))
-    if not writes or meter.flushes is None or not logs or not durability.needs_flushes(flags):
+    if not writes or meter.io.flushes is None or not logs or not durability.needs_flushes(flags):
         return
     least = math.floor(logs * (writes - BACKGROUND) / (_clients(cell) * FLUSH_SLACK))
-    yield WorkFacts("flushes", writes, meter.flushes, max(0, least))
+    yield WorkFacts("flushes", writes, meter.io.flushes, max(0, least))
 
 
 def log(outcome: Outcome, facts: tuple[WorkFacts, ...], meter: Meter) -> Iterator[WorkFacts]:

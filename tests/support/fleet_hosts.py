@@ -1,16 +1,22 @@
 """Simulated hosts: an engine for the coordinator of a fleet, on a simulated clock."""
 
+from __future__ import annotations
+
 import contextlib
+import dataclasses
 import json
 import math
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 
 from pydantic import TypeAdapter
 
 from dbbench.errors import BudgetUsedUp
+from dbbench.fleet import dealing, fleet_files
 from dbbench.fleet.connection import Connection, Lost
+from dbbench.fleet.fleet_files import Fleet
 from dbbench.fleet.messages import (
     Answer,
     Assignment,
@@ -21,12 +27,30 @@ from dbbench.fleet.messages import (
     Refusal,
     ResultRequest,
 )
-from dbbench.model import Run, Status, Trial, TrialSpec, plain
+from dbbench.model import Run, TrialSpec, plain
+from dbbench.plan import make_order
 from dbbench.results.fileio import sha256
 from dbbench.results.merging import files_of
+from tests.support.trials import trial
 
 TRIAL_S = 10.0
 _RUN = TypeAdapter(Run)
+
+
+def two_arms(run: Run, blocks: int) -> Run:
+    """Return the run `f` of ext4 and xfs in so many blocks."""
+    cells = tuple(dataclasses.replace(run.cells[0], id=f"{arm}.postgres.w", arm=arm) for arm in ("ext4", "xfs"))
+    order = tuple(make_order(cells, blocks, 1))
+    return dataclasses.replace(run, name="f", cells=cells, order=order,
+                               plan=dataclasses.replace(run.plan, blocks=blocks))  # fmt: skip
+
+
+def new_fleet(run: Run, names: list[str], results_folder: Path, mode: Literal["spread", "each"] = "spread") -> Hosts:
+    """Make a fleet that runs `run`, and return its hosts, whose folders are beside the results folder."""
+    fleet = Fleet(run.name, mode, run.created, run.plan_sha256, dealing.first_blocks(run.order, names, mode))
+    fleet_files.save(results_folder, fleet)
+    fleet_files.create_runs(results_folder, fleet, run, "# plan\n", {})
+    return Hosts(names, results_folder.with_name(f"{results_folder.name}-hosts"))
 
 
 class Hosts(Connection):
@@ -43,6 +67,7 @@ class Hosts(Connection):
         self.waiting: list[tuple[float, str, Question]] = []
         self.dead: set[str] = set()
         self.refuse: dict[str, str] = {}
+        self.asked: list[Question] = []
         self.lose = 0  # number of the next answers that are lost
         self.budget_s = math.inf  # a host starts no trial after this time
         self.trial_s: dict[str, float] = {}  # host -> time of its trials in the budget; default TRIAL_S
@@ -64,6 +89,7 @@ class Hosts(Connection):
         """Note the time of the answer."""
         with self._inside():
             assert host not in [name for _, name, _ in self.waiting], "one question at a time for each host"
+            self.asked.append(question)
             at = self._advanced(host, question) if isinstance(question, ResultRequest) else self.clock()
             self.waiting.append((at, host, question))
 
@@ -141,9 +167,9 @@ class Hosts(Connection):
         """Finish a trial at once."""
         folder = self.folder / host / "trials" / spec.id
         (folder / "raw").mkdir(parents=True)
-        trial = Trial(spec.id, "f", host, spec.cell.partition(".")[0], "postgres", "w", spec.block, 1, spec.position,
-                      Status.OK, summary={"tps": 9.5})  # fmt: skip
-        content = {"trial.json": json.dumps(plain(trial)), "raw/pgbench.out": "x" * 9000}
+        arm = spec.cell.partition(".")[0]
+        made = trial(arm, spec.block, 9.5, id=spec.id, run="f", host=host, position=spec.position)
+        content = {"trial.json": json.dumps(plain(made)), "raw/pgbench.out": "x" * 9000}
         for name, text in content.items():
             (folder / name).write_text(text)
         (folder / "SHA256SUMS").write_text("".join(f"{sha256(folder / name, folder)}  {name}\n" for name in content))

@@ -109,49 +109,13 @@ def test_percentiles_are_fios_own() -> None:
 
 
 # fio_iops.1.log of fio 3.33: its job was stopped from 1795617875.003 to 1795617877.503
-STOPPED = """\
-1795617873489, 360655, 1, 0, 0
-1795617873989, 356020, 1, 0, 0
-1795617874489, 323731, 1, 0, 0
-1795617874989, 383522, 1, 0, 0
-1795617875489, 9344, 1, 0, 0
-1795617877989, 308939, 1, 0, 0
-1795617878489, 334298, 1, 0, 0
-1795617878990, 315748, 1, 0, 0
-1795617879489, 407244, 1, 0, 0
-"""
+STOPPED = (FIXTURES / "fio_job_stopped.log").read_text()
 # 1000 I/Os a second; the process that takes the samples, and not the job, was stopped for 0.65 s
-LATE = """\
-1795617882453, 1002, 1, 0, 0
-1795617882957, 1001, 1, 0, 0
-1795617883456, 1000, 1, 0, 0
-1795617883956, 1000, 1, 0, 0
-1795617884861, 1000, 1, 0, 0
-1795617885361, 1002, 1, 0, 0
-1795617885862, 1000, 1, 0, 0
-1795617886361, 1002, 1, 0, 0
-1795617886861, 1000, 1, 0, 0
-1795617887361, 1002, 1, 0, 0
-1795617887861, 1000, 1, 0, 0
-1795617888361, 1000, 1, 0, 0
-1795617888861, 1002, 1, 0, 0
-"""
+LATE = (FIXTURES / "fio_late.log").read_text()
 # seven I/Os, with 1.5 s between them (thinktime)
-PAUSES = """\
-1795617836919, 4, 1, 0, 0
-1795617838419, 2, 1, 0, 0
-1795617839919, 2, 1, 0, 0
-1795617841420, 2, 1, 0, 0
-1795617842919, 2, 1, 0, 0
-1795617843920, 2, 1, 0, 0
-"""
+PAUSES = (FIXTURES / "fio_pauses.log").read_text()
 # 1000 I/Os a second; the job was stopped from 1795617849.294 to its end, four seconds later
-STOPPED_AT_THE_END = """\
-1795617847946, 1002, 1, 0, 0
-1795617848446, 1000, 1, 0, 0
-1795617848947, 1000, 1, 0, 0
-1795617849446, 697, 1, 0, 0
-"""
+STOPPED_AT_THE_END = (FIXTURES / "fio_stopped_at_the_end.log").read_text()
 
 
 def test_rates_by_second_are_summed_over_jobs() -> None:

@@ -299,6 +299,19 @@ def test_each_inequality_is_named_with_both_values(one: dict[str, Any], other: d
     assert told in texts(table[1].notes)
 
 
+def test_two_of_a_family_with_other_features_are_not_the_same() -> None:
+    """The features that differ are named; other families, and results without features, are not compared."""
+
+    def of(family: str, **geometry: str) -> list[Trial]:
+        return [trial(filesystem=FilesystemFacts(family, geometry=dict(geometry)))]
+
+    many, one = of("xfs", features="crc reflink rmapbt"), of("xfs", features="crc")
+    told = "both are xfs, but not the same xfs: bigtime, rmapbt"
+    assert texts(unequal(many, of("xfs", features="crc bigtime reflink"))) == (told,)
+    for other in (one, of("ext4", features="extent"), of("xfs")):
+        assert unequal(other, one) == ()
+
+
 def test_public_reports_stand_next_to_the_ratio_and_in_the_verdict() -> None:
     """The class with its report, for the setup and for the baseline; others have no such remark."""
     reported = FilesystemFacts("zfs", durability_class="reported-unsafe", reports=("owner/project#7",))

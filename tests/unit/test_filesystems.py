@@ -118,12 +118,17 @@ def test_geometry_of_ext(version: str) -> None:
     assert (lazy["has_journal"], lazy["uninitialised_groups"]) == (False, 8) and "journal_bytes" not in lazy
 
 
-@pytest.mark.parametrize(("version", "newer"), [("6.1.0", False), ("6.13.0", True), ("7.2.0", True)])
-def test_geometry_of_xfs(version: str, newer: bool) -> None:
+@pytest.mark.parametrize(("version", "newer", "features"), [
+    ("6.1.0", False, "crc finobt sparse bigtime inobtcount"),
+    ("6.13.0", True, "crc finobt sparse rmapbt reflink bigtime inobtcount nrext64"),
+    ("7.2.0", True, "crc finobt sparse rmapbt reflink bigtime inobtcount nrext64 exchange parent"),
+])  # fmt: skip
+def test_geometry_of_xfs(version: str, newer: bool, features: str) -> None:
     """Allocation groups, log and features, from xfs_info; the newer ones make reverse mappings and reflinks."""
     found = xfs.parse_xfs_info(recorded(f"xfs_info-{version}.txt"))
     assert (found["agcount"], found["ag_bytes"], found["log_bytes"]) == (4, 65536 * 4096, 16384 * 4096)
     assert (found["reflink"], found["rmapbt"], found["crc"]) == (newer, newer, True)
+    assert found["features"] == features
 
 
 @pytest.mark.parametrize("version", ["6.2", "6.14", "7.3"])

@@ -9,6 +9,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -16,12 +17,11 @@ from dbbench import results
 from dbbench.errors import FileUnreadable, FleetInsecure, HostLost, NotWritable
 from dbbench.fleet import dealing, fleet_files, host, launch, security
 from dbbench.fleet.coordinator import Coordinator
-from dbbench.fleet.fleet_files import Fleet
 from dbbench.fleet.messages import Assignment
 from dbbench.machine import namespaces
 from dbbench.model import Run, TrialSpec
 from dbbench.model.events import Event, ignore
-from tests.support.fleet_hosts import TRIAL_S, Hosts
+from tests.support.fleet_hosts import TRIAL_S, Hosts, new_fleet, two_arms
 
 MakeRun = Callable[..., Run]
 AtWork = Callable[..., tuple[Coordinator, Hosts, list[Event]]]
@@ -39,16 +39,7 @@ def room(tmp_path: Path) -> Iterator[Path]:
 @pytest.fixture
 def plan_run(make_run: MakeRun) -> Callable[[int], Run]:
     """A maker of runs of two arms in so many blocks."""
-
-    def make(blocks: int) -> Run:
-        one = make_run()
-        cells = tuple(dataclasses.replace(one.cells[0], id=f"{arm}.postgres.w", arm=arm) for arm in ("ext4", "xfs"))
-        order = [TrialSpec(f"{cell.id}-b{block}-a1", cell.id, block, 1, 2 * block + i - 1)
-                 for block in range(1, blocks + 1) for i, cell in enumerate(cells)]  # fmt: skip
-        return dataclasses.replace(one, name="f", cells=cells, order=tuple(order),
-                                   plan=dataclasses.replace(one.plan, blocks=blocks))  # fmt: skip
-
-    return make
+    return lambda blocks: two_arms(make_run(), blocks)
 
 
 @pytest.fixture
@@ -56,21 +47,12 @@ def at_work(room: Path, plan_run: Callable[[int], Run]) -> AtWork:
     """Return a function that makes coordinators of so many simulated hosts; with the same hosts it resumes."""
 
     def make(
-        count: int, blocks: int, mode: str = "spread", hosts: Hosts | None = None
+        count: int, blocks: int, mode: Literal["spread", "each"] = "spread", hosts: Hosts | None = None
     ) -> tuple[Coordinator, Hosts, list[Event]]:
-        names = [f"h{number:03d}" for number in range(count)]
-        run, results_folder = plan_run(blocks), room / "results"
-        if hosts is None:
-            fleet = Fleet("f", mode, "2026-01-01T00:00:00Z", "cafe", dealing.first_blocks(run.order, names, mode))  # type: ignore[arg-type]
-            fleet_files.save(results_folder, fleet)
-            fleet_files.create_runs(results_folder, fleet, run, "# plan\n", {})
-            hosts = Hosts(names, room / "hosts")
-        results.load_spec(results_folder / fleet_files.load(results_folder, "f").run_of(names[0]))
-        told = list[Event]()
-        made = Coordinator(
-            results_folder, fleet_files.load(results_folder, "f"), hosts, ASSIGNMENT, told.append, clock=hosts.clock
-        )
-        return made, hosts, told
+        names, results_folder, told = [f"h{number:03d}" for number in range(count)], room / "results", list[Event]()
+        hosts = hosts or new_fleet(plan_run(blocks), names, results_folder, mode)
+        fleet = fleet_files.load(results_folder, "f")
+        return Coordinator(results_folder, fleet, hosts, ASSIGNMENT, told.append, clock=hosts.clock), hosts, told
 
     return make
 

@@ -8,35 +8,23 @@ from typing import Literal
 import pytest
 
 from dbbench import results
-from dbbench.fleet import dealing, fleet_files
+from dbbench.fleet import fleet_files
 from dbbench.fleet.coordinator import Coordinator
-from dbbench.fleet.fleet_files import Fleet
-from dbbench.fleet.messages import Assignment, Question
+from dbbench.fleet.messages import Assignment
 from dbbench.model import Budget, Run
 from dbbench.model.events import ignore
-from dbbench.plan import make_order
 from dbbench.run.adaptive import LEAST, further
-from tests.support.fleet_hosts import TRIAL_S, Hosts
+from tests.support.fleet_hosts import TRIAL_S, Hosts, new_fleet, two_arms
 
 NAMES = ["a", "b"]
-
-
-def hosts_of(tmp_path: Path, run: Run, mode: Literal["spread", "each"] = "spread") -> Hosts:
-    """Two made-up hosts of a new fleet with that run, of two arms."""
-    cells = tuple(dataclasses.replace(run.cells[0], id=f"{arm}.postgres.w", arm=arm) for arm in ("ext4", "xfs"))
-    run = dataclasses.replace(run, name="f", cells=cells, order=tuple(make_order(cells, run.plan.blocks, 1)))
-    fleet = Fleet("f", mode, "2026-01-01T00:00:00Z", "cafe", dealing.first_blocks(run.order, NAMES, mode))
-    fleet_files.save(tmp_path, fleet)
-    fleet_files.create_runs(tmp_path, fleet, run, "# plan\n", {})
-    return Hosts(NAMES, tmp_path / "hosts")
 
 
 @pytest.fixture
 def hosts(tmp_path: Path, make_run: Callable[..., Run]) -> Hosts:
     """Those of a run in two blocks, in which each figure is the same in every trial, asked for 5 %."""
-    one = make_run()
-    alone = dataclasses.replace(one.plan, margin=1e-9)  # so that equal figures are not the same, which ends at once
-    return hosts_of(tmp_path, dataclasses.replace(one, plan=alone, precision=0.05))
+    run = two_arms(make_run(), 2)
+    alone = dataclasses.replace(run.plan, margin=1e-9)  # so that equal figures are not the same, which ends at once
+    return new_fleet(dataclasses.replace(run, plan=alone, precision=0.05), NAMES, tmp_path)
 
 
 def coordinator(results_folder: Path, hosts: Hosts) -> Coordinator:
@@ -84,10 +72,8 @@ def test_next_coordinator_deals_what_was_added(
 
 def test_hosts_are_not_asked_for_the_precision(tmp_path: Path, hosts: Hosts) -> None:
     """A host that added blocks by itself would drive those of another."""
-    asked, ask = list[Question](), hosts.ask
-    hosts.ask = lambda host, question: (asked.append(question), ask(host, question))  # type: ignore[method-assign]
     coordinator(tmp_path, hosts).work()
-    assert {results.parsed_spec(deal.spec).precision for deal in asked if isinstance(deal, Assignment)} == {None}
+    assert {results.parsed_spec(deal.spec).precision for deal in hosts.asked if isinstance(deal, Assignment)} == {None}
     assert results.load_spec(tmp_path / "f").precision == 0.05
 
 
@@ -95,9 +81,9 @@ def budgeted(
     tmp_path: Path, make_run: Callable[..., Run], budget_s: float, mode: Literal["spread", "each"] = "spread"
 ) -> Hosts:
     """The same two hosts and two arms, with a budget instead of a precision."""
-    one = make_run()
-    plan = dataclasses.replace(one.plan, budget_s=budget_s, blocks=3)
-    return hosts_of(tmp_path, dataclasses.replace(one, plan=plan, budget=Budget()), mode)
+    run = two_arms(make_run(), 3)
+    plan = dataclasses.replace(run.plan, budget_s=budget_s)
+    return new_fleet(dataclasses.replace(run, plan=plan, budget=Budget()), NAMES, tmp_path, mode)
 
 
 def by_host(folder: Path) -> dict[str, set[int]]:
@@ -145,9 +131,7 @@ def test_a_block_that_a_host_could_not_finish_is_dropped(tmp_path: Path, make_ru
 def test_hosts_know_the_budget_and_add_no_blocks(tmp_path: Path, make_run: Callable[..., Run]) -> None:
     """The coordinator numbers the blocks; each host measures its own time."""
     hosts = budgeted(tmp_path, make_run, 50.0)
-    asked, ask = list[Question](), hosts.ask
-    hosts.ask = lambda host, question: (asked.append(question), ask(host, question))  # type: ignore[method-assign]
     coordinator(tmp_path, hosts).work()
-    dealt = [results.parsed_spec(deal.spec) for deal in asked if isinstance(deal, Assignment)]
+    dealt = [results.parsed_spec(deal.spec) for deal in hosts.asked if isinstance(deal, Assignment)]
     assert dealt and all((run.budget, run.plan.budget_s) == (Budget(step=0), 50.0) for run in dealt)
     assert further(dealt[0], {}).order == dealt[0].order

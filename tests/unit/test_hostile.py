@@ -54,6 +54,20 @@ def victim(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.fixture
+def secret(tmp_path: Path) -> Iterator[Path]:
+    """Yield a file whose content must not be shown, and which must be unchanged at the end."""
+    path = write_file(tmp_path / "secret", SECRET)
+    yield path
+    assert path.read_text() == SECRET
+
+
+@pytest.fixture
+def copy(two_runs: Path, tmp_path: Path) -> Path:
+    """A results folder with the runs `good` and `bad`, for this test alone."""
+    return Path(shutil.copytree(two_runs, tmp_path / "r"))
+
+
+@pytest.fixture
 def folder(tmp_path: Path, make_run: MakeRun) -> Path:
     """The folder of a run without trials."""
     return results.create_run(tmp_path / "results", make_run(), "# plan\n")
@@ -118,21 +132,18 @@ def test_a_journal_that_names_other_peoples_things_is_not_obeyed(what: str, tmp_
     assert journal.foreign() == [(what, path) for path in paths]
 
 
-def test_clean_of_one_run_leaves_what_another_has(
-    two_runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_clean_of_one_run_leaves_what_another_has(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Its image, its temporary folder and its trials, whatever the journal says; what is left alone is named."""
-    shutil.copytree(two_runs, tmp_path / "r")
-    good, bad = Journal(tmp_path / "r/good/journal.jsonl"), Journal(tmp_path / "r/bad/journal.jsonl")
-    image = tmp_path / f"r/good/.dbbench-good-{good.tag}.img"
+    good, bad = Journal(copy / "good/journal.jsonl"), Journal(copy / "bad/journal.jsonl")
+    image = copy / f"good/.dbbench-good-{good.tag}.img"
     runtime = Path(tempfile.mkdtemp(prefix=f"dbbench-{good.tag}-", dir="/tmp"))
-    (partial := tmp_path / "r/good/trials/.partial-x").mkdir()
-    (tmp_path / "r/bad/trials/.partial-x").symlink_to(partial)
+    (partial := copy / "good/trials/.partial-x").mkdir()
+    (copy / "bad/trials/.partial-x").symlink_to(partial)
     image.write_text(TEXT)
     for what, path in (("image", image), ("runtime", runtime), ("layer", "md:dbbench-1")):
         bad.note("take", what=what, path=str(path))
     try:
-        assert cli.run(["clean", "bad", "--results", str(tmp_path / "r")]) == 0
+        assert cli.run(["clean", "bad", "--results", str(copy)]) == 0
         assert image.read_text() == TEXT and runtime.is_dir() and partial.is_dir()
         out, err = capsys.readouterr()
         assert out.strip() == "nothing to remove" and err.count("does not belong to this run") == 3
@@ -143,33 +154,27 @@ def test_clean_of_one_run_leaves_what_another_has(
 @pytest.mark.parametrize("plant", ["link", "fifo", "sparse"])
 @pytest.mark.parametrize("name", ["lock", "state.json", "../../.fleet/f/.lock"])
 def test_a_fleets_files_are_not_written_through(
-    name: str, plant: str, two_runs: Path, tmp_path: Path, victim: Path, capsys: pytest.CaptureFixture[str]
+    name: str, plant: str, copy: Path, victim: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """`show` looks for hosts that work without a coordinator; what is in the place of their locks stays
     as it is."""
-    results_folder = tmp_path / "r"
-    shutil.copytree(two_runs, results_folder)
     for fleet, host in (("f", "bad"), ("bad", "h")):
-        fleet_files.save(results_folder, Fleet(fleet, "spread", "2026-01-01T00:00:00Z", "x", {host: (1,)}))
-    (room := results_folder / "bad/fleet").mkdir()
-    (room / "lock").touch()
-    (path := room / name).unlink(missing_ok=True)
+        fleet_files.save(copy, Fleet(fleet, "spread", "2026-01-01T00:00:00Z", "x", {host: (1,)}))
+    write_file(copy / "bad/fleet/lock")
+    (path := copy / "bad/fleet" / name).unlink(missing_ok=True)
     PLANTS[plant](path, victim)
     for argv in (["show", "bad"], ["show"], ["clean"]):
         began = time.process_time()
-        cli.run([*argv, "--results", str(results_folder)])
+        cli.run([*argv, "--results", str(copy)])
         out, err = capsys.readouterr()
         assert "E999" not in err and time.process_time() - began < SLOWEST_S, (argv, err)
         assert argv == ["clean"] or "bad" in out
-    assert victim.read_text() == TEXT
 
 
 @pytest.mark.parametrize("name", ["lock", "state.json", "taken.json"])
-def test_a_host_writes_into_no_planted_file(name: str, two_runs: Path, tmp_path: Path, victim: Path) -> None:
+def test_a_host_writes_into_no_planted_file(name: str, copy: Path, victim: Path) -> None:
     """What a worker and a share write into a run's folder reaches no other file: a link is planted for each."""
-    folder = tmp_path / "r/bad"
-    shutil.copytree(two_runs / "bad", folder)
-    (host := HostFolder(folder)).make()
+    (host := HostFolder(copy / "bad")).make()
     (path := host.path / name).symlink_to(victim)
     before = victim.stat()
     for work in (host.pid, lambda: host.save_receipt(Taken(("t",))), lambda: host.save_state(HostState())):
@@ -317,13 +322,11 @@ def planted(results_folder: Path, name: str, plant: str, secret: Path) -> Path:
 @pytest.mark.parametrize("plant", PLANTS)
 @pytest.mark.parametrize("name", [*OF_RUN, *OF_TRIAL, *OF_RESULTS])
 def test_what_is_planted_is_named_and_hides_nothing(
-    name: str, plant: str, two_runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], here: Path
+    name: str, plant: str, copy: Path, secret: Path, capsys: pytest.CaptureFixture[str], here: Path
 ) -> None:
     """Every command ends at once, with an error that has an ID and names the run; the other run is shown, and the
     content of a file elsewhere never is."""
-    secret = write_file(tmp_path / "secret", SECRET)
-    shutil.copytree(two_runs, tmp_path / "r")
-    path = planted(tmp_path / "r", name, plant, secret)
+    path = planted(copy, name, plant, secret)
     for argv in COMMANDS:
         began = time.process_time()
         status = cli.run([*argv, "--results", "r"])
@@ -337,42 +340,34 @@ def test_what_is_planted_is_named_and_hides_nothing(
             assert "xfs.postgres.pgbench-tpcb-b1-a1" in out, (out, err)
         if status and argv == ["show", "bad"]:
             assert "bad" in err, err
-    assert secret.read_text() == SECRET
     assert os.path.lexists(path) or (name, plant) == (".fleet-worker", "directory")  # which is a worker's own
 
 
 @pytest.mark.parametrize("name", ["plan.toml", "series.csv.gz", "nightly/p.jsonl"])
-def test_a_page_shows_no_file_from_elsewhere(
-    name: str, two_runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_page_shows_no_file_from_elsewhere(name: str, copy: Path, secret: Path, tmp_path: Path, printed: Any) -> None:
     """What a link leads to is not in it; the other run is."""
-    secret = write_file(tmp_path / "secret", SECRET)
-    shutil.copytree(two_runs, tmp_path / "r")
-    path = planted(tmp_path / "r", name, "link", secret)
+    path, page = planted(copy, name, "link", secret), tmp_path / "page.html"
     if name in OF_TRIAL:
         unsummed(path)
-    page = tmp_path / "page.html"
-    assert cli.run(["report", "bad", "good", "-o", str(page), "--results", str(tmp_path / "r")]) == 1
+    assert "error E801" in printed("report", "bad", "good", "-o", str(page), "--results", str(copy), code=1)
     assert "$6$" not in page.read_text() and ">good<" in page.read_text()
-    assert "error E801" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["trial.json", "series.csv.gz", "histogram.json"])
 def test_a_damaged_trial_hides_no_other_of_its_run(
-    name: str, two_runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    name: str, copy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Every command goes on with the other trials, says which was left out and why, and ends with 1; the page says it
     too. A baseline has to be whole."""
-    shutil.copytree(two_runs, tmp_path / "r")
-    bad, page = planted(tmp_path / "r", name, "noise", tmp_path).parent.name, tmp_path / "page.html"
+    bad, page = planted(copy, name, "noise", tmp_path).parent.name, tmp_path / "page.html"
     for argv in (["show", "bad"], ["compare", "bad"], ["compare", "bad", "--json"], ["report", "bad", "-o", str(page)],
                  ["compare", "bad", "--format", "markdown"]):  # fmt: skip
-        assert cli.run([*argv, "--results", str(tmp_path / "r")]) == 1
+        assert cli.run([*argv, "--results", str(copy)]) == 1
         out, err = capsys.readouterr()
         assert f"{bad}: " in err and name in err and len(re.findall('error E801|"id": "E801"', err)) == 1, (argv, err)
         assert argv[0] == "report" or "xfs" in out, (argv, out)
     assert f"{bad} (E801)" in page.read_text() and "1 damaged" in page.read_text()
-    assert cli.run(["nightly", "baseline", "bad", "--results", str(tmp_path / "r")]) == 1
+    assert cli.run(["nightly", "baseline", "bad", "--results", str(copy)]) == 1
 
 
 FIGURES: dict[str, Callable[[str], str]] = {
@@ -387,12 +382,9 @@ FIGURES: dict[str, Callable[[str], str]] = {
 
 
 @pytest.mark.parametrize("kind", FIGURES)
-def test_a_trial_that_cannot_be_hides_no_other(
-    kind: str, two_runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_trial_that_cannot_be_hides_no_other(kind: str, copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Also where the checksums are right: the trial is named, at once, and the other one is shown."""
-    shutil.copytree(two_runs, tmp_path / "r")
-    trial = sorted((tmp_path / "r/bad/trials").iterdir())[0]
+    trial = sorted((copy / "bad/trials").iterdir())[0]
     before = (trial / "trial.json").read_text()
     (trial / "trial.json").write_text(after := FIGURES[kind](before))
     assert after != before or kind == "gigabyte"
@@ -404,7 +396,7 @@ def test_a_trial_that_cannot_be_hides_no_other(
         (trial / "SHA256SUMS").write_text(sums.replace(old, new))
     for argv in (["show", "bad"], ["compare", "bad"], ["show"]):
         began = time.process_time()
-        assert cli.run([*argv, "--results", str(tmp_path / "r")]) == (0 if argv == ["show"] else 1)
+        assert cli.run([*argv, "--results", str(copy)]) == (0 if argv == ["show"] else 1)
         out, err = capsys.readouterr()
         assert time.process_time() - began < SLOWEST_S
         if argv != ["show"]:
@@ -412,14 +404,12 @@ def test_a_trial_that_cannot_be_hides_no_other(
         assert "xfs" in out, (argv, out)
 
 
-def test_a_series_that_cannot_be_read_hides_no_other_trial(two_runs: Path, tmp_path: Path, printed: Any) -> None:
+def test_a_series_that_cannot_be_read_hides_no_other_trial(copy: Path, tmp_path: Path, printed: Any) -> None:
     """Also where the checksums know nothing of the damage: the page has the other trials of its run."""
-    shutil.copytree(two_runs, tmp_path / "r")
-    path, page = planted(tmp_path / "r", "series.csv.gz", "noise", tmp_path), tmp_path / "page.html"
+    path, page = planted(copy, "series.csv.gz", "noise", tmp_path), tmp_path / "page.html"
     unsummed(path)
-    trial = path.parent
-    assert f"{trial.name}: " in printed("report", "bad", "-o", str(page), "--results", str(tmp_path / "r"), code=1)
-    assert f"{trial.name} (E801)" in page.read_text()
+    assert f"{path.parent.name}: " in printed("report", "bad", "-o", str(page), "--results", str(copy), code=1)
+    assert f"{path.parent.name} (E801)" in page.read_text()
 
 
 def test_sums_cannot_lead_out_of_the_folder(trial: Path, victim: Path) -> None:

@@ -20,49 +20,46 @@ from dbbench.samplers.sysstat import Interval, Recorder, SysstatDocument, Table,
 _OPTIONS: Final = ("-u", "ALL", "-d", "-r", "ALL", "-B", "-b", "-q", "LOAD")
 PROGRAMS: Final = ("sadc", "sadf")
 _PRESSURE: Final = ("-q", "CPU", "-q", "IO", "-q", "MEM")
-# sysstat's key -> (dbbench's column, factor). Keys: `sadf -j FILE -- -u ALL -d -r ALL -B -b -q ...` of sysstat 12.
-_CPU: Final = {
-    "usr": ("cpu_user_pct", 1), "nice": ("cpu_nice_pct", 1), "sys": ("cpu_system_pct", 1),
-    "iowait": ("cpu_iowait_pct", 1), "steal": ("cpu_steal_pct", 1), "irq": ("cpu_irq_pct", 1),
-    "soft": ("cpu_softirq_pct", 1), "guest": ("cpu_guest_pct", 1), "gnice": ("cpu_guest_nice_pct", 1),
-    "idle": ("cpu_idle_pct", 1),
-}  # fmt: skip
-_DISK: Final = {
-    "rkB": ("disk_read_kb_per_s", 1), "wkB": ("disk_write_kb_per_s", 1), "dkB": ("disk_discard_kb_per_s", 1),
-    "tps": ("disk_tps", 1), "util-percent": ("disk_util_pct", 1), "aqu-sz": ("disk_queue", 1),
-    "await": ("disk_await_ms", 1), "areq-sz": ("disk_request_kb", 1),
+# Section and key of sysstat 12 -> (dbbench's column, factor): `sadf -j FILE -- -u ALL -d -r ALL -B -b -q ...`
+_TABLES: Final[dict[str, Table]] = {
+    "cpu-load": {
+        "usr": ("cpu_user_pct", 1), "nice": ("cpu_nice_pct", 1), "sys": ("cpu_system_pct", 1),
+        "iowait": ("cpu_iowait_pct", 1), "steal": ("cpu_steal_pct", 1), "irq": ("cpu_irq_pct", 1),
+        "soft": ("cpu_softirq_pct", 1), "guest": ("cpu_guest_pct", 1), "gnice": ("cpu_guest_nice_pct", 1),
+        "idle": ("cpu_idle_pct", 1),
+    },
+    "disk": {
+        "rkB": ("disk_read_kb_per_s", 1), "wkB": ("disk_write_kb_per_s", 1), "dkB": ("disk_discard_kb_per_s", 1),
+        "tps": ("disk_tps", 1), "util-percent": ("disk_util_pct", 1), "aqu-sz": ("disk_queue", 1),
+        "await": ("disk_await_ms", 1), "areq-sz": ("disk_request_kb", 1),
+    },
+    "io": {"tps": ("total_io_per_s", 1)},
+    "io-reads": {"bread": ("total_read_kb_per_s", 0.5)},  # blocks of 512 bytes
+    "io-writes": {"bwrtn": ("total_write_kb_per_s", 0.5)},
+    "memory": {  # sysstat prints kB
+        "memfree": ("mem_free_bytes", 1024), "avail": ("mem_available_bytes", 1024),
+        "buffers": ("mem_buffers_bytes", 1024), "cached": ("mem_cached_bytes", 1024),
+        "dirty": ("mem_dirty_bytes", 1024), "anonpg": ("mem_anonymous_bytes", 1024),
+        "slab": ("mem_slab_bytes", 1024),
+    },
+    "paging": {
+        "pgpgin": ("paging_in_kb_per_s", 1), "pgpgout": ("paging_out_kb_per_s", 1),
+        "fault": ("paging_faults_per_s", 1), "majflt": ("paging_major_faults_per_s", 1),
+        "pgscank": ("paging_scanned_kswapd_per_s", 1), "pgscand": ("paging_scanned_direct_per_s", 1),
+        "pgsteal": ("paging_reclaimed_per_s", 1),
+    },
+    "queue": {
+        "runq-sz": ("procs_running", 1), "blocked": ("procs_blocked", 1), "plist-sz": ("tasks", 1),
+        "ldavg-1": ("load_1", 1), "ldavg-5": ("load_5", 1),
+    },
 }  # fmt: skip
 _PER_REQUEST: Final = {"await": "tps", "areq-sz": "tps"}
-_READS: Final = {"bread": ("total_read_kb_per_s", 0.5)}  # blocks of 512 bytes
-_WRITES: Final = {"bwrtn": ("total_write_kb_per_s", 0.5)}
-_IO: Final = {"tps": ("total_io_per_s", 1)}
-_MEMORY: Final = {  # sysstat prints kB
-    "memfree": ("mem_free_bytes", 1024), "avail": ("mem_available_bytes", 1024),
-    "buffers": ("mem_buffers_bytes", 1024), "cached": ("mem_cached_bytes", 1024),
-    "dirty": ("mem_dirty_bytes", 1024), "anonpg": ("mem_anonymous_bytes", 1024),
-    "slab": ("mem_slab_bytes", 1024),
-}  # fmt: skip
-_PAGING: Final = {
-    "pgpgin": ("paging_in_kb_per_s", 1), "pgpgout": ("paging_out_kb_per_s", 1),
-    "fault": ("paging_faults_per_s", 1), "majflt": ("paging_major_faults_per_s", 1),
-    "pgscank": ("paging_scanned_kswapd_per_s", 1), "pgscand": ("paging_scanned_direct_per_s", 1),
-    "pgsteal": ("paging_reclaimed_per_s", 1),
-}  # fmt: skip
-_QUEUE: Final = {
-    "runq-sz": ("procs_running", 1), "blocked": ("procs_blocked", 1), "plist-sz": ("tasks", 1),
-    "ldavg-1": ("load_1", 1), "ldavg-5": ("load_5", 1),
-}  # fmt: skip
 # `some_avg` and `full_avg` are of the interval; `some_avg10` and the like are the kernel's running means.
 _PSI: Final[dict[str, Table]] = {
     "psi-cpu": {"some_avg": ("psi_cpu_some_pct", 1)},
     "psi-io": {"some_avg": ("psi_io_some_pct", 1), "full_avg": ("psi_io_full_pct", 1)},
     "psi-mem": {"some_avg": ("psi_memory_some_pct", 1), "full_avg": ("psi_memory_full_pct", 1)},
 }
-
-_TABLES: Final[dict[str, Table]] = {
-    "cpu-load": _CPU, "disk": _DISK, "io": _IO, "io-reads": _READS, "io-writes": _WRITES,
-    "memory": _MEMORY, "paging": _PAGING, "queue": _QUEUE,
-}  # fmt: skip
 _STAMP: Final = '{"date", "time", "interval"} with "utc": 1 or "tz": "UTC"'
 
 

@@ -10,22 +10,10 @@ from dbbench.model import FsSetup, plain
 from dbbench.plan.catalog import catalog
 from dbbench.plan.preview import MOUNT_POINT
 from dbbench.plan.promise import of_setup
-from dbbench.report.text import put, put_json, put_reasons, put_table
+from dbbench.report.text import put_json, put_reasons, put_table
 from dbbench.storage import filesystems
 from dbbench.storage.filesystems import FAMILIES, commands
 from dbbench.storage.filesystems.families import compression, copies_on_write
-
-
-@catalogue(lambda: catalog([]).setups, examples=("dbbench fs", "dbbench fs xfs"))
-def command(options: Options, name: str | None) -> None:
-    """List the filesystem setups, with the reason where one does not work on this machine, or show one.
-
-    With NAME: its file, and the commands that make and mount it.
-    """
-    if name is None:
-        _put_all(options)
-    else:
-        _put_setup(options, name)
 
 
 def _put_all(options: Options) -> None:
@@ -39,21 +27,24 @@ def _put_all(options: Options) -> None:
     put_reasons(rows)
 
 
-def _put_setup(options: Options, name: str) -> None:
+@catalogue(lambda: catalog([]).setups, _put_all, examples=("dbbench fs", "dbbench fs xfs"))
+def command(options: Options, name: str) -> None:
+    """List the filesystem setups, with the reason where one does not work on this machine, or show one.
+
+    With NAME: its file, and the commands that make and mount it.
+    """
     entries = catalog(options.paths)
-    setup = entries.setup(name)
-    row = _row(setup)
-    if options.json:
-        put_json({**row, "file": str(entries.setups[name]), "setup": plain(setup), "commands": _commands(setup)})
-        return
-    put(f"# {entries.setups[name]}")
-    put(entries.setups[name].read_text(encoding="utf-8").rstrip())
-    put(f"\n# {_devices(setup)}; durability class {row['durability_class'] or 'unknown'}")
-    put("# commands")
-    for argv in _commands(setup):
-        put(shlex.join(argv))
-    if row["reason"]:
-        put(f"\n# does not work on this machine: {row['reason']}")
+    setup, file = entries.setup(name), entries.setups[name]
+    row, argvs = _row(setup), _commands(setup)
+    options.put(
+        {**row, "file": str(file), "setup": plain(setup), "commands": argvs},
+        f"# {file}",
+        file.read_text(encoding="utf-8").rstrip(),
+        f"\n# {_devices(setup)}; durability class {row['durability_class'] or 'unknown'}",
+        "# commands",
+        *map(shlex.join, argvs),
+        *([f"\n# does not work on this machine: {row['reason']}"] if row["reason"] else []),
+    )
 
 
 def _row(setup: FsSetup) -> dict[str, Any]:

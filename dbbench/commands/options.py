@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
@@ -261,11 +262,21 @@ def completing(names: Callable[[], Iterable[str]]) -> Callable[[click.Context, c
 
 
 def catalogue(
-    names: Callable[[], Iterable[str]], *commands: click.Command, examples: tuple[str, ...]
+    names: Callable[[], Iterable[str]],
+    put_all: Callable[[Options], None],
+    *commands: click.Command,
+    examples: tuple[str, ...],
 ) -> Callable[[Callable[..., Any]], Any]:
-    """Decorate `function(options, name, ...)`: `name` is None to list. `names` are completed by the shell."""
+    """Decorate `function(options, name, ...)`, which shows one of the `names`; without a name, `put_all` lists them."""
 
-    def decorate(function: Callable[..., Any]) -> click.Command:
+    def decorate(show: Callable[..., Any]) -> click.Command:
+        @functools.wraps(show)
+        def function(options: Options, name: str | None, **given: Any) -> None:
+            if name is None:
+                put_all(options)
+            else:
+                show(options, name, **given)
+
         complete = completing(lambda: [*names(), *(command.name or "" for command in commands)])
         argument = click.argument("name", required=False, metavar="[NAME]", shell_complete=complete)
         shown = command_line(*examples)(argument(function))

@@ -76,27 +76,6 @@ def run_(context: click.Context, /, options: Options, name: str, scale: str, fol
     return max(status, powercut.conclude(options, folder, json.loads(printed.getvalue() or "{}")))
 
 
-@catalogue(
-    studies.names,
-    run_,
-    examples=(
-        "dbbench study",
-        "dbbench study percona-2012 --scale tiny",
-        "dbbench study run percona-2012 --scale tiny",
-    ),
-)
-@scale_option
-def command(options: Options, name: str | None, scale: str) -> None:
-    """List published comparisons of filesystems that can be run on this machine, or show one.
-
-    With NAME: what was done, the published figures, and the plan at a scale.
-    """
-    if name is None:
-        _put_all(options)
-    else:
-        _put_study(options, name, scale)
-
-
 def _put_all(options: Options) -> None:
     rows = [_row(studies.study(name)) for name in studies.names()]
     if options.json:
@@ -108,7 +87,22 @@ def _put_all(options: Options) -> None:
     put_reasons(rows)
 
 
-def _put_study(options: Options, name: str, scale: str) -> None:
+@catalogue(
+    studies.names,
+    _put_all,
+    run_,
+    examples=(
+        "dbbench study",
+        "dbbench study percona-2012 --scale tiny",
+        "dbbench study run percona-2012 --scale tiny",
+    ),
+)
+@scale_option
+def command(options: Options, name: str, scale: str) -> None:
+    """List published comparisons of filesystems that can be run on this machine, or show one.
+
+    With NAME: what was done, the published figures, and the plan at a scale.
+    """
     study = studies.study(name)
     text = studies.plan_text(study, scale, _servers(study) or {name: [""] for name in study.engines})
     if options.json:

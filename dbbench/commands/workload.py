@@ -128,22 +128,6 @@ def _share(calls: float, time: float | None) -> str:
     return f"{percent(calls, 1)} of the calls" + ("" if time is None else f", {percent(time, 1)} of the time")
 
 
-@catalogue(
-    lambda: catalog([]).workloads,
-    from_statements,
-    examples=("dbbench workload", "dbbench workload pgbench-tpcb", "dbbench workload from-statements slow.log"),
-)
-def command(options: Options, name: str | None) -> None:
-    """List the workloads, with the reason where one does not work on this machine, or show one.
-
-    With NAME: its file, and the parameters that a plan may set.
-    """
-    if name is None:
-        _put_all(options)
-    else:
-        _put_workload(options, name)
-
-
 def _put_all(options: Options) -> None:
     entries = catalog(options.paths)
     workloads = [entries.workload(name) for name in entries.workloads]
@@ -158,20 +142,29 @@ def _put_all(options: Options) -> None:
     put_table(("name", "driver", "engines", "works here with", "description"), rows)
 
 
-def _put_workload(options: Options, name: str) -> None:
+@catalogue(
+    lambda: catalog([]).workloads,
+    _put_all,
+    from_statements,
+    examples=("dbbench workload", "dbbench workload pgbench-tpcb", "dbbench workload from-statements slow.log"),
+)
+def command(options: Options, name: str) -> None:
+    """List the workloads, with the reason where one does not work on this machine, or show one.
+
+    With NAME: its file, and the parameters that a plan may set.
+    """
     entries = catalog(options.paths)
-    workload = entries.workload(name)
-    if options.json:
-        put_json({**_row(workload), "file": str(entries.workloads[name]), "workload": plain(workload),
-                  "parameters": plain(parameters(workload))})  # fmt: skip
-        return
-    put(f"# {entries.workloads[name]}")
-    put(entries.workloads[name].read_text(encoding="utf-8").rstrip())
-    put("\n# in a plan")
-    put(f'[[workload]]\nname = "{name}"')
-    for key, parameter in parameters(workload).items():
-        if parameter.default is not None:
-            put(f"{key} = {json.dumps(parameter.default)}   # {parameter.help}".rstrip(" #"))
+    workload, file = entries.workload(name), entries.workloads[name]
+    settable = parameters(workload)
+    defaults = [f"{key} = {json.dumps(parameter.default)}   # {parameter.help}".rstrip(" #")
+                for key, parameter in settable.items() if parameter.default is not None]  # fmt: skip
+    options.put(
+        {**_row(workload), "file": str(file), "workload": plain(workload), "parameters": plain(settable)},
+        f"# {file}",
+        file.read_text(encoding="utf-8").rstrip(),
+        f'\n# in a plan\n[[workload]]\nname = "{name}"',
+        *defaults,
+    )
 
 
 def _row(workload: Workload) -> dict[str, Any]:

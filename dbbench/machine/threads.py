@@ -35,16 +35,13 @@ class Helper:
         self._thread.start()
 
     @property
-    def is_running(self) -> bool:
-        return self._thread.ident is not None
-
-    @property
     def alive(self) -> bool:
         return self._thread.is_alive()
 
     def join(self, timeout_s: float | None = None) -> None:
-        """Wait at most `timeout_s` for the end of the work. Raises nothing; see `check`."""
-        self._thread.join(timeout_s)
+        """Wait at most `timeout_s` for the end of the work, if it was started. Raises nothing; see `check`."""
+        if self._thread.ident is not None:
+            self._thread.join(timeout_s)
 
     def error(self) -> BaseException | None:
         if self in _dead:

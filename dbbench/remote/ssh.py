@@ -114,8 +114,7 @@ class Session:
             self._ssh.wait(_END_S)
         self._done.set()
         for helper in self._helpers:
-            if helper.is_running:
-                helper.join(_THREADS_S)
+            helper.join(_THREADS_S)
 
     def check(self) -> None:
         for helper in self._helpers:

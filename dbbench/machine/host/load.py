@@ -80,21 +80,18 @@ def reading(ours: tuple[int, ...] = (), proc: Path | None = None) -> LoadReading
     with contextlib.suppress(OSError):
         table = proc_files.tasks(where)
     own_pids = _of_our_namespace(table, where) or below((os.getpid(), *ours), table)
+    processes = {(process.pid, process.started): process for process in table.values()}
     kernel = [process.all_s for process in table.values() if process.kernel]
-    others = [process.pid for process in table.values() if process.pid not in own_pids and not process.kernel]
     return LoadReading(
         time.monotonic(),
         proc_files.cpu_times(where),
-        {(p.pid, p.started): p for p in table.values() if p.pid in own_pids},
-        {(pid, table[pid].started): table[pid] for pid in others},
+        {key: process for key, process in processes.items() if process.pid in own_pids},
+        {key: process for key, process in processes.items() if process.pid not in own_pids and not process.kernel},
         sum(kernel) if kernel else None,
         events(where),
-        {
-            (p.pid, p.started): moved
-            for p in table.values()
-            if not p.kernel and (moved := proc_files.moved_bytes(p.pid, where))
-        },
-    )
+        {key: moved for key, process in processes.items()
+         if not process.kernel and (moved := proc_files.moved_bytes(process.pid, where))},
+    )  # fmt: skip
 
 
 def events(proc: Path, cpus: Path = CPUS) -> dict[str, int]:

@@ -9,6 +9,7 @@ import os
 import platform
 import shutil
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -94,23 +95,16 @@ def rehearse(folder: Path, emit: Emit, timeout_s: float = LIMIT_S) -> CommandEnd
     Output of the trials' processes goes to launcher.log, as for an ordinary run."""
     reading, writing = os.pipe()
 
-    def passed_on() -> None:
+    def pass_on(_ended: threading.Event) -> None:
         with os.fdopen(reading, "rb") as lines:
             for line in lines:
                 if event := parse(line):
                     emit(event)
 
-    hearing = threads.Helper("rehearsal", passed_on)
-    hearing.start()
-    try:
-        argv: list[str | Path] = [sys.executable, "-m", "dbbench.labs.second_kernel.rehearsal", folder]
-        outcome = run_inside(argv, shared=[folder], timeout_s=timeout_s, stdout=writing,
-                             stderr=folder / "rehearsal.log")  # fmt: skip
-    finally:
-        os.close(writing)
-        hearing.join()
-    hearing.check()
-    return outcome
+    argv: list[str | Path] = [sys.executable, "-m", "dbbench.labs.second_kernel.rehearsal", folder]
+    with threads.beside("rehearsal", pass_on), os.fdopen(writing, "wb") as output:  # whose end ends the thread
+        return run_inside(argv, shared=[folder], timeout_s=timeout_s, stdout=output.fileno(),
+                          stderr=folder / "rehearsal.log")  # fmt: skip
 
 
 def folder() -> Path:

@@ -21,7 +21,7 @@ import struct
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -143,14 +143,13 @@ def _debian(root: Path, mirror: str, tell: Tell) -> None:
     _install(root, *_PACKAGES)
 
 
-def _tools(root: Path) -> list[str]:
-    left_out = []
+def _tools(root: Path) -> Iterator[str]:
+    """Install the tools; yield which are left out, each with the reason."""
     for name in _TOOLS:
         try:
             _install(root, name)
         except CommandFailed as failure:
-            left_out.append(f"{name}: {failure}")
-    return left_out
+            yield f"{name}: {failure}"
 
 
 def _install(root: Path, *packages: str) -> None:

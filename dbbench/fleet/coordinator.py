@@ -20,6 +20,7 @@ from dbbench.model.events import Emit, Event
 from dbbench.plan.forecast import budget_text
 from dbbench.results.merging import Incoming
 from dbbench.results.trials import set_aside
+from dbbench.run.adaptive import further
 from dbbench.units import count, iso
 
 PATIENCE_S: Final = 15.0  # a host without news answers after this time: each question costs a few ms of its CPU
@@ -304,8 +305,6 @@ class Coordinator:
         able = [host for host in self.hosts.values() if not host.gone]
         if run is None or run.precision is None or not able or any(host.missing for host in self.hosts.values()):
             return False
-        from dbbench.run.adaptive import further  # imported here, because it imports everything that a runner needs
-
         longer = self._add_usage(run)
         trials = {spec.id: results.load_trial(self.results / run.name / "trials" / spec.id) for spec in run.order}
         # The precision is checked once for as many blocks as there are hosts, which is less often than on one machine.

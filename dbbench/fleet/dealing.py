@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dbbench.fleet.messages import HostState
 from dbbench.model import Budget, BudgetEnd, Run, TrialSpec
 from dbbench.plan import blocks
+from dbbench.run.adaptive import another
 
 Dealing = dict[str, tuple[int, ...]]  # host -> its blocks, in the order of assignment
 
@@ -53,8 +54,6 @@ def with_block(run: Run, state: HostState) -> Run | None:
         return None
     if state.used_s + state.mean_s * len(run.cells) > run.plan.budget_s:
         return None
-    from dbbench.run.adaptive import another  # imported here, because it imports everything that a runner needs
-
     block = max(blocks(run.order), default=0) + 1
     return dataclasses.replace(run, order=(*run.order, *another(run, block, run.cells)))
 

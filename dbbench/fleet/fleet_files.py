@@ -20,6 +20,7 @@ from dbbench.errors import DbbenchError, ResultDamaged, RunMissing, collect_erro
 from dbbench.model import Run
 from dbbench.model.base import NAME
 from dbbench.results import fileio
+from dbbench.results.merging import keep_scripts, own_scripts
 from dbbench.units import iso
 
 FOLDER: Final = ".fleet"
@@ -109,8 +110,6 @@ def coordinator(folder: Path) -> int | None:
 
 def create_runs(results_folder: Path, fleet: Fleet, run: Run, plan_text: str, scripts: dict[str, str]) -> None:
     """Make the missing directories into which results are collected."""
-    from dbbench.results.merging import keep_scripts, own_scripts
-
     for name in fleet.runs:
         if not (results_folder / name / "run.json").exists():
             hosts = {host: dict[str, Any]() for host in sorted(fleet.blocks) if fleet.run_of(host) == name}

@@ -17,7 +17,7 @@ from typing import Final
 import numpy
 
 # The package has a function with the name of the module.
-scanning = importlib.import_module("dbbench.compare.changepoints")
+scanning = importlib.import_module("dbbench.compare.nightly_levels")
 
 SERIES: Final = int(sys.argv[1]) if len(sys.argv) > 1 else 20_000
 ALARMS: Final = 0.0015  # per night: a third of the promised 0.5 per 100 nights, as a margin for noise of other shapes

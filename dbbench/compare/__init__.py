@@ -9,7 +9,6 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from dbbench.compare.changepoints import changepoints
 from dbbench.compare.interaction import Curve, Interaction, crossings, curves, interactions
 from dbbench.compare.interval import LEAST_BLOCKS, LEVEL, estimate
 from dbbench.compare.pairing import Group, chosen, groups, pairs_of
@@ -68,6 +67,16 @@ def compare_all(document: Mapping[str, Any]) -> list[dict[str, Any]]:
     keys = ("fs_setup", "engine", "workload", "ratio", "lo", "hi", "level", "df", "df_shared", "verdict")
     table = rows(trials_of(document["trials"]), baseline, margin=margin)
     return [{key: getattr(row, key) for key in keys} for row in table if row.fs_setup != baseline]
+
+
+def changepoints(series: Sequence[float | None]) -> list[int]:
+    """Return the indices of the first night of each new level, ascending. `series` has one positive number per night,
+    usually a ratio to the reference of the same night; None, or anything else that is not a positive finite number, is
+    a night without a result. A change needs at least three nights on each side and a shift of 3 %. Called after every
+    night, it reports earlier changes again, at the same place once they are ten nights old."""
+    from dbbench.compare.nightly_levels import find  # importing numpy takes 0.1 s
+
+    return find(series)
 
 
 def _notes(

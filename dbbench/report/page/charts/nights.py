@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from types import SimpleNamespace as View
 from typing import Any, Final
 
-from dbbench.compare.changepoints import changepoints
+from dbbench.compare import changepoints
 from dbbench.model import plain
 from dbbench.report.page.charts.kit import PHONE, Axis, Chart, Frame, LevelStep, Line, Point
 from dbbench.report.page.theme import Mark

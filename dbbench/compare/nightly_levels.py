@@ -10,13 +10,12 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-if TYPE_CHECKING:
-    from numpy import float64
-    from numpy.typing import NDArray
+import numpy as np
+from numpy.typing import NDArray
 
-    Nights = NDArray[float64]
+Nights = NDArray[np.float64]
 
 # (nights of one level, threshold): made by `benchmarks/changepoint_null.py`, not by hand.
 THRESHOLDS: Final = (
@@ -49,15 +48,10 @@ MOST_MEMORY: Final = 0.8
 CURVE: Final = 3  # degree: it follows half a swing; with a slope alone, four times as many slow swings pass as steps
 
 
-def changepoints(series: Sequence[float | None]) -> list[int]:
-    """Return the indices of the first night of each new level, ascending. `series` has one positive number per night,
-    usually a ratio to the reference of the same night; None, or anything else that is not a positive finite number, is
-    a night without a result. A change needs at least LEAST_NIGHTS nights on each side and a shift of SHIFT. Called
-    after every night, it reports earlier changes again, at the same place once they are SETTLED nights old."""
-    import numpy
-
+def find(series: Sequence[float | None]) -> list[int]:
+    """Return the indices of the first night of each new level, see `compare.changepoints`."""
     usable = [i for i, value in enumerate(series) if value is not None and math.isfinite(value) and value > 0]
-    logs = numpy.log(numpy.array([series[index] for index in usable], dtype=float))
+    logs = np.log(np.array([series[index] for index in usable], dtype=float))
     return [usable[place] for place in _places(logs)]
 
 
@@ -76,9 +70,7 @@ def _places(logs: Nights) -> list[int]:
 @functools.lru_cache(maxsize=4096)
 def _change(level: bytes) -> int | None:
     """Return the place of a change, or None. Cached, because every night all earlier nights are examined again."""
-    import numpy
-
-    nights = numpy.frombuffer(level)
+    nights = np.frombuffer(level)
     exceeds, place = scan(nights[None, :])
     return int(place[0]) if exceeds[0] > threshold(len(nights)) else None
 
@@ -92,102 +84,84 @@ def _refine(logs: Nights, places: list[int], end: int) -> int:
 
 def threshold(nights: int) -> float:
     """Return what `scan` of so many nights of one level rarely exceeds by chance; linear between the table's rows."""
-    import numpy
-
-    table = numpy.array(THRESHOLDS)
-    return float(numpy.interp(nights, table[:, 0], table[:, 1]))
+    table = np.array(THRESHOLDS)
+    return float(np.interp(nights, table[:, 0], table[:, 1]))
 
 
 def scan(nights: Nights) -> tuple[Nights, NDArray[Any]]:
     """For each row (logarithms of the nights of a level), return how far its best split exceeds noise, and its place.
     The first is a t value divided by the factor by which the correlation of nights increases it. It is 0 if the split
     is not a step: too small, a drift, or not followed by enough nights of a side."""
-    import numpy
-
     nights = nights - nights.mean(axis=1, keepdims=True)
     clean = without_outliers(nights)
     t_values, shifts, within = _t_values(clean)
     best = t_values.argmax(axis=1)
-    rows = numpy.arange(len(clean))
+    rows = np.arange(len(clean))
     place = best + LEAST_NIGHTS
-    after = numpy.arange(clean.shape[1])[None, :] >= place[:, None]
-    left = numpy.where(after, 0, clean).sum(axis=1) / place
+    after = np.arange(clean.shape[1])[None, :] >= place[:, None]
+    left = np.where(after, 0, clean).sum(axis=1) / place
     shift = shifts[rows, best]
-    levels = numpy.where(after, (left + shift)[:, None], left[:, None])
+    levels = np.where(after, (left + shift)[:, None], left[:, None])
     exceeds = t_values[rows, best] / _inflation(clean - levels)
-    stepped = (numpy.abs(shift) >= SHIFT) & (within[rows, best] < _around_a_curve(clean))
-    return numpy.where(stepped & _taking_part(nights, after, left + shift / 2, shift), exceeds, 0.0), place
+    stepped = (np.abs(shift) >= SHIFT) & (within[rows, best] < _around_a_curve(clean))
+    return np.where(stepped & _taking_part(nights, after, left + shift / 2, shift), exceeds, 0.0), place
 
 
 def without_outliers(nights: Nights) -> Nights:
     """Return the nights with outliers moved towards the median of their neighbours; a step of three nights stays."""
-    import numpy
-
-    median = numpy.empty_like(nights)
-    windows = numpy.lib.stride_tricks.sliding_window_view(nights, 5, axis=1)
-    median[:, 2:-2] = numpy.sort(windows, axis=2)[:, :, 2]  # three times as fast as numpy.median
-    median[:, :2] = numpy.sort(nights[:, :3], axis=1)[:, 1:2]
-    median[:, -2:] = numpy.sort(nights[:, -3:], axis=1)[:, 1:2]
+    median = np.empty_like(nights)
+    windows = np.lib.stride_tricks.sliding_window_view(nights, 5, axis=1)
+    median[:, 2:-2] = np.sort(windows, axis=2)[:, :, 2]  # three times as fast as np.median
+    median[:, :2] = np.sort(nights[:, :3], axis=1)[:, 1:2]
+    median[:, -2:] = np.sort(nights[:, -3:], axis=1)[:, 1:2]
     off = nights - median
-    bound = OUTLIER * numpy.median(numpy.abs(off), axis=1, keepdims=True)
-    limited: Nights = median + numpy.clip(off, -bound, bound)
+    bound = OUTLIER * np.median(np.abs(off), axis=1, keepdims=True)
+    limited: Nights = median + np.clip(off, -bound, bound)
     return limited
 
 
 def _t_values(clean: Nights) -> tuple[Nights, Nights, Nights]:
     """Return for each possible split |t| of the two means, their difference, and the sum of squares around them."""
-    import numpy
-
     count = clean.shape[1]
-    before = numpy.arange(LEAST_NIGHTS, count - LEAST_NIGHTS + 1)
+    before = np.arange(LEAST_NIGHTS, count - LEAST_NIGHTS + 1)
     sums = clean.cumsum(axis=1)[:, before - 1]
     total = clean.sum(axis=1, keepdims=True)
     shifts = (total - sums) / (count - before) - sums / before
     weight = before * (count - before) / count
     within = ((clean - total / count) ** 2).sum(axis=1, keepdims=True) - shifts**2 * weight
-    sd = numpy.sqrt(numpy.maximum(within, 0.0) / (count - 2))
-    return numpy.abs(shifts) * numpy.sqrt(weight) / numpy.maximum(sd, LEAST_SD), shifts, within
+    sd = np.sqrt(np.maximum(within, 0.0) / (count - 2))
+    return np.abs(shifts) * np.sqrt(weight) / np.maximum(sd, LEAST_SD), shifts, within
 
 
 def _inflation(residual: Nights) -> Nights:
     """Return the factor by which AR(1) noise increases the t value of two long means: √((1+φ)/(1−φ))."""
-    import numpy
-
     count = residual.shape[1]
-    squares = numpy.maximum((residual**2).sum(axis=1), count * LEAST_SD**2)
+    squares = np.maximum((residual**2).sum(axis=1), count * LEAST_SD**2)
     lag_one = (residual[:, 1:] * residual[:, :-1]).sum(axis=1) / squares
     assumed, weight = MEMORY
     # The two fitted means lower the estimate by about 2/count; + 2 corrects this.
-    memory = numpy.clip((count * lag_one + 2 + weight * assumed) / (count + weight), 0.0, MOST_MEMORY)
-    factor: Nights = numpy.sqrt((1 + memory) / (1 - memory))
+    memory = np.clip((count * lag_one + 2 + weight * assumed) / (count + weight), 0.0, MOST_MEMORY)
+    factor: Nights = np.sqrt((1 + memory) / (1 - memory))
     return factor
 
 
 def _around_a_curve(clean: Nights) -> Nights:
     """Return the sum of squares around the best curve. If it fits better than two levels, the nights are a drift."""
-    import numpy
-
-    squares: Nights = (clean**2).sum(axis=1) - (numpy.einsum("rn,nd->rd", clean, _axes(clean.shape[1])) ** 2).sum(
-        axis=1
-    )
+    squares: Nights = (clean**2).sum(axis=1) - (np.einsum("rn,nd->rd", clean, _axes(clean.shape[1])) ** 2).sum(axis=1)
     return squares
 
 
 @functools.cache
 def _axes(count: int) -> Nights:
     """Return orthonormal polynomials of degree 0 to CURVE over `count` nights."""
-    import numpy
-
-    basis: Nights = numpy.linalg.qr(numpy.vander(numpy.linspace(-1, 1, count), CURVE + 1))[0]
+    basis: Nights = np.linalg.qr(np.vander(np.linspace(-1, 1, count), CURVE + 1))[0]
     return basis
 
 
 def _taking_part(nights: Nights, after: NDArray[Any], middle: Nights, shift: Nights) -> NDArray[Any]:
     """Whether on both sides the share BEYOND of the nights is nearer to the level of its side than to the other."""
-    import numpy
-
     higher = (nights > middle[:, None]) == (shift > 0)[:, None]
     follow = (higher & after).sum(axis=1) >= BEYOND * after.sum(axis=1)
     stay = (~higher & ~after).sum(axis=1) >= BEYOND * (~after).sum(axis=1)
-    taking_part: NDArray[Any] = numpy.logical_and(follow, stay)
+    taking_part: NDArray[Any] = np.logical_and(follow, stay)
     return taking_part

@@ -1,15 +1,18 @@
-"""Parse and format sizes, durations and times ("4GiB", "90s"), and make foreign text safe to print."""
+"""Parse and format sizes, durations and times ("4GiB", "90s"), make foreign text safe to print, and group items."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 GROUP: Final = "\u202f"  # narrow no-break space: between groups of digits, and between a number and its unit
 MISSING: Final = "–"  # not measured
+
+_K = TypeVar("_K")
+_V = TypeVar("_V")
 
 _SIZES: Final = {"": 1, "b": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40,
                  "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12, "k": 2**10, "m": 2**20, "g": 2**30}  # fmt: skip
@@ -205,3 +208,11 @@ def finite(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [finite(inner) for inner in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def grouped(items: Iterable[_V], key: Callable[[_V], _K]) -> dict[_K, list[_V]]:
+    """Return the items by their key; both keep their order."""
+    groups: dict[_K, list[_V]] = {}
+    for item in items:
+        groups.setdefault(key(item), []).append(item)
+    return groups

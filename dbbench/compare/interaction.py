@@ -21,6 +21,7 @@ from dbbench.compare.verdict import AHEAD, BEHIND, LIMITED, Row, word
 from dbbench.metrics.table import Metric
 from dbbench.model import Scalar, without_levels
 from dbbench.model.plan import MARGIN
+from dbbench.units import grouped
 
 _K = TypeVar("_K")
 Levels = Mapping[str, Scalar]  # factor -> level
@@ -193,10 +194,10 @@ def _ratios(means: Mapping[tuple[str, Scalar], LogRatio], limited: set[str], met
 
 
 def _verdict(contrasts: Sequence[Contrast], ratios: Sequence[LevelRatio], levels: int) -> Verdict:
-    sides: dict[str, list[str]] = {}
-    for of in ratios:
-        side = "ahead" if of.verdict in AHEAD else "behind" if of.verdict in BEHIND else ""
-        sides.setdefault(of.fs_setup, []).append(side)
+    sides = {
+        arm: ["ahead" if of.verdict in AHEAD else "behind" if of.verdict in BEHIND else "" for of in at_levels]
+        for arm, at_levels in grouped(ratios, lambda of: of.fs_setup).items()
+    }
     depending = {contrast.fs_setup for contrast in contrasts if contrast.verdict == DEPENDS}
     if any({"ahead", "behind"} <= set(sides[arm]) for arm in depending):
         return "order-depends"

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from dbbench.compare.interval import Estimate, estimate
 from dbbench.model import Status, Trial
+from dbbench.units import grouped
 
 Group = tuple[str, str, str]  # engine, workload, variant
 Pairs = list[tuple[float, float]]  # (baseline, candidate), one for each block
@@ -13,10 +14,7 @@ Pairs = list[tuple[float, float]]  # (baseline, candidate), one for each block
 
 def groups(trials: Sequence[Trial]) -> dict[Group, list[Trial]]:
     """Return the trials by (engine, workload, variant), which are never compared with each other."""
-    groups_of: dict[Group, list[Trial]] = {}
-    for trial in trials:
-        groups_of.setdefault((trial.engine, trial.workload, trial.variant), []).append(trial)
-    return groups_of
+    return grouped(trials, lambda trial: (trial.engine, trial.workload, trial.variant))
 
 
 def chosen(trials: Sequence[Trial]) -> list[Trial]:
@@ -25,8 +23,8 @@ def chosen(trials: Sequence[Trial]) -> list[Trial]:
     trials never count; nothing is dropped for its result."""
     keep: set[str] = set()
     for group in groups(trials).values():
-        for block in {trial.block for trial in group}:
-            inside = sorted((t for t in group if t.block == block), key=lambda t: t.attempt)
+        for block in grouped(group, lambda trial: trial.block).values():
+            inside = sorted(block, key=lambda trial: trial.attempt)
             arms = {trial.fs_setup for trial in inside}  # fewer than in the first blocks, if a pair is decided
             good = [t for t in inside if t.status is Status.OK]
             attempts = dict.fromkeys(t.attempt for t in inside)
@@ -43,8 +41,8 @@ def pairs_of(group: Sequence[Trial], baseline: str, candidate: str) -> list[tupl
     earliest attempt of the block in which both are ok; without one, each arm's earliest ok trial; without that, the
     earliest attempt in which neither failed."""
     pairs = []
-    for block in sorted({trial.block for trial in group}):
-        inside = sorted((t for t in group if t.block == block), key=lambda t: (t.attempt, t.position))
+    for _, block in sorted(grouped(group, lambda trial: trial.block).items()):
+        inside = sorted(block, key=lambda trial: (trial.attempt, trial.position))
         pair = _pair([t for t in inside if t.status is Status.OK], baseline, candidate, across=True)
         pair = pair or _pair([t for t in inside if t.status is not Status.FAILED], baseline, candidate, across=False)
         if pair is not None:

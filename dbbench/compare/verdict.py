@@ -18,6 +18,7 @@ from dbbench.compare.unequal import device_limits, unequal
 from dbbench.metrics.table import METRICS, Metric
 from dbbench.model import Status, Trial
 from dbbench.model.plan import MARGIN
+from dbbench.units import grouped
 
 UNKNOWN: Final = "unknown"  # every trial failed before its durability class was determined
 LIMITED: Final = "device-limited"  # used instead of same and inconclusive: the device hides possible differences
@@ -212,10 +213,10 @@ def means(by_arm: Mapping[str, Iterable[float | None]]) -> dict[str, float | Non
 
 
 def _block_minutes(group: list[Trial]) -> float | None:
-    per_arm: dict[str, list[float]] = {}
-    for trial in group:
-        per_arm.setdefault(trial.fs_setup, []).append(math.fsum(phase.seconds for phase in trial.phases))
-    seconds = math.fsum(math.fsum(times) / len(times) for times in per_arm.values())
+    seconds = math.fsum(
+        math.fsum(math.fsum(phase.seconds for phase in trial.phases) for trial in trials) / len(trials)
+        for trials in grouped(group, lambda trial: trial.fs_setup).values()
+    )
     return seconds / 60 if seconds else None
 
 

@@ -18,7 +18,7 @@ from dbbench.model import Status
 from dbbench.report.sentences import DURABILITY, MOST_NAMED, SUSPECT, class_of, why_without
 from dbbench.report.verdicts import VerdictTable
 from dbbench.results import LoadedRun
-from dbbench.units import GROUP, change, count, duration_text, join_words
+from dbbench.units import GROUP, change, count, duration_text, grouped, join_words
 
 NO_RESULT: Final = "no result"
 TOO_FEW: Final = "too few blocks"
@@ -76,27 +76,30 @@ def _differences(pairs: Sequence[Pair], tables: Sequence[VerdictTable]) -> Itera
     if len(names) > 1 and all(pair.outcome in BEHIND for pair in pairs) and len({p.base.fs_setup for p in pairs}) == 1:
         word = "fastest" if all(pair.table.metric.words == "speed" for pair in pairs) else "best"
         yield f"**{pairs[0].base.fs_setup}** is the {word} setup{_where(pairs, tables)}."
-    alike: dict[tuple[tuple[str, str, str], ...], dict[str, list[Pair]]] = {}
-    for name in names:
-        if own := [pair for pair in certain if pair.row.fs_setup == name]:
-            pattern = tuple((pair.base.fs_setup, _place(pair.table, tables), pair.outcome) for pair in own)
-            alike.setdefault(pattern, {})[name] = own
-    for of in alike.values():
+    of_names = [pair for name in names for pair in certain if pair.row.fs_setup == name]
+    for of in _alike(of_names, tables):
         for together in [of] if len(of) > 2 else [{name: own} for name, own in of.items()]:
             own = [pair for pairs_of_setup in together.values() for pair in pairs_of_setup]
             are = "is" if len(together) == 1 else "are"
             yield f"{_names(list(together))} {are} {', and '.join(_clauses(own, tables))}."
 
 
+def _alike(pairs: Iterable[Pair], tables: Sequence[VerdictTable]) -> list[dict[str, list[Pair]]]:
+    """Return the pairs by setup; setups that have the same outcomes in the same tests are together."""
+    by_setup = grouped(pairs, lambda pair: pair.row.fs_setup)
+    alike = grouped(by_setup.items(), lambda setup: tuple(
+        (pair.base.fs_setup, _place(pair.table, tables), pair.outcome) for pair in setup[1]
+    ))  # fmt: skip
+    return [dict(setups) for setups in alike.values()]
+
+
 def _clauses(pairs: Sequence[Pair], tables: Sequence[VerdictTable]) -> list[str]:
     base, clauses = pairs[0].base.fs_setup, list[str]()
-    for outcome in dict.fromkeys(pair.outcome for pair in pairs):
-        alike = [pair for pair in pairs if pair.outcome == outcome]
+    for alike in grouped(pairs, lambda pair: pair.outcome).values():
         if name := _near(alike):
             clauses.append(f"about {name}{'' if clauses else f' as {base}'}{_where(alike, tables)}")
             continue
-        for metric in dict.fromkeys(_sized_by(pair) for pair in alike):
-            own = [pair for pair in alike if _sized_by(pair) == metric]
+        for metric, own in grouped(alike, _sized_by).items():
             clauses.append(_size(own, metric, "" if clauses else f" than {base}") + _where(own, tables))
     return clauses
 
@@ -131,15 +134,9 @@ def _size(pairs: Sequence[Pair], metric: Metric | None, than: str) -> str:
 
 def _others(pairs: Sequence[Pair], tables: Sequence[VerdictTable]) -> Iterator[str]:
     for outcome in ("same", "inconclusive", LIMITED, TOO_FEW, NO_RESULT):
-        alike: dict[tuple[str, tuple[str, ...]], list[str]] = {}
-        those = [pair for pair in pairs if pair.outcome == outcome]
-        for name in dict.fromkeys(pair.row.fs_setup for pair in those):
-            own = [pair for pair in those if pair.row.fs_setup == name]
-            places = tuple(_place(pair.table, tables) for pair in own)
-            alike.setdefault((own[0].base.fs_setup, places), []).append(name)
-        for names in alike.values():
-            of = [pair for pair in those if pair.row.fs_setup in names]
-            yield _outcome(outcome, of, names, _where(of, tables))
+        for of in _alike((pair for pair in pairs if pair.outcome == outcome), tables):
+            together = [pair for own in of.values() for pair in own]
+            yield _outcome(outcome, together, list(of), _where(together, tables))
 
 
 def _outcome(outcome: str, pairs: Sequence[Pair], names: list[str], where: str) -> str:
@@ -175,15 +172,11 @@ def _price(pairs: Sequence[Pair]) -> str:
 
 
 def _without_pairs(tables: Sequence[VerdictTable]) -> Iterator[str]:
-    missing: dict[tuple[str, str], list[VerdictTable]] = {}
-    for table in tables:
-        if table.rows[0].value is None:
-            missing.setdefault((table.rows[0].fs_setup, why_without(table.rows[0])), []).append(table)
-    for (base, why), of in missing.items():
+    missing = [table for table in tables if table.rows[0].value is None]
+    for (base, why), of in grouped(missing, lambda t: (t.rows[0].fs_setup, why_without(t.rows[0]))).items():
         yield f"**Nothing can be compared**{_in_tests(of, tables)}: of the baseline {base}, {why}."
     measured = [table for table in tables if table.rows[0].value is not None and not pairs_of(table)]
-    for name in dict.fromkeys(table.rows[0].fs_setup for table in measured):
-        own = [table for table in measured if table.rows[0].fs_setup == name]
+    for name, own in grouped(measured, lambda table: table.rows[0].fs_setup).items():
         if any(len(without_guard(table.rows)) > 1 for table in own):
             yield f"No other setup has the durability class of **{name}**."
             continue

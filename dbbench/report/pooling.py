@@ -11,6 +11,7 @@ from dbbench.errors import RunsUnlike
 from dbbench.model import Run, plain
 from dbbench.report.page.trial_facts import flatten
 from dbbench.results import LoadedRun
+from dbbench.units import grouped
 
 _DRAWING: Final = frozenset(
     ("jinja2", "numpy", "plotly", "psutil", "pydantic", "scipy")
@@ -31,9 +32,7 @@ def version_names(loaded: LoadedRun, by: str, runs: Sequence[LoadedRun]) -> list
 
 def check_pool(runs: Sequence[LoadedRun], by: str = "fs") -> None:
     """Raise RunsUnlike if trials of runs that differ would have one mean: all, or those with the same versions `by`."""
-    pools: dict[frozenset[str], list[LoadedRun]] = {}
-    for run in runs:
-        pools.setdefault(frozenset(version_names(run, by, runs) if by != "fs" else ()), []).append(run)
+    pools = grouped(runs, lambda run: frozenset(version_names(run, by, runs) if by != "fs" else ()))
     for pool in pools.values():
         if unlike := differences(pool):
             first, *others = (run.path.name for run in pool)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -40,10 +41,7 @@ def _put_failed(failed: Sequence[Trial]) -> None:
 
 def _warnings(trials: Sequence[Trial]) -> list[tuple[str, int, str]]:
     """Return (ID, trials, what it is and what to do), most trials first, without what the plan said before the run."""
-    counts: dict[str, int] = {}
-    for trial in trials:
-        for ident in {warning.id for warning in trial.warnings} - set(PLANNED):
-            counts[ident] = counts.get(ident, 0) + 1
+    counts = Counter(ident for trial in trials for ident in {warning.id for warning in trial.warnings} - set(PLANNED))
     kinds = warning_kinds()
     texts = {ident: f"{kinds[ident].title}. {kinds[ident].remedy}" for ident in counts if ident in kinds}
     return sorted(((ident, n, texts.get(ident, "")) for ident, n in counts.items()), key=lambda row: (-row[1], row[0]))

@@ -14,7 +14,7 @@ from typing import Any, Final, TextIO
 import click
 
 from dbbench.model.base import SCHEMA
-from dbbench.units import GROUP, finite, inert, on_terminal
+from dbbench.units import GROUP, finite, grouped, inert, on_terminal
 
 WIDTH: Final = 110  # columns of wrapped lines where there is no terminal
 _NARROWEST: Final = 40
@@ -80,14 +80,11 @@ def put_table(header: Sequence[str], rows: Iterable[Sequence[object]], right: Se
 
 def put_reasons(rows: Iterable[dict[str, Any]]) -> None:
     """Print below a catalogue each `reason` why entries do not work here, once, with the names of these entries."""
-    names = dict[str, list[str]]()
-    for row in rows:
-        if row["reason"]:
-            names.setdefault(row["reason"], []).append(row["name"])
-    if names:
+    by_reason = grouped((row for row in rows if row["reason"]), lambda row: row["reason"])
+    if by_reason:
         put("\nnot on this machine")
-    for reason, of in names.items():
-        put_paragraph(f"  {', '.join(of)}: {reason}")
+    for reason, of in by_reason.items():
+        put_paragraph(f"  {', '.join(row['name'] for row in of)}: {reason}")
 
 
 def _fitting(lines: Sequence[Sequence[str]]) -> list[int]:

@@ -14,6 +14,7 @@ from dbbench.metrics.table import METRICS, Metric
 from dbbench.model import Cell, Status, Trial, TrialSpec
 from dbbench.report.page.theme import Mark
 from dbbench.results import LoadedRun
+from dbbench.units import grouped
 
 Value = Callable[[Trial], float | None]
 
@@ -145,13 +146,10 @@ def groups(runs: Sequence[LoadedRun]) -> list[Group]:
     marks = marks_of(runs)
     page_groups: list[Group] = []
     for loaded in runs:
-        cells: dict[tuple[str, str, str], list[Cell]] = {}
-        for cell in loaded.run.cells:
-            cells.setdefault(cell.group, []).append(cell)
-        primary = {cell.workload.name: cell.workload.primary for cell in loaded.run.cells}
         run = loaded.run
+        primary = {cell.workload.name: cell.workload.primary for cell in run.cells}
         comparison = Comparison(loaded.trials, run.baseline, primary, run.plan.margin, reasons_stopped(run))
-        for key, cells_of in cells.items():
+        for key, cells_of in grouped(run.cells, lambda cell: cell.group).items():
             trials = tuple(t for t in loaded.trials if (t.engine, t.workload, t.variant) == key)
             page_groups.append(
                 Group(len(page_groups), loaded, tuple(cells_of), trials, marks, len(runs) > 1, comparison)

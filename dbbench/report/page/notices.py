@@ -10,7 +10,7 @@ from dbbench.compare.verdict import LIMITED
 from dbbench.report.page.environment import differences
 from dbbench.report.page.groups import Group, loaded_runs
 from dbbench.report.sentences import disagreement, no_limit
-from dbbench.units import GROUP, join_words
+from dbbench.units import GROUP, grouped, join_words
 
 # (kind, warning, its name, what it means): warnings of used trials that a reader must see next to the verdict
 _WARNED: Final = (
@@ -70,9 +70,7 @@ def _warnings(groups: Sequence[Group]) -> Iterator[Notice]:
 
 def disagreements(groups: Sequence[Group]) -> Iterator[str]:
     """Yield a sentence for each arm whose ratio to the baseline differs between hosts."""
-    same: dict[tuple[str, str, str], list[Group]] = {}
-    for group in groups:
-        same.setdefault((group.engine, group.workload, group.baseline), []).append(group)
+    same = grouped(groups, lambda group: (group.engine, group.workload, group.baseline))
     for (_, _, baseline), same_groups in same.items():
         trials = [trial for group in same_groups for trial in group.trials]
         metric = same_groups[0].metric

@@ -150,14 +150,12 @@ def _must_be_regular(path: Path, mode: int) -> None:
 
 def remove(path: Path) -> bool:
     """Remove a regular file; return False if there is none. No link in its path is followed. Raises OSError."""
-    folder = _folder_of(path, Path("/"))
-    try:
-        _must_be_regular(path, os.stat(path.name, dir_fd=folder, follow_symlinks=False).st_mode)
-        os.unlink(path.name, dir_fd=folder)
-    except FileNotFoundError:
-        return False
-    finally:
-        os.close(folder)
+    with _folder_of(path, Path("/")) as folder:
+        try:
+            _must_be_regular(path, os.stat(path.name, dir_fd=folder, follow_symlinks=False).st_mode)
+            os.unlink(path.name, dir_fd=folder)
+        except FileNotFoundError:
+            return False
     return True
 
 
@@ -345,15 +343,13 @@ def kind_of(mode: int) -> str:
 def _locate(path: Path, below: Path | None) -> int:
     if below is None:
         return os.open(path, os.O_PATH | os.O_CLOEXEC)
-    folder = _folder_of(path, below)
-    try:
+    with _folder_of(path, below) as folder:
         return os.open(path.name, os.O_PATH | os.O_CLOEXEC | os.O_NOFOLLOW, dir_fd=folder)
-    finally:
-        os.close(folder)
 
 
-def _folder_of(path: Path, below: Path) -> int:
-    """Return a descriptor that names the directory of a file, which was reached from `below` without a link."""
+@contextlib.contextmanager
+def _folder_of(path: Path, below: Path) -> Iterator[int]:
+    """Yield a descriptor that names the directory of a file, which was reached from `below` without a link."""
     folders = path.absolute().relative_to(below.absolute()).parts[:-1]
     if ".." in folders:
         raise NotRegular(errno.EINVAL, 'its path contains ".."', str(path))
@@ -367,7 +363,6 @@ def _folder_of(path: Path, below: Path) -> int:
             if not stat.S_ISDIR(mode):
                 kind = "a regular file" if stat.S_ISREG(mode) else kind_of(mode)
                 raise NotRegular(errno.ENOTDIR, f'"{folder}" in its path is {kind}, not a directory', str(path))
-    except OSError:
+        yield fd
+    finally:
         os.close(fd)
-        raise
-    return fd

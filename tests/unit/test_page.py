@@ -197,7 +197,7 @@ def test_one_trial_of_five_seconds(tmp_path: Path) -> None:
     shape = Shape(arms=("ext4",), work=TPCB, blocks=1, warmup_s=1, measure_s=4, samplers=False)
     page = model(tmp_path, shape)
     assert said(page).startswith("ext4 reached ")
-    captions = {chart.spec.ident: chart.caption for chart in page.comparisons[0].timelines.charts}
+    captions = {chart.ident: chart.caption for chart in page.comparisons[0].timelines.charts}
     assert captions["cpu"] == "Not drawn: no trial has data from sar."
     assert captions["await"] == "Not drawn: no trial has data from iostat."
     assert page.verdict.plots == ()

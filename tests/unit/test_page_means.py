@@ -56,7 +56,7 @@ def quantities(page: SimpleNamespace) -> Iterator[tuple[str, str, str]]:
     for choice in page.choose.rows:
         yield "size on disk", choice.arm.name, choice.disk
         yield "CPU per transaction", choice.arm.name, choice.cpu.removesuffix(f"{GROUP}ms/tx")
-    yield from captioned({chart.spec.ident: chart.caption for chart in comparison.timelines.charts})
+    yield from captioned({chart.ident: chart.caption for chart in comparison.timelines.charts})
 
 
 def captioned(captions: dict[str, str]) -> Iterator[tuple[str, str, str]]:
@@ -101,7 +101,7 @@ def test_captions_say_what_their_numbers_are(tmp_path: Path) -> None:
     """A median second, a mean of the window or of all requests, or a sum over all trials: nothing looks like a total
     that is none."""
     page = build([load_run(synthetic.write(tmp_path, Shape(work=TPCB, stalls=(10, 11))))])
-    captions = {chart.spec.ident: chart.caption for chart in page.comparisons[0].timelines.charts}
+    captions = {chart.ident: chart.caption for chart in page.comparisons[0].timelines.charts}
     assert "Median second of the window: ext4 " in captions["tps"]
     assert "in all trials together: ext4 " in captions["tps"]
     assert "Written, mean of the window: ext4 " in captions["disk"]

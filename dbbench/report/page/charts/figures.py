@@ -51,17 +51,17 @@ def figures(seconds: Telemetry, timelines: Timelines) -> list[dict[str, Any]]:
     """Return the charts of a group for the script: id, title, and the figure as JSON without the template that all
     share. A headline has a second layout, `narrow`, for phones."""
     return [
-        {"id": chart.spec.ident, "title": chart.spec.title, **_figure(chart, seconds, timelines)}
+        {"id": chart.ident, "title": chart.title, **_figure(chart, seconds, timelines)}
         for chart in timelines.charts if chart.panels
     ]  # fmt: skip
 
 
 def _figure(chart: TimelineChart, seconds: Telemetry, timelines: Timelines) -> dict[str, Any]:
-    if chart.spec.kind == "stack":
+    if chart.kind == "stack":
         traces = [trace for arm in range(len(seconds.group.arms)) for trace in _areas(chart.panels, arm)]
         return _plain(traces, _stack(chart, seconds))
     traces = [t for n, panel in enumerate(chart.panels, 1) for t in _lines(panel, seconds, n)]
-    if chart.spec.kind == "grid":
+    if chart.kind == "grid":
         return _plain(traces, _grid(chart, seconds))
     strip = _strip(seconds, timelines.data["trials"])
     wide, narrow = (_headline(chart, seconds, timelines.warnings, strip, phone) for phone in (False, True))
@@ -95,8 +95,8 @@ def _lines(panel: Panel, seconds: Telemetry, n: int) -> list[go.Scatter]:
         few, mark = 0 < len(used) < LEAST_TRIALS, group.marks[arm]
         x, y = _axes(n)
         shared = {"xaxis": x, "yaxis": y, "mode": "lines"}
-        meta = {"key": panel.spec.key, "arm": index}
-        shown = shared | {"hovertemplate": f"%{{y:,.{panel.spec.digits}f}}{GROUP}{panel.spec.unit}"}
+        meta = {"key": panel.key, "arm": index}
+        shown = shared | {"hovertemplate": f"%{{y:,.{panel.digits}f}}{GROUP}{panel.unit}"}
         hidden = shared | {"hoverinfo": "skip"}
         if not few:
             traces.append(go.Scatter(meta=meta | {"of": "band", "trials": False}, line={"width": 0}, fill="toself",
@@ -125,7 +125,7 @@ def _headline(
 ) -> go.Layout:
     group = seconds.group
     rows = len({trace.meta["row"] for trace in strip})
-    plot = 280 if chart.spec.ident == "tps" else 220
+    plot = 280 if chart.ident == "tps" else 220
     height = ROW * rows + 14 if rows else 0
     top = 38 if warnings else 22
     longest = max(map(len, group.arms))
@@ -185,9 +185,9 @@ def _grid(chart: TimelineChart, seconds: Telemetry) -> go.Layout:
     layout = _cells(len(chart.panels), 178, 26, seconds)
     titles = []
     for n, panel in enumerate(chart.panels, 1):
-        note, unit = f", {panel.note}" if panel.note else "", panel.spec.unit if panel.spec.title else ""
+        note, unit = f", {panel.note}" if panel.note else "", panel.unit if panel.title else ""
         for view, scale in (("absolute", unit), ("relative", f"% of {seconds.group.baseline}")):
-            titles.append(_title(n, f"{view} means", panel.spec.title or chart.spec.title, scale + note))
+            titles.append(_title(n, f"{view} means", panel.title or chart.title, scale + note))
         titles.append(_empty(n))
     layout.annotations = titles
     return layout
@@ -198,7 +198,7 @@ def _stack(chart: TimelineChart, seconds: Telemetry) -> go.Layout:
     layout = _cells(len(arms), 150, 46, seconds, by_arm=True)
     for n in range(1, len(arms) + 1):
         layout[f"yaxis{n}"].update(range=[0, 100], tickvals=[0, 25, 50, 75, 100], ticksuffix=" %")
-    signs = (f'<span style="color:{KINDS[p.spec.key][3]}">{KINDS[p.spec.key][2]}</span> {p.spec.title}'
+    signs = (f'<span style="color:{KINDS[p.key][3]}">{KINDS[p.key][2]}</span> {p.title}'
              for p in chart.panels)  # fmt: skip
     key = {"name": "means", "xref": "paper", "yref": "paper", "x": 1, "y": 1, "xanchor": "right", "yanchor": "bottom",
            "yshift": 22, "text": "   ".join(signs), "font": {"size": 12.5, "color": LIGHT.ink}}  # fmt: skip
@@ -225,15 +225,15 @@ def _cells(plots: int, height: int, top: int, seconds: Telemetry, by_arm: bool =
 def _areas(panels: Sequence[Panel], arm: int) -> list[go.Scatter]:
     """Return the stacked areas of an arm, in greys. They have steps, because a value is the mean of its seconds."""
     x, y = _axes(arm + 1)
-    keys = [panel.spec.key for panel in panels]
+    keys = [panel.key for panel in panels]
     traces = []
     for n, panel in enumerate(panels, 1):
-        fill, pattern, _, _ = KINDS[panel.spec.key]
+        fill, pattern, _, _ = KINDS[panel.key]
         meta = {"keys": keys[:n], "arm": arm}
         traces += [
-            go.Scatter(meta={"of": "area", **meta}, xaxis=x, yaxis=y, mode="lines", name=panel.spec.title,
+            go.Scatter(meta={"of": "area", **meta}, xaxis=x, yaxis=y, mode="lines", name=panel.title,
                        hoverinfo="skip", line={"width": 0}, fill="toself", fillcolor=fill, fillpattern=pattern),
-            go.Scatter(meta={"of": "sum", **meta}, xaxis=x, yaxis=y, mode="lines", name=panel.spec.title,
+            go.Scatter(meta={"of": "sum", **meta}, xaxis=x, yaxis=y, mode="lines", name=panel.title,
                        hovertemplate=f"%{{customdata:.1f}}{GROUP}%", line={"width": 0, "color": fill}),
         ]  # fmt: skip
     return traces

@@ -23,8 +23,9 @@ Sum = tuple[str, ...]  # columns that are added up
 Packed = tuple[float, float, str]  # (lo, step, base64)
 
 
-class PanelSpec(NamedTuple):
-    """One measure. The first of `sources` that any trial has is drawn: the sum of its columns, times the factor."""
+class Panel(NamedTuple):
+    """One measure. The first of `sources` that any trial has is drawn: the sum of its columns, times the factor. A
+    panel of a group has only this one."""
 
     key: str
     title: str
@@ -35,89 +36,24 @@ class PanelSpec(NamedTuple):
     note: str = ""  # shown if the last of several sources is used
     requests: str = ""  # column with the number of requests of each second, of which the values are means
 
-
-class ChartSpec(NamedTuple):
-    """`headline`: large lines with the strip of stalls; `stack`: areas, one plot per arm; `grid`: small multiples."""
-
-    ident: str
-    title: str
-    kind: Literal["headline", "stack", "grid"]
-    panels: tuple[PanelSpec, ...]
-    says: str
-    recorder: str  # what is missing if there is nothing to draw
-
-
-CHARTS: Final = (
-    ChartSpec("tps", "Throughput, tx/s", "headline", (PanelSpec("tps", "", "tx/s", (("tps",),), digits=0),),
-          "Higher is better.", "this workload reports no transactions per second"),
-    ChartSpec("p95", "p95 latency, ms", "headline", (PanelSpec("p95", "", "ms", (("p95_ms",),)),),
-          "Lower is better. Per second; the percentiles in the table are those of whole trials.",
-          "this workload reports no latencies per second"),
-    ChartSpec("cpu", "CPU, % of all cores", "stack", (
-        PanelSpec("user", "user", "%", (("cpu_user_pct", "cpu_nice_pct", "cpu_guest_pct"),)),
-        PanelSpec("system", "system", "%", (("cpu_system_pct", "cpu_irq_pct", "cpu_softirq_pct"),)),
-        PanelSpec("iowait", "iowait", "%", (("cpu_iowait_pct",),)),
-        PanelSpec("steal", "steal", "%", (("cpu_steal_pct",),)),
-    ), "Of the whole machine, mean of the trials; blank is idle.", "no trial has data from sar"),
-    ChartSpec("disk", "Device reads and writes, MB/s", "grid", (
-        PanelSpec("written", "Written", "MB/s", (("disk_write_kb_per_s",), ("w_kb_per_s",), ("total_write_kb_per_s",)),
-              0.001, note="of all disks"),
-        PanelSpec("read", "Read", "MB/s", (("disk_read_kb_per_s",), ("r_kb_per_s",), ("total_read_kb_per_s",)),
-              0.001, note="of all disks"),
-    ), "The device under test.", "no trial has data from sar or iostat"),
-    ChartSpec("await", "Await by kind, ms", "grid", (
-        PanelSpec("r_await", "Read", "ms", (("r_await_ms",),), digits=2, requests="r_per_s"),
-        PanelSpec("w_await", "Write", "ms", (("w_await_ms",),), digits=2, requests="w_per_s"),
-        PanelSpec("f_await", "Flush", "ms", (("f_await_ms",),), digits=2, requests="f_per_s"),
-    ), "Mean time of a request. Seconds without requests are gaps.", "no trial has data from iostat"),
-    ChartSpec("pressure", "Queue, pressure, dirty pages", "grid", (
-        PanelSpec("queue", "Queue", "requests", (("aqu_sz",), ("disk_queue",))),
-        PanelSpec("psi_io", "I/O pressure", "% some", (("psi_io_some_pct",),)),
-        PanelSpec("dirty", "Dirty pages", "MB", (("mem_dirty_bytes",),), 1e-6),
-    ), "Mean queue length of the device; share of time in which a task waits for I/O; dirty page cache.",
-          "no trial has data from sar"),
-    ChartSpec("engine", "Engine", "grid", (
-        PanelSpec("applied", "Log applied", "MB/s", (("apply_kb_per_s",),), 0.001),
-        PanelSpec("inserted", "Rows inserted", "rows/s", (("insert_rows_per_s",),), digits=0),
-        PanelSpec("log", "Log written", "MB/s", (("wal_bytes_per_s",), ("innodb_log_written_bytes_per_s",),
-                                             ("innodb_redo_written_bytes_per_s",)), 1e-6),
-        PanelSpec("pages", "Pages written", "pages/s",
-              (("buffers_checkpoint_per_s", "buffers_clean_per_s", "buffers_backend_per_s"),
-               ("innodb_pages_written_per_s",)), digits=0),
-        PanelSpec("dirty_pool", "Dirty in the buffer pool", "MB", (("innodb_dirty_bytes",),), 1e-6),
-        PanelSpec("redo_age", "Redo since the checkpoint", "MB", (("innodb_redo_age_bytes",),), 1e-6),
-    ), "The server's own counters.", "no trial has counters of the server"),
-    ChartSpec("files", "Read and written by the load, MB/s", "grid", (
-        PanelSpec("file_write", "Written", "MB/s", (("file_write_mb_per_s",),)),
-        PanelSpec("file_read", "Read", "MB/s", (("file_read_mb_per_s",),)),
-    ), "Counted by the load itself; written data may still be in the page cache.", "this load reports no rates"),
-)  # fmt: skip
-
-PANELS: Final = {panel.key: panel for chart in CHARTS for panel in chart.panels}
-ALWAYS: Final = CHARTS[:5]  # without data, these stay on the page with the reason
-
-
-class Panel(NamedTuple):
-    """A panel that has data; `source` are the columns that exist."""
-
-    spec: PanelSpec
-    source: Sum
-
-    @property
-    def note(self) -> str:
-        last = len(self.spec.sources) > 1 and self.source == self.spec.sources[-1]
-        return self.spec.note if last else ""
+    def recorded(self, seconds: Telemetry) -> Panel | None:
+        """Return the panel as it is drawn; None if no trial has any of its sources."""
+        for source in self.sources:
+            if seconds.has(source[0]):
+                is_last = len(self.sources) > 1 and source == self.sources[-1]
+                return self._replace(sources=(source,), note=self.note if is_last else "")
+        return None
 
     def column(self, seconds: Telemetry, trial_id: str) -> Values:
         """Return the values of a trial in the panel's unit. The first column decides where there are gaps."""
-        first, *more = (seconds.values(trial_id, name) for name in self.source)
-        return self.spec.factor * (first + sum(np.nan_to_num(other) for other in more))
+        first, *more = (seconds.values(trial_id, name) for name in self.sources[0])
+        return self.factor * (first + sum(np.nan_to_num(other) for other in more))
 
     def mean(self, arm: str, seconds: Telemetry) -> float | None:
         """Return the mean over the windows of the arm's used trials; of a wait, over all their requests."""
         total = weights = 0.0
         for trial in seconds.trials_of(arm):
-            values, requests = self.column(seconds, trial.id), self.spec.requests
+            values, requests = self.column(seconds, trial.id), self.requests
             weight = seconds.values(trial.id, requests) if seconds.has(requests) else np.ones_like(values)
             counted = seconds.windows[trial.id] & np.isfinite(values) & np.isfinite(weight)
             total += float((values * weight)[counted].sum())
@@ -131,11 +67,65 @@ class Panel(NamedTuple):
 
 
 class TimelineChart(NamedTuple):
-    """A chart of one group: its panels and its caption. Without panels, the caption gives the reason."""
+    """`headline`: large lines with the strip of stalls; `stack`: areas, one plot per arm; `grid`: small multiples. A
+    chart of a group has the panels with data, and a caption with their figures; without panels, it gives the reason."""
 
-    spec: ChartSpec
+    ident: str
+    title: str
+    kind: Literal["headline", "stack", "grid"]
     panels: tuple[Panel, ...]
     caption: str
+    recorder: str  # what is missing if there is nothing to draw
+
+
+CHARTS: Final = (
+    TimelineChart("tps", "Throughput, tx/s", "headline", (Panel("tps", "", "tx/s", (("tps",),), digits=0),),
+          "Higher is better.", "this workload reports no transactions per second"),
+    TimelineChart("p95", "p95 latency, ms", "headline", (Panel("p95", "", "ms", (("p95_ms",),)),),
+          "Lower is better. Per second; the percentiles in the table are those of whole trials.",
+          "this workload reports no latencies per second"),
+    TimelineChart("cpu", "CPU, % of all cores", "stack", (
+        Panel("user", "user", "%", (("cpu_user_pct", "cpu_nice_pct", "cpu_guest_pct"),)),
+        Panel("system", "system", "%", (("cpu_system_pct", "cpu_irq_pct", "cpu_softirq_pct"),)),
+        Panel("iowait", "iowait", "%", (("cpu_iowait_pct",),)),
+        Panel("steal", "steal", "%", (("cpu_steal_pct",),)),
+    ), "Of the whole machine, mean of the trials; blank is idle.", "no trial has data from sar"),
+    TimelineChart("disk", "Device reads and writes, MB/s", "grid", (
+        Panel("written", "Written", "MB/s", (("disk_write_kb_per_s",), ("w_kb_per_s",), ("total_write_kb_per_s",)),
+              0.001, note="of all disks"),
+        Panel("read", "Read", "MB/s", (("disk_read_kb_per_s",), ("r_kb_per_s",), ("total_read_kb_per_s",)),
+              0.001, note="of all disks"),
+    ), "The device under test.", "no trial has data from sar or iostat"),
+    TimelineChart("await", "Await by kind, ms", "grid", (
+        Panel("r_await", "Read", "ms", (("r_await_ms",),), digits=2, requests="r_per_s"),
+        Panel("w_await", "Write", "ms", (("w_await_ms",),), digits=2, requests="w_per_s"),
+        Panel("f_await", "Flush", "ms", (("f_await_ms",),), digits=2, requests="f_per_s"),
+    ), "Mean time of a request. Seconds without requests are gaps.", "no trial has data from iostat"),
+    TimelineChart("pressure", "Queue, pressure, dirty pages", "grid", (
+        Panel("queue", "Queue", "requests", (("aqu_sz",), ("disk_queue",))),
+        Panel("psi_io", "I/O pressure", "% some", (("psi_io_some_pct",),)),
+        Panel("dirty", "Dirty pages", "MB", (("mem_dirty_bytes",),), 1e-6),
+    ), "Mean queue length of the device; share of time in which a task waits for I/O; dirty page cache.",
+          "no trial has data from sar"),
+    TimelineChart("engine", "Engine", "grid", (
+        Panel("applied", "Log applied", "MB/s", (("apply_kb_per_s",),), 0.001),
+        Panel("inserted", "Rows inserted", "rows/s", (("insert_rows_per_s",),), digits=0),
+        Panel("log", "Log written", "MB/s", (("wal_bytes_per_s",), ("innodb_log_written_bytes_per_s",),
+                                             ("innodb_redo_written_bytes_per_s",)), 1e-6),
+        Panel("pages", "Pages written", "pages/s",
+              (("buffers_checkpoint_per_s", "buffers_clean_per_s", "buffers_backend_per_s"),
+               ("innodb_pages_written_per_s",)), digits=0),
+        Panel("dirty_pool", "Dirty in the buffer pool", "MB", (("innodb_dirty_bytes",),), 1e-6),
+        Panel("redo_age", "Redo since the checkpoint", "MB", (("innodb_redo_age_bytes",),), 1e-6),
+    ), "The server's own counters.", "no trial has counters of the server"),
+    TimelineChart("files", "Read and written by the load, MB/s", "grid", (
+        Panel("file_write", "Written", "MB/s", (("file_write_mb_per_s",),)),
+        Panel("file_read", "Read", "MB/s", (("file_read_mb_per_s",),)),
+    ), "Counted by the load itself; written data may still be in the page cache.", "this load reports no rates"),
+)  # fmt: skip
+
+PANELS: Final = {panel.key: panel for chart in CHARTS for panel in chart.panels}
+ALWAYS: Final = CHARTS[:5]  # without data, these stay on the page with the reason
 
 
 class Timelines(NamedTuple):
@@ -153,12 +143,12 @@ def timelines(group: Group, seconds: Telemetry) -> Timelines:
     trials = seconds.trials
     series = {}
     for chart in charts:
-        fine = chart.spec.kind == "headline" or len(trials) * seconds.seconds <= MOST_VALUES
+        fine = chart.kind == "headline" or len(trials) * seconds.seconds <= MOST_VALUES
         every = 1 if fine else math.ceil(len(trials) * seconds.seconds / MOST_VALUES)
         length = math.ceil(seconds.seconds / every)
         for panel in chart.panels:
             rows = [coarse(panel.column(seconds, trial.id), every) for trial in trials]
-            series[panel.spec.key] = [every, length, *pack(rows, length)]
+            series[panel.key] = [every, length, *pack(rows, length)]
     place = {arm: index for index, arm in enumerate(group.arms)}
     warnings = sorted(
         {
@@ -213,41 +203,38 @@ def pack(rows: Sequence[Values], length: int) -> Packed:
 
 def _charts(group: Group, seconds: Telemetry) -> tuple[TimelineChart, ...]:
     charts = []
-    for spec in CHARTS:
-        panels = tuple(panel for each in spec.panels if (panel := _panel(each, seconds)))
+    for chart in CHARTS:
+        panels = tuple(panel for each in chart.panels if (panel := each.recorded(seconds)))
         if panels:
-            charts.append(TimelineChart(spec, panels, _caption(spec, panels, group, seconds)))
-        elif spec in ALWAYS:
-            why = spec.recorder if seconds.series else "no trial left a series"
-            charts.append(TimelineChart(spec, (), f"Not drawn: {why}."))
+            charts.append(chart._replace(panels=panels, caption=_caption(chart, panels, group, seconds)))
+        elif chart in ALWAYS:
+            why = chart.recorder if seconds.series else "no trial left a series"
+            charts.append(chart._replace(panels=(), caption=f"Not drawn: {why}."))
     return tuple(charts)
-
-
-def _panel(spec: PanelSpec, seconds: Telemetry) -> Panel | None:
-    return next((Panel(spec, source) for source in spec.sources if seconds.has(source[0])), None)
 
 
 def mean_of_panel(key: str, arm: str, seconds: Telemetry) -> float | None:
     """Return the mean of the panel with that key; None if no trial has its columns."""
-    panel = _panel(PANELS[key], seconds)
+    panel = PANELS[key].recorded(seconds)
     return panel.mean(arm, seconds) if panel is not None else None
 
 
-def _caption(spec: ChartSpec, panels: Sequence[Panel], group: Group, seconds: Telemetry) -> str:
-    facts = [_shares(panels, group, seconds)] if spec.kind == "stack" else [
+def _caption(chart: TimelineChart, panels: Sequence[Panel], group: Group, seconds: Telemetry) -> str:
+    facts = [_shares(panels, group, seconds)] if chart.kind == "stack" else [
         _typical(panel, group, seconds) for panel in panels
     ]  # fmt: skip
-    if spec.ident == "tps":
+    if chart.ident == "tps":
         facts.append(_stall_text(group, seconds))
-    absent = [each.title.lower() for each in spec.panels if each not in [panel.spec for panel in panels]]
-    if absent and spec in ALWAYS:
+    keys = {panel.key for panel in panels}
+    absent = [each.title.lower() for each in chart.panels if each.key not in keys]
+    if absent and chart in ALWAYS:
         facts.append(f"Not recorded: {join_words(absent)}.")
-    return " ".join(fact for fact in (spec.says, *facts) if fact)
+    return " ".join(fact for fact in (chart.caption, *facts) if fact)
 
 
 def _typical(panel: Panel, group: Group, seconds: Telemetry) -> str:
-    if panel.spec.title:
-        what = f"{panel.spec.title}, mean of {'all requests' if panel.spec.requests else 'the window'}"
+    if panel.title:
+        what = f"{panel.title}, mean of {'all requests' if panel.requests else 'the window'}"
         values = {arm: panel.mean(arm, seconds) for arm in group.arms}
     else:
         what, values = "Median second of the window", {arm: panel.median_second(arm, seconds) for arm in group.arms}
@@ -257,7 +244,7 @@ def _typical(panel: Panel, group: Group, seconds: Telemetry) -> str:
     without = [arm for arm, value in values.items() if value is None and seconds.trials_of(arm)]
     rest = f"; {join_words(without)}: none" if without else ""
     note = f" ({panel.note})" if panel.note else ""
-    return f"{what}{note}: {', '.join(parts)}{GROUP}{panel.spec.unit}{rest}."
+    return f"{what}{note}: {', '.join(parts)}{GROUP}{panel.unit}{rest}."
 
 
 def _shares(panels: Sequence[Panel], group: Group, seconds: Telemetry) -> str:
@@ -266,7 +253,7 @@ def _shares(panels: Sequence[Panel], group: Group, seconds: Telemetry) -> str:
         means = [panel.mean(arm, seconds) for panel in panels]
         if any(value is not None for value in means):
             parts.append(f"{arm} {' + '.join(map(number, means))}")
-    titles = " + ".join(panel.spec.title for panel in panels)
+    titles = " + ".join(panel.title for panel in panels)
     return f"Mean of the window, {titles}: {'; '.join(parts)}{GROUP}%." if parts else ""
 
 

@@ -73,7 +73,8 @@ class Interaction:
     verdict: Verdict
     contrasts: tuple[Contrast, ...]
     ratios: tuple[LevelRatio, ...]
-    margin: float = MARGIN
+    margin: float
+    metric: str
 
 
 _Cell = tuple[Levels, Row]  # a row with the levels of its combination
@@ -125,7 +126,9 @@ def _interactions(key: Group, cells: list[_Cell], planned: list[Levels], metric:
         )
         ratios = tuple(_ratios(means[factor], limited, metric))
         verdict = _verdict(contrasts, ratios, len(levels))
-        about.append(Interaction(*key, factor, baseline, tuple(levels), verdict, contrasts, ratios, margin))
+        about.append(
+            Interaction(*key, factor, baseline, tuple(levels), verdict, contrasts, ratios, margin, metric.name)
+        )
     return about
 
 

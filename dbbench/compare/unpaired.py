@@ -123,6 +123,7 @@ class ByHost:
     variant: str
     hosts: tuple[HostRatio, ...]
     spread: Heterogeneity | None
+    metric: str
 
 
 def heterogeneity(hosts: Sequence[Estimate]) -> Heterogeneity | None:
@@ -152,5 +153,6 @@ def by_host(trials: Sequence[Trial], baseline: str, metric: str) -> list[ByHost]
             pairs = {name: values_of(of, baseline, arm, metric) for name, of in hosts.items()}
             guesses = {name: guess for name, of_host in pairs.items() if (guess := estimate_of(of_host))}
             ratios = tuple(HostRatio(name, guess.ratio, *guess.interval(), guess.n) for name, guess in guesses.items())
-            disagreements.append(ByHost(arm, engine, workload, variant, ratios, heterogeneity(list(guesses.values()))))
+            spread = heterogeneity(list(guesses.values()))
+            disagreements.append(ByHost(arm, engine, workload, variant, ratios, spread, metric))
     return disagreements

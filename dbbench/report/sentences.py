@@ -9,7 +9,7 @@ from dbbench.compare import ByHost, Curve, Interaction, Row
 from dbbench.compare.interaction import DEPENDS
 from dbbench.compare.remarks import RemarkKind
 from dbbench.compare.verdict import LIMITED
-from dbbench.metrics.table import Metric
+from dbbench.metrics.table import METRICS
 from dbbench.model import title_of
 from dbbench.results import Exceeded
 from dbbench.results.ceiling import BOTH, FLUSHED
@@ -138,13 +138,13 @@ def _measurement(exceeded: Exceeded) -> str:
     return f"fio measured {measured}, but {exceeded.arm} {reached}"
 
 
-def disagreement(arm: ByHost, metric: Metric, baseline: str) -> str:
+def disagreement(arm: ByHost, baseline: str) -> str:
     """Return the ratios of an arm on hosts that do not agree about it; "" if they agree."""
     if arm.spread is None or not arm.spread.disagree:
         return ""
     ratios = join_words([f"{change(host.ratio)} on {host.host}" for host in arm.hosts])
-    return (f"The hosts disagree about **{arm.fs_setup}** compared with {baseline} ({metric.label}): {ratios}. The "
-            "pooled ratio holds for none of them.")  # fmt: skip
+    return (f"The hosts disagree about **{arm.fs_setup}** compared with {baseline} ({METRICS[arm.metric].label}): "
+            f"{ratios}. The pooled ratio holds for none of them.")  # fmt: skip
 
 
 def agreement(arm: ByHost) -> str:

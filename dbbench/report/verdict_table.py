@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 from dbbench.compare import Row
 from dbbench.compare.remarks import RemarkKind, has, texts
-from dbbench.metrics.table import Metric
+from dbbench.metrics.table import METRICS, Metric
 from dbbench.model import SCHEMA, plain, title_of
 from dbbench.report import sentences
 from dbbench.report.answer import SHORT, answer
@@ -79,7 +79,6 @@ def row_document(row: Row, metric: Metric) -> dict[str, Any]:
 def as_document(verdicts: Verdicts) -> dict[str, Any]:
     """Return the JSON of `compare --json`. `metric` is "primary" if the tables have several."""
     metrics, words = {table.metric.name for table in verdicts.tables}, answer(verdicts.tables, verdicts.runs)
-    several = {"hosts": verdicts.hosts, "interactions": verdicts.interactions}
     return {
         "schema": SCHEMA,
         "baseline": verdicts.baseline,
@@ -88,8 +87,8 @@ def as_document(verdicts: Verdicts) -> dict[str, Any]:
         "metric": metrics.pop() if len(metrics) == 1 else "primary" if metrics else None,
         "rows": [row_document(row, table.metric) for table in verdicts.tables for row in table.rows],
         "findings": verdicts.findings,
-        **{key: [{**plain(each), "metric": metric.name} for metric, each in entries]
-           for key, entries in several.items() if entries},
+        **({"hosts": plain(verdicts.hosts)} if verdicts.hosts else {}),
+        **({"interactions": plain(verdicts.interactions)} if verdicts.interactions else {}),
     }  # fmt: skip
 
 
@@ -175,15 +174,17 @@ def _remarks(table: VerdictTable, known: Set[RemarkKind]) -> dict[str, list[str]
 
 
 def _factor_lines(verdicts: Verdicts) -> Iterator[str]:
-    several = len({metric.name for metric, _ in verdicts.interactions}) > 1
-    for metric, factor in verdicts.interactions:
-        yield (f"{metric.label}: " if several else "") + sentences.plain_text(sentences.interaction(factor))
+    several = len({factor.metric for factor in verdicts.interactions}) > 1
+    for factor in verdicts.interactions:
+        yield (f"{METRICS[factor.metric].label}: " if several else "") + sentences.plain_text(
+            sentences.interaction(factor)
+        )
 
 
 def _host_lines(verdicts: Verdicts, table: VerdictTable) -> Iterator[str]:
-    here = (table.engine, table.workload, table.variant)
-    for metric, arm in verdicts.hosts:
-        if metric == table.metric and (arm.engine, arm.workload, arm.variant) == here:
+    here = (table.engine, table.workload, table.variant, table.metric.name)
+    for arm in verdicts.hosts:
+        if (arm.engine, arm.workload, arm.variant, arm.metric) == here:
             yield sentences.by_host(arm)
 
 

@@ -12,7 +12,7 @@ from dbbench.compare.remarks import Remark, RemarkKind, remark
 from dbbench.compare.verdict import BEHIND, without_guard
 from dbbench.errors import EXIT_INCONCLUSIVE, EXIT_OK, EXIT_REGRESSION, UnknownName
 from dbbench.metrics.table import METRICS, Metric
-from dbbench.model import Cell, Scalar, Trial, title_of
+from dbbench.model import Trial, title_of
 from dbbench.plan.tomlfile import did_you_mean
 from dbbench.report import pooling, sentences
 from dbbench.results import LoadedRun
@@ -36,8 +36,8 @@ class Verdicts(NamedTuple):
     baseline: str
     tables: list[VerdictTable]
     findings: Sequence[str] = ()
-    hosts: Sequence[tuple[Metric, ByHost]] = ()
-    interactions: Sequence[tuple[Metric, Interaction]] = ()
+    hosts: Sequence[ByHost] = ()
+    interactions: Sequence[Interaction] = ()
     runs: Sequence[LoadedRun] = ()
 
 
@@ -51,36 +51,32 @@ def verdicts(runs: Sequence[LoadedRun], baseline: str | None = None, metric: str
     chosen = baseline or runs[0].run.baseline
     if chosen not in arms:
         raise UnknownName(f'"{chosen}" is not a setup of these runs{did_you_mean(chosen, arms)}')
-    tables, cautions, hosts = [], tuple(pooling.cautions(runs)), list[tuple[Metric, ByHost]]()
+    tables, cautions, hosts = [], tuple(pooling.cautions(runs)), list[ByHost]()
     stopped = {key: why for run in runs for key, why in compare.reasons_stopped(run.run).items()}
     comparison = compare.Comparison(trials, chosen, primary, runs[0].run.plan.margin, stopped)
     for key, group in compare.groups(trials).items():
         for judged in METRICS if metric == ALL else [metric or primary.get(key[1], "tps")]:
             if rows := comparison.rows(key, judged):
                 tables.append(VerdictTable(*key, METRICS[judged], _with_notes(rows, cautions)))
-                hosts += [(METRICS[judged], by_host) for by_host in compare.by_host(group, chosen, judged)]
+                hosts += compare.by_host(group, chosen, judged)
     planned: list[compare.Group] = [cell.group for cell in cells]
     tables.sort(key=lambda t: (t.workload, t.engine, planned.index((t.engine, t.workload, t.variant))))
-    levels, interactions, crossed = levels_of(cells), list[tuple[Metric, Interaction]](), list[str]()
+    levels = {cell.group: cell.levels for cell in cells if cell.levels}
+    interactions, crossed = list[Interaction](), list[str]()
     factors = {factor for of in levels.values() for factor in of}
     for judged in dict.fromkeys(table.metric.name for table in tables):
         rows = [row for table in tables if table.metric.name == judged for row in table.rows]
-        interactions += [(METRICS[judged], about) for about in compare.interactions(rows, levels, METRICS[judged])]
+        interactions += compare.interactions(rows, levels, METRICS[judged])
         curves = [curve for curve in compare.crossings(rows) if curve.parameter not in factors]
         lead = f"{METRICS[judged].label}: " if metric == ALL else ""
         crossed += [lead + text for text in sentences.join(sentences.crossing(curve, chosen) for curve in curves)]
     unlike = [
         f"{arm.engine} {title_of(arm.workload, arm.variant)}: {text}"
-        for measured, arm in hosts
-        for text in sentences.join([sentences.disagreement(arm, measured, chosen)])
+        for arm in hosts
+        for text in sentences.join([sentences.disagreement(arm, chosen)])
     ]
     above = sentences.join(sentences.no_limit(run.exceeded) for run in runs)
     return Verdicts(chosen, tables, [*crossed, *unlike, *above], hosts, interactions, runs)
-
-
-def levels_of(cells: Sequence[Cell]) -> dict[compare.Group, dict[str, Scalar]]:
-    """Return the levels of the factors, for each engine, workload and variant that has factors."""
-    return {cell.group: cell.levels for cell in cells if cell.levels}
 
 
 def compare_groups(

@@ -266,7 +266,7 @@ def test_terminal_markdown_json_and_page_say_the_same(tmp_path: Path, capsys: py
     shape = Shape(arms=("ext4", "xfs"), work=(("mariadb", "oltp_read_write"),), blocks=5, crossed=True, noise=0.005)
     loaded = results.load_run(synthetic.write(tmp_path, shape))
     compared = verdicts([loaded])
-    ((_, found),) = compared.interactions
+    (found,) = compared.interactions
     assert found.verdict == "order-depends"
     sentence = plain_text(interaction(found))
     assert sentence in as_markdown(compared).replace("\u202f", " ")

@@ -38,7 +38,7 @@ def verdict(groups: Sequence[Group], warnings: Sequence[View], regressions: tupl
     return View(
         caveats=[(kind, text) for kind, text in caveats if kind in FIRST],  # above the answer
         answers=tuple((name if len(runs) > 1 else "", each.sentences) for name, each in answers),
-        factors=[interaction(about) for _, of in judged for _, about in of.interactions],
+        factors=[interaction(about) for _, of in judged for about in of.interactions],
         plots=answer_plots(groups),
         notices=[*((kind, text) for kind, text in caveats if kind not in FIRST), *notices(groups)],
         quality=_quality(groups),

@@ -73,7 +73,6 @@ def disagreements(groups: Sequence[Group]) -> Iterator[str]:
     same = grouped(groups, lambda group: (group.engine, group.workload, group.baseline))
     for (_, _, baseline), same_groups in same.items():
         trials = [trial for group in same_groups for trial in group.trials]
-        metric = same_groups[0].metric
-        for arm in by_host(trials, baseline, metric.name):
-            if text := disagreement(arm, metric, baseline):
+        for arm in by_host(trials, baseline, same_groups[0].metric.name):
+            if text := disagreement(arm, baseline):
                 yield f"{text} {same_groups[0].title}."

@@ -110,13 +110,8 @@ def one_at_a_time(results: Path, plan: str) -> Iterator[None]:
     folder = fileio.real_folder(results / FOLDER, results)
     with fileio.writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    with fileio.exclusive(
-        folder / f".{plan}.lock",
-        lambda pid: RunLocked(
-            f"a nightly run of {plan} is in progress (process {pid})",
-            remedy="Wait until it has ended.",
-        ),
-    ):
+    running, remedy = f"a nightly run of {plan} is in progress", "Wait until it has ended."
+    with fileio.exclusive(folder / f".{plan}.lock", lambda pid: RunLocked(f"{running} (process {pid})", remedy=remedy)):
         yield
 
 
@@ -179,8 +174,5 @@ def accept(results: Path, loaded: LoadedRun, reason: str) -> Accepted:
     entry = Accepted(loaded.path.name, loaded.run.created, reason, iso(time.time()), night.ratios)
     all_entries = acceptances(results)
     all_entries.setdefault(loaded.run.plan.name, []).append(entry)
-    fileio.write_json(
-        results / BASELINES_FILE,
-        {plan: [plain(entry_of_plan) for entry_of_plan in entries] for plan, entries in all_entries.items()},
-    )
+    fileio.write_json(results / BASELINES_FILE, plain(all_entries))
     return entry

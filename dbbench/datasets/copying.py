@@ -17,7 +17,7 @@ from typing import Final
 from dbbench.datasets.manifest import BLOCK, DAMAGED, Entry, Golden, Manifest, condemn, crc_of, in_use, open_entry
 from dbbench.errors import DbbenchError, FilesystemFull, RestoreFailed
 from dbbench.machine import mounts, threads
-from dbbench.machine.pagecache import syncfs
+from dbbench.machine.libc import syncfs
 from dbbench.model import DatasetFacts
 from dbbench.process import User
 from dbbench.results.fileio import FULL, open_fd

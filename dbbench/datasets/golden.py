@@ -22,7 +22,7 @@ from dbbench.datasets.manifest import FORMAT, Golden, Manifest, load, lock_of
 from dbbench.engines.port import Engine, Place
 from dbbench.errors import DatasetBuildFailed, DiskTooSmall, PlanInvalid, ProgramMissing
 from dbbench.machine import namespaces
-from dbbench.machine.pagecache import syncfs
+from dbbench.machine.libc import syncfs
 from dbbench.model import Dataset, EngineSpec, Settings, SourceChange, merge_settings, plain, spelt
 from dbbench.model.run import COPIED
 from dbbench.process import User

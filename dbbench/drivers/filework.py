@@ -1,5 +1,5 @@
-"""The program of copy and smallfiles: `python -m dbbench.drivers.filework WORK FOLDER JSON`. It is a separate process
-so that the trial's control group counts its memory and CPU time. It prints JSON objects with `t`, the seconds."""
+"""The program of copy and smallfiles: `python filework.py WORK FOLDER JSON`. It prints JSON objects with `t`, the
+seconds. It is a separate process so that the trial's control group counts its memory and CPU time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from dbbench.machine.pagecache import syncfs
+from dbbench.machine.libc import syncfs
 
 PIECE: Final = 2**20  # bytes per write of `copy`, as with cp or dd in large blocks
 POOL: Final = 64 * PIECE  # bytes before the content repeats; more than any filesystem's compression window

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from dbbench import process
-from dbbench.drivers import tool
+from dbbench.drivers import filework, tool
 from dbbench.drivers.protocol import Live, Load, LoadTask
 from dbbench.drivers.tool import ToolLoad, rates_of, whole_outcome
 from dbbench.engines import files
@@ -93,7 +93,7 @@ class FileWork:
         asked = {name: task.cell.parameters[name] for name in self.parameters} | {"seed": task.seed}
         folder, answer = files.folder_of(task.server), task.scratch / f"{self.work}.cold"
         asked["answer"] = str(answer)
-        argv = [sys.executable, "-m", "dbbench.drivers.filework", self.work, str(folder), json.dumps(asked)]
+        argv = [sys.executable, "-P", filework.__file__, self.work, str(folder), json.dumps(asked)]
 
         def respond(line: str) -> Live | None:
             if any(row.get("closed") for row in _lines(line)):

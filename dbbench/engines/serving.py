@@ -18,7 +18,7 @@ from typing import Final, TypeVar
 
 from dbbench import errors, process
 from dbbench.engines.port import NAME, Place
-from dbbench.machine.pagecache import syncfs
+from dbbench.machine.libc import syncfs
 from dbbench.results.fileio import own_file
 
 START_S: Final = 300.0  # enough for crash recovery, which replays at most the redo log of one trial

@@ -20,3 +20,12 @@ def call(name: str, *arguments: Any, path: Path | None = None) -> int:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number), *([str(path)] if path else []))
     return int(result)
+
+
+def syncfs(path: Path) -> None:
+    """Write back dirty data of the filesystem that contains `path` (syncfs(2)). Raises OSError."""
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        call("syncfs", fd, path=path)
+    finally:
+        os.close(fd)

@@ -22,6 +22,7 @@ from typing import Final
 from dbbench import process
 from dbbench.machine import libc
 from dbbench.machine.host.proc import disk_counts, io_counts
+from dbbench.machine.libc import syncfs
 from dbbench.model import CacheFacts
 from dbbench.results.fileio import open_fd
 
@@ -107,12 +108,6 @@ def _mincore(fd: int, size: int) -> int:
         return resident.raw.count(1)
     finally:
         libc.call("munmap", address, size)
-
-
-def syncfs(path: Path) -> None:
-    """Write back dirty data of the filesystem that contains `path` (syncfs(2)). Raises OSError."""
-    with open_fd(path) as fd:
-        libc.call("syncfs", fd, path=path)
 
 
 def drop(at: Path, control: Path = DROP_CACHES) -> None:

@@ -12,8 +12,8 @@ from typing import Final
 
 from dbbench import packages, process
 from dbbench.errors import CommandFailed, DeadlinePassed, MountFailed, SetupNotInForce
+from dbbench.machine.libc import syncfs as sync
 from dbbench.machine.pagecache import Emptying
-from dbbench.machine.pagecache import syncfs as sync
 from dbbench.model import FsSetup, Role, durability_class
 from dbbench.results.journal import Journal
 from dbbench.storage import layers

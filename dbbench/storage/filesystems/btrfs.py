@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from dbbench import process
-from dbbench.machine.pagecache import syncfs
+from dbbench.machine.libc import syncfs
 from dbbench.model import FsSetup, Scalar, Volume
 from dbbench.results.fileio import open_fd
 from dbbench.storage.devices import hold, image, note

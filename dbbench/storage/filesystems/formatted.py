@@ -12,7 +12,8 @@ from typing import ClassVar, Final
 from dbbench import errors, process
 from dbbench.machine.host.proc import number, text
 from dbbench.machine.kernel_log import Watch
-from dbbench.machine.pagecache import Emptying, evict, syncfs
+from dbbench.machine.libc import syncfs
+from dbbench.machine.pagecache import Emptying, evict
 from dbbench.model import Durability, FsSetup, Scalar
 from dbbench.results.journal import Journal
 from dbbench.storage.devices import hold, sysfs, used

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from dbbench.errors import AnswerUnknown, CommandFailed, DeadlinePassed, ProgramMissing
-from dbbench.machine.pagecache import syncfs
+from dbbench.machine.libc import syncfs
 from dbbench.model import Extents, FileShape, FreeExtents, GrownFile, GrowthFacts, SpaceFacts
 from dbbench.results.fileio import open_fd
 from dbbench.storage.filesystems.common import BLOCK, extents_from, extents_of, mount_of

@@ -10,7 +10,7 @@ from typing import Final
 
 from dbbench import process
 from dbbench.errors import OperationFailed
-from dbbench.machine.pagecache import syncfs
+from dbbench.machine.libc import syncfs
 from dbbench.model import FsSetup, Layer, Scalar
 from dbbench.storage.devices.port import Device
 from dbbench.storage.filesystems import families

@@ -9,6 +9,7 @@ import base64
 import hashlib
 import json
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace as View
 from typing import Any, Final
@@ -133,17 +134,17 @@ def _results(runs: Sequence[LoadedRun], comparisons: Sequence[View]) -> dict[str
             **({"powercut": labs} if labs else {})}  # fmt: skip
 
 
-def html(model: View) -> str:
-    """Return the whole page as text."""
-    folder = data_folder() / "reports"
-    templates = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(folder),
+@cache
+def templates() -> jinja2.Environment:
+    """Return the templates of the page; each is compiled once."""
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(data_folder() / "reports"),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    templates.filters.update(
+    environment.filters.update(
         change=units.change,
         interval=units.interval,
         number=units.number,
@@ -151,25 +152,35 @@ def html(model: View) -> str:
         times=units.times,
         remarks=remarks.texts,
     )
-    templates.globals.update(
+    environment.globals.update(
         signs=SIGNS,
         least_above=LEAST_ABOVE,
         latency_headings=latency.HEADINGS,
         contradiction_id=LabContradicts.id,
         version=__version__,
     )
+    return environment
+
+
+def html(model: View) -> str:
+    """Return the whole page as text."""
+    folder = data_folder() / "reports"
     own = '(() => {\n"use strict";\n' + "\n".join(_asset(folder, name) for name in SCRIPTS) + "\n})();"
     library_text = _asset(folder, LIBRARY) if any(comparison.figures for comparison in model.comparisons) else ""
     head, library, script = map(Markup, (_asset(folder, HEAD_SCRIPT), library_text, own))
-    return templates.get_template("page.html.j2").render(
-        page=model,
-        style=Markup(_asset(folder, "page.css")),
-        head_script=head,
-        library=library,
-        script=script,
-        policy=_policy([head, library, script]),
-        drawing=embed(model.drawing),
-        results=embed(model.results),
+    return (
+        templates()
+        .get_template("page.html.j2")
+        .render(
+            page=model,
+            style=Markup(_asset(folder, "page.css")),
+            head_script=head,
+            library=library,
+            script=script,
+            policy=_policy([head, library, script]),
+            drawing=embed(model.drawing),
+            results=embed(model.results),
+        )
     )
 
 

@@ -1,7 +1,6 @@
 """A throttled device is reported as the limit; unequal settings of the block layer are reported."""
 
 import contextlib
-import json
 import os
 import re
 import shutil
@@ -72,13 +71,6 @@ def disk_below(folder: Path) -> str:
     return ((whole.parent if (whole / "partition").exists() else whole) / "dev").read_text().strip()
 
 
-def rows(dbbench: Any) -> list[dict[str, Any]]:
-    """What `compare` says."""
-    found = json.loads(dbbench("compare", "r", "--json").stdout)["rows"]
-    assert isinstance(found, list)
-    return found
-
-
 def w042(dbbench: Any) -> list[str]:
     """What W042 says of the run's one trial when the run is read."""
     (trial,) = load_run(dbbench.folder / "results/r").trials
@@ -92,6 +84,7 @@ def test_throttled_device_is_reported(dbbench: Any) -> None:
     the CPU or the disk is not flat, so one trial of twelve is enough: half of them were flat on a machine whose other
     core was taken and whose disk was being written."""
     dbbench.plan(plan(workload=TPCB, seed=1, measure="5s"))
+    dbbench.preloaded = None  # its processes must be in the control group of this one
     for _ in range(12):
         with throttled(150):  # less than even a busy machine writes
             trial = dbbench.trial()
@@ -150,6 +143,7 @@ def test_a_device_that_slows_down_in_the_window_makes_the_trial_suspect(dbbench:
     """The disk below the image is throttled for five seconds of the window, as a provider does: W106 has the rate and
     the one before the run."""
     dbbench.plan(plan(workload=TPCB, seed=1, measure="10s"))
+    dbbench.preloaded = None  # its processes must be in the control group of this one
     with limited() as limits:
 
         def slow_down(_pid: int) -> None:
@@ -190,7 +184,7 @@ def test_settings_of_the_block_layer_that_change_in_the_run_are_named(dbbench: A
         assert first["status"] == "suspect"
         if second["host_state"]["disk: read_ahead_kb"] == "16":  # loop numbers are reused and keep what was set
             assert any("-> 16; disk: nr_requests" in w["text"] for w in second["warnings"] if w["id"] == "W018")
-            notes = " ".join(note for row in rows(dbbench) for note in row["notes"])
+            notes = " ".join(note for row in dbbench.compared() for note in row["notes"])
             assert "disk: read_ahead_kb differs" in notes
             page = Path(dbbench.folder, "results/r/report.html").read_text()
             assert page.index("disk: read_ahead_kb") < page.index("mount options effective")
@@ -226,5 +220,5 @@ def test_online_discard_in_one_arm_is_named(dbbench: Any) -> None:
     setup = 'title = "ext4 with discard"\nmkfs = { family = "ext4" }\nmount = ["noatime", "discard"]\n'
     (dbbench.folder / "mine/fs_setups/ext4-discard.toml").write_text(setup)
     dbbench("--path", "mine", "run", dbbench.plan(plan(["ext4", "ext4-discard"], workload=TPCB, seed=1)), "--name", "r")
-    notes = [note for row in rows(dbbench) for note in row["notes"] if row["fs_setup"] == "ext4-discard"]
+    notes = [note for row in dbbench.compared() for note in row["notes"] if row["fs_setup"] == "ext4-discard"]
     assert "online discard differs (on; baseline: off)" in notes

@@ -112,7 +112,6 @@ def test_limits_of_the_device_are_enforced_measured_and_removed(dbbench: Any) ->
     assert not {"100", "2000"} & set(throttled().split())
 
 
-@pytest.mark.alone
 def test_limit_of_a_killed_run_is_removed(dbbench: Any) -> None:
     """A rule for a loop device would slow down its next owner. `clean` removes it."""
     dbbench.plan(limited(measure="10s", limit={"iops": 1234}))
@@ -128,7 +127,6 @@ def test_limit_of_a_killed_run_is_removed(dbbench: Any) -> None:
     assert "1234" not in throttled()
 
 
-@pytest.mark.alone
 def test_client_on_the_servers_core_is_named(dbbench: Any) -> None:
     """It is done as asked, and the trial carries W039."""
     trial = dbbench.trial(limited("256MiB", cpus={"cpus_server": "0", "cpus_client": "0"}))

@@ -1,6 +1,5 @@
 """Two copies of the same setup under each condition: no condition affects only one of them."""
 
-import json
 import os
 import subprocess
 from collections.abc import Iterator
@@ -59,8 +58,7 @@ def test_a_setup_is_neither_faster_nor_slower_than_itself(dbbench: Any, disk: st
         if on_disk:
             found = [trial["condition"]["how"] for trial in trials if trial["condition"]]  # of a block its first
             assert len(found) >= 5 and set(found) == {name}
-        (row,) = (row for row in json.loads(dbbench("compare", name, "--json").stdout)["rows"]
-                  if row["fs_setup"] == "again")  # fmt: skip
+        (row,) = (row for row in dbbench.compared(name) if row["fs_setup"] == "again")
         told[name] = f"{row['verdict']} {row['ratio']:.3f} [{row['lo']:.3f}, {row['hi']:.3f}]"
         print(f"{name:14}{told[name]}", flush=True)
     alarms = {name: line for name, line in told.items() if line.split()[0] in ("faster", "slower")}

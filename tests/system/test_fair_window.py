@@ -1,8 +1,5 @@
 """Differences within the window are reported: checkpoints, dirty limits, read-ahead of a scan."""
 
-import csv
-import gzip
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -26,8 +23,7 @@ def windows(*fs: Any, workload: Any = TPCB, measure: int = 4, size: str = "512Mi
 
 def notes(dbbench: Any, arm: str) -> list[str]:
     """What `compare` notes of an arm."""
-    rows = json.loads(dbbench("compare", "r", "--json").stdout)["rows"]
-    return [note for row in rows if row["fs_setup"] == arm for note in row["notes"]]
+    return [note for row in dbbench.compared() if row["fs_setup"] == arm for note in row["notes"]]
 
 
 def test_a_checkpoint_more_in_one_arm_is_named(dbbench: Any) -> None:
@@ -102,19 +98,11 @@ def test_dirty_limits_that_change_between_trials_are_named(dbbench: Any) -> None
 def test_checkpoints_of_the_series_stand_where_the_servers_log_has_them(dbbench: Any) -> None:
     """A saw-toothed run of five minutes with checkpoints by the log's size: each one's begin in the series is in the
     second that the server's own log names, or the next."""
-    dbbench.plan(windows(checkpoints="log", measure=300, size="4GiB", workload={**TPCB, "scale": 40}))
-    child = dbbench.start("run", "plan.toml", "--name", "r")
-    child.communicate(timeout=1200)
-    assert child.returncode == 0
-    (trial,) = dbbench.trials().values()
-    folder = dbbench.folder / "results/r/trials" / trial["id"]
-    with gzip.open(folder / "series.csv.gz", "rt") as text:
-        rows = list(csv.DictReader(text))
+    trial = dbbench.trial(windows(checkpoints="log", measure=300, size="4GiB", workload={**TPCB, "scale": 40}))
+    rows, log = dbbench.series(trial), dbbench.folder / "results/r/trials" / trial["id"] / "raw/server.log"
     begun = [int(row["second"]) for row in rows if float(row["checkpoints_begun_per_s"] or 0) > 0.5]
     anchor = _utc(trial["anchor_utc"][:-1])
-    said = re.findall(
-        r"^(\S+ \S+) UTC \[\d+\] LOG:  checkpoint starting: wal", (folder / "raw/server.log").read_text(), re.M
-    )
+    said = re.findall(r"^(\S+ \S+) UTC \[\d+\] LOG:  checkpoint starting: wal", log.read_text(), re.M)
     logged = [second for line in said if 0 <= (second := _utc(line) - anchor) < len(rows) - 1]
     assert len(begun) >= 3
     assert trial["checkpoints"]["by_cause"]["wal"] >= 3

@@ -3,8 +3,6 @@
 All tests read the same run of five trials.
 """
 
-import csv
-import gzip
 import json
 import shutil
 from pathlib import Path
@@ -43,12 +41,6 @@ def trial(done: Any, workload: str) -> tuple[dict[str, Any], Path]:
     return done.trials()[name], done.folder / "results/r/trials" / name / "raw"
 
 
-def series(raw: Path) -> list[dict[str, str]]:
-    """The rows of series.csv.gz."""
-    with gzip.open(raw.parent / "series.csv.gz", "rt") as text:
-        return list(csv.DictReader(text))
-
-
 @pytest.mark.parametrize("workload", ["bonnie", "fio-randrw", "fio-seqread", "copy", "small-files"])
 def test_each_load_ends_well(done: Any, workload: str) -> None:
     """No failure, a figure of the primary metric, the commands in the result, telemetry beside it."""
@@ -58,7 +50,7 @@ def test_each_load_ends_well(done: Any, workload: str) -> None:
     assert list(raw.glob("*.command"))
     # Of a shorter load that was stopped for two seconds, no sampler may have a whole second.
     if found["summary"].get("duration_s", 5) > 4:
-        assert any(row["cpu_system_pct"] for row in series(raw))
+        assert any(row["cpu_system_pct"] for row in done.series(found))
     assert not {w["id"] for w in found["warnings"]} & {"W002", "W010", "W013", "W016"}
 
 
@@ -72,7 +64,7 @@ def test_fio_says_the_same(done: Any) -> None:
     assert found["summary"]["write_mb_per_s"] == pytest.approx(job["write"]["bw_bytes"] / 1e6, rel=0.01)
     counts = json.loads((raw.parent / "histogram.json").read_text())["counts"]
     assert sum(counts.values()) == job["read"]["total_ios"] + job["write"]["total_ios"]
-    rates = [float(row["tps"]) for row in series(raw) if row["tps"]]
+    rates = [float(row["tps"]) for row in done.series(found) if row["tps"]]
     # The seconds at the window's ends are known in part only, so the mean of all is not that of the window. fio's
     # extremes are those of half a second, reads and writes of both jobs.
     least, largest = (job["read"][word] + job["write"][word] for word in ("iops_min", "iops_max"))
@@ -108,11 +100,12 @@ def test_bonnie_is_nobody_and_says_the_same(done: Any) -> None:
 
 def test_copy_has_both_times(done: Any) -> None:
     """The fsync comes on top; all bytes of the three writers are there, and the seconds' rates add up to them."""
-    found, raw = trial(done, "copy")
+    found, _ = trial(done, "copy")
     figures = found["summary"]
     assert 0 < figures["copy_s"] < figures["duration_s"]
     assert figures["copy_synced_mb_per_s"] == pytest.approx(209.7152 / figures["duration_s"], rel=0.001)
-    assert sum(float(row["file_write_mb_per_s"] or 0) for row in series(raw)) == pytest.approx(209.7152, rel=0.01)
+    written = sum(float(row["file_write_mb_per_s"] or 0) for row in done.series(found))
+    assert written == pytest.approx(209.7152, rel=0.01)
     assert found["space"]["logical_bytes"] == 200 * 2**20
     assert found["io"]["write_bytes"] >= 190 * 2**20  # the fsync brought it to the device within the window
 

@@ -86,10 +86,7 @@ def test_a_planted_regression_is_caught_and_confirmed(dbbench: Any) -> None:
     )
 
     def night(status: int) -> Any:
-        child = dbbench.start(*command)
-        out, err = child.communicate(timeout=1500)
-        assert child.returncode == status, f"{out}\n{err}"
-        return json.loads(out)
+        return json.loads(dbbench(*command, status=status).stdout)
 
     first = night(0)
     dbbench("nightly", "baseline", first["night"]["run"])

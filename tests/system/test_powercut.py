@@ -15,11 +15,13 @@ from typing import Any
 
 import pytest
 
+from dbbench.commands.powercut import folder_of_lab
 from dbbench.errors import DeadlinePassed, LabUnavailable, Terminated
 from dbbench.labs.powercut import MEMORY_BYTES, Order, available_bytes, examine
 from dbbench.labs.powercut.processes import in_processes
 from dbbench.labs.powercut.recovery import STEP_S
 from dbbench.model.events import Event
+from dbbench.plan.request import load_request
 from dbbench.run.children import Overdue
 from tests.conftest import engine_bin
 from tests.support import plans
@@ -45,15 +47,13 @@ def plan(engine: str, setups: list[str], **device: Any) -> str:
     return plans.plan(setups, server, load, name="cut", device={"size": "512MiB", **device}, **unset)
 
 
-def lab(dbbench: Dbbench, text: str, order: Order, emit: Callable[[Event], None] = lambda _: None) -> dict[str, Any]:
-    """Examine the plan; the content of powercut.json. The run is made by a dry hand: `show`."""
-    from dbbench.commands.powercut import folder_of_lab
-    from dbbench.plan.request import load_request
-
-    file = dbbench.folder / dbbench.plan(text)
-    wanted = load_request(str(file), [])
+def lab(
+    dbbench: Dbbench, text: str, order: Order, emit: Callable[[Event], None] = lambda _: None, *overdue: Overdue
+) -> dict[str, Any]:
+    """Examine the plan; the content of powercut.json."""
+    wanted = load_request(str(dbbench.folder / dbbench.plan(text)), [])
     folder = folder_of_lab(dbbench.folder / "results", wanted, None)
-    examine(folder, wanted.sha256, order, emit)
+    examine(folder, wanted.sha256, order, emit, *overdue)
     found: dict[str, Any] = json.loads((folder / "powercut.json").read_text())
     assert found["complete"]
     return found
@@ -93,27 +93,16 @@ def torn(row: dict[str, Any]) -> list[dict[str, Any]]:
 @pytest.mark.needs("engine:postgres")
 def test_a_lab_that_hangs_is_killed(dbbench: Dbbench) -> None:
     """A step that exceeds its deadline (here after no time) ends the lab, and nothing of it is left."""
-    from dbbench.commands.powercut import folder_of_lab
-    from dbbench.plan.request import load_request
-
-    wanted = load_request(str(dbbench.folder / dbbench.plan(plan("postgres", ["ext4"]))), [])
-    folder = folder_of_lab(dbbench.folder / "results", wanted, None)
+    order, overdue = Order(1, 2, None, ("lying disk",)), Overdue(grace_s=-STEP_S)
     with pytest.raises(DeadlinePassed, match='"control lying disk on postgres" was still running'):
-        examine(folder, wanted.sha256, Order(1, 2, None, ("lying disk",)), lambda _: None, Overdue(grace_s=-STEP_S))
+        lab(dbbench, plan("postgres", ["ext4"]), order, lambda _: None, overdue)
 
 
 @pytest.mark.needs("engine:postgres")
 def test_minutes_bound_the_controls_too(dbbench: Dbbench) -> None:
     """Controls get half of the time: one that had no time to lose makes the lab blind, and says why."""
-    from dbbench.commands.powercut import folder_of_lab
-    from dbbench.plan.request import load_request
-
-    wanted = load_request(str(dbbench.folder / dbbench.plan(plan("postgres", ["ext4"]))), [])
-    folder = folder_of_lab(dbbench.folder / "results", wanted, None)
-    order = Order(1, None, 0.1, ("lying disk", "nobarrier"))
-    examine(folder, wanted.sha256, order, lambda _: None)
-    found = json.loads((folder / "powercut.json").read_text())
-    assert found["complete"] and found["seconds"] < 600  # 6 s, and the making and recording that had begun
+    found = lab(dbbench, plan("postgres", ["ext4"]), Order(1, None, 0.1, ("lying disk", "nobarrier")))
+    assert found["seconds"] < 600  # 6 s, and the making and recording that had begun
     assert [(one["blind"], one["note"]) for one in found["controls"]][-1] == (True, "the time was used up")
     assert {row["conclusion"] for row in found["rows"]} == {"blind"}
 
@@ -257,7 +246,9 @@ def two_processes() -> None:
 
 @pytest.mark.needs("engine:postgres", "engine:mariadb", "mkfs.xfs", "fs:xfs")
 @pytest.mark.usefixtures("two_processes")
-@pytest.mark.parametrize(("engine", "setup"), [("postgres", "xfs"), ("mariadb", "ext4")])
+@pytest.mark.parametrize(
+    ("engine", "setup"), [("postgres", "xfs"), pytest.param("mariadb", "ext4", marks=pytest.mark.long)]
+)
 def test_a_long_lab_works_in_two_processes(dbbench: Dbbench, engine: str, setup: str) -> None:
     """The cuts of both are numbered without gaps; nothing is lost in either."""
     order = Order(1, None, 0.4, [])

@@ -1,6 +1,5 @@
 """Long variants of tests, for `make soak`."""
 
-import json
 import os
 import random
 import signal
@@ -47,6 +46,6 @@ def test_same_filesystem_twice_is_never_called_different(dbbench: Any) -> None:
     for number in range(20):
         # A trial may fail if the machine stalls during all of its window; its block is then left out.
         dbbench("run", "plan.toml", "--name", f"aa{number}", "--seed", str(number + 1), status=None)
-        rows = json.loads(dbbench("compare", f"aa{number}", "--json").stdout)["rows"]
+        rows = dbbench.compared(f"aa{number}")
         wrong += next(row["verdict"] for row in rows if row["fs_setup"] == "ext4-b") in ("faster", "slower")
     assert wrong <= 3

@@ -49,12 +49,10 @@ def with_copies_of_its_own(dbbench: Any) -> Any:
     return dataclasses.replace(dbbench, env={**dbbench.env, "DBBENCH_CACHE": str(dbbench.folder / "cache")})
 
 
-def driven(dbbench: Any, env: dict[str, str], *words: str) -> subprocess.CompletedProcess[str]:
+def driven(dbbench: Any, env: dict[str, str], *words: str) -> Any:
     """`run` with that environment beside its own."""
     planted = dataclasses.replace(dbbench, env={**dbbench.env, **env})
-    child = planted.start("run", "plan.toml", "--name", "r", "--progress", "none", *words)
-    out, err = child.communicate(timeout=600)
-    return subprocess.CompletedProcess([], child.returncode, out, err)
+    return planted("run", "plan.toml", "--name", "r", "--progress", "none", *words, status=None, timeout_s=600)
 
 
 def finished(dbbench: Any) -> dict[str, str]:

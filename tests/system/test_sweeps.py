@@ -1,7 +1,5 @@
 """A plan with lists: each value is a separate cell with a separate verdict."""
 
-import json
-
 import pytest
 
 from tests.support.plans import plan
@@ -23,7 +21,7 @@ def test_each_value_is_driven_and_judged_by_itself(dbbench: Dbbench) -> None:
     }  # fmt: skip
     assert set(trials) == {f"{arm}.postgres.pgbench-simple-update.clients={n}-b1-a1" for arm in ("ext4", "again")
                            for n in (1, 2)}  # fmt: skip
-    rows = json.loads(dbbench("compare", "r", "--json").stdout)["rows"]
+    rows = dbbench.compared()
     assert [(row["variant"], row["fs_setup"]) for row in rows] == [
         ("clients=1", "ext4"), ("clients=1", "again"), ("clients=2", "ext4"), ("clients=2", "again"),
     ]  # fmt: skip

@@ -1,6 +1,5 @@
 """Complete trials whose write-ahead log is on a separate filesystem."""
 
-import gzip
 from typing import Any
 
 import pytest
@@ -13,7 +12,7 @@ TPCB = {"name": "pgbench-tpcb", "clients": 2, "scale": 1}
 SYSBENCH = {"name": "sysbench-oltp-write-only", "clients": 2, "tables": 1, "table_size": 1000}
 
 
-def driven(dbbench: Dbbench, size: str, **cells: Any) -> dict[str, dict[str, object]]:
+def driven(dbbench: Dbbench, size: str, **cells: Any) -> dict[str, dict[str, Any]]:
     """The trials of such cells with a log on a device of its own, by arm."""
     device = {"size": size, "wal": {"fs_setup": "ext4-nobarrier", "size": size}}
     dbbench("run", dbbench.plan(plan(**cells, device=device, warmup=1)), "--name", "r")
@@ -26,7 +25,7 @@ def test_postgres_writes_its_log_elsewhere(dbbench: Dbbench) -> None:
     """Both filesystems are made and read back; the class is of both; bytes are counted on both, by themselves too."""
     trials = driven(dbbench, "400MiB", fs=["ext4", {"use": "xfs", "wal": False, "label": "beside"}], workload=TPCB)
     assert set(trials) == {"ext4+wal:ext4-nobarrier", "beside"}
-    there, here = (_parts(trials[arm]) for arm in ("ext4+wal:ext4-nobarrier", "beside"))
+    there, here = (trials[arm] for arm in ("ext4+wal:ext4-nobarrier", "beside"))
     assert all(trial["status"] != "failed" for trial in trials.values())
     fs, log = there["filesystem"], there["filesystem"]["wal"]
     assert (fs["family"], log["family"], "nobarrier" in log["mount_options_effective"]) == ("ext4", "ext4", True)
@@ -39,10 +38,8 @@ def test_postgres_writes_its_log_elsewhere(dbbench: Dbbench) -> None:
         None,
         "full",
     )
-    folder = dbbench.folder / "results/r/trials"
-    with gzip.open(next(folder.glob("ext4+wal*/series.csv.gz")), "rt") as series:
-        assert "log_w_kb_per_s" in series.readline()
-    shown = dbbench("show", "r", next(name for name in dbbench.trials() if "+wal" in name)).stdout
+    assert "log_w_kb_per_s" in dbbench.series(there)[0]
+    shown = dbbench("show", "r", there["id"]).stdout
     assert "log on ext4, durability class no-barrier" in shown
     assert "pgbench-tpcb" in dbbench("compare", "r").stdout
 
@@ -54,10 +51,10 @@ def test_postgres_writes_its_log_elsewhere(dbbench: Dbbench) -> None:
 @pytest.mark.usefixtures("nothing_left")
 def test_innodb_writes_redo_and_binary_log_elsewhere(dbbench: Dbbench, engine: str) -> None:
     """The servers' own variables name the place, and what is committed is written there."""
-    trial = _parts(driven(dbbench, "800MiB", engine=installed(engine), workload=SYSBENCH)["ext4+wal:ext4-nobarrier"])
+    trial = driven(dbbench, "800MiB", engine=installed(engine), workload=SYSBENCH)["ext4+wal:ext4-nobarrier"]
     assert trial["status"] != "failed", trial["error"]
     assert trial["profile"] == "production"  # the default
-    counts = {fact["count"]: fact for fact in _list(trial["work"])}
+    counts = {fact["count"]: fact for fact in trial["work"]}
     assert counts["binlog_bytes"]["counted"] > counts["binlog_bytes"]["least"] > 0
     assert trial["growth"]["log_bytes"] > 0  # it is examined before it is removed
     effective = trial["effective_settings"]
@@ -69,25 +66,20 @@ def test_innodb_writes_redo_and_binary_log_elsewhere(dbbench: Dbbench, engine: s
     assert trial["checked"].startswith("CHECK TABLE")
 
 
-def _list(found: object) -> list[dict[str, Any]]:
-    return found  # type: ignore[return-value]
-
-
 @pytest.mark.needs("root", "engine:mariadb")
 @pytest.mark.usefixtures("nothing_left")
 def test_a_binary_log_is_flushed_counted_and_removed(dbbench: Dbbench) -> None:
     """In the data directory, by default: its flushes are required, its bytes counted; the space is without it."""
-    dbbench("run", dbbench.plan(plan(engine="mariadb", workload=SYSBENCH, device={"size": "1GiB"})), "--name", "r")
-    (trial,) = (_parts(found) for found in dbbench.trials().values())
+    trial = dbbench.trial(plan(engine="mariadb", workload=SYSBENCH, device={"size": "1GiB"}))
     assert trial["status"] != "failed", trial["error"]
     assert (trial["effective_settings"]["log_bin"], trial["effective_settings"]["sync_binlog"]) == ("ON", "1")
-    counts = {fact["count"]: fact for fact in _list(trial["work"])}
+    counts = {fact["count"]: fact for fact in trial["work"]}
     assert counts["binlog_bytes"]["counted"] > counts["binlog_bytes"]["least"] > 0
     # A commit waits for two flushes, which may serve both clients. A busy machine makes too few commits for a bound.
     assert 2 * counts["flushes"]["counted"] >= counts["flushes"]["claimed"] > 0
-    logs = [file for file in _list(trial["growth"]["largest"]) if file["path"].startswith("data/binlog.")]
+    logs = [file for file in trial["growth"]["largest"] if file["path"].startswith("data/binlog.")]
     assert logs and logs[0]["grown_bytes"] >= counts["binlog_bytes"]["least"]
-    shown = dbbench("show", "r", next(iter(dbbench.trials()))).stdout
+    shown = dbbench("show", "r", trial["id"]).stdout
     assert "production profile: log_bin = ON, sync_binlog = 1, binlog_format = ROW" in shown
     assert "grown during the load: tables" in shown
 
@@ -99,8 +91,7 @@ def test_a_binary_log_is_flushed_counted_and_removed(dbbench: Dbbench) -> None:
 def test_postgres_archives_or_keeps_its_log(profile: str, dbbench: Dbbench) -> None:
     """The archive has segments; the slot is there; huge pages are what the server got."""
     engine = {"name": "postgres", "profile": profile}
-    dbbench("run", dbbench.plan(plan(engine=engine, workload=TPCB, device={"size": "1GiB"})), "--name", "r")
-    (trial,) = (_parts(found) for found in dbbench.trials().values())
+    trial = dbbench.trial(plan(engine=engine, workload=TPCB, device={"size": "1GiB"}))
     assert trial["status"] != "failed", trial["error"]
     effective = trial["effective_settings"]
     assert trial["profile"] == profile
@@ -108,10 +99,6 @@ def test_postgres_archives_or_keeps_its_log(profile: str, dbbench: Dbbench) -> N
     assert (effective.get("dbbench.replication_slot") == "on") is (profile == "production-slot")
     assert effective["huge_pages_status"] in ("on", "off")
     assert effective["huge_pages"] == ("off" if profile == "standalone" else "try")
-
-
-def _parts(trial: dict[str, object]) -> dict[str, dict[str, object]]:
-    return trial  # type: ignore[return-value]
 
 
 @pytest.mark.parametrize("engine", [
@@ -123,8 +110,7 @@ def test_innodb_on_a_bare_device_is_the_floor(dbbench: Dbbench, engine: str) -> 
     """Its tables lie on the device: read cold from it, written to by a checkpoint, checked; no filesystem is made."""
     if engine == "mariadb" and " 10.11.7-" in process.run(["mariadbd", "--version"]).stdout:
         pytest.skip("MariaDB 10.11.7 does not start with its tables on a device")
-    trials = driven(dbbench, "1100MiB", fs="raw", engine=installed(engine), workload=SYSBENCH)
-    trial = _parts(trials["raw+wal:ext4-nobarrier"])
+    trial = driven(dbbench, "1100MiB", fs="raw", engine=installed(engine), workload=SYSBENCH)["raw+wal:ext4-nobarrier"]
     assert trial["status"] != "failed", trial["error"]
     effective = trial["effective_settings"]
     assert effective["innodb_data_file_path"].startswith("ibdata1:") and effective["innodb_data_file_path"].endswith(

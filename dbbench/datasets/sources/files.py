@@ -23,7 +23,7 @@ from dbbench.datasets.sources.source import unusable
 from dbbench.errors import DbbenchError, SourceRefused, SourceUnusable
 from dbbench.results.fileio import kind_of
 
-LOAD_S: Final = 24 * 3600.0  # a day; a longer copy is stuck
+LOAD_S: Final = 24 * 3600.0  # a day; a longer copy or load is stuck
 _PYTHON: Final[dict[str, Callable[[IO[bytes]], Any]]] = {
     ".gz": lambda file: gzip.GzipFile(fileobj=file),
     ".bz2": bz2.BZ2File,

@@ -4,7 +4,6 @@ client: myloader continues after errors, with status 0."""
 
 from __future__ import annotations
 
-import functools
 import itertools
 import os
 import re
@@ -71,7 +70,7 @@ _STEPS: Final = (
 )
 _COUNTS: Final = re.compile(r"^\[`(.+)`\.`(.+)`\]\n(?:(?!\[).*\n)*?rows ?= ?(\d+)", re.MULTILINE)
 _DATABASE: Final = re.compile(rb"CREATE DATABASE .*?" + BACKTICKS)
-_CREATED: Final = re.compile(rb"CREATE (?:TABLE|SEQUENCE)(?: IF NOT EXISTS)? " + BACKTICKS)
+_CREATED: Final = re.compile(rb"^CREATE (?:TABLE|SEQUENCE)(?: IF NOT EXISTS)? " + BACKTICKS, re.MULTILINE)
 _SAVED: Final = re.compile(rb"SET .*@PREV_COLLATION_CONNECTION\b")
 _DELIMITER: Final = "//dbbench//"  # in no statement: a line of mydumper that ends with ";" ends a statement
 
@@ -232,50 +231,41 @@ def _run(server: Server, lines: Iterable[bytes], path: Path, database: str, deli
 
 
 def _mydumper(folder: Path, server: Server) -> tuple[Tables, dict[str, None]]:
-    steps: list[list[Path]] = [[] for _ in _STEPS]
-    for path in sorted(folder.iterdir()):
-        if (step := _step(path.name)) is not None:
-            steps[step].append(path)
-    prefixes = _databases(folder, steps[_CREATE])
+    step_of = {path: step for path in sorted(folder.iterdir()) if (step := _step(path.name)) is not None}
+    # The databases by the beginning of the names of their files.
+    created = {path.name.partition(f"{_STEPS[_CREATE]}.")[0]: (_name_in(folder, path, _DATABASE), path)
+               for path, step in step_of.items() if step == _CREATE}  # fmt: skip
     database_of = {}
-    for path in itertools.chain(*steps):
-        fitting = [prefix for prefix in prefixes if path.name.startswith((f"{prefix}.", f"{prefix}-schema"))]
-        database_of[path] = prefixes[max(fitting, key=len)] if fitting else path.name.partition(".")[0]
-    created = {database_of[path]: path for path in steps[_CREATE]}
+    for path in step_of:
+        fitting = [prefix for prefix in created if path.name.startswith((f"{prefix}.", f"{prefix}-schema"))]
+        database = created[max(fitting, key=len)][0] if fitting else path.name.partition(".")[0]
+        if database not in SYSTEM_SCHEMAS:
+            database_of[path] = database
     present = {str(name) for (name,) in rows(server, "SHOW DATABASES", database="")}
-    for name in sorted({*database_of.values()} - present - {*SYSTEM_SCHEMAS}):
-        if name in created:
-            _run(server, _lines(folder, created[name]), created[name], "")
+    makers = dict(created.values())
+    for name in sorted({*database_of.values()} - present):
+        if name in makers:
+            _run(server, _lines(folder, makers[name]), makers[name], "")
         else:
             execute(server, f"CREATE DATABASE {sql_of(server).quote(name)}", database="")
 
-    def run(step: int, path: Path) -> None:
-        lines = _lines(folder, path, step >= _VIEW)
-        _run(server, lines, path, database_of[path], _DELIMITER if step >= _VIEW else ";")
+    def run(path: Path) -> None:
+        in_one = step_of[path] >= _VIEW
+        _run(server, _lines(folder, path, in_one), path, database_of[path], _DELIMITER if in_one else ";")
 
     for step in range(_SEQUENCE, len(_STEPS)):
-        paths = [path for path in steps[step] if database_of[path] not in SYSTEM_SCHEMAS]
         with ThreadPoolExecutor(len(os.sched_getaffinity(0)) if step == _ROWS else 1) as pool:
             try:
-                list(pool.map(functools.partial(run, step), paths))
+                list(pool.map(run, (path for path in database_of if step_of[path] == step)))
             except BaseException:
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
-    return _tables(folder, {path: name for path, name in database_of.items() if name not in SYSTEM_SCHEMAS}), {}
-
-
-def _tables(folder: Path, database_of: dict[Path, str]) -> Tables:
-    """Return the tables of a directory, with the numbers of rows that newer versions of mydumper write down."""
-    metadata = (folder / "metadata").read_text(errors="replace")
-    counts = {(match[1], match[2]): int(match[3]) for match in _COUNTS.finditer(metadata)}
-    tables: Tables = {}
-    for path, database in database_of.items():
-        if _step(path.name) in (_SEQUENCE, _TABLE):
-            names = [unquote(match[1]) for line in _lines(folder, path) if (match := _CREATED.match(line))]
-            if not names:
-                raise incomplete(f"{path.name} contains no CREATE TABLE")
-            tables[database, names[0]] = counts.get((database, names[0]))
-    return tables
+    # Newer versions of mydumper write down the numbers of rows.
+    counts = _COUNTS.findall((folder / "metadata").read_text(errors="replace"))
+    numbers = {(database, table): int(number) for database, table, number in counts}
+    tables = [(database, _name_in(folder, path, _CREATED)) for path, database in database_of.items()
+              if step_of[path] in (_SEQUENCE, _TABLE)]  # fmt: skip
+    return {table: numbers.get(table) for table in tables}, {}
 
 
 def _step(name: str) -> int | None:
@@ -287,15 +277,11 @@ def _step(name: str) -> int | None:
     return fitting[0] if fitting else _ROWS
 
 
-def _databases(folder: Path, paths: Iterable[Path]) -> dict[str, str]:
-    """Return the databases by the beginning of the names of their files."""
-    named = {}
-    for path in paths:
-        match = _DATABASE.search(b"".join(_lines(folder, path)))
-        if match is None:
-            raise incomplete(f"{path.name} contains no CREATE DATABASE")
-        named[path.name.partition(f"{_STEPS[_CREATE]}.")[0]] = unquote(match[1])
-    return named
+def _name_in(folder: Path, path: Path, create: re.Pattern[bytes]) -> str:
+    """Return the name of the first database or table that the statements of a file create."""
+    if (match := create.search(b"".join(_lines(folder, path)))) is None:
+        raise incomplete(f"{path.name} contains no CREATE {'DATABASE' if create is _DATABASE else 'TABLE'}")
+    return unquote(match[1])
 
 
 def _lines(folder: Path, path: Path, routines: bool = False) -> Iterator[bytes]:

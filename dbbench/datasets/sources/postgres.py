@@ -17,7 +17,7 @@ from typing import Final
 from dbbench import process
 from dbbench.datasets.sources import files, postgres_dumps
 from dbbench.datasets.sources.look import tablespaces
-from dbbench.datasets.sources.scripts import LOAD_S, last_lines
+from dbbench.datasets.sources.scripts import last_lines
 from dbbench.datasets.sources.source import Source, unusable
 from dbbench.engines import postgres
 from dbbench.engines.port import Place, Server
@@ -176,7 +176,7 @@ def _recover(data: Path, place: Place, account: process.User) -> None:
     argv = [postgres.programs(place.bin)[0], "--single", "-D", str(data), "--config-file=/dev/null", "-c", "fsync=off",
             *in_place, "-c", "lc_messages=C", "template1"]  # fmt: skip
     try:
-        printed = process.run(argv, timeout_s=LOAD_S, as_user=account, stdin=_ROLE).stderr
+        printed = process.run(argv, timeout_s=files.LOAD_S, as_user=account, stdin=_ROLE).stderr
     except CommandFailed as error:
         raise DatasetBuildFailed(f"the server does not start on the copy: {error.evidence}") from error
     if _FAILED.search(printed):
@@ -198,7 +198,7 @@ def seal(data: Path, place: Place, checksums: Scalar | None) -> tuple[SourceChan
         return () if present else (SourceChange(SourceChangeKind.NO_CHECKSUMS),)
     change = "--enable" if checksums else "--disable"
     argv: list[str | Path] = [_program(place.bin, "pg_checksums"), change, "--no-sync", f"--pgdata={data}"]
-    process.run(argv, timeout_s=LOAD_S, as_user=postgres.account())
+    process.run(argv, timeout_s=files.LOAD_S, as_user=postgres.account())
     return (SourceChange(SourceChangeKind.CHECKSUMS if checksums else SourceChangeKind.CHECKSUMS_REMOVED),)
 
 

@@ -17,18 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from dbbench import process
-from dbbench.datasets.sources import files
-from dbbench.datasets.sources.scripts import (
-    LINES,
-    LOAD_S,
-    Tables,
-    compare,
-    feed,
-    incomplete,
-    last_lines,
-    lines_of,
-    shown,
-)
+from dbbench.datasets.sources import files, scripts
 from dbbench.datasets.sources.source import Source, unusable
 from dbbench.engines import postgres
 from dbbench.engines.port import Server
@@ -64,10 +53,10 @@ _COMMENT: Final = re.compile(rb"/\*|\*/")
 def load(source: Source, server: Server, data: Path) -> tuple[SourceChange, ...]:
     """Load the dump; return what was left out. Raises DatasetBuildFailed, SourceUnusable, SourceRefused."""
     tables, skipped = _psql(source, server) if source.form == "pg_dump plain" else _restore(source, server, data)
-    return compare(source.path, tables, skipped, functools.partial(_rows_of, server))
+    return scripts.compare(source.path, tables, skipped, functools.partial(_rows_of, server))
 
 
-def _psql(source: Source, server: Server) -> tuple[Tables, dict[str, None]]:
+def _psql(source: Source, server: Server) -> tuple[scripts.Tables, dict[str, None]]:
     account, key = postgres.account(), secrets.token_hex(16)
     argv = [str(server.bin / "psql"), "--no-psqlrc", "--quiet", "--output=/dev/null", *_where(server)]
     # The environment names the database: an option would take a name with "=" for a connection string.
@@ -86,7 +75,7 @@ def _psql(source: Source, server: Server) -> tuple[Tables, dict[str, None]]:
         for database, lines in itertools.groupby(script, lambda _: script.database):
             before = script.line - 1 - len(first)
             env = {"PGDATABASE": database or server.database}
-            status, printed = feed(argv, itertools.chain(first, lines), account, env)
+            status, printed = scripts.feed(argv, itertools.chain(first, lines), account, env)
             if status:
                 raise _failure(source, before, printed)
     return script.tables, script.skipped
@@ -104,7 +93,7 @@ def _failure(source: Source, before: int, printed: str) -> DbbenchError:
                 statement, at = script.statement, script.begun
                 break
     return DatasetBuildFailed(
-        f"{source.path}, line {at}: {shown(statement)}\n{last_lines(text)}",
+        f"{source.path}, line {at}: {scripts.shown(statement)}\n{scripts.last_lines(text)}",
         effect="The copy was removed; nothing was measured.",
         remedy="Correct this line or make the dump again, or install what the statement needs. "
         "Then run the same command.",
@@ -126,7 +115,7 @@ def _rows_of(server: Server, database: str, table: str, count: bool) -> int | No
     return int(rows(server, f"SELECT count(*) FROM {only}{table}", database=database or None)[0][0])
 
 
-def _restore(source: Source, server: Server, data: Path) -> tuple[Tables, dict[str, None]]:
+def _restore(source: Source, server: Server, data: Path) -> tuple[scripts.Tables, dict[str, None]]:
     """Read the archive once to see whether it is complete, then restore a copy, which the server's account can read."""
     account, copy, program = postgres.account(), data.with_name("source"), server.bin / "pg_restore"
     files.copy_tree(source.path, copy)
@@ -148,16 +137,16 @@ def _restore(source: Source, server: Server, data: Path) -> tuple[Tables, dict[s
             for _line in script:
                 pass
         except SourceUnusable as error:
-            reason = read_messages() if reader.wait(LOAD_S) else error.evidence
+            reason = read_messages() if reader.wait(files.LOAD_S) else error.evidence
             raise unusable(f"{source.path} is damaged or truncated: {reason}") from error
-        if reader.wait(LOAD_S):
-            raise unusable(f"{source.path} cannot be read:\n{last_lines(read_messages())}")
+        if reader.wait(files.LOAD_S):
+            raise unusable(f"{source.path} cannot be read:\n{scripts.last_lines(read_messages())}")
     jobs = 1 if source.form == "pg_dump tar" else len(os.sched_getaffinity(0))
     argv: list[str | Path] = [program, "--no-owner", "--no-privileges", "--no-tablespaces", "--exit-on-error",
                               f"--jobs={jobs}", *_where(server), f"--dbname={server.database}", copy]  # fmt: skip
-    done = process.run(argv, timeout_s=LOAD_S, as_user=account, ok=(0, 1))
+    done = process.run(argv, timeout_s=files.LOAD_S, as_user=account, ok=(0, 1))
     if done.returncode:  # the first error, with its statement; the last one says that a worker has ended
-        lines = done.stderr[max(0, done.stderr.find("pg_restore: error:")) :].splitlines()[:LINES]
+        lines = done.stderr[max(0, done.stderr.find("pg_restore: error:")) :].splitlines()[: scripts.LINES]
         reason = "\n".join(f"  {line}" for line in lines)
         raise DatasetBuildFailed(f"{source.path} could not be restored:\n{reason}", effect="The copy was removed.",
                                  remedy="Make the dump again, or install what the statement needs. "
@@ -180,11 +169,11 @@ class PostgresScript:
     ) -> None:
         """`unknown`: whether the server lacks a setting. `needs`: makes a role that a policy names. `role`: the
         superuser and its database, which a dump does not change."""
-        self.tables: Tables = {}
+        self.tables: scripts.Tables = {}
         self.skipped: dict[str, None] = {}
         self.database = ""
         self.line, self.begun, self.statement = 0, 0, b""  # the current line; where the current statement begins
-        self._lines, self._unknown, self._needs = lines_of(lines), unknown, needs
+        self._lines, self._unknown, self._needs = scripts.lines_of(lines), unknown, needs
         self._ours = re.compile(rb'(?:CREATE|ALTER) (?:ROLE|USER|DATABASE) "?' + role.encode() + rb'"?[ ;]')
         self._schema = b""
         self._open: list[re.Pattern[bytes]] = []  # what ends the string or the comments that a line left open
@@ -201,9 +190,11 @@ class PostgresScript:
             if copy := _COPY.match(kept):
                 yield from self._rows(copy)
         if self._open or not self._between:
-            raise incomplete(f"it ends within the statement of line {self.begun}: {shown(self.statement)}")
+            raise scripts.incomplete(
+                f"it ends within the statement of line {self.begun}: {scripts.shown(self.statement)}"
+            )
         if self._marks:
-            raise incomplete("its closing comment is missing")
+            raise scripts.incomplete("its closing comment is missing")
 
     def _statement(self, line: bytes) -> bytes:
         """Return the line, on which a statement may begin, or an empty one in its place."""
@@ -235,7 +226,7 @@ class PostgresScript:
             self._escapes = value in (b"off", b"false", b"0")
         if not self._unknown(name) and (name != "default_tablespace" or not value):
             return False
-        self.skipped[shown(line)] = None
+        self.skipped[scripts.shown(line)] = None
         return True
 
     def _rows(self, copy: re.Match[bytes]) -> Iterator[bytes]:
@@ -246,7 +237,7 @@ class PostgresScript:
             if line.startswith(b"\\.") and line.rstrip() == b"\\.":
                 break
         else:
-            raise incomplete(f"it ends within the rows of line {first}: {shown(copy[0])}")
+            raise scripts.incomplete(f"it ends within the rows of line {first}: {scripts.shown(copy[0])}")
         key = self.database, self._qualify(copy[1])
         plain = not copy[2].strip()  # with options, a row may have several lines
         self.tables[key] = (self.tables.get(key) or 0) + self.line - first - 1 if plain else None
@@ -270,7 +261,7 @@ class PostgresScript:
 
     def _refusal(self, line: bytes) -> DbbenchError:
         return SourceRefused(
-            f"line {self.line} of the dump contains a command for psql, as no dump does: {shown(line)}",
+            f"line {self.line} of the dump contains a command for psql, as no dump does: {scripts.shown(line)}",
             remedy="Do not use this file unless you know where it comes from.",
         )
 

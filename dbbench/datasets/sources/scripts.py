@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Final
 
 from dbbench import process
+from dbbench.datasets.sources.files import LOAD_S
 from dbbench.datasets.sources.source import AGAIN, unusable
 from dbbench.errors import DatasetBuildFailed, DbbenchError
 from dbbench.model import SourceChange, SourceChangeKind
 
-LOAD_S: Final = 24 * 3600.0  # a day; a longer load is stuck
 Tables = dict[tuple[str, str], int | None]  # (database, table) -> rows that the dump contains; None: it does not tell
 _SHOWN: Final = 120  # characters of a statement in a message
 _PRINTED: Final = 2**20  # bytes of a client's output that are read

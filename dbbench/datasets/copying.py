@@ -7,7 +7,7 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,21 +63,8 @@ def restore_copy(
         for entry in manifest.of_kind("dir"):
             (datadir / entry.path).mkdir(0o700)
         with ThreadPoolExecutor(min(CHECKERS, len(os.sched_getaffinity(0)))) as checkers:
-            answers: list[tuple[Entry, Future[bool]]] = []
-            waiting, lag = deque[Entry](), 0
-
-            def check_oldest() -> int:
-                entry = waiting.popleft()
-                answers.append((entry, checkers.submit(_equal, datadir / entry.path, entry)))
-                return entry.size
-
-            for entry in _copy_files(golden, datadir, owner, progress):
-                waiting.append(entry)
-                lag += entry.size
-                while lag > lag_bytes:
-                    lag -= check_oldest()
-            while waiting:
-                check_oldest()
+            written = _delay(_copy_files(golden, datadir, owner, progress), lag_bytes)
+            answers = [(entry, checkers.submit(_equal, datadir / entry.path, entry)) for entry in written]
             # Modes last and bottom-up, because a directory may be read-only.
             for entry in reversed(manifest.of_kind("dir")):
                 os.chown(datadir / entry.path, owner.uid, owner.gid)
@@ -90,6 +77,18 @@ def restore_copy(
     if wrong:
         raise _difference(golden, wrong)
     return Restored(manifest.logical_bytes, copy_s)
+
+
+def _delay(entries: Iterator[Entry], lag_bytes: int) -> Iterator[Entry]:
+    """Yield the files, each as soon as more than `lag_bytes` of it and of later ones were written."""
+    waiting, lag = deque[Entry](), 0
+    for entry in entries:
+        waiting.append(entry)
+        lag += entry.size
+        while lag > lag_bytes:
+            lag -= waiting[0].size
+            yield waiting.popleft()
+    yield from waiting
 
 
 def _make_root(golden: Golden, datadir: Path) -> None:
@@ -205,6 +204,6 @@ def _full(golden: Golden, datadir: Path, when: str) -> DbbenchError:
     return FilesystemFull(
         f"{datadir} has {size_text(free)} ({free} bytes) free {when}, but the dataset needs {size_text(needed)} "
         f"({needed} bytes) in addition to the metadata of the filesystem",
-        effect=f"The golden copy {golden.key} is kept.",
+        effect=f"The golden copy {golden.manifest.key} is kept.",
         remedy="Use a larger device or a smaller dataset.",
     )

@@ -94,11 +94,6 @@ def recipe(spec: EngineSpec, dataset: Dataset, raw: bool = False) -> Recipe:
     return Recipe(spec, version, build, whole, settings, space, primary)
 
 
-def key(spec: EngineSpec, dataset: Dataset, raw: bool = False) -> str:
-    """Return the name of the copy in the cache. Raises ProgramMissing, PlanInvalid."""
-    return recipe(spec, dataset, raw).key
-
-
 def ensure(made_of: Recipe, place: Place, tell: Tell = lambda _: None, *, cache: Path | None = None) -> Golden:
     """Return the golden copy of that recipe; build it, or wait for another process that builds it, if there is none.
     `place`: for the build's server. Raises DiskTooSmall before anything is built, DatasetBuildFailed, and the engine's
@@ -113,7 +108,7 @@ def ensure(made_of: Recipe, place: Place, tell: Tell = lambda _: None, *, cache:
             shutil.rmtree(folder, ignore_errors=True)  # a damaged copy
             make_room(cache, generated.building_bytes(made_of.dataset, made_of.engine.name))
             golden = _build(folder, made_of, place, tell)
-        os.utime(golden.lock)
+        os.utime(lock_of(folder))
         return golden
 
 

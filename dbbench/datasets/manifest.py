@@ -75,15 +75,6 @@ class Golden:
     def data(self) -> Path:
         return self.path / "data" / self.inside
 
-    @property
-    def lock(self) -> Path:
-        """Return the lock file: exclusive to build or evict, shared to use; its mtime is the time of the last use."""
-        return lock_of(self.path)
-
-    @property
-    def key(self) -> str:
-        return self.manifest.key
-
 
 def split(golden: Golden, folder: str) -> tuple[Golden, Golden]:
     """Split a copy into the content of that directory and the rest; both are copies that use the same files."""
@@ -104,7 +95,8 @@ def open_entry(golden: Golden, entry: Entry) -> io.BufferedReader:
 
 
 def lock_of(folder: Path) -> Path:
-    """Return the lock file of the golden copy in `folder`. It outlives the copy: removing it would race."""
+    """Return the lock file of the golden copy in `folder`: exclusive to build or evict, shared to use; its mtime is the
+    time of the last use. It outlives the copy: removing it would race."""
     return folder.with_name(f".{folder.name}.lock")
 
 
@@ -148,7 +140,7 @@ def condemn(golden: Golden) -> None:
 @contextlib.contextmanager
 def in_use(golden: Golden) -> Iterator[None]:
     """Protect the copy from eviction within the block. Raises RestoreFailed if it no longer exists."""
-    fd = own_file(golden.lock, os.O_RDONLY, 0o644)
+    fd = own_file(lock_of(golden.path), os.O_RDONLY, 0o644)
     try:
         fcntl.flock(fd, fcntl.LOCK_SH)
         if not (golden.path / "manifest.json").exists():

@@ -73,7 +73,7 @@ def _measure(cell: Cell) -> Dataset:
     copy, engine = None, ENGINES[cell.engine.name]
     if cell.dataset.kind == "source":
         with contextlib.suppress(ProgramMissing):  # reported by the checks of the machine
-            copy = manifest.load(golden.cache_folder() / golden.key(cell.engine, cell.dataset))
+            copy = manifest.load(golden.cache_folder() / golden.recipe(cell.engine, cell.dataset).key)
     if copy is None:
         return cell.dataset
     tables = sum(file.stat().st_size for file in engine.data_files(copy.data))

@@ -109,7 +109,7 @@ def golden_bytes(expanded: Expanded) -> int:
     sizes: dict[str, int] = {}
     for cell in expanded.cells:
         try:
-            key = golden.key(cell.engine, cell.dataset, cell.raw)
+            key = golden.recipe(cell.engine, cell.dataset, cell.raw).key
             sizes[key] = 0 if golden.exists(key) else dataset_bytes(cell)
         except errors.ProgramMissing:  # already reported by _programs; without the engine's version a copy has no key
             sizes[cell.engine.name + repr(cell.dataset)] = dataset_bytes(cell)

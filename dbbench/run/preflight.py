@@ -121,9 +121,9 @@ def _programs(plan: Plan, expanded: Expanded) -> Iterator[errors.DbbenchError]:
 
 
 def _sources(expanded: Expanded) -> Iterator[errors.DbbenchError]:
-    for cell in expanded.cells:
+    for cell in (cell for cell in expanded.cells if cell.dataset.kind == "source"):
         try:
-            if cell.dataset.kind == "source" and not golden.exists(golden.key(cell.engine, cell.dataset, cell.raw)):
+            if not golden.exists(golden.recipe(cell.engine, cell.dataset, cell.raw).key):
                 sources.of(cell.dataset, cell.engine)
         except errors.DbbenchError as error:
             yield error

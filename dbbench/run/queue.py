@@ -135,7 +135,7 @@ class Queue:
             self._start("ceiling")
         built: set[str] = set()
         for cell in self.run.cells:
-            key, title = datasets.golden.key(cell.engine, cell.dataset, cell.raw), cell.workload.name
+            key, title = datasets.golden.recipe(cell.engine, cell.dataset, cell.raw).key, cell.workload.name
             if key not in built and not datasets.golden.exists(key):
                 self._tell(f"building the dataset of {title} on {cell.engine.name}")
                 if status := self._start("golden", cell.id):

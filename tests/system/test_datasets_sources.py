@@ -103,7 +103,7 @@ def built(room: Room, engine: str, path: Path, **chosen: str) -> Golden:
 
 def sums_of(room: Room, engine: str, copy: Golden, statement: str) -> tuple[Any, str]:
     """Restored, started with a trial's settings: the sums of its tables, and the database that drivers get."""
-    data = room.root / f"restored-{copy.key}"
+    data = room.root / f"restored-{copy.manifest.key}"
     datasets.restore_copy(copy, data, ENGINES[engine].account())
     with room.serving(engine, data) as server:
         return query(server, statement), server.database

@@ -70,7 +70,7 @@ def test_a_copy_is_built_once(pgbench: Golden, open_folder: Path) -> None:
     assert again == pgbench
     assert again.path.stat().st_ctime_ns == before
     assert started == []
-    assert golden.exists(golden.key(spec("postgres"), PGBENCH), open_folder / "cache")
+    assert golden.exists(golden.recipe(spec("postgres"), PGBENCH).key, open_folder / "cache")
     assert not list((open_folder / "cache").glob(".making-*"))
     assert pgbench.path.stat().st_uid == 0
 

@@ -122,7 +122,7 @@ def test_a_copy_in_use_is_not_evicted(made: Golden) -> None:
     """Neither while it is restored nor while another process builds it."""
     with manifest.in_use(made):
         assert not golden.evict(made.path)
-    with made.lock.open() as file:
+    with manifest.lock_of(made.path).open() as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         assert not golden.evict(made.path)
     assert golden.evict(made.path)
@@ -132,8 +132,8 @@ def test_the_copy_used_longest_ago_goes_first(tmp_path: Path, environ: dict[str,
     """Over the limit, the copies that were used longest ago are removed until the new one fits; other folders stay."""
     for number, name in enumerate(["old", "used", "new"]):
         copy = a_copy(tmp_path / name)
-        copy.lock.touch()
-        os.utime(copy.lock, (0, 1000 + number))
+        manifest.lock_of(copy.path).touch()
+        os.utime(manifest.lock_of(copy.path), (0, 1000 + number))
     os.utime(tmp_path / ".old.lock", (0, 5000))
     (tmp_path / "letters").mkdir()
     size = golden.disk_bytes(tmp_path / "new")

@@ -115,7 +115,7 @@ def test_a_golden_copy_serves_every_profile(programs: Path) -> None:
         (programs / Path(name).name).write_text("#!/bin/sh\necho 'mariadbd  Ver 10.11.1-MariaDB for Linux'\n")
         (programs / Path(name).name).chmod(0o755)
     profiles = "production", "standalone"
-    one, other = (golden.key(EngineSpec("mariadb", profile=name), Dataset("sysbench")) for name in profiles)
+    one, other = (golden.recipe(EngineSpec("mariadb", profile=name), Dataset("sysbench")).key for name in profiles)
     assert one == other and "10.11.1" in one
 
 

@@ -180,7 +180,7 @@ def test_a_copy_of_the_users_data_replaces_its_estimate(
     for name in ENGINES["postgres"].programs():
         (programs / Path(name).name).write_text("#!/bin/sh\necho 'postgres (PostgreSQL) 15.1'\n")
         (programs / Path(name).name).chmod(0o755)
-    key = golden.key(expanded.cells[0].engine, expanded.cells[0].dataset)
+    key = golden.recipe(expanded.cells[0].engine, expanded.cells[0].dataset).key
     before = writes.with_copies(expanded)
     assert before == expanded
     assert 20_000_000 < writes.tables_bytes(before.cells[0]) < 25_000_000

@@ -22,7 +22,7 @@ from dbbench.datasets.sources.source import Source, unusable
 from dbbench.engines import postgres
 from dbbench.engines.port import Server
 from dbbench.engines.sql import execute, rows
-from dbbench.errors import DatasetBuildFailed, DbbenchError, SourceRefused, SourceUnusable
+from dbbench.errors import DatasetBuildFailed, DbbenchError, SourceRefused, SourceUnusable, collect_errors
 from dbbench.model import SourceChange
 
 _NAME: Final = rb'(?:"(?:[^"]|"")+"|[^\s".(;]+)'
@@ -129,18 +129,17 @@ def _restore(source: Source, server: Server, data: Path) -> tuple[scripts.Tables
         assert reader.popen.stdout is not None
         script = PostgresScript(reader.popen.stdout, lambda _: False, functools.partial(_make_role, server))
 
-        def read_messages() -> str:
-            messages.seek(0)
-            return messages.read().decode(errors="replace").strip()
-
-        try:
+        damage = list[DbbenchError]()
+        with collect_errors(damage, SourceUnusable):
             for _line in script:
                 pass
-        except SourceUnusable as error:
-            reason = read_messages() if reader.wait(files.LOAD_S) else error.evidence
-            raise unusable(f"{source.path} is damaged or truncated: {reason}") from error
-        if reader.wait(files.LOAD_S):
-            raise unusable(f"{source.path} cannot be read:\n{scripts.last_lines(read_messages())}")
+        status = reader.wait(files.LOAD_S)
+        messages.seek(0)
+        printed = messages.read().decode(errors="replace").strip()
+        if damage:
+            raise unusable(f"{source.path} is damaged or truncated: {printed if status else damage[0].evidence}")
+        if status:
+            raise unusable(f"{source.path} cannot be read:\n{scripts.last_lines(printed)}")
     jobs = 1 if source.form == "pg_dump tar" else len(os.sched_getaffinity(0))
     argv: list[str | Path] = [program, "--no-owner", "--no-privileges", "--no-tablespaces", "--exit-on-error",
                               f"--jobs={jobs}", *_where(server), f"--dbname={server.database}", copy]  # fmt: skip

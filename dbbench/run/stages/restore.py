@@ -65,7 +65,7 @@ def _facts(golden: Golden, here: Golden, cell: Cell, tablespace: str) -> Dataset
     of_user = cell.dataset.kind == "source"
     return DatasetFacts(
         kind=cell.dataset.kind,
-        key=golden.key,
+        key=golden.manifest.key,
         bytes=here.manifest.logical_bytes,
         compressibility=made.compressibility,
         source=f"{parameters['form']} of {cell.engine.name} {parameters['version']}".strip() if of_user else "",

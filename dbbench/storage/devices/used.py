@@ -277,8 +277,7 @@ def is_for_writing(info: Path) -> bool:
 
 
 def _mounts(entry: Mount, device: Target) -> bool:
-    major, minor = entry.device.split(":")
-    if os.makedev(int(major), int(minor)) in device.numbers:
+    if os.makedev(*map(int, entry.device.split(":"))) in device.numbers:
         return True
     source = Path(entry.source)  # btrfs shows an anonymous number, but the source is one of its devices
     if source.is_relative_to("/proc"):

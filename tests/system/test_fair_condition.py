@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from dbbench.storage.devices import loop, precondition
-from dbbench.storage.devices.image import image_facts, make_image
+from dbbench.storage.devices.image import allocation, make_image
 
 pytestmark = pytest.mark.needs("root")
 
@@ -15,13 +15,13 @@ def test_discard_frees_every_block_before_a_trial(tmp_path: Path) -> None:
     """What was written is gone, on the device and below it."""
     image = tmp_path / "image"
     make_image(image, 320 * 2**20, lambda _: None)
-    full = image_facts(image).blocks
+    full = allocation(image)[0]
     with loop.attach(image) as device:
         os.pwrite(device.fd, b"x" * 4096, 2**20)
         found = precondition.discard(device)
         assert os.pread(device.fd, 4096, 2**20) == bytes(4096)
     assert (found.how, found.written_bytes) == ("discard", 0)
-    after = image_facts(image).blocks
+    after = allocation(image)[0]
     assert full is not None and after is not None and after < full / 100
 
 

@@ -17,7 +17,7 @@ from dbbench.machine import namespaces
 from dbbench.model import DeviceSpec
 from dbbench.storage import devices
 from dbbench.storage.devices import canary, directory, loop, loop_driver, sysfs, used
-from dbbench.storage.devices.image import image_facts, make_image, write_out
+from dbbench.storage.devices.image import allocation, make_image, write_out
 from dbbench.storage.devices.port import Device, DiskSet
 from tests.support import sick_disk
 from tests.support.permit import Permit
@@ -53,7 +53,7 @@ def test_the_image_is_behind_it_with_direct_io(tmp_path: Path) -> None:
     """The driver's own words are recorded, with what the image takes before; afterwards it is let go at once."""
     image = tmp_path / "image"
     make_image(image, 32 * 2**20)
-    before = image_facts(image)
+    blocks, extents = allocation(image)
     with attached(image) as device:
         name = device.facts.name
         assert Path(f"/sys/block/{name}/loop/dio").read_text() == "1\n"
@@ -63,8 +63,8 @@ def test_the_image_is_behind_it_with_direct_io(tmp_path: Path) -> None:
         assert os.makedev(device.major, device.minor) == device.path.stat().st_rdev
     facts = device.facts
     assert (facts.kind, facts.size_bytes, facts.direct_io) == ("loop", 32 * 2**20, True)
-    assert (facts.image_blocks_before, facts.image_extents_before) == (before.blocks, before.extents)
-    assert before.blocks * 512 >= 32 * 2**20 and before.extents is not None and before.extents > 0
+    assert (facts.image_blocks_before, facts.image_extents_before) == (blocks, extents)
+    assert blocks * 512 >= 32 * 2**20 and extents is not None and extents > 0
     assert not is_behind(image, name)
 
 
@@ -92,7 +92,7 @@ def test_a_discard_shows_in_the_images_blocks(tmp_path: Path) -> None:
     for option, kept in (("nodiscard", True), ("discard", False)):
         with loop.attach(image) as device:
             process.run(["mkfs.ext4", "-q", "-F", "-E", option, device.argument], pass_fds=(device.fd,))
-        assert (image_facts(image).blocks * 512 >= size) is kept  # the extents of a file need blocks too
+        assert (allocation(image)[0] * 512 >= size) is kept  # the extents of a file need blocks too
 
 
 def test_where_the_filesystem_has_no_direct_io_it_is_said(tmp_path: Path) -> None:
@@ -226,9 +226,9 @@ def test_holes_that_a_discard_left_are_filled(tmp_path: Path) -> None:
     make_image(image, 16 * 2**20)
     for offset in ("0", "4MiB", "15MiB"):
         process.run(["fallocate", "--punch-hole", "--offset", offset, "--length", "1MiB", image])
-    assert image_facts(image).blocks * 512 == 13 * 2**20
+    assert allocation(image)[0] * 512 == 13 * 2**20
     assert write_out(image) == 3 * 2**20
-    assert image_facts(image).blocks * 512 == 16 * 2**20
+    assert allocation(image)[0] * 512 == 16 * 2**20
     assert image.read_bytes()[4 * 2**20 : 5 * 2**20] == bytes(2**20)
     assert write_out(image) == 0
 

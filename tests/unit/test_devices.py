@@ -196,14 +196,13 @@ def test_an_image_is_written_in_full_and_private(tmp_path: Path) -> None:
     facts tell a hole from written bytes: else a discard would go unseen."""
     told: list[float] = []
     image.make_image(tmp_path / "image", 5 * 2**20 - 7, told.append)
-    facts = image.image_facts(tmp_path / "image")
-    assert facts.size_bytes == 5 * 2**20 <= facts.blocks * 512
+    assert (tmp_path / "image").stat().st_size == 5 * 2**20 <= image.allocation(tmp_path / "image")[0] * 512
     assert (tmp_path / "image").stat().st_mode & 0o777 == 0o600
     assert told == sorted(told) and told[-1] == 1.0
     assert (tmp_path / "image").read_bytes().count(bytes(4096)) == 0
     (tmp_path / "sparse").touch()
     os.truncate(tmp_path / "sparse", 2**20)
-    assert image.image_facts(tmp_path / "sparse") == image.ImageFacts(2**20, 0, 0)
+    assert image.allocation(tmp_path / "sparse") == (0, 0)
 
 
 def test_an_image_that_does_not_fit_leaves_nothing(tmp_path: Path) -> None:

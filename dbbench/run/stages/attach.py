@@ -18,7 +18,7 @@ from dbbench.samplers.accounting import DiskClock
 from dbbench.storage import devices
 from dbbench.storage.devices import hold
 from dbbench.storage.devices.guard import Permit
-from dbbench.storage.devices.image import image_facts
+from dbbench.storage.devices.image import allocation
 from dbbench.storage.devices.port import Device, DiskSet
 from dbbench.storage.devices.precondition import discard, fill
 from dbbench.storage.filesystems import family_of
@@ -114,5 +114,5 @@ def count_writes(plan: Plan, cell: Cell, clock: DiskClock) -> WriteFacts | None:
 def _image_facts(before: DeviceFacts) -> DeviceFacts:
     if not before.image:
         return before
-    after = image_facts(Path(before.image))
-    return dataclasses.replace(before, image_blocks_after=after.blocks, image_extents_after=after.extents)
+    blocks, extents = allocation(Path(before.image))
+    return dataclasses.replace(before, image_blocks_after=blocks, image_extents_after=extents)

@@ -27,8 +27,8 @@ __all__ = [
 def note(journal: Journal | None, event: str, disks: Iterable[Device], **more: str) -> None:
     """Record an event of block devices in the journal, by their identity; nothing for image files and layers."""
     for disk in disks:
-        if journal is not None and disk.facts.real:
-            journal.note(event, device=identity(disk.path), **more)
+        if journal is not None and (name := disk.identity):
+            journal.note(event, device=name, **more)
 
 
 @contextlib.contextmanager

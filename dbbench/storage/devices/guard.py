@@ -75,7 +75,7 @@ class Permit:
     def note(self, disks: Iterable[Device]) -> None:
         """Record in the journal, before anything is written to them, that these disks may contain dbbench's data."""
         for disk in disks:
-            if disk.facts.real and not self.journal.has_wiped_disk(name := naming.identity(disk.path)):
+            if (name := disk.identity) and not self.journal.has_wiped_disk(name):
                 self.journal.note("had", device=name)
 
 

@@ -11,7 +11,6 @@ import os
 import struct
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -36,15 +35,6 @@ _FS_IOC_SETFLAGS: Final = 0x40086602
 NOCOW_FL: Final = 0x00800000
 
 
-@dataclass(frozen=True)
-class ImageFacts:
-    """The allocation of an image on its disk. `blocks` have 512 bytes; `extents` is None if unknown."""
-
-    size_bytes: int
-    blocks: int
-    extents: int | None
-
-
 def make_image(path: Path, size_bytes: int, progress: Callable[[float], None] = lambda share: None) -> None:
     """Make a private file of `size_bytes` (rounded up to MiB), with every block written: allocated ones cost time at
     the first write, which the first trial would pay for all. The content is incompressible, because a compressing host
@@ -67,14 +57,13 @@ def make_image(path: Path, size_bytes: int, progress: Callable[[float], None] = 
         raise
 
 
-def image_facts(path: Path) -> ImageFacts:
-    """Return size, blocks and extents of an image, as its filesystem reports them. Raises OSError."""
+def allocation(path: Path) -> tuple[int, int | None]:
+    """Return the blocks of 512 bytes and the extents of an image, as its filesystem reports them. Raises OSError."""
     with open_fd(path) as fd:
-        status = os.fstat(fd)
         number: int | None = None
         with contextlib.suppress(OSError):  # tmpfs and zfs do not support the call
             number = sum(1 for _ in extents(fd))
-        return ImageFacts(status.st_size, status.st_blocks, number)
+        return os.fstat(fd).st_blocks, number
 
 
 def write_out(path: Path) -> int:

@@ -20,7 +20,7 @@ from dbbench.model import DeviceFacts
 from dbbench.results.fileio import try_lock
 from dbbench.storage.devices import guard, loop_driver, sysfs, used
 from dbbench.storage.devices.hold import afterwards
-from dbbench.storage.devices.image import image_facts
+from dbbench.storage.devices.image import allocation
 from dbbench.storage.devices.port import Device
 
 _TRIES: Final = 50  # another process may take the free device before us; each attempt asks the kernel for another one
@@ -40,7 +40,7 @@ def attach(image: Path, sector_bytes: int = 0) -> Iterator[Device]:
         file, direct = _open(image)
         stack.callback(os.close, file)
         _is_free(image, file)
-        before = image_facts(image)
+        blocks, extents = allocation(image)
         name, fd = _bound(file, direct, sector_bytes)
         sequence, dio = (sysfs.attribute(name, place) for place in ("diskseq", "loop/dio"))
         stack.enter_context(afterwards(lambda: _wait_until_free(name, sequence)))
@@ -52,7 +52,7 @@ def attach(image: Path, sector_bytes: int = 0) -> Iterator[Device]:
             )
         facts = DeviceFacts(
             "loop", f"/dev/{name}", name, sysfs.size_bytes(name), direct_io=dio == "1", image=str(image),
-            image_blocks_before=before.blocks, image_extents_before=before.extents,
+            image_blocks_before=blocks, image_extents_before=extents,
         )  # fmt: skip
         yield Device(Path(facts.path), fd, os.fstat(fd).st_rdev, facts, (name,))
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dbbench.model import DeviceFacts, DeviceSpec, Role, Scalar
+from dbbench.storage.devices import naming
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,11 @@ class Device:
     @property
     def number(self) -> str:
         return f"{os.major(self.st_rdev)}:{os.minor(self.st_rdev)}"
+
+    @property
+    def identity(self) -> str | None:
+        """Return the identity of a real disk; None for an image file, a directory or a layer."""
+        return naming.identity(self.path) if self.facts.real else None
 
     @property
     def each(self) -> tuple[Device, ...]:

@@ -21,7 +21,7 @@ from dbbench.machine.host.proc import text
 from dbbench.model import DeviceFacts, Layer, Scalar
 from dbbench.results.fileio import open_fd
 from dbbench.results.journal import Journal
-from dbbench.storage.devices import guard, hold, naming, sysfs
+from dbbench.storage.devices import guard, hold, sysfs
 from dbbench.storage.devices.hold import afterwards, retry
 from dbbench.storage.devices.port import Device
 
@@ -130,11 +130,11 @@ def persistently(step: Callable[[], object], what: object) -> None:
 
 def note_signatures(member: Device, journal: Journal | None) -> None:
     """Record the signatures of a layer on a real disk, so that the next run may erase them without asking."""
-    if journal is not None and member.facts.real:
+    if journal is not None and (name := member.identity):
         # A dict, because libblkid reports the ZFS label 24 times.
         marks = {mark.uuid: mark for mark in guard.signatures_of(member.fd) if mark.uuid}
         for mark in marks.values():
-            journal.note("made", device=naming.identity_of(member.facts.name), uuid=mark.uuid, what=mark.text)
+            journal.note("made", device=name, uuid=mark.uuid, what=mark.text)
 
 
 class LayerKind(Protocol):

@@ -104,7 +104,9 @@ def backup(server: Server, room: Path) -> list[str] | str:
 
 
 def _system_tables(program: Mysqld) -> str:
-    share = program.share()
+    base = program.path.resolve().parent.parent
+    folders = (base / "share/mysql", base / "share/mariadb", base / "share")
+    share = next((folder for folder in folders if any(folder.glob("*_system_tables.sql"))), None)
     if share is None:
         raise ProgramMissing(f"the SQL files of {program.path} were not found")
     # Since version 11 the files are named mariadb_* instead of mysql_*.

@@ -48,14 +48,6 @@ class Mysqld:
                       f"--plugin-dir={usr}/lib/mysql/plugin")  # fmt: skip
         return (*self.loader, str(self.path), f"--defaults-file={defaults}", *places, *options)
 
-    def share(self) -> Path | None:
-        """Return the directory of the SQL files that make the system tables, or None."""
-        base = self.path.resolve().parent.parent
-        for place in (base / "share/mysql", base / "share/mariadb", base / "share"):
-            if any(place.glob("*_system_tables.sql")):
-                return place
-        return None
-
 
 def find(profile: Profile, given: Path | None) -> Mysqld | None:
     """Return the program of that engine in `given`, otherwise the installed one, or None."""

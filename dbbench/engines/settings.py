@@ -148,9 +148,8 @@ def absent_defaults(
     settings: Settings, effective: Iterable[str], version: str, versions: Mapping[str, Versions]
 ) -> tuple[str, ...]:
     """Return the defaults that a server of this version should have but does not."""
-    absent = settings.keys() - keep_existing(settings, effective).keys()
-    here = numbers_of(version)
-    return tuple(name for name in settings if name in absent and here in versions.get(name, EVERY_VERSION))
+    kept, here = keep_existing(settings, effective), numbers_of(version)
+    return tuple(name for name in settings if name not in kept and here in versions.get(name, EVERY_VERSION))
 
 
 def own_cache_bytes(settings: Settings) -> int | None:

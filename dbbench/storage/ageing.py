@@ -9,7 +9,7 @@ import hashlib
 import os
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
@@ -57,17 +57,12 @@ def sequence(seed: int, whole_bytes: int, churn: float) -> Iterator[Step]:
     return _Sequence(seed, whole_bytes // UNIT * UNIT).steps(churn)
 
 
-@dataclass
 class _Sequence:
-    seed: int
-    whole: int
-    sizes: dict[str, int] = field(default_factory=dict)
-    names: list[str] = field(default_factory=list)
-    made: int = 0
-    unsynced: int = 0
-
-    def __post_init__(self) -> None:
-        self.dice = random.Random(self.seed)
+    def __init__(self, seed: int, whole: int) -> None:
+        self.dice, self.whole = random.Random(seed), whole
+        self.sizes: dict[str, int] = {}
+        self.names: list[str] = []
+        self.made = self.unsynced = 0
 
     def steps(self, churn: float) -> Iterator[Step]:
         yield from self._filled_file(self.whole)

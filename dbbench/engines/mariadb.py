@@ -48,7 +48,7 @@ AND GLOBAL_VALUE <> DEFAULT_VALUE FROM information_schema.SYSTEM_VARIABLES WHERE
     building={**innodb.PROFILE.building, "innodb_autoextend_increment": 8},
     primary={**innodb.PROFILE.primary, "binlog_format": "ROW"},
     by_log={"innodb_log_file_size": LOG_BYTES},
-    lab={**innodb.PROFILE.lab, "innodb_log_file_size": 16 * 2**20},
+    lab={**innodb.PROFILE.lab, "innodb_log_file_size": 16 * 2**20, "aria_pagecache_buffer_size": 2**20},
 )  # fmt: skip
 
 account, check_running, data_files = innodb.account, innodb.check_running, innodb.data_files

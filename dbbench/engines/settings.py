@@ -139,9 +139,9 @@ def same_in_mysql(asked: Scalar, found: Reported) -> bool:
 
 
 def keep_existing(settings: Settings, effective: Iterable[str]) -> Settings:
-    """Return the settings without the defaults that the server does not have."""
-    there = {spelt(name) for name in effective}
-    return {name: setting for name, setting in settings.items() if setting.origin != "default" or spelt(name) in there}
+    """Return the settings without those of defaults and of the power-loss lab that the server does not have."""
+    there, optional = {spelt(name) for name in effective}, ("default", "lab")
+    return {name: each for name, each in settings.items() if each.origin not in optional or spelt(name) in there}
 
 
 def absent_defaults(

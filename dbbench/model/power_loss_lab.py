@@ -42,6 +42,7 @@ class Conclusion(StrEnum):
     BLIND = "blind"  # the controls did not lose data, so the lab would not notice a loss
 
 
+TIME_USED_UP: Final = "the time was used up"  # note of a control, and reason of an UNTRIED
 UNTRIED: Final = "untried"  # word of a HarmCount without attempts
 
 

@@ -10,7 +10,7 @@ from dbbench.errors import DbbenchError
 from dbbench.labs.harm.flips import flip_bytes
 from dbbench.labs.harm.full_disk import fill_disk
 from dbbench.labs.powercut.recovery import BaseImages, Lab
-from dbbench.model import UNTRIED, HarmCount
+from dbbench.model import TIME_USED_UP, UNTRIED, HarmCount
 from dbbench.run.record import stopping
 
 Attempt = Callable[[Lab, BaseImages, int], list[HarmCount]]
@@ -25,9 +25,7 @@ def count_harms(
     for name, attempt in attempts.items():
         lab.tell(f"{base.target.key}: {name}")
         try:
-            counts = (
-                [HarmCount(name, UNTRIED, 0, 0, "the time was used up")] if lab.over else attempt(lab, base, rounds)
-            )
+            counts = [HarmCount(name, UNTRIED, 0, 0, TIME_USED_UP)] if lab.over else attempt(lab, base, rounds)
         except (DbbenchError, OSError, ValueError) as error:
             if stopping(error):
                 raise

@@ -35,7 +35,7 @@ from dbbench.labs.powercut.recovery import (
     serving,
 )
 from dbbench.machine.kernel_log import Watch
-from dbbench.model import UNTRIED, HarmCount
+from dbbench.model import TIME_USED_UP, UNTRIED, HarmCount
 from dbbench.run.record import stopping
 from dbbench.storage.devices.port import leaves_of
 
@@ -43,7 +43,7 @@ FLIPPED: Final = 4096
 TRIES: Final = 4  # a place may not matter, for example a copy in the filesystem's journal: others are tried
 LOG_S: Final = witness.CHECKPOINT_S / 2  # with a checkpoint, recovery would not need the log before it
 RANGE: Final = 64  # accounts that are read with one search in the index
-# Who notices, in this order; `check` and `fsck` only if someone starts them: pg_amcheck, CHECK TABLE; scrub, fsck.
+# Who notices, in this order; `check` and `fsck` only if someone starts them: amcheck, CHECK TABLE; scrub, fsck.
 NOTICING: Final = ("filesystem", "database", "check", "fsck")
 _ZEROS: Final = bytes(FLIPPED)
 
@@ -69,7 +69,7 @@ def flip_bytes(lab: Lab, base: BaseImages, rounds: int) -> list[HarmCount]:
                 outcomes.append(HarmCount(column, word, 1, 1, text))
         counts += add_up(outcomes)
         if not outcomes:
-            why = "the time was used up" if sample.places else "no block on the disks has the content of its files"
+            why = TIME_USED_UP if sample.places else "no block on the disks has the content of its files"
             counts.append(HarmCount(column, UNTRIED, 0, 0, why))
     for stem in ("crashed", "plain", "flipped"):
         for image in files_of(lab.disks(stem, base.target)):
@@ -198,9 +198,10 @@ def _difference(server: Server, acknowledged: Mapping[int, int]) -> str:
     for how, found in (("scan", by_scan), ("index", by_index)):
         if len(found) != len(expected) or set(found) != expected:
             return f"{len(expected - set(found))} of {len(expected)} rows are missing or changed (read by {how})"
-    if lost := witness.missing(server, acknowledged):
-        return f"{lost} of {sum(acknowledged.values())} acknowledged commits are missing"
-    return f"{wrong} balances do not match the ledger" if (wrong := witness.unequal(server)) else ""
+    with cursor_of(server) as cursor:
+        if lost := witness.missing(cursor, acknowledged):
+            return f"{lost} of {sum(acknowledged.values())} acknowledged commits are missing"
+        return f"{wrong} balances do not match the ledger" if (wrong := witness.unequal(cursor)) else ""
 
 
 def _flip(image: Path, offset: int) -> bytes:

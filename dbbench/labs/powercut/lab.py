@@ -44,14 +44,14 @@ from dbbench.labs.powercut.recovery import (
 )
 from dbbench.labs.powercut.targets import LYING, Control, LabTarget
 from dbbench.labs.powercut.witness import Acknowledged
-from dbbench.model import ControlFacts, CutFacts, HarmCount, LabRow, durability_class
+from dbbench.model import TIME_USED_UP, ControlFacts, CutFacts, HarmCount, LabRow, durability_class
 from dbbench.plan import catalog
 from dbbench.run.record import stopping
 from dbbench.storage.devices import loop
 
 BATCH: Final = 25  # cuts of one recording: a minute of work; more cuts would be too similar
 KEPT: Final = 3  # most images that each process keeps for one target: 100 MB each
-WORK_S: Final = 2.0  # seconds that the witness works before each kill: three checkpoints
+WORK_S: Final = 1.0  # seconds that the witness works before each kill: two checkpoints
 LIE_NS: Final = 100_000_000
 LEAST: Final = 20  # least number of commits in a recording that can be judged
 
@@ -301,7 +301,7 @@ def try_control(lab: Lab, control: Control, engine: LabTarget, tries: int, neede
             if harmed == needed:
                 break
             if lab.over:
-                note = "the time was used up"
+                note = TIME_USED_UP
                 break
             lab.tell(f"{name}: cut {valid + 1}")
             media.cut(cut, files_of(left))

@@ -7,11 +7,10 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from typing import Final
+from typing import Any, Final
 
 from dbbench.engines import profile_of
 from dbbench.engines.port import Server
-from dbbench.engines.sql import cursor_of, rows
 
 PAUSE_S: Final = 0.03  # between two steps: a round of the lab has about two cycles
 PART: Final = 400  # rows of each of the two partitions: a file that grows by some 100 kB
@@ -34,17 +33,14 @@ def change(server: Server, round_: int, times: list[int], stop: threading.Event)
             times.append(time.monotonic_ns())
 
 
-def wrong(server: Server, round_: int, acknowledged: int) -> str:
+def wrong(cursor: Any, round_: int, acknowledged: int) -> str:
     """Describe how a round's tables differ from its acknowledged steps, or "". Raises the server's own errors."""
     expected = [state(round_, acknowledged), state(round_, acknowledged + 1)]
     found = {}
-    with cursor_of(server) as cursor:
-        cursor.execute(
-            f"SELECT table_name FROM information_schema.tables WHERE table_name LIKE 'change\\_{round_}\\_%'"
-        )
-        names = sorted(name for (name,) in cursor.fetchall() if not name.endswith(("_a", "_b")))
-    for name in names:
-        found[name] = int(rows(server, f"SELECT COUNT(*) FROM {name}")[0][0])
+    cursor.execute(f"SELECT table_name FROM information_schema.tables WHERE table_name LIKE 'change\\_{round_}\\_%'")
+    for name in sorted(name for (name,) in cursor.fetchall() if not name.endswith(("_a", "_b"))):
+        cursor.execute(f"SELECT COUNT(*) FROM {name}")
+        found[name] = int(cursor.fetchone()[0])
     if found in expected:
         return ""
     step = STEPS[(acknowledged - 1) % len(STEPS)] if acknowledged else "nothing"

@@ -8,21 +8,23 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from dbbench.drivers.sessions import fault
 from dbbench.engines import profile_of, sql_of
 from dbbench.engines.port import Server
-from dbbench.engines.sql import cursor_of, rows
+from dbbench.engines.sql import cursor_of
 from dbbench.labs.powercut import schema_changes
 from dbbench.machine import threads
 
 DOUBLINGS: Final = 14
 ACCOUNTS: Final = 2**DOUBLINGS  # 4 MB: several hundred pages, most of which are dirty at each checkpoint
 SESSIONS: Final = 4
-CHECKPOINT_S: Final = 0.6  # short, so that a recording of seconds contains several
+CHECKPOINT_S: Final = 0.4  # short, so that a recording of seconds contains several
+PAUSE_S: Final = 0.004  # between two transactions of a session: more of them would cost time and show nothing else
 FILLER: Final = "x" * 180
 
 _UPDATE: Final = "UPDATE account SET balance = balance + ({}) WHERE id = {}"
@@ -34,6 +36,8 @@ UNEQUAL: Final = (
     f"SELECT COUNT(*) FROM account LEFT JOIN ({_SUMS}) AS sums ON sums.id = account.id "
     "WHERE account.balance <> COALESCE(sums.moved, 0)"
 )
+# By session: the sums of amounts and debits of its first 0, 1, 2 ... transactions, as far as they were needed.
+_sums_of: defaultdict[int, list[tuple[int, int]]] = defaultdict(lambda: [(0, 0)])
 
 
 @dataclass(frozen=True)
@@ -121,33 +125,41 @@ def banking(server: Server, round_: int, seen: Acknowledged, changes: bool) -> I
             helper.join(30)
 
 
-def missing(server: Server, acknowledged: Mapping[int, int]) -> int:
+def missing(cursor: Any, acknowledged: Mapping[int, int]) -> int:
     """Return how many acknowledged transactions the ledger lacks, or differ in it. Raises the server's own errors."""
     lost = 0
-    with cursor_of(server) as cursor:
-        for session, count in acknowledged.items():
-            if session < 0:
-                continue
-            cursor.execute("SELECT COUNT(*), COALESCE(SUM(amount), 0), COALESCE(SUM(debit), 0) FROM ledger "
-                           f"WHERE session = {session} AND n <= {count}")  # fmt: skip
-            row = cursor.fetchone()
-            moves = [move(session, n) for n in range(1, count + 1)]
-            if int(row[0]) != count:
-                lost += count - int(row[0])
-            elif (int(row[1]), int(row[2])) != (sum(m.amount for m in moves), sum(m.debit for m in moves)):
-                lost += 1  # at least one row exists with other content
+    for session, count in acknowledged.items():
+        if session < 0:
+            continue
+        cursor.execute("SELECT COUNT(*), COALESCE(SUM(amount), 0), COALESCE(SUM(debit), 0) FROM ledger "
+                       f"WHERE session = {session} AND n <= {count}")  # fmt: skip
+        row = cursor.fetchone()
+        if int(row[0]) != count:
+            lost += count - int(row[0])
+        elif (int(row[1]), int(row[2])) != _sums(session, count):
+            lost += 1  # at least one row exists with other content
     return lost
 
 
-def wrong_tables(server: Server, acknowledged: Mapping[int, int]) -> str:
+def _sums(session: int, count: int) -> tuple[int, int]:
+    """Return the sums of amounts and debits of the first `count` transactions of a session."""
+    sums = _sums_of[session]
+    for n in range(len(sums), count + 1):
+        transfer, (amounts, debits) = move(session, n), sums[-1]
+        sums.append((amounts + transfer.amount, debits + transfer.debit))
+    return sums[count]
+
+
+def wrong_tables(cursor: Any, acknowledged: Mapping[int, int]) -> str:
     """Describe a table that an acknowledged schema change has not left like this; "" if there is none."""
     rounds = ((-1 - session, count) for session, count in acknowledged.items() if session < 0)
-    return next(filter(None, (schema_changes.wrong(server, round_, count) for round_, count in rounds)), "")
+    return next(filter(None, (schema_changes.wrong(cursor, round_, count) for round_, count in rounds)), "")
 
 
-def unequal(server: Server) -> int:
+def unequal(cursor: Any) -> int:
     """Return the accounts whose balance differs from the ledger. Raises the server's own errors."""
-    return int(rows(server, UNEQUAL)[0][0])
+    cursor.execute(UNEQUAL)
+    return int(cursor.fetchone()[0])
 
 
 def _statements(session: int, n: int) -> list[str]:
@@ -165,7 +177,7 @@ def _work(server: Server, session: int, times: list[int], stop: threading.Event)
     with contextlib.closing(server.connect()) as connection:
         cursor, whole = connection.cursor(), sql_of(server).one_message
         connection.autocommit = whole
-        while not stop.is_set():
+        while not stop.wait(PAUSE_S):
             statements = _statements(session, len(times) + 1)
             for statement in ["; ".join(("BEGIN", *statements, "COMMIT"))] if whole else statements:
                 cursor.execute(statement)

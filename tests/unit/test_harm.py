@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from dbbench.commands.options import Options
-from dbbench.commands.powercut import concluding
-from dbbench.errors import DeadlinePassed, Interrupted, MountFailed
+from dbbench.commands.powercut import conclude, concluding
+from dbbench.errors import DeadlinePassed, Interrupted, LabContradicts, MountFailed
 from dbbench.labs.harm import Attempt, count_harms
 from dbbench.labs.powercut.recovery import BaseImages, Lab
 from dbbench.labs.powercut.targets import LabTarget
-from dbbench.model import Conclusion, Durability, EngineSpec, HarmCount
+from dbbench.model import TIME_USED_UP, Conclusion, ControlFacts, Durability, EngineSpec, HarmCount
 from dbbench.plan.catalog import catalog
 from dbbench.report.harm_table import HarmTable
 from dbbench.results import load_run, save_lab
@@ -124,6 +124,26 @@ def test_a_lab_that_hangs_prints_what_it_knows(tmp_path: Path, capsys: pytest.Ca
         raise DeadlinePassed("mount")
     printed = capsys.readouterr().out
     assert "torn 3/40" in printed and "xfs with PostgreSQL: the test ended before it" in printed
+
+
+def test_a_control_without_time_is_not_said_to_lose_too_rarely(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """E821 says for which controls the time was used up, and which were too rarely harmed; each with its remedy."""
+    folder = synthetic.write(tmp_path, Shape(arms=("ext4", "xfs"), work=(("postgres", "pgbench-tpcb"),)))
+    lab = synthetic.lab(blind=True)
+    rare, late = lab.controls[0], dataclasses.replace(lab.controls[0], name="fsync=off", note=TIME_USED_UP)
+
+    def refused(*controls: ControlFacts) -> LabContradicts:
+        save_lab(folder, dataclasses.replace(lab, controls=controls))
+        with pytest.raises(LabContradicts) as caught:
+            conclude(Options(quiet=True), folder)
+        return caught.value
+
+    error = refused(late)
+    assert str(error) == "the time was used up before the controls fsync=off (postgres) had all their cuts"
+    assert error.remedy == "Give the lab more time with --minutes."
+    error = refused(late, rare)
+    assert str(error).startswith("the controls nobarrier (postgres) lost data too rarely; the time was used up before")
+    assert error.remedy is None  # that of E821
 
 
 def test_a_lab_without_trials_has_no_price(tmp_path: Path) -> None:

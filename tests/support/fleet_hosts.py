@@ -31,17 +31,19 @@ from dbbench.model import Run, TrialSpec, plain
 from dbbench.plan import make_order
 from dbbench.results.fileio import sha256
 from dbbench.results.merging import files_of
+from tests.support.runs import small_run
 from tests.support.trials import trial
 
 TRIAL_S = 10.0
 _RUN = TypeAdapter(Run)
 
 
-def two_arms(run: Run, blocks: int) -> Run:
-    """Return the run `f` of ext4 and xfs in so many blocks."""
+def two_arms(blocks: int) -> Run:
+    """Return a run `f` of ext4 and xfs in so many blocks."""
+    run = small_run("f")
     cells = tuple(dataclasses.replace(run.cells[0], id=f"{arm}.postgres.w", arm=arm) for arm in ("ext4", "xfs"))
     order = tuple(make_order(cells, blocks, 1))
-    return dataclasses.replace(run, name="f", cells=cells, order=order,
+    return dataclasses.replace(run, cells=cells, order=order,
                                plan=dataclasses.replace(run.plan, blocks=blocks))  # fmt: skip
 
 

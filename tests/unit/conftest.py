@@ -1,21 +1,18 @@
 """Fixtures of unit tests: a run that needs no machine, and a command line for results."""
 
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from dbbench import cli, packages
-from dbbench.model import Run
 from dbbench.plan.catalog import Catalog, catalog
 from dbbench.storage.filesystems import FAMILIES
 from tests.support.road import Road
 from tests.support.runs import small_run
 from tests.support.stored import RecordingStorage
-
-MakeRun = Callable[..., Run]
 
 
 @pytest.fixture(autouse=True)
@@ -45,12 +42,6 @@ def signals_as_before() -> Iterator[None]:
 def known() -> Catalog:
     """Return the shipped catalogue."""
     return catalog([])
-
-
-@pytest.fixture
-def make_run() -> MakeRun:
-    """Return a function that makes runs of one cell in two blocks."""
-    return small_run
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@ import dataclasses
 import io
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -27,6 +26,7 @@ from dbbench.run.create import choose, create, free_name, is_complete, keep_scri
 from dbbench.storage import layers
 from tests.support.files import write_file
 from tests.support.plans import plan
+from tests.support.runs import small_run
 from tests.support.trials import trial_of
 
 TPCB = (("postgres", "pgbench-tpcb"),)
@@ -356,11 +356,9 @@ def test_a_finished_run_is_not_driven_again(
 
 
 @pytest.mark.parametrize(("error", "again"), [("E601", False), ("E348", True)])
-def test_a_finished_run_with_a_failed_trial_exits_with_1_again(
-    error: str, again: bool, make_run: Callable[..., Run], tmp_path: Path
-) -> None:
+def test_a_finished_run_with_a_failed_trial_exits_with_1_again(error: str, again: bool, tmp_path: Path) -> None:
     """A trial whose process died (E348) is run again instead; no other one is."""
-    folder = results.create_run(tmp_path, run := make_run(), "")
+    folder = results.create_run(tmp_path, run := small_run(), "")
     trial = trial_of(run, status=Status.FAILED, error=Fault(error, "measure", "it failed"))
     for each in (trial, *(trial_of(run, index) for index in range(1, len(run.order)))):
         results.Draft(folder, each.id).publish(each, None, [], None)

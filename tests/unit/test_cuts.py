@@ -24,10 +24,10 @@ from dbbench.metrics.series import Series
 from dbbench.model import Run
 from dbbench.results.journal import Journal
 from dbbench.results.trials import damage, leftovers
+from tests.support.runs import small_run
 
 from .test_store import a_trial
 
-MakeRun = Callable[..., Run]
 CUTS = int(os.environ.get("DBBENCH_CUTS", "60"))
 SEED = int(os.environ.get("DBBENCH_SOAK_SEED", "1"))
 
@@ -187,9 +187,9 @@ def cuts(moments: list[Moment], results_folder: Path, after: Path) -> Iterator[t
         yield number, moment
 
 
-def test_what_was_finished_before_a_cut_is_there_after_it(make_run: MakeRun, tmp_path: Path) -> None:
+def test_what_was_finished_before_a_cut_is_there_after_it(tmp_path: Path) -> None:
     """Published trials are whole, an unfinished one is never a result, the run is read and can go on."""
-    results_folder, run, after = tmp_path / "results", make_run(), tmp_path / "after"
+    results_folder, run, after = tmp_path / "results", small_run(), tmp_path / "after"
     for number, moment in cuts(record(results_folder, run), results_folder, after):
         said = f"cut {number} after {moment.label}"
         found = results.load_run(after / run.name)
@@ -201,9 +201,9 @@ def test_what_was_finished_before_a_cut_is_there_after_it(make_run: MakeRun, tmp
         list(Journal(after / run.name / "journal.jsonl").entries())
 
 
-def test_without_fsync_the_model_loses_results(make_run: MakeRun, tmp_path: Path) -> None:
+def test_without_fsync_the_model_loses_results(tmp_path: Path) -> None:
     """A control: the same cuts damage results that were not fsynced, so the model can detect a loss."""
-    results_folder, run, after, harmed = tmp_path / "results", make_run(), tmp_path / "after", 0
+    results_folder, run, after, harmed = tmp_path / "results", small_run(), tmp_path / "after", 0
     for _, moment in cuts(record(results_folder, run, "trials"), results_folder, after):
         try:
             found = {trial.id for trial in results.load_run(after / run.name).trials}

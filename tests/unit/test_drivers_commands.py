@@ -1,6 +1,6 @@
 """The command lines that drivers start: which values of a cell are passed to the tool."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +9,10 @@ import pytest
 from dbbench.drivers import DRIVERS, pgbench, sessions_of, sysbench
 from dbbench.drivers.protocol import locate
 from dbbench.errors import FileUnreadable
-from dbbench.model import Cell, Dataset, EngineSpec, FsSetup, Mkfs, Scalar, Window, Workload
+from dbbench.model import Cell, Dataset, Scalar, Window, Workload
 from dbbench.plan import catalog
 from tests.support.files import write_file
+from tests.support.runs import small_run
 
 
 @dataclass
@@ -28,17 +29,9 @@ class Address:
 
 def cell(workload: Workload, *, dataset: dict[str, Scalar] | None = None, **parameters: Scalar) -> Cell:
     """A cell of that workload with 2.5 s of warm-up and 10 s of window."""
-    kind = workload.dataset["kind"]
-    return Cell(
-        id="c",
-        arm="xfs",
-        setup=FsSetup("xfs", Mkfs("xfs")),
-        engine=EngineSpec("postgres"),
-        workload=workload,
-        parameters=parameters,
-        dataset=Dataset(kind, dataset or {}),  # type: ignore[arg-type]
-        window=Window("fixed", 2.5, 10),
-    )
+    given = Dataset(workload.dataset["kind"], dataset or {})  # type: ignore[arg-type]
+    return replace(small_run().cells[0], workload=workload, parameters=parameters, dataset=given,
+                   window=Window("fixed", 2.5, 10))  # fmt: skip
 
 
 def workload(driver: Any, script: str, kind: str) -> Workload:

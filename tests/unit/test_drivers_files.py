@@ -15,8 +15,9 @@ from dbbench.drivers.protocol import Live
 from dbbench.errors import DriverFailed
 from dbbench.machine.limits import cgroup
 from dbbench.metrics.table import METRICS
-from dbbench.model import Cell, Dataset, EngineSpec, FsSetup, Mkfs, Window
+from dbbench.model import Cell, Dataset, EngineSpec, Window
 from dbbench.plan import catalog
+from tests.support.runs import small_run
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "drivers"
 BONNIE = (FIXTURES / "bonnie.csv").read_text()
@@ -31,8 +32,8 @@ def cell(workload: str, **parameters: Any) -> Cell:
     found = known.workload(workload)
     values = {**catalog.defaults(found), **parameters}
     found = replace(found, script=str(known.script(found) or ""))
-    return Cell("c", "ext4", FsSetup("ext4", Mkfs("ext4")), EngineSpec("files"), found, values, Dataset("none"),
-                Window(found.window, 2.0, 5.0))  # fmt: skip
+    return replace(small_run().cells[0], engine=EngineSpec("files"), workload=found, parameters=values,
+                   dataset=Dataset("none"), window=Window(found.window, 2.0, 5.0))  # fmt: skip
 
 
 def ended(text: str, lived_s: float = 3.0) -> Any:

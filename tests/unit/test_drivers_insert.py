@@ -2,7 +2,6 @@
 
 import dataclasses
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -11,7 +10,7 @@ from dbbench.compare import rows
 from dbbench.compare.remarks import texts
 from dbbench.drivers import insert, sessions_of
 from dbbench.metrics.table import METRICS
-from dbbench.model import Phase, Run, Status, TrialWarning
+from dbbench.model import Phase, Status, TrialWarning
 from dbbench.model.events import Event
 from dbbench.plan import catalog
 from dbbench.report.answer import answer
@@ -19,6 +18,7 @@ from dbbench.report.sentences import plain_text
 from dbbench.report.verdicts import VerdictTable
 from dbbench.run.record import UNBOUNDED_WORK_S, Record
 from tests.support.judged import Judged, outcome
+from tests.support.runs import small_run
 
 SHIPPED: Final = catalog.catalog().workload("insert-benchmark")
 
@@ -33,9 +33,9 @@ def test_the_same_rows_are_inserted_everywhere() -> None:
     assert len({note for *_, note in found}) == 50
 
 
-def test_sysbench_opens_the_sessions_of_the_queries(make_run: Callable[..., Run]) -> None:
+def test_sysbench_opens_the_sessions_of_the_queries() -> None:
     """Those that insert are dbbench's own."""
-    (cell, *_) = make_run().cells
+    (cell, *_) = small_run().cells
     loaded = dataclasses.replace(cell, workload=SHIPPED, parameters={"clients": 4, "writers": 2})
     assert sessions_of(loaded) == 4
 
@@ -53,9 +53,9 @@ def test_a_missed_rate_is_told_beside_the_ratio(tmp_path: Path) -> None:
     assert said == "Nothing can be compared: of the baseline ext4, 1 trial missed the required rate of inserts."
 
 
-def test_the_load_before_the_window_has_time(make_run: Callable[..., Run], tmp_path: Path) -> None:
+def test_the_load_before_the_window_has_time(tmp_path: Path) -> None:
     """Its length is not known, although that of the window is."""
-    run_folder = results.create_run(tmp_path, make_run(), "")
+    run_folder = results.create_run(tmp_path, small_run(), "")
     folder = results.RunFolder(run_folder)
     plain = folder.run.cells[0]
     loading = dataclasses.replace(plain, workload=SHIPPED)

@@ -21,20 +21,15 @@ from dbbench.model import (
     Cell,
     CheckpointFacts,
     CoresFacts,
-    Dataset,
     DeviceFacts,
     DeviceLimit,
-    EngineSpec,
     FilesystemFacts,
-    FsSetup,
     LimitFacts,
     MemoryFacts,
-    Mkfs,
     Plan,
     Trial,
     TrialWarning,
     Window,
-    Workload,
 )
 from dbbench.plan import catalog, conditions, workloads
 from dbbench.report.answer import answer
@@ -45,17 +40,18 @@ from dbbench.results.ceiling import judge
 from dbbench.results.journal import Journal
 from dbbench.run.evaluate import device, fairness
 from dbbench.run.stages.attach import first_host_state
-from tests.support.plans import plan_of
+from tests.support import plans
+from tests.support.files import write_file
+from tests.support.plans import Table
+from tests.support.runs import small_run
 from tests.support.trials import trial
 
 GIB = 2**30
 
 
-def cell(engine: str = "postgres", measure: int = 5, **parameters: Any) -> Cell:
-    """A cell without warm-up."""
-    workload = Workload("w", "pgbench", ("postgres",), {"kind": "pgbench"}, name="w")
-    return Cell("c", "ext4", FsSetup("ext4", Mkfs("ext4")), EngineSpec(engine), workload, parameters,  # type: ignore[arg-type]
-                Dataset("pgbench", {}), Window("fixed", 0, measure))  # fmt: skip
+def cell(**parameters: Any) -> Cell:
+    """A cell with a window of five seconds, without warm-up."""
+    return dataclasses.replace(small_run().cells[0], parameters=parameters, window=Window("fixed", 0, 5))
 
 
 @pytest.mark.parametrize(("ratio", "word"), [(0.79, "cached"), (0.8, "edge"), (1.99, "edge"), (2.0, "io-bound")])
@@ -89,9 +85,8 @@ def test_block_layer_is_read_of_each_disk(tmp_path: Path) -> None:
     """The chosen scheduler, not the list; what a kernel does not have is None, never 0."""
     for disk, scheduler in (("a", "none [mq-deadline] bfq"), ("b", "[none] mq-deadline")):
         queue = tmp_path / "sys/class/block" / disk / "queue"
-        queue.mkdir(parents=True)
-        (queue / "scheduler").write_text(scheduler)
-        (queue / "read_ahead_kb").write_text("128\n")
+        write_file(queue / "scheduler", scheduler)
+        write_file(queue / "read_ahead_kb", "128\n")
     found = tunables.block_layer(("a", "b"), tmp_path)
     assert (found["disk: scheduler"], found["disk 2: scheduler"]) == ("mq-deadline", "none")
     assert (found["disk: read_ahead_kb"], found["disk: wbt_lat_usec"]) == ("128", None)
@@ -350,56 +345,47 @@ def test_two_arms_at_the_ceiling_are_never_the_same() -> None:
         assert [row.verdict for row in rows(trials, "a")] == ["baseline", "same"]
 
 
-PLAN = """
-name = "p"
-fs_setups = ["ext4"]
-{more}
-[[engine]]
-name = "postgres"
-{engine}
-[[workload]]
-name = "pgbench-tpcb"
-{workload}
-"""
-
-
-def loaded(tmp_path: Path, more: str = "", engine: str = "", workload: str = "") -> tuple[Plan, tuple[Cell, ...]]:
-    """The plan and its cells."""
+def loaded(
+    tmp_path: Path, workload: Table | None = None, engine: Table | None = None, **keys: Any
+) -> tuple[Plan, tuple[Cell, ...]]:
+    """The plan with these keys, and its cells."""
     known = catalog.catalog()
-    found = plan_of(tmp_path, PLAN.format(more=more, engine=engine, workload=workload), known)
+    asked = {"name": "pgbench-tpcb", **(workload or {})}
+    text = plans.plan("ext4", {"name": "postgres", **(engine or {})}, asked, **{"measure": "60s", "device": {}, **keys})
+    found = plans.plan_of(tmp_path, text, known)
     return found, plan.expand(found, known).cells
 
 
 def test_size_sets_the_scale_by_the_memory(tmp_path: Path) -> None:
     """Three times 1 GiB in units of 15.7 MB; a list of sizes is a sweep; nothing of the word reaches the tool."""
-    _, (one,) = loaded(tmp_path, 'memory = "1GiB"', workload='size = "io-bound"')
+    _, (one,) = loaded(tmp_path, {"size": "io-bound"}, memory="1GiB")
     assert one.dataset.parameters["scale"] == one.parameters["scale"] == round(3 * GIB / 15_700_000)
     assert "size" not in one.parameters
-    _, several = loaded(tmp_path, 'memory = "1GiB"', workload='size = ["cached", "edge", "io-bound"]')
+    _, several = loaded(tmp_path, {"size": ["cached", "edge", "io-bound"]}, memory="1GiB")
     scales = [int(c.parameters["scale"]) for c in several]
     assert scales == sorted(scales) and len(set(scales)) == 3
 
 
-@pytest.mark.parametrize(("more", "workload", "told"), [
-    ("", 'size = "edge"', 'for example memory = "2GiB"'),
-    ('memory = "1GiB"', 'size = "edge"\nscale = 3', '"size" cannot be combined with "scale"'),
-    ('memory = "1GiB"', 'size = "huge"', "must be one of"),
-    ('equal_readahead = "1MiB"\ndevice = { kind = "dir", paths = { ext4 = "/mnt/a" } }', "", "has no effect"),
-    ('checkpoints = "never"', "", "checkpoints"),
+@pytest.mark.parametrize(("workload", "keys", "told"), [
+    ({"size": "edge"}, {}, 'for example memory = "2GiB"'),
+    ({"size": "edge", "scale": 3}, {"memory": "1GiB"}, '"size" cannot be combined with "scale"'),
+    ({"size": "huge"}, {"memory": "1GiB"}, "must be one of"),
+    ({}, {"equal_readahead": "1MiB", "device": {"kind": "dir", "paths": {"ext4": "/mnt/a"}}}, "has no effect"),
+    ({}, {"checkpoints": "never"}, "checkpoints"),
 ])  # fmt: skip
-def test_flaws_of_conditions_are_told(tmp_path: Path, more: str, workload: str, told: str) -> None:
+def test_flaws_of_conditions_are_told(tmp_path: Path, workload: Table, keys: Table, told: str) -> None:
     """Before anything is done."""
     with pytest.raises(PlanInvalid) as caught:
-        loaded(tmp_path, more, workload=workload)
+        loaded(tmp_path, workload, **keys)
     assert told in caught.value.evidence
 
 
 def test_each_condition_is_a_sentence(tmp_path: Path) -> None:
     """What `dbbench plan` prints: memory beside the tables, cores, checkpoints, warm-up, what fio takes."""
-    found, cells = loaded(tmp_path, 'memory = "1GiB"\nmeasure = "120s"\nwarmup = "9s"', workload='size = "io-bound"')
-    flaws = '"cpus_server" must be a list of CPUs such as "0-3,8".*\n.*"numa_node" must be 0 or more'
+    found, cells = loaded(tmp_path, {"size": "io-bound"}, memory="1GiB", measure="120s", warmup="9s")
+    flaws = '"numa_node" must be 0 or more.*\n.*"cpus_server" must be a list of CPUs such as "0-3,8"'
     with pytest.raises(PlanInvalid, match=flaws):
-        loaded(tmp_path, engine='cpus_server = "a-b"\nnuma_node = -1')
+        loaded(tmp_path, engine={"cpus_server": "a-b", "numa_node": -1})
     said = conditions.sentences(found, cells)
     assert any("1 GiB" in line and "io-bound" in line for line in said)
     assert any("cores" in line for line in said)
@@ -411,5 +397,5 @@ def test_each_condition_is_a_sentence(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("scale", "shares"), [(3, True), (4, False)])
 def test_more_clients_than_rows_are_a_condition(tmp_path: Path, scale: int, shares: bool) -> None:
     """The default of four clients updates as many branches as `scale` has."""
-    said = conditions.sentences(*loaded(tmp_path, workload=f"scale = {scale}"))
+    said = conditions.sentences(*loaded(tmp_path, {"scale": scale}))
     assert any("share 3 rows that each transaction locks" in line for line in said) == shares

@@ -4,7 +4,6 @@ import ast
 import os
 import re
 import shutil
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -14,14 +13,13 @@ import pytest
 from dbbench.errors import error_kinds, warning_kinds
 from dbbench.machine.host import load
 from dbbench.machine.host.proc import MovedBytes
-from dbbench.model import IoFacts, Run, Status
+from dbbench.model import IoFacts, Status
 from dbbench.run.evaluate import compare_settings
 from dbbench.run.meter import Meter, foreign_io
 from tests.support.judged import LOOP, FakeKernel, Judged
 
 IO: Final = "rchar: 5\nread_bytes: {}\nwrite_bytes: {}\nwchar: {}\ncancelled_write_bytes: 0\n"
 ROOT: Final = Path(__file__).parents[2]
-MakeRun = Callable[..., Run]
 
 
 SHRUNK: Final = replace(LOOP, image="i", image_blocks_before=900, image_blocks_after=800)

@@ -19,11 +19,10 @@ from dbbench.fleet import dealing, fleet_files, host, launch, security
 from dbbench.fleet.coordinator import Coordinator
 from dbbench.fleet.messages import Assignment
 from dbbench.machine import namespaces
-from dbbench.model import Run, TrialSpec
+from dbbench.model import TrialSpec
 from dbbench.model.events import Event, ignore
 from tests.support.fleet_hosts import TRIAL_S, Hosts, new_fleet, two_arms
 
-MakeRun = Callable[..., Run]
 AtWork = Callable[..., tuple[Coordinator, Hosts, list[Event]]]
 ASSIGNMENT = Assignment("", b"", "# plan\n", {}, (), "1")
 
@@ -37,41 +36,35 @@ def room(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.fixture
-def plan_run(make_run: MakeRun) -> Callable[[int], Run]:
-    """A maker of runs of two arms in so many blocks."""
-    return lambda blocks: two_arms(make_run(), blocks)
-
-
-@pytest.fixture
-def at_work(room: Path, plan_run: Callable[[int], Run]) -> AtWork:
+def at_work(room: Path) -> AtWork:
     """Return a function that makes coordinators of so many simulated hosts; with the same hosts it resumes."""
 
     def make(
         count: int, blocks: int, mode: Literal["spread", "each"] = "spread", hosts: Hosts | None = None
     ) -> tuple[Coordinator, Hosts, list[Event]]:
         names, results_folder, told = [f"h{number:03d}" for number in range(count)], room / "results", list[Event]()
-        hosts = hosts or new_fleet(plan_run(blocks), names, results_folder, mode)
+        hosts = hosts or new_fleet(two_arms(blocks), names, results_folder, mode)
         fleet = fleet_files.load(results_folder, "f")
         return Coordinator(results_folder, fleet, hosts, ASSIGNMENT, told.append, clock=hosts.clock), hosts, told
 
     return make
 
 
-def test_blocks_are_dealt_whole_and_evenly(plan_run: Callable[[int], Run]) -> None:
+def test_blocks_are_dealt_whole_and_evenly() -> None:
     """Every block to one host, none twice, and no host has two more than another; with --each the host is a factor."""
-    dealt = dealing.first_blocks(plan_run(10).order, ["b", "a", "c"], "spread")
+    dealt = dealing.first_blocks(two_arms(10).order, ["b", "a", "c"], "spread")
     assert sorted(block for mine in dealt.values() for block in mine) == list(range(1, 11))
     assert {len(mine) for mine in dealt.values()} == {3, 4}
-    assert dealing.first_blocks(plan_run(10).order, ["c", "b", "a"], "spread") == dealt
-    assert dealing.first_blocks(plan_run(3).order, ["a", "b"], "each") == {"a": (1, 2, 3), "b": (1, 2, 3)}
+    assert dealing.first_blocks(two_arms(10).order, ["c", "b", "a"], "spread") == dealt
+    assert dealing.first_blocks(two_arms(3).order, ["a", "b"], "each") == {"a": (1, 2, 3), "b": (1, 2, 3)}
 
 
-def test_blocks_without_a_host_go_to_who_has_least_left(plan_run: Callable[[int], Run]) -> None:
+def test_blocks_without_a_host_go_to_who_has_least_left() -> None:
     """Whole, and the others stay where they are. Blocks that the run does not have any more are dropped."""
-    dealt = dealing.deal(plan_run(5).order, {"a": (1,), "b": (2, 5), "c": (3,)}, {"b": 2, "c": 0})
+    dealt = dealing.deal(two_arms(5).order, {"a": (1,), "b": (2, 5), "c": (3,)}, {"b": 2, "c": 0})
     assert dealt == {"a": (1,), "b": (2, 5), "c": (3, 4)}
-    assert dealing.deal(plan_run(5).order, dealt, {"b": 2}) == dealt
-    assert dealing.deal(plan_run(2).order, dealt, {}) == {"a": (1,), "b": (2,), "c": ()}
+    assert dealing.deal(two_arms(5).order, dealt, {"b": 2}) == dealt
+    assert dealing.deal(two_arms(2).order, dealt, {}) == {"a": (1,), "b": (2,), "c": ()}
 
 
 @pytest.mark.parametrize("mode", ["spread", "each"])
@@ -177,10 +170,10 @@ def test_large_fleet_is_cheap(at_work: AtWork) -> None:
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - memory < 50_000  # kB
 
 
-def test_new_blocks_are_run_last(plan_run: Callable[[int], Run]) -> None:
+def test_new_blocks_are_run_last() -> None:
     """A block that is assigned later never interrupts another; one that went elsewhere is dropped; repeats stay."""
-    order = plan_run(6).order
-    run = dataclasses.replace(plan_run(6), order=dealing.trials_of_host(order, (3, 5)))
+    order = two_arms(6).order
+    run = dataclasses.replace(two_arms(6), order=dealing.trials_of_host(order, (3, 5)))
     again = dataclasses.replace(run.order[0], id=run.order[0].id.replace("-a1", "-a2"), attempt=2)
     run = dataclasses.replace(run, order=(*run.order, again))
 

@@ -1,7 +1,6 @@
 """What `dbbench clean` finds of a fleet: in the results, and of hosts that ran on this machine."""
 
 import dataclasses
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,18 +9,18 @@ import pytest
 from dbbench import results
 from dbbench.fleet import fleet_files, here
 from dbbench.fleet.fleet_files import Fleet
-from dbbench.model import Run
 from dbbench.results import merging
 from dbbench.results.journal import Journal, tag_of
 from tests.support.files import write_file
+from tests.support.runs import small_run
 from tests.support.trials import trial_of
 
 
 @pytest.fixture
-def results_folder(tmp_path: Path, make_run: Callable[..., Run]) -> Path:
+def results_folder(tmp_path: Path) -> Path:
     """A results folder with a fleet `f` of one host of `--local`: one of its two trials is home."""
     results_folder = tmp_path / "results"
-    run = make_run("f")
+    run = small_run("f")
     fleet = Fleet("f", "spread", run.created, run.plan_sha256, {"local-1": (1, 2)})
     fleet_files.save(results_folder, fleet)
     fleet_files.create_runs(results_folder, fleet, run, "# plan\n", {})

@@ -5,7 +5,7 @@ import os
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,6 +20,7 @@ from dbbench.fleet.share import DiskTurn, Share
 from dbbench.machine import namespaces
 from dbbench.model import Run
 from dbbench.model.events import Event
+from tests.support.runs import small_run
 from tests.support.trials import trial_of
 
 
@@ -32,9 +33,9 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> host.Here:
 
 
 @pytest.fixture
-def at_host(tmp_path: Path, make_run: Callable[..., Run], here: host.Here) -> HostFolder:
+def at_host(tmp_path: Path, here: host.Here) -> HostFolder:
     """The folder of a run of two trials that were assigned to this host, the first of them finished."""
-    run = make_run("f")
+    run = small_run("f")
     here.tasks["f"] = host.HostTask(run, ())
     at_host = HostFolder(results.create_run(tmp_path, run, "# plan\n"))
     at_host.make()
@@ -106,12 +107,10 @@ def test_an_error_of_before_is_forgotten(at_host: HostFolder, here: host.Here, t
 
 
 @pytest.mark.parametrize("key", ["plan.device.at", "cells[0].engine.bins", "scripts/w.sql"])
-def test_a_run_that_was_changed_on_a_host_is_refused(
-    key: str, tmp_path: Path, make_run: Callable[..., Run], here: host.Here
-) -> None:
+def test_a_run_that_was_changed_on_a_host_is_refused(key: str, tmp_path: Path, here: host.Here) -> None:
     """The coordinator's plan decides; the error names the key (E803)."""
     scripts = {"w.sql": "SELECT 1;\n"}
-    run = dataclasses.replace(make_run("f"), host={"hostname": here.name})
+    run = dataclasses.replace(small_run("f"), host={"hostname": here.name})
     results.create_run(tmp_path, run, "# plan\n")
     assignment = Assignment("f", results.written_spec(run), "# plan\n", scripts, ("disk",), __version__)
     assert isinstance(host.answer(assignment), dict)
@@ -181,25 +180,23 @@ def test_a_host_ends_without_its_coordinator(at_work: HostFolder, tmp_path: Path
         share._check_demand()
 
 
-def test_locks_of_disks_are_private(
-    tmp_path: Path, make_run: Callable[..., Run], monkeypatch: pytest.MonkeyPatch, environ: dict[str, str]
-) -> None:
+def test_locks_of_disks_are_private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, environ: dict[str, str]) -> None:
     """They lie in a directory that only this user can enter; one of another user, or a link, is refused."""
     monkeypatch.setattr(namespaces, "RUNTIME", tmp_path / "run")
     environ["HOME"] = str(tmp_path / "home")
-    lock = share.lock_of(make_run("f"), tmp_path)
+    lock = share.lock_of(small_run("f"), tmp_path)
     assert lock.parent.stat().st_mode & 0o777 == 0o700
     lock.parent.chmod(0o755)  # as an earlier version made it
     assert namespaces.private_folder().stat().st_mode & 0o777 == 0o700
     (tmp_path / "victim").write_text("not of dbbench\n")
     lock.symlink_to(tmp_path / "victim")
     with pytest.raises(OSError, match="symbolic link"):
-        DiskTurn(tmp_path, lambda _: None).take(make_run("f"), 1)
+        DiskTurn(tmp_path, lambda _: None).take(small_run("f"), 1)
     assert (tmp_path / "victim").read_text() == "not of dbbench\n"
     lock.parent.rename(tmp_path / "elsewhere")
     lock.parent.symlink_to(tmp_path / "elsewhere")
     with pytest.raises(PermissionError):
-        share.lock_of(make_run("f"), tmp_path)
+        share.lock_of(small_run("f"), tmp_path)
 
 
 @pytest.fixture
@@ -225,9 +222,9 @@ def test_who_waits_for_the_disk_says_for_whom(at_host: HostFolder, tmp_path: Pat
 
 
 @pytest.mark.usefixtures("one_disk")
-def test_disk_goes_to_who_waited(tmp_path: Path, make_run: Callable[..., Run]) -> None:
+def test_disk_goes_to_who_waited(tmp_path: Path) -> None:
     """Who gives it up after a block and wants it again is behind who waited for it."""
-    run, order, waits = make_run("f"), list[str](), threading.Event()
+    run, order, waits = small_run("f"), list[str](), threading.Event()
 
     def other() -> None:
         turn = DiskTurn(tmp_path, lambda _: waits.set())

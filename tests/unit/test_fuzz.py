@@ -41,6 +41,7 @@ from dbbench.storage.filesystems.zfs import properties
 from dbbench.storage.layers import crypt, lvm
 from dbbench.units import bytes_of, epoch, inert, seconds_of
 from tests.support.files import write_file
+from tests.support.runs import small_run
 
 FIXTURES: Final = Path(__file__).parents[1] / "fixtures"
 ROOT: Final = Path(__file__).parents[2]
@@ -320,15 +321,13 @@ def test_an_input_that_is_no_file_is_refused(kind: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "load"), [("run.json", load_spec), ("trial.json", load_trial)])
-def test_a_damaged_result_is_read_or_named(
-    name: str, load: Callable[[Path], object], tmp_path: Path, make_run: Callable[..., Any]
-) -> None:
+def test_a_damaged_result_is_read_or_named(name: str, load: Callable[[Path], object], tmp_path: Path) -> None:
     """Bent by one value, or cut: damage with its name, also where its checksum was left out."""
     from dbbench import results
 
     from .test_store import publish
 
-    folder = results.create_run(tmp_path, make_run(), "")
+    folder = results.create_run(tmp_path, small_run(), "")
     where = publish(folder) if name == "trial.json" else folder
     recorded = re.sub(r',\n "sha256": "\w+"', "", (where / name).read_text())
 

@@ -27,7 +27,6 @@ from dbbench.fleet import fleet_files
 from dbbench.fleet.fleet_files import Fleet
 from dbbench.fleet.host_folder import HostFolder, Taken
 from dbbench.fleet.messages import HostState
-from dbbench.model import Run
 from dbbench.report.verdict_table import as_csv
 from dbbench.report.verdicts import verdicts
 from dbbench.results.fileio import read_bytes, write_text
@@ -37,8 +36,8 @@ from dbbench.run.queue import give_back
 from dbbench.storage.devices.image import give_back_images, images_of, make_images
 from dbbench.units import inert
 from tests.support.files import write_file
+from tests.support.runs import small_run
 
-MakeRun = Callable[..., Run]
 TPCB = (("postgres", "pgbench-tpcb"),)
 ESCAPE = "\x1b]0;owned\x07\x9b31m\u202e"
 TEXT = "not of dbbench\n"
@@ -68,9 +67,9 @@ def copy(two_runs: Path, tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def folder(tmp_path: Path, make_run: MakeRun) -> Path:
+def folder(tmp_path: Path) -> Path:
     """The folder of a run without trials."""
-    return results.create_run(tmp_path / "results", make_run(), "# plan\n")
+    return results.create_run(tmp_path / "results", small_run(), "# plan\n")
 
 
 @pytest.fixture
@@ -220,10 +219,10 @@ def test_clean_removes_nothing_that_a_planted_journal_names(folder: Path, victim
     assert (tmp_path / "else/.partial-x").is_dir()
 
 
-def test_a_file_in_the_images_place_is_not_replaced(tmp_path: Path, make_run: MakeRun) -> None:
+def test_a_file_in_the_images_place_is_not_replaced(tmp_path: Path) -> None:
     """Nor used: it may be another run's disk, or a link to one. Runs of one name in two results folders have images of
     their own in the same folder."""
-    run = make_run()
+    run = small_run()
     folder = results.create_run(tmp_path / "results", run, "")
     (path,) = images_of(run, folder)["data"]
     path.write_text(TEXT)

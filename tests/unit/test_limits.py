@@ -2,7 +2,6 @@
 
 import itertools
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +10,10 @@ import pytest
 from dbbench.errors import EngineDied, KernelLacks, MachineTooSmall
 from dbbench.machine import cores, host
 from dbbench.machine.limits import ControlGroup, cgroup, confine, throttle
-from dbbench.model import DeviceLimit, EngineSpec, Run
+from dbbench.model import DeviceLimit, EngineSpec
 from dbbench.results.journal import Journal
 from tests.support.files import write_file
+from tests.support.runs import small_run
 
 V2 = "31 23 0:27 / {} rw,nosuid - cgroup2 cgroup2 rw,nsdelegate\n"
 V1 = "35 31 0:32 / {} rw,relatime - cgroup cgroup rw,memory\n"
@@ -104,7 +104,7 @@ def test_kills_are_read_from_both_versions(tmp_path: Path, version: int, file: s
 
 
 def test_kill_for_want_of_memory_is_named_in_place_of_what_it_looked_like(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make_run: Callable[[], Run]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The error names the memory limit, not the server's death that was noticed first."""
     (tmp_path / "memory.oom_control").write_text("oom_kill 1\n")
@@ -112,7 +112,7 @@ def test_kill_for_want_of_memory_is_named_in_place_of_what_it_looked_like(
     monkeypatch.setattr("dbbench.machine.limits._group", lambda *_: (group, ""))
     with (
         pytest.raises(EngineDied, match=r"killed 1 of the server's(.|\n)*first symptom: it is gone"),
-        confine(make_run().cells[0], "r", Journal(tmp_path / "j"), None),
+        confine(small_run().cells[0], "r", Journal(tmp_path / "j"), None),
     ):
         raise RuntimeError("it is gone")
 

@@ -195,27 +195,24 @@ def run(
     cwd: Path | None = None,
     stdin: str | bytes = "",
     pass_fds: Sequence[int] = (),
-    stdout_to: Path | None = None,
     note: bool = True,
 ) -> Completed:
     """Run a program to its end. `env` is added to a small clean environment (PATH, LANG=C.UTF-8, TZ=UTC, HOME). Raises
     ProgramMissing, CommandFailed (status not in `ok`) and DeadlinePassed (the program is killed)."""
     words = _resolve(argv, note)
     began = time.monotonic()
-    with contextlib.ExitStack() as stack:
-        out: int | IO[bytes] = stack.enter_context(stdout_to.open("wb")) if stdout_to is not None else subprocess.PIPE
-        popen = _start(words, as_user, env, cwd, stdout=out, stderr=subprocess.PIPE, stdin=subprocess.PIPE,
-                       pass_fds=pass_fds)  # fmt: skip
-        try:
-            stdout, stderr = popen.communicate(stdin.encode() if isinstance(stdin, str) else stdin, timeout=timeout_s)
-        except BaseException as error:
-            popen.kill()  # do not read its pipes to the end: a daemon that it started may keep them open
-            popen.wait()
-            if isinstance(error, subprocess.TimeoutExpired):
-                text = f"{' '.join(words)} was still running after {timeout_s:.0f} s and was killed"
-                raise DeadlinePassed(text) from None
-            raise
-    printed_out, printed_err = ((stream or b"").decode(errors="replace") for stream in (stdout, stderr))
+    popen = _start(words, as_user, env, cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.PIPE,
+                   pass_fds=pass_fds)  # fmt: skip
+    try:
+        stdout, stderr = popen.communicate(stdin.encode() if isinstance(stdin, str) else stdin, timeout=timeout_s)
+    except BaseException as error:
+        popen.kill()  # do not read its pipes to the end: a daemon that it started may keep them open
+        popen.wait()
+        if isinstance(error, subprocess.TimeoutExpired):
+            text = f"{' '.join(words)} was still running after {timeout_s:.0f} s and was killed"
+            raise DeadlinePassed(text) from None
+        raise
+    printed_out, printed_err = (stream.decode(errors="replace") for stream in (stdout, stderr))
     done = Completed(words, popen.returncode, printed_out, printed_err, time.monotonic() - began)
     if done.returncode not in ok:
         printed = done.stderr.strip() or done.stdout.strip() or "it printed nothing"

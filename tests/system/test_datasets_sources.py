@@ -197,8 +197,8 @@ def innodb(request: pytest.FixtureRequest, room: Room) -> tuple[str, Path, Any]:
             f"INSERT INTO shop.items {FILL} i * 7 FROM n", at="")  # fmt: skip
         sums = [row[1] for row in query(server, "CHECKSUM TABLE shop.orders, shop.items", at="")]
         where = [f"--socket={server.socket}", f"--user={server.user}"]
-        dump = ["mariadb-dump", "--no-defaults", "--skip-ssl", *where, "shop"]
-        process.run(dump, env=server.env, stdout_to=root / "dump.sql", timeout_s=HANGS_S)
+        dump = ["mariadb-dump", "--no-defaults", "--skip-ssl", *where, f"--result-file={root / 'dump.sql'}", "shop"]
+        process.run(dump, env=server.env, timeout_s=HANGS_S)
         with contextlib.suppress(ProgramMissing):
             dump = ["mydumper", *where, "--database=shop", f"--outputdir={root / 'mydumper'}"]
             process.run(dump, env=server.env, timeout_s=HANGS_S)

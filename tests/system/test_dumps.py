@@ -283,7 +283,7 @@ def innodb(request: pytest.FixtureRequest) -> Iterator[tuple[Loader, Path, Any]]
         dump = ["mariadb-dump", "--no-defaults", "--skip-ssl", *where, "--routines"]
         kinds = {"film.sql": ["--databases", "film", "o'br`ien"], "all.sql": ["--all-databases", "--flush-privileges"]}
         for name, options in kinds.items():
-            process.run([*dump, *options], env=server.env, stdout_to=dumps / name, timeout_s=HANGS_S)
+            process.run([*dump, f"--result-file={dumps / name}", *options], env=server.env, timeout_s=HANGS_S)
         with contextlib.suppress(DbbenchError):
             for name, options in {"mydumper": [], "packed": ["--compress"]}.items():
                 process.run(["mydumper", *where, "--database=film", "--triggers", *options,

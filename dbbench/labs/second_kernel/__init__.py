@@ -26,7 +26,6 @@ from dbbench.units import size_text
 __all__ = ["CommandEnd", "left_out", "rehearse", "run_inside", "unavailable"]
 
 MEMORY_BYTES: Final = 2 * 2**30  # memory of the second kernel, allocated on demand
-ROOM_BYTES: Final = 24 * 2**30  # size of the sparse file for everything that is written inside
 LIMIT_S: Final = 3600.0
 # Prefixes of environment variables that the command inside may see.
 _PASSED: Final = ("DBBENCH_", "XDG_", "PYTHON", "PGDATA", "COVERAGE")
@@ -72,9 +71,7 @@ def run_inside(
         cwd=str(cwd),
         shared=tuple(str(path.resolve()) for path in shared),
         disks=tuple(disks),
-        room_bytes=ROOM_BYTES,
         memory_bytes=memory_bytes,
-        scratch=str(root.parent),
     )
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
@@ -90,7 +87,7 @@ def run_inside(
     )
 
 
-def rehearse(folder: Path, emit: Emit, timeout_s: float = LIMIT_S) -> CommandEnd:
+def rehearse(folder: Path, emit: Emit) -> CommandEnd:
     """Run the run in `folder` in the second kernel and forward its events; return the result. Raises as `run_inside`.
     Output of the trials' processes goes to launcher.log, as for an ordinary run."""
     reading, writing = os.pipe()
@@ -103,8 +100,7 @@ def rehearse(folder: Path, emit: Emit, timeout_s: float = LIMIT_S) -> CommandEnd
 
     argv: list[str | Path] = [sys.executable, "-m", "dbbench.labs.second_kernel.rehearsal", folder]
     with threads.beside("rehearsal", pass_on), os.fdopen(writing, "wb") as output:  # whose end ends the thread
-        return run_inside(argv, shared=[folder], timeout_s=timeout_s, stdout=output.fileno(),
-                          stderr=folder / "rehearsal.log")  # fmt: skip
+        return run_inside(argv, shared=[folder], stdout=output.fileno(), stderr=folder / "rehearsal.log")
 
 
 def folder() -> Path:

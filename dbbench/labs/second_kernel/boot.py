@@ -58,6 +58,7 @@ _GPL: Final = 1
 _TIES: Final = ("/dev/null", "/dev/urandom")  # devices that the process of the kernel needs, besides a tmpfs with exec
 KERNEL_FILE: Final = "usr/bin/linux.uml"
 ROOM: Final = "room"  # an empty folder, on which the second kernel mounts its own disk
+ROOM_BYTES: Final = 24 * 2**30  # size of this disk, a sparse file that takes everything that is written
 _LIBRARIES: Final = "usr/lib/x86_64-linux-gnu"
 _LOADER: Final = "lib64/ld-linux-x86-64.so.2"
 _DLOPENED: Final = ("libgcc_s.so.1",)  # pthread_exit loads this at run time, so ldd does not list it
@@ -238,9 +239,7 @@ class BootOrder:
     cwd: str
     shared: tuple[str, ...]  # folders of the machine that are writable inside; everything else that is written is lost
     disks: tuple[int, ...]  # sizes in bytes of the empty disks /dev/ubdb, /dev/ubdc ...
-    room_bytes: int  # size of the sparse disk for everything that is written
     memory_bytes: int
-    scratch: str  # folder of the disks' files, which are unlinked at once
     path: tuple[str, ...] = field(default_factory=lambda: tuple(sys.path))
     # The same limits as outside.
     files: tuple[int, ...] = field(default_factory=lambda: resource.getrlimit(resource.RLIMIT_NOFILE))
@@ -321,10 +320,10 @@ def _boot(order: BootOrder) -> dict[str, Any]:
     namespaces.mount("proc", small / "proc", "proc")
     for device in _TIES:
         namespaces.mount(device, small / device.lstrip("/"), flags=namespaces.MS_BIND)
+    sizes = (ROOM_BYTES, *order.disks)
     with ExitStack() as stack:
-        disks = [stack.enter_context(tempfile.TemporaryFile(dir=order.scratch)).fileno()
-                 for _ in (order.room_bytes, *order.disks)]  # fmt: skip
-        for fd, size_bytes in zip(disks, (order.room_bytes, *order.disks), strict=True):
+        disks = [stack.enter_context(tempfile.TemporaryFile(dir=small.parent)).fileno() for _ in sizes]
+        for fd, size_bytes in zip(disks, sizes, strict=True):
             os.truncate(fd, size_bytes)
         # Without a journal: the content of this disk is discarded after the boot.
         mkfs = ["mkfs.ext4", "-q", "-F", "-m", "0", "-O", "^has_journal", f"/proc/self/fd/{disks[0]}"]

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
+from click.shell_completion import CompletionItem, shell_complete
 
 from dbbench import __version__
 from dbbench.commands.options import CONTEXT, STATUSES, Commands, Options, global_options
@@ -90,9 +91,7 @@ class AllCommands(Commands):
         command: click.Command = module.command
         return command
 
-    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[Any]:
-        from click.shell_completion import CompletionItem
-
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         named = [CompletionItem(name, help=COMMANDS[name][1]) for name in COMMANDS if name.startswith(incomplete)]
         return named if incomplete[:1] != "-" else super().shell_complete(ctx, incomplete)
 
@@ -180,8 +179,6 @@ def _status(argv: list[str], options: Options) -> int:
         _open_streams()
         _check_limits()
         if "_DBBENCH_COMPLETE" in os.environ:
-            from click.shell_completion import shell_complete
-
             instruction = os.environ["_DBBENCH_COMPLETE"]
             return shell_complete(group, {"obj": options}, "dbbench", "_DBBENCH_COMPLETE", instruction)
         return _invoke(argv, options)

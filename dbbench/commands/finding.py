@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
 from dbbench import results
 from dbbench.commands.options import Function, Options, options_of
@@ -19,10 +20,8 @@ Item = TypeVar("Item")
 REPORT: Final = "report.html"  # the report page in a run's folder
 
 
-def complete_run(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[Any]:
+def complete_run(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Return the runs of the results folder whose names begin like this, else directories."""
-    from click.shell_completion import CompletionItem
-
     folder = options_of(ctx).results_folder
     names = [path.name for path in results.runs(folder)] if folder.is_dir() else []
     return [CompletionItem(name) for name in names if name.startswith(incomplete)] or [

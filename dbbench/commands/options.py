@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final, TextIO, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
 from dbbench.errors import EXIT_USAGE, DbbenchError, NotWritable
 from dbbench.units import share_of
@@ -250,12 +251,12 @@ precision_option = click.option(
 )
 
 
-def completing(names: Callable[[], Iterable[str]]) -> Callable[[click.Context, click.Parameter, str], list[Any]]:
+def completing(
+    names: Callable[[], Iterable[str]],
+) -> Callable[[click.Context, click.Parameter, str], list[CompletionItem]]:
     """Return what completes the value of an argument or option with these names."""
 
-    def complete(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[Any]:
-        from click.shell_completion import CompletionItem
-
+    def complete(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         return [CompletionItem(word) for word in names() if word.startswith(incomplete)]
 
     return complete

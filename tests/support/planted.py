@@ -114,18 +114,15 @@ LOCK = (
 )
 
 
-@contextlib.contextmanager
-def opened(disk: Disk) -> Iterator[None]:
-    """Open the disk."""
-    with beside(sys.executable, "-c", OPEN, disk.path, str(os.O_RDONLY)):
-        yield
+def opened(name: str = "path", flags: int = os.O_RDONLY) -> Callable[[Disk], AbstractContextManager[None]]:
+    """Return a plant that opens the disk's path or image file; O_EXCL: as mkfs does."""
 
+    @contextlib.contextmanager
+    def plant(disk: Disk) -> Iterator[None]:
+        with beside(sys.executable, "-c", OPEN, getattr(disk, name), str(flags)):
+            yield
 
-@contextlib.contextmanager
-def opened_exclusively(disk: Disk) -> Iterator[None]:
-    """Open the disk with O_EXCL, as mkfs does."""
-    with beside(sys.executable, "-c", OPEN, disk.path, str(os.O_RDONLY | os.O_EXCL)):
-        yield
+    return plant
 
 
 @contextlib.contextmanager
@@ -135,13 +132,6 @@ def opened_by_another_name(disk: Disk) -> Iterator[None]:
     os.mknod(node, 0o600 | 0o060000, disk.path.stat().st_rdev)
     with beside(sys.executable, "-c", OPEN, node, str(os.O_RDONLY)):
         node.unlink()
-        yield
-
-
-@contextlib.contextmanager
-def file_opened(disk: Disk) -> Iterator[None]:
-    """Open the image file, as a virtual machine does."""
-    with beside(sys.executable, "-c", OPEN, disk.image, str(os.O_RDONLY)):
         yield
 
 
@@ -229,7 +219,7 @@ def member_of_mounted_btrfs(disk: Disk) -> Iterator[None]:
 @contextlib.contextmanager
 def used_in_many_ways(disk: Disk) -> Iterator[None]:
     """Mount the disk, list it in fstab, open it, and attach a second loop device to its file."""
-    with in_fstab("{path} /srv")(disk), second_loop(disk), opened(disk):
+    with in_fstab("{path} /srv")(disk), second_loop(disk), opened()(disk):
         (point := disk.folder / "mnt").mkdir()
         namespaces.mount(disk.path, point, "ext4", flags=1)
         yield
@@ -245,10 +235,10 @@ PLANTS: dict[str, tuple[Callable[[Disk], AbstractContextManager[None]], tuple[st
     "swap": (swap, ("is swap", HELD, "\n  swap")),
     "swap-file-behind-it": (swap_file, ("is swap", "\n  swap")),
     "member-of-mounted-btrfs": (member_of_mounted_btrfs, (HELD, "btrfs")),
-    "plain-open": (opened, ("opened by process",)),
-    "exclusive-open": (opened_exclusively, (HELD, "opened by process")),
+    "plain-open": (opened(), ("opened by process",)),
+    "exclusive-open": (opened(flags=os.O_EXCL), (HELD, "opened by process")),
     "open-by-another-name": (opened_by_another_name, ("opened by process",)),
-    "open-file-behind-it": (file_opened, ("opened by process",)),
+    "open-file-behind-it": (opened("image"), ("opened by process",)),
     "hard-link-behind-another-loop": (second_loop, (SAME,)),
     "loop-on-top": (loop_on_top, (SAME,)),
     "partition": (partition, ("it has the partition",)),

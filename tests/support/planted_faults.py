@@ -67,17 +67,9 @@ def failing_step(
     folder.mkdir(exist_ok=True)
     for left in folder.glob("counted-*"):
         left.unlink()
-    counters = str(folder / "counted-")
-    return _planted(
-        folder,
-        _STEPS.format(
-            counters=counters,
-            failing=failing,
-            folders={kind: str(path) for kind, path in folders.items()},
-            at=at,
-            forever=forever,
-        ),
-    )
+    text = _STEPS.format(counters=str(folder / "counted-"), failing=failing, at=at, forever=forever,
+                         folders={kind: str(path) for kind, path in folders.items()})  # fmt: skip
+    return _planted(folder, text)
 
 
 def clock_an_hour_back(folder: Path) -> tuple[Path, dict[str, str]]:

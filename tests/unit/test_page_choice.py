@@ -43,7 +43,8 @@ def why_of(group: Group, seconds: Telemetry | None = None) -> SimpleNamespace:
 
 def test_why_names_what_moved_and_what_did_not(tmp_path: Path) -> None:
     """The largest share times change first; within ten per cent is said to have stayed. Reads of an arm whose baseline
-    read nothing have an arrow, and no number. A figure that one side lacks is no factor, and is named."""
+    read nothing have an arrow, and no number. A figure that one side lacks is no factor, and is named. Where no block
+    has both arms, nothing moved together."""
     loaded = run(tmp_path, "ext4", "btrfs")
     found = why_of(with_figures(loaded, "ext4", flushes_per_tx=None))
     assert "flushes per transaction" in found.missing
@@ -59,6 +60,9 @@ def test_why_names_what_moved_and_what_did_not(tmp_path: Path) -> None:
     moved, _, still = found.sentence.partition(" Within")
     assert "CPU per transaction (×\u202f3.00)" in moved
     assert "flushes per transaction" in still
+    failed = tuple(dataclasses.replace(t, status=Status.FAILED) if t.fs_setup == "btrfs" else t for t in loaded.trials)
+    group = groups([dataclasses.replace(loaded, trials=failed)])[0]
+    assert whys(group, telemetry(group)) == ()
 
 
 SCAN: dict[str, dict[str, float]] = {  # a read-only scan: what it costs per GiB, and its device in each second
@@ -102,14 +106,6 @@ def test_a_wait_is_the_mean_of_all_requests(tmp_path: Path) -> None:
     assert mean_of_panel("r_await", "ext4", seconds) == pytest.approx(1.009)
     assert mean_of_panel("queue", "ext4", seconds) == pytest.approx(1.0)
     assert mean_of_panel("w_await", "ext4", seconds) is None
-
-
-def test_a_pair_that_failed_has_no_why(tmp_path: Path) -> None:
-    """Where no block has both arms, nothing moved together."""
-    loaded = run(tmp_path, "ext4", "btrfs")
-    failed = tuple(dataclasses.replace(t, status=Status.FAILED) if t.fs_setup == "btrfs" else t for t in loaded.trials)
-    group = groups([dataclasses.replace(loaded, trials=failed)])[0]
-    assert whys(group, telemetry(group)) == ()
 
 
 def test_another_durability_class_never_wins(tmp_path: Path) -> None:

@@ -162,19 +162,14 @@ def test_no_statement_is_lost_without_a_word(tmp_path: Path) -> None:
 
 @slow
 @pytest.mark.starts_processes
-def test_each_statement_keeps_its_database_and_its_bytes(tmp_path: Path) -> None:
-    """`use` holds for the statements after it; bytes that are not UTF-8 stay as they are."""
+def test_kinds_differ_in_more_than_literals(tmp_path: Path) -> None:
+    """Numbers, strings, hexadecimal literals and the length of lists make no kind; tables do. The samples are the texts
+    of the log, with their hints and literals. `use` holds for the statements after it; bytes that are not UTF-8 stay as
+    they are."""
     recording = logged(tmp_path, "use `a``b`;\nSELECT 1 FROM t", "SELECT 2 FROM t", "use shop;\nSELECT '\udcff' FROM t")
     assert {(each.database, text) for each in recording.in_workload for text in each.samples} == {
         ("a`b", "SELECT 1 FROM t"), ("a`b", "SELECT 2 FROM t"), ("shop", "SELECT '\udcff' FROM t"),
     }  # fmt: skip
-
-
-@slow
-@pytest.mark.starts_processes
-def test_kinds_differ_in_more_than_literals(tmp_path: Path) -> None:
-    """Numbers, strings, hexadecimal literals and the length of lists make no kind; tables do. The samples are the
-    texts of the log, with their hints and literals."""
     texts = [
         "SELECT a FROM t1 WHERE b = 0xDEAD AND c IN (1, 2,3)", "SELECT a FROM t1 WHERE b = 0xbeef AND c IN (4)",
         "SELECT /*+ NO_ICP(t) */ a FROM t2 /*!50000 FORCE INDEX (b) */ WHERE c = 'a\\'b' LIMIT 100000, 50",

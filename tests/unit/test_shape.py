@@ -78,16 +78,13 @@ def test_a_tool_that_prints_another_format_is_named(parse: Callable[[str], objec
     assert len(unread) == 1 and "could not be parsed" in unread[0]
 
 
-@pytest.mark.parametrize(
-    ("profile", "copies"),
-    [("Data,single", 1), ("Data,RAID0", 1), ("Data,RAID1", 2), ("Data,RAID10", 2), ("Data,RAID1C3", 3),
-     ("Data+Metadata,single", 1)],
-)  # fmt: skip
-def test_copies_of_each_profile(profile: str, copies: int) -> None:
+def test_copies_of_each_profile() -> None:
     """RAID1 and its kin write each byte several times, striping does not. Mixed block groups of a small filesystem
     count as data: what of them is metadata is not told."""
-    text = f"    Device unallocated:\t\t  5\n{profile}: Size:100, Used:10 (10.00%)\n"
-    assert parse_usage(text) == {"data": 10 * copies, "unallocated": 5}
+    for profile, copies in (("Data,single", 1), ("Data,RAID0", 1), ("Data,RAID1", 2), ("Data,RAID10", 2),
+                            ("Data,RAID1C3", 3), ("Data+Metadata,single", 1)):  # fmt: skip
+        text = f"    Device unallocated:\t\t  5\n{profile}: Size:100, Used:10 (10.00%)\n"
+        assert parse_usage(text) == {"data": 10 * copies, "unallocated": 5}, profile
 
 
 def test_a_directory_of_others_has_largest_files_and_no_shape(tmp_path: Path) -> None:

@@ -75,7 +75,8 @@ def aged(folder: Path, fake: Fake, window: Window) -> EngineAgeFacts:
 
 
 def test_windows_go_on_until_the_factor_is_reached(tmp_path: Path) -> None:
-    """400 KiB a window: three to pass 1 ×; only the first has a warm-up; the windows between are points too."""
+    """400 KiB a window: three to pass 1 ×; only the first has a warm-up; the windows between are points too. A load
+    that writes nothing ends it: this is said, and does not go on for ever."""
     fake = Fake(400 * 1024)
     found = aged(tmp_path, fake, Window("fixed", 3, 2))
     assert [window.warmup_s for window in fake.windows] == [3, 0, 0, 0]
@@ -89,10 +90,6 @@ def test_windows_go_on_until_the_factor_is_reached(tmp_path: Path) -> None:
     figures = summary.ageing_summary(found)
     assert figures["aged_tps"] == 96 and figures["repaired_scan_mb_per_s"] is None
     assert figures["aged_tps_slope"] == pytest.approx(-2.56 / 99)
-
-
-def test_a_load_that_writes_nothing_ends_it(tmp_path: Path) -> None:
-    """It is said, and does not go on for ever."""
     fake = Fake(10)
     found = aged(tmp_path, fake, Window("fixed", 0, 2))
     assert len(fake.windows) == 2 and "does not age the tables" in found.note

@@ -204,13 +204,13 @@ def test_plain_says_where_it_stands_when_nothing_ends() -> None:
     with shown("plain", stream, lambda: DISPLAYS["plain"](stream)) as emit:
         for event in PLAYED[:6]:
             emit(event)
-        wait_for("measure", stream)
+        wait_for("measure", stream, 15.0)
     assert "[1/4] ext4 postgres tpcb #1: measure 1:12/2:00  1 912 tx/s  p95 18.3 ms" in stream.getvalue()
 
 
-def wait_for(text: str, stream: io.StringIO) -> None:
+def wait_for(text: str, stream: io.StringIO, within_s: float = 60.0) -> None:
     """Wait until that was printed."""
-    until = time.monotonic() + 60
+    until = time.monotonic() + within_s
     while text not in stream.getvalue() and time.monotonic() < until:
         time.sleep(0.01)
 

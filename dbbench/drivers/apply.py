@@ -96,8 +96,7 @@ class ApplyLoad:
 
     def wait(self, watch: Callable[[Live], None]) -> None:
         """Raises EngineDied, DriverFailed, NoProgress."""
-        while self._goes_on(watch):
-            time.sleep(POLL_S)
+        self.wait_until(math.inf, watch)
 
     def outcome(self) -> Outcome:
         duration_s, done = self._points[-1]

@@ -25,12 +25,9 @@ POLL_S: Final = 0.01  # between two looks for the trial's answer
 
 
 class Printer:
-    """Prints lines with the time."""
+    """Prints lines with the time since it was made."""
 
     def __init__(self) -> None:
-        self.began = time.monotonic()
-
-    def begin(self) -> None:
         self.began = time.monotonic()
 
     @property
@@ -74,7 +71,7 @@ def share(of: int, clients: int, number: int) -> tuple[int, int]:
     return of * number // clients, of * (number + 1) // clients
 
 
-def copy(folder: Path, asked: dict[str, Any], told: Printer) -> None:
+def copy(folder: Path, asked: dict[str, Any]) -> None:
     """Write one large file from memory, then fsync. Prints `bytes` so far; the last two lines: `written`, `synced`."""
     size, clients = int(asked["file_size"]), int(asked["clients"])
     pool = memoryview(content(min(POOL, size), float(asked["zeros"]), int(asked["seed"])))
@@ -94,11 +91,11 @@ def copy(folder: Path, asked: dict[str, Any], told: Printer) -> None:
         os.close(fd)
         told.say(client=client, bytes=done - begin, synced=True)
 
-    told.begin()
+    told = Printer()
     at_once(clients, write)
 
 
-def smallfiles(folder: Path, asked: dict[str, Any], told: Printer) -> None:
+def smallfiles(folder: Path, asked: dict[str, Any]) -> None:
     """Create many small files, read them cold in another order, delete them. Prints a line per step: `step`, `files`,
     `seconds`; reads also have `why` if they were not cold. Creating and deleting end when the filesystem is synced."""
     seed, size, clients = int(asked["seed"]), int(asked["file_bytes"]), int(asked["clients"])
@@ -106,7 +103,7 @@ def smallfiles(folder: Path, asked: dict[str, Any], told: Printer) -> None:
     paths = [folder / f"d{number // FOLDER_FILES}" / f"f{number}" for number in range(int(asked["files"]))]
     for parent in dict.fromkeys(path.parent for path in paths):
         parent.mkdir()
-    told.begin()
+    told = Printer()
 
     def step(name: str, work: Callable[[Path], object], among: list[Path], **facts: Any) -> None:
         began = time.monotonic()
@@ -135,14 +132,14 @@ def smallfiles(folder: Path, asked: dict[str, Any], told: Printer) -> None:
     step("delete", Path.unlink, shuffled)
 
 
-WORK: Final[dict[str, Callable[[Path, dict[str, Any], Printer], None]]] = {"copy": copy, "smallfiles": smallfiles}
+WORK: Final[dict[str, Callable[[Path, dict[str, Any]], None]]] = {"copy": copy, "smallfiles": smallfiles}
 
 
 def main(argv: list[str]) -> int:
     """Do the work; return 1 after printing an error to stderr."""
     work, folder, asked = argv
     try:
-        WORK[work](Path(folder), json.loads(asked), Printer())
+        WORK[work](Path(folder), json.loads(asked))
     except OSError as error:
         return _failure(error, folder)
     return 0

@@ -45,8 +45,7 @@ def load(path: Path, catalog: Catalog) -> Plan:
     draft = PlanDraft(document, catalog)
     _check(draft)
     document.finish()
-    if draft.plan is None:
-        raise AssertionError("a plan without flaws can be read")
+    assert draft.plan is not None  # a plan without flaws can be read
     return draft.plan
 
 

@@ -201,8 +201,7 @@ def read_as(
     if (noun := convert(document, kind, document.data)) is not None:
         check(document, noun)
     document.finish()
-    if noun is None:
-        raise AssertionError("a file without flaws gives a value")
+    assert noun is not None  # a file without flaws gives a value
     return dataclasses.replace(noun, name=path.stem)
 
 

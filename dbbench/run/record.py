@@ -74,7 +74,10 @@ class Record:
         """Time a phase; raise DeadlinePassed. The parent enforces it in calls that no signal interrupts."""
         self._phase = phase
         limit_s = self._deadline_s(phase)
-        self.tell("phase_begin", phase=phase.value, expected_s=self._expected_s(phase), deadline_s=limit_s)
+        window = self.cell.window
+        expected = {model.Phase.WARMUP: None if self.cell.workload.prepares else window.warmup_s,
+                    model.Phase.MEASURE: window.measure_s or None}  # fmt: skip
+        self.tell("phase_begin", phase=phase.value, expected_s=expected.get(phase), deadline_s=limit_s)
         began, began_utc = time.monotonic(), self.clock.now_utc()
         try:
             with deadline(phase, limit_s):
@@ -131,13 +134,6 @@ class Record:
             dbbench_version=__version__,
         )
         return dataclasses.replace(trial, **vars(self.facts))
-
-    def _expected_s(self, phase: model.Phase) -> float | None:
-        window = self.cell.window
-        return {
-            model.Phase.WARMUP: None if self.cell.workload.prepares else window.warmup_s,
-            model.Phase.MEASURE: window.measure_s or None,
-        }.get(phase)
 
     def _deadline_s(self, phase: model.Phase) -> float:
         asked = self.run.plan.deadlines.get(phase)

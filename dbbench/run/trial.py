@@ -124,11 +124,10 @@ def run_load(
     """Run from a cold start to a clean stop: the server, the load and the samplers, the window, the drain."""
     stage, facts, cell, plan, raw = trial.stage, trial.facts, trial.cell, trial.run.plan, trial.draft.raw
     engine, settings, window, datadir = ENGINES[cell.engine.name], settings_of(cell), cell.window, ready.datadir
-    client, place = load.client_of(cell, workdir.root / "client"), workdir.place(cell.engine)
     with ExitStack() as stack:
         # From here on, programs start with limits of memory and cores.
         limits = stack.enter_context(limits_of(trial, workdir, disks))
-        place = stack.enter_context(load.reach(client, place, trial.clock, raw, workdir.scratch))
+        client, place = stack.enter_context(load.reach(cell, workdir, trial.clock, raw))
         place = replace(place, log_dir=ready.log)
         with stage(Phase.START):
             server = stack.enter_context(engine.serving(datadir, settings, place))

@@ -18,28 +18,24 @@ from dbbench.metrics.series import Clock
 from dbbench.model import Cell, Phase, Window
 from dbbench.remote import Client
 from dbbench.run.stages import Mounts, Volumes, paths
+from dbbench.run.workdir import WorkDir
 from dbbench.samplers import Sampled
 from dbbench.storage import filesystems
 from dbbench.storage.devices import leaves_of
 from dbbench.storage.devices.directory import shared_disks
 
 
-def client_of(cell: Cell, folder: Path) -> Client | None:
-    """Return the client's host, which keeps its keys in `folder`, or None for a local load generator."""
-    if cell.client is None:
-        return None
-    version = ENGINES[cell.engine.name].installed_version(cell.engine.bin)
-    return Client(cell.client, cell.workload.driver, version or "", folder)
-
-
 @contextlib.contextmanager
-def reach(client: Client | None, place: Place, clock: Clock, raw: Path, scratch: Path) -> Iterator[Place]:
-    """Yield the place of a server that the load can reach: on the network for another host, otherwise unchanged."""
-    if client is None:
-        yield place
+def reach(cell: Cell, workdir: WorkDir, clock: Clock, raw: Path) -> Iterator[tuple[Client | None, Place]]:
+    """Yield the client's host, or None for a local load generator, and the place of a server that it can reach."""
+    place = workdir.place(cell.engine)
+    if cell.client is None:
+        yield None, place
         return
-    with client.reach(clock, raw, scratch) as network:
-        yield dataclasses.replace(place, network=network)
+    version = ENGINES[cell.engine.name].installed_version(cell.engine.bin) or ""
+    client = Client(cell.client, cell.workload.driver, version, workdir.root / "client")
+    with client.reach(clock, raw, workdir.scratch) as network:
+        yield client, dataclasses.replace(place, network=network)
 
 
 def list_samplers(cell: Cell, disks: Volumes, mounts: Mounts, server: Server) -> Sampled:

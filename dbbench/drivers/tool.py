@@ -50,7 +50,7 @@ class ToolLoad:
     aborted: Callable[[str], bool] = lambda _line: False  # whether a printed line reports that a client gave up
     program: Program = field(init=False)  # set by `running`
     begin_utc: float = field(init=False)  # time of second 0, when the tool was started
-    slip_s: float = field(init=False)  # by how much the clock of its own logs was ahead then
+    slip_s: float = field(init=False)  # how far the clock of its logs, which may have been set, was ahead then
     lived_s: float | None = None  # None: it is running
     _read: dict[Path, int] = field(default_factory=dict)
 

@@ -175,7 +175,5 @@ def split_fs(words: Iterable[str], known: Callable[[str], bool]) -> list[tuple[s
 def label_of(word: str, arms: Iterable[Arm]) -> str | None:
     """Return the label that `word` means: the label itself, or that of the first arm that uses the setup of that
     name."""
-    labels = list(arms)
-    if any(arm.label == word for arm in labels):
-        return word
-    return next((arm.label for arm in labels if arm.use == word), None)
+    nearest = sorted(arms, key=lambda arm: arm.label != word)
+    return next((arm.label for arm in nearest if word in (arm.label, arm.use)), None)

@@ -19,7 +19,7 @@ from dbbench.storage import devices
 from dbbench.storage.devices import smart, sysfs
 from dbbench.storage.devices.directory import disks_below, nearest
 from dbbench.storage.filesystems.common import mount_of
-from dbbench.units import count, size_text, time_text
+from dbbench.units import count, grouped, size_text, time_text
 
 
 def as_document(wanted: PlanRequest, look: Preview, expected: Forecast, results_folder: Path) -> dict[str, Any]:
@@ -115,10 +115,9 @@ def _classes(wanted: PlanRequest) -> dict[str, str | None]:
 
 
 def _put_classes(cells: Sequence[Cell], classes: Mapping[str, str | None]) -> None:
-    compared: dict[tuple[str, str], set[str | None]] = {}
-    for cell in cells:
-        compared.setdefault((cell.engine.name, cell.title), set()).add(classes[cell.id])
-    mixed = [f"{title} on {engine}" for (engine, title), found in compared.items() if len(found) > 1]
+    compared = grouped(cells, lambda cell: (cell.engine.name, cell.title))
+    mixed = [f"{title} on {engine}" for (engine, title), of in compared.items()
+             if len({classes[cell.id] for cell in of}) > 1]  # fmt: skip
     if mixed:
         put_paragraph(
             f"W022: durability classes differ in {', '.join(mixed)}: a setup may be faster because it guarantees less"

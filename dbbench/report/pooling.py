@@ -88,11 +88,7 @@ def cautions(runs: Sequence[LoadedRun]) -> Iterator[Remark]:
 
 def profile_cautions(runs: Sequence[LoadedRun]) -> Iterator[Remark]:
     """Yield a remark for each engine that has different settings profiles in the runs."""
-    seen: dict[str, dict[str, None]] = {}
-    for run in runs:
-        for cell in run.run.cells:
-            if profile_of(cell.engine.name).has_server:
-                seen.setdefault(cell.engine.name, {})[cell.engine.profile] = None
-    for engine, profiles in seen.items():
-        if len(profiles) > 1:
+    servers = [cell.engine for run in runs for cell in run.run.cells if profile_of(cell.engine.name).has_server]
+    for engine, of in grouped(servers, lambda server: server.name).items():
+        if len(profiles := dict.fromkeys(server.profile for server in of)) > 1:
             yield remark(RemarkKind.RUNS_DIFFER, what=f"the settings profile of {engine} ({' and '.join(profiles)})")

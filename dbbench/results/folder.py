@@ -20,6 +20,7 @@ from dbbench.results.fileio import plain_file, read_as, read_bytes, sound_json
 from dbbench.results.journal import Journal
 from dbbench.results.runs import drivable, folders, list_results, load_lab, load_spec, lock, pending, save_spec
 from dbbench.results.trials import damage, results_of, set_aside
+from dbbench.units import grouped
 
 _MOST_KEYS: Final = 8  # differing keys that an error lists
 _MOST_NAMED: Final = 5  # damaged trials, or damaged files of a trial, that an error lists
@@ -142,13 +143,11 @@ class LoadedRun:
     @property
     def versions(self) -> dict[str, str]:
         kernel = {"kernel": str(self.run.host["kernel"])} if self.run.host.get("kernel") else {}
-        servers: dict[str, dict[str, None]] = {}
-        for trial in self.trials:
-            if trial.engine_version:
-                servers.setdefault(f"{trial.engine} server", {})[trial.engine_version] = None
+        with_version = (trial for trial in self.trials if trial.engine_version)
+        servers = {f"{engine} server": " and ".join(dict.fromkeys(trial.engine_version for trial in of))
+                   for engine, of in grouped(with_version, lambda trial: trial.engine).items()}  # fmt: skip
         programs = {name: str(version) for name, version in self.run.versions.items() if version}
-        return {**kernel, **{name: " and ".join(of) for name, of in servers.items()}, **programs,
-                "dbbench": self.run.dbbench_version}  # fmt: skip
+        return {**kernel, **servers, **programs, "dbbench": self.run.dbbench_version}
 
     def readable(self) -> LoadedRun:
         """Return the run with only the trials whose series and histogram can be read; the others are damaged."""

@@ -7,12 +7,12 @@ import random
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
-from dbbench.compare.pairing import Group
 from dbbench.compare.stopping import examine
 from dbbench.model import Budget, BudgetEnd, Cell, Question, Run, Status, Trial, TrialSpec
 from dbbench.model.plan import MOST_TRIALS
 from dbbench.model.run import QuestionKind
 from dbbench.plan import make_order
+from dbbench.units import grouped
 
 LEAST: Final = 5  # smallest number of pairs; with fewer the scatter itself is hardly known
 MOST_BLOCKS: Final = 15  # questions that are still open after so many blocks stay open
@@ -31,7 +31,7 @@ def further(run: Run, trials: Mapping[str, Trial]) -> Run:
         return run if run.budget is None else _if_it_fits(run, another(run, block, run.cells) if step else [])
     run = dataclasses.replace(run, questions=_examine(run, list(trials.values())))
     left = list[Cell]()
-    for cells in _groups(run).values():
+    for cells in grouped(run.cells, lambda cell: cell.group).values():
         candidates = [cell for cell in cells if cell.arm != run.baseline]
         open_cells = [cell for cell in candidates if run.questions[cell.id].kind == "open"]
         if (open_cells or not candidates) and (run.precision is None or block <= MOST_BLOCKS):
@@ -116,7 +116,7 @@ def _examine(run: Run, trials: list[Trial]) -> dict[str, Question]:
     questions = {name: question for name, question in run.questions.items() if question.kind in ("decided", "settled")}
     primary = {cell.workload.name: cell.workload.primary for cell in run.cells}
     examined = examine(trials, run.baseline, primary, run.plan.margin)
-    for key, cells in _groups(run).items():
+    for key, cells in grouped(run.cells, lambda cell: cell.group).items():
         of_group = [t for t in trials if (t.engine, t.workload, t.variant) == key]
         for cell in cells:
             if cell.arm == run.baseline or cell.id in questions:
@@ -137,13 +137,6 @@ def _examine(run: Run, trials: list[Trial]) -> dict[str, Question]:
 def _hopeless(arm: str, trials: list[Trial]) -> bool:
     of_arm = [trial for trial in trials if trial.fs_setup == arm]
     return bool(of_arm) and all(trial.status is Status.FAILED for trial in of_arm)
-
-
-def _groups(run: Run) -> dict[Group, list[Cell]]:
-    groups: dict[Group, list[Cell]] = {}
-    for cell in run.cells:
-        groups.setdefault(cell.group, []).append(cell)
-    return groups
 
 
 def another(run: Run, block: int, cells: Collection[Cell]) -> list[TrialSpec]:
@@ -173,12 +166,8 @@ def extend(run: Run, status_of: Callable[[TrialSpec], Status]) -> Run:
 
 
 def _suspect_blocks(run: Run, status_of: Callable[[TrialSpec], Status]) -> list[list[TrialSpec]]:
-    blocks: dict[
-        tuple[Group, int], list[TrialSpec]
-    ] = {}  # pairs are formed within a group, so it is repeated as a whole
-    for spec in run.order:
-        cell = run.cell(spec.cell)
-        blocks.setdefault((cell.group, spec.block), []).append(spec)
+    # Pairs are formed within a group, so it is repeated as a whole.
+    blocks = grouped(run.order, lambda spec: (run.cell(spec.cell).group, spec.block))
     return [
         block
         for block in blocks.values()

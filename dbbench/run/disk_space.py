@@ -18,7 +18,7 @@ from dbbench.plan.writes import ARCHIVE, dataset_bytes, estimate_of, kept_logs
 from dbbench.storage import devices
 from dbbench.storage.devices.directory import PREFIX, nearest
 from dbbench.storage.filesystems.families import FAMILIES, compression
-from dbbench.units import size_text
+from dbbench.units import grouped, size_text
 
 USABLE: Final = 0.9  # usable share of a device: ext reserves 5 %, xfs and btrfs need as much for their metadata
 SPARE: Final = 1.05  # factor on the required disk space, because other processes use the disk too
@@ -38,10 +38,7 @@ def shortages(
         needs.append((golden.cache_folder(), missing, "golden copies"))
     if plan.device.directories:
         needs += _largest_trials(plan.device.directories, expanded)
-    by_disk: dict[int, list[tuple[Path, int, str]]] = {}
-    for path, size, what in needs:
-        by_disk.setdefault(nearest(path).stat().st_dev, []).append((path, size, what))
-    for group in by_disk.values():
+    for group in grouped(needs, lambda need: nearest(need[0]).stat().st_dev).values():
         needed, free = int(sum(size for _, size, _ in group) * SPARE), free_bytes(group[0][0])
         if needed > free and os.statvfs(nearest(group[0][0])).f_blocks:  # 0: a filesystem without a size
             what = ", ".join(f"{name} {size_text(size)} at {path}" for path, size, name in group)

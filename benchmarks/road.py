@@ -71,7 +71,7 @@ def main() -> int:
         folder = Path(name)
         found, _ = trial(folder, 0)  # builds the golden copy and does not count
         cell = results.load_spec(folder / "r0").cells[0]
-        golden = datasets.golden.cache_folder() / datasets.golden.key(cell.engine, cell.dataset) / "data"
+        golden = datasets.golden.cache_folder() / datasets.golden.recipe(cell.engine, cell.dataset).key / "data"
         image = folder / "hand.img"
         make_image(image, 4 * 2**30)
         bin_folder = sorted(Path("/usr/lib/postgresql").glob("*/bin"))[-1]

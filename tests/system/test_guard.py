@@ -163,7 +163,7 @@ def test_a_blank_device_is_ours_and_locked(disk: Disk) -> None:
         with pytest.raises(DeviceInUse, match=rf"locked by process {os.getpid()} "), attached(disk):
             pass
     assert (device.facts.name, device.facts.size_bytes) == (disk.path.name, SIZE)
-    assert os.makedev(device.major, device.minor) == disk.path.stat().st_rdev
+    assert device.st_rdev == disk.path.stat().st_rdev
     assert device.leaves == (disk.path.name,)
     process.wait_while(lambda: len(guard.reasons(disk.path)) > 1, 10)  # another lane may have it open just then
     assert [reason.kind for reason in guard.reasons(disk.path)] == ["signature"]

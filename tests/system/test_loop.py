@@ -60,7 +60,7 @@ def test_the_image_is_behind_it_with_direct_io(tmp_path: Path) -> None:
         assert Path(f"/sys/block/{name}/loop/autoclear").read_text() == "1\n"
         assert Path(f"/sys/block/{name}/loop/backing_file").read_text().strip() == str(image)
         assert (device.path, device.leaves) == (Path(f"/dev/{name}"), (name,))
-        assert os.makedev(device.major, device.minor) == device.path.stat().st_rdev
+        assert device.st_rdev == device.path.stat().st_rdev
     facts = device.facts
     assert (facts.kind, facts.size_bytes, facts.direct_io) == ("loop", 32 * 2**20, True)
     assert (facts.image_blocks_before, facts.image_extents_before) == (blocks, extents)
@@ -207,7 +207,7 @@ def test_the_disk_below_a_directory_is_found(family: str, loop_device: Device, t
         assert target.leaves == loop_device.leaves
         assert target.facts.name == loop_device.facts.name
         assert target.facts.size_bytes > 0
-        assert target.path.stat().st_dev == os.makedev(target.major, target.minor)
+        assert target.path.stat().st_dev == target.st_rdev
     assert directory.disk_below(Path("/proc")) is None
 
 

@@ -147,14 +147,6 @@ def test_document_leaves_warm_up_out_and_keeps_stalls_in() -> None:
     assert (found["ratio"], found["verdict"], found["n"]) == (pytest.approx(0.6), "slower", 3)
 
 
-def test_document_with_two_blocks_has_null_bounds() -> None:
-    """n < 3: no interval, inconclusive, the note."""
-    trials = [entry(a, b, [0, 0, 5]) for a in ("a", "b") for b in (1, 2)]
-    found = compared(trials)
-    assert (found["lo"], found["hi"], found["verdict"]) == (None, None, "inconclusive")
-    assert "too few blocks for an interval" in found["notes"]
-
-
 def test_document_drops_failed_blocks_and_repeated_suspects() -> None:
     """A failed trial's block is out; a suspect one is when its repeat exists."""
     trials = [entry("a", b, [0, 0, 100]) for b in (1, 2, 3, 4)]
@@ -198,11 +190,13 @@ def test_document_takes_hostile_seconds() -> None:
     assert "1 pairs without throughput left out" in found["notes"]
 
 
-def test_document_without_any_pair() -> None:
-    """Nothing to compare is an answer; the same arm twice is a fault of the caller."""
-    found = compared([entry("a", 1, [0, 0, 5])])
-    assert (found["ratio"], found["n"], found["verdict"]) == (None, 0, "inconclusive")
-    assert "too few blocks for an interval" in found["notes"]
+@pytest.mark.parametrize(("blocks", "ratio"), [(0, None), (2, 1.0)])
+def test_document_without_three_pairs_has_null_bounds(blocks: int, ratio: float | None) -> None:
+    """Nothing to compare is an answer, with a note; the same arm twice is a fault of the caller."""
+    trials = [entry("a", b, [0, 0, 5]) for b in (1, 2)] + [entry("b", b, [0, 0, 5]) for b in range(1, blocks + 1)]
+    found = compared(trials)
+    assert (found["n"], found["ratio"], found["lo"], found["hi"]) == (blocks, ratio, None, None)
+    assert found["verdict"] == "inconclusive" and "too few blocks for an interval" in found["notes"]
     with pytest.raises(ValueError, match="both"):
         compared([], "a")
 

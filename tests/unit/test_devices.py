@@ -16,6 +16,7 @@ from dbbench.errors import DeviceInUse, DeviceNotEmpty, DeviceUnusable, DiskTooS
 from dbbench.model import DeviceSpec
 from dbbench.storage.devices import directory, guard, image, naming, sysfs
 from dbbench.storage.devices.port import Device
+from tests.support.files import write_file
 from tests.support.permit import Permit
 
 FIXTURES = Path(__file__).parent.parent / "fixtures/devices"
@@ -35,13 +36,12 @@ def sys_tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (tmp_path / "block" / name).symlink_to(tmp_path / "devices" / name)
     for part, number in {"sda1": "8:1", "sda2": "8:2"}.items():
         add(tmp_path, part, number, tmp_path / "devices/sda" / part)
-        (tmp_path / "devices/sda" / part / "partition").write_text(part[-1] + "\n")
+        write_file(tmp_path / "devices/sda" / part / "partition", part[-1] + "\n")
     for member in ("sda/sda2", "sdb"):
         (tmp_path / "devices" / member / "holders/dm-0").touch()
         (tmp_path / "devices/dm-0/slaves" / member.split("/")[-1]).touch()
     for name in disks:
-        (tmp_path / "devices" / name / "queue").mkdir()
-        (tmp_path / "devices" / name / "queue/write_cache").write_text("write back\n")
+        write_file(tmp_path / "devices" / name / "queue/write_cache", "write back\n")
     return tmp_path
 
 
@@ -95,8 +95,7 @@ def test_flushes_are_summed_over_leaves_and_unknown_is_not_zero(sys_tree: Path) 
 def test_a_serial_is_an_identity_only_where_it_is_unique(sys_tree: Path) -> None:
     """Virtual disks share a constant serial: then the WWN counts, then a by-id name, then this boot's names."""
     for name, place, text in (("sda", "vpd_pg80", b"\0\x80\0\x08 S5GX-01"), ("sdb", "vpd_pg80", b"\0\x80\0\x04SAME")):
-        (sys_tree / "devices" / name / "device").mkdir()
-        (sys_tree / "devices" / name / "device" / place).write_bytes(text)
+        write_file(sys_tree / "devices" / name / "device" / place, text)
     (sys_tree / "devices/vda/serial").write_text("SAME")
     (sys_tree / "devices/vdb/serial").write_text("SAME")
     (sys_tree / "devices/vdb/wwid").write_text("eui.0025385b71b0a0aa\n")
@@ -222,8 +221,7 @@ def in_directory(path: Path, arm: str = "ext4") -> Device:
     """Use the directory as a target, leaving data behind; the device that it was."""
     with directory.attach(DeviceSpec(kind="dir", paths={arm: str(path)}), arm) as device:
         assert device.path.is_dir()
-        (device.path / "data").mkdir()
-        (device.path / "data/file").write_text("x")
+        write_file(device.path / "data/file", "x")
     return device
 
 
@@ -260,9 +258,7 @@ def test_a_directory_with_anything_else_is_refused(tmp_path: Path) -> None:
 
 def test_what_a_killed_run_left_is_removed_and_what_a_living_one_has_is_not(tmp_path: Path) -> None:
     """The marker's lock tells the two apart."""
-    left = tmp_path / "dbbench-xfs"
-    left.mkdir()
-    (left / directory.MARKER).touch()
+    write_file(tmp_path / "dbbench-xfs" / directory.MARKER)
     in_directory(tmp_path)
     assert list(tmp_path.iterdir()) == []
     spec = DeviceSpec(kind="dir", paths={"xfs": str(tmp_path), "ext4": str(tmp_path)})

@@ -16,30 +16,22 @@ from calibration import EQUAL, HOSTS, Case
 from dbbench import results
 from dbbench.compare import compare_all
 from dbbench.model import Budget, EarlierLoad
-from dbbench.plan import catalog, expand, load
+from dbbench.plan import catalog, expand
 from dbbench.plan.forecast import DEFAULT_CV, Forecast, detectable, outlook, recall, same_within
 from dbbench.run.adaptive import further
 from tests.support.files import write_file
+from tests.support.plans import Named, plan, plan_of
 from tests.support.trials import trial
 
-PLAN = """name = "x"
-fs_setups = ["ext4", "xfs"]
-blocks = {blocks}
-[engine]
-name = "postgres"
-[[workload]]
-name = "pgbench-tpcb"
-"""
+LOAD = {"name": "pgbench-tpcb"}
+STANDALONE = {"name": "postgres", "profile": "standalone"}
 
 
 def forecast_of(tmp_path: Path, printed: Any, blocks: int = 5) -> Forecast:
     """What `plan --json` says of such a plan, with the results folder of the test."""
-    path = write_file(tmp_path / "plan.toml", PLAN.format(blocks=blocks))
-    return Forecast(
-        **json.loads(printed("plan", str(path), "--json", "--results", str(tmp_path / "results"), code=None))[
-            "forecast"
-        ]
-    )
+    path = write_file(tmp_path / "plan.toml", plan(["ext4", "xfs"], workload=LOAD, blocks=blocks))
+    document = json.loads(printed("plan", str(path), "--json", "--results", str(tmp_path / "results"), code=None))
+    return Forecast(**document["forecast"])
 
 
 @pytest.mark.parametrize(("arms", "workloads", "blocks"), [(2, 1, 5), (3, 3, 3), (3, 3, 5)])
@@ -99,12 +91,10 @@ def test_a_load_is_remembered_by_this_host(tmp_path: Path) -> None:
     run = results.load_spec(folder)
     results.save_spec(folder, dataclasses.replace(run, host={**run.host, "hostname": platform.node()}))
 
-    def loads(engine: str = 'name = "postgres"\nprofile = "standalone"', device: str = "") -> list[EarlierLoad | None]:
-        path, known = tmp_path / "plan.toml", catalog.catalog()
-        text = PLAN.format(blocks=3).replace('name = "postgres"', engine).replace('"xfs"', '"btrfs"')
-        path.write_text(text + device)
-        plan = load(path, known)
-        return [cell.earlier for cell in recall(plan, expand(plan, known), tmp_path / "results").cells]
+    def loads(engine: Named = STANDALONE, **keys: Any) -> list[EarlierLoad | None]:
+        known = catalog.catalog()
+        asked = plan_of(tmp_path, plan(["ext4", "btrfs"], engine, LOAD, blocks=3, **keys), known)
+        return [cell.earlier for cell in recall(asked, expand(asked, known), tmp_path / "results").cells]
 
     ext4, btrfs = loads()
     (window,) = {trial.window for trial in results.load_run(folder).trials}
@@ -112,16 +102,17 @@ def test_a_load_is_remembered_by_this_host(tmp_path: Path) -> None:
     assert ext4.write_bytes_per_s == pytest.approx(10**9 / window.measure_s)
     assert ext4.load_s == window.warmup_s + window.measure_s and ext4.drain_bytes == 42 * 2**20
     assert ext4.log_bytes_per_s is None
-    assert loads('name = "postgres"') == [None, None]
-    assert loads(device='[device]\nkind = "block"\npath = "/dev/sdx"\nidentity = "x"\n') == [None, None]
+    assert loads("postgres") == [None, None]
+    assert loads(device={"kind": "block", "path": "/dev/sdx", "identity": "x"}) == [None, None]
 
 
 def test_outlook_prices_the_next_precision(tmp_path: Path) -> None:
     """Computed by hand from the pairs: 4 more blocks of two cells fit, and ±5 % needs more than these."""
     run = results.load_spec(synthetic.write(tmp_path, synthetic.Shape(work=(("postgres", "pgbench-tpcb"),), noise=0.0)))
-    plan = dataclasses.replace(run.plan, budget_s=570.0)
     times = {cell.id: 30.0 for cell in run.cells}
-    run = dataclasses.replace(run, plan=plan, budget=Budget(used_s=310.0, cell_s=times))
+    run = dataclasses.replace(
+        run, plan=dataclasses.replace(run.plan, budget_s=570.0), budget=Budget(used_s=310.0, cell_s=times)
+    )
     logs = {"ext4": (0.0, 0.0, 0.0), "xfs": (0.05, -0.05, 0.0), "btrfs": (-1.0, -1.0, -1.0)}
     trials = [
         trial(cell.arm, spec.block, 1000 * math.exp(logs[cell.arm][spec.block - 1]), id=spec.id,

@@ -42,19 +42,16 @@ def test_a_checkpoint_more_in_one_arm_is_named(dbbench: Any) -> None:
     )
 
 
-def test_checkpoints_by_the_logs_size_are_a_variant(dbbench: Any) -> None:
-    """`checkpoints = "log"` sets both limits; the result says by whose doing the server has them."""
-    trial = dbbench.trial(windows(checkpoints="log"))
-    assert trial["effective_settings"]["max_wal_size"] == "128MB"
-    assert trial["effective_settings"]["checkpoint_timeout"] == "1d"
-
-
 @pytest.mark.needs("mkfs.btrfs", "fs:btrfs")
-def test_equal_readahead_is_that_of_every_filesystem(dbbench: Any) -> None:
-    """Read back from the mounts: one value for all, where each has another by itself."""
-    dbbench.plan(windows("ext4", "btrfs", equal_readahead="512KiB", workload=SCAN, size="640MiB"))
+def test_equal_readahead_and_checkpoints_by_the_logs_size(dbbench: Any) -> None:
+    """Read back from the mounts: one value for all, where each has another by itself. `checkpoints = "log"` sets both
+    limits of the server."""
+    keys = {"equal_readahead": "512KiB", "checkpoints": "log"}
+    dbbench.plan(windows("ext4", "btrfs", workload=SCAN, size="640MiB", **keys))
     dbbench("run", "plan.toml", "--name", "r")
     trials = dbbench.trials().values()
+    settings = [trial["effective_settings"] for trial in trials]
+    assert {(each["max_wal_size"], each["checkpoint_timeout"]) for each in settings} == {("128MB", "1d")}
     assert {t["fs_setup"]: t["filesystem"]["read_ahead_kb"] for t in trials} == {"ext4": 512, "btrfs": 512}
     changed = [w["text"] for t in trials for w in t["warnings"] if w["id"] == "W018"]  # for example swap of other tests
     assert [text for text in changed if "read_ahead" in text] == []

@@ -156,23 +156,26 @@ def read(pieces: Sequence[Piece]) -> int:
 
 
 def _data(path: Path, begin: int, size: int) -> Iterator[Piece]:
-    end = min(begin + _PIECE, size)
     with open_fd(path) as fd:
-        offset = begin
-        while offset < end:
-            try:
-                offset = os.lseek(fd, offset, os.SEEK_DATA)
-            except OSError as error:
-                if error.errno == errno.ENXIO:  # a hole up to the end of the file
-                    return
-                if error.errno == errno.EINVAL:  # a bare device has no holes
-                    yield Piece(path, offset, end - offset)
-                    return
+        for offset, end in data_parts(fd, begin, min(begin + _PIECE, size)):
+            yield Piece(path, offset, end - offset)
+
+
+def data_parts(fd: int, begin: int, end: int) -> Iterator[tuple[int, int]]:
+    """Yield (begin, end) of each part of a file between two offsets that is not a hole. Raises OSError."""
+    while begin < end:
+        try:
+            begin = os.lseek(fd, begin, os.SEEK_DATA)
+        except OSError as error:
+            if error.errno == errno.EINVAL:  # a bare device has no holes
+                yield begin, end
+            elif error.errno != errno.ENXIO:  # a hole up to the end of the file
                 raise
-            hole = min(os.lseek(fd, offset, os.SEEK_HOLE), end)
-            if offset < hole:
-                yield Piece(path, offset, hole - offset)
-            offset = hole
+            return
+        hole = min(os.lseek(fd, begin, os.SEEK_HOLE), end)
+        if begin < hole:
+            yield begin, hole
+        begin = hole
 
 
 def empty_and_prove(

@@ -21,7 +21,7 @@ import pytest
 from dbbench import results
 from dbbench.errors import ResultDamaged, RunMissing
 from dbbench.labs.powercut import disk, disk_images, unavailable
-from dbbench.labs.powercut.disk_images import Medium, copy
+from dbbench.labs.powercut.disk_images import Media, copy
 from dbbench.machine import namespaces
 from dbbench.metrics.histogram import Histogram
 from dbbench.metrics.series import Series
@@ -128,9 +128,9 @@ def missed(seen: Published, family: str, folder: Path, count: int) -> tuple[list
     # place, and does not mount again where the disk tears one (units of 512 bytes).
     span = (seen.log.at(min(seen.done_ns.values())), seen.log.at(max(seen.done_ns.values())))
     cuts = disk_images.chosen_cuts(disk_images.Section(seen.log, [span]), count, SEED, AIMS)
-    medium, image = Medium(seen.base, seen.log, folder / "medium.img"), folder / "cut.img"
+    media, image = Media([seen.base], seen.log, [folder / "medium.img"]), folder / "cut.img"
     for cut in cuts:
-        medium.cut(cut, image)
+        media.cut(cut, [image])
         ns = seen.log.entries[cut.position].ns
         with mounted(image, family, folder / "mnt") as at:
             before = {name for name, done in seen.done_ns.items() if done < ns}

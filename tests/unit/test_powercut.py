@@ -14,7 +14,7 @@ from dbbench.engines import profile_of
 from dbbench.labs.powercut import disk_images, schema_changes, targets, witness
 from dbbench.labs.powercut.conclusions import conclusion, contradiction, cut_counts, is_blind, statement
 from dbbench.labs.powercut.disk import RECORD, Log, LogEntry, LogWriter, read_log
-from dbbench.labs.powercut.disk_images import BLOCK, DESTAGE_S, Cut, Media, Medium, Section
+from dbbench.labs.powercut.disk_images import BLOCK, DESTAGE_S, Cut, Media, Section
 from dbbench.labs.powercut.lab import Recording, Tally
 from dbbench.labs.powercut.recovery import BaseImages
 from dbbench.model import Conclusion, CutFacts, Durability, EngineSpec
@@ -151,10 +151,10 @@ def test_units_of_a_write_begin_at_their_multiples(write: tuple[int, ...], piece
 def test_an_earlier_cut_cannot_follow_a_later_one(disk: Disk, tmp_path: Path) -> None:
     """The medium goes forward only."""
     disk.write(0, b"a").flush().write(1, b"b").flush().cut(4)
-    medium = Medium(tmp_path / "base", disk.log(), tmp_path / "w")
-    medium.cut(Cut("test", 4, BLOCK, 0.0, "s"), tmp_path / "i")
+    media = Media([tmp_path / "base"], disk.log(), [tmp_path / "w"])
+    media.cut(Cut("test", 4, BLOCK, 0.0, "s"), [tmp_path / "i"])
     with pytest.raises(ValueError, match="before"):
-        medium.cut(Cut("test", 1, BLOCK, 0.0, "s"), tmp_path / "i")
+        media.cut(Cut("test", 1, BLOCK, 0.0, "s"), [tmp_path / "i"])
 
 
 def test_flush_is_of_one_disk(disk: Disk) -> None:

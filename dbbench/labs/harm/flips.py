@@ -5,7 +5,6 @@ copy of a mirror. Then the filesystem is mounted, the server started, and everyt
 
 from __future__ import annotations
 
-import errno
 import os
 import random
 import time
@@ -35,6 +34,7 @@ from dbbench.labs.powercut.recovery import (
     serving,
 )
 from dbbench.machine.kernel_log import Watch
+from dbbench.machine.pagecache import data_parts
 from dbbench.model import TIME_USED_UP, UNTRIED, HarmCount
 from dbbench.run.record import stopping
 from dbbench.storage.devices.port import leaves_of
@@ -229,14 +229,6 @@ def _blocks(path: Path) -> Iterator[bytes]:
 def _written(image: Path) -> Iterator[tuple[int, bytes]]:
     """Yield offset and content of each block of an image that is not in a hole."""
     with image.open("rb") as file:
-        end = 0
-        while True:
-            try:
-                start = os.lseek(file.fileno(), end, os.SEEK_DATA)
-            except OSError as error:
-                if error.errno == errno.ENXIO:  # only a hole follows
-                    return
-                raise
-            end = os.lseek(file.fileno(), start, os.SEEK_HOLE)
-            for offset in range(start - start % FLIPPED, end, FLIPPED):
+        for begin, end in data_parts(file.fileno(), 0, image.stat().st_size):
+            for offset in range(begin - begin % FLIPPED, end, FLIPPED):
                 yield offset, os.pread(file.fileno(), FLIPPED, offset)

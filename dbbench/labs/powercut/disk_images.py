@@ -5,7 +5,6 @@ are at any moment, when the cache is mostly nearly empty, or just before the flu
 
 from __future__ import annotations
 
-import errno
 import itertools
 import os
 import random
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from dbbench.labs.powercut.disk import Log
+from dbbench.machine.pagecache import data_parts
 
 DESTAGE_S: Final = 0.3
 CACHE_BYTES: Final = 64 * 2**20  # a usual size for a disk of 2025
@@ -44,47 +44,34 @@ class Cut:
 
 
 class Media:
-    """The disks of a recording; all lose power at the same moment."""
+    """The safe parts of a recording's disks, which all lose power at the same moment, advanced cut by cut in the order
+    of their positions."""
 
     def __init__(self, bases: Sequence[Path], log: Log, working: Sequence[Path]) -> None:
-        """`bases` and `working` in the order of the disks' numbers; see `Medium`."""
-        self._each = [
-            Medium(base, log, file, disk) for disk, (base, file) in enumerate(zip(bases, working, strict=True))
-        ]
+        """`bases` are the images at the start of the log, `working` temporary files, in the order of the disks."""
+        self._log, self._files, self._done = log, working, [0] * len(working)
+        for base, file in zip(bases, working, strict=True):
+            copy(base, file)
 
     def cut(self, cut: Cut, images: Sequence[Path]) -> None:
-        for medium, image in zip(self._each, images, strict=True):
-            medium.cut(cut, image)
+        """Write the images of that cut into new files. Raises ValueError for a position before the last one."""
+        for disk, (file, image) in enumerate(zip(self._files, images, strict=True)):
+            first = cached_from(self._log, cut.position, disk)
+            if first < self._done[disk]:
+                raise ValueError(f"position {cut.position} is before the data that is already on the medium")
+            self._write(disk, file, range(self._done[disk], first))
+            self._done[disk] = first
+            copy(file, image)
+            if cut.keep > 0:
+                self._write(disk, image, range(first, cut.position), cut)
 
-
-class Medium:
-    """The safe part of one disk's image, advanced cut by cut in the order of their positions."""
-
-    def __init__(self, base: Path, log: Log, working: Path, disk: int = 0) -> None:
-        """`base` is the image at the start of the log, `working` a temporary file, `disk` its number in the log."""
-        self._log = log
-        self._disk = disk
-        self._file = working
-        self._done = 0
-        copy(base, working)
-
-    def cut(self, cut: Cut, image: Path) -> None:
-        """Write the image of that cut into a new file. Raises ValueError for a position before the last one."""
-        first = cached_from(self._log, cut.position, self._disk)
-        if first < self._done:
-            raise ValueError(f"position {cut.position} is before the data that is already on the medium")
-        self._write(self._file, range(self._done, first), None)
-        self._done = first
-        copy(self._file, image)
-        if cut.keep > 0:
-            self._write(image, range(first, cut.position), cut)
-
-    def _write(self, image: Path, numbers: range, cut: Cut | None) -> None:
-        chance = random.Random(f"{cut.seed}/{self._disk}") if cut else None
+    def _write(self, disk: int, image: Path, numbers: range, cut: Cut | None = None) -> None:
+        """Write these entries of the log, of a cut only the units that its caches have kept."""
+        chance = random.Random(f"{cut.seed}/{disk}") if cut else None
         with image.open("r+b", buffering=0) as out, self._log.data.open("rb") as data:
             for number in numbers:
                 entry = self._log.entries[number]
-                if entry.flush or entry.disk != self._disk:
+                if entry.flush or entry.disk != disk:
                     continue
                 data.seek(entry.place)
                 content = data.read(entry.length)
@@ -123,19 +110,12 @@ def copy(source: Path, target: Path) -> None:
     """Copy a file into a new inode, without its holes. Raises OSError."""
     target.unlink(missing_ok=True)
     with source.open("rb") as old, target.open("xb") as new:
-        size, offset = os.fstat(old.fileno()).st_size, 0
+        size = os.fstat(old.fileno()).st_size
         os.truncate(new.fileno(), size)
-        while offset < size:
-            try:
-                offset = os.lseek(old.fileno(), offset, os.SEEK_DATA)
-            except OSError as error:
-                if error.errno == errno.ENXIO:  # only a hole follows, up to the end
-                    return
-                raise
-            end = os.lseek(old.fileno(), offset, os.SEEK_HOLE)
-            os.lseek(new.fileno(), offset, os.SEEK_SET)
-            while offset < end:
-                offset += os.sendfile(new.fileno(), old.fileno(), offset, min(_COPY, end - offset))
+        for begin, end in data_parts(old.fileno(), 0, size):
+            os.lseek(new.fileno(), begin, os.SEEK_SET)
+            while begin < end:
+                begin += os.sendfile(new.fileno(), old.fileno(), begin, min(_COPY, end - begin))
 
 
 @dataclass(frozen=True)

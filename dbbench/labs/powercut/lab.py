@@ -84,9 +84,6 @@ class Recording:
         commits = [place for place in acknowledged if any(begin < place < end for begin, end in self.working)]
         return Section(self.log, self.working, commits=commits)
 
-    def visible(self, cut: Cut) -> dict[int, int]:
-        return self.acknowledged.before(self.log.entries[cut.position].ns)
-
     def media(self, lab: Lab) -> Media:
         return Media(files_of(self.base.images), self.log, files_of(lab.disks("medium", self.base.target)))
 
@@ -231,32 +228,35 @@ def _batch(lab: Lab, tally: Tally, count: int) -> None:
 
 def _cut(lab: Lab, recording: Recording, media: Media, cut: Cut) -> CutFacts:
     """Make a cut from a recording and check what is left."""
-    left, log = lab.disks("cut", recording.base.target), recording.log
-    media.cut(cut, files_of(left))
-    recovery, kept, larger = recover(lab, recording.base, left, recording.visible(cut)), "", None
+    recovery, kept, larger = _recover(lab, recording, media, cut), "", None
     if recovery.harms:
         kept = _keep(lab, recording, media, cut)
         recovery = _recover_again(lab, recording, media, cut, recovery)
     if recovery.harms and cut.unit < BLOCK:
-        media.cut(replace(cut, unit=BLOCK), files_of(left))
-        again = recover(lab, recording.base, left, recording.visible(cut))
+        again = _recover(lab, recording, media, replace(cut, unit=BLOCK))
         larger = None if again.invalid else again.harms
-    for image in files_of(left):
+    images = files_of(lab.disks("cut", recording.base.target))
+    for image in images:
         image.unlink(missing_ok=True)
-    unflushed = sum(log.unflushed_bytes(cut.position, disk) for disk in range(len(files_of(left))))
+    unflushed = sum(recording.log.unflushed_bytes(cut.position, disk) for disk in range(len(images)))
     return replace(_facts(recovery, cut), unflushed_bytes=unflushed, kept=kept, harms_at_4096=larger)
+
+
+def _recover(lab: Lab, recording: Recording, media: Media, cut: Cut, quick: bool = False) -> Recovery:
+    disks = lab.disks("cut", recording.base.target)
+    media.cut(cut, files_of(disks))
+    acknowledged = recording.acknowledged.before(recording.log.entries[cut.position].ns)
+    return recover(lab, recording.base, disks, acknowledged, quick)
 
 
 def _recover_again(lab: Lab, recording: Recording, media: Media, cut: Cut, first: Recovery) -> Recovery:
     """Return the result; harm counts only if a second recovery on another device finds it too."""
-    left = lab.disks("cut", recording.base.target)
     # This image occupies the loop device of the first recovery, so that the second one uses another.
     occupied = lab.scratch / "occupied.img"
     if not occupied.exists():
         occupied.write_bytes(bytes(2**20))
     with loop.attach(occupied):
-        media.cut(cut, files_of(left))
-        second = recover(lab, recording.base, left, recording.visible(cut))
+        second = _recover(lab, recording, media, cut)
     if second.harms:
         return first
     why = second.invalid or "a second recovery found no damage"
@@ -288,7 +288,8 @@ def try_control(lab: Lab, control: Control, engine: LabTarget, tries: int, neede
     """Try a control until it has lost `needed` times, after `tries` attempts, or until the lab's time is used up. A lab
     whose control cannot be recorded, or did not lose in the time, is blind too."""
     target = targets.control_target(control, engine.engine, catalog.catalog())
-    name, note, harmed, valid = f"control {control.name} on {engine.engine.name}", "", 0, 0
+    name, harmed, valid = f"control {control.name} on {engine.engine.name}", 0, 0
+    facts = ControlFacts(control.name, engine.engine.name, control.what, tries, needed, 0, 0, True)
     lab.tell(name)
     try:
         base = make_base(lab, target)
@@ -296,24 +297,22 @@ def try_control(lab: Lab, control: Control, engine: LabTarget, tries: int, neede
         recording = record(lab, base, 0, seed)
         if control.name == LYING:
             recording = replace(recording, log=recording.log.without_flushes())
-        media, left = recording.media(lab), lab.disks("cut", target)
+        media = recording.media(lab)
         for cut in control.cuts(recording.working_section, tries, seed):
             if harmed == needed:
                 break
             if lab.over:
-                note = TIME_USED_UP
+                facts = replace(facts, note=TIME_USED_UP)
                 break
             lab.tell(f"{name}: cut {valid + 1}")
-            media.cut(cut, files_of(left))
-            recovery = recover(lab, base, left, recording.visible(cut), quick=True)
+            recovery = _recover(lab, recording, media, cut, quick=True)
             valid += not recovery.invalid
             harmed += bool(recovery.harms)
     except (DbbenchError, OSError, ValueError) as error:
         if stopping(error):
             raise
-        return ControlFacts(control.name, engine.engine.name, control.what, tries, needed, 0, 0, True, str(error))
-    blind = is_blind(tries, needed, harmed, valid)
-    return ControlFacts(control.name, engine.engine.name, control.what, tries, needed, valid, harmed, blind, note)
+        return replace(facts, note=str(error))
+    return replace(facts, valid=valid, harmed=harmed, blind=is_blind(tries, needed, harmed, valid))
 
 
 def record(lab: Lab, base: BaseImages, kills: int, seed: str, changes: bool = False) -> Recording:

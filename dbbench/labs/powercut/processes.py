@@ -3,12 +3,11 @@ kernel or in a client library, is noticed while the others still work."""
 
 from __future__ import annotations
 
-import os
-import signal
 import time
-from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from collections.abc import Callable, Collection, Sequence
+from multiprocessing import get_context
 from multiprocessing.connection import Connection, Pipe, wait
+from multiprocessing.process import BaseProcess
 from typing import Any, Final, TypeVar
 
 from dbbench import process
@@ -24,14 +23,14 @@ STOP_S: Final = 30.0  # for a clean end of a process, which is then killed
 def in_processes(works: Sequence[Work[T]], tell: Tell, silent_s: float) -> list[T]:
     """Run each function in a forked process. Return the results in their order; a result must not be a string, because
     strings are progress, which is passed to `tell`. Raises LabUnavailable if a process ends without a result, and
-    DeadlinePassed if one reports nothing for `silent_s`; then all processes are stopped. Main thread only."""
+    DeadlinePassed if one reports nothing for `silent_s`; then all processes are stopped."""
     results = dict[Connection, T]()
-    children, heard = dict[Connection, int](), dict[Connection, float]()
+    children, heard = dict[Connection, BaseProcess](), dict[Connection, float]()
     try:
         for work in works:
             reader, writer = Pipe(duplex=False)
-            if (child := os.fork()) == 0:
-                process.end_with(_do, work, writer)
+            child = get_context("fork").Process(target=_do, args=(work, writer))
+            child.start()
             writer.close()
             children[reader], heard[reader] = child, time.monotonic()
         while working := [reader for reader in children if reader not in results]:
@@ -52,34 +51,30 @@ def in_processes(works: Sequence[Work[T]], tell: Tell, silent_s: float) -> list[
             reader.close()
 
 
-def _do(work: Work[T], writer: Connection) -> int:
+def _do(work: Work[T], writer: Connection) -> None:
     namespaces.die_with_parent()
     writer.send(work(writer.send))
-    return 0
 
 
-def _receive(reader: Connection, child: int) -> Any:
+def _receive(reader: Connection, child: BaseProcess) -> Any:
     try:
         return reader.recv()
-    except EOFError:  # left for `_stop` to reap
-        ended = partial(os.waitid, os.P_PID, child, os.WEXITED | os.WNOWAIT | os.WNOHANG)
-        process.wait_while(lambda: ended() is None, STOP_S)
-        end = "unknown" if (status := ended()) is None else status.si_status
+    except EOFError:
+        child.join(STOP_S)
+        end = "unknown" if child.exitcode is None else abs(child.exitcode)
         raise LabUnavailable(f"one process of the lab ended without a result, with status or signal {end}") from None
 
 
-def _stop(children: Iterable[int], done: bool) -> None:
+def _stop(children: Collection[BaseProcess], done: bool) -> None:
     """End these processes, as far as they have not ended: with SIGTERM, and with SIGKILL after STOP_S. Those that are
     done end themselves; a signal would interrupt them in that."""
-    rest = set(children)
 
-    def working() -> set[int]:
-        rest.difference_update([child for child in rest if os.waitpid(child, os.WNOHANG) != (0, 0)])
-        return rest
+    def working() -> bool:
+        return any([child.is_alive() for child in children])
 
     if done:
         process.wait_while(working, STOP_S)
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        for child in working():
-            os.kill(child, number)
+    for end in (BaseProcess.terminate, BaseProcess.kill):
+        for child in children:
+            end(child)
         process.wait_while(working, STOP_S)

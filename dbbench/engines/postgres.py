@@ -23,7 +23,7 @@ from dbbench.engines.postgres_server import BLOCK, PORT, SLOT, PostgresServer, r
 from dbbench.engines.postgres_sql import PostgresSql
 from dbbench.engines.serving import Launch, forget, log_size, move, own, put, refuse_corrupt, serving_program
 from dbbench.engines.settings import Versions, switched_on
-from dbbench.engines.sql import rows
+from dbbench.engines.sql import cursor_of
 from dbbench.errors import CommandFailed, EngineStartFailed, ProgramMissing
 from dbbench.model import Durability, Scalar, Setting, Settings
 from dbbench.model.base import PRODUCTION, STANDALONE
@@ -307,8 +307,12 @@ def check_running(server: Server) -> None:
 
     assert isinstance(server, PostgresServer)
     try:
-        if rows(server, _CAN_CHECK)[0][0]:
-            refuse_corrupt("amcheck", [": ".join(map(str, fault)) for fault in rows(server, _BTREES, _HEAPS)])
+        with cursor_of(server) as cursor:
+            cursor.execute(_CAN_CHECK)
+            if cursor.fetchone()[0]:
+                cursor.execute(_BTREES)
+                cursor.execute(_HEAPS)
+                refuse_corrupt("amcheck", [": ".join(map(str, fault)) for fault in cursor.fetchall()])
     except psycopg2.Error as error:  # bt_index_check raises what it finds
         refuse_corrupt("amcheck", str(error).splitlines() or [repr(error)])
 

@@ -51,7 +51,7 @@ from dbbench.storage.devices import loop
 
 BATCH: Final = 25  # cuts of one recording: a minute of work; more cuts would be too similar
 KEPT: Final = 3  # most images that each process keeps for one target: 100 MB each
-WORK_S: Final = 1.0  # seconds that the witness works before each kill: two checkpoints
+WORK_S: Final = 3.0  # seconds that the witness works in a recording: four checkpoints
 LIE_NS: Final = 100_000_000
 LEAST: Final = 20  # least number of commits in a recording that can be judged
 
@@ -323,7 +323,7 @@ def record(lab: Lab, base: BaseImages, kills: int, seed: str, changes: bool = Fa
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     lab.server_log.unlink(missing_ok=True)
-    waits_s = [WORK_S * chance.uniform(0.7, 1.3) / (kills + 1) + WORK_S / 2 for _ in range(kills + 1)]
+    waits_s = [WORK_S / (kills + 1) * chance.uniform(0.8, 1.2) for _ in range(kills + 1)]
     end, recoveries = _run_rounds(lab, base, seen, waits_s, changes)
     if seen.count < LEAST:
         last_lines = "; ".join(lab.server_log.read_text(errors="replace").splitlines()[-3:])

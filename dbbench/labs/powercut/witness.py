@@ -23,7 +23,7 @@ from dbbench.machine import threads
 DOUBLINGS: Final = 14
 ACCOUNTS: Final = 2**DOUBLINGS  # 4 MB: several hundred pages, most of which are dirty at each checkpoint
 SESSIONS: Final = 4
-CHECKPOINT_S: Final = 0.4  # short, so that a recording of seconds contains several
+CHECKPOINT_S: Final = 0.6  # short, so that a recording of seconds contains several
 PAUSE_S: Final = 0.004  # between two transactions of a session: more of them would cost time and show nothing else
 FILLER: Final = "x" * 180
 

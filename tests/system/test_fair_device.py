@@ -16,10 +16,10 @@ import pytest
 from dbbench import process
 from dbbench.results import load_ceiling, load_run, save_ceiling
 from dbbench.results.ceiling import limits_of
-from dbbench.storage.filesystems.common import kernel_version
-from dbbench.storage.filesystems.xfs import LARGE_BLOCKS
+from dbbench.storage.filesystems import xfs
 from tests.support.leftovers import loops_of
 from tests.support.plans import plan
+from tests.support.setups import ALL
 
 pytestmark = pytest.mark.needs("root", "fs:ext4", "mkfs.ext4", "engine:postgres", "sadf")
 
@@ -196,8 +196,8 @@ def test_settings_of_the_block_layer_that_change_in_the_run_are_named(dbbench: A
 @pytest.mark.needs("fs:xfs", "mkfs.xfs")
 def test_large_sectors_and_an_image_on_a_tmpfs_are_no_disturbance(dbbench: Any, tmp_path: Path) -> None:
     """xfs-16k asks for sectors of 16 KiB, and the loop driver cannot write zeros on a tmpfs."""
-    if kernel_version() < LARGE_BLOCKS:
-        pytest.skip("needs Linux 6.12 for blocks of 16 KiB")
+    if reason := xfs.FAMILY.lacks(ALL.setup("xfs-16k")):
+        pytest.skip(reason)
     memory = tmp_path / "memory"
     memory.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=400m", "images", str(memory)], check=True)

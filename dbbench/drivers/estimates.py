@@ -40,7 +40,7 @@ CHARS_S: Final = 30.0  # per-character tests, which use a part of the file: 20 s
 
 
 @dataclass(frozen=True)
-class Estimate:
+class LoadEstimate:
     """What one load writes, and how long it takes in addition to its window, or to reading and writing its data."""
 
     write_bytes: float  # to the device
@@ -50,58 +50,58 @@ class Estimate:
     table_bytes: int = 0  # size of the tables that it makes itself, with their indexes
 
 
-def estimate(cell: Cell, data_bytes: int) -> Estimate:
+def estimate(cell: Cell, data_bytes: int) -> LoadEstimate:
     """Return what the cell's load writes. `data_bytes`: size of the dataset's tables."""
     values, seconds = cell.values, cell.window.seconds
     match cell.workload.driver:
         case "scan":
-            return Estimate(0.0)
+            return LoadEstimate(0.0)
         case "copy":
-            return Estimate(float(values["file_size"]))
+            return LoadEstimate(float(values["file_size"]))
         case "smallfiles":
             files, size = float(values["files"]), max(4096, int(values["file_bytes"]))
-            return Estimate(files * size * SMALL_FILE, extra_s=files / SMALL_FILES)
+            return LoadEstimate(files * size * SMALL_FILE, extra_s=files / SMALL_FILES)
         case "bonnie":
             whole = BONNIE * bonnie.file_bytes(cell, tool.could_hold(cell))
             files_s = 1024 * float(values.get("files", 16)) / BONNIE_FILES
             chars_s = CHARS_S if values.get("chars", True) else 0.0
-            return Estimate(whole, extra_s=whole / COPY_RATE + files_s + chars_s)
+            return LoadEstimate(whole, extra_s=whole / COPY_RATE + files_s + chars_s)
         case "apply":
             log_bytes = float(values["log_bytes"])
-            return Estimate(2 * log_bytes, log_bytes=log_bytes)
+            return LoadEstimate(2 * log_bytes, log_bytes=log_bytes)
         case "fio":
             layout = float(values.get("file_size", 0)) * float(values.get("clients", 1))  # a file for each job
             rate = 0 if _only_reads(cell) else FLUSHED_RATE if values.get("fdatasync") else FILE_RATE
-            return Estimate(layout + seconds * rate, extra_s=layout / COPY_RATE)
+            return LoadEstimate(layout + seconds * rate, extra_s=layout / COPY_RATE)
         case "insert":
             rows, row_rate = float(values["rows"]), float(values["insert_rate"])
             most = _estimate_transactions(cell).write_bytes  # a rate may be beyond what the disk takes
             inserted = min(INSERTED_ROW[profile_of(cell.engine.name).dialect] * row_rate * seconds, most)
             log_bytes, log_rate, extra_s = LOGGED_ROW * rows, LOGGED_ROW * row_rate, rows / INSERT_RATE
-            return Estimate(INSERT_ROW * rows + inserted, log_bytes, log_rate, extra_s, TABLE_ROW * int(rows))
+            return LoadEstimate(INSERT_ROW * rows + inserted, log_bytes, log_rate, extra_s, TABLE_ROW * int(rows))
         case "statements":
             return _estimate_statements(cell, data_bytes)
         case _:
             return _estimate_transactions(cell)
 
 
-def _estimate_statements(cell: Cell, data_bytes: int) -> Estimate:
+def _estimate_statements(cell: Cell, data_bytes: int) -> LoadEstimate:
     name, dialect = cell.workload.name, profile_of(cell.engine.name).dialect
     if name == "copy-in":
         sent = float(cell.values["tables"]) * float(cell.values["file_bytes"])
-        return Estimate(sent * COPY_IN, log_bytes=sent)
+        return LoadEstimate(sent * COPY_IN, log_bytes=sent)
     if name == "index-build":
-        return Estimate(data_bytes * INDEX[dialect])
-    return Estimate(data_bytes * VACUUM[dialect], log_bytes=data_bytes)
+        return LoadEstimate(data_bytes * INDEX[dialect])
+    return LoadEstimate(data_bytes * VACUUM[dialect], log_bytes=data_bytes)
 
 
-def _estimate_transactions(cell: Cell) -> Estimate:
+def _estimate_transactions(cell: Cell) -> LoadEstimate:
     if _only_reads(cell):
-        return Estimate(cell.window.seconds * READ_RATE)
+        return LoadEstimate(cell.window.seconds * READ_RATE)
     appends = cell.workload.name == "bulk-insert"  # appending writes as many bytes on btrfs as on ext4
     load_rate = WRITE_RATE * (TABLES_SHARE if cell.dataset.parameters.get("tablespace") else 1)
     factor = COPY_ON_WRITE if copies_on_write(cell.setup) and not appends else 1
-    return Estimate(cell.window.seconds * load_rate * factor, log_rate=math.inf)
+    return LoadEstimate(cell.window.seconds * load_rate * factor, log_rate=math.inf)
 
 
 def _only_reads(cell: Cell) -> bool:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Final
 
 from dbbench.datasets import generated, golden, manifest
-from dbbench.drivers.estimates import MB, WRITE_RATE, Estimate, estimate
+from dbbench.drivers.estimates import MB, WRITE_RATE, LoadEstimate, estimate
 from dbbench.engines import ENGINES, profile_of
 from dbbench.engines.postgres_server import SLOT
 from dbbench.engines.settings import switched_on
@@ -59,7 +59,7 @@ def tables_bytes(cell: Cell) -> int:
     return dataset_bytes(cell) - profile_of(cell.engine.name).empty_bytes
 
 
-def estimate_of(cell: Cell) -> Estimate:
+def estimate_of(cell: Cell) -> LoadEstimate:
     """Return what the cell's load is expected to write."""
     return estimate(cell, tables_bytes(cell))
 

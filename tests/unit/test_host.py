@@ -157,7 +157,7 @@ def test_limits_of_steal_and_of_others() -> None:
 
 def test_what_the_machine_counts_is_said(tmp_path: Path) -> None:
     """Throttling, dropped page cache and swapping are reported if their counters rose, and not if they do not exist."""
-    counter, vmstat = tmp_path / "cpu0/thermal_throttle/core_throttle_count", tmp_path / "vmstat"
+    counter, vmstat = tmp_path / "cpus/cpu0/thermal_throttle/core_throttle_count", tmp_path / "vmstat"
 
     def at(heat: int, drops: int, swapped: int) -> LoadReading:
         write_file(counter, f"{heat}\n")
@@ -165,7 +165,7 @@ def test_what_the_machine_counts_is_said(tmp_path: Path) -> None:
         return reading()
 
     def reading() -> LoadReading:
-        return dataclasses.replace(load.reading(proc=tmp_path), events=load.events(tmp_path, cpus=tmp_path))
+        return dataclasses.replace(load.reading(proc=tmp_path), events=load.events(tmp_path, tmp_path / "cpus"))
 
     def said(after: LoadReading) -> list[str]:
         found = dataclasses.replace(load.foreign_load(first, after), seconds=10)

@@ -220,7 +220,12 @@ def missing(groups: Sequence[str], without: Sequence[str] = ()) -> list[Tool]:
 
 def has_candidate(package: str) -> bool:
     """Return whether apt knows a version of the package that it can install; False without apt."""
-    return re.search(r"^\s*Candidate: (?!\(none\))", policy(package), re.MULTILINE) is not None
+    return names_candidate(policy(package))
+
+
+def names_candidate(answer: str) -> bool:
+    """Return whether this answer of `apt-cache policy` names a version to install."""
+    return re.search(r"^\s*Candidate: (?!\(none\))", answer, re.MULTILINE) is not None
 
 
 @functools.lru_cache

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from pathlib import Path
 from typing import Final
 
 from dbbench.datasets import generated, golden, manifest
@@ -163,10 +164,10 @@ def kept_logs(cell: Cell) -> dict[str, int]:
     return {cause: size for cause, size in sizes.items() if size}
 
 
-def once(plan: Plan) -> dict[str, int]:
+def once(plan: Plan, size_bytes: Callable[[Path], int | None] = devices.size_bytes) -> dict[str, int]:
     """Return the bytes that a run writes outside of its trials, by cause: the measurement of the bare device, the image
-    files, preconditioning."""
-    sizes = plan.device.disk_bytes(devices.size_bytes)
+    files, preconditioning. `size_bytes` returns the size of a block device."""
+    sizes = plan.device.disk_bytes(size_bytes)
     if not sizes:
         return {}
     # The baseline measures single flushed writes in two sizes, parallel writes, and writes of 1 MiB.

@@ -120,16 +120,16 @@ class TaskClock:
     def work(self, ended: Event) -> None:
         """Read once a second until `ended` is set. Raises OSError if /proc cannot be read."""
         while self._roots:
-            self.read()
+            self.read(time.monotonic())
             if ended.wait(_EVERY_S):
                 return
 
-    def read(self) -> None:
-        """Read all threads once, and the memory of each process of the server."""
+    def read(self, at: float) -> None:
+        """Read all threads once, and the memory of each process of the server; `at`: the time, in seconds."""
         table = tasks(self._proc, self._foreign)
         ours = below(self._roots, table)
         self._foreign |= table.keys() - ours
-        at, switches = time.monotonic(), dict[tuple[int, int], int]()
+        switches = dict[tuple[int, int], int]()
         for pid in ours:
             for thread in proc_files.threads(table[pid], self._proc):
                 switches[thread.pid, thread.started] = times_run(f"{self._proc}/{pid}/task/{thread.pid}")

@@ -22,11 +22,10 @@ from dbbench.commands.options import Options
 from dbbench.errors import DeviceInUse, Interrupted, Terminated, error_kinds, warning_kinds
 from dbbench.plan import studies
 from dbbench.plan.catalog import catalog
-from dbbench.report import text
 from dbbench.report.text import put_paragraph
 from tests.support.files import write_file
 from tests.support.plans import plan
-from tests.support.terminal import Terminal, dbbench_on
+from tests.support.terminal import Terminal, WideStream, dbbench_on
 
 Failing = Callable[[BaseException], None]
 
@@ -489,12 +488,12 @@ def test_a_command_is_notified_of_the_end_of_a_run(
     assert told["error"] == ({"id": "E902", "text": "stopped"} if error else None)
 
 
-def test_an_error_fits_the_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_error_fits_the_terminal() -> None:
     """Its lines end between words, and the command of the remedy is a line of its own."""
-    monkeypatch.setattr(text, "columns", lambda _stream=None: 60)
     remedy = "Resume it with:  dbbench run a-plan-with-a-long-name.toml --name a-run-with-a-long-name --results here"
-    cli.tell(DeviceInUse("/dev/sdb is in use: " + "mounted at /srv " * 8, remedy=remedy), Options())
-    lines = capsys.readouterr().err.splitlines()
+    with WideStream(60) as stderr, contextlib.redirect_stderr(stderr):
+        cli.tell(DeviceInUse("/dev/sdb is in use: " + "mounted at /srv " * 8, remedy=remedy), Options(no_color=True))
+        lines = stderr.getvalue().splitlines()
     assert lines[0].startswith("error E104: /dev/sdb") and lines[-1].strip() == remedy.partition(":  ")[2]
     assert max(map(len, lines[:-1])) <= 60
 

@@ -81,8 +81,8 @@ def test_what_is_not_known_is_none(tmp_path: Path) -> None:
     assert found["client_cpu_s"] is found["system_cpu_s"] is cpu_ms(found) is None
     process(tmp_path, 60, 1, 1)
     tasks_of = TaskClock(server=60, proc=tmp_path)
-    tasks_of.read()
-    tasks_of.read()
+    tasks_of.read(10.0)
+    tasks_of.read(11.0)
     assert (tasks_of.switches_per_s(), tasks_of.server_bytes) == (None, None)
 
 
@@ -99,21 +99,19 @@ def tasks(proc: Path, runs: dict[int, int], parents: dict[int, int]) -> None:
         )
 
 
-def test_context_switches_are_those_of_server_and_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_context_switches_are_those_of_server_and_load(tmp_path: Path) -> None:
     """A second in which the load has ended does not count; a thread that is new counts with all it did; another
     process does not count. Shared memory is counted once."""
-    now = iter((10.0, 11.0, 12.0))
-    monkeypatch.setattr("dbbench.samplers.accounting.time.monotonic", lambda: next(now))
     parents = {50: 1, 60: 1, 61: 60, 62: 60, 70: 1}
     tasks(tmp_path, {50: 100, 60: 10, 61: 500, 70: 10_000}, parents)
     clock = TaskClock(client=(50,), server=60, proc=tmp_path)
-    clock.read()
+    clock.read(10.0)
     assert clock.switches_per_s() is None
     tasks(tmp_path, {50: 120, 60: 11, 61: 530, 62: 7, 70: 90_000}, parents)
-    clock.read()
+    clock.read(11.0)
     (tmp_path / "50/stat").unlink()
     tasks(tmp_path, {60: 5000, 61: 5000}, parents)
-    clock.read()
+    clock.read(12.0)
     assert clock.switches_per_s() == pytest.approx(20 + 1 + 30 + 7)
     assert clock.server_bytes == 2**20 * (3 + 4)
 
@@ -160,7 +158,7 @@ def test_files_of_a_process_outside_of_its_places(tmp_path: Path) -> None:
     clock = TaskClock(client=(os.getpid(),), places=[tmp_path / "fs"])
     with (tmp_path / "table").open("w"):
         with (tmp_path / "module").open("w"):
-            clock.read()
+            clock.read(10.0)
         assert clock.elsewhere() == set()  # one reading is not enough
-        clock.read()
+        clock.read(11.0)
     assert {path for path in clock.elsewhere() if path.startswith(str(tmp_path))} == {str(tmp_path / "table")}

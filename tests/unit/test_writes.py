@@ -120,15 +120,14 @@ def test_the_time_of_file_loads_follows_their_sizes(
     assert least < seconds < most
 
 
-def test_what_a_run_does_once_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_run_does_once_is_counted(tmp_path: Path) -> None:
     """The image, the measurement of the bare device, and preconditioning of each disk once a block."""
     asked, _ = read(tmp_path)
     assert writes.once(asked)["image"] == 512 * 2**20
     assert writes.once(asked)["baseline measurement"] > 0
-    monkeypatch.setattr(writes.devices, "size_bytes", lambda _path: 10 * GIB)
     device = {"kind": "block", "paths": ["/dev/sdx", "/dev/sdy"], "condition": "precondition"}
     asked, _ = read(tmp_path, device=device, blocks=3)
-    assert writes.once(asked)["preconditioning"] > 3 * 2 * 2 * 10 * GIB
+    assert writes.once(asked, lambda _path: 10 * GIB)["preconditioning"] > 3 * 2 * 2 * 10 * GIB
     existing, parts = read(tmp_path, device={"kind": "dir", "paths": {"ext4": "/srv/a"}})
     assert writes.once(existing) == {} and "mkfs" not in parts[0]
 

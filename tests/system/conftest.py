@@ -22,7 +22,6 @@ import dbbench
 from dbbench.datasets.golden import cache_folder
 from dbbench.machine import namespaces
 from tests.support.leftovers import below, leaving_nothing, sign
-from tests.support.preloaded import Command, Preloaded
 
 UNUSED_S = 3 * 86400.0  # golden copies that no test used for three days are removed
 # Files that take a quarter of a minute or more, the longest first; files of `make test-all` come before all others.
@@ -70,22 +69,17 @@ def nothing_left(tmp_path: Path) -> Iterator[None]:
         yield
 
 
-READ_AT_START = ("PYTHON", "LANG", "LC_")  # variables that only a program that starts reads
 HANGS_S = 1200.0  # then a command hangs: the longest one takes 100 s, and several times as long on a busy machine
 
 
 @dataclass
 class Dbbench:
-    """The command line in a folder. Commands are forks of `preloaded`, without it programs of their own."""
+    """The command line in a folder."""
 
     folder: Path
     env: dict[str, str]
-    preloaded: Preloaded | None = None
 
-    def start(self, *words: str) -> Command | subprocess.Popen[str]:
-        changed = {name for name, _ in self.env.items() ^ os.environ.items()}
-        if self.preloaded is not None and not any(name.startswith(READ_AT_START) for name in changed):
-            return Command(self.preloaded, words, self.folder, self.env)
+    def start(self, *words: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
             [sys.executable, "-m", "dbbench", *words],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=self.folder, env=self.env,
@@ -94,10 +88,12 @@ class Dbbench:
     def __call__(
         self, *words: str, status: int | None = 0, timeout_s: float = HANGS_S
     ) -> subprocess.CompletedProcess[str]:
-        child = self.start(*words)
-        output, errors = child.communicate(timeout=timeout_s)
-        assert status in (None, child.returncode), f"exit {child.returncode}\n{output}\n{errors}"
-        return subprocess.CompletedProcess(words, child.returncode or 0, output, errors)
+        done = subprocess.run(
+            [sys.executable, "-m", "dbbench", *words],
+            capture_output=True, text=True, cwd=self.folder, env=self.env, timeout=timeout_s, check=False,
+        )  # fmt: skip
+        assert status in (None, done.returncode), f"exit {done.returncode}\n{done.stdout}\n{done.stderr}"
+        return done
 
     def plan(self, text: str, name: str = "plan.toml") -> str:
         (self.folder / name).write_text(text)
@@ -189,15 +185,9 @@ def cache() -> Path:
 
 
 @pytest.fixture(scope="session")
-def preloaded(lane: None, signed: None) -> Preloaded:
-    """Return the process that has imported dbbench, in the mount namespace of the lane and with the token."""
-    return Preloaded()
-
-
-@pytest.fixture(scope="session")
-def dbbench_in(cache: Path, preloaded: Preloaded) -> Callable[[Path], Dbbench]:
+def dbbench_in(cache: Path) -> Callable[[Path], Dbbench]:
     """Return a function that makes the command line in a folder, with the golden copies of the session."""
-    return lambda folder: Dbbench(folder, {**os.environ, "DBBENCH_CACHE": str(cache), "NO_COLOR": "1"}, preloaded)
+    return lambda folder: Dbbench(folder, {**os.environ, "DBBENCH_CACHE": str(cache), "NO_COLOR": "1"})
 
 
 @pytest.fixture(name="dbbench")

@@ -84,7 +84,6 @@ def test_throttled_device_is_reported(dbbench: Any) -> None:
     the CPU or the disk is not flat, so one trial of twelve is enough: half of them were flat on a machine whose other
     core was taken and whose disk was being written."""
     dbbench.plan(plan(workload=TPCB, seed=1, measure="5s"))
-    dbbench.preloaded = None  # its processes must be in the control group of this one
     for _ in range(12):
         with throttled(150):  # less than even a busy machine writes
             trial = dbbench.trial()
@@ -143,7 +142,6 @@ def test_a_device_that_slows_down_in_the_window_makes_the_trial_suspect(dbbench:
     """The disk below the image is throttled for five seconds of the window, as a provider does: W106 has the rate and
     the one before the run."""
     dbbench.plan(plan(workload=TPCB, seed=1, measure="10s"))
-    dbbench.preloaded = None  # its processes must be in the control group of this one
     with limited() as limits:
 
         def slow_down(_pid: int) -> None:

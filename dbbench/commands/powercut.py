@@ -16,7 +16,7 @@ from dbbench.commands.options import Options, command_line, fs_option, plan_argu
 from dbbench.commands.report import write
 from dbbench.errors import EXIT_OK, DeadlinePassed, LabContradicts, LabUnavailable, RunMissing, RunNameTaken
 from dbbench.labs.powercut import Order, examine, unavailable
-from dbbench.model import TIME_USED_UP, Conclusion, LabFacts, plain
+from dbbench.model import Conclusion, LabFacts, plain
 from dbbench.plan.narrowing import Narrowing
 from dbbench.plan.request import PlanRequest, able, load_request
 from dbbench.report.harm_table import HarmTable
@@ -167,15 +167,11 @@ def _judge(lab: LabFacts) -> None:
             remedy="Image and log of the cut are in the results folder; please report them.",
         )
     if lab.blind:
-        blind = [control for control in lab.controls if control.blind]
-        late = [f"{control.name} ({control.engine})" for control in blind if control.note == TIME_USED_UP]
-        rare = [f"{control.name} ({control.engine})" for control in blind if control.note != TIME_USED_UP]
-        texts = [f"the controls {', '.join(rare)} lost data too rarely"] if rare else []
-        texts += [f"the time was used up before the controls {', '.join(late)} had all their cuts"] if late else []
+        names = [f"{control.name} ({'; '.join(filter(None, (control.engine, control.note)))})"
+                 for control in lab.controls if control.blind]  # fmt: skip
         raise LabContradicts(
-            "; ".join(texts),
+            f"controls lost data in too few cuts: {', '.join(names)}",
             effect=kept + " Without them, the lab cannot draw a conclusion.",
-            remedy=None if rare else "Give the lab more time with --minutes.",
         )
     if few := [row.fs_setup for row in lab.rows if row.conclusion is Conclusion.NONE]:
         raise LabContradicts(f"too few valid cuts for {', '.join(few)}", effect=kept)

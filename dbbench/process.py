@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import IO, Any, NoReturn, ParamSpec, TypeVar
 
 from dbbench import packages
-from dbbench.errors import AnswerUnknown, CommandFailed, DeadlinePassed, ProgramMissing, ProgramNotStarted
+from dbbench.errors import AnswerUnknown, CommandFailed, DeadlinePassed, ProgramMissing
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -336,4 +336,7 @@ def _start(words: tuple[str, ...], as_user: User | None, env: Mapping[str, str] 
     except FileNotFoundError:
         raise ProgramMissing(f"{words[0]} does not exist") from None
     except OSError as error:  # no process or memory left, not executable, a mount with noexec
-        raise ProgramNotStarted(f"{words[0]}: {error.strerror or error}") from error
+        raise CommandFailed(
+            f"{words[0]} could not be started: {error.strerror or error}",
+            remedy="Check `ulimit -u`, free memory, and mounts with `noexec`.",
+        ) from error

@@ -37,7 +37,7 @@ GROUPS: Final = {
     "E201": "Programs, permissions and resources",
     "E301": "Filesystems, layers and operations",
     "E321": "Sources, recordings and other hosts",
-    "E345": "Processes and verification of the work",
+    "E346": "Processes and verification of the work",
     "E401": "Database server",
     "E501": "Dataset",
     "E601": "Load generator",

@@ -124,7 +124,6 @@ ClientUnusable: Final = _error("E329")
 ScriptInvalid: Final = _error("E335")
 
 # Processes of a trial, and whether the counted work was really done
-ProgramNotStarted: Final = _error("E345")
 AnswerUnknown: Final = _error("E346")
 TrialDied: Final = _error("E348")
 TrialStuck: Final = _error("E349")

@@ -12,8 +12,13 @@ from dbbench.model import WearFacts
 
 _UNIT: Final = 512_000  # an NVMe "data unit": a thousand blocks of 512 bytes (NVM Express base specification, log 02h)
 _KELVIN: Final = 273
-_NO_ANSWER: Final = (errors.ProgramMissing, errors.ProgramNotStarted, errors.CommandFailed, errors.DeadlinePassed,
-                     errors.AnswerUnknown, ValueError)  # fmt: skip
+_NO_ANSWER: Final = (
+    errors.ProgramMissing,
+    errors.CommandFailed,
+    errors.DeadlinePassed,
+    errors.AnswerUnknown,
+    ValueError,
+)
 
 
 def wear(disks: Sequence[str]) -> WearFacts | None:

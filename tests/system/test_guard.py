@@ -319,7 +319,7 @@ def test_what_cannot_be_read_counts_as_use(disk: Disk) -> None:
     """Where /proc hides a process's files, as from a root without CAP_SYS_PTRACE, it might have the device open."""
     script = "import sys; from pathlib import Path; from dbbench.storage.devices import guard\n"
     script += "print(*guard.reasons(Path(sys.argv[1])), sep='\\n')"
-    with opened(disk):
+    with opened()(disk):
         argv = ["setpriv", "--bounding-set=-sys_ptrace", sys.executable, "-c", script, disk.path]
         said = process.run(argv).stdout
     assert f"the open files of process {os.getpid()} " in said

@@ -9,10 +9,11 @@ import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 from dbbench import process
-from dbbench.drivers import filework, tool
+from dbbench.drivers import tool
 from dbbench.drivers.protocol import Live, Load, LoadTask
 from dbbench.drivers.tool import ToolLoad, rates_of, whole_outcome
 from dbbench.engines import files
@@ -22,6 +23,7 @@ from dbbench.metrics.series import Column
 from dbbench.model import TrialWarning
 from dbbench.results import fileio
 
+_PROGRAM: Final = Path(__file__).with_name("filework.py")  # not imported: its modules would delay every command
 _KEPT: Final = ("PYTHONPATH",)  # without it, Python would not find a checkout that is not installed
 
 
@@ -93,7 +95,7 @@ class FileWork:
         asked = {name: task.cell.parameters[name] for name in self.parameters} | {"seed": task.seed}
         folder, answer = files.folder_of(task.server), task.scratch / f"{self.work}.cold"
         asked["answer"] = str(answer)
-        argv = [sys.executable, "-P", filework.__file__, self.work, str(folder), json.dumps(asked)]
+        argv = [sys.executable, "-P", str(_PROGRAM), self.work, str(folder), json.dumps(asked)]
 
         def respond(line: str) -> Live | None:
             if any(row.get("closed") for row in _lines(line)):

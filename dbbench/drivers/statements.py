@@ -101,7 +101,7 @@ class StatementsLoad:
 
     def _carry_out(self, timed: bool, watch: Callable[[Live], None]) -> None:
         self.begin_utc = self.task.clock.now_utc()
-        self.works = [SessionWork("", self.sessions, partial(self._run, timed))]
+        self.works = [SessionWork("the statements", self.sessions, partial(self._run, timed))]
         carry_out(self.server, self.works, watch)
 
     def _run(self, timed: bool) -> None:

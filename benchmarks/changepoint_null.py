@@ -10,14 +10,12 @@ smallest shift, which is disabled here, so the table is valid for any size.
 
 from __future__ import annotations
 
-import importlib
 import sys
 from typing import Final
 
 import numpy
 
-# The package has a function with the name of the module.
-scanning = importlib.import_module("dbbench.compare.nightly_levels")
+from dbbench.compare import nightly_levels
 
 SERIES: Final = int(sys.argv[1]) if len(sys.argv) > 1 else 20_000
 ALARMS: Final = 0.0015  # per night: a third of the promised 0.5 per 100 nights, as a margin for noise of other shapes
@@ -27,10 +25,10 @@ ROWS: Final = (6, 7, 8, 9, 10, 12, 14, 17, 20, 25, 30, 40, 50, 60, 80, 100)
 
 def nights_of(memory: float, rng: numpy.random.Generator) -> numpy.ndarray:
     """Return SERIES rows of AR(1) noise with unit variance around zero."""
-    fresh = rng.standard_normal((SERIES, scanning.MOST_NIGHTS))
+    fresh = rng.standard_normal((SERIES, nightly_levels.MOST_NIGHTS))
     rows = numpy.empty_like(fresh)
     rows[:, 0] = fresh[:, 0]
-    for night in range(1, scanning.MOST_NIGHTS):
+    for night in range(1, nightly_levels.MOST_NIGHTS):
         rows[:, night] = memory * rows[:, night - 1] + numpy.sqrt(1 - memory**2) * fresh[:, night]
     return rows
 
@@ -39,8 +37,8 @@ def thresholds(memory: float) -> list[float]:
     """Return, for each number of nights, the value that the share ALARMS of series without an alarm so far exceeds."""
     left = nights_of(memory, numpy.random.default_rng(round(memory * 10) + 1))
     found = []
-    for count in range(6, scanning.MOST_NIGHTS + 1):
-        exceeds, _ = scanning.scan(left[:, :count])
+    for count in range(6, nightly_levels.MOST_NIGHTS + 1):
+        exceeds, _ = nightly_levels.scan(left[:, :count])
         limit = float(numpy.quantile(exceeds, 1 - ALARMS))
         found.append(limit)
         left = left[exceeds <= limit]
@@ -72,5 +70,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    scanning.LEAST_SD, scanning.SHIFT = 1e-9, 0.0  # type: ignore[misc]
+    nightly_levels.LEAST_SD, nightly_levels.SHIFT = 1e-9, 0.0  # type: ignore[misc]
     main()

@@ -62,12 +62,13 @@ def _exclusive(path: Path, permit: Permit, fstab: Path) -> int:
     until = time.monotonic() + _SETTLE_S
     while (fd := guard.open_device(path, os.O_RDWR | os.O_EXCL)) is None:
         if time.monotonic() > until:
+            reasons = guard.reasons(path, fstab=fstab)  # refuses a device that cannot even be read
             locked: list[DbbenchError] = []
             with path.open("rb") as plain, collect_errors(locked, DeviceInUse):
                 _lock(plain.fileno(), path)
-            lockers = [guard.Reason("in use", error.evidence) for error in locked]
-            reasons = [*guard.reasons(path, fstab=fstab), *lockers] or [guard.HELD]
-            guard.refuse(path, sysfs.name_of(path.stat().st_rdev) or path.name, reasons, permit)
+            reasons += [guard.Reason("in use", error.evidence) for error in locked]
+            name = sysfs.name_of(path.stat().st_rdev) or path.name
+            guard.refuse(path, name, reasons or [guard.HELD], permit)
             raise DeviceInUse(f"{path} is still busy after {_SETTLE_S:.0f} s")
         time.sleep(0.05)
     return fd

@@ -41,7 +41,8 @@ _CAN_CHECK: Final = "SELECT EXISTS (SELECT FROM pg_proc WHERE proname = 'verify_
 _BTREES: Final = """SELECT bt_index_check(indexrelid, true) FROM pg_index JOIN pg_class ON oid = indexrelid
 WHERE relam = (SELECT oid FROM pg_am WHERE amname = 'btree') AND relkind = 'i' AND relpersistence <> 't'
 AND indisvalid AND indisready AND indislive AND indrelid NOT IN (SELECT oid FROM pg_class WHERE relkind = 't')"""
-_HEAPS: Final = """SELECT pg_class.oid::regclass, blkno, offnum, attnum, msg FROM pg_class, verify_heapam(pg_class.oid)
+_HEAPS: Final = """SELECT pg_class.oid::regclass, blkno, offnum, attnum, msg
+FROM pg_class, verify_heapam(pg_class.oid, check_toast => true)
 WHERE relam = (SELECT oid FROM pg_am WHERE amname = 'heap') AND relkind IN ('r', 'm') AND relpersistence <> 't'"""
 
 # Settings that make the server private and its log readable. Plans, workloads and fs setups may not set them.

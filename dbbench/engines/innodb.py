@@ -35,7 +35,7 @@ from dbbench.engines.serving import (
     serving_program,
     tail,
 )
-from dbbench.errors import CommandFailed, EngineDied, EngineStartFailed, FilesystemFull, RestoreFailed
+from dbbench.errors import CommandFailed, EngineDied, EngineStartFailed, FilesystemFull, ProgramMissing, RestoreFailed
 from dbbench.model import Durability, Scalar, Settings
 from dbbench.model.base import PRODUCTION, STANDALONE
 from dbbench.remote import Network
@@ -302,9 +302,13 @@ def check_pages(profile: Profile, options: Sequence[str], datadir: Path, setting
     the doublewrite buffer."""
     server = mysqld.found(profile, place.bin)
     folders = (server.path.parent, server.path.parent.parent / "bin", Path("/usr/bin"))
-    program = next((folder / _PAGE_CHECKER for folder in folders if (folder / _PAGE_CHECKER).is_file()), _PAGE_CHECKER)
+    beside = (folder / _PAGE_CHECKER for folder in folders)
+    program = next(filter(Path.is_file, beside), None) or process.find(_PAGE_CHECKER)
+    if program is None:
+        raise ProgramMissing(f"{_PAGE_CHECKER} is not installed")
     files = [(path, parts) for pattern, parts in _TABLESPACES.items() for path in sorted(datadir.rglob(pattern))]
-    checks, checker = [(part, file) for file, parts in files for part in parts], [*server.loader, program, *options]
+    checks = [(part, file) for file, parts in files for part in parts]
+    checker: list[str | Path] = [*server.loader, program, *options]
     everything = "\0".join(f"{part}\0{file}" for part, file in checks)
     all_of_them = ["xargs", "--null", "--max-args=2", *checker]  # starting each from here would take longer
     if process.run(all_of_them, stdin=everything, timeout_s=CHECK_S, ok=(0, 123), as_user=account()).returncode:

@@ -113,7 +113,7 @@ def test_what_was_flushed_is_on_the_medium_and_the_rest_is_dropped(
     expected = b"".join(bytes(BLOCK) if value == "." else value.encode() * BLOCK for value in kept)
     assert disk.cut(position)[: 2 * BLOCK] == expected
     disk.entries = list(disk.log().without_flushes().entries)
-    assert disk.cut(1)[:BLOCK] == bytes(BLOCK)
+    assert disk.cut(2)[:BLOCK] == bytes(BLOCK)
 
 
 def test_the_cache_writes_back_what_is_old_or_too_much(disk: Disk) -> None:

@@ -71,10 +71,10 @@ def state_at(events: list[Event], at: float = 100.0) -> State:
     return state_of(*((at, event) for event in events))
 
 
-def printed(kind: str, events: list[Event], stream: io.StringIO | None = None) -> str:
+def printed(kind: str, events: list[Event], stream: io.StringIO | None = None, *, color: bool = True) -> str:
     """What a renderer of that kind prints of the events."""
     stream = stream or io.StringIO()
-    with renderer(kind, stream, color=False) as emit:
+    with renderer(kind, stream, color=color) as emit:
         for event in events:
             emit(event)
     return stream.getvalue()
@@ -288,7 +288,7 @@ def test_the_kinds_of_progress(environ: dict[str, str]) -> None:
 def test_a_terminal_is_drawn_on(environ: dict[str, str]) -> None:
     """On a terminal the lines are redrawn in place; a warning stays above them."""
     environ["TERM"] = "xterm"
-    text = printed("auto", PLAYED[:-1], Terminal())
+    text = printed("auto", PLAYED[:-1], Terminal(), color=False)
     assert ESCAPE.search(text)
     for line in ("! W012 ext4: background load 14 %", "done  postgres tpcb: ext4 1 912 (1)"):
         assert line in ESCAPE.sub("", text)

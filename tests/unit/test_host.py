@@ -172,6 +172,7 @@ def test_what_the_machine_counts_is_said(tmp_path: Path) -> None:
         return [warning.id for warning in load.load_warnings(found)]
 
     first = at(7, 2, 100)
+    assert load.reading(proc=tmp_path).events["cache_drops"] == 2
     assert said(at(7, 2, 100)) == []
     assert said(at(9, 2, 100)) == ["W015"]
     assert said(at(7, 3, 100)) == ["W130"]

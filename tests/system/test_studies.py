@@ -106,9 +106,11 @@ def test_the_harm_study_ends_with_its_table(dbbench: Any) -> None:
 
 
 def test_studies_are_listed_and_shown(dbbench: Any) -> None:
-    """All by name; one with its figures and a plan that can be loaded as it is printed."""
+    """All by name, and whether they can run here or why not; one with its figures and a plan that can be loaded as
+    printed."""
     rows = json.loads(dbbench("study", "--json").stdout)["studies"]
     assert [row["name"] for row in rows] == studies.names()
+    assert all(row["runs"] is (row["reason"] is None) for row in rows)
     shown = json.loads(dbbench("study", "pg-fs-benchmark", "--scale", "full", "--json").stdout)
     dbbench.plan(shown["plan"], "full.toml")
     planned = dbbench("plan", "full.toml", status=None).stdout  # 2 without the disk space

@@ -24,7 +24,7 @@ from tests.support import servers
 from tests.support.servers import query
 from tests.system.conftest import HANGS_S
 
-CUTS: Final = int(os.environ.get("DBBENCH_CUTS", "6"))  # of each dump
+CUTS: Final = int(os.environ.get("DBBENCH_CUTS", "6"))  # of each dump; `make soak`: 20
 SHOP: Final = """
 CREATE SCHEMA shop;
 CREATE TABLE shop.customers (id int PRIMARY KEY, name text, at timestamptz DEFAULT now());

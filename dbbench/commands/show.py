@@ -144,4 +144,8 @@ def _put_trial(options: Options, run: LoadedRun, name: str) -> None:
     if trial is None:
         hint = did_you_mean(name, [trial.id for trial in run.trials])
         raise UnknownName(f'run {run.path.name} has no finished trial "{name}"{hint}')
-    options.put(plain(trial), *trial_text(trial, run))
+    if options.json:
+        put_json(plain(trial))
+        return
+    for line in trial_text(trial, run):  # only the text reads the histogram, which may be damaged
+        put(line)

@@ -1,5 +1,6 @@
 import csv
 import dataclasses
+import hashlib
 import io
 import json
 import re
@@ -154,6 +155,19 @@ def test_a_damaged_result_is_named(told: Any, results_folder: Path) -> None:
     trial = next((results_folder / "demo/trials").iterdir())
     (trial / "trial.json").write_text((trial / "trial.json").read_text().replace('"ok"', '"suspect"'))
     assert f"{trial.name}: trial.json is altered" in told("show", "demo", code=1)
+
+
+def test_json_of_a_trial_reads_no_histogram(told: Any, results_folder: Path) -> None:
+    """Latencies that cannot be read, with the right checksum, hide trial.json from no program; the text names them."""
+    trial = next((results_folder / "demo/trials").iterdir())
+    before, after = (trial / "histogram.json").read_bytes(), b'{"counts": 3}'
+    (trial / "histogram.json").write_bytes(after)
+    old, new = (hashlib.sha256(content).hexdigest() for content in (before, after))
+    sums = (trial / "SHA256SUMS").read_text()
+    assert old in sums
+    (trial / "SHA256SUMS").write_text(sums.replace(old, new))
+    assert json.loads(told("show", "demo", trial.name, "--json"))["id"] == trial.name
+    assert "histogram.json" in told("show", "demo", trial.name, code=1)
 
 
 def test_report_writes_one_file(told: Any, results_folder: Path, tmp_path: Path) -> None:

@@ -150,7 +150,7 @@ class HarmTable:
 
     @property
     def blind(self) -> list[str]:
-        """Return the titles of engines whose controls lost nothing."""
+        """Return the titles of engines with a control that lost data too rarely, or had no time to."""
         return [profile_of(engine).title for engine in self.lab.blind]
 
     @property

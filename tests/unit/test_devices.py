@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -14,7 +15,8 @@ from dbbench import cli
 from dbbench.commands.options import Options
 from dbbench.errors import DeviceInUse, DeviceNotEmpty, DeviceUnusable, DiskTooSmall
 from dbbench.model import DeviceSpec
-from dbbench.storage.devices import directory, guard, image, naming, sysfs
+from dbbench.storage import devices
+from dbbench.storage.devices import DiskSet, directory, guard, image, naming, sysfs
 from dbbench.storage.devices.port import Device
 from tests.support.files import write_file
 from tests.support.permit import Permit
@@ -253,6 +255,13 @@ def test_a_directory_with_anything_else_is_refused(tmp_path: Path) -> None:
     assert (tmp_path / "dbbench-ext4").is_dir()
     spec = DeviceSpec(kind="dir", paths={"ext4": "/srv/x"})
     with pytest.raises(DeviceUnusable, match="'btrfs'"), directory.attach(spec, "btrfs"):
+        pass
+
+
+@pytest.mark.parametrize("kind", ["loop", "block"])
+def test_a_plan_without_a_device_is_refused(kind: Any) -> None:
+    """The rules of a plan exclude it, but somebody may have changed a run's plan."""
+    with pytest.raises(DeviceUnusable), devices.attach({"data": DiskSet(DeviceSpec(kind=kind))}, Permit()):
         pass
 
 

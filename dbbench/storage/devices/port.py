@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
+from dbbench.errors import DeviceUnusable
 from dbbench.model import DeviceFacts, DeviceSpec, Role, Scalar
 from dbbench.storage.devices import naming
 
@@ -64,9 +65,13 @@ def leaves_of(volumes: Mapping[Role, Device]) -> tuple[str, ...]:
 
 @contextlib.contextmanager
 def joint(several: Iterable[AbstractContextManager[Device]]) -> Iterator[Device]:
-    """Yield the first device with the others as members; `facts.size_bytes` and `leaves` are those of all."""
+    """Yield the first device with the others as members; `facts.size_bytes` and `leaves` are those of all. Raises
+    DeviceUnusable if there is none."""
     with contextlib.ExitStack() as stack:
-        yield as_one(tuple(stack.enter_context(member) for member in several))
+        members = tuple(stack.enter_context(member) for member in several)
+        if not members:
+            raise DeviceUnusable("the plan names no device", remedy="Check `[device]` in the plan.")
+        yield as_one(members)
 
 
 def as_one(members: tuple[Device, ...], below: Device | None = None) -> Device:

@@ -51,7 +51,7 @@ from dbbench.storage.devices import loop
 
 BATCH: Final = 25  # cuts of one recording: a minute of work; more cuts would be too similar
 KEPT: Final = 3  # most images that each process keeps for one target: 100 MB each
-WORK_S: Final = 3.0  # seconds that the witness works in a recording: four checkpoints
+WORK_S: Final = 3.0  # seconds that the witness works in a recording, divided among its rounds
 LIE_NS: Final = 100_000_000
 LEAST: Final = 20  # least number of commits in a recording that can be judged
 

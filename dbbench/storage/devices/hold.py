@@ -2,7 +2,7 @@
 
 While a device is held, no process can mount it, swap to it, put it under md or dm, or run mkfs on it; programs that
 open it without O_EXCL (fio) still work. Programs that need it exclusively are lent the hold (`lent`), and mount(2)
-takes it over (`handed_over`): released when the call is made, acquired again after the unmount (`regained`)."""
+takes it over (`handed_over`): released when the call is made, acquired again after the unmount (`regain`)."""
 
 from __future__ import annotations
 

@@ -10,6 +10,8 @@ POSTGRES = {"name": "postgres", "settings": {"shared_buffers": "16MB"}}
 TPCB = {"name": "pgbench-tpcb", "scale": 1, "clients": 2, "rate": 200}
 WRITES = {"name": "sysbench-oltp-write-only", "tables": 1, "table_size": 2000, "clients": 2}
 APPLY = {"name": "archive-apply", "scale": 1, "log_bytes": "20MiB", "interval": "3s"}
+# The smallest table answers: both begin with one page and grow with old rows of updates.
+SMALLEST = {"pgbench_branches: 1 rows", "pgbench_tellers: 10 rows"}
 
 
 def snapped(every: str, **cells: Any) -> str:
@@ -35,7 +37,7 @@ def test_who_can_takes_them_and_who_cannot_is_told(dbbench: Any, nothing_left: N
         assert (facts["how"], facts["note"]) == (how, "")
         assert 1 <= len(facts["taken"]) <= 4
         for one in facts["taken"]:
-            assert one["text"] == "pgbench_branches: 1 rows"
+            assert one["text"] in SMALLEST
             assert 0 < one["snapshot_s"] + one["ready_s"] < one["until_s"] - one["at_s"] + 0.01
             assert one["at_s"] > 2.9  # the window begins at second 1
     assert all(one["bytes"] is not None for one in facts["taken"][-2:])
@@ -55,7 +57,7 @@ def test_of_a_standby_that_applies(dbbench: Any, nothing_left: None) -> None:
     trial = dbbench.trial(text, "--progress", "none")
     assert trial["error"] is None
     assert trial["snapshots"]["note"] == ""
-    assert {one["text"] for one in trial["snapshots"]["taken"]} == {"pgbench_branches: 1 rows"}
+    assert {one["text"] for one in trial["snapshots"]["taken"]} <= SMALLEST and trial["snapshots"]["taken"]
 
 
 @pytest.mark.soak

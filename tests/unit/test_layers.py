@@ -74,9 +74,9 @@ def test_commands_of_layers_on_layers_name_what_lies_below() -> None:
 
 def test_a_striped_volume_continues_without_stripes() -> None:
     """The mirror that `grow` adds is one device: as many stripes as before would not fit on it."""
-    argv = lvm._extension({"name": "g", "segtype": "striped"})
+    argv = lvm.extension({"name": "g", "segtype": "striped"})
     assert argv == ("lvextend", "--stripes", "1", "-l", "+100%FREE", "g/data")
-    assert lvm._extension({"name": "g", "segtype": "linear"}) == ("lvextend", "-l", "+100%FREE", "g/data")
+    assert lvm.extension({"name": "g", "segtype": "linear"}) == ("lvextend", "-l", "+100%FREE", "g/data")
 
 
 @pytest.mark.parametrize(("status", "taken"), [

@@ -205,8 +205,13 @@ def extend(facts: dict[str, Scalar], spare: Device) -> None:
             _lvm(("lvextend", "-l", "+100%FREE", f"{group}/{_POOL}"), names)
             _lvm(("lvextend", "-L", f"+{os.lseek(spare.fd, 0, os.SEEK_END) // 2**20}m", f"{group}/{DATA}"), names)
         else:
-            plain = ("--stripes", "1") if facts["segtype"] == "striped" else ()
-            _lvm(("lvextend", *plain, "-l", "+100%FREE", f"{group}/{DATA}"), names)
+            _lvm(extension(facts), names)
+
+
+def extension(facts: dict[str, Scalar]) -> tuple[str, ...]:
+    """Return the command that extends the data's volume over all free space of its group."""
+    plain = ("--stripes", "1") if facts["segtype"] == "striped" else ()
+    return ("lvextend", *plain, "-l", "+100%FREE", f"{facts['name']}/{DATA}")
 
 
 def used_bytes(facts: dict[str, Scalar], name: str) -> int:

@@ -19,7 +19,7 @@ _CANCEL_S: Final = 10.0
 
 
 class SessionWork(threads.Helper):
-    """Work with sessions in a thread of its own. `what` it is, for messages."""
+    """A thread that works with sessions. `what`: the name of the work in messages."""
 
     def __init__(self, what: str, sessions: Sequence[Any], work: Callable[[], object]) -> None:
         super().__init__(what, work)

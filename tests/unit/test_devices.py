@@ -260,7 +260,7 @@ def test_a_directory_with_anything_else_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["loop", "block"])
 def test_a_plan_without_a_device_is_refused(kind: Any) -> None:
-    """The rules of a plan exclude it, but somebody may have changed a run's plan."""
+    """A plan's rules exclude it, but the plan in a run's folder may have been edited."""
     with pytest.raises(DeviceUnusable), devices.attach({"data": DiskSet(DeviceSpec(kind=kind))}, Permit()):
         pass
 

@@ -39,7 +39,7 @@ def test_lab_has_its_section(how: dict[str, Any], told: tuple[str, ...], tmp_pat
 
 
 def test_page_of_a_lab_alone_begins_with_it(tmp_path: Path) -> None:
-    """There is no trial to be told of, and the lab's own command repeats it. A run without a lab has no section. Paths
+    """It mentions no trials, and names the command that repeats the lab. A run without a lab has no section. Paths
     and parameters are taken out of it too."""
     loaded = with_lab(tmp_path)
     text = render([loaded], redact=("paths", "params"))

@@ -1,4 +1,4 @@
-"""Setups that differ in their tuning only: which are no setup of their own with an engine."""
+"""Setups that differ only in their tuning are the same setup for an engine that has no such tuning."""
 
 import dataclasses
 from pathlib import Path

@@ -10,8 +10,8 @@ import pytest
 
 from dbbench import plan
 from dbbench.compare import conditions
+from dbbench.compare.conditions import unequal
 from dbbench.compare.remarks import texts
-from dbbench.compare.unequal import unequal
 from dbbench.engines import innodb, mariadb, postgres
 from dbbench.engines.innodb_server import InnodbServer
 from dbbench.engines.mysqld import Mysqld

@@ -9,8 +9,8 @@ import pytest
 
 from dbbench import plan
 from dbbench.compare import rows
+from dbbench.compare.conditions import device_limits, unequal
 from dbbench.compare.remarks import texts
-from dbbench.compare.unequal import device_limits, unequal
 from dbbench.errors import PlanInvalid
 from dbbench.machine.host import tunables
 from dbbench.metrics.series import Series

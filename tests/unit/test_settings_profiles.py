@@ -10,8 +10,8 @@ import pytest
 import synthetic
 
 from dbbench import plan, results
+from dbbench.compare.conditions import unequal
 from dbbench.compare.remarks import texts
-from dbbench.compare.unequal import unequal
 from dbbench.datasets import golden
 from dbbench.engines import ENGINES, SERVERS, mysqld, postgres, postgres_server, profile_of
 from dbbench.labs.powercut.targets import targets

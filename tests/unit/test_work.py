@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from dbbench.compare import unequal
+from dbbench.compare import conditions
 from dbbench.drivers import fio, sysbench
 from dbbench.engines import mysql, postgres
 from dbbench.engines.innodb_server import InnodbServer, to_counters
@@ -156,7 +156,7 @@ def test_other_work_than_the_baselines_is_named(other: int, differs: bool) -> No
         facts = (WorkFacts("updated", 100, updated), WorkFacts("read", 100, 7 * updated))
         return SimpleNamespace(work=facts)
 
-    remarks = list(unequal._work([trial(100)] * 3, [trial(other)] * 3))
+    remarks = list(conditions._work([trial(100)] * 3, [trial(other)] * 3))
     assert [remark.values["what"] for remark in remarks] == ["rows updated per transaction"] * differs
 
 

@@ -6,9 +6,8 @@ from collections.abc import Iterator, Sequence
 from types import SimpleNamespace as View
 from typing import Final, NamedTuple
 
-from dbbench.compare.conditions import CONDITIONS
+from dbbench.compare.conditions import CONDITIONS, unequal
 from dbbench.compare.remarks import texts
-from dbbench.compare.unequal import unequal
 from dbbench.engines import profile_of
 from dbbench.model import Run, Status, Trial
 from dbbench.report.page.groups import Group, all_arms, loaded_runs

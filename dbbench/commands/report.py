@@ -1,23 +1,27 @@
-"""`dbbench report RUN..`: the report page."""
+"""`dbbench report RUN..`: the report page; and what commands print when runs have finished."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 
 from dbbench.commands.finding import REPORT, load_runs, runs_argument
 from dbbench.commands.options import Options, command_line, results_option
-from dbbench.errors import EXIT_OK, EXIT_TRIAL_FAILED, DbbenchError, ResultDamaged
-from dbbench.model import Status
+from dbbench.errors import EXIT_OK, EXIT_TRIAL_FAILED, DbbenchError, ResultDamaged, warning_kinds
+from dbbench.model import Status, Trial
 from dbbench.nightly import analysis
-from dbbench.report.run_text import put_runs
-from dbbench.report.text import put_json
-from dbbench.report.verdict_table import as_document
+from dbbench.plan.conditions import PLANNED
+from dbbench.report.text import put, put_json, put_paragraph, put_table
+from dbbench.report.verdict_table import as_document, put_tables
 from dbbench.report.verdicts import verdicts
 from dbbench.results import LoadedRun, all_of
 from dbbench.results.fileio import write_text
+
+MOST_FAILED: Final = 3  # failed trials that are listed; `dbbench show` lists all
 
 
 @command_line("dbbench report RUN -o report.html", statuses=(0, 1, 2))
@@ -73,11 +77,35 @@ def write(runs: list[LoadedRun], path: Path, redact: tuple[str, ...] = (),
 
 
 def put_verdict(options: Options, runs: list[LoadedRun], page: Path, names: dict[str, Any], **more: Any) -> int:
-    """Print the verdict of finished runs, for programs with `names` and `more`; return 1 if a trial failed, else 0."""
-    tables = verdicts(runs)
-    counts = {status.value: sum(trial.status is status for run in runs for trial in run.trials) for status in Status}
+    """Print the verdict of finished runs, the number of trials, and a table of the warnings; for programs with `names`
+    and `more`. Return 1 if a trial failed, else 0."""
+    tables, trials = verdicts(runs), [trial for run in runs for trial in run.trials]
+    counts = {status.value: sum(trial.status is status for trial in trials) for status in Status}
     if options.json:
         put_json({**names, "report": str(page), **counts, **more, "compare": as_document(tables)})
     else:
-        put_runs(tables, page, options.verbose)
+        put_tables(tables, options.verbose)
+        shown = ", ".join(f"{n} {word}" for word, n in counts.items() if n)
+        put()
+        put_paragraph(f"{len(trials)} trials: {shown}. Page: {page}")
+        _put_failed([trial for trial in trials if trial.error is not None])
+        if rows := _warnings(trials):
+            put()
+            put_table(("warning", "trials", "what to do"), rows, right=("trials",))
     return EXIT_TRIAL_FAILED if counts["failed"] else EXIT_OK
+
+
+def _put_failed(failed: Sequence[Trial]) -> None:
+    for trial in failed[:MOST_FAILED]:
+        assert trial.error is not None
+        put_paragraph(f"  {trial.id} failed in {trial.error.phase or '?'}: {trial.error.id} {trial.error.text}")
+    if len(failed) > MOST_FAILED:
+        put(f"  and {len(failed) - MOST_FAILED} more:  dbbench show {failed[0].run}")
+
+
+def _warnings(trials: Sequence[Trial]) -> list[tuple[str, int, str]]:
+    """Return (ID, trials, what it is and what to do), most trials first, without what the plan said before the run."""
+    counts = Counter(ident for trial in trials for ident in {warning.id for warning in trial.warnings} - set(PLANNED))
+    kinds = warning_kinds()
+    texts = {ident: f"{kinds[ident].title}. {kinds[ident].remedy}" for ident in counts if ident in kinds}
+    return sorted(((ident, n, texts.get(ident, "")) for ident, n in counts.items()), key=lambda row: (-row[1], row[0]))

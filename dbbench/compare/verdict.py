@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
+from dbbench.compare.conditions import device_limits, unequal
 from dbbench.compare.interval import LEAST_BLOCKS, LEVEL, SETTLED_LEVEL, Estimate, holm_levels
 from dbbench.compare.pairing import Group, Pairs, chosen, estimate_of, groups, values_of
 from dbbench.compare.remarks import Remark, RemarkKind, remark
 from dbbench.compare.scatter import share_variance
 from dbbench.compare.two_levels import two_levels_remark
-from dbbench.compare.unequal import device_limits, unequal
 from dbbench.metrics.table import METRICS, Metric
 from dbbench.model import Status, Trial
 from dbbench.model.plan import MARGIN

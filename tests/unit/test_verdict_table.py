@@ -11,9 +11,10 @@ import pytest
 import synthetic
 from synthetic import Shape
 
+from dbbench.commands.options import Options
+from dbbench.commands.report import put_verdict
 from dbbench.report.page.html import build, render
 from dbbench.report.page.results import document
-from dbbench.report.run_text import put_runs
 from dbbench.report.verdict_table import COLUMNS, Column, as_csv, as_document, as_markdown, put_tables
 from dbbench.report.verdicts import Verdicts, verdicts
 from dbbench.results import load_run
@@ -92,7 +93,7 @@ def test_warnings_are_one_table_at_the_end(tmp_path: Path, capsys: pytest.Captur
     work = (("postgres", "pgbench-tpcb"),)
     names = [f"{arm}.postgres.pgbench-tpcb-b{block}-a1" for arm in ("ext4", "xfs") for block in (1, 2, 3)]
     run = load_run(synthetic.write(tmp_path, Shape(work=work, suspect=names[:1], failed=names[2:])))
-    put_runs(verdicts([run]), Path("report.html"), details=False)
+    put_verdict(Options(), [run], Path("report.html"), {})
     text = capsys.readouterr().out
     assert re.search(r"^warning +trials +what to do$", text, re.MULTILINE)
     assert re.search(r"^W012 +1 +background load\. Stop these processes", text, re.MULTILINE)

@@ -64,10 +64,6 @@ class Estimate(NamedTuple):
         """Return the two-sided p of the paired t test; 1 below three blocks."""
         return 1.0 if self.n < LEAST_BLOCKS else self.log_ratio().p_value()
 
-    def more_blocks(self, level: float, margin: float) -> int | None:
-        """Return the blocks to add until the interval excludes 1 or fits `margin`, a share; None: over MOST_BLOCKS."""
-        return self.blocks_to(max(abs(self.mean), math.log1p(margin) - abs(self.mean)), level)
-
     def blocks_to(self, half_width: float, level: float) -> int | None:
         """Return the blocks to add until half the interval is that wide on the log scale; None: over MOST_BLOCKS."""
         for n in range(max(self.n + 1, LEAST_BLOCKS), MOST_BLOCKS + 1):

@@ -156,7 +156,8 @@ def _judge(row: Row, guess: Estimate | None, level: float | None, metric: Metric
     low, high = guess.bounds(level)
     verdict = word(low, high, metric, row.margin)
     if verdict == "inconclusive":
-        notes = (*notes, _price(guess.more_blocks(level, row.margin), block_minutes))
+        decisive = max(abs(guess.mean), math.log1p(row.margin) - abs(guess.mean))  # it excludes 1, or fits the margin
+        notes = (*notes, _price(guess.blocks_to(decisive, level), block_minutes))
     return replace(row, lo=math.exp(low), hi=math.exp(high), verdict=verdict, level=level, notes=notes, df=guess.df,
                    df_shared=guess.shared_df)  # fmt: skip
 

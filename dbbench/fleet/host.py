@@ -11,7 +11,6 @@ import signal
 import sys
 import time
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -112,6 +111,10 @@ def _report(host: HostFolder, question: messages.ResultRequest) -> messages.Host
     task = HERE.tasks.get(question.run)
     if task is None or task.blocks != set(question.blocks) or not (host.folder / "run.json").exists():
         return messages.HostReport(False)
+
+    def is_unchanged() -> bool:
+        return host.stamp("state.json") == stamp
+
     until = time.monotonic() + question.patience_s
     host.save_receipt(Taken(question.taken, question.coordinator))
     while True:
@@ -126,11 +129,7 @@ def _report(host: HostFolder, question: messages.ResultRequest) -> messages.Host
                 True, state, trial, _read(host, trial, 0) if trial else messages.Batch(), repeats
             )
         left_s = min(_LOOK_AGAIN_S, until - time.monotonic())
-        process.wait_while(partial(_is_unchanged, host, stamp), left_s, _LOOK_S)
-
-
-def _is_unchanged(host: HostFolder, stamp: object) -> bool:
-    return host.stamp("state.json") == stamp
+        process.wait_while(is_unchanged, left_s, _LOOK_S)
 
 
 def _read(host: HostFolder, trial: str, offset: int) -> messages.Batch:

@@ -26,11 +26,6 @@ def plain_text(sentence: str) -> str:
     return sentence.replace("**", "").replace(GROUP, " ")
 
 
-def verdict_words(row: Row) -> str:
-    """Return the verdict of a row as the table shows it."""
-    return f"same within {100 * row.margin:.3g}{GROUP}%" if row.verdict == "same" else row.verdict
-
-
 def freedom(row: Row) -> str:
     """Return where the degrees of freedom of a row's interval come from; "" without an interval."""
     if row.df is None:

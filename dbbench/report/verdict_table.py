@@ -54,7 +54,8 @@ COLUMNS: Final = [
     _field("lo", page="download"),
     _field("hi", page="download"),
     Column("", "interval", lambda row, _metric: interval(row.lo, row.hi), page=""),
-    _field("verdict", "verdict", lambda row, _metric: sentences.verdict_words(row), page="download"),
+    _field("verdict", "verdict", lambda row, _metric: f"same within {100 * row.margin:.3g}{GROUP}%"
+           if row.verdict == "same" else row.verdict, page="download"),
     _field("n", "blocks", right=True, page="download"),
     _field("wins"),
     _field("level", page="download"),

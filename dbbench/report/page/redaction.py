@@ -70,20 +70,13 @@ def _clients(run: LoadedRun) -> set[str]:
     return words | ({client.host, client.address} if client else set())
 
 
-def _walk(node: Any, clean: Clean, hide: frozenset[str]) -> Any:
+def _walk(node: Any, clean: Clean, hide: frozenset[str], key: str = "") -> Any:
+    """Return the node, which is the value of `key`, without what is redacted."""
     if isinstance(node, dict):
-        return {key: _entry(key, value, clean, hide) for key, value in node.items()}
+        return {name: _cover(value) if key in hide else _walk(value, clean, hide, name) for name, value in node.items()}
     if isinstance(node, list):
         return [_walk(value, clean, hide) for value in node]
-    return clean(node) if isinstance(node, str) else node
-
-
-def _entry(key: str, value: Any, clean: Clean, hide: frozenset[str]) -> Any:
-    if key in _IDENTITIES:
-        return value
-    if key in hide and isinstance(value, dict):
-        return {name: _cover(inner) for name, inner in value.items()}
-    return _walk(value, clean, hide)
+    return clean(node) if isinstance(node, str) and key not in _IDENTITIES else node
 
 
 def _cover(value: Any) -> Any:

@@ -4,7 +4,6 @@ floats in which NaN is a gap: a run of an hour has millions of values."""
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
@@ -91,14 +90,6 @@ class Telemetry:
     def checkpoints(self, trial: Trial) -> list[int]:
         begun = self.values(trial.id, "checkpoints_begun_per_s")
         return [int(second) for second in np.flatnonzero(begun >= BEGUN)]
-
-
-def pad_rows(rows: Sequence[Values], seconds: int) -> Values:
-    """Return the rows as one table, each cut or padded with gaps to that many seconds."""
-    table = np.full((len(rows), seconds), np.nan)
-    for index, row in enumerate(rows):
-        table[index, : min(seconds, len(row))] = row[:seconds]
-    return table
 
 
 def telemetry(group: Group) -> Telemetry:

@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
 
-from dbbench.report.page.charts.telemetry import Telemetry, Values, pad_rows
+from dbbench.report.page.charts.telemetry import Telemetry, Values
 from dbbench.report.page.groups import Group
 from dbbench.units import GROUP, count, join_words, number
 
@@ -191,7 +191,9 @@ def coarse(values: Values, every: int) -> Values:
 def pack(rows: Sequence[Values], length: int) -> Packed:
     """Return the rows one after the other as scaled 16-bit integers, little-endian, in base64, each padded with gaps
     (NaN) to `length`. The error is at most 1/131068 of the range; the smallest value (often zero) is exact."""
-    table = pad_rows(rows, length)
+    table = np.full((len(rows), length), np.nan)
+    for index, row in enumerate(rows):
+        table[index, : min(length, len(row))] = row[:length]
     finite = np.isfinite(table)
     low = float(table[finite].min()) if finite.any() else 0.0
     high = float(table[finite].max()) if finite.any() else 0.0

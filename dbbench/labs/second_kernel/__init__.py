@@ -151,8 +151,7 @@ def small_root(tell: Callable[[str], None]) -> Path:
 
 
 def _build(place: Path, tell: Callable[[str], None]) -> Path:
-    disk = os.statvfs(place)
-    if disk.f_bavail * disk.f_frsize < _BUILD_BYTES:
+    if shutil.disk_usage(place).free < _BUILD_BYTES:
         raise DiskTooSmall(
             f"building the second kernel requires {size_text(_BUILD_BYTES)} of free space at {place}",
             remedy="Free some disk space, or set XDG_CACHE_HOME to a folder on a larger disk.",

@@ -35,7 +35,7 @@ def note(journal: Journal | None, event: str, disks: Iterable[Device], **more: s
 def attach(disks: Mapping[Role, DiskSet], permit: Permit, arm: str = "") -> Iterator[dict[Role, Device]]:
     """Attach the plan's devices of each volume for one trial, locked until the block ends. `arm`: the fs setup's label,
     for `paths` of kind dir, whose Device has `fd` -1 and the working directory as `path`. Raises the errors of its kind
-    before anything was changed: DeviceUnusable, DeviceInUse, DeviceNotEmpty, NotRoot, MakeFailed."""
+    before anything was changed: DeviceUnusable, DeviceInUse, DeviceNotEmpty, MakeFailed."""
     _must_differ([path for some in disks.values() for path in _paths(some)])
     with contextlib.ExitStack() as stack:
         yield {role: stack.enter_context(_with_spare(some, permit, arm)) for role, some in disks.items()}

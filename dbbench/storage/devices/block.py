@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from dbbench import process
-from dbbench.errors import DbbenchError, DeviceInUse, DeviceUnusable, NotRoot, UnmountFailed, collect_errors
+from dbbench.errors import DbbenchError, DeviceInUse, DeviceUnusable, UnmountFailed, collect_errors
 from dbbench.model import DeviceFacts
 from dbbench.results.fileio import try_lock
 from dbbench.storage.devices import guard, hold, naming, sysfs
@@ -31,9 +31,7 @@ _FREE_S: Final = 30.0
 @contextlib.contextmanager
 def attach(path: Path, expected: str | None, permit: Permit, *, fstab: Path = guard.FSTAB) -> Iterator[Device]:
     """Attach a device exclusively within the block; then wait until it is free. `expected`: the plan's identity. Raises
-    NotRoot, DeviceUnusable, DeviceInUse, DeviceNotEmpty; afterwards UnmountFailed if something holds it."""
-    if os.geteuid() != 0:
-        raise NotRoot(f"only root can format {path}", remedy="Run the command with sudo.")
+    DeviceUnusable, DeviceInUse, DeviceNotEmpty; afterwards UnmountFailed if something holds it."""
     with contextlib.ExitStack() as stack, contextlib.ExitStack() as held:
         held.enter_context(hold.holding(exclusive := _exclusive(path, permit, fstab)))
         name = guard.kernel_name(exclusive)

@@ -118,10 +118,9 @@ def _remove_stale(folder: Path) -> None:
 
 
 def _device(folder: Path) -> Device:
-    place = os.statvfs(folder)
     name = disk_below(folder)
     made = (naming.serial(sysfs.disk_of(name)), naming.model(name)) if name else ("", "")
-    facts = DeviceFacts("dir", str(folder), name or "", place.f_blocks * place.f_frsize, *made)
+    facts = DeviceFacts("dir", str(folder), name or "", shutil.disk_usage(folder).total, *made)
     return Device(folder, -1, folder.stat().st_dev, facts, disks_below(folder))
 
 

@@ -8,6 +8,7 @@ import errno
 import fcntl
 import mmap
 import os
+import shutil
 import struct
 import sys
 from collections.abc import Callable, Iterator
@@ -41,9 +42,8 @@ def make_image(path: Path, size_bytes: int, progress: Callable[[float], None] = 
     filesystem would store zeros as holes. An existing file is replaced; an error leaves none. Raises DiskTooSmall."""
     size_bytes = -(-size_bytes // _ALIGNED) * _ALIGNED
     path.unlink(missing_ok=True)
-    place = os.statvfs(path.parent)
-    if place.f_bavail * place.f_frsize < size_bytes:
-        raise _too_small(path, size_bytes, f"{size_text(place.f_bavail * place.f_frsize)} are free")
+    if (free := shutil.disk_usage(path.parent).free) < size_bytes:
+        raise _too_small(path, size_bytes, f"{size_text(free)} are free")
     try:
         with _create(path) as fd:
             with contextlib.suppress(OSError):  # a hint for contiguous extents, which some filesystems reject

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from dbbench import process
-from dbbench.errors import DeviceInUse, DeviceUnusable, MakeFailed, NotRoot
+from dbbench.errors import DeviceInUse, DeviceUnusable, MakeFailed
 from dbbench.model import DeviceFacts
 from dbbench.results.fileio import try_lock
 from dbbench.storage.devices import guard, loop_driver, sysfs, used
@@ -33,9 +33,7 @@ _CLEARED_S: Final = 30.0  # the driver flushes and clears in the background, whi
 def attach(image: Path, sector_bytes: int = 0) -> Iterator[Device]:
     """Attach a locked loop device over `image` within the block; then wait until the driver has released it. Before
     Linux 6.15 or so, sectors are at most a page. `facts.direct_io` is read back: False if the image's filesystem lacks
-    it. Raises NotRoot, DeviceUnusable, DeviceInUse (another loop device), MakeFailed; the last one also at the end."""
-    if os.geteuid() != 0:
-        raise NotRoot("only root can create loop devices", remedy="Run the command with sudo.")
+    it. Raises DeviceUnusable, DeviceInUse (another loop device), MakeFailed; the last one also at the end."""
     with contextlib.ExitStack() as stack:
         file, direct = _open(image)
         stack.callback(os.close, file)

@@ -15,7 +15,7 @@ from dbbench.errors import AnswerUnknown, CommandFailed, DeadlinePassed, Program
 from dbbench.machine.libc import syncfs
 from dbbench.model import Extents, FileShape, FreeExtents, GrownFile, GrowthFacts, SpaceFacts
 from dbbench.results.fileio import open_fd
-from dbbench.storage.filesystems.common import BLOCK, extents_from, extents_of, mount_of
+from dbbench.storage.filesystems.common import content_bytes, extents_from, extents_of, mount_of
 from dbbench.storage.filesystems.families import family_in
 from dbbench.storage.filesystems.port import FreeExtent, Mounted
 
@@ -66,8 +66,7 @@ def space(fs: Mounted, logical_bytes: int) -> SpaceFacts:
     elif os.path.ismount(fs.path):
         used = (total.f_blocks - total.f_bfree) * total.f_frsize
     else:
-        used = sum(BLOCK * Path(folder, name).lstat().st_blocks
-                   for folder, _folders, names in os.walk(fs.path) for name in names)  # fmt: skip
+        used = content_bytes(fs.path)
     algorithm = family_in(fs).compresses(fs.options_effective)
     data = fs.path / "data" if fs.pool is None and (fs.path / "data").is_dir() else fs.path  # without aged files
     unread: list[str] = []

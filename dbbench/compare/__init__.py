@@ -60,12 +60,14 @@ def compare_all(document: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Compare every arm of a run with `document["baseline"]`, for each engine and workload. `trials` is the list of
     `compare`, each entry with `engine` and `workload` too ("" where it has none). Returns a row {fs_setup, engine,
     workload, ratio, lo, hi, level, df, df_shared, verdict} for each arm but the baseline, as a run's own tables have
-    them: Holm's levels within an engine and workload, and the variance shared between them. `df` are the interval's
-    degrees of freedom, and `df_shared` those that come from other pairs; below three pairs these, `lo`, `hi` and
-    `level` are None. KeyError, TypeError or ValueError on a malformed document."""
+    them: Holm's levels within an engine and workload, and the variance shared between them. `document["settled"]` lists
+    each [engine, workload] of which a pair ended because its interval was narrow (`--until-precision`): 96 % instead of
+    95 %. `df` are the interval's degrees of freedom, and `df_shared` those that come from other pairs; below three
+    pairs these, `lo`, `hi` and `level` are None. KeyError, TypeError or ValueError on a malformed document."""
     baseline, margin = document["baseline"], document.get("margin", MARGIN)
+    settled = {(engine, workload, "") for engine, workload in document.get("settled", ())}
     keys = ("fs_setup", "engine", "workload", "ratio", "lo", "hi", "level", "df", "df_shared", "verdict")
-    table = rows(trials_of(document["trials"]), baseline, margin=margin)
+    table = rows(trials_of(document["trials"]), baseline, margin=margin, settled=settled)
     return [{key: getattr(row, key) for key in keys} for row in table if row.fs_setup != baseline]
 
 

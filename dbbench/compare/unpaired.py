@@ -22,13 +22,18 @@ from dbbench.compare.remarks import RemarkKind, remark
 from dbbench.compare.verdict import UNKNOWN, Row, word
 from dbbench.metrics.table import METRICS, Metric
 from dbbench.model import Trial
+from dbbench.model.plan import MARGIN
 
 NOTE: Final = remark(RemarkKind.UNPAIRED)
 ALPHA: Final = 0.05  # of the test whether hosts disagree
 
 
 def unpaired_rows(
-    trials: Sequence[Trial], value_of: Mapping[str, str], metric: str = "tps", baseline: str | None = None
+    trials: Sequence[Trial],
+    value_of: Mapping[str, str],
+    metric: str = "tps",
+    baseline: str | None = None,
+    margin: float = MARGIN,
 ) -> list[Row]:
     """Return the rows of each arm with each engine, workload and variant: "ARM @ VALUE", one for each value (`value_of`
     a trial's id). The baseline is the value of that name, or the first. An arm with a single value has no row."""
@@ -42,11 +47,11 @@ def unpaired_rows(
             of_arm = {value: of for value, of in of_arm.items() if of}
             if len(of_arm) > 1:
                 first = baseline if baseline is not None and baseline in of_arm else next(iter(of_arm))
-                table += _arm_rows({first: of_arm[first], **of_arm}, METRICS[metric])
+                table += _arm_rows({first: of_arm[first], **of_arm}, METRICS[metric], margin)
     return table
 
 
-def _arm_rows(of_arm: Mapping[str, Sequence[Trial]], metric: Metric) -> list[Row]:
+def _arm_rows(of_arm: Mapping[str, Sequence[Trial]], metric: Metric, margin: float) -> list[Row]:
     measured = {value: [v for t in of if (v := t.summary.get(metric.name)) and v > 0] for value, of in of_arm.items()}
     logs = {value: [math.log(v) for v in values] for value, values in measured.items()}
     base, *others = logs
@@ -55,7 +60,7 @@ def _arm_rows(of_arm: Mapping[str, Sequence[Trial]], metric: Metric) -> list[Row
     levels = dict(zip(enough, holm_levels([ratios[value].p_value() for value in enough]), strict=True))
     table = []
     for value, trials in of_arm.items():
-        row = _row(value, trials, logs[value])
+        row = replace(_row(value, trials, logs[value]), margin=margin)
         if value == base:
             row = replace(row, ratio=1.0 if logs[base] else None, verdict="baseline")
         elif not logs[base] or not logs[value]:
@@ -65,7 +70,7 @@ def _arm_rows(of_arm: Mapping[str, Sequence[Trial]], metric: Metric) -> list[Row
         else:
             low, high = ratios[value].bounds(levels[value])
             row = replace(row, ratio=math.exp(ratios[value].mean), lo=math.exp(low), hi=math.exp(high), notes=(NOTE,),
-                          level=levels[value], verdict=word(low, high, metric), df=ratios[value].df,
+                          level=levels[value], verdict=word(low, high, metric, margin), df=ratios[value].df,
                           df_shared=0.0)  # fmt: skip
         table.append(row)
     return table

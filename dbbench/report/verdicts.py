@@ -96,10 +96,11 @@ def compare_groups(
         raise UnknownName(f"{option}: these runs have {', '.join(values) or 'no trial'}{hint}; at least two are needed")
     unlike = ", ".join(pooling.differences(runs)) if by == "run" else ""
     cautions = (remark(RemarkKind.RUNS_DIFFER, what=unlike),) if unlike else tuple(pooling.profile_cautions(runs))
+    margin = runs[-1].run.plan.margin  # of `compare NEW --against OLD` that of NEW
     tables: dict[tuple[compare.Group, str], VerdictTable] = {}
     for key, group in compare.groups([trial for run in separate for trial in run]).items():
         judged = METRICS[metric or primary.get(key[1], "tps")]
-        for row in _with_notes(compare.unpaired_rows(group, value_of, judged.name, baseline), cautions):
+        for row in _with_notes(compare.unpaired_rows(group, value_of, judged.name, baseline, margin), cautions):
             arm = row.fs_setup.rpartition(" @ ")[0]
             tables.setdefault((key, arm), VerdictTable(*key, judged, [])).rows.append(row)
     return Verdicts(baseline or values[0], list(tables.values()), runs=runs)

@@ -76,6 +76,16 @@ def test_kernels_are_compared_by_arm_and_labelled() -> None:
     assert found[1].ratio == pytest.approx(0.8, rel=0.01) and has(found[1].notes, RemarkKind.UNPAIRED)
 
 
+def test_kernels_are_the_same_within_the_margin() -> None:
+    """Each kernel scatters by 1 %, so the interval does not fit a margin of 0.5 %."""
+    tps = {"6.1": (990.0, 1000.0, 1010.0), "6.2": (1010.0, 990.0, 1001.0)}
+    trials = [trial("ext4", b, value, run=kernel, id=f"{kernel}-{b}")
+              for kernel, of in tps.items() for b, value in enumerate(of)]  # fmt: skip
+    for margin, verdict in ((0.05, "same"), (0.005, "inconclusive")):
+        row = unpaired_rows(trials, {t.id: t.run for t in trials}, margin=margin)[1]
+        assert (row.verdict, row.margin) == (verdict, margin)
+
+
 def test_no_stalls_in_either_arm_is_the_same() -> None:
     """Zeros have no logarithm, but nothing differs."""
     trials = [trial(arm, b, summary={"stall_s": 0.0}) for arm in ("ext4", "xfs") for b in (1, 2, 3)]

@@ -87,6 +87,15 @@ def test_rows_of_a_run_say_where_their_degrees_of_freedom_come_from() -> None:
     assert all(row["df"] == 2 and row["df_shared"] == 0 for row in compare_all(document({"u": 1})))
 
 
+def test_settled_workloads_have_a_higher_level() -> None:
+    """As in the run's own table; the other workloads keep theirs. Holm's procedure divides the error by two or one."""
+    table = compare_all({**document({"u": 1, "v": 1}), "settled": [["e", "u"]]})
+    errors = {row["workload"]: set[float]() for row in table}
+    for row in table:
+        errors[row["workload"]].add(round(1 - row["level"], 6))
+    assert errors["u"] <= {0.02, 0.04} and errors["v"] <= {0.025, 0.05}
+
+
 def test_workloads_of_very_unlike_scatter_stand_alone() -> None:
     """Twenty times the scatter in the next workload: nothing is shared, and each interval is the pair's own."""
     unlike = document({"u": 1, "v": 20, "w": 400})

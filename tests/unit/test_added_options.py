@@ -48,20 +48,17 @@ def test_added_options_give_what_a_file_gave(
     assert of_setup(setup) == durability
 
 
-@pytest.mark.parametrize(
-    ("own", "added", "expected"),
-    [
-        ("noatime", "relatime", "relatime"),
-        ("noatime", "strictatime,commit=60", "strictatime,commit=60"),
-        ("noatime,barrier=0", "barrier", "noatime,barrier"),
-        ("noatime,barrier=0", "nobarrier", "noatime,nobarrier"),
-        ("noatime,data=writeback", "data=journal", "noatime,data=journal"),
-        ("noatime,compress=zstd", "compress-force=lzo", "noatime,compress-force=lzo"),
-        ("noatime,nodatacow", "datacow", "noatime,datacow"),
-        ("noatime,ssd,nobarrier", "nossd", "noatime,nossd,nobarrier"),
-        ("atime=off,recordsize=8K", "relatime=on,recordsize=16K", "atime=off,recordsize=16K,relatime=on"),
-    ],
-)
+@pytest.mark.parametrize(("own", "added", "expected"), [
+    ("noatime", "relatime", "relatime"),
+    ("noatime", "strictatime,commit=60", "strictatime,commit=60"),
+    ("noatime,barrier=0", "barrier", "noatime,barrier"),
+    ("noatime,barrier=0", "nobarrier", "noatime,nobarrier"),
+    ("noatime,data=writeback", "data=journal", "noatime,data=journal"),
+    ("noatime,compress=zstd", "compress-force=lzo", "noatime,compress-force=lzo"),
+    ("noatime,nodatacow", "datacow", "noatime,datacow"),
+    ("noatime,ssd,nobarrier", "nossd", "noatime,nossd,nobarrier"),
+    ("atime=off,recordsize=8K", "relatime=on,recordsize=16K", "atime=off,recordsize=16K,relatime=on"),
+])  # fmt: skip
 def test_an_option_takes_the_place_of_the_one_of_its_group(own: str, added: str, expected: str) -> None:
     """The kernel gets each property once, so that the order of the words does not decide. Names with and without "no"
     are one group; a property of ZFS has a value, and is not the option of mount(8)."""
@@ -69,17 +66,14 @@ def test_an_option_takes_the_place_of_the_one_of_its_group(own: str, added: str,
     assert replaced(own.split(","), added.split(",")) == tuple(expected.split(","))
 
 
-@pytest.mark.parametrize(
-    ("base", "added", "expected"),
-    [
-        ("xfs-64k", ["-m", "reflink=0"], "-b size=64k -m reflink=0"),
-        ("xfs-64k", ["-b", "size=4k"], "-b size=4k"),
-        ("btrfs-raid1", ["-m", "raid1c3"], "-d raid1 -m raid1c3"),
-        ("btrfs-raid1", ["--csum=sha256", "-n4096"], "-d raid1 -m raid1 --csum sha256 -n 4096"),
-        ("zfs", ["-o", "ashift=9"], "-o ashift=9"),
-        ("zfs", ["-o", "autotrim=on"], "-o ashift=12 -o autotrim=on"),
-    ],
-)
+@pytest.mark.parametrize(("base", "added", "expected"), [
+    ("xfs-64k", ["-m", "reflink=0"], "-b size=64k -m reflink=0"),
+    ("xfs-64k", ["-b", "size=4k"], "-b size=4k"),
+    ("btrfs-raid1", ["-m", "raid1c3"], "-d raid1 -m raid1c3"),
+    ("btrfs-raid1", ["--csum=sha256", "-n4096"], "-d raid1 -m raid1 --csum sha256 -n 4096"),
+    ("zfs", ["-o", "ashift=9"], "-o ashift=9"),
+    ("zfs", ["-o", "autotrim=on"], "-o ashift=12 -o autotrim=on"),
+])  # fmt: skip
 def test_mkfs_gets_each_value_once(base: str, added: list[str], expected: str, known: Catalog) -> None:
     """mkfs.xfs refuses a value that is given twice, and mke2fs uses only the last -O."""
     assert " ".join(known.setup_of(Arm(base, mkfs=tuple(added))).mkfs.options) == expected
@@ -102,32 +96,29 @@ def test_tuning_is_added_by_engine(known: Catalog) -> None:
     assert of_setup(setup) == "torn-pages-possible"
 
 
-@pytest.mark.parametrize(
-    ("entry", "told"),
-    [
-        ('{ use = "btrfs-nodatacow", mount = ["compress=zstd:9"] }', '"nodatacow" and compression with zstd exclude'),
-        ('{ use = "btrfs-nocow-attr", mount = ["compress"] }', '"+C" and compression with zlib exclude'),
-        ('{ use = "ext2", mount = ["data=journal"] }', '"data=journal" needs a journal'),
-        ('{ use = "ext4", mount = ["commit=9"], mkfs = ["-O", "^has_journal"] }', '"commit=9" needs a journal'),
-        ('{ use = "zfs-volumes", mount = ["recordsize=8K"] }', 'no effect: the volume "data" of the setup sets it'),
-        ('{ use = "zfs", mount = ["noatime"] }', '"noatime" is not a property of ZFS'),
-        ('{ use = "raw", mount = ["sync"] }', "there is no filesystem to which options could be added"),
-        ('{ use = "ext4", mount = ["noatime", "relatime"] }', '"noatime" contradicts "relatime"'),
-        ('{ use = "ext4", mount = ["commit=60,discard"] }', '"commit=60,discard" is not one mount option'),
-        ('{ use = "ext4", mount = ["remount"] }', "dbbench decides where and how a filesystem is mounted"),
-        ('{ use = "ext4", mkfs = ["-J", "device=sdb1"] }', "dbbench decides on which device a filesystem is made"),
-        ('{ use = "btrfs", mkfs = ["/dev/sdb"] }', '"/dev/sdb" is not possible'),
-        ('{ use = "btrfs", mkfs = ["-d", "raid0", "sdb"] }', '"sdb" is not possible'),
-        (f'{{ use = "btrfs", mkfs = ["-K", "{DISK}"] }}', f'"{DISK}" is not possible'),
-        ('{ use = "xfs", mkfs = ["-l", "size=64m,logdev=sdb"] }', "dbbench decides on which device"),
-        ('{ use = "ext4", mounts = ["sync"] }', 'unknown key "mounts"; did you mean "mount"?'),
-        ('{ use = "ext4", mount = "commit=60" }', '"mount" must be a list'),
-        ('{ use = "ext4", tuning = { full_page_writes = false } }', '"full_page_writes" must be one of postgres'),
-        ('{ use = "ext4", label = "a b", mount = ["commit=60"] }', 'invalid label "a b"'),
-        ('{ use = "ext4", label = "ext4", mount = ["commit=60"] }, "ext4"', '"ext4" is listed twice'),
-        ('{ use = "ext4", mount = ["sync"] }, { use = "ext4", mount = ["sync"] }', '"ext4:sync" is listed twice'),
-    ],
-)
+@pytest.mark.parametrize(("entry", "told"), [
+    ('{ use = "btrfs-nodatacow", mount = ["compress=zstd:9"] }', '"nodatacow" and compression with zstd exclude'),
+    ('{ use = "btrfs-nocow-attr", mount = ["compress"] }', '"+C" and compression with zlib exclude'),
+    ('{ use = "ext2", mount = ["data=journal"] }', '"data=journal" needs a journal'),
+    ('{ use = "ext4", mount = ["commit=9"], mkfs = ["-O", "^has_journal"] }', '"commit=9" needs a journal'),
+    ('{ use = "zfs-volumes", mount = ["recordsize=8K"] }', 'no effect: the volume "data" of the setup sets it'),
+    ('{ use = "zfs", mount = ["noatime"] }', '"noatime" is not a property of ZFS'),
+    ('{ use = "raw", mount = ["sync"] }', "there is no filesystem to which options could be added"),
+    ('{ use = "ext4", mount = ["noatime", "relatime"] }', '"noatime" contradicts "relatime"'),
+    ('{ use = "ext4", mount = ["commit=60,discard"] }', '"commit=60,discard" is not one mount option'),
+    ('{ use = "ext4", mount = ["remount"] }', "dbbench decides where and how a filesystem is mounted"),
+    ('{ use = "ext4", mkfs = ["-J", "device=sdb1"] }', "dbbench decides on which device a filesystem is made"),
+    ('{ use = "btrfs", mkfs = ["/dev/sdb"] }', '"/dev/sdb" is not possible'),
+    ('{ use = "btrfs", mkfs = ["-d", "raid0", "sdb"] }', '"sdb" is not possible'),
+    (f'{{ use = "btrfs", mkfs = ["-K", "{DISK}"] }}', f'"{DISK}" is not possible'),
+    ('{ use = "xfs", mkfs = ["-l", "size=64m,logdev=sdb"] }', "dbbench decides on which device"),
+    ('{ use = "ext4", mounts = ["sync"] }', 'unknown key "mounts"; did you mean "mount"?'),
+    ('{ use = "ext4", mount = "commit=60" }', '"mount" must be a list'),
+    ('{ use = "ext4", tuning = { full_page_writes = false } }', '"full_page_writes" must be one of postgres'),
+    ('{ use = "ext4", label = "a b", mount = ["commit=60"] }', 'invalid label "a b"'),
+    ('{ use = "ext4", label = "ext4", mount = ["commit=60"] }, "ext4"', '"ext4" is listed twice'),
+    ('{ use = "ext4", mount = ["sync"] }, { use = "ext4", mount = ["sync"] }', '"ext4:sync" is listed twice'),
+])  # fmt: skip
 def test_entries_that_cannot_be(entry: str, told: str, tmp_path: Path, known: Catalog) -> None:
     """Each error names the entry and its line."""
     with pytest.raises(PlanInvalid, match=r"plan\.toml:\d+") as caught:
@@ -154,17 +145,14 @@ def test_a_record_has_base_label_and_options(tmp_path: Path, known: Catalog) -> 
     assert (cells["ext4"].name, cells["slow"].name) == ("ext4", "ext4:commit=60+sync")
 
 
-@pytest.mark.parametrize(
-    ("words", "expected"),
-    [
-        ("xfs,ext4", [("xfs", ()), ("ext4", ())]),
-        ("ext4:commit=60,data=writeback,xfs", [("ext4", ("commit=60", "data=writeback")), ("xfs", ())]),
-        ("ext4:compress=zstd:3", [("ext4", ("compress=zstd:3",))]),
-        ("a:b,a:b:sync", [("a:b", ()), ("a:b", ("sync",))]),
-        ("foo:sync,xfs", [("foo:sync", ()), ("xfs", ())]),
-        ("xfs,foo", [("xfs", ()), ("foo", ())]),
-    ],
-)
+@pytest.mark.parametrize(("words", "expected"), [
+    ("xfs,ext4", [("xfs", ()), ("ext4", ())]),
+    ("ext4:commit=60,data=writeback,xfs", [("ext4", ("commit=60", "data=writeback")), ("xfs", ())]),
+    ("ext4:compress=zstd:3", [("ext4", ("compress=zstd:3",))]),
+    ("a:b,a:b:sync", [("a:b", ()), ("a:b", ("sync",))]),
+    ("foo:sync,xfs", [("foo:sync", ()), ("xfs", ())]),
+    ("xfs,foo", [("xfs", ()), ("foo", ())]),
+])  # fmt: skip
 def test_the_command_line_splits_setups_from_options(words: str, expected: list[tuple[str, tuple[str, ...]]]) -> None:
     """A comma separates both; a word that is no setup, after options, is another option."""
     assert split_fs(words.split(","), lambda name: name in ("xfs", "ext4", "a:b")) == expected

@@ -73,20 +73,17 @@ def test_sizes_without_a_name_are_a_range() -> None:
     assert said(double) == "xfs is about half as fast as ext4."
 
 
-@pytest.mark.parametrize(
-    ("values", "text"),
-    [
-        ({"ext4": STEADY}, "ext4 reached 1 000 tx/s; no other setup was measured."),
-        ({"ext4": STEADY, "xfs": STEADY}, "xfs is the same as ext4 within 5 %."),
-        ({"ext4": STEADY[:2], "xfs": STEADY[:2]},
-         "xfs cannot be compared with ext4 yet: 2 of at least 3 blocks are done."),
-        ({"ext4": [None, None], "xfs": [1, 2]}, "Nothing can be compared: of the baseline ext4, 2 trials failed."),
-        ({"ext4": STEADY, "xfs": [None] * 4}, "xfs has no result to compare with ext4: 4 trials failed."),
-        ({"ext4": STEADY, "ext4-guard": NOISY}, "ext4 reached 1 000 tx/s; no other setup was measured."),
-        ({"ext4": STEADY, **{f"s{n}": times(STEADY, 0.8) for n in range(7)}},
-         "ext4 is the fastest setup. s0, s1, s2, s3 and 3 others are 20 % slower than ext4."),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("values", "text"), [
+    ({"ext4": STEADY}, "ext4 reached 1 000 tx/s; no other setup was measured."),
+    ({"ext4": STEADY, "xfs": STEADY}, "xfs is the same as ext4 within 5 %."),
+    ({"ext4": STEADY[:2], "xfs": STEADY[:2]},
+     "xfs cannot be compared with ext4 yet: 2 of at least 3 blocks are done."),
+    ({"ext4": [None, None], "xfs": [1, 2]}, "Nothing can be compared: of the baseline ext4, 2 trials failed."),
+    ({"ext4": STEADY, "xfs": [None] * 4}, "xfs has no result to compare with ext4: 4 trials failed."),
+    ({"ext4": STEADY, "ext4-guard": NOISY}, "ext4 reached 1 000 tx/s; no other setup was measured."),
+    ({"ext4": STEADY, **{f"s{n}": times(STEADY, 0.8) for n in range(7)}},
+     "ext4 is the fastest setup. s0, s1, s2, s3 and 3 others are 20 % slower than ext4."),
+])  # fmt: skip
 def test_one_table(values: Mapping[str, Sequence[float | None]], text: str) -> None:
     """Each outcome has its sentence; the guard is not a setup to choose. The margin is the plan's, not a constant."""
     assert said(table("postgres tpcb", values)) == text

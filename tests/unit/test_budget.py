@@ -97,17 +97,14 @@ def test_bad_budgets_of_a_plan(tmp_path: Path, known: Catalog, budget: str, more
     assert evidence in caught.value.evidence and "plan.toml:3" in caught.value.evidence
 
 
-@pytest.mark.parametrize(
-    ("argv", "evidence"),
-    [
-        (["--budget", "0s"], "invalid --budget 0s: must be more than 0 s"),
-        (["--budget", "soon"], "invalid --budget soon: expected a time"),
-        (["--budget", "-5min"], "invalid --budget -5min"),
-        (["--budget", "8h", "--blocks", "5"], "--budget and --blocks cannot be combined"),
-        (["--budget", "8h", "--quick"], "--budget and --quick cannot be combined"),
-        (["--budget", "1min"], "the budget of 60 s is too short"),
-    ],
-)
+@pytest.mark.parametrize(("argv", "evidence"), [
+    (["--budget", "0s"], "invalid --budget 0s: must be more than 0 s"),
+    (["--budget", "soon"], "invalid --budget soon: expected a time"),
+    (["--budget", "-5min"], "invalid --budget -5min"),
+    (["--budget", "8h", "--blocks", "5"], "--budget and --blocks cannot be combined"),
+    (["--budget", "8h", "--quick"], "--budget and --quick cannot be combined"),
+    (["--budget", "1min"], "the budget of 60 s is too short"),
+])  # fmt: skip
 @pytest.mark.parametrize("command", ["plan", "run"])
 def test_bad_budgets_of_a_command(tmp_path: Path, printed: Any, command: str, argv: list[str], evidence: str) -> None:
     """Refused with an ID before anything is made: three blocks of two trials measure for two minutes."""

@@ -82,15 +82,12 @@ def test_flaws_of_a_setup_are_told_with_their_lines(folder: Path) -> None:
     assert "bad.toml:5" in told and 'did you mean "postgres"?' in told
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "told"),
-    [
-        ('["postgres"]', "[]", '"engines" must list at least one engine'),
-        ('driver = "pgbench"', 'driver = "pgbench"\nprimary = "tsp"', 'unknown metric "tsp"; did you mean "tps"?'),
-        ('kind = "pgbench"', 'kind = "pgbanch"', "kind must be"),
-        ('"90s"', '"ninety"', 'default of "pause"'),
-    ],
-)
+@pytest.mark.parametrize(("old", "new", "told"), [
+    ('["postgres"]', "[]", '"engines" must list at least one engine'),
+    ('driver = "pgbench"', 'driver = "pgbench"\nprimary = "tsp"', 'unknown metric "tsp"; did you mean "tps"?'),
+    ('kind = "pgbench"', 'kind = "pgbanch"', "kind must be"),
+    ('"90s"', '"ninety"', 'default of "pause"'),
+])  # fmt: skip
 def test_flaws_of_a_workload(folder: Path, old: str, new: str, told: str) -> None:
     """What types alone do not say of a workload is checked too."""
     (folder / "workloads/own.toml").write_text(WORKLOAD.replace(old, new))

@@ -112,11 +112,10 @@ def test_a_group_without_a_command_prints_its_help(capsys: pytest.CaptureFixture
     assert out == "" and err.startswith(f"Usage: {' '.join(['dbbench', *argv])} [OPTIONS] COMMAND")
 
 
-@pytest.mark.parametrize(
-    ("argv", "meant"),
-    [(["explian"], "explain"), (["nightly", "acept"], "accept"), (["show", "--resluts"], "--results"),
-     (["compare"], ""), (["run", "a", "b"], ""), (["compare", "r", "--format", "x"], "")],
-)  # fmt: skip
+@pytest.mark.parametrize(("argv", "meant"), [
+    (["explian"], "explain"), (["nightly", "acept"], "accept"), (["show", "--resluts"], "--results"),
+    (["compare"], ""), (["run", "a", "b"], ""), (["compare", "r", "--format", "x"], ""),
+])  # fmt: skip
 def test_wrong_usage_is_exit_code_2(capsys: pytest.CaptureFixture[str], argv: list[str], meant: str) -> None:
     """It looks like every other error: ID, what was probably meant, effect, and the next command."""
     assert cli.run(argv) == 2
@@ -157,12 +156,11 @@ def test_completion_prints_a_script(shell: str, printed: Any) -> None:
     assert f"_DBBENCH_COMPLETE={shell}_complete" in printed("completion", shell)
 
 
-@pytest.mark.parametrize(
-    ("words", "expected"),
-    [("nightl", "nightly"), ("nightly acc", "accept"), ("fs btrfs-z", "btrfs-zstd"), ("study ru", "run"),
-     ("compare --format junit --ba", "--baseline"), ("compare --metric p95", "p95_ms"), ("explain W01", "W012"),
-     ("compare a --against de", "demo"), ("run pla", "pla"), ("show de", "demo")],
-)  # fmt: skip
+@pytest.mark.parametrize(("words", "expected"), [
+    ("nightl", "nightly"), ("nightly acc", "accept"), ("fs btrfs-z", "btrfs-zstd"), ("study ru", "run"),
+    ("compare --format junit --ba", "--baseline"), ("compare --metric p95", "p95_ms"), ("explain W01", "W012"),
+    ("compare a --against de", "demo"), ("run pla", "pla"), ("show de", "demo"),
+])  # fmt: skip
 def test_completions(
     words: str, expected: str, tmp_path: Path, here: Path, environ: dict[str, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -251,12 +249,11 @@ def test_a_results_folder_that_does_not_exist_is_an_error(
     assert out == "" and f"the results folder {tmp_path}/typo does not exist" in " ".join(err.split())
 
 
-@pytest.mark.parametrize(
-    "words",
-    [["run"], ["plan"], ["compare"], ["fs"], ["workload"], ["workload", "from-statements"], ["study"], ["study", "run"],
-     *(["nightly", each] for each in ("run", "status", "accept", "baseline")),
-     *(["fleet", each] for each in ("run", "worker", "scheduler", "status", "stop"))],
-)  # fmt: skip
+@pytest.mark.parametrize("words", [
+    ["run"], ["plan"], ["compare"], ["fs"], ["workload"], ["workload", "from-statements"], ["study"], ["study", "run"],
+    *(["nightly", each] for each in ("run", "status", "accept", "baseline")),
+    *(["fleet", each] for each in ("run", "worker", "scheduler", "status", "stop")),
+])  # fmt: skip
 def test_help_has_examples_of_the_command(printed: Any, words: list[str]) -> None:
     """Each begins with the command itself, and fits a terminal of 80 columns."""
     examples = printed(*words, "--help").partition("Examples:\n")[2].partition("\n\n")[0].splitlines()
@@ -325,19 +322,16 @@ def test_init_takes_mount_options(printed: Any, here: Path) -> None:
     assert "E804" in printed(*command, code=2) and Path("plan.toml").read_text() == "mine"
 
 
-@pytest.mark.parametrize(
-    ("argv", "identifier", "text"),
-    [
-        (["--dirs", "missing"], "E101", "does not exist"),
-        (["--dirs", "full"], "E101", "full/dbbench"),
-        (["--dirs", "/etc"], "E101", "belongs to the operating system"),
-        (["--dirs", "empty,empty"], "E001", "listed twice"),
-        (["--fs", "xsf"], "E002", 'did you mean "xfs"?'),
-        (["--workload", "pgbench-tpbc"], "E002", 'did you mean "pgbench-tpcb"?'),
-        (["--budget", "soon"], "", "soon"),
-        (["--dirs", "empty", "--fs", "ext4"], "", "--dirs cannot be combined"),
-    ],
-)
+@pytest.mark.parametrize(("argv", "identifier", "text"), [
+    (["--dirs", "missing"], "E101", "does not exist"),
+    (["--dirs", "full"], "E101", "full/dbbench"),
+    (["--dirs", "/etc"], "E101", "belongs to the operating system"),
+    (["--dirs", "empty,empty"], "E001", "listed twice"),
+    (["--fs", "xsf"], "E002", 'did you mean "xfs"?'),
+    (["--workload", "pgbench-tpbc"], "E002", 'did you mean "pgbench-tpcb"?'),
+    (["--budget", "soon"], "", "soon"),
+    (["--dirs", "empty", "--fs", "ext4"], "", "--dirs cannot be combined"),
+])  # fmt: skip
 def test_init_refuses_bad_answers(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], here: Path, argv: list[str], identifier: str, text: str
 ) -> None:
@@ -406,15 +400,12 @@ def test_init_writes_the_units_of_this_program(
     assert cli.run(["init", "--units", str(tmp_path / "new/units")]) == 2
 
 
-@pytest.mark.parametrize(
-    ("baked", "said"),
-    [
-        ("8511515 2026-11-23\n", "commit 8511515 of 2026-11-23"),
-        ("8511515 2026-11-23 with local changes\n", "commit 8511515 of 2026-11-23, with local changes"),
-        ("", "commit unknown"),
-        (None, "commit unknown"),
-    ],
-)
+@pytest.mark.parametrize(("baked", "said"), [
+    ("8511515 2026-11-23\n", "commit 8511515 of 2026-11-23"),
+    ("8511515 2026-11-23 with local changes\n", "commit 8511515 of 2026-11-23, with local changes"),
+    ("", "commit unknown"),
+    (None, "commit unknown"),
+])  # fmt: skip
 def test_the_commit_of_an_installed_program(tmp_path: Path, baked: str | None, said: str) -> None:
     """What the build wrote into the package; without that, and without a checkout, it is unknown."""
     if baked is not None:
@@ -471,10 +462,9 @@ def test_only_some_cells_of_a_plan(tmp_path: Path, printed: Any) -> None:
 
 
 @pytest.mark.starts_processes
-@pytest.mark.parametrize(
-    ("failed", "error", "state"),
-    [((), None, "ok"), (("xfs.postgres.scan-b1-a1",), None, "failed"), ((), Interrupted("stopped"), "stopped")],
-)
+@pytest.mark.parametrize(("failed", "error", "state"), [
+    ((), None, "ok"), (("xfs.postgres.scan-b1-a1",), None, "failed"), ((), Interrupted("stopped"), "stopped"),
+])  # fmt: skip
 def test_a_command_is_notified_of_the_end_of_a_run(
     tmp_path: Path, failed: tuple[str, ...], error: Exception | None, state: str
 ) -> None:

@@ -62,21 +62,18 @@ def cells(tmp_path: Path, **written: str) -> dict[str, Cell]:
     return {f"{cell.engine.name} {cell.workload.name}": cell for cell in found if cell.arm == "ext4"}
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "told"),
-    [
-        ('"load@db2"', '"-oProxyCommand=rm"', '"host" must be a destination for ssh'),
-        ('"load@db2"', '"db2 rm"', '"host" must be a destination for ssh'),
-        ('"192.0.2.10"', '"0.0.0.0"', "must be a specific address"),
-        ('"192.0.2.10"', '"::"', "must be a specific address"),
-        ('"192.0.2.10"', '"127.0.0.1"', "which other hosts cannot connect to"),
-        ('"192.0.2.10"', '"db1"', "must be an IP address of this machine"),
-        ('"/etc/dbbench.password"', '"password"', "must be an absolute path"),
-        ('"/etc/dbbench.password"', '"/etc/dbbench.password"\nport = 80', '"port" must be 1024 or more'),
-        ('"/etc/dbbench.password"', '"/etc/dbbench.password"\npassword = "x"', 'unknown key "password"'),
-        ('host = "load@db2"\n', "", '"host" is missing'),
-    ],
-)
+@pytest.mark.parametrize(("old", "new", "told"), [
+    ('"load@db2"', '"-oProxyCommand=rm"', '"host" must be a destination for ssh'),
+    ('"load@db2"', '"db2 rm"', '"host" must be a destination for ssh'),
+    ('"192.0.2.10"', '"0.0.0.0"', "must be a specific address"),
+    ('"192.0.2.10"', '"::"', "must be a specific address"),
+    ('"192.0.2.10"', '"127.0.0.1"', "which other hosts cannot connect to"),
+    ('"192.0.2.10"', '"db1"', "must be an IP address of this machine"),
+    ('"/etc/dbbench.password"', '"password"', "must be an absolute path"),
+    ('"/etc/dbbench.password"', '"/etc/dbbench.password"\nport = 80', '"port" must be 1024 or more'),
+    ('"/etc/dbbench.password"', '"/etc/dbbench.password"\npassword = "x"', 'unknown key "password"'),
+    ('host = "load@db2"\n', "", '"host" is missing'),
+])  # fmt: skip
 def test_flaws_of_the_client_are_told(tmp_path: Path, old: str, new: str, told: str) -> None:
     """Each with its line, before anybody is asked."""
     with pytest.raises(PlanInvalid) as caught:
@@ -84,16 +81,13 @@ def test_flaws_of_the_client_are_told(tmp_path: Path, old: str, new: str, told: 
     assert told in caught.value.evidence
 
 
-@pytest.mark.parametrize(
-    ("written", "told"),
-    [
-        ({"workload": "scan"}, '"scan" cannot be combined with [client]: its driver scan runs only on this host'),
-        ({"workload": "copy-in"}, '"copy-in" cannot be combined with [client]: its driver statements runs only'),
-        ({"workload": "drop-table"}, '"drop-table" cannot be combined with [client]: it has a "during" statement'),
-        ({"engine": 'cpus_client = "3"'}, '"cpus_client" has no effect'),
-        ({"more": "age_engine = {}"}, '"age_engine" cannot be combined with [client]'),
-    ],
-)
+@pytest.mark.parametrize(("written", "told"), [
+    ({"workload": "scan"}, '"scan" cannot be combined with [client]: its driver scan runs only on this host'),
+    ({"workload": "copy-in"}, '"copy-in" cannot be combined with [client]: its driver statements runs only'),
+    ({"workload": "drop-table"}, '"drop-table" cannot be combined with [client]: it has a "during" statement'),
+    ({"engine": 'cpus_client = "3"'}, '"cpus_client" has no effect'),
+    ({"more": "age_engine = {}"}, '"age_engine" cannot be combined with [client]'),
+])  # fmt: skip
 def test_what_cannot_come_from_another_host_is_refused(tmp_path: Path, written: dict[str, str], told: str) -> None:
     """By name; it is never driven from here in silence."""
     with pytest.raises(PlanInvalid) as caught:

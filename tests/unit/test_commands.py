@@ -102,16 +102,13 @@ def test_two_runs_are_paired_within_their_own_blocks(told: Any, results_folder: 
     assert {row["n"] for row in rows if row["workload"] == "pgbench-tpcb"} == {5}
 
 
-@pytest.mark.parametrize(
-    ("argv", "text"),
-    [
-        (("compare", "demp"), 'no run "demp"; did you mean "demo"?'),
-        (("compare", "demo", "--metric", "tsp"), 'did you mean "tps"?'),
-        (("compare", "demo", "--baseline", "xf"), 'did you mean "xfs"?'),
-        (("show", "demo", "nothing"), 'has no finished trial "nothing"'),
-        (("run", "plan.toml", "--new", "--name", "x"), "cannot be combined"),
-    ],
-)
+@pytest.mark.parametrize(("argv", "text"), [
+    (("compare", "demp"), 'no run "demp"; did you mean "demo"?'),
+    (("compare", "demo", "--metric", "tsp"), 'did you mean "tps"?'),
+    (("compare", "demo", "--baseline", "xf"), 'did you mean "xfs"?'),
+    (("show", "demo", "nothing"), 'has no finished trial "nothing"'),
+    (("run", "plan.toml", "--new", "--name", "x"), "cannot be combined"),
+])  # fmt: skip
 def test_wrong_names_are_told(told: Any, argv: tuple[str, ...], text: str) -> None:
     """An unknown name exits with 2 and suggests similar ones."""
     assert text in told(*argv, code=2)

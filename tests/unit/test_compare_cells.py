@@ -162,16 +162,13 @@ def other(folder: Path, name: str, **changed: Any) -> None:
     results.save_spec(folder / name, dataclasses.replace(spec, plan_sha256=changed.get("plan", spec.plan_sha256)))
 
 
-@pytest.mark.parametrize(
-    ("changed", "told"),
-    [
-        ({"scale": 100}, "parameters.scale of postgres pgbench-tpcb"),
-        ({"size": 2**31}, "size_bytes of the device"),
-        ({"kernel": "6.13"}, "kernel (6.12.9 and 6.13)"),
-        ({"versions": {"mkfs.ext4": "1.99"}}, "mkfs.ext4 (1.47 and 1.99)"),
-        ({"kernel": "6.13", "hostname": "elsewhere", "plan": "another"}, "kernel ("),
-    ],
-)
+@pytest.mark.parametrize(("changed", "told"), [
+    ({"scale": 100}, "parameters.scale of postgres pgbench-tpcb"),
+    ({"size": 2**31}, "size_bytes of the device"),
+    ({"kernel": "6.13"}, "kernel (6.12.9 and 6.13)"),
+    ({"versions": {"mkfs.ext4": "1.99"}}, "mkfs.ext4 (1.47 and 1.99)"),
+    ({"kernel": "6.13", "hostname": "elsewhere", "plan": "another"}, "kernel ("),
+])  # fmt: skip
 def test_runs_that_differ_are_not_pooled(changed: dict[str, Any], told: str, tmp_path: Path, printed: Any) -> None:
     """E809 with the key and the way out, which works: unpaired, by run, with the difference next to each ratio."""
     other(tmp_path, "old", versions={"mkfs.ext4": "1.47"})

@@ -129,17 +129,13 @@ def test_runs_that_share_their_variance_find_more() -> None:
             if figure.limit is None or figure.value < figure.limit - margin] == []  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "case",
-    [
-        Case(HOSTS[0], "another arm × 3", 5, 3, 3),
-        Case(HOSTS[2], "log-normal 0.8", 2, 3, 3),
-        Case(HOSTS[2], "another arm × 3", 5, 1, 3),
-        Case(HOSTS[0], "baseline × 3", 3, 3, 3),
-        Case(HOSTS[3], EQUAL, 3, 3, 5),
-    ],
-    ids=lambda case: case.text,
-)
+@pytest.mark.parametrize("case", [
+    Case(HOSTS[0], "another arm × 3", 5, 3, 3),
+    Case(HOSTS[2], "log-normal 0.8", 2, 3, 3),
+    Case(HOSTS[2], "another arm × 3", 5, 1, 3),
+    Case(HOSTS[0], "baseline × 3", 3, 3, 3),
+    Case(HOSTS[3], EQUAL, 3, 3, 5),
+], ids=lambda case: case.text)  # fmt: skip
 def test_runs_that_share_their_variance_are_calibrated(case: Case) -> None:
     """Where sharing is most likely to go wrong: false alarms of a family, and coverage."""
     alarms, coverage = calibration.sharing(case, 60, numpy.random.default_rng(22))

@@ -14,17 +14,14 @@ from dbbench.run.evaluate import device
 from dbbench.storage.devices import canary, precondition, smart
 
 
-@pytest.mark.parametrize(
-    ("rates", "steady"),
-    [
-        ([100, 100, 100, 100], False),  # four rounds
-        ([900, 500, 300, 200, 150], False),  # still falling
-        ([900, 500, 101, 99, 100, 102, 98], True),  # the last five
-        ([100, 103, 106, 109, 112], False),  # within 20 %, but it climbs by more than 10 %
-        ([100, 125, 100, 125, 100], False),  # no slope, but a range of more than 20 %
-        ([0, 0, 0, 0, 0], False),  # nothing was written
-    ],
-)
+@pytest.mark.parametrize(("rates", "steady"), [
+    ([100, 100, 100, 100], False),  # four rounds
+    ([900, 500, 300, 200, 150], False),  # still falling
+    ([900, 500, 101, 99, 100, 102, 98], True),  # the last five
+    ([100, 103, 106, 109, 112], False),  # within 20 %, but it climbs by more than 10 %
+    ([100, 125, 100, 125, 100], False),  # no slope, but a range of more than 20 %
+    ([0, 0, 0, 0, 0], False),  # nothing was written
+])  # fmt: skip
 def test_steady_is_five_rounds_in_a_narrow_band_without_a_slope(rates: list[float], steady: bool) -> None:
     """Range within 20 % of the mean, the fitted line within 10 % of it."""
     assert precondition.is_steady(rates) is steady

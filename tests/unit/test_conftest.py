@@ -14,11 +14,10 @@ from tests.server_roots import MANIFEST, RECIPES, intact
 from tests.support.files import write_file
 
 
-@pytest.mark.parametrize(
-    "start",
-    [lambda: subprocess.run(["true"], check=False), os.fork, lambda: os.posix_spawn("/bin/true", ["true"], {})],
-    ids=["run", "fork", "spawn"],
-)
+@pytest.mark.parametrize("start", [
+    lambda: subprocess.run(["true"], check=False), os.fork, lambda: os.posix_spawn("/bin/true", ["true"], {})],
+    ids=["run", "fork", "spawn",
+])  # fmt: skip
 def test_a_unit_test_that_starts_a_process_fails(start: object) -> None:
     """Unit tests are quick and need nothing of the machine."""
     with pytest.raises(pytest.fail.Exception, match="starts a process"):

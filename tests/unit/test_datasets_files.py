@@ -201,12 +201,11 @@ def test_a_script_that_is_cut_anywhere_is_incomplete() -> None:
     script(DUMP[:end])
 
 
-@pytest.mark.parametrize(
-    "line",
-    [rb"\! id", rb"SELECT 1; \! id", rb"SELECT 'a' \gexec", rb"/* x */ \! id", rb"$a$ $b$ $a$ \! id", rb'"a""" \o x',
-     rb"\copy t to program 'id'", rb"\i /etc/shadow", rb"\connect dbname=x host=y", rb"E'\'' \! id",
-     rb"SELECT a$1$ \! id"],
-)  # fmt: skip
+@pytest.mark.parametrize("line", [
+    rb"\! id", rb"SELECT 1; \! id", rb"SELECT 'a' \gexec", rb"/* x */ \! id", rb"$a$ $b$ $a$ \! id", rb'"a""" \o x',
+    rb"\copy t to program 'id'", rb"\i /etc/shadow", rb"\connect dbname=x host=y", rb"E'\'' \! id",
+    rb"SELECT a$1$ \! id",
+])  # fmt: skip
 def test_commands_for_psql_are_refused_wherever_they_are(line: bytes) -> None:
     """Also behind strings, comments and dollar quotes."""
     with pytest.raises(SourceRefused, match="command for psql"):
@@ -251,16 +250,13 @@ def test_a_script_of_mysql_without_the_server_of_its_own() -> None:
         list(MysqlScript(io.BytesIO(dump[: dump.index(b"-- Dump")]), lambda _: False, "dbbench"))
 
 
-@pytest.mark.parametrize(
-    ("head", "what", "remedy"),
-    [
-        (b"PK\x03\x04", "zip", "unzip"), (b"\x89LZO\0", "lzop", "lzop -d"), (b"7z\xbc\xaf\x27\x1c", "7-Zip", "7z x"),
-        ("\ufeff-- MySQL dump 10.13".encode("utf-16-le"), "UTF-16", "iconv"),
-        (b"CREATE TABLE t (a int);\nINSERT INTO t VALUES (1);\n", "SQL script without the comments", "--compact"),
-        (b"-- MySQL dump 10.13\n\nCREATE TABLE t", "closing comment", "Make the dump again"),
-        (b"-- PostgreSQL database dump\n\nCOPY t FROM stdin;\n1\n", "closing comment", "Make the dump again"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("head", "what", "remedy"), [
+    (b"PK\x03\x04", "zip", "unzip"), (b"\x89LZO\0", "lzop", "lzop -d"), (b"7z\xbc\xaf\x27\x1c", "7-Zip", "7z x"),
+    ("\ufeff-- MySQL dump 10.13".encode("utf-16-le"), "UTF-16", "iconv"),
+    (b"CREATE TABLE t (a int);\nINSERT INTO t VALUES (1);\n", "SQL script without the comments", "--compact"),
+    (b"-- MySQL dump 10.13\n\nCREATE TABLE t", "closing comment", "Make the dump again"),
+    (b"-- PostgreSQL database dump\n\nCOPY t FROM stdin;\n1\n", "closing comment", "Make the dump again"),
+])  # fmt: skip
 def test_what_a_file_is_and_what_helps(tmp_path: Path, head: bytes, what: str, remedy: str) -> None:
     """Each with the command, or with what to do when the dump is made."""
     path = write_file(tmp_path / "shop's; dump.sql", head)
@@ -269,10 +265,9 @@ def test_what_a_file_is_and_what_helps(tmp_path: Path, head: bytes, what: str, r
     assert remedy in (refused.value.remedy or "")
 
 
-@pytest.mark.parametrize(
-    ("version", "writer", "reader"),
-    [(14, "15.18", 0), (15, "16.3", 16), (16, "17.6", 17), (16, "18rc1", 17), (99, "23.1", 23), (99, "24beta1", 24)],
-)
+@pytest.mark.parametrize(("version", "writer", "reader"), [
+    (14, "15.18", 0), (15, "16.3", 16), (16, "17.6", 17), (16, "18rc1", 17), (99, "23.1", 23), (99, "24beta1", 24),
+])  # fmt: skip
 def test_an_archive_tells_which_pg_restore_can_read_it(tmp_path: Path, version: int, writer: str, reader: int) -> None:
     """By the version of its format; one that is later than all known ones needs the version of its writer."""
 

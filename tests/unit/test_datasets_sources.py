@@ -168,17 +168,14 @@ def source(form: str, engine: str, version: str, page: int | None = None) -> Sou
     return Source(Path("/backup/shop"), form, engine, version, 10**6, "abc", page)
 
 
-@pytest.mark.parametrize(
-    ("one", "engine", "version", "said"),
-    [
-        (source("pg_dump custom", "postgres", "15.18"), "mariadb", "10.11.19", "made by postgres, but"),
-        (source("pg_dump custom", "postgres", "17.2"), "postgres", "15.18", "newer than the server"),
-        (source("data directory", "postgres", "14"), "postgres", "15.18", "postgres 14, but .* 15.18"),
-        (source("mariabackup", "mariadb", "10.6.7"), "mariadb", "10.11.19", "made by mariadb 10.6, but the server"),
-        (source("data directory", "mysql", "8.4.3", 32768), "mysql", "8.4.3", "page size of 32768"),
-        (source("mydumper", "mysql", ""), "mariadb", "10.11.19", "made by mysql"),
-    ],
-)
+@pytest.mark.parametrize(("one", "engine", "version", "said"), [
+    (source("pg_dump custom", "postgres", "15.18"), "mariadb", "10.11.19", "made by postgres, but"),
+    (source("pg_dump custom", "postgres", "17.2"), "postgres", "15.18", "newer than the server"),
+    (source("data directory", "postgres", "14"), "postgres", "15.18", "postgres 14, but .* 15.18"),
+    (source("mariabackup", "mariadb", "10.6.7"), "mariadb", "10.11.19", "made by mariadb 10.6, but the server"),
+    (source("data directory", "mysql", "8.4.3", 32768), "mysql", "8.4.3", "page size of 32768"),
+    (source("mydumper", "mysql", ""), "mariadb", "10.11.19", "made by mysql"),
+])  # fmt: skip
 def test_what_a_server_cannot_take_is_refused(one: Source, engine: str, version: str, said: str) -> None:
     """Another engine, a later dump, files of any other release, other pages: each with both sides in the reason."""
     with pytest.raises(SourceUnusable, match=said) as refused:
@@ -254,21 +251,18 @@ def test_a_plan_names_its_source(tmp_path: Path) -> None:
     assert "tablespace" not in plain.dataset.parameters
 
 
-@pytest.mark.parametrize(
-    ("own", "said"),
-    [
-        ('database = "shop"', '"database" has no effect without a "source"'),
-        ('tablespace = "Fast"', '"Fast" is not a name for a tablespace'),
-        ('source = "SQL"\ntable_bytes = "1MiB"', '"table_bytes" cannot be combined with "source"'),
-        ('source = { oracle = "SQL" }', 'unknown engine "oracle"'),
-        ('source = { mariadb = "SQL" }', "has no path for postgres"),
-        ('source = "SQL"\ntablespace = "fast"', "requires a physical copy of PostgreSQL"),
-        ("settle = false", '"settle" has no effect without a "source"'),
-        ("checksums = false", '"checksums" has no effect without a "source"'),
-        ('source = "SQL"\nsettle = false', "settle = false requires a physical copy"),
-        ('source = "SQL"\nchecksums = true', '"checksums" requires a physical copy of PostgreSQL'),
-    ],
-)
+@pytest.mark.parametrize(("own", "said"), [
+    ('database = "shop"', '"database" has no effect without a "source"'),
+    ('tablespace = "Fast"', '"Fast" is not a name for a tablespace'),
+    ('source = "SQL"\ntable_bytes = "1MiB"', '"table_bytes" cannot be combined with "source"'),
+    ('source = { oracle = "SQL" }', 'unknown engine "oracle"'),
+    ('source = { mariadb = "SQL" }', "has no path for postgres"),
+    ('source = "SQL"\ntablespace = "fast"', "requires a physical copy of PostgreSQL"),
+    ("settle = false", '"settle" has no effect without a "source"'),
+    ("checksums = false", '"checksums" has no effect without a "source"'),
+    ('source = "SQL"\nsettle = false', "settle = false requires a physical copy"),
+    ('source = "SQL"\nchecksums = true', '"checksums" requires a physical copy of PostgreSQL'),
+])  # fmt: skip
 def test_what_does_not_fit_a_source_is_a_flaw(own: str, said: str, tmp_path: Path) -> None:
     """Each is said with its reason before anything is looked at on the machine."""
     dump = put("pg_dump.sql", tmp_path / "shop.sql")

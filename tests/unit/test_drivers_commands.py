@@ -115,18 +115,15 @@ def test_every_shipped_workload_names_a_driver_and_a_script_it_has() -> None:
                 catalog.convert_value(parameter, parameter.default)
 
 
-@pytest.mark.parametrize(
-    ("driver", "script", "parameters", "expected"),
-    [
-        ("pgbench", "tpcb-like", {"clients": 4}, 5),  # one more asks for the scale
-        ("sysbench", "oltp_read_write", {"clients": 4}, 4),
-        ("sysbench", "tpcc.lua", {}, 1),
-        ("sysbench", "/home/me/own.lua", {"clients": 4}, None),
-        ("sysbench", "oltp_read_write", {"script": "own.lua"}, None),
-        ("apply", "", {}, 1),
-        ("scan", "", {"clients": 4}, 0),
-    ],
-)
+@pytest.mark.parametrize(("driver", "script", "parameters", "expected"), [
+    ("pgbench", "tpcb-like", {"clients": 4}, 5),  # one more asks for the scale
+    ("sysbench", "oltp_read_write", {"clients": 4}, 4),
+    ("sysbench", "tpcc.lua", {}, 1),
+    ("sysbench", "/home/me/own.lua", {"clients": 4}, None),
+    ("sysbench", "oltp_read_write", {"script": "own.lua"}, None),
+    ("apply", "", {}, 1),
+    ("scan", "", {"clients": 4}, 0),
+])  # fmt: skip
 def test_the_sessions_that_a_load_opens_are_known(
     driver: str, script: str, parameters: dict[str, Scalar], expected: int | None
 ) -> None:

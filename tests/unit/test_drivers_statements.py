@@ -39,17 +39,14 @@ def test_steps_are_read_with_what_stands_about_them() -> None:
         fill.of({})
 
 
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("SELECT 1;\n-- step a\nSELECT 1;", "SQL before the first"),
-        ("-- step a; on oracle\nSELECT 1;", "oracle"),
-        ("-- step a; quickly\nSELECT 1;", "quickly"),
-        ("-- step a\n-- step b\nSELECT 1;", 'step "a" has no statement'),
-        ("-- step a; untimed\nSELECT 1;", "no timed step"),
-        ("-- step a\nSELECT 1;\n-- step b; untimed\nSELECT 1;", "follows a timed step"),
-    ],
-)
+@pytest.mark.parametrize(("text", "says"), [
+    ("SELECT 1;\n-- step a\nSELECT 1;", "SQL before the first"),
+    ("-- step a; on oracle\nSELECT 1;", "oracle"),
+    ("-- step a; quickly\nSELECT 1;", "quickly"),
+    ("-- step a\n-- step b\nSELECT 1;", 'step "a" has no statement'),
+    ("-- step a; untimed\nSELECT 1;", "no timed step"),
+    ("-- step a\nSELECT 1;\n-- step b; untimed\nSELECT 1;", "follows a timed step"),
+])  # fmt: skip
 def test_what_is_no_script_is_refused_with_its_reason(text: str, says: str) -> None:
     """No step is guessed at."""
     with pytest.raises(ScriptInvalid, match=says):

@@ -136,15 +136,12 @@ def test_the_class_follows_from_what_is_effective(row: Row) -> None:
     assert durability_class(durability.combined(own, server)) == row.expected, row.why
 
 
-@pytest.mark.parametrize(
-    ("options", "server", "reports"),
-    [
-        (("recordsize=16384", "logbias=throughput"), {}, ("openzfs/zfs#18996",)),
-        (("recordsize=16384",), DW_OFF, ("openzfs/zfs#17879",)),
-        (("recordsize=16384", "logbias=throughput"), DW_OFF, ("openzfs/zfs#18996", "openzfs/zfs#17879")),
-        (("recordsize=16384",), {}, ()),
-    ],
-)
+@pytest.mark.parametrize(("options", "server", "reports"), [
+    (("recordsize=16384", "logbias=throughput"), {}, ("openzfs/zfs#18996",)),
+    (("recordsize=16384",), DW_OFF, ("openzfs/zfs#17879",)),
+    (("recordsize=16384", "logbias=throughput"), DW_OFF, ("openzfs/zfs#18996", "openzfs/zfs#17879")),
+    (("recordsize=16384",), {}, ()),
+])  # fmt: skip
 def test_a_class_that_rests_on_reports_names_them(
     options: tuple[str, ...], server: dict[str, str], reports: tuple[str, ...]
 ) -> None:
@@ -185,24 +182,21 @@ class Atomic(NamedTuple):
     expected: str
 
 
-@pytest.mark.parametrize(
-    "case",
-    [
-        Atomic(16384, 16384, DW_OFF, "torn-prevented (unit 16384, aligned)"),
-        Atomic(65536, 65536, DW_OFF, "torn-prevented (unit 16384, aligned)"),
-        Atomic(16384, None, DW_OFF, "torn-prevented (unit 16384, aligned)"),  # the lab's disk has units of every size
-        Atomic(16384, 8192, DW_OFF, TEARS),
-        Atomic(16384, 0, DW_OFF, TEARS),  # the disk reports none
-        Atomic(4096, 16384, DW_OFF, TEARS),  # a page need not be aligned
-        Atomic(0, 16384, DW_OFF, TEARS),
-        Atomic(16384, 16384, {**DW_OFF, "innodb_flush_method": "fsync"}, TEARS),  # the page cache divides a page
-        Atomic(16384, 16384, {"innodb_doublewrite": "fast"}, "torn-prevented (unit 16384, aligned)"),
-        Atomic(4096, 4096, {**DW_OFF, "innodb_page_size": "4096"}, "torn-prevented (unit 4096, aligned)"),
-        Atomic(16384, 16384, {}, FULL),
-        Atomic(16384, 16384, {**DW_OFF, "innodb_flush_log_at_trx_commit": "2"},
-               "async-commit + torn-prevented (unit 16384, aligned)"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("case", [
+    Atomic(16384, 16384, DW_OFF, "torn-prevented (unit 16384, aligned)"),
+    Atomic(65536, 65536, DW_OFF, "torn-prevented (unit 16384, aligned)"),
+    Atomic(16384, None, DW_OFF, "torn-prevented (unit 16384, aligned)"),  # the lab's disk has units of every size
+    Atomic(16384, 8192, DW_OFF, TEARS),
+    Atomic(16384, 0, DW_OFF, TEARS),  # the disk reports none
+    Atomic(4096, 16384, DW_OFF, TEARS),  # a page need not be aligned
+    Atomic(0, 16384, DW_OFF, TEARS),
+    Atomic(16384, 16384, {**DW_OFF, "innodb_flush_method": "fsync"}, TEARS),  # the page cache divides a page
+    Atomic(16384, 16384, {"innodb_doublewrite": "fast"}, "torn-prevented (unit 16384, aligned)"),
+    Atomic(4096, 4096, {**DW_OFF, "innodb_page_size": "4096"}, "torn-prevented (unit 4096, aligned)"),
+    Atomic(16384, 16384, {}, FULL),
+    Atomic(16384, 16384, {**DW_OFF, "innodb_flush_log_at_trx_commit": "2"},
+           "async-commit + torn-prevented (unit 16384, aligned)"),
+])  # fmt: skip
 def test_a_disk_that_writes_pages_at_once_prevents_torn_ones(case: Atomic) -> None:
     """If the filesystem aligns them, and the server bypasses the page cache."""
     effective = {**INNODB, **case.server}
@@ -247,18 +241,15 @@ def test_what_is_not_measurable_is_never_a_failure() -> None:
         assert durability.flushes_verdict(flushes, note, commits, ()) == (f"not measurable ({why})", False)
 
 
-@pytest.mark.parametrize(
-    ("effective", "fua", "forced"),
-    [
-        ({"wal_sync_method": "open_datasync"}, True, True),
-        ({"wal_sync_method": "open_sync"}, True, True),
-        ({"wal_sync_method": "open_sync"}, False, False),  # the kernel sends a flush after the write
-        ({"wal_sync_method": "fdatasync"}, True, False),
-        ({"innodb_flush_method": "O_DSYNC"}, True, True),
-        ({"innodb_flush_method": "O_DIRECT"}, True, False),
-        ({"innodb_log_file_write_through": "ON"}, True, True),
-    ],
-)
+@pytest.mark.parametrize(("effective", "fua", "forced"), [
+    ({"wal_sync_method": "open_datasync"}, True, True),
+    ({"wal_sync_method": "open_sync"}, True, True),
+    ({"wal_sync_method": "open_sync"}, False, False),  # the kernel sends a flush after the write
+    ({"wal_sync_method": "fdatasync"}, True, False),
+    ({"innodb_flush_method": "O_DSYNC"}, True, True),
+    ({"innodb_flush_method": "O_DIRECT"}, True, False),
+    ({"innodb_log_file_write_through": "ON"}, True, True),
+])  # fmt: skip
 def test_a_write_that_is_its_own_flush_is_none(effective: dict[str, str], fua: bool, forced: bool) -> None:
     """On a disk with forced writes (FUA) a log opened with O_DSYNC needs no flush: then 0 of them say nothing."""
     assert durability.forced_writes(effective, fua) is forced

@@ -29,15 +29,12 @@ def test_it_is_always_there_and_looks_at_every_file(tmp_path: Path) -> None:
         pass
 
 
-@pytest.mark.parametrize(
-    ("more", "workload", "said"),
-    [
-        ('[device.wal]\nfs_setup = "ext4"', "copy", "has no write-ahead log"),
-        ('operations = ["clone"]', "copy", 'operation "clone" requires a server'),
-        ('operations = ["snapshot"]', "copy", 'operation "snapshot" requires a server'),
-        ("", "scan", "supports none of the engines of this plan"),
-    ],
-)
+@pytest.mark.parametrize(("more", "workload", "said"), [
+    ('[device.wal]\nfs_setup = "ext4"', "copy", "has no write-ahead log"),
+    ('operations = ["clone"]', "copy", 'operation "clone" requires a server'),
+    ('operations = ["snapshot"]', "copy", 'operation "snapshot" requires a server'),
+    ("", "scan", "supports none of the engines of this plan"),
+])  # fmt: skip
 def test_a_plan_that_wants_a_server_is_refused(tmp_path: Path, more: str, workload: str, said: str) -> None:
     """Parts of a plan and workloads that the engine `files` does not support are errors before anything is made; fsck
     is of the filesystem alone."""

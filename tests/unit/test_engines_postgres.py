@@ -228,16 +228,13 @@ def test_a_newer_release_than_the_tested_ones_is_told(engine: str, version: str)
     assert tested.warnings() == ()
 
 
-@pytest.mark.parametrize(
-    ("version", "has", "has_not"),
-    [
-        ("14.1", {"default_toast_compression"}, {"io_method", "io_workers", "io_min_workers", "io_combine_limit"}),
-        ("17.11", {"io_combine_limit", "vacuum_buffer_usage_limit"}, {"io_method", "io_workers", "io_min_workers"}),
-        ("18.6", {"io_method", "io_workers"}, {"io_min_workers", "io_max_workers"}),
-        ("19rc1", {"io_method", "io_min_workers", "io_max_workers"}, {"io_workers"}),
-        ("20.1", {"io_method", "io_min_workers", "io_max_workers"}, {"io_workers"}),
-    ],
-)
+@pytest.mark.parametrize(("version", "has", "has_not"), [
+    ("14.1", {"default_toast_compression"}, {"io_method", "io_workers", "io_min_workers", "io_combine_limit"}),
+    ("17.11", {"io_combine_limit", "vacuum_buffer_usage_limit"}, {"io_method", "io_workers", "io_min_workers"}),
+    ("18.6", {"io_method", "io_workers"}, {"io_min_workers", "io_max_workers"}),
+    ("19rc1", {"io_method", "io_min_workers", "io_max_workers"}, {"io_workers"}),
+    ("20.1", {"io_method", "io_min_workers", "io_max_workers"}, {"io_workers"}),
+])  # fmt: skip
 def test_a_default_has_a_first_and_a_last_version(version: str, has: set[str], has_not: set[str]) -> None:
     """Defaults that a version does not have are left out; what a person asked for is not."""
     plan = {"io_workers": 5} if version == "14.1" else {}

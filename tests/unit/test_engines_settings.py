@@ -101,25 +101,21 @@ def test_the_servers_own_cache_in_bytes(name: str, value: Scalar, bytes_: int | 
     assert own_cache_bytes(merge_settings(("plan", {name: value}))) == bytes_
 
 
-@pytest.mark.parametrize(
-    ("version", "numbers"),
-    [("15.18", (15, 18)), ("19rc1", (19,)), ("19beta1", (19,)), ("10.11.19-MariaDB-0", (10, 11, 19)), ("", ())],
-)
+@pytest.mark.parametrize(("version", "numbers"), [
+    ("15.18", (15, 18)), ("19rc1", (19,)), ("19beta1", (19,)), ("10.11.19-MariaDB-0", (10, 11, 19)), ("", ()),
+])  # fmt: skip
 def test_the_numbers_of_a_version(version: str, numbers: tuple[int, ...]) -> None:
     """What comes before the first letter; a release candidate belongs to its release."""
     assert numbers_of(version) == numbers
 
 
-@pytest.mark.parametrize(
-    ("versions", "inside", "outside"),
-    [
-        (Versions(), [(), (9,)], []),
-        (Versions((18,)), [(18,), (18, 6), (20,)], [(17, 11)]),
-        (Versions((18,), (18,)), [(18,), (18, 6)], [(17, 11), (19,)]),
-        (Versions(last=(10,)), [(10, 11, 19)], [(11, 0, 1)]),
-        (Versions((10, 11, 8)), [(10, 11, 8), (11, 4)], [(10, 11, 7), (10, 6, 20)]),
-    ],
-)
+@pytest.mark.parametrize(("versions", "inside", "outside"), [
+    (Versions(), [(), (9,)], []),
+    (Versions((18,)), [(18,), (18, 6), (20,)], [(17, 11)]),
+    (Versions((18,), (18,)), [(18,), (18, 6)], [(17, 11), (19,)]),
+    (Versions(last=(10,)), [(10, 11, 19)], [(11, 0, 1)]),
+    (Versions((10, 11, 8)), [(10, 11, 8), (11, 4)], [(10, 11, 7), (10, 6, 20)]),
+])  # fmt: skip
 def test_versions_have_a_first_and_a_last(
     versions: Versions, inside: list[tuple[int, ...]], outside: list[tuple[int, ...]]
 ) -> None:

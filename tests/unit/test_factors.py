@@ -77,14 +77,11 @@ def test_each_engine_runs_every_combination_of_its_factors(tmp_path: Path, known
     assert identity(swept, cells) != identity(load(written(tmp_path, ""), known), cells)
 
 
-@pytest.mark.parametrize(
-    ("engine", "name", "levels"),
-    [
-        ("postgres", "file_extend_method", ("posix_fallocate", "write_zeros")),
-        ("postgres", "file_copy_method", ("copy", "clone")),
-        ("mysql", "innodb_extend_and_initialize", (True, False)),
-    ],
-)
+@pytest.mark.parametrize(("engine", "name", "levels"), [
+    ("postgres", "file_extend_method", ("posix_fallocate", "write_zeros")),
+    ("postgres", "file_copy_method", ("copy", "clone")),
+    ("mysql", "innodb_extend_and_initialize", (True, False)),
+])  # fmt: skip
 def test_how_files_grow_can_be_a_factor(
     tmp_path: Path, known: Catalog, engine: str, name: str, levels: tuple[Scalar, Scalar]
 ) -> None:
@@ -94,21 +91,18 @@ def test_how_files_grow_can_be_a_factor(
     assert [settings_of(cell)[name] for cell in cells] == [Setting(level, "plan") for level in levels]
 
 
-@pytest.mark.parametrize(
-    ("factors", "evidence"),
-    [
-        ("factors = { io_methode = ['sync', 'worker'] }", 'did you mean "io_method"'),
-        ("factors = { whatever = [1, 2] }", "is not supported by engine"),
-        ("factors = { io_method = ['sync'] }", "has one level"),
-        ("factors = { io_method = [] }", "is an empty list"),
-        ("factors = { io_method = ['sync', 'sync'] }", "lists 'sync' twice"),
-        ("factors = { io_method = 'sync' }", "factors"),
-        ("factors = { binlog = ['on', 'off'] }", 'the levels of "binlog" are true and false'),
-        ("factors = { profile = ['production', 'fast'] }", 'no profile "fast"'),
-        ("factors = { shared_buffers = ['64MiB', '128MB'] }", 'write "64MB"'),
-        ("factors = { full_page_writes = [" + ",".join(f"'v{n}'" for n in range(300)) + "] }", "the limit is 200"),
-    ],
-)
+@pytest.mark.parametrize(("factors", "evidence"), [
+    ("factors = { io_methode = ['sync', 'worker'] }", 'did you mean "io_method"'),
+    ("factors = { whatever = [1, 2] }", "is not supported by engine"),
+    ("factors = { io_method = ['sync'] }", "has one level"),
+    ("factors = { io_method = [] }", "is an empty list"),
+    ("factors = { io_method = ['sync', 'sync'] }", "lists 'sync' twice"),
+    ("factors = { io_method = 'sync' }", "factors"),
+    ("factors = { binlog = ['on', 'off'] }", 'the levels of "binlog" are true and false'),
+    ("factors = { profile = ['production', 'fast'] }", 'no profile "fast"'),
+    ("factors = { shared_buffers = ['64MiB', '128MB'] }", 'write "64MB"'),
+    ("factors = { full_page_writes = [" + ",".join(f"'v{n}'" for n in range(300)) + "] }", "the limit is 200"),
+])  # fmt: skip
 def test_wrong_factors_are_named(tmp_path: Path, known: Catalog, factors: str, evidence: str) -> None:
     """Each error is found before anything runs."""
     with pytest.raises(PlanInvalid, match=re.escape(evidence)):
@@ -214,17 +208,14 @@ def judged(*rows: Row) -> Interaction:
     return only
 
 
-@pytest.mark.parametrize(
-    ("ratios", "half", "verdict", "text"),
-    [
-        ((1.1, 0.9), 0.02, "order-depends", "e w, clients=8: the order of the filesystems depends on f, compared"),
-        ((1.1, 1.3), 0.02, "ratio-depends", "the ratios of the filesystems depend on f"),
-        ((1.2, 1.21), 0.01, "same", "do not depend on f: none changes by more than 5 %."),
-        ((1.3, 1.31), 0.1, "same-order", "same order at every level of f, compared with a: b is faster."),
-        ((1.01, 1.02), 0.1, "inconclusive", "the largest change is that of b to a, +1.0 % from x to y (CI"),
-        ((1.01, 1.02), None, "inconclusive", ": every combination needs a result of at least 3 blocks."),
-    ],
-)
+@pytest.mark.parametrize(("ratios", "half", "verdict", "text"), [
+    ((1.1, 0.9), 0.02, "order-depends", "e w, clients=8: the order of the filesystems depends on f, compared"),
+    ((1.1, 1.3), 0.02, "ratio-depends", "the ratios of the filesystems depend on f"),
+    ((1.2, 1.21), 0.01, "same", "do not depend on f: none changes by more than 5 %."),
+    ((1.3, 1.31), 0.1, "same-order", "same order at every level of f, compared with a: b is faster."),
+    ((1.01, 1.02), 0.1, "inconclusive", "the largest change is that of b to a, +1.0 % from x to y (CI"),
+    ((1.01, 1.02), None, "inconclusive", ": every combination needs a result of at least 3 blocks."),
+])  # fmt: skip
 def test_verdicts_of_planted_ratios(
     ratios: tuple[float, float], half: float | None, verdict: Verdict, text: str
 ) -> None:

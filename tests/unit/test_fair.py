@@ -257,35 +257,32 @@ def test_a_window_above_the_limit_is_reported() -> None:
     assert list(device.limit_missed(limit, ceiling, two)) == list(device.limit_missed(None, ceiling, one)) == []
 
 
-@pytest.mark.parametrize(
-    ("one", "other", "told"),
-    [
-        ({"host_state": {"disk: read_ahead_kb": "128"}}, {"host_state": {"disk: read_ahead_kb": "16"}},
-         "disk: read_ahead_kb differs (16; baseline: 128)"),
-        ({"host_state": {"disk: scheduler": "none"}}, {"host_state": {"disk: scheduler": "bfq"}},
-         "disk: scheduler differs (bfq; baseline: none)"),
-        ({"host_state": {"vm_dirty_bytes": 0}}, {"host_state": {"vm_dirty_bytes": 2**24}},
-         "vm_dirty_bytes differs (16777216; baseline: 0)"),
-        ({"memory": MemoryFacts(effective_bytes=GIB, enforced="cgroup v2")},
-         {"memory": MemoryFacts(effective_bytes=2 * GIB)},
-         "memory differs (2 GiB, not limited by the kernel; baseline: 1 GiB, limited by cgroup v2)"),
-        ({"memory": MemoryFacts(direct="direct")}, {"memory": MemoryFacts(direct="buffered-fallback")},
-         "I/O of the server differs (through the page cache; baseline: direct)"),
-        ({"cores": CoresFacts("0", "1")}, {"cores": CoresFacts("0", "0", 1)},
-         "cores differs (server 0, load generator 0; baseline: server 0, load generator 1)"),
-        ({"checkpoints": CheckpointFacts(2, 2)}, {"checkpoints": CheckpointFacts(3, 3)},
-         "number of checkpoints in the window differs (3; baseline: 2)"),
-        ({"checkpoints": CheckpointFacts(ended=1, by_cause={"flushing": 1})},
-         {"checkpoints": CheckpointFacts(ended=4, by_cause={"redo full": 1, "flushing": 3})},
-         "number of checkpoints in the window differs (1; baseline: 0)"),
-        ({"filesystem": FilesystemFacts("ext4")},
-         {"filesystem": FilesystemFacts("ext4", mount_options_effective=("rw", "discard=async"))},
-         "online discard differs (on; baseline: off)"),
-        ({"filesystem": FilesystemFacts("zfs", geometry={"autotrim": "off"})},
-         {"filesystem": FilesystemFacts("zfs", geometry={"autotrim": "on"})},
-         "online discard differs (on; baseline: off)"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("one", "other", "told"), [
+    ({"host_state": {"disk: read_ahead_kb": "128"}}, {"host_state": {"disk: read_ahead_kb": "16"}},
+     "disk: read_ahead_kb differs (16; baseline: 128)"),
+    ({"host_state": {"disk: scheduler": "none"}}, {"host_state": {"disk: scheduler": "bfq"}},
+     "disk: scheduler differs (bfq; baseline: none)"),
+    ({"host_state": {"vm_dirty_bytes": 0}}, {"host_state": {"vm_dirty_bytes": 2**24}},
+     "vm_dirty_bytes differs (16777216; baseline: 0)"),
+    ({"memory": MemoryFacts(effective_bytes=GIB, enforced="cgroup v2")},
+     {"memory": MemoryFacts(effective_bytes=2 * GIB)},
+     "memory differs (2 GiB, not limited by the kernel; baseline: 1 GiB, limited by cgroup v2)"),
+    ({"memory": MemoryFacts(direct="direct")}, {"memory": MemoryFacts(direct="buffered-fallback")},
+     "I/O of the server differs (through the page cache; baseline: direct)"),
+    ({"cores": CoresFacts("0", "1")}, {"cores": CoresFacts("0", "0", 1)},
+     "cores differs (server 0, load generator 0; baseline: server 0, load generator 1)"),
+    ({"checkpoints": CheckpointFacts(2, 2)}, {"checkpoints": CheckpointFacts(3, 3)},
+     "number of checkpoints in the window differs (3; baseline: 2)"),
+    ({"checkpoints": CheckpointFacts(ended=1, by_cause={"flushing": 1})},
+     {"checkpoints": CheckpointFacts(ended=4, by_cause={"redo full": 1, "flushing": 3})},
+     "number of checkpoints in the window differs (1; baseline: 0)"),
+    ({"filesystem": FilesystemFacts("ext4")},
+     {"filesystem": FilesystemFacts("ext4", mount_options_effective=("rw", "discard=async"))},
+     "online discard differs (on; baseline: off)"),
+    ({"filesystem": FilesystemFacts("zfs", geometry={"autotrim": "off"})},
+     {"filesystem": FilesystemFacts("zfs", geometry={"autotrim": "on"})},
+     "online discard differs (on; baseline: off)"),
+])  # fmt: skip
 def test_each_inequality_is_named_with_both_values(one: dict[str, Any], other: dict[str, Any], told: str) -> None:
     """And stands in the notes of the arm's row; equal arms have none."""
     assert texts(unequal([trial(**one)], [trial("b", **other)])) == (told,)

@@ -108,17 +108,14 @@ def moved(ours: int | None, foreign: int | None) -> load.HostLoad:
     return load.HostLoad(5.0, 2, 0.0, 0.0, 0.0, (), ours_moved=of_ours, foreign_moved=of_others)
 
 
-@pytest.mark.parametrize(
-    ("device", "ours", "foreign", "others", "shared", "said"),
-    [
-        (400, 85, 315, 0, (), (315.0, 315 / 400)),  # another process in the same directory's filesystem
-        (400, 85, 315, 400, ("vda",), (315.0, 315 / 400)),  # the same inside a loop device, whose bytes pass the disk
-        (400, 85, 315, 315, (), None),  # the other process uses another disk
-        (400, 85, 0, 0, (), None),  # the filesystem itself writes more than the server
-        (400, 390, 315, 0, (), None),
-        (400, None, None, 0, (), None),  # without root the kernel reports neither
-    ],
-)
+@pytest.mark.parametrize(("device", "ours", "foreign", "others", "shared", "said"), [
+    (400, 85, 315, 0, (), (315.0, 315 / 400)),  # another process in the same directory's filesystem
+    (400, 85, 315, 400, ("vda",), (315.0, 315 / 400)),  # the same inside a loop device, whose bytes pass the disk
+    (400, 85, 315, 315, (), None),  # the other process uses another disk
+    (400, 85, 0, 0, (), None),  # the filesystem itself writes more than the server
+    (400, 390, 315, 0, (), None),
+    (400, None, None, 0, (), None),  # without root the kernel reports neither
+])  # fmt: skip
 def test_others_on_the_filesystem_under_test_are_noticed(
     device: int, ours: int | None, foreign: int | None, others: int, shared: tuple[str, ...], said: object
 ) -> None:
@@ -176,11 +173,10 @@ def test_every_fault_has_a_test_and_a_mark(row: re.Match[str]) -> None:
     assert row["mark"] != "suspect" or any(word.startswith("W") for word in ids)
 
 
-@pytest.mark.parametrize(
-    ("file", "test"),
-    [("test_faults", "test_a_fault_in_mid_window_is_no_good_trial"),
-     ("test_sick_disk", "test_a_sick_disk_in_mid_window_is_no_good_trial")],
-)  # fmt: skip
+@pytest.mark.parametrize(("file", "test"), [
+    ("test_faults", "test_a_fault_in_mid_window_is_no_good_trial"),
+    ("test_sick_disk", "test_a_sick_disk_in_mid_window_is_no_good_trial"),
+])  # fmt: skip
 def test_every_planted_fault_has_its_row(file: str, test: str) -> None:
     """What is planted in mid-window is on the page by its name."""
     text = (ROOT / f"tests/system/{file}.py").read_text(encoding="utf-8")

@@ -145,17 +145,14 @@ def test_geometry_of_btrfs(version: str) -> None:
     assert btrfs.parse_compsize(recorded("compsize.txt")) == pytest.approx(25165824 / 4849664)
 
 
-@pytest.mark.parametrize(
-    ("parse", "name", "cut"),
-    [
-        (ext.parse_dumpe2fs, "dumpe2fs-ext4-1.47.2.txt", "Total journal size: "),
-        (ext.parse_dumpe2fs, "dumpe2fs-ext4-1.47.2.txt", "Group "),
-        (xfs.parse_xfs_info, "xfs_info-7.2.0.txt", "reflink="),
-        (btrfs.parse_super, "btrfs-dump-super-7.3.txt", "incompat_flags"),
-        (btrfs.parse_chunks, "btrfs-dump-tree-chunk-7.3.txt", "METADATA|"),
-        (btrfs.parse_compsize, "compsize.txt", "TOTAL "),
-    ],
-)
+@pytest.mark.parametrize(("parse", "name", "cut"), [
+    (ext.parse_dumpe2fs, "dumpe2fs-ext4-1.47.2.txt", "Total journal size: "),
+    (ext.parse_dumpe2fs, "dumpe2fs-ext4-1.47.2.txt", "Group "),
+    (xfs.parse_xfs_info, "xfs_info-7.2.0.txt", "reflink="),
+    (btrfs.parse_super, "btrfs-dump-super-7.3.txt", "incompat_flags"),
+    (btrfs.parse_chunks, "btrfs-dump-tree-chunk-7.3.txt", "METADATA|"),
+    (btrfs.parse_compsize, "compsize.txt", "TOTAL "),
+])  # fmt: skip
 def test_a_tool_that_leaves_a_line_out_is_not_understood(parse: Callable[[str], object], name: str, cut: str) -> None:
     """What a version no longer prints is an error that names the tool, never a fact that is silently missing."""
     with pytest.raises(AnswerUnknown, match="could not be parsed"):

@@ -87,18 +87,15 @@ def test_without_compression_no_share_is_told(extents: dict[str, list[tuple[int,
     assert (nothing.data_bytes, nothing.compressed_share, nothing.extents) == (0, None, None)
 
 
-@pytest.mark.parametrize(
-    ("facts", "warned"),
-    [
-        (GrowthFacts(64 * MIB, 0, 9, 0.0, 0.9, 1.0), True),
-        (GrowthFacts(64 * MIB, 0, 9, 0.5, 0.9), True),
-        (GrowthFacts(64 * MIB, 0, 9, 0.8, 0.9), False),
-        (GrowthFacts(MIB // 2, 0, 9, 0.0, 0.9), False),
-        (GrowthFacts(64 * MIB, 0, 9, 0.0, 0.0), False),  # this data does not shrink
-        (GrowthFacts(64 * MIB, 0, 9, None, None), False),
-        (None, False),
-    ],
-)
+@pytest.mark.parametrize(("facts", "warned"), [
+    (GrowthFacts(64 * MIB, 0, 9, 0.0, 0.9, 1.0), True),
+    (GrowthFacts(64 * MIB, 0, 9, 0.5, 0.9), True),
+    (GrowthFacts(64 * MIB, 0, 9, 0.8, 0.9), False),
+    (GrowthFacts(MIB // 2, 0, 9, 0.0, 0.9), False),
+    (GrowthFacts(64 * MIB, 0, 9, 0.0, 0.0), False),  # this data does not shrink
+    (GrowthFacts(64 * MIB, 0, 9, None, None), False),
+    (None, False),
+])  # fmt: skip
 def test_growth_that_a_compressing_setup_did_not_compress_is_told_beside_the_ratio(
     facts: GrowthFacts | None, warned: bool, tmp_path: Path
 ) -> None:

@@ -145,13 +145,12 @@ def test_a_lab_without_trials_has_no_price(tmp_path: Path) -> None:
     assert (alone.prices, alone.unit, [line.price for line in alone.lines]) == ([], "", [{}, {}])
 
 
-@pytest.mark.parametrize(
-    ("queue", "said"),
-    [({"atomic_write_unit_max_bytes": "16384", "physical_block_size": "4096"}, "atomic writes of up to 16 KiB"),
-     ({"atomic_write_unit_max_bytes": "0", "physical_block_size": "512"}, "no atomic writes: cuts with power-fail "
-                                                                         "units above its physical block of 512 B"),
-     ({"physical_block_size": "4096"}, "above its physical block of 4 KiB")],
-)  # fmt: skip
+@pytest.mark.parametrize(("queue", "said"), [
+    ({"atomic_write_unit_max_bytes": "16384", "physical_block_size": "4096"}, "atomic writes of up to 16 KiB"),
+    ({"atomic_write_unit_max_bytes": "0", "physical_block_size": "512"}, "no atomic writes: cuts with power-fail "
+                                                                        "units above its physical block of 512 B"),
+    ({"physical_block_size": "4096"}, "above its physical block of 4 KiB"),
+])  # fmt: skip
 def test_the_device_says_which_cuts_apply(queue: dict[str, str], said: str, tmp_path: Path) -> None:
     """Those with a power-fail unit that it has by its own account."""
     assert said in table_of(tmp_path, **queue).unit

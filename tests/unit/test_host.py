@@ -57,18 +57,15 @@ def times(pid: int, parent: int, own: float, reaped: float = 0.0, *, started: in
     return Task(pid, f"p{pid}", "S", parent, kernel, False, "0", 1, started, "0", own, reaped)
 
 
-@pytest.mark.parametrize(
-    ("words", "ours"),
-    [
-        ("/usr/bin/python3 -m dbbench run plan.toml", True),
-        ("/usr/bin/python3 -m dbbench.run.worker trial", True),
-        ("/usr/bin/python3 /usr/local/bin/dbbench run plan.toml", True),
-        ("/home/a/dbbench/.venv/bin/python -m dask_worker --preload dbbench.fleet.preload", True),
-        ("/home/a/dbbench/.tox/tests/bin/python -m pytest --rootdir=/home/a/dbbench", False),
-        ("make -C /home/a/dbbench test", False),
-        ("vi dbbench-notes", False),
-    ],
-)
+@pytest.mark.parametrize(("words", "ours"), [
+    ("/usr/bin/python3 -m dbbench run plan.toml", True),
+    ("/usr/bin/python3 -m dbbench.run.worker trial", True),
+    ("/usr/bin/python3 /usr/local/bin/dbbench run plan.toml", True),
+    ("/home/a/dbbench/.venv/bin/python -m dask_worker --preload dbbench.fleet.preload", True),
+    ("/home/a/dbbench/.tox/tests/bin/python -m pytest --rootdir=/home/a/dbbench", False),
+    ("make -C /home/a/dbbench test", False),
+    ("vi dbbench-notes", False),
+])  # fmt: skip
 def test_a_checkout_in_a_command_line_does_not_make_a_process_ours(words: str, ours: bool, tmp_path: Path) -> None:
     """Only what runs dbbench belongs to a trial; the load of a shell or of tests in a checkout is foreign."""
     write_file(tmp_path / "7/cmdline", words.replace(" ", "\0") + "\0")

@@ -53,19 +53,16 @@ def test_a_refused_operation_is_no_fault_where_the_filesystem_can_do_without_it(
     assert kernel_log.is_fault(kernel_log.parse("3,1,1,-;I/O error, dev loop1, sector 8 op 0x3:(DISCARD)"))
 
 
-@pytest.mark.parametrize(
-    ("text", "disk", "said"),
-    [
-        ("I/O error, dev loop1, sector 8", "loop1", True),
-        ("I/O error, dev loop10, sector 8", "loop1", False),
-        ("Aborting journal on device loop1-8.", "loop1", True),
-        ("Buffer I/O error on dev sda1, logical block 1", "sda", True),
-        ("Buffer I/O error on dev sdaa, logical block 1", "sda", False),
-        ("nvme0n1p2: error", "nvme0n1", True),
-        ("nvme0n12: error", "nvme0n1", False),
-        ("x\nloop1: rw=1", "loop1", True),
-    ],
-)
+@pytest.mark.parametrize(("text", "disk", "said"), [
+    ("I/O error, dev loop1, sector 8", "loop1", True),
+    ("I/O error, dev loop10, sector 8", "loop1", False),
+    ("Aborting journal on device loop1-8.", "loop1", True),
+    ("Buffer I/O error on dev sda1, logical block 1", "sda", True),
+    ("Buffer I/O error on dev sdaa, logical block 1", "sda", False),
+    ("nvme0n1p2: error", "nvme0n1", True),
+    ("nvme0n12: error", "nvme0n1", False),
+    ("x\nloop1: rw=1", "loop1", True),
+])  # fmt: skip
 def test_a_line_belongs_to_the_disk_it_names_and_to_no_other(text: str, disk: str, said: bool) -> None:
     """Partitions count as their disk; a longer number or name is another disk."""
     assert kernel_log.names(text, disk) is said

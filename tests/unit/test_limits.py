@@ -91,10 +91,9 @@ def test_limit_is_set_without_swap_and_journalled_first(tmp_path: Path, version:
     assert journal.outstanding("cgroup") == [] and not (tmp_path / name).exists()
 
 
-@pytest.mark.parametrize(
-    ("version", "file", "said"),
-    [(2, "memory.events", "low 0\noom 3\noom_kill 2\n"), (1, "memory.oom_control", "under_oom 0\noom_kill 2\n")],
-)
+@pytest.mark.parametrize(("version", "file", "said"), [
+    (2, "memory.events", "low 0\noom 3\noom_kill 2\n"), (1, "memory.oom_control", "under_oom 0\noom_kill 2\n"),
+])  # fmt: skip
 def test_kills_are_read_from_both_versions(tmp_path: Path, version: int, file: str, said: str) -> None:
     """`oom_kill` counts processes; `oom` and `under_oom` are something else."""
     group = ControlGroup(version, tmp_path, tmp_path)

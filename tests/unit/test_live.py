@@ -21,19 +21,16 @@ def on(fstype: str, options: str) -> RunningServer:
     return dataclasses.replace(FACTS, mount=mount)
 
 
-@pytest.mark.parametrize(
-    ("fstype", "options", "setup", "told"),
-    [
-        ("ext4", "rw,relatime,discard", "ext4", ""),
-        ("ext4", "rw,relatime,data=journal", "ext4-data-journal", ""),
-        ("xfs", "rw,noatime,attr2,inode64", "xfs", ""),
-        ("btrfs", "rw,relatime,compress=zstd:3,space_cache=v2,subvol=/@", "btrfs-zstd", ""),
-        ("btrfs", "rw,relatime,space_cache=v2", "btrfs", ""),
-        ("zfs", "rw,xattr", "zfs", "zfs get"),
-        ("overlay", "rw", None, "no fs setup uses overlay"),
-        (None, "", None, "cannot read the path"),
-    ],
-)
+@pytest.mark.parametrize(("fstype", "options", "setup", "told"), [
+    ("ext4", "rw,relatime,discard", "ext4", ""),
+    ("ext4", "rw,relatime,data=journal", "ext4-data-journal", ""),
+    ("xfs", "rw,noatime,attr2,inode64", "xfs", ""),
+    ("btrfs", "rw,relatime,compress=zstd:3,space_cache=v2,subvol=/@", "btrfs-zstd", ""),
+    ("btrfs", "rw,relatime,space_cache=v2", "btrfs", ""),
+    ("zfs", "rw,xattr", "zfs", "zfs get"),
+    ("overlay", "rw", None, "no fs setup uses overlay"),
+    (None, "", None, "cannot read the path"),
+])  # fmt: skip
 def test_the_baseline_is_the_nearest_setup(fstype: str | None, options: str, setup: str | None, told: str) -> None:
     """By the family and the mount options that matter; what only layers or mkfs could tell is not guessed. An unknown
     filesystem is never passed over: the plan says that the baseline is yours to name."""

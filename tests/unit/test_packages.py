@@ -41,10 +41,9 @@ def test_it_needs_nothing_but_python() -> None:
     assert "run|test" in subprocess.run(argv, check=True, capture_output=True, text=True).stdout
 
 
-@pytest.mark.parametrize(
-    ("program", "package"),
-    [("mkfs.xfs", "xfsprogs"), ("/usr/lib/sysstat/sadc", "sysstat"), ("mariadbd", "mariadb-server-core"), ("vi", None)],
-)
+@pytest.mark.parametrize(("program", "package"), [
+    ("mkfs.xfs", "xfsprogs"), ("/usr/lib/sysstat/sadc", "sysstat"), ("mariadbd", "mariadb-server-core"), ("vi", None),
+])  # fmt: skip
 def test_the_package_of_a_program(program: str, package: str | None) -> None:
     """By name or path; an unknown program has none."""
     assert package_of(program) == package
@@ -313,14 +312,11 @@ def test_nothing_missing_is_silent_success(monkeypatch: pytest.MonkeyPatch, caps
 
 @pytest.mark.needs("make")
 @pytest.mark.starts_processes
-@pytest.mark.parametrize(
-    ("target", "reason", "remedy"),
-    [
-        ("demo", "the demo makes and mounts filesystems", "As root:  make demo"),
-        ("install", "/usr/local belongs to another user", 'for yourself alone:  make install PREFIX="$HOME/.local"'),
-        ("uninstall", "/usr/local belongs to another user", "make uninstall PREFIX="),
-    ],
-)
+@pytest.mark.parametrize(("target", "reason", "remedy"), [
+    ("demo", "the demo makes and mounts filesystems", "As root:  make demo"),
+    ("install", "/usr/local belongs to another user", 'for yourself alone:  make install PREFIX="$HOME/.local"'),
+    ("uninstall", "/usr/local belongs to another user", "make uninstall PREFIX="),
+])  # fmt: skip
 def test_a_target_says_at_once_that_it_needs_root(tmp_path: Path, target: str, reason: str, remedy: str) -> None:
     """Without root and sudo, before a virtual environment is built."""
     make = shutil.which("make")

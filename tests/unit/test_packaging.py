@@ -141,17 +141,14 @@ def test_the_checklist_stops_at_the_first_failure(capsys: pytest.CaptureFixture[
     assert targets and all(re.search(rf"^{target}:", makefile, re.MULTILINE) for target in targets)
 
 
-@pytest.mark.parametrize(
-    ("text", "problem"),
-    [
-        ("## 1.0 (2026-01-02)\n\n- new\n", ""),
-        ("## Unreleased\n\n## 1.0 (2026-01-02)\n\n- new\n", ""),
-        ("## Unreleased\n\n- newer\n\n## 1.0 (2026-01-02)\n\n- new\n", "Unreleased"),
-        ("## 1.0 (not released)\n\n- new\n", "not released"),
-        ("## 1.0 (2026-01-02)\n\n## 0.9 (2025-01-02)\n\n- old\n", "no entries"),
-        ("## 0.9 (2025-01-02)\n\n- old\n", "no section 1.0"),
-    ],
-)
+@pytest.mark.parametrize(("text", "problem"), [
+    ("## 1.0 (2026-01-02)\n\n- new\n", ""),
+    ("## Unreleased\n\n## 1.0 (2026-01-02)\n\n- new\n", ""),
+    ("## Unreleased\n\n- newer\n\n## 1.0 (2026-01-02)\n\n- new\n", "Unreleased"),
+    ("## 1.0 (not released)\n\n- new\n", "not released"),
+    ("## 1.0 (2026-01-02)\n\n## 0.9 (2025-01-02)\n\n- old\n", "no entries"),
+    ("## 0.9 (2025-01-02)\n\n- old\n", "no section 1.0"),
+])  # fmt: skip
 def test_a_release_has_its_section_of_the_changelog(text: str, problem: str) -> None:
     """With a date and entries, and nothing left under Unreleased."""
     said = release.changelog(text, "1.0")

@@ -120,20 +120,17 @@ def of(family: str, *options: str, mount: tuple[str, ...] = (), **more: object) 
     return dataclasses.replace(FsSetup(title="t", mkfs=Mkfs(family, options), mount=mount), **more)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    ("setup", "checksums", "repairs", "snapshots"),
-    [
-        (of("ext4"), "metadata", False, "no"),
-        (of("ext2"), "none", False, "no"),
-        (of("btrfs"), "data and metadata", False, "yes"),
-        (of("btrfs", "-d", "raid1", "-m", "raid1"), "data and metadata", True, "yes"),
-        (of("btrfs", "-d", "raid0", "-m", "raid1"), "data and metadata", False, "yes"),
-        (of("btrfs", "-d", "raid1", mount=("nodatacow",)), "metadata", False, "yes"),
-        (of("btrfs", attributes=("+C",)), "metadata", False, "yes"),
-        (of("xfs", layers=(Layer("lvm"),)), "metadata", False, "by LVM"),
-        (FsSetup(title="t", mkfs=Mkfs("zfs", topology="mirror")), "data and metadata", True, "yes"),
-    ],
-)
+@pytest.mark.parametrize(("setup", "checksums", "repairs", "snapshots"), [
+    (of("ext4"), "metadata", False, "no"),
+    (of("ext2"), "none", False, "no"),
+    (of("btrfs"), "data and metadata", False, "yes"),
+    (of("btrfs", "-d", "raid1", "-m", "raid1"), "data and metadata", True, "yes"),
+    (of("btrfs", "-d", "raid0", "-m", "raid1"), "data and metadata", False, "yes"),
+    (of("btrfs", "-d", "raid1", mount=("nodatacow",)), "metadata", False, "yes"),
+    (of("btrfs", attributes=("+C",)), "metadata", False, "yes"),
+    (of("xfs", layers=(Layer("lvm"),)), "metadata", False, "by LVM"),
+    (FsSetup(title="t", mkfs=Mkfs("zfs", topology="mirror")), "data and metadata", True, "yes"),
+])  # fmt: skip
 def test_abilities_are_those_of_the_options(setup: FsSetup, checksums: str, repairs: bool, snapshots: str) -> None:
     """A family's abilities as its options and layers leave them."""
     found = character(setup)

@@ -20,16 +20,13 @@ def with_lab(tmp_path: Path, **how: Any) -> LoadedRun:
     return dataclasses.replace(load_run(synthetic.write(tmp_path, SMALL)), lab=synthetic.lab(**how))
 
 
-@pytest.mark.parametrize(
-    ("how", "told"),
-    [
-        ({}, ("0 of 223 cuts (< 1.3 % at 95 %)", "PostgreSQL 15.18, full_page_writes=off", "64 MiB", "/dev/loop9 is",
-              "harmed (5 of 6 are needed)", "ext4-md1: layers (md)")),
-        ({"contradiction": "cut 1 (checkpoint, seed 1): lost: 3 of 512"}, ("error E821, a bug in dbbench:",
-              "class full: cut 1 (checkpoint, seed 1): lost: 3 of 512")),
-        ({"blind": True}, ("The test is inconclusive for PostgreSQL", "lab blind: no statement")),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("how", "told"), [
+    ({}, ("0 of 223 cuts (< 1.3 % at 95 %)", "PostgreSQL 15.18, full_page_writes=off", "64 MiB", "/dev/loop9 is",
+          "harmed (5 of 6 are needed)", "ext4-md1: layers (md)")),
+    ({"contradiction": "cut 1 (checkpoint, seed 1): lost: 3 of 512"}, ("error E821, a bug in dbbench:",
+          "class full: cut 1 (checkpoint, seed 1): lost: 3 of 512")),
+    ({"blind": True}, ("The test is inconclusive for PostgreSQL", "lab blind: no statement")),
+])  # fmt: skip
 def test_lab_has_its_section(how: dict[str, Any], told: tuple[str, ...], tmp_path: Path) -> None:
     """Cuts, commits, controls, invalid cuts with their reason, what was not examined; never "safe". A contradicted
     class is shown as the fault of the program that it is; a blind lab confirms nothing."""

@@ -71,13 +71,10 @@ def captioned(captions: dict[str, str]) -> Iterator[tuple[str, str, str]]:
         yield "CPU waiting for the disk", arm, iowait
 
 
-@pytest.mark.parametrize(
-    ("work", "often"),
-    [
-        (TPCB, {"CPU per transaction", "p95 latency", "p99 latency", "written per transaction"}),
-        ((("postgres", "scan"),), set()),
-    ],
-)
+@pytest.mark.parametrize(("work", "often"), [
+    (TPCB, {"CPU per transaction", "p95 latency", "p99 latency", "written per transaction"}),
+    ((("postgres", "scan"),), set()),
+])  # fmt: skip
 def test_a_page_shows_one_value_for_one_quantity(work: Any, often: set[str], tmp_path: Path) -> None:
     """The same mean in every table, panel and caption; many quantities are in several of them."""
     page = build([scattered(load_run(synthetic.write(tmp_path, Shape(work=work, blocks=4))))])

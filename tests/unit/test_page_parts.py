@@ -14,11 +14,10 @@ from dbbench.report.page.charts.timelines import NO_DATA, Packed, coarse, pack
 from dbbench.report.page.theme import DARK, LIGHT, Look, Mark, template
 
 
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [(1925.94, "1 926"), (99.96, "100"), (63.44, "63.4"), (7.213, "7.21"), (0.1429, "0.143"), (0.0, "0"), (None, "–"),
-     (float("nan"), "–"), (1234567.0, "1 234 567"), (-3.0, "−3"), (9.999, "10.0")],
-)  # fmt: skip
+@pytest.mark.parametrize(("value", "text"), [
+    (1925.94, "1 926"), (99.96, "100"), (63.44, "63.4"), (7.213, "7.21"), (0.1429, "0.143"), (0.0, "0"), (None, "–"),
+    (float("nan"), "–"), (1234567.0, "1 234 567"), (-3.0, "−3"), (9.999, "10.0"),
+])  # fmt: skip
 def test_numbers_have_about_three_digits(value: float | None, text: str) -> None:
     """Grouped by a narrow no-break space; what was not measured is a dash, never a zero."""
     assert text.replace(" ", "\u202f") == units.number(value)

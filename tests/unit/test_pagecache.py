@@ -44,19 +44,16 @@ def test_resident_pages_are_counted_without_reading_them(tmp_path: Path) -> None
     assert pagecache.resident_bytes([path, tmp_path / "empty"]) == 3 * MIB + 4096
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "own_before", "own_after", "keeps", "reason"),
-    [
-        (8, 0, None, None, True, ""),
-        (0, 0, 8, 0, True, ""),
-        (0, 0, 8, 3, True, ""),
-        (0, 0, 8, 8, True, "no less than before"),
-        (0, 0, None, None, True, "no page of the data files was in memory"),
-        (0, 0, 0, 0, False, ""),
-        (8, 4096, 0, 0, False, "still resident"),
-        (None, 0, 8, 0, True, "does not report"),
-    ],
-)
+@pytest.mark.parametrize(("before", "after", "own_before", "own_after", "keeps", "reason"), [
+    (8, 0, None, None, True, ""),
+    (0, 0, 8, 0, True, ""),
+    (0, 0, 8, 3, True, ""),
+    (0, 0, 8, 8, True, "no less than before"),
+    (0, 0, None, None, True, "no page of the data files was in memory"),
+    (0, 0, 0, 0, False, ""),
+    (8, 4096, 0, 0, False, "still resident"),
+    (None, 0, 8, 0, True, "does not report"),
+])  # fmt: skip
 def test_a_filesystems_own_cache_counts_for_the_first_proof(
     before: int | None, after: int, own_before: int | None, own_after: int | None, keeps: bool, reason: str
 ) -> None:

@@ -129,42 +129,38 @@ def test_an_unreadable_device_hides_no_other_error(tmp_path: Path, known: Catalo
     assert len(told) == 3 and '"budget" cannot be combined with "blocks"' in told[1] and '"szie"' in told[2], told
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "told"),
-    [
-        ('name = "mariadb"', 'name = "postgres"', 'engine "postgres" is listed twice'),
-        ('name = "scan"', 'name = "pgbench-tpcb"', 'workload "pgbench-tpcb" is listed twice'),
-        ('engines = ["mariadb"]', 'engines = ["mysql"]', '"mysql" is not an [[engine]] of this plan'),
-        ("fs_setups = [", "fs_setups = [3, ", 'each entry of "fs_setups" must be a table'),
-        ("scale = 2", "scale = 0", '"scale" of the dataset must be 1 or more'),
-        ("clients = 8", "clients = 8.5", "must be a whole number"),
-        ('warmup = "2min"', "warmup = 2", 'plan.toml:6  "warmup" requires a unit: write "2s" or "2min", not 2'),
-        ('warmup = "2min"', 'warmup = "2"', '"warmup" requires a unit: write "2s" or "2min", not 2'),
-        ("blocks = 3", "blocks = true", '"blocks" must be a whole number, not true'),
-        ("seed = 7", "seed = true", '"seed" must be a whole number, not true'),
-        ('"ext4", "xfs"', '"ext4:comit", "xfs:a=1,ext4"', 'unknown fs setup "xfs:a=1,ext4"'),
-        ('warmup = "2min"', 'warmup = "1.5s"', "a whole number of seconds"),
-        ('size = "4GiB"', 'size = "100MiB"', "must be 320 MiB or more (mkfs.xfs makes nothing smaller), not '100MiB'"),
-        ('size = "4GiB"', 'path = "/dev/sda"', '"path" has no effect with kind = "loop"'),
-        ('size = "4GiB"', 'kind = "block"', 'kind = "block" requires path'),
-        ('size = "4GiB"', 'kind = "dir"', 'paths = { ext4 = "/mnt/a" }'),
-        ('size = "4GiB"', 'kind = "dir"\npaths = { ext4 = "/a" }', '"paths" requires a directory for "ext4-b"'),
-        ('size = "4GiB"', 'kind = "dir"\npaths = { ext4 = "/a", xsf = "/b" }', 'did you mean "xfs"?'),
-        ('label = "ext4-b"', 'label = "b/c"', "invalid label"),
-        ('name = "good"', "", '"name" is missing'),
-    ],
-)
+@pytest.mark.parametrize(("old", "new", "told"), [
+    ('name = "mariadb"', 'name = "postgres"', 'engine "postgres" is listed twice'),
+    ('name = "scan"', 'name = "pgbench-tpcb"', 'workload "pgbench-tpcb" is listed twice'),
+    ('engines = ["mariadb"]', 'engines = ["mysql"]', '"mysql" is not an [[engine]] of this plan'),
+    ("fs_setups = [", "fs_setups = [3, ", 'each entry of "fs_setups" must be a table'),
+    ("scale = 2", "scale = 0", '"scale" of the dataset must be 1 or more'),
+    ("clients = 8", "clients = 8.5", "must be a whole number"),
+    ('warmup = "2min"', "warmup = 2", 'plan.toml:6  "warmup" requires a unit: write "2s" or "2min", not 2'),
+    ('warmup = "2min"', 'warmup = "2"', '"warmup" requires a unit: write "2s" or "2min", not 2'),
+    ("blocks = 3", "blocks = true", '"blocks" must be a whole number, not true'),
+    ("seed = 7", "seed = true", '"seed" must be a whole number, not true'),
+    ('"ext4", "xfs"', '"ext4:comit", "xfs:a=1,ext4"', 'unknown fs setup "xfs:a=1,ext4"'),
+    ('warmup = "2min"', 'warmup = "1.5s"', "a whole number of seconds"),
+    ('size = "4GiB"', 'size = "100MiB"', "must be 320 MiB or more (mkfs.xfs makes nothing smaller), not '100MiB'"),
+    ('size = "4GiB"', 'path = "/dev/sda"', '"path" has no effect with kind = "loop"'),
+    ('size = "4GiB"', 'kind = "block"', 'kind = "block" requires path'),
+    ('size = "4GiB"', 'kind = "dir"', 'paths = { ext4 = "/mnt/a" }'),
+    ('size = "4GiB"', 'kind = "dir"\npaths = { ext4 = "/a" }', '"paths" requires a directory for "ext4-b"'),
+    ('size = "4GiB"', 'kind = "dir"\npaths = { ext4 = "/a", xsf = "/b" }', 'did you mean "xfs"?'),
+    ('label = "ext4-b"', 'label = "b/c"', "invalid label"),
+    ('name = "good"', "", '"name" is missing'),
+])  # fmt: skip
 def test_parts_that_do_not_fit(tmp_path: Path, known: Catalog, old: str, new: str, told: str) -> None:
     """Names that exist but do not fit each other are errors of the plan, not of the run."""
     assert told in flaws_of(tmp_path, GOOD.replace(old, new, 1), known)
 
 
-@pytest.mark.parametrize(
-    ("engine", "written", "own"),
-    [("mariadb", '"64MiB"', "64M"), ("mysql", '"1 GB"', "1G"), ("postgres", '"64MiB"', "64MB"),
-     ("postgres", '["64MB", "128kb"]', "128kB"), ("mariadb", '"64M"', None), ("postgres", '"64 MB"', None),
-     ("postgres", "16", None)],
-)  # fmt: skip
+@pytest.mark.parametrize(("engine", "written", "own"), [
+    ("mariadb", '"64MiB"', "64M"), ("mysql", '"1 GB"', "1G"), ("postgres", '"64MiB"', "64MB"),
+    ("postgres", '["64MB", "128kb"]', "128kB"), ("mariadb", '"64M"', None), ("postgres", '"64 MB"', None),
+    ("postgres", "16", None),
+])  # fmt: skip
 def test_sizes_of_settings_are_those_of_the_server(
     tmp_path: Path, known: Catalog, engine: str, written: str, own: str | None
 ) -> None:
@@ -210,10 +206,9 @@ def test_an_engine_without_a_workload_and_a_workload_without_an_engine_are_error
     assert "supports none of the engines of this plan (supported: postgres" in told
 
 
-@pytest.mark.parametrize(
-    ("mkfs", "told"),
-    [('famly = "ext4"', "mine.toml:2"), ('family = "btfs"', 'unknown family "btfs"; did you mean "btrfs"?')],
-)
+@pytest.mark.parametrize(("mkfs", "told"), [
+    ('famly = "ext4"', "mine.toml:2"), ('family = "btfs"', 'unknown family "btfs"; did you mean "btrfs"?'),
+])  # fmt: skip
 def test_a_damaged_setup_is_told_with_its_own_file(tmp_path: Path, mkfs: str, told: str) -> None:
     """An error of a user's own fs setup names that file and its line, before anything is made."""
     (tmp_path / "fs_setups").mkdir()

@@ -141,28 +141,25 @@ def test_a_dataset_can_be_swept(tmp_path: Path, known: Catalog) -> None:
     assert preview(plan, cells).disk_bytes > one.disk_bytes + 50 * 15_000_000
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "line", "told"),
-    [
-        ("clients = [1, 8]", "clients = []", 10, '"clients" is an empty list'),
-        ("clients = [1, 8]", "clients = [1, 8, 1]", 10, '"clients" lists 1 twice'),
-        ("clients = [1, 8]", "clients = [1,\n  0]", 11, '"clients" must be at least 1'),
-        ("clients = [1, 8]", 'clients = [1, "two"]', 10, "must be a whole number"),
-        ("clients = [1, 8]", "clients = [[1], 8]", 10, "not a list"),
-        ("scale = 2", "scale = [1, 0]", 11, '"scale" of the dataset must be 1 or more'),
-        ('["512MiB", "1GiB"]', "[]", 4, '"memory" is an empty list'),
-        ('["512MiB", "1GiB"]', '["1GiB", "1024MiB"]', 4, '"memory" lists 1073741824 twice'),
-        ('["512MiB", "1GiB"]', '["1GiB", "much"]', 4, '"memory" must be a size'),
-        ("/17/bin", "/15/bin", 7, "\"bin\" lists '/usr/lib/postgresql/15/bin' twice"),
-        ("blocks = 2", "device.limit = 5", 3, '"limit" must be a table'),
-        ("blocks = 2", "device.limit = {}", 3, 'requires "iops" or "mb_per_s"'),
-        ("blocks = 2", "device.limit = { iops = [500, 500] }", 3, "lists a level twice"),
-        ("blocks = 2", "device.limit = { iops = [500, 900], price = [1, 2, 3] }", 3, "lists of different lengths"),
-        ("blocks = 2", "device.limit = { iops = 1 }", 3, '"iops" must be 10 or more'),
-        ("blocks = 2", 'device = { kind = "dir", limit = { iops = 99 } }', 3, '"limit" has no effect with kind ='),
-        ("blocks = 2", "blocks = [2, 3]", 3, '"blocks" must be'),
-    ],
-)
+@pytest.mark.parametrize(("old", "new", "line", "told"), [
+    ("clients = [1, 8]", "clients = []", 10, '"clients" is an empty list'),
+    ("clients = [1, 8]", "clients = [1, 8, 1]", 10, '"clients" lists 1 twice'),
+    ("clients = [1, 8]", "clients = [1,\n  0]", 11, '"clients" must be at least 1'),
+    ("clients = [1, 8]", 'clients = [1, "two"]', 10, "must be a whole number"),
+    ("clients = [1, 8]", "clients = [[1], 8]", 10, "not a list"),
+    ("scale = 2", "scale = [1, 0]", 11, '"scale" of the dataset must be 1 or more'),
+    ('["512MiB", "1GiB"]', "[]", 4, '"memory" is an empty list'),
+    ('["512MiB", "1GiB"]', '["1GiB", "1024MiB"]', 4, '"memory" lists 1073741824 twice'),
+    ('["512MiB", "1GiB"]', '["1GiB", "much"]', 4, '"memory" must be a size'),
+    ("/17/bin", "/15/bin", 7, "\"bin\" lists '/usr/lib/postgresql/15/bin' twice"),
+    ("blocks = 2", "device.limit = 5", 3, '"limit" must be a table'),
+    ("blocks = 2", "device.limit = {}", 3, 'requires "iops" or "mb_per_s"'),
+    ("blocks = 2", "device.limit = { iops = [500, 500] }", 3, "lists a level twice"),
+    ("blocks = 2", "device.limit = { iops = [500, 900], price = [1, 2, 3] }", 3, "lists of different lengths"),
+    ("blocks = 2", "device.limit = { iops = 1 }", 3, '"iops" must be 10 or more'),
+    ("blocks = 2", 'device = { kind = "dir", limit = { iops = 99 } }', 3, '"limit" has no effect with kind ='),
+    ("blocks = 2", "blocks = [2, 3]", 3, '"blocks" must be'),
+])  # fmt: skip
 def test_wrong_lists_are_errors_of_the_plan(
     tmp_path: Path, known: Catalog, old: str, new: str, line: int, told: str
 ) -> None:
@@ -207,26 +204,23 @@ RAW = (
 )
 
 
-@pytest.mark.parametrize(
-    ("text", "old", "new", "told"),
-    [
-        (LOG, 'fs_setup = "ext4"', 'fs_setup = "ext5"', 'unknown fs setup "ext5"'),
-        (LOG, 'fs_setup = "ext4"', "", '"fs_setup" is missing'),
-        (LOG, 'size = "1GiB"', 'size = "100MiB"', "320 MiB or more"),
-        (LOG, 'size = "1GiB"', 'path = "/dev/sdb"', '"path" has no effect with kind = "loop"'),
-        (LOG, 'size = "4GiB"', 'kind = "block"\npath = "/dev/sda"', '"wal" requires path = "/dev/disk/by-id/..."'),
-        (LOG, 'size = "4GiB"', 'kind = "dir"\npaths = { ext4 = "/a" }', '"wal" has no effect with kind = "dir"'),
-        (LOG, '[device.wal]\nfs_setup = "ext4"\nsize = "1GiB"\n', "", '"wal" has no effect without [device.wal]'),
-        (LOG, 'baseline = "xfs"', 'operations = ["fsck", "snapshot"]', 'cannot be combined with operation "snapshot"'),
-        (LOG, 'label = "xfs-alone"', 'label = "mine"', '"mine" is listed twice'),
-        (LOG, 'baseline = "xfs"', 'baseline = "xsf"', 'fs_setups has no baseline "xsf"'),
-        (RAW, 'name = "mariadb"', 'name = "postgres"', 'engine "postgres", which requires a filesystem'),
-        (RAW, '["raw",', '[{ use = "raw", wal = false },', '"raw" requires [device.wal] for the remaining files'),
-        (RAW, 'baseline = "xfs"', 'operations = ["fsck"]', '"operations" requires a filesystem'),
-        (RAW, "[device]", "[age]\n[device]", '"age" requires a filesystem'),
-        (RAW, 'fs_setup = "ext4"', 'fs_setup = "raw"', "cannot be combined with [device.wal]"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("text", "old", "new", "told"), [
+    (LOG, 'fs_setup = "ext4"', 'fs_setup = "ext5"', 'unknown fs setup "ext5"'),
+    (LOG, 'fs_setup = "ext4"', "", '"fs_setup" is missing'),
+    (LOG, 'size = "1GiB"', 'size = "100MiB"', "320 MiB or more"),
+    (LOG, 'size = "1GiB"', 'path = "/dev/sdb"', '"path" has no effect with kind = "loop"'),
+    (LOG, 'size = "4GiB"', 'kind = "block"\npath = "/dev/sda"', '"wal" requires path = "/dev/disk/by-id/..."'),
+    (LOG, 'size = "4GiB"', 'kind = "dir"\npaths = { ext4 = "/a" }', '"wal" has no effect with kind = "dir"'),
+    (LOG, '[device.wal]\nfs_setup = "ext4"\nsize = "1GiB"\n', "", '"wal" has no effect without [device.wal]'),
+    (LOG, 'baseline = "xfs"', 'operations = ["fsck", "snapshot"]', 'cannot be combined with operation "snapshot"'),
+    (LOG, 'label = "xfs-alone"', 'label = "mine"', '"mine" is listed twice'),
+    (LOG, 'baseline = "xfs"', 'baseline = "xsf"', 'fs_setups has no baseline "xsf"'),
+    (RAW, 'name = "mariadb"', 'name = "postgres"', 'engine "postgres", which requires a filesystem'),
+    (RAW, '["raw",', '[{ use = "raw", wal = false },', '"raw" requires [device.wal] for the remaining files'),
+    (RAW, 'baseline = "xfs"', 'operations = ["fsck"]', '"operations" requires a filesystem'),
+    (RAW, "[device]", "[age]\n[device]", '"age" requires a filesystem'),
+    (RAW, 'fs_setup = "ext4"', 'fs_setup = "raw"', "cannot be combined with [device.wal]"),
+])  # fmt: skip
 def test_parts_of_a_log_or_of_an_arm_without_a_filesystem_that_do_not_fit(
     tmp_path: Path, known: Catalog, text: str, old: str, new: str, told: str
 ) -> None:

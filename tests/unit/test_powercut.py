@@ -302,32 +302,29 @@ def test_cuts_are_counted_by_their_worst_harm() -> None:
     assert [one.detail for one in unharmed] == ["unit 4 KiB: 0 of 1", *["no valid cut"] * 2]
 
 
-@pytest.mark.parametrize(
-    ("count", "tries", "low", "high"),
-    [(0, 30, 0.0, 0.1), (30, 30, 0.9, 1.0), (1, 2, 0.0945, 0.9055), (5, 50, 0.0435, 0.2136), (0, 2, 0.0, 1.0)],
-)
+@pytest.mark.parametrize(("count", "tries", "low", "high"), [
+    (0, 30, 0.0, 0.1), (30, 30, 0.9, 1.0), (1, 2, 0.0945, 0.9055), (5, 50, 0.0435, 0.2136), (0, 2, 0.0, 1.0),
+])  # fmt: skip
 def test_a_share_has_an_interval(count: int, tries: int, low: float, high: float) -> None:
     """Wilson's, and at the ends the rule of three."""
     assert share_interval(count, tries) == pytest.approx((low, high), abs=1e-4)
 
 
-@pytest.mark.parametrize(
-    ("flags", "kind", "allowed"),
-    [((), "lost", False), ((), "fsck", False), ((ASYNC,), "lost", True), ((ASYNC,), "torn", False),
-     ((TORN,), "torn", True), ((TORN,), "unrecovered", True), ((TORN,), "fsck", False),
-     ((NOBARRIER,), "fsck", True), ((NOJOURNAL,), "unrecovered", True), ((ASYNC, TORN), "damaged", True),
-     ((REPORTED,), "lost", True), ((REPORTED,), "fsck", False)],
-)  # fmt: skip
+@pytest.mark.parametrize(("flags", "kind", "allowed"), [
+    ((), "lost", False), ((), "fsck", False), ((ASYNC,), "lost", True), ((ASYNC,), "torn", False),
+    ((TORN,), "torn", True), ((TORN,), "unrecovered", True), ((TORN,), "fsck", False),
+    ((NOBARRIER,), "fsck", True), ((NOJOURNAL,), "unrecovered", True), ((ASYNC, TORN), "damaged", True),
+    ((REPORTED,), "lost", True), ((REPORTED,), "fsck", False),
+])  # fmt: skip
 def test_class_says_which_harm_is_allowed(flags: tuple[Durability, ...], kind: str, allowed: bool) -> None:
     """A commit that was not waited for may be gone, and nothing else; a torn page may be all but the filesystem."""
     said = contradiction([cut(), cut(4, **{kind: "seen\nmore"})], flags)
     assert said == ("" if allowed else f"cut 4 (commit, seed seed): {kind}: seen")
 
 
-@pytest.mark.parametrize(
-    ("unit", "shift", "allowed"),
-    [(512, 0, True), (8192, 0, True), (16384, 4096, True), (16384, 0, False), (0, 0, True)],
-)
+@pytest.mark.parametrize(("unit", "shift", "allowed"), [
+    (512, 0, True), (8192, 0, True), (16384, 4096, True), (16384, 0, False), (0, 0, True),
+])  # fmt: skip
 def test_torn_pages_are_prevented_by_aligned_units(unit: int, shift: int, allowed: bool) -> None:
     """Smaller units than a page and shifted ones may tear it, and a kill may end a write in the middle."""
     torn = dataclasses.replace(cut(torn="page 7"), unit_bytes=unit, shift_bytes=shift)
@@ -345,11 +342,10 @@ def test_harm_that_contradicts_no_class() -> None:
     assert contradiction([cut(invalid="seen once", lost="1")], ()) == ""
 
 
-@pytest.mark.parametrize(
-    ("tries", "needed", "harmed", "valid", "blind"),
-    [(6, 5, 5, 5, False), (6, 5, 5, 6, False), (6, 5, 4, 6, True), (20, 18, 17, 20, True), (20, 18, 18, 19, False),
-     (6, 5, 0, 0, True)],
-)  # fmt: skip
+@pytest.mark.parametrize(("tries", "needed", "harmed", "valid", "blind"), [
+    (6, 5, 5, 5, False), (6, 5, 5, 6, False), (6, 5, 4, 6, True), (20, 18, 17, 20, True), (20, 18, 18, 19, False),
+    (6, 5, 0, 0, True),
+])  # fmt: skip
 def test_control_that_does_not_lose_makes_blind(tries: int, needed: int, harmed: int, valid: int, blind: bool) -> None:
     """5 of 6 tries beside few cuts, or 18 of 20 beside 100 or an unknown number."""
     assert is_blind(tries, needed, harmed, valid) is blind

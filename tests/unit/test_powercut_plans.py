@@ -137,11 +137,10 @@ def test_a_phase_has_a_deadline() -> None:
         time.sleep(60)
 
 
-@pytest.mark.parametrize(
-    ("line", "kind"),
-    [("[ERROR] [MY-011971] Unable to apply log to corrupted page 7", EngineStartFailed),
-     ("[Note] starting crash recovery", DeadlinePassed)],
-)  # fmt: skip
+@pytest.mark.parametrize(("line", "kind"), [
+    ("[ERROR] [MY-011971] Unable to apply log to corrupted page 7", EngineStartFailed),
+    ("[Note] starting crash recovery", DeadlinePassed),
+])  # fmt: skip
 def test_a_server_that_reads_a_torn_page_for_ever_is_harmed(line: str, kind: type[Exception], tmp_path: Path) -> None:
     """MySQL does not end, but logs why; otherwise the cut would be invalid."""
     (tmp_path / "server.log").write_text(f"{line}\n")

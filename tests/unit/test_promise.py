@@ -13,32 +13,29 @@ from tests.support.setups import entry
 SHIPPED = catalog.catalog()
 
 
-@pytest.mark.parametrize(
-    ("setup", "engine", "settings", "expected"),
-    [
-        ("ext4", "postgres", {}, "full"),
-        ("ext4-nobarrier", "postgres", {}, "no-barrier"),
-        ("ext2", "mariadb", {}, "no-journal"),
-        ("ext4", "postgres", {"synchronous_commit": "off"}, "async-commit"),
-        ("ext4", "mariadb", {"innodb_flush_log_at_trx_commit": 2}, "async-commit"),
-        ("ext4", "mysql", {"log_bin": True, "sync_binlog": 0}, "async-commit"),
-        ("ext4", "mysql", {"innodb_flush_method": "O_DIRECT"}, "torn-pages-possible"),  # its doublewrite is not flushed
-        ("ext4", "mysql", {}, "full"),
-        ("btrfs", "mysql", {"innodb_flush_method": "O_DIRECT"}, "full"),
-        ("ext4", "mariadb", {}, "full"),
-        ("ext4-nodoublewrite", "postgres", {}, "torn-pages-possible"),
-        ("ext4-nodoublewrite", "mysql", {}, "torn-pages-possible"),
-        ("btrfs-nodoublewrite", "mariadb", {}, "full"),
-        ("btrfs-nodatacow", "postgres", {"full_page_writes": False}, "torn-pages-possible"),  # the plan's is the last
-        ("btrfs-nocow-attr", "mariadb", {"innodb_doublewrite": False}, "torn-pages-possible"),
-        ("zfs-throughput", "mariadb", {}, "reported-unsafe"),
-        ("zfs-16k-nodoublewrite", "mariadb", {}, "reported-unsafe"),
-        ("zfs-16k", "postgres", {"full_page_writes": False}, "reported-unsafe"),
-        ("zfs-16k", "mariadb", {}, "full"),
-        ("zfs-8k-nofpw", "postgres", {}, "full"),
-        ("btrfs-volumes", "postgres", {"full_page_writes": False}, "full"),  # +C is on the log alone
-    ],
-)
+@pytest.mark.parametrize(("setup", "engine", "settings", "expected"), [
+    ("ext4", "postgres", {}, "full"),
+    ("ext4-nobarrier", "postgres", {}, "no-barrier"),
+    ("ext2", "mariadb", {}, "no-journal"),
+    ("ext4", "postgres", {"synchronous_commit": "off"}, "async-commit"),
+    ("ext4", "mariadb", {"innodb_flush_log_at_trx_commit": 2}, "async-commit"),
+    ("ext4", "mysql", {"log_bin": True, "sync_binlog": 0}, "async-commit"),
+    ("ext4", "mysql", {"innodb_flush_method": "O_DIRECT"}, "torn-pages-possible"),  # its doublewrite is not flushed
+    ("ext4", "mysql", {}, "full"),
+    ("btrfs", "mysql", {"innodb_flush_method": "O_DIRECT"}, "full"),
+    ("ext4", "mariadb", {}, "full"),
+    ("ext4-nodoublewrite", "postgres", {}, "torn-pages-possible"),
+    ("ext4-nodoublewrite", "mysql", {}, "torn-pages-possible"),
+    ("btrfs-nodoublewrite", "mariadb", {}, "full"),
+    ("btrfs-nodatacow", "postgres", {"full_page_writes": False}, "torn-pages-possible"),  # the plan's is the last
+    ("btrfs-nocow-attr", "mariadb", {"innodb_doublewrite": False}, "torn-pages-possible"),
+    ("zfs-throughput", "mariadb", {}, "reported-unsafe"),
+    ("zfs-16k-nodoublewrite", "mariadb", {}, "reported-unsafe"),
+    ("zfs-16k", "postgres", {"full_page_writes": False}, "reported-unsafe"),
+    ("zfs-16k", "mariadb", {}, "full"),
+    ("zfs-8k-nofpw", "postgres", {}, "full"),
+    ("btrfs-volumes", "postgres", {"full_page_writes": False}, "full"),  # +C is on the log alone
+])  # fmt: skip
 def test_a_cell_promises_what_its_setup_and_settings_say(
     setup: str, engine: str, settings: dict[str, Any], expected: str, tmp_path: Path
 ) -> None:

@@ -121,18 +121,15 @@ def test_a_slow_log_is_counted_by_kind() -> None:
 
 @slow
 @pytest.mark.starts_processes
-@pytest.mark.parametrize(
-    "heading",
-    [
-        "C:\\Program Files\\MySQL\\bin\\mysqld.exe, Version: 8.0.36. started with:\nTCP Port: 3306, Named Pipe: MySQL\n"
-        "Time                 Id Command    Argument\n",
-        "/usr/sbin/mariadbd, Version: 10.11.8-MariaDB. started with:\nTcp port: 3306  Unix socket: /run/mysqld.sock\n"
-        "Time\t\t    Id Command\tArgument\n",
-        "# explain: id   select_type     table\n# explain: 1    SIMPLE  a\n",
-        "# Schema: shop  Last_errno: 0  Killed: 0\n  Bytes_sent: 56  Tmp_tables: 0\n#   InnoDB_IO_r_ops: 0\n",
-        "# administrator command: Quit;\n",
-    ],
-)
+@pytest.mark.parametrize("heading", [
+    "C:\\Program Files\\MySQL\\bin\\mysqld.exe, Version: 8.0.36. started with:\nTCP Port: 3306, Named Pipe: MySQL\n"
+    "Time                 Id Command    Argument\n",
+    "/usr/sbin/mariadbd, Version: 10.11.8-MariaDB. started with:\nTcp port: 3306  Unix socket: /run/mysqld.sock\n"
+    "Time\t\t    Id Command\tArgument\n",
+    "# explain: id   select_type     table\n# explain: 1    SIMPLE  a\n",
+    "# Schema: shop  Last_errno: 0  Killed: 0\n  Bytes_sent: 56  Tmp_tables: 0\n#   InnoDB_IO_r_ops: 0\n",
+    "# administrator command: Quit;\n",
+])  # fmt: skip
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 def test_headings_within_a_log_are_no_statements(heading: str, end: str, tmp_path: Path) -> None:
     """Those of a server's start, of Windows, of Percona Server and of MariaDB with `explain`."""
@@ -233,22 +230,19 @@ def test_columns_and_tables_are_found() -> None:
     assert parameters_of("SELECT FROM WHERE (") == ({}, ())
 
 
-@pytest.mark.parametrize(
-    ("text", "sent"),
-    [
-        ("a FROM b WHERE c = $1 LIMIT $2 OFFSET $3", r"c = '\d{1,6}' LIMIT '\d+' OFFSET '0'"),
-        ("a FROM b WHERE c > now() - interval $1", r"interval '\d+ seconds'"),
-        ("a FROM b WHERE c = interval $1 day to second", r"interval '\d+ seconds' day to second"),
-        ("a FROM b WHERE c = date $1", r"date '202\d-\d\d-\d\d [\d:]+'"),
-        ("a FROM b WHERE c = timestamp with time zone $1", r"timestamp with time zone '202\d-\d\d-\d\d [\d:]+'"),
-        ("a FROM b WHERE created_at > $1", r"created_at > '202\d-\d\d-\d\d [\d:]+'"),
-        ("a FROM b WHERE c = ANY($1)", r"""ANY\('\{"\d+"(,"\d+"){4}\}'\)"""),
-        ("a FROM b WHERE c = ANY($1::bigint[]) OR c IN ($2,$3)", r"\}'::bigint\[\]\) OR c IN \('\d+','\d+'\)"),
-        ("a[$1:$2] FROM b", r"a\['\d+':'\d+'\] FROM b"),
-        ("a FROM b WHERE c = $1::text::uuid AND d = $2::bool", r"'[0-9a-f-]{36}'::text::uuid AND d = '(True|False)'"),
-        ("/*+ SeqScan(b) */ a FROM b -- why", r"^SELECT /\*\+ SeqScan\(b\) \*/ a FROM b -- why$"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("text", "sent"), [
+    ("a FROM b WHERE c = $1 LIMIT $2 OFFSET $3", r"c = '\d{1,6}' LIMIT '\d+' OFFSET '0'"),
+    ("a FROM b WHERE c > now() - interval $1", r"interval '\d+ seconds'"),
+    ("a FROM b WHERE c = interval $1 day to second", r"interval '\d+ seconds' day to second"),
+    ("a FROM b WHERE c = date $1", r"date '202\d-\d\d-\d\d [\d:]+'"),
+    ("a FROM b WHERE c = timestamp with time zone $1", r"timestamp with time zone '202\d-\d\d-\d\d [\d:]+'"),
+    ("a FROM b WHERE created_at > $1", r"created_at > '202\d-\d\d-\d\d [\d:]+'"),
+    ("a FROM b WHERE c = ANY($1)", r"""ANY\('\{"\d+"(,"\d+"){4}\}'\)"""),
+    ("a FROM b WHERE c = ANY($1::bigint[]) OR c IN ($2,$3)", r"\}'::bigint\[\]\) OR c IN \('\d+','\d+'\)"),
+    ("a[$1:$2] FROM b", r"a\['\d+':'\d+'\] FROM b"),
+    ("a FROM b WHERE c = $1::text::uuid AND d = $2::bool", r"'[0-9a-f-]{36}'::text::uuid AND d = '(True|False)'"),
+    ("/*+ SeqScan(b) */ a FROM b -- why", r"^SELECT /\*\+ SeqScan\(b\) \*/ a FROM b -- why$"),
+])  # fmt: skip
 def test_values_are_literals_of_any_type(text: str, sent: str) -> None:
     """The rest of the text stays as it was recorded."""
     assert re.search(sent, sample(f"SELECT {text}"))

@@ -164,17 +164,14 @@ LOAD = {1: "pgbench: UPDATE", 2: "pgbench: COMMIT"}
 PSQL = {**LOAD, 7: "psql: LOCK TABLE\n pgbench_accounts"}
 
 
-@pytest.mark.parametrize(
-    ("seen", "expected"),
-    [
-        (sessions(({}, 0), (LOAD, 2), (LOAD, 2)), None),
-        (sessions(({}, 0), (LOAD, 2), (PSQL, 3), (LOAD, 3)), "psql: LOCK TABLE pgbench_accounts (second 1)"),
-        (sessions(({}, 0), (LOAD, 2), (LOAD, 3)), "1 in total, not listed by the server (second 1)"),
-        (sessions(({}, 0), (PSQL, 3), (LOAD, 3)), "1 in total, not listed by the server (second 0)"),
-        (sessions(({}, None), (LOAD, None), (PSQL, None)), "psql: LOCK TABLE pgbench_accounts (second 1)"),
-        ([*sessions(({}, 0), (LOAD, 2)), CountersReading(102.0, 2.0, None), *sessions((LOAD, 2))], None),
-    ],
-)
+@pytest.mark.parametrize(("seen", "expected"), [
+    (sessions(({}, 0), (LOAD, 2), (LOAD, 2)), None),
+    (sessions(({}, 0), (LOAD, 2), (PSQL, 3), (LOAD, 3)), "psql: LOCK TABLE pgbench_accounts (second 1)"),
+    (sessions(({}, 0), (LOAD, 2), (LOAD, 3)), "1 in total, not listed by the server (second 1)"),
+    (sessions(({}, 0), (PSQL, 3), (LOAD, 3)), "1 in total, not listed by the server (second 0)"),
+    (sessions(({}, None), (LOAD, None), (PSQL, None)), "psql: LOCK TABLE pgbench_accounts (second 1)"),
+    ([*sessions(({}, 0), (LOAD, 2)), CountersReading(102.0, 2.0, None), *sessions((LOAD, 2))], None),
+])  # fmt: skip
 def test_more_sessions_than_the_load_opens_are_reported(seen: list[CountersReading], expected: str | None) -> None:
     """By name where one is still there; one that was over within a second is counted."""
     found = list(foreign_sessions(seen, 2, 101.0, 10))

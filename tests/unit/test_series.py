@@ -32,11 +32,10 @@ def test_csv_keeps_gaps_zeros_and_the_contract_columns(tmp_path: Path) -> None:
     assert (found["tps"], phases) == ([0.0, None], ["warmup", "measure"])
 
 
-@pytest.mark.parametrize(
-    ("head", "row", "times"),
-    [(b"", b"0,m\n", 10**7), (b"".join(b",c%d" % n for n in range(60)), b"0,m" + b",123.456" * 60 + b"\n", 10**5),
-     (b"", b"x", 10**8)],
-)  # fmt: skip
+@pytest.mark.parametrize(("head", "row", "times"), [
+    (b"", b"0,m\n", 10**7), (b"".join(b",c%d" % n for n in range(60)), b"0,m" + b",123.456" * 60 + b"\n", 10**5),
+    (b"", b"x", 10**8),
+])  # fmt: skip
 def test_a_series_without_end_is_refused_at_once(head: bytes, row: bytes, times: int, tmp_path: Path) -> None:
     """Rows of nothing, rows of figures, one line: kilobytes that unpack to up to 100 MB. It takes a tenth of that
     on a machine that is not busy."""
@@ -85,13 +84,10 @@ def test_merged_histogram_is_that_of_all_events() -> None:
     assert Histogram().percentile_ms(95) is None
 
 
-@pytest.mark.parametrize(
-    ("read", "written", "expected"),
-    [
-        *((bytes_of, *pair) for pair in [("4GiB", 4 << 30), ("500MB", 500_000_000), ("8k", 8192), (17, 17)]),
-        *((seconds_of, *pair) for pair in [("90s", 90), ("5min", 300), ("2h", 7200), ("250ms", 0.25), (3, 3)]),
-    ],
-)
+@pytest.mark.parametrize(("read", "written", "expected"), [
+    *((bytes_of, *pair) for pair in [("4GiB", 4 << 30), ("500MB", 500_000_000), ("8k", 8192), (17, 17)]),
+    *((seconds_of, *pair) for pair in [("90s", 90), ("5min", 300), ("2h", 7200), ("250ms", 0.25), (3, 3)]),
+])  # fmt: skip
 def test_sizes_and_times(read: Callable[[object], float], written: object, expected: float) -> None:
     """They take units, or are bytes and seconds."""
     assert expected == read(written)

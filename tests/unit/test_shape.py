@@ -59,18 +59,15 @@ def test_btrfs_usage_counts_copies() -> None:
         }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("parse", "text"),
-    [
-        (parse_e2freefrag, "/dev/loop7: Bad magic number in super-block\n"),
-        (parse_e2freefrag, said("e2freefrag-1.47.2.txt").replace("Extent Size Range", "Extents")),
-        (parse_e2freefrag, said("e2freefrag-1.47.2.txt").replace("...", "-")),
-        (lambda text: parse_freesp(text, BLOCK), ""),
-        (lambda text: parse_freesp(text, BLOCK), said("xfs-freesp-6.13.0.txt").replace("blocks ", "space ")),
-        (parse_usage, said("btrfs-usage-7.3.txt").replace("Size:", "Size: ")),
-        (parse_usage, said("btrfs-usage-7.3.txt").replace("Device unallocated:", "Unallocated:")),
-    ],
-)
+@pytest.mark.parametrize(("parse", "text"), [
+    (parse_e2freefrag, "/dev/loop7: Bad magic number in super-block\n"),
+    (parse_e2freefrag, said("e2freefrag-1.47.2.txt").replace("Extent Size Range", "Extents")),
+    (parse_e2freefrag, said("e2freefrag-1.47.2.txt").replace("...", "-")),
+    (lambda text: parse_freesp(text, BLOCK), ""),
+    (lambda text: parse_freesp(text, BLOCK), said("xfs-freesp-6.13.0.txt").replace("blocks ", "space ")),
+    (parse_usage, said("btrfs-usage-7.3.txt").replace("Size:", "Size: ")),
+    (parse_usage, said("btrfs-usage-7.3.txt").replace("Device unallocated:", "Unallocated:")),
+])  # fmt: skip
 def test_a_tool_that_prints_another_format_is_named(parse: Callable[[str], object], text: str) -> None:
     """What is not understood is a fact that is missing, with the reason beside it, and never an empty one."""
     unread: list[str] = []

@@ -36,15 +36,12 @@ def test_an_error_is_a_reason_and_no_row(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    ("mask", "units", "expected", "words"),
-    [
-        (0x10000 | 0x7FF, (4096, 65536), (4096, 65536), "4096 to 65536 bytes"),
-        (0x10000, (0, 0), (0, 0), "none"),
-        (0x7FF, (0, 0), None, None),
-        (None, (), None, None),
-    ],
-)
+@pytest.mark.parametrize(("mask", "units", "expected", "words"), [
+    (0x10000 | 0x7FF, (4096, 65536), (4096, 65536), "4096 to 65536 bytes"),
+    (0x10000, (0, 0), (0, 0), "none"),
+    (0x7FF, (0, 0), None, None),
+    (None, (), None, None),
+])  # fmt: skip
 def test_atomic_writes_are_those_of_statx(
     mask: int | None, units: tuple[int, ...], expected: Any, words: str | None, tmp_path: Path
 ) -> None:

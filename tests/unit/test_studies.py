@@ -228,11 +228,10 @@ def test_what_is_not_known_is_refused(tmp_path: Path) -> None:
     assert 'unknown study "perkona-2012"' in flaws_of(tmp_path, text, SHIPPED)
 
 
-@pytest.mark.parametrize(
-    ("version", "will_do"),
-    [("15.18", False), ("16.11", False), ("16.12", True), ("17.7", False), ("17.8", True), ("18.1", False),
-     ("18.6", True), ("19rc1", True)],
-)  # fmt: skip
+@pytest.mark.parametrize(("version", "will_do"), [
+    ("15.18", False), ("16.11", False), ("16.12", True), ("17.7", False), ("17.8", True), ("18.1", False),
+    ("18.6", True), ("19rc1", True),
+])  # fmt: skip
 def test_a_server_that_is_too_old_is_refused(version: str, will_do: bool) -> None:
     """A feature that later releases of several branches have: by branch; every later branch has it."""
     assert studies.suits(version, ("16.12", "17.8", "18.2")) == will_do

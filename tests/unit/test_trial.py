@@ -118,16 +118,13 @@ def test_class_full_without_one_flush_fails(tmp_path: Path) -> None:
     assert trial.filesystem is not None and trial.filesystem.durability_class == "async-commit"
 
 
-@pytest.mark.parametrize(
-    ("of_file", "of_device", "expected"),
-    [
-        (16384, "16384", "torn-prevented (unit 16384, aligned)"),
-        (16384, "4096", "torn-pages-possible"),
-        (4096, "65536", "torn-pages-possible"),
-        (None, "16384", "torn-pages-possible"),
-        (16384, None, "torn-pages-possible"),
-    ],
-)
+@pytest.mark.parametrize(("of_file", "of_device", "expected"), [
+    (16384, "16384", "torn-prevented (unit 16384, aligned)"),
+    (16384, "4096", "torn-pages-possible"),
+    (4096, "65536", "torn-pages-possible"),
+    (None, "16384", "torn-pages-possible"),
+    (16384, None, "torn-pages-possible"),
+])  # fmt: skip
 def test_torn_pages_are_prevented_if_file_and_device_are_atomic(
     tmp_path: Path, of_file: int | None, of_device: str | None, expected: str
 ) -> None:

@@ -59,16 +59,13 @@ def test_windows_without_a_steady_state_or_with_a_short_warm_up_are_told() -> No
     assert list(fairness.warm_up(Window("to-completion", 0, 0), btrfs)) == []
 
 
-@pytest.mark.parametrize(
-    ("util", "writes", "flushes", "told"),
-    [
-        ([50.0] * 3 + [100.0] * 5 + [50.0] * 4, [9.0] * 3 + [0.0] * 5 + [9.0] * 4, [0.0] * 12, 63),
-        ([100.0] * 12, [9.0] * 12, [0.0] * 12, None),  # busy, and requests end
-        ([100.0] * 12, [0.0] * 12, [0.0, 0.0, 1.0] * 4, None),  # flushes end
-        ([0.0] * 12, [0.0] * 12, [0.0] * 12, None),  # idle: nobody asks
-        ([100.0] * 4 + [None] + [100.0] * 4 + [0.0] * 3, [0.0] * 4 + [None] + [0.0] * 7, [0.0] * 12, None),  # a gap
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("util", "writes", "flushes", "told"), [
+    ([50.0] * 3 + [100.0] * 5 + [50.0] * 4, [9.0] * 3 + [0.0] * 5 + [9.0] * 4, [0.0] * 12, 63),
+    ([100.0] * 12, [9.0] * 12, [0.0] * 12, None),  # busy, and requests end
+    ([100.0] * 12, [0.0] * 12, [0.0, 0.0, 1.0] * 4, None),  # flushes end
+    ([0.0] * 12, [0.0] * 12, [0.0] * 12, None),  # idle: nobody asks
+    ([100.0] * 4 + [None] + [100.0] * 4 + [0.0] * 3, [0.0] * 4 + [None] + [0.0] * 7, [0.0] * 12, None),  # a gap
+])  # fmt: skip
 def test_a_device_that_ends_nothing_for_five_seconds_is_told(
     util: list[float | None], writes: list[float | None], flushes: list[float | None], told: int | None
 ) -> None:
@@ -141,14 +138,11 @@ def test_errors_and_autovacuum_stand_at_their_second(tmp_path: Path) -> None:
     assert (quiet.series(BEGIN, 3)["server_log_errors"], quiet.warnings) == ([0, 0, 0], ())
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "2026-11-21T13:48:27.123456Z 0 [ERROR] [MY-012639] [InnoDB] Write to file failed",
-        "2026-11-21 13:48:27 0 [ERROR] InnoDB: Write to file failed",
-        "2026-11-21  9:48:27 0 [ERROR] InnoDB: hours of one digit, as MariaDB writes them",
-    ],
-)
+@pytest.mark.parametrize("line", [
+    "2026-11-21T13:48:27.123456Z 0 [ERROR] [MY-012639] [InnoDB] Write to file failed",
+    "2026-11-21 13:48:27 0 [ERROR] InnoDB: Write to file failed",
+    "2026-11-21  9:48:27 0 [ERROR] InnoDB: hours of one digit, as MariaDB writes them",
+])  # fmt: skip
 def test_logs_of_the_innodb_servers_are_read(line: str) -> None:
     """MySQL's ISO time and MariaDB's own; both run with UTC. A damaged line without a true time is in no second."""
     (event,) = server_log.events(line + "\n2026-11-21 13:48:28 0 [Note] nothing\n")

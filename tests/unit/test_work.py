@@ -120,19 +120,16 @@ def test_an_event_of_sysbench_has_the_unit_that_its_script_makes_it() -> None:
     assert claimed("oltp_delete").changes is False
 
 
-@pytest.mark.parametrize(
-    ("script", "parameters", "rows"),
-    [
-        ("oltp_read_write", {}, {"read": 13_000, "updated": 2000, "deleted": 1000, "rows": 1000}),
-        ("oltp_write_only", {}, {"read": 3000, "updated": 2000, "deleted": 1000, "rows": 1000}),
-        ("oltp_read_only", {"point_selects": 3}, {"read": 3000}),
-        ("oltp_read_write", {"index_updates": 5, "delete_inserts": 0}, {"read": 16_000, "updated": 6000}),
-        ("oltp_update_non_index", {}, {"read": 1000, "updated": 1000}),
-        ("oltp_insert", {}, {"rows": 1000}),
-        ("oltp_point_select", {}, {"read": 1000}),
-        ("oltp_delete", {}, {}),
-    ],
-)
+@pytest.mark.parametrize(("script", "parameters", "rows"), [
+    ("oltp_read_write", {}, {"read": 13_000, "updated": 2000, "deleted": 1000, "rows": 1000}),
+    ("oltp_write_only", {}, {"read": 3000, "updated": 2000, "deleted": 1000, "rows": 1000}),
+    ("oltp_read_only", {"point_selects": 3}, {"read": 3000}),
+    ("oltp_read_write", {"index_updates": 5, "delete_inserts": 0}, {"read": 16_000, "updated": 6000}),
+    ("oltp_update_non_index", {}, {"read": 1000, "updated": 1000}),
+    ("oltp_insert", {}, {"rows": 1000}),
+    ("oltp_point_select", {}, {"read": 1000}),
+    ("oltp_delete", {}, {}),
+])  # fmt: skip
 def test_a_bundled_script_claims_the_rows_of_each_kind(
     script: str, parameters: dict[str, int], rows: dict[str, int]
 ) -> None:
@@ -198,10 +195,9 @@ def test_a_child_counts_with_its_whole_life(tmp_path: Path) -> None:
     assert clock.difference() == {"read_bytes": 4096, "write_bytes": 8192}
 
 
-@pytest.mark.parametrize(
-    ("engine", "direct", "counted"),
-    [("psync", "0", True), ("io_uring", "1", True), ("io_uring", "0", False), ("mmap", "0", False)],
-)
+@pytest.mark.parametrize(("engine", "direct", "counted"), [
+    ("psync", "0", True), ("io_uring", "1", True), ("io_uring", "0", False), ("mmap", "0", False),
+])  # fmt: skip
 def test_bytes_of_fio_count_where_the_kernel_counts_them(engine: str, direct: str, counted: bool) -> None:
     """System calls, and asynchronous I/O that is direct."""
     report = json.loads(FIO)

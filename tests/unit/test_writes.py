@@ -37,11 +37,10 @@ def test_ageing_of_a_large_disk_is_in_the_estimate(tmp_path: Path, monkeypatch: 
         assert look.written_bytes > 3.75 * 1024 * GIB
 
 
-@pytest.mark.parametrize(
-    ("setup", "count", "times"),
-    [("ext4", 1, 1), ("btrfs-raid1", 2, 2), ("btrfs-raid0", 2, 1), ("ext4-md1", 2, 2), ("ext4-md10", 4, 2),
-     ("ext4-lvm-striped-md1", 4, 2), ("ext4-data-journal", 1, 2), ("zfs-mirror", 2, 2)],
-)  # fmt: skip
+@pytest.mark.parametrize(("setup", "count", "times"), [
+    ("ext4", 1, 1), ("btrfs-raid1", 2, 2), ("btrfs-raid0", 2, 1), ("ext4-md1", 2, 2), ("ext4-md10", 4, 2),
+    ("ext4-lvm-striped-md1", 4, 2), ("ext4-data-journal", 1, 2), ("zfs-mirror", 2, 2),
+])  # fmt: skip
 def test_mirrors_write_each_byte_to_all_sides(setup: str, count: int, times: int, tmp_path: Path) -> None:
     """The restored dataset, once for each copy."""
     _, (once,) = read(tmp_path, "ext4")
@@ -49,22 +48,19 @@ def test_mirrors_write_each_byte_to_all_sides(setup: str, count: int, times: int
     assert parts["restore"] == times * once["restore"]
 
 
-@pytest.mark.parametrize(
-    ("engine", "load", "least", "most"),
-    [
-        ("files", {"name": "copy", "file_size": "3GiB"}, 3.0, 3.1),
-        ("files", {"name": "bonnie", "file_size": "1GiB"}, 2.0, 2.1),
-        ("files", {"name": "fio-randread", "file_size": "1GiB", "clients": 3}, 3.0, 3.1),
-        ("files", {"name": "fio-seqwrite", "file_size": "1GiB", "measure": "60s"}, 10, 30),
-        ("postgres", {"name": "copy-in", "tables": 2, "file_bytes": "1GiB"}, 6, 10),
-        ("mariadb", {"name": "index-build", "tables": 1, "table_size": 3_500_000}, 1.5, 3.5),
-        ("postgres", {"name": "vacuum", "tables": 1, "table_size": 3_500_000}, 3, 7),
-        ("postgres", {"name": "insert-benchmark", "rows": 2**20, "insert_rate": 1, "measure": "60s"}, 1, 2),
-        ("mariadb", {"name": "insert-benchmark", "rows": 1, "insert_rate": 10**9, "measure": "60s"}, 1, 3),
-        ("postgres", {"name": "scan"}, 0, 0),
-        ("postgres", {"name": "pgbench-select-only", "measure": "60s"}, 0, 0.1),
-    ],
-)
+@pytest.mark.parametrize(("engine", "load", "least", "most"), [
+    ("files", {"name": "copy", "file_size": "3GiB"}, 3.0, 3.1),
+    ("files", {"name": "bonnie", "file_size": "1GiB"}, 2.0, 2.1),
+    ("files", {"name": "fio-randread", "file_size": "1GiB", "clients": 3}, 3.0, 3.1),
+    ("files", {"name": "fio-seqwrite", "file_size": "1GiB", "measure": "60s"}, 10, 30),
+    ("postgres", {"name": "copy-in", "tables": 2, "file_bytes": "1GiB"}, 6, 10),
+    ("mariadb", {"name": "index-build", "tables": 1, "table_size": 3_500_000}, 1.5, 3.5),
+    ("postgres", {"name": "vacuum", "tables": 1, "table_size": 3_500_000}, 3, 7),
+    ("postgres", {"name": "insert-benchmark", "rows": 2**20, "insert_rate": 1, "measure": "60s"}, 1, 2),
+    ("mariadb", {"name": "insert-benchmark", "rows": 1, "insert_rate": 10**9, "measure": "60s"}, 1, 3),
+    ("postgres", {"name": "scan"}, 0, 0),
+    ("postgres", {"name": "pgbench-select-only", "measure": "60s"}, 0, 0.1),
+])  # fmt: skip
 def test_each_load_has_its_bytes(engine: str, load: dict[str, Any], least: float, most: float, tmp_path: Path) -> None:
     """In GiB: what is written to its end, or a rate over its window; nothing of a load that only reads."""
     _, (parts,) = read(tmp_path, engine=engine, workload=load)
@@ -101,16 +97,13 @@ def test_the_load_is_that_of_earlier_runs(tmp_path: Path) -> None:
     assert look.remembered == 1 and 40 < look.trial_s[cells[0].id] < 50
 
 
-@pytest.mark.parametrize(
-    ("load", "least", "most"),
-    [
-        ({"name": "bonnie", "file_size": "1GiB"}, 40, 90),
-        ({"name": "bonnie", "file_size": "8GiB", "chars": False}, 120, 240),
-        ({"name": "small-files", "files": 100_000}, 60, 120),
-        ({"name": "copy", "file_size": "8GiB"}, 30, 60),
-        ({"name": "fio-randwrite", "file_size": "8GiB", "clients": 2, "warmup": "5s", "measure": "30s"}, 90, 150),
-    ],
-)
+@pytest.mark.parametrize(("load", "least", "most"), [
+    ({"name": "bonnie", "file_size": "1GiB"}, 40, 90),
+    ({"name": "bonnie", "file_size": "8GiB", "chars": False}, 120, 240),
+    ({"name": "small-files", "files": 100_000}, 60, 120),
+    ({"name": "copy", "file_size": "8GiB"}, 30, 60),
+    ({"name": "fio-randwrite", "file_size": "8GiB", "clients": 2, "warmup": "5s", "measure": "30s"}, 90, 150),
+])  # fmt: skip
 def test_the_time_of_file_loads_follows_their_sizes(
     load: dict[str, Any], least: float, most: float, tmp_path: Path
 ) -> None:

@@ -95,17 +95,14 @@ def test_a_page_larger_than_a_record_tears(options: tuple[str, ...], tears_8k: b
         assert fs.tears_pages_of(page) == (Durability.TORN_PAGES if tears else None)
 
 
-@pytest.mark.parametrize(
-    ("version", "setup", "lack"),
-    [
-        (OLD, setup_of("compression=lz4", "sync=disabled"), None),
-        (OLD, setup_of("compression=zstd"), "OpenZFS 2.0 or later"),
-        (OLD, setup_of("direct=always"), "OpenZFS 2.3 or later"),
-        (OLD, setup_of("recordsize=8K", data="compression=zstd-9"), "compression=zstd-9 needs OpenZFS 2.0"),
-        (NEW, setup_of("direct=always", "compression=zstd"), None),
-        *((NEW, catalog.catalog().setup(name), None) for name in catalog.catalog().setups if name.startswith("zfs")),
-    ],
-)
+@pytest.mark.parametrize(("version", "setup", "lack"), [
+    (OLD, setup_of("compression=lz4", "sync=disabled"), None),
+    (OLD, setup_of("compression=zstd"), "OpenZFS 2.0 or later"),
+    (OLD, setup_of("direct=always"), "OpenZFS 2.3 or later"),
+    (OLD, setup_of("recordsize=8K", data="compression=zstd-9"), "compression=zstd-9 needs OpenZFS 2.0"),
+    (NEW, setup_of("direct=always", "compression=zstd"), None),
+    *((NEW, catalog.catalog().setup(name), None) for name in catalog.catalog().setups if name.startswith("zfs")),
+])  # fmt: skip
 def test_what_a_version_cannot_do_is_named(version: str, setup: FsSetup, lack: str | None) -> None:
     """With the version that it takes; a new one makes every shipped setup."""
     found = properties.lacks(setup, version)

@@ -14,19 +14,9 @@ from typing import Literal
 from pydantic import TypeAdapter
 
 from dbbench.errors import BudgetUsedUp
-from dbbench.fleet import dealing, fleet_files
+from dbbench.fleet import dealing, fleet_files, messages
 from dbbench.fleet.connection import Connection, Lost
 from dbbench.fleet.fleet_files import Fleet
-from dbbench.fleet.messages import (
-    Answer,
-    Assignment,
-    Batch,
-    HostReport,
-    HostState,
-    Question,
-    Refusal,
-    ResultRequest,
-)
 from dbbench.model import Run, TrialSpec, plain
 from dbbench.plan import make_order
 from dbbench.results.fileio import sha256
@@ -66,10 +56,10 @@ class Hosts(Connection):
         self.order: dict[str, tuple[TrialSpec, ...]] = {}
         self.ready: dict[str, float] = {}  # when the current trial of a host is finished
         self.finished: dict[str, list[str]] = {}
-        self.waiting: list[tuple[float, str, Question]] = []
+        self.waiting: list[tuple[float, str, messages.Question]] = []
         self.dead: set[str] = set()
         self.refuse: dict[str, str] = {}
-        self.asked: list[Question] = []
+        self.asked: list[messages.Question] = []
         self.lose = 0  # number of the next answers that are lost
         self.budget_s = math.inf  # a host starts no trial after this time
         self.trial_s: dict[str, float] = {}  # host -> time of its trials in the budget; default TRIAL_S
@@ -87,22 +77,22 @@ class Hosts(Connection):
         """Return all hosts except the dead ones."""
         return {name: self.clock() for name in self.names if name not in self.dead}
 
-    def ask(self, host: str, question: Question) -> None:
+    def ask(self, host: str, question: messages.Question) -> None:
         """Note the time of the answer."""
         with self._inside():
             assert host not in [name for _, name, _ in self.waiting], "one question at a time for each host"
             self.asked.append(question)
-            at = self._advanced(host, question) if isinstance(question, ResultRequest) else self.clock()
+            at = self._advanced(host, question) if isinstance(question, messages.ResultRequest) else self.clock()
             self.waiting.append((at, host, question))
 
-    def _advanced(self, host: str, question: ResultRequest) -> float:
+    def _advanced(self, host: str, question: messages.ResultRequest) -> float:
         """Return when the next trial beyond `taken` is finished; the one after it starts when this one was fetched."""
         if set(self.finished[host]) - set(question.taken):
             return self.clock()
         left = [spec for spec in self.order[host] if spec.id not in self.finished[host]]
         return self.clock() + (min(TRIAL_S, question.patience_s) if left else 0.0)
 
-    def answers(self, timeout_s: float) -> list[tuple[str, Answer | Lost]]:
+    def answers(self, timeout_s: float) -> list[tuple[str, messages.Answer | Lost]]:
         """Return the next answer that is due, and advance the clock to it."""
         with self._inside():
             return self._next(timeout_s)
@@ -116,7 +106,7 @@ class Hosts(Connection):
         finally:
             self._theirs += time.thread_time() - began
 
-    def _next(self, timeout_s: float) -> list[tuple[str, Answer | Lost]]:
+    def _next(self, timeout_s: float) -> list[tuple[str, messages.Answer | Lost]]:
         due = sorted((w for w in self.waiting if w[1] not in self.dead), key=lambda w: w[:2])
         if not due or due[0][0] > self.clock() + timeout_s:
             self.now += timeout_s
@@ -133,25 +123,25 @@ class Hosts(Connection):
         """Do not answer the question of this host."""
         self.waiting = [entry for entry in self.waiting if entry[1] != host]
 
-    def _answer(self, host: str, question: Question) -> Answer:
+    def _answer(self, host: str, question: messages.Question) -> messages.Answer:
         match question:
-            case Assignment() if host in self.refuse:
-                return Refusal({"evidence": self.refuse[host], "remedy": None})
-            case Assignment():
+            case messages.Assignment() if host in self.refuse:
+                return messages.Refusal({"evidence": self.refuse[host], "remedy": None})
+            case messages.Assignment():
                 self.order[host] = _RUN.validate_json(question.spec).order
                 self.finished.setdefault(host, [])
                 return {"hostname": host, "kernel": "6.1", "versions": {}}
-            case ResultRequest():
+            case messages.ResultRequest():
                 return self._seen(host, question)
         raise AssertionError(question)
 
-    def _seen(self, host: str, question: ResultRequest) -> HostReport:
+    def _seen(self, host: str, question: messages.ResultRequest) -> messages.HostReport:
         left = [spec for spec in self.order[host] if spec.id not in self.finished[host]]
         over = len(self.finished[host]) * self.trial_s.get(host, TRIAL_S) >= self.budget_s
         if left and not over and not set(self.finished[host]) - set(question.taken):
             self.publish(host, left.pop(0))
         new = next((i for i in self.finished[host] if i not in question.taken), "")
-        state = HostState(
+        state = messages.HostState(
             mean_s=TRIAL_S,
             ended=not left or over,
             since=self.clock(),
@@ -159,11 +149,10 @@ class Hosts(Connection):
             error={"id": BudgetUsedUp.id, "evidence": ""} if left and over else None,
         )
         if not new:
-            return HostReport(True, state)
+            return messages.HostReport(True, state)
         folder = self.folder / host / "trials" / new
-        return HostReport(
-            True, state, new, Batch(tuple((name, (folder / name).read_bytes()) for name, _ in files_of(folder)))
-        )
+        batch = messages.Batch(tuple((name, (folder / name).read_bytes()) for name, _ in files_of(folder)))
+        return messages.HostReport(True, state, new, batch)
 
     def publish(self, host: str, spec: TrialSpec) -> None:
         """Finish a trial at once."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from dbbench import results
+from dbbench import model, results
 from dbbench.datasets import Restored
 from dbbench.errors import DbbenchError
 from dbbench.machine.cores import Cores
@@ -14,24 +14,11 @@ from dbbench.machine.limits import Confined
 from dbbench.metrics.histogram import Histogram
 from dbbench.metrics.outcome import Outcome
 from dbbench.metrics.series import Series
-from dbbench.model import (
-    CacheFacts,
-    CeilingFacts,
-    CheckpointFacts,
-    CoresFacts,
-    DeviceFacts,
-    Durability,
-    FilesystemFacts,
-    IoFacts,
-    SpaceFacts,
-    Trial,
-    Work,
-)
 from dbbench.run.evaluate import Observed, judge
 from dbbench.run.record import Record
 from tests.support.runs import small_run
 
-LOOP = DeviceFacts("loop", "/dev/loop9", "loop9", 2**40)
+LOOP = model.DeviceFacts("loop", "/dev/loop9", "loop9", 2**40)
 
 
 def outcome() -> Outcome:
@@ -47,14 +34,14 @@ class FakeMeter:
     """Counters of a window: 2000 bytes written to the device for 1000 bytes of the engine."""
 
     flushes: int | None = 20
-    counted: Work = dataclasses.field(default_factory=Work)
+    counted: model.Work = dataclasses.field(default_factory=model.Work)
     engine_write_bytes: int = 1000
     strays: tuple[str, ...] = ()
     disk: dict[str, int] = dataclasses.field(default_factory=lambda: dict(_DISK))
     cpu: dict[str, float] = dataclasses.field(default_factory=dict)
     client_cpu: dict[str, float] = dataclasses.field(default_factory=dict)
-    checkpoints: CheckpointFacts = dataclasses.field(default_factory=lambda: CheckpointFacts(1, 1))
-    cores: CoresFacts = dataclasses.field(default_factory=lambda: CoresFacts("0", "0", 1))
+    checkpoints: model.CheckpointFacts = dataclasses.field(default_factory=lambda: model.CheckpointFacts(1, 1))
+    cores: model.CoresFacts = dataclasses.field(default_factory=lambda: model.CoresFacts("0", "0", 1))
     limits: Confined = dataclasses.field(default_factory=lambda: Confined(Cores(frozenset({0}), frozenset({0}))))
     debt_bytes: int = 0
     drain_write_bytes: int = 0
@@ -67,15 +54,15 @@ class FakeMeter:
     client: None = None
 
     @property
-    def io(self) -> IoFacts:
+    def io(self) -> model.IoFacts:
         """Return the totals, as `Meter` keeps them."""
-        return IoFacts(**{**self.disk, "flushes": self.flushes}, engine_write_bytes=self.engine_write_bytes)
+        return model.IoFacts(**{**self.disk, "flushes": self.flushes}, engine_write_bytes=self.engine_write_bytes)
 
     def cpu_pct(self) -> float:
         """Return the share of all cores during the load, in percent."""
         return 40.0
 
-    def work(self, _explicit: bool) -> Work:
+    def work(self, _explicit: bool) -> model.Work:
         return self.counted
 
     def writes(self, _explicit: bool) -> int | None:
@@ -119,9 +106,9 @@ class FakeKernel:
 class FakeEngine:
     """An engine whose settings have these durability flags."""
 
-    flags: tuple[Durability, ...] = ()
+    flags: tuple[model.Durability, ...] = ()
 
-    def durability(self, _effective: Any, _tears: bool) -> tuple[Durability, ...]:
+    def durability(self, _effective: Any, _tears: bool) -> tuple[model.Durability, ...]:
         return self.flags
 
 
@@ -135,7 +122,7 @@ class Judged:
     engine: FakeEngine = dataclasses.field(default_factory=FakeEngine)
     facts: dict[str, Any] = dataclasses.field(default_factory=dict)
 
-    def trial(self, folder: Path) -> Trial:
+    def trial(self, folder: Path) -> model.Trial:
         """Return the evaluated trial, as read back from its results."""
         run_folder = results.create_run(folder / "results", small_run(), "")
         opened = results.RunFolder(run_folder)
@@ -145,7 +132,7 @@ class Judged:
         samples, everything = FakeSamples(), cast(Any, self)
         try:
             judge(record, Observed(self.outcome, cast(Any, samples), everything.meter, restored, everything.kernel,
-                                   everything.engine, Durability.TORN_PREVENTED, {}))  # fmt: skip
+                                   everything.engine, model.Durability.TORN_PREVENTED, {}))  # fmt: skip
         except DbbenchError as error:
             record.fail(error)
         record.publish()
@@ -157,9 +144,9 @@ _FACTS: dict[str, Any] = {
     "host_state": {},
     "host_state_end": {},
     "canary": {},
-    "filesystem": FilesystemFacts("ext4"),
-    "cache": CacheFacts("drop_caches", 10, 0, 5, 5, True),
+    "filesystem": model.FilesystemFacts("ext4"),
+    "cache": model.CacheFacts("drop_caches", 10, 0, 5, 5, True),
     "effective_settings": {"fsync": "on"},
-    "space": SpaceFacts(1000, 2000, 3000),
-    "ceiling": CeilingFacts(),
+    "space": model.SpaceFacts(1000, 2000, 3000),
+    "ceiling": model.CeilingFacts(),
 }

@@ -15,25 +15,11 @@ from typing import Any, Final
 import click
 import pytest
 
-from dbbench import errors, plan
+from dbbench import errors, model, plan
 from dbbench.cli import group
 from dbbench.commands.options import Chooser
 from dbbench.errors import DbbenchError, all_errors, error_kinds, warning_kinds
 from dbbench.metrics.table import COUNTS, METRICS
-from dbbench.model import (
-    Arm,
-    ClientSpec,
-    DeviceSpec,
-    EngineAgeing,
-    EngineSpec,
-    FsSetup,
-    Plan,
-    SnapshotSpec,
-    Trial,
-    TrialWarning,
-    Workload,
-    WorkloadSpec,
-)
 from dbbench.model.base import PRODUCTION
 from dbbench.plan import catalog
 from dbbench.plan.conditions import sentences
@@ -131,8 +117,8 @@ def test_errors_and_warnings_are_sorted() -> None:
 @pytest.mark.parametrize("ident", warning_kinds())
 def test_the_table_decides_which_warnings_make_a_trial_suspect(ident: str) -> None:
     """Unless the code says that this one does not."""
-    assert TrialWarning(ident, "x").suspect == warning_kinds()[ident].suspect
-    assert TrialWarning(ident, "x", suspect=False).suspect is False
+    assert model.TrialWarning(ident, "x").suspect == warning_kinds()[ident].suspect
+    assert model.TrialWarning(ident, "x", suspect=False).suspect is False
 
 
 @pytest.mark.parametrize("name", SHIPPED.setups)
@@ -167,16 +153,16 @@ def test_every_workload_has_its_entry(name: str) -> None:
 
 
 KEYS: Final = [
-    ("docs/plan.md", "Keys of the plan", Plan),
-    ("docs/plan.md", "An entry of `fs_setups`", Arm),
-    ("docs/plan.md", "`[device]`", DeviceSpec),
-    ("docs/plan.md", "`[client]`", ClientSpec),
-    ("docs/plan.md", "`[snapshots]`", SnapshotSpec),
-    ("docs/plan.md", "`[age_engine]`", EngineAgeing),
-    ("docs/plan.md", "`[[engine]]`", EngineSpec),
-    ("docs/plan.md", "`[[workload]]`", WorkloadSpec),
-    ("docs/fs-setups.md", "Your own", FsSetup),
-    ("docs/workloads.md", "Your own", Workload),
+    ("docs/plan.md", "Keys of the plan", model.Plan),
+    ("docs/plan.md", "An entry of `fs_setups`", model.Arm),
+    ("docs/plan.md", "`[device]`", model.DeviceSpec),
+    ("docs/plan.md", "`[client]`", model.ClientSpec),
+    ("docs/plan.md", "`[snapshots]`", model.SnapshotSpec),
+    ("docs/plan.md", "`[age_engine]`", model.EngineAgeing),
+    ("docs/plan.md", "`[[engine]]`", model.EngineSpec),
+    ("docs/plan.md", "`[[workload]]`", model.WorkloadSpec),
+    ("docs/fs-setups.md", "Your own", model.FsSetup),
+    ("docs/workloads.md", "Your own", model.Workload),
 ]
 
 
@@ -184,8 +170,8 @@ KEYS: Final = [
 def test_every_key_has_its_row(document: str, heading: str, noun: type[Any]) -> None:
     """Each key that a person may write, and none that there is not; defaults are those of the code."""
     own = {"warmup_s": "warmup", "measure_s": "measure"}  # read by hand in plan/workloads.py
-    read_by_hand = {WorkloadSpec: {"parameters", "sweeps"}, EngineSpec: {"sweeps"}}
-    hidden = read_by_hand.get(noun, {"name"} if noun in (FsSetup, Workload) else set())
+    read_by_hand = {model.WorkloadSpec: {"parameters", "sweeps"}, model.EngineSpec: {"sweeps"}}
+    hidden = read_by_hand.get(noun, {"name"} if noun in (model.FsSetup, model.Workload) else set())
     part = section(document, heading, "## ")
     table = definitions(part) or rows(part)
     known = {own.get(key, key) for key in written_fields(noun)} - hidden
@@ -193,7 +179,7 @@ def test_every_key_has_its_row(document: str, heading: str, noun: type[Any]) -> 
     fields = {field.name.removesuffix("_bytes").removesuffix("_s"): field for field in dataclasses.fields(noun)}
     for key in known:
         default = fields["bins" if key == "bin" else key].default
-        if noun is EngineSpec and key == "profile":  # the default of results without it is another one
+        if noun is model.EngineSpec and key == "profile":  # the default of results without it is another one
             default = PRODUCTION
         if isinstance(default, bool | int | float | str) and default != "":
             shown = re.match(r"`(.*?)`", table[key][0])
@@ -229,7 +215,7 @@ def test_every_deadline_has_its_default() -> None:
 def test_every_key_of_a_trial_and_every_metric_is_explained() -> None:
     """Each field of trial.json has its entry in docs/results.md, and no entry is of something else; each key of a
     summary says how it is computed."""
-    assert {field.name for field in dataclasses.fields(Trial)} == heads("trial.json (schema 1)")
+    assert {field.name for field in dataclasses.fields(model.Trial)} == heads("trial.json (schema 1)")
     assert {*METRICS, *COUNTS} <= heads("How the metrics are computed")
 
 
